@@ -1,0 +1,12 @@
+"""The subcommands, in the order in which `tailtap --help` lists them."""
+
+from __future__ import annotations
+
+import typer
+
+from tailtap.cli import version
+
+
+def register_commands(app: typer.Typer) -> None:
+    """Add every subcommand to `app`."""
+    app.command("version")(version.version)

@@ -1,0 +1,24 @@
+"""`tailtap version`: which tailtap this is."""
+
+from __future__ import annotations
+
+from tailtap.cli.options import Json
+
+
+def version(json: Json = False) -> None:
+    """Print the version of tailtap and of the kernel and Python under it."""
+    import json as json_module
+    import platform
+
+    import tailtap
+
+    versions = {
+        "tailtap": tailtap.__version__,
+        "python": platform.python_version(),
+        "kernel": platform.release(),
+    }
+    if json:
+        print(json_module.dumps(versions))
+    else:
+        for name, value in versions.items():
+            print(f"{name} {value}")

@@ -1,0 +1,74 @@
+"""Quantities as people write them in experiment files and options: rates, sizes, times.
+
+All results are integers in base units: packets per second, bytes, nanoseconds. Arithmetic is
+exact (`fractions.Fraction`); a quantity that is not a whole number of base units is rounded to
+the nearest one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from fractions import Fraction
+
+from tailtap.errors import InputError
+
+_NUMBER = re.compile(r"^\s*([0-9]+(?:\.[0-9]+)?(?:e[0-9]+)?)\s*([A-Za-zµ/]*)\s*$")
+
+RATE_UNITS: Mapping[str, int] = {"pkt/s": 1, "kpkt/s": 1_000, "Mpkt/s": 1_000_000}
+SIZE_UNITS: Mapping[str, int] = {"B": 1, "kB": 1_000, "KiB": 1_024}
+TIME_UNITS: Mapping[str, int] = {
+    "ns": 1,
+    "us": 1_000,
+    "µs": 1_000,
+    "ms": 1_000_000,
+    "s": 1_000_000_000,
+    "min": 60_000_000_000,
+    "h": 3_600_000_000_000,
+}
+
+
+def _parse(text: object, units: Mapping[str, int], what: str, example: str) -> int:
+    match = _NUMBER.match(str(text)) if isinstance(text, str | int | float) else None
+    if match is None or match[2] not in units:
+        known = ", ".join(units)
+        raise InputError(f"{text!r} is not a {what}: write a number and one of {known} ({example})")
+    return round(Fraction(match[1]) * units[match[2]])
+
+
+def parse_rate(text: object) -> int:
+    """Packets per second of a text such as ``10 kpkt/s``.
+
+    Raises `InputError` when the text is no rate or the rate is zero.
+    """
+    rate = _parse(text, RATE_UNITS, "packet rate", "'10 kpkt/s'")
+    if rate == 0:
+        raise InputError(f"{text!r} is not a packet rate: it must be at least 1 pkt/s")
+    return rate
+
+
+def parse_size(text: object) -> int:
+    """Bytes of a text such as ``64 B``. Raises `InputError` when the text is no size."""
+    return _parse(text, SIZE_UNITS, "size", "'64 B'")
+
+
+def parse_time(text: object) -> int:
+    """Nanoseconds of a text such as ``1.5 s``. Raises `InputError` when the text is no time."""
+    return _parse(text, TIME_UNITS, "time", "'10 s'")
+
+
+def _format(value: int, steps: list[tuple[str, int]], digits: int) -> str:
+    for unit, factor in steps:
+        if abs(value) >= factor:
+            return f"{value / factor:.{digits}f}".rstrip("0").rstrip(".") + f" {unit}"
+    return f"{value} {steps[-1][0]}"
+
+
+def format_rate(rate: int) -> str:
+    """A packet rate in pkt/s as a short text: ``10 kpkt/s``."""
+    return _format(rate, [("Mpkt/s", 1_000_000), ("kpkt/s", 1_000), ("pkt/s", 1)], 3)
+
+
+def format_time(ns: int) -> str:
+    """A time in nanoseconds as a short text with at most three decimals: ``4.312 us``."""
+    return _format(ns, [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)], 3)
