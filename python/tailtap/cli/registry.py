@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import typer
 
-from tailtap.cli import version
+from tailtap.cli import evaluate, version
 
 
 def register_commands(app: typer.Typer) -> None:
     """Add every subcommand to `app`."""
+    app.command("evaluate")(evaluate.evaluate)
     app.command("version")(version.version)
