@@ -7,35 +7,37 @@ from typing import TypeAlias, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-Column: TypeAlias = NDArray[np.int64]
+__all__ = ["evaluate", "percentiles"]
 
-class SideDict(TypedDict):
+_Column: TypeAlias = NDArray[np.int64]
+
+class _Side(TypedDict):
     path: Path
     format: str
     packets: int
     first_ns: int
     last_ns: int
-    gaps: tuple[Column, Column]
-    rates: tuple[Column, Column]
+    gaps: tuple[_Column, _Column]
+    rates: tuple[_Column, _Column]
 
-class EvaluationDict(TypedDict):
+class _Evaluation(TypedDict):
     key: str
     key_reason: str | None
     counts: dict[str, int]
     mean: float
-    distribution: tuple[Column, Column]
-    histogram: tuple[Column, Column]
-    worst: tuple[Column, Column, Column, list[str]]
-    ingress: SideDict
-    egress: SideDict
+    distribution: tuple[_Column, _Column]
+    histogram: tuple[_Column, _Column]
+    worst: tuple[_Column, _Column, _Column, list[str]]
+    ingress: _Side
+    egress: _Side
     warnings: list[tuple[str, str]]
 
-class PercentilesDict(TypedDict):
+class _Percentiles(TypedDict):
     p: NDArray[np.float64]
-    value: Column
+    value: _Column
     low: list[int | None]
     high: list[int | None]
-    above: Column
+    above: _Column
     supported: NDArray[np.bool_]
 
 def evaluate(
@@ -49,5 +51,5 @@ def evaluate(
     bucket_ns: int,
     ingress_format: str | None = None,
     egress_format: str | None = None,
-) -> EvaluationDict: ...
-def percentiles(values: Column, counts: Column, ps: Sequence[float]) -> PercentilesDict: ...
+) -> _Evaluation: ...
+def percentiles(values: _Column, counts: _Column, ps: Sequence[float]) -> _Percentiles: ...
