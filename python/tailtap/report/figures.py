@@ -1,0 +1,209 @@
+"""The figures for print: PNG, SVG and PDF through matplotlib, the same bytes for the same data.
+
+Sizes are those of a paper: one column (3.5 in) or the whole width (7.16 in). Nothing touches
+pyplot; the settings hold only while a figure is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+from tailtap.report.data import SIDES
+from tailtap.report.groups import Configuration, Member
+from tailtap.report.hdr import (
+    confidence_band,
+    log_histogram,
+    outline,
+    step_curve,
+    tick_label,
+    ticks_of_percentiles,
+)
+from tailtap.report.text import time_text
+
+COLUMN, WIDTH = 3.5, 7.16
+BEFORE = "#8a929a"
+DASHES: tuple[Any, ...] = ("-", (0, (5, 1.6)), (0, (2.2, 1.4)), (0, (5, 1.4, 1, 1.4)))
+SETTINGS = {
+    "font.family": "DejaVu Sans",  # ships with matplotlib: the same everywhere
+    "font.size": 7,
+    "axes.linewidth": 0.6,
+    "axes.titlesize": 7,
+    "axes.grid": True,
+    "grid.linewidth": 0.4,
+    "grid.color": "#e0e3e6",
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "legend.frameon": False,
+    "legend.fontsize": 6,
+    "pdf.fonttype": 42,
+    "svg.fonttype": "path",
+    "svg.hashsalt": "tailtap",
+    "savefig.dpi": 300,
+}
+METADATA: dict[str, dict[str, Any]] = {
+    "png": {"Software": None},
+    "svg": {"Date": None, "Creator": "tailtap"},
+    "pdf": {"CreationDate": None, "ModDate": None, "Creator": "tailtap", "Producer": None},
+}
+TIMES = FuncFormatter(lambda ns, _: time_text(ns))
+
+
+def write_figures(groups: list[Configuration], folder: Path) -> list[Path]:
+    """Write hdr, worst, gaps and rates to `folder` in three formats each; returns the paths.
+
+    Raises `OSError` when the folder cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    makers: tuple[tuple[str, Callable[[list[Configuration]], Figure]], ...] = (
+        ("hdr", hdr_figure),
+        ("worst", worst_figure),
+        ("gaps", gaps_figure),
+        ("rates", rates_figure),
+    )
+    with mpl.rc_context(SETTINGS):
+        for name, make in makers:
+            figure = make(groups)
+            FigureCanvasAgg(figure)
+            for kind, metadata in METADATA.items():
+                path = folder / f"{name}.{kind}"
+                figure.savefig(path, format=kind, metadata=metadata)
+                paths.append(path)
+    return paths
+
+
+def hdr_figure(groups: list[Configuration]) -> Figure:
+    """Latency over percentile of all runs, both axes logarithmic."""
+    labels = sum(1 + len(g.label) // 60 for g in groups)
+    figure = Figure(figsize=(COLUMN, 2.45 + 0.125 * labels), layout="constrained")
+    axes = figure.subplots()
+    right = 10.0
+    for group in groups:
+        for member in group.members:
+            curve = step_curve(member.evaluation.latencies, member.evaluation.latency_counts)
+            right = max(right, float(curve.x[-1]))
+            x, low, high = confidence_band(member.evaluation.curve_percentiles)
+            axes.fill_between(x, low, high, color=group.light, alpha=0.14, linewidth=0)
+            split = max(curve.split - 1, 0)
+            axes.plot(curve.x[split:], curve.y[split:], color=group.light, linewidth=0.7,
+                      linestyle=(0, (1, 1.2)))  # fmt: skip
+            axes.plot(curve.x[: curve.split], curve.y[: curve.split], color=group.light,
+                      linewidth=1, linestyle=_dash(member))  # fmt: skip
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlim(1, right * 1.1)
+    ticks = ticks_of_percentiles(right)
+    axes.xaxis.set_major_locator(FixedLocator([x for x in ticks if x != 4]))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: tick_label(x)))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.tick_params(axis="x", labelrotation=35)
+    for text in axes.get_xticklabels():
+        text.set(ha="right", rotation_mode="anchor")
+    _log_times(axes.yaxis)
+    axes.set_xlabel("Percentile")
+    axes.set_ylabel("Latency")
+    handles = [Line2D([], [], color=g.light, linewidth=1.2) for g in groups]
+    figure.legend(handles, [g.label for g in groups], loc="outside upper left", ncols=1,
+                  borderaxespad=0.2, labelspacing=0.25)  # fmt: skip
+    return figure
+
+
+def worst_figure(groups: list[Configuration]) -> Figure:
+    """The worst latencies over time, one panel for each configuration."""
+
+    def draw(axes: Any, group: Configuration) -> None:
+        for member in group.members:
+            axes.plot(member.evaluation.worst_time, member.evaluation.worst_latency, ".",
+                      color=group.light, markersize=1.6, markeredgewidth=0, alpha=0.6,
+                      rasterized=True)  # fmt: skip
+        axes.set_yscale("log")
+        _log_times(axes.yaxis)
+
+    return _panels(groups, draw, "Time since the first packet (s)", "Latency")
+
+
+def gaps_figure(groups: list[Configuration]) -> Figure:
+    """Inter-packet gaps before and after the device, one panel for each configuration."""
+
+    def draw(axes: Any, group: Configuration) -> None:
+        for member in group.members:
+            for side in SIDES:
+                edges, counts = log_histogram(member.evaluation.gaps[side], 40)
+                x, y = outline(edges, counts, 0.7)
+                before = side == "ingress"
+                axes.plot(x, y, color=BEFORE if before else group.light,
+                          linewidth=0.8, linestyle=_dash(member))  # fmt: skip
+                if before:
+                    axes.fill_between(x, 0.7, y, color=BEFORE, alpha=0.22, linewidth=0)
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_ylim(bottom=0.7)
+        _log_times(axes.xaxis)
+        axes.yaxis.set_minor_locator(NullLocator())
+
+    return _panels(groups, draw, "Inter-packet gap (grey: before the device)", "Packets")
+
+
+def rates_figure(groups: list[Configuration]) -> Figure:
+    """Packets in each second before and after the device, one panel for each configuration."""
+
+    def draw(axes: Any, group: Configuration) -> None:
+        for member in group.members:
+            for side in SIDES:
+                start = member.evaluation.rate_start[side]
+                x = np.column_stack((start, start + 1)).ravel()
+                y = np.repeat(member.evaluation.rate_packets[side], 2) / 1000
+                before = side == "ingress"
+                axes.plot(x, y, color=BEFORE if before else group.light,
+                          linewidth=2.2 if before else 0.8, linestyle=_dash(member))  # fmt: skip
+        axes.set_ylim(bottom=0)
+        axes.yaxis.set_major_locator(MaxNLocator(4))
+
+    label = "Time since the first packet (s; grey: before the device)"
+    return _panels(groups, draw, label, "Packet rate (kpkt/s)")
+
+
+def _panels(
+    groups: list[Configuration], draw: Callable[[Any, Configuration], None], x: str, y: str
+) -> Figure:
+    """Panels with common axes: one in a column, or up to three side by side."""
+    columns = min(len(groups), 3)
+    rows = -(-len(groups) // columns)
+    width = COLUMN if columns == 1 else WIDTH
+    height = 2.3 if columns == 1 else 0.35 + 1.5 * rows
+    figure = Figure(figsize=(width, height), layout="constrained")
+    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    for axes, group in zip(grid.flat, groups, strict=False):
+        draw(axes, group)
+        axes.set_title(group.label, color=group.light, loc="left", pad=3)
+    for axes in _unused(grid, len(groups)):
+        axes.set_axis_off()
+    for column in range(columns):
+        lowest = grid[(len(groups) - 1 - column) // columns, column]
+        lowest.tick_params(axis="x", labelbottom=True)
+    figure.supxlabel(x, fontsize=7)
+    figure.supylabel(y, fontsize=7)
+    return figure
+
+
+def _unused(grid: Any, used: int) -> Iterator[Any]:
+    yield from list(grid.flat)[used:]
+
+
+def _log_times(axis: Any) -> None:
+    axis.set_major_locator(LogLocator(numticks=12))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(TIMES)
+
+
+def _dash(member: Member) -> Any:
+    return DASHES[(member.run.repeat - 1) % len(DASHES)]

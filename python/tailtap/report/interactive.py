@@ -1,0 +1,289 @@
+"""The interactive figures: Bokeh models without colours, which the page gives them.
+
+Every mark carries the tag `{"run": index, "role": …}`: by it the page's script colours the mark
+in light and dark, and shows or hides it with its run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from bokeh.document import Document
+from bokeh.models import (
+    BoxZoomTool,
+    ColumnDataSource,
+    CrosshairTool,
+    CustomJSTickFormatter,
+    FixedTicker,
+    Grid,
+    HoverTool,
+    Line,
+    LinearAxis,
+    LinearScale,
+    LogAxis,
+    LogScale,
+    NoOverlap,
+    NumeralTickFormatter,
+    Plot,
+    Range1d,
+    ResetTool,
+    Scatter,
+    Span,
+    VArea,
+)
+
+from tailtap.report.groups import Configuration, Member
+from tailtap.report.hdr import (
+    confidence_band,
+    log_histogram,
+    outline,
+    step_curve,
+    tick_label,
+    ticks_of_percentiles,
+)
+from tailtap.report.data import SIDES
+
+DASHES: tuple[list[int], ...] = ([], [9, 3], [4, 3], [9, 3, 2, 3], [2, 2], [14, 3])
+"""Lines of the repeats of one configuration."""
+GAP_BINS = 40
+LATENCY_BINS = 40
+COUNT_FLOOR = 0.7
+"""Where an empty bin lies on a logarithmic axis of counts."""
+TIME_TICKS = CustomJSTickFormatter(code="return window.tailtap.time(tick)")
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One figure: the section and the configuration it belongs to, and its Bokeh root."""
+
+    kind: str
+    title: str
+    configuration: int | None
+    root: str
+
+
+def build(groups: Sequence[Configuration]) -> tuple[dict[str, Any], list[Panel]]:
+    """The Bokeh document of all figures as JSON, and what each of its roots is."""
+    document = Document()
+    panels: list[Panel] = []
+
+    def add(kind: str, title: str, place: int | None, plot: Plot) -> None:
+        document.add_root(plot)
+        panels.append(Panel(kind, title, place, plot.id))
+
+    members = [member for group in groups for member in group.members]
+    add("hdr", "HDR diagram", None, _hdr(members))
+    for kind, make in (("worst", _Worst), ("gaps", _Gaps), ("rates", _Rates), ("latency", _Latency)):
+        maker = make(members)
+        for place, group in enumerate(groups):
+            add(kind, group.label, place, maker.plot(group))
+    return dict(document.to_json(deferred=False)), panels
+
+
+def _hdr(members: Sequence[Member]) -> Plot:
+    curves = [step_curve(m.evaluation.latencies, m.evaluation.latency_counts) for m in members]
+    right = max(float(curve.x[-1]) for curve in curves)
+    low = min(int(curve.y[0]) for curve in curves)
+    high = max(int(curve.y[-1]) for curve in curves)
+    plot = _plot(
+        Range1d(1, right * 1.15, bounds=(1, right * 1.5)),
+        Range1d(max(low, 1) * 0.75, high * 1.4),
+        height=520,
+        log=(True, True),
+    )
+    ticks = ticks_of_percentiles(right)
+    below, left = plot.below[0], plot.left[0]
+    below.ticker = FixedTicker(ticks=ticks, minor_ticks=[])
+    below.major_label_overrides = {x: tick_label(x) for x in ticks}
+    below.axis_label, left.axis_label = "Percentile", "Latency"
+    left.formatter = TIME_TICKS
+    hits = []
+    for member in members:
+        x, lower, upper = confidence_band(member.evaluation.curve_percentiles)
+        _mark(plot, member, "band", {"x": x, "low": lower, "high": upper},
+              VArea(x="x", y1="low", y2="high"))  # fmt: skip
+    for member, curve in zip(members, curves, strict=True):
+        data = {"x": curve.x, "y": curve.y.astype(np.float64)}
+        split = max(curve.split - 1, 0)
+        tail = {"x": data["x"][split:], "y": data["y"][split:]}
+        _mark(plot, member, "tail", tail, Line(x="x", y="y", line_width=1.2, line_dash=[2, 3]))
+        body = {"x": data["x"][: curve.split], "y": data["y"][: curve.split]}
+        glyph = Line(x="x", y="y", line_width=2, line_dash=_dash(member), line_join="round")
+        _mark(plot, member, "line", body, glyph)
+        # An invisible wide line under the pointer: Bokeh hits a line within half its width.
+        hits.append(_mark(plot, member, "hit", data, Line(x="x", y="y", line_width=18)))
+    _tools(plot, HoverTool(renderers=hits, line_policy="none", limit=6, tags=["hdr"]), "both")
+    ruler = Span(dimension="height", line_dash=[3, 3], line_width=1)
+    plot.add_tools(CrosshairTool(overlay=ruler))
+    return plot
+
+
+class _Worst:
+    """Worst-case latencies over time: one panel for each configuration, one scale for all."""
+
+    def __init__(self, members: Sequence[Member]) -> None:
+        latencies = np.concatenate([m.evaluation.worst_latency for m in members])
+        self._y = Range1d(max(int(latencies.min(initial=1)), 1) * 0.8,
+                          int(latencies.max(initial=10)) * 1.5)  # fmt: skip
+        self._x = Range1d(0, _duration(members))
+
+    def plot(self, group: Configuration) -> Plot:
+        plot = _plot(self._x, self._y, log=(False, True))
+        plot.below[0].axis_label, plot.left[0].axis_label = "Time since the first packet", "Latency"
+        plot.left[0].formatter = TIME_TICKS
+        plot.below[0].formatter = CustomJSTickFormatter(code="return window.tailtap.seconds(tick)")
+        marks = []
+        for member in group.members:
+            data = {
+                "x": member.evaluation.worst_time.astype(np.float32),
+                "y": member.evaluation.worst_latency.astype(np.float32),
+            }
+            glyph = Scatter(x="x", y="y", size=3, marker="circle", line_color=None)
+            marks.append(_mark(plot, member, "dots", data, glyph))
+        _tools(plot, HoverTool(renderers=marks, limit=3, tags=["worst"]), "both")
+        return plot
+
+
+class _Outlines:
+    """Histograms as outlines on logarithmic axes; what a subclass shows is in `_lines`."""
+
+    label = ""
+    bins = GAP_BINS
+
+    def __init__(self, members: Sequence[Member]) -> None:
+        shown = [line for m in members for line in self._lines(m)]
+        edges = [x for _, x, _ in shown if x.size]
+        top = max((float(y.max()) for _, x, y in shown if x.size), default=10.0)
+        left = min((float(x[0]) for x in edges), default=1.0)
+        right = max((float(x[-1]) for x in edges), default=10.0)
+        self._x, self._y = Range1d(left * 0.9, right * 1.1), Range1d(COUNT_FLOOR, top * 2)
+
+    def plot(self, group: Configuration) -> Plot:
+        plot = _plot(self._x, self._y, log=(True, True))
+        plot.below[0].axis_label, plot.left[0].axis_label = self.label, "Packets"
+        plot.below[0].formatter = TIME_TICKS
+        plot.left[0].formatter = CustomJSTickFormatter(code="return window.tailtap.count(tick)")
+        marks = []
+        for member in group.members:
+            for role, x, y in self._lines(member):
+                dash = _dash(member)
+                if role == "before":
+                    area = {"x": x, "y": y, "floor": np.full(x.size, COUNT_FLOOR)}
+                    _mark(plot, member, "fill", area, VArea(x="x", y1="floor", y2="y"))
+                glyph = Line(x="x", y="y", line_width=1.5, line_dash=dash)
+                marks.append(_mark(plot, member, role, {"x": x, "y": y}, glyph))
+        _tools(plot, HoverTool(renderers=marks, limit=2, tags=["bins"]), "both")
+        return plot
+
+    def _lines(self, member: Member) -> list[tuple[str, Any, Any]]:
+        raise NotImplementedError
+
+
+class _Gaps(_Outlines):
+    """Inter-packet gaps before and after the device."""
+
+    label = "Inter-packet gap"
+
+    def _lines(self, member: Member) -> list[tuple[str, Any, Any]]:
+        gaps = member.evaluation.gaps
+        roles = (("before", "ingress"), ("line", "egress"))
+        return [
+            (role, *(a.astype(np.float32) for a in
+                     outline(*log_histogram(gaps[side], GAP_BINS), COUNT_FLOOR)))
+            for role, side in roles
+        ]  # fmt: skip
+
+
+class _Latency(_Outlines):
+    """How often each latency occurred."""
+
+    label = "Latency"
+
+    def _lines(self, member: Member) -> list[tuple[str, Any, Any]]:
+        corners = outline(*log_histogram(member.evaluation.histogram, LATENCY_BINS), COUNT_FLOOR)
+        return [("line", *(a.astype(np.float32) for a in corners))]
+
+
+class _Rates:
+    """Packets in each second, before and after."""
+
+    def __init__(self, members: Sequence[Member]) -> None:
+        peak = max((int(m.evaluation.rate_packets[s].max(initial=0)) for m in members
+                    for s in SIDES), default=1)  # fmt: skip
+        self._x = Range1d(0, _duration(members))
+        self._y = Range1d(0, peak * 1.12 or 1)
+
+    def plot(self, group: Configuration) -> Plot:
+        plot = _plot(self._x, self._y, log=(False, False))
+        plot.below[0].axis_label = "Time since the first packet"
+        plot.left[0].axis_label = "Packets per second"
+        plot.below[0].formatter = CustomJSTickFormatter(code="return window.tailtap.seconds(tick)")
+        plot.left[0].formatter = NumeralTickFormatter(format="0.[0]a")
+        marks = []
+        for member in group.members:
+            for role, side in (("before", "ingress"), ("line", "egress")):
+                start = member.evaluation.rate_start[side]
+                packets = member.evaluation.rate_packets[side]
+                data = {
+                    "x": np.column_stack((start, start + 1)).ravel().astype(np.float32),
+                    "y": np.repeat(packets, 2).astype(np.float32),
+                }
+                width = 4 if role == "before" else 1.5
+                glyph = Line(x="x", y="y", line_width=width, line_dash=_dash(member))
+                marks.append(_mark(plot, member, role, data, glyph))
+        _tools(plot, HoverTool(renderers=marks, limit=2, tags=["rates"]), "width")
+        return plot
+
+
+def _duration(members: Sequence[Member]) -> float:
+    """Where the axis of time ends: the end of the longest run, in seconds."""
+    ends = [1e-3]
+    for member in members:
+        ends += [float(s.max()) + 1 for s in member.evaluation.rate_start.values() if s.size]
+        ends.append(float(member.evaluation.worst_time.max(initial=0)))
+    return max(ends)
+
+
+def _plot(x: Range1d, y: Range1d, *, log: tuple[bool, bool], height: int = 240) -> Plot:
+    plot = Plot(
+        x_range=x,
+        y_range=y,
+        x_scale=LogScale() if log[0] else LinearScale(),
+        y_scale=LogScale() if log[1] else LinearScale(),
+        height=height,
+        min_width=100,
+        sizing_mode="stretch_width",
+        toolbar_location=None,
+        background_fill_color=None,
+        border_fill_color=None,
+        min_border_right=14,
+    )
+    policy = NoOverlap(min_distance=8)
+    for is_log, side in zip(log, ("below", "left"), strict=True):
+        axis = (LogAxis if is_log else LinearAxis)(major_label_policy=policy)
+        axis.axis_label_text_font_style = "normal"
+        plot.add_layout(axis, side)
+        plot.add_layout(Grid(axis=axis, dimension=0 if side == "below" else 1))
+    return plot
+
+
+def _tools(plot: Plot, hover: HoverTool, dimensions: str) -> None:
+    """Hover, a box to zoom by dragging, and what the page's script resets by double click."""
+    zoom = BoxZoomTool(dimensions=dimensions)
+    plot.add_tools(hover, zoom, ResetTool())
+    plot.toolbar.active_drag = zoom
+
+
+def _mark(plot: Plot, member: Member, role: str, data: dict[str, Any], glyph: Any) -> Any:
+    renderer = plot.add_glyph(ColumnDataSource(data), glyph)
+    renderer.tags = [{"run": member.index, "role": role}]
+    if role == "hit":
+        glyph.line_alpha = 0.0
+    return renderer
+
+
+def _dash(member: Member) -> list[int]:
+    return DASHES[(member.run.repeat - 1) % len(DASHES)]

@@ -1,0 +1,232 @@
+"""The tables of the page as rows of finished text; the template only lays them out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tailtap.report.data import Experiment, Run
+from tailtap.report.groups import Configuration, floor_of, listed
+from tailtap.report.text import (
+    count_text,
+    percent_text,
+    percentile_name,
+    share_text,
+    time_text,
+)
+
+DASH = "–"
+COUNTS = (
+    ("ingress", "before", "Packets captured before the device, within the trimmed time"),
+    ("egress", "after", "Packets captured after the device"),
+    ("matched", "matched", "Packets seen on both sides: the latencies are of these"),
+    ("lost", "lost", "Packets seen before the device and not after it within the window"),
+    ("unmatched_egress", "only after", "Packets after the device that none before it explains"),
+    ("duplicate_ingress", "dup. before", "Packets whose key repeats before the device: left out"),
+    ("duplicate_egress", "dup. after", "Further copies after the device: in no statistic"),
+    ("reordered", "reordered", "Packets that left after one that had arrived later"),
+    ("noncausal", "non-causal", "Packets stamped after the device before they were before it"),
+    ("trimmed_ingress", "trim before", "Packets left out at the start, before the device"),
+    ("trimmed_egress", "trim after", "Packets left out at the start, after the device"),
+    ("unkeyed_ingress", "no key before", "Packets before the device without the key"),
+    ("unkeyed_egress", "no key after", "Packets after the device without the key"),
+)
+ALARMING = {"lost", "unmatched_egress", "duplicate_ingress", "duplicate_egress", "noncausal"}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell: its text, a class for its look, and what a pointer resting on it reads."""
+
+    text: str
+    look: str = ""
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table: a run or, in the summary, the floor beside it."""
+
+    label: str
+    light: str
+    dark: str
+    look: str
+    cells: tuple[Cell, ...]
+
+
+def percentile_columns(groups: list[Configuration]) -> list[float]:
+    """Every percentile that some run lists, ascending."""
+    return sorted({row.p for g in groups for m in g.members for row in m.evaluation.percentiles})
+
+
+def summary_rows(groups: list[Configuration]) -> Iterator[list[Row]]:
+    """For each configuration its runs, and the floor (`wire`) under them."""
+    columns = percentile_columns(groups)
+    for group in groups:
+        rows = [
+            _summary_row(group, member.label, "worst" if member is group.worst else "", i, columns)
+            for i, member in enumerate(group.members)
+        ]
+        floor = floor_of(group, groups)
+        if floor:
+            place = floor.members.index(floor.worst)
+            rows.append(_summary_row(floor, f"floor: {floor.worst.label}", "floor", place, columns))
+        yield rows
+
+
+def _summary_row(
+    group: Configuration, label: str, look: str, place: int, columns: list[float]
+) -> Row:
+    evaluation = group.members[place].evaluation
+    cells = [
+        Cell(count_text(evaluation.packets)),
+        Cell(share_text(evaluation.loss), "alarm" if evaluation.loss else ""),
+    ]
+    for p in columns:
+        row = listed(evaluation, p)
+        if row is None:
+            cells.append(Cell(DASH))
+            continue
+        above = f"{count_text(row.above)} packets above"
+        if not row.supported:
+            hint = f"unsupported: only {above}; one more slow packet would change it"
+            cells.append(Cell(time_text(row.value), "unsupported", hint))
+        else:
+            hint = f"{percent_text(p)}: {above}"
+            if row.low is not None and row.high is not None:
+                hint += f"; 95 % confidence {time_text(row.low)} to {time_text(row.high)}"
+            cells.append(Cell(time_text(row.value), "", hint))
+    cells.append(Cell(time_text(evaluation.maximum), "max"))
+    return Row(label, group.light, group.dark, look, tuple(cells))
+
+
+def summary_heads(groups: list[Configuration]) -> list[str]:
+    """The heads of the summary table's columns of numbers."""
+    names = [percentile_name(p) for p in percentile_columns(groups)]
+    return ["packets", "loss", *names, "max"]
+
+
+def count_rows(groups: list[Configuration]) -> list[Row]:
+    """The counts of every run, in the order of `COUNTS`."""
+    rows = []
+    for group in groups:
+        for member in group.members:
+            counts = member.evaluation.counts
+            cells = [Cell(share_text(member.evaluation.loss))]
+            for name, _, _ in COUNTS:
+                value = counts.get(name)
+                look = "zero" if value == 0 else "alarm" if value and name in ALARMING else ""
+                cells.append(Cell(DASH if value is None else count_text(value), look))
+            rows.append(Row(member.label, group.light, group.dark, "", tuple(cells)))
+    return rows
+
+
+TAP_HEADS = (
+    "before: seen", "stored", "lost", "other",
+    "after: seen", "stored", "lost", "other",
+    "sent", "failed", "slip p50", "p99.9", "max", "steal",
+)  # fmt: skip
+
+
+def tap_rows(groups: list[Configuration]) -> list[Row]:
+    """What taps and generator say about themselves; empty when no run has either."""
+    rows = []
+    for group in groups:
+        for member in group.members:
+            run = member.run
+            if run.taps or run.generator:
+                cells = (*_tap_cells(run), *_generator_cells(run))
+                rows.append(Row(member.label, group.light, group.dark, "", cells))
+    return rows
+
+
+def _tap_cells(run: Run) -> Iterator[Cell]:
+    for side in ("ingress", "egress"):
+        tap = run.taps.get(side, {})
+        for name in ("seen", "stored", "lost", "other"):
+            value = tap.get(name)
+            look = "alarm" if name == "lost" and value else "zero" if value == 0 else ""
+            yield Cell(count_text(value) if isinstance(value, int) else DASH, look)
+
+
+def _generator_cells(run: Run) -> Iterator[Cell]:
+    for name in ("sent", "failed"):
+        value = run.generator.get(name)
+        look = "alarm" if name == "failed" and value else "zero" if value == 0 else ""
+        yield Cell(count_text(value) if isinstance(value, int) else DASH, look)
+    slip = run.generator.get("slip_ns")
+    slip = slip if isinstance(slip, dict) else {}
+    values = {row["p"]: row["value"] for row in slip.get("percentiles", [])}
+    for value in (values.get(0.5), values.get(0.999), slip.get("max")):
+        yield Cell(DASH if value is None else time_text(value))
+    steal = sum(run.steal_ns.values())
+    yield Cell(time_text(steal) if run.steal_ns else DASH, "alarm" if steal else "zero")
+
+
+@dataclass(frozen=True)
+class Warnings:
+    """One warning and the runs that have it."""
+
+    code: str
+    message: str
+    runs: tuple[str, ...]
+
+
+def warning_rows(experiment: Experiment, groups: list[Configuration]) -> list[Warnings]:
+    """All warnings, of runs and of evaluations; equal ones are told once with all their runs."""
+    labels = {member.run.slug: member.label for group in groups for member in group.members}
+    found: dict[tuple[str, str], dict[str, None]] = {}
+    for run in experiment.runs:
+        label = labels.get(run.slug, run.slug)
+        more = run.evaluation.warnings if run.evaluation else ()
+        for notice in (*run.warnings, *more):
+            found.setdefault((notice.code, notice.message), {})[label] = None
+    return [Warnings(code, text, tuple(runs)) for (code, text), runs in found.items()]
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One fact of the environment: the value all runs share, or each run's own."""
+
+    name: str
+    values: tuple[tuple[str, str], ...]
+
+
+def environment_facts(experiment: Experiment) -> dict[str, list[Fact]]:
+    """Parameters and environment of all runs by section, told once where they do not differ."""
+    sections: dict[str, dict[str, dict[str, str]]] = {}
+    for run in experiment.runs:
+        merged = {**run.parameters, **run.environment}
+        for section, value in merged.items():
+            for name, leaf in _leaves("", value):
+                place = sections.setdefault(str(section), {}).setdefault(name, {})
+                place[run.slug] = leaf
+    return {
+        section: [_fact(name or section, values, len(experiment.runs)) for name, values in rows.items()]
+        for section, rows in sections.items()
+    }
+
+
+def _fact(name: str, values: Mapping[str, str], runs: int) -> Fact:
+    if len(set(values.values())) == 1 and len(values) >= runs:
+        return Fact(name, (("", next(iter(values.values()))),))
+    by_value: dict[str, list[str]] = {}
+    for slug, value in values.items():
+        by_value.setdefault(value, []).append(slug)
+    return Fact(name, tuple((", ".join(slugs), value) for value, slugs in by_value.items()))
+
+
+def _leaves(prefix: str, value: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _leaves(f"{prefix}.{key}" if prefix else str(key), inner)
+    elif isinstance(value, list) and not any(isinstance(item, dict | list) for item in value):
+        yield prefix, ", ".join(str(item) for item in value)
+    elif isinstance(value, list):
+        for place, inner in enumerate(value):
+            yield from _leaves(f"{prefix}[{place}]", inner)
+    elif isinstance(value, bool):
+        yield prefix, "yes" if value else "no"
+    else:
+        yield prefix, DASH if value is None else str(value)

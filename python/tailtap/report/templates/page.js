@@ -1,0 +1,206 @@
+"use strict";
+// Draws the figures, gives them the page's colours, and shows and hides runs.
+window.tailtap = (() => {
+  const units = [["s", 1e9], ["ms", 1e6], ["µs", 1e3], ["ns", 1]];
+
+  // A time in ns as the tables write it, with at most three decimals.
+  function time(ns) {
+    const [unit, size] = units.find(([, size]) => Math.abs(ns) >= size) ?? units[3];
+    return `${Number((ns / size).toFixed(3))}\u00a0${unit}`;
+  }
+  const seconds = (s) => `${Number(s.toFixed(6))}\u00a0s`;
+  const group = (n) => Math.round(n).toString().replace(/\B(?=(\d{3})+$)/g, "\u202f");
+  const count = (n) => n >= 1 ? group(n) : "";
+  // The percentile at x = 1/(1-p), with as many digits as its number of nines deserves.
+  function percent(x) {
+    const digits = Math.max(1, Math.ceil(Math.log10(Math.max(x, 1))));
+    return `${(100 * (1 - 1 / x)).toFixed(digits)}\u00a0%`;
+  }
+
+  async function unpack(id) {
+    const text = document.getElementById(id).textContent.trim();
+    const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+    return await new Response(stream).text();
+  }
+
+  const state = { hidden: new Set(), bands: true, runs: [], plots: [], printing: false };
+  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const darkMedia = matchMedia("(prefers-color-scheme: dark)");
+
+  function marks() {
+    const all = [];
+    for (const plot of state.plots)
+      for (const renderer of plot.renderers)
+        if (renderer.tags.length) all.push({ renderer, ...renderer.tags[0] });
+    return all;
+  }
+
+  function paint() {
+    const dark = darkMedia.matches && !state.printing;
+    const [text, muted, axis, grid, before] =
+      ["--text", "--muted", "--axis", "--grid", "--before"].map(colour);
+    for (const plot of state.plots) {
+      plot.setv({ outline_line_color: null, background_fill_color: null, border_fill_color: null });
+      for (const side of [...plot.below, ...plot.left]) {
+        if (side.ticker === undefined) continue;
+        side.setv({
+          axis_line_color: axis, major_tick_line_color: axis, minor_tick_line_color: null,
+          major_label_text_color: muted, axis_label_text_color: text,
+          major_label_text_font_size: "12px", axis_label_text_font_size: "12.5px",
+          major_label_text_font: "system-ui, Liberation Sans, sans-serif",
+          axis_label_text_font: "system-ui, Liberation Sans, sans-serif",
+        });
+      }
+      for (const part of plot.center)
+        if (part.dimension !== undefined) part.grid_line_color = grid;
+      for (const tool of plot.toolbar.tools)
+        if (tool.type === "CrosshairTool") tool.overlay.line_color = axis;
+    }
+    for (const { renderer, run, role } of marks()) {
+      const own = dark ? state.runs[run].dark : state.runs[run].light;
+      const glyph = renderer.glyph;
+      if (role === "band") glyph.setv({ fill_color: own, fill_alpha: dark ? 0.2 : 0.14 });
+      else if (role === "fill") glyph.setv({ fill_color: before, fill_alpha: 0.22 });
+      else if (role === "before") glyph.setv({ line_color: before });
+      else if (role === "dots") glyph.setv({ fill_color: own, fill_alpha: 0.55 });
+      else if (role !== "hit") glyph.setv({ line_color: own });
+    }
+  }
+
+  function show() {
+    for (const { renderer, run, role } of marks())
+      renderer.visible = !state.hidden.has(run) && (role !== "band" || state.bands);
+    const of = (place) => state.runs.flatMap((run, i) => run.group === place ? [i] : []);
+    for (const button of document.querySelectorAll(".legend .repeat"))
+      button.setAttribute("aria-pressed", String(!state.hidden.has(Number(button.dataset.run))));
+    for (const button of document.querySelectorAll(".legend .group")) {
+      const shown = of(Number(button.dataset.group)).some((run) => !state.hidden.has(run));
+      button.setAttribute("aria-pressed", String(shown));
+    }
+    for (const panel of document.querySelectorAll(".panel")) {
+      const hidden = of(Number(panel.dataset.group)).every((run) => state.hidden.has(run));
+      panel.classList.toggle("off", hidden);
+    }
+    document.querySelector(".legend .all").hidden = state.hidden.size === 0;
+  }
+
+  function toggle(runs) {
+    const hide = runs.some((run) => !state.hidden.has(run));
+    for (const run of runs) hide ? state.hidden.add(run) : state.hidden.delete(run);
+    show();
+  }
+
+  function wire() {
+    const of = (place) => state.runs.flatMap((run, i) => run.group === place ? [i] : []);
+    for (const button of document.querySelectorAll(".legend .repeat"))
+      button.addEventListener("click", () => toggle([Number(button.dataset.run)]));
+    for (const button of document.querySelectorAll(".legend .group")) {
+      const mine = of(Number(button.dataset.group));
+      button.addEventListener("click", () => toggle(mine));
+      button.addEventListener("dblclick", () => {
+        state.hidden = new Set(state.runs.keys());
+        for (const run of mine) state.hidden.delete(run);
+        show();
+      });
+    }
+    document.querySelector(".legend .all").addEventListener("click", () => {
+      state.hidden.clear();
+      show();
+    });
+    document.getElementById("bands").addEventListener("change", (event) => {
+      state.bands = event.target.checked;
+      show();
+    });
+    darkMedia.addEventListener("change", paint);
+    for (const [event, printing] of [["beforeprint", true], ["afterprint", false]])
+      window.addEventListener(event, () => {
+        state.printing = printing;
+        paint();
+      });
+  }
+
+  // What a tooltip says, as elements: names are text, never markup.
+  function tooltip(lines) {
+    const box = document.createElement("div");
+    box.className = "tip";
+    lines.forEach((line, i) => {
+      const row = document.createElement(i ? "div" : "b");
+      row.textContent = line;
+      box.append(row);
+    });
+    return box;
+  }
+
+  // The step curve's level at x: corners come in pairs, a step's start and its end.
+  function level(data, x) {
+    let [low, high] = [0, data.x.length - 1];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      data.x[middle] < x ? low = middle + 1 : high = middle;
+    }
+    return data.y[low];
+  }
+
+  function readings(kind, run, data, vars) {
+    const at = (name) => data[name][vars.index];
+    if (kind === "hdr") return [percent(vars.x), time(level(data, vars.x))];
+    if (kind === "worst") return [time(at("y")), `at ${Number(at("x").toFixed(4))}\u00a0s`];
+    if (kind === "rates") return [`${group(at("y"))} packets`, `second ${Math.floor(vars.x) + 1}`];
+    return [`${count(at("y")) || 0} packets`, `about ${time(vars.x)}`];
+  }
+
+  function hovers() {
+    const tagged = new Map(marks().map(({ renderer, run, role }) => [renderer.data_source.id, { run, role }]));
+    const places = { before: " (before)", line: " (after)" };
+    for (const plot of state.plots)
+      for (const tool of plot.toolbar.tools) {
+        if (tool.type !== "HoverTool") continue;
+        const kind = tool.tags[0];
+        const sided = plot.renderers.some((r) => r.tags[0]?.role === "before");
+        tool.tooltips = (source, vars) => {
+          const { run, role } = tagged.get(source.id);
+          const name = state.runs[run].label + (sided ? places[role] ?? "" : "");
+          return tooltip([name, ...readings(kind, run, Object.fromEntries(source.data), vars)]);
+        };
+      }
+  }
+
+  function fit() {
+    const narrow = matchMedia("(max-width: 640px)").matches;
+    for (const plot of state.plots)
+      if (plot.height > 300) plot.height = narrow ? 400 : 520;
+    // A finger that drags scrolls the page; it does not draw a box.
+    if (matchMedia("(pointer: coarse)").matches)
+      for (const plot of state.plots) plot.toolbar.active_drag = null;
+  }
+
+  async function start() {
+    const library = document.createElement("script");
+    library.textContent = await unpack("library");
+    document.head.append(library);
+    const { document: json, roots, runs } = JSON.parse(await unpack("payload"));
+    state.runs = runs;
+    Bokeh.set_log_level("warn");
+    await Bokeh.embed.embed_items({ report: json },
+      [{ docid: "report", roots, root_ids: Object.keys(roots) }]);
+    state.plots = Bokeh.documents.at(-1).roots();
+    for (const plot of state.plots)
+      plot.js_reset = document.getElementById(roots[plot.id])
+        .addEventListener("dblclick", () => plot.reset.emit());
+    hovers();
+    fit();
+    paint();
+    wire();
+    show();
+    window.addEventListener("resize", fit);
+  }
+
+  const ready = start().catch((error) => {
+    const place = document.getElementById("trouble");
+    place.textContent = `The figures cannot be drawn in this browser: ${error.message}`;
+    place.hidden = false;
+    throw error;
+  });
+  return { time, seconds, count, percent, state, ready };
+})();
