@@ -85,6 +85,12 @@ class Evaluation:
         return int(self.latency_counts.sum())
 
     @property
+    def duration(self) -> float:
+        """Seconds from the first packet to the end of the last second with a packet."""
+        ends = [float(start.max()) + 1 for start in self.rate_start.values() if start.size]
+        return max([*ends, float(self.worst_time.max(initial=0)), 1e-3])
+
+    @property
     def loss(self) -> float:
         """Lost packets as a share of those that should have come out; 0 when there are none."""
         lost, matched = self.counts.get("lost", 0), self.counts.get("matched", 0)
@@ -113,7 +119,11 @@ class Run:
     @property
     def platform(self) -> str:
         """The platform of the device under test, empty when unknown."""
-        return str(self.variables.get("dut.platform") or _mapping(self.parameters, "dut").get("platform") or "")
+        return str(
+            self.variables.get("dut.platform")
+            or _mapping(self.parameters, "dut").get("platform")
+            or ""
+        )
 
 
 @dataclass(frozen=True)

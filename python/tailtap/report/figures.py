@@ -6,7 +6,7 @@ pyplot; the settings hold only while a figure is written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from tailtap.report.hdr import (
 from tailtap.report.text import time_text
 
 COLUMN, WIDTH = 3.5, 7.16
+GAP_BINS = 40
 BEFORE = "#8a929a"
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.6)), (0, (2.2, 1.4)), (0, (5, 1.4, 1, 1.4)))
 SETTINGS = {
@@ -38,6 +39,8 @@ SETTINGS = {
     "axes.linewidth": 0.6,
     "axes.titlesize": 7,
     "axes.grid": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
     "grid.linewidth": 0.4,
     "grid.color": "#e0e3e6",
     "xtick.major.width": 0.6,
@@ -74,6 +77,8 @@ def write_figures(groups: list[Configuration], folder: Path) -> list[Path]:
         for name, make in makers:
             figure = make(groups)
             FigureCanvasAgg(figure)
+            figure.draw_without_rendering()
+            figure.set_layout_engine("none")  # laid out once, for all formats alike
             for kind, metadata in METADATA.items():
                 path = folder / f"{name}.{kind}"
                 figure.savefig(path, format=kind, metadata=metadata)
@@ -83,8 +88,9 @@ def write_figures(groups: list[Configuration], folder: Path) -> list[Path]:
 
 def hdr_figure(groups: list[Configuration]) -> Figure:
     """Latency over percentile of all runs, both axes logarithmic."""
-    labels = sum(1 + len(g.label) // 60 for g in groups)
-    figure = Figure(figsize=(COLUMN, 2.45 + 0.125 * labels), layout="constrained")
+    columns = 2 if len(groups) > 1 and max(len(g.label) for g in groups) <= 30 else 1
+    lines = -(-len(groups) // columns)
+    figure = Figure(figsize=(COLUMN, 2.45 + 0.125 * lines), layout="constrained")
     axes = figure.subplots()
     right = 10.0
     for group in groups:
@@ -112,7 +118,7 @@ def hdr_figure(groups: list[Configuration]) -> Figure:
     axes.set_xlabel("Percentile")
     axes.set_ylabel("Latency")
     handles = [Line2D([], [], color=g.light, linewidth=1.2) for g in groups]
-    figure.legend(handles, [g.label for g in groups], loc="outside upper left", ncols=1,
+    figure.legend(handles, [g.label for g in groups], loc="outside upper left", ncols=columns,
                   borderaxespad=0.2, labelspacing=0.25)  # fmt: skip
     return figure
 
@@ -133,20 +139,26 @@ def worst_figure(groups: list[Configuration]) -> Figure:
 
 def gaps_figure(groups: list[Configuration]) -> Figure:
     """Inter-packet gaps before and after the device, one panel for each configuration."""
+    binned = [log_histogram(m.evaluation.gaps[side], GAP_BINS)
+              for g in groups for m in g.members for side in SIDES]  # fmt: skip
+    top = max((int(counts.max()) for _, counts in binned if counts.size), default=1)
+    left = min((float(edges[0]) for edges, _ in binned if edges.size), default=1.0)
+    right = max((float(edges[-1]) for edges, _ in binned if edges.size), default=10.0)
 
     def draw(axes: Any, group: Configuration) -> None:
         for member in group.members:
             for side in SIDES:
-                edges, counts = log_histogram(member.evaluation.gaps[side], 40)
+                edges, counts = log_histogram(member.evaluation.gaps[side], GAP_BINS)
                 x, y = outline(edges, counts, 0.7)
                 before = side == "ingress"
                 axes.plot(x, y, color=BEFORE if before else group.light,
-                          linewidth=0.8, linestyle=_dash(member))  # fmt: skip
+                          linewidth=0.7, alpha=0.85)  # fmt: skip
                 if before:
                     axes.fill_between(x, 0.7, y, color=BEFORE, alpha=0.22, linewidth=0)
         axes.set_xscale("log")
         axes.set_yscale("log")
-        axes.set_ylim(bottom=0.7)
+        axes.set_ylim(0.7, top * 2)
+        axes.set_xlim(left * 0.9, right * 1.1)
         _log_times(axes.xaxis)
         axes.yaxis.set_minor_locator(NullLocator())
 
@@ -157,46 +169,48 @@ def rates_figure(groups: list[Configuration]) -> Figure:
     """Packets in each second before and after the device, one panel for each configuration."""
 
     def draw(axes: Any, group: Configuration) -> None:
+        peak = 0.001
         for member in group.members:
             for side in SIDES:
                 start = member.evaluation.rate_start[side]
                 x = np.column_stack((start, start + 1)).ravel()
                 y = np.repeat(member.evaluation.rate_packets[side], 2) / 1000
+                peak = max(peak, float(y.max(initial=0)))
                 before = side == "ingress"
                 axes.plot(x, y, color=BEFORE if before else group.light,
                           linewidth=2.2 if before else 0.8, linestyle=_dash(member))  # fmt: skip
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, peak * 1.15)
         axes.yaxis.set_major_locator(MaxNLocator(4))
 
     label = "Time since the first packet (s; grey: before the device)"
-    return _panels(groups, draw, label, "Packet rate (kpkt/s)")
+    return _panels(groups, draw, label, "Packet rate (kpkt/s)", common=False)
 
 
 def _panels(
-    groups: list[Configuration], draw: Callable[[Any, Configuration], None], x: str, y: str
+    groups: list[Configuration],
+    draw: Callable[[Any, Configuration], None],
+    x: str,
+    y: str,
+    *,
+    common: bool = True,
 ) -> Figure:
-    """Panels with common axes: one in a column, or up to three side by side."""
-    columns = min(len(groups), 3)
+    """One panel for each configuration, on `common` y axes or each on its own."""
+    columns = {1: 1, 2: 2, 4: 2}.get(len(groups), 3)
     rows = -(-len(groups) // columns)
     width = COLUMN if columns == 1 else WIDTH
     height = 2.3 if columns == 1 else 0.35 + 1.5 * rows
     figure = Figure(figsize=(width, height), layout="constrained")
-    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
-    for axes, group in zip(grid.flat, groups, strict=False):
-        draw(axes, group)
-        axes.set_title(group.label, color=group.light, loc="left", pad=3)
-    for axes in _unused(grid, len(groups)):
-        axes.set_axis_off()
-    for column in range(columns):
-        lowest = grid[(len(groups) - 1 - column) // columns, column]
-        lowest.tick_params(axis="x", labelbottom=True)
+    grid = figure.subplots(rows, columns, sharey=common, squeeze=False)
+    for place, axes in enumerate(grid.flat):
+        if place < len(groups):
+            draw(axes, groups[place])
+            axes.set_title(groups[place].label, loc="left", pad=3)
+            axes.set_xmargin(0.01)
+        else:
+            axes.set_axis_off()
     figure.supxlabel(x, fontsize=7)
     figure.supylabel(y, fontsize=7)
     return figure
-
-
-def _unused(grid: Any, used: int) -> Iterator[Any]:
-    yield from list(grid.flat)[used:]
 
 
 def _log_times(axis: Any) -> None:

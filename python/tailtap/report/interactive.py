@@ -35,6 +35,7 @@ from bokeh.models import (
     VArea,
 )
 
+from tailtap.report.data import SIDES, Histogram
 from tailtap.report.groups import Configuration, Member
 from tailtap.report.hdr import (
     confidence_band,
@@ -44,7 +45,6 @@ from tailtap.report.hdr import (
     tick_label,
     ticks_of_percentiles,
 )
-from tailtap.report.data import SIDES
 
 DASHES: tuple[list[int], ...] = ([], [9, 3], [4, 3], [9, 3, 2, 3], [2, 2], [14, 3])
 """Lines of the repeats of one configuration."""
@@ -75,11 +75,13 @@ def build(groups: Sequence[Configuration]) -> tuple[dict[str, Any], list[Panel]]
         panels.append(Panel(kind, title, place, plot.id))
 
     members = [member for group in groups for member in group.members]
-    add("hdr", "HDR diagram", None, _hdr(members))
-    for kind, make in (("worst", _Worst), ("gaps", _Gaps), ("rates", _Rates), ("latency", _Latency)):
-        maker = make(members)
-        for place, group in enumerate(groups):
-            add(kind, group.label, place, maker.plot(group))
+    makers = (("worst", _Worst), ("gaps", _Gaps), ("rates", _Rates), ("latency", _Latency))
+    with document.models.freeze():  # else Bokeh walks through all models for each root
+        add("hdr", "HDR diagram", None, _hdr(members))
+        for kind, make in makers:
+            maker = make(members)
+            for place, group in enumerate(groups):
+                add(kind, group.label, place, maker.plot(group))
     return dict(document.to_json(deferred=False)), panels
 
 
@@ -100,6 +102,7 @@ def _hdr(members: Sequence[Member]) -> Plot:
     below.major_label_overrides = {x: tick_label(x) for x in ticks}
     below.axis_label, left.axis_label = "Percentile", "Latency"
     left.formatter = TIME_TICKS
+    plot.center[1].minor_grid_line_alpha = 0.6
     hits = []
     for member in members:
         x, lower, upper = confidence_band(member.evaluation.curve_percentiles)
@@ -126,13 +129,13 @@ class _Worst:
 
     def __init__(self, members: Sequence[Member]) -> None:
         latencies = np.concatenate([m.evaluation.worst_latency for m in members])
-        self._y = Range1d(max(int(latencies.min(initial=1)), 1) * 0.8,
-                          int(latencies.max(initial=10)) * 1.5)  # fmt: skip
-        self._x = Range1d(0, _duration(members))
+        low, high = (int(latencies.min()), int(latencies.max())) if latencies.size else (1, 10)
+        self._x = _Durations()
+        self._y = Range1d(max(low, 1) * 0.8, high * 1.5)
 
     def plot(self, group: Configuration) -> Plot:
-        plot = _plot(self._x, self._y, log=(False, True))
-        plot.below[0].axis_label, plot.left[0].axis_label = "Time since the first packet", "Latency"
+        plot = _plot(self._x.of(group), self._y, log=(False, True))
+        plot.below[0].axis_label, plot.left[0].axis_label = "Time", "Latency"
         plot.left[0].formatter = TIME_TICKS
         plot.below[0].formatter = CustomJSTickFormatter(code="return window.tailtap.seconds(tick)")
         marks = []
@@ -169,11 +172,10 @@ class _Outlines:
         marks = []
         for member in group.members:
             for role, x, y in self._lines(member):
-                dash = _dash(member)
                 if role == "before":
                     area = {"x": x, "y": y, "floor": np.full(x.size, COUNT_FLOOR)}
                     _mark(plot, member, "fill", area, VArea(x="x", y1="floor", y2="y"))
-                glyph = Line(x="x", y="y", line_width=1.5, line_dash=dash)
+                glyph = Line(x="x", y="y", line_width=1.5, line_alpha=0.8)
                 marks.append(_mark(plot, member, role, {"x": x, "y": y}, glyph))
         _tools(plot, HoverTool(renderers=marks, limit=2, tags=["bins"]), "both")
         return plot
@@ -190,11 +192,7 @@ class _Gaps(_Outlines):
     def _lines(self, member: Member) -> list[tuple[str, Any, Any]]:
         gaps = member.evaluation.gaps
         roles = (("before", "ingress"), ("line", "egress"))
-        return [
-            (role, *(a.astype(np.float32) for a in
-                     outline(*log_histogram(gaps[side], GAP_BINS), COUNT_FLOOR)))
-            for role, side in roles
-        ]  # fmt: skip
+        return [(role, *_corners(gaps[side], GAP_BINS)) for role, side in roles]
 
 
 class _Latency(_Outlines):
@@ -203,22 +201,21 @@ class _Latency(_Outlines):
     label = "Latency"
 
     def _lines(self, member: Member) -> list[tuple[str, Any, Any]]:
-        corners = outline(*log_histogram(member.evaluation.histogram, LATENCY_BINS), COUNT_FLOOR)
-        return [("line", *(a.astype(np.float32) for a in corners))]
+        return [("line", *_corners(member.evaluation.histogram, LATENCY_BINS))]
 
 
 class _Rates:
     """Packets in each second, before and after."""
 
     def __init__(self, members: Sequence[Member]) -> None:
-        peak = max((int(m.evaluation.rate_packets[s].max(initial=0)) for m in members
-                    for s in SIDES), default=1)  # fmt: skip
-        self._x = Range1d(0, _duration(members))
-        self._y = Range1d(0, peak * 1.12 or 1)
+        del members  # each panel has its own scale: a dip counts against its own rate
+        self._x = _Durations()
 
     def plot(self, group: Configuration) -> Plot:
-        plot = _plot(self._x, self._y, log=(False, False))
-        plot.below[0].axis_label = "Time since the first packet"
+        rates = [m.evaluation.rate_packets[side] for m in group.members for side in SIDES]
+        peak = max(int(rate.max(initial=1)) for rate in rates)
+        plot = _plot(self._x.of(group), Range1d(0, peak * 1.15), log=(False, False))
+        plot.below[0].axis_label = "Time"
         plot.left[0].axis_label = "Packets per second"
         plot.below[0].formatter = CustomJSTickFormatter(code="return window.tailtap.seconds(tick)")
         plot.left[0].formatter = NumeralTickFormatter(format="0.[0]a")
@@ -238,13 +235,24 @@ class _Rates:
         return plot
 
 
-def _duration(members: Sequence[Member]) -> float:
-    """Where the axis of time ends: the end of the longest run, in seconds."""
-    ends = [1e-3]
-    for member in members:
-        ends += [float(s.max()) + 1 for s in member.evaluation.rate_start.values() if s.size]
-        ends.append(float(member.evaluation.worst_time.max(initial=0)))
-    return max(ends)
+def _corners(histogram: Histogram, bins: int) -> tuple[Any, Any]:
+    x, y = outline(*log_histogram(histogram, bins), COUNT_FLOOR)
+    return x.astype(np.float32), y.astype(np.float32)
+
+
+class _Durations:
+    """Axes of time: runs that last equally long share one, so that they zoom together."""
+
+    def __init__(self) -> None:
+        self._ranges: dict[int, Range1d] = {}
+
+    def of(self, group: Configuration) -> Range1d:
+        """The axis of a configuration, up to the end of its longest run."""
+        seconds = max(member.evaluation.duration for member in group.members)
+        key = round(np.log(seconds) * 20)  # within 5 %
+        shared = self._ranges.setdefault(key, Range1d(0, seconds * 1.01))
+        shared.end = max(shared.end, seconds * 1.01)
+        return shared
 
 
 def _plot(x: Range1d, y: Range1d, *, log: tuple[bool, bool], height: int = 240) -> Plot:

@@ -11,7 +11,6 @@ import gzip
 import json
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import bokeh
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -75,12 +74,15 @@ def render(experiment: Experiment, groups: list[Configuration], figures: list[st
 def _measurement_line(experiment: Experiment) -> list[str]:
     """When, where and how much was measured: what stands under the title."""
     started = [date_text(run.started) for run in experiment.runs if run.started]
-    environment: Any = experiment.finished[0].environment
-    known = []
-    for section in environment.values():
-        if isinstance(section, dict):
-            known += [v for k, v in section.items() if k in {"release", "model"} and v]
-    return [*started[:1], *(str(value) for value in known[:2])]
+    environment = experiment.finished[0].environment
+
+    def known(section: str, name: str) -> str:
+        inner = environment.get(section)
+        return str(inner.get(name) or "") if isinstance(inner, dict) else ""
+
+    kernel = known("kernel", "release")
+    facts = [*started[:1], f"Linux {kernel}" if kernel else "", known("cpu", "model")]
+    return [fact for fact in facts if fact]
 
 
 def _packaged(name: str) -> str:

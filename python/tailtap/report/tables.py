@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tailtap.report.data import Experiment, Run
+from tailtap.report.data import SIDES, Experiment, Run
 from tailtap.report.groups import Configuration, floor_of, listed
 from tailtap.report.text import (
     count_text,
@@ -32,6 +32,7 @@ COUNTS = (
     ("unkeyed_ingress", "no key before", "Packets before the device without the key"),
     ("unkeyed_egress", "no key after", "Packets after the device without the key"),
 )
+TAP_COUNTS = ("seen", "stored", "lost", "other")
 ALARMING = {"lost", "unmatched_egress", "duplicate_ingress", "duplicate_egress", "noncausal"}
 
 
@@ -115,18 +116,19 @@ def count_rows(groups: list[Configuration]) -> list[Row]:
             counts = member.evaluation.counts
             cells = [Cell(share_text(member.evaluation.loss))]
             for name, _, _ in COUNTS:
-                value = counts.get(name)
-                look = "zero" if value == 0 else "alarm" if value and name in ALARMING else ""
-                cells.append(Cell(DASH if value is None else count_text(value), look))
+                cells.append(Cell(*_counted(counts.get(name), name in ALARMING)))
             rows.append(Row(member.label, group.light, group.dark, "", tuple(cells)))
     return rows
 
 
 TAP_HEADS = (
-    "before: seen", "stored", "lost", "other",
-    "after: seen", "stored", "lost", "other",
-    "sent", "failed", "slip p50", "p99.9", "max", "steal",
+    ("seen", "first"), ("stored", ""), ("lost", ""), ("other", ""),
+    ("seen", "first"), ("stored", ""), ("lost", ""), ("other", ""),
+    ("sent", "first"), ("failed", ""),
+    ("p50", "first"), ("p99.9", ""), ("max", ""),
+    ("steal", "first"),
 )  # fmt: skip
+"""Heads of the table of taps and generator; ``first`` begins a group of columns."""
 
 
 def tap_rows(groups: list[Configuration]) -> list[Row]:
@@ -136,53 +138,73 @@ def tap_rows(groups: list[Configuration]) -> list[Row]:
         for member in group.members:
             run = member.run
             if run.taps or run.generator:
-                cells = (*_tap_cells(run), *_generator_cells(run))
+                cells = tuple(_self_cells(run))
                 rows.append(Row(member.label, group.light, group.dark, "", cells))
     return rows
 
 
-def _tap_cells(run: Run) -> Iterator[Cell]:
-    for side in ("ingress", "egress"):
+def _self_cells(run: Run) -> Iterator[Cell]:
+    """The cells of one run under `TAP_HEADS`."""
+    texts: list[tuple[str, str]] = []
+    for side in SIDES:
         tap = run.taps.get(side, {})
-        for name in ("seen", "stored", "lost", "other"):
-            value = tap.get(name)
-            look = "alarm" if name == "lost" and value else "zero" if value == 0 else ""
-            yield Cell(count_text(value) if isinstance(value, int) else DASH, look)
-
-
-def _generator_cells(run: Run) -> Iterator[Cell]:
-    for name in ("sent", "failed"):
-        value = run.generator.get(name)
-        look = "alarm" if name == "failed" and value else "zero" if value == 0 else ""
-        yield Cell(count_text(value) if isinstance(value, int) else DASH, look)
+        texts += [_counted(tap.get(name), name == "lost") for name in TAP_COUNTS]
+    texts += [_counted(run.generator.get(name), name == "failed") for name in ("sent", "failed")]
     slip = run.generator.get("slip_ns")
     slip = slip if isinstance(slip, dict) else {}
     values = {row["p"]: row["value"] for row in slip.get("percentiles", [])}
     for value in (values.get(0.5), values.get(0.999), slip.get("max")):
-        yield Cell(DASH if value is None else time_text(value))
-    steal = sum(run.steal_ns.values())
-    yield Cell(time_text(steal) if run.steal_ns else DASH, "alarm" if steal else "zero")
+        texts.append((DASH if value is None else time_text(value), ""))
+    steal = time_text(sum(run.steal_ns.values())) if run.steal_ns else DASH
+    texts.append((steal, ""))
+    for (text, look), (_, place) in zip(texts, TAP_HEADS, strict=True):
+        yield Cell(text, f"{look} {place}".strip())
+
+
+def _counted(value: object, alarming: bool) -> tuple[str, str]:
+    """The text of a count, and its look: zeros recede, what should be zero and is not alarms."""
+    if not isinstance(value, int):
+        return DASH, ""
+    return count_text(value), "zero" if value == 0 else "alarm" if alarming else ""
 
 
 @dataclass(frozen=True)
 class Warnings:
-    """One warning and the runs that have it."""
+    """One warning and the runs that have it, as a text."""
 
     code: str
     message: str
-    runs: tuple[str, ...]
+    runs: str
 
 
 def warning_rows(experiment: Experiment, groups: list[Configuration]) -> list[Warnings]:
     """All warnings, of runs and of evaluations; equal ones are told once with all their runs."""
-    labels = {member.run.slug: member.label for group in groups for member in group.members}
-    found: dict[tuple[str, str], dict[str, None]] = {}
+    found: dict[tuple[str, str], list[str]] = {}
     for run in experiment.runs:
-        label = labels.get(run.slug, run.slug)
         more = run.evaluation.warnings if run.evaluation else ()
-        for notice in (*run.warnings, *more):
-            found.setdefault((notice.code, notice.message), {})[label] = None
-    return [Warnings(code, text, tuple(runs)) for (code, text), runs in found.items()]
+        for notice in dict.fromkeys((*run.warnings, *more)):
+            found.setdefault((notice.code, notice.message), []).append(run.slug)
+    return [
+        Warnings(code, message, _runs_text(slugs, experiment, groups))
+        for (code, message), slugs in found.items()
+    ]
+
+
+def _runs_text(slugs: list[str], experiment: Experiment, groups: list[Configuration]) -> str:
+    """Runs by their labels; whole configurations, and all runs, in short."""
+    left = dict.fromkeys(slugs)
+    if len(experiment.finished) > 1 and all(run.slug in left for run in experiment.finished):
+        return "every run with a result"
+    texts = []
+    for group in groups:
+        mine = [member for member in group.members if member.run.slug in left]
+        if len(mine) == len(group.members) > 1:
+            texts.append(f"{group.label} (all {len(mine)})")
+        else:
+            texts += [member.label for member in mine]
+        for member in mine:
+            del left[member.run.slug]
+    return ", ".join([*texts, *left])
 
 
 @dataclass(frozen=True)
@@ -203,7 +225,9 @@ def environment_facts(experiment: Experiment) -> dict[str, list[Fact]]:
                 place = sections.setdefault(str(section), {}).setdefault(name, {})
                 place[run.slug] = leaf
     return {
-        section: [_fact(name or section, values, len(experiment.runs)) for name, values in rows.items()]
+        section: [
+            _fact(name or section, values, len(experiment.runs)) for name, values in rows.items()
+        ]
         for section, rows in sections.items()
     }
 

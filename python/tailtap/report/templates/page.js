@@ -53,7 +53,10 @@ window.tailtap = (() => {
         });
       }
       for (const part of plot.center)
-        if (part.dimension !== undefined) part.grid_line_color = grid;
+        if (part.dimension !== undefined) {
+          part.grid_line_color = grid;
+          if (part.minor_grid_line_alpha < 1) part.minor_grid_line_color = grid;
+        }
       for (const tool of plot.toolbar.tools)
         if (tool.type === "CrosshairTool") tool.overlay.line_color = axis;
     }
@@ -169,7 +172,10 @@ window.tailtap = (() => {
   function fit() {
     const narrow = matchMedia("(max-width: 640px)").matches;
     for (const plot of state.plots)
-      if (plot.height > 300) plot.height = narrow ? 400 : 520;
+      if (plot.height > 300) {
+        plot.height = narrow ? 420 : 520;
+        plot.below[0].major_label_orientation = narrow ? 0.7 : "horizontal";
+      }
     // A finger that drags scrolls the page; it does not draw a box.
     if (matchMedia("(pointer: coarse)").matches)
       for (const plot of state.plots) plot.toolbar.active_drag = null;
