@@ -16,25 +16,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from tailtap.errors import InputError
+from tailtap.evaluation import Evaluation as StoredEvaluation
+from tailtap.evaluation import Percentile, Warning
+from tailtap.evaluation.model import SIDES
+from tailtap.evaluation.percentiles import DEFAULT, papers
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-SIDES = ("ingress", "egress")
-
-
-@dataclass(frozen=True)
-class Percentile:
-    """One order statistic with its 95 % confidence interval; all latencies in ns."""
-
-    p: float
-    value: int
-    low: int | None
-    high: int | None
-    above: int
-    supported: bool
 
 
 @dataclass(frozen=True)
@@ -47,26 +37,16 @@ class Histogram:
 
 
 @dataclass(frozen=True)
-class Notice:
-    """A warning about the quality of a measurement."""
-
-    code: str
-    message: str
-
-
-@dataclass(frozen=True)
 class Evaluation:
-    """The tables of one evaluation. Latencies in ns, times in seconds since the first packet."""
+    """One evaluation as the figures need it: latencies in ns, times in s since the first packet."""
 
-    key: str
     counts: Mapping[str, int]
-    minimum: int
-    mean: float
-    maximum: int
+    loss: float
+    """Lost packets as a share of those whose fate is known."""
     percentiles: tuple[Percentile, ...]
     """The percentiles that the evaluation lists by default."""
     curve_percentiles: tuple[Percentile, ...]
-    """All percentiles of percentiles.parquet, ascending: the source of the confidence band."""
+    """Many percentiles, ascending: the source of the confidence band."""
     latencies: Integers
     """Distinct latencies, ascending, and how often each occurred."""
     latency_counts: Integers
@@ -76,8 +56,7 @@ class Evaluation:
     gaps: Mapping[str, Histogram]
     rate_start: Mapping[str, Floats]
     rate_packets: Mapping[str, Integers]
-    warnings: tuple[Notice, ...]
-    inputs: Mapping[str, Any]
+    warnings: tuple[Warning, ...]
 
     @property
     def packets(self) -> int:
@@ -91,10 +70,9 @@ class Evaluation:
         return max([*ends, float(self.worst_time.max(initial=0)), 1e-3])
 
     @property
-    def loss(self) -> float:
-        """Lost packets as a share of those that should have come out; 0 when there are none."""
-        lost, matched = self.counts.get("lost", 0), self.counts.get("matched", 0)
-        return lost / (lost + matched) if lost + matched else 0.0
+    def maximum(self) -> int:
+        """The largest latency."""
+        return int(self.latencies[-1])
 
 
 @dataclass(frozen=True)
@@ -111,7 +89,7 @@ class Run:
     generator: Mapping[str, Any]
     taps: Mapping[str, Mapping[str, Any]]
     steal_ns: Mapping[str, int]
-    warnings: tuple[Notice, ...]
+    warnings: tuple[Warning, ...]
     environment: Mapping[str, Any]
     started: str
     evaluation: Evaluation | None
@@ -224,82 +202,40 @@ def _make_run(
 
 
 def load_evaluation(folder: Path) -> Evaluation:
-    """Read the tables of one evaluation folder. Raises `InputError` naming the file at fault."""
+    """Read one evaluation folder. Raises `InputError` when it is damaged or has no latency."""
     try:
-        record = _read_object(folder / "evaluation.json")
-    except ValueError as error:
-        raise InputError(f"no evaluation: evaluation.json cannot be read: {error}") from None
-    counts = {k: _integer(v) for k, v in _mapping(record, "counts").items()}
-    options, inputs = _mapping(record, "options"), _mapping(record, "inputs")
-    summary = _mapping(record, "latency_ns")
-    distribution = _columns(folder, "distribution", "latency_ns", "count")
-    worst = _columns(folder, "worst", "latency_ns", "ingress_ns")
-    rates = _columns(folder, "rates", "side", "start_ns", "packets")
-    gaps = _columns(folder, "gaps", "side", "bucket_ns", "count")
-    if not distribution["count"].size:
-        raise InputError("no latency: no packet was seen on both sides")
-    starts = [rates["start_ns"].min()] if rates["start_ns"].size else []
-    starts += [worst["ingress_ns"].min()] if worst["ingress_ns"].size else []
-    first = _mapping(inputs, "ingress").get("first_ns")
-    origin = _integer(first) if first is not None else int(min(starts, default=0))
-    listed = summary.get("percentiles")
+        stored = StoredEvaluation.load(folder)
+    except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
+        raise InputError(f"{folder}: the evaluation is damaged: {error}") from None
+    latencies, counts = stored.distribution
+    if not latencies.size:
+        raise InputError(f"{folder}: no latency: no packet was seen on both sides")
+    width = int(stored.options.get("bucket_ns", 1))
+    worst = stored.worst_packets
+    first = _mapping(stored.inputs, "ingress").get("first_ns")
+    origin = int(worst.ingress_ns.min(initial=0)) if first is None else int(first)
     return Evaluation(
-        key=str(record.get("key", "")),
-        counts=counts,
-        minimum=int(distribution["latency_ns"][0]),
-        mean=float(np.average(distribution["latency_ns"], weights=distribution["count"])),
-        maximum=int(distribution["latency_ns"][-1]),
-        percentiles=tuple(_percentiles(listed if isinstance(listed, list) else [])),
-        curve_percentiles=tuple(_percentiles(_table(folder, "percentiles").to_pylist())),
-        latencies=distribution["latency_ns"],
-        latency_counts=distribution["count"],
-        histogram=_latency_histogram(folder, options.get("bucket_ns")),
-        worst_latency=worst["latency_ns"],
-        worst_time=(worst["ingress_ns"] - origin) / 1e9,
-        gaps={side: _gap_histogram(gaps, side, options.get("bucket_ns")) for side in SIDES},
-        rate_start={s: (rates["start_ns"][rates["side"] == s] - origin) / 1e9 for s in SIDES},
-        rate_packets={s: rates["packets"][rates["side"] == s] for s in SIDES},
-        warnings=tuple(_notices(record)),
-        inputs=inputs,
+        counts={name: int(count) for name, count in stored.counts.items()},
+        loss=stored.loss,
+        percentiles=tuple(stored.percentiles()),
+        curve_percentiles=tuple(stored.percentiles(sorted({*papers(), *DEFAULT}))),
+        latencies=latencies,
+        latency_counts=counts,
+        histogram=Histogram(*stored.histogram, width),
+        worst_latency=worst.latency_ns,
+        worst_time=(worst.ingress_ns - origin) / 1e9,
+        gaps={side: Histogram(*stored.gaps[side], width) for side in SIDES},
+        rate_start={side: (stored.rates[side][0] - origin) / 1e9 for side in SIDES},
+        rate_packets={side: stored.rates[side][1] for side in SIDES},
+        warnings=tuple(Warning(w.code, w.message) for w in stored.warnings),
     )
 
 
-def _latency_histogram(folder: Path, width: object) -> Histogram:
-    columns = _columns(folder, "histogram", "bucket_ns", "count")
-    return _histogram(columns["bucket_ns"], columns["count"], width)
-
-
-def _gap_histogram(columns: Mapping[str, Integers], side: str, width: object) -> Histogram:
-    chosen = columns["side"] == side
-    return _histogram(columns["bucket_ns"][chosen], columns["count"][chosen], width)
-
-
-def _histogram(edges: Integers, counts: Integers, width: object) -> Histogram:
-    """A histogram; a width that is not recorded is the smallest distance of two edges."""
-    order = np.argsort(edges)
-    steps = np.diff(edges[order])
-    fallback = int(steps.min()) if steps.size else 1
-    return Histogram(edges[order], counts[order], max(_integer(width) or fallback, 1))
-
-
-def _percentiles(rows: list[Any]) -> Iterator[Percentile]:
-    for row in rows:
-        low, high = row.get("low"), row.get("high")
-        yield Percentile(
-            p=float(row["p"]),
-            value=int(row["value"]),
-            low=None if low is None else int(low),
-            high=None if high is None else int(high),
-            above=int(row["above"]),
-            supported=bool(row["supported"]),
-        )
-
-
-def _notices(record: Mapping[str, Any]) -> Iterator[Notice]:
+def _notices(record: Mapping[str, Any]) -> Iterator[Warning]:
     rows = record.get("warnings")
     for row in rows if isinstance(rows, list) else []:
         if isinstance(row, dict):
-            yield Notice(str(row.get("code", "")), str(row.get("message", "")))
+            yield Warning(str(row.get("code", "")), str(row.get("message", "")))
 
 
 def _read_object(path: Path) -> dict[str, Any]:
@@ -311,22 +247,6 @@ def _read_object(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError("it holds no JSON object")
     return value
-
-
-def _table(folder: Path, name: str) -> Any:
-    try:
-        return pq.read_table(folder / f"{name}.parquet")
-    except (OSError, pa.ArrowException) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"evaluation/{name}.parquet cannot be read: {reason}") from None
-
-
-def _columns(folder: Path, name: str, *wanted: str) -> dict[str, Integers]:
-    table = _table(folder, name)
-    missing = [column for column in wanted if column not in table.column_names]
-    if missing:
-        raise InputError(f"evaluation/{name}.parquet has no column {missing[0]!r}")
-    return {column: table[column].to_numpy() for column in wanted}
 
 
 def _mapping(record: Mapping[str, Any], key: str) -> Mapping[str, Any]:

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from tailtap.report.data import SIDES
+from tailtap.evaluation.model import SIDES
 from tailtap.report.groups import Configuration, Member
 from tailtap.report.hdr import (
     confidence_band,
@@ -27,13 +27,13 @@ from tailtap.report.hdr import (
     tick_label,
     ticks_of_percentiles,
 )
-from tailtap.report.text import time_text
+from tailtap.report.text import count_text, time_text
 
 COLUMN, WIDTH = 3.5, 7.16
 GAP_BINS = 40
 BEFORE = "#8a929a"
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.6)), (0, (2.2, 1.4)), (0, (5, 1.4, 1, 1.4)))
-SETTINGS = {
+SETTINGS: dict[Any, Any] = {
     "font.family": "DejaVu Sans",  # ships with matplotlib: the same everywhere
     "font.size": 7,
     "axes.linewidth": 0.6,
@@ -47,6 +47,7 @@ SETTINGS = {
     "ytick.major.width": 0.6,
     "legend.frameon": False,
     "legend.fontsize": 6,
+    "text.parse_math": False,  # a name may hold a dollar sign
     "pdf.fonttype": 42,
     "svg.fonttype": "path",
     "svg.hashsalt": "tailtap",
@@ -57,6 +58,7 @@ METADATA: dict[str, dict[str, Any]] = {
     "svg": {"Date": None, "Creator": "tailtap"},
     "pdf": {"CreationDate": None, "ModDate": None, "Creator": "tailtap", "Producer": None},
 }
+COUNTS = FuncFormatter(lambda count, _: count_text(round(count)))
 TIMES = FuncFormatter(lambda ns, _: time_text(ns))
 
 
@@ -161,6 +163,7 @@ def gaps_figure(groups: list[Configuration]) -> Figure:
         axes.set_xlim(left * 0.9, right * 1.1)
         _log_times(axes.xaxis)
         axes.yaxis.set_minor_locator(NullLocator())
+        axes.yaxis.set_major_formatter(COUNTS)
 
     return _panels(groups, draw, "Inter-packet gap (grey: before the device)", "Packets")
 

@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from tailtap.report.data import Evaluation, Experiment, Percentile, Run
+from tailtap.evaluation import Percentile
+from tailtap.evaluation.percentiles import label as percentile_label
+from tailtap.report.data import Evaluation, Experiment, Run
 from tailtap.report.text import (
     count_text,
-    format_rate,
     percent_text,
-    percentile_name,
     share_text,
     time_text,
 )
+from tailtap.units import format_rate
 
 # Okabe and Ito's colour-blind-safe hues, darkened until they stand out on white paper, and the
 # same hues lightened for a dark page; a second round of configurations takes the second shades.
@@ -147,7 +148,7 @@ def finding(configuration: Configuration, groups: list[Configuration]) -> Findin
         sentence = "Too few packets for any percentile: only the extremes are known"
     else:
         rows = [row for e in evaluations if (row := listed(e, p)) is not None]
-        name, value = percentile_name(p), time_text(max(row.value for row in rows))
+        name, value = percentile_label(p), time_text(max(row.value for row in rows))
         sentence = f"{percent_text(p)} of the packets took at most {value}"
         if len(rows) > 1:
             best = time_text(min(row.value for row in rows))

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tailtap.report.data import Floats, Histogram, Integers, Percentile
+from tailtap.evaluation import Percentile
+from tailtap.report.data import Floats, Histogram, Integers
 from tailtap.report.text import percent_text
 
 SUPPORT = 10

@@ -31,11 +31,12 @@ from bokeh.models import (
     Range1d,
     ResetTool,
     Scatter,
-    Span,
     VArea,
 )
+from bokeh.models.annotations import Span
 
-from tailtap.report.data import SIDES, Histogram
+from tailtap.evaluation.model import SIDES
+from tailtap.report.data import Histogram
 from tailtap.report.groups import Configuration, Member
 from tailtap.report.hdr import (
     confidence_band,
@@ -52,7 +53,6 @@ GAP_BINS = 40
 LATENCY_BINS = 40
 COUNT_FLOOR = 0.7
 """Where an empty bin lies on a logarithmic axis of counts."""
-TIME_TICKS = CustomJSTickFormatter(code="return window.tailtap.time(tick)")
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def build(groups: Sequence[Configuration]) -> tuple[dict[str, Any], list[Panel]]
     document = Document()
     panels: list[Panel] = []
 
-    def add(kind: str, title: str, place: int | None, plot: Plot) -> None:
+    def add(kind: str, title: str, place: int | None, plot: Any) -> None:
         document.add_root(plot)
         panels.append(Panel(kind, title, place, plot.id))
 
@@ -85,14 +85,14 @@ def build(groups: Sequence[Configuration]) -> tuple[dict[str, Any], list[Panel]]
     return dict(document.to_json(deferred=False)), panels
 
 
-def _hdr(members: Sequence[Member]) -> Plot:
+def _hdr(members: Sequence[Member]) -> Any:
     curves = [step_curve(m.evaluation.latencies, m.evaluation.latency_counts) for m in members]
     right = max(float(curve.x[-1]) for curve in curves)
     low = min(int(curve.y[0]) for curve in curves)
     high = max(int(curve.y[-1]) for curve in curves)
     plot = _plot(
-        Range1d(1, right * 1.15, bounds=(1, right * 1.5)),
-        Range1d(max(low, 1) * 0.75, high * 1.4),
+        Range1d(start=1, end=right * 1.15),
+        Range1d(start=max(low, 1) * 0.75, end=high * 1.4),
         height=520,
         log=(True, True),
     )
@@ -101,7 +101,7 @@ def _hdr(members: Sequence[Member]) -> Plot:
     below.ticker = FixedTicker(ticks=ticks, minor_ticks=[])
     below.major_label_overrides = {x: tick_label(x) for x in ticks}
     below.axis_label, left.axis_label = "Percentile", "Latency"
-    left.formatter = TIME_TICKS
+    left.formatter = _ticks("time")
     plot.center[1].minor_grid_line_alpha = 0.6
     hits = []
     for member in members:
@@ -131,13 +131,13 @@ class _Worst:
         latencies = np.concatenate([m.evaluation.worst_latency for m in members])
         low, high = (int(latencies.min()), int(latencies.max())) if latencies.size else (1, 10)
         self._x = _Durations()
-        self._y = Range1d(max(low, 1) * 0.8, high * 1.5)
+        self._y = Range1d(start=max(low, 1) * 0.8, end=high * 1.5)
 
-    def plot(self, group: Configuration) -> Plot:
+    def plot(self, group: Configuration) -> Any:
         plot = _plot(self._x.of(group), self._y, log=(False, True))
         plot.below[0].axis_label, plot.left[0].axis_label = "Time", "Latency"
-        plot.left[0].formatter = TIME_TICKS
-        plot.below[0].formatter = CustomJSTickFormatter(code="return window.tailtap.seconds(tick)")
+        plot.left[0].formatter = _ticks("time")
+        plot.below[0].formatter = _ticks("seconds")
         marks = []
         for member in group.members:
             data = {
@@ -162,13 +162,14 @@ class _Outlines:
         top = max((float(y.max()) for _, x, y in shown if x.size), default=10.0)
         left = min((float(x[0]) for x in edges), default=1.0)
         right = max((float(x[-1]) for x in edges), default=10.0)
-        self._x, self._y = Range1d(left * 0.9, right * 1.1), Range1d(COUNT_FLOOR, top * 2)
+        self._x = Range1d(start=left * 0.9, end=right * 1.1)
+        self._y = Range1d(start=COUNT_FLOOR, end=top * 2)
 
-    def plot(self, group: Configuration) -> Plot:
+    def plot(self, group: Configuration) -> Any:
         plot = _plot(self._x, self._y, log=(True, True))
         plot.below[0].axis_label, plot.left[0].axis_label = self.label, "Packets"
-        plot.below[0].formatter = TIME_TICKS
-        plot.left[0].formatter = CustomJSTickFormatter(code="return window.tailtap.count(tick)")
+        plot.below[0].formatter = _ticks("time")
+        plot.left[0].formatter = _ticks("count")
         marks = []
         for member in group.members:
             for role, x, y in self._lines(member):
@@ -211,13 +212,13 @@ class _Rates:
         del members  # each panel has its own scale: a dip counts against its own rate
         self._x = _Durations()
 
-    def plot(self, group: Configuration) -> Plot:
+    def plot(self, group: Configuration) -> Any:
         rates = [m.evaluation.rate_packets[side] for m in group.members for side in SIDES]
         peak = max(int(rate.max(initial=1)) for rate in rates)
-        plot = _plot(self._x.of(group), Range1d(0, peak * 1.15), log=(False, False))
+        plot = _plot(self._x.of(group), Range1d(start=0, end=peak * 1.15), log=(False, False))
         plot.below[0].axis_label = "Time"
         plot.left[0].axis_label = "Packets per second"
-        plot.below[0].formatter = CustomJSTickFormatter(code="return window.tailtap.seconds(tick)")
+        plot.below[0].formatter = _ticks("seconds")
         plot.left[0].formatter = NumeralTickFormatter(format="0.[0]a")
         marks = []
         for member in group.members:
@@ -250,13 +251,18 @@ class _Durations:
         """The axis of a configuration, up to the end of its longest run."""
         seconds = max(member.evaluation.duration for member in group.members)
         key = round(np.log(seconds) * 20)  # within 5 %
-        shared = self._ranges.setdefault(key, Range1d(0, seconds * 1.01))
+        shared = self._ranges.setdefault(key, Range1d(start=0, end=seconds * 1.01))
         shared.end = max(shared.end, seconds * 1.01)
         return shared
 
 
-def _plot(x: Range1d, y: Range1d, *, log: tuple[bool, bool], height: int = 240) -> Plot:
-    plot = Plot(
+def _ticks(form: str) -> CustomJSTickFormatter:
+    """Tick labels by a function of the page's script."""
+    return CustomJSTickFormatter(code=f"return window.tailtap.{form}(tick)")
+
+
+def _plot(x: Range1d, y: Range1d, *, log: tuple[bool, bool], height: int = 240) -> Any:
+    plot: Any = Plot(
         x_range=x,
         y_range=y,
         x_scale=LogScale() if log[0] else LinearScale(),
@@ -271,21 +277,21 @@ def _plot(x: Range1d, y: Range1d, *, log: tuple[bool, bool], height: int = 240) 
     )
     policy = NoOverlap(min_distance=8)
     for is_log, side in zip(log, ("below", "left"), strict=True):
-        axis = (LogAxis if is_log else LinearAxis)(major_label_policy=policy)
+        axis: Any = (LogAxis if is_log else LinearAxis)(major_label_policy=policy)
         axis.axis_label_text_font_style = "normal"
         plot.add_layout(axis, side)
         plot.add_layout(Grid(axis=axis, dimension=0 if side == "below" else 1))
     return plot
 
 
-def _tools(plot: Plot, hover: HoverTool, dimensions: str) -> None:
+def _tools(plot: Any, hover: HoverTool, dimensions: Any) -> None:
     """Hover, a box to zoom by dragging, and what the page's script resets by double click."""
-    zoom = BoxZoomTool(dimensions=dimensions)
+    zoom: Any = BoxZoomTool(dimensions=dimensions)
     plot.add_tools(hover, zoom, ResetTool())
     plot.toolbar.active_drag = zoom
 
 
-def _mark(plot: Plot, member: Member, role: str, data: dict[str, Any], glyph: Any) -> Any:
+def _mark(plot: Any, member: Member, role: str, data: dict[str, Any], glyph: Any) -> Any:
     renderer = plot.add_glyph(ColumnDataSource(data), glyph)
     renderer.tags = [{"run": member.index, "role": role}]
     if role == "hit":

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tailtap.report.data import SIDES, Experiment, Run
+from tailtap.evaluation.model import SIDES
+from tailtap.evaluation.percentiles import label as percentile_label
+from tailtap.report.data import Experiment, Run
 from tailtap.report.groups import Configuration, floor_of, listed
 from tailtap.report.text import (
     count_text,
     percent_text,
-    percentile_name,
     share_text,
     time_text,
 )
@@ -104,7 +105,7 @@ def _summary_row(
 
 def summary_heads(groups: list[Configuration]) -> list[str]:
     """The heads of the summary table's columns of numbers."""
-    names = [percentile_name(p) for p in percentile_columns(groups)]
+    names = [percentile_label(p) for p in percentile_columns(groups)]
     return ["packets", "loss", *names, "max"]
 
 

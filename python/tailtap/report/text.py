@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from tailtap.units import format_rate, format_time
+from tailtap.units import format_time
 
 NARROW_SPACE = "\u202f"
 """Groups digits without breaking the line."""
@@ -20,11 +20,6 @@ def time_text(ns: float) -> str:
 def percent_text(p: float) -> str:
     """A percentile's share: ``99.9 %``."""
     return f"{100 * p:.10g}\u00a0%"
-
-
-def percentile_name(p: float) -> str:
-    """A percentile's name: ``p99.9``."""
-    return f"p{100 * p:.10g}"
 
 
 def count_text(count: int) -> str:
@@ -48,14 +43,3 @@ def date_text(iso: str) -> str:
         return datetime.fromisoformat(iso).astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
     except ValueError:
         return iso
-
-
-__all__ = [
-    "count_text",
-    "date_text",
-    "format_rate",
-    "percent_text",
-    "percentile_name",
-    "share_text",
-    "time_text",
-]

@@ -55,7 +55,7 @@ def percentile_rows(latency: Integers, percentiles: tuple[float, ...]) -> list[d
     rows = []
     for p in percentiles:
         rank = min(max(int(np.ceil(round(p * n, 6))), 1), n)
-        low, high = (int(v) for v in stats.binom.ppf((0.025, 0.975), n, p))
+        low, high = (int(stats.binom.ppf(q, n, p)) for q in (0.025, 0.975))
         rows.append(
             {
                 "p": p,
@@ -84,6 +84,7 @@ def write_evaluation(folder: Path, data: Traffic, warnings: list[dict[str, str]]
     record = {
         "schema": "tailtap.evaluation/1",
         "key": "moonsniff",
+        "key_reason": None,
         "counts": {
             "ingress": data.ingress.size,
             "egress": n,
