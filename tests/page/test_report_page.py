@@ -93,7 +93,7 @@ def opened(browser: webdriver.Chrome, folder: Path) -> webdriver.Chrome:
     window(browser, 1600, 1000)
     media(browser, "light")
     for log in ("browser", "performance"):
-        browser.get_log(log)
+        read_log(browser, log)
     browser.get((folder / "report" / "index.html").as_uri())
     trouble = browser.execute_async_script(
         "const done = arguments[0]; tailtap.ready.then(() => done(null), (e) => done(String(e)))"
@@ -113,6 +113,12 @@ def media(browser: webdriver.Chrome, scheme: str, kind: str = "") -> None:
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": kind, "features": features})
 
 
+def read_log(browser: Any, kind: str) -> list[dict[str, Any]]:
+    """What was logged since the last call; selenium leaves this function without types."""
+    rows: list[dict[str, Any]] = browser.get_log(kind)
+    return rows
+
+
 def settle(browser: webdriver.Chrome) -> None:
     browser.execute_async_script(FRAMES)
 
@@ -123,6 +129,8 @@ def hdr(browser: webdriver.Chrome) -> Any:
 
 def pixels(browser: webdriver.Chrome) -> NDArray[np.int16]:
     """The HDR diagram as it is on the screen."""
+    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", hdr(browser))
+    settle(browser)
     return np.asarray(Image.open(io.BytesIO(hdr(browser).screenshot_as_png)).convert("RGB"), "i2")
 
 
@@ -133,10 +141,10 @@ def coloured(image: NDArray[np.int16], colour: str) -> int:
 
 
 def test_the_page_draws_without_a_word_and_without_the_network(opened: webdriver.Chrome) -> None:
-    noise = [row for row in opened.get_log("browser") if row["level"] in {"SEVERE", "WARNING"}]
+    noise = [row for row in read_log(opened, "browser") if row["level"] in {"SEVERE", "WARNING"}]
     assert noise == []
     asked = []
-    for row in opened.get_log("performance"):
+    for row in read_log(opened, "performance"):
         message = json.loads(row["message"])["message"]
         if message["method"] == "Network.requestWillBeSent":
             asked.append(message["params"]["request"]["url"])
@@ -172,7 +180,8 @@ def test_resting_on_a_curve_reads_run_percentile_and_latency(
         settle(opened)
     tips = opened.execute_script(TIP)
     assert len(tips) == 1
-    label, percentile, latency = tips[0]
+    percentile, reading = tips[0]
+    label, latency = reading.rsplit(": ", 1)
     assert label == opened.execute_script("return tailtap.state.runs[arguments[0]].label", place)
     assert float(percentile.split()[0]) == pytest.approx(100 * p, abs=2 * (1 - p))
     value, unit = latency.split()
@@ -182,6 +191,20 @@ def test_resting_on_a_curve_reads_run_percentile_and_latency(
     low, high = (int(latencies[rank]) for rank in ranks)
     assert low <= round(float(value) * scale) <= high
     assert latency == time_text(round(float(value) * scale))
+
+
+def test_one_tooltip_tells_of_all_curves_that_run_together(opened: webdriver.Chrome) -> None:
+    opened.execute_script("arguments[0].scrollIntoView({block: 'center'})", hdr(opened))
+    settle(opened)
+    x, y = opened.execute_script(PLACE, 2, 4_205)  # the median of all six bare-metal runs
+    for dx in (-3, 0):
+        point = {"type": "mouseMoved", "x": round(x) + dx, "y": round(y)}
+        opened.execute_cdp_cmd("Input.dispatchMouseEvent", point)
+        settle(opened)
+    tips = opened.execute_script(TIP)
+    assert {tuple(sorted(line.split(":")[0] for line in tip[1:])) for tip in tips} == {
+        tuple(f"bare-metal · {rate} kpkt/s #{i}" for rate in (10, 50) for i in (1, 2, 3))
+    }
 
 
 def test_the_legend_switches_a_run_in_every_figure(opened: webdriver.Chrome) -> None:
@@ -281,6 +304,7 @@ def test_nothing_is_wider_than_the_window(opened: webdriver.Chrome, width: int) 
 def test_dragging_zooms_and_a_double_click_goes_back(opened: webdriver.Chrome) -> None:
     ranges = "const r = tailtap.state.plots[0].x_range; return [r.start, r.end]"
     whole = opened.execute_script(ranges)
+    opened.execute_script("arguments[0].scrollIntoView({block: 'center'})", hdr(opened))
     actions = webdriver.ActionChains(opened)
     actions.move_to_element_with_offset(hdr(opened), -100, -80).click_and_hold()
     actions.move_by_offset(80, 40).move_by_offset(60, 40).release().perform()

@@ -21,8 +21,9 @@ from tailtap.errors import InputError
 from tailtap.evaluation import Evaluation as StoredEvaluation
 from tailtap.evaluation import Percentile, Warning
 from tailtap.evaluation.model import SIDES
-from tailtap.evaluation.percentiles import DEFAULT, papers
 
+BAND_STEPS = 24
+"""Percentiles in each decade of 1/(1-p) whose confidence limits make the band."""
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
@@ -205,7 +206,7 @@ def load_evaluation(folder: Path) -> Evaluation:
     """Read one evaluation folder. Raises `InputError` when it is damaged or has no latency."""
     try:
         stored = StoredEvaluation.load(folder)
-    except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, pa.ArrowException) as error:
         raise InputError(f"{folder}: the evaluation is damaged: {error}") from None
     latencies, counts = stored.distribution
     if not latencies.size:
@@ -218,7 +219,7 @@ def load_evaluation(folder: Path) -> Evaluation:
         counts={name: int(count) for name, count in stored.counts.items()},
         loss=stored.loss,
         percentiles=tuple(stored.percentiles()),
-        curve_percentiles=tuple(stored.percentiles(sorted({*papers(), *DEFAULT}))),
+        curve_percentiles=tuple(stored.percentiles(_band_percentiles(int(counts.sum())))),
         latencies=latencies,
         latency_counts=counts,
         histogram=Histogram(*stored.histogram, width),
@@ -229,6 +230,12 @@ def load_evaluation(folder: Path) -> Evaluation:
         rate_packets={side: stored.rates[side][1] for side in SIDES},
         warnings=tuple(Warning(w.code, w.message) for w in stored.warnings),
     )
+
+
+def _band_percentiles(packets: int) -> list[float]:
+    """Percentiles for a smooth confidence band, evenly spaced over log 1/(1-p)."""
+    decades = np.log10(max(packets, 2))
+    return [float(p) for p in 1 - np.logspace(0, -decades, int(decades * BAND_STEPS) + 1)[1:-1]]
 
 
 def _notices(record: Mapping[str, Any]) -> Iterator[Warning]:

@@ -123,34 +123,56 @@ window.tailtap = (() => {
       });
   }
 
-  // What a tooltip says, as elements: names are text, never markup.
-  function tooltip(lines) {
+  // What a tooltip says, as elements: names are text, never markup. It stands in a shadow root,
+  // out of the style sheet's reach, but custom properties are inherited there.
+  function tooltip([title, ...lines]) {
     const box = document.createElement("div");
     box.className = "tip";
-    lines.forEach((line, i) => {
-      const row = document.createElement(i ? "div" : "b");
+    box.style = "margin: -5px; padding: 6px 10px; background: var(--surface); color: var(--text);"
+      + "font: 12.5px/1.5 system-ui, 'Liberation Sans', sans-serif; white-space: nowrap;"
+      + "font-variant-numeric: tabular-nums;";
+    const head = document.createElement("b");
+    head.textContent = title;
+    box.append(head);
+    for (const line of lines) {
+      const row = document.createElement("div");
       row.textContent = line;
       box.append(row);
-    });
+    }
     return box;
   }
 
   // The step curve's level at x: corners come in pairs, a step's start and its end.
-  function level(data, x) {
-    let [low, high] = [0, data.x.length - 1];
+  function level(source, x) {
+    const [xs, ys] = [source.get("x"), source.get("y")];
+    let [low, high] = [0, xs.length - 1];
     while (low < high) {
       const middle = (low + high) >> 1;
-      data.x[middle] < x ? low = middle + 1 : high = middle;
+      xs[middle] < x ? low = middle + 1 : high = middle;
     }
-    return data.y[low];
+    return ys[low];
   }
 
-  function readings(kind, run, data, vars) {
-    const at = (name) => data[name][vars.index];
-    if (kind === "hdr") return [percent(vars.x), time(level(data, vars.x))];
-    if (kind === "worst") return [time(at("y")), `at ${Number(at("x").toFixed(4))}\u00a0s`];
-    if (kind === "rates") return [`${group(at("y"))} packets`, `second ${Math.floor(vars.x) + 1}`];
-    return [`${count(at("y")) || 0} packets`, `about ${time(vars.x)}`];
+  // All curves under the pointer at its percentile: where curves run together, one tooltip lies
+  // over the others, so each tells of all.
+  function curves(plot, run, { x, y }) {
+    const reach = 10 * Math.log10(plot.y_range.end / plot.y_range.start) / plot.height;
+    const near = [];
+    for (const renderer of plot.renderers) {
+      const { run: other, role } = renderer.tags[0];
+      if (role !== "hit" || !renderer.visible) continue;
+      const value = level(renderer.data_source, x);
+      if (other === run || Math.abs(Math.log10(value / y)) < reach) near.push([value, other]);
+    }
+    near.sort(([a], [b]) => b - a);
+    return [percent(x), ...near.map(([value, other]) => `${state.runs[other].label}: ${time(value)}`)];
+  }
+
+  function readings(kind, name, source, vars) {
+    const at = (column) => source.get(column)[vars.index];
+    if (kind === "worst") return [time(at("y")), name, `at ${Number(at("x").toFixed(4))}\u00a0s`];
+    if (kind === "rates") return [`${group(at("y"))} packets`, name, `second ${Math.floor(vars.x) + 1}`];
+    return [`${count(at("y")) || 0} packets`, name, `about ${time(vars.x)}`];
   }
 
   function hovers() {
@@ -163,8 +185,9 @@ window.tailtap = (() => {
         const sided = plot.renderers.some((r) => r.tags[0]?.role === "before");
         tool.tooltips = (source, vars) => {
           const { run, role } = tagged.get(source.id);
+          if (kind === "hdr") return tooltip(curves(plot, run, vars));
           const name = state.runs[run].label + (sided ? places[role] ?? "" : "");
-          return tooltip([name, ...readings(kind, run, Object.fromEntries(source.data), vars)]);
+          return tooltip(readings(kind, name, source, vars));
         };
       }
   }
