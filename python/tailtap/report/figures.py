@@ -20,6 +20,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocat
 from tailtap.evaluation.model import SIDES
 from tailtap.report.groups import Configuration, Member
 from tailtap.report.hdr import (
+    bins_per_decade,
     confidence_band,
     log_histogram,
     outline,
@@ -30,7 +31,6 @@ from tailtap.report.hdr import (
 from tailtap.report.text import count_text, time_text
 
 COLUMN, WIDTH = 3.5, 7.16
-GAP_BINS = 40
 BEFORE = "#8a929a"
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.6)), (0, (2.2, 1.4)), (0, (5, 1.4, 1, 1.4)))
 SETTINGS: dict[Any, Any] = {
@@ -116,7 +116,8 @@ def hdr_figure(groups: list[Configuration]) -> Figure:
     axes.tick_params(axis="x", labelrotation=35)
     for text in axes.get_xticklabels():
         text.set(ha="right", rotation_mode="anchor")
-    _log_times(axes.yaxis)
+    axes.yaxis.set_major_formatter(TIMES)
+    _log_ticks(axes.yaxis)
     axes.set_xlabel("Percentile")
     axes.set_ylabel("Latency")
     handles = [Line2D([], [], color=g.light, linewidth=1.2) for g in groups]
@@ -134,23 +135,27 @@ def worst_figure(groups: list[Configuration]) -> Figure:
                       color=group.light, markersize=1.6, markeredgewidth=0, alpha=0.6,
                       rasterized=True)  # fmt: skip
         axes.set_yscale("log")
-        _log_times(axes.yaxis)
+        axes.yaxis.set_major_formatter(TIMES)
 
     return _panels(groups, draw, "Time since the first packet (s)", "Latency")
 
 
 def gaps_figure(groups: list[Configuration]) -> Figure:
     """Inter-packet gaps before and after the device, one panel for each configuration."""
-    binned = [log_histogram(m.evaluation.gaps[side], GAP_BINS)
+    bins = bins_per_decade(
+        m.evaluation.gaps[side] for g in groups for m in g.members for side in SIDES
+    )
+    binned = [log_histogram(m.evaluation.gaps[side], bins)
               for g in groups for m in g.members for side in SIDES]  # fmt: skip
     top = max((int(counts.max()) for _, counts in binned if counts.size), default=1)
     left = min((float(edges[0]) for edges, _ in binned if edges.size), default=1.0)
     right = max((float(edges[-1]) for edges, _ in binned if edges.size), default=10.0)
+    margin = (right / left) ** 0.03
 
     def draw(axes: Any, group: Configuration) -> None:
         for member in group.members:
             for side in SIDES:
-                edges, counts = log_histogram(member.evaluation.gaps[side], GAP_BINS)
+                edges, counts = log_histogram(member.evaluation.gaps[side], bins)
                 x, y = outline(edges, counts, 0.7)
                 before = side == "ingress"
                 axes.plot(x, y, color=BEFORE if before else group.light,
@@ -160,9 +165,8 @@ def gaps_figure(groups: list[Configuration]) -> Figure:
         axes.set_xscale("log")
         axes.set_yscale("log")
         axes.set_ylim(0.7, top * 2)
-        axes.set_xlim(left * 0.9, right * 1.1)
-        _log_times(axes.xaxis)
-        axes.yaxis.set_minor_locator(NullLocator())
+        axes.set_xlim(left / margin, right * margin)
+        axes.xaxis.set_major_formatter(TIMES)
         axes.yaxis.set_major_formatter(COUNTS)
 
     return _panels(groups, draw, "Inter-packet gap (grey: before the device)", "Packets")
@@ -211,15 +215,25 @@ def _panels(
             axes.set_xmargin(0.01)
         else:
             axes.set_axis_off()
+    for axis in (axis for axes in grid.flat for axis in (axes.xaxis, axes.yaxis)):
+        if axis.get_scale() == "log":
+            _log_ticks(axis)
     figure.supxlabel(x, fontsize=7)
     figure.supylabel(y, fontsize=7)
     return figure
 
 
-def _log_times(axis: Any) -> None:
-    axis.set_major_locator(LogLocator(numticks=12))
+def _log_ticks(axis: Any) -> None:
+    """Ticks at the decades, or closer where the axis is too short for decades alone."""
+    formatter = axis.get_major_formatter()
+    low, high = axis.get_view_interval()
+    decades = np.log10(high / low)
+    if decades < 0.5:
+        axis.set_major_locator(MaxNLocator(5))
+    else:
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if decades < 1.5 else (1,), numticks=12))
     axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(TIMES)
+    axis.set_major_formatter(formatter)
 
 
 def _dash(member: Member) -> Any:

@@ -6,7 +6,7 @@ Pure functions from counts to polylines. The HDR diagram has 1/(1-p) on its x ax
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -89,6 +89,19 @@ def confidence_band(
     high = np.array([row[2] for row in known], dtype=np.int64)
     edges = np.column_stack((x[:-1], x[1:])).ravel()
     return edges, np.repeat(low[:-1], 2), np.repeat(high[1:], 2)
+
+
+def bins_per_decade(histograms: Iterable[Histogram]) -> int:
+    """How fine to gather histograms that share an axis, so that they fill it with ~160 bins."""
+    ranges = [
+        (max(int(h.edges[0]), h.width), int(h.edges[-1]) + h.width)
+        for h in histograms
+        if h.edges.size
+    ]
+    if not ranges:
+        return 1
+    decades = np.log10(max(high for _, high in ranges) / min(low for low, _ in ranges))
+    return int(np.clip(160 / max(decades, 1e-3), 20, 4_000))
 
 
 def log_histogram(histogram: Histogram, per_decade: int) -> tuple[Floats, Integers]:

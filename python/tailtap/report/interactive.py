@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from bokeh.document import Document
 from bokeh.models import (
+    AllLabels,
     BoxZoomTool,
     ColumnDataSource,
     CrosshairTool,
@@ -39,6 +40,7 @@ from tailtap.evaluation.model import SIDES
 from tailtap.report.data import Histogram
 from tailtap.report.groups import Configuration, Member
 from tailtap.report.hdr import (
+    bins_per_decade,
     confidence_band,
     log_histogram,
     outline,
@@ -49,8 +51,6 @@ from tailtap.report.hdr import (
 
 DASHES: tuple[list[int], ...] = ([], [9, 3], [4, 3], [9, 3, 2, 3], [2, 2], [14, 3])
 """Lines of the repeats of one configuration."""
-GAP_BINS = 40
-LATENCY_BINS = 40
 COUNT_FLOOR = 0.7
 """Where an empty bin lies on a logarithmic axis of counts."""
 
@@ -101,6 +101,7 @@ def _hdr(members: Sequence[Member]) -> Any:
     below.ticker = FixedTicker(ticks=ticks, minor_ticks=[])
     below.major_label_overrides = {x: tick_label(x) for x in ticks}
     below.axis_label, left.axis_label = "Percentile", "Latency"
+    below.major_label_policy = AllLabels()  # the page's script chooses what has room
     left.formatter = _ticks("time")
     plot.center[1].minor_grid_line_alpha = 0.6
     hits = []
@@ -151,18 +152,20 @@ class _Worst:
 
 
 class _Outlines:
-    """Histograms as outlines on logarithmic axes; what a subclass shows is in `_lines`."""
+    """Histograms as outlines on logarithmic axes; what a subclass shows is in `_histograms`."""
 
     label = ""
-    bins = GAP_BINS
 
     def __init__(self, members: Sequence[Member]) -> None:
+        every = [h for m in members for _, h in self._histograms(m)]
+        self._bins = bins_per_decade(every)
         shown = [line for m in members for line in self._lines(m)]
         edges = [x for _, x, _ in shown if x.size]
         top = max((float(y.max()) for _, x, y in shown if x.size), default=10.0)
         left = min((float(x[0]) for x in edges), default=1.0)
         right = max((float(x[-1]) for x in edges), default=10.0)
-        self._x = Range1d(start=left * 0.9, end=right * 1.1)
+        margin = (right / left) ** 0.03
+        self._x = Range1d(start=left / margin, end=right * margin)
         self._y = Range1d(start=COUNT_FLOOR, end=top * 2)
 
     def plot(self, group: Configuration) -> Any:
@@ -182,6 +185,15 @@ class _Outlines:
         return plot
 
     def _lines(self, member: Member) -> list[tuple[str, Any, Any]]:
+        """Role and corners of each outline of a run."""
+        result = []
+        for role, histogram in self._histograms(member):
+            x, y = outline(*log_histogram(histogram, self._bins), COUNT_FLOOR)
+            result.append((role, x.astype(np.float32), y.astype(np.float32)))
+        return result
+
+    def _histograms(self, member: Member) -> list[tuple[str, Histogram]]:
+        """Role and histogram of each outline of a run."""
         raise NotImplementedError
 
 
@@ -190,10 +202,9 @@ class _Gaps(_Outlines):
 
     label = "Inter-packet gap"
 
-    def _lines(self, member: Member) -> list[tuple[str, Any, Any]]:
+    def _histograms(self, member: Member) -> list[tuple[str, Histogram]]:
         gaps = member.evaluation.gaps
-        roles = (("before", "ingress"), ("line", "egress"))
-        return [(role, *_corners(gaps[side], GAP_BINS)) for role, side in roles]
+        return [("before", gaps["ingress"]), ("line", gaps["egress"])]
 
 
 class _Latency(_Outlines):
@@ -201,8 +212,8 @@ class _Latency(_Outlines):
 
     label = "Latency"
 
-    def _lines(self, member: Member) -> list[tuple[str, Any, Any]]:
-        return [("line", *_corners(member.evaluation.histogram, LATENCY_BINS))]
+    def _histograms(self, member: Member) -> list[tuple[str, Histogram]]:
+        return [("line", member.evaluation.histogram)]
 
 
 class _Rates:
@@ -234,11 +245,6 @@ class _Rates:
                 marks.append(_mark(plot, member, role, data, glyph))
         _tools(plot, HoverTool(renderers=marks, limit=2, tags=["rates"]), "width")
         return plot
-
-
-def _corners(histogram: Histogram, bins: int) -> tuple[Any, Any]:
-    x, y = outline(*log_histogram(histogram, bins), COUNT_FLOOR)
-    return x.astype(np.float32), y.astype(np.float32)
 
 
 class _Durations:

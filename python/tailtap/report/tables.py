@@ -67,7 +67,13 @@ def summary_rows(groups: list[Configuration]) -> Iterator[list[Row]]:
     columns = percentile_columns(groups)
     for group in groups:
         rows = [
-            _summary_row(group, member.label, "worst" if member is group.worst else "", i, columns)
+            _summary_row(
+                group,
+                member.label,
+                "worst" if member is group.worst and group.members[1:] else "",
+                i,
+                columns,
+            )
             for i, member in enumerate(group.members)
         ]
         floor = floor_of(group, groups)

@@ -11,6 +11,7 @@ from tailtap.evaluation import Percentile
 from tailtap.report.data import Histogram, Integers
 from tailtap.report.hdr import (
     SUPPORT,
+    bins_per_decade,
     confidence_band,
     log_histogram,
     outline,
@@ -129,6 +130,15 @@ def test_gathered_histograms_lose_nothing(
         bin_of = np.searchsorted(edges, place * width + width / 2, side="right") - 1
         assert 0 <= bin_of < counts.size
         assert counts[bin_of] >= buckets[place]
+
+
+def test_bins_are_as_fine_as_the_range_is_narrow() -> None:
+    narrow = Histogram(np.array([90_000, 110_000]), np.array([1, 1]), 100)
+    wide = Histogram(np.array([0, 10_000_000]), np.array([1, 1]), 100)
+    assert bins_per_decade([narrow]) > 1_000
+    assert bins_per_decade([narrow, wide]) == 32  # five decades
+    none = np.empty(0, dtype=np.int64)
+    assert bins_per_decade([Histogram(none, none, 100)]) == 1
 
 
 def test_an_empty_histogram_has_no_outline() -> None:

@@ -192,13 +192,15 @@ window.tailtap = (() => {
       }
   }
 
+  // The HDR diagram's height, and as many labels of percentiles as its width has room for.
   function fit() {
-    const narrow = matchMedia("(max-width: 640px)").matches;
-    for (const plot of state.plots)
-      if (plot.height > 300) {
-        plot.height = narrow ? 420 : 520;
-        plot.below[0].major_label_orientation = narrow ? 0.7 : "horizontal";
-      }
+    const [plot, axis] = [state.plots[0], state.plots[0].below[0]];
+    plot.height = matchMedia("(max-width: 640px)").matches ? 420 : 520;
+    const width = document.querySelector(".figure[data-kind=hdr]").clientWidth - 110;
+    state.ticks ??= axis.ticker.ticks;
+    const decade = width / Math.log10(state.ticks.at(-1) * 3);
+    axis.major_label_orientation = decade < 75 ? 0.7 : "horizontal";
+    axis.ticker.ticks = state.ticks.filter((tick) => decade > 120 || tick !== 4);
     // A finger that drags scrolls the page; it does not draw a box.
     if (matchMedia("(pointer: coarse)").matches)
       for (const plot of state.plots) plot.toolbar.active_drag = null;
