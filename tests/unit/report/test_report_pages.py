@@ -247,7 +247,9 @@ def test_an_experiment_without_a_finished_run_is_refused_with_the_reason(tmp_pat
         load_experiment(tmp_path)
 
 
-def test_reports_are_the_same_for_the_same_data(folder: Path, tmp_path: Path) -> None:
+def test_reports_are_the_same_for_the_same_data(tmp_path: Path) -> None:
+    folder = tmp_path / "experiment"
+    write_run(folder, 1, {"dut.platform": "wire"}, packets=2_000)
     for name in ("a", "b"):
         write_report(folder, tmp_path / name)
     figures = sorted(path.name for path in (tmp_path / "a" / "figures").iterdir())
