@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import typer
 
-from tailtap.cli import evaluate, version
+from tailtap.cli import evaluate, report, version
 
 
 def register_commands(app: typer.Typer) -> None:
     """Add every subcommand to `app`."""
     app.command("evaluate")(evaluate.evaluate)
+    app.command("report")(report.report)
     app.command("version")(version.version)
