@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+import pyarrow as pa
+
 from tailtap import _core
 from tailtap.errors import InputError
 from tailtap.evaluation import tables
@@ -178,14 +180,19 @@ class Evaluation:
         """Reads what `write` wrote. Raises `InputError` when `folder` holds no evaluation."""
         try:
             meta = json.loads((folder / "evaluation.json").read_text())
-            read = {
-                name: tables.read(folder, name)
-                for name in ("distribution", "histogram", "worst", "gaps", "rates")
-            }
-        except (OSError, ValueError) as error:
+            if meta["schema"] != SCHEMA:
+                raise ValueError(f"its schema is {meta['schema']!r}, not {SCHEMA!r}")
+            names = ("distribution", "histogram", "worst", "gaps", "rates")
+            return cls._of(meta, {name: tables.read(folder, name) for name in names})
+        except OSError as error:
             raise InputError(f"{folder}: not an evaluation: {error}") from error
-        if meta.get("schema") != SCHEMA:
-            raise InputError(f"{folder}: its schema is {meta.get('schema')!r}, not {SCHEMA!r}")
+        except (ValueError, LookupError, TypeError) as error:
+            raise InputError(
+                f"{folder}: not a whole evaluation ({error}); run tailtap evaluate --out again"
+            ) from error
+
+    @classmethod
+    def _of(cls, meta: Json, read: dict[str, pa.Table]) -> Evaluation:
         worst = read["worst"]
         return cls(
             key=meta["key"],

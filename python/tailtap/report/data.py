@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from tailtap.errors import InputError
 from tailtap.evaluation import Evaluation as StoredEvaluation
@@ -204,10 +203,7 @@ def _make_run(
 
 def load_evaluation(folder: Path) -> Evaluation:
     """Read one evaluation folder. Raises `InputError` when it is damaged or has no latency."""
-    try:
-        stored = StoredEvaluation.load(folder)
-    except (AttributeError, KeyError, TypeError, ValueError, pa.ArrowException) as error:
-        raise InputError(f"{folder}: the evaluation is damaged: {error}") from None
+    stored = StoredEvaluation.load(folder)
     latencies, counts = stored.distribution
     if not latencies.size:
         raise InputError(f"{folder}: no latency: no packet was seen on both sides")
