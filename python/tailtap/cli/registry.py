@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import typer
 
-from tailtap.cli import version
+from tailtap.cli import forward, generate, tap, version
 
 
 def register_commands(app: typer.Typer) -> None:
     """Add every subcommand to `app`."""
+    app.command("tap")(tap.tap)
+    app.command("generate")(generate.generate)
+    app.command("forward")(forward.forward)
     app.command("version")(version.version)
