@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 def tap(
-    links: list[tuple[str, str, str | None, Path]],
+    links: list[tuple[str, str, bool, str | None, Path]],
     records: int,
     on_ready: Callable[[], object],
     *,
@@ -14,11 +14,12 @@ def tap(
     cpu: int | None = None,
     measure_cost: bool = False,
 ) -> dict[str, dict[str, Any]]:
-    """Stamp packets on links (name, interface, forward, stamp file) until SIGINT or SIGTERM.
+    """Stamp packets on links until SIGINT or SIGTERM.
 
-    A link's forward is an interface, "drop", or None for a passive tap. `on_ready` is called once
-    all taps are attached. Returns what `tailtap tap --json` prints for each link. Raises
-    `InputError` and `MachineError`.
+    A link is (name, interface, egress, forward, stamp file). With `egress` the packets that leave
+    are stamped, else those that arrive. The forward is an interface, "drop", or None for a passive
+    tap. `on_ready` is called once all taps are attached. Returns what `tailtap tap --json` prints
+    for each link. Raises `InputError` and `MachineError`.
     """
 
 def generate(
@@ -31,6 +32,7 @@ def generate(
     warm_up_ns: int = 0,
     flows: int = 1,
     cpu: int | None = None,
+    bypass: bool = True,
     source_mac: bytes,
     destination_mac: bytes,
 ) -> dict[str, Any]:
