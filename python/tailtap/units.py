@@ -72,3 +72,11 @@ def format_rate(rate: int) -> str:
 def format_time(ns: int) -> str:
     """A time in nanoseconds as a short text with at most three decimals: ``4.312 us``."""
     return _format(ns, [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)], 3)
+
+
+def format_us(ns: int) -> str:
+    """A time in nanoseconds in microseconds, exact to the nanosecond: ``1,204.312 us``.
+
+    For columns of latencies, which compare best in one unit.
+    """
+    return f"{ns // 1_000:,}.{ns % 1_000:03d} us"

@@ -4,60 +4,19 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
-import struct
 import subprocess
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
-
-if TYPE_CHECKING:
-    from conftest import Namespace
-
-RECORD = np.dtype([("time", "<u8"), ("id", "<u4"), ("len", "<u2"), ("flags", "<u2")])
-HEADER = struct.Struct("<8sHHI4Q16s")
-
-
-def read_stamps(path: Path) -> tuple[tuple[int, ...], npt.NDArray[Any]]:
-    """Counts (seen, stored, lost, other) and records of a stamp file."""
-    data = path.read_bytes()
-    magic, version, size, clock, *counts, _ = HEADER.unpack_from(data)
-    assert (magic, version, size, clock) == (b"\x89TTSTMP\n", 1, 16, 1)
-    return tuple(counts), np.frombuffer(data, RECORD, offset=64)
+from frames import send_frames, udp_frame
+from namespaces import TAILTAP, Namespace
+from stamps import read_stamps
 
 
 def counts_of(link: dict[str, Any]) -> tuple[int, ...]:
     return tuple(link[name] for name in ("seen", "stored", "lost", "other"))
-
-
-def send_frames(namespace: Namespace, interface: str, frames: list[bytes]) -> None:
-    """Send frames from inside a namespace, through the queueing discipline."""
-    script = (
-        "import socket,sys\n"
-        "s=socket.socket(socket.AF_PACKET,socket.SOCK_RAW)\n"
-        f"s.bind(({interface!r},0))\n"
-        f"for f in {[frame.hex() for frame in frames]!r}: s.send(bytes.fromhex(f))\n"
-    )
-    namespace.run(sys.executable, "-c", script)
-
-
-def udp_frame(number: int, *, tags: bytes = b"", ipv6: bool = False, options: bytes = b"") -> bytes:
-    """A frame in MoonSniff's layout, made here and not by the generator."""
-    payload = struct.pack("<IB", number, 0x55) + bytes(13)
-    udp = struct.pack(">HHHH", 1024, 53, 8 + len(payload), 0) + payload
-    macs = bytes.fromhex("027474000002027474000001")
-    if ipv6:
-        address = socket.inet_pton(socket.AF_INET6, "fd00::1")
-        network = struct.pack(">IHBB", 6 << 28, len(udp), 17, 64) + 2 * address
-        return macs + tags + b"\x86\xdd" + network + udp
-    words = 5 + len(options) // 4
-    network = struct.pack(">BBHHHBBH", 0x40 | words, 0, 4 * words + len(udp), number, 0, 64, 17, 0)
-    network += socket.inet_aton("10.0.0.1") + socket.inet_aton("10.1.0.1") + options
-    return macs + tags + b"\x08\x00" + network + udp
 
 
 @pytest.mark.parametrize("place", ["own link", "egress"])
@@ -249,13 +208,12 @@ def test_bad_options(namespace: Namespace, arguments: list[str], status: int, sa
 def test_without_the_privilege(namespace: Namespace, tmp_path: Path) -> None:
     namespace.veth("gen", "in")
     bare = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
-    tailtap = str(Path(sys.executable).with_name("tailtap"))
     for command, said in (
         (["tap", "in", "--write", f"{tmp_path}/x"], "run as root"),
         (["generate", "gen", "--rate", "1 kpkt/s", "--count", "1"], "run as root"),
         (["forward", "gen", "in"], "run as root"),
     ):
-        result = namespace.run(*bare, tailtap, *command, check=False)
+        result = namespace.run(*bare, TAILTAP, *command, check=False)
         assert result.returncode == 3, result.stderr
         assert said in result.stderr
         assert result.stderr.count("\n") == 1

@@ -5,19 +5,14 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from test_datapath_tap import read_stamps, send_frames, udp_frame
-
-if TYPE_CHECKING:
-    from conftest import Namespace
-
-TAILTAP = str(Path(sys.executable).with_name("tailtap"))
+from frames import send_frames, udp_frame
+from namespaces import TAILTAP, Namespace
+from stamps import read_stamps
 
 
 def test_the_rate_is_held_and_the_slip_told(namespace: Namespace, tmp_path: Path) -> None:

@@ -28,6 +28,30 @@ impl Distribution {
         Self::default()
     }
 
+    /// The distribution that has `count` values for each `(value, count)`, in any order.
+    pub fn from_counts(counts: impl IntoIterator<Item = (u64, u64)>) -> Self {
+        let mut distribution = Self::new();
+        let mut rare = Vec::new();
+        for (value, count) in counts {
+            distribution.count += count;
+            distribution.sum += u128::from(value) * u128::from(count);
+            if value < DENSE {
+                distribution.dense.resize(DENSE as usize, 0);
+                distribution.dense[value as usize] += count;
+            } else {
+                rare.push((value, count));
+            }
+        }
+        rare.sort_unstable();
+        for (value, count) in rare {
+            match distribution.runs.last_mut() {
+                Some((last, sum)) if *last == value => *sum += count,
+                _ => distribution.runs.push((value, count)),
+            }
+        }
+        distribution
+    }
+
     /// Adds one value.
     #[inline]
     pub fn record(&mut self, value: u64) {
@@ -182,6 +206,9 @@ mod tests {
     }
 
     proptest! {
+        // Each case clears megabytes of counters.
+        #![proptest_config(ProptestConfig::with_cases(32))]
+
         #[test]
         fn ranks_are_those_of_the_sorted_values(mut input in values()) {
             let ranks: Vec<u64> = (1..=input.len() as u64).collect();
@@ -198,6 +225,9 @@ mod tests {
             let mut whole = of(&input);
             prop_assert_eq!(merged.count(), whole.count());
             prop_assert_eq!(merged.sum(), whole.sum());
+            let mut rebuilt = Distribution::from_counts(whole.counts().collect::<Vec<_>>());
+            prop_assert_eq!((rebuilt.count(), rebuilt.sum()), (whole.count(), whole.sum()));
+            prop_assert_eq!(rebuilt.counts().collect::<Vec<_>>(), whole.counts().collect::<Vec<_>>());
             prop_assert_eq!(merged.counts().collect::<Vec<_>>(), whole.counts().collect::<Vec<_>>());
         }
 

@@ -2,7 +2,22 @@
 //!
 //! This crate reads capture files, matches every packet before the device under test with its
 //! copy after it, and computes exact latency statistics. It needs no privileges and knows nothing
-//! of Python.
+//! of Python. The way of a packet through the modules:
+//!
+//! [`capture`] (bytes to packets) → [`key`] (packets to matching keys) → [`stream`] (batches in
+//! time order) → [`matching`] (which packet is which) → [`evaluate`] (the statistics), with
+//! [`distribution`], [`percentile`], [`worst`] and [`series`] as the statistics themselves.
 
+#![deny(unsafe_code)]
+
+pub mod capture;
 pub mod distribution;
+pub mod evaluate;
+pub mod key;
+pub mod matching;
+pub mod percentile;
+pub mod series;
 pub mod stamps;
+pub mod stream;
+mod table;
+pub mod worst;

@@ -14,6 +14,8 @@ use tailtap_datapath::interface::InterfaceError;
 use tailtap_datapath::packet::Mac;
 use tailtap_datapath::tap::{Forward, Hook, Link, OnReady, TapError};
 
+use crate::errors::raise;
+
 /// Adds this file's functions to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(tap, module)?)?;
@@ -67,7 +69,7 @@ fn tap<'py>(
                 TapError::Records { .. } | TapError::Cpu(_) | TapError::Busy { .. } => true,
                 _ => false,
             };
-            refused(py, input, &error)
+            refused(input, &error)
         })?;
     let result = PyDict::new(py);
     for report in reports {
@@ -131,7 +133,7 @@ fn generate<'py>(
                 | GenerateError::System { .. } => false,
                 _ => true,
             };
-            refused(py, input, &error)
+            refused(input, &error)
         })?;
     let result = PyDict::new(py);
     result.set_item("schema", "tailtap.generator/1")?;
@@ -201,7 +203,7 @@ fn forward<'py>(
             ForwardError::Same { .. } | ForwardError::Cpu(_) => true,
             _ => false,
         };
-        refused(py, input, &error)
+        refused(input, &error)
     })?;
     let result = PyDict::new(py);
     result.set_item("forwarded", report.forwarded)?;
@@ -238,7 +240,7 @@ fn ready(function: Py<PyAny>) -> Box<OnReady<'static>> {
 fn raised(py: Python<'_>, error: &(dyn Error + Send + Sync + 'static)) -> PyErr {
     match error.downcast_ref::<PyErr>() {
         Some(exception) => exception.clone_ref(py),
-        None => refused(py, false, error),
+        None => refused(false, error),
     }
 }
 
@@ -247,14 +249,7 @@ fn is_input(error: &InterfaceError) -> bool {
     !matches!(error, InterfaceError::System { .. })
 }
 
-/// The exception of tailtap.errors for an error: InputError (exit status 2) or MachineError (3).
-fn refused<E: Error + ?Sized>(py: Python<'_>, input: bool, error: &E) -> PyErr {
-    let class = if input { "InputError" } else { "MachineError" };
-    let exception = py
-        .import("tailtap.errors")
-        .and_then(|errors| errors.getattr(class)?.call1((error.to_string(),)));
-    match exception {
-        Ok(exception) => PyErr::from_value(exception),
-        Err(error) => error,
-    }
+/// InputError (exit status 2) or MachineError (3) for an error.
+fn refused<E: Error + ?Sized>(input: bool, error: &E) -> PyErr {
+    raise(if input { "InputError" } else { "MachineError" }, error)
 }

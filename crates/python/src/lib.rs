@@ -1,12 +1,16 @@
 //! The Python module `tailtap._core`: converts values, releases the GIL, maps errors. No logic.
 
 mod datapath;
+mod errors;
+mod evaluation;
 
 use pyo3::prelude::*;
 
 #[pymodule]
 #[pyo3(name = "_core")]
 fn tailtap_core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(evaluation::evaluate, module)?)?;
+    module.add_function(wrap_pyfunction!(evaluation::percentiles, module)?)?;
     datapath::register(module)?;
     Ok(())
 }

@@ -1,0 +1,165 @@
+//! The bytes of a capture file: a memory map of a plain file, a sliding buffer over a compressed
+//! one.
+
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::Path;
+
+use flate2::read::MultiGzDecoder;
+use memmap2::{Advice, Mmap};
+
+use super::CaptureError;
+
+/// How much is decompressed at a time.
+const CHUNK: usize = 1 << 20;
+
+pub(super) enum Input {
+    Mapped {
+        map: Mmap,
+        at: usize,
+    },
+    Stream {
+        reader: Box<dyn Read + Send>,
+        compression: &'static str,
+        buffer: Vec<u8>,
+        /// The bytes not yet consumed are `buffer[at..end]`.
+        at: usize,
+        end: usize,
+        /// Bytes consumed before `buffer[0]`.
+        dropped: u64,
+        eof: bool,
+    },
+}
+
+impl Input {
+    /// Opens a file; zstd and gzip are recognised by their magic.
+    pub(super) fn open(path: &Path) -> Result<Self, CaptureError> {
+        let io = |source| CaptureError::Io {
+            path: path.to_owned(),
+            source,
+        };
+        let file = File::open(path).map_err(io)?;
+        let metadata = file.metadata().map_err(io)?;
+        if metadata.is_dir() {
+            return Err(io(std::io::ErrorKind::IsADirectory.into()));
+        }
+        if !metadata.is_file() {
+            // The key is looked for before the evaluation reads from the start again.
+            return Err(io(std::io::Error::other(
+                "not a regular file: save the capture first",
+            )));
+        }
+        if metadata.len() == 0 {
+            return Err(CaptureError::Empty(path.to_owned()));
+        }
+        let map = map_file(&file).map_err(io)?;
+        let broken = |compression| {
+            move |source| CaptureError::Compression {
+                path: path.to_owned(),
+                compression,
+                source,
+            }
+        };
+        match &map[..] {
+            [0x28, 0xb5, 0x2f, 0xfd, ..] => {
+                let decoder = zstd::Decoder::new(file).map_err(broken("zstd"))?;
+                Ok(Self::stream(Box::new(decoder), "zstd"))
+            }
+            [0x1f, 0x8b, ..] => {
+                let decoder = MultiGzDecoder::new(BufReader::with_capacity(CHUNK, file));
+                Ok(Self::stream(Box::new(decoder), "gzip"))
+            }
+            _ => Ok(Self::Mapped { map, at: 0 }),
+        }
+    }
+
+    fn stream(reader: Box<dyn Read + Send>, compression: &'static str) -> Self {
+        Self::Stream {
+            reader,
+            compression,
+            buffer: Vec::new(),
+            at: 0,
+            end: 0,
+            dropped: 0,
+            eof: false,
+        }
+    }
+
+    /// The compression, if any.
+    pub(super) fn compression(&self) -> Option<&'static str> {
+        match self {
+            Self::Mapped { .. } => None,
+            Self::Stream { compression, .. } => Some(compression),
+        }
+    }
+
+    /// The bytes at hand that were not consumed.
+    pub(super) fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Mapped { map, at } => &map[*at..],
+            Self::Stream {
+                buffer, at, end, ..
+            } => &buffer[*at..*end],
+        }
+    }
+
+    /// Position in the (decompressed) file.
+    pub(super) fn position(&self) -> u64 {
+        match self {
+            Self::Mapped { at, .. } => *at as u64,
+            Self::Stream { at, dropped, .. } => dropped + *at as u64,
+        }
+    }
+
+    pub(super) fn consume(&mut self, count: usize) {
+        match self {
+            Self::Mapped { at, .. } | Self::Stream { at, .. } => *at += count,
+        }
+    }
+
+    /// Tries to have at least `count` bytes at hand; fewer remain only at the end of the file.
+    pub(super) fn want(&mut self, count: usize) -> std::io::Result<()> {
+        let Self::Stream {
+            reader,
+            buffer,
+            at,
+            end,
+            dropped,
+            eof,
+            ..
+        } = self
+        else {
+            return Ok(());
+        };
+        while *end - *at < count && !*eof {
+            if *at > 0 {
+                buffer.copy_within(*at..*end, 0);
+                *dropped += *at as u64;
+                *end -= *at;
+                *at = 0;
+            }
+            if buffer.len() < *end + CHUNK {
+                buffer.resize(*end + CHUNK, 0);
+            }
+            match reader.read(&mut buffer[*end..]) {
+                Ok(0) => *eof = true,
+                Ok(read) => *end += read,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Maps a file for reading.
+// Another process that truncates the file while it is mapped ends this one with SIGBUS; that is
+// the price of reading at the speed of memory, and capture files are not truncated in use.
+#[allow(unsafe_code)]
+fn map_file(file: &File) -> std::io::Result<Mmap> {
+    // SAFETY: the map is read-only and private to this crate, and only read as bytes.
+    let map = unsafe { Mmap::map(file)? };
+    // A hint; a kernel that does not take it still reads.
+    let _ = map.advise(Advice::Sequential);
+    Ok(map)
+}

@@ -1,0 +1,388 @@
+//! Capture files: what kind a file is, and its packets in file order.
+//!
+//! The kind is told by the first bytes, after any compression is undone. MoonSniff's mscap has no
+//! magic: it is taken by its suffix or when the caller says so. A file that is damaged further in
+//! (cut off in mid-record, an absurd length) yields what stands before the damage; the damage is
+//! noted in [`Notes`].
+
+mod input;
+mod mscap;
+mod pcap;
+mod pcapng;
+mod stampfile;
+
+use std::path::{Path, PathBuf};
+
+use input::Input;
+
+use crate::stamps::TapCounts;
+
+/// Longest packet that is believed. A longer record is damage: the largest frames of any
+/// Ethernet device, with all offloads, stay below 256 KiB.
+const MAX_FRAME: usize = 256 * 1024;
+
+/// The only link type that can be read: LINKTYPE_ETHERNET of pcap and pcapng.
+const LINKTYPE_ETHERNET: u32 = 1;
+
+/// A capture file format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Classic pcap: micro- or nanoseconds, either byte order.
+    Pcap,
+    /// pcapng.
+    Pcapng,
+    /// MoonSniff's mscap: 12-byte little-endian records of u64 nanoseconds and u32 id.
+    Mscap,
+    /// tailtap's own stamp file.
+    Stamps,
+}
+
+impl Format {
+    /// The name used in options and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pcap => "pcap",
+            Self::Pcapng => "pcapng",
+            Self::Mscap => "mscap",
+            Self::Stamps => "stamps",
+        }
+    }
+
+    /// The format of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Pcap, Self::Pcapng, Self::Mscap, Self::Stamps]
+            .into_iter()
+            .find(|format| format.name() == name)
+    }
+
+    /// Whether its records hold packet ids in place of frames.
+    pub fn holds_ids(self) -> bool {
+        matches!(self, Self::Mscap | Self::Stamps)
+    }
+}
+
+/// One packet of a capture.
+#[derive(Clone, Copy, Debug)]
+pub struct Packet<'a> {
+    /// Time of the stamp in nanoseconds.
+    pub time_ns: u64,
+    /// What is known of the packet.
+    pub content: Content<'a>,
+}
+
+/// What a capture keeps of a packet.
+#[derive(Clone, Copy, Debug)]
+pub enum Content<'a> {
+    /// The captured bytes from the Ethernet header on.
+    Frame {
+        /// Captured bytes.
+        bytes: &'a [u8],
+        /// Length of the packet on the wire, which may be more than was captured.
+        wire_len: u32,
+    },
+    /// The id alone.
+    Id(u32),
+}
+
+/// A capture cannot be read at all.
+#[derive(Debug, thiserror::Error)]
+pub enum CaptureError {
+    /// The operating system refused.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// There is nothing in the file.
+    #[error("{0}: the file is empty: was the capture stopped before it wrote anything?")]
+    Empty(PathBuf),
+    /// The first bytes are of no known kind.
+    #[error(
+        "{path}: not a capture that tailtap reads (first bytes {magic}): pcap, pcapng, stamp files \
+         and MoonSniff's mscap are known, plain or compressed with zstd or gzip; name an mscap file \
+         *.mscap or give --format mscap"
+    )]
+    UnknownFormat {
+        /// The file.
+        path: PathBuf,
+        /// Its first bytes, in hexadecimal.
+        magic: String,
+    },
+    /// The file ends within its header.
+    #[error("{0}: the file ends within its header: the capture is cut off")]
+    HeaderCut(PathBuf),
+    /// The packets are not Ethernet frames.
+    #[error(
+        "{path}: link type {linktype} is not Ethernet: capture on the Ethernet interface itself, \
+         not on 'any' or a tunnel"
+    )]
+    LinkType {
+        /// The file.
+        path: PathBuf,
+        /// LINKTYPE_ value of the file.
+        linktype: u32,
+    },
+    /// The compressed data is broken before the first packet.
+    #[error("{path}: the {compression} data is broken: {source}")]
+    Compression {
+        /// The file.
+        path: PathBuf,
+        /// zstd or gzip.
+        compression: &'static str,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+/// What was found out about a capture while reading it.
+#[derive(Clone, Debug, Default)]
+pub struct Notes {
+    /// Packets read.
+    pub packets: u64,
+    /// Why reading stopped before the end of the file.
+    pub damage: Option<String>,
+    /// How often mscap's time jumped back by 2^32 ns and was unwrapped.
+    pub unwrapped: u64,
+    /// The tap's own counts, from a stamp file that was closed.
+    pub tap: Option<TapCounts>,
+    /// A stamp file that was never closed: the tap was killed.
+    pub unclosed: bool,
+}
+
+/// How far a decoder came with the bytes that it was given.
+enum Progress {
+    /// It used this many bytes; more are needed for the next packet.
+    More(usize),
+    /// It used this many bytes and delivered as many packets as were asked for.
+    Full(usize),
+    /// After this many bytes nothing can be made of the file any more, and why.
+    Damaged(usize, String),
+}
+
+enum Decoder {
+    Pcap(pcap::Decoder),
+    Pcapng(pcapng::Decoder),
+    Mscap(mscap::Decoder),
+    Stamps,
+}
+
+/// An open capture file.
+pub struct Capture {
+    path: PathBuf,
+    input: Input,
+    decoder: Decoder,
+    format: Format,
+    notes: Notes,
+    done: bool,
+}
+
+impl Capture {
+    /// Opens a capture. The format is told by content unless `format` is given.
+    pub fn open(path: &Path, format: Option<Format>) -> Result<Self, CaptureError> {
+        let mut input = Input::open(path)?;
+        let io = |source| CaptureError::Io {
+            path: path.to_owned(),
+            source,
+        };
+        let compression = input.compression();
+        let head = match (input.want(64), compression) {
+            (Ok(()), _) => input.bytes(),
+            (Err(source), Some(compression)) => {
+                return Err(CaptureError::Compression {
+                    path: path.to_owned(),
+                    compression,
+                    source,
+                });
+            }
+            (Err(source), None) => return Err(io(source)),
+        };
+        if head.is_empty() && format != Some(Format::Mscap) {
+            return Err(CaptureError::Empty(path.to_owned()));
+        }
+        let format = match format {
+            Some(format) => format,
+            None => detect(head, path)?,
+        };
+        let mut notes = Notes::default();
+        let (decoder, header_len) = match format {
+            Format::Pcap => {
+                let decoder = pcap::Decoder::new(head).map_err(|e| e.at(path, head))?;
+                (Decoder::Pcap(decoder), pcap::HEADER_LEN)
+            }
+            Format::Pcapng if pcapng::is_pcapng(head) => {
+                (Decoder::Pcapng(pcapng::Decoder::default()), 0)
+            }
+            Format::Pcapng => return Err(unknown(path, head)),
+            Format::Mscap => (Decoder::Mscap(mscap::Decoder::default()), 0),
+            Format::Stamps => {
+                let header = stampfile::header(head).map_err(|e| e.at(path, head))?;
+                notes.tap = header.counts;
+                notes.unclosed = header.counts.is_none();
+                (Decoder::Stamps, crate::stamps::HEADER_LEN)
+            }
+        };
+        input.consume(header_len);
+        Ok(Self {
+            path: path.to_owned(),
+            input,
+            decoder,
+            format,
+            notes,
+            done: false,
+        })
+    }
+
+    /// The file's path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The file's format.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// What was found out so far.
+    pub fn notes(&self) -> &Notes {
+        &self.notes
+    }
+
+    /// Hands up to `limit` further packets to `sink`. Returns `false` at the end of the capture.
+    ///
+    /// Errors are of the kind that concerns the whole file; damage further in ends the capture
+    /// and stands in [`Self::notes`].
+    pub fn read(
+        &mut self,
+        limit: usize,
+        mut sink: impl FnMut(Packet<'_>),
+    ) -> Result<bool, CaptureError> {
+        let mut left = limit;
+        while left > 0 && !self.done {
+            let bytes = self.input.bytes();
+            let before = left;
+            let mut count = |packet: Packet<'_>| {
+                left -= 1;
+                sink(packet);
+            };
+            let progress = match &mut self.decoder {
+                Decoder::Pcap(decoder) => decoder.decode(bytes, before, &mut count),
+                Decoder::Pcapng(decoder) => decoder.decode(bytes, before, &mut count),
+                Decoder::Mscap(decoder) => decoder.decode(bytes, before, &mut count),
+                Decoder::Stamps => stampfile::decode(bytes, before, &mut count),
+            };
+            self.notes.packets += (before - left) as u64;
+            match progress {
+                Progress::Full(used) => self.input.consume(used),
+                Progress::More(used) => {
+                    self.input.consume(used);
+                    self.refill();
+                }
+                Progress::Damaged(used, why) => {
+                    self.input.consume(used);
+                    self.stop(&why);
+                }
+            }
+            if let Decoder::Pcapng(decoder) = &self.decoder
+                && let Some(linktype) = decoder.foreign_linktype()
+                && self.notes.packets == 0
+            {
+                return Err(CaptureError::LinkType {
+                    path: self.path.clone(),
+                    linktype,
+                });
+            }
+        }
+        if let Decoder::Mscap(decoder) = &self.decoder {
+            self.notes.unwrapped = decoder.unwrapped();
+        }
+        Ok(!self.done)
+    }
+
+    /// Gets more bytes after what is left; at the end of the file a remainder is damage.
+    fn refill(&mut self) {
+        let had = self.input.bytes().len();
+        match self.input.want(had + 1) {
+            Ok(()) if self.input.bytes().len() > had => {}
+            Ok(()) if had == 0 => self.done = true,
+            Ok(()) => self.stop(&format!("it ends in mid-record, {had} bytes into it")),
+            Err(error) => self.stop(&format!("its compressed data is broken: {error}")),
+        }
+    }
+
+    fn stop(&mut self, why: &str) {
+        self.done = true;
+        self.notes.damage = Some(format!(
+            "{}: damaged after packet {} (byte {}): {why}",
+            self.path.display(),
+            self.notes.packets,
+            self.input.position(),
+        ));
+    }
+}
+
+/// A header that cannot be used, before the path is known.
+enum HeaderError {
+    Cut,
+    Unknown,
+    LinkType(u32),
+}
+
+impl HeaderError {
+    fn at(self, path: &Path, head: &[u8]) -> CaptureError {
+        match self {
+            Self::Cut => CaptureError::HeaderCut(path.to_owned()),
+            Self::Unknown => unknown(path, head),
+            Self::LinkType(linktype) => CaptureError::LinkType {
+                path: path.to_owned(),
+                linktype,
+            },
+        }
+    }
+}
+
+fn unknown(path: &Path, head: &[u8]) -> CaptureError {
+    let magic = head
+        .iter()
+        .take(8)
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    CaptureError::UnknownFormat {
+        path: path.to_owned(),
+        magic,
+    }
+}
+
+fn detect(head: &[u8], path: &Path) -> Result<Format, CaptureError> {
+    if pcap::is_pcap(head) {
+        Ok(Format::Pcap)
+    } else if pcapng::is_pcapng(head) {
+        Ok(Format::Pcapng)
+    } else if head.starts_with(&crate::stamps::MAGIC) {
+        Ok(Format::Stamps)
+    } else if named_mscap(path) {
+        Ok(Format::Mscap)
+    } else {
+        Err(unknown(path, head))
+    }
+}
+
+/// Whether the name, less a compression suffix, ends in `.mscap`.
+fn named_mscap(path: &Path) -> bool {
+    let name = path
+        .file_name()
+        .map(|n| n.to_string_lossy().to_lowercase())
+        .unwrap_or_default();
+    let name = name
+        .strip_suffix(".zst")
+        .or(name.strip_suffix(".gz"))
+        .unwrap_or(&name);
+    name.ends_with(".mscap")
+}
+
+/// Little-endian u32 at the start of `bytes`, which must hold four.
+#[inline]
+fn le_u32(bytes: &[u8]) -> u32 {
+    u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+}

@@ -1,0 +1,52 @@
+//! MoonSniff's mscap: records of 12 bytes, u64 nanoseconds and u32 packet id, little-endian,
+//! without a header.
+//!
+//! MoonSniff computes the seconds' part of a time in 32 bits, so that its times are only right
+//! modulo 2^32 ns: about every 4.3 s they jump back by just that much. The jumps are undone here,
+//! which is unambiguous as long as packets follow each other within half of that.
+
+use super::{Content, Packet, Progress, le_u32};
+
+const RECORD_LEN: usize = 12;
+/// The period of MoonSniff's times.
+pub(crate) const PERIOD_NS: u64 = 1 << 32;
+
+#[derive(Default)]
+pub(super) struct Decoder {
+    last: u64,
+    offset: u64,
+}
+
+impl Decoder {
+    /// How often the time jumped back by a whole period so far.
+    pub(super) fn unwrapped(&self) -> u64 {
+        self.offset / PERIOD_NS
+    }
+
+    pub(super) fn decode(
+        &mut self,
+        bytes: &[u8],
+        limit: usize,
+        sink: &mut impl FnMut(Packet<'_>),
+    ) -> Progress {
+        let mut used = 0;
+        for record in bytes.chunks_exact(RECORD_LEN).take(limit) {
+            let low = u64::from(le_u32(record));
+            let time = u64::from(le_u32(&record[4..])) << 32 | low;
+            if self.last.saturating_sub(time) > PERIOD_NS / 2 {
+                self.offset += PERIOD_NS;
+            }
+            self.last = time;
+            sink(Packet {
+                time_ns: time.saturating_add(self.offset),
+                content: Content::Id(le_u32(&record[8..])),
+            });
+            used += RECORD_LEN;
+        }
+        if used == limit * RECORD_LEN {
+            Progress::Full(used)
+        } else {
+            Progress::More(used)
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! pcapng, through the pcap-parser library.
+
+use pcap_parser::pcapng::{Block, parse_block_be, parse_block_le};
+use pcap_parser::traits::PcapNGPacketBlock;
+
+use super::{Content, LINKTYPE_ETHERNET, MAX_FRAME, Packet, Progress, le_u32};
+
+const SECTION_HEADER: u32 = 0x0a0d_0d0a;
+const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
+/// No block is longer: a frame, its options, or a block of name resolutions or secrets.
+const MAX_BLOCK: usize = 64 * MAX_FRAME;
+
+struct Interface {
+    ethernet: bool,
+    resolution: Resolution,
+    offset_s: i64,
+}
+
+/// Units of an interface's times.
+enum Resolution {
+    PerSecond(u64),
+    /// 2 to the power of this many units a second.
+    Binary(u32),
+}
+
+impl Resolution {
+    /// The option if_tsresol: a negative power of 10, or of 2 with the highest bit set.
+    fn from_option(value: u8) -> Option<Self> {
+        if value & 0x80 != 0 {
+            Some(Self::Binary(u32::from(value & 0x7f)))
+        } else {
+            10u64.checked_pow(u32::from(value)).map(Self::PerSecond)
+        }
+    }
+
+    fn to_ns(&self, units: u64) -> u128 {
+        let scaled = u128::from(units) * 1_000_000_000;
+        match self {
+            Self::PerSecond(per_second) => scaled / u128::from(*per_second),
+            Self::Binary(power) => scaled >> power,
+        }
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Decoder {
+    big_endian: bool,
+    interfaces: Vec<Interface>,
+    foreign_linktype: Option<u32>,
+}
+
+pub(super) fn is_pcapng(head: &[u8]) -> bool {
+    head.len() >= 12
+        && le_u32(head) == SECTION_HEADER
+        && [BYTE_ORDER_MAGIC, BYTE_ORDER_MAGIC.swap_bytes()].contains(&le_u32(&head[8..]))
+}
+
+impl Decoder {
+    /// The link type of an interface that is not Ethernet, if one was met.
+    pub(super) fn foreign_linktype(&self) -> Option<u32> {
+        self.foreign_linktype
+    }
+
+    pub(super) fn decode(
+        &mut self,
+        bytes: &[u8],
+        limit: usize,
+        sink: &mut impl FnMut(Packet<'_>),
+    ) -> Progress {
+        let mut at = 0;
+        let mut left = limit;
+        while left > 0 {
+            let rest = &bytes[at..];
+            if rest.len() < 12 {
+                return Progress::More(at);
+            }
+            if le_u32(rest) == SECTION_HEADER {
+                self.big_endian = le_u32(&rest[8..]) != BYTE_ORDER_MAGIC;
+                self.interfaces.clear();
+            }
+            let length = le_u32(&rest[4..]);
+            let length = if self.big_endian {
+                length.swap_bytes()
+            } else {
+                length
+            } as usize;
+            if !(12..=MAX_BLOCK).contains(&length) || !length.is_multiple_of(4) {
+                return Progress::Damaged(at, format!("a block of {length} bytes is absurd"));
+            }
+            let Some(block) = rest.get(..length) else {
+                return Progress::More(at);
+            };
+            let parse = if self.big_endian {
+                parse_block_be
+            } else {
+                parse_block_le
+            };
+            match parse(block) {
+                Ok((_, block)) => match self.take(&block) {
+                    Ok(Some(packet)) => {
+                        sink(packet);
+                        left -= 1;
+                    }
+                    Ok(None) => {}
+                    Err(why) => return Progress::Damaged(at, why),
+                },
+                Err(_) => return Progress::Damaged(at, "a block that cannot be read".into()),
+            }
+            at += length;
+        }
+        Progress::Full(at)
+    }
+
+    /// What a block means: a packet, or something to remember, or nothing.
+    fn take<'a>(&mut self, block: &'a Block<'a>) -> Result<Option<Packet<'a>>, String> {
+        match block {
+            Block::InterfaceDescription(interface) => {
+                let linktype = interface.linktype.0.cast_unsigned();
+                let ethernet = linktype == LINKTYPE_ETHERNET;
+                if !ethernet {
+                    self.foreign_linktype = Some(linktype);
+                }
+                self.interfaces.push(Interface {
+                    ethernet,
+                    resolution: Resolution::from_option(interface.if_tsresol)
+                        .ok_or("an interface with an impossible time resolution")?,
+                    offset_s: interface.if_tsoffset,
+                });
+                Ok(None)
+            }
+            Block::EnhancedPacket(packet) => {
+                let interface = self
+                    .interfaces
+                    .get(packet.if_id as usize)
+                    .ok_or("a packet of an interface that the file does not describe")?;
+                if !interface.ethernet {
+                    return Ok(None);
+                }
+                let units = u64::from(packet.ts_high) << 32 | u64::from(packet.ts_low);
+                let offset = i128::from(interface.offset_s) * 1_000_000_000;
+                let time = interface.resolution.to_ns(units).cast_signed() + offset;
+                Ok(Some(Packet {
+                    time_ns: u64::try_from(time).map_err(|_| "a packet's time is out of range")?,
+                    content: Content::Frame {
+                        bytes: packet.packet_data(),
+                        wire_len: packet.orig_len(),
+                    },
+                }))
+            }
+            Block::SimplePacket(_) => Err("a packet without a time (Simple Packet Block)".into()),
+            _ => Ok(None),
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Which key to match by when none is given, and what to say when a key does not work.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use super::{Counts, EvaluateError, Options, Pair, Side};
+use crate::capture::{Capture, CaptureError, Format};
+use crate::key::{Extract, KeyKind, Moonsniff, NoKey, Signatures};
+
+/// Packets of each capture that are looked at.
+const SAMPLE: usize = 1000;
+/// This share of the sample must carry MoonSniff ids, or have signatures of its own.
+const MAJORITY: f64 = 0.5;
+/// MoonSniff's times are right modulo this.
+const MSCAP_PERIOD_NS: i128 = 1 << 32;
+
+/// A key, and why it was chosen.
+#[derive(Clone, Debug)]
+pub struct KeyChoice {
+    /// The key.
+    pub key: KeyKind,
+    /// Why, when it was not given.
+    pub reason: Option<String>,
+    /// Added to all times before the device.
+    pub(super) ingress_shift_ns: u64,
+    /// Added to all times after the device.
+    pub(super) egress_shift_ns: u64,
+}
+
+/// The first packets of a capture.
+struct Sample {
+    format: Format,
+    first_ns: Option<u64>,
+    packets: usize,
+    moonsniff: HashSet<u64>,
+    signatures: HashSet<[u64; 2]>,
+    short: usize,
+    damage: Option<String>,
+}
+
+impl Sample {
+    fn take(mut capture: Capture) -> Result<Self, CaptureError> {
+        let mut sample = Self {
+            format: capture.format(),
+            first_ns: None,
+            packets: 0,
+            moonsniff: HashSet::new(),
+            signatures: HashSet::new(),
+            short: 0,
+            damage: None,
+        };
+        capture.read(SAMPLE, |packet| {
+            sample.first_ns.get_or_insert(packet.time_ns);
+            sample.packets += 1;
+            sample
+                .moonsniff
+                .extend(Moonsniff.extract(packet.content).ok().map(|found| found.0));
+            match Signatures.extract(packet.content) {
+                Ok((signature, _)) => {
+                    sample.signatures.insert(signature);
+                }
+                Err(NoKey::Short) => sample.short += 1,
+                Err(_) => {}
+            }
+        })?;
+        sample.damage = capture.notes().damage.clone();
+        Ok(sample)
+    }
+
+    /// Whether most packets have a key of their own among `distinct` keys.
+    fn mostly(&self, distinct: usize) -> bool {
+        distinct as f64 >= MAJORITY * self.packets as f64 && distinct > 0
+    }
+}
+
+/// The key that was given, or the one that fits the captures.
+pub(super) fn key(pair: &Pair<'_>) -> Result<KeyChoice, EvaluateError> {
+    let ingress = Sample::take(pair.open_ingress()?)?;
+    let egress = Sample::take(pair.open_egress()?)?;
+    let (ingress_shift_ns, egress_shift_ns) = align(&ingress, &egress);
+    let chosen = |key, reason: Option<&str>| KeyChoice {
+        key,
+        reason: reason.map(str::to_owned),
+        ingress_shift_ns,
+        egress_shift_ns,
+    };
+    if let Some(key) = pair.options.key {
+        return Ok(chosen(key, None));
+    }
+    if ingress.format.holds_ids() || egress.format.holds_ids() {
+        return Ok(chosen(
+            KeyKind::Moonsniff,
+            Some("a capture holds packet ids"),
+        ));
+    }
+    if ingress.mostly(ingress.moonsniff.len()) && !egress.moonsniff.is_empty() {
+        let reason = "the UDP payloads start with ids in MoonSniff's layout";
+        return Ok(chosen(KeyKind::Moonsniff, Some(reason)));
+    }
+    if ingress.mostly(ingress.signatures.len()) && !egress.signatures.is_empty() {
+        let reason = "bytes 12 to 63 differ from packet to packet";
+        return Ok(chosen(KeyKind::Signature, Some(reason)));
+    }
+    let (path, sample) = if ingress.mostly(ingress.signatures.len()) {
+        (pair.egress, &egress)
+    } else {
+        (pair.ingress, &ingress)
+    };
+    let why = if sample.packets == 0 {
+        no_packet(path, sample.damage.as_deref())
+    } else if sample.short > sample.packets / 2 {
+        "the snap length is too short for a key: capture at least 64 bytes of each packet"
+            .to_owned()
+    } else {
+        format!(
+            "no key found: only {} of the first {} packets differ in bytes 12 to 63, and they \
+             carry no ids in MoonSniff's layout; say where the id is with --key OFFSET:WIDTH:le|be",
+            sample.signatures.len(),
+            sample.packets
+        )
+    };
+    Err(EvaluateError::NoKey {
+        path: path.to_owned(),
+        why,
+    })
+}
+
+/// MoonSniff's times of two captures may differ by whole periods: what to add to each so that
+/// they start together.
+fn align(ingress: &Sample, egress: &Sample) -> (u64, u64) {
+    let (Some(before), Some(after)) = (ingress.first_ns, egress.first_ns) else {
+        return (0, 0);
+    };
+    if ingress.format != Format::Mscap || egress.format != Format::Mscap {
+        return (0, 0);
+    }
+    let apart = i128::from(before) - i128::from(after);
+    let periods = (apart + MSCAP_PERIOD_NS / 2).div_euclid(MSCAP_PERIOD_NS);
+    let shift = u64::try_from(periods.abs() * MSCAP_PERIOD_NS).unwrap_or(0);
+    if periods > 0 { (0, shift) } else { (shift, 0) }
+}
+
+/// An error when no packet of a capture has the key.
+pub(super) fn refuse_keyless(key: KeyKind, side: &Side) -> Result<(), EvaluateError> {
+    if side.intake.keyed > 0 {
+        return Ok(());
+    }
+    let intake = &side.intake;
+    let why = if side.notes.packets == 0 {
+        no_packet(&side.path, side.notes.damage.as_deref())
+    } else if intake.frameless > 0 {
+        format!(
+            "{} files hold packet ids, not frames: use --key moonsniff",
+            side.format.name()
+        )
+    } else if intake.short >= intake.foreign {
+        format!("the snap length cuts the key '{key}' off every packet: capture more bytes")
+    } else {
+        format!("no packet carries the key '{key}': try --key auto")
+    };
+    Err(EvaluateError::NoKey {
+        path: side.path.clone(),
+        why,
+    })
+}
+
+/// What to say of a capture without a single packet.
+fn no_packet(path: &Path, damage: Option<&str>) -> String {
+    match damage {
+        Some(damage) => {
+            let prefix = format!("{}: ", path.display());
+            format!(
+                "nothing can be read: {}",
+                damage.strip_prefix(&prefix).unwrap_or(damage)
+            )
+        }
+        None => "there is no packet in the capture".to_owned(),
+    }
+}
+
+/// Why two captures that both have the key do not have a packet in common.
+pub(super) fn why_no_match(
+    choice: &KeyChoice,
+    counts: &Counts,
+    ingress: &Side,
+    egress: &Side,
+    options: &Options,
+) -> String {
+    let pair = format!(
+        "no packet of {} is in {}",
+        ingress.path.display(),
+        egress.path.display()
+    );
+    let (before, after) = (&ingress.intake, &egress.intake);
+    let seconds = |ns: u64| ns as f64 / 1e9;
+    if counts.trimmed_egress == counts.egress {
+        return format!(
+            "nothing is left after trimming: the capture after the device is {:.3} s long, --trim \
+             takes {:.3} s",
+            seconds(after.last_ns - after.first_ns),
+            seconds(options.trim_ns)
+        );
+    }
+    if counts.duplicate_ingress > 0
+        && counts.duplicate_ingress + counts.trimmed_ingress == counts.ingress
+    {
+        return format!(
+            "every key before the device occurs more than once within {:.3} s: '{}' does not tell \
+             packets apart; choose another --key or a shorter --window",
+            seconds(options.window_ns),
+            choice.key
+        );
+    }
+    let apart = before
+        .first_ns
+        .saturating_sub(after.last_ns)
+        .max(after.first_ns.saturating_sub(before.last_ns));
+    if apart >= options.window_ns {
+        return format!(
+            "{pair}: the captures lie {:.3} s apart, more than --window; were they taken at the \
+             same time and with the same clock?",
+            seconds(apart)
+        );
+    }
+    format!(
+        "{pair} by the key '{}': if the device changes these bytes, match by bytes that it keeps \
+         with --key OFFSET:WIDTH:le|be",
+        choice.key
+    )
+}

@@ -1,0 +1,119 @@
+//! What a reader must know before believing an evaluation.
+
+use super::{Counts, Side};
+
+/// Egress packets without a partner beyond this share are worth a warning. The published data
+/// has runs with up to 6.8 % and says nothing of it.
+const UNMATCHED_SHARE: f64 = 0.001;
+
+/// A warning about the quality of the measurement, stored with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warning {
+    /// A stable name for programs.
+    pub code: &'static str,
+    /// One sentence for people.
+    pub message: String,
+}
+
+/// All warnings about an evaluation.
+pub(super) fn of(counts: &Counts, ingress: &Side, egress: &Side) -> Vec<Warning> {
+    let mut warnings = Vec::new();
+    let mut warn = |code, message| warnings.push(Warning { code, message });
+    for side in [ingress, egress] {
+        let path = side.path.display();
+        if let Some(damage) = &side.notes.damage {
+            warn(
+                "capture-damaged",
+                format!("{damage}; what stands before that was evaluated"),
+            );
+        }
+        if side.intake.backwards > 0 {
+            warn(
+                "timestamps-backwards",
+                format!(
+                    "{path}: {} stamps are earlier than the one before them, by up to {} ns; the \
+                     packets were sorted by time",
+                    side.intake.backwards, side.intake.largest_step_ns
+                ),
+            );
+        }
+        if side.notes.unwrapped > 0 {
+            warn(
+                "mscap-unwrapped",
+                format!(
+                    "{path}: MoonSniff's times jumped back by 2^32 ns {} times and were unwrapped",
+                    side.notes.unwrapped
+                ),
+            );
+        }
+        if side.intake.short > 0 {
+            warn(
+                "snap-length",
+                format!(
+                    "{path}: the snap length cut the key off {} packets",
+                    side.intake.short
+                ),
+            );
+        }
+        if side.intake.foreign > 0 {
+            warn(
+                "foreign-packets",
+                format!(
+                    "{path}: {} packets do not carry the key; left out",
+                    side.intake.foreign
+                ),
+            );
+        }
+        if side.notes.unclosed {
+            warn(
+                "tap-unclosed",
+                format!(
+                    "{path}: the tap was killed before it closed the file; its counts are unknown"
+                ),
+            );
+        }
+        if let Some(tap) = side.notes.tap
+            && tap.lost > 0
+        {
+            warn(
+                "tap-lost",
+                format!(
+                    "{path}: the tap lost {} of {} stamps; these packets look lost or unmatched \
+                     and may not be",
+                    tap.lost, tap.seen
+                ),
+            );
+        }
+    }
+    if counts.noncausal > 0 {
+        warn(
+            "noncausal",
+            format!(
+                "{} packets were stamped at egress before ingress: check that both clocks are \
+                 synchronised",
+                counts.noncausal
+            ),
+        );
+    }
+    if counts.duplicate_ingress > 0 {
+        warn(
+            "duplicate-ingress",
+            format!(
+                "{} packets before the device share their key with another within the window and \
+                 were left out",
+                counts.duplicate_ingress
+            ),
+        );
+    }
+    let after = counts.egress - counts.trimmed_egress;
+    if counts.unmatched_egress as f64 > UNMATCHED_SHARE * after as f64 {
+        warn(
+            "unmatched-egress",
+            format!(
+                "{} of {after} packets after the device match none before it",
+                counts.unmatched_egress
+            ),
+        );
+    }
+    warnings
+}

@@ -1,0 +1,536 @@
+//! Matching keys: what makes a packet before the device the same as one after it.
+
+use std::fmt;
+use std::ops::Range;
+use std::str::FromStr;
+
+use xxhash_rust::xxh3::xxh3_128;
+
+use crate::capture::Content;
+
+/// Byte of MoonSniff's layout that follows the packet id.
+const MOONSNIFF_TYPE: u8 = 0x55;
+/// The part of the frame that the papers' importer takes as the key.
+const SIGNATURE: Range<usize> = 12..64;
+/// Length of a signature in bytes.
+pub const SIGNATURE_LEN: usize = SIGNATURE.end - SIGNATURE.start;
+
+const ETHERTYPE_IPV4: u16 = 0x0800;
+const ETHERTYPE_IPV6: u16 = 0x86dd;
+const PROTOCOL_TCP: u8 = 6;
+const PROTOCOL_UDP: u8 = 17;
+
+/// A way to tell packets apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyKind {
+    /// UDP payload: u32 little-endian id, then the byte 0x55 (MoonGen's MoonSniff).
+    Moonsniff,
+    /// Bytes 12 to 63 of the frame with the IPv4, UDP and TCP checksums set to zero.
+    Signature,
+    /// An integer at a fixed place of the frame.
+    Field(Field),
+}
+
+/// An integer at a fixed place of the frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// First byte, counted from the start of the Ethernet header.
+    pub offset: usize,
+    /// 1 to 8 bytes.
+    pub width: usize,
+    /// Most significant byte first.
+    pub big_endian: bool,
+}
+
+impl fmt::Display for KeyKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Moonsniff => f.write_str("moonsniff"),
+            Self::Signature => f.write_str("signature"),
+            Self::Field(field) => {
+                let order = if field.big_endian { "be" } else { "le" };
+                write!(f, "{}:{}:{order}", field.offset, field.width)
+            }
+        }
+    }
+}
+
+/// A text that names no key.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "'{0}' is not a key: give auto, moonsniff, signature or OFFSET:WIDTH:le|be with a width of 1 \
+     to 8 bytes (42:4:le, say)"
+)]
+pub struct ParseKeyError(String);
+
+impl FromStr for KeyKind {
+    type Err = ParseKeyError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let error = || ParseKeyError(text.to_owned());
+        match text {
+            "moonsniff" => return Ok(Self::Moonsniff),
+            "signature" => return Ok(Self::Signature),
+            _ => {}
+        }
+        let mut parts = text.split(':');
+        let (Some(offset), Some(width), Some(order), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return Err(error());
+        };
+        let width = width.parse().map_err(|_| error())?;
+        let big_endian = match order {
+            "le" => false,
+            "be" => true,
+            _ => return Err(error()),
+        };
+        if !(1..=8).contains(&width) {
+            return Err(error());
+        }
+        let offset: u16 = offset.parse().map_err(|_| error())?;
+        Ok(Self::Field(Field {
+            offset: usize::from(offset),
+            width,
+            big_endian,
+        }))
+    }
+}
+
+/// Why a packet has no key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoKey {
+    /// The packet is not of the kind that carries this key.
+    Foreign,
+    /// The capture's snap length cut the key off.
+    Short,
+    /// The capture holds packet ids, not frames.
+    NoFrame,
+}
+
+/// The bytes of a signature.
+pub type Signature = [u8; SIGNATURE_LEN];
+
+/// Takes the key from a packet. One implementation for each kind of key, so that the loops over
+/// packets are compiled for it.
+pub trait Extract: Copy {
+    /// The key that packets are matched by.
+    type Key: Key;
+    /// What is kept of a packet to show its key to people; nothing where the key itself will do.
+    type Shown: Copy;
+
+    /// The key of a packet.
+    fn extract(self, content: Content<'_>) -> Result<(Self::Key, Self::Shown), NoKey>;
+
+    /// The key as text: a decimal id, or a signature in hexadecimal.
+    fn show(key: Self::Key, shown: Self::Shown) -> String;
+}
+
+/// A key in the matching table.
+pub trait Key: Copy + Eq {
+    /// Words of 64 bits that it takes in the table.
+    const WORDS: usize;
+
+    /// Consecutive ids give consecutive numbers.
+    fn number(self) -> u64;
+
+    /// Writes the key into the table.
+    fn store(self, words: &mut [u64]);
+
+    /// The key as it stands in the table.
+    fn load(words: &[u64]) -> Self;
+}
+
+impl Key for u64 {
+    const WORDS: usize = 1;
+
+    #[inline]
+    fn number(self) -> u64 {
+        self
+    }
+
+    #[inline]
+    fn store(self, words: &mut [u64]) {
+        words[0] = self;
+    }
+
+    #[inline]
+    fn load(words: &[u64]) -> Self {
+        words[0]
+    }
+}
+
+/// A 128-bit hash stands for a signature: among 10^9 packets, the chance that any two different
+/// ones share it is below 10^-20.
+impl Key for [u64; 2] {
+    const WORDS: usize = 2;
+
+    #[inline]
+    fn number(self) -> u64 {
+        self[0]
+    }
+
+    #[inline]
+    fn store(self, words: &mut [u64]) {
+        words.copy_from_slice(&self);
+    }
+
+    #[inline]
+    fn load(words: &[u64]) -> Self {
+        [words[0], words[1]]
+    }
+}
+
+/// MoonSniff's packet ids.
+#[derive(Clone, Copy, Debug)]
+pub struct Moonsniff;
+
+impl Extract for Moonsniff {
+    type Key = u64;
+    type Shown = ();
+
+    #[inline]
+    fn extract(self, content: Content<'_>) -> Result<(u64, ()), NoKey> {
+        match content {
+            Content::Id(id) => Ok((u64::from(id), ())),
+            Content::Frame { bytes, wire_len } => {
+                let payload =
+                    udp_payload(bytes).ok_or_else(|| foreign_or_short(bytes, wire_len))?;
+                match bytes.get(payload..payload + 5) {
+                    Some(&[a, b, c, d, MOONSNIFF_TYPE]) => {
+                        Ok((u64::from(u32::from_le_bytes([a, b, c, d])), ()))
+                    }
+                    Some(_) => Err(NoKey::Foreign),
+                    None => Err(foreign_or_short(bytes, wire_len)),
+                }
+            }
+        }
+    }
+
+    fn show(key: u64, (): ()) -> String {
+        key.to_string()
+    }
+}
+
+/// The papers' signatures.
+#[derive(Clone, Copy, Debug)]
+pub struct Signatures;
+
+impl Extract for Signatures {
+    type Key = [u64; 2];
+    type Shown = Signature;
+
+    #[inline]
+    fn extract(self, content: Content<'_>) -> Result<([u64; 2], Signature), NoKey> {
+        let Content::Frame { bytes, wire_len } = content else {
+            return Err(NoKey::NoFrame);
+        };
+        let signature = signature(bytes, wire_len)?;
+        let hash = xxh3_128(&signature);
+        Ok(([hash as u64, (hash >> 64) as u64], signature))
+    }
+
+    fn show(_: [u64; 2], signature: Signature) -> String {
+        signature.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+impl Extract for Field {
+    type Key = u64;
+    type Shown = ();
+
+    #[inline]
+    fn extract(self, content: Content<'_>) -> Result<(u64, ()), NoKey> {
+        let Content::Frame { bytes, wire_len } = content else {
+            return Err(NoKey::NoFrame);
+        };
+        let field = bytes
+            .get(self.offset..self.offset + self.width)
+            .ok_or_else(|| foreign_or_short(bytes, wire_len))?;
+        let join = |value: u64, byte: &u8| value << 8 | u64::from(*byte);
+        let value = if self.big_endian {
+            field.iter().fold(0, join)
+        } else {
+            field.iter().rev().fold(0, join)
+        };
+        Ok((value, ()))
+    }
+
+    fn show(key: u64, (): ()) -> String {
+        key.to_string()
+    }
+}
+
+fn foreign_or_short(bytes: &[u8], wire_len: u32) -> NoKey {
+    if (bytes.len() as u64) < u64::from(wire_len) {
+        NoKey::Short
+    } else {
+        NoKey::Foreign
+    }
+}
+
+/// Bytes 12 to 63 with the checksums zeroed; a whole frame that is shorter is padded with zeros.
+fn signature(bytes: &[u8], wire_len: u32) -> Result<Signature, NoKey> {
+    let mut frame = [0u8; SIGNATURE.end];
+    if let Some(head) = bytes.first_chunk::<{ SIGNATURE.end }>() {
+        frame = *head;
+    } else if (bytes.len() as u64) < u64::from(wire_len) {
+        return Err(NoKey::Short);
+    } else if bytes.len() <= SIGNATURE.start {
+        return Err(NoKey::Foreign);
+    } else {
+        frame[..bytes.len()].copy_from_slice(bytes);
+    }
+    let layers = layers(bytes);
+    let mut zero = |at: usize| {
+        if let Some(checksum) = frame.get_mut(at..at + 2) {
+            checksum.fill(0);
+        }
+    };
+    if let Some(Layers {
+        network,
+        ipv4,
+        transport,
+    }) = layers
+    {
+        if ipv4 {
+            zero(network + 10);
+        }
+        match transport {
+            Some((PROTOCOL_UDP, at)) => zero(at + 6),
+            Some((PROTOCOL_TCP, at)) => zero(at + 16),
+            _ => {}
+        }
+    }
+    let mut signature = [0u8; SIGNATURE_LEN];
+    signature.copy_from_slice(&frame[SIGNATURE]);
+    Ok(signature)
+}
+
+/// Where the headers of an IP packet are.
+struct Layers {
+    network: usize,
+    ipv4: bool,
+    /// Protocol and offset; none in a fragment that is not the first.
+    transport: Option<(u8, usize)>,
+}
+
+#[inline]
+fn be_u16(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]))
+}
+
+/// Finds the IP header behind any VLAN tags, and the transport header behind it.
+#[inline]
+fn layers(frame: &[u8]) -> Option<Layers> {
+    let mut network = 14;
+    let mut ethertype = be_u16(frame, 12)?;
+    while matches!(ethertype, 0x8100 | 0x88a8 | 0x9100) {
+        ethertype = be_u16(frame, network + 2)?;
+        network += 4;
+    }
+    match ethertype {
+        ETHERTYPE_IPV4 => {
+            let header_len = usize::from(*frame.get(network)? & 0x0f) * 4;
+            let first_fragment = be_u16(frame, network + 6)? & 0x1fff == 0;
+            let protocol = *frame.get(network + 9)?;
+            let transport = first_fragment.then_some((protocol, network + header_len.max(20)));
+            Some(Layers {
+                network,
+                ipv4: true,
+                transport,
+            })
+        }
+        ETHERTYPE_IPV6 => {
+            let transport = ipv6_transport(frame, network);
+            Some(Layers {
+                network,
+                ipv4: false,
+                transport,
+            })
+        }
+        _ => None,
+    }
+}
+
+/// Follows the IPv6 extension headers (RFC 8200, section 4) to the transport header.
+fn ipv6_transport(frame: &[u8], network: usize) -> Option<(u8, usize)> {
+    let mut protocol = *frame.get(network + 6)?;
+    let mut at = network + 40;
+    loop {
+        match protocol {
+            // Hop-by-hop, routing and destination options: length in units of 8 bytes, less one.
+            0 | 43 | 60 => {
+                protocol = *frame.get(at)?;
+                at += 8 * (usize::from(*frame.get(at + 1)?) + 1);
+            }
+            // Fragment: the transport header stands in the first fragment only.
+            44 => {
+                if be_u16(frame, at + 2)? & 0xfff8 != 0 {
+                    return None;
+                }
+                protocol = *frame.get(at)?;
+                at += 8;
+            }
+            _ => return Some((protocol, at)),
+        }
+    }
+}
+
+/// Offset of the UDP payload.
+#[inline]
+fn udp_payload(frame: &[u8]) -> Option<usize> {
+    // Untagged IPv4 without options, the usual case, is seen in one glance.
+    if let Some(head) = frame.first_chunk::<42>()
+        && head[12..15] == [0x08, 0x00, 0x45]
+        && head[23] == PROTOCOL_UDP
+        && head[20] & 0x1f == 0
+        && head[21] == 0
+    {
+        return Some(42);
+    }
+    match layers(frame)?.transport? {
+        (PROTOCOL_UDP, at) => Some(at + 8),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: u32 = 0x0102_0304;
+
+    /// An Ethernet frame with the given VLAN tags, network header and UDP header, then `ID`.
+    fn frame(tags: &[u16], ethertype: u16, network: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![2u8; 12];
+        for tag in tags {
+            bytes.extend(0x8100u16.to_be_bytes());
+            bytes.extend(tag.to_be_bytes());
+        }
+        bytes.extend(ethertype.to_be_bytes());
+        bytes.extend(network);
+        bytes.extend([4, 0, 0, 53, 0, 26, 0xab, 0xcd]);
+        bytes.extend(ID.to_le_bytes());
+        bytes.extend([MOONSNIFF_TYPE, 0, 0, 0, 0]);
+        bytes
+    }
+
+    fn ipv4(options: usize) -> Vec<u8> {
+        let mut header = vec![0u8; 20 + options];
+        header[0] = 0x45 + (options / 4) as u8;
+        header[9] = PROTOCOL_UDP;
+        header[10..12].copy_from_slice(&[0x12, 0x34]);
+        header
+    }
+
+    fn ipv6(extension: &[u8]) -> Vec<u8> {
+        let mut header = vec![0u8; 40];
+        header[0] = 0x60;
+        header[6] = if extension.is_empty() {
+            PROTOCOL_UDP
+        } else {
+            0
+        };
+        header.extend(extension);
+        header
+    }
+
+    fn whole(bytes: &[u8]) -> Content<'_> {
+        Content::Frame {
+            bytes,
+            wire_len: bytes.len() as u32,
+        }
+    }
+
+    #[test]
+    fn moonsniff_id_is_found_behind_any_headers() {
+        for bytes in [
+            frame(&[], 0x0800, &ipv4(0)),
+            frame(&[], 0x0800, &ipv4(8)),
+            frame(&[5], 0x0800, &ipv4(0)),
+            frame(&[5, 6], 0x86dd, &ipv6(&[])),
+            frame(&[], 0x86dd, &ipv6(&[PROTOCOL_UDP, 0, 0, 0, 0, 0, 0, 0])),
+        ] {
+            assert_eq!(Moonsniff.extract(whole(&bytes)), Ok((u64::from(ID), ())));
+        }
+    }
+
+    #[test]
+    fn packets_without_an_id_are_foreign_and_cut_ones_short() {
+        let mut bytes = frame(&[], 0x0800, &ipv4(0));
+        let cut = Content::Frame {
+            bytes: &bytes[..44],
+            wire_len: bytes.len() as u32,
+        };
+        assert_eq!(Moonsniff.extract(cut), Err(NoKey::Short));
+        bytes[46] = 0; // the type byte of a warm-up packet
+        assert_eq!(Moonsniff.extract(whole(&bytes)), Err(NoKey::Foreign));
+        bytes[23] = PROTOCOL_TCP;
+        assert_eq!(Moonsniff.extract(whole(&bytes)), Err(NoKey::Foreign));
+        assert_eq!(Moonsniff.extract(whole(&[])), Err(NoKey::Foreign));
+    }
+
+    #[test]
+    fn signature_ignores_checksums_and_nothing_else() {
+        for (tags, ethertype, network) in [
+            (&[][..], 0x0800, ipv4(0)),
+            (&[7], 0x0800, ipv4(0)),
+            (&[], 0x86dd, ipv6(&[])),
+        ] {
+            let bytes = frame(tags, ethertype, &network);
+            let start = 14 + 4 * tags.len();
+            let udp = start + network.len();
+            let mut checksums = vec![udp + 6, udp + 7];
+            if ethertype == 0x0800 {
+                checksums.extend([start + 10, start + 11]);
+            }
+            let (original, _) = Signatures.extract(whole(&bytes)).unwrap();
+            for at in SIGNATURE.start..bytes.len().min(SIGNATURE.end) {
+                let mut changed = bytes.clone();
+                changed[at] ^= 0x40;
+                // A changed length or protocol moves the checksums: those are other packets.
+                let same = Signatures.extract(whole(&changed)).unwrap().0 == original;
+                assert_eq!(same, checksums.contains(&at), "byte {at} of {ethertype:#x}");
+            }
+        }
+    }
+
+    #[test]
+    fn signature_of_a_cut_frame_is_refused_and_of_a_short_one_padded() {
+        let bytes = frame(&[], 0x0800, &ipv4(0));
+        assert!(bytes.len() < SIGNATURE.end);
+        assert!(Signatures.extract(whole(&bytes)).is_ok());
+        let cut = Content::Frame {
+            bytes: &bytes,
+            wire_len: 100,
+        };
+        assert_eq!(Signatures.extract(cut).unwrap_err(), NoKey::Short);
+    }
+
+    #[test]
+    fn field_reads_both_byte_orders() {
+        let bytes = frame(&[], 0x0800, &ipv4(0));
+        for (text, expected) in [
+            ("42:4:le", 0x0102_0304),
+            ("42:4:be", 0x0403_0201),
+            ("45:1:le", 1),
+            ("42:3:be", 0x04_0302),
+        ] {
+            let KeyKind::Field(field) = text.parse().unwrap() else {
+                panic!("{text}")
+            };
+            assert_eq!(field.extract(whole(&bytes)), Ok((expected, ())));
+            assert_eq!(KeyKind::Field(field).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn texts_that_name_no_key_are_refused() {
+        for text in [
+            "", "moonsnif", "1:2", "1:9:le", "1:0:le", "1:2:me", "-1:2:le", "1:2:le:3",
+        ] {
+            assert!(text.parse::<KeyKind>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! Exact percentiles and how well they are known.
+//!
+//! A percentile is the nearest-rank order statistic, as SQL's `percentile_disc` defines it: the
+//! smallest value whose share of values at or below it is at least p. Its confidence interval is
+//! distribution-free: the number of values below the true quantile is binomial, so two order
+//! statistics enclose it with a known probability whatever the distribution of the values (H. A.
+//! David, H. N. Nagaraja, Order Statistics, 3rd edition, section 7.1).
+
+use crate::distribution::Distribution;
+
+/// Fewer values above a percentile than this, and it is not supported by the data.
+pub const SUPPORT: u64 = 10;
+/// Confidence of the intervals.
+pub const CONFIDENCE: f64 = 0.95;
+
+/// A percentile of a distribution.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Percentile {
+    /// Which one, 0 to 1.
+    pub p: f64,
+    /// Its value.
+    pub value: u64,
+    /// Lower end of the confidence interval; none where it lies below every value.
+    pub low: Option<u64>,
+    /// Upper end of the confidence interval; none where it lies above every value.
+    pub high: Option<u64>,
+    /// How many values have a higher rank.
+    pub above: u64,
+    /// Whether that is enough for the percentile to mean something.
+    pub supported: bool,
+}
+
+/// The nearest rank (1 to `count`) of percentile `p`: the least k with k / count >= p.
+pub fn nearest_rank(p: f64, count: u64) -> u64 {
+    let n = count as f64;
+    let rank = (p * n).ceil().clamp(1.0, n);
+    // The product may be rounded up past a whole number: 0.07 * 100 > 7.
+    let rank = if rank > 1.0 && (rank - 1.0) / n >= p {
+        rank - 1.0
+    } else {
+        rank
+    };
+    rank as u64
+}
+
+/// The percentiles `ps` (each 0 to 1, in any order) of a distribution; none of an empty one.
+pub fn percentiles(distribution: &mut Distribution, ps: &[f64]) -> Vec<Percentile> {
+    let count = distribution.count();
+    if count == 0 {
+        return Vec::new();
+    }
+    struct Ranks {
+        value: u64,
+        low: Option<u64>,
+        high: Option<u64>,
+    }
+    let ranks: Vec<Ranks> = ps
+        .iter()
+        .map(|&p| {
+            let (low, high) = interval_ranks(p, count);
+            Ranks {
+                value: nearest_rank(p, count),
+                low,
+                high,
+            }
+        })
+        .collect();
+    let mut wanted: Vec<u64> = ranks
+        .iter()
+        .flat_map(|r| [Some(r.value), r.low, r.high])
+        .flatten()
+        .collect();
+    wanted.sort_unstable();
+    wanted.dedup();
+    let values = distribution.at_ranks(&wanted);
+    let value_at = |rank: u64| values[wanted.partition_point(|&w| w < rank)];
+    ps.iter()
+        .zip(&ranks)
+        .map(|(&p, ranks)| {
+            let above = count - ranks.value;
+            Percentile {
+                p,
+                value: value_at(ranks.value),
+                low: ranks.low.map(value_at),
+                high: ranks.high.map(value_at),
+                above,
+                supported: above >= SUPPORT,
+            }
+        })
+        .collect()
+}
+
+/// Ranks of the order statistics that enclose quantile `p` of the population with at least
+/// [`CONFIDENCE`], each tail having at most half of the rest.
+fn interval_ranks(p: f64, count: u64) -> (Option<u64>, Option<u64>) {
+    if p <= 0.0 || p >= 1.0 {
+        return (None, None);
+    }
+    let tail = (1.0 - CONFIDENCE) / 2.0;
+    let low = binomial_quantile(tail, count, p);
+    // The upper end by symmetry: successes and failures change places.
+    let high = count - binomial_quantile(tail, count, 1.0 - p) + 1;
+    ((low >= 1).then_some(low), (high <= count).then_some(high))
+}
+
+/// The least k with P(X <= k) >= `tail`, for X binomial with `n` trials of probability `p`.
+///
+/// Sums the probabilities from far out in the lower tail, each from the one before it; the first
+/// comes from the logarithm of the binomial coefficient.
+fn binomial_quantile(tail: f64, n: u64, p: f64) -> u64 {
+    let (trials, q) = (n as f64, 1.0 - p);
+    let deviation = (trials * p * q).sqrt();
+    // What lies below 12 deviations (and 60 for the skewed case of few successes) is nothing.
+    let start = (trials * p - 12.0 * deviation - 60.0).floor().max(0.0);
+    let log_choose = ln_factorial(trials) - ln_factorial(start) - ln_factorial(trials - start);
+    let mut k = start;
+    let mut log_probability = log_choose + start * p.ln() + (trials - start) * (-p).ln_1p();
+    let mut sum = log_probability.exp();
+    while sum < tail && k < trials {
+        // In logarithms, as the first terms may be too small for a float.
+        log_probability += ((trials - k) / (k + 1.0)).ln() + (p / q).ln();
+        k += 1.0;
+        sum += log_probability.exp();
+    }
+    k as u64
+}
+
+/// Natural logarithm of x!, by Stirling's series; exact products where the series is poor.
+fn ln_factorial(x: f64) -> f64 {
+    if x < 16.0 {
+        return (2..=x as u64).map(|k| (k as f64).ln()).sum();
+    }
+    let half_ln_two_pi = 0.918_938_533_204_672_8;
+    let inverse = 1.0 / x;
+    (x + 0.5) * x.ln() - x + half_ln_two_pi + inverse / 12.0 - inverse.powi(3) / 360.0
+        + inverse.powi(5) / 1260.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nearest_rank_is_the_least_that_covers_p() {
+        for (p, count, rank) in [
+            (0.0, 10, 1),
+            (0.5, 10, 5),
+            (0.51, 10, 6),
+            (0.07, 100, 7),
+            (0.999, 1000, 999),
+            (1.0, 10, 10),
+            (0.999_999, 10, 10),
+            (0.5, 1, 1),
+        ] {
+            assert_eq!(nearest_rank(p, count), rank, "p {p} of {count}");
+        }
+    }
+
+    #[test]
+    fn quantiles_of_small_binomials_are_those_of_the_full_sum() {
+        for n in [1u64, 2, 5, 17, 60, 300] {
+            for p in [0.001, 0.1, 0.5, 0.9, 0.999] {
+                let mut probability = (1.0f64 - p).powi(n as i32);
+                if probability == 0.0 {
+                    continue; // too small for this way of computing it
+                }
+                let (mut sum, mut k) = (probability, 0);
+                while sum < 0.025 {
+                    probability *= (n - k) as f64 / (k + 1) as f64 * p / (1.0 - p);
+                    sum += probability;
+                    k += 1;
+                }
+                assert_eq!(binomial_quantile(0.025, n, p), k, "n {n} p {p}");
+            }
+        }
+    }
+
+    #[test]
+    fn interval_of_the_median_of_many_is_about_one_deviation_times_1_96() {
+        let count = 1_000_000;
+        let (low, high) = interval_ranks(0.5, count);
+        assert_eq!((low, high), (Some(499_020), Some(500_981)));
+    }
+
+    #[test]
+    fn interval_without_enough_values_is_open() {
+        assert_eq!(interval_ranks(0.999, 100), (Some(99), None));
+        assert_eq!(interval_ranks(0.001, 100).0, None);
+    }
+
+    #[test]
+    fn few_values_above_are_no_support() {
+        let mut distribution = Distribution::new();
+        (1..=1000).for_each(|value| distribution.record(value));
+        let found = percentiles(&mut distribution, &[0.999, 0.5, 0.99]);
+        let summary: Vec<_> = found
+            .iter()
+            .map(|p| (p.value, p.above, p.supported))
+            .collect();
+        assert_eq!(
+            summary,
+            [(999, 1, false), (500, 500, true), (990, 10, true)]
+        );
+        assert!(found.iter().all(|p| p.low.is_none_or(|low| low <= p.value)));
+        assert!(percentiles(&mut Distribution::new(), &[0.5]).is_empty());
+    }
+}

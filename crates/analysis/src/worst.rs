@@ -1,0 +1,130 @@
+//! The worst packets: those with the largest latencies.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// One packet among the worst.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorstPacket<T> {
+    /// Latency in nanoseconds.
+    pub latency_ns: u64,
+    /// Stamp before the device.
+    pub ingress_ns: u64,
+    /// Stamp after the device.
+    pub egress_ns: u64,
+    /// Its key.
+    pub key: T,
+}
+
+impl<T> WorstPacket<T> {
+    /// Larger latencies first, then earlier ingress stamps, then earlier egress stamps.
+    fn rank(&self) -> (u64, Reverse<u64>, Reverse<u64>) {
+        (
+            self.latency_ns,
+            Reverse(self.ingress_ns),
+            Reverse(self.egress_ns),
+        )
+    }
+}
+
+struct ByRank<T>(WorstPacket<T>);
+
+impl<T> PartialEq for ByRank<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.rank() == other.0.rank()
+    }
+}
+
+impl<T> Eq for ByRank<T> {}
+
+impl<T> PartialOrd for ByRank<T> {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<T> Ord for ByRank<T> {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.0.rank().cmp(&other.0.rank())
+    }
+}
+
+/// Keeps the worst packets of all that it is shown.
+pub struct Worst<T> {
+    limit: usize,
+    /// Latencies below this cannot be among the worst any more.
+    threshold: u64,
+    heap: BinaryHeap<Reverse<ByRank<T>>>,
+}
+
+impl<T> Worst<T> {
+    /// Keeps at most `limit` packets.
+    pub fn new(limit: usize) -> Self {
+        let threshold = if limit == 0 { u64::MAX } else { 0 };
+        Self {
+            limit,
+            threshold,
+            heap: BinaryHeap::with_capacity(limit + 1),
+        }
+    }
+
+    /// Shows a packet. `key` is asked for only when the packet is a candidate.
+    #[inline]
+    pub fn offer(&mut self, ingress_ns: u64, egress_ns: u64, key: impl FnOnce() -> T) {
+        let latency_ns = egress_ns - ingress_ns;
+        if latency_ns >= self.threshold && self.limit > 0 {
+            self.push(WorstPacket {
+                latency_ns,
+                ingress_ns,
+                egress_ns,
+                key: key(),
+            });
+        }
+    }
+
+    fn push(&mut self, packet: WorstPacket<T>) {
+        self.heap.push(Reverse(ByRank(packet)));
+        if self.heap.len() > self.limit {
+            self.heap.pop();
+        }
+        if self.heap.len() == self.limit
+            && let Some(Reverse(least)) = self.heap.peek()
+        {
+            self.threshold = least.0.latency_ns;
+        }
+    }
+
+    /// The worst packets, worst first.
+    pub fn into_sorted(self) -> Vec<WorstPacket<T>> {
+        self.heap
+            .into_sorted_vec()
+            .into_iter()
+            .map(|Reverse(ByRank(packet))| packet)
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn keeps_what_a_full_sort_would(
+            packets in proptest::collection::vec((0..50u64, 0..20u64), 0..200),
+            limit in 0..40usize,
+        ) {
+            let mut worst = Worst::new(limit);
+            for (i, &(ingress, latency)) in packets.iter().enumerate() {
+                worst.offer(ingress, ingress + latency, || i);
+            }
+            let found: Vec<_> =
+                worst.into_sorted().iter().map(|w| (w.latency_ns, w.ingress_ns)).collect();
+            let mut all: Vec<_> = packets.iter().map(|&(i, l)| (Reverse(l), i)).collect();
+            all.sort_unstable();
+            let expected: Vec<_> = all.iter().take(limit).map(|&(l, i)| (l.0, i)).collect();
+            prop_assert_eq!(found, expected);
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! `tailtap._core.evaluate` and `percentiles`.
+
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use numpy::PyArray1;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use tailtap_analysis::capture::Format;
+use tailtap_analysis::distribution::Distribution;
+use tailtap_analysis::evaluate::{
+    Counts, EvaluateError, Evaluation, Options, Side, evaluate as evaluate_captures,
+};
+use tailtap_analysis::percentile;
+
+use crate::errors::raise;
+
+/// A column of integers; all times fit, as they are nanoseconds since an epoch of this century.
+fn column(py: Python<'_>, values: impl IntoIterator<Item = u64>) -> Bound<'_, PyArray1<i64>> {
+    PyArray1::from_iter(py, values.into_iter().map(u64::cast_signed))
+}
+
+fn pairs<'py>(
+    py: Python<'py>,
+    pairs: impl IntoIterator<Item = (u64, u64)>,
+) -> (Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<i64>>) {
+    let (left, right): (Vec<u64>, Vec<u64>) = pairs.into_iter().unzip();
+    (column(py, left), column(py, right))
+}
+
+fn format(name: Option<String>) -> PyResult<Option<Format>> {
+    name.map(|name| {
+        Format::from_name(&name).ok_or_else(|| {
+            raise(
+                "InputError",
+                format!("'{name}' is not a format: pcap, pcapng, mscap or stamps"),
+            )
+        })
+    })
+    .transpose()
+}
+
+/// Evaluates a pair of captures; see `tailtap.evaluation.evaluate`, which this serves.
+#[pyfunction]
+#[pyo3(signature = (ingress, egress, *, key=None, trim_ns, window_ns, worst, bucket_ns,
+                    ingress_format=None, egress_format=None))]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "keyword arguments of a Python function"
+)]
+pub fn evaluate<'py>(
+    py: Python<'py>,
+    ingress: PathBuf,
+    egress: PathBuf,
+    key: Option<&str>,
+    trim_ns: u64,
+    window_ns: u64,
+    worst: usize,
+    bucket_ns: u64,
+    ingress_format: Option<String>,
+    egress_format: Option<String>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let key = key
+        .map(str::parse)
+        .transpose()
+        .map_err(|error| raise("InputError", error))?;
+    let options = Options {
+        key,
+        trim_ns,
+        window_ns,
+        worst,
+        ingress_format: format(ingress_format)?,
+        egress_format: format(egress_format)?,
+    };
+    let signal = OnceLock::new();
+    let cancelled = || match Python::attach(|py| py.check_signals()) {
+        Ok(()) => false,
+        Err(error) => {
+            let _ = signal.set(error);
+            true
+        }
+    };
+    let outcome = py.detach(|| evaluate_captures(&ingress, &egress, &options, &cancelled));
+    match outcome {
+        Ok(evaluation) => to_dict(py, evaluation, bucket_ns),
+        Err(EvaluateError::Cancelled) => Err(signal
+            .into_inner()
+            .unwrap_or_else(|| raise("Interrupted", "interrupted"))),
+        Err(error) => Err(raise("InputError", error)),
+    }
+}
+
+/// Percentiles of a distribution given as distinct values and their counts.
+#[pyfunction]
+pub fn percentiles<'py>(
+    py: Python<'py>,
+    values: Vec<u64>,
+    counts: Vec<u64>,
+    ps: Vec<f64>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let found = py.detach(|| {
+        let mut distribution = Distribution::from_counts(values.into_iter().zip(counts));
+        percentile::percentiles(&mut distribution, &ps)
+    });
+    let dict = PyDict::new(py);
+    dict.set_item("p", PyArray1::from_iter(py, found.iter().map(|f| f.p)))?;
+    dict.set_item("value", column(py, found.iter().map(|f| f.value)))?;
+    dict.set_item("low", found.iter().map(|f| f.low).collect::<Vec<_>>())?;
+    dict.set_item("high", found.iter().map(|f| f.high).collect::<Vec<_>>())?;
+    dict.set_item("above", column(py, found.iter().map(|f| f.above)))?;
+    dict.set_item(
+        "supported",
+        PyArray1::from_iter(py, found.iter().map(|f| f.supported)),
+    )?;
+    Ok(dict)
+}
+
+fn to_dict<'py>(
+    py: Python<'py>,
+    mut evaluation: Evaluation,
+    bucket_ns: u64,
+) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("key", evaluation.key.to_string())?;
+    dict.set_item("key_reason", evaluation.key_reason)?;
+    dict.set_item("counts", counts(py, &evaluation.counts)?)?;
+    dict.set_item("mean", evaluation.latencies.mean())?;
+    dict.set_item("distribution", pairs(py, evaluation.latencies.counts()))?;
+    dict.set_item(
+        "histogram",
+        pairs(py, evaluation.latencies.histogram(bucket_ns)),
+    )?;
+    let worst = &evaluation.worst;
+    dict.set_item(
+        "worst",
+        (
+            column(py, worst.iter().map(|w| w.latency_ns)),
+            column(py, worst.iter().map(|w| w.ingress_ns)),
+            column(py, worst.iter().map(|w| w.egress_ns)),
+            worst.iter().map(|w| w.key.as_str()).collect::<Vec<_>>(),
+        ),
+    )?;
+    dict.set_item("ingress", side(py, &mut evaluation.ingress, bucket_ns)?)?;
+    dict.set_item("egress", side(py, &mut evaluation.egress, bucket_ns)?)?;
+    let warnings = evaluation.warnings.into_iter();
+    dict.set_item(
+        "warnings",
+        warnings.map(|w| (w.code, w.message)).collect::<Vec<_>>(),
+    )?;
+    Ok(dict)
+}
+
+fn counts<'py>(py: Python<'py>, counts: &Counts) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    for (name, count) in [
+        ("ingress", counts.ingress),
+        ("egress", counts.egress),
+        ("matched", counts.matched),
+        ("lost", counts.lost),
+        ("unmatched_egress", counts.unmatched_egress),
+        ("duplicate_ingress", counts.duplicate_ingress),
+        ("duplicate_egress", counts.duplicate_egress),
+        ("reordered", counts.reordered),
+        ("noncausal", counts.noncausal),
+        ("trimmed_ingress", counts.trimmed_ingress),
+        ("trimmed_egress", counts.trimmed_egress),
+        ("unkeyed_ingress", counts.unkeyed_ingress),
+        ("unkeyed_egress", counts.unkeyed_egress),
+    ] {
+        dict.set_item(name, count)?;
+    }
+    Ok(dict)
+}
+
+fn side<'py>(py: Python<'py>, side: &mut Side, bucket_ns: u64) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("path", &side.path)?;
+    dict.set_item("format", side.format.name())?;
+    dict.set_item("packets", side.notes.packets)?;
+    dict.set_item("first_ns", side.intake.first_ns)?;
+    dict.set_item("last_ns", side.intake.last_ns)?;
+    dict.set_item("gaps", pairs(py, side.series.gaps.histogram(bucket_ns)))?;
+    dict.set_item("rates", pairs(py, side.series.rates()))?;
+    Ok(dict)
+}

@@ -1,0 +1,8 @@
+"""From a pair of captures to exact statistics of the latency between them."""
+
+from __future__ import annotations
+
+from tailtap.evaluation.evaluate import evaluate
+from tailtap.evaluation.model import Evaluation, Percentile, Warning, WorstPacket
+
+__all__ = ["Evaluation", "Percentile", "Warning", "WorstPacket", "evaluate"]

@@ -1,0 +1,87 @@
+"""`evaluate`: the library function behind `tailtap evaluate`."""
+
+from __future__ import annotations
+
+from os import PathLike
+from pathlib import Path
+
+from tailtap import _core
+from tailtap.errors import InputError
+from tailtap.evaluation.model import SIDES, Evaluation, Json, Warning, Worst
+
+SECOND_NS = 1_000_000_000
+#: Fewer matched packets than this do not support the 99.9th percentile.
+FEW_PACKETS = 10_000
+
+
+def evaluate(
+    ingress: str | PathLike[str],
+    egress: str | PathLike[str],
+    *,
+    key: str = "auto",
+    trim_ns: int = 0,
+    window_ns: int = 5 * SECOND_NS,
+    worst: int = 5000,
+    bucket_ns: int = 100,
+    format: str | None = None,
+) -> Evaluation:
+    """Match the packets of two captures and compute exact statistics of their latency.
+
+    `ingress` and `egress` are capture files from before and after the device under test: pcap,
+    pcapng, mscap or stamp files, plain or compressed. `key` says what packets are matched by:
+    ``auto``, ``moonsniff``, ``signature`` or ``OFFSET:WIDTH:le|be``. Packets that left the device
+    within `trim_ns` of the first one are left out; a packet must leave within `window_ns`. The
+    `worst` largest latencies are kept with their stamps; histograms have buckets of `bucket_ns`.
+    `format` names the format of both files when it cannot be told by content.
+
+    Raises `InputError` when the captures cannot be read or have no packet in common. Damage
+    further into a capture is a warning: what stands before it is evaluated.
+    """
+    if window_ns <= 0 or bucket_ns <= 0 or trim_ns < 0 or worst < 0:
+        raise InputError("window and bucket must be above zero, trim and worst not below it")
+    found = _core.evaluate(
+        Path(ingress),
+        Path(egress),
+        key=None if key == "auto" else key,
+        trim_ns=trim_ns,
+        window_ns=window_ns,
+        worst=worst,
+        bucket_ns=bucket_ns,
+        ingress_format=format,
+        egress_format=format,
+    )
+    sides = {"ingress": found["ingress"], "egress": found["egress"]}
+    inputs: dict[str, Json] = {
+        name: {
+            "path": str(side["path"]),
+            "format": side["format"],
+            "packets": side["packets"],
+            "first_ns": side["first_ns"],
+            "last_ns": side["last_ns"],
+        }
+        for name, side in sides.items()
+    }
+    warnings = [Warning(code, message) for code, message in found["warnings"]]
+    matched = found["counts"]["matched"]
+    if matched < FEW_PACKETS:
+        warnings.append(
+            Warning(
+                "few-packets",
+                f"only {matched} packets were matched: the 99.9th percentile needs at least "
+                f"{FEW_PACKETS} to have ten above it",
+            )
+        )
+    return Evaluation(
+        key=found["key"],
+        key_reason=found["key_reason"],
+        counts=found["counts"],
+        mean=found["mean"],
+        distribution=found["distribution"],
+        histogram=found["histogram"],
+        worst_packets=Worst(*found["worst"]),
+        gaps={name: sides[name]["gaps"] for name in SIDES},
+        rates={name: sides[name]["rates"] for name in SIDES},
+        inputs=inputs,
+        options={"trim_ns": trim_ns, "window_ns": window_ns, "bucket_ns": bucket_ns},
+        warnings=warnings,
+    )

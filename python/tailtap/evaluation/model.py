@@ -1,0 +1,208 @@
+"""The result of evaluating a pair of captures: values, files and the JSON contract."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+from tailtap import _core
+from tailtap.errors import InputError
+from tailtap.evaluation import tables
+from tailtap.evaluation.percentiles import DEFAULT, papers
+from tailtap.evaluation.tables import Column, Pair
+
+Json: TypeAlias = dict[str, Any]
+
+SCHEMA = "tailtap.evaluation/1"
+SIDES = ("ingress", "egress")
+
+
+@dataclass(frozen=True)
+class Percentile:
+    """A percentile of the latency with its 95 % confidence interval, in nanoseconds.
+
+    `low` or `high` is None where no packet bounds the interval on that side. `above` counts the
+    packets of higher rank; with fewer than ten the percentile is not `supported`.
+    """
+
+    p: float
+    value: int
+    low: int | None
+    high: int | None
+    above: int
+    supported: bool
+
+
+class WorstPacket(NamedTuple):
+    """One of the worst packets; times in nanoseconds, the key as text."""
+
+    latency: int
+    ingress_ns: int
+    egress_ns: int
+    key: str
+
+
+class Warning(NamedTuple):
+    """A doubt about the measurement: a stable code for programs, a sentence for people."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Worst:
+    """The worst packets as columns, worst first."""
+
+    latency_ns: Column
+    ingress_ns: Column
+    egress_ns: Column
+    key: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Exact statistics of one pair of captures. All times are integer nanoseconds."""
+
+    key: str
+    key_reason: str | None
+    counts: dict[str, int]
+    mean: float
+    #: Distinct latencies, ascending, and how many packets had each.
+    distribution: Pair
+    #: Lower edge and count of each latency bucket that is not empty.
+    histogram: Pair
+    worst_packets: Worst
+    #: For each side, lower edge and count of each bucket of gaps between packets.
+    gaps: dict[str, Pair]
+    #: For each side, start of a second and packets in it; seconds count from the first packet.
+    rates: dict[str, Pair]
+    inputs: dict[str, Json]
+    options: dict[str, int]
+    warnings: list[Warning] = field(default_factory=list)
+
+    @property
+    def min(self) -> int:
+        """The smallest latency."""
+        return int(self.distribution[0][0])
+
+    @property
+    def max(self) -> int:
+        """The largest latency."""
+        return int(self.distribution[0][-1])
+
+    @property
+    def loss(self) -> float:
+        """Lost packets as a share of those whose fate after the device is known."""
+        known = self.counts["matched"] + self.counts["lost"]
+        return self.counts["lost"] / known if known else 0.0
+
+    def percentile(self, p: float) -> Percentile:
+        """The percentile `p` (0 to 1) of the latency."""
+        return self.percentiles([p])[0]
+
+    def percentiles(self, ps: Sequence[float] = DEFAULT) -> list[Percentile]:
+        """The percentiles `ps` (each 0 to 1) of the latency, in the order given."""
+        if not all(0 <= p <= 1 for p in ps):
+            raise InputError("a percentile lies between 0 and 1")
+        found = _core.percentiles(*self.distribution, list(ps))
+        return [
+            Percentile(float(p), int(value), low, high, int(above), bool(supported))
+            for p, value, low, high, above, supported in zip(
+                found["p"],
+                found["value"],
+                found["low"],
+                found["high"],
+                found["above"],
+                found["supported"],
+                strict=True,
+            )
+        ]
+
+    def worst(self, n: int = 5000) -> list[WorstPacket]:
+        """The `n` worst packets that were kept, worst first."""
+        worst = self.worst_packets
+        columns = (worst.latency_ns[:n], worst.ingress_ns[:n], worst.egress_ns[:n])
+        rows = zip(*(column.tolist() for column in columns), worst.key[:n], strict=True)
+        return [WorstPacket._make(row) for row in rows]
+
+    def as_json(self, ps: Sequence[float] = DEFAULT, worst: int = 10) -> Json:
+        """The object that `tailtap evaluate --json` prints."""
+        return {
+            "schema": SCHEMA,
+            "key": self.key,
+            "key_reason": self.key_reason,
+            "counts": self.counts,
+            "latency_ns": {
+                "min": self.min,
+                "mean": self.mean,
+                "max": self.max,
+                "percentiles": [
+                    {
+                        "p": p.p,
+                        "value": p.value,
+                        "low": p.low,
+                        "high": p.high,
+                        "above": p.above,
+                        "supported": p.supported,
+                    }
+                    for p in self.percentiles(ps)
+                ],
+            },
+            "worst": [packet._asdict() for packet in self.worst(worst)],
+            "inputs": self.inputs,
+            "options": self.options,
+            "warnings": [warning._asdict() for warning in self.warnings],
+        }
+
+    def write(self, folder: Path) -> None:
+        """Writes `evaluation.json` and the Parquet tables into `folder`, made if missing.
+
+        Raises `MachineError` when the folder cannot be written, a full disk included.
+        """
+        ps = sorted({*papers(), *DEFAULT})
+        files = {
+            "percentiles": tables.percentiles(self.percentiles(ps)),
+            "distribution": tables.counts("latency_ns", self.distribution),
+            "histogram": tables.counts("bucket_ns", self.histogram),
+            "worst": tables.worst(self.worst_packets),
+            "gaps": tables.by_side(self.gaps, ("bucket_ns", "count")),
+            "rates": tables.by_side(self.rates, ("start_ns", "packets")),
+        }
+        tables.write(folder, files, {"evaluation": self.as_json()})
+
+    @classmethod
+    def load(cls, folder: Path) -> Evaluation:
+        """Reads what `write` wrote. Raises `InputError` when `folder` holds no evaluation."""
+        try:
+            meta = json.loads((folder / "evaluation.json").read_text())
+            read = {
+                name: tables.read(folder, name)
+                for name in ("distribution", "histogram", "worst", "gaps", "rates")
+            }
+        except (OSError, ValueError) as error:
+            raise InputError(f"{folder}: not an evaluation: {error}") from error
+        if meta.get("schema") != SCHEMA:
+            raise InputError(f"{folder}: its schema is {meta.get('schema')!r}, not {SCHEMA!r}")
+        worst = read["worst"]
+        return cls(
+            key=meta["key"],
+            key_reason=meta["key_reason"],
+            counts=meta["counts"],
+            mean=meta["latency_ns"]["mean"],
+            distribution=tables.pair(read["distribution"], "latency_ns", "count"),
+            histogram=tables.pair(read["histogram"], "bucket_ns", "count"),
+            worst_packets=Worst(
+                tables.column(worst, "latency_ns"),
+                tables.column(worst, "ingress_ns"),
+                tables.column(worst, "egress_ns"),
+                worst.column("key").to_pylist(),
+            ),
+            gaps=tables.of_sides(read["gaps"], SIDES, ("bucket_ns", "count")),
+            rates=tables.of_sides(read["rates"], SIDES, ("start_ns", "packets")),
+            inputs=meta["inputs"],
+            options=meta["options"],
+            warnings=[Warning(**warning) for warning in meta["warnings"]],
+        )

@@ -1,0 +1,54 @@
+"""Which percentiles are listed, and how they are written."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+
+from tailtap.errors import InputError
+
+DEFAULT: tuple[float, ...] = (0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999, 0.99999, 0.999999)
+
+
+def papers() -> tuple[float, ...]:
+    """The 275 percentiles of the published result files, ascending.
+
+    Thirty steps through each of nine decades of x = 1 / (1 - p), and five round percentiles. The
+    steps are summed up in floating point and p is computed as (x - 1) / x: this gives the very
+    numbers of the published files, where 75 % occurs twice, once as 0.7499999999999999.
+    """
+    found = {0.05, 0.25, 0.5, 0.75, 0.95}
+    for decade in range(9):
+        x = 10.0**decade
+        step = 0.3 * x
+        for _ in range(30):
+            found.add((x - 1) / x)
+            x += step
+    return tuple(sorted(found))
+
+
+def label(p: float) -> str:
+    """A percentile (0 to 1) as people write it: ``p50``, ``p99.999``."""
+    text = format((Decimal(repr(p)) * 100).normalize(), "f")
+    return f"p{text}"
+
+
+def parse_list(text: str) -> tuple[float, ...]:
+    """Percentiles of an option: ``default``, ``papers`` or percentages such as ``50,99.9``.
+
+    Raises `InputError` when a percentage is none or not between 0 and 100.
+    """
+    if text == "default":
+        return DEFAULT
+    if text == "papers":
+        return papers()
+    found = set()
+    for part in text.split(","):
+        number = part.strip().removeprefix("p")
+        if not re.fullmatch(r"\d+(\.\d+)?", number) or Decimal(number) > 100:
+            raise InputError(
+                f"'{part.strip()}' is not a percentile: give --percentiles default, papers or "
+                "percentages such as 50,99.9,99.999"
+            )
+        found.add(float(Decimal(number) / 100))
+    return tuple(sorted(found))

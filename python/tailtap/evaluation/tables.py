@@ -1,0 +1,111 @@
+"""The tables of an evaluation as Parquet files."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from tailtap.errors import MachineError
+
+if TYPE_CHECKING:
+    from tailtap.evaluation.model import Percentile, Worst
+
+Column: TypeAlias = NDArray[np.int64]
+Pair: TypeAlias = tuple[Column, Column]
+
+
+def counts(name: str, pair: Pair) -> pa.Table:
+    """A table of a value called `name` and its `count`."""
+    return pa.table({name: pair[0], "count": pair[1]})
+
+
+def percentiles(rows: Sequence[Percentile]) -> pa.Table:
+    """The table of percentiles."""
+    return pa.table(
+        {
+            "p": pa.array([row.p for row in rows], pa.float64()),
+            "value": pa.array([row.value for row in rows], pa.int64()),
+            "low": pa.array([row.low for row in rows], pa.int64()),
+            "high": pa.array([row.high for row in rows], pa.int64()),
+            "above": pa.array([row.above for row in rows], pa.int64()),
+            "supported": pa.array([row.supported for row in rows], pa.bool_()),
+        }
+    )
+
+
+def worst(packets: Worst) -> pa.Table:
+    """The table of the worst packets."""
+    return pa.table(
+        {
+            "latency_ns": packets.latency_ns,
+            "ingress_ns": packets.ingress_ns,
+            "egress_ns": packets.egress_ns,
+            "key": pa.array(packets.key, pa.string()),
+        }
+    )
+
+
+def by_side(sides: Mapping[str, Pair], names: tuple[str, str]) -> pa.Table:
+    """A table of two columns called `names` for each side, the side in the first column."""
+    return pa.table(
+        {
+            "side": pa.array(
+                [side for side, pair in sides.items() for _ in range(len(pair[0]))], pa.string()
+            ),
+            names[0]: np.concatenate([pair[0] for pair in sides.values()]),
+            names[1]: np.concatenate([pair[1] for pair in sides.values()]),
+        }
+    )
+
+
+def column(table: pa.Table, name: str) -> Column:
+    """An integer column of a table."""
+    values: Column = table.column(name).to_numpy()
+    return values
+
+
+def pair(table: pa.Table, left: str, right: str) -> Pair:
+    """Two integer columns of a table."""
+    return column(table, left), column(table, right)
+
+
+def of_sides(table: pa.Table, sides: Sequence[str], names: tuple[str, str]) -> dict[str, Pair]:
+    """What `by_side` was made of."""
+    side = table.column("side").to_numpy(zero_copy_only=False)
+    left, right = pair(table, *names)
+    return {name: (left[side == name], right[side == name]) for name in sides}
+
+
+def write(folder: Path, files: Mapping[str, pa.Table], objects: Mapping[str, Any]) -> None:
+    """Writes each table as Parquet and each object as JSON into `folder`, each file whole or not.
+
+    Raises `MachineError` when the folder cannot be written.
+    """
+    part = folder / ".part"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, table in files.items():
+            pq.write_table(table, part, compression="zstd")
+            part.replace(folder / f"{name}.parquet")
+        for name, value in objects.items():
+            part.write_text(json.dumps(value, indent=1) + "\n")
+            part.replace(folder / f"{name}.json")
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise MachineError(
+            f"{folder}: cannot write: {reason}; make room or choose another --out"
+        ) from error
+
+
+def read(folder: Path, name: str) -> pa.Table:
+    """Reads a table that `write` wrote."""
+    return pq.read_table(folder / f"{name}.parquet")
