@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import typer
 
-from tailtap.cli import evaluate, report, version
+from tailtap.cli import evaluate, forward, generate, report, tap, version
 
 
 def register_commands(app: typer.Typer) -> None:
     """Add every subcommand to `app`."""
     app.command("evaluate")(evaluate.evaluate)
     app.command("report")(report.report)
+    app.command("generate")(generate.generate)
+    app.command("tap")(tap.tap)
+    app.command("forward")(forward.forward)
     app.command("version")(version.version)

@@ -1,0 +1,35 @@
+"""Frames in MoonSniff's layout that tailtap's generator does not make."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import sys
+
+from namespaces import Namespace
+
+
+def send_frames(namespace: Namespace, interface: str, frames: list[bytes]) -> None:
+    """Send frames from inside a namespace, through the queueing discipline."""
+    script = (
+        "import socket,sys\n"
+        "s=socket.socket(socket.AF_PACKET,socket.SOCK_RAW)\n"
+        f"s.bind(({interface!r},0))\n"
+        f"for f in {[frame.hex() for frame in frames]!r}: s.send(bytes.fromhex(f))\n"
+    )
+    namespace.run(sys.executable, "-c", script)
+
+
+def udp_frame(number: int, *, tags: bytes = b"", ipv6: bool = False, options: bytes = b"") -> bytes:
+    """A frame in MoonSniff's layout, made here and not by the generator."""
+    payload = struct.pack("<IB", number, 0x55) + bytes(13)
+    udp = struct.pack(">HHHH", 1024, 53, 8 + len(payload), 0) + payload
+    macs = bytes.fromhex("027474000002027474000001")
+    if ipv6:
+        address = socket.inet_pton(socket.AF_INET6, "fd00::1")
+        network = struct.pack(">IHBB", 6 << 28, len(udp), 17, 64) + 2 * address
+        return macs + tags + b"\x86\xdd" + network + udp
+    words = 5 + len(options) // 4
+    network = struct.pack(">BBHHHBBH", 0x40 | words, 0, 4 * words + len(udp), number, 0, 64, 17, 0)
+    network += socket.inet_aton("10.0.0.1") + socket.inet_aton("10.1.0.1") + options
+    return macs + tags + b"\x08\x00" + network + udp

@@ -1,0 +1,21 @@
+"""Stamp files, read without tailtap."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+RECORD = np.dtype([("time", "<u8"), ("id", "<u4"), ("len", "<u2"), ("flags", "<u2")])
+HEADER = struct.Struct("<8sHHI4Q16s")
+
+
+def read_stamps(path: Path) -> tuple[tuple[int, ...], npt.NDArray[Any]]:
+    """Counts (seen, stored, lost, other) and records of a stamp file."""
+    data = path.read_bytes()
+    magic, version, size, clock, *counts, _ = HEADER.unpack_from(data)
+    assert (magic, version, size, clock) == (b"\x89TTSTMP\n", 1, 16, 1)
+    return tuple(counts), np.frombuffer(data, RECORD, offset=64)
