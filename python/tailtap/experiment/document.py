@@ -44,6 +44,8 @@ class Document:
         Raises `InputError` when something that is no mapping stands in the way.
         """
         places = {at: where for at, where in self.places.items() if at[: len(path)] != path}
+        for length in range(1, len(path)):
+            places.setdefault(path[:length], place)
         places[path] = place
         return replace(self, data=set_in(self.data, path, value, place), places=places)
 
@@ -107,7 +109,8 @@ def parse(text: str, name: str) -> Document:
         finally:
             loader.dispose()
     except yaml.MarkedYAMLError as error:
-        line = "" if error.problem_mark is None else f":{error.problem_mark.line + 1}"
+        mark = error.problem_mark
+        line = "" if mark is None else f":{mark.line + 1}"
         problem = " ".join(part for part in (error.context, error.problem) if part)
         raise InputError(f"{name}{line}: not valid YAML: {problem}") from error
     except yaml.YAMLError as error:
@@ -127,7 +130,8 @@ def parse_value(text: str, place: str) -> object:
 def _refuse_references(text: str, name: str) -> None:
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            line = event.start_mark.line + 1
+            mark = event.start_mark
+            line = 0 if mark is None else mark.line + 1
             raise InputError(f"{name}:{line}: anchors and aliases (&, *) are not supported")
 
 

@@ -31,9 +31,10 @@ SECTIONS = ("dut", "traffic", "evaluation")
 class CheckedExperiment:
     """An experiment file in which every combination of `vary` is known to be valid."""
 
-    def __init__(self, document: Document) -> None:
+    def __init__(self, document: Document, overrides: Sequence[str] = ()) -> None:
         """Check `document`. Raises `InputError` with file, line and key path."""
         self.document = document
+        self.overrides = tuple(overrides)
         vary = _vary(document)
         combinations = list(_combinations(vary))
         if len(combinations) > MAX_COMBINATIONS:
@@ -67,7 +68,8 @@ def read_experiment(path: Path, overrides: Sequence[str] = ()) -> CheckedExperim
     document = load(path)
     for override in overrides:
         document = _override(document, override)
-    return CheckedExperiment(document)
+    _refuse_hidden(document, overrides)
+    return CheckedExperiment(document, overrides)
 
 
 def _override(document: Document, override: str) -> Document:
@@ -79,13 +81,19 @@ def _override(document: Document, override: str) -> Document:
     path: KeyPath = tuple(key.split("."))
     if path[0] == "vary" and len(path) > 1:
         path = ("vary", key.removeprefix("vary."))
-    vary = document.data.get("vary")
-    if isinstance(vary, Mapping) and key in vary:
-        raise InputError(
-            f"{place}: {key} is varied by {document.place(('vary', key))}: "
-            f"set the list instead, --set 'vary.{key}=[…]'"
-        )
     return document.with_value(path, parse_value(text, place), place)
+
+
+def _refuse_hidden(document: Document, overrides: Sequence[str]) -> None:
+    """A value that `vary` replaces in every run would be set in vain."""
+    vary = document.data.get("vary")
+    for override in overrides:
+        key = override.partition("=")[0].strip()
+        if isinstance(vary, Mapping) and key in vary:
+            raise InputError(
+                f"--set {override!r}: {key} is varied by {document.place(('vary', key))}: "
+                f"set the list instead, --set 'vary.{key}=[…]'"
+            )
 
 
 def _vary(document: Document) -> Mapping[str, list[Any]]:

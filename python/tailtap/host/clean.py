@@ -27,9 +27,12 @@ Ownership = Literal["dead", "alive", "unknown"]
 
 @dataclass(frozen=True)
 class Leftover:
-    """An object that exists now. `owner` says whether the process that made it still runs."""
+    """A namespace, link or journal that exists now.
 
-    kind: Literal["namespace", "link", "journal"]
+    `owner` says whether the process that made it still runs.
+    """
+
+    kind: str
     name: str
     owner: Ownership
     pid: int | None = None
@@ -59,13 +62,9 @@ def find(state: Path = STATE) -> list[Leftover]:
         journals.append(Leftover("journal", str(record.path), ownership, pid))
         for entry in record.entries:
             owners[entry.kind, entry.name] = (ownership, pid)
-    found: list[Leftover] = []
-    for name in namespaces:
-        found.append(
-            Leftover("namespace", name, *owners.get(("namespace", name), ("unknown", None)))
-        )
-    for name in links:
-        found.append(Leftover("link", name, *owners.get(("link", name), ("unknown", None))))
+    objects = [("namespace", name) for name in namespaces] + [("link", name) for name in links]
+    nobody: tuple[Ownership, int | None] = ("unknown", None)
+    found = [Leftover(kind, name, *owners.get((kind, name), nobody)) for kind, name in objects]
     return found + journals
 
 

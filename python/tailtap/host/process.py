@@ -87,6 +87,17 @@ class Process:
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line.decode(errors="replace")
 
+    def read_available(self) -> list[str] | None:
+        """Every whole line that is there now, without waiting; None at the end of the output."""
+        try:
+            chunk = os.read(self._stdout.fileno(), 65536)
+        except BlockingIOError:
+            return []
+        if not chunk:
+            return None
+        *lines, self._buffer = (self._buffer + chunk).split(b"\n")
+        return [line.decode(errors="replace") for line in lines]
+
     def expect(self, event: str, timeout: float) -> dict[str, Any]:
         """Wait for the JSON line whose ``event`` is `event`.
 
@@ -107,18 +118,18 @@ class Process:
                 return content
 
     def read_object(self, timeout: float) -> dict[str, Any]:
-        """Wait for the end and return the last JSON object printed. Raises `MachineError`."""
-        last: dict[str, Any] = {}
+        """Wait for the end and return the JSON object that was printed. Raises `MachineError`."""
+        lines: list[str] = []
         deadline = time.monotonic() + timeout
         try:
             while (line := self.read_line(max(0.0, deadline - time.monotonic()))) is not None:
-                last = _as_object(line) or last
+                lines.append(line)
         except TimeoutError as error:
             raise MachineError(f"{self.title}: still running after {timeout:g} s") from error
-        self._child.wait()
-        if self._child.returncode != 0 or not last:
+        content = _as_object("\n".join(lines))
+        if self._child.wait() != 0 or not content:
             raise MachineError(self.failure())
-        return last
+        return content
 
     def failure(self) -> str:
         """Why the process ended without its result, as one line."""

@@ -98,9 +98,10 @@ class Lab:
         """Join two namespaces by a veth pair, up and wide enough for the frames."""
         # Both ends are made inside: no link of ours ever shows up among the machine's own.
         self._local.run(
-            ["ip", "link", "add", port, "netns", host.namespace, "mtu", str(self._mtu)]
-            + ["type", "veth", "peer", "name", peer_port, "netns", peer.namespace]
-            + ["mtu", str(self._mtu)]
+            (
+                f"ip link add {port} netns {host.namespace} mtu {self._mtu} type veth "
+                f"peer name {peer_port} netns {peer.namespace} mtu {self._mtu}"
+            ).split()
         )
         for end, name in ((host, port), (peer, peer_port)):
             self._local.run(["ip", "-n", end.namespace, "link", "set", "dev", name, "up"])

@@ -53,6 +53,11 @@ class Traffic(Strict):
         return self
 
     @property
+    def seconds(self) -> float:
+        """How long the generator sends, warm-up included."""
+        return (self.warm_up + self.duration) / 1e9
+
+    @property
     def packets(self) -> int:
         """How many packets the measurement sends, without the warm-up."""
         return self.rate * self.duration // 1_000_000_000
