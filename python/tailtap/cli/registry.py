@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import typer
 
-from tailtap.cli import evaluate, version
+from tailtap.cli import clean, doctor, evaluate, run, version
 
 
 def register_commands(app: typer.Typer) -> None:
     """Add every subcommand to `app`."""
+    app.command("run")(run.run)
     app.command("evaluate")(evaluate.evaluate)
+    app.command("doctor")(doctor.doctor)
+    app.command("clean")(clean.clean)
     app.command("version")(version.version)

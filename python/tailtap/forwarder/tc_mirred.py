@@ -6,7 +6,7 @@ The classifier is ``matchall`` or, where the kernel lacks it, ``u32`` with an em
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,22 +48,30 @@ class TcMirred:
 
     def start(self, dut: Dut, options: BaseModel) -> _InKernel:
         """Install the rule and read back that it is there. Raises `MachineError`."""
-        host, ports = dut.host, ("dev", dut.ingress)
-        host.run(["tc", "qdisc", "add", *ports, "clsact"])
-        redirect = ["action", "mirred", "egress", "redirect", "dev", dut.egress]
-        refusals: list[str] = []
-        for name, match in CLASSIFIERS.items():
-            rule = ["tc", "filter", "add", *ports, "ingress", "protocol", "all", *match, *redirect]
-            try:
-                host.run(rule)
-            except CommandFailed as error:
-                refusals.append(str(error))
-                continue
-            shown = host.run(["tc", "filter", "show", *ports, "ingress"]).stdout
-            if name in shown and dut.egress in shown:
-                return _InKernel(name)
-            refusals.append(f"{name}: the rule does not show up")
-        raise MachineError(
-            "this kernel cannot redirect packets (it needs CONFIG_NET_ACT_MIRRED and "
-            f"CONFIG_NET_CLS_MATCHALL or CONFIG_NET_CLS_U32): {'; '.join(refusals)}"
-        )
+        return _InKernel(install(dut, CLASSIFIERS))
+
+
+def install(dut: Dut, classifiers: Iterable[str]) -> str:
+    """Redirect everything by the first of `classifiers` that this kernel has; its name.
+
+    Raises `MachineError` when it has none of them.
+    """
+    host, port = dut.host, ("dev", dut.ingress)
+    host.run(["tc", "qdisc", "replace", *port, "clsact"])
+    redirect = ["action", "mirred", "egress", "redirect", "dev", dut.egress]
+    refusals: list[str] = []
+    for name in classifiers:
+        rule = ["tc", "filter", "add", *port, "ingress", "protocol", "all", *CLASSIFIERS[name]]
+        try:
+            host.run([*rule, *redirect])
+        except CommandFailed as error:
+            refusals.append(str(error))
+            continue
+        shown = host.run(["tc", "filter", "show", *port, "ingress"]).stdout
+        if name in shown and dut.egress in shown:
+            return name
+        refusals.append(f"{name}: the rule does not show up")
+    raise MachineError(
+        "this kernel cannot redirect packets (it needs CONFIG_NET_ACT_MIRRED and "
+        f"CONFIG_NET_CLS_MATCHALL or CONFIG_NET_CLS_U32): {'; '.join(refusals)}"
+    )

@@ -1,0 +1,72 @@
+"""`tailtap run`: make the measurements of an experiment file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tailtap.cli.options import Json, Quiet
+
+
+def run(
+    experiment: Annotated[Path, typer.Argument(help="The experiment file (YAML).")],
+    *,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="PATH=VALUE",
+            help="Replace one value of the file, such as traffic.rate='20 kpkt/s'; repeatable.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The folder for the results; by default the name and the time of day."),
+    ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Finish the experiment in --out: make what is not done."),
+    ] = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Measure the latency of every packet through a device under test, on this machine.
+
+    The experiment file says what to send through what. Its keys, with their defaults: name;
+    dut.platform (bare-metal; or wire, which is no DuT at all, for calibration), dut.forwarder
+    (tc-mirred; or fault), dut.cpus ([1]), dut.options; traffic.rate (10 kpkt/s), traffic.size
+    (64 B), traffic.duration (10 s), traffic.warm_up (1 s), traffic.flows (1), traffic.cpu (0);
+    evaluation.key (auto), evaluation.trim (0 s), evaluation.window (5 s); vary, which maps such
+    paths to lists of values and makes a run for each combination; repeat (1). An error in the
+    file names the line.
+
+    Generator, taps and device are network namespaces joined by virtual links; this needs root.
+    Everything about a run is stored in its own folder, its evaluation included, and all
+    evaluations in results.duckdb. Ctrl-C keeps the finished runs, and --resume makes the rest. A
+    run that fails is recorded with its reason while the others go on, and the exit status is 3.
+    """
+    import json as json_module
+
+    from tailtap.errors import InputError, MachineError
+    from tailtap.experiment.reading import read_experiment
+    from tailtap.experiment.runner import default_folder, run_experiment
+    from tailtap.experiment.summary import print_table, summarize
+
+    checked = read_experiment(experiment, set_ or ())
+    if resume and out is None:
+        raise InputError("--resume needs --out DIR: the folder of the experiment to finish")
+    folder = out or default_folder(checked.name)
+    runs = run_experiment(checked, experiment, folder, resume=resume, quiet=quiet)
+    records = [one.read() for one in runs]
+    if json:
+        print(json_module.dumps(summarize(folder, runs)))
+    else:
+        print_table(folder, runs)
+    failed = [record for record in records if record["status"] != "done"]
+    if failed:
+        raise MachineError(
+            f"{len(failed)} of {len(records)} runs failed, {failed[0]['slug']} first: "
+            f"{failed[0]['error']}"
+        )
