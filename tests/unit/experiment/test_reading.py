@@ -74,18 +74,24 @@ def test_the_wire_has_no_forwarder(tmp_path: Path) -> None:
         ),
         (
             "name: a\ntraffic:\n  rate: 10 kpps\n",
-            "/e.yaml:3: traffic.rate: '10 kpps' is not a packet rate: write a number and one of "
-            "pkt/s, kpkt/s, Mpkt/s ('10 kpkt/s')",
+            (
+                "/e.yaml:3: traffic.rate: '10 kpps' is not a packet rate: write a number and one of "
+                "pkt/s, kpkt/s, Mpkt/s ('10 kpkt/s')"
+            ),
         ),
         (
             "name: a\ntraffic:\n  duration: 10\n",
-            "/e.yaml:3: traffic.duration: 10 is not a time: write a number and one of "
-            "ns, us, µs, ms, s, min, h ('10 s')",
+            (
+                "/e.yaml:3: traffic.duration: 10 is not a time: write a number and one of "
+                "ns, us, µs, ms, s, min, h ('10 s')"
+            ),
         ),
         (
             "name: a\ntraffic: {}\ndut:\n  platform: bare_metal\n",
-            "/e.yaml:4: dut.platform: there is no platform 'bare_metal': "
-            "did you mean 'bare-metal'?",
+            (
+                "/e.yaml:4: dut.platform: there is no platform 'bare_metal': "
+                "did you mean 'bare-metal'?"
+            ),
         ),
         (
             "name: a\ntraffic: {}\ndut:\n  cpus: 1\n",
@@ -93,8 +99,10 @@ def test_the_wire_has_no_forwarder(tmp_path: Path) -> None:
         ),
         (
             "name: a\ntraffic:\n  size: 60 B\n",
-            "/e.yaml:3: traffic.size: 60 B is no Ethernet frame: with its check sequence one has "
-            "64 B to 9018 B",
+            (
+                "/e.yaml:3: traffic.size: 60 B is no Ethernet frame: with its check sequence one has "
+                "64 B to 9018 B"
+            ),
         ),
         (
             "name: a\ntraffic:\n  flows: true\n",
@@ -113,20 +121,28 @@ def test_the_wire_has_no_forwarder(tmp_path: Path) -> None:
             "/e.yaml:5: dut.options.classifier: unknown key: known: ",
         ),
         (
-            "name: a\ntraffic: {}\ndut:\n  forwarder: fault\n  options:\n    hold:\n"
-            "      ids: [1]\n      time: 5\n",
-            "/e.yaml:8: dut.options.hold.time: 5 is not a time: write a number and one of "
-            "ns, us, µs, ms, s, min, h ('10 s')",
+            (
+                "name: a\ntraffic: {}\ndut:\n  forwarder: fault\n  options:\n    hold:\n"
+                "      ids: [1]\n      time: 5\n"
+            ),
+            (
+                "/e.yaml:8: dut.options.hold.time: 5 is not a time: write a number and one of "
+                "ns, us, µs, ms, s, min, h ('10 s')"
+            ),
         ),
         (
-            "name: a\ntraffic: {}\ndut:\n  forwarder: fault\n  options: {drop: [3], "
-            "duplicate: [3]}\n",
+            (
+                "name: a\ntraffic: {}\ndut:\n  forwarder: fault\n  options: {drop: [3], "
+                "duplicate: [3]}\n"
+            ),
             "/e.yaml:5: dut.options: packet 3 cannot be dropped and duplicated",
         ),
         (
             "name: a\ntraffic: {}\nvary:\n  traffic.rate:\n    - 1 kpkt/s\n    - 2 kpkts\n",
-            "/e.yaml:6: vary.traffic.rate[1]: '2 kpkts' is not a packet rate: write a number and "
-            "one of pkt/s, kpkt/s, Mpkt/s ('10 kpkt/s')",
+            (
+                "/e.yaml:6: vary.traffic.rate[1]: '2 kpkts' is not a packet rate: write a number and "
+                "one of pkt/s, kpkt/s, Mpkt/s ('10 kpkt/s')"
+            ),
         ),
         (
             "name: a\ntraffic: {}\nvary:\n  traffic.rat: [1 kpkt/s]\n",
@@ -134,8 +150,10 @@ def test_the_wire_has_no_forwarder(tmp_path: Path) -> None:
         ),
         (
             "name: a\ntraffic: {}\nvary:\n  repeat: [1, 2]\n",
-            "/e.yaml:4: vary.repeat: only a path into dut, traffic, evaluation can vary, "
-            "such as traffic.rate",
+            (
+                "/e.yaml:4: vary.repeat: only a path into dut, traffic, evaluation can vary, "
+                "such as traffic.rate"
+            ),
         ),
         (
             "name: a\ntraffic: {}\nvary:\n  traffic.flows: 2\n",
@@ -153,8 +171,10 @@ def test_the_wire_has_no_forwarder(tmp_path: Path) -> None:
         ("name: a\n1: b\n", "/e.yaml:2: the key '1' is not a word"),
         (
             "name: a\ntraffic: {rate: [\n",
-            "/e.yaml:3: not valid YAML: while parsing a flow node expected the node content, "
-            "but found '<stream end>'",
+            (
+                "/e.yaml:3: not valid YAML: while parsing a flow node expected the node content, "
+                "but found '<stream end>'"
+            ),
         ),
     ],
 )

@@ -62,7 +62,7 @@ def test_a_killed_child_is_explained_by_its_signal() -> None:
 def test_waiting_ends() -> None:
     with python("import time; time.sleep(60)") as child:
         began = time.monotonic()
-        with pytest.raises(MachineError, match="no 'ready' event within 0.1 s"):
+        with pytest.raises(MachineError, match=r"no 'ready' event within 0\.1 s"):
             child.expect("ready", 0.1)
         assert time.monotonic() - began < 5
 
