@@ -71,10 +71,10 @@ class Experiment(Strict):
 
     @model_validator(mode="after")
     def _trim_leaves_something(self) -> Experiment:
-        if 2 * self.evaluation.trim >= self.traffic.duration:
+        if self.evaluation.trim >= self.traffic.duration:
             raise ValueError(
-                f"evaluation.trim of {format_time(self.evaluation.trim)} at both ends leaves "
-                f"nothing of {format_time(self.traffic.duration)} of traffic"
+                f"evaluation.trim of {format_time(self.evaluation.trim)} leaves nothing "
+                f"of {format_time(self.traffic.duration)} of traffic"
             )
         return self
 

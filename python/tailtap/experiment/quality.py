@@ -70,7 +70,8 @@ def _generator(measured: Measured) -> Iterator[Doubt]:
             f"the generator reached {format_rate(round(achieved))} of {format_rate(rate)}: "
             "lower traffic.rate or give it a CPU of its own",
         )
-    for row in generator["slip_ns"]["percentiles"]:
+    slip = generator["slip_ns"]  # None when nothing was sent
+    for row in slip["percentiles"] if slip else ():
         if row["p"] == SLIP_P and row["value"] > SLIP_LIMIT_NS:
             yield _warning(
                 "generator-slip",

@@ -150,7 +150,8 @@ def _first_error(
     origins: Mapping[KeyPath, KeyPath],
     model: type[BaseModel],
 ) -> InputError:
-    details = error.errors(include_url=False)
+    # A misspelt key is both unknown and missing: say the first.
+    details = sorted(error.errors(include_url=False), key=lambda row: row["type"] == "missing")
     first = details[0]
     location: KeyPath = first["loc"]
     path = prefix + location

@@ -113,8 +113,8 @@ def test_the_wire_has_no_forwarder(tmp_path: Path) -> None:
             "/e.yaml:2: traffic: not a single packet fits: 1 pkt/s for 1 ms",
         ),
         (
-            "name: a\ntraffic: {duration: 2 s}\nevaluation: {trim: 1 s}\n",
-            "/e.yaml:1: evaluation.trim of 1 s at both ends leaves nothing of 2 s of traffic",
+            "name: a\ntraffic: {duration: 2 s}\nevaluation: {trim: 2 s}\n",
+            "/e.yaml:1: evaluation.trim of 2 s leaves nothing of 2 s of traffic",
         ),
         (
             "name: a\ntraffic: {}\ndut:\n  options:\n    classifier: u32\n",
