@@ -1,2 +1,23 @@
 //! The privileged part of tailtap: the traffic generator, the eBPF taps and the fault-injecting
 //! forwarder.
+//!
+//! [`tap`], [`generate`] and [`forward`] are the three operations, one file and one error enum
+//! each; everything else here serves them. All work in the network namespace of the calling
+//! thread, take times from CLOCK_MONOTONIC, and stop on SIGINT or SIGTERM with a full report.
+
+#[cfg(not(target_endian = "little"))]
+compile_error!("the stamp ring and the stamp file are little-endian");
+
+pub mod clock;
+pub mod cpu;
+pub mod forward;
+pub mod generate;
+pub mod interface;
+pub mod packet;
+mod program;
+mod ring;
+mod schedule;
+pub mod signals;
+mod socket;
+pub mod tap;
+mod writer;

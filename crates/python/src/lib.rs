@@ -1,5 +1,6 @@
 //! The Python module `tailtap._core`: converts values, releases the GIL, maps errors. No logic.
 
+mod datapath;
 mod errors;
 mod evaluation;
 
@@ -10,5 +11,6 @@ use pyo3::prelude::*;
 fn tailtap_core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(evaluation::evaluate, module)?)?;
     module.add_function(wrap_pyfunction!(evaluation::percentiles, module)?)?;
+    datapath::register(module)?;
     Ok(())
 }

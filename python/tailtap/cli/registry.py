@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from tailtap.cli import clean, doctor, evaluate, run, version
+from tailtap.cli import clean, doctor, evaluate, forward, generate, run, tap, version
 
 
 def register_commands(app: typer.Typer) -> None:
@@ -13,4 +13,7 @@ def register_commands(app: typer.Typer) -> None:
     app.command("evaluate")(evaluate.evaluate)
     app.command("doctor")(doctor.doctor)
     app.command("clean")(clean.clean)
+    app.command("generate")(generate.generate)
+    app.command("tap")(tap.tap)
+    app.command("forward")(forward.forward)
     app.command("version")(version.version)

@@ -1,0 +1,80 @@
+//! CLOCK_MONOTONIC, the clock of the eBPF taps (`bpf_ktime_get_ns`), in nanoseconds.
+
+use libc::{CLOCK_MONOTONIC, TIMER_ABSTIME, timespec};
+
+/// Sleeping ends this long before the time that is waited for; the rest is spun, because a sleeper
+/// wakes up to some tens of microseconds late.
+pub const SPIN_NS: u64 = 100_000;
+
+/// The time now.
+#[inline]
+pub fn now_ns() -> u64 {
+    let mut time = timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `time` is a valid timespec, and CLOCK_MONOTONIC exists on every Linux.
+    unsafe { libc::clock_gettime(CLOCK_MONOTONIC, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Waits until `due` and returns the time then: sleeps while it is far away, spins at the end.
+/// `false` in `go_on` ends the wait early.
+pub fn wait_until(due: u64, go_on: impl Fn() -> bool) -> u64 {
+    loop {
+        let now = now_ns();
+        if now >= due || !go_on() {
+            return now;
+        }
+        if due - now > 2 * SPIN_NS {
+            // Short enough that a stop is noticed soon.
+            sleep_until((due - SPIN_NS).min(now + 50_000_000));
+        } else {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+/// Sleeps until about `due`, or until a signal.
+fn sleep_until(due: u64) {
+    let time = timespec {
+        tv_sec: (due / 1_000_000_000) as libc::time_t,
+        tv_nsec: (due % 1_000_000_000) as libc::c_long,
+    };
+    // SAFETY: `time` is a valid timespec; the remaining time is not asked for.
+    unsafe {
+        libc::clock_nanosleep(
+            CLOCK_MONOTONIC,
+            TIMER_ABSTIME,
+            &raw const time,
+            std::ptr::null_mut(),
+        )
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    #[test]
+    fn waiting_ends_at_or_after_the_time() {
+        for distance in [0, 20_000, 1_000_000] {
+            let due = now_ns() + distance;
+            let woke = wait_until(due, || true);
+            assert!(woke >= due && woke <= now_ns());
+        }
+    }
+
+    #[test]
+    fn waiting_ends_early_when_told() {
+        let asked = Cell::new(0);
+        let due = now_ns() + 3_600_000_000_000;
+        let woke = wait_until(due, || {
+            asked.set(asked.get() + 1);
+            asked.get() < 3
+        });
+        assert!(woke < due);
+        assert_eq!(asked.get(), 3);
+    }
+}

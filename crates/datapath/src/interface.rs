@@ -1,0 +1,151 @@
+//! Network interfaces of the calling thread's namespace.
+
+use std::ffi::CStr;
+use std::io;
+use std::mem::zeroed;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use crate::cpu::check;
+
+/// An interface cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum InterfaceError {
+    /// No interface has this name.
+    #[error("no interface {name:?} in this network namespace (`ip link` lists them)")]
+    Missing {
+        /// The name asked for.
+        name: String,
+    },
+    /// The interface does not carry Ethernet frames.
+    #[error("interface {name} is not Ethernet: choose another one")]
+    NotEthernet {
+        /// The interface.
+        name: String,
+    },
+    /// The interface is down.
+    #[error("interface {name} is down: bring it up with `ip link set {name} up`")]
+    Down {
+        /// The interface.
+        name: String,
+    },
+    /// The system refused.
+    #[error("cannot ask the kernel about interface {name}: {source}")]
+    System {
+        /// The interface.
+        name: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// An Ethernet interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Its name when it was looked up.
+    pub name: String,
+    /// Its index, which names it for as long as it exists.
+    pub index: i32,
+    /// The most bytes that a frame may carry after its Ethernet header.
+    pub mtu: usize,
+    /// Whether it is up.
+    pub up: bool,
+}
+
+impl Interface {
+    /// Looks an interface up by name. Fails when there is none or it is not Ethernet.
+    pub fn find(name: &str) -> Result<Self, InterfaceError> {
+        let system = |source| InterfaceError::System {
+            name: name.into(),
+            source,
+        };
+        let missing = || InterfaceError::Missing { name: name.into() };
+        if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.contains('\0') {
+            return Err(missing());
+        }
+        let socket = control_socket().map_err(system)?;
+        let ask = |request| ask(&socket, name, request);
+        // SAFETY (all four): each request fills the member of the union that is read.
+        let index = match ask(libc::SIOCGIFINDEX) {
+            Ok(answer) => unsafe { answer.ifr_ifru.ifru_ifindex },
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => return Err(missing()),
+            Err(error) => return Err(system(error)),
+        };
+        let hardware = ask(libc::SIOCGIFHWADDR).map_err(system)?;
+        if unsafe { hardware.ifr_ifru.ifru_hwaddr.sa_family } != libc::ARPHRD_ETHER {
+            return Err(InterfaceError::NotEthernet { name: name.into() });
+        }
+        let mtu = ask(libc::SIOCGIFMTU).map_err(system)?;
+        let flags = ask(libc::SIOCGIFFLAGS).map_err(system)?;
+        Ok(Self {
+            name: name.into(),
+            index,
+            mtu: unsafe { mtu.ifr_ifru.ifru_mtu } as usize,
+            up: unsafe { flags.ifr_ifru.ifru_flags } as libc::c_int & libc::IFF_UP != 0,
+        })
+    }
+
+    /// Like [`Interface::find`], and the interface must be up.
+    pub fn find_up(name: &str) -> Result<Self, InterfaceError> {
+        let interface = Self::find(name)?;
+        if !interface.up {
+            return Err(InterfaceError::Down { name: name.into() });
+        }
+        Ok(interface)
+    }
+
+    /// Whether the interface still exists in this namespace, under whatever name.
+    pub fn exists(&self) -> bool {
+        let mut name = [0; libc::IF_NAMESIZE];
+        // SAFETY: the buffer has the size that the function asks for.
+        unsafe { !libc::if_indextoname(self.index as libc::c_uint, name.as_mut_ptr()).is_null() }
+    }
+}
+
+fn control_socket() -> io::Result<OwnedFd> {
+    // SAFETY: takes no pointers; the descriptor is ours.
+    unsafe {
+        let fd = check(libc::socket(
+            libc::AF_INET,
+            libc::SOCK_DGRAM | libc::SOCK_CLOEXEC,
+            0,
+        ))?;
+        Ok(OwnedFd::from_raw_fd(fd))
+    }
+}
+
+fn ask(socket: &OwnedFd, name: &str, request: libc::Ioctl) -> io::Result<libc::ifreq> {
+    // SAFETY: an ifreq of zeroes is valid; the caller checked that the name fits with its NUL.
+    let mut question: libc::ifreq = unsafe { zeroed() };
+    for (slot, byte) in question.ifr_name.iter_mut().zip(name.bytes()) {
+        *slot = byte as libc::c_char;
+    }
+    debug_assert_eq!(
+        unsafe { CStr::from_ptr(question.ifr_name.as_ptr()) }.to_bytes(),
+        name.as_bytes()
+    );
+    // SAFETY: the requests used here read and write one ifreq.
+    check(unsafe { libc::ioctl(socket.as_raw_fd(), request, &raw mut question) })?;
+    Ok(question)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_cannot_exist_are_missing() {
+        for name in ["", "tt-no-such", "longer-than-any-interface", "a\0b"] {
+            let error = Interface::find(name).expect_err("no such interface");
+            assert!(matches!(error, InterfaceError::Missing { .. }), "{error}");
+        }
+    }
+
+    #[test]
+    fn loopback_is_not_ethernet() {
+        let error = Interface::find("lo").expect_err("not Ethernet");
+        assert!(
+            matches!(error, InterfaceError::NotEthernet { .. }),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,127 @@
+//! Packet sockets that send frames straight to a device.
+
+use std::io;
+use std::mem::{size_of, zeroed};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use crate::cpu::check;
+use crate::interface::Interface;
+
+/// A packet socket bound to one interface.
+#[derive(Debug)]
+pub struct PacketSocket(OwnedFd);
+
+impl PacketSocket {
+    /// A socket that only sends, past the queueing discipline.
+    pub fn sender(interface: &Interface) -> io::Result<Self> {
+        let socket = Self::open()?;
+        socket.set(libc::PACKET_QDISC_BYPASS, &1i32)?;
+        // With protocol 0 the socket receives nothing.
+        socket.bind(interface, 0)?;
+        Ok(socket)
+    }
+
+    /// A socket that receives every frame that arrives at the interface, whatever its address,
+    /// and none that leaves through it. `buffer` is its size in bytes, as the kernel counts.
+    pub fn receiver(interface: &Interface, buffer: i32) -> io::Result<Self> {
+        let socket = Self::open()?;
+        socket.set_at(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &buffer)?;
+        socket.set(libc::PACKET_IGNORE_OUTGOING, &1i32)?;
+        socket.set(libc::PACKET_AUXDATA, &1i32)?;
+        // SAFETY: a zeroed request is valid.
+        let mut membership: libc::packet_mreq = unsafe { zeroed() };
+        membership.mr_ifindex = interface.index;
+        membership.mr_type = libc::PACKET_MR_PROMISC as u16;
+        socket.set(libc::PACKET_ADD_MEMBERSHIP, &membership)?;
+        socket.bind(interface, libc::ETH_P_ALL as u16)?;
+        Ok(socket)
+    }
+
+    fn open() -> io::Result<Self> {
+        // SAFETY: takes no pointers; the descriptor is ours.
+        unsafe {
+            let fd = check(libc::socket(
+                libc::AF_PACKET,
+                libc::SOCK_RAW | libc::SOCK_CLOEXEC,
+                0,
+            ))?;
+            Ok(Self(OwnedFd::from_raw_fd(fd)))
+        }
+    }
+
+    fn set<T>(&self, option: libc::c_int, value: &T) -> io::Result<()> {
+        self.set_at(libc::SOL_PACKET, option, value)
+    }
+
+    fn set_at<T>(&self, level: libc::c_int, option: libc::c_int, value: &T) -> io::Result<()> {
+        // SAFETY: pointer and length describe `value`.
+        check(unsafe {
+            libc::setsockopt(
+                self.0.as_raw_fd(),
+                level,
+                option,
+                std::ptr::from_ref(value).cast(),
+                size_of::<T>() as libc::socklen_t,
+            )
+        })?;
+        Ok(())
+    }
+
+    fn bind(&self, interface: &Interface, protocol: u16) -> io::Result<()> {
+        // SAFETY: a zeroed address is valid; pointer and length describe it.
+        check(unsafe {
+            let mut address: libc::sockaddr_ll = zeroed();
+            address.sll_family = libc::AF_PACKET as u16;
+            address.sll_protocol = protocol.to_be();
+            address.sll_ifindex = interface.index;
+            libc::bind(
+                self.0.as_raw_fd(),
+                (&raw const address).cast(),
+                size_of::<libc::sockaddr_ll>() as libc::socklen_t,
+            )
+        })?;
+        Ok(())
+    }
+
+    /// Sends one frame, without FCS. Does not wait for room in the device.
+    #[inline]
+    pub fn send(&self, frame: &[u8]) -> io::Result<()> {
+        // SAFETY: pointer and length describe `frame`.
+        let sent = unsafe {
+            libc::send(
+                self.0.as_raw_fd(),
+                frame.as_ptr().cast(),
+                frame.len(),
+                libc::MSG_DONTWAIT,
+            )
+        };
+        if sent < 0 {
+            Err(io::Error::last_os_error())
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Frames that the kernel dropped for lack of room since the last call.
+    pub fn take_drops(&self) -> io::Result<u64> {
+        // SAFETY: pointer and length describe `statistics`.
+        unsafe {
+            let mut statistics: libc::tpacket_stats = zeroed();
+            let mut len = size_of::<libc::tpacket_stats>() as libc::socklen_t;
+            check(libc::getsockopt(
+                self.0.as_raw_fd(),
+                libc::SOL_PACKET,
+                libc::PACKET_STATISTICS,
+                (&raw mut statistics).cast(),
+                &raw mut len,
+            ))?;
+            Ok(u64::from(statistics.tp_drops))
+        }
+    }
+}
+
+impl AsFd for PacketSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

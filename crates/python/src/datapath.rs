@@ -1,0 +1,257 @@
+//! Taps, generator and forwarder for Python. Each runs on a thread of its own: its priority and
+//! its CPU are not those of Python's thread, which waits without the GIL.
+
+use std::collections::{HashMap, HashSet};
+use std::error::Error;
+use std::path::PathBuf;
+use std::thread;
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use tailtap_datapath::forward::ForwardError;
+use tailtap_datapath::generate::{GenerateError, Length};
+use tailtap_datapath::interface::InterfaceError;
+use tailtap_datapath::packet::Mac;
+use tailtap_datapath::tap::{Forward, Link, OnReady, TapError};
+
+/// Adds this file's functions to the module.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(tap, module)?)?;
+    module.add_function(wrap_pyfunction!(generate, module)?)?;
+    module.add_function(wrap_pyfunction!(forward, module)?)?;
+    Ok(())
+}
+
+#[pyfunction]
+#[pyo3(signature = (links, records, on_ready, *, duration_ns=None, count=None, cpu=None, measure_cost=false))]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "the parameters of the Python function"
+)]
+fn tap<'py>(
+    py: Python<'py>,
+    links: Vec<(String, String, Option<String>, PathBuf)>,
+    records: u64,
+    on_ready: Py<PyAny>,
+    duration_ns: Option<u64>,
+    count: Option<u64>,
+    cpu: Option<usize>,
+    measure_cost: bool,
+) -> PyResult<Bound<'py, PyDict>> {
+    let links = links
+        .into_iter()
+        .map(|(name, interface, forward, path)| Link {
+            name,
+            interface,
+            forward: match forward.as_deref() {
+                None => Forward::Pass,
+                Some("drop") => Forward::Drop,
+                Some(other) => Forward::To(other.into()),
+            },
+            path,
+        });
+    let options = tailtap_datapath::tap::Options {
+        links: links.collect(),
+        records,
+        duration_ns,
+        count,
+        cpu,
+        measure_cost,
+    };
+    let reports = on_own_thread(py, || tailtap_datapath::tap::tap(&options, ready(on_ready)))?
+        .map_err(|error| {
+            let input = match &error {
+                TapError::Interface(error) => is_input(error),
+                TapError::Ready(error) => return raised(py, error.as_ref()),
+                TapError::Records { .. } | TapError::Cpu(_) | TapError::Busy { .. } => true,
+                _ => false,
+            };
+            refused(py, input, &error)
+        })?;
+    let result = PyDict::new(py);
+    for report in reports {
+        let link = PyDict::new(py);
+        link.set_item("file", report.link.path)?;
+        link.set_item("seen", report.counts.seen)?;
+        link.set_item("stored", report.counts.stored)?;
+        link.set_item("lost", report.counts.lost)?;
+        link.set_item("other", report.counts.other)?;
+        link.set_item("interface", report.link.interface)?;
+        link.set_item("warnings", report.warnings)?;
+        if let Some(cost) = report.cost_ns {
+            link.set_item("cost_ns", cost)?;
+        }
+        result.set_item(report.link.name, link)?;
+    }
+    Ok(result)
+}
+
+#[pyfunction]
+#[pyo3(signature = (interface, rate, size, *, duration_ns=None, count=None, warm_up_ns=0, flows=1, cpu=None, source_mac, destination_mac))]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "the parameters of the Python function"
+)]
+fn generate<'py>(
+    py: Python<'py>,
+    interface: String,
+    rate: u64,
+    size: usize,
+    duration_ns: Option<u64>,
+    count: Option<u64>,
+    warm_up_ns: u64,
+    flows: u32,
+    cpu: Option<usize>,
+    source_mac: Mac,
+    destination_mac: Mac,
+) -> PyResult<Bound<'py, PyDict>> {
+    let options = tailtap_datapath::generate::Options {
+        interface,
+        rate,
+        size,
+        length: match (count, duration_ns) {
+            (Some(count), _) => Length::Count(count),
+            (None, duration) => Length::Duration(duration.unwrap_or(0)),
+        },
+        warm_up_ns,
+        flows,
+        cpu,
+        source: source_mac,
+        destination: destination_mac,
+    };
+    let report =
+        on_own_thread(py, || tailtap_datapath::generate::generate(&options))?.map_err(|error| {
+            let input = match &error {
+                GenerateError::Interface(error) => is_input(error),
+                GenerateError::NotPermitted
+                | GenerateError::Vanished { .. }
+                | GenerateError::System { .. } => false,
+                _ => true,
+            };
+            refused(py, input, &error)
+        })?;
+    let result = PyDict::new(py);
+    result.set_item("schema", "tailtap.generator/1")?;
+    result.set_item("interface", options.interface)?;
+    result.set_item("rate", options.rate)?;
+    result.set_item("size", options.size)?;
+    result.set_item("flows", options.flows)?;
+    result.set_item("cpu", options.cpu)?;
+    result.set_item("warm_up", HashMap::from([("sent", report.warm_up_sent)]))?;
+    result.set_item("sent", report.sent)?;
+    result.set_item("failed", report.failed)?;
+    result.set_item("first_ns", report.first_ns)?;
+    result.set_item("last_ns", report.last_ns)?;
+    result.set_item("achieved_rate", report.achieved_rate)?;
+    let slip = report.slip.map(|slip| -> PyResult<_> {
+        let percentiles = slip.percentiles.iter().map(|&(p, value)| {
+            let entry = PyDict::new(py);
+            entry.set_item("p", p)?;
+            entry.set_item("value", value)?;
+            Ok(entry)
+        });
+        let dict = PyDict::new(py);
+        dict.set_item("min", slip.min)?;
+        dict.set_item("mean", slip.mean)?;
+        dict.set_item("max", slip.max)?;
+        dict.set_item("percentiles", percentiles.collect::<PyResult<Vec<_>>>()?)?;
+        Ok(dict)
+    });
+    result.set_item("slip_ns", slip.transpose()?)?;
+    result.set_item("interrupted", report.interrupted)?;
+    Ok(result)
+}
+
+#[pyfunction]
+#[pyo3(signature = (input, output, on_ready, *, hold, hold_for_ns, drop, duplicate, cpu=None))]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "the parameters of the Python function"
+)]
+fn forward<'py>(
+    py: Python<'py>,
+    input: String,
+    output: String,
+    on_ready: Py<PyAny>,
+    hold: HashSet<u32>,
+    hold_for_ns: u64,
+    drop: HashSet<u32>,
+    duplicate: HashSet<u32>,
+    cpu: Option<usize>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let options = tailtap_datapath::forward::Options {
+        input,
+        output,
+        hold,
+        hold_for_ns,
+        drop,
+        duplicate,
+        cpu,
+    };
+    let report = on_own_thread(py, || {
+        tailtap_datapath::forward::forward(&options, ready(on_ready))
+    })?
+    .map_err(|error| {
+        let input = match &error {
+            ForwardError::Interface(error) => is_input(error),
+            ForwardError::Ready(error) => return raised(py, error.as_ref()),
+            ForwardError::Same { .. } | ForwardError::Cpu(_) => true,
+            _ => false,
+        };
+        refused(py, input, &error)
+    })?;
+    let result = PyDict::new(py);
+    result.set_item("forwarded", report.forwarded)?;
+    result.set_item("held", report.held)?;
+    result.set_item("dropped", report.dropped)?;
+    result.set_item("duplicated", report.duplicated)?;
+    result.set_item("lost", report.lost)?;
+    Ok(result)
+}
+
+/// Runs `work` on a new thread and waits for it without the GIL.
+fn on_own_thread<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> PyResult<T> {
+    py.detach(|| {
+        thread::scope(|scope| {
+            let worker = thread::Builder::new().name("tt-datapath".into());
+            let worker = worker.spawn_scoped(scope, work)?;
+            Ok(worker
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        })
+    })
+}
+
+/// The Python function as the function that Rust calls when all is ready.
+fn ready(function: Py<PyAny>) -> Box<OnReady<'static>> {
+    Box::new(move || {
+        Python::attach(|py| function.call0(py))
+            .map(drop)
+            .map_err(Into::into)
+    })
+}
+
+/// The exception that the Python function of [`ready`] raised.
+fn raised(py: Python<'_>, error: &(dyn Error + Send + Sync + 'static)) -> PyErr {
+    match error.downcast_ref::<PyErr>() {
+        Some(exception) => exception.clone_ref(py),
+        None => refused(py, false, error),
+    }
+}
+
+/// Whether another option would mend it, and not another machine.
+fn is_input(error: &InterfaceError) -> bool {
+    !matches!(error, InterfaceError::System { .. })
+}
+
+/// The exception of tailtap.errors for an error: InputError (exit status 2) or MachineError (3).
+fn refused<E: Error + ?Sized>(py: Python<'_>, input: bool, error: &E) -> PyErr {
+    let class = if input { "InputError" } else { "MachineError" };
+    let exception = py
+        .import("tailtap.errors")
+        .and_then(|errors| errors.getattr(class)?.call1((error.to_string(),)));
+    match exception {
+        Ok(exception) => PyErr::from_value(exception),
+        Err(error) => error,
+    }
+}

@@ -1,0 +1,73 @@
+"""`tailtap forward`: a forwarder that injects known faults."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tailtap.cli.options import Json, Quiet
+from tailtap.errors import InputError
+
+
+def forward(
+    input: Annotated[str, typer.Argument(metavar="IN", help="Where packets arrive.")],
+    output: Annotated[str, typer.Argument(metavar="OUT", help="Where packets leave.")],
+    *,
+    hold: Annotated[str, typer.Option(help="Ids of packets to hold, '17,4711'.")] = "",
+    hold_for: Annotated[str, typer.Option(help="How long to hold them, '2 ms'.")] = "1 ms",
+    drop: Annotated[str, typer.Option(help="Ids of packets to drop.")] = "",
+    duplicate: Annotated[str, typer.Option(help="Ids of packets to send twice.")] = "",
+    cpu: Annotated[int | None, typer.Option(min=0, help="The CPU that forwards.")] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Pass packets from one interface to another in user space, and inject known faults.
+
+    The chosen packets are held for a chosen time while the others pass, dropped, or sent twice. A
+    measurement around this forwarder must find exactly those packets, that late. A packet that is
+    to be dropped is dropped, whatever else is asked; one that is held and duplicated leaves twice
+    after its time.
+
+    Runs until SIGINT or SIGTERM. With --json prints {"event": "ready"} and at the end
+    {"event": "done", ...} with the counts: lost are packets that found no room in the input's
+    buffer, that the output did not take, or that were still held at the end.
+    """
+    import json as json_module
+    import sys
+
+    from tailtap import _core
+    from tailtap.units import parse_time
+
+    def ready() -> None:
+        if json:
+            print(json_module.dumps({"event": "ready"}), flush=True)
+        elif not quiet:
+            print(f"forwarding {input} -> {output}; SIGINT (Ctrl-C) stops", file=sys.stderr)
+
+    done = _core.forward(
+        input,
+        output,
+        ready,
+        hold=parse_ids(hold, "--hold"),
+        hold_for_ns=parse_time(hold_for),
+        drop=parse_ids(drop, "--drop"),
+        duplicate=parse_ids(duplicate, "--duplicate"),
+        cpu=cpu,
+    )
+    if json:
+        print(json_module.dumps({"event": "done", **done}), flush=True)
+    else:
+        print(", ".join(f"{count} {name}" for name, count in done.items()))
+
+
+def parse_ids(text: str, option: str) -> set[int]:
+    """The packet ids of a list such as ``17,4711``; raises `InputError`, which names `option`."""
+    ids: set[int] = set()
+    for part in text.split(",") if text else []:
+        if not part.strip().isdecimal() or int(part) >= 1 << 32:
+            raise InputError(
+                f"{part.strip()!r} is not a packet id: give {option} numbers below 2^32, '17,4711'"
+            )
+        ids.add(int(part))
+    return ids
