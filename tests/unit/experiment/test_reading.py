@@ -75,8 +75,8 @@ def test_the_wire_has_no_forwarder(tmp_path: Path) -> None:
         (
             "name: a\ntraffic:\n  rate: 10 kpps\n",
             (
-                "/e.yaml:3: traffic.rate: '10 kpps' is not a packet rate: write a number and one of "
-                "pkt/s, kpkt/s, Mpkt/s ('10 kpkt/s')"
+                "/e.yaml:3: traffic.rate: '10 kpps' is not a packet rate: write a number and one "
+                "of pkt/s, kpkt/s, Mpkt/s ('10 kpkt/s')"
             ),
         ),
         (
@@ -100,8 +100,8 @@ def test_the_wire_has_no_forwarder(tmp_path: Path) -> None:
         (
             "name: a\ntraffic:\n  size: 60 B\n",
             (
-                "/e.yaml:3: traffic.size: 60 B is no Ethernet frame: with its check sequence one has "
-                "64 B to 9018 B"
+                "/e.yaml:3: traffic.size: 60 B is no Ethernet frame: with its check sequence one "
+                "has 64 B to 9018 B"
             ),
         ),
         (
@@ -140,8 +140,8 @@ def test_the_wire_has_no_forwarder(tmp_path: Path) -> None:
         (
             "name: a\ntraffic: {}\nvary:\n  traffic.rate:\n    - 1 kpkt/s\n    - 2 kpkts\n",
             (
-                "/e.yaml:6: vary.traffic.rate[1]: '2 kpkts' is not a packet rate: write a number and "
-                "one of pkt/s, kpkt/s, Mpkt/s ('10 kpkt/s')"
+                "/e.yaml:6: vary.traffic.rate[1]: '2 kpkts' is not a packet rate: write a number "
+                "and one of pkt/s, kpkt/s, Mpkt/s ('10 kpkt/s')"
             ),
         ),
         (
