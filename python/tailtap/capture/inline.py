@@ -39,4 +39,6 @@ class InlineTap:
         process.interrupt()
         done = process.expect("done", STOP_SECONDS)
         process.close()
-        return cast("dict[str, Any]", done["links"])
+        links = cast("dict[str, Any]", done["links"])
+        # Relative to the run folder, so that the folder can be moved.
+        return {name: {**link, "file": Path(link["file"]).name} for name, link in links.items()}

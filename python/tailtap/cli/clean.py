@@ -29,8 +29,9 @@ def clean(
     import json as json_module
 
     from tailtap.host import clean as library
+    from tailtap.host.privileges import require_root
 
-    library.require_root()
+    require_root()
     found = library.find()
     kept = [] if all_ else [item for item in found if item.owner == "alive"]
     removed = [item for item in found if item not in kept]

@@ -16,10 +16,11 @@ def doctor(json: Json = False) -> None:
     """
     import json as json_module
 
-    from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     from tailtap import doctor as library
+    from tailtap.cli.console import wide_console
 
     checks = library.examine()
     able = library.can_run(checks)
@@ -37,8 +38,11 @@ def doctor(json: Json = False) -> None:
             table.add_row(area, style="bold")
         state = f"{check.state}, needed" if check.required and check.state != "ok" else check.state
         table.add_row(
-            f"  {check.name}", f"[{styles[check.state]}]{state}[/]", check.found, check.remedy
+            f"  {check.name}",
+            Text(state, style=styles[check.state]),
+            Text(check.found),
+            Text(check.remedy),
         )
-    Console(highlight=False).print(table)
+    wide_console().print(table)
     print("tailtap run can work here" if able else "tailtap run cannot work here: see above")
     raise typer.Exit(0 if able else 3)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from tailtap.cli.options import Json, Quiet
+
+PERCENTILES = (0.5, 0.99, 0.999, 0.9999, 0.99999)
+"""The columns of the table."""
 
 
 def run(
@@ -52,21 +55,61 @@ def run(
     from tailtap.errors import InputError, MachineError
     from tailtap.experiment.reading import read_experiment
     from tailtap.experiment.runner import default_folder, run_experiment
-    from tailtap.experiment.summary import print_table, summarize
+    from tailtap.experiment.summary import summarize
 
     checked = read_experiment(experiment, set_ or ())
     if resume and out is None:
         raise InputError("--resume needs --out DIR: the folder of the experiment to finish")
     folder = out or default_folder(checked.name)
     runs = run_experiment(checked, experiment, folder, resume=resume, quiet=quiet)
-    records = [one.read() for one in runs]
+    summary = summarize(folder, runs)
     if json:
-        print(json_module.dumps(summarize(folder, runs)))
+        print(json_module.dumps(summary))
     else:
-        print_table(folder, runs)
-    failed = [record for record in records if record["status"] != "done"]
+        print_table(summary)
+    failed = [row for row in summary["runs"] if row["status"] != "done"]
     if failed:
         raise MachineError(
-            f"{len(failed)} of {len(records)} runs failed, {failed[0]['slug']} first: "
+            f"{len(failed)} of {len(runs)} runs failed, {failed[0]['slug']} first: "
             f"{failed[0]['error']}"
         )
+
+
+def print_table(summary: dict[str, Any]) -> None:
+    """Print the tail of every run; a percentile with too few samples above it is marked ``*``."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from tailtap.cli.console import wide_console
+    from tailtap.evaluation.percentiles import label
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("run", no_wrap=True)
+    for name in ("packets", *map(label, PERCENTILES), "max", "loss", "warnings"):
+        table.add_column(name, justify="right", no_wrap=True)
+    unsupported = False
+    for row in summary["runs"]:
+        if row["evaluation"] is None:
+            table.add_row(row["slug"], Text(row["status"], style="red"))
+            continue
+        cells = _cells(row["evaluation"])
+        unsupported = unsupported or any(cell.endswith("*") for cell in cells)
+        doubts = len(row["warnings"]) + len(row["evaluation"]["warnings"])
+        table.add_row(row["slug"], *cells, str(doubts) if doubts else "")
+    console = wide_console()
+    console.print(table)
+    if unsupported:
+        print("* fewer than ten samples above it: not to be relied on")
+    print(f"results: {summary['folder']}")
+
+
+def _cells(evaluation: dict[str, Any]) -> list[str]:
+    from tailtap.units import format_time
+
+    counts, latency = evaluation["counts"], evaluation["latency_ns"]
+    found = {row["p"]: row for row in latency["percentiles"]}
+    cells = [str(counts["matched"])]
+    for p in PERCENTILES:
+        row = found[p]
+        cells.append(format_time(row["value"]) + (" " if row["supported"] else "*"))
+    return [*cells, format_time(latency["max"]), str(counts["lost"])]

@@ -16,6 +16,7 @@ from tailtap.doctor.check import Check
 from tailtap.errors import MachineError, TailtapError
 from tailtap.forwarder.tc_mirred import CLASSIFIERS, install
 from tailtap.host import CommandFailed
+from tailtap.host.privileges import missing_capabilities
 from tailtap.platform import PLATFORMS, Dut
 from tailtap.topology.lab import Lab
 from tailtap.traffic.model import MIN_SIZE
@@ -23,8 +24,6 @@ from tailtap.traffic.model import MIN_SIZE
 AREA = "kernel"
 AF_XDP = 44
 """Not named by Python's socket module; include/linux/socket.h."""
-CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_NET_RAW": 13, "CAP_SYS_ADMIN": 21, "CAP_BPF": 39}
-"""What namespaces, raw sockets and eBPF need; include/uapi/linux/capability.h."""
 PROBE_CPU = 0
 
 
@@ -45,12 +44,7 @@ def check_kernel() -> Iterator[Check]:
 
 
 def _privileges() -> Check:
-    effective = 0
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
-            if line.startswith("CapEff:"):
-                effective = int(line.split()[1], 16)
-    lacking = [name for name, bit in CAPABILITIES.items() if not effective >> bit & 1]
+    lacking = missing_capabilities()
     if os.geteuid() == 0 and not lacking:
         return Check(AREA, "privileges", "ok", "root with all capabilities", required=True)
     who = "root" if os.geteuid() == 0 else f"user {os.geteuid()}"

@@ -79,6 +79,8 @@ def measure(experiment: Experiment, folder: RunFolder, tick: Tick | None) -> Mea
             _check_ports(lab)
             counted = tap.stop(stamping)
             told = {} if running is None else running.stop()
+        except Vanished:
+            raise
         except MachineError:
             _check_ports(lab)  # a vanished interface explains every other failure
             raise
@@ -120,6 +122,10 @@ def _probe(lab: Lab, experiment: Experiment) -> None:
                 f"{experiment.dut.forwarder} work on this kernel? `tailtap doctor` tells"
             )
         time.sleep(0.005)
+
+
+class Vanished(MachineError):
+    """A link of the lab was deleted while packets were sent."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +171,7 @@ class _Traffic:
         for line in lines or ():
             port = self.lab.deleted_port(line)
             if port is not None:
-                raise MachineError(f"interface {port} vanished during the run")
+                raise Vanished(f"interface {port} vanished during the run")
         return lines is not None
 
 

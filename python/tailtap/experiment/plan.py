@@ -53,10 +53,10 @@ def make_plan(checked: CheckedExperiment) -> list[PlannedRun]:
         for variables, experiment in checked.combinations:
             number = len(runs) + 1
             parts = [slugify(_text(value)) for value in variables.values()]
+            parts = [part for part in parts if part] or [slugify(checked.name) or "run"]
             if checked.repeat > 1:
                 parts.append(f"r{repeat}")
-            words = "-".join(part for part in parts if part) or slugify(checked.name) or "run"
-            slug = f"{number:03}-{words}"[:MAX_SLUG].rstrip("-.")
+            slug = f"{number:03}-{'-'.join(parts)}"[:MAX_SLUG].rstrip("-.")
             runs.append(PlannedRun(number, slug, repeat, variables, experiment))
     return runs
 

@@ -88,6 +88,8 @@ def _taps(measured: Measured) -> Iterator[Doubt]:
                 f"the {link} tap had no room for {counts['lost']} of {counts['seen']} stamps: "
                 "these packets count as lost or unmatched though they may have passed",
             )
+        for message in counts.get("warnings", ()):
+            yield _warning("tap", f"the {link} tap says: {message}")
 
 
 def _cpus(experiment: Experiment, measured: Measured) -> Iterator[Doubt]:

@@ -29,6 +29,7 @@ from tailtap.experiment.progress import Reporter, make_reporter
 from tailtap.experiment.quality import warnings_of
 from tailtap.experiment.reading import CheckedExperiment
 from tailtap.host import clean
+from tailtap.host.privileges import require_root
 
 SCHEMA = "tailtap.run/1"
 
@@ -47,7 +48,7 @@ def run_experiment(
     that are done already stay as they are. Raises `InputError` for a folder that does not fit,
     `MachineError` when nothing can run here, `Interrupted` when the user stopped it.
     """
-    clean.require_root()
+    require_root()
     plan = make_plan(checked)
     _require_cpus(plan)
     folder = ExperimentFolder(out)

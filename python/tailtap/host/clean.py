@@ -42,12 +42,6 @@ class Leftover:
         return {"kind": self.kind, "name": self.name, "owner": self.owner, "pid": self.pid}
 
 
-def require_root() -> None:
-    """Raises `MachineError` unless this process may make network namespaces."""
-    if os.geteuid() != 0:
-        raise MachineError("network namespaces and eBPF need root: run it with sudo")
-
-
 def find(state: Path = STATE) -> list[Leftover]:
     """Every object of tailtap on this machine, also those in use by a running measurement."""
     host = LocalHost()
