@@ -85,7 +85,7 @@ def test_the_devices_work_is_on_its_cpus_because_it_is_steered(
     processed = {cpu: counts["processed"] for cpu, counts in content["softnet"].items()}
     elsewhere = any(warning["code"] == "work-elsewhere" for warning in content["warnings"])
     if steered:
-        # On the DuT's CPU: its ingress port and the egress tap. On the generator's: the ingress tap.
+        # On the DuT's CPU its ingress port and the egress tap, on the other the ingress tap.
         assert processed["1"] >= 2 * PACKETS
         assert processed["0"] < 2 * PACKETS
         assert content["softnet"]["1"]["softirq_net_rx"] > PACKETS // 100

@@ -37,12 +37,8 @@ def doctor(json: Json = False) -> None:
             area = check.area
             table.add_row(area, style="bold")
         state = f"{check.state}, needed" if check.required and check.state != "ok" else check.state
-        table.add_row(
-            f"  {check.name}",
-            Text(state, style=styles[check.state]),
-            Text(check.found),
-            Text(check.remedy),
-        )
+        cells = (Text(check.found), Text(check.remedy))
+        table.add_row(f"  {check.name}", Text(state, style=styles[check.state]), *cells)
     wide_console().print(table)
     print("tailtap run can work here" if able else "tailtap run cannot work here: see above")
     raise typer.Exit(0 if able else 3)
