@@ -4,7 +4,7 @@ use crate::capture::{Capture, CaptureError};
 use crate::key::{Extract, NoKey};
 
 /// Packets in a batch: few enough to stay in the processor's cache.
-const BATCH: usize = 4096;
+const BATCH: usize = 1024;
 
 /// Times, keys and what is shown of them, packet by packet.
 struct Batch<X: Extract> {
@@ -140,10 +140,13 @@ impl<X: Extract> Cursor<X> {
         Some((time, self.batch.keys[self.at], self.batch.shown[self.at]))
     }
 
-    /// Whether this is the first packet of a batch: a time to look up from the work.
+    /// At the first packet of a batch, the keys of the batch: a time for what is done by the
+    /// batch.
     #[inline]
-    pub fn at_batch_start(&self) -> bool {
-        self.at.is_multiple_of(BATCH)
+    pub fn starting_batch(&self) -> Option<&[X::Key]> {
+        self.at
+            .is_multiple_of(BATCH)
+            .then(|| &self.batch.keys[self.at..self.batch.keys.len().min(self.at + BATCH)])
     }
 
     /// Takes the packet that [`Self::peek`] shows.

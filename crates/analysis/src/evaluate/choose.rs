@@ -35,6 +35,7 @@ struct Sample {
     moonsniff: HashSet<u32>,
     signatures: HashSet<[u64; 2]>,
     short: usize,
+    damage: Option<String>,
 }
 
 impl Sample {
@@ -46,6 +47,7 @@ impl Sample {
             moonsniff: HashSet::new(),
             signatures: HashSet::new(),
             short: 0,
+            damage: None,
         };
         capture.read(SAMPLE, |packet| {
             sample.first_ns.get_or_insert(packet.time_ns);
@@ -61,6 +63,7 @@ impl Sample {
                 Err(_) => {}
             }
         })?;
+        sample.damage = capture.notes().damage.clone();
         Ok(sample)
     }
 
@@ -104,7 +107,7 @@ pub(super) fn key(pair: &Pair<'_>) -> Result<KeyChoice, EvaluateError> {
         (pair.ingress, &ingress)
     };
     let why = if sample.packets == 0 {
-        "there is no packet in the capture".to_owned()
+        no_packet(path, sample.damage.as_deref())
     } else if sample.short > sample.packets / 2 {
         "the snap length is too short for a key: capture at least 64 bytes of each packet"
             .to_owned()
@@ -143,11 +146,8 @@ pub(super) fn refuse_keyless(key: KeyKind, side: &Side) -> Result<(), EvaluateEr
         return Ok(());
     }
     let intake = &side.intake;
-    let damage = side.notes.damage.as_deref();
-    let why = if let (0, Some(damage)) = (side.notes.packets, damage) {
-        format!("nothing can be read: {}", without_path(damage, &side.path))
-    } else if side.notes.packets == 0 {
-        "there is no packet in the capture".to_owned()
+    let why = if side.notes.packets == 0 {
+        no_packet(&side.path, side.notes.damage.as_deref())
     } else if intake.frameless > 0 {
         format!(
             "{} files hold packet ids, not frames: use --key moonsniff",
@@ -164,9 +164,18 @@ pub(super) fn refuse_keyless(key: KeyKind, side: &Side) -> Result<(), EvaluateEr
     })
 }
 
-fn without_path<'a>(text: &'a str, path: &Path) -> &'a str {
-    text.strip_prefix(&format!("{}: ", path.display()))
-        .unwrap_or(text)
+/// What to say of a capture without a single packet.
+fn no_packet(path: &Path, damage: Option<&str>) -> String {
+    match damage {
+        Some(damage) => {
+            let prefix = format!("{}: ", path.display());
+            format!(
+                "nothing can be read: {}",
+                damage.strip_prefix(&prefix).unwrap_or(damage)
+            )
+        }
+        None => "there is no packet in the capture".to_owned(),
+    }
 }
 
 /// Why two captures that both have the key do not have a packet in common.

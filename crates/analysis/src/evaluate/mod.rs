@@ -10,7 +10,7 @@ pub use warnings::Warning;
 
 use crate::capture::{Capture, CaptureError, Format, Notes};
 use crate::distribution::Distribution;
-use crate::key::{Extract, KeyKind, Moonsniff, Signatures};
+use crate::key::{Extract, Key, KeyKind, Moonsniff, Signatures};
 use crate::matching::{Matcher, Verdict};
 use crate::series::Series;
 use crate::stream::{Cursor, Intake, StreamError};
@@ -258,6 +258,9 @@ impl Pair<'_> {
         };
         let mut latest_ingress = 0;
         while let Some((time, key, shown)) = egress.peek() {
+            if let Some(keys) = egress.starting_batch() {
+                self.pause(&matcher, keys)?;
+            }
             let ahead = time.saturating_add(window);
             self.feed(
                 ingress,
@@ -286,9 +289,6 @@ impl Pair<'_> {
                     Verdict::NonCausal => counts.noncausal += 1,
                     Verdict::Unmatched => counts.unmatched_egress += 1,
                 }
-            }
-            if egress.at_batch_start() && (self.cancelled)() {
-                return Err(Stop::Error(EvaluateError::Cancelled));
             }
             egress.advance()?;
         }
@@ -328,16 +328,26 @@ impl Pair<'_> {
             if time >= ahead {
                 break;
             }
+            if let Some(keys) = ingress.starting_batch() {
+                self.pause(matcher, keys)?;
+            }
             matcher.insert(key, time, frontier);
             if time >= cut_before {
                 before.record(time);
             }
-            if ingress.at_batch_start() && (self.cancelled)() {
-                return Err(Stop::Error(EvaluateError::Cancelled));
-            }
             ingress.advance()?;
         }
         Ok(())
+    }
+
+    /// What is done once a batch: prepare the table, ask whether to go on.
+    fn pause<K: Key>(&self, matcher: &Matcher<K>, keys: &[K]) -> Result<(), Stop> {
+        matcher.warm_up(keys);
+        if (self.cancelled)() {
+            Err(Stop::Error(EvaluateError::Cancelled))
+        } else {
+            Ok(())
+        }
     }
 
     fn conclude<X: Extract>(

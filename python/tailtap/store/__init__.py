@@ -1,0 +1,7 @@
+"""The results of an experiment as one DuckDB database."""
+
+from __future__ import annotations
+
+from tailtap.store.database import add_run
+
+__all__ = ["add_run"]

@@ -1,0 +1,86 @@
+"""Puts run folders into `results.duckdb`; the tables are described in `schema.sql`."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from tailtap.errors import InputError, MachineError
+
+#: Tables that an evaluation holds as Parquet files of the same columns, less the run.
+PARQUET = ("percentiles", "distribution", "histogram", "worst", "gaps", "rates")
+TABLES = ("runs", "evaluations", *PARQUET, "warnings")
+
+
+def add_run(database: Path, folder: Path) -> None:
+    """Puts a run folder into the database, made if missing, in place of what it held of that run.
+
+    A run without an evaluation (failed, interrupted) is stored with its status and warnings.
+    Raises `InputError` when the folder is no run folder, `MachineError` when the database cannot
+    be written.
+    """
+    try:
+        run = json.loads((folder / "run.json").read_text())
+    except (OSError, ValueError) as error:
+        raise InputError(f"{folder}: not a run folder: {error}") from error
+    try:
+        with duckdb.connect(str(database)) as connection:
+            connection.execute(files(__package__).joinpath("schema.sql").read_text())
+            connection.begin()
+            for table in TABLES:
+                connection.execute(f"DELETE FROM {table} WHERE run = ?", [run["number"]])
+            _insert(connection, run, folder / "evaluation")
+            connection.commit()
+    except (duckdb.IOException, duckdb.FatalException, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise MachineError(f"{database}: cannot write: {reason}; the run folder is kept") from error
+
+
+def _insert(connection: duckdb.DuckDBPyConnection, run: dict[str, Any], evaluation: Path) -> None:
+    number = run["number"]
+    warnings = list(run["warnings"])
+    connection.execute(
+        "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        [
+            number,
+            run["slug"],
+            run["name"],
+            run["repeat"],
+            run["status"],
+            run.get("error"),
+            run.get("started"),
+            run.get("finished"),
+            *(
+                None if run.get(name) is None else json.dumps(run[name])
+                for name in ("variables", "parameters", "generator", "taps", "environment")
+            ),
+        ],
+    )
+    if (evaluation / "evaluation.json").exists():
+        found = json.loads((evaluation / "evaluation.json").read_text())
+        warnings += found["warnings"]
+        latency = found["latency_ns"]
+        row = {
+            "run": number,
+            "key": found["key"],
+            **found["counts"],
+            **{f"{name}_ns": latency[name] for name in ("min", "mean", "max")},
+        }
+        connection.execute(
+            f"INSERT INTO evaluations ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})",
+            list(row.values()),
+        )
+        for table in PARQUET:
+            connection.execute(
+                f"INSERT INTO {table} BY NAME SELECT ? AS run, * FROM read_parquet(?)",
+                [number, str(evaluation / f"{table}.parquet")],
+            )
+    if warnings:
+        connection.executemany(
+            "INSERT INTO warnings VALUES (?, ?, ?)",
+            [[number, warning["code"], warning["message"]] for warning in warnings],
+        )

@@ -1,0 +1,140 @@
+"""Capture files made by the tests, with numpy for many packets and by hand for odd ones."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+import zstandard
+from numpy.typing import ArrayLike, NDArray
+
+ETHERNET = 1
+FRAME_LEN = 60
+MICROSECONDS = 0xA1B2C3D4
+NANOSECONDS = 0xA1B23C4D
+
+
+def frame(
+    packet_id: int, *, tags: Sequence[int] = (), ipv6: bool = False, marker: int = 0x55
+) -> bytes:
+    """An Ethernet frame of at least 60 bytes with a UDP payload in MoonSniff's layout."""
+    payload = struct.pack("<IB", packet_id & 0xFFFFFFFF, marker).ljust(18, b"\0")
+    udp = struct.pack(">HHHH", 1024, 53, 8 + len(payload), 0xBEEF) + payload
+    if ipv6:
+        network = struct.pack(">IHBB", 6 << 28, len(udp), 17, 64) + bytes(31) + b"\1"
+        network = network.ljust(40, b"\0")
+    else:
+        network = struct.pack(
+            ">BBHHHBBH4s4s", 0x45, 0, 20 + len(udp), packet_id & 0xFFFF, 0, 64, 17, 0xABCD,
+            b"\x0a\0\0\1", b"\x0a\1\0\1",
+        )  # fmt: skip
+    ethertype = struct.pack(">H", 0x86DD if ipv6 else 0x0800)
+    vlan = b"".join(struct.pack(">HH", 0x8100, tag) for tag in tags)
+    return (b"\2" * 12 + vlan + ethertype + network + udp).ljust(FRAME_LEN, b"\0")
+
+
+def pcap(
+    packets: Iterable[tuple[int, bytes]],
+    *,
+    magic: int = NANOSECONDS,
+    order: str = "<",
+    linktype: int = ETHERNET,
+    snap: int = 65535,
+) -> bytes:
+    """A pcap file of (time in ns, frame)."""
+    scale = 1 if magic == NANOSECONDS else 1000
+    parts = [struct.pack(order + "IHHiIII", magic, 2, 4, 0, 0, snap, linktype)]
+    for time, data in packets:
+        seconds, rest = divmod(time, 1_000_000_000)
+        header = struct.pack(
+            order + "IIII", seconds, rest // scale, min(len(data), snap), len(data)
+        )
+        parts += [header, data[:snap]]
+    return b"".join(parts)
+
+
+def pcapng(
+    packets: Iterable[tuple[int, bytes]],
+    *,
+    order: str = "<",
+    tsresol: int | None = 9,
+    linktype: int = ETHERNET,
+) -> bytes:
+    """A pcapng file with one section and one interface; `tsresol` None means microseconds."""
+
+    def block(kind: int, body: bytes) -> bytes:
+        body = body.ljust(-(-len(body) // 4) * 4, b"\0")
+        length = struct.pack(order + "I", len(body) + 12)
+        return struct.pack(order + "I", kind) + length + body + length
+
+    options = b"" if tsresol is None else struct.pack(order + "HHB3xI", 9, 1, tsresol, 0)
+    blocks = [
+        block(0x0A0D0D0A, struct.pack(order + "IHHq", 0x1A2B3C4D, 1, 0, -1)),
+        block(1, struct.pack(order + "HHI", linktype, 0, 0) + options),
+    ]
+    for time, data in packets:
+        match tsresol:
+            case None:
+                units = time // 1000
+            case resolution if resolution & 0x80:
+                units = -(-(time << (resolution & 0x7F)) // 1_000_000_000)
+            case resolution:
+                units = time * 10**resolution // 1_000_000_000
+        fixed = struct.pack(
+            order + "IIIII", 0, units >> 32, units & 0xFFFFFFFF, len(data), len(data)
+        )
+        blocks.append(block(6, fixed + data))
+    return b"".join(blocks)
+
+
+def mscap(packets: Iterable[tuple[int, int]]) -> bytes:
+    """A MoonSniff capture of (time in ns, id)."""
+    return b"".join(struct.pack("<QI", time, packet_id) for time, packet_id in packets)
+
+
+def stamps(
+    packets: Iterable[tuple[int, int]],
+    *,
+    counts: tuple[int, int, int, int] | None = None,
+    closed: bool = True,
+) -> bytes:
+    """A stamp file of (time in ns, id); `counts` are seen, stored, lost and other."""
+    records = b"".join(struct.pack("<QIHH", time, key, FRAME_LEN, 0) for time, key in packets)
+    stored = len(records) // 16
+    seen = counts or (stored, stored, 0, 0)
+    numbers = seen if closed else (2**64 - 1,) * 4
+    return struct.pack("<8sHHI4Q16s", b"\x89TTSTMP\n", 1, 16, 1, *numbers, b"link") + records
+
+
+def compressed(data: bytes, how: str) -> bytes:
+    """`data` plain, or compressed with ``zstd`` or ``gzip``."""
+    match how:
+        case "zstd":
+            return zstandard.ZstdCompressor().compress(data)
+        case "gzip":
+            return gzip.compress(data)
+        case _:
+            return data
+
+
+RECORD = np.dtype(
+    [("seconds", "<u4"), ("ns", "<u4"), ("captured", "<u4"), ("wire", "<u4"), ("frame", "u1", 60)]
+)
+
+
+def write_many(path: Path, times: ArrayLike, ids: ArrayLike) -> None:
+    """Writes a nanosecond pcap of 60-byte frames with the given ids, quickly."""
+    time = np.asarray(times, np.int64)
+    key: NDArray[np.uint32] = np.asarray(ids).astype("<u4")
+    records = np.zeros(len(time), RECORD)
+    records["seconds"] = time // 1_000_000_000
+    records["ns"] = time % 1_000_000_000
+    records["captured"] = records["wire"] = FRAME_LEN
+    records["frame"] = np.frombuffer(frame(0), np.uint8)
+    records["frame"][:, 42:46] = key.view(np.uint8).reshape(-1, 4)
+    with path.open("wb") as file:
+        file.write(pcap([]))
+        records.tofile(file)
