@@ -80,9 +80,17 @@ def test_the_devices_work_is_on_its_cpus_because_it_is_steered(
     if not steered:
         monkeypatch.setattr(Lab, "steer", lambda *_: None)
     path = write_experiment(tmp_path, EXPERIMENT)
-    [run] = run_experiment(read_experiment(path), path, tmp_path / "out", resume=False, quiet=True)
-    content = run.read()
-    processed = {cpu: counts["processed"] for cpu, counts in content["softnet"].items()}
+    for attempt in range(5):
+        out = tmp_path / f"out{attempt}"
+        [run] = run_experiment(read_experiment(path), path, out, resume=False, quiet=True)
+        content = run.read()
+        processed = {cpu: counts["processed"] for cpu, counts in content["softnet"].items()}
+        # Warm-up and measurement are received three times on their way. The counters are the
+        # whole machine's: with much more than that in them they tell nothing about ours.
+        if sum(processed.values()) < 4 * PACKETS:
+            break
+    else:
+        pytest.skip("other programs on this machine keep receiving thousands of packets a second")
     elsewhere = any(warning["code"] == "work-elsewhere" for warning in content["warnings"])
     if steered:
         # On the DuT's CPU its ingress port and the egress tap, on the other the ingress tap.

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import signal
+import subprocess
 from pathlib import Path
 
+import duckdb
 import pytest
-from labtools import Machine, own_machine, record, statuses, wait_for, write_experiment
+from labtools import TAILTAP, Machine, own_machine, record, statuses, wait_for, write_experiment
 
 EXPERIMENT = """\
 name: interrupted
@@ -50,6 +54,9 @@ def test_a_signal_keeps_finished_runs_and_resume_makes_the_rest(
         assert len(json.loads(resumed.stdout)["runs"]) == 3
     assert statuses(out) == ["done", "done", "done"]
     assert (out / "runs/001-interrupted-r1/run.json").read_bytes() == first
+    with duckdb.connect(str(out / "results.duckdb"), read_only=True) as database:
+        rows = database.execute("SELECT run, matched FROM evaluations ORDER BY run").fetchall()
+    assert rows == [(1, 7500), (2, 7500), (3, 7500)]
 
 
 def test_kill_nine_then_clean_then_resume(tmp_path: Path) -> None:
@@ -139,3 +146,43 @@ def test_an_interface_that_vanishes_fails_its_run_only(tmp_path: Path) -> None:
     assert statuses(out) == ["failed", "done"]
     assert "vanished" in record(out / "runs/001-interrupted-r1")["error"]
     assert list((out / "runs/002-interrupted-r2/evaluation").iterdir())
+
+
+def test_a_full_disk_is_one_clear_line(tmp_path: Path) -> None:
+    path = write_experiment(tmp_path, EXPERIMENT)
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    with own_machine() as machine:
+        mounted = machine.run("mount", "-t", "tmpfs", "-o", "size=160k", "tt-disk", str(disk))
+        assert mounted.returncode == 0
+        options = ["--set", "repeat=1", "--set", "traffic.rate=20 kpkt/s"]
+        done = machine.tailtap("run", str(path), "--out", str(disk / "out"), *options)
+        assert machine.namespaces() == []
+    assert done.returncode == 3, done.stderr
+    assert "No space left on device" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+
+
+def test_a_terminal_gets_a_bar_with_the_time_left(tmp_path: Path) -> None:
+    path = write_experiment(tmp_path, EXPERIMENT)
+    out, options = tmp_path / "out", ("--set", "repeat=1")
+    master, terminal = pty.openpty()
+    try:
+        with own_machine() as machine:
+            running = subprocess.Popen(
+                machine.command(*TAILTAP, "run", str(path), "--out", str(out), *options),
+                stdout=subprocess.PIPE,
+                stderr=terminal,
+                text=True,
+            )
+            table, _ = running.communicate(timeout=60)
+        os.set_blocking(master, False)
+        shown = os.read(master, 1_000_000).decode()
+    finally:
+        os.close(master)
+        os.close(terminal)
+    assert running.returncode == 0, shown
+    assert "001-interrupted" in shown
+    assert "0:00:03 left" in shown
+    assert "001-interrupted" in table
+    assert "\x1b" not in table

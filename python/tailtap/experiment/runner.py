@@ -69,16 +69,17 @@ def run_experiment(
 def _run_all(folder: ExperimentFolder, plan: list[PlannedRun], quiet: bool) -> list[RunFolder]:
     pending = [run for run in plan if not folder.run(run.slug).done]
     surroundings = environment.describe()
-    # A run can be finished but not yet stored when the power fails: begin the database anew.
+    # A run can be finished but not yet stored, or half stored, when the power fails: begin the
+    # database and its log of changes anew.
     folder.database.unlink(missing_ok=True)
+    folder.database.with_name(folder.database.name + ".wal").unlink(missing_ok=True)
     for run in plan:
         if run not in pending:
             store.add_run(folder.database, folder.run(run.slug).path)
     with make_reporter(pending, len(plan), quiet) as reporter:
         for run in pending:
             record = _run_one(run, folder.run(run.slug), surroundings, reporter)
-            if record["status"] == "done":
-                store.add_run(folder.database, folder.run(run.slug).path)
+            store.add_run(folder.database, folder.run(run.slug).path)
             reporter.finished(run, record)
     return [folder.run(run.slug) for run in plan]
 
