@@ -1,23 +1,142 @@
-"""Tests that need root: each runs in namespaces, and nothing of it may stay on the machine."""
+"""What lab tests share: network namespaces that go away whatever happens. Needs root."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import signal
 import subprocess
+import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO, Any
 
 import pytest
 
-OURS = re.compile(r"tt-[0-9a-f]{6}-")
+TAILTAP = str(Path(sys.executable).with_name("tailtap"))
+LABS = re.compile(r"tt-[0-9a-f]{6}-")
+"""Names of the namespaces that `tailtap run` and `tailtap doctor` make."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip lab tests when not root."""
+    if os.geteuid() != 0:
+        folder = Path(__file__).parent
+        skip = pytest.mark.skip(reason="network namespaces and eBPF need root")
+        for item in items:
+            if folder in item.path.parents:
+                item.add_marker(skip)
+
+
+class Running:
+    """A `tailtap` command in the background that printed its ready line."""
+
+    def __init__(self, command: list[str]) -> None:
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        # A command that never gets ready must not hang the test.
+        watchdog = threading.Timer(20, self.process.kill)
+        watchdog.start()
+        line = self._output.readline()
+        watchdog.cancel()
+        assert line, self.process.communicate()[1]
+        assert json.loads(line)["event"] == "ready"
+
+    @property
+    def _output(self) -> IO[str]:
+        assert self.process.stdout is not None
+        return self.process.stdout
+
+    def stop(self, how: signal.Signals = signal.SIGINT) -> Any:
+        """Stop it and return its last line, parsed."""
+        if self.process.poll() is None:
+            self.process.send_signal(how)
+        out, err = self.process.communicate(timeout=30)
+        assert self.process.returncode == 0, err
+        return json.loads(out)
+
+
+class Namespace:
+    """A network namespace for a test, with IPv6 off so that nobody else sends."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.running: list[Running] = []
+        subprocess.run(["ip", "netns", "add", name], check=True)
+        self.run("sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6")
+
+    def inside(self, *command: str) -> list[str]:
+        """The command line that runs a command inside."""
+        return ["ip", "netns", "exec", self.name, *command]
+
+    def run(self, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run a command inside."""
+        return subprocess.run(
+            self.inside(*command), check=check, capture_output=True, text=True, timeout=120
+        )
+
+    def tailtap(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run a tailtap command inside."""
+        return self.run(TAILTAP, *arguments, check=check)
+
+    def start(self, *arguments: str) -> Running:
+        """Start a tailtap command inside and wait until it is ready."""
+        started = Running(self.inside(TAILTAP, *arguments, "--json"))
+        self.running.append(started)
+        return started
+
+    def veth(self, one: str, other: str, peer: Namespace | None = None) -> None:
+        """Make a pair of links, the second one in `peer` if given; both are brought up."""
+        far = (peer or self).name
+        pair = ["link", "add", one, "type", "veth", "peer", "name", other, "netns", far]
+        subprocess.run(["ip", "-n", self.name, *pair], check=True)
+        for name, link in ((self.name, one), (far, other)):
+            subprocess.run(["ip", "-n", name, "link", "set", link, "up"], check=True)
+
+    def remove(self) -> None:
+        """Kill what still runs inside, and delete it."""
+        for running in self.running:
+            running.process.kill()
+            running.process.communicate()
+        subprocess.run(["ip", "netns", "del", self.name], check=False, capture_output=True)
+
+
+class Lab:
+    """Makes namespaces called tt-test-…"""
+
+    def __init__(self) -> None:
+        self.namespaces: list[Namespace] = []
+
+    def namespace(self) -> Namespace:
+        """A new namespace."""
+        number = len(self.namespaces)
+        self.namespaces.append(Namespace(f"tt-test-{os.getpid()}-{number}"))
+        return self.namespaces[-1]
+
+
+@pytest.fixture
+def lab() -> Iterator[Lab]:
+    """A factory of namespaces that are removed after the test."""
+    made = Lab()
+    try:
+        yield made
+    finally:
+        for namespace in made.namespaces:
+            namespace.remove()
+
+
+@pytest.fixture
+def namespace(lab: Lab) -> Namespace:
+    """One namespace."""
+    return lab.namespace()
 
 
 @pytest.fixture(autouse=True)
 def leaves_nothing() -> Iterator[None]:
     """Fails a test that leaves a namespace, a link or a journal behind."""
-    if os.geteuid() != 0:
-        pytest.skip("needs root: it makes network namespaces and loads eBPF")
     before = _objects()
     yield
     assert _objects() <= before
@@ -29,4 +148,4 @@ def _objects() -> set[str]:
     ).stdout.split()
     links = [path.name for path in Path("/sys/class/net").iterdir()]
     journals = [str(path) for path in Path("/run/tailtap").glob("*")]
-    return {name for name in [*names, *links] if OURS.match(name)} | set(journals)
+    return {name for name in [*names, *links] if LABS.match(name)} | set(journals)

@@ -1,0 +1,233 @@
+"""The generator and the fault injector, judged by the taps around them."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from test_datapath_tap import read_stamps, send_frames, udp_frame
+
+if TYPE_CHECKING:
+    from conftest import Namespace
+
+TAILTAP = str(Path(sys.executable).with_name("tailtap"))
+
+
+def test_the_rate_is_held_and_the_slip_told(namespace: Namespace, tmp_path: Path) -> None:
+    namespace.veth("gen", "in")
+    path = tmp_path / "in.stamps"
+    tap = namespace.start("tap", "in:drop", "--write", str(path))
+    result = namespace.tailtap(
+        *("generate", "gen", "--rate", "10 kpkt/s", "--duration", "1 s", "--warm-up", "0.5 s"),
+        *("--flows", "3", "--json"),
+    )
+    done = tap.stop()["links"]["in"]
+    report = json.loads(result.stdout)
+    assert report["schema"] == "tailtap.generator/1"
+    assert (report["sent"], report["failed"], report["warm_up"]["sent"]) == (10_000, 0, 5_000)
+    assert (done["seen"], done["other"]) == (10_000, 5_000)
+    assert report["achieved_rate"] == pytest.approx(10_000, rel=0.02)
+    assert not report["interrupted"]
+
+    slip = report["slip_ns"]
+    values = [entry["value"] for entry in slip["percentiles"]]
+    assert [e["p"] for e in slip["percentiles"]] == [0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999]
+    assert slip["min"] <= values[0]
+    assert values == sorted(values)
+    assert values[-1] == slip["max"]
+
+    # The tap sees each packet after it was due and handed over: its slip and then some.
+    stamps = read_stamps(path)[1]
+    assert np.array_equal(stamps["id"], np.arange(10_000))
+    due = report["first_ns"] + 100_000 * np.arange(10_000, dtype=np.int64)
+    late = stamps["time"].astype(np.int64) - due
+    assert late.min() >= slip["min"]
+    assert np.quantile(late, 0.5, method="inverted_cdf") >= values[0]
+    assert late.max() >= slip["max"]
+    assert np.quantile(late, 0.5) < 100_000  # the schedule is real, not only counted
+
+
+def test_flows_and_sizes_reach_the_wire(namespace: Namespace, tmp_path: Path) -> None:
+    namespace.veth("gen", "in")
+    capture = tmp_path / "x.pcap"
+    with subprocess.Popen(
+        namespace.inside(
+            *("tshark", "-q", "-i", "in", "-c", "7"),
+            *("-a", "duration:20", "-F", "pcap", "-w", str(capture)),
+        ),
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as sniffer:
+        assert sniffer.stderr is not None
+        for line in sniffer.stderr:
+            if "Capture started" in line or "Capturing" in line:
+                break
+        # tshark says so a little before it listens.
+        namespace.tailtap(
+            *("generate", "gen", "--rate", "10 pkt/s", "--count", "25", "--flows", "3"),
+            *("--size", "128 B", "--dst-mac", "02:00:00:00:00:09"),
+        )
+        sniffer.communicate(timeout=30)
+    fields = ["ip.src", "ip.dst", "frame.len", "ip.checksum.status", "ip.id", "eth.dst"]
+    shown = subprocess.run(
+        [
+            *("tshark", "-r", str(capture), "-o", "ip.check_checksum:TRUE", "-T", "fields"),
+            *(part for field in fields for part in ("-e", field)),
+        ],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.split("\n")[:-1]
+    assert len(shown) == 7
+    for line in shown:
+        source, destination, length, checksum, number, mac = line.split("\t")
+        assert source == f"10.0.0.{1 + int(number, 16) % 3}"
+        assert (destination, length, checksum) == ("10.1.0.1", "124", "1")
+        assert mac == "02:00:00:00:00:09"
+
+
+def test_a_signal_ends_the_traffic_with_a_report(namespace: Namespace) -> None:
+    namespace.veth("gen", "in")
+    with subprocess.Popen(
+        namespace.inside(
+            *("timeout", "--signal=TERM", "2", TAILTAP, "generate", "gen"),
+            *("--rate", "1 kpkt/s", "--duration", "60 s", "--json"),
+        ),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        out, err = process.communicate(timeout=20)
+    report = json.loads(out)
+    assert report["interrupted"]
+    assert 0 < report["sent"] < 60_000
+    assert err.count("\n") == 1
+
+
+def test_the_interface_vanishes(namespace: Namespace) -> None:
+    namespace.veth("gen", "in")
+    with subprocess.Popen(
+        namespace.inside(
+            *(TAILTAP, "generate", "gen", "--rate", "1 kpkt/s", "--duration", "60 s"),
+        ),
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(timeout=2)
+        namespace.run("ip", "link", "del", "in")
+        _, err = process.communicate(timeout=20)
+    assert process.returncode == 3
+    assert "interface gen vanished" in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--count", "1", "--size", "63 B"], "--size"),
+        (["--count", "1", "--size", "1519 B"], "MTU"),
+        (["--duration", "0 s"], "--duration"),
+        (["--count", "1", "--duration", "1 s"], "--duration or --count"),
+        ([], "--duration or --count"),
+        (["--count", "1", "--cpu", "999"], "--cpu"),
+        (["--count", "1", "--flows", "0"], "--flows"),
+        (["--count", "1", "--src-mac", "1:2:3"], "hardware address"),
+    ],
+)
+def test_bad_options(namespace: Namespace, arguments: list[str], said: str) -> None:
+    namespace.veth("gen", "in")
+    result = namespace.tailtap("generate", "gen", "--rate", "1 kpkt/s", *arguments, check=False)
+    assert result.returncode == 2, result.stderr
+    assert said in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_an_interface_that_is_down(namespace: Namespace) -> None:
+    namespace.veth("gen", "in")
+    namespace.run("ip", "link", "set", "gen", "down")
+    for command in (
+        ["generate", "gen", "--rate", "1 pkt/s", "--count", "1"],
+        ["forward", "gen", "in"],
+    ):
+        result = namespace.tailtap(*command, check=False)
+        assert result.returncode == 2
+        assert "ip link set gen up" in result.stderr
+
+
+def test_the_fault_injector_does_what_was_asked_and_nothing_else(
+    namespace: Namespace, tmp_path: Path
+) -> None:
+    for pair in (("gen", "in"), ("out", "f0"), ("f1", "far")):
+        namespace.veth(*pair)
+    forward = namespace.start(
+        *("forward", "f0", "f1", "--hold", "100,101,4000", "--hold-for", "5 ms"),
+        *("--drop", "200,201", "--duplicate", "300,4000"),
+    )
+    tap = namespace.start(
+        "tap", "ingress=in:out", "egress=far:drop", "--write", f"{tmp_path}/{{link}}.stamps"
+    )
+    namespace.tailtap(
+        "generate", "gen", "--rate", "5 kpkt/s", "--count", "5000", "--warm-up", "0.1 s"
+    )
+    links = tap.stop()["links"]
+    done = forward.stop(signal.SIGTERM)
+    assert done == {
+        **{"event": "done", "forwarded": 5498, "held": 3, "dropped": 2, "duplicated": 2, "lost": 0}
+    }
+    assert links["ingress"]["other"] == links["egress"]["other"] == 500
+    assert links["ingress"]["seen"] == 5000
+
+    before = read_stamps(tmp_path / "ingress.stamps")[1]
+    after = read_stamps(tmp_path / "egress.stamps")[1]
+    ids, copies = np.unique(after["id"], return_counts=True)
+    assert sorted(set(range(5000)) - set(ids.tolist())) == [200, 201]
+    assert ids[copies > 1].tolist() == [300, 4000]
+    assert copies.max() == 2
+    latency = after["time"].astype(np.int64) - before["time"][after["id"]].astype(np.int64)
+    held = np.isin(after["id"], [100, 101, 4000])
+    assert held.sum() == 4
+    assert latency.min() > 0
+    assert latency[held].min() >= 5_000_000
+    # As late as asked and hardly later, unless the machine was taken away from us meanwhile.
+    assert np.median(latency[held]) < 5_000_000 + 2_000_000
+
+
+def test_tags_survive_the_fault_injector(namespace: Namespace, tmp_path: Path) -> None:
+    namespace.veth("gen", "f0")
+    namespace.veth("f1", "far")
+    forward = namespace.start("forward", "f0", "f1", "--drop", "7")
+    tap = namespace.start("tap", "far:drop", "--write", f"{tmp_path}/far.stamps")
+    tag = bytes.fromhex("81000005")
+    frames = [udp_frame(6, tags=tag), udp_frame(7, tags=tag), udp_frame(8, ipv6=True)]
+    send_frames(namespace, "gen", frames)
+    time.sleep(0.3)
+    assert tap.stop()["links"]["far"]["seen"] == 2
+    assert forward.stop()["dropped"] == 1
+    stamps = read_stamps(tmp_path / "far.stamps")[1]
+    assert stamps["id"].tolist() == [6, 8]
+    assert stamps["len"].tolist() == [len(frames[0]), len(frames[2])]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["gen", "gen"], "two interfaces"),
+        (["gen", "tt-none"], "tt-none"),
+        (["gen", "in", "--hold", "1,x"], "--hold"),
+        (["gen", "in", "--drop", "4294967296"], "--drop"),
+    ],
+)
+def test_bad_forward_options(namespace: Namespace, arguments: list[str], said: str) -> None:
+    namespace.veth("gen", "in")
+    result = namespace.tailtap("forward", *arguments, check=False)
+    assert result.returncode == 2, result.stderr
+    assert said in result.stderr
+    assert result.stderr.count("\n") == 1
