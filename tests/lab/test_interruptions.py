@@ -153,14 +153,23 @@ def test_a_full_disk_is_one_clear_line(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     with own_machine() as machine:
-        mounted = machine.run("mount", "-t", "tmpfs", "-o", "size=160k", "tt-disk", str(disk))
+        mounted = machine.run("mount", "-t", "tmpfs", "-o", "size=512k", "tt-disk", str(disk))
         assert mounted.returncode == 0
-        options = ["--set", "repeat=1", "--set", "traffic.rate=20 kpkt/s"]
-        done = machine.tailtap("run", str(path), "--out", str(disk / "out"), *options)
+        options = ("--out", str(disk / "out"), "--set", "repeat=1")
+        early = machine.tailtap("run", str(path), *options, "--set", "traffic.rate=50 kpkt/s")
+        assert early.returncode == 3
+        assert early.stderr == (
+            f"tailtap: {disk}/out: the stamps of all runs to come need 2.4 MB and the disk has 0.5 MB: "
+            "make room or choose another --out\n"
+        )
+        running = machine.start("run", str(path), *options)
+        wait_for(lambda: any(name.endswith("-dut") for name in machine.namespaces()), "the lab")
+        machine.run("dd", "if=/dev/zero", f"of={disk}/ballast", "bs=4k")
+        _, stderr = running.communicate(timeout=60)
         assert machine.namespaces() == []
-    assert done.returncode == 3, done.stderr
-    assert "No space left on device" in done.stderr.splitlines()[-1]
-    assert "Traceback" not in done.stderr
+    assert running.returncode == 3, stderr
+    assert "No space left on device" in stderr.splitlines()[-1]
+    assert "Traceback" not in stderr
 
 
 def test_a_terminal_gets_a_bar_with_the_time_left(tmp_path: Path) -> None:

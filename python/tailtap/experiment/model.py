@@ -44,12 +44,26 @@ class Dut(Strict):
         return tuple(sorted(cpus))
 
 
+KEYS = ("auto", "moonsniff")
+"""Keys that the lab's taps store: the packet's id and nothing else."""
+
+
 class Evaluation(Strict):
     """How ingress and egress are matched; times in ns."""
 
     key: str = "auto"
     trim: Time = 0
     window: Time = 5_000_000_000
+
+    @field_validator("key")
+    @classmethod
+    def _key_is_an_id(cls, key: str) -> str:
+        if key not in KEYS:
+            raise ValueError(
+                f"there is no key {key!r} in a stamp file: {did_you_mean(key, KEYS)} (others are "
+                "for captures of whole packets, see `tailtap evaluate --key`)"
+            )
+        return key
 
     @field_validator("window")
     @classmethod

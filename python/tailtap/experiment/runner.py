@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
@@ -32,6 +33,10 @@ from tailtap.host import clean
 from tailtap.host.privileges import require_root
 
 SCHEMA = "tailtap.run/1"
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals by which a user, a service manager or a closing terminal ends the experiment."""
+STAMP_BYTES = 16
+SIDES = 2
 
 
 def default_folder(name: str) -> Path:
@@ -159,6 +164,7 @@ def _prepare(
 ) -> None:
     """Make the experiment's folder, or make sure that the one that is there fits."""
     out = folder.path
+    _require_room(out, [run for run in plan if not folder.run(run.slug).done])
     if out.exists() and not out.is_dir():
         raise InputError(f"{out}: this is a file, not a folder: choose another --out")
     if resume and folder.experiment.exists():
@@ -222,16 +228,28 @@ def _require_cpus(plan: list[PlannedRun]) -> None:
                 raise MachineError(f"there is no CPU {cpu} here for {key}: choose from {have}")
 
 
+def _require_room(out: Path, pending: list[PlannedRun]) -> None:
+    """Raises `MachineError` when the stamps of the runs to come cannot fit on the disk."""
+    needed = sum(run.experiment.traffic.packets for run in pending) * STAMP_BYTES * SIDES
+    existing = next(path for path in (out, *out.absolute().parents) if path.exists())
+    free = shutil.disk_usage(existing).free
+    if needed > free:
+        raise MachineError(
+            f"{out}: the stamps of all runs to come need {needed / 1e6:.1f} MB and the disk "
+            f"has {free / 1e6:.1f} MB: make room or choose another --out"
+        )
+
+
 @contextlib.contextmanager
 def _interruptible() -> Iterator[None]:
-    """SIGINT and SIGTERM raise `KeyboardInterrupt` once; more of them cannot stop the cleaning."""
+    """The first of `STOPS` raises `KeyboardInterrupt`; more of them cannot stop the cleaning."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        for one in (signal.SIGINT, signal.SIGTERM):
+        for one in STOPS:
             signal.signal(one, signal.SIG_IGN)
         raise KeyboardInterrupt
 
-    before = {one: signal.signal(one, interrupt) for one in (signal.SIGINT, signal.SIGTERM)}
+    before = {one: signal.signal(one, interrupt) for one in STOPS}
     try:
         yield
     finally:

@@ -163,6 +163,14 @@ def test_the_wire_has_no_forwarder(tmp_path: Path) -> None:
             "name: a\ntraffic: {}\nvary:\n  traffic.flows: [2, 2]\n",
             "/e.yaml:4: vary.traffic.flows[1]: 2 is there already",
         ),
+        (
+            "name: a\ntraffic: {}\nevaluation: {key: moonsnif}\n",
+            (
+                "/e.yaml:3: evaluation.key: there is no key 'moonsnif' in a stamp file: did you "
+                "mean 'moonsniff'? (others are for captures of whole packets, see `tailtap "
+                "evaluate --key`)"
+            ),
+        ),
         ("traffic: {}\n", "/e.yaml:1: name: this key is missing"),
         ("name: a\nname: b\n", "/e.yaml:2: name: given twice, first on line 1"),
         ("name: &x a\n", "/e.yaml:1: anchors and aliases (&, *) are not supported"),
