@@ -159,8 +159,8 @@ def test_a_full_disk_is_one_clear_line(tmp_path: Path) -> None:
         early = machine.tailtap("run", str(path), *options, "--set", "traffic.rate=50 kpkt/s")
         assert early.returncode == 3
         assert early.stderr == (
-            f"tailtap: {disk}/out: the stamps of all runs to come need 2.4 MB and the disk has 0.5 MB: "
-            "make room or choose another --out\n"
+            f"tailtap: {disk}/out: the stamps of all runs to come need 2.4 MB and the disk "
+            "has 0.5 MB: make room or choose another --out\n"
         )
         running = machine.start("run", str(path), *options)
         wait_for(lambda: any(name.endswith("-dut") for name in machine.namespaces()), "the lab")
