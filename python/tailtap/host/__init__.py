@@ -28,7 +28,8 @@ class CommandFailed(MachineError):
 
     def __init__(self, command: Sequence[str], reason: str) -> None:
         """`command` failed for `reason`, which may have several lines."""
-        super().__init__(f"`{' '.join(command)}` failed: {' '.join(reason.split())}")
+        self.reason = " ".join(reason.split())
+        super().__init__(f"`{' '.join(' '.join(command).split())}` failed: {self.reason}")
 
 
 class Host(Protocol):

@@ -118,7 +118,7 @@ class Lab:
         except CommandFailed as error:
             raise MachineError(
                 f"cannot steer the receive work of {port} to CPU mask {mask}: this needs a kernel "
-                f"with CONFIG_RPS and these CPUs online: {error}"
+                f"with CONFIG_RPS and these CPUs online: {error.reason}"
             ) from error
         if not answer or any(_mask_value(found) != _mask_value(mask) for found in answer):
             raise MachineError(
