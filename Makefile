@@ -8,37 +8,87 @@ VENV := .venv
 BIN := $(VENV)/bin
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
-# clang, libbpf and libelf build the eBPF taps; iproute2 builds the lab; the rest is for tests.
-APT_RUN := iproute2 python3-venv
-APT_BUILD := clang libbpf-dev libelf-dev zlib1g-dev pkg-config
+# What the lab runs, what the build compiles with, what the tests compare with and look at.
+APT_RUN := iproute2 ethtool python3-venv
+APT_BUILD := clang llvm libbpf-dev libelf-dev zlib1g-dev linux-libc-dev pkg-config
 APT_TEST := chromium chromium-driver tshark
-RUST_SOURCES := $(shell find crates bpf -name '*.rs' -o -name '*.toml' -o -name '*.c' -o -name '*.h' 2>/dev/null)
+RUST_SOURCES := $(shell find crates bpf -name '*.rs' -o -name '*.toml' -o -name '*.c' -o -name '*.h')
 
 .PHONY: help
 help: ## List the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) \
+	    | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
 .PHONY: packages
 packages: ## Install the Debian packages that are missing
 	@missing=$$(for p in $(APT_RUN) $(APT_BUILD) $(APT_TEST); do \
-	    dpkg-query -W -f='$${Status}' $$p 2>/dev/null | grep -q 'install ok installed' || echo $$p; done); \
+	    dpkg-query -W -f='$${Status}' $$p 2>/dev/null | grep -q 'install ok installed' \
+	        || echo $$p; done); \
 	if [ -n "$$missing" ]; then \
+	    echo "installing" $$missing; \
 	    $(SUDO) apt-get update -qq; \
-	    DEBIAN_FRONTEND=noninteractive $(SUDO) apt-get install -y -qq --no-install-recommends $$missing; \
+	    $(SUDO) env DEBIAN_FRONTEND=noninteractive \
+	        apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
 	fi
 
 $(VENV)/installed: pyproject.toml constraints.txt | packages
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt 'maturin>=1.9,<2'
-	$(BIN)/python -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+	@echo "installing Python packages into $(VENV)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
 	    print("\n".join(p["dependencies"] + p["optional-dependencies"]["dev"]))' \
-	    | $(BIN)/python -m pip install --quiet --constraint constraints.txt --requirement /dev/stdin
-	touch $@
+	    > $(VENV)/requirements.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	    --constraint constraints.txt --requirement $(VENV)/requirements.txt
+	@touch $@
 
 $(VENV)/built: $(VENV)/installed $(RUST_SOURCES) Cargo.lock pyproject.toml
-	$(BIN)/maturin develop --release --quiet --skip-install-dependencies 2>/dev/null \
-	    || $(BIN)/maturin develop --release
-	touch $@
+	@echo "building tailtap (a few minutes the first time)"
+	@$(BIN)/maturin develop --release --locked --quiet > $(VENV)/build.log 2>&1 \
+	    || { cat $(VENV)/build.log; exit 1; }
+	@touch $@
 
 .PHONY: setup
 setup: packages $(VENV)/built ## Install what is missing and build; the program is .venv/bin/tailtap
+
+.PHONY: demo
+demo: setup ## Measure a small lab on this machine and make a report of it
+	@rm -rf demo
+	@$(SUDO) $(BIN)/tailtap run examples/quickstart.yaml --out demo
+	@$(SUDO) $(BIN)/tailtap report demo
+
+.PHONY: lint
+lint: setup ## Check format, style and types
+	@cargo fmt --all --check
+	@cargo clippy --quiet --release --locked --all-targets -- -D warnings
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/mypy
+	@$(BIN)/python -m mypy.stubtest --concise tailtap._core
+
+.PHONY: test
+test: setup lint ## Run every check and every test
+	@cargo test --quiet --release --locked --workspace
+	@$(SUDO) $(BIN)/python -m pytest
+
+.PHONY: format
+format: setup ## Format all sources
+	@cargo fmt --all
+	@$(BIN)/ruff check --quiet --fix .
+	@$(BIN)/ruff format --quiet .
+
+.PHONY: docs
+docs: setup ## Write the command reference, docs/commands.md, from the program
+	@$(BIN)/python -m tailtap.cli.reference > docs/commands.md
+
+.PHONY: wheel
+wheel: setup ## Build a wheel into dist/
+	@$(BIN)/maturin build --release --locked --quiet --out dist
+	@ls -1 dist/*.whl
+
+.PHONY: bench
+bench: setup ## Measure speed side by side with other ways
+	@$(BIN)/python benches/evaluate.py
+
+.PHONY: clean
+clean: ## Remove what was built (not what was measured)
+	@rm -rf target dist $(VENV)

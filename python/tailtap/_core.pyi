@@ -7,35 +7,37 @@ from typing import Any, TypeAlias, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-Column: TypeAlias = NDArray[np.int64]
+__all__ = ["evaluate", "percentiles"]
 
-class SideDict(TypedDict):
+_Column: TypeAlias = NDArray[np.int64]
+
+class _Side(TypedDict):
     path: Path
     format: str
     packets: int
     first_ns: int
     last_ns: int
-    gaps: tuple[Column, Column]
-    rates: tuple[Column, Column]
+    gaps: tuple[_Column, _Column]
+    rates: tuple[_Column, _Column]
 
-class EvaluationDict(TypedDict):
+class _Evaluation(TypedDict):
     key: str
     key_reason: str | None
     counts: dict[str, int]
     mean: float
-    distribution: tuple[Column, Column]
-    histogram: tuple[Column, Column]
-    worst: tuple[Column, Column, Column, list[str]]
-    ingress: SideDict
-    egress: SideDict
+    distribution: tuple[_Column, _Column]
+    histogram: tuple[_Column, _Column]
+    worst: tuple[_Column, _Column, _Column, list[str]]
+    ingress: _Side
+    egress: _Side
     warnings: list[tuple[str, str]]
 
-class PercentilesDict(TypedDict):
+class _Percentiles(TypedDict):
     p: NDArray[np.float64]
-    value: Column
+    value: _Column
     low: list[int | None]
     high: list[int | None]
-    above: Column
+    above: _Column
     supported: NDArray[np.bool_]
 
 def evaluate(
@@ -49,10 +51,10 @@ def evaluate(
     bucket_ns: int,
     ingress_format: str | None = None,
     egress_format: str | None = None,
-) -> EvaluationDict: ...
-def percentiles(values: Column, counts: Column, ps: Sequence[float]) -> PercentilesDict: ...
+) -> _Evaluation: ...
+def percentiles(values: _Column, counts: _Column, ps: Sequence[float]) -> _Percentiles: ...
 def tap(
-    links: list[tuple[str, str, str | None, Path]],
+    links: list[tuple[str, str, bool, str | None, Path]],
     records: int,
     on_ready: Callable[[], object],
     *,
@@ -61,11 +63,12 @@ def tap(
     cpu: int | None = None,
     measure_cost: bool = False,
 ) -> dict[str, dict[str, Any]]:
-    """Stamp packets on links (name, interface, forward, stamp file) until SIGINT or SIGTERM.
+    """Stamp packets on links until SIGINT or SIGTERM.
 
-    A link's forward is an interface, "drop", or None for a passive tap. `on_ready` is called once
-    all taps are attached. Returns what `tailtap tap --json` prints for each link. Raises
-    `InputError` and `MachineError`.
+    A link is (name, interface, egress, forward, stamp file). With `egress` the packets that leave
+    are stamped, else those that arrive. The forward is an interface, "drop", or None for a passive
+    tap. `on_ready` is called once all taps are attached. Returns what `tailtap tap --json` prints
+    for each link. Raises `InputError` and `MachineError`.
     """
 
 def generate(
@@ -78,6 +81,7 @@ def generate(
     warm_up_ns: int = 0,
     flows: int = 1,
     cpu: int | None = None,
+    bypass: bool = True,
     source_mac: bytes,
     destination_mac: bytes,
 ) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 //! Matching keys: what makes a packet before the device the same as one after it.
 
 use std::fmt;
-use std::hash::Hash;
 use std::ops::Range;
 use std::str::FromStr;
 
@@ -128,31 +127,57 @@ pub trait Extract: Copy {
 }
 
 /// A key in the matching table.
-pub trait Key: Copy + Eq + Ord + Hash + Default {
+pub trait Key: Copy + Eq {
+    /// Words of 64 bits that it takes in the table.
+    const WORDS: usize;
+
     /// Consecutive ids give consecutive numbers.
     fn number(self) -> u64;
-}
 
-impl Key for u32 {
-    #[inline]
-    fn number(self) -> u64 {
-        u64::from(self)
-    }
+    /// Writes the key into the table.
+    fn store(self, words: &mut [u64]);
+
+    /// The key as it stands in the table.
+    fn load(words: &[u64]) -> Self;
 }
 
 impl Key for u64 {
+    const WORDS: usize = 1;
+
     #[inline]
     fn number(self) -> u64 {
         self
+    }
+
+    #[inline]
+    fn store(self, words: &mut [u64]) {
+        words[0] = self;
+    }
+
+    #[inline]
+    fn load(words: &[u64]) -> Self {
+        words[0]
     }
 }
 
 /// A 128-bit hash stands for a signature: among 10^9 packets, the chance that any two different
 /// ones share it is below 10^-20.
 impl Key for [u64; 2] {
+    const WORDS: usize = 2;
+
     #[inline]
     fn number(self) -> u64 {
         self[0]
+    }
+
+    #[inline]
+    fn store(self, words: &mut [u64]) {
+        words.copy_from_slice(&self);
+    }
+
+    #[inline]
+    fn load(words: &[u64]) -> Self {
+        [words[0], words[1]]
     }
 }
 
@@ -161,19 +186,19 @@ impl Key for [u64; 2] {
 pub struct Moonsniff;
 
 impl Extract for Moonsniff {
-    type Key = u32;
+    type Key = u64;
     type Shown = ();
 
     #[inline]
-    fn extract(self, content: Content<'_>) -> Result<(u32, ()), NoKey> {
+    fn extract(self, content: Content<'_>) -> Result<(u64, ()), NoKey> {
         match content {
-            Content::Id(id) => Ok((id, ())),
+            Content::Id(id) => Ok((u64::from(id), ())),
             Content::Frame { bytes, wire_len } => {
                 let payload =
                     udp_payload(bytes).ok_or_else(|| foreign_or_short(bytes, wire_len))?;
                 match bytes.get(payload..payload + 5) {
                     Some(&[a, b, c, d, MOONSNIFF_TYPE]) => {
-                        Ok((u32::from_le_bytes([a, b, c, d]), ()))
+                        Ok((u64::from(u32::from_le_bytes([a, b, c, d])), ()))
                     }
                     Some(_) => Err(NoKey::Foreign),
                     None => Err(foreign_or_short(bytes, wire_len)),
@@ -182,7 +207,7 @@ impl Extract for Moonsniff {
         }
     }
 
-    fn show(key: u32, (): ()) -> String {
+    fn show(key: u64, (): ()) -> String {
         key.to_string()
     }
 }
@@ -427,7 +452,7 @@ mod tests {
             frame(&[5, 6], 0x86dd, &ipv6(&[])),
             frame(&[], 0x86dd, &ipv6(&[PROTOCOL_UDP, 0, 0, 0, 0, 0, 0, 0])),
         ] {
-            assert_eq!(Moonsniff.extract(whole(&bytes)), Ok((ID, ())));
+            assert_eq!(Moonsniff.extract(whole(&bytes)), Ok((u64::from(ID), ())));
         }
     }
 

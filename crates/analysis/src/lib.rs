@@ -19,4 +19,5 @@ pub mod percentile;
 pub mod series;
 pub mod stamps;
 pub mod stream;
+mod table;
 pub mod worst;

@@ -5,41 +5,12 @@
 //! known when its turn comes: whether its key repeats before the device, and whether the copy
 //! before the device carries a later stamp than the one after it. One pass, and nothing has to be
 //! taken back.
-//!
-//! Open addressing with linear probing in one flat array. Ids mostly count up, so a key's place is
-//! simply its number: consecutive ids lie side by side, and the walk through the table is a walk
-//! through memory. Where that makes keys crowd, they are spread by a mixing hash instead.
 
 use crate::key::Key;
+use crate::table::{Entry, State, Table};
 
 /// Tables start with this many slots.
 const MIN_SLOTS: usize = 1 << 12;
-/// A search longer than this raises the question whether the keys crowd.
-const LONG: usize = 32;
-/// They do when the searches took more steps than this on average.
-const CROWDED: u64 = 8;
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(u8)]
-enum State {
-    #[default]
-    Empty,
-    /// Seen before the device only.
-    Open,
-    /// Its first copy after the device has been found.
-    Matched,
-    /// Its only copies after the device carry earlier stamps than itself.
-    NonCausal,
-    /// The same key occurs again within the window before the device.
-    Repeated,
-}
-
-#[derive(Clone, Copy, Default)]
-struct Slot<K> {
-    time: u64,
-    key: K,
-    state: State,
-}
 
 /// What a packet after the device turned out to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,15 +41,10 @@ pub struct Fates {
 
 /// The packets before the device that can still be matched.
 pub struct Matcher<K> {
-    slots: Vec<Slot<K>>,
-    used: usize,
+    table: Table<K>,
     window: u64,
     /// Lost packets with an earlier stamp than this count as trimmed.
     trim_before: u64,
-    mixing: bool,
-    /// Searches since the last rebuild, and the steps that they took.
-    searches: u64,
-    steps: u64,
     fates: Fates,
 }
 
@@ -86,24 +52,13 @@ impl<K: Key> Matcher<K> {
     /// An empty table for a matching window in nanoseconds. Packets before the device that are
     /// stamped earlier than `trim_before` and end without a match are counted as trimmed.
     pub fn new(window: u64, trim_before: u64) -> Self {
+        let table = Table::new(MIN_SLOTS, false);
         Self {
-            slots: vec![Slot::default(); MIN_SLOTS],
-            used: 0,
+            table,
             window,
             trim_before,
-            mixing: false,
-            searches: 0,
-            steps: 0,
             fates: Fates::default(),
         }
-    }
-
-    #[inline]
-    fn home(&self, key: K) -> usize {
-        let number = key.number();
-        let mask = self.slots.len() - 1;
-        let hash = if self.mixing { mix(number) } else { number };
-        hash as usize & mask
     }
 
     /// Adds a packet before the device. `frontier` is the time that the packets after the device
@@ -112,160 +67,121 @@ impl<K: Key> Matcher<K> {
     pub fn insert(&mut self, key: K, time: u64, frontier: u64) {
         // A packet that comes later than the frontier may still repeat a key within the window.
         let frontier = frontier.min(time);
-        if self.used * 4 >= self.slots.len() * 3 {
-            self.rebuild(frontier);
+        if self.table.used() * 4 >= self.table.slots() * 3 {
+            self.rebuild(frontier, self.table.mixing());
         }
-        let mask = self.slots.len() - 1;
-        let mut at = self.home(key);
         let mut state = State::Open;
-        let start = at;
-        loop {
-            let slot = &mut self.slots[at];
-            if slot.state == State::Empty {
-                *slot = Slot { time, key, state };
-                break;
-            }
-            if slot.key == key && time.abs_diff(slot.time) < self.window {
-                slot.state = State::Repeated;
+        let (empty, steps) = self.table.search(key, |other| {
+            if time.abs_diff(other.time) < self.window {
                 state = State::Repeated;
+                (Some(State::Repeated), true)
+            } else {
+                (None, true)
             }
-            at = (at + 1) & mask;
+        });
+        if let Some(at) = empty {
+            self.table.fill(at, key, Entry { time, state });
         }
-        self.used += 1;
-        self.note_search(at.wrapping_sub(start) & mask, frontier);
-    }
-
-    /// Brings the places of these keys into the processor's cache, ahead of their turn.
-    ///
-    /// Keys that are spread over the table miss the cache one by one, each look-up waiting for
-    /// the one before; read here without depending on each other, the misses overlap.
-    pub fn warm_up(&self, keys: &[K]) {
-        let touched = keys
-            .iter()
-            .fold(0, |sum, &key| sum + self.slots[self.home(key)].time % 2);
-        std::hint::black_box(touched);
+        if self.table.crowded(steps) {
+            self.rebuild(frontier, true);
+        }
     }
 
     /// Finds what a packet after the device is.
     #[inline]
     pub fn look_up(&mut self, key: K, time: u64) -> Verdict {
-        let mask = self.slots.len() - 1;
-        let mut at = self.home(key);
-        let start = at;
-        let mut noncausal = None;
+        let mut verdict = Verdict::Unmatched;
         let mut repeated = false;
-        loop {
-            let slot = &mut self.slots[at];
-            if slot.state == State::Empty {
-                break;
+        let (_, steps) = self.table.search(key, |entry| {
+            if entry.time.abs_diff(time) >= self.window {
+                return (None, true);
             }
-            if slot.key == key {
-                if slot.time < time {
-                    if time - slot.time < self.window {
-                        match slot.state {
-                            State::Matched => return Verdict::Duplicate,
-                            State::Repeated => repeated = true,
-                            State::Open | State::NonCausal | State::Empty => {
-                                slot.state = State::Matched;
-                                return Verdict::Match {
-                                    ingress_ns: slot.time,
-                                };
-                            }
-                        }
-                    }
-                } else if slot.time - time < self.window {
-                    noncausal = Some(at);
+            if entry.time >= time {
+                if verdict == Verdict::Unmatched {
+                    verdict = Verdict::NonCausal;
+                }
+                return (None, true);
+            }
+            match entry.state {
+                State::Repeated => {
+                    repeated = true;
+                    (None, true)
+                }
+                State::Matched => {
+                    verdict = Verdict::Duplicate;
+                    (None, false)
+                }
+                State::Open | State::NonCausal => {
+                    verdict = Verdict::Match {
+                        ingress_ns: entry.time,
+                    };
+                    (Some(State::Matched), false)
                 }
             }
-            at = (at + 1) & mask;
+        });
+        if self.table.crowded(steps) {
+            self.rebuild(time, true);
         }
-        let verdict = match noncausal {
-            _ if repeated => Verdict::Unmatched,
-            Some(at) => {
-                if self.slots[at].state == State::Open {
-                    self.slots[at].state = State::NonCausal;
-                }
-                Verdict::NonCausal
-            }
-            None => Verdict::Unmatched,
-        };
-        self.note_search(at.wrapping_sub(start) & mask, time);
+        if repeated {
+            return Verdict::Unmatched;
+        }
+        if verdict == Verdict::NonCausal {
+            self.excuse(key, time);
+        }
         verdict
     }
 
-    /// Keeps account of how long searches are, and spreads the keys once they crowd.
-    #[inline]
-    fn note_search(&mut self, steps: usize, frontier: u64) {
-        self.searches += 1;
-        self.steps += steps as u64;
-        if steps > LONG && !self.mixing && self.steps > CROWDED * self.searches {
-            self.mixing = true;
-            self.rebuild(frontier);
-        }
+    /// Notes of the packets that were stamped at or after `time` that they are not lost.
+    #[cold]
+    fn excuse(&mut self, key: K, time: u64) {
+        self.table.search(key, |entry| {
+            let early = entry.time >= time && entry.time - time < self.window;
+            let open = entry.state == State::Open;
+            ((early && open).then_some(State::NonCausal), true)
+        });
+    }
+
+    /// Brings the places of these keys into the processor's cache, ahead of their turn.
+    pub fn warm_up(&self, keys: &[K]) {
+        self.table.warm_up(keys);
     }
 
     /// Forgets packets that are out of reach and makes room for more.
-    fn rebuild(&mut self, frontier: u64) {
-        self.searches = 0;
-        self.steps = 0;
-        let reachable = |slot: &Slot<K>| {
-            slot.time
-                .checked_add(self.window)
-                .is_none_or(|end| end > frontier)
-        };
-        let occupied = |slot: &&Slot<K>| slot.state != State::Empty;
+    #[cold]
+    fn rebuild(&mut self, frontier: u64, mixing: bool) {
+        let window = self.window;
+        let reachable = |entry: Entry| entry.time.saturating_add(window) > frontier;
         let kept = self
-            .slots
-            .iter()
-            .filter(occupied)
-            .filter(|slot| reachable(slot))
+            .table
+            .entries()
+            .filter(|&(_, entry)| reachable(entry))
             .count();
         let size = (kept * 2).next_power_of_two().max(MIN_SLOTS);
-        let old = std::mem::replace(&mut self.slots, vec![Slot::default(); size]);
-        self.used = kept;
-        let mask = size - 1;
-        for slot in old.iter().filter(occupied) {
-            if slot
-                .time
-                .checked_add(self.window)
-                .is_some_and(|end| end <= frontier)
-            {
-                self.settle(slot);
-                continue;
+        let old = std::mem::replace(&mut self.table, Table::new(size, mixing));
+        for (key, entry) in old.entries() {
+            if !reachable(entry) {
+                self.settle(entry);
+            } else if let (Some(at), _) = self.table.search(key, |_| (None, true)) {
+                self.table.fill(at, key, entry);
             }
-            let mut at = self.home(slot.key);
-            while self.slots[at].state != State::Empty {
-                at = (at + 1) & mask;
-            }
-            self.slots[at] = *slot;
         }
     }
 
-    fn settle(&mut self, slot: &Slot<K>) {
-        let trimmed = slot.time < self.trim_before;
-        match slot.state {
-            State::Open if trimmed => self.fates.trimmed += 1,
-            State::Repeated if trimmed => self.fates.trimmed += 1,
+    fn settle(&mut self, entry: Entry) {
+        match entry.state {
+            State::Matched | State::NonCausal => {}
+            _ if entry.time < self.trim_before => self.fates.trimmed += 1,
             State::Open => self.fates.lost += 1,
             State::Repeated => self.fates.repeated += 1,
-            State::Empty | State::Matched | State::NonCausal => {}
         }
     }
 
     /// What became of all packets before the device.
     pub fn finish(mut self) -> Fates {
-        let slots = std::mem::take(&mut self.slots);
-        slots.iter().for_each(|slot| self.settle(slot));
+        let table = std::mem::replace(&mut self.table, Table::new(1, false));
+        table.entries().for_each(|(_, entry)| self.settle(entry));
         self.fates
     }
-}
-
-/// Spreads every bit over all others: the finaliser of SplitMix64 (Steele, Lea and Flood, Fast
-/// splittable pseudorandom number generators, 2014).
-fn mix(number: u64) -> u64 {
-    let number = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let number = (number ^ number >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    number ^ number >> 31
 }
 
 #[cfg(test)]
@@ -276,7 +192,7 @@ mod tests {
     const WINDOW: u64 = 100;
 
     /// The rules once more, by comparing every packet with every other.
-    fn by_brute_force(ingress: &[(u32, u64)], egress: &[(u32, u64)]) -> (Vec<Verdict>, Fates) {
+    fn by_brute_force(ingress: &[(u64, u64)], egress: &[(u64, u64)]) -> (Vec<Verdict>, Fates) {
         let repeated: Vec<bool> = (0..ingress.len())
             .map(|i| {
                 (0..ingress.len()).any(|j| {
@@ -324,7 +240,7 @@ mod tests {
         )
     }
 
-    fn by_table(ingress: &[(u32, u64)], egress: &[(u32, u64)]) -> (Vec<Verdict>, Fates) {
+    fn by_table(ingress: &[(u64, u64)], egress: &[(u64, u64)]) -> (Vec<Verdict>, Fates) {
         let mut matcher = Matcher::new(WINDOW, 0);
         let mut ahead = ingress.iter().peekable();
         let mut verdicts = Vec::new();
@@ -339,8 +255,8 @@ mod tests {
     }
 
     /// Few keys over many windows: repeats, wraps, early, late and foreign packets all occur.
-    fn packets() -> impl Strategy<Value = Vec<(u32, u64)>> {
-        proptest::collection::vec((0..12u32, 0..1_000u64), 0..60).prop_map(|mut packets| {
+    fn packets() -> impl Strategy<Value = Vec<(u64, u64)>> {
+        proptest::collection::vec((0..12u64, 0..1_000u64), 0..60).prop_map(|mut packets| {
             packets.sort_by_key(|packet| packet.1);
             packets
         })
@@ -355,9 +271,9 @@ mod tests {
 
     #[test]
     fn old_packets_are_forgotten_and_counted() {
-        let mut matcher = Matcher::<u32>::new(WINDOW, 0);
-        for id in 0..100_000 {
-            let time = u64::from(id) * 10;
+        let mut matcher = Matcher::<u64>::new(WINDOW, 0);
+        for id in 0..100_000u64 {
+            let time = id * 10;
             matcher.insert(id, time, time);
             if id % 2 == 0 {
                 assert_eq!(
@@ -367,9 +283,9 @@ mod tests {
             }
         }
         assert!(
-            matcher.slots.len() <= 2 * MIN_SLOTS,
+            matcher.table.slots() <= 2 * MIN_SLOTS,
             "{} slots",
-            matcher.slots.len()
+            matcher.table.slots()
         );
         assert_eq!(
             matcher.finish(),
@@ -403,7 +319,7 @@ mod tests {
                     }
                 );
             }
-            assert!(matcher.steps <= CROWDED * matcher.searches);
+            assert!(matcher.table.mixing());
         }
     }
 }

@@ -32,7 +32,7 @@ struct Sample {
     format: Format,
     first_ns: Option<u64>,
     packets: usize,
-    moonsniff: HashSet<u32>,
+    moonsniff: HashSet<u64>,
     signatures: HashSet<[u64; 2]>,
     short: usize,
     damage: Option<String>,

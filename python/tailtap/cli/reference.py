@@ -1,0 +1,45 @@
+"""The command reference, made from the program's own help.
+
+`python -m tailtap.cli.reference` prints it; a test compares it with docs/commands.md.
+"""
+
+from __future__ import annotations
+
+import typer
+from typer.core import TyperGroup
+
+from tailtap.cli import app
+
+HEAD = """# Commands
+
+Made from the program's own help by `make docs`; a test fails when it is stale.
+
+Exit status of every command: 0 done; 1 the answer is no; 2 bad input or usage; 3 this machine
+cannot do it; 4 interrupted, finished runs kept. An error is one line on standard error.
+"""
+WIDTH = 96
+
+
+def reference() -> str:
+    """The reference of all commands as Markdown."""
+    group = typer.main.get_command(app)
+    assert isinstance(group, TyperGroup)
+    parts = [HEAD]
+    with group.make_context("tailtap", [], resilient_parsing=True) as root:
+        for name in group.list_commands(root):
+            command = group.commands[name]
+            with command.make_context(
+                name,
+                [],
+                parent=root,
+                resilient_parsing=True,
+                max_content_width=WIDTH,
+                terminal_width=WIDTH,
+            ) as context:
+                text = command.get_help(context).rstrip()
+            parts.append(f"## tailtap {name}\n\n```text\n{text}\n```\n")
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    print(reference(), end="")

@@ -1,0 +1,65 @@
+"""`tailtap report`: a page and figures from an experiment folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tailtap.cli.options import Json, Quiet
+
+
+def report(
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DIR",
+            help="The folder that `tailtap run --out` or `tailtap evaluate --out` wrote.",
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Where the report goes; DIR/report when not given."),
+    ] = None,
+    figures: Annotated[
+        bool,
+        typer.Option(
+            "--figures/--no-figures",
+            help="Also write the figures for print, as PNG, SVG and PDF.",
+        ),
+    ] = True,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write the report of an experiment: one page, and the figures for print.
+
+    The page (index.html) holds everything it shows and needs no network: the result of each
+    configuration, an HDR diagram of all runs, the worst latencies over time, inter-packet gaps
+    and packet rates before and after the device, counts, warnings and the environment. The
+    folder `figures` beside it has the same figures as PNG, SVG and PDF. Runs that failed are
+    listed with their reason. Nothing is measured again: the report can be made as often as
+    wanted, also of an experiment that was interrupted.
+    """
+    import json as json_module
+    import sys
+
+    from tailtap.report import write_report
+
+    def progress(step: str) -> None:
+        if not quiet:
+            print(f"report: {step}", file=sys.stderr)
+
+    result = write_report(folder, out, figures=figures, progress=progress)
+    if json:
+        summary = {
+            "schema": "tailtap.report/1",
+            "page": str(result.page),
+            "bytes": result.size,
+            "figures": [str(path) for path in result.figures],
+            "runs": result.runs,
+            "failed": result.failed,
+        }
+        print(json_module.dumps(summary))
+    else:
+        print(result.page)

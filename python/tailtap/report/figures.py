@@ -1,0 +1,240 @@
+"""The figures for print: PNG, SVG and PDF through matplotlib, the same bytes for the same data.
+
+Sizes are those of a paper: one column (3.5 in) or the whole width (7.16 in). Nothing touches
+pyplot; the settings hold only while a figure is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+from tailtap.evaluation.model import SIDES
+from tailtap.report.groups import Configuration, Member
+from tailtap.report.hdr import (
+    bins_per_decade,
+    confidence_band,
+    log_histogram,
+    outline,
+    step_curve,
+    tick_label,
+    ticks_of_percentiles,
+)
+from tailtap.report.text import count_text, time_text
+
+COLUMN, WIDTH = 3.5, 7.16
+BEFORE = "#8a929a"
+DASHES: tuple[Any, ...] = ("-", (0, (5, 1.6)), (0, (2.2, 1.4)), (0, (5, 1.4, 1, 1.4)))
+SETTINGS: dict[Any, Any] = {
+    "font.family": "DejaVu Sans",  # ships with matplotlib: the same everywhere
+    "font.size": 7,
+    "axes.linewidth": 0.6,
+    "axes.titlesize": 7,
+    "axes.grid": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "grid.linewidth": 0.4,
+    "grid.color": "#e0e3e6",
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "legend.frameon": False,
+    "legend.fontsize": 6,
+    "text.parse_math": False,  # a name may hold a dollar sign
+    "pdf.fonttype": 42,
+    "svg.fonttype": "path",
+    "svg.hashsalt": "tailtap",
+    "savefig.dpi": 300,
+}
+METADATA: dict[str, dict[str, Any]] = {
+    "png": {"Software": None},
+    "svg": {"Date": None, "Creator": "tailtap"},
+    "pdf": {"CreationDate": None, "ModDate": None, "Creator": "tailtap", "Producer": None},
+}
+COUNTS = FuncFormatter(lambda count, _: count_text(round(count)))
+TIMES = FuncFormatter(lambda ns, _: time_text(ns))
+
+
+def write_figures(groups: list[Configuration], folder: Path) -> list[Path]:
+    """Write hdr, worst, gaps and rates to `folder` in three formats each; returns the paths.
+
+    Raises `OSError` when the folder cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    makers: tuple[tuple[str, Callable[[list[Configuration]], Figure]], ...] = (
+        ("hdr", hdr_figure),
+        ("worst", worst_figure),
+        ("gaps", gaps_figure),
+        ("rates", rates_figure),
+    )
+    with mpl.rc_context(SETTINGS):
+        for name, make in makers:
+            figure = make(groups)
+            FigureCanvasAgg(figure)
+            figure.draw_without_rendering()
+            figure.set_layout_engine("none")  # laid out once, for all formats alike
+            for kind, metadata in METADATA.items():
+                path = folder / f"{name}.{kind}"
+                figure.savefig(path, format=kind, metadata=metadata)
+                paths.append(path)
+    return paths
+
+
+def hdr_figure(groups: list[Configuration]) -> Figure:
+    """Latency over percentile of all runs, both axes logarithmic."""
+    columns = 2 if len(groups) > 1 and max(len(g.label) for g in groups) <= 30 else 1
+    lines = -(-len(groups) // columns)
+    figure = Figure(figsize=(COLUMN, 2.45 + 0.125 * lines), layout="constrained")
+    axes = figure.subplots()
+    right = 10.0
+    for group in groups:
+        for member in group.members:
+            curve = step_curve(member.evaluation.latencies, member.evaluation.latency_counts)
+            right = max(right, float(curve.x[-1]))
+            x, low, high = confidence_band(member.evaluation.curve_percentiles)
+            axes.fill_between(x, low, high, color=group.light, alpha=0.14, linewidth=0)
+            split = max(curve.split - 1, 0)
+            axes.plot(curve.x[split:], curve.y[split:], color=group.light, linewidth=0.7,
+                      linestyle=(0, (1, 1.2)))  # fmt: skip
+            axes.plot(curve.x[: curve.split], curve.y[: curve.split], color=group.light,
+                      linewidth=1, linestyle=_dash(member))  # fmt: skip
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlim(1, right * 1.1)
+    ticks = ticks_of_percentiles(right)
+    axes.xaxis.set_major_locator(FixedLocator([x for x in ticks if x != 4]))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: tick_label(x)))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.tick_params(axis="x", labelrotation=35)
+    for text in axes.get_xticklabels():
+        text.set(ha="right", rotation_mode="anchor")
+    axes.yaxis.set_major_formatter(TIMES)
+    _log_ticks(axes.yaxis)
+    axes.set_xlabel("Percentile")
+    axes.set_ylabel("Latency")
+    handles = [Line2D([], [], color=g.light, linewidth=1.2) for g in groups]
+    figure.legend(handles, [g.label for g in groups], loc="outside upper left", ncols=columns,
+                  borderaxespad=0.2, labelspacing=0.25)  # fmt: skip
+    return figure
+
+
+def worst_figure(groups: list[Configuration]) -> Figure:
+    """The worst latencies over time, one panel for each configuration."""
+
+    def draw(axes: Any, group: Configuration) -> None:
+        for member in group.members:
+            axes.plot(member.evaluation.worst_time, member.evaluation.worst_latency, ".",
+                      color=group.light, markersize=1.6, markeredgewidth=0, alpha=0.6,
+                      rasterized=True)  # fmt: skip
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(TIMES)
+
+    return _panels(groups, draw, "Time since the first packet (s)", "Latency")
+
+
+def gaps_figure(groups: list[Configuration]) -> Figure:
+    """Inter-packet gaps before and after the device, one panel for each configuration."""
+    bins = bins_per_decade(
+        m.evaluation.gaps[side] for g in groups for m in g.members for side in SIDES
+    )
+    binned = [log_histogram(m.evaluation.gaps[side], bins)
+              for g in groups for m in g.members for side in SIDES]  # fmt: skip
+    top = max((int(counts.max()) for _, counts in binned if counts.size), default=1)
+    left = min((float(edges[0]) for edges, _ in binned if edges.size), default=1.0)
+    right = max((float(edges[-1]) for edges, _ in binned if edges.size), default=10.0)
+    margin = (right / left) ** 0.03
+
+    def draw(axes: Any, group: Configuration) -> None:
+        for member in group.members:
+            for side in SIDES:
+                edges, counts = log_histogram(member.evaluation.gaps[side], bins)
+                x, y = outline(edges, counts, 0.7)
+                before = side == "ingress"
+                axes.plot(x, y, color=BEFORE if before else group.light,
+                          linewidth=0.7, alpha=0.85)  # fmt: skip
+                if before:
+                    axes.fill_between(x, 0.7, y, color=BEFORE, alpha=0.22, linewidth=0)
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_ylim(0.7, top * 2)
+        axes.set_xlim(left / margin, right * margin)
+        axes.xaxis.set_major_formatter(TIMES)
+        axes.yaxis.set_major_formatter(COUNTS)
+
+    return _panels(groups, draw, "Inter-packet gap (grey: before the device)", "Packets")
+
+
+def rates_figure(groups: list[Configuration]) -> Figure:
+    """Packets in each second before and after the device, one panel for each configuration."""
+
+    def draw(axes: Any, group: Configuration) -> None:
+        peak = 0.001
+        for member in group.members:
+            for side in SIDES:
+                start = member.evaluation.rate_start[side]
+                x = np.column_stack((start, start + 1)).ravel()
+                y = np.repeat(member.evaluation.rate_packets[side], 2) / 1000
+                peak = max(peak, float(y.max(initial=0)))
+                before = side == "ingress"
+                axes.plot(x, y, color=BEFORE if before else group.light,
+                          linewidth=2.2 if before else 0.8, linestyle=_dash(member))  # fmt: skip
+        axes.set_ylim(0, peak * 1.15)
+        axes.yaxis.set_major_locator(MaxNLocator(4))
+
+    label = "Time since the first packet (s; grey: before the device)"
+    return _panels(groups, draw, label, "Packet rate (kpkt/s)", common=False)
+
+
+def _panels(
+    groups: list[Configuration],
+    draw: Callable[[Any, Configuration], None],
+    x: str,
+    y: str,
+    *,
+    common: bool = True,
+) -> Figure:
+    """One panel for each configuration, on `common` y axes or each on its own."""
+    columns = {1: 1, 2: 2, 4: 2}.get(len(groups), 3)
+    rows = -(-len(groups) // columns)
+    width = COLUMN if columns == 1 else WIDTH
+    height = 2.3 if columns == 1 else 0.35 + 1.5 * rows
+    figure = Figure(figsize=(width, height), layout="constrained")
+    grid = figure.subplots(rows, columns, sharey=common, squeeze=False)
+    for place, axes in enumerate(grid.flat):
+        if place < len(groups):
+            draw(axes, groups[place])
+            axes.set_title(groups[place].label, loc="left", pad=3)
+            axes.set_xmargin(0.01)
+        else:
+            axes.set_axis_off()
+    for axis in (axis for axes in grid.flat for axis in (axes.xaxis, axes.yaxis)):
+        if axis.get_scale() == "log":
+            _log_ticks(axis)
+    figure.supxlabel(x, fontsize=7)
+    figure.supylabel(y, fontsize=7)
+    return figure
+
+
+def _log_ticks(axis: Any) -> None:
+    """Ticks at the decades, or closer where the axis is too short for decades alone."""
+    formatter = axis.get_major_formatter()
+    low, high = axis.get_view_interval()
+    decades = np.log10(high / low)
+    if decades < 0.5:
+        axis.set_major_locator(MaxNLocator(5))
+    else:
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if decades < 1.5 else (1,), numticks=12))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(formatter)
+
+
+def _dash(member: Member) -> Any:
+    return DASHES[(member.run.repeat - 1) % len(DASHES)]

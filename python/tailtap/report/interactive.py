@@ -1,0 +1,309 @@
+"""The interactive figures: Bokeh models without colours, which the page gives them.
+
+Every mark carries the tag `{"run": index, "role": …}`: by it the page's script colours the mark
+in light and dark, and shows or hides it with its run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from bokeh.document import Document
+from bokeh.models import (
+    AllLabels,
+    BoxZoomTool,
+    ColumnDataSource,
+    CrosshairTool,
+    CustomJSTickFormatter,
+    FixedTicker,
+    Grid,
+    HoverTool,
+    Line,
+    LinearAxis,
+    LinearScale,
+    LogAxis,
+    LogScale,
+    NoOverlap,
+    NumeralTickFormatter,
+    Plot,
+    Range1d,
+    ResetTool,
+    Scatter,
+    VArea,
+)
+from bokeh.models.annotations import Span
+
+from tailtap.evaluation.model import SIDES
+from tailtap.report.data import Histogram
+from tailtap.report.groups import Configuration, Member
+from tailtap.report.hdr import (
+    bins_per_decade,
+    confidence_band,
+    log_histogram,
+    outline,
+    step_curve,
+    tick_label,
+    ticks_of_percentiles,
+)
+
+DASHES: tuple[list[int], ...] = ([], [9, 3], [4, 3], [9, 3, 2, 3], [2, 2], [14, 3])
+"""Lines of the repeats of one configuration."""
+COUNT_FLOOR = 0.7
+"""Where an empty bin lies on a logarithmic axis of counts."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One figure: the section and the configuration it belongs to, and its Bokeh root."""
+
+    kind: str
+    title: str
+    configuration: int | None
+    root: str
+
+
+def build(groups: Sequence[Configuration]) -> tuple[dict[str, Any], list[Panel]]:
+    """The Bokeh document of all figures as JSON, and what each of its roots is."""
+    document = Document()
+    panels: list[Panel] = []
+
+    def add(kind: str, title: str, place: int | None, plot: Any) -> None:
+        document.add_root(plot)
+        panels.append(Panel(kind, title, place, plot.id))
+
+    members = [member for group in groups for member in group.members]
+    makers = (("worst", _Worst), ("gaps", _Gaps), ("rates", _Rates), ("latency", _Latency))
+    with document.models.freeze():  # else Bokeh walks through all models for each root
+        add("hdr", "HDR diagram", None, _hdr(members))
+        for kind, make in makers:
+            maker = make(members)
+            for place, group in enumerate(groups):
+                add(kind, group.label, place, maker.plot(group))
+    return dict(document.to_json(deferred=False)), panels
+
+
+def _hdr(members: Sequence[Member]) -> Any:
+    curves = [step_curve(m.evaluation.latencies, m.evaluation.latency_counts) for m in members]
+    right = max(float(curve.x[-1]) for curve in curves)
+    low = min(int(curve.y[0]) for curve in curves)
+    high = max(int(curve.y[-1]) for curve in curves)
+    plot = _plot(
+        Range1d(start=1, end=right * 1.15),
+        Range1d(start=max(low, 1) * 0.75, end=high * 1.4),
+        height=520,
+        log=(True, True),
+    )
+    ticks = ticks_of_percentiles(right)
+    below, left = plot.below[0], plot.left[0]
+    below.ticker = FixedTicker(ticks=ticks, minor_ticks=[])
+    below.major_label_overrides = {x: tick_label(x) for x in ticks}
+    below.axis_label, left.axis_label = "Percentile", "Latency"
+    below.major_label_policy = AllLabels()  # the page's script chooses what has room
+    left.formatter = _ticks("time")
+    plot.center[1].minor_grid_line_alpha = 0.6
+    hits = []
+    for member in members:
+        x, lower, upper = confidence_band(member.evaluation.curve_percentiles)
+        _mark(plot, member, "band", {"x": x, "low": lower, "high": upper},
+              VArea(x="x", y1="low", y2="high"))  # fmt: skip
+    for member, curve in zip(members, curves, strict=True):
+        data = {"x": curve.x, "y": curve.y.astype(np.float64)}
+        split = max(curve.split - 1, 0)
+        tail = {"x": data["x"][split:], "y": data["y"][split:]}
+        _mark(plot, member, "tail", tail, Line(x="x", y="y", line_width=1.2, line_dash=[2, 3]))
+        body = {"x": data["x"][: curve.split], "y": data["y"][: curve.split]}
+        glyph = Line(x="x", y="y", line_width=2, line_dash=_dash(member), line_join="round")
+        _mark(plot, member, "line", body, glyph)
+        # An invisible wide line under the pointer: Bokeh hits a line within half its width.
+        hits.append(_mark(plot, member, "hit", data, Line(x="x", y="y", line_width=18)))
+    _tools(plot, HoverTool(renderers=hits, line_policy="none", limit=6, tags=["hdr"]), "both")
+    ruler = Span(dimension="height", line_dash=[3, 3], line_width=1)
+    plot.add_tools(CrosshairTool(overlay=ruler))
+    return plot
+
+
+class _Worst:
+    """Worst-case latencies over time: one panel for each configuration, one scale for all."""
+
+    def __init__(self, members: Sequence[Member]) -> None:
+        latencies = np.concatenate([m.evaluation.worst_latency for m in members])
+        low, high = (int(latencies.min()), int(latencies.max())) if latencies.size else (1, 10)
+        self._x = _Durations()
+        self._y = Range1d(start=max(low, 1) * 0.8, end=high * 1.5)
+
+    def plot(self, group: Configuration) -> Any:
+        plot = _plot(self._x.of(group), self._y, log=(False, True))
+        plot.below[0].axis_label, plot.left[0].axis_label = "Time", "Latency"
+        plot.left[0].formatter = _ticks("time")
+        plot.below[0].formatter = _ticks("seconds")
+        marks = []
+        for member in group.members:
+            data = {
+                "x": member.evaluation.worst_time.astype(np.float32),
+                "y": member.evaluation.worst_latency.astype(np.float32),
+            }
+            glyph = Scatter(x="x", y="y", size=3, marker="circle", line_color=None)
+            marks.append(_mark(plot, member, "dots", data, glyph))
+        _tools(plot, HoverTool(renderers=marks, limit=3, tags=["worst"]), "both")
+        return plot
+
+
+class _Outlines:
+    """Histograms as outlines on logarithmic axes; what a subclass shows is in `_histograms`."""
+
+    label = ""
+
+    def __init__(self, members: Sequence[Member]) -> None:
+        every = [h for m in members for _, h in self._histograms(m)]
+        self._bins = bins_per_decade(every)
+        shown = [line for m in members for line in self._lines(m)]
+        edges = [x for _, x, _ in shown if x.size]
+        top = max((float(y.max()) for _, x, y in shown if x.size), default=10.0)
+        left = min((float(x[0]) for x in edges), default=1.0)
+        right = max((float(x[-1]) for x in edges), default=10.0)
+        margin = (right / left) ** 0.03
+        self._x = Range1d(start=left / margin, end=right * margin)
+        self._y = Range1d(start=COUNT_FLOOR, end=top * 2)
+
+    def plot(self, group: Configuration) -> Any:
+        plot = _plot(self._x, self._y, log=(True, True))
+        plot.below[0].axis_label, plot.left[0].axis_label = self.label, "Packets"
+        plot.below[0].formatter = _ticks("time")
+        plot.left[0].formatter = _ticks("count")
+        marks = []
+        for member in group.members:
+            for role, x, y in self._lines(member):
+                if role == "before":
+                    area = {"x": x, "y": y, "floor": np.full(x.size, COUNT_FLOOR)}
+                    _mark(plot, member, "fill", area, VArea(x="x", y1="floor", y2="y"))
+                glyph = Line(x="x", y="y", line_width=1.5, line_alpha=0.8)
+                marks.append(_mark(plot, member, role, {"x": x, "y": y}, glyph))
+        _tools(plot, HoverTool(renderers=marks, limit=2, tags=["bins"]), "both")
+        return plot
+
+    def _lines(self, member: Member) -> list[tuple[str, Any, Any]]:
+        """Role and corners of each outline of a run."""
+        result = []
+        for role, histogram in self._histograms(member):
+            x, y = outline(*log_histogram(histogram, self._bins), COUNT_FLOOR)
+            result.append((role, x.astype(np.float32), y.astype(np.float32)))
+        return result
+
+    def _histograms(self, member: Member) -> list[tuple[str, Histogram]]:
+        """Role and histogram of each outline of a run."""
+        raise NotImplementedError
+
+
+class _Gaps(_Outlines):
+    """Inter-packet gaps before and after the device."""
+
+    label = "Inter-packet gap"
+
+    def _histograms(self, member: Member) -> list[tuple[str, Histogram]]:
+        gaps = member.evaluation.gaps
+        return [("before", gaps["ingress"]), ("line", gaps["egress"])]
+
+
+class _Latency(_Outlines):
+    """How often each latency occurred."""
+
+    label = "Latency"
+
+    def _histograms(self, member: Member) -> list[tuple[str, Histogram]]:
+        return [("line", member.evaluation.histogram)]
+
+
+class _Rates:
+    """Packets in each second, before and after."""
+
+    def __init__(self, members: Sequence[Member]) -> None:
+        del members  # each panel has its own scale: a dip counts against its own rate
+        self._x = _Durations()
+
+    def plot(self, group: Configuration) -> Any:
+        rates = [m.evaluation.rate_packets[side] for m in group.members for side in SIDES]
+        peak = max(int(rate.max(initial=1)) for rate in rates)
+        plot = _plot(self._x.of(group), Range1d(start=0, end=peak * 1.15), log=(False, False))
+        plot.below[0].axis_label = "Time"
+        plot.left[0].axis_label = "Packets per second"
+        plot.below[0].formatter = _ticks("seconds")
+        plot.left[0].formatter = NumeralTickFormatter(format="0.[0]a")
+        marks = []
+        for member in group.members:
+            for role, side in (("before", "ingress"), ("line", "egress")):
+                start = member.evaluation.rate_start[side]
+                packets = member.evaluation.rate_packets[side]
+                data = {
+                    "x": np.column_stack((start, start + 1)).ravel().astype(np.float32),
+                    "y": np.repeat(packets, 2).astype(np.float32),
+                }
+                width = 4 if role == "before" else 1.5
+                glyph = Line(x="x", y="y", line_width=width, line_dash=_dash(member))
+                marks.append(_mark(plot, member, role, data, glyph))
+        _tools(plot, HoverTool(renderers=marks, limit=2, tags=["rates"]), "width")
+        return plot
+
+
+class _Durations:
+    """Axes of time: runs that last equally long share one, so that they zoom together."""
+
+    def __init__(self) -> None:
+        self._ranges: dict[int, Range1d] = {}
+
+    def of(self, group: Configuration) -> Range1d:
+        """The axis of a configuration, up to the end of its longest run."""
+        seconds = max(member.evaluation.duration for member in group.members)
+        key = round(np.log(seconds) * 20)  # within 5 %
+        shared = self._ranges.setdefault(key, Range1d(start=0, end=seconds * 1.01))
+        shared.end = max(shared.end, seconds * 1.01)
+        return shared
+
+
+def _ticks(form: str) -> CustomJSTickFormatter:
+    """Tick labels by a function of the page's script."""
+    return CustomJSTickFormatter(code=f"return window.tailtap.{form}(tick)")
+
+
+def _plot(x: Range1d, y: Range1d, *, log: tuple[bool, bool], height: int = 240) -> Any:
+    plot: Any = Plot(
+        x_range=x,
+        y_range=y,
+        x_scale=LogScale() if log[0] else LinearScale(),
+        y_scale=LogScale() if log[1] else LinearScale(),
+        height=height,
+        min_width=100,
+        sizing_mode="stretch_width",
+        toolbar_location=None,
+        background_fill_color=None,
+        border_fill_color=None,
+        min_border_right=14,
+    )
+    policy = NoOverlap(min_distance=8)
+    for is_log, side in zip(log, ("below", "left"), strict=True):
+        axis: Any = (LogAxis if is_log else LinearAxis)(major_label_policy=policy)
+        axis.axis_label_text_font_style = "normal"
+        plot.add_layout(axis, side)
+        plot.add_layout(Grid(axis=axis, dimension=0 if side == "below" else 1))
+    return plot
+
+
+def _tools(plot: Any, hover: HoverTool, dimensions: Any) -> None:
+    """Hover, a box to zoom by dragging, and what the page's script resets by double click."""
+    zoom: Any = BoxZoomTool(dimensions=dimensions)
+    plot.add_tools(hover, zoom, ResetTool())
+    plot.toolbar.active_drag = zoom
+
+
+def _mark(plot: Any, member: Member, role: str, data: dict[str, Any], glyph: Any) -> Any:
+    renderer = plot.add_glyph(ColumnDataSource(data), glyph)
+    renderer.tags = [{"run": member.index, "role": role}]
+    if role == "hit":
+        glyph.line_alpha = 0.0
+    return renderer
+
+
+def _dash(member: Member) -> list[int]:
+    return DASHES[(member.run.repeat - 1) % len(DASHES)]

@@ -1,0 +1,99 @@
+"""The page: one HTML file with everything in it, made with Jinja2.
+
+Names come from files that anyone may have written: autoescape is on, and figures reach the
+script as compressed JSON, never as markup.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from importlib.resources import files
+from pathlib import Path
+
+import bokeh
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+import tailtap
+from tailtap.report import interactive, tables
+from tailtap.report.data import Experiment
+from tailtap.report.groups import Configuration, finding
+from tailtap.report.text import count_text, date_text
+
+FIGURE_SECTIONS = ("worst", "gaps", "rates", "latency")
+
+
+def render(experiment: Experiment, groups: list[Configuration], figures: list[str]) -> str:
+    """The page as text. `figures` are the names of the print figures beside it, if any."""
+    document, panels = interactive.build(groups)
+    members = [member for group in groups for member in group.members]
+    payload = {
+        "document": document,
+        "roots": {panel.root: f"figure-{panel.root}" for panel in panels},
+        "runs": [
+            {"label": member.label, "light": group.light, "dark": group.dark, "group": place}
+            for place, group in enumerate(groups)
+            for member in group.members
+        ],
+    }
+    environment = Environment(
+        loader=PackageLoader("tailtap.report", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    template = environment.get_template("page.html.j2")
+    return template.render(
+        experiment=experiment,
+        groups=groups,
+        findings=[finding(group, groups) for group in groups],
+        warnings=tables.warning_rows(experiment, groups),
+        summary_heads=tables.summary_heads(groups),
+        summary=list(tables.summary_rows(groups)),
+        counts=tables.COUNTS,
+        count_rows=tables.count_rows(groups),
+        tap_heads=tables.TAP_HEADS,
+        tap_rows=tables.tap_rows(groups),
+        facts=tables.environment_facts(experiment),
+        panels={kind: [p for p in panels if p.kind == kind] for kind in ("hdr", *FIGURE_SECTIONS)},
+        dashes=interactive.DASHES,
+        figures=figures,
+        facts_of_measurement=_measurement_line(experiment),
+        packets=count_text(sum(member.evaluation.packets for member in members)),
+        version=tailtap.__version__,
+        bokeh_version=bokeh.__version__,
+        style=_packaged("page.css"),
+        script=_packaged("page.js"),
+        library=_packed(_library()),
+        payload=_packed(json.dumps(payload, separators=(",", ":"), allow_nan=False).encode()),
+    )
+
+
+def _measurement_line(experiment: Experiment) -> list[str]:
+    """When, where and how much was measured: what stands under the title."""
+    started = [date_text(run.started) for run in experiment.runs if run.started]
+    environment = experiment.finished[0].environment
+
+    def known(section: str, name: str) -> str:
+        inner = environment.get(section)
+        return str(inner.get(name) or "") if isinstance(inner, dict) else ""
+
+    kernel = known("kernel", "release")
+    facts = [*started[:1], f"Linux {kernel}" if kernel else "", known("cpu", "model")]
+    return [fact for fact in facts if fact]
+
+
+def _packaged(name: str) -> str:
+    return (files("tailtap.report") / "templates" / name).read_text("utf-8")
+
+
+def _library() -> bytes:
+    """The core bundle of the installed Bokeh's script; nothing else of it is needed."""
+    return Path(bokeh.__file__).parent.joinpath("server/static/js/bokeh.min.js").read_bytes()
+
+
+def _packed(data: bytes) -> str:
+    """Bytes for the page: gzip, which every current browser unpacks, as base64."""
+    return base64.b64encode(gzip.compress(data, 9, mtime=0)).decode("ascii")

@@ -1,0 +1,263 @@
+"""The tables of the page as rows of finished text; the template only lays them out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tailtap.evaluation.model import SIDES
+from tailtap.evaluation.percentiles import label as percentile_label
+from tailtap.report.data import Experiment, Run
+from tailtap.report.groups import Configuration, floor_of, listed
+from tailtap.report.text import (
+    count_text,
+    percent_text,
+    share_text,
+    time_text,
+)
+
+DASH = "–"
+COUNTS = (
+    ("ingress", "before", "Packets captured before the device, within the trimmed time"),
+    ("egress", "after", "Packets captured after the device"),
+    ("matched", "matched", "Packets seen on both sides: the latencies are of these"),
+    ("lost", "lost", "Packets seen before the device and not after it within the window"),
+    ("unmatched_egress", "only after", "Packets after the device that none before it explains"),
+    ("duplicate_ingress", "dup. before", "Packets whose key repeats before the device: left out"),
+    ("duplicate_egress", "dup. after", "Further copies after the device: in no statistic"),
+    ("reordered", "reordered", "Packets that left after one that had arrived later"),
+    ("noncausal", "non-causal", "Packets stamped after the device before they were before it"),
+    ("trimmed_ingress", "trim before", "Packets left out at the start, before the device"),
+    ("trimmed_egress", "trim after", "Packets left out at the start, after the device"),
+    ("unkeyed_ingress", "no key before", "Packets before the device without the key"),
+    ("unkeyed_egress", "no key after", "Packets after the device without the key"),
+)
+TAP_COUNTS = ("seen", "stored", "lost", "other")
+ALARMING = {"lost", "unmatched_egress", "duplicate_ingress", "duplicate_egress", "noncausal"}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell: its text, a class for its look, and what a pointer resting on it reads."""
+
+    text: str
+    look: str = ""
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table: a run or, in the summary, the floor beside it."""
+
+    label: str
+    light: str
+    dark: str
+    look: str
+    cells: tuple[Cell, ...]
+
+
+def percentile_columns(groups: list[Configuration]) -> list[float]:
+    """Every percentile that some run lists, ascending."""
+    return sorted({row.p for g in groups for m in g.members for row in m.evaluation.percentiles})
+
+
+def summary_rows(groups: list[Configuration]) -> Iterator[list[Row]]:
+    """For each configuration its runs, and the floor (`wire`) under them."""
+    columns = percentile_columns(groups)
+    for group in groups:
+        rows = [
+            _summary_row(
+                group,
+                member.label,
+                "worst" if member is group.worst and group.members[1:] else "",
+                i,
+                columns,
+            )
+            for i, member in enumerate(group.members)
+        ]
+        floor = floor_of(group, groups)
+        if floor:
+            place = floor.members.index(floor.worst)
+            rows.append(_summary_row(floor, f"floor: {floor.worst.label}", "floor", place, columns))
+        yield rows
+
+
+def _summary_row(
+    group: Configuration, label: str, look: str, place: int, columns: list[float]
+) -> Row:
+    evaluation = group.members[place].evaluation
+    cells = [
+        Cell(count_text(evaluation.packets)),
+        Cell(share_text(evaluation.loss), "alarm" if evaluation.loss else ""),
+    ]
+    for p in columns:
+        row = listed(evaluation, p)
+        if row is None:
+            cells.append(Cell(DASH))
+            continue
+        above = f"{count_text(row.above)} packets above"
+        if not row.supported:
+            hint = f"unsupported: only {above}; one more slow packet would change it"
+            cells.append(Cell(time_text(row.value), "unsupported", hint))
+        else:
+            hint = f"{percent_text(p)}: {above}"
+            if row.low is not None and row.high is not None:
+                hint += f"; 95 % confidence {time_text(row.low)} to {time_text(row.high)}"
+            cells.append(Cell(time_text(row.value), "", hint))
+    cells.append(Cell(time_text(evaluation.maximum), "max"))
+    return Row(label, group.light, group.dark, look, tuple(cells))
+
+
+def summary_heads(groups: list[Configuration]) -> list[str]:
+    """The heads of the summary table's columns of numbers."""
+    names = [percentile_label(p) for p in percentile_columns(groups)]
+    return ["packets", "loss", *names, "max"]
+
+
+def count_rows(groups: list[Configuration]) -> list[Row]:
+    """The counts of every run, in the order of `COUNTS`."""
+    rows = []
+    for group in groups:
+        for member in group.members:
+            counts = member.evaluation.counts
+            cells = [Cell(share_text(member.evaluation.loss))]
+            for name, _, _ in COUNTS:
+                cells.append(Cell(*_counted(counts.get(name), name in ALARMING)))
+            rows.append(Row(member.label, group.light, group.dark, "", tuple(cells)))
+    return rows
+
+
+TAP_HEADS = (
+    ("seen", "first"), ("stored", ""), ("lost", ""), ("other", ""),
+    ("seen", "first"), ("stored", ""), ("lost", ""), ("other", ""),
+    ("sent", "first"), ("failed", ""),
+    ("p50", "first"), ("p99.9", ""), ("max", ""),
+    ("steal", "first"),
+)  # fmt: skip
+"""Heads of the table of taps and generator; ``first`` begins a group of columns."""
+
+
+def tap_rows(groups: list[Configuration]) -> list[Row]:
+    """What taps and generator say about themselves; empty when no run has either."""
+    rows = []
+    for group in groups:
+        for member in group.members:
+            run = member.run
+            if run.taps or run.generator:
+                cells = tuple(_self_cells(run))
+                rows.append(Row(member.label, group.light, group.dark, "", cells))
+    return rows
+
+
+def _self_cells(run: Run) -> Iterator[Cell]:
+    """The cells of one run under `TAP_HEADS`."""
+    texts: list[tuple[str, str]] = []
+    for side in SIDES:
+        tap = run.taps.get(side, {})
+        texts += [_counted(tap.get(name), name == "lost") for name in TAP_COUNTS]
+    texts += [_counted(run.generator.get(name), name == "failed") for name in ("sent", "failed")]
+    slip = run.generator.get("slip_ns")
+    slip = slip if isinstance(slip, dict) else {}
+    values = {row["p"]: row["value"] for row in slip.get("percentiles", [])}
+    for value in (values.get(0.5), values.get(0.999), slip.get("max")):
+        texts.append((DASH if value is None else time_text(value), ""))
+    steal = time_text(sum(run.steal_ns.values())) if run.steal_ns else DASH
+    texts.append((steal, ""))
+    for (text, look), (_, place) in zip(texts, TAP_HEADS, strict=True):
+        yield Cell(text, f"{look} {place}".strip())
+
+
+def _counted(value: object, alarming: bool) -> tuple[str, str]:
+    """The text of a count, and its look: zeros recede, what should be zero and is not alarms."""
+    if not isinstance(value, int):
+        return DASH, ""
+    return count_text(value), "zero" if value == 0 else "alarm" if alarming else ""
+
+
+@dataclass(frozen=True)
+class Warnings:
+    """One warning and the runs that have it, as a text."""
+
+    code: str
+    message: str
+    runs: str
+
+
+def warning_rows(experiment: Experiment, groups: list[Configuration]) -> list[Warnings]:
+    """All warnings, of runs and of evaluations; equal ones are told once with all their runs."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for run in experiment.runs:
+        more = run.evaluation.warnings if run.evaluation else ()
+        for notice in dict.fromkeys((*run.warnings, *more)):
+            found.setdefault((notice.code, notice.message), []).append(run.slug)
+    return [
+        Warnings(code, message, _runs_text(slugs, experiment, groups))
+        for (code, message), slugs in found.items()
+    ]
+
+
+def _runs_text(slugs: list[str], experiment: Experiment, groups: list[Configuration]) -> str:
+    """Runs by their labels; whole configurations, and all runs, in short."""
+    left = dict.fromkeys(slugs)
+    if len(experiment.finished) > 1 and all(run.slug in left for run in experiment.finished):
+        return "every run with a result"
+    texts = []
+    for group in groups:
+        mine = [member for member in group.members if member.run.slug in left]
+        if len(mine) == len(group.members) > 1:
+            texts.append(f"{group.label} (all {len(mine)})")
+        else:
+            texts += [member.label for member in mine]
+        for member in mine:
+            del left[member.run.slug]
+    return ", ".join([*texts, *left])
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One fact of the environment: the value all runs share, or each run's own."""
+
+    name: str
+    values: tuple[tuple[str, str], ...]
+
+
+def environment_facts(experiment: Experiment) -> dict[str, list[Fact]]:
+    """Parameters and environment of all runs by section, told once where they do not differ."""
+    sections: dict[str, dict[str, dict[str, str]]] = {}
+    for run in experiment.runs:
+        merged = {**run.parameters, **run.environment}
+        for section, value in merged.items():
+            for name, leaf in _leaves("", value):
+                place = sections.setdefault(str(section), {}).setdefault(name, {})
+                place[run.slug] = leaf
+    return {
+        section: [
+            _fact(name or section, values, len(experiment.runs)) for name, values in rows.items()
+        ]
+        for section, rows in sections.items()
+    }
+
+
+def _fact(name: str, values: Mapping[str, str], runs: int) -> Fact:
+    if len(set(values.values())) == 1 and len(values) >= runs:
+        return Fact(name, (("", next(iter(values.values()))),))
+    by_value: dict[str, list[str]] = {}
+    for slug, value in values.items():
+        by_value.setdefault(value, []).append(slug)
+    return Fact(name, tuple((", ".join(slugs), value) for value, slugs in by_value.items()))
+
+
+def _leaves(prefix: str, value: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _leaves(f"{prefix}.{key}" if prefix else str(key), inner)
+    elif isinstance(value, list) and not any(isinstance(item, dict | list) for item in value):
+        yield prefix, ", ".join(str(item) for item in value)
+    elif isinstance(value, list):
+        for place, inner in enumerate(value):
+            yield from _leaves(f"{prefix}[{place}]", inner)
+    elif isinstance(value, bool):
+        yield prefix, "yes" if value else "no"
+    else:
+        yield prefix, DASH if value is None else str(value)

@@ -1,0 +1,45 @@
+"""Numbers as the report writes them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import numpy as np
+
+from tailtap.units import format_time
+
+NARROW_SPACE = "\u202f"
+"""Groups digits without breaking the line."""
+
+
+def time_text(ns: float) -> str:
+    """A time in ns, with the micro sign that a page can show: ``4.312 µs``."""
+    return format_time(round(ns)).replace(" us", " µs").replace(" ", "\u00a0")
+
+
+def percent_text(p: float) -> str:
+    """A percentile's share: ``99.9 %``."""
+    return f"{100 * p:.10g}\u00a0%"
+
+
+def count_text(count: int) -> str:
+    """A count with grouped digits."""
+    return f"{count:,}".replace(",", NARROW_SPACE)
+
+
+def share_text(share: float) -> str:
+    """A share as per cent with two significant digits: ``0.0012 %``."""
+    if share == 0:
+        return "0"
+    digits = np.format_float_positional(
+        100 * share, precision=2, fractional=False, unique=False, trim="-"
+    )
+    return f"{digits}\u00a0%"
+
+
+def date_text(iso: str) -> str:
+    """An ISO-8601 time as ``2026-03-01 14:05 UTC``; any other text as it is."""
+    try:
+        return datetime.fromisoformat(iso).astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    except ValueError:
+        return iso

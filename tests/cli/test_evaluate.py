@@ -1,0 +1,129 @@
+"""`tailtap evaluate` as a user meets it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from program import TAILTAP, one_line_error, tailtap
+
+Pair = tuple[Path, Path]
+
+
+def test_json_keeps_the_contract(pair: Pair) -> None:
+    run = tailtap("evaluate", *pair, "--json", "--quiet")
+    assert (run.returncode, run.stderr) == (0, "")
+    found = json.loads(run.stdout)
+    assert found["schema"] == "tailtap.evaluation/1"
+    assert found["key"] == "moonsniff"
+    counts = "ingress egress matched lost unmatched_egress duplicate_ingress duplicate_egress"
+    assert set(found["counts"]) >= {*counts.split(), "reordered", "noncausal"}
+    latency = found["latency_ns"]
+    assert (latency["min"], latency["max"], latency["mean"]) == (500, 699, 599.5)
+    assert [p["p"] for p in latency["percentiles"]] == [
+        0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999, 0.99999, 0.999999,
+    ]  # fmt: skip
+    assert latency["percentiles"][0] == {
+        "p": 0.5, "value": 599, "low": 598, "high": 601, "above": 10_000, "supported": True,
+    }  # fmt: skip
+    assert [p["supported"] for p in latency["percentiles"]] == [True] * 6 + [False] * 3
+    assert set(found["worst"][0]) == {"latency", "ingress_ns", "egress_ns", "key"}
+    assert found["warnings"] == []
+
+
+def test_table_shows_the_tail(pair: Pair) -> None:
+    run = tailtap("evaluate", *pair, "--percentiles", "50,99.9", "--quiet")
+    assert run.returncode == 0
+    assert "\x1b" not in run.stdout
+    lines = {line.split()[0]: line for line in run.stdout.splitlines() if line.strip()}
+    assert "0.599 us" in lines["p50"]
+    assert "p99.9" in lines and "p90" not in lines
+    assert "0.0000%" in lines["lost"]
+
+
+def test_tables_are_written(pair: Pair, tmp_path: Path) -> None:
+    out = tmp_path / "deep" / "out"
+    assert tailtap("evaluate", *pair, "--out", out).returncode == 0
+    names = {path.name for path in out.iterdir()}
+    assert names == {
+        "evaluation.json",
+        *(
+            f"{table}.parquet"
+            for table in ("percentiles", "distribution", "histogram", "worst", "gaps", "rates")
+        ),
+    }
+    assert pq.read_table(out / "percentiles.parquet").num_rows >= 275
+    assert pq.read_table(out / "worst.parquet").num_rows == 5000
+
+
+def test_bad_captures_exit_with_2_and_one_line(pair: Pair, tmp_path: Path) -> None:
+    (tmp_path / "junk").write_bytes(b"junk" * 10)
+    for arguments in (
+        [pair[0], tmp_path / "missing"],
+        [tmp_path / "junk", pair[1]],
+        [pair[1], pair[0]],
+        [*pair, "--key", "nonsense"],
+        [*pair, "--trim", "1 parsec"],
+        [*pair, "--percentiles", "101"],
+        [*pair, "--format", "pcapp"],
+    ):
+        run = tailtap("evaluate", *arguments)
+        one_line_error(run, 2)
+        assert run.stdout == ""
+
+
+def test_usage_errors_exit_with_2(pair: Pair) -> None:
+    run = tailtap("evaluate", *pair, "--tirm", "1 s")
+    assert run.returncode == 2
+    assert "--tirm" in run.stderr and "Traceback" not in run.stderr
+
+
+def test_warnings_are_told_but_for_quiet(pair: Pair) -> None:
+    data = pair[1].read_bytes()
+    pair[1].write_bytes(data[:-7])
+    run = tailtap("evaluate", *pair)
+    assert run.returncode == 0
+    assert "warning: " in run.stderr and "[capture-damaged]" in run.stderr
+    assert tailtap("evaluate", *pair, "--quiet").stderr == ""
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system with room for 16 KiB."""
+    if os.geteuid() != 0:
+        pytest.skip("a full disk needs root, to mount a small one")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", disk], check=True)
+    try:
+        yield disk
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
+def test_a_full_disk_is_one_line_and_leaves_no_pieces(pair: Pair, small_disk: Path) -> None:
+    run = tailtap("evaluate", *pair, "--out", small_disk / "out")
+    message = one_line_error(run, 3)
+    assert "No space left on device" in message and "--out" in message
+    assert not (small_disk / "out/.part").exists()
+
+
+def test_output_that_nobody_reads_is_no_error(pair: Pair) -> None:
+    command = f"'{TAILTAP}' evaluate '{pair[0]}' '{pair[1]}' | head -n 1"
+    run = subprocess.run(
+        ["bash", "-c", command], check=True, capture_output=True, text=True, timeout=60
+    )
+    assert run.stdout.startswith("matched by moonsniff")
+    assert run.stderr == ""
+
+
+def test_help_is_quick_and_complete() -> None:
+    run = tailtap("--help")
+    assert run.returncode == 0
+    for command in ("evaluate", "version"):
+        assert command in run.stdout

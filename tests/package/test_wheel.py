@@ -1,0 +1,54 @@
+"""The wheel works alone: no compiler, no headers, no checkout."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from captures import write_many
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(*command: str | Path, env: dict[str, str] | None = None) -> str:
+    text = [str(part) for part in command]
+    done = subprocess.run(text, check=False, capture_output=True, text=True, env=env, cwd="/")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.timeout(900)
+def test_a_fresh_environment_evaluates_captures(tmp_path: Path) -> None:
+    maturin = Path(sys.executable).with_name("maturin")
+    build: list[str | Path] = [
+        "build",
+        "--release",
+        "--locked",
+        "--manifest-path",
+        ROOT / "crates/python/Cargo.toml",
+    ]
+    run(maturin, *build, "--out", tmp_path / "dist")
+    (wheel,) = (tmp_path / "dist").glob("tailtap-*.whl")
+    run(sys.executable, "-m", "venv", tmp_path / "venv")
+    binaries = tmp_path / "venv/bin"
+    pip: list[str | Path] = [binaries / "python", "-m", "pip", "install", "--quiet"]
+    run(*pip, "--constraint", ROOT / "constraints.txt", wheel)
+    write_many(tmp_path / "in.pcap", range(10**9, 10**9 + 100_000, 1_000), range(100))
+    write_many(tmp_path / "out.pcap", range(10**9 + 700, 10**9 + 100_700, 1_000), range(100))
+    # Nothing but the wheel's own programs on the path: no clang, no cargo.
+    alone = {"PATH": str(binaries), "HOME": str(tmp_path), "LANG": os.environ.get("LANG", "C")}
+    captures = [tmp_path / "in.pcap", tmp_path / "out.pcap"]
+    found = json.loads(run(binaries / "tailtap", "evaluate", *captures, "--json", env=alone))
+    assert found["counts"]["matched"] == 100
+    assert found["latency_ns"]["max"] == 700
+    # The eBPF programs are inside: a tap asks for an interface, not for a compiler.
+    tap = subprocess.run(
+        [binaries / "tailtap", "tap", "tt-none", "--write", tmp_path / "x.stamps"],
+        check=False, capture_output=True, text=True, env=alone,
+    )  # fmt: skip
+    assert tap.returncode in (2, 3)
+    assert "tt-none" in tap.stderr or "root" in tap.stderr

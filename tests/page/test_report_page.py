@@ -1,0 +1,317 @@
+"""The page in a browser: what is drawn, what the pointer reads, what a click does."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from experiment_folders import write_experiment
+from numpy.typing import NDArray
+from PIL import Image
+from selenium import webdriver
+from selenium.webdriver.chrome.options import Options
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+
+from tailtap.report import load_experiment, write_report
+from tailtap.report.text import time_text
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+# The HDR diagram's place for a point of its data, in pixels of the window.
+PLACE = """
+const [x, y] = arguments;
+const plot = tailtap.state.plots[0];
+const view = Bokeh.index.get_by_id(plot.id);
+const box = view.canvas_view.el.getBoundingClientRect();
+return [box.left + view.frame.x_scale.compute(x), box.top + view.frame.y_scale.compute(y)];
+"""
+TIP = """
+const texts = [];
+(function walk(node) {
+  for (const child of node.children) {
+    if (child.classList.contains("tip")) texts.push([...child.children].map((c) => c.textContent));
+    if (child.shadowRoot) walk(child.shadowRoot);
+    walk(child);
+  }
+})(document.body);
+return texts;
+"""
+FRAMES = """
+const done = arguments[0];
+requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 60)));
+"""
+
+pytestmark = pytest.mark.skipif(
+    not (CHROMIUM and DRIVER), reason="chromium or chromedriver is not installed"
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = write_experiment(tmp_path_factory.mktemp("experiment"))
+    write_report(folder, figures=False)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[webdriver.Chrome]:
+    options = Options()
+    options.binary_location = str(CHROMIUM)
+    profile = tempfile.mkdtemp(prefix="tt-chromium-")
+    for flag in (*FLAGS, f"--user-data-dir={profile}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(str(DRIVER)))
+    driver.set_script_timeout(120)
+    try:
+        yield driver
+    finally:
+        driver.quit()
+        shutil.rmtree(profile, ignore_errors=True)
+
+
+@pytest.fixture
+def opened(browser: webdriver.Chrome, folder: Path) -> webdriver.Chrome:
+    """The page, drawn, in a light and wide window."""
+    window(browser, 1600, 1000)
+    media(browser, "light")
+    for log in ("browser", "performance"):
+        read_log(browser, log)
+    browser.get((folder / "report" / "index.html").as_uri())
+    trouble = browser.execute_async_script(
+        "const done = arguments[0]; tailtap.ready.then(() => done(null), (e) => done(String(e)))"
+    )
+    assert trouble is None
+    settle(browser)
+    return browser
+
+
+def window(browser: webdriver.Chrome, width: int, height: int) -> None:
+    metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+
+
+def media(browser: webdriver.Chrome, scheme: str, kind: str = "") -> None:
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": kind, "features": features})
+
+
+def read_log(browser: Any, kind: str) -> list[dict[str, Any]]:
+    """What was logged since the last call; selenium leaves this function without types."""
+    rows: list[dict[str, Any]] = browser.get_log(kind)
+    return rows
+
+
+def settle(browser: webdriver.Chrome) -> None:
+    browser.execute_async_script(FRAMES)
+
+
+def hdr(browser: webdriver.Chrome) -> Any:
+    return browser.find_element(By.CSS_SELECTOR, ".figure[data-kind=hdr]")
+
+
+def pixels(browser: webdriver.Chrome) -> NDArray[np.int16]:
+    """The HDR diagram as it is on the screen."""
+    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", hdr(browser))
+    settle(browser)
+    return np.asarray(Image.open(io.BytesIO(hdr(browser).screenshot_as_png)).convert("RGB"), "i2")
+
+
+def coloured(image: NDArray[np.int16], colour: str) -> int:
+    """How many pixels are close to a colour such as ``#0072b2``."""
+    wanted = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)])
+    return int((np.abs(image - wanted).max(axis=2) < 24).sum())
+
+
+def test_the_page_draws_without_a_word_and_without_the_network(opened: webdriver.Chrome) -> None:
+    noise = [row for row in read_log(opened, "browser") if row["level"] in {"SEVERE", "WARNING"}]
+    assert noise == []
+    asked = []
+    for row in read_log(opened, "performance"):
+        message = json.loads(row["message"])["message"]
+        if message["method"] == "Network.requestWillBeSent":
+            asked.append(message["params"]["request"]["url"])
+    assert [url for url in asked if not url.startswith(("file://", "data:", "blob:"))] == []
+    assert sum(url.startswith("file://") for url in asked) == 1
+    figures = opened.find_elements(By.CSS_SELECTOR, ".figure")
+    assert len(figures) == 1 + 4 * 4
+    canvases = opened.execute_script("return tailtap.state.plots.length")
+    assert canvases == len(figures)
+    assert not opened.find_element(By.ID, "trouble").is_displayed()
+
+
+@pytest.mark.parametrize(("place", "p"), [(9, 0.5), (4, 0.99), (9, 0.999)])
+def test_resting_on_a_curve_reads_run_percentile_and_latency(
+    opened: webdriver.Chrome, folder: Path, place: int, p: float
+) -> None:
+    run = load_experiment(folder).finished[place]
+    assert run.evaluation
+    latencies = np.repeat(run.evaluation.latencies, run.evaluation.latency_counts)
+    exact = int(latencies[int(np.ceil(round(p * latencies.size, 6))) - 1])
+    # Alone, so that no other curve lies under the pointer.
+    opened.execute_script(
+        "const s = tailtap.state; s.hidden = new Set(s.runs.keys()); s.hidden.delete(arguments[0]);"
+        "const all = document.querySelector('.legend .repeat'); all.click(); all.click();",
+        place,
+    )
+    opened.execute_script("arguments[0].scrollIntoView({block: 'center'})", hdr(opened))
+    settle(opened)
+    x, y = opened.execute_script(PLACE, 1 / (1 - p), exact)
+    for dx in (-3, 0):
+        point = {"type": "mouseMoved", "x": round(x) + dx, "y": round(y)}
+        opened.execute_cdp_cmd("Input.dispatchMouseEvent", point)
+        settle(opened)
+    tips = opened.execute_script(TIP)
+    assert len(tips) == 1
+    percentile, reading = tips[0]
+    label, latency = reading.rsplit(": ", 1)
+    assert label == opened.execute_script("return tailtap.state.runs[arguments[0]].label", place)
+    assert float(percentile.split()[0]) == pytest.approx(100 * p, abs=2 * (1 - p))
+    value, unit = latency.split()
+    scale = {"ns": 1, "µs": 1_000, "ms": 1_000_000}[unit]
+    # The pointer stands on a whole pixel: half a pixel is 1/300 of a decade of 1/(1-p).
+    ranks = [int((1 - (1 - p) * 10**d) * latencies.size) for d in (0.02, -0.02)]
+    low, high = (int(latencies[rank]) for rank in ranks)
+    assert low <= round(float(value) * scale) <= high
+    assert latency == time_text(round(float(value) * scale))
+
+
+def test_one_tooltip_tells_of_all_curves_that_run_together(opened: webdriver.Chrome) -> None:
+    opened.execute_script("arguments[0].scrollIntoView({block: 'center'})", hdr(opened))
+    settle(opened)
+    x, y = opened.execute_script(PLACE, 2, 4_205)  # the median of all six bare-metal runs
+    for dx in (-3, 0):
+        point = {"type": "mouseMoved", "x": round(x) + dx, "y": round(y)}
+        opened.execute_cdp_cmd("Input.dispatchMouseEvent", point)
+        settle(opened)
+    tips = opened.execute_script(TIP)
+    assert {tuple(sorted(line.split(":")[0] for line in tip[1:])) for tip in tips} == {
+        tuple(f"bare-metal · {rate} kpkt/s #{i}" for rate in (10, 50) for i in (1, 2, 3))
+    }
+
+
+def test_the_legend_switches_a_run_in_every_figure(opened: webdriver.Chrome) -> None:
+    before = pixels(opened)
+    button = opened.find_element(By.CSS_SELECTOR, ".legend .repeat[data-run='7']")
+    opened.execute_script("arguments[0].scrollIntoView({block: 'center'})", button)
+    button.click()
+    settle(opened)
+    assert button.get_attribute("aria-pressed") == "false"
+    shown = opened.execute_script(
+        "return tailtap.state.plots.flatMap((p) => p.renderers)"
+        ".map((r) => [r.tags[0].run, r.tags[0].role, r.visible])"
+    )
+    assert {run for run, _, visible in shown if not visible} == {7}
+    assert all(not visible for run, _, visible in shown if run == 7)
+    assert {role for run, role, _ in shown if run == 7} >= {"line", "tail", "dots", "before"}
+    without = pixels(opened)
+    assert (before != without).any(axis=2).sum() > 200
+    button.click()
+    settle(opened)
+    assert (before != pixels(opened)).any(axis=2).sum() == 0
+
+
+def test_a_configuration_is_switched_as_a_whole_and_shown_alone(opened: webdriver.Chrome) -> None:
+    colour = opened.execute_script("return tailtap.state.runs[4].light")
+    assert coloured(pixels(opened), colour) > 300
+    group = opened.find_element(By.CSS_SELECTOR, ".legend .group[data-group='2']")
+    group.click()
+    settle(opened)
+    assert coloured(pixels(opened), colour) < 20
+    assert opened.execute_script("return [...tailtap.state.hidden]") == [4, 5, 6]
+    webdriver.ActionChains(opened).double_click(group).perform()
+    settle(opened)
+    assert sorted(opened.execute_script("return [...tailtap.state.hidden]")) == [
+        0,
+        1,
+        2,
+        3,
+        7,
+        8,
+        9,
+    ]
+    everything = opened.find_element(By.CSS_SELECTOR, ".legend .all")
+    everything.click()
+    assert opened.execute_script("return tailtap.state.hidden.size") == 0
+    assert not everything.is_displayed()
+
+
+def test_the_confidence_bands_can_be_taken_away(opened: webdriver.Chrome) -> None:
+    before = pixels(opened)
+    opened.find_element(By.ID, "bands").click()
+    settle(opened)
+    assert (before != pixels(opened)).any(axis=2).sum() > 1_000
+
+
+def test_figures_follow_dark_mode_and_print_light(opened: webdriver.Chrome) -> None:
+    colours = """
+    const plot = tailtap.state.plots[0];
+    const line = plot.renderers.find((r) => r.tags[0].role === "line" && r.tags[0].run === 4);
+    const colour = line.glyph.line_color;
+    return [plot.below[0].major_label_text_color, colour.value ?? colour,
+            getComputedStyle(document.body).backgroundColor];
+    """
+    light = opened.execute_script(colours)
+    runs = opened.execute_script("return tailtap.state.runs")
+    media(opened, "dark")
+    settle(opened)
+    dark = opened.execute_script(colours)
+    assert all(a != b for a, b in zip(light, dark, strict=True))
+    assert (light[1], dark[1]) == (runs[4]["light"], runs[4]["dark"])
+    image = pixels(opened)
+    assert image[2, 2].max() < 60  # nothing white is left behind the axes
+    assert coloured(image, runs[4]["dark"]) > 300
+    media(opened, "dark", "print")
+    opened.execute_script("window.dispatchEvent(new Event('beforeprint'))")
+    settle(opened)
+    assert opened.execute_script(colours)[1] == runs[4]["light"]
+    assert pixels(opened)[2, 2].min() > 240
+    media(opened, "dark")
+    opened.execute_script("window.dispatchEvent(new Event('afterprint'))")
+    settle(opened)
+    assert opened.execute_script(colours) == dark
+
+
+@pytest.mark.parametrize("width", [420, 1600])
+def test_nothing_is_wider_than_the_window(opened: webdriver.Chrome, width: int) -> None:
+    window(opened, width, 900)
+    settle(opened)
+    assert opened.execute_script("return document.documentElement.scrollWidth") <= width
+    wide = opened.execute_script(
+        "return tailtap.state.plots.map((p) => Bokeh.index.get_by_id(p.id).canvas_view.el"
+        ".getBoundingClientRect().right)"
+    )
+    assert max(wide) <= width
+
+
+def test_dragging_zooms_and_a_double_click_goes_back(opened: webdriver.Chrome) -> None:
+    ranges = "const r = tailtap.state.plots[0].x_range; return [r.start, r.end]"
+    whole = opened.execute_script(ranges)
+    opened.execute_script("arguments[0].scrollIntoView({block: 'center'})", hdr(opened))
+    actions = webdriver.ActionChains(opened)
+    actions.move_to_element_with_offset(hdr(opened), -100, -80).click_and_hold()
+    actions.move_by_offset(80, 40).move_by_offset(60, 40).release().perform()
+    settle(opened)
+    zoomed = opened.execute_script(ranges)
+    assert zoomed[0] > whole[0]
+    assert zoomed[1] < whole[1]
+    webdriver.ActionChains(opened).double_click(hdr(opened)).perform()
+    settle(opened)
+    assert opened.execute_script(ranges) == pytest.approx(whole)

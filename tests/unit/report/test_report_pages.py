@@ -1,0 +1,293 @@
+"""From folders to pages: what is read, what is refused, and what the page says."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import html
+import json
+import re
+import time
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from experiment_folders import LISTED, traffic, write_evaluation, write_experiment, write_run
+from typer.testing import CliRunner
+
+from tailtap.cli import app
+from tailtap.errors import InputError
+from tailtap.report import load_experiment, write_report
+from tailtap.report.groups import configurations, finding, floor_of, listed
+from tailtap.report.tables import environment_facts, summary_rows, tap_rows, warning_rows
+
+EVIL = "<img src=x onerror=alert(1)>$\\frac{{{</script>"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Ten finished runs, with 5000 worst packets each, and a failed one."""
+    return write_experiment(tmp_path_factory.mktemp("experiment"))
+
+
+@pytest.fixture(scope="module")
+def page(folder: Path) -> str:
+    return write_report(folder, figures=False).page.read_text("utf-8")
+
+
+def visible(page: str) -> str:
+    """The page's text as a reader sees it."""
+    body = re.sub(r"<(script|style)\b.*?</\1>", "", page, flags=re.DOTALL)
+    text = html.unescape(re.sub(r"<[^>]+>", " ", body))
+    return re.sub(r"\s+", " ", text.replace("\u202f", " "))
+
+
+def payload(page: str) -> dict[str, Any]:
+    packed = re.search(r'id="payload">([^<]*)<', page)
+    assert packed
+    value: dict[str, Any] = json.loads(gzip.decompress(base64.b64decode(packed[1])))
+    return value
+
+
+def test_ten_runs_fit_in_two_megabytes(folder: Path, page: str) -> None:
+    assert len(load_experiment(folder).finished) == 10
+    assert all(
+        run.evaluation is not None and run.evaluation.worst_latency.size == 5000
+        for run in load_experiment(folder).finished
+    )
+    assert len(page.encode()) < 2_000_000
+
+
+class Loads(HTMLParser):
+    """Addresses of whatever a browser fetches on its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.addresses: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        names = ("src", "srcset", "data", "poster") + (("href",) if tag != "a" else ())
+        self.addresses += [value or "" for name, value in attrs if name in names]
+
+
+def test_the_page_loads_nothing(page: str) -> None:
+    loads = Loads()
+    loads.feed(page)
+    assert loads.addresses == ["data:,"]  # the icon, so that none is asked for
+    assert not re.search(r"@import|@font-face|url\(|https?://", page)
+
+
+def test_runs_that_differ_in_their_repeat_alone_are_one_configuration(folder: Path) -> None:
+    groups = configurations(load_experiment(folder))
+    assert [(g.label, len(g.members), g.wire) for g in groups] == [
+        ("wire · 10 kpkt/s", 2, True),
+        ("wire · 50 kpkt/s", 2, True),
+        ("bare-metal · 10 kpkt/s", 3, False),
+        ("bare-metal · 50 kpkt/s", 3, False),
+    ]
+    assert [m.index for g in groups for m in g.members] == list(range(10))
+    assert len({g.light for g in groups}) == 4
+
+
+def test_the_floor_is_the_wire_at_the_same_rate(folder: Path) -> None:
+    groups = configurations(load_experiment(folder))
+    floors = [floor_of(group, groups) for group in groups]
+    assert [floor and floor.label for floor in floors] == [
+        None,
+        None,
+        "wire · 10 kpkt/s",
+        "wire · 50 kpkt/s",
+    ]
+    rows = list(summary_rows(groups))[2]
+    assert [row.look == "floor" for row in rows] == [False, False, False, True]
+
+
+def test_the_worst_repeat_is_chosen_by_the_highest_percentile_all_support(folder: Path) -> None:
+    for group in configurations(load_experiment(folder)):
+        assert group.common_percentile == 0.999  # 20 000 packets: ten above p99.95
+        values = []
+        for member in group.members:
+            row = listed(member.evaluation, 0.999)
+            assert row
+            values.append(row.value)
+        assert group.members.index(group.worst) == values.index(max(values))
+
+
+def test_a_finding_names_percentile_maximum_loss_and_floor(folder: Path) -> None:
+    groups = configurations(load_experiment(folder))
+    sentence = finding(groups[2], groups).sentence.replace("\u00a0", " ").replace("\u202f", " ")
+    assert re.fullmatch(
+        r"99\.9 % of the packets took at most \S+ .s in the worst of 3 repeats "
+        r"\(\S+ .s in the best\); the slowest took \S+ .s; "
+        r"36 of 60 000 were lost \(0\.06 %\)\. Floor \(wire\): \S+ .s\.",
+        sentence,
+    )
+    assert "none was lost" in finding(groups[0], groups).sentence
+
+
+def test_percentiles_without_support_are_marked(folder: Path, page: str) -> None:
+    groups = configurations(load_experiment(folder))
+    cells = next(summary_rows(groups))[0].cells[2 : 2 + len(LISTED)]
+    assert [cell.look == "unsupported" for cell in cells] == [p > 0.9995 for p in LISTED]
+    assert "fewer than ten packets lie above" in page
+
+
+def test_warnings_are_told_once_with_their_runs(folder: Path) -> None:
+    experiment = load_experiment(folder)
+    rows = warning_rows(experiment, configurations(experiment))
+    assert [(row.code, row.runs) for row in rows] == [
+        ("steal", "every run with a result"),
+        ("slip", "bare-metal · 50 kpkt/s #1"),
+    ]
+
+
+def test_failed_runs_are_listed_with_their_reason(page: str) -> None:
+    text = visible(page)
+    assert "1 without a result" in text
+    assert "lxc-start is not installed: apt install lxc" in text
+
+
+def test_lost_stamps_and_slip_are_in_the_table(folder: Path) -> None:
+    row = tap_rows(configurations(load_experiment(folder)))[0]
+    assert [cell.text.replace("\u202f", "") for cell in row.cells[:10]] == [
+        "20500", "20500", "0", "500", "20500", "20488", "12", "500", "20000", "0",
+    ]  # fmt: skip
+    assert "alarm" in row.cells[6].look
+    assert row.cells[12].text == "812.345\u00a0µs"
+
+
+def test_facts_that_differ_name_their_runs(folder: Path) -> None:
+    facts = environment_facts(load_experiment(folder))
+    [release] = [fact for fact in facts["kernel"] if fact.name == "release"]
+    assert release.values == (("", "6.18.5"),)
+    [platform] = [fact for fact in facts["dut"] if fact.name == "platform"]
+    assert [value for _, value in platform.values] == ["wire", "bare-metal", "container"]
+
+
+def test_names_are_text_never_markup(tmp_path: Path) -> None:
+    warning = [{"code": EVIL, "message": EVIL}]
+    write_run(tmp_path, 1, {"dut.platform": "wire", "x": EVIL}, name=EVIL, warnings=warning)
+    write_run(tmp_path, 2, {"x": EVIL}, status="failed", error=EVIL, name=EVIL)
+    page = write_report(tmp_path, figures=True).page.read_text("utf-8")
+    assert "<img" not in page
+    assert page.count("</script>") == 3
+    assert page.count("&lt;img src=x onerror=alert(1)&gt;") >= 6
+    assert payload(page)["runs"][0]["label"] == f"wire · {EVIL}"
+
+
+def test_a_bare_evaluation_is_reported(tmp_path: Path) -> None:
+    folder = tmp_path / "l2fwd"
+    write_evaluation(folder, traffic("bare-metal", 10_000, 3_000, 1), [])
+    report = write_report(folder, tmp_path / "out", figures=False)
+    assert report.page == tmp_path / "out" / "index.html"
+    assert (report.runs, report.failed) == (1, 0)
+    text = visible(report.page.read_text("utf-8"))
+    assert "l2fwd" in text
+    assert "What taps and generator say" not in text
+
+
+def test_a_single_run_folder_is_reported(folder: Path, tmp_path: Path) -> None:
+    run = next(path for path in sorted(folder.glob("runs/*")))
+    assert write_report(run, tmp_path, figures=False).runs == 1
+
+
+def test_few_packets_have_a_page_too(tmp_path: Path) -> None:
+    folder = tmp_path / "tiny"
+    write_evaluation(folder, traffic("wire", 10_000, 100, 1), [])
+    for packets in ("distribution", "histogram", "worst", "gaps", "rates"):
+        assert (folder / f"{packets}.parquet").exists()
+    assert write_report(folder, figures=True).runs == 1
+
+
+@pytest.mark.parametrize("status", ["running", "interrupted", "failed"])
+def test_an_unfinished_run_fails_and_the_others_are_reported(tmp_path: Path, status: str) -> None:
+    write_run(tmp_path, 1, {"dut.platform": "wire"}, packets=2_000)
+    write_run(tmp_path, 2, {"dut.platform": "wire"}, repeat=2, status=status)
+    experiment = load_experiment(tmp_path)
+    assert [run.number for run in experiment.finished] == [1]
+    [failed] = experiment.failed
+    assert failed.failure
+
+
+@pytest.mark.parametrize(
+    "damage", ["run.json", "evaluation/evaluation.json", "evaluation/gaps.parquet"]
+)
+@pytest.mark.parametrize("content", [b"", b"{}", b"\xff\xfe", b"[1]", None])
+def test_a_damaged_run_is_listed_and_does_not_stop_the_report(
+    tmp_path: Path, damage: str, content: bytes | None
+) -> None:
+    write_run(tmp_path, 1, {"dut.platform": "wire"}, packets=2_000)
+    run = write_run(tmp_path, 2, {"dut.platform": "wire"}, repeat=2, packets=2_000)
+    if content is not None:
+        (run / damage).write_bytes(content)
+    elif damage != "run.json":
+        (run / damage).unlink()
+    else:
+        (run / damage).write_text('{"status": "done", "taps": 3, "warnings": {"a": 1}}')
+        assert len(load_experiment(tmp_path).finished) == 2
+        return
+    experiment = load_experiment(tmp_path)
+    assert len(experiment.finished) == 1
+    [failed] = experiment.failed
+    assert failed.failure
+    assert "\n" not in failed.failure
+
+
+def test_a_folder_without_an_experiment_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no experiment folder"):
+        load_experiment(tmp_path)
+    with pytest.raises(InputError, match="no such folder"):
+        load_experiment(tmp_path / "missing")
+
+
+def test_an_experiment_without_a_finished_run_is_refused_with_the_reason(tmp_path: Path) -> None:
+    write_run(tmp_path, 1, {}, status="failed", error="no root")
+    with pytest.raises(InputError, match=r"no finished run.*no root"):
+        load_experiment(tmp_path)
+
+
+def test_reports_are_the_same_for_the_same_data(tmp_path: Path) -> None:
+    folder = tmp_path / "experiment"
+    write_run(folder, 1, {"dut.platform": "wire"}, packets=2_000)
+    for name in ("a", "b"):
+        write_report(folder, tmp_path / name)
+    figures = sorted(path.name for path in (tmp_path / "a" / "figures").iterdir())
+    assert figures == sorted(
+        f"{name}.{kind}"
+        for name in ("hdr", "worst", "gaps", "rates")
+        for kind in ("pdf", "png", "svg")
+    )
+    for name in figures:
+        first, second = ((tmp_path / side / "figures" / name).read_bytes() for side in "ab")
+        assert first == second, name
+    pdf = (tmp_path / "a" / "figures" / "hdr.pdf").read_bytes()
+    assert b"/FontFile2" in pdf  # TrueType, embedded
+    assert b"/Type3" not in pdf
+
+
+def test_a_report_of_ten_large_runs_takes_seconds(tmp_path: Path) -> None:
+    write_experiment(tmp_path, packets=200_000)
+    begin = time.process_time()
+    write_report(tmp_path)
+    assert time.process_time() - begin < 15
+
+
+def test_the_command_prints_the_page_or_an_object(folder: Path, tmp_path: Path) -> None:
+    runner = CliRunner()
+    out = ["--out", str(tmp_path), "--no-figures"]
+    plain = runner.invoke(app, ["report", str(folder), *out])
+    assert plain.stdout == f"{tmp_path / 'index.html'}\n"
+    assert "reading" in plain.stderr
+    result = runner.invoke(app, ["report", str(folder), *out, "--json", "--quiet"])
+    assert result.stderr == ""
+    told = json.loads(result.stdout)
+    assert told["bytes"] == (tmp_path / "index.html").stat().st_size
+    assert (told["runs"], told["failed"], told["figures"]) == (10, 1, [])
+    assert not (tmp_path / "figures").exists()
+
+
+def test_a_place_that_cannot_be_written_is_one_line(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="--out"):
+        write_report(folder, tmp_path / "file", figures=False)
