@@ -35,7 +35,11 @@ class Running:
 
     def __init__(self, command: list[str]) -> None:
         self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
         )
         # A command that never gets ready must not hang the test.
         watchdog = threading.Timer(20, self.process.kill)
@@ -75,7 +79,12 @@ class Namespace:
     def run(self, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run a command inside."""
         return subprocess.run(
-            self.inside(*command), check=check, capture_output=True, text=True, timeout=120
+            self.inside(*command),
+            check=check,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            start_new_session=True,  # so that the generator's priority counts
         )
 
     def tailtap(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:

@@ -60,15 +60,17 @@ def udp_frame(number: int, *, tags: bytes = b"", ipv6: bool = False, options: by
     return macs + tags + b"\x08\x00" + network + udp
 
 
-def test_no_stamp_is_lost_at_500_kpps(namespace: Namespace, tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["own link", "egress"])
+def test_no_stamp_is_lost_at_500_kpps(namespace: Namespace, tmp_path: Path, place: str) -> None:
     namespace.veth("gen", "in")
     namespace.veth("out", "far")
+    link, options = ("in:out", []) if place == "own link" else ("gen@egress:out", ["--no-bypass"])
     tap = namespace.start(
-        "tap", "ingress=in:out", "egress=far:drop", "--write", f"{tmp_path}/{{link}}.stamps"
+        *("tap", f"ingress={link}", "egress=far:drop", "--write", f"{tmp_path}/{{link}}.stamps")
     )
     sent = namespace.tailtap(
         *("generate", "gen", "--rate", "500 kpkt/s", "--duration", "3 s", "--json"),
-        *("--warm-up", "0.1 s", "--flows", "10"),
+        *("--warm-up", "0.1 s", "--flows", "10", *options),
     )
     report = json.loads(sent.stdout)
     done = tap.stop()
@@ -227,6 +229,7 @@ def test_a_full_disk_is_one_clear_line(namespace: Namespace, tmp_path: Path) -> 
         (["lo", "--write", "x"], 2, "not Ethernet"),
         (["in", "gen", "--write", "x"], 2, "{link}"),
         (["in:", "--write", "x"], 2, "is not a link"),
+        (["@egress", "--write", "x"], 2, "is not a link"),
         (["in:in", "--write", "x"], 2, "loop"),
         (["in", "in:drop", "--write", "{link}"], 2, "two links"),
         (["in", "--write", "x", "--records", "0"], 2, "--records"),

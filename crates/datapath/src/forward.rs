@@ -126,7 +126,7 @@ pub fn forward(options: &Options, on_ready: Box<OnReady<'_>>) -> Result<Report, 
     let signals = StopSignals::install().map_err(system("handle signals"))?;
     let mut forwarder = Forwarder {
         options,
-        sender: PacketSocket::sender(&output).map_err(denied)?,
+        sender: PacketSocket::sender(&output, true).map_err(denied)?,
         held: BinaryHeap::new(),
         report: Report::default(),
     };

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Once;
 use std::sync::atomic::AtomicU64;
 
-use libbpf_rs::{MapCore, Object, ObjectBuilder, TC_INGRESS, TcHook, TcHookBuilder};
+use libbpf_rs::{MapCore, Object, ObjectBuilder, TC_EGRESS, TC_INGRESS, TcHook, TcHookBuilder};
 use memmap2::{MmapOptions, MmapRaw};
 
 use crate::cpu::check;
@@ -23,6 +23,15 @@ static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR")
 const PRIORITY: u32 = 1;
 /// Names the tap within its priority: "tt".
 const HANDLE: u32 = 0x7474;
+
+/// Which packets of an interface a tap stamps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hook {
+    /// Those that arrive.
+    Ingress,
+    /// Those that leave, but for those of senders that bypass the queueing discipline.
+    Egress,
+}
 
 /// What becomes of a packet after its stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,8 +119,8 @@ impl Program {
         }
     }
 
-    /// Attaches the tap to the ingress of an interface of this network namespace.
-    pub fn attach(&self, interface: &Interface) -> libbpf_rs::Result<Attachment> {
+    /// Attaches the tap to an interface of this network namespace.
+    pub fn attach(&self, interface: &Interface, hook: Hook) -> libbpf_rs::Result<Attachment> {
         let qdisc = Qdisc::ensure(interface.index)?;
         let program = self
             .object
@@ -122,7 +131,10 @@ impl Program {
             .ifindex(interface.index)
             .priority(PRIORITY)
             .handle(HANDLE)
-            .hook(TC_INGRESS);
+            .hook(match hook {
+                Hook::Ingress => TC_INGRESS,
+                Hook::Egress => TC_EGRESS,
+            });
         hook.attach()?;
         Ok(Attachment {
             hook,

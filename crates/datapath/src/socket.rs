@@ -7,15 +7,23 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use crate::cpu::check;
 use crate::interface::Interface;
 
+/// Buffer of a sending socket in bytes, as the kernel counts: a million small frames.
+const SEND_BUFFER: i32 = 1 << 29;
+
 /// A packet socket bound to one interface.
 #[derive(Debug)]
 pub struct PacketSocket(OwnedFd);
 
 impl PacketSocket {
-    /// A socket that only sends, past the queueing discipline.
-    pub fn sender(interface: &Interface) -> io::Result<Self> {
+    /// A socket that only sends: straight to the device if `bypass`, which is quicker, else
+    /// through its queueing discipline and past its egress hook.
+    pub fn sender(interface: &Interface, bypass: bool) -> io::Result<Self> {
         let socket = Self::open()?;
-        socket.set(libc::PACKET_QDISC_BYPASS, &1i32)?;
+        socket.set(libc::PACKET_QDISC_BYPASS, &i32::from(bypass))?;
+        // Frames count against the socket's buffer until somebody frees them. On virtual links
+        // that is the receiver, so a small buffer would let a slow device under test hold the
+        // sender back: the loop must stay open, and what the device cannot take is its loss.
+        socket.set_at(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER)?;
         // With protocol 0 the socket receives nothing.
         socket.bind(interface, 0)?;
         Ok(socket)

@@ -11,6 +11,7 @@ use tailtap_analysis::stamps::TapCounts;
 use crate::clock::now_ns;
 use crate::cpu::{CpuError, pin, synchronize_rcu};
 use crate::interface::{Interface, InterfaceError};
+pub use crate::program::Hook;
 use crate::program::{Attachment, Program, Verdict, enable_statistics};
 use crate::ring::Ring;
 use crate::signals::StopSignals;
@@ -43,8 +44,10 @@ pub enum Forward {
 pub struct Link {
     /// What to call it.
     pub name: String,
-    /// The interface whose arriving packets are stamped.
+    /// The interface whose packets are stamped.
     pub interface: String,
+    /// Which of them.
+    pub hook: Hook,
     /// What becomes of them.
     pub forward: Forward,
     /// The stamp file.
@@ -279,18 +282,19 @@ impl<'a> LiveTap<'a> {
         } = prepared;
         let writer = StampWriter::create(&link.path, &link.name)
             .map_err(|source| write_error(link, source))?;
-        let attachment = program
-            .attach(interface)
-            .map_err(|error| match error.kind() {
-                ErrorKind::PermissionDenied => TapError::NotPermitted,
-                ErrorKind::AlreadyExists => TapError::Busy {
-                    name: interface.name.clone(),
-                },
-                _ => TapError::Attach {
-                    name: interface.name.clone(),
-                    reason: error.to_string(),
-                },
-            })?;
+        let attachment =
+            program
+                .attach(interface, link.hook)
+                .map_err(|error| match error.kind() {
+                    ErrorKind::PermissionDenied => TapError::NotPermitted,
+                    ErrorKind::AlreadyExists => TapError::Busy {
+                        name: interface.name.clone(),
+                    },
+                    _ => TapError::Attach {
+                        name: interface.name.clone(),
+                        reason: error.to_string(),
+                    },
+                })?;
         let down = prepared.interfaces().filter(|interface| !interface.up);
         let warnings = down
             .map(|interface| format!("interface down: {}", interface.name))

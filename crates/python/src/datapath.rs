@@ -12,7 +12,7 @@ use tailtap_datapath::forward::ForwardError;
 use tailtap_datapath::generate::{GenerateError, Length};
 use tailtap_datapath::interface::InterfaceError;
 use tailtap_datapath::packet::Mac;
-use tailtap_datapath::tap::{Forward, Link, OnReady, TapError};
+use tailtap_datapath::tap::{Forward, Hook, Link, OnReady, TapError};
 
 /// Adds this file's functions to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -30,7 +30,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 )]
 fn tap<'py>(
     py: Python<'py>,
-    links: Vec<(String, String, Option<String>, PathBuf)>,
+    links: Vec<(String, String, bool, Option<String>, PathBuf)>,
     records: u64,
     on_ready: Py<PyAny>,
     duration_ns: Option<u64>,
@@ -40,9 +40,10 @@ fn tap<'py>(
 ) -> PyResult<Bound<'py, PyDict>> {
     let links = links
         .into_iter()
-        .map(|(name, interface, forward, path)| Link {
+        .map(|(name, interface, egress, forward, path)| Link {
             name,
             interface,
+            hook: if egress { Hook::Egress } else { Hook::Ingress },
             forward: match forward.as_deref() {
                 None => Forward::Pass,
                 Some("drop") => Forward::Drop,
@@ -87,7 +88,7 @@ fn tap<'py>(
 }
 
 #[pyfunction]
-#[pyo3(signature = (interface, rate, size, *, duration_ns=None, count=None, warm_up_ns=0, flows=1, cpu=None, source_mac, destination_mac))]
+#[pyo3(signature = (interface, rate, size, *, duration_ns=None, count=None, warm_up_ns=0, flows=1, cpu=None, bypass=true, source_mac, destination_mac))]
 #[expect(
     clippy::too_many_arguments,
     reason = "the parameters of the Python function"
@@ -102,6 +103,7 @@ fn generate<'py>(
     warm_up_ns: u64,
     flows: u32,
     cpu: Option<usize>,
+    bypass: bool,
     source_mac: Mac,
     destination_mac: Mac,
 ) -> PyResult<Bound<'py, PyDict>> {
@@ -116,6 +118,7 @@ fn generate<'py>(
         warm_up_ns,
         flows,
         cpu,
+        bypass,
         source: source_mac,
         destination: destination_mac,
     };

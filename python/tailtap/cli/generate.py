@@ -34,6 +34,14 @@ def generate(
     cpu: Annotated[
         int | None, typer.Option(min=0, help="The CPU that sends, and only that.")
     ] = None,
+    no_bypass: Annotated[
+        bool,
+        typer.Option(
+            "--no-bypass",
+            help="Send through the interface's queueing discipline, and so past a tap at its "
+            "egress, instead of straight to the device.",
+        ),
+    ] = False,
     src_mac: Annotated[str, typer.Option(help="Source hardware address.")] = "02:74:74:00:00:01",
     dst_mac: Annotated[
         str, typer.Option(help="Destination hardware address.")
@@ -69,6 +77,7 @@ def generate(
         warm_up_ns=parse_time(warm_up),
         flows=flows,
         cpu=cpu,
+        bypass=not no_bypass,
         source_mac=parse_mac(src_mac),
         destination_mac=parse_mac(dst_mac),
     )

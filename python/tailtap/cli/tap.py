@@ -16,9 +16,11 @@ def tap(
         list[str],
         typer.Argument(
             metavar="LINK...",
-            help="[NAME=]INTERFACE[:FORWARD]. NAME defaults to the interface. FORWARD is another "
-            "interface, through which every packet leaves after its stamp (inline tap), or "
-            "'drop', which absorbs it. Without FORWARD the packet goes on its way (passive tap).",
+            help="[NAME=]INTERFACE[@egress][:FORWARD]. NAME defaults to the interface. FORWARD is "
+            "another interface, through which every packet leaves after its stamp (inline tap), or "
+            "'drop', which absorbs it. Without FORWARD the packet goes on its way (passive tap). "
+            "With @egress the packets that leave through the interface are stamped (of a "
+            "generator: with --no-bypass), which saves a pair of links, else those that arrive.",
         ),
     ],
     *,
@@ -58,7 +60,7 @@ def tap(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Stamp every packet that arrives at a link, into a stamp file, with an eBPF program.
+    """Stamp every packet that passes a link, into a stamp file, with an eBPF program.
 
     Packets with an id are stamped: UDP over IPv4 or IPv6, also VLAN-tagged, whose payload starts
     with MoonSniff's layout, a little-endian 32-bit id and the byte 0x55. All others are counted.
@@ -106,8 +108,8 @@ def tap(
             print(f"tailtap: warning: {name}: {warning}", file=sys.stderr)
 
 
-def parse_links(links: list[str], write: str) -> list[tuple[str, str, str | None, Path]]:
-    """Links as (name, interface, forward, stamp file).
+def parse_links(links: list[str], write: str) -> list[tuple[str, str, bool, str | None, Path]]:
+    """Links as (name, interface, egress, forward, stamp file).
 
     Raises `InputError` for a malformed link, for a name or a file that occurs twice.
     """
@@ -115,12 +117,14 @@ def parse_links(links: list[str], write: str) -> list[tuple[str, str, str | None
         raise InputError(
             f"--write {write!r} is one file for {len(links)} links: put {{link}} into its name"
         )
-    parsed: dict[str, tuple[str, str, str | None, Path]] = {}
+    parsed: dict[str, tuple[str, str, bool, str | None, Path]] = {}
     for link in links:
         name, equals, rest = link.rpartition("=")
-        interface, colon, forward = rest.partition(":")
+        hook, colon, forward = rest.partition(":")
+        interface = hook.removesuffix("@egress")
+        egress = hook != interface
         if not interface or (equals and not name) or (colon and not forward):
-            raise InputError(f"{link!r} is not a link: write [NAME=]INTERFACE[:FORWARD]")
+            raise InputError(f"{link!r} is not a link: write [NAME=]INTERFACE[@egress][:FORWARD]")
         name = name or interface
         if "/" in name:
             raise InputError(f"link name {name!r} cannot be part of a file name: leave out the /")
@@ -128,5 +132,11 @@ def parse_links(links: list[str], write: str) -> list[tuple[str, str, str | None
             raise InputError(f"two links are called {name!r}: name them, as in NAME=INTERFACE")
         if forward == interface:
             raise InputError(f"{link!r} sends packets back where they came from: that is a loop")
-        parsed[name] = (name, interface, forward or None, Path(write.replace("{link}", name)))
+        parsed[name] = (
+            name,
+            interface,
+            egress,
+            forward or None,
+            Path(write.replace("{link}", name)),
+        )
     return list(parsed.values())
