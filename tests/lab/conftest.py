@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from namespaces import Lab, Namespace
+
+LABS = re.compile(r"tt-[0-9a-f]{6}-")
+"""Names of the namespaces that `tailtap run` and `tailtap doctor` make."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -35,3 +40,20 @@ def lab() -> Iterator[Lab]:
 def namespace(lab: Lab) -> Namespace:
     """One namespace."""
     return lab.namespace()
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing() -> Iterator[None]:
+    """Fails a test that leaves a namespace, a link or a journal behind."""
+    before = _objects()
+    yield
+    assert _objects() <= before
+
+
+def _objects() -> set[str]:
+    names = subprocess.run(
+        ["ip", "netns", "list"], capture_output=True, text=True, check=True
+    ).stdout.split()
+    links = [path.name for path in Path("/sys/class/net").iterdir()]
+    journals = [str(path) for path in Path("/run/tailtap").glob("*")]
+    return {name for name in [*names, *links] if LABS.match(name)} | set(journals)

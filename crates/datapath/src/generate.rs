@@ -173,9 +173,12 @@ impl Options {
             Length::Count(count) => count,
             Length::Duration(ns) => packets_in(ns, self.rate).unwrap_or(u64::MAX),
         };
+        // A duration of zero asks for the warm-up alone: a probe of the path.
+        let probe = matches!(self.length, Length::Duration(0))
+            && packets_in(self.warm_up_ns, self.rate) != Some(0);
         match packets {
-            0 => return Err(GenerateError::Nothing),
-            1..=0x1_0000_0000 => {}
+            0 if !probe => return Err(GenerateError::Nothing),
+            0..=0x1_0000_0000 => {}
             _ => return Err(GenerateError::TooMany),
         }
         let interface = Interface::find_up(&self.interface)?;
@@ -348,7 +351,12 @@ mod tests {
     #[test]
     fn impossible_options_are_refused_by_name() {
         type Change = fn(&mut Options);
-        let cases: [(Change, &str); 8] = [
+        let cases: [(Change, &str); 10] = [
+            (|o| o.length = Length::Duration(0), "--duration"),
+            (
+                |o| (o.length, o.warm_up_ns) = (Length::Duration(1), 1_000_000_000),
+                "--duration",
+            ),
             (|o| o.rate = 0, "--rate"),
             (|o| o.rate = 1_000_000_001, "--rate"),
             (|o| o.flows = 0, "--flows"),

@@ -17,7 +17,9 @@ def generate(
     size: Annotated[
         str, typer.Option(help="Size of each packet with its 4-byte FCS, at least '64 B'.")
     ] = "64 B",
-    duration: Annotated[str | None, typer.Option(help="Send for this time, '10 s'.")] = None,
+    duration: Annotated[
+        str | None, typer.Option(help="Send for this time, '10 s'; '0 s' sends the warm-up alone.")
+    ] = None,
     count: Annotated[int | None, typer.Option(min=1, help="Send this many packets.")] = None,
     warm_up: Annotated[
         str,

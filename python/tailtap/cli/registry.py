@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import typer
 
-from tailtap.cli import evaluate, forward, generate, report, tap, version
+from tailtap.cli import clean, doctor, evaluate, forward, generate, report, run, tap, version
 
 
 def register_commands(app: typer.Typer) -> None:
     """Add every subcommand to `app`."""
+    app.command("run")(run.run)
     app.command("evaluate")(evaluate.evaluate)
     app.command("report")(report.report)
+    app.command("doctor")(doctor.doctor)
+    app.command("clean")(clean.clean)
     app.command("generate")(generate.generate)
     app.command("tap")(tap.tap)
     app.command("forward")(forward.forward)

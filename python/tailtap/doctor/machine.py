@@ -1,0 +1,93 @@
+"""CPUs, clocks and neighbours: what makes a machine good or bad at measuring tails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tailtap.doctor.check import Check
+from tailtap.experiment.environment import describe
+
+AREA = "machine"
+STEAL_SHARE = 0.001
+"""A machine that lost more than this of its time since boot shares its cores noticeably."""
+
+
+def check_machine() -> Iterator[Check]:
+    """Each property with what it means for measurements; none of them is required."""
+    facts = describe()
+    cpu, topology = facts["cpu"], facts["topology"]
+    yield _cpus(topology, cpu["online"])
+    yield _smt(topology, cpu["smt"])
+    yield _governor(cpu["governors"])
+    yield _isolation(cpu["isolated"])
+    yield _clocksource(facts["clocksource"])
+    yield _hypervisor(cpu["hypervisor"])
+    yield _steal()
+    versions = facts["cgroup_versions"]
+    names = " and ".join(f"version {version}" for version in versions or [])
+    remedy = "" if versions else "mount /sys/fs/cgroup, to measure in containers"
+    yield Check(AREA, "control groups", "ok" if versions else "missing", names or "none", remedy)
+
+
+def _cpus(topology: dict[str, Any], online: str | None) -> Check:
+    cores = len(topology["cores"])
+    found = f"{cores} cores, online CPUs {online or 'unknown'}"
+    if cores >= 2:
+        return Check(AREA, "CPUs", "ok", found)
+    remedy = "generator and DuT need a core each: take a machine with two"
+    return Check(AREA, "CPUs", "poor", found, remedy)
+
+
+def _smt(topology: dict[str, Any], control: str | None) -> Check:
+    shared = [core for core in topology["cores"] if "," in core or "-" in core]
+    if shared:
+        remedy = "siblings disturb each other: `echo off > /sys/devices/system/cpu/smt/control`"
+        return Check(AREA, "SMT", "poor", f"on: CPUs {shared[0]} share a core", remedy)
+    return Check(AREA, "SMT", "ok", f"no CPU shares a core ({control or 'no control'})")
+
+
+def _governor(governors: dict[str, str | None] | None) -> Check:
+    if governors is None:
+        return Check(AREA, "governor", "ok", "the frequency is not ours to set")
+    kinds = sorted({name for name in governors.values() if name})
+    if kinds == ["performance"]:
+        return Check(AREA, "governor", "ok", "performance")
+    remedy = "set `performance`: a core that sleeps or clocks down answers late"
+    return Check(AREA, "governor", "poor", ", ".join(kinds), remedy)
+
+
+def _isolation(isolated: str | None) -> Check:
+    if isolated:
+        return Check(AREA, "isolated CPUs", "ok", isolated)
+    remedy = "boot with isolcpus= and nohz_full= for the DuT's CPUs, for short tails"
+    return Check(AREA, "isolated CPUs", "poor", "none", remedy)
+
+
+def _clocksource(name: str | None) -> Check:
+    if name == "tsc":
+        return Check(AREA, "clock source", "ok", "tsc")
+    remedy = "a stamp is slow and coarse: boot with clocksource=tsc where the TSC is stable"
+    return Check(AREA, "clock source", "poor", name or "unknown", remedy)
+
+
+def _hypervisor(under: bool | None) -> Check:
+    if under:
+        remedy = "the host's scheduler adds to the tail: compare with `platform: wire`"
+        return Check(AREA, "hypervisor", "poor", "this is a virtual machine", remedy)
+    return Check(AREA, "hypervisor", "ok", "none" if under is False else "unknown")
+
+
+def _steal() -> Check:
+    try:
+        with Path("/proc/stat").open(encoding="ascii") as file:
+            ticks = [int(column) for column in file.readline().split()[1:9]]
+    except (OSError, ValueError):
+        return Check(AREA, "steal time", "untested", "no /proc/stat")
+    share = ticks[7] / max(1, sum(ticks)) if len(ticks) > 7 else 0.0
+    found = f"{100 * share:.3f} % of the time since boot"
+    if share <= STEAL_SHARE:
+        return Check(AREA, "steal time", "ok", found)
+    remedy = "the hypervisor takes CPUs away: ask for dedicated ones"
+    return Check(AREA, "steal time", "poor", found, remedy)

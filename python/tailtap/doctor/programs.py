@@ -1,0 +1,50 @@
+"""Programs that tailtap or its DuTs use, and the Debian packages that bring them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tailtap.doctor.check import Check
+
+AREA = "programs"
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""Users other than root often lack the sbin folders."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program, what it is for, and where it comes from."""
+
+    name: str
+    package: str
+    purpose: str
+    required: bool = False
+
+
+PROGRAMS = (
+    Program("ip", "iproute2", "namespaces and links", required=True),
+    Program("tc", "iproute2", "the forwarder tc-mirred", required=True),
+    Program("setpriv", "util-linux", "ends children with tailtap", required=True),
+    Program("ethtool", "ethtool", "drivers, firmware and timestamping of network cards"),
+    Program("perf", "linux-perf", "profiles of a DuT"),
+    Program("tshark", "tshark", "reading captures independently"),
+    Program("lxc-start", "lxc", "DuTs in containers"),
+    Program("qemu-system-x86_64", "qemu-system-x86", "DuTs in virtual machines"),
+    Program("dpdk-testpmd", "dpdk", "forwarders in user space"),
+    Program("suricata", "suricata", "an intrusion prevention system as DuT"),
+)
+
+
+def check_programs() -> Iterator[Check]:
+    """One check for each program."""
+    path = f"{os.environ.get('PATH', '')}:{SYSTEM_PATH}"
+    for program in PROGRAMS:
+        found = shutil.which(program.name, path=path)
+        if found:
+            yield Check(AREA, program.name, "ok", found, required=program.required)
+        else:
+            remedy = f"apt-get install {program.package}, for {program.purpose}"
+            yield Check(AREA, program.name, "missing", "not found", remedy, program.required)

@@ -1,0 +1,1 @@
+"""The experiment file, the plan, the runner and the run folder."""

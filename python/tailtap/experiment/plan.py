@@ -1,0 +1,74 @@
+"""The plan: which runs an experiment consists of, in which order, under which names.
+
+The repeats are the outermost loop: whatever drifts on the machine over the hours (temperature,
+neighbours) then meets every combination, not only the last.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tailtap.experiment.model import Experiment
+from tailtap.experiment.reading import CheckedExperiment
+
+SCHEMA = "tailtap.plan/1"
+MAX_SLUG = 100
+"""Longest slug in characters; file systems allow 255 bytes for a name."""
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One measurement of the plan. `variables` are the varied values as written."""
+
+    number: int
+    slug: str
+    repeat: int
+    variables: Mapping[str, Any]
+    experiment: Experiment
+
+    def as_json(self) -> dict[str, Any]:
+        """The run's row in ``plan.json``."""
+        return {
+            "number": self.number,
+            "slug": self.slug,
+            "repeat": self.repeat,
+            "variables": dict(self.variables),
+            "parameters": self.experiment.parameters(),
+        }
+
+
+def slugify(text: str) -> str:
+    """`text` as part of a folder's name: only ``a-z0-9.-``; ``10 kpkt/s`` becomes ``10kpkt-s``."""
+    text = re.sub(r"(?<=\d)\s+(?=[a-z])", "", text.lower())
+    return re.sub(r"[^a-z0-9.]+", "-", text).strip("-.")
+
+
+def make_plan(checked: CheckedExperiment) -> list[PlannedRun]:
+    """All runs of an experiment, numbered from 1. The same experiment gives the same plan."""
+    runs: list[PlannedRun] = []
+    for repeat in range(1, checked.repeat + 1):
+        for variables, experiment in checked.combinations:
+            number = len(runs) + 1
+            parts = [slugify(_text(value)) for value in variables.values()]
+            parts = [part for part in parts if part] or [slugify(checked.name) or "run"]
+            if checked.repeat > 1:
+                parts.append(f"r{repeat}")
+            slug = f"{number:03}-{'-'.join(parts)}"[:MAX_SLUG].rstrip("-.")
+            runs.append(PlannedRun(number, slug, repeat, variables, experiment))
+    return runs
+
+
+def plan_as_json(name: str, runs: list[PlannedRun]) -> dict[str, Any]:
+    """The content of ``plan.json``."""
+    return {"schema": SCHEMA, "name": name, "runs": [run.as_json() for run in runs]}
+
+
+def _text(value: object) -> str:
+    if isinstance(value, list):
+        return "-".join(_text(item) for item in value)
+    if isinstance(value, Mapping):
+        return "-".join(f"{key}-{_text(item)}" for key, item in value.items())
+    return str(value)

@@ -1,0 +1,121 @@
+"""What makes one doubt a measurement: warnings that are stored with the run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tailtap import platform
+from tailtap.experiment.counters import Counters
+from tailtap.experiment.model import Experiment
+from tailtap.units import format_rate, format_time
+
+SLIP_P = 0.99
+SLIP_LIMIT_NS = 100_000
+"""One packet in a hundred leaving later than this: the load was bursts, not a constant rate."""
+RATE_SHARE = 0.99
+"""Less of the asked rate than this was another experiment."""
+STEAL_SHARE = 0.01
+"""A hypervisor that took more of a measuring CPU than this had a hand in the tail."""
+
+
+Doubt = dict[str, str]
+"""A warning: its `code` for programs, its `message` for people."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one run left behind besides its stamps."""
+
+    generator: Mapping[str, Any]
+    taps: Mapping[str, Mapping[str, Any]]
+    counters: Counters
+    """Counted between the start of the generator and the end of the run."""
+    elapsed_ns: int
+    forwarder: Mapping[str, Any]
+
+
+def warnings_of(experiment: Experiment, measured: Measured) -> list[Doubt]:
+    """Every reason to doubt the run, as ``{"code", "message"}``."""
+    found = [*_setup(experiment), *_generator(measured), *_taps(measured)]
+    return [*found, *_cpus(experiment, measured)]
+
+
+def _warning(code: str, message: str) -> Doubt:
+    return {"code": code, "message": message}
+
+
+def _setup(experiment: Experiment) -> Iterator[Doubt]:
+    dut, traffic = experiment.dut, experiment.traffic
+    if platform.PLATFORMS[dut.platform].has_dut and traffic.cpu in dut.cpus:
+        yield _warning(
+            "shared-cpu",
+            f"generator and DuT share CPU {traffic.cpu}: the latency includes the generator's "
+            "work; give them different CPUs with traffic.cpu and dut.cpus",
+        )
+
+
+def _generator(measured: Measured) -> Iterator[Doubt]:
+    generator = measured.generator
+    if generator["failed"]:
+        yield _warning(
+            "failed-sends",
+            f"{generator['failed']} packets could not be sent: they are not in the ingress capture",
+        )
+    rate, achieved = generator["rate"], generator["achieved_rate"]
+    if achieved < RATE_SHARE * rate:
+        yield _warning(
+            "generator-rate",
+            f"the generator reached {format_rate(round(achieved))} of {format_rate(rate)}: "
+            "lower traffic.rate or give it a CPU of its own",
+        )
+    slip = generator["slip_ns"]  # None when nothing was sent
+    for row in slip["percentiles"] if slip else ():
+        if row["p"] == SLIP_P and row["value"] > SLIP_LIMIT_NS:
+            yield _warning(
+                "generator-slip",
+                f"1 % of the packets left more than {format_time(row['value'])} after their time "
+                f"(limit {format_time(SLIP_LIMIT_NS)}): the load came in bursts",
+            )
+
+
+def _taps(measured: Measured) -> Iterator[Doubt]:
+    for link, counts in measured.taps.items():
+        if counts["lost"]:
+            yield _warning(
+                "stamps-lost",
+                f"the {link} tap had no room for {counts['lost']} of {counts['seen']} stamps: "
+                "these packets count as lost or unmatched though they may have passed",
+            )
+        for message in counts.get("warnings", ()):
+            yield _warning("tap", f"the {link} tap says: {message}")
+
+
+def _cpus(experiment: Experiment, measured: Measured) -> Iterator[Doubt]:
+    dut, counters = experiment.dut, measured.counters
+    has_dut = platform.PLATFORMS[dut.platform].has_dut
+    for cpu in sorted({experiment.traffic.cpu, *(dut.cpus if has_dut else ())}):
+        share = counters.steal_ns.get(cpu, 0) / max(1, measured.elapsed_ns)
+        if share > STEAL_SHARE:
+            yield _warning(
+                "steal",
+                f"the hypervisor took {100 * share:.1f} % of CPU {cpu}'s time "
+                f"(limit {100 * STEAL_SHARE:g} %): late packets may be its work",
+            )
+    for cpu, counts in counters.softnet.items():
+        if counts["dropped"]:
+            yield _warning(
+                "backlog-drops",
+                f"the kernel dropped {counts['dropped']} packets before CPU {cpu} could receive "
+                "them (net.core.netdev_max_backlog)",
+            )
+    if has_dut:
+        arrived = measured.taps["ingress"]["seen"]
+        processed = sum(counters.softnet.get(cpu, {}).get("processed", 0) for cpu in dut.cpus)
+        if processed < arrived:
+            yield _warning(
+                "work-elsewhere",
+                f"the DuT's CPUs {list(dut.cpus)} received {processed} of {arrived} packets: "
+                "the rest of its work ran on other CPUs",
+            )

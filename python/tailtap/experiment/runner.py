@@ -1,0 +1,277 @@
+"""`tailtap run`: the runs of an experiment, one after the other, into run folders.
+
+A run that fails is recorded with its reason, and the others go on; an interrupted experiment
+keeps what was finished and can be resumed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import yaml
+
+from tailtap import store
+from tailtap.errors import InputError, Interrupted, MachineError, TailtapError
+from tailtap.evaluation import evaluate
+from tailtap.experiment import environment
+from tailtap.experiment.document import dotted, load
+from tailtap.experiment.folder import ExperimentFolder, RunFolder, Status, write_json
+from tailtap.experiment.measure import measure
+from tailtap.experiment.plan import PlannedRun, make_plan, plan_as_json, slugify
+from tailtap.experiment.progress import Reporter, make_reporter
+from tailtap.experiment.quality import warnings_of
+from tailtap.experiment.reading import CheckedExperiment
+from tailtap.host import clean
+from tailtap.host.privileges import require_root
+
+SCHEMA = "tailtap.run/1"
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals by which a user, a service manager or a closing terminal ends the experiment."""
+STAMP_BYTES = 16
+SIDES = 2
+
+
+def default_folder(name: str) -> Path:
+    """Where an experiment goes when nobody says: its name and the time of day."""
+    return Path(f"{slugify(name) or 'experiment'}-{datetime.now():%Y%m%d-%H%M%S}")
+
+
+def run_experiment(
+    checked: CheckedExperiment, source: Path, out: Path, *, resume: bool, quiet: bool
+) -> list[RunFolder]:
+    """Make all runs of the experiment read from `source` into the folder `out`.
+
+    Returns the run folders in the order of the plan, failed ones included. With `resume`, runs
+    that are done already stay as they are. Raises `InputError` for a folder that does not fit,
+    `MachineError` when nothing can run here, `Interrupted` when the user stopped it.
+    """
+    require_root()
+    plan = make_plan(checked)
+    _require_cpus(plan)
+    folder = ExperimentFolder(out)
+    with _storage_errors(out):
+        _prepare(folder, checked, source, plan, resume)
+        with folder.locked(), _interruptible():
+            try:
+                return _run_all(folder, plan, quiet)
+            except KeyboardInterrupt:
+                _remove_own_leftovers()
+                done = sum(folder.run(run.slug).done for run in plan)
+                raise Interrupted(
+                    f"interrupted: {done} of {len(plan)} runs are kept; "
+                    f"`tailtap run {source} --out {out} --resume` makes the rest"
+                ) from None
+
+
+def _run_all(folder: ExperimentFolder, plan: list[PlannedRun], quiet: bool) -> list[RunFolder]:
+    pending = [run for run in plan if not folder.run(run.slug).done]
+    surroundings = environment.describe()
+    # A run can be finished but not yet stored, or half stored, when the power fails: begin the
+    # database and its log of changes anew.
+    folder.database.unlink(missing_ok=True)
+    folder.database.with_name(folder.database.name + ".wal").unlink(missing_ok=True)
+    for run in plan:
+        if run not in pending:
+            store.add_run(folder.database, folder.run(run.slug).path)
+    with make_reporter(pending, len(plan), quiet) as reporter:
+        for run in pending:
+            record = _run_one(run, folder.run(run.slug), surroundings, reporter)
+            store.add_run(folder.database, folder.run(run.slug).path)
+            reporter.finished(run, record)
+    return [folder.run(run.slug) for run in plan]
+
+
+def _run_one(
+    run: PlannedRun, folder: RunFolder, surroundings: Mapping[str, Any], reporter: Reporter
+) -> dict[str, Any]:
+    """Make one run and evaluate it; its record, with the reason when it failed."""
+    folder.start_anew()
+    reporter.started(run)
+    record = _first_record(run, surroundings)
+    folder.write(record)
+
+    def end(status: Status, error: str | None) -> None:
+        record.update(status=status, error=error, finished=_now())
+        folder.write(record)
+
+    try:
+        measured = measure(run.experiment, folder, reporter.tick if reporter.wants_ticks else None)
+        record.update(
+            generator=measured.generator,
+            taps=measured.taps,
+            forwarder=measured.forwarder,
+            softnet={str(cpu): dict(counts) for cpu, counts in measured.counters.softnet.items()},
+            steal_ns={str(cpu): ns for cpu, ns in measured.counters.steal_ns.items()},
+            elapsed_ns=measured.elapsed_ns,
+            warnings=warnings_of(run.experiment, measured),
+        )
+        settings = run.experiment.evaluation
+        evaluate(
+            folder.ingress,
+            folder.egress,
+            key=settings.key,
+            trim_ns=settings.trim,
+            window_ns=settings.window,
+        ).write(folder.evaluation)
+    except TailtapError as error:
+        end("failed", str(error))
+    except KeyboardInterrupt:
+        end("interrupted", "stopped by the user")
+        raise
+    else:
+        end("done", None)
+    return record
+
+
+def _first_record(run: PlannedRun, surroundings: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "number": run.number,
+        "slug": run.slug,
+        "repeat": run.repeat,
+        "status": "running",
+        "error": None,
+        "name": run.experiment.name,
+        "variables": dict(run.variables),
+        "parameters": run.experiment.parameters(),
+        "started": _now(),
+        "finished": None,
+        "generator": None,
+        "taps": None,
+        "forwarder": None,
+        "softnet": {},
+        "steal_ns": {},
+        "elapsed_ns": None,
+        "warnings": [],
+        "environment": dict(surroundings),
+    }
+
+
+def _prepare(
+    folder: ExperimentFolder,
+    checked: CheckedExperiment,
+    source: Path,
+    plan: list[PlannedRun],
+    resume: bool,
+) -> None:
+    """Make the experiment's folder, or make sure that the one that is there fits."""
+    out = folder.path
+    _require_room(out, [run for run in plan if not folder.run(run.slug).done])
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{out}: this is a file, not a folder: choose another --out")
+    if resume and folder.experiment.exists():
+        _refuse_another(folder, checked, source)
+    elif out.exists() and any(out.iterdir()):
+        if resume:
+            raise InputError(f"{out}: there is no experiment.yaml in it to resume: check --out")
+        raise InputError(
+            f"{out}: the folder is not empty: add --resume to finish the experiment in it, "
+            "or choose another --out"
+        )
+    elif resume:
+        raise InputError(f"{out}: there is nothing to resume: check --out or omit --resume")
+    else:
+        folder.runs.mkdir(parents=True)
+        folder.experiment.write_text(_experiment_text(checked, source), encoding="utf-8")
+    write_json(folder.plan, plan_as_json(checked.name, plan))
+
+
+def _experiment_text(checked: CheckedExperiment, source: Path) -> str:
+    """The file as it was given, or, when options changed it, what it amounts to."""
+    if checked.overrides:
+        said = " ".join(f"--set {override!r}" for override in checked.overrides)
+        content = yaml.safe_dump(dict(checked.document.data), sort_keys=False, allow_unicode=True)
+        return f"# {source.name} with {said}\n{content}"
+    return source.read_text(encoding="utf-8")
+
+
+def _refuse_another(folder: ExperimentFolder, checked: CheckedExperiment, source: Path) -> None:
+    """Raises `InputError` when the folder belongs to a different experiment."""
+    stored = load(folder.experiment).data
+    difference = _difference(stored, checked.document.data, ())
+    if difference is not None:
+        raise InputError(
+            f"{folder.experiment} differs from {source} in {difference}: resume with "
+            f"`tailtap run {folder.experiment} --out {folder.path} --resume`, "
+            "or choose another --out"
+        )
+
+
+def _difference(one: object, other: object, path: tuple[str, ...]) -> str | None:
+    """The first place at which two experiments differ; None when they do not."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        for key in [*one, *(key for key in other if key not in one)]:
+            found = _difference(one.get(key), other.get(key), (*path, str(key)))
+            if found is not None:
+                return found
+        return None
+    return None if one == other else f"{dotted(path)} ({one!r} there, {other!r} here)"
+
+
+def _require_cpus(plan: list[PlannedRun]) -> None:
+    """Raises `MachineError` when the experiment asks for a CPU that is not there."""
+    online = os.sched_getaffinity(0)
+    for run in plan:
+        wanted = [("traffic.cpu", run.experiment.traffic.cpu)]
+        wanted += [("dut.cpus", cpu) for cpu in run.experiment.dut.cpus]
+        for key, cpu in wanted:
+            if cpu not in online:
+                have = ", ".join(str(number) for number in sorted(online))
+                raise MachineError(f"there is no CPU {cpu} here for {key}: choose from {have}")
+
+
+def _require_room(out: Path, pending: list[PlannedRun]) -> None:
+    """Raises `MachineError` when the stamps of the runs to come cannot fit on the disk."""
+    needed = sum(run.experiment.traffic.packets for run in pending) * STAMP_BYTES * SIDES
+    existing = next(path for path in (out, *out.absolute().parents) if path.exists())
+    free = shutil.disk_usage(existing).free
+    if needed > free:
+        raise MachineError(
+            f"{out}: the stamps of all runs to come need {needed / 1e6:.1f} MB and the disk "
+            f"has {free / 1e6:.1f} MB: make room or choose another --out"
+        )
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """The first of `STOPS` raises `KeyboardInterrupt`; more of them cannot stop the cleaning."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        for one in STOPS:
+            signal.signal(one, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    before = {one: signal.signal(one, interrupt) for one in STOPS}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+
+
+def _remove_own_leftovers() -> None:
+    """Whatever the interruption left of this process's lab, had it come during the removal."""
+    clean.remove([item for item in clean.find() if item.pid == os.getpid()])
+
+
+@contextlib.contextmanager
+def _storage_errors(out: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise MachineError(
+            f"{out}: cannot store the results: {error.strerror or error}: "
+            "make room or choose another --out"
+        ) from error
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

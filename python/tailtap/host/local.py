@@ -1,0 +1,86 @@
+"""This machine."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tailtap.errors import MachineError
+from tailtap.host import CommandFailed, Completed
+from tailtap.host.process import Process
+
+COMMAND_SECONDS = 60.0
+"""No command that sets something up takes longer; one that does hangs."""
+PACKAGES = {
+    "ip": "iproute2",
+    "tc": "iproute2",
+    "ethtool": "ethtool",
+    "setpriv": "util-linux",
+}
+"""The Debian package of each program that tailtap calls."""
+
+
+class LocalHost:
+    """Commands run on this machine, as the user who started tailtap."""
+
+    prefix: Sequence[str] = ()
+    """What goes in front of every command; the kinds of hosts on this machine differ in it."""
+
+    @property
+    def name(self) -> str:
+        """The host's name in messages."""
+        return "this machine"
+
+    @property
+    def program(self) -> Sequence[str]:
+        """How the `tailtap` program is called: by the interpreter that runs right now.
+
+        ``-P`` keeps the folder in which the user stands out of Python's search path.
+        """
+        return (sys.executable, "-P", "-m", "tailtap")
+
+    def run(self, command: Sequence[str], *, stdin: str = "", check: bool = True) -> Completed:
+        """Run `command` to its end. Raises `CommandFailed` on a failure unless `check` is off,
+        and `MachineError` when the program is missing.
+        """
+        whole = [*self.prefix, *command]
+        try:
+            done = subprocess.run(
+                whole,
+                input=stdin,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=COMMAND_SECONDS,
+                check=False,
+            )
+        except FileNotFoundError as error:
+            package = PACKAGES.get(whole[0], whole[0])
+            raise MachineError(
+                f"the program {whole[0]} is missing: install the Debian package {package}"
+            ) from error
+        except subprocess.TimeoutExpired as error:
+            raise CommandFailed(whole, f"no answer within {COMMAND_SECONDS:g} s") from error
+        if check and done.returncode != 0:
+            raise CommandFailed(whole, done.stderr or f"status {done.returncode}")
+        return Completed(done.stdout, done.stderr, done.returncode)
+
+    def start(self, command: Sequence[str]) -> Process:
+        """Start `command`; it ends at the latest when tailtap does."""
+        words = command[len(self.program) :] if self._is_ours(command) else command
+        title = f"{'tailtap ' if self._is_ours(command) else ''}{words[0]}"
+        return Process([*self.prefix, *command], title)
+
+    def put(self, source: Path, target: Path) -> None:
+        """Copy a file; both paths are on this machine."""
+        shutil.copyfile(source, target)
+
+    def get(self, source: Path, target: Path) -> None:
+        """Copy a file; both paths are on this machine."""
+        shutil.copyfile(source, target)
+
+    def _is_ours(self, command: Sequence[str]) -> bool:
+        return list(command[: len(self.program)]) == list(self.program)

@@ -1,0 +1,22 @@
+"""`bare-metal`: the DuT is this machine's kernel, in a network namespace with two ports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tailtap.platform.dut import Dut
+from tailtap.topology.lab import DUT_EGRESS, DUT_INGRESS, FROM_DUT, TO_DUT, Lab
+
+
+class BareMetal:
+    """A network namespace: the same kernel, no virtualization."""
+
+    has_dut = True
+
+    def build(self, lab: Lab, cpus: Sequence[int]) -> Dut:
+        """Make the namespace and its ports; receive work goes to `cpus`."""
+        host = lab.add_namespace("dut")
+        lab.add_link(lab.tap, TO_DUT, host, DUT_INGRESS)
+        lab.add_link(host, DUT_EGRESS, lab.tap, FROM_DUT)
+        lab.steer(host, DUT_INGRESS, cpus)
+        return Dut(host, DUT_INGRESS, DUT_EGRESS, tuple(cpus))

@@ -1,0 +1,37 @@
+"""What the parts of an experiment file share: strictness, and quantities with units."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from tailtap.errors import InputError
+from tailtap.units import parse_rate, parse_size, parse_time
+
+
+class Strict(BaseModel):
+    """A part of an experiment file: unknown keys and wrong types are errors."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+def _quantity(parser: Callable[[object], int]) -> BeforeValidator:
+    def convert(value: object) -> object:
+        try:
+            return parser(value)
+        except InputError as error:
+            raise ValueError(str(error)) from error
+
+    return BeforeValidator(convert)
+
+
+Rate = Annotated[int, _quantity(parse_rate)]
+"""Packets per second, written ``10 kpkt/s``."""
+Size = Annotated[int, _quantity(parse_size)]
+"""Bytes, written ``64 B``."""
+Time = Annotated[int, _quantity(parse_time)]
+"""Nanoseconds, written ``1.5 s``."""
+Cpu = Annotated[int, Field(ge=0, le=8191)]
+"""The number of a logical CPU."""

@@ -1,0 +1,1 @@
+"""How generator, taps and DuT are wired together."""

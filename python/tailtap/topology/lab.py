@@ -1,0 +1,207 @@
+"""The lab on one machine: network namespaces joined by veth pairs.
+
+```
+namespace tt-ID-gen     namespace tt-ID-tap                    namespace tt-ID-dut
+    tt-gen ═══════════════ tt-a0 ─tap ingress─▶ tt-a1 ══════════ tt-in
+                           tt-b0 ◀─tap egress─                      │ forwarder
+                             ╚═════════════════════════════════ tt-out
+```
+
+A packet that is sent into a veth pair is received by the other end in the *sender's* softirq, on
+the sender's core, unless its port is steered elsewhere. So:
+
+- The DuT's ingress port is steered to the DuT's cores (receive packet steering), as the
+  interrupts of a network card would be: the DuT works on its own cores, woken up by an interrupt.
+- The taps' ports are left alone. The ingress tap then stamps in the generator's context as the
+  packet leaves the generator, the egress tap in the DuT's as it leaves the DuT: a stamp takes no
+  wake-up, and no waiting for another core, that would be counted as the DuT's latency.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
+
+from tailtap.errors import MachineError
+from tailtap.host import CommandFailed
+from tailtap.host.clean import remove_namespace
+from tailtap.host.journal import Journal
+from tailtap.host.local import LocalHost
+from tailtap.host.namespace import NamespaceHost
+from tailtap.host.process import Process
+
+GENERATOR_PORT = "tt-gen"
+INGRESS_TAP = "tt-a0"
+TO_DUT = "tt-a1"
+FROM_DUT = "tt-b0"
+DUT_INGRESS = "tt-in"
+DUT_EGRESS = "tt-out"
+
+ETHERNET_OVERHEAD = 18
+"""Bytes of a frame that the MTU does not count: the Ethernet header and the check sequence."""
+DEFAULT_MTU = 1500
+UP_SECONDS = 5.0
+"""How long links may take to come up."""
+
+# IPv6 would send router solicitations and multicast reports of its own through the DuT.
+_NO_IPV6 = """for scope in all default; do
+    file=/proc/sys/net/ipv6/conf/$scope/disable_ipv6
+    [ ! -e $file ] || echo 1 > $file
+done"""
+_STEER = """for file in /sys/class/net/"$1"/queues/rx-*/rps_cpus; do
+    echo "$2" > "$file" && cat "$file" || exit 1
+done"""
+
+
+class Lab:
+    """Namespaces and links of one measurement. Use it as a context; leaving removes everything."""
+
+    def __init__(self, frame_size: int) -> None:
+        """A lab for frames of `frame_size` bytes, check sequence included; makes nothing yet."""
+        self._mtu = max(DEFAULT_MTU, frame_size - ETHERNET_OVERHEAD)
+        self._local = LocalHost()
+        self._hosts: list[NamespaceHost] = []
+        self._ports: list[tuple[NamespaceHost, str]] = []
+        self._journal: Journal | None = None
+
+    def __enter__(self) -> Lab:
+        """Make the generator's and the taps' namespace and the link between them."""
+        self._journal = Journal.create()
+        try:
+            self.generator = self.add_namespace("gen")
+            self.tap = self.add_namespace("tap")
+            self.add_link(self.generator, GENERATOR_PORT, self.tap, INGRESS_TAP)
+        except BaseException:
+            self.remove()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Remove everything."""
+        self.remove()
+
+    def add_namespace(self, role: str) -> NamespaceHost:
+        """Make the namespace ``tt-ID-ROLE``, without IPv6 and with all links down."""
+        assert self._journal is not None
+        name = f"tt-{self._journal.identity}-{role}"
+        self._journal.add("namespace", name)
+        self._local.run(["ip", "netns", "add", name])
+        host = NamespaceHost(name)
+        self._hosts.append(host)
+        host.run(["sh", "-c", _NO_IPV6])
+        return host
+
+    def add_link(self, host: NamespaceHost, port: str, peer: NamespaceHost, peer_port: str) -> None:
+        """Join two namespaces by a veth pair, up and wide enough for the frames."""
+        # Both ends are made inside: no link of ours ever shows up among the machine's own.
+        self._local.run(
+            (
+                f"ip link add {port} netns {host.namespace} mtu {self._mtu} type veth "
+                f"peer name {peer_port} netns {peer.namespace} mtu {self._mtu}"
+            ).split()
+        )
+        for end, name in ((host, port), (peer, peer_port)):
+            self._local.run(["ip", "-n", end.namespace, "link", "set", "dev", name, "up"])
+            self._ports.append((end, name))
+
+    def steer(self, host: NamespaceHost, port: str, cpus: Iterable[int]) -> None:
+        """Move the receive work of `port` to `cpus`, and read back that it is so.
+
+        Raises `MachineError` when the kernel cannot (CONFIG_RPS) or did not.
+        """
+        mask = cpu_mask(cpus)
+        try:
+            answer = host.run(["sh", "-c", _STEER, "steer", port, mask]).stdout.split()
+        except CommandFailed as error:
+            raise MachineError(
+                f"cannot steer the receive work of {port} to CPU mask {mask}: this needs a kernel "
+                f"with CONFIG_RPS and these CPUs online: {error.reason}"
+            ) from error
+        if not answer or any(_mask_value(found) != _mask_value(mask) for found in answer):
+            raise MachineError(
+                f"the receive work of {port} should go to CPU mask {mask}, but the kernel says "
+                f"{' '.join(answer) or 'that there is no receive queue'}"
+            )
+
+    def wait_until_up(self) -> None:
+        """Return when every port is up. Raises `MachineError` when one does not come up."""
+        deadline = time.monotonic() + UP_SECONDS
+        while down := self.broken_ports():
+            if time.monotonic() > deadline:
+                raise MachineError(f"the link did not come up: {down[0]}")
+            time.sleep(0.005)
+
+    def broken_ports(self) -> list[str]:
+        """A sentence for every port that is gone or down."""
+        broken: list[str] = []
+        for host in self._hosts:
+            state = {row["ifname"]: row["operstate"] for row in self._links(host)}
+            for owner, port in self._ports:
+                if owner is not host or state.get(port) == "UP":
+                    continue
+                what = "vanished" if port not in state else f"is {state[port].lower()}"
+                broken.append(f"interface {port} of {host.name} {what}")
+        return broken
+
+    def received(self, host: NamespaceHost, port: str) -> int:
+        """Packets that `port` has received since it exists."""
+        row = self._links(host, "-s", port=port)[0]
+        return int(row["stats64"]["rx"]["packets"])
+
+    def watch(self) -> list[Process]:
+        """Processes that print a line when a link of the lab is deleted: `deleted_port` reads it.
+
+        They sleep until then: polling would disturb what is measured.
+        """
+        return [
+            self._local.start(["ip", "-n", host.namespace, "monitor", "link"])
+            for host in self._hosts
+        ]
+
+    def deleted_port(self, line: str) -> str | None:
+        """The port that a line of a `watch` process says is gone."""
+        words = line.split()
+        if words[:1] != ["Deleted"] or len(words) < 3:
+            return None
+        port = words[2].partition("@")[0].rstrip(":")
+        return port if any(port == name for _, name in self._ports) else None
+
+    def remove(self) -> None:
+        """Remove the namespaces with everything in them; the journal goes last."""
+        for host in self._hosts:
+            remove_namespace(host.namespace)
+        self._hosts.clear()
+        self._ports.clear()
+        if self._journal is not None:
+            self._journal.close()
+            self._journal = None
+
+    def _links(
+        self, host: NamespaceHost, *options: str, port: str | None = None
+    ) -> Sequence[dict[str, Any]]:
+        command = ["ip", "-n", host.namespace, "-j", *options, "link", "show"]
+        if port is not None:
+            command += ["dev", port]
+        # A namespace that somebody deleted has no links.
+        with contextlib.suppress(ValueError):
+            answer = json.loads(self._local.run(command, check=port is not None).stdout)
+            return cast("Sequence[dict[str, Any]]", answer)
+        return []
+
+
+def cpu_mask(cpus: Iterable[int]) -> str:
+    """CPUs as the kernel writes a set of them: hexadecimal, groups of 32 bits, commas between."""
+    value = sum(1 << cpu for cpu in set(cpus))
+    groups: list[str] = []
+    while True:
+        groups.append(f"{value & 0xFFFFFFFF:08x}")
+        value >>= 32
+        if not value:
+            return ",".join(reversed(groups))
+
+
+def _mask_value(mask: str) -> int:
+    return int(mask.replace(",", ""), 16)

@@ -1,0 +1,33 @@
+"""What is sent: one file for each generator, one row in `GENERATORS`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from tailtap.host import Host
+from tailtap.host.process import Process
+from tailtap.traffic.constant import ConstantRate
+from tailtap.traffic.model import Traffic
+
+__all__ = ["GENERATORS", "Generator"]
+
+
+class Generator(Protocol):
+    """One kind of load generator."""
+
+    def start(self, host: Host, port: str, traffic: Traffic) -> Process:
+        """Send `traffic` into `port`, warm-up first. Raises `MachineError`."""
+        ...
+
+    def probe(self, host: Host, port: str, traffic: Traffic) -> None:
+        """Send a few warm-up packets and return. Raises `MachineError`."""
+        ...
+
+    def result(self, process: Process) -> dict[str, Any]:
+        """What the ended process says it sent, the content of ``generator.json``."""
+        ...
+
+
+GENERATORS: Mapping[str, Generator] = {"constant": ConstantRate()}
+"""Every generator by its name."""

@@ -1,0 +1,197 @@
+"""Ctrl-C, kill -9, vanishing interfaces: what is kept, what is cleaned, what can be resumed."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+from pathlib import Path
+
+import duckdb
+import pytest
+from labtools import TAILTAP, Machine, own_machine, record, statuses, wait_for, write_experiment
+
+EXPERIMENT = """\
+name: interrupted
+dut: {cpus: [1]}
+traffic: {rate: 5 kpkt/s, duration: 1500 ms, warm_up: 100 ms, cpu: 0}
+repeat: 3
+"""
+
+
+def traffic_flows(machine: Machine, out: Path, number: int) -> bool:
+    """Whether run `number` is under way and packets pass its DuT."""
+    runs = sorted((out / "runs").glob(f"{number:03}-*/run.json"))
+    duts = [name for name in machine.namespaces() if name.endswith("-dut")]
+    return bool(runs and duts and machine.received(duts[0], "tt-in") > 1000)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_keeps_finished_runs_and_resume_makes_the_rest(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    path = write_experiment(tmp_path, EXPERIMENT)
+    out = tmp_path / "out"
+    with own_machine() as machine:
+        running = machine.start("run", str(path), "--out", str(out))
+        wait_for(lambda: traffic_flows(machine, out, 2), "the second run's traffic")
+        # nsenter has become tailtap: only the runner gets the signal.
+        running.send_signal(number)
+        stdout, stderr = running.communicate(timeout=30)
+        assert running.returncode == 4, stderr
+        assert stdout == ""
+        assert stderr.splitlines()[-1] == (
+            f"tailtap: interrupted: 1 of 3 runs are kept; "
+            f"`tailtap run {path} --out {out} --resume` makes the rest"
+        )
+        assert machine.namespaces() == []
+        assert statuses(out) == ["done", "interrupted"]
+        first = (out / "runs/001-interrupted-r1/run.json").read_bytes()
+        resumed = machine.tailtap("run", str(path), "--out", str(out), "--resume", "--json")
+        assert resumed.returncode == 0, resumed.stderr
+        assert len(json.loads(resumed.stdout)["runs"]) == 3
+    assert statuses(out) == ["done", "done", "done"]
+    assert (out / "runs/001-interrupted-r1/run.json").read_bytes() == first
+    with duckdb.connect(str(out / "results.duckdb"), read_only=True) as database:
+        rows = database.execute("SELECT run, matched FROM evaluations ORDER BY run").fetchall()
+    assert rows == [(1, 7500), (2, 7500), (3, 7500)]
+
+
+def test_kill_nine_then_clean_then_resume(tmp_path: Path) -> None:
+    path = write_experiment(tmp_path, EXPERIMENT)
+    out = tmp_path / "out"
+    with own_machine() as machine:
+        machine.run("ip", "netns", "add", "another")
+        running = machine.start("run", str(path), "--out", str(out))
+        wait_for(lambda: traffic_flows(machine, out, 2), "the second run's traffic")
+        in_use = json.loads(machine.tailtap("clean", "--json").stdout)
+        assert in_use["removed"] == []
+        assert {item["pid"] for item in in_use["kept"]} == {running.pid}
+        running.kill()
+        running.communicate()
+        assert statuses(out) == ["done", "running"]
+        left = [name for name in machine.namespaces() if name.startswith("tt-")]
+        assert len(left) == 3
+        shown = json.loads(machine.tailtap("clean", "--dry-run", "--json").stdout)
+        assert {row["name"] for row in shown["removed"] if row["kind"] == "namespace"} == set(left)
+        assert len(machine.namespaces()) == 4
+        cleaned = machine.tailtap("clean")
+        assert cleaned.returncode == 0, cleaned.stderr
+        assert all(f"removing namespace {name}" in cleaned.stdout for name in left)
+        assert machine.namespaces() == ["another"]
+        assert machine.tailtap("clean").stdout == "nothing to remove\n"
+        resumed = machine.tailtap("run", str(path), "--out", str(out), "--resume")
+        assert resumed.returncode == 0, resumed.stderr
+        assert machine.namespaces() == ["another"]
+        machine.run("ip", "netns", "delete", "another")
+    assert statuses(out) == ["done", "done", "done"]
+
+
+def test_clean_finds_what_no_journal_names_and_leaves_the_rest(tmp_path: Path) -> None:
+    with own_machine() as machine:
+        for words in (
+            "netns add tt-stray",
+            "netns add mine-tt-1",
+            "link add tt-left type veth peer name other0",
+            "link add mine0 type veth peer name mine1",
+        ):
+            assert machine.run("ip", *words.split()).returncode == 0
+        sleeper = machine.start_in("tt-stray", "sleep", "60")
+        cleaned = machine.tailtap("clean", "--json")
+        assert cleaned.returncode == 0, cleaned.stderr
+        assert {(row["kind"], row["name"]) for row in json.loads(cleaned.stdout)["removed"]} == {
+            ("namespace", "tt-stray"),
+            ("link", "tt-left"),
+        }
+        assert sleeper.wait(timeout=5) == -signal.SIGKILL
+        assert machine.namespaces() == ["mine-tt-1"]
+        links = machine.run("ip", "-br", "link").stdout
+        assert "mine0" in links
+        assert "tt-left" not in links
+        machine.run("ip", "netns", "delete", "mine-tt-1")
+
+
+def test_all_also_removes_what_is_in_use(tmp_path: Path) -> None:
+    path = write_experiment(tmp_path, EXPERIMENT)
+    out = tmp_path / "out"
+    with own_machine() as machine:
+        running = machine.start("run", str(path), "--out", str(out), "--set", "repeat=1")
+        wait_for(lambda: traffic_flows(machine, out, 1), "the run's traffic")
+        cleaned = machine.tailtap("clean", "--all")
+        assert cleaned.returncode == 0, cleaned.stderr
+        assert f"in use by process {running.pid}" in cleaned.stdout
+        _, stderr = running.communicate(timeout=30)
+        assert running.returncode == 3, stderr
+        assert "Traceback" not in stderr
+        assert machine.namespaces() == []
+    assert statuses(out) == ["failed"]
+
+
+def test_an_interface_that_vanishes_fails_its_run_only(tmp_path: Path) -> None:
+    path = write_experiment(tmp_path, EXPERIMENT)
+    out = tmp_path / "out"
+    with own_machine() as machine:
+        running = machine.start("run", str(path), "--out", str(out), "--set", "repeat=2")
+        wait_for(lambda: traffic_flows(machine, out, 1), "the first run's traffic")
+        [dut] = [name for name in machine.namespaces() if name.endswith("-dut")]
+        assert machine.run("ip", "-n", dut, "link", "delete", "tt-in").returncode == 0
+        _, stderr = running.communicate(timeout=60)
+        assert running.returncode == 3, stderr
+        assert machine.namespaces() == []
+    last = stderr.splitlines()[-1]
+    assert last.startswith("tailtap: 1 of 2 runs failed, 001-interrupted-r1 first: interface tt-")
+    assert last.endswith("vanished during the run")
+    assert statuses(out) == ["failed", "done"]
+    assert "vanished" in record(out / "runs/001-interrupted-r1")["error"]
+    assert list((out / "runs/002-interrupted-r2/evaluation").iterdir())
+
+
+def test_a_full_disk_is_one_clear_line(tmp_path: Path) -> None:
+    path = write_experiment(tmp_path, EXPERIMENT)
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    with own_machine() as machine:
+        mounted = machine.run("mount", "-t", "tmpfs", "-o", "size=512k", "tt-disk", str(disk))
+        assert mounted.returncode == 0
+        options = ("--out", str(disk / "out"), "--set", "repeat=1")
+        early = machine.tailtap("run", str(path), *options, "--set", "traffic.rate=50 kpkt/s")
+        assert early.returncode == 3
+        assert early.stderr == (
+            f"tailtap: {disk}/out: the stamps of all runs to come need 2.4 MB and the disk "
+            "has 0.5 MB: make room or choose another --out\n"
+        )
+        running = machine.start("run", str(path), *options)
+        wait_for(lambda: any(name.endswith("-dut") for name in machine.namespaces()), "the lab")
+        machine.run("dd", "if=/dev/zero", f"of={disk}/ballast", "bs=4k")
+        _, stderr = running.communicate(timeout=60)
+        assert machine.namespaces() == []
+    assert running.returncode == 3, stderr
+    assert "No space left on device" in stderr.splitlines()[-1]
+    assert "Traceback" not in stderr
+
+
+def test_a_terminal_gets_a_bar_with_the_time_left(tmp_path: Path) -> None:
+    path = write_experiment(tmp_path, EXPERIMENT)
+    out, options = tmp_path / "out", ("--set", "repeat=1")
+    master, terminal = pty.openpty()
+    try:
+        with own_machine() as machine:
+            running = subprocess.Popen(
+                machine.command(*TAILTAP, "run", str(path), "--out", str(out), *options),
+                stdout=subprocess.PIPE,
+                stderr=terminal,
+                text=True,
+            )
+            table, _ = running.communicate(timeout=60)
+        os.set_blocking(master, False)
+        shown = os.read(master, 1_000_000).decode()
+    finally:
+        os.close(master)
+        os.close(terminal)
+    assert running.returncode == 0, shown
+    assert "001-interrupted" in shown
+    assert "0:00:03 left" in shown
+    assert "001-interrupted" in table
+    assert "\x1b" not in table

@@ -1,0 +1,87 @@
+"""The plan: order, numbers, names."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailtap.experiment.plan import make_plan, plan_as_json, slugify
+from tailtap.experiment.reading import read_experiment
+
+TEXT = """\
+name: An experiment
+traffic: {}
+vary:
+  dut.platform: [wire, bare-metal]
+  traffic.rate: [10 kpkt/s, 0.5 Mpkt/s]
+repeat: 2
+"""
+
+
+def test_repeats_are_outermost_and_the_last_variable_turns_fastest(tmp_path: Path) -> None:
+    path = tmp_path / "e.yaml"
+    path.write_text(TEXT)
+    plan = make_plan(read_experiment(path))
+    assert [run.slug for run in plan] == [
+        "001-wire-10kpkt-s-r1",
+        "002-wire-0.5mpkt-s-r1",
+        "003-bare-metal-10kpkt-s-r1",
+        "004-bare-metal-0.5mpkt-s-r1",
+        "005-wire-10kpkt-s-r2",
+        "006-wire-0.5mpkt-s-r2",
+        "007-bare-metal-10kpkt-s-r2",
+        "008-bare-metal-0.5mpkt-s-r2",
+    ]
+    assert [run.repeat for run in plan] == [1] * 4 + [2] * 4
+    assert plan[1].variables == {"dut.platform": "wire", "traffic.rate": "0.5 Mpkt/s"}
+    assert plan[1].experiment.traffic.rate == 500_000
+    assert make_plan(read_experiment(path)) == plan
+    content = plan_as_json("An experiment", plan)
+    assert content["schema"] == "tailtap.plan/1"
+    assert content["runs"][2]["parameters"]["dut"]["platform"] == "bare-metal"
+
+
+def test_a_plan_without_variables_is_named_after_the_experiment(tmp_path: Path) -> None:
+    path = tmp_path / "e.yaml"
+    path.write_text("name: Ünder Test/1\ntraffic: {}\n")
+    assert [run.slug for run in make_plan(read_experiment(path))] == ["001-nder-test-1"]
+
+
+def test_values_of_every_type_become_names(tmp_path: Path) -> None:
+    path = tmp_path / "e.yaml"
+    path.write_text(
+        "name: a\ntraffic: {}\ndut: {forwarder: fault}\nvary:\n  dut.cpus: [[0, 1]]\n"
+        "  dut.options: [{drop: [1, 2]}]\n"
+    )
+    assert [run.slug for run in make_plan(read_experiment(path))] == ["001-0-1-drop-1-2"]
+
+
+def test_long_values_do_not_make_long_names(tmp_path: Path) -> None:
+    path = tmp_path / "e.yaml"
+    ids = list(range(1000))
+    path.write_text(
+        "name: a\ntraffic: {}\ndut: {forwarder: fault}\nvary:\n"
+        f"  dut.options.drop: [{ids}, {ids[1:]}]\n"
+    )
+    slugs = [run.slug for run in make_plan(read_experiment(path))]
+    assert len(set(slugs)) == 2
+    assert all(len(slug) <= 100 for slug in slugs)
+
+
+@pytest.mark.parametrize(
+    ("text", "slug"),
+    [("10 kpkt/s", "10kpkt-s"), ("bare-metal", "bare-metal"), ("../..", ""), ("64 B", "64b")],
+)
+def test_slugify(text: str, slug: str) -> None:
+    assert slugify(text) == slug
+
+
+@given(st.text())
+def test_a_slug_is_a_safe_name(text: str) -> None:
+    slug = slugify(text)
+    assert re.fullmatch(r"[a-z0-9.-]*", slug)
+    assert not slug.startswith(".")

@@ -1,0 +1,72 @@
+"""Each warning appears when its limit is passed, and not before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tailtap.experiment.counters import Counters
+from tailtap.experiment.model import Dut, Experiment
+from tailtap.experiment.quality import SLIP_LIMIT_NS, Measured, warnings_of
+from tailtap.traffic.model import Traffic
+
+EXPERIMENT = Experiment(name="a", dut=Dut(), traffic=Traffic())
+
+
+def counters(processed: int = 2000, dropped: int = 0, steal_ns: int = 0) -> Counters:
+    row = {"processed": processed, "dropped": dropped, "received_rps": 0, "softirq_net_rx": 9}
+    return Counters({0: {**row, "dropped": 0}, 1: row}, {0: 0, 1: steal_ns})
+
+
+def generator(**changes: Any) -> dict[str, Any]:
+    content: dict[str, Any] = {"rate": 10_000, "achieved_rate": 9_950.0, "failed": 0}
+    content["slip_ns"] = {"percentiles": [{"p": 0.99, "value": SLIP_LIMIT_NS}]}
+    return {**content, **changes}
+
+
+GOOD = Measured(generator(), {"ingress": {"seen": 1000, "lost": 0}}, counters(), 1_000_000_000, {})
+
+
+def codes(measured: Measured, experiment: Experiment = EXPERIMENT) -> list[str]:
+    return [warning["code"] for warning in warnings_of(experiment, measured)]
+
+
+def test_a_good_run_has_none() -> None:
+    assert codes(GOOD) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"generator": generator(failed=1)}, "failed-sends"),
+        ({"generator": generator(achieved_rate=9_899.0)}, "generator-rate"),
+        (
+            {
+                "generator": generator(
+                    slip_ns={"percentiles": [{"p": 0.99, "value": SLIP_LIMIT_NS + 1}]}
+                )
+            },
+            "generator-slip",
+        ),
+        ({"taps": {"ingress": {"seen": 1000, "lost": 1}}}, "stamps-lost"),
+        ({"counters": counters(steal_ns=10_000_001)}, "steal"),
+        ({"counters": counters(dropped=1)}, "backlog-drops"),
+        ({"counters": counters(processed=999)}, "work-elsewhere"),
+    ],
+)
+def test_each_limit(change: dict[str, Any], code: str) -> None:
+    assert codes(replace(GOOD, **change)) == [code]
+
+
+def test_shared_cpu() -> None:
+    shared = Experiment(name="a", dut=Dut(cpus=(0, 1)), traffic=Traffic(cpu=0))
+    assert codes(GOOD, shared) == ["shared-cpu"]
+    wire = Experiment(name="a", dut=Dut(platform="wire", cpus=(0,)), traffic=Traffic(cpu=0))
+    assert codes(GOOD, wire) == []
+
+
+def test_the_wire_does_no_work_of_its_own() -> None:
+    wire = Experiment(name="a", dut=Dut(platform="wire"), traffic=Traffic())
+    assert codes(replace(GOOD, counters=counters(processed=0, steal_ns=10**9)), wire) == []
