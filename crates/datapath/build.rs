@@ -32,9 +32,7 @@ fn compile(source: &Path, object: &Path, include: &str, arch: &str) {
     // `-target bpf` does not look into the folder where Debian keeps asm/types.h. -mcpu=v3 has
     // compare and exchange: Linux 5.12.
     let status = Command::new(&clang)
-        .args([
-            "-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Werror",
-        ])
+        .args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Werror"])
         .args(["-I", include])
         .args(["-idirafter", &format!("/usr/include/{arch}-linux-gnu")])
         .arg("-c")

@@ -86,9 +86,7 @@ impl Distribution {
         }
         self.loose.sort_unstable();
         let loose = std::mem::take(&mut self.loose);
-        let fresh = loose
-            .chunk_by(|a, b| a == b)
-            .map(|equal| (equal[0], equal.len() as u64));
+        let fresh = loose.chunk_by(|a, b| a == b).map(|equal| (equal[0], equal.len() as u64));
         self.runs = merge_runs(&self.runs, fresh);
     }
 
@@ -196,12 +194,7 @@ mod tests {
 
     /// Values on both sides of the border between array and runs, with ties.
     fn values() -> impl Strategy<Value = Vec<u64>> {
-        let value = prop_oneof![
-            0..50u64,
-            DENSE - 3..DENSE + 3,
-            Just(u64::MAX),
-            0..1u64 << 40
-        ];
+        let value = prop_oneof![0..50u64, DENSE - 3..DENSE + 3, Just(u64::MAX), 0..1u64 << 40];
         proptest::collection::vec(value, 1..200)
     }
 

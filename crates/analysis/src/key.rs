@@ -89,11 +89,7 @@ impl FromStr for KeyKind {
             return Err(error());
         }
         let offset: u16 = offset.parse().map_err(|_| error())?;
-        Ok(Self::Field(Field {
-            offset: usize::from(offset),
-            width,
-            big_endian,
-        }))
+        Ok(Self::Field(Field { offset: usize::from(offset), width, big_endian }))
     }
 }
 
@@ -262,11 +258,7 @@ impl Extract for Field {
 }
 
 fn foreign_or_short(bytes: &[u8], wire_len: u32) -> NoKey {
-    if (bytes.len() as u64) < u64::from(wire_len) {
-        NoKey::Short
-    } else {
-        NoKey::Foreign
-    }
+    if (bytes.len() as u64) < u64::from(wire_len) { NoKey::Short } else { NoKey::Foreign }
 }
 
 /// Bytes 12 to 63 with the checksums zeroed; a whole frame that is shorter is padded with zeros.
@@ -287,12 +279,7 @@ fn signature(bytes: &[u8], wire_len: u32) -> Result<Signature, NoKey> {
             checksum.fill(0);
         }
     };
-    if let Some(Layers {
-        network,
-        ipv4,
-        transport,
-    }) = layers
-    {
+    if let Some(Layers { network, ipv4, transport }) = layers {
         if ipv4 {
             zero(network + 10);
         }
@@ -335,19 +322,11 @@ fn layers(frame: &[u8]) -> Option<Layers> {
             let first_fragment = be_u16(frame, network + 6)? & 0x1fff == 0;
             let protocol = *frame.get(network + 9)?;
             let transport = first_fragment.then_some((protocol, network + header_len.max(20)));
-            Some(Layers {
-                network,
-                ipv4: true,
-                transport,
-            })
+            Some(Layers { network, ipv4: true, transport })
         }
         ETHERTYPE_IPV6 => {
             let transport = ipv6_transport(frame, network);
-            Some(Layers {
-                network,
-                ipv4: false,
-                transport,
-            })
+            Some(Layers { network, ipv4: false, transport })
         }
         _ => None,
     }
@@ -427,20 +406,13 @@ mod tests {
     fn ipv6(extension: &[u8]) -> Vec<u8> {
         let mut header = vec![0u8; 40];
         header[0] = 0x60;
-        header[6] = if extension.is_empty() {
-            PROTOCOL_UDP
-        } else {
-            0
-        };
+        header[6] = if extension.is_empty() { PROTOCOL_UDP } else { 0 };
         header.extend(extension);
         header
     }
 
     fn whole(bytes: &[u8]) -> Content<'_> {
-        Content::Frame {
-            bytes,
-            wire_len: bytes.len() as u32,
-        }
+        Content::Frame { bytes, wire_len: bytes.len() as u32 }
     }
 
     #[test]
@@ -459,10 +431,7 @@ mod tests {
     #[test]
     fn packets_without_an_id_are_foreign_and_cut_ones_short() {
         let mut bytes = frame(&[], 0x0800, &ipv4(0));
-        let cut = Content::Frame {
-            bytes: &bytes[..44],
-            wire_len: bytes.len() as u32,
-        };
+        let cut = Content::Frame { bytes: &bytes[..44], wire_len: bytes.len() as u32 };
         assert_eq!(Moonsniff.extract(cut), Err(NoKey::Short));
         bytes[46] = 0; // the type byte of a warm-up packet
         assert_eq!(Moonsniff.extract(whole(&bytes)), Err(NoKey::Foreign));
@@ -473,11 +442,9 @@ mod tests {
 
     #[test]
     fn signature_ignores_checksums_and_nothing_else() {
-        for (tags, ethertype, network) in [
-            (&[][..], 0x0800, ipv4(0)),
-            (&[7], 0x0800, ipv4(0)),
-            (&[], 0x86dd, ipv6(&[])),
-        ] {
+        for (tags, ethertype, network) in
+            [(&[][..], 0x0800, ipv4(0)), (&[7], 0x0800, ipv4(0)), (&[], 0x86dd, ipv6(&[]))]
+        {
             let bytes = frame(tags, ethertype, &network);
             let start = 14 + 4 * tags.len();
             let udp = start + network.len();
@@ -501,10 +468,7 @@ mod tests {
         let bytes = frame(&[], 0x0800, &ipv4(0));
         assert!(bytes.len() < SIGNATURE.end);
         assert!(Signatures.extract(whole(&bytes)).is_ok());
-        let cut = Content::Frame {
-            bytes: &bytes,
-            wire_len: 100,
-        };
+        let cut = Content::Frame { bytes: &bytes, wire_len: 100 };
         assert_eq!(Signatures.extract(cut).unwrap_err(), NoKey::Short);
     }
 
@@ -517,9 +481,7 @@ mod tests {
             ("45:1:le", 1),
             ("42:3:be", 0x04_0302),
         ] {
-            let KeyKind::Field(field) = text.parse().unwrap() else {
-                panic!("{text}")
-            };
+            let KeyKind::Field(field) = text.parse().unwrap() else { panic!("{text}") };
             assert_eq!(field.extract(whole(&bytes)), Ok((expected, ())));
             assert_eq!(KeyKind::Field(field).to_string(), text);
         }
@@ -527,9 +489,7 @@ mod tests {
 
     #[test]
     fn texts_that_name_no_key_are_refused() {
-        for text in [
-            "", "moonsnif", "1:2", "1:9:le", "1:0:le", "1:2:me", "-1:2:le", "1:2:le:3",
-        ] {
+        for text in ["", "moonsnif", "1:2", "1:9:le", "1:0:le", "1:2:me", "-1:2:le", "1:2:le:3"] {
             assert!(text.parse::<KeyKind>().is_err(), "{text}");
         }
     }

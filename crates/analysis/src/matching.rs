@@ -53,12 +53,7 @@ impl<K: Key> Matcher<K> {
     /// stamped earlier than `trim_before` and end without a match are counted as trimmed.
     pub fn new(window: u64, trim_before: u64) -> Self {
         let table = Table::new(MIN_SLOTS, false);
-        Self {
-            table,
-            window,
-            trim_before,
-            fates: Fates::default(),
-        }
+        Self { table, window, trim_before, fates: Fates::default() }
     }
 
     /// Adds a packet before the device. `frontier` is the time that the packets after the device
@@ -112,9 +107,7 @@ impl<K: Key> Matcher<K> {
                     (None, false)
                 }
                 State::Open | State::NonCausal => {
-                    verdict = Verdict::Match {
-                        ingress_ns: entry.time,
-                    };
+                    verdict = Verdict::Match { ingress_ns: entry.time };
                     (Some(State::Matched), false)
                 }
             }
@@ -151,11 +144,7 @@ impl<K: Key> Matcher<K> {
     fn rebuild(&mut self, frontier: u64, mixing: bool) {
         let window = self.window;
         let reachable = |entry: Entry| entry.time.saturating_add(window) > frontier;
-        let kept = self
-            .table
-            .entries()
-            .filter(|&(_, entry)| reachable(entry))
-            .count();
+        let kept = self.table.entries().filter(|&(_, entry)| reachable(entry)).count();
         let size = (kept * 2).next_power_of_two().max(MIN_SLOTS);
         let old = std::mem::replace(&mut self.table, Table::new(size, mixing));
         for (key, entry) in old.entries() {
@@ -213,9 +202,7 @@ mod tests {
                 if std::mem::replace(&mut matched[i], true) {
                     Verdict::Duplicate
                 } else {
-                    Verdict::Match {
-                        ingress_ns: ingress[i].1,
-                    }
+                    Verdict::Match { ingress_ns: ingress[i].1 }
                 }
             } else if causal().next().is_some() {
                 Verdict::Unmatched
@@ -226,18 +213,9 @@ mod tests {
                 Verdict::Unmatched
             });
         }
-        let lost = (0..ingress.len())
-            .filter(|&i| !matched[i] && !early[i] && !repeated[i])
-            .count();
+        let lost = (0..ingress.len()).filter(|&i| !matched[i] && !early[i] && !repeated[i]).count();
         let repeated = repeated.iter().filter(|&&r| r).count();
-        (
-            verdicts,
-            Fates {
-                lost: lost as u64,
-                repeated: repeated as u64,
-                trimmed: 0,
-            },
-        )
+        (verdicts, Fates { lost: lost as u64, repeated: repeated as u64, trimmed: 0 })
     }
 
     fn by_table(ingress: &[(u64, u64)], egress: &[(u64, u64)]) -> (Vec<Verdict>, Fates) {
@@ -276,34 +254,18 @@ mod tests {
             let time = id * 10;
             matcher.insert(id, time, time);
             if id % 2 == 0 {
-                assert_eq!(
-                    matcher.look_up(id, time + 1),
-                    Verdict::Match { ingress_ns: time }
-                );
+                assert_eq!(matcher.look_up(id, time + 1), Verdict::Match { ingress_ns: time });
             }
         }
-        assert!(
-            matcher.table.slots() <= 2 * MIN_SLOTS,
-            "{} slots",
-            matcher.table.slots()
-        );
-        assert_eq!(
-            matcher.finish(),
-            Fates {
-                lost: 50_000,
-                repeated: 0,
-                trimmed: 0
-            }
-        );
+        assert!(matcher.table.slots() <= 2 * MIN_SLOTS, "{} slots", matcher.table.slots());
+        assert_eq!(matcher.finish(), Fates { lost: 50_000, repeated: 0, trimmed: 0 });
     }
 
     #[test]
     fn keys_that_crowd_are_spread() {
         // High bits only; two counters that overlap in the low bits; keys that are not there.
         let high = (0..200_000u64).map(|id| id << 40).collect::<Vec<_>>();
-        let twice = (0..200_000u64)
-            .map(|id| (id / 2) | (id % 2) << 40)
-            .collect::<Vec<_>>();
+        let twice = (0..200_000u64).map(|id| (id / 2) | (id % 2) << 40).collect::<Vec<_>>();
         for keys in [high, twice] {
             let mut matcher = Matcher::<u64>::new(u64::MAX, 0);
             for (time, &key) in keys.iter().enumerate() {
@@ -312,12 +274,7 @@ mod tests {
             for (time, &key) in keys.iter().enumerate() {
                 assert_eq!(matcher.look_up(key | 1 << 63, 1 << 40), Verdict::Unmatched);
                 let verdict = matcher.look_up(key, 1 << 40);
-                assert_eq!(
-                    verdict,
-                    Verdict::Match {
-                        ingress_ns: time as u64
-                    }
-                );
+                assert_eq!(verdict, Verdict::Match { ingress_ns: time as u64 });
             }
             assert!(matcher.table.mixing());
         }

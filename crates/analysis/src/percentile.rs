@@ -35,11 +35,7 @@ pub fn nearest_rank(p: f64, count: u64) -> u64 {
     let n = count as f64;
     let rank = (p * n).ceil().clamp(1.0, n);
     // The product may be rounded up past a whole number: 0.07 * 100 > 7.
-    let rank = if rank > 1.0 && (rank - 1.0) / n >= p {
-        rank - 1.0
-    } else {
-        rank
-    };
+    let rank = if rank > 1.0 && (rank - 1.0) / n >= p { rank - 1.0 } else { rank };
     rank as u64
 }
 
@@ -58,18 +54,11 @@ pub fn percentiles(distribution: &mut Distribution, ps: &[f64]) -> Vec<Percentil
         .iter()
         .map(|&p| {
             let (low, high) = interval_ranks(p, count);
-            Ranks {
-                value: nearest_rank(p, count),
-                low,
-                high,
-            }
+            Ranks { value: nearest_rank(p, count), low, high }
         })
         .collect();
-    let mut wanted: Vec<u64> = ranks
-        .iter()
-        .flat_map(|r| [Some(r.value), r.low, r.high])
-        .flatten()
-        .collect();
+    let mut wanted: Vec<u64> =
+        ranks.iter().flat_map(|r| [Some(r.value), r.low, r.high]).flatten().collect();
     wanted.sort_unstable();
     wanted.dedup();
     let values = distribution.at_ranks(&wanted);
@@ -193,14 +182,8 @@ mod tests {
         let mut distribution = Distribution::new();
         (1..=1000).for_each(|value| distribution.record(value));
         let found = percentiles(&mut distribution, &[0.999, 0.5, 0.99]);
-        let summary: Vec<_> = found
-            .iter()
-            .map(|p| (p.value, p.above, p.supported))
-            .collect();
-        assert_eq!(
-            summary,
-            [(999, 1, false), (500, 500, true), (990, 10, true)]
-        );
+        let summary: Vec<_> = found.iter().map(|p| (p.value, p.above, p.supported)).collect();
+        assert_eq!(summary, [(999, 1, false), (500, 500, true), (990, 10, true)]);
         assert!(found.iter().all(|p| p.low.is_none_or(|low| low <= p.value)));
         assert!(percentiles(&mut Distribution::new(), &[0.5]).is_empty());
     }

@@ -34,9 +34,7 @@ impl Series {
             Some((_, count)) if time < self.second_end => *count += 1,
             _ => {
                 let second = (time - self.first) / SECOND_NS;
-                self.second_end = self
-                    .first
-                    .saturating_add((second + 1).saturating_mul(SECOND_NS));
+                self.second_end = self.first.saturating_add((second + 1).saturating_mul(SECOND_NS));
                 self.seconds.push((second, 1));
             }
         }
@@ -45,9 +43,7 @@ impl Series {
     /// Packets per second as (start of the second in nanoseconds, packets), ascending. Seconds
     /// without packets are left out.
     pub fn rates(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        self.seconds
-            .iter()
-            .map(|&(second, count)| (self.first + second * SECOND_NS, count))
+        self.seconds.iter().map(|&(second, count)| (self.first + second * SECOND_NS, count))
     }
 }
 
@@ -58,19 +54,11 @@ mod tests {
     #[test]
     fn seconds_count_from_the_first_stamp() {
         let mut series = Series::default();
-        for time in [
-            500,
-            500 + SECOND_NS - 1,
-            500 + SECOND_NS,
-            500 + 3 * SECOND_NS,
-        ] {
+        for time in [500, 500 + SECOND_NS - 1, 500 + SECOND_NS, 500 + 3 * SECOND_NS] {
             series.record(time);
         }
         let rates: Vec<_> = series.rates().collect();
-        assert_eq!(
-            rates,
-            [(500, 2), (500 + SECOND_NS, 1), (500 + 3 * SECOND_NS, 1)]
-        );
+        assert_eq!(rates, [(500, 2), (500 + SECOND_NS, 1), (500 + 3 * SECOND_NS, 1)]);
         let gaps: Vec<_> = series.gaps.counts().collect();
         assert_eq!(gaps, [(1, 1), (SECOND_NS - 1, 1), (2 * SECOND_NS, 1)]);
     }

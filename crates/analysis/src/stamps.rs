@@ -94,9 +94,7 @@ impl Header {
         bytes[8..10].copy_from_slice(&VERSION.to_le_bytes());
         bytes[10..12].copy_from_slice(&(RECORD_LEN as u16).to_le_bytes());
         bytes[12..16].copy_from_slice(&(self.clock as u32).to_le_bytes());
-        let counts = self
-            .counts
-            .map_or([u64::MAX; 4], |c| [c.seen, c.stored, c.lost, c.other]);
+        let counts = self.counts.map_or([u64::MAX; 4], |c| [c.seen, c.stored, c.lost, c.other]);
         for (slot, count) in bytes[16..48].chunks_exact_mut(8).zip(counts) {
             slot.copy_from_slice(&count.to_le_bytes());
         }
@@ -169,31 +167,15 @@ mod tests {
 
     #[test]
     fn header_round_trips() {
-        for counts in [
-            None,
-            Some(TapCounts {
-                seen: 5,
-                stored: 3,
-                lost: 2,
-                other: 7,
-            }),
-        ] {
-            let header = Header {
-                clock: Clock::Monotonic,
-                counts,
-                link: "ingress".into(),
-            };
+        for counts in [None, Some(TapCounts { seen: 5, stored: 3, lost: 2, other: 7 })] {
+            let header = Header { clock: Clock::Monotonic, counts, link: "ingress".into() };
             assert_eq!(Header::decode(&header.encode()), Some(header));
         }
     }
 
     #[test]
     fn header_of_another_version_is_refused() {
-        let header = Header {
-            clock: Clock::Monotonic,
-            counts: None,
-            link: "egress".into(),
-        };
+        let header = Header { clock: Clock::Monotonic, counts: None, link: "egress".into() };
         let mut bytes = header.encode();
         bytes[8] = 2;
         assert_eq!(Header::decode(&bytes), None);
@@ -202,11 +184,7 @@ mod tests {
 
     #[test]
     fn stamp_round_trips() {
-        let stamp = Stamp {
-            time_ns: 1 << 40,
-            id: u32::MAX,
-            frame_len: 60,
-        };
+        let stamp = Stamp { time_ns: 1 << 40, id: u32::MAX, frame_len: 60 };
         assert_eq!(Stamp::decode(&stamp.encode()), stamp);
     }
 }

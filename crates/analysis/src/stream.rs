@@ -15,11 +15,7 @@ struct Batch<X: Extract> {
 
 impl<X: Extract> Default for Batch<X> {
     fn default() -> Self {
-        Self {
-            times: Vec::new(),
-            keys: Vec::new(),
-            shown: Vec::new(),
-        }
+        Self { times: Vec::new(), keys: Vec::new(), shown: Vec::new() }
     }
 }
 
@@ -153,11 +149,7 @@ impl<X: Extract> Cursor<X> {
     #[inline]
     pub fn advance(&mut self) -> Result<(), StreamError> {
         self.at += 1;
-        if self.at >= self.batch.times.len() && !self.ended {
-            self.refill()
-        } else {
-            Ok(())
-        }
+        if self.at >= self.batch.times.len() && !self.ended { self.refill() } else { Ok(()) }
     }
 
     fn refill(&mut self) -> Result<(), StreamError> {
@@ -166,23 +158,12 @@ impl<X: Extract> Cursor<X> {
         while self.batch.times.is_empty() && !self.ended {
             self.ended = !self.append()?;
         }
-        if self.intake.backwards > 0 {
-            Err(StreamError::Unsorted)
-        } else {
-            Ok(())
-        }
+        if self.intake.backwards > 0 { Err(StreamError::Unsorted) } else { Ok(()) }
     }
 
     /// Appends up to `BATCH` packets of the file to the batch; `false` at the end of the file.
     fn append(&mut self) -> Result<bool, CaptureError> {
-        let Self {
-            capture,
-            extract,
-            shift_ns,
-            intake,
-            batch,
-            ..
-        } = self;
+        let Self { capture, extract, shift_ns, intake, batch, .. } = self;
         capture.read(BATCH, |packet| match extract.extract(packet.content) {
             Ok((key, shown)) => {
                 let time = packet.time_ns.saturating_add(*shift_ns);

@@ -55,10 +55,7 @@ impl Entry {
             2 => State::NonCausal,
             _ => State::Repeated,
         };
-        (word != 0).then(|| Self {
-            time: (word >> 2) - 1,
-            state,
-        })
+        (word != 0).then(|| Self { time: (word >> 2) - 1, state })
     }
 }
 
@@ -84,15 +81,7 @@ impl<K: Key> Table<K> {
         // A hint: without huge pages everything still works.
         let _ = memory.advise(Advice::HugePage);
         let key = std::marker::PhantomData;
-        Self {
-            memory,
-            slots,
-            used: 0,
-            mixing,
-            searches: 0,
-            steps: 0,
-            key,
-        }
+        Self { memory, slots, used: 0, mixing, searches: 0, steps: 0, key }
     }
 
     pub fn slots(&self) -> usize {
@@ -199,25 +188,14 @@ mod tests {
 
     #[test]
     fn entries_survive_packing() {
-        for state in [
-            State::Open,
-            State::Matched,
-            State::NonCausal,
-            State::Repeated,
-        ] {
+        for state in [State::Open, State::Matched, State::NonCausal, State::Repeated] {
             for time in [0, 1, 1 << 40, LATEST] {
                 let entry = Entry::unpack(Entry { time, state }.pack()).unwrap();
                 assert_eq!((entry.time, entry.state), (time, state));
             }
         }
         assert!(Entry::unpack(0).is_none());
-        let clipped = Entry::unpack(
-            Entry {
-                time: u64::MAX,
-                state: State::Open,
-            }
-            .pack(),
-        );
+        let clipped = Entry::unpack(Entry { time: u64::MAX, state: State::Open }.pack());
         assert_eq!(clipped.unwrap().time, LATEST);
     }
 }

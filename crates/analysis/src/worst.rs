@@ -19,11 +19,7 @@ pub struct WorstPacket<T> {
 impl<T> WorstPacket<T> {
     /// Larger latencies first, then earlier ingress stamps, then earlier egress stamps.
     fn rank(&self) -> (u64, Reverse<u64>, Reverse<u64>) {
-        (
-            self.latency_ns,
-            Reverse(self.ingress_ns),
-            Reverse(self.egress_ns),
-        )
+        (self.latency_ns, Reverse(self.ingress_ns), Reverse(self.egress_ns))
     }
 }
 
@@ -61,11 +57,7 @@ impl<T> Worst<T> {
     /// Keeps at most `limit` packets.
     pub fn new(limit: usize) -> Self {
         let threshold = if limit == 0 { u64::MAX } else { 0 };
-        Self {
-            limit,
-            threshold,
-            heap: BinaryHeap::with_capacity(limit + 1),
-        }
+        Self { limit, threshold, heap: BinaryHeap::with_capacity(limit + 1) }
     }
 
     /// Shows a packet. `key` is asked for only when the packet is a candidate.
@@ -73,12 +65,7 @@ impl<T> Worst<T> {
     pub fn offer(&mut self, ingress_ns: u64, egress_ns: u64, key: impl FnOnce() -> T) {
         let latency_ns = egress_ns - ingress_ns;
         if latency_ns >= self.threshold && self.limit > 0 {
-            self.push(WorstPacket {
-                latency_ns,
-                ingress_ns,
-                egress_ns,
-                key: key(),
-            });
+            self.push(WorstPacket { latency_ns, ingress_ns, egress_ns, key: key() });
         }
     }
 
@@ -96,11 +83,7 @@ impl<T> Worst<T> {
 
     /// The worst packets, worst first.
     pub fn into_sorted(self) -> Vec<WorstPacket<T>> {
-        self.heap
-            .into_sorted_vec()
-            .into_iter()
-            .map(|Reverse(ByRank(packet))| packet)
-            .collect()
+        self.heap.into_sorted_vec().into_iter().map(|Reverse(ByRank(packet))| packet).collect()
     }
 }
 

@@ -9,10 +9,7 @@ pub const SPIN_NS: u64 = 100_000;
 /// The time now.
 #[inline]
 pub fn now_ns() -> u64 {
-    let mut time = timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
+    let mut time = timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a valid timespec, and CLOCK_MONOTONIC exists on every Linux.
     unsafe { libc::clock_gettime(CLOCK_MONOTONIC, &raw mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
@@ -43,12 +40,7 @@ fn sleep_until(due: u64) {
     };
     // SAFETY: `time` is a valid timespec; the remaining time is not asked for.
     unsafe {
-        libc::clock_nanosleep(
-            CLOCK_MONOTONIC,
-            TIMER_ABSTIME,
-            &raw const time,
-            std::ptr::null_mut(),
-        )
+        libc::clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &raw const time, std::ptr::null_mut())
     };
 }
 

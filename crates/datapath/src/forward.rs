@@ -165,9 +165,7 @@ pub fn forward(options: &Options, on_ready: Box<OnReady<'_>>) -> Result<Report, 
             }
         }
     }
-    let drops = receiver
-        .take_drops()
-        .map_err(system("count lost packets"))?;
+    let drops = receiver.take_drops().map_err(system("count lost packets"))?;
     let mut report = forwarder.report;
     report.lost += drops + forwarder.held.len() as u64;
     Ok(report)
@@ -250,21 +248,13 @@ fn receive<'a>(socket: &PacketSocket, buffer: &'a mut [u8]) -> io::Result<&'a [u
         message.msg_iovlen = 1;
         message.msg_control = control.0.as_mut_ptr().cast();
         message.msg_controllen = control.0.len() as _;
-        let len = libc::recvmsg(
-            socket.as_fd().as_raw_fd(),
-            &raw mut message,
-            libc::MSG_DONTWAIT,
-        );
+        let len = libc::recvmsg(socket.as_fd().as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT);
         if len < 0 {
             return Err(io::Error::last_os_error());
         }
         let header = libc::CMSG_FIRSTHDR(&raw const message);
         let tag = (!header.is_null() && (*header).cmsg_type == libc::PACKET_AUXDATA)
-            .then(|| {
-                libc::CMSG_DATA(header)
-                    .cast::<libc::tpacket_auxdata>()
-                    .read_unaligned()
-            })
+            .then(|| libc::CMSG_DATA(header).cast::<libc::tpacket_auxdata>().read_unaligned())
             .filter(|data| data.tp_status & libc::TP_STATUS_VLAN_VALID != 0);
         (len as usize, tag)
     };
@@ -284,14 +274,9 @@ mod tests {
 
     #[test]
     fn missing_interfaces_are_named() {
-        let options = Options {
-            input: "tt-no-such".into(),
-            output: "lo".into(),
-            ..Options::default()
-        };
-        let message = forward(&options, Box::new(|| Ok(())))
-            .expect_err("refused")
-            .to_string();
+        let options =
+            Options { input: "tt-no-such".into(), output: "lo".into(), ..Options::default() };
+        let message = forward(&options, Box::new(|| Ok(()))).expect_err("refused").to_string();
         assert!(message.contains("tt-no-such"), "{message}");
     }
 

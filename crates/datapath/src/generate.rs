@@ -212,12 +212,7 @@ pub fn generate(options: &Options) -> Result<Report, GenerateError> {
         pin(cpu)?;
     }
     hurry();
-    let template = Template::new(
-        options.size,
-        options.flows,
-        options.source,
-        options.destination,
-    );
+    let template = Template::new(options.size, options.flows, options.source, options.destination);
     let mut sender = Sender {
         socket,
         interface,
@@ -311,11 +306,7 @@ fn summarise(slip: &mut Distribution) -> Option<Slip> {
         let rank = (u128::from(count) * u128::from(part)).div_ceil(u128::from(WHOLE));
         rank.max(1) as u64
     };
-    let ranks: Vec<u64> = [1]
-        .into_iter()
-        .chain(PERCENTILES.map(rank))
-        .chain([count])
-        .collect();
+    let ranks: Vec<u64> = [1].into_iter().chain(PERCENTILES.map(rank)).chain([count]).collect();
     let values = slip.at_ranks(&ranks);
     let percentiles = PERCENTILES.iter().zip(&values[1..]);
     Some(Slip {
@@ -353,10 +344,7 @@ mod tests {
         type Change = fn(&mut Options);
         let cases: [(Change, &str); 10] = [
             (|o| o.length = Length::Duration(0), "--duration"),
-            (
-                |o| (o.length, o.warm_up_ns) = (Length::Duration(1), 1_000_000_000),
-                "--duration",
-            ),
+            (|o| (o.length, o.warm_up_ns) = (Length::Duration(1), 1_000_000_000), "--duration"),
             (|o| o.rate = 0, "--rate"),
             (|o| o.rate = 1_000_000_001, "--rate"),
             (|o| o.flows = 0, "--flows"),

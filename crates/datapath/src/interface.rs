@@ -54,10 +54,7 @@ pub struct Interface {
 impl Interface {
     /// Looks an interface up by name. Fails when there is none or it is not Ethernet.
     pub fn find(name: &str) -> Result<Self, InterfaceError> {
-        let system = |source| InterfaceError::System {
-            name: name.into(),
-            source,
-        };
+        let system = |source| InterfaceError::System { name: name.into(), source };
         let missing = || InterfaceError::Missing { name: name.into() };
         if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.contains('\0') {
             return Err(missing());
@@ -104,11 +101,7 @@ impl Interface {
 fn control_socket() -> io::Result<OwnedFd> {
     // SAFETY: takes no pointers; the descriptor is ours.
     unsafe {
-        let fd = check(libc::socket(
-            libc::AF_INET,
-            libc::SOCK_DGRAM | libc::SOCK_CLOEXEC,
-            0,
-        ))?;
+        let fd = check(libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0))?;
         Ok(OwnedFd::from_raw_fd(fd))
     }
 }
@@ -143,9 +136,6 @@ mod tests {
     #[test]
     fn loopback_is_not_ethernet() {
         let error = Interface::find("lo").expect_err("not Ethernet");
-        assert!(
-            matches!(error, InterfaceError::NotEthernet { .. }),
-            "{error}"
-        );
+        assert!(matches!(error, InterfaceError::NotEthernet { .. }), "{error}");
     }
 }

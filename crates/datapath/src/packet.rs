@@ -77,11 +77,7 @@ impl Template {
         udp[2..4].copy_from_slice(&PORTS.1.to_be_bytes());
         udp[4..6].copy_from_slice(&(ip_len - IPV4_LEN as u16).to_be_bytes());
         let base_sum = sum_words(&frame[ETHERNET_LEN..ETHERNET_LEN + IPV4_LEN]);
-        Self {
-            frame,
-            flows,
-            base_sum,
-        }
+        Self { frame, flows, base_sum }
     }
 
     /// The frame of packet `id`, without FCS. The flow is the id modulo the number of flows.
@@ -104,10 +100,7 @@ impl Template {
 
 /// Sum of the big-endian 16-bit words of an even number of bytes.
 fn sum_words(bytes: &[u8]) -> u32 {
-    bytes
-        .chunks_exact(2)
-        .map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])))
-        .sum()
+    bytes.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]]))).sum()
 }
 
 /// Folds the carries of a one's complement sum (RFC 1071).

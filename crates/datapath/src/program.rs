@@ -96,12 +96,7 @@ impl Program {
         };
         let state = map(".bss", size_of::<State>())?;
         let records = map("ring", slots as usize * size_of::<Record>())?;
-        Ok(Self {
-            object,
-            state,
-            records,
-            slots: slots as usize,
-        })
+        Ok(Self { object, state, records, slots: slots as usize })
     }
 
     /// The ring; there must be one consumer at a time.
@@ -122,11 +117,7 @@ impl Program {
     /// Attaches the tap to an interface of this network namespace.
     pub fn attach(&self, interface: &Interface, hook: Hook) -> libbpf_rs::Result<Attachment> {
         let qdisc = Qdisc::ensure(interface.index)?;
-        let program = self
-            .object
-            .progs()
-            .next()
-            .expect("the object has a program");
+        let program = self.object.progs().next().expect("the object has a program");
         let mut hook = TcHookBuilder::new(program.as_fd())
             .ifindex(interface.index)
             .priority(PRIORITY)
@@ -136,20 +127,13 @@ impl Program {
                 Hook::Egress => TC_EGRESS,
             });
         hook.attach()?;
-        Ok(Attachment {
-            hook,
-            _qdisc: qdisc,
-        })
+        Ok(Attachment { hook, _qdisc: qdisc })
     }
 
     /// Time that the program took, in nanoseconds, and how often it ran, while statistics were on
     /// (see [`enable_statistics`]).
     pub fn run_time(&self) -> io::Result<(u64, u64)> {
-        let program = self
-            .object
-            .progs()
-            .next()
-            .expect("the object has a program");
+        let program = self.object.progs().next().expect("the object has a program");
         let mut info = libbpf_sys::bpf_prog_info::default();
         let mut len = size_of::<libbpf_sys::bpf_prog_info>() as u32;
         // SAFETY: pointer and length describe `info`.

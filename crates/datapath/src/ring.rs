@@ -43,11 +43,7 @@ impl<'a> Ring<'a> {
     /// The ring in `slots`, whose number must be a power of two.
     pub fn new(state: &'a State, slots: &'a [[AtomicU64; 2]]) -> Self {
         assert!(slots.len().is_power_of_two());
-        Self {
-            state,
-            slots,
-            tail: state.tail.load(Ordering::Relaxed),
-        }
+        Self { state, slots, tail: state.tail.load(Ordering::Relaxed) }
     }
 
     /// The program's counters.
@@ -75,10 +71,7 @@ impl<'a> Ring<'a> {
         let mask = self.slots.len() as u64 - 1;
         while into.len() - before < limit {
             let slot = &self.slots[(self.tail & mask) as usize];
-            let record = [
-                slot[0].load(Ordering::Acquire),
-                slot[1].load(Ordering::Acquire),
-            ];
+            let record = [slot[0].load(Ordering::Acquire), slot[1].load(Ordering::Acquire)];
             if record.contains(&0) {
                 break;
             }
@@ -112,9 +105,7 @@ mod tests {
                 return;
             }
             let taken =
-                state
-                    .head
-                    .compare_exchange(head, head + 1, Ordering::SeqCst, Ordering::SeqCst);
+                state.head.compare_exchange(head, head + 1, Ordering::SeqCst, Ordering::SeqCst);
             if taken.is_ok() {
                 let slot = &slots[head as usize % slots.len()];
                 slot[1].store(record[1], Ordering::Relaxed);
@@ -128,11 +119,7 @@ mod tests {
     fn state_has_the_layout_of_the_program() {
         use std::mem::{offset_of, size_of};
         assert_eq!(size_of::<State>(), 128);
-        let offsets = [
-            offset_of!(State, head),
-            offset_of!(State, lost),
-            offset_of!(State, other),
-        ];
+        let offsets = [offset_of!(State, head), offset_of!(State, lost), offset_of!(State, other)];
         assert_eq!(offsets, [0, 8, 16]);
         assert_eq!(offset_of!(State, tail), 64);
     }
@@ -145,22 +132,12 @@ mod tests {
             produce(&state, &slots, [time, 60 << 32]);
         }
         assert!(ring.should_drain());
-        assert_eq!(
-            ring.counters(),
-            Counters {
-                head: 4,
-                lost: 2,
-                other: 0
-            }
-        );
+        assert_eq!(ring.counters(), Counters { head: 4, lost: 2, other: 0 });
         let mut out = Vec::new();
         assert_eq!(ring.drain(3, &mut out), 3);
         produce(&state, &slots, [7, 60 << 32]);
         assert_eq!(ring.drain(10, &mut out), 2);
-        assert_eq!(
-            out.iter().map(|r| r[0]).collect::<Vec<_>>(),
-            [1, 2, 3, 4, 7]
-        );
+        assert_eq!(out.iter().map(|r| r[0]).collect::<Vec<_>>(), [1, 2, 3, 4, 7]);
         assert_eq!(ring.waiting(), 0);
     }
 
@@ -202,11 +179,7 @@ mod tests {
             assert_eq!(counters.head + counters.lost, 2 * EACH);
         });
         for producer in 1..=2 {
-            let times: Vec<u64> = out
-                .iter()
-                .filter(|r| r[1] == producer)
-                .map(|r| r[0])
-                .collect();
+            let times: Vec<u64> = out.iter().filter(|r| r[1] == producer).map(|r| r[0]).collect();
             assert!(times.is_sorted_by(|a, b| a < b));
         }
     }

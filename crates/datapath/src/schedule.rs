@@ -15,13 +15,7 @@ impl Schedule {
     /// A schedule of `rate` packets a second (at least 1), the first at `start_ns`.
     pub fn new(start_ns: u64, rate: u64) -> Self {
         const SECOND: u64 = 1_000_000_000;
-        Self {
-            due: start_ns,
-            step: SECOND / rate,
-            step_rest: SECOND % rate,
-            rest: 0,
-            rate,
-        }
+        Self { due: start_ns, step: SECOND / rate, step_rest: SECOND % rate, rest: 0, rate }
     }
 
     /// When the next packet is due.

@@ -49,10 +49,7 @@ impl StopSignals {
         }
         // SAFETY: takes no pointers; the descriptor is ours.
         let event = unsafe {
-            OwnedFd::from_raw_fd(check(libc::eventfd(
-                0,
-                libc::EFD_CLOEXEC | libc::EFD_NONBLOCK,
-            ))?)
+            OwnedFd::from_raw_fd(check(libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK))?)
         };
         REQUESTED.store(false, Ordering::Relaxed);
         EVENT.store(event.as_raw_fd(), Ordering::Relaxed);
@@ -72,16 +69,10 @@ impl StopSignals {
 
     /// Waits until a stop is asked for, `readable` has something to read, or the time is over.
     pub fn wait(&self, readable: Option<BorrowedFd<'_>>, timeout: Duration) {
-        let watch = |fd| libc::pollfd {
-            fd,
-            events: libc::POLLIN,
-            revents: 0,
-        };
+        let watch = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         // A negative descriptor is ignored.
-        let mut watched = [
-            watch(EVENT.load(Ordering::Relaxed)),
-            watch(readable.map_or(-1, |fd| fd.as_raw_fd())),
-        ];
+        let mut watched =
+            [watch(EVENT.load(Ordering::Relaxed)), watch(readable.map_or(-1, |fd| fd.as_raw_fd()))];
         let timeout = libc::timespec {
             tv_sec: timeout.as_secs() as libc::time_t,
             tv_nsec: libc::c_long::from(timeout.subsec_nanos()),

@@ -48,11 +48,7 @@ impl PacketSocket {
     fn open() -> io::Result<Self> {
         // SAFETY: takes no pointers; the descriptor is ours.
         unsafe {
-            let fd = check(libc::socket(
-                libc::AF_PACKET,
-                libc::SOCK_RAW | libc::SOCK_CLOEXEC,
-                0,
-            ))?;
+            let fd = check(libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0))?;
             Ok(Self(OwnedFd::from_raw_fd(fd)))
         }
     }
@@ -96,18 +92,9 @@ impl PacketSocket {
     pub fn send(&self, frame: &[u8]) -> io::Result<()> {
         // SAFETY: pointer and length describe `frame`.
         let sent = unsafe {
-            libc::send(
-                self.0.as_raw_fd(),
-                frame.as_ptr().cast(),
-                frame.len(),
-                libc::MSG_DONTWAIT,
-            )
+            libc::send(self.0.as_raw_fd(), frame.as_ptr().cast(), frame.len(), libc::MSG_DONTWAIT)
         };
-        if sent < 0 {
-            Err(io::Error::last_os_error())
-        } else {
-            Ok(())
-        }
+        if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
     /// Frames that the kernel dropped for lack of room since the last call.

@@ -184,10 +184,8 @@ pub fn tap(options: &Options, on_ready: Box<OnReady<'_>>) -> Result<Vec<Report>,
         .map(|link| Prepared::new(link, slots as u32))
         .collect::<Result<_, _>>()?;
     // All files and programs are ready before the first link is touched.
-    let mut taps: Vec<LiveTap<'_>> = prepared
-        .iter()
-        .map(LiveTap::start)
-        .collect::<Result<_, _>>()?;
+    let mut taps: Vec<LiveTap<'_>> =
+        prepared.iter().map(LiveTap::start).collect::<Result<_, _>>()?;
     on_ready().map_err(TapError::Ready)?;
 
     let end = options.duration_ns.map(|ns| now_ns().saturating_add(ns));
@@ -243,19 +241,10 @@ impl<'a> Prepared<'a> {
         };
         let program = Program::load(verdict, slots).map_err(|error| match error.kind() {
             ErrorKind::PermissionDenied => TapError::NotPermitted,
-            ErrorKind::OutOfMemory => TapError::Memory {
-                records: slots.into(),
-            },
-            _ => TapError::Refused {
-                reason: error.to_string(),
-            },
+            ErrorKind::OutOfMemory => TapError::Memory { records: slots.into() },
+            _ => TapError::Refused { reason: error.to_string() },
         })?;
-        Ok(Self {
-            link,
-            interface,
-            forward,
-            program,
-        })
+        Ok(Self { link, interface, forward, program })
     }
 
     fn interfaces(&self) -> impl Iterator<Item = &Interface> {
@@ -274,38 +263,19 @@ struct LiveTap<'a> {
 
 impl<'a> LiveTap<'a> {
     fn start(prepared: &'a Prepared<'a>) -> Result<Self, TapError> {
-        let Prepared {
-            link,
-            interface,
-            program,
-            ..
-        } = prepared;
+        let Prepared { link, interface, program, .. } = prepared;
         let writer = StampWriter::create(&link.path, &link.name)
             .map_err(|source| write_error(link, source))?;
         let attachment =
-            program
-                .attach(interface, link.hook)
-                .map_err(|error| match error.kind() {
-                    ErrorKind::PermissionDenied => TapError::NotPermitted,
-                    ErrorKind::AlreadyExists => TapError::Busy {
-                        name: interface.name.clone(),
-                    },
-                    _ => TapError::Attach {
-                        name: interface.name.clone(),
-                        reason: error.to_string(),
-                    },
-                })?;
+            program.attach(interface, link.hook).map_err(|error| match error.kind() {
+                ErrorKind::PermissionDenied => TapError::NotPermitted,
+                ErrorKind::AlreadyExists => TapError::Busy { name: interface.name.clone() },
+                _ => TapError::Attach { name: interface.name.clone(), reason: error.to_string() },
+            })?;
         let down = prepared.interfaces().filter(|interface| !interface.up);
-        let warnings = down
-            .map(|interface| format!("interface down: {}", interface.name))
-            .collect();
-        Ok(Self {
-            prepared,
-            attachment: Some(attachment),
-            ring: program.ring(),
-            writer,
-            warnings,
-        })
+        let warnings =
+            down.map(|interface| format!("interface down: {}", interface.name)).collect();
+        Ok(Self { prepared, attachment: Some(attachment), ring: program.ring(), writer, warnings })
     }
 
     fn seen(&self) -> u64 {
@@ -316,17 +286,14 @@ impl<'a> LiveTap<'a> {
     /// Moves what waits in the ring to the file.
     fn drain(&mut self) -> Result<(), TapError> {
         while self.ring.drain(CHUNK, self.writer.pending()) > 0 {
-            self.writer
-                .flush()
-                .map_err(|source| write_error(self.prepared.link, source))?;
+            self.writer.flush().map_err(|source| write_error(self.prepared.link, source))?;
         }
         Ok(())
     }
 
     fn detach(&mut self) {
         let gone = self.prepared.interfaces().filter(|i| !i.exists());
-        self.warnings
-            .extend(gone.map(|interface| format!("{VANISHED}: {}", interface.name)));
+        self.warnings.extend(gone.map(|interface| format!("{VANISHED}: {}", interface.name)));
         self.attachment = None;
     }
 
@@ -338,12 +305,7 @@ impl<'a> LiveTap<'a> {
         let stored = self.writer.flush_all().map_err(failed)?;
         let counters = self.ring.counters();
         let seen = counters.head + counters.lost;
-        let counts = TapCounts {
-            seen,
-            stored,
-            lost: seen - stored,
-            other: counters.other,
-        };
+        let counts = TapCounts { seen, stored, lost: seen - stored, other: counters.other };
         self.writer.finish(counts).map_err(failed)?;
         let (time, runs) = self.prepared.program.run_time().unwrap_or((0, 0));
         Ok(Report {
@@ -356,10 +318,7 @@ impl<'a> LiveTap<'a> {
 }
 
 fn write_error(link: &Link, source: io::Error) -> TapError {
-    TapError::Write {
-        path: link.path.clone(),
-        source,
-    }
+    TapError::Write { path: link.path.clone(), source }
 }
 
 #[cfg(test)]

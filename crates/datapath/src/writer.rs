@@ -25,20 +25,10 @@ pub struct StampWriter {
 impl StampWriter {
     /// Creates the file, or empties it.
     pub fn create(path: &Path, link: &str) -> io::Result<Self> {
-        let header = Header {
-            clock: Clock::Monotonic,
-            counts: None,
-            link: link.into(),
-        };
+        let header = Header { clock: Clock::Monotonic, counts: None, link: link.into() };
         let mut file = File::create(path)?;
         file.write_all(&header.encode())?;
-        Ok(Self {
-            file,
-            header,
-            pending: Vec::new(),
-            bytes: Vec::new(),
-            written: 0,
-        })
+        Ok(Self { file, header, pending: Vec::new(), bytes: Vec::new(), written: 0 })
     }
 
     /// Where new records go; [`StampWriter::flush`] takes them from here.
@@ -99,10 +89,7 @@ mod tests {
         let records = bytes[HEADER_LEN..].chunks_exact(RECORD_LEN);
         assert!(records.remainder().is_empty());
         let stamps = records.map(|r| Stamp::decode(r.try_into().expect("sixteen bytes")));
-        (
-            Header::decode(&bytes).expect("a header"),
-            stamps.collect::<Vec<_>>(),
-        )
+        (Header::decode(&bytes).expect("a header"), stamps.collect::<Vec<_>>())
     }
 
     #[test]
@@ -113,9 +100,7 @@ mod tests {
         let total = 3 * WINDOW as u64;
         for id in 0..total {
             // Neighbours swapped.
-            writer
-                .pending()
-                .push([1000 + (id ^ 1), (60 << 32) | (id ^ 1)]);
+            writer.pending().push([1000 + (id ^ 1), (60 << 32) | (id ^ 1)]);
             if id % 1001 == 0 {
                 writer.flush().expect("written");
             }
@@ -123,21 +108,13 @@ mod tests {
         assert_eq!(read(&path).0.counts, None);
         assert!(!read(&path).1.is_empty());
         assert_eq!(writer.flush_all().expect("written"), total);
-        let counts = TapCounts {
-            seen: total,
-            stored: total,
-            lost: 0,
-            other: 5,
-        };
+        let counts = TapCounts { seen: total, stored: total, lost: 0, other: 5 };
         writer.finish(counts).expect("finished");
         let (header, stamps) = read(&path);
         assert_eq!(header.counts, Some(counts));
         assert_eq!(header.link, "ingress");
-        let expected = (0..total).map(|id| Stamp {
-            time_ns: 1000 + id,
-            id: id as u32,
-            frame_len: 60,
-        });
+        let expected =
+            (0..total).map(|id| Stamp { time_ns: 1000 + id, id: id as u32, frame_len: 60 });
         assert!(stamps.into_iter().eq(expected));
     }
 

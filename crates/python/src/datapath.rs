@@ -26,10 +26,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 
 #[pyfunction]
 #[pyo3(signature = (links, records, on_ready, *, duration_ns=None, count=None, cpu=None, measure_cost=false))]
-#[expect(
-    clippy::too_many_arguments,
-    reason = "the parameters of the Python function"
-)]
+#[expect(clippy::too_many_arguments, reason = "the parameters of the Python function")]
 fn tap<'py>(
     py: Python<'py>,
     links: Vec<(String, String, bool, Option<String>, PathBuf)>,
@@ -40,19 +37,17 @@ fn tap<'py>(
     cpu: Option<usize>,
     measure_cost: bool,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let links = links
-        .into_iter()
-        .map(|(name, interface, egress, forward, path)| Link {
-            name,
-            interface,
-            hook: if egress { Hook::Egress } else { Hook::Ingress },
-            forward: match forward.as_deref() {
-                None => Forward::Pass,
-                Some("drop") => Forward::Drop,
-                Some(other) => Forward::To(other.into()),
-            },
-            path,
-        });
+    let links = links.into_iter().map(|(name, interface, egress, forward, path)| Link {
+        name,
+        interface,
+        hook: if egress { Hook::Egress } else { Hook::Ingress },
+        forward: match forward.as_deref() {
+            None => Forward::Pass,
+            Some("drop") => Forward::Drop,
+            Some(other) => Forward::To(other.into()),
+        },
+        path,
+    });
     let options = tailtap_datapath::tap::Options {
         links: links.collect(),
         records,
@@ -91,10 +86,7 @@ fn tap<'py>(
 
 #[pyfunction]
 #[pyo3(signature = (interface, rate, size, *, duration_ns=None, count=None, warm_up_ns=0, flows=1, cpu=None, bypass=true, source_mac, destination_mac))]
-#[expect(
-    clippy::too_many_arguments,
-    reason = "the parameters of the Python function"
-)]
+#[expect(clippy::too_many_arguments, reason = "the parameters of the Python function")]
 fn generate<'py>(
     py: Python<'py>,
     interface: String,
@@ -169,10 +161,7 @@ fn generate<'py>(
 
 #[pyfunction]
 #[pyo3(signature = (input, output, on_ready, *, hold, hold_for_ns, drop, duplicate, cpu=None))]
-#[expect(
-    clippy::too_many_arguments,
-    reason = "the parameters of the Python function"
-)]
+#[expect(clippy::too_many_arguments, reason = "the parameters of the Python function")]
 fn forward<'py>(
     py: Python<'py>,
     input: String,
@@ -193,18 +182,17 @@ fn forward<'py>(
         duplicate,
         cpu,
     };
-    let report = on_own_thread(py, || {
-        tailtap_datapath::forward::forward(&options, ready(on_ready))
-    })?
-    .map_err(|error| {
-        let input = match &error {
-            ForwardError::Interface(error) => is_input(error),
-            ForwardError::Ready(error) => return raised(py, error.as_ref()),
-            ForwardError::Same { .. } | ForwardError::Cpu(_) => true,
-            _ => false,
-        };
-        refused(input, &error)
-    })?;
+    let report =
+        on_own_thread(py, || tailtap_datapath::forward::forward(&options, ready(on_ready)))?
+            .map_err(|error| {
+                let input = match &error {
+                    ForwardError::Interface(error) => is_input(error),
+                    ForwardError::Ready(error) => return raised(py, error.as_ref()),
+                    ForwardError::Same { .. } | ForwardError::Cpu(_) => true,
+                    _ => false,
+                };
+                refused(input, &error)
+            })?;
     let result = PyDict::new(py);
     result.set_item("forwarded", report.forwarded)?;
     result.set_item("held", report.held)?;
@@ -220,20 +208,14 @@ fn on_own_thread<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> Py
         thread::scope(|scope| {
             let worker = thread::Builder::new().name("tt-datapath".into());
             let worker = worker.spawn_scoped(scope, work)?;
-            Ok(worker
-                .join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            Ok(worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
         })
     })
 }
 
 /// The Python function as the function that Rust calls when all is ready.
 fn ready(function: Py<PyAny>) -> Box<OnReady<'static>> {
-    Box::new(move || {
-        Python::attach(|py| function.call0(py))
-            .map(drop)
-            .map_err(Into::into)
-    })
+    Box::new(move || Python::attach(|py| function.call0(py)).map(drop).map_err(Into::into))
 }
 
 /// The exception that the Python function of [`ready`] raised.

@@ -8,10 +8,7 @@ use pyo3::prelude::*;
 pub fn raise(class: &str, error: impl Display) -> PyErr {
     Python::attach(|py| {
         let message = error.to_string();
-        match py
-            .import("tailtap.errors")
-            .and_then(|module| module.getattr(class))
-        {
+        match py.import("tailtap.errors").and_then(|module| module.getattr(class)) {
             Ok(class) => match class.call1((message,)) {
                 Ok(exception) => PyErr::from_value(exception),
                 Err(failure) => failure,

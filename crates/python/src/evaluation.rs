@@ -31,10 +31,7 @@ fn pairs<'py>(
 fn format(name: Option<String>) -> PyResult<Option<Format>> {
     name.map(|name| {
         Format::from_name(&name).ok_or_else(|| {
-            raise(
-                "InputError",
-                format!("'{name}' is not a format: pcap, pcapng, mscap or stamps"),
-            )
+            raise("InputError", format!("'{name}' is not a format: pcap, pcapng, mscap or stamps"))
         })
     })
     .transpose()
@@ -44,10 +41,7 @@ fn format(name: Option<String>) -> PyResult<Option<Format>> {
 #[pyfunction]
 #[pyo3(signature = (ingress, egress, *, key=None, trim_ns, window_ns, worst, bucket_ns,
                     ingress_format=None, egress_format=None))]
-#[expect(
-    clippy::too_many_arguments,
-    reason = "keyword arguments of a Python function"
-)]
+#[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
 pub fn evaluate<'py>(
     py: Python<'py>,
     ingress: PathBuf,
@@ -60,10 +54,7 @@ pub fn evaluate<'py>(
     ingress_format: Option<String>,
     egress_format: Option<String>,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let key = key
-        .map(str::parse)
-        .transpose()
-        .map_err(|error| raise("InputError", error))?;
+    let key = key.map(str::parse).transpose().map_err(|error| raise("InputError", error))?;
     let options = Options {
         key,
         trim_ns,
@@ -83,9 +74,9 @@ pub fn evaluate<'py>(
     let outcome = py.detach(|| evaluate_captures(&ingress, &egress, &options, &cancelled));
     match outcome {
         Ok(evaluation) => to_dict(py, evaluation, bucket_ns),
-        Err(EvaluateError::Cancelled) => Err(signal
-            .into_inner()
-            .unwrap_or_else(|| raise("Interrupted", "interrupted"))),
+        Err(EvaluateError::Cancelled) => {
+            Err(signal.into_inner().unwrap_or_else(|| raise("Interrupted", "interrupted")))
+        }
         Err(error) => Err(raise("InputError", error)),
     }
 }
@@ -108,10 +99,7 @@ pub fn percentiles<'py>(
     dict.set_item("low", found.iter().map(|f| f.low).collect::<Vec<_>>())?;
     dict.set_item("high", found.iter().map(|f| f.high).collect::<Vec<_>>())?;
     dict.set_item("above", column(py, found.iter().map(|f| f.above)))?;
-    dict.set_item(
-        "supported",
-        PyArray1::from_iter(py, found.iter().map(|f| f.supported)),
-    )?;
+    dict.set_item("supported", PyArray1::from_iter(py, found.iter().map(|f| f.supported)))?;
     Ok(dict)
 }
 
@@ -126,10 +114,7 @@ fn to_dict<'py>(
     dict.set_item("counts", counts(py, &evaluation.counts)?)?;
     dict.set_item("mean", evaluation.latencies.mean())?;
     dict.set_item("distribution", pairs(py, evaluation.latencies.counts()))?;
-    dict.set_item(
-        "histogram",
-        pairs(py, evaluation.latencies.histogram(bucket_ns)),
-    )?;
+    dict.set_item("histogram", pairs(py, evaluation.latencies.histogram(bucket_ns)))?;
     let worst = &evaluation.worst;
     dict.set_item(
         "worst",
@@ -143,10 +128,7 @@ fn to_dict<'py>(
     dict.set_item("ingress", side(py, &mut evaluation.ingress, bucket_ns)?)?;
     dict.set_item("egress", side(py, &mut evaluation.egress, bucket_ns)?)?;
     let warnings = evaluation.warnings.into_iter();
-    dict.set_item(
-        "warnings",
-        warnings.map(|w| (w.code, w.message)).collect::<Vec<_>>(),
-    )?;
+    dict.set_item("warnings", warnings.map(|w| (w.code, w.message)).collect::<Vec<_>>())?;
     Ok(dict)
 }
 

@@ -34,10 +34,7 @@ pub(super) enum Input {
 impl Input {
     /// Opens a file; zstd and gzip are recognised by their magic.
     pub(super) fn open(path: &Path) -> Result<Self, CaptureError> {
-        let io = |source| CaptureError::Io {
-            path: path.to_owned(),
-            source,
-        };
+        let io = |source| CaptureError::Io { path: path.to_owned(), source };
         let file = File::open(path).map_err(io)?;
         let metadata = file.metadata().map_err(io)?;
         if metadata.is_dir() {
@@ -45,20 +42,14 @@ impl Input {
         }
         if !metadata.is_file() {
             // The key is looked for before the evaluation reads from the start again.
-            return Err(io(std::io::Error::other(
-                "not a regular file: save the capture first",
-            )));
+            return Err(io(std::io::Error::other("not a regular file: save the capture first")));
         }
         if metadata.len() == 0 {
             return Err(CaptureError::Empty(path.to_owned()));
         }
         let map = map_file(&file).map_err(io)?;
         let broken = |compression| {
-            move |source| CaptureError::Compression {
-                path: path.to_owned(),
-                compression,
-                source,
-            }
+            move |source| CaptureError::Compression { path: path.to_owned(), compression, source }
         };
         match &map[..] {
             [0x28, 0xb5, 0x2f, 0xfd, ..] => {
@@ -97,9 +88,7 @@ impl Input {
     pub(super) fn bytes(&self) -> &[u8] {
         match self {
             Self::Mapped { map, at } => &map[*at..],
-            Self::Stream {
-                buffer, at, end, ..
-            } => &buffer[*at..*end],
+            Self::Stream { buffer, at, end, .. } => &buffer[*at..*end],
         }
     }
 
@@ -119,16 +108,7 @@ impl Input {
 
     /// Tries to have at least `count` bytes at hand; fewer remain only at the end of the file.
     pub(super) fn want(&mut self, count: usize) -> std::io::Result<()> {
-        let Self::Stream {
-            reader,
-            buffer,
-            at,
-            end,
-            dropped,
-            eof,
-            ..
-        } = self
-        else {
+        let Self::Stream { reader, buffer, at, end, dropped, eof, .. } = self else {
             return Ok(());
         };
         while *end - *at < count && !*eof {

@@ -182,10 +182,7 @@ impl Capture {
     /// Opens a capture. The format is told by content unless `format` is given.
     pub fn open(path: &Path, format: Option<Format>) -> Result<Self, CaptureError> {
         let mut input = Input::open(path)?;
-        let io = |source| CaptureError::Io {
-            path: path.to_owned(),
-            source,
-        };
+        let io = |source| CaptureError::Io { path: path.to_owned(), source };
         let compression = input.compression();
         let head = match (input.want(64), compression) {
             (Ok(()), _) => input.bytes(),
@@ -224,14 +221,7 @@ impl Capture {
             }
         };
         input.consume(header_len);
-        Ok(Self {
-            path: path.to_owned(),
-            input,
-            decoder,
-            format,
-            notes,
-            done: false,
-        })
+        Ok(Self { path: path.to_owned(), input, decoder, format, notes, done: false })
     }
 
     /// The file's path.
@@ -288,10 +278,7 @@ impl Capture {
                 && let Some(linktype) = decoder.foreign_linktype()
                 && self.notes.packets == 0
             {
-                return Err(CaptureError::LinkType {
-                    path: self.path.clone(),
-                    linktype,
-                });
+                return Err(CaptureError::LinkType { path: self.path.clone(), linktype });
             }
         }
         if let Decoder::Mscap(decoder) = &self.decoder {
@@ -334,24 +321,14 @@ impl HeaderError {
         match self {
             Self::Cut => CaptureError::HeaderCut(path.to_owned()),
             Self::Unknown => unknown(path, head),
-            Self::LinkType(linktype) => CaptureError::LinkType {
-                path: path.to_owned(),
-                linktype,
-            },
+            Self::LinkType(linktype) => CaptureError::LinkType { path: path.to_owned(), linktype },
         }
     }
 }
 
 fn unknown(path: &Path, head: &[u8]) -> CaptureError {
-    let magic = head
-        .iter()
-        .take(8)
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
-    CaptureError::UnknownFormat {
-        path: path.to_owned(),
-        magic,
-    }
+    let magic = head.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    CaptureError::UnknownFormat { path: path.to_owned(), magic }
 }
 
 fn detect(head: &[u8], path: &Path) -> Result<Format, CaptureError> {
@@ -370,14 +347,8 @@ fn detect(head: &[u8], path: &Path) -> Result<Format, CaptureError> {
 
 /// Whether the name, less a compression suffix, ends in `.mscap`.
 fn named_mscap(path: &Path) -> bool {
-    let name = path
-        .file_name()
-        .map(|n| n.to_string_lossy().to_lowercase())
-        .unwrap_or_default();
-    let name = name
-        .strip_suffix(".zst")
-        .or(name.strip_suffix(".gz"))
-        .unwrap_or(&name);
+    let name = path.file_name().map(|n| n.to_string_lossy().to_lowercase()).unwrap_or_default();
+    let name = name.strip_suffix(".zst").or(name.strip_suffix(".gz")).unwrap_or(&name);
     name.ends_with(".mscap")
 }
 

@@ -43,10 +43,6 @@ impl Decoder {
             });
             used += RECORD_LEN;
         }
-        if used == limit * RECORD_LEN {
-            Progress::Full(used)
-        } else {
-            Progress::More(used)
-        }
+        if used == limit * RECORD_LEN { Progress::Full(used) } else { Progress::More(used) }
     }
 }

@@ -43,10 +43,7 @@ impl Decoder {
         if linktype != LINKTYPE_ETHERNET {
             return Err(HeaderError::LinkType(linktype));
         }
-        Ok(Self {
-            swapped,
-            ns_per_fraction: if nanoseconds { 1 } else { 1_000 },
-        })
+        Ok(Self { swapped, ns_per_fraction: if nanoseconds { 1 } else { 1_000 } })
     }
 
     #[inline]

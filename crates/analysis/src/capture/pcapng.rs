@@ -79,22 +79,14 @@ impl Decoder {
                 self.interfaces.clear();
             }
             let length = le_u32(&rest[4..]);
-            let length = if self.big_endian {
-                length.swap_bytes()
-            } else {
-                length
-            } as usize;
+            let length = if self.big_endian { length.swap_bytes() } else { length } as usize;
             if !(12..=MAX_BLOCK).contains(&length) || !length.is_multiple_of(4) {
                 return Progress::Damaged(at, format!("a block of {length} bytes is absurd"));
             }
             let Some(block) = rest.get(..length) else {
                 return Progress::More(at);
             };
-            let parse = if self.big_endian {
-                parse_block_be
-            } else {
-                parse_block_le
-            };
+            let parse = if self.big_endian { parse_block_be } else { parse_block_le };
             match parse(block) {
                 Ok((_, block)) => match self.take(&block) {
                     Ok(Some(packet)) => {

@@ -15,15 +15,8 @@ pub(super) fn decode(bytes: &[u8], limit: usize, sink: &mut impl FnMut(Packet<'_
     let records = &records[..records.len().min(limit)];
     for record in records {
         let stamp = Stamp::decode(record);
-        sink(Packet {
-            time_ns: stamp.time_ns,
-            content: Content::Id(stamp.id),
-        });
+        sink(Packet { time_ns: stamp.time_ns, content: Content::Id(stamp.id) });
     }
     let used = records.len() * RECORD_LEN;
-    if records.len() == limit {
-        Progress::Full(used)
-    } else {
-        Progress::More(used)
-    }
+    if records.len() == limit { Progress::Full(used) } else { Progress::More(used) }
 }

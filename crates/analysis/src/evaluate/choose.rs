@@ -52,9 +52,7 @@ impl Sample {
         capture.read(SAMPLE, |packet| {
             sample.first_ns.get_or_insert(packet.time_ns);
             sample.packets += 1;
-            sample
-                .moonsniff
-                .extend(Moonsniff.extract(packet.content).ok().map(|found| found.0));
+            sample.moonsniff.extend(Moonsniff.extract(packet.content).ok().map(|found| found.0));
             match Signatures.extract(packet.content) {
                 Ok((signature, _)) => {
                     sample.signatures.insert(signature);
@@ -88,10 +86,7 @@ pub(super) fn key(pair: &Pair<'_>) -> Result<KeyChoice, EvaluateError> {
         return Ok(chosen(key, None));
     }
     if ingress.format.holds_ids() || egress.format.holds_ids() {
-        return Ok(chosen(
-            KeyKind::Moonsniff,
-            Some("a capture holds packet ids"),
-        ));
+        return Ok(chosen(KeyKind::Moonsniff, Some("a capture holds packet ids")));
     }
     if ingress.mostly(ingress.moonsniff.len()) && !egress.moonsniff.is_empty() {
         let reason = "the UDP payloads start with ids in MoonSniff's layout";
@@ -119,10 +114,7 @@ pub(super) fn key(pair: &Pair<'_>) -> Result<KeyChoice, EvaluateError> {
             sample.packets
         )
     };
-    Err(EvaluateError::NoKey {
-        path: path.to_owned(),
-        why,
-    })
+    Err(EvaluateError::NoKey { path: path.to_owned(), why })
 }
 
 /// MoonSniff's times of two captures may differ by whole periods: what to add to each so that
@@ -149,19 +141,13 @@ pub(super) fn refuse_keyless(key: KeyKind, side: &Side) -> Result<(), EvaluateEr
     let why = if side.notes.packets == 0 {
         no_packet(&side.path, side.notes.damage.as_deref())
     } else if intake.frameless > 0 {
-        format!(
-            "{} files hold packet ids, not frames: use --key moonsniff",
-            side.format.name()
-        )
+        format!("{} files hold packet ids, not frames: use --key moonsniff", side.format.name())
     } else if intake.short >= intake.foreign {
         format!("the snap length cuts the key '{key}' off every packet: capture more bytes")
     } else {
         format!("no packet carries the key '{key}': try --key auto")
     };
-    Err(EvaluateError::NoKey {
-        path: side.path.clone(),
-        why,
-    })
+    Err(EvaluateError::NoKey { path: side.path.clone(), why })
 }
 
 /// What to say of a capture without a single packet.
@@ -169,10 +155,7 @@ fn no_packet(path: &Path, damage: Option<&str>) -> String {
     match damage {
         Some(damage) => {
             let prefix = format!("{}: ", path.display());
-            format!(
-                "nothing can be read: {}",
-                damage.strip_prefix(&prefix).unwrap_or(damage)
-            )
+            format!("nothing can be read: {}", damage.strip_prefix(&prefix).unwrap_or(damage))
         }
         None => "there is no packet in the capture".to_owned(),
     }
@@ -186,11 +169,7 @@ pub(super) fn why_no_match(
     egress: &Side,
     options: &Options,
 ) -> String {
-    let pair = format!(
-        "no packet of {} is in {}",
-        ingress.path.display(),
-        egress.path.display()
-    );
+    let pair = format!("no packet of {} is in {}", ingress.path.display(), egress.path.display());
     let (before, after) = (&ingress.intake, &egress.intake);
     let seconds = |ns: u64| ns as f64 / 1e9;
     if counts.trimmed_egress == counts.egress {

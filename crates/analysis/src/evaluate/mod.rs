@@ -160,12 +160,7 @@ pub fn evaluate(
     options: &Options,
     cancelled: &dyn Fn() -> bool,
 ) -> Result<Evaluation, EvaluateError> {
-    let pair = Pair {
-        ingress,
-        egress,
-        options,
-        cancelled,
-    };
+    let pair = Pair { ingress, egress, options, cancelled };
     let choice = choose::key(&pair)?;
     match choice.key {
         KeyKind::Moonsniff => pair.evaluate(Moonsniff, choice),
@@ -243,9 +238,7 @@ impl Pair<'_> {
     ) -> Result<Tally<X>, Stop> {
         let window = self.options.window_ns;
         let first_after_trim = |cursor: &Cursor<X>| {
-            cursor
-                .peek()
-                .map_or(0, |(time, ..)| time.saturating_add(self.options.trim_ns))
+            cursor.peek().map_or(0, |(time, ..)| time.saturating_add(self.options.trim_ns))
         };
         let (cut_before, cut_after) = (first_after_trim(ingress), first_after_trim(egress));
         let mut matcher = Matcher::new(window, cut_before);
@@ -262,14 +255,7 @@ impl Pair<'_> {
                 self.pause(&matcher, keys)?;
             }
             let ahead = time.saturating_add(window);
-            self.feed(
-                ingress,
-                &mut matcher,
-                &mut tally.before,
-                cut_before,
-                ahead,
-                time,
-            )?;
+            self.feed(ingress, &mut matcher, &mut tally.before, cut_before, ahead, time)?;
             let verdict = matcher.look_up(key, time);
             let counts = &mut tally.counts;
             if time < cut_after {
@@ -293,14 +279,7 @@ impl Pair<'_> {
             egress.advance()?;
         }
         let end = u64::MAX;
-        self.feed(
-            ingress,
-            &mut matcher,
-            &mut tally.before,
-            cut_before,
-            end,
-            end,
-        )?;
+        self.feed(ingress, &mut matcher, &mut tally.before, cut_before, end, end)?;
         let fates = matcher.finish();
         let counts = &mut tally.counts;
         counts.lost = fates.lost;
@@ -343,11 +322,7 @@ impl Pair<'_> {
     /// What is done once a batch: prepare the table, ask whether to go on.
     fn pause<K: Key>(&self, matcher: &Matcher<K>, keys: &[K]) -> Result<(), Stop> {
         matcher.warm_up(keys);
-        if (self.cancelled)() {
-            Err(Stop::Error(EvaluateError::Cancelled))
-        } else {
-            Ok(())
-        }
+        if (self.cancelled)() { Err(Stop::Error(EvaluateError::Cancelled)) } else { Ok(()) }
     }
 
     fn conclude<X: Extract>(
@@ -357,13 +332,7 @@ impl Pair<'_> {
         egress: Cursor<X>,
         tally: Tally<X>,
     ) -> Result<Evaluation, EvaluateError> {
-        let Tally {
-            counts,
-            latencies,
-            worst,
-            before,
-            after,
-        } = tally;
+        let Tally { counts, latencies, worst, before, after } = tally;
         let ingress = side(&ingress, before);
         let egress = side(&egress, after);
         choose::refuse_keyless(choice.key, &ingress)?;

@@ -22,10 +22,7 @@ pub(super) fn of(counts: &Counts, ingress: &Side, egress: &Side) -> Vec<Warning>
     for side in [ingress, egress] {
         let path = side.path.display();
         if let Some(damage) = &side.notes.damage {
-            warn(
-                "capture-damaged",
-                format!("{damage}; what stands before that was evaluated"),
-            );
+            warn("capture-damaged", format!("{damage}; what stands before that was evaluated"));
         }
         if side.intake.backwards > 0 {
             warn(
@@ -49,19 +46,13 @@ pub(super) fn of(counts: &Counts, ingress: &Side, egress: &Side) -> Vec<Warning>
         if side.intake.short > 0 {
             warn(
                 "snap-length",
-                format!(
-                    "{path}: the snap length cut the key off {} packets",
-                    side.intake.short
-                ),
+                format!("{path}: the snap length cut the key off {} packets", side.intake.short),
             );
         }
         if side.intake.foreign > 0 {
             warn(
                 "foreign-packets",
-                format!(
-                    "{path}: {} packets do not carry the key; left out",
-                    side.intake.foreign
-                ),
+                format!("{path}: {} packets do not carry the key; left out", side.intake.foreign),
             );
         }
         if side.notes.unclosed {
