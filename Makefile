@@ -6,11 +6,12 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+DIST ?= dist
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
 # What the lab runs, what the build compiles with, what the tests compare with and look at.
 APT_RUN := iproute2 ethtool python3-venv
-APT_BUILD := clang llvm libbpf-dev libelf-dev zlib1g-dev linux-libc-dev pkg-config
+APT_BUILD := clang llvm libelf-dev zlib1g-dev linux-libc-dev pkg-config
 APT_TEST := chromium chromium-driver tshark
 RUST_SOURCES := $(shell find crates bpf -name '*.rs' -o -name '*.toml' -o -name '*.c' -o -name '*.h')
 
@@ -81,9 +82,10 @@ docs: setup ## Write the command reference, docs/commands.md, from the program
 	@$(BIN)/python -m tailtap.cli.reference > docs/commands.md
 
 .PHONY: wheel
-wheel: setup ## Build a wheel into dist/
-	@$(BIN)/maturin build --release --locked --quiet --out dist
-	@ls -1 dist/*.whl
+wheel: setup ## Build a wheel into dist/, with the libraries that it needs inside
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/maturin build --release --locked --quiet \
+	    --compatibility manylinux_2_36 --out $(DIST)
+	@ls -1 $(DIST)/*.whl
 
 .PHONY: bench
 bench: setup ## Measure speed side by side with other ways

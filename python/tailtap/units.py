@@ -75,8 +75,8 @@ def format_time(ns: int) -> str:
 
 
 def format_us(ns: int) -> str:
-    """A time in nanoseconds in microseconds, exact to the nanosecond: ``1,204.312 us``.
+    """A time in nanoseconds as microseconds, exact to the nanosecond: ``1,204.312``.
 
-    For columns of latencies, which compare best in one unit.
+    For columns of latencies, which compare best in one unit; the heading names it.
     """
-    return f"{ns // 1_000:,}.{ns % 1_000:03d} us"
+    return f"{ns // 1_000:,}.{ns % 1_000:03d}"

@@ -30,6 +30,11 @@ def test_the_command_reference_is_fresh() -> None:
     assert (ROOT / "docs/commands.md").read_text() == reference(), "run 'make docs'"
 
 
+def test_every_command_takes_the_common_options() -> None:
+    for name, options in commands().items():
+        assert options >= {"--json", "--quiet"}, name
+
+
 def test_every_command_and_parameter_has_help() -> None:
     group = typer.main.get_command(app)
     assert isinstance(group, TyperGroup)

@@ -23,15 +23,7 @@ def run(*command: str | Path, env: dict[str, str] | None = None) -> str:
 
 @pytest.mark.timeout(900)
 def test_a_fresh_environment_evaluates_captures(tmp_path: Path) -> None:
-    maturin = Path(sys.executable).with_name("maturin")
-    build: list[str | Path] = [
-        "build",
-        "--release",
-        "--locked",
-        "--manifest-path",
-        ROOT / "crates/python/Cargo.toml",
-    ]
-    run(maturin, *build, "--out", tmp_path / "dist")
+    run("make", "--directory", ROOT, "wheel", f"DIST={tmp_path / 'dist'}")
     (wheel,) = (tmp_path / "dist").glob("tailtap-*.whl")
     run(sys.executable, "-m", "venv", tmp_path / "venv")
     binaries = tmp_path / "venv/bin"

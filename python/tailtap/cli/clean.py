@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tailtap.cli.options import Json
+from tailtap.cli.options import Json, Quiet
 
 
 def clean(
@@ -18,6 +18,7 @@ def clean(
         bool, typer.Option("--dry-run", help="Only say what would be removed.")
     ] = False,
     json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Remove every kernel object that tailtap left behind, after a crash or a kill -9.
 
@@ -35,7 +36,7 @@ def clean(
     found = library.find()
     kept = [] if all_ else [item for item in found if item.owner == "alive"]
     removed = [item for item in found if item not in kept]
-    if not json:
+    if not (json or quiet):
         verb = "would remove" if dry_run else "removing"
         for item in removed:
             used = f", in use by process {item.pid}" if item.owner == "alive" else ""

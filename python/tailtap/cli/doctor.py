@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import typer
 
-from tailtap.cli.options import Json
+from tailtap.cli.options import Json, Quiet
+
+TABLE_WIDTH = 110
 
 
-def doctor(json: Json = False) -> None:
+def doctor(json: Json = False, quiet: Quiet = False) -> None:
     """Say what this machine can measure, and what to install or change for the rest.
 
     Kernel features are tried, not looked up: a small lab is built and removed. As a user other
@@ -20,7 +22,7 @@ def doctor(json: Json = False) -> None:
     from rich.text import Text
 
     from tailtap import doctor as library
-    from tailtap.cli.console import wide_console
+    from tailtap.cli.console import print_table
 
     checks = library.examine()
     able = library.can_run(checks)
@@ -39,6 +41,7 @@ def doctor(json: Json = False) -> None:
         state = f"{check.state}, needed" if check.required and check.state != "ok" else check.state
         cells = (Text(check.found), Text(check.remedy))
         table.add_row(f"  {check.name}", Text(state, style=styles[check.state]), *cells)
-    wide_console().print(table)
+    if not quiet:
+        print_table(table, widest=TABLE_WIDTH)
     print("tailtap run can work here" if able else "tailtap run cannot work here: see above")
     raise typer.Exit(0 if able else 3)

@@ -102,23 +102,22 @@ def evaluate(
 
 
 def _print(found: Evaluation, ps: tuple[float, ...]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
+    from tailtap.cli.console import print_table
     from tailtap.evaluation.percentiles import label
     from tailtap.units import format_us
 
-    console = Console(highlight=False)
     reason = f": {found.key_reason}" if found.key_reason else ""
-    console.print(f"matched by {found.key}{reason}", markup=False)
+    print(f"matched by {found.key}{reason}")
     counts = Table(title="packets", title_justify="left", box=None, show_header=False)
     for name, count in found.counts.items():
         if count or name in ("ingress", "egress", "matched", "lost"):
             share = f"{found.loss:.4%}" if name == "lost" else ""
             counts.add_row(name.replace("_", " "), f"{count:,}", share)
     counts.columns[1].justify = "right"
-    console.print(counts)
-    latency = Table(title="latency", title_justify="left", box=None)
+    print_table(counts)
+    latency = Table(title="latency in us", title_justify="left", box=None)
     for heading in ("", "value", "95 % interval", "packets above"):
         latency.add_column(heading, justify="right")
     latency.add_row("min", format_us(found.min))
@@ -136,4 +135,4 @@ def _print(found: Evaluation, ps: tuple[float, ...]) -> None:
         )
     latency.add_row("max", format_us(found.max))
     latency.add_row("mean", format_us(round(found.mean)))
-    console.print(latency)
+    print_table(latency)

@@ -7,4 +7,4 @@ from typing import Annotated
 import typer
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object to standard output.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Print no progress to standard error.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print the result and nothing else.")]

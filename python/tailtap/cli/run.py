@@ -66,7 +66,7 @@ def run(
     if json:
         print(json_module.dumps(summary))
     else:
-        print_table(summary)
+        _print(summary)
     failed = [row for row in summary["runs"] if row["status"] != "done"]
     if failed:
         raise MachineError(
@@ -75,12 +75,12 @@ def run(
         )
 
 
-def print_table(summary: dict[str, Any]) -> None:
+def _print(summary: dict[str, Any]) -> None:
     """Print the tail of every run; a percentile with too few samples above it is marked ``*``."""
     from rich.table import Table
     from rich.text import Text
 
-    from tailtap.cli.console import wide_console
+    from tailtap.cli.console import print_table
     from tailtap.evaluation.percentiles import label
 
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -96,20 +96,21 @@ def print_table(summary: dict[str, Any]) -> None:
         unsupported = unsupported or any(cell.endswith("*") for cell in cells)
         doubts = len(row["warnings"]) + len(row["evaluation"]["warnings"])
         table.add_row(row["slug"], *cells, str(doubts) if doubts else "")
-    console = wide_console()
-    console.print(table)
+    print_table(table)
+    notes = "latencies in us"
     if unsupported:
-        print("* fewer than ten samples above it: not to be relied on")
+        notes += "; *: fewer than ten packets above it, not to be relied on"
+    print(notes)
     print(f"results: {summary['folder']}")
 
 
 def _cells(evaluation: dict[str, Any]) -> list[str]:
-    from tailtap.units import format_time
+    from tailtap.units import format_us
 
     counts, latency = evaluation["counts"], evaluation["latency_ns"]
     found = {row["p"]: row for row in latency["percentiles"]}
-    cells = [str(counts["matched"])]
+    cells = [f"{counts['matched']:,}"]
     for p in PERCENTILES:
         row = found[p]
-        cells.append(format_time(row["value"]) + (" " if row["supported"] else "*"))
-    return [*cells, format_time(latency["max"]), str(counts["lost"])]
+        cells.append(format_us(row["value"]) + (" " if row["supported"] else "*"))
+    return [*cells, format_us(latency["max"]), f"{counts['lost']:,}"]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tailtap.cli.options import Json
+from tailtap.cli.options import Json, Quiet
 
 
-def version(json: Json = False) -> None:
+def version(json: Json = False, quiet: Quiet = False) -> None:
     """Print the version of tailtap and of the kernel and Python under it."""
     import json as json_module
     import platform
@@ -19,6 +19,8 @@ def version(json: Json = False) -> None:
     }
     if json:
         print(json_module.dumps(versions))
+    elif quiet:
+        print(tailtap.__version__)
     else:
         for name, value in versions.items():
             print(f"{name} {value}")
