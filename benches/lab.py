@@ -1,0 +1,107 @@
+"""What the lab holds on this machine: packet rates, lost stamps, the cost of a stamp. Needs root.
+
+Every setup is asked for 500 kpkt/s for two seconds, several times in turn; medians are printed.
+Usage: python benches/lab.py
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests/support"))
+from namespaces import Lab, Namespace
+
+ROUNDS = 3
+RATE = 500_000
+SECONDS = 2
+
+
+def generate(namespace: Namespace, rate: int, cpu: int, *options: str) -> Any:
+    """What the generator reports."""
+    sent = namespace.tailtap(
+        *("generate", "gen", "--rate", f"{rate} pkt/s", "--duration", f"{SECONDS} s"),
+        *("--cpu", str(cpu), "--json", *options),
+    )
+    return json.loads(sent.stdout)
+
+
+def one_generator(namespace: Namespace, folder: Path, link: str, *options: str) -> list[float]:
+    """Rate, stamps and lost stamps of generator, ingress tap, link, egress tap on one core."""
+    namespace.veth("gen", "in")
+    namespace.veth("out", "far")
+    links = (f"ingress={link}", "egress=far:drop")
+    tap = namespace.start("tap", *links, "--write", f"{folder}/{{link}}.stamps")
+    report = generate(namespace, RATE, 0, *options)
+    counts = tap.stop()["links"].values()
+    return [report["achieved_rate"], sum(c["seen"] for c in counts), sum(c["lost"] for c in counts)]
+
+
+def two_generators(namespace: Namespace, folder: Path) -> list[float]:
+    """Two generators on two cores into one tap, whose ring both fill at once."""
+    namespace.veth("gen", "in")
+    tap = namespace.start("tap", "in:drop", "--write", f"{folder}/in.stamps")
+    reports: list[Any] = []
+    threads = [
+        threading.Thread(target=lambda cpu=cpu: reports.append(generate(namespace, RATE // 2, cpu)))
+        for cpu in (0, 1)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    counts = tap.stop()["links"]["in"]
+    return [sum(r["achieved_rate"] for r in reports), counts["seen"], counts["lost"]]
+
+
+def stamp_cost(namespace: Namespace, folder: Path) -> float:
+    """Nanoseconds of the tap's program for each packet, as the kernel counts them."""
+    namespace.veth("gen", "in")
+    tap = namespace.start("tap", "in:drop", "--cost", "--write", f"{folder}/in.stamps")
+    generate(namespace, 100_000, 0)
+    return float(tap.stop()["links"]["in"]["cost_ns"])
+
+
+def main() -> None:
+    """Prints the table."""
+    setups = {
+        "one generator, both taps on links of their own": lambda n, f: one_generator(
+            n, f, "in:out"
+        ),
+        "one generator, ingress tap at its egress": lambda n, f: one_generator(
+            n, f, "gen@egress:out", "--no-bypass"
+        ),
+        "two generators on two cores, one tap": two_generators,
+    }
+    found: dict[str, list[list[float]]] = {name: [] for name in setups}
+    costs = []
+    for _ in range(ROUNDS):
+        for name, measure in setups.items():
+            found[name].append(in_namespace(measure))
+        costs.append(in_namespace(stamp_cost))
+    print(f"asked for {RATE // 1000} kpkt/s for {SECONDS} s, median of {ROUNDS} rounds in turn\n")
+    print(f"{'':48}{'kpkt/s':>8}{'stamps':>12}{'lost':>6}")
+    for name, rows in found.items():
+        rate, seen, lost = (statistics.median(column) for column in zip(*rows, strict=True))
+        print(f"{name:48}{rate / 1000:8.0f}{seen:12,.0f}{lost:6.0f}")
+    print(f"\na stamp costs {statistics.median(costs):.0f} ns, the kernel's own clock included")
+
+
+def in_namespace(measure: Any) -> Any:
+    """Runs a measurement in a namespace of its own."""
+    lab = Lab()
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            return measure(lab.namespace(), Path(folder))
+        finally:
+            for namespace in lab.namespaces:
+                namespace.remove()
+
+
+if __name__ == "__main__":
+    main()
