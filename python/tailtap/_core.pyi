@@ -14,6 +14,7 @@ _Column: TypeAlias = NDArray[np.int64]
 class _Side(TypedDict):
     path: Path
     format: str
+    clock: str
     packets: int
     first_ns: int
     last_ns: int

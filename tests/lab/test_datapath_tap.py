@@ -54,6 +54,31 @@ def test_no_stamp_is_lost_at_500_kpps(namespace: Namespace, tmp_path: Path, plac
     assert before["time"][0] >= report["first_ns"]
 
 
+def test_two_cpus_share_a_ring(namespace: Namespace, tmp_path: Path) -> None:
+    """Generators on two CPUs at 250 kpkt/s each into one tap: every packet is stamped once."""
+    namespace.veth("gen", "in")
+    path = tmp_path / "in.stamps"
+    tap = namespace.start("tap", "in:drop", "--write", str(path))
+    sent = [
+        subprocess.Popen(
+            namespace.inside(
+                *(TAILTAP, "generate", "gen", "--rate", "250 kpkt/s", "--count", "500000"),
+                *("--cpu", str(cpu), "--json"),
+            ),
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+        for cpu in (0, 1)
+    ]
+    reports = [json.loads(generator.communicate(timeout=60)[0]) for generator in sent]
+    total = sum(report["sent"] for report in reports)
+    assert counts_of(tap.stop()["links"]["in"]) == (total, total, 0, 0)
+    stamps = read_stamps(path)[1]
+    ids, times = np.unique(stamps["id"], return_counts=True)
+    assert len(ids) == 500_000 and set(times) == {2}
+    assert np.all(np.diff(stamps["time"].astype(np.int64)) >= 0)
+
+
 def test_a_ring_that_is_too_small_counts_every_loss(namespace: Namespace, tmp_path: Path) -> None:
     namespace.veth("gen", "in")
     path = tmp_path / "in.stamps"

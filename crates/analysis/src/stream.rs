@@ -78,18 +78,15 @@ pub enum StreamError {
 }
 
 impl<X: Extract> Cursor<X> {
+    fn new(capture: Capture, extract: X, shift_ns: u64) -> Self {
+        let (intake, batch) = (Intake::default(), Batch::default());
+        Self { capture, extract, shift_ns, intake, batch, at: 0, ended: false }
+    }
+
     /// Walks a capture that should be in time order; [`StreamError::Unsorted`] if it is not.
     /// `shift_ns` is added to every time.
     pub fn stream(capture: Capture, extract: X, shift_ns: u64) -> Result<Self, StreamError> {
-        let mut cursor = Self {
-            capture,
-            extract,
-            shift_ns,
-            intake: Intake::default(),
-            batch: Batch::default(),
-            at: 0,
-            ended: false,
-        };
+        let mut cursor = Self::new(capture, extract, shift_ns);
         cursor.refill()?;
         Ok(cursor)
     }
@@ -97,15 +94,7 @@ impl<X: Extract> Cursor<X> {
     /// Reads the whole capture into memory and walks it in time order; packets with equal times
     /// keep the order of the file.
     pub fn sorted(capture: Capture, extract: X, shift_ns: u64) -> Result<Self, CaptureError> {
-        let mut cursor = Self {
-            capture,
-            extract,
-            shift_ns,
-            intake: Intake::default(),
-            batch: Batch::default(),
-            at: 0,
-            ended: false,
-        };
+        let mut cursor = Self::new(capture, extract, shift_ns);
         while cursor.append()? {}
         cursor.ended = true;
         let batch = std::mem::take(&mut cursor.batch);

@@ -12,6 +12,7 @@ use tailtap_analysis::evaluate::{
     Counts, EvaluateError, Evaluation, Options, Side, evaluate as evaluate_captures,
 };
 use tailtap_analysis::percentile;
+use tailtap_analysis::stamps::Clock;
 
 use crate::errors::raise;
 
@@ -158,6 +159,7 @@ fn side<'py>(py: Python<'py>, side: &mut Side, bucket_ns: u64) -> PyResult<Bound
     let dict = PyDict::new(py);
     dict.set_item("path", &side.path)?;
     dict.set_item("format", side.format.name())?;
+    dict.set_item("clock", side.notes.clock.unwrap_or(Clock::Unknown).name())?;
     dict.set_item("packets", side.notes.packets)?;
     dict.set_item("first_ns", side.intake.first_ns)?;
     dict.set_item("last_ns", side.intake.last_ns)?;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tailtap.evaluation.evaluate import evaluate
-from tailtap.evaluation.model import Evaluation, Percentile, Warning, WorstPacket
+from tailtap.evaluation.model import Evaluation
+from tailtap.evaluation.values import Percentile, Warning, WorstPacket
 
 __all__ = ["Evaluation", "Percentile", "Warning", "WorstPacket", "evaluate"]

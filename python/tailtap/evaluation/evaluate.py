@@ -7,7 +7,8 @@ from pathlib import Path
 
 from tailtap import _core
 from tailtap.errors import InputError
-from tailtap.evaluation.model import SIDES, Evaluation, Json, Warning, Worst
+from tailtap.evaluation.model import SIDES, Evaluation, Json
+from tailtap.evaluation.values import Warning, Worst
 
 SECOND_NS = 1_000_000_000
 #: Fewer matched packets than this do not support the 99.9th percentile.
@@ -55,6 +56,7 @@ def evaluate(
         name: {
             "path": str(side["path"]),
             "format": side["format"],
+            "clock": side["clock"],
             "packets": side["packets"],
             "first_ns": side["first_ns"],
             "last_ns": side["last_ns"],

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
@@ -14,54 +14,12 @@ from tailtap import _core
 from tailtap.errors import InputError
 from tailtap.evaluation import tables
 from tailtap.evaluation.percentiles import DEFAULT, papers
-from tailtap.evaluation.tables import Column, Pair
+from tailtap.evaluation.values import Pair, Percentile, Warning, Worst, WorstPacket
 
 Json: TypeAlias = dict[str, Any]
 
 SCHEMA = "tailtap.evaluation/1"
 SIDES = ("ingress", "egress")
-
-
-@dataclass(frozen=True)
-class Percentile:
-    """A percentile of the latency with its 95 % confidence interval, in nanoseconds.
-
-    `low` or `high` is None where no packet bounds the interval on that side. `above` counts the
-    packets of higher rank; with fewer than ten the percentile is not `supported`.
-    """
-
-    p: float
-    value: int
-    low: int | None
-    high: int | None
-    above: int
-    supported: bool
-
-
-class WorstPacket(NamedTuple):
-    """One of the worst packets; times in nanoseconds, the key as text."""
-
-    latency: int
-    ingress_ns: int
-    egress_ns: int
-    key: str
-
-
-class Warning(NamedTuple):
-    """A doubt about the measurement: a stable code for programs, a sentence for people."""
-
-    code: str
-    message: str
-
-
-@dataclass(frozen=True)
-class Worst:
-    """The worst packets as columns, worst first."""
-
-    latency_ns: Column
-    ingress_ns: Column
-    egress_ns: Column
-    key: Sequence[str]
 
 
 @dataclass(frozen=True)

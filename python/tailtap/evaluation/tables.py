@@ -6,20 +6,14 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from tailtap.errors import MachineError
-
-if TYPE_CHECKING:
-    from tailtap.evaluation.model import Percentile, Worst
-
-Column: TypeAlias = NDArray[np.int64]
-Pair: TypeAlias = tuple[Column, Column]
+from tailtap.evaluation.values import Column, Pair, Percentile, Worst
 
 
 def counts(name: str, pair: Pair) -> pa.Table:

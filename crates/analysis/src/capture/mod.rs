@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use input::Input;
 
-use crate::stamps::TapCounts;
+use crate::stamps::{Clock, TapCounts};
 
 /// Longest packet that is believed. A longer record is damage: the largest frames of any
 /// Ethernet device, with all offloads, stay below 256 KiB.
@@ -149,6 +149,8 @@ pub struct Notes {
     pub tap: Option<TapCounts>,
     /// A stamp file that was never closed: the tap was killed.
     pub unclosed: bool,
+    /// The clock of the stamps, where the file says it.
+    pub clock: Option<Clock>,
 }
 
 /// How far a decoder came with the bytes that it was given.
@@ -217,6 +219,7 @@ impl Capture {
                 let header = stampfile::header(head).map_err(|e| e.at(path, head))?;
                 notes.tap = header.counts;
                 notes.unclosed = header.counts.is_none();
+                notes.clock = Some(header.clock);
                 (Decoder::Stamps, crate::stamps::HEADER_LEN)
             }
         };

@@ -1,0 +1,55 @@
+"""The small values that an evaluation is made of. All times are integer nanoseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Column: TypeAlias = NDArray[np.int64]
+Pair: TypeAlias = tuple[Column, Column]
+
+
+@dataclass(frozen=True)
+class Percentile:
+    """A percentile of the latency with its 95 % confidence interval, in nanoseconds.
+
+    `low` or `high` is None where no packet bounds the interval on that side. `above` counts the
+    packets of higher rank; with fewer than ten the percentile is not `supported`.
+    """
+
+    p: float
+    value: int
+    low: int | None
+    high: int | None
+    above: int
+    supported: bool
+
+
+class WorstPacket(NamedTuple):
+    """One of the worst packets; times in nanoseconds, the key as text."""
+
+    latency: int
+    ingress_ns: int
+    egress_ns: int
+    key: str
+
+
+class Warning(NamedTuple):
+    """A doubt about the measurement: a stable code for programs, a sentence for people."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Worst:
+    """The worst packets as columns, worst first."""
+
+    latency_ns: Column
+    ingress_ns: Column
+    egress_ns: Column
+    key: Sequence[str]
