@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow.parquet as pq
-import pytest
 from program import TAILTAP, one_line_error, tailtap
 
 Pair = tuple[Path, Path]
@@ -90,27 +87,6 @@ def test_warnings_are_told_but_for_quiet(pair: Pair) -> None:
     assert run.returncode == 0
     assert "warning: " in run.stderr and "[capture-damaged]" in run.stderr
     assert tailtap("evaluate", *pair, "--quiet").stderr == ""
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system with room for 16 KiB."""
-    if os.geteuid() != 0:
-        pytest.skip("a full disk needs root, to mount a small one")
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", disk], check=True)
-    try:
-        yield disk
-    finally:
-        subprocess.run(["umount", disk], check=True)
-
-
-def test_a_full_disk_is_one_line_and_leaves_no_pieces(pair: Pair, small_disk: Path) -> None:
-    run = tailtap("evaluate", *pair, "--out", small_disk / "out")
-    message = one_line_error(run, 3)
-    assert "No space left on device" in message and "--out" in message
-    assert not (small_disk / "out/.part").exists()
 
 
 def test_output_that_nobody_reads_is_no_error(pair: Pair) -> None:
