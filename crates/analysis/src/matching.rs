@@ -9,8 +9,10 @@
 use crate::key::Key;
 use crate::table::{Entry, State, Table};
 
-/// Tables start with this many slots.
+/// Tables have at least this many slots.
 const MIN_SLOTS: usize = 1 << 12;
+/// And start with at most this many, however many packets are expected.
+const MAX_FIRST_SLOTS: usize = 1 << 24;
 
 /// What a packet after the device turned out to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,9 +52,11 @@ pub struct Matcher<K> {
 
 impl<K: Key> Matcher<K> {
     /// An empty table for a matching window in nanoseconds. Packets before the device that are
-    /// stamped earlier than `trim_before` and end without a match are counted as trimmed.
-    pub fn new(window: u64, trim_before: u64) -> Self {
-        let table = Table::new(MIN_SLOTS, false);
+    /// stamped earlier than `trim_before` and end without a match are counted as trimmed. The
+    /// table has room for the packets that are `expected` within two windows, and grows.
+    pub fn new(window: u64, trim_before: u64, expected: usize) -> Self {
+        let slots = slots_for(expected).min(MAX_FIRST_SLOTS);
+        let table = Table::new(slots, false);
         Self { table, window, trim_before, fates: Fates::default() }
     }
 
@@ -145,7 +149,7 @@ impl<K: Key> Matcher<K> {
         let window = self.window;
         let reachable = |entry: Entry| entry.time.saturating_add(window) > frontier;
         let kept = self.table.entries().filter(|&(_, entry)| reachable(entry)).count();
-        let size = (kept * 2).next_power_of_two().max(MIN_SLOTS);
+        let size = slots_for(kept).max(self.table.slots() / 2);
         let old = std::mem::replace(&mut self.table, Table::new(size, mixing));
         for (key, entry) in old.entries() {
             if !reachable(entry) {
@@ -171,6 +175,11 @@ impl<K: Key> Matcher<K> {
         table.entries().for_each(|(_, entry)| self.settle(entry));
         self.fates
     }
+}
+
+/// Slots for `packets` packets and some more: a table is rebuilt when three quarters are in use.
+fn slots_for(packets: usize) -> usize {
+    (packets.saturating_add(packets / 2)).next_power_of_two().max(MIN_SLOTS)
 }
 
 #[cfg(test)]
@@ -219,7 +228,7 @@ mod tests {
     }
 
     fn by_table(ingress: &[(u64, u64)], egress: &[(u64, u64)]) -> (Vec<Verdict>, Fates) {
-        let mut matcher = Matcher::new(WINDOW, 0);
+        let mut matcher = Matcher::new(WINDOW, 0, 0);
         let mut ahead = ingress.iter().peekable();
         let mut verdicts = Vec::new();
         for &(key, time) in egress {
@@ -249,7 +258,7 @@ mod tests {
 
     #[test]
     fn old_packets_are_forgotten_and_counted() {
-        let mut matcher = Matcher::<u64>::new(WINDOW, 0);
+        let mut matcher = Matcher::<u64>::new(WINDOW, 0, 0);
         for id in 0..100_000u64 {
             let time = id * 10;
             matcher.insert(id, time, time);
@@ -267,7 +276,7 @@ mod tests {
         let high = (0..200_000u64).map(|id| id << 40).collect::<Vec<_>>();
         let twice = (0..200_000u64).map(|id| (id / 2) | (id % 2) << 40).collect::<Vec<_>>();
         for keys in [high, twice] {
-            let mut matcher = Matcher::<u64>::new(u64::MAX, 0);
+            let mut matcher = Matcher::<u64>::new(u64::MAX, 0, 0);
             for (time, &key) in keys.iter().enumerate() {
                 matcher.insert(key, time as u64, 0);
             }

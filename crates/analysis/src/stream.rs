@@ -4,7 +4,7 @@ use crate::capture::{Capture, CaptureError};
 use crate::key::{Extract, NoKey};
 
 /// Packets in a batch: few enough to stay in the processor's cache.
-const BATCH: usize = 1024;
+const BATCH: usize = 256;
 
 /// Times, keys and what is shown of them, packet by packet.
 struct Batch<X: Extract> {
@@ -55,11 +55,21 @@ impl Intake {
     }
 }
 
+/// How the packets of a capture are read.
+#[derive(Clone, Copy, Debug)]
+pub struct Reading<X> {
+    /// Takes the key from a packet.
+    pub extract: X,
+    /// Added to every time.
+    pub shift_ns: u64,
+    /// Whether what people are shown of keys is kept; it takes time.
+    pub keep_shown: bool,
+}
+
 /// Walks through the packets of a capture that have a key.
 pub struct Cursor<X: Extract> {
     capture: Capture,
-    extract: X,
-    shift_ns: u64,
+    reading: Reading<X>,
     intake: Intake,
     batch: Batch<X>,
     at: usize,
@@ -78,23 +88,22 @@ pub enum StreamError {
 }
 
 impl<X: Extract> Cursor<X> {
-    fn new(capture: Capture, extract: X, shift_ns: u64) -> Self {
+    fn new(capture: Capture, reading: Reading<X>) -> Self {
         let (intake, batch) = (Intake::default(), Batch::default());
-        Self { capture, extract, shift_ns, intake, batch, at: 0, ended: false }
+        Self { capture, reading, intake, batch, at: 0, ended: false }
     }
 
     /// Walks a capture that should be in time order; [`StreamError::Unsorted`] if it is not.
-    /// `shift_ns` is added to every time.
-    pub fn stream(capture: Capture, extract: X, shift_ns: u64) -> Result<Self, StreamError> {
-        let mut cursor = Self::new(capture, extract, shift_ns);
+    pub fn stream(capture: Capture, reading: Reading<X>) -> Result<Self, StreamError> {
+        let mut cursor = Self::new(capture, reading);
         cursor.refill()?;
         Ok(cursor)
     }
 
     /// Reads the whole capture into memory and walks it in time order; packets with equal times
     /// keep the order of the file.
-    pub fn sorted(capture: Capture, extract: X, shift_ns: u64) -> Result<Self, CaptureError> {
-        let mut cursor = Self::new(capture, extract, shift_ns);
+    pub fn sorted(capture: Capture, reading: Reading<X>) -> Result<Self, CaptureError> {
+        let mut cursor = Self::new(capture, reading);
         while cursor.append()? {}
         cursor.ended = true;
         let batch = std::mem::take(&mut cursor.batch);
@@ -102,7 +111,9 @@ impl<X: Extract> Cursor<X> {
         order.sort_by_key(|&i| batch.times[i]);
         cursor.batch.times = order.iter().map(|&i| batch.times[i]).collect();
         cursor.batch.keys = order.iter().map(|&i| batch.keys[i]).collect();
-        cursor.batch.shown = order.iter().map(|&i| batch.shown[i]).collect();
+        if reading.keep_shown {
+            cursor.batch.shown = order.iter().map(|&i| batch.shown[i]).collect();
+        }
         cursor.intake.first_ns = cursor.batch.times.first().copied().unwrap_or(0);
         cursor.intake.last_ns = cursor.batch.times.last().copied().unwrap_or(0);
         Ok(cursor)
@@ -118,11 +129,16 @@ impl<X: Extract> Cursor<X> {
         &self.intake
     }
 
-    /// The next packet's time, key and what is shown of it, without taking it.
+    /// The next packet's time and key, without taking it.
     #[inline]
-    pub fn peek(&self) -> Option<(u64, X::Key, X::Shown)> {
-        let time = *self.batch.times.get(self.at)?;
-        Some((time, self.batch.keys[self.at], self.batch.shown[self.at]))
+    pub fn peek(&self) -> Option<(u64, X::Key)> {
+        Some((*self.batch.times.get(self.at)?, self.batch.keys[self.at]))
+    }
+
+    /// What is shown of the key of the packet that [`Self::peek`] shows, if it was to be kept.
+    #[inline]
+    pub fn shown(&self) -> Option<X::Shown> {
+        self.batch.shown.get(self.at).copied()
     }
 
     /// At the first packet of a batch, the keys of the batch: a time for what is done by the
@@ -152,10 +168,10 @@ impl<X: Extract> Cursor<X> {
 
     /// Appends up to `BATCH` packets of the file to the batch; `false` at the end of the file.
     fn append(&mut self) -> Result<bool, CaptureError> {
-        let Self { capture, extract, shift_ns, intake, batch, .. } = self;
-        capture.read(BATCH, |packet| match extract.extract(packet.content) {
+        let Self { capture, reading, intake, batch, .. } = self;
+        capture.read(BATCH, |packet| match reading.extract.extract(packet.content) {
             Ok((key, shown)) => {
-                let time = packet.time_ns.saturating_add(*shift_ns);
+                let time = packet.time_ns.saturating_add(reading.shift_ns);
                 if intake.keyed == 0 {
                     intake.first_ns = time;
                 } else if time < intake.last_ns {
@@ -167,7 +183,9 @@ impl<X: Extract> Cursor<X> {
                 intake.last_ns = time;
                 batch.times.push(time);
                 batch.keys.push(key);
-                batch.shown.push(shown);
+                if reading.keep_shown {
+                    batch.shown.push(shown);
+                }
             }
             Err(NoKey::Foreign) => intake.foreign += 1,
             Err(NoKey::Short) => intake.short += 1,

@@ -92,6 +92,14 @@ impl Input {
         }
     }
 
+    /// Size of the file, if it is not compressed.
+    pub(super) fn size(&self) -> Option<u64> {
+        match self {
+            Self::Mapped { map, .. } => Some(map.len() as u64),
+            Self::Stream { .. } => None,
+        }
+    }
+
     /// Position in the (decompressed) file.
     pub(super) fn position(&self) -> u64 {
         match self {

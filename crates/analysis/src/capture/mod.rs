@@ -242,6 +242,14 @@ impl Capture {
         &self.notes
     }
 
+    /// About how many packets the file holds, judged by those read so far; unknown for compressed
+    /// files.
+    pub fn estimate(&self) -> Option<u64> {
+        let (position, size) = (self.input.position(), self.input.size()?);
+        let packets = u128::from(self.notes.packets) * u128::from(size);
+        (position > 0).then(|| (packets / u128::from(position)) as u64)
+    }
+
     /// Hands up to `limit` further packets to `sink`. Returns `false` at the end of the capture.
     ///
     /// Errors are of the kind that concerns the whole file; damage further in ends the capture

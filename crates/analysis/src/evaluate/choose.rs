@@ -11,6 +11,8 @@ use crate::key::{Extract, KeyKind, Moonsniff, NoKey, Signatures};
 const SAMPLE: usize = 1000;
 /// This share of the sample must carry MoonSniff ids, or have signatures of its own.
 const MAJORITY: f64 = 0.5;
+/// A capture of unknown length is taken for one of so many packets at first.
+const UNKNOWN_PACKETS: u64 = 1 << 19;
 /// MoonSniff's times are right modulo this.
 const MSCAP_PERIOD_NS: i128 = 1 << 32;
 
@@ -21,6 +23,8 @@ pub struct KeyChoice {
     pub key: KeyKind,
     /// Why, when it was not given.
     pub reason: Option<String>,
+    /// About how many packets before the device there are within two windows.
+    pub(super) expected_ahead: usize,
     /// Added to all times before the device.
     pub(super) ingress_shift_ns: u64,
     /// Added to all times after the device.
@@ -31,6 +35,9 @@ pub struct KeyChoice {
 struct Sample {
     format: Format,
     first_ns: Option<u64>,
+    last_ns: u64,
+    /// Packets in the whole capture, if that can be guessed.
+    estimate: Option<u64>,
     packets: usize,
     moonsniff: HashSet<u64>,
     signatures: HashSet<[u64; 2]>,
@@ -43,6 +50,8 @@ impl Sample {
         let mut sample = Self {
             format: capture.format(),
             first_ns: None,
+            last_ns: 0,
+            estimate: None,
             packets: 0,
             moonsniff: HashSet::new(),
             signatures: HashSet::new(),
@@ -51,6 +60,7 @@ impl Sample {
         };
         capture.read(SAMPLE, |packet| {
             sample.first_ns.get_or_insert(packet.time_ns);
+            sample.last_ns = packet.time_ns;
             sample.packets += 1;
             sample.moonsniff.extend(Moonsniff.extract(packet.content).ok().map(|found| found.0));
             match Signatures.extract(packet.content) {
@@ -61,8 +71,16 @@ impl Sample {
                 Err(_) => {}
             }
         })?;
+        sample.estimate = capture.estimate();
         sample.damage = capture.notes().damage.clone();
         Ok(sample)
+    }
+
+    /// About how many packets there are within two windows, going by the rate of the sample.
+    fn expected(&self, window_ns: u64) -> usize {
+        let sampled_ns = self.last_ns.saturating_sub(self.first_ns.unwrap_or(0)).max(1);
+        let ahead = self.packets as u128 * 2 * u128::from(window_ns) / u128::from(sampled_ns);
+        ahead.min(u128::from(self.estimate.unwrap_or(UNKNOWN_PACKETS))) as usize
     }
 
     /// Whether most packets have a key of their own among `distinct` keys.
@@ -79,6 +97,7 @@ pub(super) fn key(pair: &Pair<'_>) -> Result<KeyChoice, EvaluateError> {
     let chosen = |key, reason: Option<&str>| KeyChoice {
         key,
         reason: reason.map(str::to_owned),
+        expected_ahead: ingress.expected(pair.options.window_ns),
         ingress_shift_ns,
         egress_shift_ns,
     };

@@ -13,7 +13,7 @@ use crate::distribution::Distribution;
 use crate::key::{Extract, Key, KeyKind, Moonsniff, Signatures};
 use crate::matching::{Matcher, Verdict};
 use crate::series::Series;
-use crate::stream::{Cursor, Intake, StreamError};
+use crate::stream::{Cursor, Intake, Reading, StreamError};
 use crate::worst::{Worst, WorstPacket};
 
 /// How captures are evaluated.
@@ -181,7 +181,7 @@ struct Pair<'a> {
 struct Tally<X: Extract> {
     counts: Counts,
     latencies: Distribution,
-    worst: Worst<(X::Key, X::Shown)>,
+    worst: Worst<(X::Key, Option<X::Shown>)>,
     before: Series,
     after: Series,
 }
@@ -200,27 +200,22 @@ impl Pair<'_> {
         extract: X,
         choice: KeyChoice,
     ) -> Result<Evaluation, EvaluateError> {
-        let shifts = (choice.ingress_shift_ns, choice.egress_shift_ns);
-        let stream = || -> Result<_, StreamError> {
-            let ingress = Cursor::stream(self.open_ingress()?, extract, shifts.0)?;
-            let egress = Cursor::stream(self.open_egress()?, extract, shifts.1)?;
-            Ok((ingress, egress))
+        let before = Reading { extract, shift_ns: choice.ingress_shift_ns, keep_shown: false };
+        let after = Reading { extract, shift_ns: choice.egress_shift_ns, keep_shown: true };
+        let expected = choice.expected_ahead;
+        let stream = || -> Result<_, Stop> {
+            let mut ingress = Cursor::stream(self.open_ingress()?, before)?;
+            let mut egress = Cursor::stream(self.open_egress()?, after)?;
+            let tally = self.walk(&mut ingress, &mut egress, expected)?;
+            Ok((ingress, egress, tally))
         };
-        let walked = match stream() {
-            Ok((mut ingress, mut egress)) => match self.walk(&mut ingress, &mut egress) {
-                Ok(tally) => Some((ingress, egress, tally)),
-                Err(Stop::Unsorted) => None,
-                Err(Stop::Error(error)) => return Err(error),
-            },
-            Err(StreamError::Unsorted) => None,
-            Err(StreamError::Capture(error)) => return Err(error.into()),
-        };
-        let (ingress, egress, tally) = match walked {
-            Some(done) => done,
-            None => {
-                let mut ingress = Cursor::sorted(self.open_ingress()?, extract, shifts.0)?;
-                let mut egress = Cursor::sorted(self.open_egress()?, extract, shifts.1)?;
-                match self.walk(&mut ingress, &mut egress) {
+        let (ingress, egress, tally) = match stream() {
+            Ok(walked) => walked,
+            Err(Stop::Error(error)) => return Err(error),
+            Err(Stop::Unsorted) => {
+                let mut ingress = Cursor::sorted(self.open_ingress()?, before)?;
+                let mut egress = Cursor::sorted(self.open_egress()?, after)?;
+                match self.walk(&mut ingress, &mut egress, expected) {
                     Ok(tally) => (ingress, egress, tally),
                     Err(Stop::Error(error)) => return Err(error),
                     Err(Stop::Unsorted) => unreachable!("the stamps have just been sorted"),
@@ -235,13 +230,14 @@ impl Pair<'_> {
         &self,
         ingress: &mut Cursor<X>,
         egress: &mut Cursor<X>,
+        expected: usize,
     ) -> Result<Tally<X>, Stop> {
         let window = self.options.window_ns;
         let first_after_trim = |cursor: &Cursor<X>| {
-            cursor.peek().map_or(0, |(time, ..)| time.saturating_add(self.options.trim_ns))
+            cursor.peek().map_or(0, |(time, _)| time.saturating_add(self.options.trim_ns))
         };
         let (cut_before, cut_after) = (first_after_trim(ingress), first_after_trim(egress));
-        let mut matcher = Matcher::new(window, cut_before);
+        let mut matcher = Matcher::new(window, cut_before, expected);
         let mut tally = Tally::<X> {
             counts: Counts::default(),
             latencies: Distribution::new(),
@@ -250,7 +246,7 @@ impl Pair<'_> {
             after: Series::default(),
         };
         let mut latest_ingress = 0;
-        while let Some((time, key, shown)) = egress.peek() {
+        while let Some((time, key)) = egress.peek() {
             if let Some(keys) = egress.starting_batch() {
                 self.pause(&matcher, keys)?;
             }
@@ -267,7 +263,7 @@ impl Pair<'_> {
                     Verdict::Match { ingress_ns } => {
                         counts.matched += 1;
                         tally.latencies.record(time - ingress_ns);
-                        tally.worst.offer(ingress_ns, time, || (key, shown));
+                        tally.worst.offer(ingress_ns, time, || (key, egress.shown()));
                         counts.reordered += u64::from(ingress_ns < latest_ingress);
                         latest_ingress = latest_ingress.max(ingress_ns);
                     }
@@ -303,7 +299,7 @@ impl Pair<'_> {
         ahead: u64,
         frontier: u64,
     ) -> Result<(), Stop> {
-        while let Some((time, key, _)) = ingress.peek() {
+        while let Some((time, key)) = ingress.peek() {
             if time >= ahead {
                 break;
             }
@@ -362,7 +358,7 @@ impl Pair<'_> {
                 latency_ns: packet.latency_ns,
                 ingress_ns: packet.ingress_ns,
                 egress_ns: packet.egress_ns,
-                key: X::show(packet.key.0, packet.key.1),
+                key: packet.key.1.map_or_else(String::new, |shown| X::show(packet.key.0, shown)),
             })
             .collect();
         Ok(Evaluation {
@@ -382,6 +378,12 @@ impl Pair<'_> {
 enum Stop {
     Unsorted,
     Error(EvaluateError),
+}
+
+impl From<CaptureError> for Stop {
+    fn from(error: CaptureError) -> Self {
+        Self::Error(error.into())
+    }
 }
 
 impl From<StreamError> for Stop {
