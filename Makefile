@@ -70,7 +70,7 @@ lint: setup ## Check format, style and types
 
 .PHONY: test
 test: setup lint ## Run every check and every test
-	@cargo test --quiet --release --locked --workspace
+	@cargo test --quiet --locked --workspace
 	@$(BIN)/python -m pytest --ignore tests/lab
 	@$(SUDO) $(BIN)/python -m pytest -p no:cacheprovider tests/lab
 
