@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -50,17 +50,11 @@ class Configuration:
     label: str
     variables: Mapping[str, str]
     members: tuple[Member, ...]
+    common_percentile: float | None
+    """The percentile that configurations are judged by; None when a run supports none."""
     wire: bool
     light: str
     dark: str
-
-    @cached_property
-    def common_percentile(self) -> float | None:
-        """The highest listed percentile that every repeat supports; None when there is none."""
-        shared = set.intersection(
-            *({row.p for row in m.evaluation.percentiles if row.supported} for m in self.members)
-        )
-        return max(shared, default=None)
 
     @cached_property
     def worst(self) -> Member:
@@ -78,6 +72,12 @@ def listed(evaluation: Evaluation, p: float | None) -> Percentile | None:
     return next((row for row in evaluation.percentiles if row.p == p), None)
 
 
+def common_percentile(evaluations: Iterable[Evaluation]) -> float | None:
+    """The highest listed percentile that every evaluation supports; None when there is none."""
+    supported = [{row.p for row in e.percentiles if row.supported} for e in evaluations]
+    return max(set.intersection(*supported), default=None) if supported else None
+
+
 def configurations(experiment: Experiment) -> list[Configuration]:
     """The finished runs grouped by what was varied, in the order of their first run."""
     groups: dict[tuple[tuple[str, str], ...], list[Run]] = {}
@@ -85,6 +85,8 @@ def configurations(experiment: Experiment) -> list[Configuration]:
         groups.setdefault(tuple(run.variables.items()), []).append(run)
     result: list[Configuration] = []
     index = coloured = grey = 0
+    # One for all, so that configurations can be compared.
+    common = common_percentile(run.evaluation for run in experiment.finished if run.evaluation)
     for key, runs in groups.items():
         label = configuration_label(runs[0], experiment.name)
         members = []
@@ -101,7 +103,7 @@ def configurations(experiment: Experiment) -> list[Configuration]:
             row, column = coloured // 6 % 2, coloured % 6
             light, dark = LIGHT[row][column], DARK[row][column]
             coloured += 1
-        result.append(Configuration(label, dict(key), tuple(members), wire, light, dark))
+        result.append(Configuration(label, dict(key), tuple(members), common, wire, light, dark))
     return result
 
 
