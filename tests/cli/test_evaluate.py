@@ -29,6 +29,7 @@ def test_json_keeps_the_contract(pair: Pair) -> None:
         "p": 0.5, "value": 599, "low": 598, "high": 601, "above": 10_000, "supported": True,
     }  # fmt: skip
     assert [p["supported"] for p in latency["percentiles"]] == [True] * 6 + [False] * 3
+    assert len(found["worst"]) == 5000
     assert set(found["worst"][0]) == {"latency", "ingress_ns", "egress_ns", "key"}
     assert found["warnings"] == []
 

@@ -91,7 +91,7 @@ def evaluate(
     if out is not None:
         found.write(out)
     if json:
-        print(json_module.dumps(found.as_json(ps)))
+        print(json_module.dumps(found.as_json(ps, worst=worst)))
     else:
         _print(found, ps)
     if not quiet:
