@@ -87,7 +87,8 @@ docs: setup ## Write the command reference, docs/commands.md, from the program
 .PHONY: wheel
 wheel: setup ## Build a wheel into dist/, with the libraries that it needs inside
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/maturin build --release --locked --quiet \
-	    --compatibility manylinux_2_36 --out $(DIST)
+	    --compatibility manylinux_2_36 --out $(DIST) > $(VENV)/build.log 2>&1 \
+	    || { cat $(VENV)/build.log; exit 1; }
 	@ls -1 $(DIST)/*.whl
 
 .PHONY: bench
