@@ -86,8 +86,11 @@ docs: setup ## Write the command reference, docs/commands.md, from the program
 
 .PHONY: wheel
 wheel: setup ## Build a wheel into dist/, with the libraries that it needs inside
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/maturin build --release --locked --quiet \
-	    --compatibility manylinux_2_36 --out $(DIST) > $(VENV)/build.log 2>&1 \
+	@rm -rf $(VENV)/wheel
+	@$(BIN)/maturin build --release --locked --quiet --auditwheel skip --out $(VENV)/wheel \
+	    > $(VENV)/build.log 2>&1 || { cat $(VENV)/build.log; exit 1; }
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --plat manylinux_2_36_x86_64 \
+	    --wheel-dir $(DIST) $(VENV)/wheel/*.whl > $(VENV)/build.log 2>&1 \
 	    || { cat $(VENV)/build.log; exit 1; }
 	@ls -1 $(DIST)/*.whl
 
