@@ -109,11 +109,11 @@ pub type Signature = [u8; SIGNATURE_LEN];
 
 /// Takes the key from a packet. One implementation for each kind of key, so that the loops over
 /// packets are compiled for it.
-pub trait Extract: Copy {
+pub trait Extract: Copy + Send {
     /// The key that packets are matched by.
     type Key: Key;
     /// What is kept of a packet to show its key to people; nothing where the key itself will do.
-    type Shown: Copy;
+    type Shown: Copy + Send;
 
     /// The key of a packet.
     fn extract(self, content: Content<'_>) -> Result<(Self::Key, Self::Shown), NoKey>;
@@ -123,7 +123,7 @@ pub trait Extract: Copy {
 }
 
 /// A key in the matching table.
-pub trait Key: Copy + Eq {
+pub trait Key: Copy + Eq + Send {
     /// Words of 64 bits that it takes in the table.
     const WORDS: usize;
 

@@ -1,10 +1,22 @@
 //! A capture as batches of times and keys, in time order.
+//!
+//! A thread of its own reads each capture and takes the keys from the packets, so that finding out
+//! which packet is which goes on meanwhile.
 
-use crate::capture::{Capture, CaptureError};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::thread::Scope;
+
+use crate::capture::{Capture, CaptureError, Format, Notes};
 use crate::key::{Extract, NoKey};
 
-/// Packets in a batch: few enough to stay in the processor's cache.
-const BATCH: usize = 256;
+/// Packets that are handed over at once: many, as handing over takes time, but so few that they
+/// stay in the processor's cache.
+const BATCH: usize = 4096;
+/// Batches that may wait to be taken.
+const WAITING: usize = 4;
+/// Packets that are prepared together for being looked up.
+const BLOCK: usize = 256;
 
 /// Times, keys and what is shown of them, packet by packet.
 struct Batch<X: Extract> {
@@ -66,109 +78,30 @@ pub struct Reading<X> {
     pub keep_shown: bool,
 }
 
-/// Walks through the packets of a capture that have a key.
-pub struct Cursor<X: Extract> {
+/// Reads a capture, batch by batch.
+struct Reader<X: Extract> {
     capture: Capture,
     reading: Reading<X>,
     intake: Intake,
+}
+
+/// A batch on its way from the reader, with what was found out up to its end.
+struct Parcel<X: Extract> {
     batch: Batch<X>,
-    at: usize,
-    ended: bool,
+    intake: Intake,
+    notes: Notes,
+    /// Whether there may be more to read.
+    more: Result<bool, CaptureError>,
 }
 
-/// Why the walk cannot go on.
-#[derive(Debug, thiserror::Error)]
-pub enum StreamError {
-    /// The capture cannot be read.
-    #[error(transparent)]
-    Capture(#[from] CaptureError),
-    /// The stamps are not in order: the capture has to be sorted first.
-    #[error("the stamps are not in time order")]
-    Unsorted,
-}
-
-impl<X: Extract> Cursor<X> {
+impl<X: Extract> Reader<X> {
     fn new(capture: Capture, reading: Reading<X>) -> Self {
-        let (intake, batch) = (Intake::default(), Batch::default());
-        Self { capture, reading, intake, batch, at: 0, ended: false }
-    }
-
-    /// Walks a capture that should be in time order; [`StreamError::Unsorted`] if it is not.
-    pub fn stream(capture: Capture, reading: Reading<X>) -> Result<Self, StreamError> {
-        let mut cursor = Self::new(capture, reading);
-        cursor.refill()?;
-        Ok(cursor)
-    }
-
-    /// Reads the whole capture into memory and walks it in time order; packets with equal times
-    /// keep the order of the file.
-    pub fn sorted(capture: Capture, reading: Reading<X>) -> Result<Self, CaptureError> {
-        let mut cursor = Self::new(capture, reading);
-        while cursor.append()? {}
-        cursor.ended = true;
-        let batch = std::mem::take(&mut cursor.batch);
-        let mut order: Vec<usize> = (0..batch.times.len()).collect();
-        order.sort_by_key(|&i| batch.times[i]);
-        cursor.batch.times = order.iter().map(|&i| batch.times[i]).collect();
-        cursor.batch.keys = order.iter().map(|&i| batch.keys[i]).collect();
-        if reading.keep_shown {
-            cursor.batch.shown = order.iter().map(|&i| batch.shown[i]).collect();
-        }
-        cursor.intake.first_ns = cursor.batch.times.first().copied().unwrap_or(0);
-        cursor.intake.last_ns = cursor.batch.times.last().copied().unwrap_or(0);
-        Ok(cursor)
-    }
-
-    /// The capture behind the cursor.
-    pub fn capture(&self) -> &Capture {
-        &self.capture
-    }
-
-    /// What was read so far.
-    pub fn intake(&self) -> &Intake {
-        &self.intake
-    }
-
-    /// The next packet's time and key, without taking it.
-    #[inline]
-    pub fn peek(&self) -> Option<(u64, X::Key)> {
-        Some((*self.batch.times.get(self.at)?, self.batch.keys[self.at]))
-    }
-
-    /// What is shown of the key of the packet that [`Self::peek`] shows, if it was to be kept.
-    #[inline]
-    pub fn shown(&self) -> Option<X::Shown> {
-        self.batch.shown.get(self.at).copied()
-    }
-
-    /// At the first packet of a batch, the keys of the batch: a time for what is done by the
-    /// batch.
-    #[inline]
-    pub fn starting_batch(&self) -> Option<&[X::Key]> {
-        self.at
-            .is_multiple_of(BATCH)
-            .then(|| &self.batch.keys[self.at..self.batch.keys.len().min(self.at + BATCH)])
-    }
-
-    /// Takes the packet that [`Self::peek`] shows.
-    #[inline]
-    pub fn advance(&mut self) -> Result<(), StreamError> {
-        self.at += 1;
-        if self.at >= self.batch.times.len() && !self.ended { self.refill() } else { Ok(()) }
-    }
-
-    fn refill(&mut self) -> Result<(), StreamError> {
-        self.batch.clear();
-        self.at = 0;
-        while self.batch.times.is_empty() && !self.ended {
-            self.ended = !self.append()?;
-        }
-        if self.intake.backwards > 0 { Err(StreamError::Unsorted) } else { Ok(()) }
+        Self { capture, reading, intake: Intake::default() }
     }
 
     /// Appends up to `BATCH` packets of the file to the batch; `false` at the end of the file.
-    fn append(&mut self) -> Result<bool, CaptureError> {
-        let Self { capture, reading, intake, batch, .. } = self;
+    fn append(&mut self, batch: &mut Batch<X>) -> Result<bool, CaptureError> {
+        let Self { capture, reading, intake } = self;
         capture.read(BATCH, |packet| match reading.extract.extract(packet.content) {
             Ok((key, shown)) => {
                 let time = packet.time_ns.saturating_add(reading.shift_ns);
@@ -191,5 +124,175 @@ impl<X: Extract> Cursor<X> {
             Err(NoKey::Short) => intake.short += 1,
             Err(NoKey::NoFrame) => intake.frameless += 1,
         })
+    }
+
+    /// Sends the whole capture, until it ends or nobody takes it any more. Used batches come back
+    /// through `spare`.
+    fn send_all(mut self, parcels: &SyncSender<Parcel<X>>, spare: &Receiver<Batch<X>>) {
+        loop {
+            let mut batch = spare.try_recv().unwrap_or_default();
+            batch.clear();
+            let more = self.append(&mut batch);
+            let last = !matches!(more, Ok(true));
+            let notes = self.capture.notes().clone();
+            let parcel = Parcel { batch, intake: self.intake, notes, more };
+            if parcels.send(parcel).is_err() || last {
+                return;
+            }
+        }
+    }
+}
+
+/// Walks through the packets of a capture that have a key.
+pub struct Cursor<X: Extract> {
+    path: PathBuf,
+    format: Format,
+    notes: Notes,
+    intake: Intake,
+    batch: Batch<X>,
+    at: usize,
+    supply: Option<Supply<X>>,
+}
+
+/// Where a cursor's further batches come from, and used ones go.
+struct Supply<X: Extract> {
+    arriving: Receiver<Parcel<X>>,
+    used: Sender<Batch<X>>,
+}
+
+/// Why the walk cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum StreamError {
+    /// The capture cannot be read.
+    #[error(transparent)]
+    Capture(#[from] CaptureError),
+    /// The stamps are not in order: the capture has to be sorted first.
+    #[error("the stamps are not in time order")]
+    Unsorted,
+}
+
+impl<X: Extract> Cursor<X> {
+    /// Walks a capture that should be in time order; [`StreamError::Unsorted`] if it is not. It
+    /// is read by a thread of `scope`, which ends with the cursor.
+    pub fn stream<'scope>(
+        scope: &'scope Scope<'scope, '_>,
+        capture: Capture,
+        reading: Reading<X>,
+    ) -> Result<Self, StreamError>
+    where
+        X: 'scope,
+    {
+        let (parcels, arriving) = sync_channel(WAITING);
+        let (used, spare) = channel();
+        let mut cursor = Self {
+            path: capture.path().to_owned(),
+            format: capture.format(),
+            notes: Notes::default(),
+            intake: Intake::default(),
+            batch: Batch::default(),
+            at: 0,
+            supply: Some(Supply { arriving, used }),
+        };
+        scope.spawn(move || Reader::new(capture, reading).send_all(&parcels, &spare));
+        cursor.refill()?;
+        Ok(cursor)
+    }
+
+    /// Reads the whole capture into memory and walks it in time order; packets with equal times
+    /// keep the order of the file.
+    pub fn sorted(capture: Capture, reading: Reading<X>) -> Result<Self, CaptureError> {
+        let mut reader = Reader::new(capture, reading);
+        let mut read = Batch::<X>::default();
+        while reader.append(&mut read)? {}
+        let mut order: Vec<usize> = (0..read.times.len()).collect();
+        order.sort_by_key(|&i| read.times[i]);
+        let mut batch = Batch::<X>::default();
+        batch.times.extend(order.iter().map(|&i| read.times[i]));
+        batch.keys.extend(order.iter().map(|&i| read.keys[i]));
+        if reading.keep_shown {
+            batch.shown.extend(order.iter().map(|&i| read.shown[i]));
+        }
+        let Reader { capture, mut intake, .. } = reader;
+        intake.first_ns = batch.times.first().copied().unwrap_or(0);
+        intake.last_ns = batch.times.last().copied().unwrap_or(0);
+        Ok(Self {
+            path: capture.path().to_owned(),
+            format: capture.format(),
+            notes: capture.notes().clone(),
+            intake,
+            batch,
+            at: 0,
+            supply: None,
+        })
+    }
+
+    /// The file's path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The file's format.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// What the reader found out so far.
+    pub fn notes(&self) -> &Notes {
+        &self.notes
+    }
+
+    /// What was read so far.
+    pub fn intake(&self) -> &Intake {
+        &self.intake
+    }
+
+    /// The next packet's time and key, without taking it.
+    #[inline]
+    pub fn peek(&self) -> Option<(u64, X::Key)> {
+        Some((*self.batch.times.get(self.at)?, self.batch.keys[self.at]))
+    }
+
+    /// What is shown of the key of the packet that [`Self::peek`] shows, if it was to be kept.
+    #[inline]
+    pub fn shown(&self) -> Option<X::Shown> {
+        self.batch.shown.get(self.at).copied()
+    }
+
+    /// At the first packet of a block, the keys of the block: a time for what is done by the
+    /// block.
+    #[inline]
+    pub fn starting_block(&self) -> Option<&[X::Key]> {
+        let keys = &self.batch.keys;
+        let end = keys.len().min(self.at + BLOCK);
+        self.at.is_multiple_of(BLOCK).then(|| &keys[self.at..end])
+    }
+
+    /// Takes the packet that [`Self::peek`] shows.
+    #[inline]
+    pub fn advance(&mut self) -> Result<(), StreamError> {
+        self.at += 1;
+        if self.at >= self.batch.times.len() { self.refill() } else { Ok(()) }
+    }
+
+    /// Takes the next batch that is not empty, if there is one.
+    fn refill(&mut self) -> Result<(), StreamError> {
+        while self.at >= self.batch.times.len()
+            && let Some(Supply { arriving, used }) = &self.supply
+        {
+            let Ok(parcel) = arriving.recv() else { break };
+            let before = std::mem::replace(&mut self.batch, parcel.batch);
+            // Nobody takes it back when the reader has come to its end.
+            let _ = used.send(before);
+            self.at = 0;
+            self.intake = parcel.intake;
+            self.notes = parcel.notes;
+            if !parcel.more? {
+                self.supply = None;
+            }
+            if self.intake.backwards > 0 {
+                return Err(StreamError::Unsorted);
+            }
+        }
+        Ok(())
     }
 }

@@ -4,6 +4,7 @@ mod choose;
 mod warnings;
 
 use std::path::{Path, PathBuf};
+use std::thread;
 
 pub use choose::KeyChoice;
 pub use warnings::Warning;
@@ -203,13 +204,13 @@ impl Pair<'_> {
         let before = Reading { extract, shift_ns: choice.ingress_shift_ns, keep_shown: false };
         let after = Reading { extract, shift_ns: choice.egress_shift_ns, keep_shown: true };
         let expected = choice.expected_ahead;
-        let stream = || -> Result<_, Stop> {
-            let mut ingress = Cursor::stream(self.open_ingress()?, before)?;
-            let mut egress = Cursor::stream(self.open_egress()?, after)?;
+        let streamed = thread::scope(|scope| -> Result<_, Stop> {
+            let mut ingress = Cursor::stream(scope, self.open_ingress()?, before)?;
+            let mut egress = Cursor::stream(scope, self.open_egress()?, after)?;
             let tally = self.walk(&mut ingress, &mut egress, expected)?;
             Ok((ingress, egress, tally))
-        };
-        let (ingress, egress, tally) = match stream() {
+        });
+        let (ingress, egress, tally) = match streamed {
             Ok(walked) => walked,
             Err(Stop::Error(error)) => return Err(error),
             Err(Stop::Unsorted) => {
@@ -247,7 +248,7 @@ impl Pair<'_> {
         };
         let mut latest_ingress = 0;
         while let Some((time, key)) = egress.peek() {
-            if let Some(keys) = egress.starting_batch() {
+            if let Some(keys) = egress.starting_block() {
                 self.pause(&matcher, keys)?;
             }
             let ahead = time.saturating_add(window);
@@ -303,7 +304,7 @@ impl Pair<'_> {
             if time >= ahead {
                 break;
             }
-            if let Some(keys) = ingress.starting_batch() {
+            if let Some(keys) = ingress.starting_block() {
                 self.pause(matcher, keys)?;
             }
             matcher.insert(key, time, frontier);
@@ -315,7 +316,7 @@ impl Pair<'_> {
         Ok(())
     }
 
-    /// What is done once a batch: prepare the table, ask whether to go on.
+    /// What is done once a block: prepare the table, ask whether to go on.
     fn pause<K: Key>(&self, matcher: &Matcher<K>, keys: &[K]) -> Result<(), Stop> {
         matcher.warm_up(keys);
         if (self.cancelled)() { Err(Stop::Error(EvaluateError::Cancelled)) } else { Ok(()) }
@@ -396,11 +397,10 @@ impl From<StreamError> for Stop {
 }
 
 fn side<X: Extract>(cursor: &Cursor<X>, series: Series) -> Side {
-    let capture = cursor.capture();
     Side {
-        path: capture.path().to_owned(),
-        format: capture.format(),
-        notes: capture.notes().clone(),
+        path: cursor.path().to_owned(),
+        format: cursor.format(),
+        notes: cursor.notes().clone(),
         intake: *cursor.intake(),
         series,
     }
