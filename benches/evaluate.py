@@ -1,6 +1,7 @@
 """How fast a pair of captures is evaluated, beside reading it and beside plain NumPy.
 
-All ways run in turn, several times, on one core and from the page cache; medians are printed.
+All ways run in turn, several times, from the page cache, on one core and then on all; medians are
+printed.
 Usage: python benches/evaluate.py [MILLION_PAIRS]
 """
 
@@ -75,7 +76,6 @@ def by_tailtap(key: str) -> Callable[[Path], None]:
 def main() -> None:
     """Prints the table."""
     pairs = int(float(sys.argv[1] if len(sys.argv) > 1 else 5) * 1_000_000)
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     ways: dict[str, Callable[[Path], None]] = {
         "read both files": read,
         "NumPy, percentiles only": by_numpy,
@@ -86,18 +86,27 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         make(folder, pairs)
-        seconds: dict[str, list[float]] = {way: [] for way in ways}
-        for _ in range(ROUNDS):
-            for way, run in ways.items():
-                start = time.perf_counter()
-                run(folder)
-                seconds[way].append(time.perf_counter() - start)
+        cpus = sorted(os.sched_getaffinity(0))
+        for used in ({cpus[0]}, set(cpus)):
+            os.sched_setaffinity(0, used)
+            measure(folder, pairs, ways, len(used))
+
+
+def measure(folder: Path, pairs: int, ways: dict[str, Callable[[Path], None]], cores: int) -> None:
+    """Prints the table of one number of cores."""
+    seconds: dict[str, list[float]] = {way: [] for way in ways}
+    for _ in range(ROUNDS):
+        for way, run in ways.items():
+            start = time.perf_counter()
+            run(folder)
+            seconds[way].append(time.perf_counter() - start)
     medians = {way: statistics.median(times) for way, times in seconds.items()}
     floor = medians["read both files"]
-    print(f"{pairs:,} pairs, one core, median of {ROUNDS} rounds in turn\n")
+    print(f"{pairs:,} pairs, {cores} core{'s'[: cores > 1]}, median of {ROUNDS} rounds in turn\n")
     print(f"{'':26}{'seconds':>9}{'x reading':>11}{'million pairs/s':>17}")
     for way, median in medians.items():
         print(f"{way:26}{median:9.3f}{median / floor:11.1f}{pairs / median / 1e6:17.1f}")
+    print()
 
 
 if __name__ == "__main__":
