@@ -13,12 +13,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tailtap.errors import MachineError
-from tailtap.evaluation.values import Column, Pair, Percentile, Worst
+from tailtap.evaluation.values import Column, Histogram, Pair, Percentile, Worst
 
 
 def counts(name: str, pair: Pair) -> pa.Table:
     """A table of a value called `name` and its `count`."""
     return pa.table({name: pair[0], "count": pair[1]})
+
+
+def histogram(pair: Pair, width_ns: int) -> Histogram:
+    """Values that ascend, and how many had each, gathered into buckets of `width_ns`."""
+    values, numbers = pair
+    buckets = values // width_ns * width_ns
+    first = np.flatnonzero(np.diff(buckets, prepend=-1))
+    sums = np.add.reduceat(numbers, first) if first.size else numbers[:0]
+    return Histogram(buckets[first], sums, width_ns)
 
 
 def percentiles(rows: Sequence[Percentile]) -> pa.Table:
