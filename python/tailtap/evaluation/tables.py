@@ -24,10 +24,11 @@ def counts(name: str, pair: Pair) -> pa.Table:
 def histogram(pair: Pair, width_ns: int) -> Histogram:
     """Values that ascend, and how many had each, gathered into buckets of `width_ns`."""
     values, numbers = pair
-    buckets = values // width_ns * width_ns
-    first = np.flatnonzero(np.diff(buckets, prepend=-1))
-    sums = np.add.reduceat(numbers, first) if first.size else numbers[:0]
-    return Histogram(buckets[first], sums, width_ns)
+    if not values.size:
+        return Histogram(values, numbers, width_ns)
+    buckets = values // width_ns
+    first = np.concatenate(([0], np.flatnonzero(buckets[1:] != buckets[:-1]) + 1))
+    return Histogram(buckets[first] * width_ns, np.add.reduceat(numbers, first), width_ns)
 
 
 def percentiles(rows: Sequence[Percentile]) -> pa.Table:

@@ -221,7 +221,7 @@ def evaluation_figure(evaluation: Evaluation, name: str) -> Figure:
     """
     if name not in FIGURES:
         raise InputError(f"'{name}' is no figure: give one of {', '.join(FIGURES)}")
-    label = " → ".join(Path(evaluation.inputs[side]["path"]).name for side in SIDES)
+    label = " → ".join(Path(side["path"]).name for side in evaluation.inputs.values())
     groups = configurations(experiment_of(evaluation, label))
     with mpl.rc_context(SETTINGS):
         figure = FIGURES[name](groups)
