@@ -1,12 +1,34 @@
-"""tailtap: measure, explain and predict the tail latency of packet processing."""
+"""tailtap: measure, explain and predict the tail latency of packet processing.
+
+`evaluate` and `Evaluation` are what `tailtap evaluate` is made of; see docs/python.md.
+"""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 
-def __getattr__(name: str) -> str:
-    """`__version__`, looked up when asked for: reading the metadata takes time."""
+if TYPE_CHECKING:
+    from tailtap.evaluation.evaluate import evaluate
+    from tailtap.evaluation.model import Evaluation
+
+    __version__: str
+
+__all__ = ["Evaluation", "__version__", "evaluate"]
+
+
+def __getattr__(name: str) -> object:
+    """What `__all__` lists, imported when asked for: `tailtap --help` needs none of it."""
     if name == "__version__":
         from importlib.metadata import version
 
         return version("tailtap")
+    if name in __all__:
+        from tailtap import evaluation
+
+        return getattr(evaluation, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """The public names, those not yet imported included."""
+    return sorted({*globals(), *__all__})

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from tailtap.evaluation.evaluate import evaluate
 from tailtap.evaluation.model import Evaluation
-from tailtap.evaluation.values import Percentile, Warning, WorstPacket
+from tailtap.evaluation.values import Histogram, Percentile, Warning, WorstPacket
 
-__all__ = ["Evaluation", "Percentile", "Warning", "WorstPacket", "evaluate"]
+__all__ = ["Evaluation", "Histogram", "Percentile", "Warning", "WorstPacket", "evaluate"]

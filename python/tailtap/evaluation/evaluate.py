@@ -32,8 +32,9 @@ def evaluate(
     pcapng, mscap or stamp files, plain or compressed. `key` says what packets are matched by:
     ``auto``, ``moonsniff``, ``signature`` or ``OFFSET:WIDTH:le|be``. Packets that left the device
     within `trim_ns` of the first one are left out; a packet must leave within `window_ns`. The
-    `worst` largest latencies are kept with their stamps; histograms have buckets of `bucket_ns`.
-    `format` names the format of both files when it cannot be told by content.
+    `worst` largest latencies are kept with their stamps; gaps are counted in buckets of
+    `bucket_ns`, which is also the width of latency histograms unless asked otherwise. `format`
+    names the format of both files when it cannot be told by content.
 
     Raises `InputError` when the captures cannot be read or have no packet in common. Damage
     further into a capture is a warning: what stands before it is evaluated.
@@ -79,10 +80,9 @@ def evaluate(
         counts=found["counts"],
         mean=found["mean"],
         distribution=found["distribution"],
-        histogram=found["histogram"],
         worst_packets=Worst(*found["worst"]),
-        gaps={name: sides[name]["gaps"] for name in SIDES},
-        rates={name: sides[name]["rates"] for name in SIDES},
+        gap_counts={name: sides[name]["gaps"] for name in SIDES},
+        rate_counts={name: sides[name]["rates"] for name in SIDES},
         inputs=inputs,
         options={"trim_ns": trim_ns, "window_ns": window_ns, "bucket_ns": bucket_ns},
         warnings=warnings,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from os import PathLike
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
@@ -14,7 +15,10 @@ from tailtap import _core
 from tailtap.errors import InputError
 from tailtap.evaluation import tables
 from tailtap.evaluation.percentiles import DEFAULT, papers
-from tailtap.evaluation.values import Pair, Percentile, Warning, Worst, WorstPacket
+from tailtap.evaluation.values import Histogram, Pair, Percentile, Warning, Worst, WorstPacket
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Json: TypeAlias = dict[str, Any]
 
@@ -32,13 +36,11 @@ class Evaluation:
     mean: float
     #: Distinct latencies, ascending, and how many packets had each.
     distribution: Pair
-    #: Lower edge and count of each latency bucket that is not empty.
-    histogram: Pair
     worst_packets: Worst
-    #: For each side, lower edge and count of each bucket of gaps between packets.
-    gaps: dict[str, Pair]
-    #: For each side, start of a second and packets in it; seconds count from the first packet.
-    rates: dict[str, Pair]
+    #: For each side, lower edge and count of each bucket of gaps; see `gaps`.
+    gap_counts: dict[str, Pair]
+    #: For each side, start of a second and packets in it; see `rates`.
+    rate_counts: dict[str, Pair]
     inputs: dict[str, Json]
     options: dict[str, int]
     warnings: list[Warning] = field(default_factory=list)
@@ -88,6 +90,57 @@ class Evaluation:
         rows = zip(*(column.tolist() for column in columns), worst.key[:n], strict=True)
         return [WorstPacket._make(row) for row in rows]
 
+    def histogram(self, width_ns: int | None = None) -> Histogram:
+        """The latencies in buckets of `width_ns` (default: that of the evaluation, `bucket_ns`).
+
+        Counted from the exact distribution, so that any width will do. Raises `InputError` when
+        `width_ns` is not above zero.
+        """
+        width = self.options["bucket_ns"] if width_ns is None else width_ns
+        if width <= 0:
+            raise InputError("the width of a histogram's buckets must be above zero")
+        return tables.histogram(self.distribution, width)
+
+    def gaps(self, side: str = "egress") -> Histogram:
+        """Gaps between consecutive packets with a key before ("ingress") or after the device.
+
+        Their buckets are as wide as the evaluation was told by `bucket_ns`. Raises `InputError`
+        when `side` is neither "ingress" nor "egress".
+        """
+        return Histogram(*_of_side(self.gap_counts, side), self.options["bucket_ns"])
+
+    def rates(self, side: str = "egress") -> Pair:
+        """Start of each second (ns, the capture's clock) and packets in it, before or after.
+
+        Seconds count from the first packet of the side; those without packets are left out.
+        Raises `InputError` when `side` is neither "ingress" nor "egress".
+        """
+        return _of_side(self.rate_counts, side)
+
+    def to_arrow(self) -> dict[str, pa.Table]:
+        """The tables of the evaluation, by the names and with the content of its Parquet files."""
+        histogram = self.histogram()
+        return {
+            "percentiles": tables.percentiles(self.percentiles(sorted({*papers(), *DEFAULT}))),
+            "distribution": tables.counts("latency_ns", self.distribution),
+            "histogram": tables.counts("bucket_ns", (histogram.edges, histogram.counts)),
+            "worst": tables.worst(self.worst_packets),
+            "gaps": tables.by_side(self.gap_counts, ("bucket_ns", "count")),
+            "rates": tables.by_side(self.rate_counts, ("start_ns", "packets")),
+        }
+
+    def figure(self, name: str) -> Figure:
+        """A figure of the report, of this evaluation alone, as a matplotlib `Figure`.
+
+        ``hdr`` is latency over percentile, ``worst`` the worst packets over time, ``gaps`` the
+        gaps before and after the device, ``rates`` the packets in each second, ``latency`` how
+        often each latency occurred. Save it with `savefig`. Raises `InputError` when `name` is
+        none of these.
+        """
+        from tailtap.report.figures import evaluation_figure
+
+        return evaluation_figure(self, name)
+
     def as_json(self, ps: Sequence[float] = DEFAULT, worst: int = 10) -> Json:
         """The object that `tailtap evaluate --json` prints."""
         return {
@@ -117,30 +170,22 @@ class Evaluation:
             "warnings": [warning._asdict() for warning in self.warnings],
         }
 
-    def write(self, folder: Path) -> None:
+    def write(self, folder: str | PathLike[str]) -> None:
         """Writes `evaluation.json` and the Parquet tables into `folder`, made if missing.
 
         Raises `MachineError` when the folder cannot be written, a full disk included.
         """
-        ps = sorted({*papers(), *DEFAULT})
-        files = {
-            "percentiles": tables.percentiles(self.percentiles(ps)),
-            "distribution": tables.counts("latency_ns", self.distribution),
-            "histogram": tables.counts("bucket_ns", self.histogram),
-            "worst": tables.worst(self.worst_packets),
-            "gaps": tables.by_side(self.gaps, ("bucket_ns", "count")),
-            "rates": tables.by_side(self.rates, ("start_ns", "packets")),
-        }
-        tables.write(folder, files, {"evaluation": self.as_json()})
+        tables.write(Path(folder), self.to_arrow(), {"evaluation": self.as_json()})
 
     @classmethod
-    def load(cls, folder: Path) -> Evaluation:
+    def load(cls, folder: str | PathLike[str]) -> Evaluation:
         """Reads what `write` wrote. Raises `InputError` when `folder` holds no evaluation."""
+        folder = Path(folder)
         try:
             meta = json.loads((folder / "evaluation.json").read_text())
             if meta["schema"] != SCHEMA:
                 raise ValueError(f"its schema is {meta['schema']!r}, not {SCHEMA!r}")
-            names = ("distribution", "histogram", "worst", "gaps", "rates")
+            names = ("distribution", "worst", "gaps", "rates")
             return cls._of(meta, {name: tables.read(folder, name) for name in names})
         except OSError as error:
             raise InputError(f"{folder}: not an evaluation: {error}") from error
@@ -158,16 +203,21 @@ class Evaluation:
             counts=meta["counts"],
             mean=meta["latency_ns"]["mean"],
             distribution=tables.pair(read["distribution"], "latency_ns", "count"),
-            histogram=tables.pair(read["histogram"], "bucket_ns", "count"),
             worst_packets=Worst(
                 tables.column(worst, "latency_ns"),
                 tables.column(worst, "ingress_ns"),
                 tables.column(worst, "egress_ns"),
                 worst.column("key").to_pylist(),
             ),
-            gaps=tables.of_sides(read["gaps"], SIDES, ("bucket_ns", "count")),
-            rates=tables.of_sides(read["rates"], SIDES, ("start_ns", "packets")),
+            gap_counts=tables.of_sides(read["gaps"], SIDES, ("bucket_ns", "count")),
+            rate_counts=tables.of_sides(read["rates"], SIDES, ("start_ns", "packets")),
             inputs=meta["inputs"],
             options=meta["options"],
             warnings=[Warning(**warning) for warning in meta["warnings"]],
         )
+
+
+def _of_side(sides: dict[str, Pair], side: str) -> Pair:
+    if side not in sides:
+        raise InputError(f"'{side}' is no side: give {' or '.join(SIDES)}")
+    return sides[side]

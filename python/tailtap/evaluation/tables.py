@@ -13,12 +13,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tailtap.errors import MachineError
-from tailtap.evaluation.values import Column, Pair, Percentile, Worst
+from tailtap.evaluation.values import Column, Histogram, Pair, Percentile, Worst
 
 
 def counts(name: str, pair: Pair) -> pa.Table:
     """A table of a value called `name` and its `count`."""
     return pa.table({name: pair[0], "count": pair[1]})
+
+
+def histogram(pair: Pair, width_ns: int) -> Histogram:
+    """Values that ascend, and how many had each, gathered into buckets of `width_ns`."""
+    values, numbers = pair
+    if not values.size:
+        return Histogram(values, numbers, width_ns)
+    buckets = values // width_ns
+    first = np.concatenate(([0], np.flatnonzero(buckets[1:] != buckets[:-1]) + 1))
+    return Histogram(buckets[first] * width_ns, np.add.reduceat(numbers, first), width_ns)
 
 
 def percentiles(rows: Sequence[Percentile]) -> pa.Table:

@@ -14,6 +14,18 @@ Pair: TypeAlias = tuple[Column, Column]
 
 
 @dataclass(frozen=True)
+class Histogram:
+    """Counts of buckets of one `width`, by lower edge, empty buckets left out; in nanoseconds.
+
+    `edges` ascend and are multiples of `width`; `counts` are as many.
+    """
+
+    edges: Column
+    counts: Column
+    width: int
+
+
+@dataclass(frozen=True)
 class Percentile:
     """A percentile of the latency with its 95 % confidence interval, in nanoseconds.
 

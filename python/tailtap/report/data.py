@@ -18,22 +18,13 @@ import numpy.typing as npt
 
 from tailtap.errors import InputError
 from tailtap.evaluation import Evaluation as StoredEvaluation
-from tailtap.evaluation import Percentile, Warning
+from tailtap.evaluation import Histogram, Percentile, Warning
 from tailtap.evaluation.model import SIDES
 
 BAND_STEPS = 24
 """Percentiles in each decade of 1/(1-p) whose confidence limits make the band."""
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Histogram:
-    """Counts of buckets of one `width`, by lower edge; edges and width in ns."""
-
-    edges: Integers
-    counts: Integers
-    width: int
 
 
 @dataclass(frozen=True)
@@ -204,10 +195,19 @@ def _make_run(
 def load_evaluation(folder: Path) -> Evaluation:
     """Read one evaluation folder. Raises `InputError` when it is damaged or has no latency."""
     stored = StoredEvaluation.load(folder)
-    latencies, counts = stored.distribution
-    if not latencies.size:
+    if not stored.distribution[0].size:
         raise InputError(f"{folder}: no latency: no packet was seen on both sides")
-    width = int(stored.options.get("bucket_ns", 1))
+    return _as_shown(stored)
+
+
+def experiment_of(stored: StoredEvaluation, name: str) -> Experiment:
+    """An evaluation as an experiment of one run, called `name`."""
+    run = _make_run(name, {"number": 1, "status": "done"}, _as_shown(stored), "")
+    return Experiment(name, Path(), (run,))
+
+
+def _as_shown(stored: StoredEvaluation) -> Evaluation:
+    latencies, counts = stored.distribution
     worst = stored.worst_packets
     first = _mapping(stored.inputs, "ingress").get("first_ns")
     origin = int(worst.ingress_ns.min(initial=0)) if first is None else int(first)
@@ -218,12 +218,12 @@ def load_evaluation(folder: Path) -> Evaluation:
         curve_percentiles=tuple(stored.percentiles(_band_percentiles(int(counts.sum())))),
         latencies=latencies,
         latency_counts=counts,
-        histogram=Histogram(*stored.histogram, width),
+        histogram=stored.histogram(),
         worst_latency=worst.latency_ns,
         worst_time=(worst.ingress_ns - origin) / 1e9,
-        gaps={side: Histogram(*stored.gaps[side], width) for side in SIDES},
-        rate_start={side: (stored.rates[side][0] - origin) / 1e9 for side in SIDES},
-        rate_packets={side: stored.rates[side][1] for side in SIDES},
+        gaps={side: stored.gaps(side) for side in SIDES},
+        rate_start={side: (stored.rates(side)[0] - origin) / 1e9 for side in SIDES},
+        rate_packets={side: stored.rates(side)[1] for side in SIDES},
         warnings=tuple(Warning(w.code, w.message) for w in stored.warnings),
     )
 

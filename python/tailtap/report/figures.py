@@ -17,8 +17,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
+from tailtap.errors import InputError
+from tailtap.evaluation import Evaluation, Histogram
 from tailtap.evaluation.model import SIDES
-from tailtap.report.groups import Configuration, Member
+from tailtap.report.data import experiment_of
+from tailtap.report.groups import Configuration, Member, configurations
 from tailtap.report.hdr import (
     bins_per_decade,
     confidence_band,
@@ -63,20 +66,14 @@ TIMES = FuncFormatter(lambda ns, _: time_text(ns))
 
 
 def write_figures(groups: list[Configuration], folder: Path) -> list[Path]:
-    """Write hdr, worst, gaps and rates to `folder` in three formats each; returns the paths.
+    """Write each of `FIGURES` to `folder` in three formats; returns the paths.
 
     Raises `OSError` when the folder cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
-    makers: tuple[tuple[str, Callable[[list[Configuration]], Figure]], ...] = (
-        ("hdr", hdr_figure),
-        ("worst", worst_figure),
-        ("gaps", gaps_figure),
-        ("rates", rates_figure),
-    )
     with mpl.rc_context(SETTINGS):
-        for name, make in makers:
+        for name, make in FIGURES.items():
             figure = make(groups)
             FigureCanvasAgg(figure)
             figure.draw_without_rendering()
@@ -142,11 +139,26 @@ def worst_figure(groups: list[Configuration]) -> Figure:
 
 def gaps_figure(groups: list[Configuration]) -> Figure:
     """Inter-packet gaps before and after the device, one panel for each configuration."""
-    bins = bins_per_decade(
-        m.evaluation.gaps[side] for g in groups for m in g.members for side in SIDES
-    )
-    binned = [log_histogram(m.evaluation.gaps[side], bins)
-              for g in groups for m in g.members for side in SIDES]  # fmt: skip
+
+    def shown(member: Member) -> dict[str, Histogram]:
+        return {"before": member.evaluation.gaps["ingress"],
+                "after": member.evaluation.gaps["egress"]}  # fmt: skip
+
+    return _outlines(groups, shown, "Inter-packet gap (grey: before the device)")
+
+
+def latency_figure(groups: list[Configuration]) -> Figure:
+    """How often each latency occurred, one panel for each configuration."""
+    return _outlines(groups, lambda member: {"after": member.evaluation.histogram}, "Latency")
+
+
+def _outlines(
+    groups: list[Configuration], shown: Callable[[Member], dict[str, Histogram]], label: str
+) -> Figure:
+    """The histograms that a run has, on the same logarithmic axes in all panels."""
+    every = [h for g in groups for m in g.members for h in shown(m).values()]
+    bins = bins_per_decade(every)
+    binned = [log_histogram(histogram, bins) for histogram in every]
     top = max((int(counts.max()) for _, counts in binned if counts.size), default=1)
     left = min((float(edges[0]) for edges, _ in binned if edges.size), default=1.0)
     right = max((float(edges[-1]) for edges, _ in binned if edges.size), default=10.0)
@@ -154,10 +166,9 @@ def gaps_figure(groups: list[Configuration]) -> Figure:
 
     def draw(axes: Any, group: Configuration) -> None:
         for member in group.members:
-            for side in SIDES:
-                edges, counts = log_histogram(member.evaluation.gaps[side], bins)
-                x, y = outline(edges, counts, 0.7)
-                before = side == "ingress"
+            for role, histogram in shown(member).items():
+                x, y = outline(*log_histogram(histogram, bins), 0.7)
+                before = role == "before"
                 axes.plot(x, y, color=BEFORE if before else group.light,
                           linewidth=0.7, alpha=0.85)  # fmt: skip
                 if before:
@@ -169,7 +180,7 @@ def gaps_figure(groups: list[Configuration]) -> Figure:
         axes.xaxis.set_major_formatter(TIMES)
         axes.yaxis.set_major_formatter(COUNTS)
 
-    return _panels(groups, draw, "Inter-packet gap (grey: before the device)", "Packets")
+    return _panels(groups, draw, label, "Packets")
 
 
 def rates_figure(groups: list[Configuration]) -> Figure:
@@ -191,6 +202,32 @@ def rates_figure(groups: list[Configuration]) -> Figure:
 
     label = "Time since the first packet (s; grey: before the device)"
     return _panels(groups, draw, label, "Packet rate (kpkt/s)", common=False)
+
+
+#: The figures by name.
+FIGURES: dict[str, Callable[[list[Configuration]], Figure]] = {
+    "hdr": hdr_figure,
+    "worst": worst_figure,
+    "gaps": gaps_figure,
+    "latency": latency_figure,
+    "rates": rates_figure,
+}
+
+
+def evaluation_figure(evaluation: Evaluation, name: str) -> Figure:
+    """The figure `name` of one evaluation that stands for itself.
+
+    Raises `InputError` when there is no figure of that name.
+    """
+    if name not in FIGURES:
+        raise InputError(f"'{name}' is no figure: give one of {', '.join(FIGURES)}")
+    label = " → ".join(Path(side["path"]).name for side in evaluation.inputs.values())
+    groups = configurations(experiment_of(evaluation, label))
+    with mpl.rc_context(SETTINGS):
+        figure = FIGURES[name](groups)
+        FigureCanvasAgg(figure)
+        figure.draw_without_rendering()  # ticks are made now, by these settings
+    return figure
 
 
 def _panels(

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tailtap.evaluation import Percentile
-from tailtap.report.data import Floats, Histogram, Integers
+from tailtap.evaluation import Histogram, Percentile
+from tailtap.report.data import Floats, Integers
 from tailtap.report.text import percent_text
 
 SUPPORT = 10

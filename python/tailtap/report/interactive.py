@@ -36,8 +36,8 @@ from bokeh.models import (
 )
 from bokeh.models.annotations import Span
 
+from tailtap.evaluation import Histogram
 from tailtap.evaluation.model import SIDES
-from tailtap.report.data import Histogram
 from tailtap.report.groups import Configuration, Member
 from tailtap.report.hdr import (
     bins_per_decade,

@@ -164,11 +164,12 @@ def test_gaps_and_rates(found: Evaluation, folder: Path) -> None:
     for side, name in (("ingress", "in.pcap"), ("egress", "out.pcap")):
         times, _ = by_numpy(folder / name)
         edges, counts = np.unique(np.diff(times) // 100 * 100, return_counts=True)
-        np.testing.assert_array_equal(found.gaps[side][0], edges)
-        np.testing.assert_array_equal(found.gaps[side][1], counts)
+        gaps = found.gaps(side)
+        np.testing.assert_array_equal(gaps.edges, edges)
+        np.testing.assert_array_equal(gaps.counts, counts)
         seconds, counts = np.unique((times - times[0]) // SECOND, return_counts=True)
-        np.testing.assert_array_equal(found.rates[side][0], times[0] + seconds * SECOND)
-        np.testing.assert_array_equal(found.rates[side][1], counts)
+        np.testing.assert_array_equal(found.rates(side)[0], times[0] + seconds * SECOND)
+        np.testing.assert_array_equal(found.rates(side)[1], counts)
 
 
 def test_other_keys_see_the_same(found: Evaluation, folder: Path) -> None:

@@ -57,12 +57,13 @@ def test_every_percentile(run: tuple[int, Evaluation]) -> None:
 
 def test_histogram_gaps_and_rates(run: tuple[int, Evaluation]) -> None:
     trim_ms, found = run
+    latency, before, after = found.histogram(), found.gaps("ingress"), found.gaps("egress")
     for name, ours in {
-        "bucket100.hist.csv": found.histogram,
-        "bucket100.jitterpre.csv": found.gaps["ingress"],
-        "bucket100.jitterpost.csv": found.gaps["egress"],
-        "packetratepre.csv": found.rates["ingress"],
-        "packetratepost.csv": found.rates["egress"],
+        "bucket100.hist.csv": (latency.edges, latency.counts),
+        "bucket100.jitterpre.csv": (before.edges, before.counts),
+        "bucket100.jitterpost.csv": (after.edges, after.counts),
+        "packetratepre.csv": found.rates("ingress"),
+        "packetratepost.csv": found.rates("egress"),
     }.items():
         for mine, theirs in zip(ours, columns(trim_ms, name), strict=True):
             np.testing.assert_array_equal(mine, theirs, err_msg=name)

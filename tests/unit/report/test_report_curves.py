@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailtap.evaluation import Percentile
-from tailtap.report.data import Histogram, Integers
+from tailtap.evaluation import Histogram, Percentile
+from tailtap.report.data import Integers
 from tailtap.report.hdr import (
     SUPPORT,
     bins_per_decade,

@@ -255,7 +255,7 @@ def test_reports_are_the_same_for_the_same_data(tmp_path: Path) -> None:
     figures = sorted(path.name for path in (tmp_path / "a" / "figures").iterdir())
     assert figures == sorted(
         f"{name}.{kind}"
-        for name in ("hdr", "worst", "gaps", "rates")
+        for name in ("hdr", "worst", "gaps", "latency", "rates")
         for kind in ("pdf", "png", "svg")
     )
     for name in figures:

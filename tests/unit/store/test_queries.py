@@ -1,0 +1,288 @@
+"""docs/queries.md: its tables are those of the database, and its queries give what numpy gives."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pytest
+from experiment_folders import START, Integers, Traffic, traffic, write_experiment
+
+from tailtap.report import load_experiment
+from tailtap.report.groups import configurations
+from tailtap.store import add_run
+
+PAGE = Path(__file__).parents[3] / "docs/queries.md"
+SCHEMA = Path(__file__).parents[3] / "python/tailtap/store/schema.sql"
+PACKETS = 20_000
+SECOND = 10**9
+FAILED = 11
+
+Rows = list[dict[str, Any]]
+
+
+def sections() -> dict[str, str]:
+    """The parts of the page under headings of the third level."""
+    parts = re.split(r"^### (.*)\n", PAGE.read_text(), flags=re.M)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+QUERIES = {
+    title: found[1]
+    for title, text in sections().items()
+    if (found := re.search(r"^```sql\n(.*?)^```", text, re.S | re.M))
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Ten finished runs over two platforms and two rates, one failed run, and their database."""
+    folder = write_experiment(tmp_path_factory.mktemp("experiment"), PACKETS)
+    for run in sorted((folder / "runs").iterdir()):
+        add_run(folder / "results.duckdb", run)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def database(folder: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    with duckdb.connect(str(folder / "results.duckdb"), read_only=True) as connection:
+        yield connection
+
+
+@pytest.fixture(scope="module")
+def measured(folder: Path) -> dict[int, Traffic]:
+    """What each run was made of, as numpy made it up."""
+    records = [json.loads(path.read_text()) for path in folder.glob("runs/*/run.json")]
+    return {
+        record["number"]: traffic(
+            record["variables"]["dut.platform"],
+            record["parameters"]["traffic"]["rate"],
+            PACKETS,
+            record["number"],
+        )
+        for record in records
+        if record["status"] == "done"
+    }
+
+
+def ask(database: duckdb.DuckDBPyConnection, title: str) -> Rows:
+    found = database.execute(QUERIES[title])
+    names = [column[0] for column in found.description or ()]
+    return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+
+
+def latencies(data: Traffic) -> Integers:
+    return data.latency[~data.lost]
+
+
+def nearest_rank(values: Integers, p: float) -> int:
+    return int(np.sort(values)[int(np.ceil(round(p * values.size, 6))) - 1])
+
+
+def worst_of(data: Traffic, n: int) -> tuple[Integers, Integers]:
+    """Arrival and latency of the worst packets."""
+    kept = np.flatnonzero(~data.lost)
+    worst = kept[np.argsort(-data.latency[kept], kind="stable")[:n]]
+    return data.ingress[worst], data.latency[worst]
+
+
+def test_every_table_and_column_is_documented_with_its_type() -> None:
+    connection = duckdb.connect()
+    connection.execute(SCHEMA.read_text())
+    names = [name for (name,) in connection.execute("SHOW TABLES").fetchall()]
+    text = sections()
+    assert [title for title in text if title in names] == re.findall(
+        r"CREATE TABLE IF NOT EXISTS (\w+)", SCHEMA.read_text()
+    )
+    for name in names:
+        columns = connection.execute(f"DESCRIBE {name}").fetchall()
+        schema = [
+            (column, f"`{kind}`" + (" or NULL" if null == "YES" else ""))
+            for column, kind, null, *_ in columns
+        ]
+        assert re.findall(r"^\| `(\w+)` \| ([^|]*) \|", text[name], re.M) == schema, name
+        units = dict(re.findall(r"^\| `(\w+)` \|[^|]*\|([^|]*)\|", text[name], re.M))
+        for column, kind in schema:
+            if column.endswith("_ns"):
+                assert units[column].strip().startswith("ns"), (name, column)
+            if kind == "`BIGINT`":
+                assert units[column].strip(), (name, column)
+
+
+def test_there_are_ten_queries_and_more() -> None:
+    assert len(QUERIES) >= 10
+    for title, text in sections().items():
+        assert title in QUERIES or "| column |" in text, title
+
+
+@pytest.mark.parametrize("title", QUERIES)
+def test_every_query_gives_rows(database: duckdb.DuckDBPyConnection, title: str) -> None:
+    rows = ask(database, title)
+    assert rows
+    assert all(any(row[column] is not None for row in rows) for column in rows[0])
+
+
+def test_the_python_block_of_the_page(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(folder)
+    [block] = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.S | re.M)
+    exec(compile(block, str(PAGE), "exec"), {})
+    assert "failed" in capsys.readouterr().out
+
+
+def test_the_tail_by_what_was_varied(
+    database: duckdb.DuckDBPyConnection, measured: dict[int, Traffic]
+) -> None:
+    rows = ask(database, "The tail by what was varied")
+    asked = [r for r in rows if (r["platform"], r["rate"]) == ("bare-metal", "50 kpkt/s")]
+    repeats = [latencies(measured[number]) for number in (8, 9, 10)]
+    assert [(r["p"], r["value_ns"], r["repeats"]) for r in asked] == [
+        (p, max(nearest_rank(repeat, p) for repeat in repeats), 3) for p in (0.5, 0.99, 0.999)
+    ]
+
+
+def test_a_percentile_against_the_rate(
+    database: duckdb.DuckDBPyConnection, measured: dict[int, Traffic]
+) -> None:
+    rows = ask(database, "A percentile against the rate")
+    assert [(r["platform"], r["packets_per_second"]) for r in rows] == [
+        ("bare-metal", 10_000), ("bare-metal", 50_000), ("wire", 10_000), ("wire", 50_000)
+    ]  # fmt: skip
+    repeats = [nearest_rank(latencies(measured[number]), 0.999) for number in (5, 6, 7)]
+    assert (rows[0]["best_ns"], rows[0]["worst_ns"]) == (min(repeats), max(repeats))
+    assert rows[0]["low_ns"] <= min(repeats) <= max(repeats) <= rows[0]["high_ns"]
+
+
+def test_the_worst_repeat_is_that_of_the_report(
+    database: duckdb.DuckDBPyConnection, folder: Path
+) -> None:
+    rows = ask(database, "The worst repeat, with all repeats visible")
+    assert len(rows) == 10
+    reported = {group.worst.run.number for group in configurations(load_experiment(folder))}
+    assert {row["run"] for row in rows if row["worst"]} == reported
+    assert {row["p"] for row in rows} == {0.999}
+
+
+def test_the_floor_beside_the_result(
+    database: duckdb.DuckDBPyConnection, measured: dict[int, Traffic]
+) -> None:
+    rows = ask(database, "The floor beside the result")
+    assert len(rows) == 2 * 3
+    [row] = [r for r in rows if "10 kpkt/s" in r["configuration"] and r["p"] == 0.99]
+    value = max(nearest_rank(latencies(measured[number]), 0.99) for number in (5, 6, 7))
+    floor = max(nearest_rank(latencies(measured[number]), 0.99) for number in (1, 2))
+    assert (row["value_ns"], row["floor_ns"]) == (value, floor)
+    assert row["above_floor_ns"] == value - floor
+
+
+def test_loss(database: duckdb.DuckDBPyConnection, measured: dict[int, Traffic]) -> None:
+    rows = ask(database, "Loss of each run")
+    assert {r["run"]: r["lost"] for r in rows} == {n: d.lost.sum() for n, d in measured.items()}
+    assert all(r["loss"] == r["lost"] / PACKETS and r["stamps_lost"] == 12 for r in rows)
+
+
+def test_jitter(database: duckdb.DuckDBPyConnection, measured: dict[int, Traffic]) -> None:
+    for row in ask(database, "The jitter that the device added"):
+        data = measured[row["run"]]
+        egress = np.sort((data.ingress + data.latency)[~data.lost])
+        before, after = (np.diff(t) // 100 * 100 for t in (data.ingress, egress))
+        assert row["before_ns"] == pytest.approx(before.std())
+        assert row["after_ns"] == pytest.approx(after.std())
+        assert row["added_ns"] == pytest.approx(after.std() - before.std())
+        assert row["longest_after_ns"] == after.max()
+
+
+def test_the_worst_over_time(
+    database: duckdb.DuckDBPyConnection, measured: dict[int, Traffic]
+) -> None:
+    rows = ask(database, "The worst packets over time")
+    for number, data in measured.items():
+        ingress, latency = worst_of(data, 5000)
+        second = (ingress - START) // SECOND
+        expected = [(s, (second == s).sum(), latency[second == s].max()) for s in np.unique(second)]
+        asked = [row for row in rows if row["run"] == number]
+        assert [(r["second"], r["among_worst"], r["slowest_ns"]) for r in asked] == expected
+        assert sum(r["packets"] for r in asked) == PACKETS
+
+
+def test_bursts(database: duckdb.DuckDBPyConnection, measured: dict[int, Traffic]) -> None:
+    rows = ask(database, "Bursts among the worst hundred packets")
+    for number, data in measured.items():
+        ingress, latency = worst_of(data, 100)
+        order = np.argsort(ingress)
+        times, late = ingress[order], latency[order]
+        bursts = np.split(np.arange(100), np.flatnonzero(np.diff(times) > 1_000_000) + 1)
+        asked = [row for row in rows if row["run"] == number]
+        assert [
+            (r["at_ns"], r["length_ns"], r["packets"], r["slowest_ns"]) for r in asked
+        ] == [
+            (times[b[0]] - START, np.ptp(times[b]), b.size, late[b].max())
+            for b in bursts
+        ]  # fmt: skip
+        assert [row["burst"] for row in asked] == list(range(1, len(bursts) + 1))
+
+
+def test_the_distribution_function(
+    database: duckdb.DuckDBPyConnection, measured: dict[int, Traffic]
+) -> None:
+    rows = ask(database, "The exact distribution function")
+    data = latencies(measured[5])
+    asked = [row for row in rows if row["run"] == 5]
+    values = np.unique(data)
+    assert [row["latency_ns"] for row in asked] == values.tolist()
+    within = np.searchsorted(np.sort(data), values, side="right")
+    assert [row["within"] for row in asked] == within.tolist()
+    assert [row["share"] for row in asked] == pytest.approx(within / data.size)
+    for p in (0.3, 0.98765, 0.9999):
+        rank = int(np.ceil(p * data.size))
+        found = next(row["latency_ns"] for row in asked if row["within"] >= rank)
+        assert found == nearest_rank(data, p)
+
+
+def test_missed_deadlines(
+    database: duckdb.DuckDBPyConnection, measured: dict[int, Traffic]
+) -> None:
+    for row in ask(database, "Packets that missed a deadline"):
+        data = measured[row["run"]]
+        late, lost = int((latencies(data) > 100_000).sum()), int(data.lost.sum())
+        assert (row["late"], row["lost"]) == (late, lost)
+        assert row["missed"] == pytest.approx((late + lost) / PACKETS)
+
+
+def test_the_beat_of_a_timer(
+    database: duckdb.DuckDBPyConnection, measured: dict[int, Traffic]
+) -> None:
+    rows = ask(database, "Late packets at the beat of a timer")
+    for number, data in measured.items():
+        phases = worst_of(data, 5000)[0] % 4_000_000 // 40_000 * 40_000
+        _, counts = np.unique(phases, return_counts=True)
+        asked = [row for row in rows if row["run"] == number]
+        assert [row["packets"] for row in asked] == np.sort(counts)[:-4:-1].tolist()
+        for row in asked:
+            assert row["packets"] == (phases == row["phase_ns"]).sum()
+            assert row["ratio"] == pytest.approx(row["packets"] * 100 / 5000)
+
+
+def test_runs_to_doubt(database: duckdb.DuckDBPyConnection) -> None:
+    rows = ask(database, "Runs to doubt")
+    assert [(r["run"], r["code"]) for r in rows] == [
+        *((number, "steal") for number in range(1, 8)), (8, "slip"), (8, "steal"),
+        (9, "steal"), (10, "steal"), (FAILED, "failed"),
+    ]  # fmt: skip
+    assert "apt install lxc" in rows[-1]["message"]
+
+
+def test_slip_beside_latency(
+    database: duckdb.DuckDBPyConnection, measured: dict[int, Traffic]
+) -> None:
+    rows = ask(database, "The generator's slip beside the latency")
+    assert {row["run"] for row in rows} == set(measured)
+    for row in rows:
+        assert row["slip_ns"] == int(40 * (1 - row["p"]) ** -0.7)
+        assert row["latency_ns"] == nearest_rank(latencies(measured[row["run"]]), row["p"])
