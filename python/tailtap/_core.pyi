@@ -27,7 +27,6 @@ class _Evaluation(TypedDict):
     counts: dict[str, int]
     mean: float
     distribution: tuple[_Column, _Column]
-    histogram: tuple[_Column, _Column]
     worst: tuple[_Column, _Column, _Column, list[str]]
     ingress: _Side
     egress: _Side

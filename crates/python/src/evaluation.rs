@@ -115,7 +115,6 @@ fn to_dict<'py>(
     dict.set_item("counts", counts(py, &evaluation.counts)?)?;
     dict.set_item("mean", evaluation.latencies.mean())?;
     dict.set_item("distribution", pairs(py, evaluation.latencies.counts()))?;
-    dict.set_item("histogram", pairs(py, evaluation.latencies.histogram(bucket_ns)))?;
     let worst = &evaluation.worst;
     dict.set_item(
         "worst",
