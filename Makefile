@@ -14,7 +14,7 @@ SUDO := $(if $(filter 0,$(shell id -u)),,sudo) \
 # What the lab runs, what the build compiles with, what the tests compare with and look at.
 APT_RUN := iproute2 ethtool python3-venv
 APT_BUILD := clang llvm libelf-dev zlib1g-dev linux-libc-dev pkg-config
-APT_TEST := chromium chromium-driver tshark
+APT_TEST := chromium chromium-driver tshark postgresql
 RUST_SOURCES := $(shell find crates bpf -name '*.rs' -o -name '*.toml' -o -name '*.c' -o -name '*.h')
 
 .PHONY: help

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import typer
 
-from tailtap.cli import clean, doctor, evaluate, forward, generate, report, run, tap, version
+from tailtap.cli import (
+    clean,
+    doctor,
+    evaluate,
+    export,
+    forward,
+    generate,
+    import_,
+    report,
+    run,
+    tap,
+    version,
+)
 
 
 def register_commands(app: typer.Typer) -> None:
@@ -12,6 +24,8 @@ def register_commands(app: typer.Typer) -> None:
     app.command("run")(run.run)
     app.command("evaluate")(evaluate.evaluate)
     app.command("report")(report.report)
+    app.command("export")(export.export)
+    app.command("import")(import_.import_)
     app.command("doctor")(doctor.doctor)
     app.command("clean")(clean.clean)
     app.command("generate")(generate.generate)

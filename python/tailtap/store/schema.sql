@@ -1,4 +1,5 @@
--- The tables of results.duckdb. Times are integer nanoseconds; `run` is the run's number.
+-- The tables of results.duckdb. Times are integer nanoseconds; `run` is the run's number. Runs of
+-- status 'imported' come from result files of others: numbers that their files do not say are NULL.
 
 CREATE TABLE IF NOT EXISTS runs (
     run INTEGER PRIMARY KEY,
@@ -19,22 +20,22 @@ CREATE TABLE IF NOT EXISTS runs (
 CREATE TABLE IF NOT EXISTS evaluations (
     run INTEGER PRIMARY KEY,
     key VARCHAR NOT NULL,
-    ingress BIGINT NOT NULL,
-    egress BIGINT NOT NULL,
-    matched BIGINT NOT NULL,
-    lost BIGINT NOT NULL,
-    unmatched_egress BIGINT NOT NULL,
-    duplicate_ingress BIGINT NOT NULL,
-    duplicate_egress BIGINT NOT NULL,
-    reordered BIGINT NOT NULL,
-    noncausal BIGINT NOT NULL,
-    trimmed_ingress BIGINT NOT NULL,
-    trimmed_egress BIGINT NOT NULL,
-    unkeyed_ingress BIGINT NOT NULL,
-    unkeyed_egress BIGINT NOT NULL,
-    min_ns BIGINT NOT NULL,
-    mean_ns DOUBLE NOT NULL,
-    max_ns BIGINT NOT NULL
+    ingress BIGINT,
+    egress BIGINT,
+    matched BIGINT,
+    lost BIGINT,
+    unmatched_egress BIGINT,
+    duplicate_ingress BIGINT,
+    duplicate_egress BIGINT,
+    reordered BIGINT,
+    noncausal BIGINT,
+    trimmed_ingress BIGINT,
+    trimmed_egress BIGINT,
+    unkeyed_ingress BIGINT,
+    unkeyed_egress BIGINT,
+    min_ns BIGINT,
+    mean_ns DOUBLE,
+    max_ns BIGINT
 );
 
 CREATE TABLE IF NOT EXISTS percentiles (
@@ -43,7 +44,7 @@ CREATE TABLE IF NOT EXISTS percentiles (
     value BIGINT NOT NULL,
     low BIGINT,
     high BIGINT,
-    above BIGINT NOT NULL,
+    above BIGINT,
     supported BOOLEAN NOT NULL
 );
 

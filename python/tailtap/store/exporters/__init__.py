@@ -1,0 +1,64 @@
+"""Results in the formats of other programs: one file a format, one row in `EXPORTERS`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tailtap.errors import InputError
+from tailtap.store.exporters.base import Exporter
+from tailtap.store.exporters.hgrm import Hgrm
+from tailtap.store.exporters.papers import Papers
+from tailtap.store.exporters.postgresql import PostgreSQL
+from tailtap.store.exporters.tables import Csv, Parquet
+from tailtap.store.sources import find_runs
+
+EXPORTERS: Mapping[str, Exporter] = {
+    "parquet": Parquet(),
+    "csv": Csv(),
+    "hgrm": Hgrm(),
+    "papers": Papers(),
+    "postgresql": PostgreSQL(),
+}
+
+__all__ = ["EXPORTERS", "Exported", "Exporter", "export"]
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What an export wrote: files, or tables of a database."""
+
+    kind: str
+    runs: int
+    written: list[str]
+
+
+def export(source: Path, to: str, out: Path | None = None, *, packets: bool = False) -> Exported:
+    """Write the finished runs of `source` in the format `to`.
+
+    `source` is an experiment folder, a run folder or a folder with an evaluation; `to` is a key of
+    `EXPORTERS` or the address of a PostgreSQL database (``postgresql://…``). Files go into the
+    folder `out`, or ``source/export/<format>``; files of the same names are replaced. With
+    `packets`, the captures of each run are matched again and every packet is written.
+
+    Raises `InputError` when there is nothing to export or `to` is unknown, `MachineError` when
+    the destination cannot be written.
+    """
+    scheme, separator, _ = to.partition("://")
+    kind = "postgresql" if scheme == "postgres" else scheme
+    exporter = EXPORTERS.get(kind)
+    if exporter is None or exporter.address != bool(separator):
+        raise InputError(
+            f"--to {scheme}: unknown format; give parquet, csv, hgrm, papers or an address "
+            "postgresql://USER@HOST/DATABASE"
+        )
+    if exporter.address and out is not None:
+        raise InputError("--out is for files; with an address, --to says where the tables go")
+    if packets and not exporter.holds_packets:
+        raise InputError(
+            f"--packets: {kind} has no place for them; parquet, csv and postgresql have"
+        )
+    runs = find_runs(source)
+    destination = to if exporter.address else str(out or source / "export" / kind)
+    return Exported(kind, len(runs), exporter.export(runs, destination, packets=packets))

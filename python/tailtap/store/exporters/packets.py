@@ -1,0 +1,52 @@
+"""Every matched packet of a run, from its captures: an evaluation keeps only the worst."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from tailtap.errors import InputError
+from tailtap.evaluation import evaluate, tables
+from tailtap.store.sources import StoredRun
+
+
+def all_packets(run: StoredRun) -> pa.Table:
+    """Latency, stamps (ns) and key of every matched packet, in the order of the ingress stamps.
+
+    The captures are matched again with the options of the stored evaluation. Raises `InputError`
+    when a capture is gone, or when it is not the one that was evaluated. Needs about 200 bytes of
+    memory a packet.
+    """
+    meta = run.meta()
+    matched = meta["counts"]["matched"]
+    options, inputs = meta["options"], meta["inputs"]
+    formats = {side["format"] for side in inputs.values()}
+    found = evaluate(
+        _capture(run, inputs["ingress"]),
+        _capture(run, inputs["egress"]),
+        key=meta["key"],
+        trim_ns=options["trim_ns"],
+        window_ns=options["window_ns"],
+        bucket_ns=options["bucket_ns"],
+        worst=matched,
+        format=formats.pop() if len(formats) == 1 else None,
+    )
+    stored_latency = {name: meta["latency_ns"][name] for name in ("min", "max")}
+    if found.counts != meta["counts"] or stored_latency != {"min": found.min, "max": found.max}:
+        raise InputError(
+            f"{run.folder}: --packets: the captures are not those that were evaluated; run "
+            "tailtap evaluate --out again"
+        )
+    return tables.worst(found.worst_packets).sort_by("ingress_ns")
+
+
+def _capture(run: StoredRun, side: dict[str, Any]) -> Path:
+    """The capture of one side: beside the evaluation, as in a run folder, or where it was read."""
+    path = Path(side["path"])
+    places = [run.folder.parent / path.name, path]
+    for place in places if run.record else reversed(places):
+        if place.is_file():
+            return place
+    raise InputError(f"{path}: --packets: this capture of {run.slug} is no longer there")

@@ -1,0 +1,91 @@
+"""Runs into a PostgreSQL database, through COPY; tables and views are in `postgresql.sql`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from tailtap.errors import MachineError
+from tailtap.store.exporters.rows import COLUMNS, rows, tables
+from tailtap.store.sources import StoredRun
+
+if TYPE_CHECKING:
+    import psycopg
+
+#: Rows that are turned into Python values at a time.
+BATCH = 10_000
+#: Taken while the tables are made: PostgreSQL's IF NOT EXISTS is no protection against another
+#: session that makes the same table at the same time. The number is ours alone.
+LOCK = 0x7461_696C_7461_7000
+
+
+class PostgreSQL:
+    """One transaction for each run: it replaces what the database held of that run."""
+
+    address = True
+    holds_packets = True
+
+    def export(
+        self, runs: Sequence[StoredRun], destination: str, *, packets: bool = False
+    ) -> list[str]:
+        """Write the runs into the database at the address `destination`."""
+        try:
+            import psycopg
+        except ImportError as error:
+            raise MachineError(
+                "PostgreSQL needs the package psycopg: pip install 'tailtap[postgres]'"
+            ) from error
+        try:
+            session = psycopg.connect(destination, autocommit=True)
+        except psycopg.Error as error:
+            raise MachineError(
+                f"the database of --to cannot be reached: {_reason(error)}"
+            ) from error
+        try:
+            with session as connection:
+                with connection.transaction():
+                    connection.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
+                    script = files(__package__).joinpath("postgresql.sql").read_bytes()
+                    connection.execute(script)
+                for run in runs:
+                    with connection.transaction():
+                        _replace(connection, run, tables(packets))
+        except psycopg.Error as error:
+            raise MachineError(
+                f"the database of --to cannot be written: {_reason(error)}; runs before this one "
+                "are kept"
+            ) from error
+        return list(tables(packets))
+
+
+def _reason(error: psycopg.Error) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def _replace(connection: psycopg.Connection[Any], run: StoredRun, wanted: Sequence[str]) -> None:
+    """Put one run in place of what the database held of it; its number there stays."""
+    record = rows(run, "runs").to_pylist()[0]
+    record["number"] = record.pop("run")
+    names = list(record)
+    changes = ", ".join(f"{name} = excluded.{name}" for name in names)
+    found = connection.execute(
+        f"INSERT INTO runs ({', '.join(names)}) VALUES ({', '.join(['%s'] * len(names))}) "
+        f"ON CONFLICT ON CONSTRAINT runs_identity DO UPDATE SET {changes} RETURNING run",
+        list(record.values()),
+    ).fetchone()
+    assert found is not None
+    number = found[0]
+    for table, columns in COLUMNS.items():
+        if table == "runs":
+            continue
+        connection.execute(f"DELETE FROM {table} WHERE run = %s", [number])
+        if table not in wanted:
+            continue
+        copy = f"COPY {table} (run, {', '.join(columns)}) FROM STDIN"
+        with connection.cursor() as cursor, cursor.copy(copy) as stream:
+            for batch in rows(run, table).select(list(columns)).to_batches(BATCH):
+                values = [column.to_pylist() for column in batch.columns]
+                for row in zip(*values, strict=True):
+                    stream.write_row((number, *row))

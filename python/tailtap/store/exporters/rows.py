@@ -1,0 +1,122 @@
+"""The tables of several runs as Arrow tables, each row with its run's number and slug."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+
+from tailtap.errors import InputError
+from tailtap.store.exporters.packets import all_packets
+from tailtap.store.sources import StoredRun
+
+_TEXT, _INT, _REAL = pa.string(), pa.int64(), pa.float64()
+COUNTS = (
+    "ingress",
+    "egress",
+    "matched",
+    "lost",
+    "unmatched_egress",
+    "duplicate_ingress",
+    "duplicate_egress",
+    "reordered",
+    "noncausal",
+    "trimmed_ingress",
+    "trimmed_egress",
+    "unkeyed_ingress",
+    "unkeyed_egress",
+)
+OBJECTS = ("variables", "parameters", "generator", "taps", "environment")
+#: The columns of each table behind `run` and `slug`. Objects are JSON; times are nanoseconds.
+COLUMNS: dict[str, dict[str, pa.DataType]] = {
+    "runs": {
+        "experiment": _TEXT,
+        "repeat": _INT,
+        "status": _TEXT,
+        "started": _TEXT,
+        "finished": _TEXT,
+        **dict.fromkeys(OBJECTS, _TEXT),
+    },
+    "evaluations": {
+        "key": _TEXT,
+        **dict.fromkeys(COUNTS, _INT),
+        "min_ns": _INT,
+        "mean_ns": _REAL,
+        "max_ns": _INT,
+    },
+    "percentiles": {
+        "p": _REAL,
+        "value": _INT,
+        "low": _INT,
+        "high": _INT,
+        "above": _INT,
+        "supported": pa.bool_(),
+    },
+    "distribution": {"latency_ns": _INT, "count": _INT},
+    "histogram": {"bucket_ns": _INT, "count": _INT},
+    "worst": {"latency_ns": _INT, "ingress_ns": _INT, "egress_ns": _INT, "key": _TEXT},
+    "gaps": {"side": _TEXT, "bucket_ns": _INT, "count": _INT},
+    "rates": {"side": _TEXT, "start_ns": _INT, "packets": _INT},
+    "warnings": {"code": _TEXT, "message": _TEXT},
+    "packets": {"latency_ns": _INT, "ingress_ns": _INT, "egress_ns": _INT, "key": _TEXT},
+}
+
+
+def tables(packets: bool) -> tuple[str, ...]:
+    """The names of all tables; with that of every packet only if `packets`."""
+    return tuple(name for name in COLUMNS if packets or name != "packets")
+
+
+def schema(table: str) -> pa.Schema:
+    """All columns of `table`, `run` and `slug` first."""
+    return pa.schema({"run": pa.int32(), "slug": _TEXT, **COLUMNS[table]})
+
+
+def rows(run: StoredRun, table: str) -> pa.Table:
+    """The rows of one run in `table`. Raises `InputError` when its evaluation is damaged."""
+    columns = COLUMNS[table]
+    try:
+        if table in ("runs", "evaluations", "warnings"):
+            found = pa.Table.from_pylist(_records(run, table), pa.schema(columns))
+        else:
+            read = all_packets(run) if table == "packets" else run.table(table)
+            found = read.select(list(columns)).cast(pa.schema(columns))
+    except (LookupError, TypeError, pa.ArrowException) as error:
+        raise InputError(
+            f"{run.folder}: its {table} are not whole ({str(error).splitlines()[0]}); "
+            "run tailtap evaluate --out again"
+        ) from error
+    identity = [pa.repeat(run.number, len(found)), pa.repeat(run.slug, len(found))]
+    whole = pa.table([*identity, *found.columns], names=["run", "slug", *columns])
+    return whole.cast(schema(table))
+
+
+def _records(run: StoredRun, table: str) -> list[dict[str, Any]]:
+    match table:
+        case "runs":
+            return [_run_record(run)]
+        case "evaluations":
+            meta = run.meta()
+            latency = meta["latency_ns"]
+            bounds = {f"{name}_ns": latency[name] for name in ("min", "mean", "max")}
+            counts = {name: meta["counts"][name] for name in COUNTS}
+            return [{"key": meta["key"], **counts, **bounds}]
+        case _:
+            found = [*run.record.get("warnings", []), *run.meta()["warnings"]]
+            return [{"code": row["code"], "message": row["message"]} for row in found]
+
+
+def _run_record(run: StoredRun) -> dict[str, Any]:
+    record = run.record
+    objects = {
+        name: None if record.get(name) is None else json.dumps(record[name]) for name in OBJECTS
+    }
+    return {
+        "experiment": run.experiment,
+        "repeat": run.repeat,
+        "status": "done",
+        "started": record.get("started"),
+        "finished": record.get("finished"),
+        **objects,
+    }

@@ -1,0 +1,61 @@
+"""All tables of all runs as one Parquet or CSV file each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from tailtap.store.exporters.base import whole
+from tailtap.store.exporters.rows import rows, schema, tables
+from tailtap.store.sources import StoredRun
+
+
+class _Tables:
+    """One file a table, one run after the other, so that memory holds one run's table at most."""
+
+    address = False
+    holds_packets = True
+    suffix: str
+
+    def writer(self, path: Path, columns: pa.Schema) -> Any:
+        """An Arrow writer of tables with these columns into the file `path`."""
+        raise NotImplementedError
+
+    def export(
+        self, runs: Sequence[StoredRun], destination: str, *, packets: bool = False
+    ) -> list[str]:
+        """Write a file for each table into the folder `destination`."""
+        written = []
+        for table in tables(packets):
+            path = Path(destination) / f"{table}.{self.suffix}"
+            with whole(path) as draft, self.writer(draft, schema(table)) as file:
+                for run in runs:
+                    file.write_table(rows(run, table))
+            written.append(str(path))
+        return written
+
+
+class Parquet(_Tables):
+    """Parquet files."""
+
+    suffix = "parquet"
+
+    def writer(self, path: Path, columns: pa.Schema) -> Any:
+        """A writer of Parquet, compressed with zstd."""
+        return pq.ParquetWriter(path, columns, compression="zstd")
+
+
+class Csv(_Tables):
+    """CSV files with a header; text is quoted where it must be, a missing value is empty."""
+
+    suffix = "csv"
+
+    def writer(self, path: Path, columns: pa.Schema) -> Any:
+        """A writer of CSV."""
+        options = pyarrow.csv.WriteOptions(quoting_style="needed")
+        return pyarrow.csv.CSVWriter(path, columns, write_options=options)

@@ -1,0 +1,238 @@
+"""Published result trees into `results.duckdb`, beside runs of our own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tailtap import _core
+from tailtap.errors import InputError, MachineError
+from tailtap.evaluation.values import Warning
+from tailtap.store.database import TABLES
+from tailtap.store.published import PublishedRun, find_published
+from tailtap.store.sources import slugify
+
+#: Imported runs are numbered from here on: the numbers of an experiment's own runs stay free.
+FIRST_NUMBER = 1_000_001
+#: More packets after the device without a match than this share make one doubt the run.
+UNMATCHED_LIMIT = 0.001
+MILLISECOND_NS = 1_000_000
+SIDES = {"ingress": "pre", "egress": "post"}
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What an import found: runs in all, those that were new, and every warning."""
+
+    runs: int
+    new: int
+    warnings: list[Warning]
+
+
+def import_tree(tree: Path, database: Path) -> Imported:
+    """Put every run of a published result tree into the database, made if missing.
+
+    A run is known again by its folder, capture name and trim: importing the same tree again
+    replaces what is there by the same. All runs are imported or, after an error, none. Damage to
+    a file is a warning, stored with the run; the run's other files are used.
+
+    Raises `InputError` when `tree` holds no result file, `MachineError` when the database cannot
+    be written.
+    """
+    if not tree.is_dir():
+        raise InputError(f"{tree}: no such folder; give the folder of a published result tree")
+    runs = find_published(tree)
+    if not runs:
+        raise InputError(
+            f"{tree}: no result files in it; their names are like "
+            "latencies-pre-rate10000-repeat0.pcap.zst.trim_ms0.percentiles.csv"
+        )
+    warnings: list[Warning] = []
+    new = 0
+    try:
+        with duckdb.connect(str(database)) as connection:
+            connection.execute(files(__package__).joinpath("schema.sql").read_text())
+            known = _known(connection)
+            following = max([FIRST_NUMBER - 1, *known.values()]) + 1
+            connection.begin()
+            for run in runs:
+                number = known.get(run.source)
+                if number is None:
+                    number, following, new = following, following + 1, new + 1
+                warnings += _replace(connection, run, number, tree.resolve().name)
+            connection.commit()
+    except (duckdb.Error, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise MachineError(
+            f"{database}: cannot write: {reason}; give another file by --into"
+        ) from error
+    return Imported(len(runs), new, warnings)
+
+
+def _known(connection: duckdb.DuckDBPyConnection) -> dict[str, int]:
+    """The numbers of the imported runs that the database has, by source."""
+    rows = connection.execute(
+        "SELECT parameters->>'source', run FROM runs WHERE status = 'imported'"
+    ).fetchall()
+    return {str(source): int(number) for source, number in rows}
+
+
+def _replace(
+    connection: duckdb.DuckDBPyConnection, run: PublishedRun, number: int, experiment: str
+) -> list[Warning]:
+    """Put one run in place of what the database holds under its number; return its warnings."""
+    read = run.read()
+    evaluation = evaluation_of(read)
+    warnings = run.warnings
+    doubt = _unmatched(run, evaluation)
+    if doubt is not None:
+        warnings.append(doubt)
+    for table in TABLES:
+        connection.execute(f"DELETE FROM {table} WHERE run = ?", [number])
+    _insert_row(connection, "runs", {"run": number, **_run_row(run, experiment)})
+    if evaluation:
+        _insert_row(connection, "evaluations", {"run": number, **evaluation})
+    for name, table in tables_of(read, evaluation).items():
+        whole = table.add_column(0, "run", pa.repeat(pa.scalar(number, pa.int32()), len(table)))
+        connection.register("imported", whole)
+        connection.execute(f"INSERT INTO {name} BY NAME SELECT * FROM imported")
+        connection.unregister("imported")
+    for warning in warnings:
+        connection.execute("INSERT INTO warnings VALUES (?, ?, ?)", [number, *warning])
+    return warnings
+
+
+def _run_row(run: PublishedRun, experiment: str) -> dict[str, Any]:
+    parts = [slugify(run.place), slugify(run.capture.removeprefix("latencies-pre").split(".")[0])]
+    if run.trim_ms:
+        parts.append(f"trim{run.trim_ms}ms")
+    variables: dict[str, Any] = {"source": run.place}
+    parameters: dict[str, Any] = {
+        "source": run.source,
+        "evaluation": {"trim": run.trim_ms * MILLISECOND_NS, "bucket": run.bucket_ns},
+    }
+    if run.rate is not None:
+        variables["traffic.rate"] = f"{run.rate} pkt/s"
+        parameters["traffic"] = {"rate": run.rate}
+    return {
+        "slug": "-".join(part for part in parts if part),
+        "experiment": experiment,
+        "repeat": run.repeat,
+        "status": "imported",
+        "variables": json.dumps(variables),
+        "parameters": json.dumps(parameters),
+    }
+
+
+def _insert_row(connection: duckdb.DuckDBPyConnection, table: str, row: Mapping[str, Any]) -> None:
+    marks = ", ".join("?" * len(row))
+    columns = ", ".join(row)
+    connection.execute(f"INSERT INTO {table} ({columns}) VALUES ({marks})", list(row.values()))
+
+
+def evaluation_of(read: Mapping[str, pa.Table]) -> dict[str, Any]:
+    """The row of `evaluations` that a run's files give; what they do not say is None.
+
+    Empty without any file that counts packets. `lost` is, as in the published files, how many
+    fewer packets came after the device than before it; `unmatched_egress` are all packets after
+    the device that no latency was computed of, whatever the reason.
+    """
+    counts: dict[str, int] = {}
+    if "stats" in read:
+        counts = read["stats"].to_pylist()[0]
+    elif "transferrate" in read:
+        row = read["transferrate"].to_pylist()[0]
+        counts = {f"{name}_trimmed": row[name] for name in ("pre_received", "post_received")}
+    pre, post = counts.get("pre_received"), counts.get("post_received")
+    kept = counts.get("pre_received_trimmed"), counts.get("post_received_trimmed")
+    matched = int(pc.sum(read["hist"]["count"]).as_py()) if "hist" in read else None
+    if not counts and matched is None:
+        return {}
+    before, after = kept
+    percentiles = read["percentiles"]["value"].to_pylist() if "percentiles" in read else []
+    first = read["percentiles"]["percentile"][0].as_py() if percentiles else None
+    return {
+        "key": "signature",
+        "ingress": before if pre is None else pre,
+        "egress": after if post is None else post,
+        "matched": matched,
+        "lost": None if before is None or after is None else max(before - after, 0),
+        "unmatched_egress": None if after is None or matched is None else max(after - matched, 0),
+        "trimmed_ingress": None if pre is None or before is None else pre - before,
+        "trimmed_egress": None if post is None or after is None else post - after,
+        "min_ns": percentiles[0] if first == 0 else None,
+        "max_ns": int(pc.max(read["worst"]["latency"]).as_py()) if "worst" in read else None,
+    }
+
+
+def tables_of(read: Mapping[str, pa.Table], evaluation: Mapping[str, Any]) -> dict[str, pa.Table]:
+    """The tables of our own runs that a run's files give, without the run's number."""
+    found: dict[str, pa.Table] = {}
+    if "percentiles" in read:
+        found["percentiles"] = _percentiles(read["percentiles"], evaluation.get("matched"))
+    if "hist" in read:
+        found["histogram"] = read["hist"].rename_columns(["bucket_ns", "count"])
+    if "worst" in read:
+        names = ["latency_ns", "ingress_ns", "egress_ns", "key"]
+        found["worst"] = read["worst"].rename_columns(names)
+    for name, kind, columns in (
+        ("gaps", "jitter", ["bucket_ns", "count"]),
+        ("rates", "packetrate", ["start_ns", "packets"]),
+    ):
+        sides = [
+            read[kind + end]
+            .rename_columns(columns)
+            .add_column(0, "side", pa.repeat(side, len(read[kind + end])))
+            for side, end in SIDES.items()
+            if kind + end in read
+        ]
+        if sides:
+            found[name] = pa.concat_tables(sides)
+    return found
+
+
+def _percentiles(read: pa.Table, matched: int | None) -> pa.Table:
+    """Published percentiles with what their rank says; the files give no interval."""
+    count = len(read)
+    above = pa.nulls(count, pa.int64())
+    supported = pa.repeat(False, count)
+    if matched:
+        # Ranks follow from the number of packets alone, whatever their latencies.
+        one, packets = np.zeros(1, np.int64), np.array([matched], np.int64)
+        ranks = _core.percentiles(one, packets, read["percentile"].to_pylist())
+        above, supported = pa.array(ranks["above"]), pa.array(ranks["supported"])
+    unknown = pa.nulls(count, pa.int64())
+    return pa.table(
+        {
+            "p": read["percentile"],
+            "value": read["value"],
+            "low": unknown,
+            "high": unknown,
+            "above": above,
+            "supported": supported,
+        }
+    )
+
+
+def _unmatched(run: PublishedRun, evaluation: Mapping[str, Any]) -> Warning | None:
+    """A doubt about a run that left too many packets after the device out of its statistics."""
+    matched, unmatched = evaluation.get("matched"), evaluation.get("unmatched_egress")
+    if matched is None or not unmatched:
+        return None
+    share = unmatched / (matched + unmatched)
+    if share <= UNMATCHED_LIMIT:
+        return None
+    return Warning(
+        "unmatched-egress",
+        f"{run.source}: {unmatched} packets after the device ({share:.2%}) match none before it "
+        "and are in none of its latencies",
+    )

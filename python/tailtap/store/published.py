@@ -1,0 +1,189 @@
+"""The published result trees: nine CSV files a run, and what their names say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+
+from tailtap.evaluation.values import Warning
+
+_INT, _TEXT, _REAL = pa.int64(), pa.string(), pa.float64()
+_BUCKETS = {"bucket": _INT, "count": _INT}
+_SECONDS = {"ts": _INT, "count": _INT}
+#: The columns of each kind of file, in their order.
+COLUMNS: dict[str, dict[str, pa.DataType]] = {
+    "percentiles": {"percentile": _REAL, "value": _INT, "onefraconeminuspercentile": _TEXT},
+    "hist": {"latency_bucket": _INT, "count": _INT},
+    "worst": {"latency": _INT, "prets": _INT, "postts": _INT, "encode": _TEXT},
+    "jitterpre": _BUCKETS,
+    "jitterpost": _BUCKETS,
+    "packetratepre": _SECONDS,
+    "packetratepost": _SECONDS,
+    "stats": {
+        "pre_received": _INT,
+        "post_received": _INT,
+        "pre_received_trimmed": _INT,
+        "post_received_trimmed": _INT,
+    },
+    "transferrate": {
+        "pre_received": _INT,
+        "post_received": _INT,
+        "transferrate": _TEXT,
+        "pre_pkts_per_second": _TEXT,
+        "post_pkts_per_second": _TEXT,
+    },
+}
+#: The older form of a list of worst packets; its ids begin with a backslash.
+_WORST_BY_ID = {
+    **dict.fromkeys(("latency", "prets", "postts"), _INT),
+    **dict.fromkeys(("id", "srcport", "dstport"), _TEXT),
+}
+_ONE_ROW = ("stats", "transferrate")
+_NAME = re.compile(
+    r"(?P<capture>latencies-pre.*?\.pcap(?:\.zst)?)"
+    r"(?:\.bucket_size(?P<bucket>\d+))?"
+    r"\.trim_ms(?P<trim>\d+)"
+    r"(?:\.num_worst\d+)?"
+    rf"\.(?P<kind>{'|'.join(COLUMNS)})"
+    r"\.csv(?:\.zst)?"
+)
+
+
+@dataclass
+class PublishedRun:
+    """One run of a result tree: which files it has."""
+
+    #: The folder that the files lie in, and the same from the tree's root on.
+    folder: Path
+    place: str
+    #: The name of the capture that the files were made from.
+    capture: str
+    trim_ms: int
+    bucket_ns: int | None = None
+    files: dict[str, Path] = field(default_factory=dict)
+    warnings: list[Warning] = field(default_factory=list)
+
+    @property
+    def source(self) -> str:
+        """What tells the run from every other: its folder, capture and trim."""
+        return f"{self.folder / self.capture}.trim_ms{self.trim_ms}"
+
+    @property
+    def rate(self) -> int | None:
+        """The packet rate of the run's name in pkt/s."""
+        found = re.search(r"-rate(\d+)", self.capture)
+        return int(found[1]) if found else None
+
+    @property
+    def repeat(self) -> int:
+        """Which repeat it is, from 1; the names count from 0, a run without repeats is the 1st."""
+        found = re.search(r"-repeat(\d+)", self.capture)
+        return int(found[1]) + 1 if found else 1
+
+    def read(self) -> dict[str, pa.Table]:
+        """The tables of the files by kind.
+
+        Adds a warning for each broken file, and one that names all that are missing.
+        """
+        found = {}
+        missing = [kind for kind in COLUMNS if kind not in self.files]
+        if missing:
+            self.warnings.append(
+                Warning("file-missing", f"{self.source}: it has no {', '.join(missing)}")
+            )
+        for kind, path in self.files.items():
+            try:
+                found[kind] = read_file(path, kind)
+            except (OSError, ValueError, pa.ArrowException) as error:
+                reason = (str(error).strip() or repr(error)).splitlines()[0]
+                self.warnings.append(
+                    Warning("file-damaged", f"{path}: skipped, it cannot be read: {reason}")
+                )
+        return found
+
+
+def find_published(tree: Path) -> list[PublishedRun]:
+    """The runs of a result tree at any depth, in the order of folder, rate, name and trim."""
+    root = tree.resolve()
+    runs: dict[str, PublishedRun] = {}
+    for path in sorted(root.rglob("latencies-pre*")):
+        match = _NAME.fullmatch(path.name)
+        if match is None or not path.is_file():
+            continue
+        place = path.parent.relative_to(root).as_posix()
+        run = PublishedRun(path.parent, place, match["capture"], int(match["trim"]))
+        run = runs.setdefault(run.source, run)
+        if match["kind"] in run.files:
+            taken = run.files[match["kind"]].name
+            run.warnings.append(
+                Warning("file-twice", f"{path}: skipped, {taken} tells the same of this run")
+            )
+            continue
+        run.files[match["kind"]] = path
+        if match["kind"] == "hist" and match["bucket"]:
+            run.bucket_ns = int(match["bucket"])
+    return sorted(runs.values(), key=lambda r: (r.place, r.rate or 0, r.capture, r.trim_ms))
+
+
+def read_file(path: Path, kind: str) -> pa.Table:
+    """One file of a result tree, in the columns of `COLUMNS`.
+
+    Raises `ValueError`, `OSError` or Arrow's errors when it is broken.
+    """
+    columns = COLUMNS[kind]
+    compression = "zstd" if path.suffix == ".zst" else None
+    with pa.input_stream(str(path), compression=compression) as stream:
+        text = stream.read()
+    if not text.endswith(b"\n"):
+        raise ValueError("it is cut off within a line")
+    types = {**columns, **(_WORST_BY_ID if kind == "worst" else {})}
+    options = pyarrow.csv.ConvertOptions(
+        column_types=types, null_values=[], strings_can_be_null=False
+    )
+    table = pyarrow.csv.read_csv(pa.py_buffer(text), convert_options=options)
+    if kind == "worst" and table.column_names == list(_WORST_BY_ID):
+        keys = pc.utf8_ltrim(table.column("id"), characters="\\")
+        table = table.select(["latency", "prets", "postts"]).append_column("encode", keys)
+    if table.column_names != list(columns):
+        raise ValueError(f"its columns are not {','.join(columns)}")
+    if kind in _ONE_ROW and len(table) != 1:
+        raise ValueError(f"it has {len(table)} rows instead of one")
+    if not len(table):
+        raise ValueError("it has no rows")
+    check = _CHECKS.get(kind)
+    if check is not None and not check(table):
+        raise ValueError("its numbers are out of order")
+    return table
+
+
+def _sorted(column: str) -> Callable[[pa.Table], bool]:
+    def check(table: pa.Table) -> bool:
+        values = table.column(column).combine_chunks()
+        return bool(pc.all(pc.less_equal(values[:-1], values[1:])).as_py() is not False)
+
+    return check
+
+
+def _percentiles_rise(table: pa.Table) -> bool:
+    ps: Iterable[float] = table.column("percentile").to_pylist()
+    return all(0 <= p <= 1 for p in ps) and all(
+        _sorted(name)(table) for name in ("percentile", "value")
+    )
+
+
+def _latencies_are_differences(table: pa.Table) -> bool:
+    spans = pc.subtract(table.column("postts"), table.column("prets"))
+    return bool(pc.all(pc.equal(spans, table.column("latency"))).as_py())
+
+
+_CHECKS: Mapping[str, Callable[[pa.Table], bool]] = {
+    "percentiles": _percentiles_rise,
+    "worst": _latencies_are_differences,
+    "hist": _sorted("latency_bucket"),
+}

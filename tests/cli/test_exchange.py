@@ -1,0 +1,62 @@
+"""`tailtap export` and `tailtap import` as a user types them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import duckdb
+import pytest
+from experiment_folders import write_experiment
+from program import one_line_error, tailtap
+
+
+@pytest.fixture(scope="module")
+def experiment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_experiment(tmp_path_factory.mktemp("exchange") / "experiment", packets=300)
+
+
+@pytest.mark.parametrize(
+    ("kind", "count"), [("parquet", 9), ("csv", 9), ("hgrm", 10), ("papers", 90)]
+)
+def test_export_lists_what_it_wrote(
+    experiment: Path, tmp_path: Path, kind: str, count: int
+) -> None:
+    run = tailtap("export", experiment, "--to", kind, "--out", tmp_path / "out")
+    assert run.returncode == 0, run
+    paths = run.stdout.splitlines()
+    assert len(set(paths)) == count and all(Path(path).stat().st_size for path in paths)
+    assert run.stderr == f"exported 10 runs as {kind}\n"
+    again = tailtap("export", experiment, "--to", kind, "--out", tmp_path / "out", "--json")
+    assert json.loads(again.stdout) == {
+        "schema": "tailtap.export/1",
+        "to": kind,
+        "runs": 10,
+        "written": paths,
+    }
+
+
+def test_import_tells_what_is_missing(experiment: Path, tmp_path: Path) -> None:
+    tree, database = tmp_path / "tree", tmp_path / "results.duckdb"
+    assert tailtap("export", experiment, "--to", "papers", "--out", tree).returncode == 0
+    next(tree.rglob("*.stats.csv")).unlink()
+    run = tailtap("import", tree, "--into", database)
+    assert run.returncode == 0, run
+    assert run.stdout == f"{database}: 10 runs, 10 of them new\n"
+    assert run.stderr.count("\n") == 1 and "it has no stats [file-missing]" in run.stderr
+    found = json.loads(tailtap("import", tree, "--into", database, "--json", "--quiet").stdout)
+    assert (found["schema"], found["runs"], found["new"]) == ("tailtap.import/1", 10, 0)
+    assert [warning["code"] for warning in found["warnings"]] == ["file-missing"]
+    with duckdb.connect(str(database), read_only=True) as connection:
+        assert connection.execute("SELECT count(*) FROM runs").fetchone() == (10,)
+
+
+def test_errors_are_one_line(experiment: Path, tmp_path: Path) -> None:
+    cases: list[tuple[tuple[str | Path, ...], int, str]] = [
+        (("export", tmp_path, "--to", "csv"), 2, "neither a run nor an experiment"),
+        (("export", experiment, "--to", "pdf"), 2, "unknown format"),
+        (("export", experiment, "--to", f"postgresql:///x?host={tmp_path}"), 3, "--to"),
+        (("import", tmp_path, "--into", tmp_path / "r"), 2, "no result files"),
+    ]
+    for arguments, status, message in cases:
+        assert message in one_line_error(tailtap(*arguments), status)
