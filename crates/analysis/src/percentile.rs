@@ -6,7 +6,7 @@
 //! statistics enclose it with a known probability whatever the distribution of the values (H. A.
 //! David, H. N. Nagaraja, Order Statistics, 3rd edition, section 7.1).
 
-use crate::distribution::Distribution;
+use crate::distribution::at_ranks;
 
 /// Fewer values above a percentile than this, and it is not supported by the data.
 pub const SUPPORT: u64 = 10;
@@ -39,9 +39,10 @@ pub fn nearest_rank(p: f64, count: u64) -> u64 {
     rank as u64
 }
 
-/// The percentiles `ps` (each 0 to 1, in any order) of a distribution; none of an empty one.
-pub fn percentiles(distribution: &mut Distribution, ps: &[f64]) -> Vec<Percentile> {
-    let count = distribution.count();
+/// The percentiles `ps` (each 0 to 1, in any order) of a distribution given as distinct values,
+/// ascending, and how often each occurs; none of an empty one.
+pub fn percentiles(counts: &[(u64, u64)], ps: &[f64]) -> Vec<Percentile> {
+    let count = counts.iter().map(|&(_, count)| count).sum();
     if count == 0 {
         return Vec::new();
     }
@@ -61,7 +62,7 @@ pub fn percentiles(distribution: &mut Distribution, ps: &[f64]) -> Vec<Percentil
         ranks.iter().flat_map(|r| [Some(r.value), r.low, r.high]).flatten().collect();
     wanted.sort_unstable();
     wanted.dedup();
-    let values = distribution.at_ranks(&wanted);
+    let values = at_ranks(counts.iter().copied(), &wanted);
     let value_at = |rank: u64| values[wanted.partition_point(|&w| w < rank)];
     ps.iter()
         .zip(&ranks)
@@ -95,21 +96,21 @@ fn interval_ranks(p: f64, count: u64) -> (Option<u64>, Option<u64>) {
 /// The least k with P(X <= k) >= `tail`, for X binomial with `n` trials of probability `p`.
 ///
 /// Sums the probabilities from far out in the lower tail, each from the one before it; the first
-/// comes from the logarithm of the binomial coefficient.
+/// comes from the logarithm of the binomial coefficient. What lies below 8 deviations (and 60, for
+/// the skewed case of few successes) is less than 10^-14 of the whole, and what lies there is still
+/// far above the least positive float.
 fn binomial_quantile(tail: f64, n: u64, p: f64) -> u64 {
     let (trials, q) = (n as f64, 1.0 - p);
     let deviation = (trials * p * q).sqrt();
-    // What lies below 12 deviations (and 60 for the skewed case of few successes) is nothing.
-    let start = (trials * p - 12.0 * deviation - 60.0).floor().max(0.0);
+    let start = (trials * p - 8.0 * deviation - 60.0).floor().max(0.0);
     let log_choose = ln_factorial(trials) - ln_factorial(start) - ln_factorial(trials - start);
     let mut k = start;
-    let mut log_probability = log_choose + start * p.ln() + (trials - start) * (-p).ln_1p();
-    let mut sum = log_probability.exp();
+    let mut probability = (log_choose + start * p.ln() + (trials - start) * (-p).ln_1p()).exp();
+    let mut sum = probability;
     while sum < tail && k < trials {
-        // In logarithms, as the first terms may be too small for a float.
-        log_probability += ((trials - k) / (k + 1.0)).ln() + (p / q).ln();
+        probability *= (trials - k) / (k + 1.0) * (p / q);
         k += 1.0;
-        sum += log_probability.exp();
+        sum += probability;
     }
     k as u64
 }
@@ -179,12 +180,11 @@ mod tests {
 
     #[test]
     fn few_values_above_are_no_support() {
-        let mut distribution = Distribution::new();
-        (1..=1000).for_each(|value| distribution.record(value));
-        let found = percentiles(&mut distribution, &[0.999, 0.5, 0.99]);
+        let counts: Vec<_> = (1..=1000).map(|value| (value, 1)).collect();
+        let found = percentiles(&counts, &[0.999, 0.5, 0.99]);
         let summary: Vec<_> = found.iter().map(|p| (p.value, p.above, p.supported)).collect();
         assert_eq!(summary, [(999, 1, false), (500, 500, true), (990, 10, true)]);
         assert!(found.iter().all(|p| p.low.is_none_or(|low| low <= p.value)));
-        assert!(percentiles(&mut Distribution::new(), &[0.5]).is_empty());
+        assert!(percentiles(&[], &[0.5]).is_empty());
     }
 }

@@ -9,6 +9,7 @@ use std::thread::Scope;
 
 use crate::capture::{Capture, CaptureError, Format, Notes};
 use crate::key::{Extract, NoKey};
+use crate::series::Series;
 
 /// Packets that are handed over at once: many, as handing over takes time, but so few that they
 /// stay in the processor's cache.
@@ -74,6 +75,8 @@ pub struct Reading<X> {
     pub extract: X,
     /// Added to every time.
     pub shift_ns: u64,
+    /// Packets within this time of the first one are left out of the series.
+    pub trim_ns: u64,
     /// Whether what people are shown of keys is kept; it takes time.
     pub keep_shown: bool,
 }
@@ -83,6 +86,7 @@ struct Reader<X: Extract> {
     capture: Capture,
     reading: Reading<X>,
     intake: Intake,
+    series: Series,
 }
 
 /// A batch on its way from the reader, with what was found out up to its end.
@@ -92,25 +96,31 @@ struct Parcel<X: Extract> {
     notes: Notes,
     /// Whether there may be more to read.
     more: Result<bool, CaptureError>,
+    /// The series of the whole capture, with the last parcel.
+    series: Option<Series>,
 }
 
 impl<X: Extract> Reader<X> {
     fn new(capture: Capture, reading: Reading<X>) -> Self {
-        Self { capture, reading, intake: Intake::default() }
+        Self { capture, reading, intake: Intake::default(), series: Series::default() }
     }
 
     /// Appends up to `BATCH` packets of the file to the batch; `false` at the end of the file.
     fn append(&mut self, batch: &mut Batch<X>) -> Result<bool, CaptureError> {
-        let Self { capture, reading, intake } = self;
+        let Self { capture, reading, intake, series } = self;
         capture.read(BATCH, |packet| match reading.extract.extract(packet.content) {
             Ok((key, shown)) => {
                 let time = packet.time_ns.saturating_add(reading.shift_ns);
                 if intake.keyed == 0 {
                     intake.first_ns = time;
-                } else if time < intake.last_ns {
+                }
+                if time < intake.last_ns {
                     intake.backwards += 1;
                     let step = intake.last_ns - time;
                     intake.largest_step_ns = intake.largest_step_ns.max(step);
+                } else if intake.backwards == 0 && time - intake.first_ns >= reading.trim_ns {
+                    // Stamps that are not in order are sorted, and make the series then.
+                    series.record(time);
                 }
                 intake.keyed += 1;
                 intake.last_ns = time;
@@ -135,7 +145,8 @@ impl<X: Extract> Reader<X> {
             let more = self.append(&mut batch);
             let last = !matches!(more, Ok(true));
             let notes = self.capture.notes().clone();
-            let parcel = Parcel { batch, intake: self.intake, notes, more };
+            let series = last.then(|| std::mem::take(&mut self.series));
+            let parcel = Parcel { batch, intake: self.intake, notes, more, series };
             if parcels.send(parcel).is_err() || last {
                 return;
             }
@@ -149,6 +160,7 @@ pub struct Cursor<X: Extract> {
     format: Format,
     notes: Notes,
     intake: Intake,
+    series: Series,
     batch: Batch<X>,
     at: usize,
     supply: Option<Supply<X>>,
@@ -189,6 +201,7 @@ impl<X: Extract> Cursor<X> {
             format: capture.format(),
             notes: Notes::default(),
             intake: Intake::default(),
+            series: Series::default(),
             batch: Batch::default(),
             at: 0,
             supply: Some(Supply { arriving, used }),
@@ -215,11 +228,15 @@ impl<X: Extract> Cursor<X> {
         let Reader { capture, mut intake, .. } = reader;
         intake.first_ns = batch.times.first().copied().unwrap_or(0);
         intake.last_ns = batch.times.last().copied().unwrap_or(0);
+        let mut series = Series::default();
+        let counted = |time: &&u64| **time - intake.first_ns >= reading.trim_ns;
+        batch.times.iter().filter(counted).for_each(|&time| series.record(time));
         Ok(Self {
             path: capture.path().to_owned(),
             format: capture.format(),
             notes: capture.notes().clone(),
             intake,
+            series,
             batch,
             at: 0,
             supply: None,
@@ -239,6 +256,11 @@ impl<X: Extract> Cursor<X> {
     /// What the reader found out so far.
     pub fn notes(&self) -> &Notes {
         &self.notes
+    }
+
+    /// Gaps and rates of the packets with a key; complete when the walk is.
+    pub fn take_series(&mut self) -> Series {
+        std::mem::take(&mut self.series)
     }
 
     /// What was read so far.
@@ -286,6 +308,7 @@ impl<X: Extract> Cursor<X> {
             self.at = 0;
             self.intake = parcel.intake;
             self.notes = parcel.notes;
+            self.series = parcel.series.unwrap_or_default();
             if !parcel.more? {
                 self.supply = None;
             }

@@ -7,7 +7,6 @@ use numpy::PyArray1;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use tailtap_analysis::capture::Format;
-use tailtap_analysis::distribution::Distribution;
 use tailtap_analysis::evaluate::{
     Counts, EvaluateError, Evaluation, Options, Side, evaluate as evaluate_captures,
 };
@@ -82,7 +81,7 @@ pub fn evaluate<'py>(
     }
 }
 
-/// Percentiles of a distribution given as distinct values and their counts.
+/// Percentiles of a distribution given as distinct values, ascending, and their counts.
 #[pyfunction]
 pub fn percentiles<'py>(
     py: Python<'py>,
@@ -91,8 +90,8 @@ pub fn percentiles<'py>(
     ps: Vec<f64>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let found = py.detach(|| {
-        let mut distribution = Distribution::from_counts(values.into_iter().zip(counts));
-        percentile::percentiles(&mut distribution, &ps)
+        let counts: Vec<_> = values.into_iter().zip(counts).collect();
+        percentile::percentiles(&counts, &ps)
     });
     let dict = PyDict::new(py);
     dict.set_item("p", PyArray1::from_iter(py, found.iter().map(|f| f.p)))?;

@@ -183,8 +183,6 @@ struct Tally<X: Extract> {
     counts: Counts,
     latencies: Distribution,
     worst: Worst<(X::Key, Option<X::Shown>)>,
-    before: Series,
-    after: Series,
 }
 
 impl Pair<'_> {
@@ -201,8 +199,11 @@ impl Pair<'_> {
         extract: X,
         choice: KeyChoice,
     ) -> Result<Evaluation, EvaluateError> {
-        let before = Reading { extract, shift_ns: choice.ingress_shift_ns, keep_shown: false };
-        let after = Reading { extract, shift_ns: choice.egress_shift_ns, keep_shown: true };
+        let trim_ns = self.options.trim_ns;
+        let shift_ns = choice.ingress_shift_ns;
+        let before = Reading { extract, shift_ns, trim_ns, keep_shown: false };
+        let shift_ns = choice.egress_shift_ns;
+        let after = Reading { extract, shift_ns, trim_ns, keep_shown: true };
         let expected = choice.expected_ahead;
         let streamed = thread::scope(|scope| -> Result<_, Stop> {
             let mut ingress = Cursor::stream(scope, self.open_ingress()?, before)?;
@@ -243,8 +244,6 @@ impl Pair<'_> {
             counts: Counts::default(),
             latencies: Distribution::new(),
             worst: Worst::new(self.options.worst),
-            before: Series::default(),
-            after: Series::default(),
         };
         let mut latest_ingress = 0;
         while let Some((time, key)) = egress.peek() {
@@ -252,14 +251,13 @@ impl Pair<'_> {
                 self.pause(&matcher, keys)?;
             }
             let ahead = time.saturating_add(window);
-            self.feed(ingress, &mut matcher, &mut tally.before, cut_before, ahead, time)?;
+            self.feed(ingress, &mut matcher, ahead, time)?;
             let verdict = matcher.look_up(key, time);
             let counts = &mut tally.counts;
             if time < cut_after {
                 counts.trimmed_egress += 1;
                 counts.trimmed_ingress += u64::from(matches!(verdict, Verdict::Match { .. }));
             } else {
-                tally.after.record(time);
                 match verdict {
                     Verdict::Match { ingress_ns } => {
                         counts.matched += 1;
@@ -276,7 +274,7 @@ impl Pair<'_> {
             egress.advance()?;
         }
         let end = u64::MAX;
-        self.feed(ingress, &mut matcher, &mut tally.before, cut_before, end, end)?;
+        self.feed(ingress, &mut matcher, end, end)?;
         let fates = matcher.finish();
         let counts = &mut tally.counts;
         counts.lost = fates.lost;
@@ -295,8 +293,6 @@ impl Pair<'_> {
         &self,
         ingress: &mut Cursor<X>,
         matcher: &mut Matcher<X::Key>,
-        before: &mut Series,
-        cut_before: u64,
         ahead: u64,
         frontier: u64,
     ) -> Result<(), Stop> {
@@ -308,9 +304,6 @@ impl Pair<'_> {
                 self.pause(matcher, keys)?;
             }
             matcher.insert(key, time, frontier);
-            if time >= cut_before {
-                before.record(time);
-            }
             ingress.advance()?;
         }
         Ok(())
@@ -325,13 +318,13 @@ impl Pair<'_> {
     fn conclude<X: Extract>(
         &self,
         choice: KeyChoice,
-        ingress: Cursor<X>,
-        egress: Cursor<X>,
+        mut ingress: Cursor<X>,
+        mut egress: Cursor<X>,
         tally: Tally<X>,
     ) -> Result<Evaluation, EvaluateError> {
-        let Tally { counts, latencies, worst, before, after } = tally;
-        let ingress = side(&ingress, before);
-        let egress = side(&egress, after);
+        let Tally { counts, latencies, worst } = tally;
+        let ingress = side(&mut ingress);
+        let egress = side(&mut egress);
         choose::refuse_keyless(choice.key, &ingress)?;
         choose::refuse_keyless(choice.key, &egress)?;
         if counts.noncausal > counts.matched {
@@ -396,12 +389,12 @@ impl From<StreamError> for Stop {
     }
 }
 
-fn side<X: Extract>(cursor: &Cursor<X>, series: Series) -> Side {
+fn side<X: Extract>(cursor: &mut Cursor<X>) -> Side {
     Side {
         path: cursor.path().to_owned(),
         format: cursor.format(),
         notes: cursor.notes().clone(),
         intake: *cursor.intake(),
-        series,
+        series: cursor.take_series(),
     }
 }
