@@ -6,6 +6,7 @@ in light and dark, and shows or hides it with its run.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -151,7 +152,7 @@ class _Worst:
         return plot
 
 
-class _Outlines:
+class _Outlines(ABC):
     """Histograms as outlines on logarithmic axes; what a subclass shows is in `_histograms`."""
 
     label = ""
@@ -192,9 +193,9 @@ class _Outlines:
             result.append((role, x.astype(np.float32), y.astype(np.float32)))
         return result
 
+    @abstractmethod
     def _histograms(self, member: Member) -> list[tuple[str, Histogram]]:
         """Role and histogram of each outline of a run."""
-        raise NotImplementedError
 
 
 class _Gaps(_Outlines):

@@ -62,8 +62,9 @@ def test_evaluating_imports_nothing_that_draws_or_is_privileged(folder: Path) ->
 
 def test_the_names_of_the_package() -> None:
     assert {"evaluate", "Evaluation", "__version__"} <= set(dir(tailtap))
+    misspelt = "evalute"
     with pytest.raises(AttributeError, match="no attribute 'evalute'"):
-        getattr(tailtap, "evalute")  # noqa: B009
+        getattr(tailtap, misspelt)
 
 
 @pytest.mark.parametrize("width", [1, 7, 100, 1_000, 10**9])

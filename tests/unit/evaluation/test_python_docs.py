@@ -83,7 +83,7 @@ def text_of(outputs: list[Any]) -> str:
 
 
 def test_the_notebook_makes_captures_and_explains_them(tmp_path: Path) -> None:
-    notebook: Any = nbformat.read(NOTEBOOK, as_version=4)  # type: ignore[no-untyped-call]
+    notebook: Any = nbformat.read(NOTEBOOK, as_version=4)
     assert not any(cell.get("outputs") or cell.get("execution_count") for cell in notebook.cells)
     outputs = executed(notebook, tmp_path)
     figures = [output for output in outputs if "image/png" in output.get("data", {})]
@@ -95,7 +95,7 @@ def test_the_notebook_makes_captures_and_explains_them(tmp_path: Path) -> None:
 
 
 def test_the_notebook_takes_captures_of_ones_own(captures: Path) -> None:
-    notebook: Any = nbformat.read(NOTEBOOK, as_version=4)  # type: ignore[no-untyped-call]
+    notebook: Any = nbformat.read(NOTEBOOK, as_version=4)
     [settings] = [cell for cell in notebook.cells if cell.source.startswith("BEFORE = AFTER")]
     settings.source = "BEFORE, AFTER = 'before.pcap', 'after.pcap'"
     said = text_of(executed(notebook, captures))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import math
-import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -224,4 +223,4 @@ def test_a_place_that_cannot_be_written_is_one_line(
     with pytest.raises(MachineError, match="cannot write") as error:
         export(experiment, kind, tmp_path / "file")
     assert "\n" not in str(error.value)
-    assert os.listdir(tmp_path) == ["file"]  # noqa: PTH208
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

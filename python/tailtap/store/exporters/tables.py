@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,16 +16,16 @@ from tailtap.store.exporters.rows import rows, schema, tables
 from tailtap.store.sources import StoredRun
 
 
-class _Tables:
+class _Tables(ABC):
     """One file a table, one run after the other, so that memory holds one run's table at most."""
 
     address = False
     holds_packets = True
     suffix: str
 
+    @abstractmethod
     def writer(self, path: Path, columns: pa.Schema) -> Any:
         """An Arrow writer of tables with these columns into the file `path`."""
-        raise NotImplementedError
 
     def export(
         self, runs: Sequence[StoredRun], destination: str, *, packets: bool = False
