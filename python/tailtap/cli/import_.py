@@ -33,7 +33,8 @@ def import_(
     writes). Their runs have status 'imported'; rate, repeat and trim come from the files' names.
     Missing or broken files, and runs that left more than 0.1 % of the packets after the device
     unmatched, become warnings: stored with the run and told here. A second import of the same
-    tree changes nothing.
+    tree changes nothing. `tailtap run --resume` makes the experiment's database anew from its
+    run folders: import again after it.
     """
     import json as json_module
     import sys
