@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use numpy::PyArray1;
 use pyo3::prelude::*;
@@ -14,6 +16,9 @@ use tailtap_analysis::percentile;
 use tailtap_analysis::stamps::Clock;
 
 use crate::errors::raise;
+
+/// How often an evaluation looks for signals such as Ctrl-C.
+const LOOK_FOR_SIGNALS_MS: u64 = 50;
 
 /// A column of integers; all times fit, as they are nanoseconds since an epoch of this century.
 fn column(py: Python<'_>, values: impl IntoIterator<Item = u64>) -> Bound<'_, PyArray1<i64>> {
@@ -64,11 +69,21 @@ pub fn evaluate<'py>(
         egress_format: format(egress_format)?,
     };
     let signal = OnceLock::new();
-    let cancelled = || match Python::attach(|py| py.check_signals()) {
-        Ok(()) => false,
-        Err(error) => {
-            let _ = signal.set(error);
-            true
+    let started = Instant::now();
+    let next_look_ms = AtomicU64::new(0);
+    let cancelled = || {
+        // Looking for signals takes the GIL, for which other threads may make us wait.
+        let now_ms = started.elapsed().as_millis() as u64;
+        if now_ms < next_look_ms.load(Ordering::Relaxed) {
+            return false;
+        }
+        next_look_ms.store(now_ms + LOOK_FOR_SIGNALS_MS, Ordering::Relaxed);
+        match Python::attach(|py| py.check_signals()) {
+            Ok(()) => false,
+            Err(error) => {
+                let _ = signal.set(error);
+                true
+            }
         }
     };
     let outcome = py.detach(|| evaluate_captures(&ingress, &egress, &options, &cancelled));

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -139,3 +140,28 @@ def test_the_hdr_figure_ends_at_the_maximum(found: tailtap.Evaluation) -> None:
 def test_a_figure_that_there_is_not(found: tailtap.Evaluation) -> None:
     with pytest.raises(InputError, match="'cdf' is no figure: give one of hdr, worst"):
         found.figure("cdf")
+
+
+@pytest.mark.timeout(20)
+def test_other_threads_do_not_hold_the_evaluation_up(tmp_path: Path) -> None:
+    """Beside a thread that never lets go of the interpreter by itself.
+
+    Asking for the interpreter once a block of packets would take most of a minute here.
+    """
+    times = 10**9 + 1_000 * np.arange(2_000_000)
+    write_many(tmp_path / "in.pcap", times, np.arange(len(times)))
+    write_many(tmp_path / "out.pcap", times + 700, np.arange(len(times)))
+    done = threading.Event()
+
+    def keep_busy() -> None:
+        while not done.is_set():
+            pass
+
+    busy = threading.Thread(target=keep_busy)
+    busy.start()
+    try:
+        found = tailtap.evaluate(tmp_path / "in.pcap", tmp_path / "out.pcap")
+    finally:
+        done.set()
+        busy.join()
+    assert found.counts["matched"] == len(times)
