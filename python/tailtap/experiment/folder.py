@@ -97,11 +97,6 @@ class ExperimentFolder:
         """The folder of the run called `slug`, existing or not."""
         return RunFolder(self.runs / slug)
 
-    def existing_runs(self) -> list[RunFolder]:
-        """Every run folder with a record, in the order of the plan."""
-        records = sorted(self.runs.glob("*/run.json"), key=_number)
-        return [RunFolder(record.parent) for record in records]
-
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other runners out of the folder. Raises `InputError` when one is at work."""
@@ -118,8 +113,3 @@ class ExperimentFolder:
             yield
         finally:
             os.close(lock)
-
-
-def _number(record: Path) -> tuple[int, str]:
-    head = record.parent.name.partition("-")[0]
-    return (int(head) if head.isdecimal() else 0, record.parent.name)

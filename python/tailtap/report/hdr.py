@@ -63,12 +63,6 @@ def _ranks_from_top(total: int) -> Integers:
     return kept[::-1]
 
 
-def value_at(curve: Curve, x: float) -> int:
-    """The latency in ns that a curve shows at `x` = 1/(1-p)."""
-    index = int(np.searchsorted(curve.x, x, side="left"))
-    return int(curve.y[min(index, curve.y.size - 1)])
-
-
 def confidence_band(
     percentiles: Sequence[Percentile],
 ) -> tuple[Floats, Integers, Integers]:

@@ -52,16 +52,6 @@ def test_starting_anew_forgets_the_earlier_attempt(tmp_path: Path) -> None:
     assert list(folder.path.iterdir()) == []
 
 
-def test_existing_runs_are_in_the_order_of_the_plan(tmp_path: Path) -> None:
-    folder = ExperimentFolder(tmp_path)
-    for slug in ("1000-z", "999-a", "001-b"):
-        run = folder.run(slug)
-        run.start_anew()
-        run.write({"slug": slug})
-    (folder.runs / "002-without-record").mkdir()
-    assert [run.path.name for run in folder.existing_runs()] == ["001-b", "999-a", "1000-z"]
-
-
 def test_one_runner_at_a_time(tmp_path: Path) -> None:
     folder = ExperimentFolder(tmp_path)
     with folder.locked(), pytest.raises(InputError, match="another tailtap run"), folder.locked():

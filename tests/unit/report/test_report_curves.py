@@ -11,6 +11,7 @@ from tailtap.evaluation import Histogram, Percentile
 from tailtap.report.data import Integers
 from tailtap.report.hdr import (
     SUPPORT,
+    Curve,
     bins_per_decade,
     confidence_band,
     log_histogram,
@@ -18,10 +19,15 @@ from tailtap.report.hdr import (
     step_curve,
     tick_label,
     ticks_of_percentiles,
-    value_at,
 )
 
 SAMPLES = st.lists(st.integers(0, 5_000), min_size=1, max_size=400)
+
+
+def value_at(curve: Curve, x: float) -> int:
+    """The latency in ns that a curve shows at `x` = 1/(1-p)."""
+    index = int(np.searchsorted(curve.x, x, side="left"))
+    return int(curve.y[min(index, curve.y.size - 1)])
 
 
 def counted(samples: list[int]) -> tuple[Integers, Integers]:
