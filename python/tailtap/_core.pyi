@@ -52,6 +52,21 @@ def evaluate(
     ingress_format: str | None = None,
     egress_format: str | None = None,
 ) -> _Evaluation: ...
+def plan(
+    ingress: Path,
+    egress: Path,
+    *,
+    key: str | None = None,
+    trim_ns: int,
+    window_ns: int,
+    worst: int,
+    chunk_bytes: int,
+    ingress_format: str | None = None,
+    egress_format: str | None = None,
+) -> list[bytes]: ...
+def evaluate_piece(piece: bytes) -> bytes: ...
+def merge(partials: Sequence[bytes]) -> bytes: ...
+def conclude(partial: bytes, *, bucket_ns: int) -> _Evaluation: ...
 def percentiles(values: _Column, counts: _Column, ps: Sequence[float]) -> _Percentiles: ...
 def tap(
     links: list[tuple[str, str, bool, str | None, Path]],

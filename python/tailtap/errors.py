@@ -18,6 +18,13 @@ class InputError(TailtapError):
     exit_status = 2
 
 
+class NotSplittableError(InputError):
+    """Captures were split up although their stamps are not in order, or a capture is damaged.
+
+    They can be evaluated as one piece.
+    """
+
+
 class MachineError(TailtapError):
     """This machine cannot do it: the message says what is missing and how to get it."""
 

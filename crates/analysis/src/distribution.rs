@@ -5,13 +5,22 @@
 //! `(value, count)` runs whenever many have gathered. Nothing is rounded, and two distributions
 //! merge into that of the whole.
 
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
 /// Values below this are counted in an array: 2^22 ns, about 4.2 ms.
 const DENSE: u64 = 1 << 22;
-/// Loose large values are folded into runs when this many have gathered.
+/// The array has at least this many counters.
+const MIN_LENGTH: usize = 1 << 12;
+/// Loose large values are folded into runs when this many have gathered, or as many as there are
+/// runs: the time that folding takes stays in proportion to the values.
 const FOLD_AT: usize = 1 << 20;
 
 /// An exact distribution of `u64` values.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default, Serialize, Deserialize)]
+#[serde(from = "Vec<(u64, u64)>", into = "Vec<(u64, u64)>")]
 pub struct Distribution {
     dense: Vec<u64>,
     /// Values of at least `DENSE` as (value, count), sorted by value.
@@ -28,56 +37,77 @@ impl Distribution {
         Self::default()
     }
 
+    /// Adds values.
+    #[inline]
+    pub fn record_all(&mut self, values: impl IntoIterator<Item = u64>) {
+        let (mut count, mut sum) = (0, 0);
+        for value in values {
+            count += 1;
+            sum += u128::from(value);
+            if let Some(counter) = self.dense.get_mut(value as usize) {
+                *counter += 1;
+            } else {
+                self.record_rare(value);
+            }
+        }
+        self.count += count;
+        self.sum += sum;
+    }
+
     /// Adds one value.
     #[inline]
     pub fn record(&mut self, value: u64) {
-        self.count += 1;
-        self.sum += u128::from(value);
-        if let Some(counter) = self.dense.get_mut(value as usize) {
-            *counter += 1;
-        } else {
-            self.record_rare(value);
-        }
+        self.record_all([value]);
     }
 
     #[cold]
     fn record_rare(&mut self, value: u64) {
         if value < DENSE {
-            // Allocated at the first value: an empty distribution costs nothing, and the system
-            // hands out zeroed pages only where counters are touched.
-            self.dense = vec![0; DENSE as usize];
+            self.reach(value);
             self.dense[value as usize] = 1;
             return;
         }
         self.loose.push(value);
-        if self.loose.len() >= FOLD_AT {
+        if self.loose.len() >= self.runs.len().max(FOLD_AT) {
             self.fold();
+        }
+    }
+
+    /// Makes the array reach up to a value below `DENSE`. It is as long as it has to be, so that
+    /// distributions of small values are small.
+    fn reach(&mut self, value: u64) {
+        let length = (value as usize + 1).next_power_of_two().max(MIN_LENGTH);
+        if length > self.dense.len() {
+            self.dense.resize(length, 0);
         }
     }
 
     /// Sorts the loose values into the runs.
     fn fold(&mut self) {
-        if self.loose.is_empty() {
-            return;
+        if !self.loose.is_empty() {
+            self.runs = self.folded().into_owned();
+            self.loose.clear();
         }
-        self.loose.sort_unstable();
-        let loose = std::mem::take(&mut self.loose);
+    }
+
+    /// The runs with the loose values sorted in.
+    fn folded(&self) -> Cow<'_, [(u64, u64)]> {
+        if self.loose.is_empty() {
+            return Cow::Borrowed(&self.runs);
+        }
+        let mut loose = self.loose.clone();
+        loose.sort_unstable();
         let fresh = loose.chunk_by(|a, b| a == b).map(|equal| (equal[0], equal.len() as u64));
-        self.runs = merge_runs(&self.runs, fresh);
+        Cow::Owned(merge_runs(&self.runs, fresh))
     }
 
     /// Adds all values of `other`.
     pub fn merge(&mut self, other: &Self) {
         self.count += other.count;
         self.sum += other.sum;
-        if !other.dense.is_empty() {
-            if self.dense.is_empty() {
-                self.dense = other.dense.clone();
-            } else {
-                for (mine, theirs) in self.dense.iter_mut().zip(&other.dense) {
-                    *mine += theirs;
-                }
-            }
+        if let Some(last) = other.dense.len().checked_sub(1) {
+            self.reach(last as u64);
+            self.dense.iter_mut().zip(&other.dense).for_each(|(mine, theirs)| *mine += theirs);
         }
         self.loose.extend_from_slice(&other.loose);
         self.fold();
@@ -100,24 +130,22 @@ impl Distribution {
     }
 
     /// All distinct values with their counts, ascending.
-    pub fn counts(&mut self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        self.fold();
-        let dense = self.dense.iter().enumerate();
-        dense
-            .filter(|(_, count)| **count > 0)
-            .map(|(value, count)| (value as u64, *count))
-            .chain(self.runs.iter().copied())
+    pub fn counts(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let runs = self.folded();
+        let runs = (0..runs.len()).map(move |i| runs[i]);
+        let dense = self.dense.iter().enumerate().filter(|(_, count)| **count > 0);
+        dense.map(|(value, count)| (value as u64, *count)).chain(runs)
     }
 
     /// The values at the given ranks (1 = smallest), which must ascend and lie in `1..=count`.
-    pub fn at_ranks(&mut self, ranks: &[u64]) -> Vec<u64> {
+    pub fn at_ranks(&self, ranks: &[u64]) -> Vec<u64> {
         debug_assert!(ranks.iter().all(|&r| (1..=self.count).contains(&r)));
         at_ranks(self.counts(), ranks)
     }
 
     /// Counts for each bucket of `width` (at least 1), as (lower edge, count), ascending, without
     /// empty buckets.
-    pub fn histogram(&mut self, width: u64) -> Vec<(u64, u64)> {
+    pub fn histogram(&self, width: u64) -> Vec<(u64, u64)> {
         let mut buckets: Vec<(u64, u64)> = Vec::new();
         for (value, count) in self.counts() {
             let edge = value / width * width;
@@ -127,6 +155,42 @@ impl Distribution {
             }
         }
         buckets
+    }
+}
+
+impl fmt::Debug for Distribution {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.counts()).finish()
+    }
+}
+
+impl PartialEq for Distribution {
+    fn eq(&self, other: &Self) -> bool {
+        self.counts().eq(other.counts())
+    }
+}
+
+impl From<Distribution> for Vec<(u64, u64)> {
+    fn from(distribution: Distribution) -> Self {
+        distribution.counts().collect()
+    }
+}
+
+impl From<Vec<(u64, u64)>> for Distribution {
+    /// From distinct values, ascending, and how often each occurs.
+    fn from(counts: Vec<(u64, u64)>) -> Self {
+        let mut distribution = Self::new();
+        for (value, count) in counts {
+            distribution.count += count;
+            distribution.sum += u128::from(value) * u128::from(count);
+            if value < DENSE {
+                distribution.reach(value);
+                distribution.dense[value as usize] = count;
+            } else {
+                distribution.runs.push((value, count));
+            }
+        }
+        distribution
     }
 }
 
@@ -197,7 +261,7 @@ mod tests {
             let (left, right) = input.split_at(cut.min(input.len()));
             let mut merged = of(left);
             merged.merge(&of(right));
-            let mut whole = of(&input);
+            let whole = of(&input);
             prop_assert_eq!(merged.count(), whole.count());
             prop_assert_eq!(merged.sum(), whole.sum());
             prop_assert_eq!(merged.counts().collect::<Vec<_>>(), whole.counts().collect::<Vec<_>>());

@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::capture::Content;
@@ -21,7 +22,7 @@ const PROTOCOL_TCP: u8 = 6;
 const PROTOCOL_UDP: u8 = 17;
 
 /// A way to tell packets apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum KeyKind {
     /// UDP payload: u32 little-endian id, then the byte 0x55 (MoonGen's MoonSniff).
     Moonsniff,
@@ -32,7 +33,7 @@ pub enum KeyKind {
 }
 
 /// An integer at a fixed place of the frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Field {
     /// First byte, counted from the start of the Ethernet header.
     pub offset: usize,
@@ -40,6 +41,17 @@ pub struct Field {
     pub width: usize,
     /// Most significant byte first.
     pub big_endian: bool,
+}
+
+impl KeyKind {
+    /// Whether a packet carries this key.
+    pub fn fits(self, content: Content<'_>) -> bool {
+        match self {
+            Self::Moonsniff => Moonsniff.extract(content).is_ok(),
+            Self::Signature => Signatures.extract(content).is_ok(),
+            Self::Field(field) => field.extract(content).is_ok(),
+        }
+    }
 }
 
 impl fmt::Display for KeyKind {
@@ -118,14 +130,34 @@ pub trait Extract: Copy + Send {
     /// The key of a packet.
     fn extract(self, content: Content<'_>) -> Result<(Self::Key, Self::Shown), NoKey>;
 
-    /// The key as text: a decimal id, or a signature in hexadecimal.
-    fn show(key: Self::Key, shown: Self::Shown) -> String;
+    /// The key as people see it.
+    fn name(key: Self::Key, shown: Self::Shown) -> Name;
+}
+
+/// A key as people see it: a decimal id, or a signature in hexadecimal.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Name {
+    /// An id.
+    Id(u64),
+    /// The bytes of a signature.
+    Signature(Box<[u8]>),
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Id(id) => write!(f, "{id}"),
+            Self::Signature(bytes) => bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}")),
+        }
+    }
 }
 
 /// A key in the matching table.
 pub trait Key: Copy + Eq + Send {
     /// Words of 64 bits that it takes in the table.
     const WORDS: usize;
+    /// Whether it is an id, and ids may well count up.
+    const IS_ID: bool = Self::WORDS == 1;
 
     /// Consecutive ids give consecutive numbers.
     fn number(self) -> u64;
@@ -203,8 +235,8 @@ impl Extract for Moonsniff {
         }
     }
 
-    fn show(key: u64, (): ()) -> String {
-        key.to_string()
+    fn name(key: u64, (): ()) -> Name {
+        Name::Id(key)
     }
 }
 
@@ -226,8 +258,8 @@ impl Extract for Signatures {
         Ok(([hash as u64, (hash >> 64) as u64], signature))
     }
 
-    fn show(_: [u64; 2], signature: Signature) -> String {
-        signature.iter().map(|byte| format!("{byte:02x}")).collect()
+    fn name(_: [u64; 2], signature: Signature) -> Name {
+        Name::Signature(signature.into())
     }
 }
 
@@ -252,8 +284,8 @@ impl Extract for Field {
         Ok((value, ()))
     }
 
-    fn show(key: u64, (): ()) -> String {
-        key.to_string()
+    fn name(key: u64, (): ()) -> Name {
+        Name::Id(key)
     }
 }
 

@@ -16,6 +16,7 @@ pub mod evaluate;
 pub mod key;
 pub mod matching;
 pub mod percentile;
+mod ring;
 pub mod series;
 pub mod stamps;
 pub mod stream;

@@ -18,6 +18,8 @@
 //! bytes follow: time in nanoseconds (u64), packet id (u32), frame length without FCS (u16),
 //! flags (u16, 0).
 
+use serde::{Deserialize, Serialize};
+
 /// First bytes of every stamp file. The byte above 127 and the line feed catch text transfers.
 pub const MAGIC: [u8; 8] = *b"\x89TTSTMP\n";
 /// Size of the header in bytes.
@@ -28,7 +30,7 @@ pub const RECORD_LEN: usize = 16;
 pub const VERSION: u16 = 1;
 
 /// The clock that the times of a file were read from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[repr(u32)]
 pub enum Clock {
     /// Not stated.
@@ -63,7 +65,7 @@ impl Clock {
 }
 
 /// What a tap counted on one link.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TapCounts {
     /// Packets with an id that the tap saw.
     pub seen: u64,

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::Scope;
 
-use crate::capture::{Capture, CaptureError, Format, Notes};
+use serde::{Deserialize, Serialize};
+
+use crate::capture::{Capture, CaptureError, Format, Mark, Notes};
 use crate::key::{Extract, NoKey};
 use crate::series::Series;
 
@@ -16,8 +18,6 @@ use crate::series::Series;
 const BATCH: usize = 4096;
 /// Batches that may wait to be taken.
 const WAITING: usize = 4;
-/// Packets that are prepared together for being looked up.
-const BLOCK: usize = 256;
 
 /// Times, keys and what is shown of them, packet by packet.
 struct Batch<X: Extract> {
@@ -33,6 +33,12 @@ impl<X: Extract> Default for Batch<X> {
 }
 
 impl<X: Extract> Batch<X> {
+    fn reserve(&mut self, packets: usize, shown: bool) {
+        self.times.reserve(packets);
+        self.keys.reserve(packets);
+        self.shown.reserve(if shown { packets } else { 0 });
+    }
+
     fn clear(&mut self) {
         self.times.clear();
         self.keys.clear();
@@ -41,7 +47,7 @@ impl<X: Extract> Batch<X> {
 }
 
 /// What the keys of a capture were like.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Intake {
     /// Packets with a key.
     pub keyed: u64,
@@ -66,10 +72,61 @@ impl Intake {
     pub fn unkeyed(&self) -> u64 {
         self.foreign + self.short + self.frameless
     }
+
+    /// Adds what was read next of the same capture.
+    pub fn merge(&mut self, next: &Self) {
+        if self.keyed == 0 {
+            self.first_ns = next.first_ns;
+        }
+        if next.keyed > 0 {
+            self.last_ns = next.last_ns;
+        }
+        self.keyed += next.keyed;
+        self.foreign += next.foreign;
+        self.short += next.short;
+        self.frameless += next.frameless;
+        self.backwards += next.backwards;
+        self.largest_step_ns = self.largest_step_ns.max(next.largest_step_ns);
+    }
+}
+
+/// A stretch of time: from the first time, to before the second, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Span {
+    /// The first time within.
+    pub from_ns: u64,
+    /// The first time behind.
+    pub until_ns: u64,
+}
+
+impl Span {
+    /// All of time.
+    pub const ALL: Self = Self { from_ns: 0, until_ns: u64::MAX };
+
+    /// Whether a time lies within.
+    #[inline]
+    pub fn contains(&self, time: u64) -> bool {
+        time >= self.from_ns && (time < self.until_ns || self.is_open())
+    }
+
+    /// Whether nothing lies behind it.
+    fn is_open(&self) -> bool {
+        self.until_ns == u64::MAX
+    }
+
+    /// Those of the ascending times that lie within.
+    fn of<'a>(&self, times: &'a [u64]) -> &'a [u64] {
+        if *self == Self::ALL {
+            return times;
+        }
+        let start = times.partition_point(|&time| time < self.from_ns);
+        let behind = |time| time >= self.from_ns && !self.contains(time);
+        &times[start..times.partition_point(|&time| !behind(time))]
+    }
 }
 
 /// How the packets of a capture are read.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Reading<X> {
     /// Takes the key from a packet.
     pub extract: X,
@@ -79,97 +136,25 @@ pub struct Reading<X> {
     pub trim_ns: u64,
     /// Whether what people are shown of keys is kept; it takes time.
     pub keep_shown: bool,
+    /// Where to begin and what to find on the way; the whole capture when there is none.
+    pub stretch: Option<Stretch>,
+    /// The time whose packets are counted; others are read but only handed on.
+    pub span: Span,
 }
 
-/// Reads a capture, batch by batch.
-struct Reader<X: Extract> {
-    capture: Capture,
-    reading: Reading<X>,
-    intake: Intake,
-    series: Series,
-}
-
-/// A batch on its way from the reader, with what was found out up to its end.
-struct Parcel<X: Extract> {
-    batch: Batch<X>,
-    intake: Intake,
-    notes: Notes,
-    /// Whether there may be more to read.
-    more: Result<bool, CaptureError>,
-    /// The series of the whole capture, with the last parcel.
-    series: Option<Series>,
-}
-
-impl<X: Extract> Reader<X> {
-    fn new(capture: Capture, reading: Reading<X>) -> Self {
-        Self { capture, reading, intake: Intake::default(), series: Series::default() }
-    }
-
-    /// Appends up to `BATCH` packets of the file to the batch; `false` at the end of the file.
-    fn append(&mut self, batch: &mut Batch<X>) -> Result<bool, CaptureError> {
-        let Self { capture, reading, intake, series } = self;
-        capture.read(BATCH, |packet| match reading.extract.extract(packet.content) {
-            Ok((key, shown)) => {
-                let time = packet.time_ns.saturating_add(reading.shift_ns);
-                if intake.keyed == 0 {
-                    intake.first_ns = time;
-                }
-                if time < intake.last_ns {
-                    intake.backwards += 1;
-                    let step = intake.last_ns - time;
-                    intake.largest_step_ns = intake.largest_step_ns.max(step);
-                } else if intake.backwards == 0 && time - intake.first_ns >= reading.trim_ns {
-                    // Stamps that are not in order are sorted, and make the series then.
-                    series.record(time);
-                }
-                intake.keyed += 1;
-                intake.last_ns = time;
-                batch.times.push(time);
-                batch.keys.push(key);
-                if reading.keep_shown {
-                    batch.shown.push(shown);
-                }
-            }
-            Err(NoKey::Foreign) => intake.foreign += 1,
-            Err(NoKey::Short) => intake.short += 1,
-            Err(NoKey::NoFrame) => intake.frameless += 1,
-        })
-    }
-
-    /// Sends the whole capture, until it ends or nobody takes it any more. Used batches come back
-    /// through `spare`.
-    fn send_all(mut self, parcels: &SyncSender<Parcel<X>>, spare: &Receiver<Batch<X>>) {
-        loop {
-            let mut batch = spare.try_recv().unwrap_or_default();
-            batch.clear();
-            let more = self.append(&mut batch);
-            let last = !matches!(more, Ok(true));
-            let notes = self.capture.notes().clone();
-            let series = last.then(|| std::mem::take(&mut self.series));
-            let parcel = Parcel { batch, intake: self.intake, notes, more, series };
-            if parcels.send(parcel).is_err() || last {
-                return;
-            }
-        }
-    }
-}
-
-/// Walks through the packets of a capture that have a key.
-pub struct Cursor<X: Extract> {
-    path: PathBuf,
-    format: Format,
-    notes: Notes,
-    intake: Intake,
-    series: Series,
-    batch: Batch<X>,
-    at: usize,
-    supply: Option<Supply<X>>,
-}
-
-/// Where a cursor's further batches come from, and used ones go.
-struct Supply<X: Extract> {
-    arriving: Receiver<Parcel<X>>,
-    used: Sender<Batch<X>>,
+/// A part of a capture in time order, and what is known of the whole.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Stretch {
+    /// Where reading begins.
+    pub begin: Mark,
+    /// Records that start at these places, if reading gets there, and with these times.
+    pub marks: Vec<Mark>,
+    /// Reading ends at a packet of this time.
+    pub end_ns: u64,
+    /// Time of the first packet with a key of the whole capture, if there is one.
+    pub first_ns: Option<u64>,
+    /// Time of the first packet of the whole capture that the series count, if there is one.
+    pub origin_ns: Option<u64>,
 }
 
 /// Why the walk cannot go on.
@@ -181,6 +166,208 @@ pub enum StreamError {
     /// The stamps are not in order: the capture has to be sorted first.
     #[error("the stamps are not in time order")]
     Unsorted,
+    /// The capture is not what it was taken for when it was split up.
+    #[error("the capture cannot be split up")]
+    NotSplittable,
+}
+
+/// What was found out about a capture on the way.
+#[derive(Clone, Debug, Default)]
+pub struct Findings {
+    /// What the reader found out about the file.
+    pub notes: Notes,
+    /// What the keys were like.
+    pub intake: Intake,
+    /// Gaps and rates of the packets with a key.
+    pub series: Series,
+}
+
+/// Reads a capture, batch by batch.
+struct Reader<X: Extract> {
+    capture: Capture,
+    reading: Reading<X>,
+    /// The marks that are still ahead, the next one last.
+    ahead: Vec<Mark>,
+    /// Time of the first packet with a key of the whole capture.
+    first_ns: Option<u64>,
+    /// Time of the last packet with a key, counted or not.
+    last_ns: u64,
+    /// Time of the last record of a stretch, and whether all were in order.
+    latest_ns: u64,
+    ascending: bool,
+    intake: Intake,
+    series: Series,
+}
+
+impl<X: Extract> Reader<X> {
+    fn new(mut capture: Capture, reading: Reading<X>) -> Result<Self, CaptureError> {
+        let mut ahead = Vec::new();
+        let mut first_ns = None;
+        let mut series = Series::default();
+        if let Some(stretch) = &reading.stretch {
+            ahead.extend(stretch.marks.iter().rev());
+            first_ns = stretch.first_ns;
+            series = Series::starting(stretch.origin_ns);
+            capture.seek(stretch.begin.offset, ahead.last().map(|mark: &Mark| mark.offset))?;
+        }
+        let intake = Intake::default();
+        let (last_ns, latest_ns, ascending) = (0, 0, true);
+        Ok(Self {
+            capture,
+            reading,
+            ahead,
+            first_ns,
+            last_ns,
+            latest_ns,
+            ascending,
+            intake,
+            series,
+        })
+    }
+
+    /// Appends up to `BATCH` packets to the batch; `false` at the end.
+    fn append(&mut self, batch: &mut Batch<X>) -> Result<bool, StreamError> {
+        let Self { capture, reading, latest_ns, ascending, intake, .. } = self;
+        let start = batch.times.len();
+        batch.reserve(BATCH, reading.keep_shown);
+        let split = reading.stretch.is_some();
+        let more = capture.read(BATCH, |packet| {
+            let time = packet.time_ns.saturating_add(reading.shift_ns);
+            if split {
+                *ascending &= time >= *latest_ns;
+                *latest_ns = time;
+            }
+            match reading.extract.extract(packet.content) {
+                Ok((key, shown)) => {
+                    batch.times.push(time);
+                    batch.keys.push(key);
+                    if reading.keep_shown {
+                        batch.shown.push(shown);
+                    }
+                }
+                Err(why) if reading.span.contains(time) => match why {
+                    NoKey::Foreign => intake.foreign += 1,
+                    NoKey::Short => intake.short += 1,
+                    NoKey::NoFrame => intake.frameless += 1,
+                },
+                Err(_) => {}
+            }
+        })?;
+        self.survey(&batch.times[start..]);
+        if split { self.go_on(more) } else { Ok(more) }
+    }
+
+    /// Takes note of the times of further packets with a key.
+    fn survey(&mut self, times: &[u64]) {
+        let (Some(&first), Some(&last)) = (times.first(), times.last()) else { return };
+        let first_ns = *self.first_ns.get_or_insert(first);
+        let mut before = self.last_ns;
+        for &time in times {
+            if time < before {
+                self.intake.backwards += 1;
+                self.intake.largest_step_ns = self.intake.largest_step_ns.max(before - time);
+            }
+            before = time;
+        }
+        self.last_ns = last;
+        if self.intake.backwards > 0 {
+            // Stamps that are not in order are sorted, and counted then.
+            return;
+        }
+        let times = self.reading.span.of(times);
+        if let (Some(&first), Some(&last)) = (times.first(), times.last()) {
+            if self.intake.keyed == 0 {
+                self.intake.first_ns = first;
+            }
+            self.intake.last_ns = last;
+            self.intake.keyed += times.len() as u64;
+            let cut = first_ns.saturating_add(self.reading.trim_ns);
+            self.series.record_all(&times[times.partition_point(|&time| time < cut)..]);
+        }
+    }
+
+    /// Whether to go on in a stretch. Where a record should begin, one must.
+    fn go_on(&mut self, more: bool) -> Result<bool, StreamError> {
+        let Some(stretch) = &self.reading.stretch else { return Ok(more) };
+        let span = self.reading.span;
+        let damaged = self.capture.notes().damage.is_some();
+        if !self.ascending {
+            Err(StreamError::NotSplittable)
+        } else if more || self.last_ns >= stretch.end_ns {
+            Ok(more && self.last_ns < stretch.end_ns)
+        } else if let Some(mark) = self.ahead.pop() {
+            let there = self.capture.position() == mark.offset && self.latest_ns < mark.time_ns;
+            if damaged || !there {
+                return Err(StreamError::NotSplittable);
+            }
+            let end = self.ahead.last().map(|mark| mark.offset);
+            self.capture.seek(mark.offset, end)?;
+            Ok(true)
+        } else if damaged && self.last_ns < span.until_ns && !span.is_open() {
+            // The parts behind the damage must not be read.
+            Err(StreamError::NotSplittable)
+        } else {
+            Ok(false)
+        }
+    }
+
+    fn findings(&mut self) -> Findings {
+        let (intake, series) = (self.intake, std::mem::take(&mut self.series));
+        let mut notes = self.capture.notes().clone();
+        notes.packets = intake.keyed + intake.unkeyed();
+        if !self.reading.span.is_open() {
+            // It lies in the part behind this one, which tells of it.
+            notes.damage = None;
+        }
+        Findings { notes, intake, series }
+    }
+
+    /// Sends the whole capture, until it ends or nobody takes it any more. Used batches come back
+    /// through `spare`.
+    fn send_all(mut self, parcels: &SyncSender<Parcel<X>>, spare: &Receiver<Batch<X>>) {
+        loop {
+            let mut batch = spare.try_recv().unwrap_or_default();
+            batch.clear();
+            let mut more = self.append(&mut batch);
+            if self.intake.backwards > 0 {
+                more = Err(StreamError::Unsorted);
+            }
+            let last = !matches!(more, Ok(true));
+            let findings = last.then(|| self.findings());
+            let parcel = Parcel { batch, first_ns: self.first_ns, more, findings };
+            if parcels.send(parcel).is_err() || last {
+                return;
+            }
+        }
+    }
+}
+
+/// A batch on its way from the reader.
+struct Parcel<X: Extract> {
+    batch: Batch<X>,
+    /// Time of the first packet with a key of the whole capture, once known.
+    first_ns: Option<u64>,
+    /// Whether there may be more to read.
+    more: Result<bool, StreamError>,
+    /// With the last parcel.
+    findings: Option<Findings>,
+}
+
+/// Walks through the packets of a capture that have a key.
+pub struct Cursor<X: Extract> {
+    path: PathBuf,
+    format: Format,
+    findings: Findings,
+    first_ns: Option<u64>,
+    batch: Batch<X>,
+    at: usize,
+    supply: Option<Supply<X>>,
+}
+
+/// Where a cursor's further batches come from, and used ones go.
+struct Supply<X: Extract> {
+    arriving: Receiver<Parcel<X>>,
+    used: Sender<Batch<X>>,
 }
 
 impl<X: Extract> Cursor<X> {
@@ -189,7 +376,7 @@ impl<X: Extract> Cursor<X> {
     pub fn stream<'scope>(
         scope: &'scope Scope<'scope, '_>,
         capture: Capture,
-        reading: Reading<X>,
+        reading: &Reading<X>,
     ) -> Result<Self, StreamError>
     where
         X: 'scope,
@@ -199,22 +386,22 @@ impl<X: Extract> Cursor<X> {
         let mut cursor = Self {
             path: capture.path().to_owned(),
             format: capture.format(),
-            notes: Notes::default(),
-            intake: Intake::default(),
-            series: Series::default(),
+            findings: Findings::default(),
+            first_ns: None,
             batch: Batch::default(),
             at: 0,
             supply: Some(Supply { arriving, used }),
         };
-        scope.spawn(move || Reader::new(capture, reading).send_all(&parcels, &spare));
+        let reader = Reader::new(capture, reading.clone())?;
+        scope.spawn(move || reader.send_all(&parcels, &spare));
         cursor.refill()?;
         Ok(cursor)
     }
 
     /// Reads the whole capture into memory and walks it in time order; packets with equal times
     /// keep the order of the file.
-    pub fn sorted(capture: Capture, reading: Reading<X>) -> Result<Self, CaptureError> {
-        let mut reader = Reader::new(capture, reading);
+    pub fn sorted(capture: Capture, reading: &Reading<X>) -> Result<Self, StreamError> {
+        let mut reader = Reader::new(capture, reading.clone())?;
         let mut read = Batch::<X>::default();
         while reader.append(&mut read)? {}
         let mut order: Vec<usize> = (0..read.times.len()).collect();
@@ -225,18 +412,18 @@ impl<X: Extract> Cursor<X> {
         if reading.keep_shown {
             batch.shown.extend(order.iter().map(|&i| read.shown[i]));
         }
-        let Reader { capture, mut intake, .. } = reader;
-        intake.first_ns = batch.times.first().copied().unwrap_or(0);
-        intake.last_ns = batch.times.last().copied().unwrap_or(0);
-        let mut series = Series::default();
-        let counted = |time: &&u64| **time - intake.first_ns >= reading.trim_ns;
-        batch.times.iter().filter(counted).for_each(|&time| series.record(time));
+        let first_ns = batch.times.first().copied();
+        reader.intake.keyed = batch.times.len() as u64;
+        reader.intake.first_ns = first_ns.unwrap_or(0);
+        reader.intake.last_ns = batch.times.last().copied().unwrap_or(0);
+        reader.series = Series::default();
+        let cut = reader.intake.first_ns.saturating_add(reading.trim_ns);
+        reader.series.record_all(&batch.times[batch.times.partition_point(|&time| time < cut)..]);
         Ok(Self {
-            path: capture.path().to_owned(),
-            format: capture.format(),
-            notes: capture.notes().clone(),
-            intake,
-            series,
+            path: reader.capture.path().to_owned(),
+            format: reader.capture.format(),
+            findings: reader.findings(),
+            first_ns,
             batch,
             at: 0,
             supply: None,
@@ -253,46 +440,30 @@ impl<X: Extract> Cursor<X> {
         self.format
     }
 
-    /// What the reader found out so far.
-    pub fn notes(&self) -> &Notes {
-        &self.notes
+    /// Time of the first packet with a key of the whole capture.
+    pub fn first_ns(&self) -> Option<u64> {
+        self.first_ns
     }
 
-    /// Gaps and rates of the packets with a key; complete when the walk is.
-    pub fn take_series(&mut self) -> Series {
-        std::mem::take(&mut self.series)
+    /// What was found out; complete when the walk is.
+    pub fn take_findings(&mut self) -> Findings {
+        std::mem::take(&mut self.findings)
     }
 
-    /// What was read so far.
-    pub fn intake(&self) -> &Intake {
-        &self.intake
-    }
-
-    /// The next packet's time and key, without taking it.
+    /// Times and keys of the next packets, and what is shown of them if it was to be kept. Empty
+    /// at the end only.
     #[inline]
-    pub fn peek(&self) -> Option<(u64, X::Key)> {
-        Some((*self.batch.times.get(self.at)?, self.batch.keys[self.at]))
+    pub fn next(&self) -> (&[u64], &[X::Key], &[X::Shown]) {
+        let Batch { times, keys, shown } = &self.batch;
+        let end = times.len().min(self.at + BATCH);
+        let range = self.at..end;
+        (&times[range.clone()], &keys[range.clone()], shown.get(range).unwrap_or_default())
     }
 
-    /// What is shown of the key of the packet that [`Self::peek`] shows, if it was to be kept.
+    /// Takes the first `count` packets of those that [`Self::next`] shows.
     #[inline]
-    pub fn shown(&self) -> Option<X::Shown> {
-        self.batch.shown.get(self.at).copied()
-    }
-
-    /// At the first packet of a block, the keys of the block: a time for what is done by the
-    /// block.
-    #[inline]
-    pub fn starting_block(&self) -> Option<&[X::Key]> {
-        let keys = &self.batch.keys;
-        let end = keys.len().min(self.at + BLOCK);
-        self.at.is_multiple_of(BLOCK).then(|| &keys[self.at..end])
-    }
-
-    /// Takes the packet that [`Self::peek`] shows.
-    #[inline]
-    pub fn advance(&mut self) -> Result<(), StreamError> {
-        self.at += 1;
+    pub fn advance(&mut self, count: usize) -> Result<(), StreamError> {
+        self.at += count;
         if self.at >= self.batch.times.len() { self.refill() } else { Ok(()) }
     }
 
@@ -306,14 +477,10 @@ impl<X: Extract> Cursor<X> {
             // Nobody takes it back when the reader has come to its end.
             let _ = used.send(before);
             self.at = 0;
-            self.intake = parcel.intake;
-            self.notes = parcel.notes;
-            self.series = parcel.series.unwrap_or_default();
+            self.first_ns = parcel.first_ns;
+            self.findings = parcel.findings.unwrap_or_default();
             if !parcel.more? {
                 self.supply = None;
-            }
-            if self.intake.backwards > 0 {
-                return Err(StreamError::Unsorted);
             }
         }
         Ok(())

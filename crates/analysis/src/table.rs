@@ -43,12 +43,12 @@ pub(crate) struct Entry {
 impl Entry {
     /// One word, never zero: an empty slot is zero.
     #[inline]
-    fn pack(self) -> u64 {
+    pub fn pack(self) -> u64 {
         (self.time.min(LATEST) + 1) << 2 | self.state as u64
     }
 
     #[inline]
-    fn unpack(word: u64) -> Option<Self> {
+    pub fn unpack(word: u64) -> Option<Self> {
         let state = match word & 3 {
             0 => State::Open,
             1 => State::Matched,
@@ -57,6 +57,15 @@ impl Entry {
         };
         (word != 0).then(|| Self { time: (word >> 2) - 1, state })
     }
+}
+
+/// Memory for so many words of 64 bits, all zero.
+pub(crate) fn zeroed(words: usize) -> MmapMut {
+    let memory = MmapMut::map_anon(words * size_of::<u64>())
+        .expect("the system has no memory for matching packets");
+    // A hint: without huge pages everything still works.
+    let _ = memory.advise(Advice::HugePage);
+    memory
 }
 
 /// Slots for keys of one kind.
@@ -76,10 +85,7 @@ impl<K: Key> Table<K> {
 
     /// An empty table of `slots` slots, a power of two.
     pub fn new(slots: usize, mixing: bool) -> Self {
-        let memory = MmapMut::map_anon(slots * Self::STRIDE * size_of::<u64>())
-            .expect("the system has no memory for the matching table");
-        // A hint: without huge pages everything still works.
-        let _ = memory.advise(Advice::HugePage);
+        let memory = zeroed(slots * Self::STRIDE);
         let key = std::marker::PhantomData;
         Self { memory, slots, used: 0, mixing, searches: 0, steps: 0, key }
     }

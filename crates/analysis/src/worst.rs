@@ -3,8 +3,10 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use serde::{Deserialize, Serialize};
+
 /// One packet among the worst.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorstPacket<T> {
     /// Latency in nanoseconds.
     pub latency_ns: u64,
@@ -16,36 +18,31 @@ pub struct WorstPacket<T> {
     pub key: T,
 }
 
-impl<T> WorstPacket<T> {
-    /// Larger latencies first, then earlier ingress stamps, then earlier egress stamps.
-    fn rank(&self) -> (u64, Reverse<u64>, Reverse<u64>) {
-        (self.latency_ns, Reverse(self.ingress_ns), Reverse(self.egress_ns))
+impl<T: Ord> WorstPacket<T> {
+    /// Larger latencies first, then earlier stamps, then smaller keys: no two packets are equal,
+    /// so that the worst are the same in whatever order packets come.
+    fn rank(&self) -> (u64, Reverse<u64>, Reverse<&T>) {
+        (self.latency_ns, Reverse(self.ingress_ns), Reverse(&self.key))
     }
 }
 
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct ByRank<T>(WorstPacket<T>);
 
-impl<T> PartialEq for ByRank<T> {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.rank() == other.0.rank()
-    }
-}
-
-impl<T> Eq for ByRank<T> {}
-
-impl<T> PartialOrd for ByRank<T> {
+impl<T: Ord> PartialOrd for ByRank<T> {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl<T> Ord for ByRank<T> {
+impl<T: Ord> Ord for ByRank<T> {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         self.0.rank().cmp(&other.0.rank())
     }
 }
 
 /// Keeps the worst packets of all that it is shown.
+#[derive(Clone, Debug)]
 pub struct Worst<T> {
     limit: usize,
     /// Latencies below this cannot be among the worst any more.
@@ -53,7 +50,7 @@ pub struct Worst<T> {
     heap: BinaryHeap<Reverse<ByRank<T>>>,
 }
 
-impl<T> Worst<T> {
+impl<T: Ord> Worst<T> {
     /// Keeps at most `limit` packets.
     pub fn new(limit: usize) -> Self {
         let threshold = if limit == 0 { u64::MAX } else { 0 };
@@ -69,7 +66,11 @@ impl<T> Worst<T> {
         }
     }
 
-    fn push(&mut self, packet: WorstPacket<T>) {
+    /// Shows a packet that another one kept.
+    pub fn push(&mut self, packet: WorstPacket<T>) {
+        if packet.latency_ns < self.threshold {
+            return;
+        }
         self.heap.push(Reverse(ByRank(packet)));
         if self.heap.len() > self.limit {
             self.heap.pop();

@@ -1,4 +1,4 @@
-//! `tailtap._core.evaluate` and `percentiles`.
+//! `tailtap._core.evaluate`, its parts for many machines, and `percentiles`.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -7,10 +7,12 @@ use std::time::Instant;
 
 use numpy::PyArray1;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::{PyBytes, PyDict};
 use tailtap_analysis::capture::Format;
 use tailtap_analysis::evaluate::{
-    Counts, EvaluateError, Evaluation, Options, Side, evaluate as evaluate_captures,
+    Counts, EvaluateError, Evaluation, Options, Partial, Piece, Side,
+    evaluate as evaluate_captures, plan as plan_pieces,
 };
 use tailtap_analysis::percentile;
 use tailtap_analysis::stamps::Clock;
@@ -42,32 +44,38 @@ fn format(name: Option<String>) -> PyResult<Option<Format>> {
     .transpose()
 }
 
-/// Evaluates a pair of captures; see `tailtap.evaluation.evaluate`, which this serves.
-#[pyfunction]
-#[pyo3(signature = (ingress, egress, *, key=None, trim_ns, window_ns, worst, bucket_ns,
-                    ingress_format=None, egress_format=None))]
-#[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
-pub fn evaluate<'py>(
-    py: Python<'py>,
-    ingress: PathBuf,
-    egress: PathBuf,
+/// The options that Python gives by name.
+fn options(
     key: Option<&str>,
     trim_ns: u64,
     window_ns: u64,
     worst: usize,
-    bucket_ns: u64,
     ingress_format: Option<String>,
     egress_format: Option<String>,
-) -> PyResult<Bound<'py, PyDict>> {
-    let key = key.map(str::parse).transpose().map_err(|error| raise("InputError", error))?;
-    let options = Options {
-        key,
+) -> PyResult<Options> {
+    Ok(Options {
+        key: key.map(str::parse).transpose().map_err(|error| raise("InputError", error))?,
         trim_ns,
         window_ns,
         worst,
         ingress_format: format(ingress_format)?,
         egress_format: format(egress_format)?,
-    };
+    })
+}
+
+fn refuse(error: EvaluateError) -> PyErr {
+    match error {
+        EvaluateError::NotSplittable => raise("NotSplittableError", error),
+        EvaluateError::Cancelled => raise("Interrupted", error),
+        error => raise("InputError", error),
+    }
+}
+
+/// Does work without the GIL, looking for signals now and then.
+fn detached<T: Send>(
+    py: Python<'_>,
+    work: impl FnOnce(&dyn Fn() -> bool) -> Result<T, EvaluateError> + Send,
+) -> PyResult<T> {
     let signal = OnceLock::new();
     let started = Instant::now();
     let next_look_ms = AtomicU64::new(0);
@@ -86,14 +94,94 @@ pub fn evaluate<'py>(
             }
         }
     };
-    let outcome = py.detach(|| evaluate_captures(&ingress, &egress, &options, &cancelled));
-    match outcome {
-        Ok(evaluation) => to_dict(py, evaluation, bucket_ns),
-        Err(EvaluateError::Cancelled) => {
-            Err(signal.into_inner().unwrap_or_else(|| raise("Interrupted", "interrupted")))
+    let outcome = py.detach(|| work(&cancelled));
+    outcome.map_err(|error| signal.into_inner().unwrap_or_else(|| refuse(error)))
+}
+
+/// Evaluates a pair of captures; see `tailtap.evaluation.evaluate`, which this serves.
+#[pyfunction]
+#[pyo3(signature = (ingress, egress, *, key=None, trim_ns, window_ns, worst, bucket_ns,
+                    ingress_format=None, egress_format=None))]
+#[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
+pub fn evaluate<'py>(
+    py: Python<'py>,
+    ingress: PathBuf,
+    egress: PathBuf,
+    key: Option<&str>,
+    trim_ns: u64,
+    window_ns: u64,
+    worst: usize,
+    bucket_ns: u64,
+    ingress_format: Option<String>,
+    egress_format: Option<String>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let options = options(key, trim_ns, window_ns, worst, ingress_format, egress_format)?;
+    let evaluation =
+        detached(py, |cancelled| evaluate_captures(&ingress, &egress, &options, cancelled))?;
+    to_dict(py, evaluation, bucket_ns)
+}
+
+/// Splits the evaluation of a pair of captures into pieces of about `chunk_bytes` each, as bytes,
+/// in the order of time; one piece for 0 and where it cannot be split.
+#[pyfunction]
+#[pyo3(signature = (ingress, egress, *, key=None, trim_ns, window_ns, worst, chunk_bytes,
+                    ingress_format=None, egress_format=None))]
+#[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
+pub fn plan<'py>(
+    py: Python<'py>,
+    ingress: PathBuf,
+    egress: PathBuf,
+    key: Option<&str>,
+    trim_ns: u64,
+    window_ns: u64,
+    worst: usize,
+    chunk_bytes: u64,
+    ingress_format: Option<String>,
+    egress_format: Option<String>,
+) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+    let options = options(key, trim_ns, window_ns, worst, ingress_format, egress_format)?;
+    let pieces = detached(py, |_| plan_pieces(&ingress, &egress, &options, chunk_bytes))?;
+    Ok(pieces.iter().map(|piece| PyBytes::new(py, &piece.to_bytes())).collect())
+}
+
+/// Evaluates a piece that `plan` made; the partial evaluation as bytes.
+#[pyfunction]
+pub fn evaluate_piece<'py>(py: Python<'py>, piece: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+    let piece = Piece::from_bytes(piece).ok_or_else(|| foreign("piece"))?;
+    let partial = detached(py, |cancelled| Ok(piece.evaluate(cancelled)?.to_bytes()))?;
+    Ok(PyBytes::new(py, &partial))
+}
+
+/// Merges partial evaluations that follow each other in time; in whatever grouping that is done,
+/// the result is the same.
+#[pyfunction]
+pub fn merge<'py>(py: Python<'py>, partials: Vec<PyBackedBytes>) -> PyResult<Bound<'py, PyBytes>> {
+    let merged = py.detach(|| {
+        let mut partials = partials.iter().map(|bytes| Partial::from_bytes(bytes));
+        let mut first = partials.next()??;
+        for next in partials {
+            first.merge(next?);
         }
-        Err(error) => Err(raise("InputError", error)),
-    }
+        Some(first.to_bytes())
+    });
+    Ok(PyBytes::new(py, &merged.ok_or_else(|| foreign("partial evaluation"))?))
+}
+
+/// What `evaluate` returns, from the partial evaluation of the whole.
+#[pyfunction]
+#[pyo3(signature = (partial, *, bucket_ns))]
+pub fn conclude<'py>(
+    py: Python<'py>,
+    partial: &[u8],
+    bucket_ns: u64,
+) -> PyResult<Bound<'py, PyDict>> {
+    let partial = Partial::from_bytes(partial).ok_or_else(|| foreign("partial evaluation"))?;
+    to_dict(py, partial.conclude().map_err(refuse)?, bucket_ns)
+}
+
+fn foreign(what: &str) -> PyErr {
+    let why = "made by another version of tailtap, or not at all";
+    raise("InputError", format!("these bytes are no {what}: {why}"))
 }
 
 /// Percentiles of a distribution given as distinct values, ascending, and their counts.
@@ -120,7 +208,7 @@ pub fn percentiles<'py>(
 
 fn to_dict<'py>(
     py: Python<'py>,
-    mut evaluation: Evaluation,
+    evaluation: Evaluation,
     bucket_ns: u64,
 ) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
@@ -136,11 +224,11 @@ fn to_dict<'py>(
             column(py, worst.iter().map(|w| w.latency_ns)),
             column(py, worst.iter().map(|w| w.ingress_ns)),
             column(py, worst.iter().map(|w| w.egress_ns)),
-            worst.iter().map(|w| w.key.as_str()).collect::<Vec<_>>(),
+            worst.iter().map(|w| w.key.to_string()).collect::<Vec<_>>(),
         ),
     )?;
-    dict.set_item("ingress", side(py, &mut evaluation.ingress, bucket_ns)?)?;
-    dict.set_item("egress", side(py, &mut evaluation.egress, bucket_ns)?)?;
+    dict.set_item("ingress", side(py, &evaluation.ingress, bucket_ns)?)?;
+    dict.set_item("egress", side(py, &evaluation.egress, bucket_ns)?)?;
     let warnings = evaluation.warnings.into_iter();
     dict.set_item("warnings", warnings.map(|w| (w.code, w.message)).collect::<Vec<_>>())?;
     Ok(dict)
@@ -168,7 +256,7 @@ fn counts<'py>(py: Python<'py>, counts: &Counts) -> PyResult<Bound<'py, PyDict>>
     Ok(dict)
 }
 
-fn side<'py>(py: Python<'py>, side: &mut Side, bucket_ns: u64) -> PyResult<Bound<'py, PyDict>> {
+fn side<'py>(py: Python<'py>, side: &Side, bucket_ns: u64) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     dict.set_item("path", &side.path)?;
     dict.set_item("format", side.format.name())?;

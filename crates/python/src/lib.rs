@@ -10,6 +10,10 @@ use pyo3::prelude::*;
 #[pyo3(name = "_core")]
 fn tailtap_core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(evaluation::evaluate, module)?)?;
+    module.add_function(wrap_pyfunction!(evaluation::plan, module)?)?;
+    module.add_function(wrap_pyfunction!(evaluation::evaluate_piece, module)?)?;
+    module.add_function(wrap_pyfunction!(evaluation::merge, module)?)?;
+    module.add_function(wrap_pyfunction!(evaluation::conclude, module)?)?;
     module.add_function(wrap_pyfunction!(evaluation::percentiles, module)?)?;
     datapath::register(module)?;
     Ok(())

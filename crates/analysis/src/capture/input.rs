@@ -1,21 +1,31 @@
-//! The bytes of a capture file: a memory map of a plain file, a sliding buffer over a compressed
-//! one.
+//! The bytes of a capture file: a memory map that moves along a plain file, a sliding buffer over a
+//! compressed one. Both hold a bounded part of the file, however long it is.
 
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
 
 use flate2::read::MultiGzDecoder;
-use memmap2::{Advice, Mmap};
+use memmap2::{Advice, Mmap, MmapOptions};
 
 use super::CaptureError;
 
 /// How much is decompressed at a time.
 const CHUNK: usize = 1 << 20;
+/// How much of a plain file is mapped at a time.
+const WINDOW: usize = 1 << 25;
+/// Maps start at multiples of this: no page of any machine is larger.
+const PAGE: u64 = 1 << 16;
 
 pub(super) enum Input {
     Mapped {
+        file: File,
+        /// Where reading ends: the size of the file, or earlier.
+        size: u64,
         map: Mmap,
+        /// Position of the map in the file.
+        base: u64,
+        /// The bytes not yet consumed are `map[at..]`.
         at: usize,
     },
     Stream {
@@ -47,7 +57,7 @@ impl Input {
         if metadata.len() == 0 {
             return Err(CaptureError::Empty(path.to_owned()));
         }
-        let map = map_file(&file).map_err(io)?;
+        let map = map_file(&file, 0, metadata.len().min(WINDOW as u64)).map_err(io)?;
         let broken = |compression| {
             move |source| CaptureError::Compression { path: path.to_owned(), compression, source }
         };
@@ -60,8 +70,21 @@ impl Input {
                 let decoder = MultiGzDecoder::new(BufReader::with_capacity(CHUNK, file));
                 Ok(Self::stream(Box::new(decoder), "gzip"))
             }
-            _ => Ok(Self::Mapped { map, at: 0 }),
+            _ => Ok(Self::Mapped { file, size: metadata.len(), map, base: 0, at: 0 }),
         }
+    }
+
+    /// Goes on at `position`, and at `end` at the latest. Only for plain files.
+    pub(super) fn seek(&mut self, position: u64, end: u64) -> std::io::Result<()> {
+        let Self::Mapped { file, size, map, base, at } = self else {
+            return Err(std::io::Error::other("a compressed file can only be read from its start"));
+        };
+        *size = end.min(file.metadata()?.len());
+        let position = position.min(*size);
+        *base = position / PAGE * PAGE;
+        *at = (position - *base) as usize;
+        *map = map_file(file, *base, (*size - *base).min(WINDOW as u64))?;
+        Ok(())
     }
 
     fn stream(reader: Box<dyn Read + Send>, compression: &'static str) -> Self {
@@ -87,7 +110,7 @@ impl Input {
     /// The bytes at hand that were not consumed.
     pub(super) fn bytes(&self) -> &[u8] {
         match self {
-            Self::Mapped { map, at } => &map[*at..],
+            Self::Mapped { map, at, .. } => &map[*at..],
             Self::Stream { buffer, at, end, .. } => &buffer[*at..*end],
         }
     }
@@ -95,7 +118,7 @@ impl Input {
     /// Size of the file, if it is not compressed.
     pub(super) fn size(&self) -> Option<u64> {
         match self {
-            Self::Mapped { map, .. } => Some(map.len() as u64),
+            Self::Mapped { size, .. } => Some(*size),
             Self::Stream { .. } => None,
         }
     }
@@ -103,7 +126,7 @@ impl Input {
     /// Position in the (decompressed) file.
     pub(super) fn position(&self) -> u64 {
         match self {
-            Self::Mapped { at, .. } => *at as u64,
+            Self::Mapped { base, at, .. } => base + *at as u64,
             Self::Stream { at, dropped, .. } => dropped + *at as u64,
         }
     }
@@ -116,8 +139,21 @@ impl Input {
 
     /// Tries to have at least `count` bytes at hand; fewer remain only at the end of the file.
     pub(super) fn want(&mut self, count: usize) -> std::io::Result<()> {
-        let Self::Stream { reader, buffer, at, end, dropped, eof, .. } = self else {
-            return Ok(());
+        let (reader, buffer, at, end, dropped, eof) = match self {
+            Self::Stream { reader, buffer, at, end, dropped, eof, .. } => {
+                (reader, buffer, at, end, dropped, eof)
+            }
+            Self::Mapped { file, size, map, base, at } => {
+                let position = *base + *at as u64;
+                let mapped_to = *base + map.len() as u64;
+                if map.len() - *at < count && mapped_to < *size {
+                    *base = position / PAGE * PAGE;
+                    *at = (position - *base) as usize;
+                    let length = (*at + count).max(WINDOW) as u64;
+                    *map = map_file(file, *base, length.min(*size - *base))?;
+                }
+                return Ok(());
+            }
         };
         while *end - *at < count && !*eof {
             if *at > 0 {
@@ -140,14 +176,17 @@ impl Input {
     }
 }
 
-/// Maps a file for reading.
+/// Maps `length` bytes of a file from `position` on for reading.
 // Another process that truncates the file while it is mapped ends this one with SIGBUS; that is
 // the price of reading at the speed of memory, and capture files are not truncated in use.
 #[allow(unsafe_code)]
-fn map_file(file: &File) -> std::io::Result<Mmap> {
+fn map_file(file: &File, position: u64, length: u64) -> std::io::Result<Mmap> {
+    let mut options = MmapOptions::new();
+    options.offset(position).len(length as usize);
     // SAFETY: the map is read-only and private to this crate, and only read as bytes.
-    let map = unsafe { Mmap::map(file)? };
-    // A hint; a kernel that does not take it still reads.
+    let map = unsafe { options.map(file)? };
+    // Hints; a kernel that does not take them still reads.
     let _ = map.advise(Advice::Sequential);
+    let _ = map.advise(Advice::PopulateRead);
     Ok(map)
 }

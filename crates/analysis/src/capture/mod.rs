@@ -14,6 +14,7 @@ mod stampfile;
 use std::path::{Path, PathBuf};
 
 use input::Input;
+use serde::{Deserialize, Serialize};
 
 use crate::stamps::{Clock, TapCounts};
 
@@ -21,11 +22,14 @@ use crate::stamps::{Clock, TapCounts};
 /// Ethernet device, with all offloads, stay below 256 KiB.
 const MAX_FRAME: usize = 256 * 1024;
 
+/// How far a record is looked for, in bytes.
+const SEARCH: u64 = 1 << 22;
+
 /// The only link type that can be read: LINKTYPE_ETHERNET of pcap and pcapng.
 const LINKTYPE_ETHERNET: u32 = 1;
 
 /// A capture file format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Format {
     /// Classic pcap: micro- or nanoseconds, either byte order.
     Pcap,
@@ -136,13 +140,31 @@ pub enum CaptureError {
     },
 }
 
+/// Why nothing can be made of a capture from some place on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Damage {
+    /// Position in the (decompressed) file.
+    pub byte: u64,
+    /// What is wrong there.
+    pub why: String,
+}
+
+/// A record's place in a file that is not compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mark {
+    /// Where the record begins.
+    pub offset: u64,
+    /// Its time in nanoseconds.
+    pub time_ns: u64,
+}
+
 /// What was found out about a capture while reading it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notes {
     /// Packets read.
     pub packets: u64,
     /// Why reading stopped before the end of the file.
-    pub damage: Option<String>,
+    pub damage: Option<Damage>,
     /// How often mscap's time jumped back by 2^32 ns and was unwrapped.
     pub unwrapped: u64,
     /// The tap's own counts, from a stamp file that was closed.
@@ -168,6 +190,17 @@ enum Decoder {
     Pcapng(pcapng::Decoder),
     Mscap(mscap::Decoder),
     Stamps,
+}
+
+impl Decoder {
+    /// Where the first record begins in files in which one can begin with any record.
+    fn header_len(&self) -> Option<u64> {
+        match self {
+            Self::Pcap(_) => Some(pcap::HEADER_LEN as u64),
+            Self::Stamps => Some(crate::stamps::HEADER_LEN as u64),
+            Self::Pcapng(_) | Self::Mscap(_) => None,
+        }
+    }
 }
 
 /// An open capture file.
@@ -242,6 +275,70 @@ impl Capture {
         &self.notes
     }
 
+    /// Position in the (decompressed) file of the next record to be read.
+    pub fn position(&self) -> u64 {
+        self.input.position()
+    }
+
+    /// Goes on at `offset`, where a record must begin, and takes the file to end at `end`, if
+    /// given. Only for files in which one can begin anywhere, see [`Self::marks`].
+    pub fn seek(&mut self, offset: u64, end: Option<u64>) -> Result<(), CaptureError> {
+        self.done = false;
+        let result = self.input.seek(offset, end.unwrap_or(u64::MAX));
+        result.map_err(|source| CaptureError::Io { path: self.path.clone(), source })
+    }
+
+    /// Size of the file in bytes, if it is not compressed.
+    pub fn size(&self) -> Option<u64> {
+        self.input.size()
+    }
+
+    /// Records about every `step` bytes, the first of all before the others, at which reading can
+    /// begin; `None` where one cannot tell a record from the middle of a file, as in compressed
+    /// files. If the capture is in time order, all that comes before a mark is earlier.
+    ///
+    /// What stands there looks like records; whoever reads on to a mark knows whether it is one.
+    pub fn marks(&mut self, step: u64) -> Result<Option<Vec<Mark>>, CaptureError> {
+        let (Some(size), Some(start)) = (self.input.size(), self.decoder.header_len()) else {
+            return Ok(None);
+        };
+        let mut marks = Vec::new();
+        let mut near = start;
+        while near < size {
+            self.seek(near, Some(near + SEARCH))?;
+            let found = match &self.decoder {
+                _ if near == start => Some(0),
+                Decoder::Pcap(decoder) => decoder.find(self.input.bytes()),
+                _ => Some(stampfile::find(near)),
+            };
+            if let Some(offset) = found
+                && let Some(mark) = self.mark(near + offset as u64, near == start)?
+            {
+                marks.push(mark);
+                near = mark.offset;
+            }
+            near += step;
+        }
+        self.seek(start, None)?;
+        Ok((marks.first().is_some_and(|mark| mark.offset == start)).then_some(marks))
+    }
+
+    /// The record at `offset`, or the first one behind it that is later than the one before it.
+    fn mark(&mut self, offset: u64, any: bool) -> Result<Option<Mark>, CaptureError> {
+        self.seek(offset, Some(offset + SEARCH))?;
+        let mut before = None;
+        loop {
+            let offset = self.position();
+            let mut time = None;
+            self.read(1, |packet| time = Some(packet.time_ns))?;
+            let Some(time_ns) = time else { return Ok(None) };
+            if any || before.is_some_and(|before| time_ns > before) {
+                return Ok(Some(Mark { offset, time_ns }));
+            }
+            before = Some(time_ns);
+        }
+    }
+
     /// About how many packets the file holds, judged by those read so far; unknown for compressed
     /// files.
     pub fn estimate(&self) -> Option<u64> {
@@ -311,12 +408,7 @@ impl Capture {
 
     fn stop(&mut self, why: &str) {
         self.done = true;
-        self.notes.damage = Some(format!(
-            "{}: damaged after packet {} (byte {}): {why}",
-            self.path.display(),
-            self.notes.packets,
-            self.input.position(),
-        ));
+        self.notes.damage = Some(Damage { byte: self.input.position(), why: why.to_owned() });
     }
 }
 

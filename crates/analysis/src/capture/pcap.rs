@@ -10,6 +10,11 @@ const RECORD_HEADER_LEN: usize = 16;
 const MICROSECONDS: u32 = 0xa1b2_c3d4;
 const NANOSECONDS: u32 = 0xa1b2_3c4d;
 
+/// So many headers in a row that make sense are no accident.
+const CHAIN: usize = 32;
+/// Records in a row are not further apart than this.
+const LONGEST_PAUSE_S: u64 = 3600;
+
 pub(super) struct Decoder {
     swapped: bool,
     ns_per_fraction: u64,
@@ -93,6 +98,39 @@ impl Decoder {
             at = start + captured;
         }
         Progress::Full(at)
+    }
+}
+
+impl Decoder {
+    /// Where in the middle of a file the next record begins: where a chain of records does that
+    /// could follow each other.
+    pub(super) fn find(&self, bytes: &[u8]) -> Option<usize> {
+        let mut starts = 0..bytes.len().min(RECORD_HEADER_LEN + MAX_FRAME);
+        starts.find(|&start| self.is_chain(&bytes[start..]))
+    }
+
+    fn is_chain(&self, mut bytes: &[u8]) -> bool {
+        let fractions = 1_000_000_000 / self.ns_per_fraction;
+        let mut before = None;
+        for _ in 0..CHAIN {
+            let Some(header) = bytes.first_chunk::<RECORD_HEADER_LEN>() else {
+                return bytes.is_empty() && before.is_some();
+            };
+            let word = |at: usize| order(le_u32(&header[at..]), self.swapped);
+            let (seconds, fraction, captured, wire) = (word(0), word(4), word(8), word(12));
+            let seconds = u64::from(seconds);
+            let soon = before.is_none_or(|b| (b..=b + LONGEST_PAUSE_S).contains(&seconds));
+            let sane = (1..=MAX_FRAME as u32).contains(&captured) && captured <= wire;
+            if !soon || !sane || u64::from(fraction) >= fractions {
+                return false;
+            }
+            let Some(rest) = bytes.get(RECORD_HEADER_LEN + captured as usize..) else {
+                return false;
+            };
+            before = Some(seconds);
+            bytes = rest;
+        }
+        true
     }
 }
 

@@ -20,3 +20,9 @@ pub(super) fn decode(bytes: &[u8], limit: usize, sink: &mut impl FnMut(Packet<'_
     let used = records.len() * RECORD_LEN;
     if records.len() == limit { Progress::Full(used) } else { Progress::More(used) }
 }
+
+/// How many bytes behind a position in the file the next record begins.
+pub(super) fn find(position: u64) -> usize {
+    let record = RECORD_LEN as u64;
+    ((record - (position - HEADER_LEN as u64) % record) % record) as usize
+}

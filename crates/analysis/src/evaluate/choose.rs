@@ -3,8 +3,11 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use super::{Counts, EvaluateError, Options, Pair, Side};
-use crate::capture::{Capture, CaptureError, Format};
+use serde::{Deserialize, Serialize};
+
+use super::piece::open;
+use super::{Counts, EvaluateError, Options, Side};
+use crate::capture::{Capture, CaptureError, Damage, Format};
 use crate::key::{Extract, KeyKind, Moonsniff, NoKey, Signatures};
 
 /// Packets of each capture that are looked at.
@@ -17,7 +20,7 @@ const UNKNOWN_PACKETS: u64 = 1 << 19;
 const MSCAP_PERIOD_NS: i128 = 1 << 32;
 
 /// A key, and why it was chosen.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyChoice {
     /// The key.
     pub key: KeyKind,
@@ -42,7 +45,7 @@ struct Sample {
     moonsniff: HashSet<u64>,
     signatures: HashSet<[u64; 2]>,
     short: usize,
-    damage: Option<String>,
+    damage: Option<Damage>,
 }
 
 impl Sample {
@@ -90,18 +93,22 @@ impl Sample {
 }
 
 /// The key that was given, or the one that fits the captures.
-pub(super) fn key(pair: &Pair<'_>) -> Result<KeyChoice, EvaluateError> {
-    let ingress = Sample::take(pair.open_ingress()?)?;
-    let egress = Sample::take(pair.open_egress()?)?;
+pub(super) fn key(
+    ingress_path: &Path,
+    egress_path: &Path,
+    options: &Options,
+) -> Result<KeyChoice, EvaluateError> {
+    let ingress = Sample::take(open(ingress_path, options.ingress_format)?)?;
+    let egress = Sample::take(open(egress_path, options.egress_format)?)?;
     let (ingress_shift_ns, egress_shift_ns) = align(&ingress, &egress);
     let chosen = |key, reason: Option<&str>| KeyChoice {
         key,
         reason: reason.map(str::to_owned),
-        expected_ahead: ingress.expected(pair.options.window_ns),
+        expected_ahead: ingress.expected(options.window_ns),
         ingress_shift_ns,
         egress_shift_ns,
     };
-    if let Some(key) = pair.options.key {
+    if let Some(key) = options.key {
         return Ok(chosen(key, None));
     }
     if ingress.format.holds_ids() || egress.format.holds_ids() {
@@ -116,12 +123,12 @@ pub(super) fn key(pair: &Pair<'_>) -> Result<KeyChoice, EvaluateError> {
         return Ok(chosen(KeyKind::Signature, Some(reason)));
     }
     let (path, sample) = if ingress.mostly(ingress.signatures.len()) {
-        (pair.egress, &egress)
+        (egress_path, &egress)
     } else {
-        (pair.ingress, &ingress)
+        (ingress_path, &ingress)
     };
     let why = if sample.packets == 0 {
-        no_packet(path, sample.damage.as_deref())
+        no_packet(sample.damage.as_ref())
     } else if sample.short > sample.packets / 2 {
         "the snap length is too short for a key: capture at least 64 bytes of each packet"
             .to_owned()
@@ -158,7 +165,7 @@ pub(super) fn refuse_keyless(key: KeyKind, side: &Side) -> Result<(), EvaluateEr
     }
     let intake = &side.intake;
     let why = if side.notes.packets == 0 {
-        no_packet(&side.path, side.notes.damage.as_deref())
+        no_packet(side.notes.damage.as_ref())
     } else if intake.frameless > 0 {
         format!("{} files hold packet ids, not frames: use --key moonsniff", side.format.name())
     } else if intake.short >= intake.foreign {
@@ -170,11 +177,10 @@ pub(super) fn refuse_keyless(key: KeyKind, side: &Side) -> Result<(), EvaluateEr
 }
 
 /// What to say of a capture without a single packet.
-fn no_packet(path: &Path, damage: Option<&str>) -> String {
+fn no_packet(damage: Option<&Damage>) -> String {
     match damage {
-        Some(damage) => {
-            let prefix = format!("{}: ", path.display());
-            format!("nothing can be read: {}", damage.strip_prefix(&prefix).unwrap_or(damage))
+        Some(Damage { byte, why }) => {
+            format!("nothing can be read: damaged before the first packet (byte {byte}): {why}")
         }
         None => "there is no packet in the capture".to_owned(),
     }

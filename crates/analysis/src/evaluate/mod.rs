@@ -1,24 +1,33 @@
 //! A pair of captures in, an evaluation out.
+//!
+//! A pair is one [`Piece`] of work, or several that lie side by side in time ([`plan`]). Each gives
+//! a [`Partial`] evaluation. Partial evaluations merge, in any grouping, into that of the whole,
+//! and the whole [concludes](Partial::conclude) in an [`Evaluation`].
 
 mod choose;
+mod partial;
+mod piece;
+mod walk;
 mod warnings;
 
 use std::path::{Path, PathBuf};
-use std::thread;
+
+use serde::{Deserialize, Serialize};
 
 pub use choose::KeyChoice;
+pub use partial::Partial;
+pub use piece::{Piece, plan};
 pub use warnings::Warning;
 
-use crate::capture::{Capture, CaptureError, Format, Notes};
+use crate::capture::{CaptureError, Format, Notes};
 use crate::distribution::Distribution;
-use crate::key::{Extract, Key, KeyKind, Moonsniff, Signatures};
-use crate::matching::{Matcher, Verdict};
+use crate::key::{KeyKind, Name};
 use crate::series::Series;
-use crate::stream::{Cursor, Intake, Reading, StreamError};
-use crate::worst::{Worst, WorstPacket};
+use crate::stream::Intake;
+use crate::worst::WorstPacket;
 
 /// How captures are evaluated.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Options {
     /// What packets are matched by; looked for in the captures when not given.
     pub key: Option<KeyKind>,
@@ -49,7 +58,7 @@ impl Default for Options {
 
 /// What became of the packets. Every packet after the device is in one of `matched`,
 /// `duplicate_egress`, `noncausal`, `unmatched_egress` and `trimmed_egress`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Packets with a key before the device.
     pub ingress: u64,
@@ -79,10 +88,34 @@ pub struct Counts {
     pub unkeyed_egress: u64,
 }
 
+impl Counts {
+    /// Adds those of other packets.
+    pub fn add(&mut self, other: &Self) {
+        for (mine, theirs) in [
+            (&mut self.ingress, other.ingress),
+            (&mut self.egress, other.egress),
+            (&mut self.matched, other.matched),
+            (&mut self.lost, other.lost),
+            (&mut self.unmatched_egress, other.unmatched_egress),
+            (&mut self.duplicate_ingress, other.duplicate_ingress),
+            (&mut self.duplicate_egress, other.duplicate_egress),
+            (&mut self.reordered, other.reordered),
+            (&mut self.noncausal, other.noncausal),
+            (&mut self.trimmed_ingress, other.trimmed_ingress),
+            (&mut self.trimmed_egress, other.trimmed_egress),
+            (&mut self.unkeyed_ingress, other.unkeyed_ingress),
+            (&mut self.unkeyed_egress, other.unkeyed_egress),
+        ] {
+            *mine += theirs;
+        }
+    }
+}
+
 /// One of the two captures, as it was read.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Side {
     /// The file.
+    #[serde(with = "crate::evaluate::piece::path_bytes")]
     pub path: PathBuf,
     /// Its format.
     pub format: Format,
@@ -105,8 +138,8 @@ pub struct Evaluation {
     pub counts: Counts,
     /// Latencies of the matched packets in nanoseconds.
     pub latencies: Distribution,
-    /// The worst packets, worst first, with their keys as text.
-    pub worst: Vec<WorstPacket<String>>,
+    /// The worst packets, worst first.
+    pub worst: Vec<WorstPacket<Name>>,
     /// The capture before the device.
     pub ingress: Side,
     /// The capture after the device.
@@ -148,6 +181,10 @@ pub enum EvaluateError {
         /// Packets with a later stamp in the second.
         matched: u64,
     },
+    /// A piece is not what it was taken for when the captures were split up: their stamps are not
+    /// in order, or a capture is damaged on the way.
+    #[error("the captures cannot be split up: evaluate them as one piece")]
+    NotSplittable,
     /// The caller asked to stop.
     #[error("interrupted")]
     Cancelled,
@@ -161,240 +198,5 @@ pub fn evaluate(
     options: &Options,
     cancelled: &dyn Fn() -> bool,
 ) -> Result<Evaluation, EvaluateError> {
-    let pair = Pair { ingress, egress, options, cancelled };
-    let choice = choose::key(&pair)?;
-    match choice.key {
-        KeyKind::Moonsniff => pair.evaluate(Moonsniff, choice),
-        KeyKind::Signature => pair.evaluate(Signatures, choice),
-        KeyKind::Field(field) => pair.evaluate(field, choice),
-    }
-}
-
-/// What is to be evaluated, and how.
-struct Pair<'a> {
-    ingress: &'a Path,
-    egress: &'a Path,
-    options: &'a Options,
-    cancelled: &'a dyn Fn() -> bool,
-}
-
-/// What one walk through the captures gathers.
-struct Tally<X: Extract> {
-    counts: Counts,
-    latencies: Distribution,
-    worst: Worst<(X::Key, Option<X::Shown>)>,
-}
-
-impl Pair<'_> {
-    fn open_ingress(&self) -> Result<Capture, CaptureError> {
-        Capture::open(self.ingress, self.options.ingress_format)
-    }
-
-    fn open_egress(&self) -> Result<Capture, CaptureError> {
-        Capture::open(self.egress, self.options.egress_format)
-    }
-
-    fn evaluate<X: Extract>(
-        &self,
-        extract: X,
-        choice: KeyChoice,
-    ) -> Result<Evaluation, EvaluateError> {
-        let trim_ns = self.options.trim_ns;
-        let shift_ns = choice.ingress_shift_ns;
-        let before = Reading { extract, shift_ns, trim_ns, keep_shown: false };
-        let shift_ns = choice.egress_shift_ns;
-        let after = Reading { extract, shift_ns, trim_ns, keep_shown: true };
-        let expected = choice.expected_ahead;
-        let streamed = thread::scope(|scope| -> Result<_, Stop> {
-            let mut ingress = Cursor::stream(scope, self.open_ingress()?, before)?;
-            let mut egress = Cursor::stream(scope, self.open_egress()?, after)?;
-            let tally = self.walk(&mut ingress, &mut egress, expected)?;
-            Ok((ingress, egress, tally))
-        });
-        let (ingress, egress, tally) = match streamed {
-            Ok(walked) => walked,
-            Err(Stop::Error(error)) => return Err(error),
-            Err(Stop::Unsorted) => {
-                let mut ingress = Cursor::sorted(self.open_ingress()?, before)?;
-                let mut egress = Cursor::sorted(self.open_egress()?, after)?;
-                match self.walk(&mut ingress, &mut egress, expected) {
-                    Ok(tally) => (ingress, egress, tally),
-                    Err(Stop::Error(error)) => return Err(error),
-                    Err(Stop::Unsorted) => unreachable!("the stamps have just been sorted"),
-                }
-            }
-        };
-        self.conclude(choice, ingress, egress, tally)
-    }
-
-    /// Walks through both captures at once, the one before the device a window ahead.
-    fn walk<X: Extract>(
-        &self,
-        ingress: &mut Cursor<X>,
-        egress: &mut Cursor<X>,
-        expected: usize,
-    ) -> Result<Tally<X>, Stop> {
-        let window = self.options.window_ns;
-        let first_after_trim = |cursor: &Cursor<X>| {
-            cursor.peek().map_or(0, |(time, _)| time.saturating_add(self.options.trim_ns))
-        };
-        let (cut_before, cut_after) = (first_after_trim(ingress), first_after_trim(egress));
-        let mut matcher = Matcher::new(window, cut_before, expected);
-        let mut tally = Tally::<X> {
-            counts: Counts::default(),
-            latencies: Distribution::new(),
-            worst: Worst::new(self.options.worst),
-        };
-        let mut latest_ingress = 0;
-        while let Some((time, key)) = egress.peek() {
-            if let Some(keys) = egress.starting_block() {
-                self.pause(&matcher, keys)?;
-            }
-            let ahead = time.saturating_add(window);
-            self.feed(ingress, &mut matcher, ahead, time)?;
-            let verdict = matcher.look_up(key, time);
-            let counts = &mut tally.counts;
-            if time < cut_after {
-                counts.trimmed_egress += 1;
-                counts.trimmed_ingress += u64::from(matches!(verdict, Verdict::Match { .. }));
-            } else {
-                match verdict {
-                    Verdict::Match { ingress_ns } => {
-                        counts.matched += 1;
-                        tally.latencies.record(time - ingress_ns);
-                        tally.worst.offer(ingress_ns, time, || (key, egress.shown()));
-                        counts.reordered += u64::from(ingress_ns < latest_ingress);
-                        latest_ingress = latest_ingress.max(ingress_ns);
-                    }
-                    Verdict::Duplicate => counts.duplicate_egress += 1,
-                    Verdict::NonCausal => counts.noncausal += 1,
-                    Verdict::Unmatched => counts.unmatched_egress += 1,
-                }
-            }
-            egress.advance()?;
-        }
-        let end = u64::MAX;
-        self.feed(ingress, &mut matcher, end, end)?;
-        let fates = matcher.finish();
-        let counts = &mut tally.counts;
-        counts.lost = fates.lost;
-        counts.duplicate_ingress = fates.repeated;
-        counts.trimmed_ingress += fates.trimmed;
-        counts.ingress = ingress.intake().keyed;
-        counts.egress = egress.intake().keyed;
-        counts.unkeyed_ingress = ingress.intake().unkeyed();
-        counts.unkeyed_egress = egress.intake().unkeyed();
-        Ok(tally)
-    }
-
-    /// Adds packets before the device to the matching table up to the time `ahead`.
-    #[inline]
-    fn feed<X: Extract>(
-        &self,
-        ingress: &mut Cursor<X>,
-        matcher: &mut Matcher<X::Key>,
-        ahead: u64,
-        frontier: u64,
-    ) -> Result<(), Stop> {
-        while let Some((time, key)) = ingress.peek() {
-            if time >= ahead {
-                break;
-            }
-            if let Some(keys) = ingress.starting_block() {
-                self.pause(matcher, keys)?;
-            }
-            matcher.insert(key, time, frontier);
-            ingress.advance()?;
-        }
-        Ok(())
-    }
-
-    /// What is done once a block: prepare the table, ask whether to go on.
-    fn pause<K: Key>(&self, matcher: &Matcher<K>, keys: &[K]) -> Result<(), Stop> {
-        matcher.warm_up(keys);
-        if (self.cancelled)() { Err(Stop::Error(EvaluateError::Cancelled)) } else { Ok(()) }
-    }
-
-    fn conclude<X: Extract>(
-        &self,
-        choice: KeyChoice,
-        mut ingress: Cursor<X>,
-        mut egress: Cursor<X>,
-        tally: Tally<X>,
-    ) -> Result<Evaluation, EvaluateError> {
-        let Tally { counts, latencies, worst } = tally;
-        let ingress = side(&mut ingress);
-        let egress = side(&mut egress);
-        choose::refuse_keyless(choice.key, &ingress)?;
-        choose::refuse_keyless(choice.key, &egress)?;
-        if counts.noncausal > counts.matched {
-            return Err(EvaluateError::Swapped {
-                ingress: ingress.path,
-                egress: egress.path,
-                noncausal: counts.noncausal,
-                matched: counts.matched,
-            });
-        }
-        if counts.matched == 0 {
-            return Err(EvaluateError::NoMatch(choose::why_no_match(
-                &choice,
-                &counts,
-                &ingress,
-                &egress,
-                self.options,
-            )));
-        }
-        let warnings = warnings::of(&counts, &ingress, &egress);
-        let worst = worst
-            .into_sorted()
-            .into_iter()
-            .map(|packet| WorstPacket {
-                latency_ns: packet.latency_ns,
-                ingress_ns: packet.ingress_ns,
-                egress_ns: packet.egress_ns,
-                key: packet.key.1.map_or_else(String::new, |shown| X::show(packet.key.0, shown)),
-            })
-            .collect();
-        Ok(Evaluation {
-            key: choice.key,
-            key_reason: choice.reason,
-            counts,
-            latencies,
-            worst,
-            ingress,
-            egress,
-            warnings,
-        })
-    }
-}
-
-/// Why a walk ended early.
-enum Stop {
-    Unsorted,
-    Error(EvaluateError),
-}
-
-impl From<CaptureError> for Stop {
-    fn from(error: CaptureError) -> Self {
-        Self::Error(error.into())
-    }
-}
-
-impl From<StreamError> for Stop {
-    fn from(error: StreamError) -> Self {
-        match error {
-            StreamError::Unsorted => Self::Unsorted,
-            StreamError::Capture(error) => Self::Error(error.into()),
-        }
-    }
-}
-
-fn side<X: Extract>(cursor: &mut Cursor<X>) -> Side {
-    Side {
-        path: cursor.path().to_owned(),
-        format: cursor.format(),
-        notes: cursor.notes().clone(),
-        intake: *cursor.intake(),
-        series: cursor.take_series(),
-    }
+    Piece::whole(ingress, egress, options)?.evaluate(cancelled)?.conclude()
 }

@@ -1,6 +1,7 @@
 //! What a reader must know before believing an evaluation.
 
 use super::{Counts, Side};
+use crate::capture::Damage;
 
 /// Egress packets without a partner beyond this share are worth a warning. The published data
 /// has runs with up to 6.8 % and says nothing of it.
@@ -22,7 +23,14 @@ pub(super) fn of(counts: &Counts, ingress: &Side, egress: &Side) -> Vec<Warning>
     for side in [ingress, egress] {
         let path = side.path.display();
         if let Some(damage) = &side.notes.damage {
-            warn("capture-damaged", format!("{damage}; what stands before that was evaluated"));
+            let (packets, Damage { byte, why }) = (side.notes.packets, damage);
+            warn(
+                "capture-damaged",
+                format!(
+                    "{path}: damaged after packet {packets} (byte {byte}): {why}; what stands \
+                     before that was evaluated"
+                ),
+            );
         }
         if side.intake.backwards > 0 {
             warn(

@@ -1,0 +1,129 @@
+//! The evaluation of a part of a pair of captures, as a value that merges.
+
+use serde::{Deserialize, Serialize};
+
+use super::choose::{self, KeyChoice};
+use super::{Counts, EvaluateError, Evaluation, Options, Side, warnings};
+use crate::distribution::Distribution;
+use crate::key::Name;
+use crate::worst::{Worst, WorstPacket};
+
+/// The evaluation of a part of a pair of captures.
+///
+/// Of parts that lie side by side in time, [merging](Self::merge) gives bit for bit the partial
+/// evaluation of the whole, in whatever grouping they are merged.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Partial {
+    pub(super) choice: KeyChoice,
+    pub(super) options: Options,
+    pub(super) counts: Counts,
+    pub(super) latencies: Distribution,
+    /// Worst first.
+    pub(super) worst: Vec<WorstPacket<Name>>,
+    pub(super) reorder: Reorder,
+    pub(super) ingress: Side,
+    pub(super) egress: Side,
+}
+
+impl Partial {
+    /// Adds the part that follows in time.
+    pub fn merge(&mut self, next: Self) {
+        self.reorder.merge(&next.reorder);
+        self.counts.add(&next.counts);
+        self.counts.reordered = self.reorder.count();
+        self.latencies.merge(&next.latencies);
+        let mut worst = Worst::new(self.options.worst);
+        let both = std::mem::take(&mut self.worst).into_iter().chain(next.worst);
+        both.for_each(|packet| worst.push(packet));
+        self.worst = worst.into_sorted();
+        self.ingress.merge(next.ingress);
+        self.egress.merge(next.egress);
+    }
+
+    /// The value as bytes.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        postcard::to_stdvec(self).expect("memory takes any partial evaluation")
+    }
+
+    /// The value of bytes that [`Self::to_bytes`] made; `None` for any others.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        postcard::from_bytes(bytes).ok()
+    }
+
+    /// The evaluation, when all parts have been merged. Fails for captures that make none.
+    pub fn conclude(self) -> Result<Evaluation, EvaluateError> {
+        let Self { choice, options, counts, latencies, worst, ingress, egress, .. } = self;
+        choose::refuse_keyless(choice.key, &ingress)?;
+        choose::refuse_keyless(choice.key, &egress)?;
+        if counts.noncausal > counts.matched {
+            return Err(EvaluateError::Swapped {
+                ingress: ingress.path,
+                egress: egress.path,
+                noncausal: counts.noncausal,
+                matched: counts.matched,
+            });
+        }
+        if counts.matched == 0 {
+            let why = choose::why_no_match(&choice, &counts, &ingress, &egress, &options);
+            return Err(EvaluateError::NoMatch(why));
+        }
+        let warnings = warnings::of(&counts, &ingress, &egress);
+        let KeyChoice { key, reason: key_reason, .. } = choice;
+        Ok(Evaluation { key, key_reason, counts, latencies, worst, ingress, egress, warnings })
+    }
+}
+
+impl Side {
+    fn merge(&mut self, next: Self) {
+        self.notes.packets += next.notes.packets;
+        self.notes.damage = next.notes.damage;
+        self.intake.merge(&next.intake);
+        self.series.merge(&next.series);
+    }
+}
+
+/// Counts packets that left the device after one that had entered it later.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Reorder {
+    count: u64,
+    /// Latest ingress stamp so far.
+    latest_ns: u64,
+    /// Egress stamp of the first packet.
+    first_egress_ns: Option<u64>,
+    /// Ingress stamps, each the latest when it came, of packets that had entered before the first
+    /// one left: those that one of an earlier part may yet have overtaken.
+    early: Vec<u64>,
+}
+
+impl Reorder {
+    /// Shows a packet; packets come in the order of their egress stamps.
+    #[inline]
+    pub fn record(&mut self, ingress_ns: u64, egress_ns: u64) {
+        if ingress_ns < self.latest_ns {
+            self.count += 1;
+        } else {
+            self.latest_ns = ingress_ns;
+            if ingress_ns < self.first_egress_ns.unwrap_or(u64::MAX) {
+                self.first_egress_ns.get_or_insert(egress_ns);
+                self.early.push(ingress_ns);
+            }
+        }
+    }
+
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Adds the part that follows in time.
+    fn merge(&mut self, next: &Self) {
+        let Some(next_egress) = next.first_egress_ns else { return };
+        // Every packet of this part left before any of the next, so that what may have been
+        // overtaken is among those that the next part remembers.
+        let overtaken = next.early.partition_point(|&ingress| ingress < self.latest_ns);
+        self.count += next.count + overtaken as u64;
+        let first = *self.first_egress_ns.get_or_insert(next_egress);
+        let further = &next.early[overtaken..];
+        self.early.extend(&further[..further.partition_point(|&ingress| ingress < first)]);
+        self.latest_ns = self.latest_ns.max(next.latest_ns);
+    }
+}

@@ -1,0 +1,281 @@
+//! A piece of the work on a pair of captures, and how a pair is split into pieces.
+//!
+//! A piece is a stretch of time. It counts the packets stamped within, and reads those around that
+//! bear on them: what became of a packet depends on others within one or two matching windows. So
+//! pieces depend on nothing but the files, and their partial evaluations merge without a rest.
+
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use serde::{Deserialize, Serialize};
+
+use super::choose::{self, KeyChoice};
+use super::partial::Partial;
+use super::walk::{Stop, Tally, Walk};
+use super::{EvaluateError, Options, Side};
+use crate::capture::{Capture, CaptureError, Format, Mark};
+use crate::key::{Extract, KeyKind, Moonsniff, Signatures};
+use crate::stream::{Cursor, Findings, Reading, Span, Stretch};
+
+/// Marks to a piece: the more, the less is read needlessly around a piece.
+const MARKS: usize = 8;
+
+/// Opens a capture; its format is told by content unless it is given.
+pub(super) fn open(path: &Path, format: Option<Format>) -> Result<Capture, CaptureError> {
+    Capture::open(path, format)
+}
+
+/// A piece of the work on a pair of captures.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Piece {
+    ingress: Part,
+    egress: Part,
+    choice: KeyChoice,
+    options: Options,
+    span: Span,
+}
+
+/// What a piece reads of one capture.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Part {
+    #[serde(with = "path_bytes")]
+    path: PathBuf,
+    format: Option<Format>,
+    /// None for the whole.
+    stretch: Option<Stretch>,
+}
+
+impl Piece {
+    /// The whole work.
+    pub fn whole(ingress: &Path, egress: &Path, options: &Options) -> Result<Self, EvaluateError> {
+        let choice = choose::key(ingress, egress, options)?;
+        let part = |path: &Path, format| Part { path: path.to_owned(), format, stretch: None };
+        Ok(Self {
+            ingress: part(ingress, options.ingress_format),
+            egress: part(egress, options.egress_format),
+            choice,
+            options: options.clone(),
+            span: Span::ALL,
+        })
+    }
+
+    /// The value as bytes.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        postcard::to_stdvec(self).expect("memory takes any piece")
+    }
+
+    /// The value of bytes that [`Self::to_bytes`] made; `None` for any others.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        postcard::from_bytes(bytes).ok()
+    }
+
+    /// Evaluates the piece. `cancelled` is asked now and then whether to give up.
+    pub fn evaluate(&self, cancelled: &dyn Fn() -> bool) -> Result<Partial, EvaluateError> {
+        match self.choice.key {
+            KeyKind::Moonsniff => self.evaluate_by(Moonsniff, cancelled),
+            KeyKind::Signature => self.evaluate_by(Signatures, cancelled),
+            KeyKind::Field(field) => self.evaluate_by(field, cancelled),
+        }
+    }
+
+    fn evaluate_by<X: Extract>(
+        &self,
+        extract: X,
+        cancelled: &dyn Fn() -> bool,
+    ) -> Result<Partial, EvaluateError> {
+        let reading = |part: &Part, shift_ns, keep_shown| Reading {
+            extract,
+            shift_ns,
+            trim_ns: self.options.trim_ns,
+            keep_shown,
+            stretch: part.stretch.clone(),
+            span: self.span,
+        };
+        let before = reading(&self.ingress, self.choice.ingress_shift_ns, false);
+        let after = reading(&self.egress, self.choice.egress_shift_ns, true);
+        let walk = Walk {
+            window_ns: self.options.window_ns,
+            trim_ns: self.options.trim_ns,
+            worst: self.options.worst,
+            span: self.span,
+            expected: self.choice.expected_ahead,
+            cancelled,
+        };
+        let (ingress, egress) = (&self.ingress, &self.egress);
+        let streamed = thread::scope(|scope| {
+            let mut ingress = Cursor::stream(scope, open(&ingress.path, ingress.format)?, &before)?;
+            let mut egress = Cursor::stream(scope, open(&egress.path, egress.format)?, &after)?;
+            let tally = walk.run(&mut ingress, &mut egress)?;
+            Ok((side(&mut ingress), side(&mut egress), tally))
+        });
+        let walked = match streamed {
+            Err(Stop::Unsorted) => {
+                let sorted = || {
+                    let mut ingress =
+                        Cursor::sorted(open(&ingress.path, ingress.format)?, &before)?;
+                    let mut egress = Cursor::sorted(open(&egress.path, egress.format)?, &after)?;
+                    let tally = walk.run(&mut ingress, &mut egress)?;
+                    Ok((side(&mut ingress), side(&mut egress), tally))
+                };
+                sorted()
+            }
+            streamed => streamed,
+        };
+        match walked {
+            Ok((ingress, egress, tally)) => Ok(self.partial(ingress, egress, tally)),
+            Err(Stop::Error(error)) => Err(error),
+            Err(Stop::Unsorted) => unreachable!("the stamps have just been sorted"),
+        }
+    }
+
+    fn partial(&self, ingress: Side, egress: Side, tally: Tally) -> Partial {
+        let Tally { mut counts, latencies, worst, reorder } = tally;
+        counts.ingress = ingress.intake.keyed;
+        counts.egress = egress.intake.keyed;
+        counts.unkeyed_ingress = ingress.intake.unkeyed();
+        counts.unkeyed_egress = egress.intake.unkeyed();
+        Partial {
+            choice: self.choice.clone(),
+            options: self.options.clone(),
+            counts,
+            latencies,
+            worst: worst.into_sorted(),
+            reorder,
+            ingress,
+            egress,
+        }
+    }
+}
+
+fn side<X: Extract>(cursor: &mut Cursor<X>) -> Side {
+    let Findings { notes, intake, series } = cursor.take_findings();
+    Side { path: cursor.path().to_owned(), format: cursor.format(), notes, intake, series }
+}
+
+impl From<CaptureError> for Stop {
+    fn from(error: CaptureError) -> Self {
+        Self::Error(error.into())
+    }
+}
+
+/// Splits the work on a pair of captures into pieces of about `chunk` bytes of the larger file,
+/// in the order of time. There is one piece only if `chunk` is 0 or larger than both files, or
+/// one cannot begin anywhere in them: in compressed files, pcapng and mscap.
+pub fn plan(
+    ingress: &Path,
+    egress: &Path,
+    options: &Options,
+    chunk: u64,
+) -> Result<Vec<Piece>, EvaluateError> {
+    let whole = Piece::whole(ingress, egress, options)?;
+    let mut before = open(ingress, options.ingress_format)?;
+    let mut after = open(egress, options.egress_format)?;
+    let size = |capture: &Capture| capture.size().unwrap_or(0);
+    if chunk == 0 || size(&before).max(size(&after)) <= chunk {
+        return Ok(vec![whole]);
+    }
+    let step = (chunk / MARKS as u64).max(1);
+    let (Some(marks_before), Some(marks_after)) = (before.marks(step)?, after.marks(step)?) else {
+        return Ok(vec![whole]);
+    };
+    let leader = if size(&before) >= size(&after) { &marks_before } else { &marks_after };
+    let cuts: Vec<u64> = leader.iter().skip(MARKS).step_by(MARKS).map(|m| m.time_ns).collect();
+    let in_order = |marks: &[Mark]| marks.windows(2).all(|pair| pair[0].time_ns < pair[1].time_ns);
+    if cuts.is_empty() || !in_order(&marks_before) || !in_order(&marks_after) {
+        return Ok(vec![whole]);
+    }
+    let key = whole.choice.key;
+    let before = Outline::of(&mut before, marks_before, key, options.trim_ns)?;
+    let after = Outline::of(&mut after, marks_after, key, options.trim_ns)?;
+    let window = options.window_ns;
+    let starts = [0].into_iter().chain(cuts.iter().copied());
+    let ends = cuts.iter().copied().chain([u64::MAX]);
+    let pieces = starts.zip(ends).map(|(from_ns, until_ns)| {
+        // A packet before the device is repeated by others within one window of it. One after the
+        // device concerns those before it within one window to either side.
+        let ingress = (from_ns.saturating_sub(2 * window), until_ns.saturating_add(window));
+        let egress = (from_ns.saturating_sub(window), until_ns.saturating_add(window));
+        let mut piece = whole.clone();
+        piece.span = Span { from_ns, until_ns };
+        piece.ingress.stretch = Some(before.stretch(ingress.0, ingress.1));
+        piece.egress.stretch = Some(after.stretch(egress.0, egress.1));
+        piece
+    });
+    Ok(pieces.collect())
+}
+
+/// What is known of a capture before it is read.
+struct Outline {
+    marks: Vec<Mark>,
+    first_ns: Option<u64>,
+    origin_ns: Option<u64>,
+}
+
+impl Outline {
+    fn of(
+        capture: &mut Capture,
+        marks: Vec<Mark>,
+        key: KeyKind,
+        trim_ns: u64,
+    ) -> Result<Self, CaptureError> {
+        let first_ns = first_keyed(capture, marks[0], key, 0)?;
+        let mut origin_ns = None;
+        if let Some(first) = first_ns {
+            let cut = first.saturating_add(trim_ns);
+            let near = marks.iter().rev().find(|mark| mark.time_ns <= cut).unwrap_or(&marks[0]);
+            origin_ns = first_keyed(capture, *near, key, cut)?;
+        }
+        Ok(Self { marks, first_ns, origin_ns })
+    }
+
+    /// The stretch with all packets from one time to another.
+    fn stretch(&self, from_ns: u64, end_ns: u64) -> Stretch {
+        let begin = self.marks.partition_point(|mark| mark.time_ns <= from_ns).max(1) - 1;
+        Stretch {
+            begin: self.marks[begin],
+            marks: self.marks[begin + 1..].to_vec(),
+            end_ns,
+            first_ns: self.first_ns,
+            origin_ns: self.origin_ns,
+        }
+    }
+}
+
+/// Time of the first packet with a key, from a mark on and not before a time.
+fn first_keyed(
+    capture: &mut Capture,
+    from: Mark,
+    key: KeyKind,
+    earliest: u64,
+) -> Result<Option<u64>, CaptureError> {
+    const AT_ONCE: usize = 64;
+    capture.seek(from.offset, None)?;
+    let mut found = None;
+    loop {
+        let more = capture.read(AT_ONCE, |packet| {
+            if found.is_none() && packet.time_ns >= earliest && key.fits(packet.content) {
+                found = Some(packet.time_ns);
+            }
+        })?;
+        if found.is_some() || !more {
+            return Ok(found);
+        }
+    }
+}
+
+/// Paths need not be text.
+pub(super) mod path_bytes {
+    use std::ffi::OsString;
+    use std::os::unix::ffi::{OsStrExt, OsStringExt};
+    use std::path::{Path, PathBuf};
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+        path.as_os_str().as_bytes().serialize(serializer)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
+        Vec::<u8>::deserialize(deserializer).map(|bytes| OsString::from_vec(bytes).into())
+    }
+}

@@ -1,0 +1,130 @@
+//! One walk through both captures at once.
+
+use super::partial::Reorder;
+use super::{Counts, EvaluateError};
+use crate::distribution::Distribution;
+use crate::key::{Extract, Name};
+use crate::matching::{Matcher, Verdict};
+use crate::stream::{Cursor, Span, StreamError};
+use crate::worst::Worst;
+
+/// What is to be looked for.
+pub(super) struct Walk<'a> {
+    /// A packet must leave the device within this time, in nanoseconds.
+    pub window_ns: u64,
+    /// Packets within this time of a capture's first one are left out.
+    pub trim_ns: u64,
+    /// How many of the worst packets are kept.
+    pub worst: usize,
+    /// The time whose packets are counted.
+    pub span: Span,
+    /// About how many packets before the device there are within two windows.
+    pub expected: usize,
+    /// Asked now and then whether to give up.
+    pub cancelled: &'a dyn Fn() -> bool,
+}
+
+/// What a walk gathers.
+pub(super) struct Tally {
+    pub counts: Counts,
+    pub latencies: Distribution,
+    pub worst: Worst<Name>,
+    pub reorder: Reorder,
+}
+
+/// Why a walk ended early.
+pub(super) enum Stop {
+    Unsorted,
+    Error(EvaluateError),
+}
+
+impl From<StreamError> for Stop {
+    fn from(error: StreamError) -> Self {
+        match error {
+            StreamError::Unsorted => Self::Unsorted,
+            StreamError::NotSplittable => Self::Error(EvaluateError::NotSplittable),
+            StreamError::Capture(error) => Self::Error(error.into()),
+        }
+    }
+}
+
+impl Walk<'_> {
+    /// Walks through both captures, the one before the device a window ahead.
+    pub fn run<X: Extract>(
+        &self,
+        ingress: &mut Cursor<X>,
+        egress: &mut Cursor<X>,
+    ) -> Result<Tally, Stop> {
+        let cut = |cursor: &Cursor<X>| {
+            cursor.first_ns().map_or(0, |time| time.saturating_add(self.trim_ns))
+        };
+        let (cut_before, cut_after) = (cut(ingress), cut(egress));
+        let mut matcher = Matcher::new(self.window_ns, cut_before, self.span, self.expected);
+        let mut tally = Tally {
+            counts: Counts::default(),
+            latencies: Distribution::new(),
+            worst: Worst::new(self.worst),
+            reorder: Reorder::default(),
+        };
+        let mut latencies = Vec::new();
+        loop {
+            let (times, keys, shown) = egress.next();
+            let (Some(&first), Some(&last)) = (times.first(), times.last()) else { break };
+            self.feed(ingress, &mut matcher, last.saturating_add(self.window_ns), first)?;
+            let Tally { counts, worst, reorder, .. } = &mut tally;
+            matcher.look_up_all(keys, times, |i, verdict| {
+                let time = times[i];
+                if !self.span.contains(time) {
+                } else if time < cut_after {
+                    counts.trimmed_egress += 1;
+                    counts.trimmed_ingress += u64::from(matches!(verdict, Verdict::Match { .. }));
+                } else {
+                    match verdict {
+                        Verdict::Match { ingress_ns } => {
+                            latencies.push(time - ingress_ns);
+                            reorder.record(ingress_ns, time);
+                            worst.offer(ingress_ns, time, || X::name(keys[i], shown[i]));
+                        }
+                        Verdict::Duplicate => counts.duplicate_egress += 1,
+                        Verdict::NonCausal => counts.noncausal += 1,
+                        Verdict::Unmatched => counts.unmatched_egress += 1,
+                    }
+                }
+            });
+            tally.latencies.record_all(latencies.drain(..));
+            let count = times.len();
+            egress.advance(count)?;
+        }
+        self.feed(ingress, &mut matcher, u64::MAX, u64::MAX)?;
+        let fates = matcher.finish();
+        let counts = &mut tally.counts;
+        counts.matched = tally.latencies.count();
+        counts.lost = fates.lost;
+        counts.duplicate_ingress = fates.repeated;
+        counts.trimmed_ingress += fates.trimmed;
+        counts.reordered = tally.reorder.count();
+        Ok(tally)
+    }
+
+    /// Adds packets before the device up to the time `ahead`.
+    fn feed<X: Extract>(
+        &self,
+        ingress: &mut Cursor<X>,
+        matcher: &mut Matcher<X::Key>,
+        ahead: u64,
+        frontier: u64,
+    ) -> Result<(), Stop> {
+        if (self.cancelled)() {
+            return Err(Stop::Error(EvaluateError::Cancelled));
+        }
+        loop {
+            let (times, keys, _) = ingress.next();
+            let count = times.partition_point(|&time| time < ahead || ahead == u64::MAX);
+            if count == 0 {
+                return Ok(());
+            }
+            matcher.insert_all(&keys[..count], &times[..count], frontier);
+            ingress.advance(count)?;
+        }
+    }
+}
