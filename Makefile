@@ -94,10 +94,17 @@ wheel: setup ## Build a wheel into dist/, with the libraries that it needs insid
 	    || { cat $(VENV)/build.log; exit 1; }
 	@ls -1 $(DIST)/*.whl
 
+BENCH := PYTHONPATH=tests/support $(BIN)/python -m benches
+
 .PHONY: bench
 bench: setup ## Measure speed side by side with other ways
-	@$(BIN)/python benches/evaluate.py
-	@$(SUDO) $(BIN)/python benches/lab.py
+	@$(BENCH).evaluate
+	@echo
+	@$(SUDO) $(BENCH).lab
+
+.PHONY: bench-long
+bench-long: setup ## Measure time and memory up to 200 million pairs (10 minutes, 7 GB of disk)
+	@$(BENCH).long
 
 .PHONY: clean
 clean: ## Remove what was built (not what was measured)

@@ -1,20 +1,17 @@
 """What the lab holds on this machine: packet rates, lost stamps, the cost of a stamp. Needs root.
 
 Every setup is asked for 500 kpkt/s for two seconds, several times in turn; medians are printed.
-Usage: python benches/lab.py
 """
 
 from __future__ import annotations
 
 import json
 import statistics
-import sys
 import tempfile
 import threading
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests/support"))
 from namespaces import Lab, Namespace
 
 ROUNDS = 3

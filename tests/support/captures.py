@@ -125,16 +125,21 @@ RECORD = np.dtype(
 )
 
 
-def write_many(path: Path, times: ArrayLike, ids: ArrayLike) -> None:
-    """Writes a nanosecond pcap of 60-byte frames with the given ids, quickly."""
+def records(times: ArrayLike, ids: ArrayLike) -> NDArray[np.void]:
+    """Records of a nanosecond pcap: 60-byte frames with the given ids, made quickly."""
     time = np.asarray(times, np.int64)
     key: NDArray[np.uint32] = np.asarray(ids).astype("<u4")
-    records = np.zeros(len(time), RECORD)
-    records["seconds"] = time // 1_000_000_000
-    records["ns"] = time % 1_000_000_000
-    records["captured"] = records["wire"] = FRAME_LEN
-    records["frame"] = np.frombuffer(frame(0), np.uint8)
-    records["frame"][:, 42:46] = key.view(np.uint8).reshape(-1, 4)
+    made = np.zeros(len(time), RECORD)
+    made["seconds"] = time // 1_000_000_000
+    made["ns"] = time % 1_000_000_000
+    made["captured"] = made["wire"] = FRAME_LEN
+    made["frame"] = np.frombuffer(frame(0), np.uint8)
+    made["frame"][:, 42:46] = key.view(np.uint8).reshape(-1, 4)
+    return made
+
+
+def write_many(path: Path, times: ArrayLike, ids: ArrayLike) -> None:
+    """Writes a nanosecond pcap of `records`."""
     with path.open("wb") as file:
         file.write(pcap([]))
-        records.tofile(file)
+        records(times, ids).tofile(file)
