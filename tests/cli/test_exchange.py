@@ -51,6 +51,21 @@ def test_import_tells_what_is_missing(experiment: Path, tmp_path: Path) -> None:
         assert connection.execute("SELECT count(*) FROM runs").fetchone() == (10,)
 
 
+def test_imported_runs_stand_in_the_report(experiment: Path, tmp_path: Path) -> None:
+    tree, folder = tmp_path / "tree", tmp_path / "folder"
+    assert tailtap("export", experiment, "--to", "papers", "--out", tree).returncode == 0
+    told = tailtap("import", tree, "--into", folder, "--json", "--quiet").stdout
+    assert json.loads(told)["database"] == str(folder / "results.duckdb")
+    again = tailtap("import", tree, "--into", folder / "results.duckdb")
+    assert again.stdout == f"{folder / 'results.duckdb'}: 10 runs, 0 of them new\n"
+    report = ("report", folder, "--no-figures")
+    assert "0 own and 10 imported" in one_line_error(tailtap(*report, "--quiet", "--runs", "x"), 2)
+    chosen = ("--runs", "wire, 10 kpkt/s", "--runs", "wire, 50 kpkt/s")
+    found = json.loads(tailtap(*report, *chosen, "--json", "--quiet").stdout)
+    assert (found["runs"], found["failed"], found["imported"]) == (0, 0, 4)
+    assert Path(found["page"]).read_text().count("(imported)") > 10
+
+
 def test_errors_are_one_line(experiment: Path, tmp_path: Path) -> None:
     cases: list[tuple[tuple[str | Path, ...], int, str]] = [
         (("export", tmp_path, "--to", "csv"), 2, "neither a run nor an experiment"),

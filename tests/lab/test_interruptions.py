@@ -12,6 +12,9 @@ from pathlib import Path
 import duckdb
 import pytest
 from labtools import TAILTAP, Machine, own_machine, record, statuses, wait_for, write_experiment
+from published_trees import write_rates
+
+from tailtap.store.importer import import_tree
 
 EXPERIMENT = """\
 name: interrupted
@@ -82,11 +85,17 @@ def test_kill_nine_then_clean_then_resume(tmp_path: Path) -> None:
         assert all(f"removing namespace {name}" in cleaned.stdout for name in left)
         assert machine.namespaces() == ["another"]
         assert machine.tailtap("clean").stdout == "nothing to remove\n"
+        import_tree(write_rates(tmp_path, [10_000]), out / "results.duckdb")
         resumed = machine.tailtap("run", str(path), "--out", str(out), "--resume")
         assert resumed.returncode == 0, resumed.stderr
         assert machine.namespaces() == ["another"]
         machine.run("ip", "netns", "delete", "another")
     assert statuses(out) == ["done", "done", "done"]
+    with duckdb.connect(str(out / "results.duckdb"), read_only=True) as database:
+        rows = database.execute(
+            "SELECT status, count(*) FROM runs GROUP BY 1 ORDER BY 1"
+        ).fetchall()
+    assert rows == [("done", 3), ("imported", 1)]
 
 
 def test_clean_finds_what_no_journal_names_and_leaves_the_rest(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 from experiment_folders import write_experiment
 from numpy.typing import NDArray
 from PIL import Image
+from published_trees import write_mixed
 from selenium import webdriver
 from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
@@ -87,14 +88,26 @@ def browser() -> Iterator[webdriver.Chrome]:
         shutil.rmtree(profile, ignore_errors=True)
 
 
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of two runs of our own and four imported ones."""
+    folder = write_mixed(tmp_path_factory.mktemp("mixed"), packets=3_000)
+    return write_report(folder, figures=False).page
+
+
 @pytest.fixture
 def opened(browser: webdriver.Chrome, folder: Path) -> webdriver.Chrome:
+    """The page, drawn, in a light and wide window."""
+    return open_page(browser, folder / "report" / "index.html")
+
+
+def open_page(browser: webdriver.Chrome, page: Path) -> webdriver.Chrome:
     """The page, drawn, in a light and wide window."""
     window(browser, 1600, 1000)
     media(browser, "light")
     for log in ("browser", "performance"):
         read_log(browser, log)
-    browser.get((folder / "report" / "index.html").as_uri())
+    browser.get(page.as_uri())
     trouble = browser.execute_async_script(
         "const done = arguments[0]; tailtap.ready.then(() => done(null), (e) => done(String(e)))"
     )
@@ -315,3 +328,57 @@ def test_dragging_zooms_and_a_double_click_goes_back(opened: webdriver.Chrome) -
     webdriver.ActionChains(opened).double_click(hdr(opened)).perform()
     settle(opened)
     assert opened.execute_script(ranges) == pytest.approx(whole)
+
+
+def test_imported_runs_are_drawn_beside_ours_and_can_be_taken_away(
+    browser: webdriver.Chrome, mixed: Path
+) -> None:
+    opened = open_page(browser, mixed)
+    noise = [row for row in read_log(opened, "browser") if row["level"] in {"SEVERE", "WARNING"}]
+    assert noise == []
+    runs = opened.execute_script("return tailtap.state.runs")
+    assert [run["imported"] for run in runs] == [False] * 2 + [True] * 4
+    assert all(run["label"].endswith("(imported)") == run["imported"] for run in runs)
+    # All have percentiles but two, and worst packets; the others lack what was not published.
+    assert len(opened.find_elements(By.CSS_SELECTOR, ".figure")) == 1 + 6 + 5 + 5 + 4
+    absent = opened.find_elements(By.CSS_SELECTOR, ".absent")
+    assert len(absent) == 4 and all("Not published" in element.text for element in absent)
+    before = pixels(opened)
+    assert coloured(before, runs[3]["light"]) > 100  # over our own, whose numbers it has
+    assert all(coloured(before, runs[place]["light"]) < 20 for place in (4, 5))
+    opened.find_element(By.CSS_SELECTOR, ".legend .origin").click()
+    settle(opened)
+    assert sorted(opened.execute_script("return [...tailtap.state.hidden]")) == [2, 3, 4, 5]
+    alone = pixels(opened)
+    assert coloured(alone, runs[3]["light"]) < 20 and coloured(alone, runs[1]["light"]) > 300
+    panels = opened.find_elements(By.CSS_SELECTOR, ".panel.imported")
+    assert len(panels) == 16 and not any(panel.is_displayed() for panel in panels)
+    opened.find_element(By.CSS_SELECTOR, ".legend .all").click()
+    settle(opened)
+    assert all(panel.is_displayed() for panel in panels)
+    assert (before != pixels(opened)).any(axis=2).sum() == 0
+
+
+@pytest.mark.parametrize("width", [420, 1600])
+def test_long_names_of_imported_runs_stay_in_their_places(
+    browser: webdriver.Chrome, mixed: Path, width: int
+) -> None:
+    opened = open_page(browser, mixed)
+    opened.execute_script(
+        "const names = '.name, .panel h3 span, .legend .group span';"
+        "for (const name of document.querySelectorAll(names))"
+        "name.textContent = 'containerized-low-latency/container/vanilla/non-optimized · 10 kpkt/s'"
+    )
+    window(opened, width, 900)
+    settle(opened)
+    assert opened.execute_script("return document.documentElement.scrollWidth") <= width
+    overlapping = """
+    return [...document.querySelectorAll("th.run")].filter((head) =>
+      head.querySelector(".name").getBoundingClientRect().right >
+      head.nextElementSibling.getBoundingClientRect().left + 1).length
+    """
+    assert opened.execute_script(overlapping) == 0
+    legend = opened.find_element(By.CSS_SELECTOR, ".legend")
+    assert legend.rect["height"] <= 0.3 * 900 + 2
+    inside = "return arguments[0].scrollWidth <= arguments[0].clientWidth"
+    assert opened.execute_script(inside, legend)

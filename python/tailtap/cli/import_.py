@@ -21,7 +21,9 @@ def import_(
     into: Annotated[
         Path,
         typer.Option(
-            metavar="FILE", help="The database, made if missing; an experiment's own will do."
+            metavar="DIR|FILE",
+            help="The folder of an experiment or an evaluation, to stand in its report: its "
+            "results.duckdb; or a database FILE.duckdb. Made if missing.",
         ),
     ] = Path("results.duckdb"),
     json: Json = False,
@@ -32,15 +34,19 @@ def import_(
     Reads the nine CSV files a run of the published trees (those that `tailtap export --to papers`
     writes). Their runs have status 'imported'; rate, repeat and trim come from the files' names.
     Missing or broken files, and runs that left more than 0.1 % of the packets after the device
-    unmatched, become warnings: stored with the run and told here. A second import of the same
-    tree changes nothing. `tailtap run --resume` makes the experiment's database anew from its
-    run folders: import again after it.
+    unmatched, become warnings: stored with the run and told here. A run is known by the content
+    of its files: importing a tree again, also from another place, changes nothing; files that
+    changed where they lie replace what was imported from there. `tailtap report` shows imported
+    runs beside the folder's own, and `tailtap run --resume` keeps them.
     """
     import json as json_module
     import sys
 
     from tailtap.store.importer import import_tree
 
+    # A name with a suffix is a file's, whether it exists or not; an existing file is one anyhow.
+    if into.is_dir() or not (into.suffix or into.is_file()):
+        into = into / "results.duckdb"
     found = import_tree(tree, into)
     if json:
         summary = {

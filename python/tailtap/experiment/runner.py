@@ -10,6 +10,7 @@ import contextlib
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -74,10 +75,12 @@ def run_experiment(
 def _run_all(folder: ExperimentFolder, plan: list[PlannedRun], quiet: bool) -> list[RunFolder]:
     pending = [run for run in plan if not folder.run(run.slug).done]
     surroundings = environment.describe()
-    # A run can be finished but not yet stored, or half stored, when the power fails: begin the
-    # database and its log of changes anew.
-    folder.database.unlink(missing_ok=True)
-    folder.database.with_name(folder.database.name + ".wal").unlink(missing_ok=True)
+    if not store.begin_anew(folder.database) and not quiet:
+        print(
+            f"{folder.database}: it was damaged and is made anew; runs imported into it are gone: "
+            "import them again",
+            file=sys.stderr,
+        )
     for run in plan:
         if run not in pending:
             store.add_run(folder.database, folder.run(run.slug).path)

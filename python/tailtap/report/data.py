@@ -2,125 +2,40 @@
 
 What the report needs and nothing more: the runs as `run.json` describes them, and for each
 finished run the tables of its evaluation. A folder that is itself one evaluation (the output of
-`tailtap evaluate --out`) or one run is read as an experiment of one run.
+`tailtap evaluate --out`) or one run is read as an experiment of one run. Runs that were imported
+into the folder's database come with it (`imported.py`).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tailtap.errors import InputError
 from tailtap.evaluation import Evaluation as StoredEvaluation
-from tailtap.evaluation import Histogram, Percentile, Warning
+from tailtap.evaluation import Warning
 from tailtap.evaluation.model import SIDES
+from tailtap.report.imported import load_imported
+from tailtap.report.values import Evaluation, Experiment, Run, mapping
 
 BAND_STEPS = 24
 """Percentiles in each decade of 1/(1-p) whose confidence limits make the band."""
-Integers = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """One evaluation as the figures need it: latencies in ns, times in s since the first packet."""
-
-    counts: Mapping[str, int]
-    loss: float
-    """Lost packets as a share of those whose fate is known."""
-    percentiles: tuple[Percentile, ...]
-    """The percentiles that the evaluation lists by default."""
-    curve_percentiles: tuple[Percentile, ...]
-    """Many percentiles, ascending: the source of the confidence band."""
-    latencies: Integers
-    """Distinct latencies, ascending, and how often each occurred."""
-    latency_counts: Integers
-    histogram: Histogram
-    worst_latency: Integers
-    worst_time: Floats
-    gaps: Mapping[str, Histogram]
-    rate_start: Mapping[str, Floats]
-    rate_packets: Mapping[str, Integers]
-    warnings: tuple[Warning, ...]
-
-    @property
-    def packets(self) -> int:
-        """How many packets the latencies are of."""
-        return int(self.latency_counts.sum())
-
-    @property
-    def duration(self) -> float:
-        """Seconds from the first packet to the end of the last second with a packet."""
-        ends = [float(start.max()) + 1 for start in self.rate_start.values() if start.size]
-        return max([*ends, float(self.worst_time.max(initial=0)), 1e-3])
-
-    @property
-    def maximum(self) -> int:
-        """The largest latency."""
-        return int(self.latencies[-1])
-
-
-@dataclass(frozen=True)
-class Run:
-    """One run of the experiment; `evaluation` is None when it gave no result."""
-
-    number: int
-    slug: str
-    repeat: int
-    status: str
-    failure: str
-    variables: Mapping[str, str]
-    parameters: Mapping[str, Any]
-    generator: Mapping[str, Any]
-    taps: Mapping[str, Mapping[str, Any]]
-    steal_ns: Mapping[str, int]
-    warnings: tuple[Warning, ...]
-    environment: Mapping[str, Any]
-    started: str
-    evaluation: Evaluation | None
-
-    @property
-    def platform(self) -> str:
-        """The platform of the device under test, empty when unknown."""
-        return str(
-            self.variables.get("dut.platform")
-            or _mapping(self.parameters, "dut").get("platform")
-            or ""
-        )
-
-
-@dataclass(frozen=True)
-class Experiment:
-    """All runs of a folder, in the order of their numbers."""
-
-    name: str
-    folder: Path
-    runs: tuple[Run, ...] = field(default=())
-
-    @property
-    def finished(self) -> tuple[Run, ...]:
-        """The runs that have an evaluation."""
-        return tuple(run for run in self.runs if run.evaluation is not None)
-
-    @property
-    def failed(self) -> tuple[Run, ...]:
-        """The runs that have none, each with its reason."""
-        return tuple(run for run in self.runs if run.evaluation is None)
 
 
 def load_experiment(folder: Path) -> Experiment:
     """Read an experiment folder, a run folder or an evaluation folder.
 
-    Raises `InputError` when `folder` is none of them, or holds no run with an evaluation.
+    Runs that were imported into its `results.duckdb` come with it; a folder with nothing else is
+    an experiment of these. Raises `InputError` when `folder` is none of them, or holds no run with
+    an evaluation.
     """
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder; give the folder that `tailtap run` wrote")
+    database = folder / "results.duckdb"
     if (folder / "runs").is_dir():
         run_folders = sorted(path.parent for path in folder.glob("runs/*/run.json"))
         pairs = [_load_run(path) for path in run_folders]
@@ -128,18 +43,38 @@ def load_experiment(folder: Path) -> Experiment:
         pairs = [_load_run(folder)]
     elif (folder / "evaluation.json").is_file():
         pairs = [_bare_evaluation(folder)]
+    elif database.is_file():
+        pairs = []
     else:
         raise InputError(
-            f"{folder}: no experiment folder (no runs/*/run.json, no evaluation.json); give the "
-            "folder that `tailtap run --out` or `tailtap evaluate --out` wrote"
+            f"{folder}: no experiment folder (no runs/*/run.json, no evaluation.json, no "
+            "results.duckdb); give the folder that `tailtap run --out`, `tailtap evaluate --out` "
+            "or `tailtap import --into` wrote"
         )
+    warnings = []
+    try:
+        imported = load_imported(database) if database.is_file() else []
+    except InputError as error:
+        if not pairs:
+            raise
+        imported = []
+        warnings.append(Warning("imports-unreadable", f"imported runs are left out: {error}"))
     names = [name for name, _ in pairs if name]
-    runs = tuple(sorted((run for _, run in pairs), key=lambda run: (run.number, run.slug)))
-    experiment = Experiment(names[0] if names else folder.resolve().name, folder, runs)
+    trees = {run.origin.tree for run in imported if run.origin}
+    if not pairs and len(trees) == 1:
+        names = list(trees)
+    runs = sorted([*(run for _, run in pairs), *imported], key=lambda run: (run.number, run.slug))
+    name = names[0] if names else folder.resolve().name
+    return with_result(Experiment(name, folder, tuple(runs), tuple(warnings)))
+
+
+def with_result(experiment: Experiment) -> Experiment:
+    """The experiment itself. Raises `InputError` when no run of it has an evaluation."""
     if not experiment.finished:
         reasons = "; ".join(f"{run.slug}: {run.failure}" for run in experiment.failed[:3])
         raise InputError(
-            f"{folder}: no finished run to report ({reasons or 'the folder holds no run'}); "
+            f"{experiment.folder}: no finished run to report "
+            f"({reasons or 'the folder holds no run'}); "
             "`tailtap run --resume` measures what is missing"
         )
     return experiment
@@ -173,20 +108,20 @@ def _bare_evaluation(folder: Path) -> tuple[str, Run]:
 def _make_run(
     slug: str, record: Mapping[str, Any], evaluation: Evaluation | None, failure: str
 ) -> Run:
-    taps = _mapping(record, "taps")
+    taps = mapping(record, "taps")
     return Run(
         number=_integer(record.get("number")),
         slug=str(record.get("slug") or slug),
         repeat=_integer(record.get("repeat")) or 1,
         status=str(record.get("status", "failed")),
         failure=failure,
-        variables={str(k): str(v) for k, v in _mapping(record, "variables").items()},
-        parameters=_mapping(record, "parameters"),
-        generator=_mapping(record, "generator"),
-        taps={str(side): _mapping(taps, side) for side in taps},
-        steal_ns={str(k): _integer(v) for k, v in _mapping(record, "steal_ns").items()},
+        variables={str(k): str(v) for k, v in mapping(record, "variables").items()},
+        parameters=mapping(record, "parameters"),
+        generator=mapping(record, "generator"),
+        taps={str(side): mapping(taps, side) for side in taps},
+        steal_ns={str(k): _integer(v) for k, v in mapping(record, "steal_ns").items()},
         warnings=tuple(_notices(record)),
-        environment=_mapping(record, "environment"),
+        environment=mapping(record, "environment"),
         started=str(record.get("started") or ""),
         evaluation=evaluation,
     )
@@ -209,11 +144,13 @@ def experiment_of(stored: StoredEvaluation, name: str) -> Experiment:
 def _as_shown(stored: StoredEvaluation) -> Evaluation:
     latencies, counts = stored.distribution
     worst = stored.worst_packets
-    first = _mapping(stored.inputs, "ingress").get("first_ns")
+    first = mapping(stored.inputs, "ingress").get("first_ns")
     origin = int(worst.ingress_ns.min(initial=0)) if first is None else int(first)
     return Evaluation(
         counts={name: int(count) for name, count in stored.counts.items()},
-        loss=stored.loss,
+        packets=int(counts.sum()),
+        offered=stored.counts["matched"] + stored.counts["lost"],
+        maximum=stored.max,
         percentiles=tuple(stored.percentiles()),
         curve_percentiles=tuple(stored.percentiles(_band_percentiles(int(counts.sum())))),
         latencies=latencies,
@@ -250,11 +187,6 @@ def _read_object(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError("it holds no JSON object")
     return value
-
-
-def _mapping(record: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = record.get(key)
-    return value if isinstance(value, dict) else {}
 
 
 def _integer(value: object) -> int:

@@ -25,15 +25,17 @@ from tailtap.report.groups import Configuration, Member, configurations
 from tailtap.report.hdr import (
     bins_per_decade,
     confidence_band,
+    curve_of,
     log_histogram,
     outline,
-    step_curve,
     tick_label,
     ticks_of_percentiles,
 )
-from tailtap.report.text import count_text, time_text
+from tailtap.report.text import broken, count_text, time_text
 
 COLUMN, WIDTH = 3.5, 7.16
+PANEL_LETTERS, LEGEND_LETTERS = 15, 58
+"""Letters that a panel's title holds in an inch, and a line of the legend in a column."""
 BEFORE = "#8a929a"
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.6)), (0, (2.2, 1.4)), (0, (5, 1.4, 1, 1.4)))
 SETTINGS: dict[Any, Any] = {
@@ -88,13 +90,16 @@ def write_figures(groups: list[Configuration], folder: Path) -> list[Path]:
 def hdr_figure(groups: list[Configuration]) -> Figure:
     """Latency over percentile of all runs, both axes logarithmic."""
     columns = 2 if len(groups) > 1 and max(len(g.label) for g in groups) <= 30 else 1
-    lines = -(-len(groups) // columns)
+    labels = [broken(group.label, LEGEND_LETTERS) for group in groups]
+    lines = -(-sum(label.count("\n") + 1 for label in labels) // columns)
     figure = Figure(figsize=(COLUMN, 2.45 + 0.125 * lines), layout="constrained")
     axes = figure.subplots()
     right = 10.0
     for group in groups:
         for member in group.members:
-            curve = step_curve(member.evaluation.latencies, member.evaluation.latency_counts)
+            curve = curve_of(member.evaluation)
+            if curve is None:
+                continue
             right = max(right, float(curve.x[-1]))
             x, low, high = confidence_band(member.evaluation.curve_percentiles)
             axes.fill_between(x, low, high, color=group.light, alpha=0.14, linewidth=0)
@@ -102,7 +107,8 @@ def hdr_figure(groups: list[Configuration]) -> Figure:
             axes.plot(curve.x[split:], curve.y[split:], color=group.light, linewidth=0.7,
                       linestyle=(0, (1, 1.2)))  # fmt: skip
             axes.plot(curve.x[: curve.split], curve.y[: curve.split], color=group.light,
-                      linewidth=1, linestyle=_dash(member))  # fmt: skip
+                      linewidth=0.7 if member.run.origin else 1,
+                      linestyle=_dash(member))  # fmt: skip
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlim(1, right * 1.1)
@@ -117,8 +123,11 @@ def hdr_figure(groups: list[Configuration]) -> Figure:
     _log_ticks(axes.yaxis)
     axes.set_xlabel("Percentile")
     axes.set_ylabel("Latency")
-    handles = [Line2D([], [], color=g.light, linewidth=1.2) for g in groups]
-    figure.legend(handles, [g.label for g in groups], loc="outside upper left", ncols=columns,
+    handles = [
+        Line2D([], [], color=g.light, linewidth=0.8 if g.origin else 1.2, linestyle=_dash(g))
+        for g in groups
+    ]
+    figure.legend(handles, labels, loc="outside upper left", ncols=columns,
                   borderaxespad=0.2, labelspacing=0.25)  # fmt: skip
     return figure
 
@@ -134,7 +143,7 @@ def worst_figure(groups: list[Configuration]) -> Figure:
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter(TIMES)
 
-    return _panels(groups, draw, "Time since the first packet (s)", "Latency")
+    return _panels("worst", groups, draw, "Time since the first packet (s)", "Latency")
 
 
 def gaps_figure(groups: list[Configuration]) -> Figure:
@@ -144,16 +153,23 @@ def gaps_figure(groups: list[Configuration]) -> Figure:
         return {"before": member.evaluation.gaps["ingress"],
                 "after": member.evaluation.gaps["egress"]}  # fmt: skip
 
-    return _outlines(groups, shown, "Inter-packet gap (grey: before the device)")
+    return _outlines("gaps", groups, shown, "Inter-packet gap (grey: before the device)")
 
 
 def latency_figure(groups: list[Configuration]) -> Figure:
     """How often each latency occurred, one panel for each configuration."""
-    return _outlines(groups, lambda member: {"after": member.evaluation.histogram}, "Latency")
+
+    def shown(member: Member) -> dict[str, Histogram]:
+        return {"after": member.evaluation.histogram}
+
+    return _outlines("latency", groups, shown, "Latency")
 
 
 def _outlines(
-    groups: list[Configuration], shown: Callable[[Member], dict[str, Histogram]], label: str
+    kind: str,
+    groups: list[Configuration],
+    shown: Callable[[Member], dict[str, Histogram]],
+    label: str,
 ) -> Figure:
     """The histograms that a run has, on the same logarithmic axes in all panels."""
     every = [h for g in groups for m in g.members for h in shown(m).values()]
@@ -180,7 +196,7 @@ def _outlines(
         axes.xaxis.set_major_formatter(TIMES)
         axes.yaxis.set_major_formatter(COUNTS)
 
-    return _panels(groups, draw, label, "Packets")
+    return _panels(kind, groups, draw, label, "Packets")
 
 
 def rates_figure(groups: list[Configuration]) -> Figure:
@@ -201,7 +217,7 @@ def rates_figure(groups: list[Configuration]) -> Figure:
         axes.yaxis.set_major_locator(MaxNLocator(4))
 
     label = "Time since the first packet (s; grey: before the device)"
-    return _panels(groups, draw, label, "Packet rate (kpkt/s)", common=False)
+    return _panels("rates", groups, draw, label, "Packet rate (kpkt/s)", common=False)
 
 
 #: The figures by name.
@@ -231,6 +247,7 @@ def evaluation_figure(evaluation: Evaluation, name: str) -> Figure:
 
 
 def _panels(
+    kind: str,
     groups: list[Configuration],
     draw: Callable[[Any, Configuration], None],
     x: str,
@@ -248,8 +265,12 @@ def _panels(
     for place, axes in enumerate(grid.flat):
         if place < len(groups):
             draw(axes, groups[place])
-            axes.set_title(groups[place].label, loc="left", pad=3)
+            letters = round(PANEL_LETTERS * width / columns)
+            axes.set_title(broken(groups[place].label, letters), loc="left", pad=3)
             axes.set_xmargin(0.01)
+            if not groups[place].shows(kind):
+                axes.text(0.5, 0.5, "not published", transform=axes.transAxes, ha="center",
+                          color=BEFORE)  # fmt: skip
         else:
             axes.set_axis_off()
     for axis in (axis for axes in grid.flat for axis in (axes.xaxis, axes.yaxis)):
@@ -273,5 +294,5 @@ def _log_ticks(axis: Any) -> None:
     axis.set_major_formatter(formatter)
 
 
-def _dash(member: Member) -> Any:
-    return DASHES[(member.run.repeat - 1) % len(DASHES)]
+def _dash(shown: Member | Configuration) -> Any:
+    return DASHES[shown.dash % len(DASHES)]

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from tailtap.evaluation import Percentile
 from tailtap.evaluation.percentiles import label as percentile_label
-from tailtap.report.data import Evaluation, Experiment, Run
 from tailtap.report.text import (
     count_text,
     percent_text,
     share_text,
     time_text,
 )
+from tailtap.report.values import Evaluation, Experiment, Origin, Run
 from tailtap.units import format_rate
 
 # Okabe and Ito's colour-blind-safe hues, darkened until they stand out on white paper, and the
@@ -28,6 +29,10 @@ DARK = (
     ("#4aa8e8", "#ff8a4c", "#2fc9a0", "#e394c3", "#e8b440", "#8fd3f7"),
     ("#8cc6f0", "#ffb58c", "#86e0c6", "#f0c0dc", "#f2d48f", "#c2e7fb"),
 )
+SHADES = sum(len(row) for row in LIGHT)
+"""Configurations that colours alone tell apart; later ones have dashes too."""
+DRAWN = 8
+"""Imported configurations that figures show when nobody chose."""
 # The floor is no result: it stays in the background, in grey.
 WIRE_LIGHT = ("#6a7178", "#9aa1a8", "#454b51")
 WIRE_DARK = ("#9aa3ac", "#6d757d", "#c5ccd3")
@@ -41,6 +46,8 @@ class Member:
     run: Run
     evaluation: Evaluation
     label: str
+    dash: int
+    """Which pattern of dashes its lines have; 0 is none."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +62,22 @@ class Configuration:
     wire: bool
     light: str
     dark: str
+    drawn: bool
+    """Whether the figures show it; the tables do in any case."""
+
+    @property
+    def origin(self) -> Origin | None:
+        """Where its runs were imported from; None for one's own."""
+        return self.members[0].run.origin
+
+    @property
+    def dash(self) -> int:
+        """The dashes of its first repeat, by which the legend shows it."""
+        return self.members[0].dash
+
+    def shows(self, kind: str) -> bool:
+        """Whether a figure of this kind has anything to show of it."""
+        return any(member.evaluation.shows(kind) for member in self.members)
 
     @cached_property
     def worst(self) -> Member:
@@ -62,7 +85,7 @@ class Configuration:
 
         def badness(member: Member) -> tuple[int, int]:
             row = listed(member.evaluation, self.common_percentile)
-            return (row.value if row else 0, member.evaluation.maximum)
+            return (row.value if row else 0, member.evaluation.maximum or 0)
 
         return max(self.members, key=badness)
 
@@ -73,49 +96,95 @@ def listed(evaluation: Evaluation, p: float | None) -> Percentile | None:
 
 
 def common_percentile(evaluations: Iterable[Evaluation]) -> float | None:
-    """The highest listed percentile that every evaluation supports; None when there is none."""
-    supported = [{row.p for row in e.percentiles if row.supported} for e in evaluations]
+    """The highest listed percentile that every evaluation supports; None when there is none.
+
+    Published runs of which no percentiles are known, or not their support, are left out.
+    """
+    supported = [
+        {row.p for row in e.percentiles if row.supported}
+        for e in evaluations
+        if e.percentiles and e.packets is not None
+    ]
     return max(set.intersection(*supported), default=None) if supported else None
 
 
-def configurations(experiment: Experiment) -> list[Configuration]:
-    """The finished runs grouped by what was varied, in the order of their first run."""
-    groups: dict[tuple[tuple[str, str], ...], list[Run]] = {}
-    for run in experiment.finished:
-        groups.setdefault(tuple(run.variables.items()), []).append(run)
+def configurations(experiment: Experiment, *, every: bool = True) -> list[Configuration]:
+    """The finished runs grouped by what was varied, in the order of their first run.
+
+    Imported ones follow one's own: first those at the packet rate of a run of one's own, then the
+    others, last those without percentiles. Figures show all of them or, without `every`, the first
+    `DRAWN`.
+    """
+    groups = _grouped(experiment)
+    own = sum(runs[0].origin is None for runs in groups)
+    drawn = len(groups) if every else own + DRAWN
     result: list[Configuration] = []
     index = coloured = grey = 0
     # One for all, so that configurations can be compared.
-    common = common_percentile(run.evaluation for run in experiment.finished if run.evaluation)
-    for key, runs in groups.items():
+    shown = [run.evaluation for runs in groups[:drawn] for run in runs if run.evaluation]
+    common = common_percentile(shown)
+    for place, runs in enumerate(groups):
         label = configuration_label(runs[0], experiment.name)
+        wire = runs[0].platform == "wire"
+        turn = 0 if wire else coloured // SHADES
         members = []
-        for run in sorted(runs, key=lambda run: (run.repeat, run.number)):
+        for position, run in enumerate(runs):
             assert run.evaluation is not None  # by the definition of `finished`
             name = f"{label} #{run.repeat}" if len(runs) > 1 else label
-            members.append(Member(index, run, run.evaluation, name))
+            repeat = position if run.origin else run.repeat - 1
+            members.append(Member(index, run, run.evaluation, name, repeat + turn))
             index += 1
-        wire = runs[0].platform == "wire"
-        if wire:
+        if place >= drawn:
+            light, dark = "transparent", "transparent"
+        elif wire:
             light, dark = WIRE_LIGHT[grey % 3], WIRE_DARK[grey % 3]
             grey += 1
         else:
             row, column = coloured // 6 % 2, coloured % 6
             light, dark = LIGHT[row][column], DARK[row][column]
             coloured += 1
-        result.append(Configuration(label, dict(key), tuple(members), common, wire, light, dark))
+        result.append(
+            Configuration(
+                label,
+                runs[0].variables,
+                tuple(members),
+                common,
+                wire,
+                light,
+                dark,
+                drawn=place < drawn,
+            )
+        )
     return result
+
+
+def _grouped(experiment: Experiment) -> list[list[Run]]:
+    """The finished runs by configuration, each in the order of their repeats."""
+    groups: dict[tuple[object, ...], list[Run]] = {}
+    for run in experiment.finished:
+        folder = str(Path(run.origin.source).parent) if run.origin else None
+        groups.setdefault((folder, *run.variables.items()), []).append(run)
+    rates = {run.rate for run in experiment.own}
+
+    def order(runs: list[Run]) -> tuple[bool, bool, bool]:
+        imported = runs[0].origin is not None
+        curves = any(run.evaluation and run.evaluation.shows("hdr") for run in runs)
+        return imported, imported and not curves, imported and runs[0].rate not in rates
+
+    repeats = [sorted(runs, key=lambda run: (run.repeat, run.number)) for runs in groups.values()]
+    return sorted(repeats, key=order)
 
 
 def configuration_label(run: Run, fallback: str) -> str:
     """What tells this configuration from the others: the varied values, else what is known."""
+    if run.origin:
+        return " · ".join([run.origin.short, *run.variables.values()]) + " (imported)"
     if run.variables:
         return " · ".join(run.variables.values())
     dut: Any = run.parameters.get("dut")
-    traffic: Any = run.parameters.get("traffic")
     known = [dut.get("platform"), dut.get("forwarder")] if isinstance(dut, dict) else []
-    if isinstance(traffic, dict) and isinstance(traffic.get("rate"), int):
-        known.append(format_rate(traffic["rate"]))
+    if run.rate is not None:
+        known.append(format_rate(run.rate))
     return " · ".join(str(value) for value in known if value) or fallback
 
 
@@ -125,8 +194,8 @@ def floor_of(configuration: Configuration, groups: list[Configuration]) -> Confi
     def rest(group: Configuration) -> dict[str, str]:
         return {k: v for k, v in group.variables.items() if not k.startswith("dut.")}
 
-    if configuration.wire:
-        return None
+    if configuration.wire or configuration.origin:
+        return None  # the wire of this machine is no floor of another's
     return next((g for g in groups if g.wire and rest(g) == rest(configuration)), None)
 
 
@@ -144,18 +213,21 @@ def finding(configuration: Configuration, groups: list[Configuration]) -> Findin
     """One sentence for a configuration, from its worst repeat by the rule of `worst`."""
     p = configuration.common_percentile
     evaluations = [member.evaluation for member in configuration.members]
-    slowest = max(evaluation.maximum for evaluation in evaluations)
-    if p is None:
-        name, value = "max", time_text(slowest)
+    slowest = max((e.maximum for e in evaluations if e.maximum is not None), default=None)
+    rows = [row for e in evaluations if (row := listed(e, p)) is not None]
+    if p is None or not rows:
+        name, value = "max", "unknown" if slowest is None else time_text(slowest)
         sentence = "Too few packets for any percentile: only the extremes are known"
+        if configuration.origin:
+            sentence = "No percentiles are published"
     else:
-        rows = [row for e in evaluations if (row := listed(e, p)) is not None]
         name, value = percentile_label(p), time_text(max(row.value for row in rows))
         sentence = f"{percent_text(p)} of the packets took at most {value}"
         if len(rows) > 1:
             best = time_text(min(row.value for row in rows))
             sentence += f" in the worst of {len(rows)} repeats ({best} in the best)"
-        sentence += f"; the slowest took {time_text(slowest)}"
+        if slowest is not None:
+            sentence += f"; the slowest took {time_text(slowest)}"
     sentence += f"; {_loss_clause(evaluations)}."
     floor = floor_of(configuration, groups)
     row = listed(floor.worst.evaluation, p) if floor else None
@@ -167,12 +239,11 @@ def finding(configuration: Configuration, groups: list[Configuration]) -> Findin
 
 
 def _loss_clause(evaluations: list[Evaluation]) -> str:
-    lost = sum(e.counts.get("lost", 0) for e in evaluations)
-    matched = sum(e.counts.get("matched", 0) for e in evaluations)
+    if any(e.loss is None for e in evaluations):
+        return "how many were lost is not published"
+    lost = sum(e.counts["lost"] for e in evaluations)
+    offered = sum(e.offered or 0 for e in evaluations)
     if not lost:
         return "none was lost"
     verb = "was" if lost == 1 else "were"
-    return (
-        f"{count_text(lost)} of {count_text(lost + matched)} {verb} lost "
-        f"({share_text(lost / (lost + matched))})"
-    )
+    return f"{count_text(lost)} of {count_text(offered)} {verb} lost ({share_text(lost / offered)})"

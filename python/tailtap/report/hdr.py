@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tailtap.evaluation import Histogram, Percentile
-from tailtap.report.data import Floats, Integers
 from tailtap.report.text import percent_text
+from tailtap.report.values import Evaluation, Floats, Integers
 
 SUPPORT = 10
 """A percentile with fewer samples above it than this is shown as unsupported."""
@@ -52,6 +52,38 @@ def step_curve(latencies: Integers, counts: Integers) -> Curve:
     last = np.concatenate((first[1:] - 1, [values.size - 1]))
     x = np.column_stack((starts[first], ends[last])).ravel()
     return Curve(x, np.repeat(values[first], 2), 2 * int((above[last] >= SUPPORT).sum()))
+
+
+def percentile_curve(percentiles: Sequence[Percentile], packets: int | None) -> Curve:
+    """Ascending percentiles alone as a step curve: each step ends at its percentile.
+
+    A step has the latency of its end, so the curve never understates one, and is as coarse as the
+    percentiles. The maximum is drawn up to x = 2n, as in `step_curve`; where `packets`, n, is not
+    known, the curve ends at the first percentile with the largest latency, all unsupported.
+    """
+    last = percentiles[-1].value
+    ends = next(
+        i
+        for i, row in enumerate(percentiles)
+        if (row.value == last if packets is None else not row.above) or row is percentiles[-1]
+    )
+    rows = percentiles[: ends + 1]
+    x = np.maximum.accumulate([1 / (1 - row.p) if row.p < 1 else 1.0 for row in rows])
+    if packets is not None and not rows[-1].above:
+        x[-1] = 2 * packets
+    steps = np.column_stack((np.concatenate(([1.0], x[:-1])), x)).ravel()
+    values = np.array([row.value for row in rows], dtype=np.int64)
+    supported = 0 if packets is None else sum(row.supported for row in rows)
+    return Curve(steps, np.repeat(values, 2), 2 * supported)
+
+
+def curve_of(evaluation: Evaluation) -> Curve | None:
+    """The curve of an evaluation, from what is known of its latencies; None of nothing."""
+    if evaluation.latencies.size:
+        return step_curve(evaluation.latencies, evaluation.latency_counts)
+    if evaluation.curve_percentiles:
+        return percentile_curve(evaluation.curve_percentiles, evaluation.packets)
+    return None
 
 
 def _ranks_from_top(total: int) -> Integers:

@@ -43,9 +43,9 @@ from tailtap.report.groups import Configuration, Member
 from tailtap.report.hdr import (
     bins_per_decade,
     confidence_band,
+    curve_of,
     log_histogram,
     outline,
-    step_curve,
     tick_label,
     ticks_of_percentiles,
 )
@@ -58,12 +58,15 @@ COUNT_FLOOR = 0.7
 
 @dataclass(frozen=True)
 class Panel:
-    """One figure: the section and the configuration it belongs to, and its Bokeh root."""
+    """One figure: the section and the configuration it belongs to, and its Bokeh root.
+
+    Without a root there is nothing to draw.
+    """
 
     kind: str
     title: str
     configuration: int | None
-    root: str
+    root: str = ""
 
 
 def build(groups: Sequence[Configuration]) -> tuple[dict[str, Any], list[Panel]]:
@@ -78,19 +81,25 @@ def build(groups: Sequence[Configuration]) -> tuple[dict[str, Any], list[Panel]]
     members = [member for group in groups for member in group.members]
     makers = (("worst", _Worst), ("gaps", _Gaps), ("rates", _Rates), ("latency", _Latency))
     with document.models.freeze():  # else Bokeh walks through all models for each root
-        add("hdr", "HDR diagram", None, _hdr(members))
+        if any(group.shows("hdr") for group in groups):
+            add("hdr", "HDR diagram", None, _hdr(members))
+        else:
+            panels.append(Panel("hdr", "HDR diagram", None))
         for kind, make in makers:
             maker = make(members)
             for place, group in enumerate(groups):
-                add(kind, group.label, place, maker.plot(group))
+                if group.shows(kind):
+                    add(kind, group.label, place, maker.plot(group))
+                else:
+                    panels.append(Panel(kind, group.label, place))
     return dict(document.to_json(deferred=False)), panels
 
 
 def _hdr(members: Sequence[Member]) -> Any:
-    curves = [step_curve(m.evaluation.latencies, m.evaluation.latency_counts) for m in members]
-    right = max(float(curve.x[-1]) for curve in curves)
-    low = min(int(curve.y[0]) for curve in curves)
-    high = max(int(curve.y[-1]) for curve in curves)
+    curves = [(m, curve) for m in members if (curve := curve_of(m.evaluation))]
+    right = max(float(curve.x[-1]) for _, curve in curves)
+    low = min(int(curve.y[0]) for _, curve in curves)
+    high = max(int(curve.y[-1]) for _, curve in curves)
     plot = _plot(
         Range1d(start=1, end=right * 1.15),
         Range1d(start=max(low, 1) * 0.75, end=high * 1.4),
@@ -110,13 +119,14 @@ def _hdr(members: Sequence[Member]) -> Any:
         x, lower, upper = confidence_band(member.evaluation.curve_percentiles)
         _mark(plot, member, "band", {"x": x, "low": lower, "high": upper},
               VArea(x="x", y1="low", y2="high"))  # fmt: skip
-    for member, curve in zip(members, curves, strict=True):
+    for member, curve in curves:
         data = {"x": curve.x, "y": curve.y.astype(np.float64)}
         split = max(curve.split - 1, 0)
         tail = {"x": data["x"][split:], "y": data["y"][split:]}
         _mark(plot, member, "tail", tail, Line(x="x", y="y", line_width=1.2, line_dash=[2, 3]))
         body = {"x": data["x"][: curve.split], "y": data["y"][: curve.split]}
-        glyph = Line(x="x", y="y", line_width=2, line_dash=_dash(member), line_join="round")
+        width = 1.3 if member.run.origin else 2
+        glyph = Line(x="x", y="y", line_width=width, line_dash=_dash(member), line_join="round")
         _mark(plot, member, "line", body, glyph)
         # An invisible wide line under the pointer: Bokeh hits a line within half its width.
         hits.append(_mark(plot, member, "hit", data, Line(x="x", y="y", line_width=18)))
@@ -307,4 +317,4 @@ def _mark(plot: Any, member: Member, role: str, data: dict[str, Any], glyph: Any
 
 
 def _dash(member: Member) -> list[int]:
-    return DASHES[(member.run.repeat - 1) % len(DASHES)]
+    return DASHES[member.dash % len(DASHES)]

@@ -17,23 +17,31 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 import tailtap
 from tailtap.report import interactive, tables
-from tailtap.report.data import Experiment
-from tailtap.report.groups import Configuration, finding
+from tailtap.report.groups import DRAWN, Configuration, finding
 from tailtap.report.text import count_text, date_text
+from tailtap.report.values import Experiment
 
 FIGURE_SECTIONS = ("worst", "gaps", "rates", "latency")
 
 
 def render(experiment: Experiment, groups: list[Configuration], figures: list[str]) -> str:
     """The page as text. `figures` are the names of the print figures beside it, if any."""
-    document, panels = interactive.build(groups)
-    members = [member for group in groups for member in group.members]
+    drawn = [group for group in groups if group.drawn]
+    document, panels = interactive.build(drawn)
+    own = [run for run in experiment.finished if run.origin is None]
+    counted = [run.evaluation for run in own or experiment.finished if run.evaluation]
     payload = {
         "document": document,
-        "roots": {panel.root: f"figure-{panel.root}" for panel in panels},
+        "roots": {panel.root: f"figure-{panel.root}" for panel in panels if panel.root},
         "runs": [
-            {"label": member.label, "light": group.light, "dark": group.dark, "group": place}
-            for place, group in enumerate(groups)
+            {
+                "label": member.label,
+                "light": group.light,
+                "dark": group.dark,
+                "group": place,
+                "imported": group.origin is not None,
+            }
+            for place, group in enumerate(drawn)
             for member in group.members
         ],
     }
@@ -47,13 +55,18 @@ def render(experiment: Experiment, groups: list[Configuration], figures: list[st
     template = environment.get_template("page.html.j2")
     return template.render(
         experiment=experiment,
-        groups=groups,
-        findings=[finding(group, groups) for group in groups],
+        groups=drawn,
+        undrawn=len(groups) - len(drawn),
+        findings=[finding(group, groups) for group in _told(drawn)],
         warnings=tables.warning_rows(experiment, groups),
         summary_heads=tables.summary_heads(groups),
         summary=list(tables.summary_rows(groups)),
         counts=tables.COUNTS,
         count_rows=tables.count_rows(groups),
+        own=len(own),
+        imported=len(experiment.imported),
+        published=tables.PUBLISHED,
+        imported_rows=tables.imported_rows(groups),
         tap_heads=tables.TAP_HEADS,
         tap_rows=tables.tap_rows(groups),
         facts=tables.environment_facts(experiment),
@@ -61,7 +74,7 @@ def render(experiment: Experiment, groups: list[Configuration], figures: list[st
         dashes=interactive.DASHES,
         figures=figures,
         facts_of_measurement=_measurement_line(experiment),
-        packets=count_text(sum(member.evaluation.packets for member in members)),
+        packets=count_text(sum(evaluation.packets or 0 for evaluation in counted)),
         version=tailtap.__version__,
         bokeh_version=bokeh.__version__,
         style=_packaged("page.css"),
@@ -69,6 +82,12 @@ def render(experiment: Experiment, groups: list[Configuration], figures: list[st
         library=_packed(_library()),
         payload=_packed(json.dumps(payload, separators=(",", ":"), allow_nan=False).encode()),
     )
+
+
+def _told(groups: list[Configuration]) -> list[Configuration]:
+    """Those whose result is told in words: of many imported ones the tables tell enough."""
+    imported = [group for group in groups if group.origin]
+    return groups if len(imported) <= DRAWN else [g for g in groups if not g.origin]
 
 
 def _measurement_line(experiment: Experiment) -> list[str]:

@@ -8,7 +8,6 @@ from typing import Any
 
 from tailtap.evaluation.model import SIDES
 from tailtap.evaluation.percentiles import label as percentile_label
-from tailtap.report.data import Experiment, Run
 from tailtap.report.groups import Configuration, floor_of, listed
 from tailtap.report.text import (
     count_text,
@@ -16,6 +15,7 @@ from tailtap.report.text import (
     share_text,
     time_text,
 )
+from tailtap.report.values import Evaluation, Experiment, Run
 
 DASH = "–"
 COUNTS = (
@@ -55,6 +55,8 @@ class Row:
     dark: str
     look: str
     cells: tuple[Cell, ...]
+    source: str = ""
+    """Where an imported run comes from."""
 
 
 def percentile_columns(groups: list[Configuration]) -> list[float]:
@@ -86,15 +88,17 @@ def summary_rows(groups: list[Configuration]) -> Iterator[list[Row]]:
 def _summary_row(
     group: Configuration, label: str, look: str, place: int, columns: list[float]
 ) -> Row:
-    evaluation = group.members[place].evaluation
-    cells = [
-        Cell(count_text(evaluation.packets)),
-        Cell(share_text(evaluation.loss), "alarm" if evaluation.loss else ""),
-    ]
+    evaluation, origin = group.members[place].evaluation, group.members[place].run.origin
+    packets = evaluation.packets
+    cells = [Cell(DASH if packets is None else count_text(packets)), _loss_cell(evaluation)]
     for p in columns:
         row = listed(evaluation, p)
         if row is None:
-            cells.append(Cell(DASH))
+            cells.append(Cell(DASH, "", "not published" if origin else ""))
+            continue
+        if packets is None:
+            hint = "unsupported: how many packets lie above is not published"
+            cells.append(Cell(time_text(row.value), "unsupported", hint))
             continue
         above = f"{count_text(row.above)} packets above"
         if not row.supported:
@@ -104,9 +108,20 @@ def _summary_row(
             hint = f"{percent_text(p)}: {above}"
             if row.low is not None and row.high is not None:
                 hint += f"; 95 % confidence {time_text(row.low)} to {time_text(row.high)}"
+            elif origin:
+                hint += "; no confidence interval is published"
             cells.append(Cell(time_text(row.value), "", hint))
-    cells.append(Cell(time_text(evaluation.maximum), "max"))
-    return Row(label, group.light, group.dark, look, tuple(cells))
+    slowest = evaluation.maximum
+    cells.append(Cell(DASH if slowest is None else time_text(slowest), "max"))
+    source = origin.source if origin else ""
+    return Row(label, group.light, group.dark, look, tuple(cells), source)
+
+
+def _loss_cell(evaluation: Evaluation, look: str = "alarm") -> Cell:
+    """The loss of a run; `look` is that of a loss which is not zero."""
+    if evaluation.loss is None:
+        return Cell(DASH, "", "not published")
+    return Cell(share_text(evaluation.loss), look if evaluation.loss else "")
 
 
 def summary_heads(groups: list[Configuration]) -> list[str]:
@@ -121,10 +136,47 @@ def count_rows(groups: list[Configuration]) -> list[Row]:
     for group in groups:
         for member in group.members:
             counts = member.evaluation.counts
-            cells = [Cell(share_text(member.evaluation.loss))]
+            cells = [_loss_cell(member.evaluation, "")]
             for name, _, _ in COUNTS:
                 cells.append(Cell(*_counted(counts.get(name), name in ALARMING)))
-            rows.append(Row(member.label, group.light, group.dark, "", tuple(cells)))
+            source = member.run.origin.source if member.run.origin else ""
+            rows.append(Row(member.label, group.light, group.dark, "", tuple(cells), source))
+    return rows
+
+
+PUBLISHED = {
+    "hdr": "percentiles",
+    "latency": "histogram",
+    "worst": "worst packets",
+    "gaps": "gaps",
+    "rates": "packet rates",
+}
+"""What result files can hold, by the figure that shows it."""
+
+
+@dataclass(frozen=True)
+class Imported:
+    """An imported run: where it is from, and what its files do not hold."""
+
+    row: Row
+    number: int
+    source: str
+    missing: str
+
+
+def imported_rows(groups: list[Configuration]) -> list[Imported]:
+    """Every imported run."""
+    rows = []
+    for group in groups:
+        for member in group.members:
+            if member.run.origin is None:
+                continue
+            lacks = [name for kind, name in PUBLISHED.items() if not member.evaluation.shows(kind)]
+            if member.evaluation.loss is None:
+                lacks.append("counts")
+            source = member.run.origin.source
+            row = Row(member.label, group.light, group.dark, "", (), source)
+            rows.append(Imported(row, member.run.number, source, ", ".join(lacks)))
     return rows
 
 
@@ -186,32 +238,37 @@ class Warnings:
 
 def warning_rows(experiment: Experiment, groups: list[Configuration]) -> list[Warnings]:
     """All warnings, of runs and of evaluations; equal ones are told once with all their runs."""
-    found: dict[tuple[str, str], list[str]] = {}
+    found: dict[tuple[str, str], list[Run]] = {
+        (notice.code, notice.message): [] for notice in experiment.warnings
+    }
     for run in experiment.runs:
         more = run.evaluation.warnings if run.evaluation else ()
         for notice in dict.fromkeys((*run.warnings, *more)):
-            found.setdefault((notice.code, notice.message), []).append(run.slug)
+            found.setdefault((notice.code, notice.message), []).append(run)
     return [
-        Warnings(code, message, _runs_text(slugs, experiment, groups))
-        for (code, message), slugs in found.items()
+        Warnings(code, message, _runs_text(runs, experiment, groups))
+        for (code, message), runs in found.items()
     ]
 
 
-def _runs_text(slugs: list[str], experiment: Experiment, groups: list[Configuration]) -> str:
+def _runs_text(runs: list[Run], experiment: Experiment, groups: list[Configuration]) -> str:
     """Runs by their labels; whole configurations, and all runs, in short."""
-    left = dict.fromkeys(slugs)
-    if len(experiment.finished) > 1 and all(run.slug in left for run in experiment.finished):
+    # Folders' names tell one's own runs apart, numbers the imported ones.
+    left = {(run.number, run.slug): run for run in runs}
+    if len(experiment.finished) > 1 and all(
+        (run.number, run.slug) in left for run in experiment.finished
+    ):
         return "every run with a result"
     texts = []
     for group in groups:
-        mine = [member for member in group.members if member.run.slug in left]
+        mine = [m for m in group.members if (m.run.number, m.run.slug) in left]
         if len(mine) == len(group.members) > 1:
             texts.append(f"{group.label} (all {len(mine)})")
         else:
             texts += [member.label for member in mine]
         for member in mine:
-            del left[member.run.slug]
-    return ", ".join([*texts, *left])
+            del left[member.run.number, member.run.slug]
+    return ", ".join([*texts, *(run.slug for run in left.values())])
 
 
 @dataclass(frozen=True)
@@ -223,9 +280,9 @@ class Fact:
 
 
 def environment_facts(experiment: Experiment) -> dict[str, list[Fact]]:
-    """Parameters and environment of all runs by section, told once where they do not differ."""
+    """Parameters and environment of one's own runs by section, told once where all agree."""
     sections: dict[str, dict[str, dict[str, str]]] = {}
-    for run in experiment.runs:
+    for run in experiment.own:
         merged = {**run.parameters, **run.environment}
         for section, value in merged.items():
             for name, leaf in _leaves("", value):
@@ -233,7 +290,7 @@ def environment_facts(experiment: Experiment) -> dict[str, list[Fact]]:
                 place[run.slug] = leaf
     return {
         section: [
-            _fact(name or section, values, len(experiment.runs)) for name, values in rows.items()
+            _fact(name or section, values, len(experiment.own)) for name, values in rows.items()
         ]
         for section, rows in sections.items()
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 
 import numpy as np
@@ -35,6 +36,16 @@ def share_text(share: float) -> str:
         100 * share, precision=2, fractional=False, unique=False, trim="-"
     )
     return f"{digits}\u00a0%"
+
+
+def broken(text: str, letters: int) -> str:
+    """A text in lines of at most so many letters, broken behind spaces, slashes and hyphens."""
+    lines = [""]
+    for part in re.split(r"(?<=[ /-])(?! )", text):
+        if lines[-1] and len(lines[-1]) + len(part.rstrip()) > letters:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def date_text(iso: str) -> str:

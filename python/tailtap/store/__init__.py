@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tailtap.store.database import add_run
+from tailtap.store.database import add_run, begin_anew
 
-__all__ = ["add_run"]
+__all__ = ["add_run", "begin_anew"]

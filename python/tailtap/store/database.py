@@ -40,6 +40,49 @@ def add_run(database: Path, folder: Path) -> None:
         raise MachineError(f"{database}: cannot write: {reason}; the run folder is kept") from error
 
 
+def begin_anew(database: Path) -> bool:
+    """Leaves nothing of the database but its imported runs, in tables of today's schema.
+
+    A run can be finished but not yet stored, or half stored, when the power fails; its run folder
+    tells the truth, while imported runs are nowhere else. Returns False when the database was too
+    damaged to keep them and is gone. Raises `MachineError` when another program has it open.
+    """
+    log = database.with_name(f"{database.name}.wal")
+    draft = database.with_name(f".{database.name}.draft")
+    draft.unlink(missing_ok=True)
+    if not database.exists():
+        log.unlink(missing_ok=True)
+        return True
+    whole = True
+    try:
+        with duckdb.connect(str(draft)) as connection:
+            connection.execute(files(__package__).joinpath("schema.sql").read_text())
+            escaped = str(database).replace("'", "''")
+            connection.execute(f"ATTACH '{escaped}' AS old")
+            for table in TABLES:
+                connection.execute(
+                    f"INSERT INTO {table} BY NAME SELECT * FROM old.{table} "
+                    "WHERE run IN (SELECT run FROM old.runs WHERE status = 'imported')"
+                )
+            connection.execute("DETACH old")  # which empties its log
+        log.unlink(missing_ok=True)
+        draft.replace(database)
+    except duckdb.Error as error:
+        reason = str(error).splitlines()[0]
+        # DuckDB has no class of its own for this.
+        if "lock" in reason:
+            raise MachineError(
+                f"{database}: another program has it open: {reason}; close it there"
+            ) from error
+        whole = False
+        log.unlink(missing_ok=True)
+        database.unlink()
+    finally:
+        draft.unlink(missing_ok=True)
+        draft.with_name(f"{draft.name}.wal").unlink(missing_ok=True)
+    return whole
+
+
 def _insert(connection: duckdb.DuckDBPyConnection, run: dict[str, Any], evaluation: Path) -> None:
     number = run["number"]
     warnings = list(run["warnings"])

@@ -20,6 +20,7 @@ from tailtap.evaluation.values import Warning
 from tailtap.store.database import TABLES
 from tailtap.store.published import PublishedRun, find_published
 from tailtap.store.sources import slugify
+from tailtap.units import format_rate, format_time, parse_rate
 
 #: Imported runs are numbered from here on: the numbers of an experiment's own runs stay free.
 FIRST_NUMBER = 1_000_001
@@ -41,9 +42,10 @@ class Imported:
 def import_tree(tree: Path, database: Path) -> Imported:
     """Put every run of a published result tree into the database, made if missing.
 
-    A run is known again by its folder, capture name and trim: importing the same tree again
-    replaces what is there by the same. All runs are imported or, after an error, none. Damage to
-    a file is a warning, stored with the run; the run's other files are used.
+    A run is known again by what is in its files, wherever they lie now, or else by where they
+    lie, if their content changed: importing a tree again, or after it was moved, replaces what is
+    there. All runs are imported or, after an error, none. Damage to a file is a warning, stored
+    with the run; the run's other files are used. A copy of another run of the tree is left out.
 
     Raises `InputError` when `tree` holds no result file, `MachineError` when the database cannot
     be written.
@@ -56,41 +58,64 @@ def import_tree(tree: Path, database: Path) -> Imported:
             f"{tree}: no result files in it; their names are like "
             "latencies-pre-rate10000-repeat0.pcap.zst.trim_ms0.percentiles.csv"
         )
-    warnings: list[Warning] = []
-    new = 0
     try:
+        database.parent.mkdir(parents=True, exist_ok=True)
         with duckdb.connect(str(database)) as connection:
             connection.execute(files(__package__).joinpath("schema.sql").read_text())
-            known = _known(connection)
-            following = max([FIRST_NUMBER - 1, *known.values()]) + 1
             connection.begin()
-            for run in runs:
-                number = known.get(run.source)
-                if number is None:
-                    number, following, new = following, following + 1, new + 1
-                warnings += _replace(connection, run, number, tree.resolve().name)
+            found = _import_all(connection, runs, tree.resolve().name)
             connection.commit()
     except (duckdb.Error, OSError) as error:
         reason = str(error).splitlines()[0]
         raise MachineError(
             f"{database}: cannot write: {reason}; give another file by --into"
         ) from error
-    return Imported(len(runs), new, warnings)
+    return found
 
 
-def _known(connection: duckdb.DuckDBPyConnection) -> dict[str, int]:
-    """The numbers of the imported runs that the database has, by source."""
+def _import_all(
+    connection: duckdb.DuckDBPyConnection, runs: list[PublishedRun], experiment: str
+) -> Imported:
+    by_digest, by_source = _known(connection, "digest"), _known(connection, "source")
+    following = max([FIRST_NUMBER - 1, *by_source.values()]) + 1
+    taken: dict[int, str] = {}
+    digests: dict[str | None, int] = {}  # never of None
+    warnings: list[Warning] = []
+    new = 0
+    for run in runs:
+        read = run.read()
+        twin = digests.get(run.digest)
+        if twin is not None:
+            copy = Warning("run-twice", f"{run.source}: left out, {taken[twin]} is the same")
+            _insert_warning(connection, twin, copy)
+            warnings.append(copy)
+            continue
+        number = by_digest.get(run.digest or "", by_source.get(run.source))
+        if number is None or number in taken:
+            number, following, new = following, following + 1, new + 1
+        taken[number] = run.source
+        if run.digest is not None:
+            digests[run.digest] = number
+        warnings += _replace(connection, run, read, number, experiment)
+    return Imported(len(taken), new, warnings)
+
+
+def _known(connection: duckdb.DuckDBPyConnection, name: str) -> dict[str, int]:
+    """The numbers of the imported runs that the database has, by a text of their parameters."""
     rows = connection.execute(
-        "SELECT parameters->>'source', run FROM runs WHERE status = 'imported'"
+        "SELECT parameters->>?, run FROM runs WHERE status = 'imported'", [name]
     ).fetchall()
-    return {str(source): int(number) for source, number in rows}
+    return {str(text): int(number) for text, number in rows if text}
 
 
 def _replace(
-    connection: duckdb.DuckDBPyConnection, run: PublishedRun, number: int, experiment: str
+    connection: duckdb.DuckDBPyConnection,
+    run: PublishedRun,
+    read: Mapping[str, pa.Table],
+    number: int,
+    experiment: str,
 ) -> list[Warning]:
     """Put one run in place of what the database holds under its number; return its warnings."""
-    read = run.read()
     evaluation = evaluation_of(read)
     warnings = run.warnings
     doubt = _unmatched(run, evaluation)
@@ -107,7 +132,7 @@ def _replace(
         connection.execute(f"INSERT INTO {name} BY NAME SELECT * FROM imported")
         connection.unregister("imported")
     for warning in warnings:
-        connection.execute("INSERT INTO warnings VALUES (?, ?, ?)", [number, *warning])
+        _insert_warning(connection, number, warning)
     return warnings
 
 
@@ -118,11 +143,16 @@ def _run_row(run: PublishedRun, experiment: str) -> dict[str, Any]:
     variables: dict[str, Any] = {"source": run.place}
     parameters: dict[str, Any] = {
         "source": run.source,
+        "digest": run.digest,
         "evaluation": {"trim": run.trim_ms * MILLISECOND_NS, "bucket": run.bucket_ns},
     }
     if run.rate is not None:
-        variables["traffic.rate"] = f"{run.rate} pkt/s"
+        variables["traffic.rate"] = _rate_text(run.rate)
         parameters["traffic"] = {"rate": run.rate}
+    if run.addition:
+        variables["capture"] = run.addition
+    if run.trim_ms:
+        variables["evaluation.trim"] = format_time(run.trim_ms * MILLISECOND_NS)
     return {
         "slug": "-".join(part for part in parts if part),
         "experiment": experiment,
@@ -131,6 +161,16 @@ def _run_row(run: PublishedRun, experiment: str) -> dict[str, Any]:
         "variables": json.dumps(variables),
         "parameters": json.dumps(parameters),
     }
+
+
+def _rate_text(rate: int) -> str:
+    """A rate as experiment files write it, short where that loses nothing."""
+    short = format_rate(rate)
+    return short if parse_rate(short) == rate else f"{rate} pkt/s"
+
+
+def _insert_warning(connection: duckdb.DuckDBPyConnection, number: int, warning: Warning) -> None:
+    connection.execute("INSERT INTO warnings VALUES (?, ?, ?)", [number, *warning])
 
 
 def _insert_row(connection: duckdb.DuckDBPyConnection, table: str, row: Mapping[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -68,11 +69,25 @@ class PublishedRun:
     bucket_ns: int | None = None
     files: dict[str, Path] = field(default_factory=dict)
     warnings: list[Warning] = field(default_factory=list)
+    #: SHA-256 of its name and of what is in its files, plain or compressed; None until `read`
+    #: could read one of them. A run is known by it wherever its tree lies.
+    digest: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Its capture and trim."""
+        return f"{self.capture}.trim_ms{self.trim_ms}"
 
     @property
     def source(self) -> str:
-        """What tells the run from every other: its folder, capture and trim."""
-        return f"{self.folder / self.capture}.trim_ms{self.trim_ms}"
+        """Where it is: its folder, capture and trim."""
+        return str(self.folder / self.name)
+
+    @property
+    def addition(self) -> str:
+        """What its name says besides rate and repeat; mostly nothing."""
+        stem = self.capture.removeprefix("latencies-pre").split(".pcap")[0]
+        return re.sub(r"-(rate|repeat)\d+(?=-|$)", "", stem).strip("-")
 
     @property
     def rate(self) -> int | None:
@@ -87,19 +102,24 @@ class PublishedRun:
         return int(found[1]) + 1 if found else 1
 
     def read(self) -> dict[str, pa.Table]:
-        """The tables of the files by kind.
+        """The tables of the files by kind; sets `digest`.
 
         Adds a warning for each broken file, and one that names all that are missing.
         """
         found = {}
+        digest = hashlib.sha256(self.name.encode())
         missing = [kind for kind in COLUMNS if kind not in self.files]
         if missing:
             self.warnings.append(
                 Warning("file-missing", f"{self.source}: it has no {', '.join(missing)}")
             )
-        for kind, path in self.files.items():
+        for kind in (kind for kind in COLUMNS if kind in self.files):
+            path = self.files[kind]
             try:
-                found[kind] = read_file(path, kind)
+                text = _content(path)
+                digest.update(f"\n{kind} {len(text)}\n".encode() + text)
+                self.digest = digest.hexdigest()
+                found[kind] = _parse(text, kind)
             except (OSError, ValueError, pa.ArrowException) as error:
                 reason = (str(error).strip() or repr(error)).splitlines()[0]
                 self.warnings.append(
@@ -126,7 +146,7 @@ def find_published(tree: Path) -> list[PublishedRun]:
             )
             continue
         run.files[match["kind"]] = path
-        if match["kind"] == "hist" and match["bucket"]:
+        if match["bucket"]:
             run.bucket_ns = int(match["bucket"])
     return sorted(runs.values(), key=lambda r: (r.place, r.rate or 0, r.capture, r.trim_ms))
 
@@ -136,10 +156,18 @@ def read_file(path: Path, kind: str) -> pa.Table:
 
     Raises `ValueError`, `OSError` or Arrow's errors when it is broken.
     """
-    columns = COLUMNS[kind]
+    return _parse(_content(path), kind)
+
+
+def _content(path: Path) -> bytes:
     compression = "zstd" if path.suffix == ".zst" else None
     with pa.input_stream(str(path), compression=compression) as stream:
-        text = stream.read()
+        text: bytes = stream.read()
+    return text
+
+
+def _parse(text: bytes, kind: str) -> pa.Table:
+    columns = COLUMNS[kind]
     if not text.endswith(b"\n"):
         raise ValueError("it is cut off within a line")
     types = {**columns, **(_WORST_BY_ID if kind == "worst" else {})}

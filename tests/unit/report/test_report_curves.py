@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailtap.evaluation import Histogram, Percentile
-from tailtap.report.data import Integers
 from tailtap.report.hdr import (
     SUPPORT,
     Curve,
@@ -20,6 +19,7 @@ from tailtap.report.hdr import (
     tick_label,
     ticks_of_percentiles,
 )
+from tailtap.report.values import Integers
 
 SAMPLES = st.lists(st.integers(0, 5_000), min_size=1, max_size=400)
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
 from captures import write_many
+from published_trees import write_rates
 
 from tailtap import evaluation
 from tailtap.errors import InputError, MachineError
-from tailtap.store import add_run
+from tailtap.store import add_run, begin_anew
 from tailtap.store.database import TABLES
+from tailtap.store.importer import import_tree
 
 
 def run_folder(path: Path, number: int, status: str = "done") -> Path:
@@ -86,3 +90,68 @@ def test_a_database_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(MachineError, match="cannot write") as error:
         add_run(tmp_path / "missing" / "results.duckdb", folder)
     assert "\n" not in str(error.value)
+
+
+def test_beginning_anew_keeps_imported_runs_alone(tmp_path: Path) -> None:
+    database = tmp_path / "it's results.duckdb"
+    add_run(database, run_folder(tmp_path / "run", 1))
+    import_tree(write_rates(tmp_path, [10_000]), database)
+    rows = "SELECT (SELECT count(*) FROM runs), count(*), sum(value) FROM percentiles"
+    with duckdb.connect(str(database), read_only=True) as connection:
+        imported = connection.execute(f"{rows} WHERE run >= 1000001").fetchone()
+    assert imported and imported[:2] == (2, 275)
+    for _ in range(2):
+        assert begin_anew(database)
+        with duckdb.connect(str(database), read_only=True) as connection:
+            assert connection.execute(rows).fetchone() == (1, *imported[1:])
+            assert connection.execute("SELECT count(*) FROM distribution").fetchone() == (0,)
+    add_run(database, run_folder(tmp_path / "again", 1))
+    assert sorted(path.name for path in tmp_path.glob("*duckdb*")) == [database.name]
+
+
+def test_beginning_anew_keeps_what_stands_in_the_log_alone(tmp_path: Path) -> None:
+    database = tmp_path / "results.duckdb"
+    import_tree(write_rates(tmp_path, [10_000]), database)
+    # A process that dies leaves its last changes in the log.
+    script = (
+        "import duckdb, os, sys; c = duckdb.connect(sys.argv[1]);"
+        "c.execute('PRAGMA disable_checkpoint_on_shutdown');"
+        "c.execute(\"INSERT INTO warnings VALUES (1000001, 'late', 'x')\"); os._exit(1)"
+    )
+    subprocess.run([sys.executable, "-c", script, str(database)], check=False)
+    assert database.with_name("results.duckdb.wal").stat().st_size
+    assert begin_anew(database)
+    with duckdb.connect(str(database), read_only=True) as connection:
+        assert connection.execute("SELECT code FROM warnings").fetchall() == [("late",)]
+    assert not database.with_name("results.duckdb.wal").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"damaged" * 3_000, None])
+def test_a_database_beyond_repair_is_begun_empty(tmp_path: Path, content: bytes | None) -> None:
+    database, log = tmp_path / "results.duckdb", tmp_path / "results.duckdb.wal"
+    log.write_bytes(b"damaged" * 3_000)
+    if content is not None:
+        database.write_bytes(content)
+    assert begin_anew(database) == (content is None)
+    assert not database.exists() and not log.exists()
+    add_run(database, run_folder(tmp_path / "run", 1))
+
+
+def test_a_database_that_another_program_has_open_is_kept(tmp_path: Path) -> None:
+    database = tmp_path / "results.duckdb"
+    import_tree(write_rates(tmp_path, [10_000]), database)
+    script = (
+        "import duckdb, sys; c = duckdb.connect(sys.argv[1]); print('open', flush=True); input()"
+    )
+    command = [sys.executable, "-c", script, str(database)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout and other.stdout.readline() == "open\n"
+        with pytest.raises(MachineError, match="another program has it open") as error:
+            begin_anew(database)
+        other.communicate("\n", timeout=30)
+    assert "\n" not in str(error.value)
+    assert begin_anew(database)
+    with duckdb.connect(str(database), read_only=True) as connection:
+        assert connection.execute("SELECT count(*) FROM runs").fetchone() == (1,)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,8 @@ from typing import Any
 import duckdb
 import pytest
 import zstandard
-from experiment_folders import write_experiment
 from published import POST, PRE, PUBLISHED, content, needs_captures, needs_published
+from published_trees import write_rates, write_tree
 
 from tailtap import evaluation
 from tailtap.errors import InputError, MachineError
@@ -128,7 +129,7 @@ def test_ranks_follow_from_the_number_of_packets(imported: Path) -> None:
 
 @pytest.mark.parametrize("kind", sorted(COLUMNS))
 def test_a_compressed_file_cut_anywhere_is_damage(tmp_path: Path, kind: str) -> None:
-    _, tree = _tree(tmp_path, packets=300)
+    _, tree = write_tree(tmp_path, packets=300)
     path = next(tree.rglob(f"*.{kind}.csv"))
     whole = zstandard.ZstdCompressor().compress(path.read_bytes())
     cut = tmp_path / f"{path.name}.zst"
@@ -140,15 +141,8 @@ def test_a_compressed_file_cut_anywhere_is_damage(tmp_path: Path, kind: str) -> 
             read_file(cut, kind)
 
 
-def _tree(folder: Path, *, packets: int = 3_000) -> tuple[Path, Path]:
-    """An experiment of ours, and what it looks like as published result files."""
-    experiment = write_experiment(folder / "experiment", packets=packets)
-    export(experiment, "papers", folder / "tree")
-    return experiment, folder / "tree"
-
-
 def test_our_own_export_comes_back_beside_our_own_runs(tmp_path: Path) -> None:
-    experiment, tree = _tree(tmp_path)
+    experiment, tree = write_tree(tmp_path)
     database = tmp_path / "results.duckdb"
     found = import_tree(tree, database)
     assert (found.runs, found.new) == (10, 10) and not found.warnings
@@ -175,8 +169,79 @@ def test_our_own_export_comes_back_beside_our_own_runs(tmp_path: Path) -> None:
     assert ours == theirs
 
 
+def test_a_run_is_known_by_its_content_wherever_it_lies(tmp_path: Path) -> None:
+    tree, database = write_rates(tmp_path, [10_000, 20_000]), tmp_path / "results.duckdb"
+    assert import_tree(tree, database).new == 2
+    before = _query(database, "SELECT run, value FROM percentiles ORDER BY ALL")
+    moved = tmp_path / "elsewhere" / "renamed"
+    shutil.move(tree, moved)
+    (moved / "wire").rename(moved / "no-dut")
+    for path in (moved / "no-dut").iterdir():
+        path.with_name(f"{path.name}.zst").write_bytes(
+            zstandard.ZstdCompressor().compress(path.read_bytes())
+        )
+        path.unlink()
+    again = import_tree(tmp_path / "elsewhere", database)
+    assert (again.runs, again.new) == (2, 0)
+    assert _query(database, "SELECT run, value FROM percentiles ORDER BY ALL") == before
+    assert _query(database, "SELECT DISTINCT variables->>'source' FROM runs") == [
+        ("renamed/no-dut",)
+    ]
+
+
+def test_files_that_changed_where_they_lie_replace_what_was_imported(tmp_path: Path) -> None:
+    tree, database = write_rates(tmp_path, [10_000]), tmp_path / "results.duckdb"
+    [stats] = tree.rglob("*.stats.csv")
+    whole = stats.read_text()
+    stats.unlink()
+    assert [w.code for w in import_tree(tree, database).warnings] == ["file-missing"]
+    stats.write_text(whole)
+    again = import_tree(tree, database)
+    assert (again.runs, again.new, again.warnings) == (1, 0, [])
+    assert _query(database, "SELECT count(*) FROM runs") == [(1,)]
+    assert _query(database, "SELECT count(*) FROM warnings") == [(0,)]
+
+
+def test_trees_of_the_same_shape_do_not_replace_each_other(tmp_path: Path) -> None:
+    database = tmp_path / "results.duckdb"
+    for packets in (300, 400):
+        tree = write_rates(tmp_path / str(packets), [10_000], packets=packets)
+        assert import_tree(tree, database).new == 1
+    # The first tree lies where the second one was, and the second one nowhere.
+    shutil.rmtree(tmp_path / "400" / "many")
+    shutil.move(tmp_path / "300" / "many", tmp_path / "400" / "many")
+    assert import_tree(tmp_path / "400" / "many", database).new == 0
+    assert _query(database, "SELECT ingress FROM evaluations ORDER BY 1") == [(300,), (400,)]
+
+
+def test_a_copy_within_a_tree_is_left_out_with_a_word(tmp_path: Path) -> None:
+    tree, database = write_rates(tmp_path, [10_000]), tmp_path / "results.duckdb"
+    shutil.copytree(tree / "wire", tree / "wire-copy")
+    for _ in range(2):
+        found = import_tree(tree, database)
+        [warning] = found.warnings
+        assert found.runs == 1 and warning.code == "run-twice"
+        assert "wire-copy" in warning.message
+        assert _query(database, "SELECT code FROM warnings") == [("run-twice",)]
+
+
+def test_names_tell_rate_trim_and_what_else_they_say(tmp_path: Path) -> None:
+    tree = write_rates(tmp_path, [1_234_567])
+    for path in list((tree / "wire").iterdir()):
+        name = path.name.replace("-repeat0", "-repeat0-l2fwd").replace("trim_ms0", "trim_ms1500")
+        path.rename(path.with_name(name))
+    import_tree(tree, tmp_path / "results.duckdb")
+    [(variables,)] = _query(tmp_path / "results.duckdb", "SELECT variables FROM runs")
+    assert json.loads(variables) == {
+        "source": "wire",
+        "traffic.rate": "1234567 pkt/s",
+        "capture": "l2fwd",
+        "evaluation.trim": "1.5 s",
+    }
+
+
 def test_broken_and_missing_files_are_told_and_skipped(tmp_path: Path) -> None:
-    _, tree = _tree(tmp_path)
+    _, tree = write_tree(tmp_path)
     stem = "wire/latencies-pre-rate10000-repeat0.pcap.zst"
     (tree / f"{stem}.trim_ms0.stats.csv").unlink()
     (tree / f"{stem}.trim_ms0.percentiles.csv").write_text("percentile,value\n0.5,3\n")
@@ -226,7 +291,7 @@ def test_what_cannot_be_imported_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no result files"):
         import_tree(tmp_path / "empty", tmp_path / "r.duckdb")
     assert not (tmp_path / "r.duckdb").exists()
-    _, tree = _tree(tmp_path, packets=300)
+    _, tree = write_tree(tmp_path, packets=300)
     (tmp_path / "text.duckdb").write_text("not a database, but longer than a header\n" * 200)
     with pytest.raises(MachineError, match="cannot write") as error:
         import_tree(tree, tmp_path / "text.duckdb")

@@ -111,6 +111,10 @@ window.tailtap = (() => {
       state.hidden.clear();
       show();
     });
+    document.querySelector(".legend .origin")?.addEventListener("click", () => {
+      state.hidden = new Set(state.runs.flatMap((run, i) => run.imported ? [i] : []));
+      show();
+    });
     document.getElementById("bands").addEventListener("change", (event) => {
       state.bands = event.target.checked;
       show();
@@ -194,9 +198,11 @@ window.tailtap = (() => {
 
   // The HDR diagram's height, and as many labels of percentiles as its width has room for.
   function fit() {
+    const figure = document.querySelector(".figure[data-kind=hdr]");
+    if (figure === null) return;
     const [plot, axis] = [state.plots[0], state.plots[0].below[0]];
     plot.height = matchMedia("(max-width: 640px)").matches ? 420 : 520;
-    const width = document.querySelector(".figure[data-kind=hdr]").clientWidth - 110;
+    const width = figure.clientWidth - 110;
     state.ticks ??= axis.ticker.ticks;
     const decade = width / Math.log10(state.ticks.at(-1) * 3);
     axis.major_label_orientation = decade < 75 ? 0.7 : "horizontal";
