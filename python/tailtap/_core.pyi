@@ -28,6 +28,8 @@ class _Evaluation(TypedDict):
     mean: float
     distribution: tuple[_Column, _Column]
     worst: tuple[_Column, _Column, _Column, list[str]]
+    exceedances: tuple[int, _Column, _Column, _Column]
+    blocks: tuple[int, _Column, _Column, _Column, _Column]
     ingress: _Side
     egress: _Side
     warnings: list[tuple[str, str]]

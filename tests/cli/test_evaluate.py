@@ -52,7 +52,16 @@ def test_tables_are_written(pair: Pair, tmp_path: Path) -> None:
         "evaluation.json",
         *(
             f"{table}.parquet"
-            for table in ("percentiles", "distribution", "histogram", "worst", "gaps", "rates")
+            for table in (
+                "percentiles",
+                "distribution",
+                "histogram",
+                "worst",
+                "exceedances",
+                "blocks",
+                "gaps",
+                "rates",
+            )  # fmt: skip
         ),
     }
     assert pq.read_table(out / "percentiles.parquet").num_rows >= 275

@@ -6,13 +6,16 @@
 //!
 //! [`capture`] (bytes to packets) → [`key`] (packets to matching keys) → [`stream`] (batches in
 //! time order) → [`matching`] (which packet is which) → [`evaluate`] (the statistics), with
-//! [`distribution`], [`percentile`], [`worst`] and [`series`] as the statistics themselves.
+//! [`distribution`], [`percentile`], [`worst`], [`exceedances`], [`blocks`] and [`series`] as the
+//! statistics themselves.
 
 #![deny(unsafe_code)]
 
+pub mod blocks;
 pub mod capture;
 pub mod distribution;
 pub mod evaluate;
+pub mod exceedances;
 pub mod key;
 pub mod matching;
 pub mod percentile;

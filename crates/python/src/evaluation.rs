@@ -227,6 +227,27 @@ fn to_dict<'py>(
             worst.iter().map(|w| w.key.to_string()).collect::<Vec<_>>(),
         ),
     )?;
+    let exceedances = &evaluation.exceedances;
+    dict.set_item(
+        "exceedances",
+        (
+            evaluation.floor_ns,
+            column(py, exceedances.iter().map(|e| e.position)),
+            column(py, exceedances.iter().map(|e| e.ingress_ns)),
+            column(py, exceedances.iter().map(|e| e.latency_ns)),
+        ),
+    )?;
+    let blocks = &evaluation.blocks;
+    dict.set_item(
+        "blocks",
+        (
+            blocks.width_ns(),
+            column(py, blocks.iter().map(|(start_ns, _)| start_ns)),
+            column(py, blocks.iter().map(|(_, block)| block.packets)),
+            column(py, blocks.iter().map(|(_, block)| block.sum_ns)),
+            column(py, blocks.iter().map(|(_, block)| block.max_ns)),
+        ),
+    )?;
     dict.set_item("ingress", side(py, &evaluation.ingress, bucket_ns)?)?;
     dict.set_item("egress", side(py, &evaluation.egress, bucket_ns)?)?;
     let warnings = evaluation.warnings.into_iter();

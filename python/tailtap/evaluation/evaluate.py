@@ -8,7 +8,7 @@ from pathlib import Path
 from tailtap import _core
 from tailtap.errors import InputError
 from tailtap.evaluation.model import SIDES, Evaluation, Json
-from tailtap.evaluation.values import Warning, Worst
+from tailtap.evaluation.values import Blocks, Exceedances, Warning, Worst
 
 SECOND_NS = 1_000_000_000
 #: Fewer matched packets than this do not support the 99.9th percentile.
@@ -81,6 +81,8 @@ def evaluate(
         mean=found["mean"],
         distribution=found["distribution"],
         worst_packets=Worst(*found["worst"]),
+        exceedances=Exceedances(*found["exceedances"]),
+        blocks=Blocks(*found["blocks"]),
         gap_counts={name: sides[name]["gaps"] for name in SIDES},
         rate_counts={name: sides[name]["rates"] for name in SIDES},
         inputs=inputs,

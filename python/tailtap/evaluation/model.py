@@ -15,7 +15,16 @@ from tailtap import _core
 from tailtap.errors import InputError
 from tailtap.evaluation import tables
 from tailtap.evaluation.percentiles import DEFAULT, papers
-from tailtap.evaluation.values import Histogram, Pair, Percentile, Warning, Worst, WorstPacket
+from tailtap.evaluation.values import (
+    Blocks,
+    Exceedances,
+    Histogram,
+    Pair,
+    Percentile,
+    Warning,
+    Worst,
+    WorstPacket,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,6 +46,10 @@ class Evaluation:
     #: Distinct latencies, ascending, and how many packets had each.
     distribution: Pair
     worst_packets: Worst
+    #: The largest latencies in time order.
+    exceedances: Exceedances
+    #: What latencies were like as time went on.
+    blocks: Blocks
     #: For each side, lower edge and count of each bucket of gaps; see `gaps`.
     gap_counts: dict[str, Pair]
     #: For each side, start of a second and packets in it; see `rates`.
@@ -125,6 +138,8 @@ class Evaluation:
             "distribution": tables.counts("latency_ns", self.distribution),
             "histogram": tables.counts("bucket_ns", (histogram.edges, histogram.counts)),
             "worst": tables.worst(self.worst_packets),
+            "exceedances": tables.columns(self.exceedances),
+            "blocks": tables.columns(self.blocks),
             "gaps": tables.by_side(self.gap_counts, ("bucket_ns", "count")),
             "rates": tables.by_side(self.rate_counts, ("start_ns", "packets")),
         }
@@ -167,6 +182,11 @@ class Evaluation:
             "worst": [packet._asdict() for packet in self.worst(worst)],
             "inputs": self.inputs,
             "options": self.options,
+            "exceedances": {
+                "floor_ns": self.exceedances.floor_ns,
+                "packets": len(self.exceedances.position),
+            },
+            "blocks": {"width_ns": self.blocks.width_ns},
             "warnings": [warning._asdict() for warning in self.warnings],
         }
 
@@ -185,7 +205,7 @@ class Evaluation:
             meta = json.loads((folder / "evaluation.json").read_text())
             if meta["schema"] != SCHEMA:
                 raise ValueError(f"its schema is {meta['schema']!r}, not {SCHEMA!r}")
-            names = ("distribution", "worst", "gaps", "rates")
+            names = ("distribution", "worst", "exceedances", "blocks", "gaps", "rates")
             return cls._of(meta, {name: tables.read(folder, name) for name in names})
         except OSError as error:
             raise InputError(f"{folder}: not an evaluation: {error}") from error
@@ -209,6 +229,10 @@ class Evaluation:
                 tables.column(worst, "egress_ns"),
                 worst.column("key").to_pylist(),
             ),
+            exceedances=Exceedances(
+                meta["exceedances"]["floor_ns"], *tables.all_columns(read["exceedances"])
+            ),
+            blocks=Blocks(meta["blocks"]["width_ns"], *tables.all_columns(read["blocks"])),
             gap_counts=tables.of_sides(read["gaps"], SIDES, ("bucket_ns", "count")),
             rate_counts=tables.of_sides(read["rates"], SIDES, ("start_ns", "packets")),
             inputs=meta["inputs"],

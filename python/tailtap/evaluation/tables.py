@@ -13,7 +13,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tailtap.errors import MachineError
-from tailtap.evaluation.values import Column, Histogram, Pair, Percentile, Worst
+from tailtap.evaluation.values import (
+    Blocks,
+    Column,
+    Exceedances,
+    Histogram,
+    Pair,
+    Percentile,
+    Worst,
+)
 
 
 def counts(name: str, pair: Pair) -> pa.Table:
@@ -55,6 +63,17 @@ def worst(packets: Worst) -> pa.Table:
             "key": pa.array(packets.key, pa.string()),
         }
     )
+
+
+def columns(values: Exceedances | Blocks) -> pa.Table:
+    """The columns of values, under their names."""
+    named = values._asdict()
+    return pa.table({name: column for name, column in named.items() if np.ndim(column)})
+
+
+def all_columns(table: pa.Table) -> list[Column]:
+    """All columns of a table, each of integers."""
+    return [column(table, name) for name in table.column_names]
 
 
 def by_side(sides: Mapping[str, Pair], names: tuple[str, str]) -> pa.Table:

@@ -50,6 +50,32 @@ class WorstPacket(NamedTuple):
     key: str
 
 
+class Exceedances(NamedTuple):
+    """Every packet with a latency above `floor_ns`, in the order in which they left.
+
+    `position` counts the matched packets that left before; times in nanoseconds.
+    """
+
+    floor_ns: int
+    position: Column
+    ingress_ns: Column
+    latency_ns: Column
+
+
+class Blocks(NamedTuple):
+    """The matched packets by the time at which they left, in stretches of `width_ns`.
+
+    A stretch begins at `start_ns`, a multiple of the width; it has the number of its `packets`, and
+    sum and maximum of their latencies. Stretches without packets are left out.
+    """
+
+    width_ns: int
+    start_ns: Column
+    packets: Column
+    sum_ns: Column
+    max_ns: Column
+
+
 class Warning(NamedTuple):
     """A doubt about the measurement: a stable code for programs, a sentence for people."""
 

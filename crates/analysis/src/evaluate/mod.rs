@@ -19,8 +19,10 @@ pub use partial::Partial;
 pub use piece::{Piece, plan};
 pub use warnings::Warning;
 
+use crate::blocks::Blocks;
 use crate::capture::{CaptureError, Format, Notes};
 use crate::distribution::Distribution;
+use crate::exceedances::Exceedance;
 use crate::key::{KeyKind, Name};
 use crate::series::Series;
 use crate::stream::Intake;
@@ -140,6 +142,12 @@ pub struct Evaluation {
     pub latencies: Distribution,
     /// The worst packets, worst first.
     pub worst: Vec<WorstPacket<Name>>,
+    /// A latency in nanoseconds that only the packets in `exceedances` are above.
+    pub floor_ns: u64,
+    /// Every packet with a latency above `floor_ns`, in the order of egress.
+    pub exceedances: Vec<Exceedance>,
+    /// Latencies as time went on.
+    pub blocks: Blocks,
     /// The capture before the device.
     pub ingress: Side,
     /// The capture after the device.

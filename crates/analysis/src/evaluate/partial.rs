@@ -4,7 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use super::choose::{self, KeyChoice};
 use super::{Counts, EvaluateError, Evaluation, Options, Side, warnings};
+use crate::blocks::Blocks;
 use crate::distribution::Distribution;
+use crate::exceedances::Exceedances;
 use crate::key::Name;
 use crate::worst::{Worst, WorstPacket};
 
@@ -21,6 +23,8 @@ pub struct Partial {
     /// Worst first.
     pub(super) worst: Vec<WorstPacket<Name>>,
     pub(super) reorder: Reorder,
+    pub(super) exceedances: Exceedances,
+    pub(super) blocks: Blocks,
     pub(super) ingress: Side,
     pub(super) egress: Side,
 }
@@ -36,6 +40,8 @@ impl Partial {
         let both = std::mem::take(&mut self.worst).into_iter().chain(next.worst);
         both.for_each(|packet| worst.push(packet));
         self.worst = worst.into_sorted();
+        self.exceedances.merge(next.exceedances);
+        self.blocks.merge(next.blocks);
         self.ingress.merge(next.ingress);
         self.egress.merge(next.egress);
     }
@@ -52,7 +58,7 @@ impl Partial {
 
     /// The evaluation, when all parts have been merged. Fails for captures that make none.
     pub fn conclude(self) -> Result<Evaluation, EvaluateError> {
-        let Self { choice, options, counts, latencies, worst, ingress, egress, .. } = self;
+        let Self { choice, options, counts, latencies, ingress, egress, .. } = self;
         choose::refuse_keyless(choice.key, &ingress)?;
         choose::refuse_keyless(choice.key, &egress)?;
         if counts.noncausal > counts.matched {
@@ -69,7 +75,20 @@ impl Partial {
         }
         let warnings = warnings::of(&counts, &ingress, &egress);
         let KeyChoice { key, reason: key_reason, .. } = choice;
-        Ok(Evaluation { key, key_reason, counts, latencies, worst, ingress, egress, warnings })
+        let (floor_ns, exceedances) = self.exceedances.into_largest(&latencies);
+        Ok(Evaluation {
+            key,
+            key_reason,
+            counts,
+            latencies,
+            worst: self.worst,
+            floor_ns,
+            exceedances,
+            blocks: self.blocks,
+            ingress,
+            egress,
+            warnings,
+        })
     }
 }
 

@@ -129,7 +129,7 @@ impl Piece {
     }
 
     fn partial(&self, ingress: Side, egress: Side, tally: Tally) -> Partial {
-        let Tally { mut counts, latencies, worst, reorder } = tally;
+        let Tally { mut counts, latencies, worst, reorder, exceedances, blocks } = tally;
         counts.ingress = ingress.intake.keyed;
         counts.egress = egress.intake.keyed;
         counts.unkeyed_ingress = ingress.intake.unkeyed();
@@ -141,6 +141,8 @@ impl Piece {
             latencies,
             worst: worst.into_sorted(),
             reorder,
+            exceedances,
+            blocks,
             ingress,
             egress,
         }

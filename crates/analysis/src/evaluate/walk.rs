@@ -2,7 +2,9 @@
 
 use super::partial::Reorder;
 use super::{Counts, EvaluateError};
+use crate::blocks::Blocks;
 use crate::distribution::Distribution;
+use crate::exceedances::Exceedances;
 use crate::key::{Extract, Name};
 use crate::matching::{Matcher, Verdict};
 use crate::stream::{Cursor, Span, StreamError};
@@ -30,6 +32,8 @@ pub(super) struct Tally {
     pub latencies: Distribution,
     pub worst: Worst<Name>,
     pub reorder: Reorder,
+    pub exceedances: Exceedances,
+    pub blocks: Blocks,
 }
 
 /// Why a walk ended early.
@@ -44,6 +48,25 @@ impl From<StreamError> for Stop {
             StreamError::Unsorted => Self::Unsorted,
             StreamError::NotSplittable => Self::Error(EvaluateError::NotSplittable),
             StreamError::Capture(error) => Self::Error(error.into()),
+        }
+    }
+}
+
+impl Tally {
+    /// Adds matched packets, given as places in `times` and ingress stamps.
+    fn record_all(
+        &mut self,
+        matched: &[(usize, u64)],
+        times: &[u64],
+        name: impl Fn(usize) -> Name,
+    ) {
+        let latency = |&(i, ingress_ns): &(usize, u64)| times[i] - ingress_ns;
+        self.latencies.record_all(matched.iter().map(latency));
+        for pair @ &(i, ingress_ns) in matched {
+            self.reorder.record(ingress_ns, times[i]);
+            self.worst.offer(ingress_ns, times[i], || name(i));
+            self.exceedances.record(ingress_ns, latency(pair));
+            self.blocks.record(times[i], latency(pair));
         }
     }
 }
@@ -65,13 +88,16 @@ impl Walk<'_> {
             latencies: Distribution::new(),
             worst: Worst::new(self.worst),
             reorder: Reorder::default(),
+            exceedances: Exceedances::default(),
+            blocks: Blocks::default(),
         };
-        let mut latencies = Vec::new();
+        // The places of the matched packets in a batch, with their ingress stamps.
+        let mut matched: Vec<(usize, u64)> = Vec::new();
         loop {
             let (times, keys, shown) = egress.next();
             let (Some(&first), Some(&last)) = (times.first(), times.last()) else { break };
             self.feed(ingress, &mut matcher, last.saturating_add(self.window_ns), first)?;
-            let Tally { counts, worst, reorder, .. } = &mut tally;
+            let counts = &mut tally.counts;
             matcher.look_up_all(keys, times, |i, verdict| {
                 let time = times[i];
                 if !self.span.contains(time) {
@@ -80,18 +106,15 @@ impl Walk<'_> {
                     counts.trimmed_ingress += u64::from(matches!(verdict, Verdict::Match { .. }));
                 } else {
                     match verdict {
-                        Verdict::Match { ingress_ns } => {
-                            latencies.push(time - ingress_ns);
-                            reorder.record(ingress_ns, time);
-                            worst.offer(ingress_ns, time, || X::name(keys[i], shown[i]));
-                        }
+                        Verdict::Match { ingress_ns } => matched.push((i, ingress_ns)),
                         Verdict::Duplicate => counts.duplicate_egress += 1,
                         Verdict::NonCausal => counts.noncausal += 1,
                         Verdict::Unmatched => counts.unmatched_egress += 1,
                     }
                 }
             });
-            tally.latencies.record_all(latencies.drain(..));
+            tally.record_all(&matched, times, |i| X::name(keys[i], shown[i]));
+            matched.clear();
             let count = times.len();
             egress.advance(count)?;
         }
@@ -103,6 +126,7 @@ impl Walk<'_> {
         counts.duplicate_ingress = fates.repeated;
         counts.trimmed_ingress += fates.trimmed;
         counts.reordered = tally.reorder.count();
+        tally.exceedances.shrink();
         Ok(tally)
     }
 

@@ -1,0 +1,170 @@
+//! The largest latencies in time order: what a model of the tail is fitted to.
+//!
+//! Which latencies are large is known at the end only. So packets are kept that may yet be among
+//! the [`LIMIT`] largest, and the bar rises as more come. A packet is kept with its position among
+//! all matched packets, so that a model can tell any early part of a run from the rest.
+
+use serde::{Deserialize, Serialize};
+
+use crate::distribution::Distribution;
+
+/// At most so many packets are kept.
+const LIMIT: usize = 1 << 20;
+/// When this many have gathered, those that cannot be among the largest are left out.
+const FULL: usize = LIMIT + LIMIT / 4;
+/// So many are wanted in the end: enough for the 99.5th percentile of the first fifth of a run.
+const WANTED: u64 = 1 << 16;
+/// Or one packet in so many, where that is more.
+const WANTED_OF: u64 = 50;
+
+/// A packet with a large latency.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exceedance {
+    /// How many matched packets left the device before it.
+    pub position: u64,
+    /// Stamp before the device in nanoseconds.
+    pub ingress_ns: u64,
+    /// Latency in nanoseconds.
+    pub latency_ns: u64,
+}
+
+/// Keeps the packets with the largest latencies of all that it is shown.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exceedances {
+    /// In the order of their positions.
+    packets: Vec<Exceedance>,
+    /// Every packet with at least this latency is kept, and no other.
+    least_ns: u64,
+    /// Packets shown.
+    shown: u64,
+}
+
+impl Exceedances {
+    /// Shows a packet; packets come in the order in which they left the device.
+    #[inline]
+    pub fn record(&mut self, ingress_ns: u64, latency_ns: u64) {
+        let position = self.shown;
+        self.shown += 1;
+        if latency_ns >= self.least_ns {
+            self.packets.push(Exceedance { position, ingress_ns, latency_ns });
+            if self.packets.len() >= FULL {
+                self.shrink();
+            }
+        }
+    }
+
+    /// Leaves out all but the `LIMIT` largest. Packets of equal latency stay or go together, so
+    /// that what is kept depends on nothing but the packets.
+    #[cold]
+    pub fn shrink(&mut self) {
+        if self.packets.len() <= LIMIT {
+            return;
+        }
+        let mut latencies: Vec<u64> = self.packets.iter().map(|p| p.latency_ns).collect();
+        let from_below = latencies.len() - 1 - LIMIT;
+        let (_, largest_out, _) = latencies.select_nth_unstable(from_below);
+        self.least_ns = *largest_out + 1;
+        self.packets.retain(|packet| packet.latency_ns >= self.least_ns);
+    }
+
+    /// Adds the packets that left the device afterwards.
+    pub fn merge(&mut self, next: Self) {
+        self.least_ns = self.least_ns.max(next.least_ns);
+        self.packets.retain(|packet| packet.latency_ns >= self.least_ns);
+        let further = next.packets.into_iter().filter(|p| p.latency_ns >= self.least_ns);
+        self.packets.extend(further.map(|p| Exceedance { position: p.position + self.shown, ..p }));
+        self.shown += next.shown;
+        self.shrink();
+    }
+
+    /// The packets above a latency that follows from the distribution of all, and that latency:
+    /// the largest that leaves the wanted number above it, or if these are too many, as with equal
+    /// latencies, the smallest that does not.
+    pub fn into_largest(mut self, all: &Distribution) -> (u64, Vec<Exceedance>) {
+        let wanted = all.count().min(WANTED.max(all.count().div_ceil(WANTED_OF)));
+        let counts: Vec<(u64, u64)> = all.counts().collect();
+        let mut from = 0;
+        let mut above = 0;
+        for (value, count) in counts.into_iter().rev() {
+            from = value;
+            if above + count > LIMIT as u64 {
+                from = value + 1;
+                break;
+            }
+            above += count;
+            if above >= wanted {
+                break;
+            }
+        }
+        self.packets.retain(|packet| packet.latency_ns >= from);
+        (from.saturating_sub(1), self.packets)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Latencies with many ties and a few large ones.
+    fn latencies(count: u64, distinct: u64) -> Vec<u64> {
+        let spread = |i: u64| i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
+        (0..count).map(|i| 1_000 + spread(i) % distinct).collect()
+    }
+
+    fn of(latencies: &[u64]) -> (Exceedances, Distribution) {
+        let mut exceedances = Exceedances::default();
+        let mut all = Distribution::new();
+        for (i, &latency) in latencies.iter().enumerate() {
+            exceedances.record(i as u64 * 100, latency);
+            all.record(latency);
+        }
+        exceedances.shrink();
+        (exceedances, all)
+    }
+
+    #[test]
+    fn every_packet_above_the_floor_is_there_and_no_other() {
+        // Few packets; more than the wanted share; more than can be kept; ties at the edge.
+        for (count, distinct, expected) in [
+            (1_000, 500, 1_000..=1_000),
+            (200_000, 1 << 40, 1 << 16..=1 << 16),
+            (6_000_000, 1 << 40, 120_000..=120_000),
+            (200_000, 2, 100_000..=110_000),
+            (3_000_000, 2, 0..=0),
+        ] {
+            let latencies = latencies(count, distinct);
+            let (exceedances, all) = of(&latencies);
+            let (floor, packets) = exceedances.into_largest(&all);
+            let above = latencies.iter().enumerate().filter(|&(_, &latency)| latency > floor);
+            let above: Vec<_> = above.map(|(i, &latency)| (i as u64, latency)).collect();
+            let kept: Vec<_> = packets.iter().map(|p| (p.position, p.latency_ns)).collect();
+            assert_eq!(kept, above, "{count} packets");
+            assert!(expected.contains(&kept.len()), "{} of {count}", kept.len());
+            assert!(packets.iter().all(|packet| packet.ingress_ns == packet.position * 100));
+        }
+    }
+
+    #[test]
+    fn merging_parts_equals_the_whole() {
+        let latencies = latencies(3_000_000, 700_000);
+        let (whole, _) = of(&latencies);
+        for cuts in [[1, 2_999_999], [1_000_000, 1_500_000], [0, 3_000_000]] {
+            let parts =
+                [&latencies[..cuts[0]], &latencies[cuts[0]..cuts[1]], &latencies[cuts[1]..]];
+            let [first, second, third] = parts.map(|part| of(part).0);
+            let (mut left, mut right) = (first.clone(), second.clone());
+            left.merge(second);
+            left.merge(third.clone());
+            right.merge(third);
+            let mut grouped = first;
+            grouped.merge(right);
+            let unstamped = |merged: Exceedances| {
+                let packets = merged.packets.into_iter();
+                packets.map(|p| (p.position, p.latency_ns)).collect::<Vec<_>>()
+            };
+            assert_eq!((left.least_ns, left.shown), (whole.least_ns, whole.shown));
+            assert_eq!(unstamped(grouped), unstamped(whole.clone()));
+            assert_eq!(unstamped(left), unstamped(whole.clone()));
+        }
+    }
+}
