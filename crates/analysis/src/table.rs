@@ -110,14 +110,14 @@ impl<K: Key> Table<K> {
         (if self.mixing { mix(number) } else { number }) as usize & (self.slots - 1)
     }
 
-    /// Visits the entries of a key until `visit` breaks off or an empty slot ends the search;
-    /// `visit` returns a new state for the entry, if it wants one, and whether to go on. Returns
-    /// the empty slot, if the search got there, and the steps taken.
+    /// Visits the entries of a key, with their slots, until `visit` breaks off or an empty slot
+    /// ends the search; `visit` returns a new state for the entry, if it wants one, and whether to
+    /// go on. Returns the empty slot, if the search got there, and the steps taken.
     #[inline]
     pub fn search(
         &mut self,
         key: K,
-        mut visit: impl FnMut(Entry) -> (Option<State>, bool),
+        mut visit: impl FnMut(usize, Entry) -> (Option<State>, bool),
     ) -> (Option<usize>, usize) {
         let mask = self.slots - 1;
         let mut at = self.home(key);
@@ -129,7 +129,7 @@ impl<K: Key> Table<K> {
                 break Some(at);
             };
             if K::load(&slot[1..]) == key {
-                let (state, go_on) = visit(entry);
+                let (state, go_on) = visit(at, entry);
                 if let Some(state) = state {
                     slot[0] = Entry { state, ..entry }.pack();
                 }
@@ -153,6 +153,13 @@ impl<K: Key> Table<K> {
         slot[0] = entry.pack();
         key.store(&mut slot[1..]);
         self.used += 1;
+    }
+
+    /// Puts another packet of the same key into the slot of an entry.
+    #[inline]
+    pub fn replace(&mut self, at: usize, entry: Entry) {
+        let words: &mut [u64] = bytemuck::cast_slice_mut(&mut self.memory);
+        words[at * Self::STRIDE] = entry.pack();
     }
 
     /// All entries with their keys.
