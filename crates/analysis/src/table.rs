@@ -10,14 +10,13 @@
 
 use memmap2::{Advice, MmapMut};
 
+use crate::capture::LATEST_NS;
 use crate::key::Key;
 
 /// A search longer than this raises the question whether the keys crowd.
 const LONG: usize = 32;
 /// They do when the searches took more steps than this on average.
 const CROWDED: u64 = 8;
-/// Latest time that a slot can hold; 146 years in nanoseconds.
-const LATEST: u64 = (1 << 62) - 2;
 
 /// What is known of a packet before the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,10 +40,10 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// One word, never zero: an empty slot is zero.
+    /// One word, never zero: an empty slot is zero. It has 62 bits for the time.
     #[inline]
     fn pack(self) -> u64 {
-        (self.time.min(LATEST) + 1) << 2 | self.state as u64
+        (self.time.min(LATEST_NS) + 1) << 2 | self.state as u64
     }
 
     #[inline]
@@ -199,13 +198,13 @@ mod tests {
     #[test]
     fn entries_survive_packing() {
         for state in [State::Open, State::Matched, State::NonCausal, State::Repeated] {
-            for time in [0, 1, 1 << 40, LATEST] {
+            for time in [0, 1, 1 << 40, LATEST_NS] {
                 let entry = Entry::unpack(Entry { time, state }.pack()).unwrap();
                 assert_eq!((entry.time, entry.state), (time, state));
             }
         }
         assert!(Entry::unpack(0).is_none());
         let clipped = Entry::unpack(Entry { time: u64::MAX, state: State::Open }.pack());
-        assert_eq!(clipped.unwrap().time, LATEST);
+        assert_eq!(clipped.unwrap().time, LATEST_NS);
     }
 }

@@ -21,6 +21,12 @@ use crate::stamps::{Clock, TapCounts};
 /// Ethernet device, with all offloads, stay below 256 KiB.
 const MAX_FRAME: usize = 256 * 1024;
 
+/// Latest stamp that is believed: 146 years in nanoseconds. The matching table holds no later one.
+pub(crate) const LATEST_NS: u64 = (1 << 62) - 2;
+
+/// What is said of a later stamp.
+const TOO_LATE: &str = "a packet's time is out of range";
+
 /// The only link type that can be read: LINKTYPE_ETHERNET of pcap and pcapng.
 const LINKTYPE_ETHERNET: u32 = 1;
 

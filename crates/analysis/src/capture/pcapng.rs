@@ -3,7 +3,9 @@
 use pcap_parser::pcapng::{Block, parse_block_be, parse_block_le};
 use pcap_parser::traits::PcapNGPacketBlock;
 
-use super::{Content, LINKTYPE_ETHERNET, MAX_FRAME, Packet, Progress, le_u32};
+use super::{
+    Content, LATEST_NS, LINKTYPE_ETHERNET, MAX_FRAME, Packet, Progress, TOO_LATE, le_u32,
+};
 
 const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
@@ -131,8 +133,9 @@ impl Decoder {
                 let units = u64::from(packet.ts_high) << 32 | u64::from(packet.ts_low);
                 let offset = i128::from(interface.offset_s) * 1_000_000_000;
                 let time = interface.resolution.to_ns(units).cast_signed() + offset;
+                let time = u64::try_from(time).ok().filter(|&time| time <= LATEST_NS);
                 Ok(Some(Packet {
-                    time_ns: u64::try_from(time).map_err(|_| "a packet's time is out of range")?,
+                    time_ns: time.ok_or(TOO_LATE)?,
                     content: Content::Frame {
                         bytes: packet.packet_data(),
                         wire_len: packet.orig_len(),
