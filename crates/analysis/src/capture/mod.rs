@@ -294,6 +294,7 @@ impl Capture {
             if let Decoder::Pcapng(decoder) = &self.decoder
                 && let Some(linktype) = decoder.foreign_linktype()
                 && self.notes.packets == 0
+                && (self.done || decoder.is_foreign())
             {
                 return Err(CaptureError::LinkType { path: self.path.clone(), linktype });
             }
