@@ -153,10 +153,22 @@ pub struct Notes {
     pub unwrapped: u64,
     /// The tap's own counts, from a stamp file that was closed.
     pub tap: Option<TapCounts>,
-    /// A stamp file that was never closed: the tap was killed.
+    /// A stamp file that was not closed: the tap still runs, or was killed.
     pub unclosed: bool,
     /// The clock of the stamps, where the file says it.
     pub clock: Option<Clock>,
+    /// Size of the file in bytes when it was opened, compressed or not.
+    pub size: u64,
+    /// Its size later, if another program changed it in between: a capture that still runs.
+    pub resized: Option<u64>,
+}
+
+impl Notes {
+    /// Looks whether the file's size has changed since it was opened.
+    pub(crate) fn look_again(&mut self, path: &Path) {
+        let now = std::fs::metadata(path).map_or(self.size, |metadata| metadata.len());
+        self.resized = (now != self.size).then_some(now);
+    }
 }
 
 /// How far a decoder came with the bytes that it was given.
@@ -189,8 +201,9 @@ pub struct Capture {
 impl Capture {
     /// Opens a capture. The format is told by content unless `format` is given.
     pub fn open(path: &Path, format: Option<Format>) -> Result<Self, CaptureError> {
-        let mut input = Input::open(path)?;
         let io = |source| CaptureError::Io { path: path.to_owned(), source };
+        let size = std::fs::metadata(path).map_err(io)?.len();
+        let mut input = Input::open(path)?;
         let compression = input.compression();
         let head = match (input.want(64), compression) {
             (Ok(()), _) => input.bytes(),
@@ -210,7 +223,7 @@ impl Capture {
             Some(format) => format,
             None => detect(head, path)?,
         };
-        let mut notes = Notes::default();
+        let mut notes = Notes { size, ..Notes::default() };
         let (decoder, header_len) = match format {
             Format::Pcap => {
                 let decoder = pcap::Decoder::new(head).map_err(|e| e.at(path, head))?;
@@ -312,6 +325,9 @@ impl Capture {
             Ok(()) if self.input.bytes().len() > had => {}
             Ok(()) if had == 0 => self.done = true,
             Ok(()) => self.stop(&format!("it ends in mid-record, {had} bytes into it")),
+            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+                self.stop("its compressed data ends in mid-stream");
+            }
             Err(error) => self.stop(&format!("its compressed data is broken: {error}")),
         }
     }

@@ -390,10 +390,12 @@ impl From<StreamError> for Stop {
 }
 
 fn side<X: Extract>(cursor: &mut Cursor<X>) -> Side {
+    let mut notes = cursor.notes().clone();
+    notes.look_again(cursor.path());
     Side {
         path: cursor.path().to_owned(),
         format: cursor.format(),
-        notes: cursor.notes().clone(),
+        notes,
         intake: *cursor.intake(),
         series: cursor.take_series(),
     }
