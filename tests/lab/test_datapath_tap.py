@@ -194,8 +194,7 @@ def test_a_full_disk_is_one_clear_line(namespace: Namespace, tmp_path: Path) -> 
             "tap", "in:drop", "--write", f"{small}/x.stamps", "--records", "65536"
         )
         namespace.tailtap("generate", "gen", "--rate", "100 kpkt/s", "--count", "40000")
-        if tap.process.poll() is None:
-            tap.process.send_signal(signal.SIGINT)
+        # It ends by itself as soon as it moves stamps from the ring to the file.
         _, err = tap.process.communicate(timeout=20)
         assert tap.process.returncode == 3
         assert "No space left on device" in err

@@ -76,7 +76,7 @@ pub(super) fn of(counts: &Counts, ingress: &Side, egress: &Side) -> Vec<Warning>
                 "tap-unclosed",
                 format!(
                     "{path}: the tap still runs, or ended before it closed the file; its counts \
-                     are unknown"
+                     are unknown{rest}"
                 ),
             );
         }
