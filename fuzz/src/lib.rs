@@ -216,6 +216,9 @@ fn agrees(mut found: Evaluation, most: usize) {
     assert!(found.worst.is_sorted_by(|a, b| a.latency_ns >= b.latency_ns));
     let worst = &found.worst[0];
     assert_eq!(worst.egress_ns - worst.ingress_ns, worst.latency_ns);
-    assert_eq!(found.latencies.at_ranks(&[counts.matched]), [worst.latency_ns]);
+    // Walking through the counters of every nanosecond would take most of the fuzzer's time.
+    if worst.latency_ns < 100_000 {
+        assert_eq!(found.latencies.at_ranks(&[counts.matched]), [worst.latency_ns]);
+    }
     assert!(found.warnings.iter().all(|warning| !warning.message.contains('\n')));
 }
