@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from captures import compressed, frame, mscap, pcap, pcapng, stamps
-from labtools import wait_for
+from labtools import small_disk, wait_for
 from namespaces import TAILTAP, Namespace
 from stamps import read_stamps
 
@@ -20,15 +20,9 @@ ROOM = 256 << 10
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={ROOM}", "tt-test-small", str(disk)]
-    subprocess.run(mount, check=True)
-    try:
+def disk(tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path, ROOM) as disk:
         yield disk
-    finally:
-        subprocess.run(["umount", disk], check=True)
 
 
 def evaluate(ingress: Path, egress: Path) -> tuple[dict[str, int], dict[str, list[str]]]:
@@ -70,11 +64,11 @@ def test_the_files_of_a_running_tap(namespace: Namespace, tmp_path: Path) -> Non
 
 
 def test_the_file_of_a_tap_whose_disk_is_full(
-    namespace: Namespace, tmp_path: Path, small_disk: Path
+    namespace: Namespace, tmp_path: Path, disk: Path
 ) -> None:
     namespace.veth("gen", "in")
     namespace.veth("out", "far")
-    before, after = tmp_path / "in.stamps", small_disk / "out.stamps"
+    before, after = tmp_path / "in.stamps", disk / "out.stamps"
     first = namespace.start("tap", "in:out", "--write", str(before))
     second = namespace.start("tap", "far:drop", "--write", str(after), "--records", "8192")
     generate(namespace, "--rate", "50 kpkt/s", "--count", "40000").wait(timeout=60)
@@ -93,10 +87,10 @@ def test_the_file_of_a_tap_whose_disk_is_full(
 
 @pytest.mark.parametrize("options", [[], ["-P"]])
 def test_the_file_of_dumpcap_whose_disk_is_full(
-    namespace: Namespace, tmp_path: Path, small_disk: Path, options: list[str]
+    namespace: Namespace, tmp_path: Path, disk: Path, options: list[str]
 ) -> None:
     namespace.veth("gen", "in")
-    before, after = tmp_path / "in.mscap", small_disk / "out.pcap"
+    before, after = tmp_path / "in.mscap", disk / "out.pcap"
     dumpcap = subprocess.Popen(
         namespace.inside("dumpcap", "-q", "-i", "in", "-w", str(after), *options),
         stderr=subprocess.PIPE,
@@ -120,7 +114,7 @@ def test_the_file_of_dumpcap_whose_disk_is_full(
 
 
 @pytest.mark.parametrize("kind", ["pcap", "pcapng", "mscap", "stamps", "zstd", "gzip"])
-def test_any_capture_whose_disk_is_full(tmp_path: Path, small_disk: Path, kind: str) -> None:
+def test_any_capture_whose_disk_is_full(tmp_path: Path, disk: Path, kind: str) -> None:
     times = [(10**9 + 10_000 * i, i) for i in range(50_000)]
     late = [(t + 700, i) for t, i in times]
     # Payloads that do not compress to nothing.
@@ -133,7 +127,7 @@ def test_any_capture_whose_disk_is_full(tmp_path: Path, small_disk: Path, kind: 
         "zstd": lambda: compressed(pcap(frames), "zstd"),
         "gzip": lambda: compressed(pcap(frames), "gzip"),
     }[kind]()
-    before, after = tmp_path / "in.mscap", small_disk / "out.mscap"
+    before, after = tmp_path / "in.mscap", disk / "out.mscap"
     before.write_bytes(mscap(times))
     with after.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space left"):
         while data:
