@@ -7,6 +7,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DIST ?= dist
+# How long each fuzz target runs. The sanitizers are for nightly toolchains only; without one,
+# stable will do: nearly all of the code is safe Rust, checked for panics, hangs and memory.
+FUZZ_SECONDS ?= 600
+FUZZ_SANITIZER ?= none
+FUZZ_TARGETS := $(patsubst fuzz/fuzz_targets/%.rs,%,$(wildcard fuzz/fuzz_targets/*.rs))
+FUZZ := PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cargo fuzz
 # As root when we are not: with our own path, and without leaving caches that only root can remove.
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo) \
     env "PATH=$(PATH)" PYTHONDONTWRITEBYTECODE=1 DEBIAN_FRONTEND=noninteractive
@@ -62,6 +68,7 @@ demo: setup ## Measure a small lab on this machine and make a report of it
 .PHONY: lint
 lint: setup ## Check format, style and types
 	@cargo fmt --all --check
+	@cargo fmt --manifest-path fuzz/Cargo.toml --check
 	@cargo clippy --quiet --release --locked --all-targets -- -D warnings
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --check --quiet .
@@ -77,6 +84,7 @@ test: setup lint ## Run every check and every test
 .PHONY: format
 format: setup ## Format all sources
 	@cargo fmt --all
+	@cargo fmt --manifest-path fuzz/Cargo.toml
 	@$(BIN)/ruff check --quiet --fix .
 	@$(BIN)/ruff format --quiet .
 
@@ -106,6 +114,32 @@ bench: setup ## Measure speed side by side with other ways
 bench-long: setup ## Measure time and memory up to 200 million pairs (10 minutes, 7 GB of disk)
 	@$(BENCH).long
 
+$(BIN)/cargo-fuzz: | $(VENV)/installed
+	@echo "installing cargo-fuzz into $(VENV)"
+	@cargo install --quiet --locked --root $(VENV) cargo-fuzz
+
+.PHONY: fuzz
+fuzz: $(BIN)/cargo-fuzz ## Fuzz every reader for FUZZ_SECONDS; stop at the first finding
+	@for target in $(FUZZ_TARGETS); do \
+	    echo "fuzzing $$target for $(FUZZ_SECONDS) s"; \
+	    mkdir -p fuzz/work/$$target; \
+	    $(FUZZ) run --sanitizer $(FUZZ_SANITIZER) $$target \
+	        fuzz/work/$$target fuzz/corpus/$$target -- -max_total_time=$(FUZZ_SECONDS) \
+	        -rss_limit_mb=1024 -timeout=10 -print_final_stats=1 > fuzz/work/$$target.log 2>&1 \
+	        || { tail -n 60 fuzz/work/$$target.log; exit 1; }; \
+	    grep -E 'DONE|^stat::' fuzz/work/$$target.log; \
+	done
+
+.PHONY: fuzz-corpus
+fuzz-corpus: $(BIN)/cargo-fuzz ## Keep of all inputs that the fuzzer found what reaches new code
+	@$(BIN)/python fuzz/seeds.py
+	@for target in $(FUZZ_TARGETS); do \
+	    mkdir -p fuzz/work/$$target; \
+	    $(FUZZ) run --sanitizer $(FUZZ_SANITIZER) $$target \
+	        fuzz/corpus/$$target fuzz/work/$$target -- -merge=1 -use_counters=0 \
+	        > fuzz/work/$$target.log 2>&1 || { tail -n 60 fuzz/work/$$target.log; exit 1; }; \
+	done
+
 .PHONY: clean
 clean: ## Remove what was built (not what was measured)
-	@rm -rf target dist $(VENV)
+	@rm -rf target fuzz/target dist $(VENV)

@@ -61,7 +61,7 @@ def test_tables_are_written(pair: Pair, tmp_path: Path) -> None:
                 "blocks",
                 "gaps",
                 "rates",
-            )  # fmt: skip
+            )
         ),
     }
     assert pq.read_table(out / "percentiles.parquet").num_rows >= 275

@@ -75,6 +75,19 @@ def own_machine() -> Iterator[Machine]:
         holder.communicate()
 
 
+@contextlib.contextmanager
+def small_disk(folder: Path, room: int) -> Iterator[Path]:
+    """A file system in `folder` with room for so many bytes."""
+    disk = folder / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={room}", "tt-test-small", str(disk)]
+    subprocess.run(mount, check=True)
+    try:
+        yield disk
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
 def wait_for(condition: Callable[[], bool], what: str) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not condition():

@@ -10,14 +10,13 @@
 
 use memmap2::{Advice, MmapMut};
 
+use crate::capture::LATEST_NS;
 use crate::key::Key;
 
 /// A search longer than this raises the question whether the keys crowd.
 const LONG: usize = 32;
 /// They do when the searches took more steps than this on average.
 const CROWDED: u64 = 8;
-/// Latest time that a slot can hold; 146 years in nanoseconds.
-const LATEST: u64 = (1 << 62) - 2;
 
 /// What is known of a packet before the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,10 +40,10 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// One word, never zero: an empty slot is zero.
+    /// One word, never zero: an empty slot is zero. It has 62 bits for the time.
     #[inline]
     pub fn pack(self) -> u64 {
-        (self.time.min(LATEST) + 1) << 2 | self.state as u64
+        (self.time.min(LATEST_NS) + 1) << 2 | self.state as u64
     }
 
     #[inline]
@@ -116,14 +115,14 @@ impl<K: Key> Table<K> {
         (if self.mixing { mix(number) } else { number }) as usize & (self.slots - 1)
     }
 
-    /// Visits the entries of a key until `visit` breaks off or an empty slot ends the search;
-    /// `visit` returns a new state for the entry, if it wants one, and whether to go on. Returns
-    /// the empty slot, if the search got there, and the steps taken.
+    /// Visits the entries of a key, with their slots, until `visit` breaks off or an empty slot
+    /// ends the search; `visit` returns a new state for the entry, if it wants one, and whether to
+    /// go on. Returns the empty slot, if the search got there, and the steps taken.
     #[inline]
     pub fn search(
         &mut self,
         key: K,
-        mut visit: impl FnMut(Entry) -> (Option<State>, bool),
+        mut visit: impl FnMut(usize, Entry) -> (Option<State>, bool),
     ) -> (Option<usize>, usize) {
         let mask = self.slots - 1;
         let mut at = self.home(key);
@@ -135,7 +134,7 @@ impl<K: Key> Table<K> {
                 break Some(at);
             };
             if K::load(&slot[1..]) == key {
-                let (state, go_on) = visit(entry);
+                let (state, go_on) = visit(at, entry);
                 if let Some(state) = state {
                     slot[0] = Entry { state, ..entry }.pack();
                 }
@@ -159,6 +158,13 @@ impl<K: Key> Table<K> {
         slot[0] = entry.pack();
         key.store(&mut slot[1..]);
         self.used += 1;
+    }
+
+    /// Puts another packet of the same key into the slot of an entry.
+    #[inline]
+    pub fn replace(&mut self, at: usize, entry: Entry) {
+        let words: &mut [u64] = bytemuck::cast_slice_mut(&mut self.memory);
+        words[at * Self::STRIDE] = entry.pack();
     }
 
     /// All entries with their keys.
@@ -198,13 +204,13 @@ mod tests {
     #[test]
     fn entries_survive_packing() {
         for state in [State::Open, State::Matched, State::NonCausal, State::Repeated] {
-            for time in [0, 1, 1 << 40, LATEST] {
+            for time in [0, 1, 1 << 40, LATEST_NS] {
                 let entry = Entry::unpack(Entry { time, state }.pack()).unwrap();
                 assert_eq!((entry.time, entry.state), (time, state));
             }
         }
         assert!(Entry::unpack(0).is_none());
         let clipped = Entry::unpack(Entry { time: u64::MAX, state: State::Open }.pack());
-        assert_eq!(clipped.unwrap().time, LATEST);
+        assert_eq!(clipped.unwrap().time, LATEST_NS);
     }
 }

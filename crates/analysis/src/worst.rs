@@ -5,6 +5,9 @@ use std::collections::BinaryHeap;
 
 use serde::{Deserialize, Serialize};
 
+/// Room for so many packets is made in advance, at most.
+const FIRST_ROOM: usize = 1 << 16;
+
 /// One packet among the worst.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorstPacket<T> {
@@ -54,7 +57,9 @@ impl<T: Ord> Worst<T> {
     /// Keeps at most `limit` packets.
     pub fn new(limit: usize) -> Self {
         let threshold = if limit == 0 { u64::MAX } else { 0 };
-        Self { limit, threshold, heap: BinaryHeap::with_capacity(limit + 1) }
+        // A limit that no capture reaches must not take memory.
+        let room = limit.saturating_add(1).min(FIRST_ROOM);
+        Self { limit, threshold, heap: BinaryHeap::with_capacity(room) }
     }
 
     /// Shows a packet. `key` is asked for only when the packet is a candidate.
@@ -92,6 +97,13 @@ impl<T: Ord> Worst<T> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_limit_beyond_all_packets_keeps_them_all() {
+        let mut worst = Worst::new(usize::MAX);
+        worst.offer(3, 5, || ());
+        assert_eq!(worst.into_sorted().len(), 1);
+    }
 
     proptest! {
         #[test]

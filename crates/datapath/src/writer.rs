@@ -69,9 +69,11 @@ impl StampWriter {
             self.bytes.extend_from_slice(&record[1].to_le_bytes());
         }
         if let Err(error) = self.file.write_all(&self.bytes) {
-            // Leave whole records behind: those of earlier calls.
-            let whole = HEADER_LEN as u64 + self.written * RECORD_LEN as u64;
-            let _ = self.file.set_len(whole);
+            // What found room stays, but for a record that did not find room as a whole.
+            if let Ok(metadata) = self.file.metadata() {
+                let rest = (metadata.len() - HEADER_LEN as u64) % RECORD_LEN as u64;
+                let _ = self.file.set_len(metadata.len() - rest);
+            }
             return Err(error);
         }
         self.written += count as u64;

@@ -44,7 +44,7 @@ def evaluate(
         ),
     ] = "default",
     worst: Annotated[
-        int, typer.Option(min=0, help="How many of the worst packets to keep.")
+        int, typer.Option(min=0, max=10**9, help="How many of the worst packets to keep.")
     ] = 5000,
     bucket: Annotated[str, typer.Option(help="Width of the histograms' buckets.")] = "100 ns",
     format: Annotated[

@@ -25,6 +25,12 @@ const MAX_FRAME: usize = 256 * 1024;
 /// How far a record is looked for, in bytes.
 const SEARCH: u64 = 1 << 22;
 
+/// Latest stamp that is believed: 146 years in nanoseconds. The matching table holds no later one.
+pub(crate) const LATEST_NS: u64 = (1 << 62) - 2;
+
+/// What is said of a later stamp.
+const TOO_LATE: &str = "a packet's time is out of range";
+
 /// The only link type that can be read: LINKTYPE_ETHERNET of pcap and pcapng.
 const LINKTYPE_ETHERNET: u32 = 1;
 
@@ -169,10 +175,22 @@ pub struct Notes {
     pub unwrapped: u64,
     /// The tap's own counts, from a stamp file that was closed.
     pub tap: Option<TapCounts>,
-    /// A stamp file that was never closed: the tap was killed.
+    /// A stamp file that was not closed: the tap still runs, or was killed.
     pub unclosed: bool,
     /// The clock of the stamps, where the file says it.
     pub clock: Option<Clock>,
+    /// Size of the file in bytes when it was opened, compressed or not.
+    pub size: u64,
+    /// Its size later, if another program changed it in between: a capture that still runs.
+    pub resized: Option<u64>,
+}
+
+impl Notes {
+    /// Looks whether the file's size has changed since it was opened.
+    pub(crate) fn look_again(&mut self, path: &Path) {
+        let now = std::fs::metadata(path).map_or(self.size, |metadata| metadata.len());
+        self.resized = (now != self.size).then_some(now);
+    }
 }
 
 /// How far a decoder came with the bytes that it was given.
@@ -216,8 +234,9 @@ pub struct Capture {
 impl Capture {
     /// Opens a capture. The format is told by content unless `format` is given.
     pub fn open(path: &Path, format: Option<Format>) -> Result<Self, CaptureError> {
-        let mut input = Input::open(path)?;
         let io = |source| CaptureError::Io { path: path.to_owned(), source };
+        let size = std::fs::metadata(path).map_err(io)?.len();
+        let mut input = Input::open(path)?;
         let compression = input.compression();
         let head = match (input.want(64), compression) {
             (Ok(()), _) => input.bytes(),
@@ -237,7 +256,7 @@ impl Capture {
             Some(format) => format,
             None => detect(head, path)?,
         };
-        let mut notes = Notes::default();
+        let mut notes = Notes { size, ..Notes::default() };
         let (decoder, header_len) = match format {
             Format::Pcap => {
                 let decoder = pcap::Decoder::new(head).map_err(|e| e.at(path, head))?;
@@ -385,6 +404,7 @@ impl Capture {
             if let Decoder::Pcapng(decoder) = &self.decoder
                 && let Some(linktype) = decoder.foreign_linktype()
                 && self.notes.packets == 0
+                && (self.done || decoder.is_foreign())
             {
                 return Err(CaptureError::LinkType { path: self.path.clone(), linktype });
             }
@@ -402,6 +422,9 @@ impl Capture {
             Ok(()) if self.input.bytes().len() > had => {}
             Ok(()) if had == 0 => self.done = true,
             Ok(()) => self.stop(&format!("it ends in mid-record, {had} bytes into it")),
+            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+                self.stop("its compressed data ends in mid-stream");
+            }
             Err(error) => self.stop(&format!("its compressed data is broken: {error}")),
         }
     }

@@ -5,7 +5,7 @@
 //! modulo 2^32 ns: about every 4.3 s they jump back by just that much. The jumps are undone here,
 //! which is unambiguous as long as packets follow each other within half of that.
 
-use super::{Content, Packet, Progress, le_u32};
+use super::{Content, LATEST_NS, Packet, Progress, TOO_LATE, le_u32};
 
 const RECORD_LEN: usize = 12;
 /// The period of MoonSniff's times.
@@ -36,11 +36,12 @@ impl Decoder {
             if self.last.saturating_sub(time) > PERIOD_NS / 2 {
                 self.offset += PERIOD_NS;
             }
+            let time_ns = time.saturating_add(self.offset);
+            if time_ns > LATEST_NS {
+                return Progress::Damaged(used, TOO_LATE.into());
+            }
             self.last = time;
-            sink(Packet {
-                time_ns: time.saturating_add(self.offset),
-                content: Content::Id(le_u32(&record[8..])),
-            });
+            sink(Packet { time_ns, content: Content::Id(le_u32(&record[8..])) });
             used += RECORD_LEN;
         }
         if used == limit * RECORD_LEN { Progress::Full(used) } else { Progress::More(used) }

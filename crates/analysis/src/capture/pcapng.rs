@@ -3,15 +3,17 @@
 use pcap_parser::pcapng::{Block, parse_block_be, parse_block_le};
 use pcap_parser::traits::PcapNGPacketBlock;
 
-use super::{Content, LINKTYPE_ETHERNET, MAX_FRAME, Packet, Progress, le_u32};
+use super::{Content, LATEST_NS, LINKTYPE_ETHERNET, MAX_FRAME, Packet, Progress, TOO_LATE, le_u32};
 
 const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
 /// No block is longer: a frame, its options, or a block of name resolutions or secrets.
 const MAX_BLOCK: usize = 64 * MAX_FRAME;
+/// No machine has more interfaces.
+const MAX_INTERFACES: usize = 1 << 16;
 
 struct Interface {
-    ethernet: bool,
+    linktype: u32,
     resolution: Resolution,
     offset_s: i64,
 }
@@ -46,6 +48,8 @@ impl Resolution {
 pub(super) struct Decoder {
     big_endian: bool,
     interfaces: Vec<Interface>,
+    /// Whether an Ethernet interface was described so far, in any section.
+    ethernet: bool,
     foreign_linktype: Option<u32>,
 }
 
@@ -56,9 +60,14 @@ pub(super) fn is_pcapng(head: &[u8]) -> bool {
 }
 
 impl Decoder {
-    /// The link type of an interface that is not Ethernet, if one was met.
+    /// The link type of a packet that is not Ethernet, if one was met.
     pub(super) fn foreign_linktype(&self) -> Option<u32> {
         self.foreign_linktype
+    }
+
+    /// Whether there was a packet, but no Ethernet interface before it: that will not change.
+    pub(super) fn is_foreign(&self) -> bool {
+        self.foreign_linktype.is_some() && !self.ethernet
     }
 
     pub(super) fn decode(
@@ -99,6 +108,9 @@ impl Decoder {
                 Err(_) => return Progress::Damaged(at, "a block that cannot be read".into()),
             }
             at += length;
+            if self.is_foreign() {
+                return Progress::More(at);
+            }
         }
         Progress::Full(at)
     }
@@ -107,13 +119,13 @@ impl Decoder {
     fn take<'a>(&mut self, block: &'a Block<'a>) -> Result<Option<Packet<'a>>, String> {
         match block {
             Block::InterfaceDescription(interface) => {
-                let linktype = interface.linktype.0.cast_unsigned();
-                let ethernet = linktype == LINKTYPE_ETHERNET;
-                if !ethernet {
-                    self.foreign_linktype = Some(linktype);
+                if self.interfaces.len() == MAX_INTERFACES {
+                    return Err(format!("more than {MAX_INTERFACES} interfaces are absurd"));
                 }
+                let linktype = interface.linktype.0.cast_unsigned();
+                self.ethernet |= linktype == LINKTYPE_ETHERNET;
                 self.interfaces.push(Interface {
-                    ethernet,
+                    linktype,
                     resolution: Resolution::from_option(interface.if_tsresol)
                         .ok_or("an interface with an impossible time resolution")?,
                     offset_s: interface.if_tsoffset,
@@ -125,14 +137,16 @@ impl Decoder {
                     .interfaces
                     .get(packet.if_id as usize)
                     .ok_or("a packet of an interface that the file does not describe")?;
-                if !interface.ethernet {
+                if interface.linktype != LINKTYPE_ETHERNET {
+                    self.foreign_linktype = Some(interface.linktype);
                     return Ok(None);
                 }
                 let units = u64::from(packet.ts_high) << 32 | u64::from(packet.ts_low);
                 let offset = i128::from(interface.offset_s) * 1_000_000_000;
                 let time = interface.resolution.to_ns(units).cast_signed() + offset;
+                let time = u64::try_from(time).ok().filter(|&time| time <= LATEST_NS);
                 Ok(Some(Packet {
-                    time_ns: u64::try_from(time).map_err(|_| "a packet's time is out of range")?,
+                    time_ns: time.ok_or(TOO_LATE)?,
                     content: Content::Frame {
                         bytes: packet.packet_data(),
                         wire_len: packet.orig_len(),

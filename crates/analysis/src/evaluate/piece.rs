@@ -150,7 +150,8 @@ impl Piece {
 }
 
 fn side<X: Extract>(cursor: &mut Cursor<X>) -> Side {
-    let Findings { notes, intake, series } = cursor.take_findings();
+    let Findings { mut notes, intake, series } = cursor.take_findings();
+    notes.look_again(cursor.path());
     Side { path: cursor.path().to_owned(), format: cursor.format(), notes, intake, series }
 }
 

@@ -20,15 +20,30 @@ pub struct Warning {
 pub(super) fn of(counts: &Counts, ingress: &Side, egress: &Side) -> Vec<Warning> {
     let mut warnings = Vec::new();
     let mut warn = |code, message| warnings.push(Warning { code, message });
-    for side in [ingress, egress] {
+    for (side, other, (count, fate)) in [
+        (ingress, egress, (counts.unmatched_egress, "unmatched")),
+        (egress, ingress, (counts.lost, "lost")),
+    ] {
         let path = side.path.display();
+        let rest = if count > 0 { rest(side, other, fate) } else { String::new() };
         if let Some(damage) = &side.notes.damage {
             let (packets, Damage { byte, why }) = (side.notes.packets, damage);
             warn(
                 "capture-damaged",
                 format!(
                     "{path}: damaged after packet {packets} (byte {byte}): {why}; what stands \
-                     before that was evaluated"
+                     before that was evaluated{rest}"
+                ),
+            );
+        }
+        if let Some(to) = side.notes.resized {
+            let from = side.notes.size;
+            let how = if to > from { "grew" } else { "shrank" };
+            warn(
+                "capture-growing",
+                format!(
+                    "{path}: the file {how} from {from} to {to} bytes while it was read: the \
+                     capture still runs; what it held so far was evaluated{rest}"
                 ),
             );
         }
@@ -67,7 +82,8 @@ pub(super) fn of(counts: &Counts, ingress: &Side, egress: &Side) -> Vec<Warning>
             warn(
                 "tap-unclosed",
                 format!(
-                    "{path}: the tap was killed before it closed the file; its counts are unknown"
+                    "{path}: the tap still runs, or ended before it closed the file; its counts \
+                     are unknown{rest}"
                 ),
             );
         }
@@ -115,4 +131,15 @@ pub(super) fn of(counts: &Counts, ingress: &Side, egress: &Side) -> Vec<Warning>
         );
     }
     warnings
+}
+
+/// What becomes of the packets behind the end of a capture that is not whole.
+fn rest(side: &Side, other: &Side, fate: &str) -> String {
+    let apart = other.intake.last_ns.saturating_sub(side.intake.last_ns);
+    if apart == 0 {
+        return String::new();
+    }
+    let path = other.path.display();
+    let seconds = apart as f64 / 1e9;
+    format!("; packets of the last {seconds:.6} s of {path} count as {fate} and may not be")
 }

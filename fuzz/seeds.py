@@ -1,0 +1,102 @@
+"""Writes the first inputs of every fuzz target into fuzz/corpus; `make fuzz-corpus` runs it.
+
+The inputs are captures of a few packets in every variant that a reader knows, so that the fuzzer
+starts behind the magic numbers.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "tests/support"))
+
+from captures import MICROSECONDS, compressed, frame, mscap, pcap, pcapng, stamps
+
+SEPARATOR = b"\nEGRESS\n"
+START = 7_000_000_000_000
+IDS = range(12)
+
+
+def times(delay: int) -> list[tuple[int, int]]:
+    """Stamps of a few packets, 10 us apart, that passed `delay` ns after the first tap."""
+    return [(START + 10_000 * i + delay, i) for i in IDS]
+
+
+def frames(delay: int, *, ipv6: bool = False) -> list[tuple[int, bytes]]:
+    """The same packets with their frames, IPv4 or IPv6, some with VLAN tags."""
+    return [(t, frame(i, tags=[7] * (i % 3), ipv6=ipv6)) for t, i in times(delay)]
+
+
+def captures(delay: int) -> dict[str, dict[str, bytes]]:
+    """Variants of a capture by format and name."""
+    plain, ipv6 = frames(delay), frames(delay, ipv6=True)
+    wraps = [((t % 2**32) if i % 2 else t, i) for t, i in times(delay)]
+    resolutions = {"us": None, "ns": 9, "binary": 0x80 | 20, "ps": 12}
+    order = {"little": "<", "big": ">"}
+    other = struct.pack("<IIIII", 0x0BAD, 20, 1, 2, 20)
+    sections = pcapng(plain[:6]) + other + pcapng(plain[6:], order=">", tsresol=6)
+    return {
+        "pcap": {
+            "ns": pcap(plain),
+            "us": pcap(plain, magic=MICROSECONDS),
+            "big": pcap(ipv6, order=">"),
+            "short": pcap(plain, snap=44),
+            "tunnel": pcap(plain, linktype=101),
+        },
+        "pcapng": {
+            **{name: pcapng(plain, tsresol=value) for name, value in resolutions.items()},
+            **{name: pcapng(ipv6, order=value) for name, value in order.items()},
+            "sections": sections,
+            "tunnel": pcapng(plain, linktype=101),
+        },
+        "mscap": {"plain": mscap(times(delay)), "wraps": mscap(wraps)},
+        "stamps": {
+            "closed": stamps(times(delay)),
+            "lossy": stamps(times(delay), counts=(20, 12, 8, 5)),
+            "open": stamps(times(delay), closed=False),
+        },
+    }
+
+
+def seeds() -> dict[tuple[str, str], bytes]:
+    """All inputs by target and name."""
+    before, after = captures(0), captures(3_000)
+    found = {(kind, name): data for kind, all_ in after.items() for name, data in all_.items()}
+    for kind, all_ in after.items():
+        for name, data in all_.items():
+            for how in ("zstd", "gzip"):
+                found["compressed", f"{kind}-{name}-{how}"] = compressed(data, how)
+                twice = compressed(data[:100], how) + compressed(data[100:], how)
+                found["compressed", f"{kind}-{name}-{how}-members"] = twice
+    for number, kind in enumerate(before):
+        # Both sides are mscap where the bits 3 and 4 say so.
+        bits = 0b11000 if kind == "mscap" else 0
+        for name, data in after[kind].items():
+            choice = bytes([bits | number % 8])
+            found["pair", f"{kind}-{name}"] = choice + before[kind][name] + SEPARATOR + data
+    late = list(reversed(frames(0)))
+    found["pair", "unsorted"] = b"\2" + pcap(late) + SEPARATOR + pcap(frames(3_000))
+    found["pair", "swapped"] = b"\0" + pcap(frames(3_000)) + SEPARATOR + pcap(frames(0))
+    doubled = [packet for packet in frames(3_000) for _ in range(2)]
+    found["pair", "twice"] = b"\1" + pcap(frames(0)) + SEPARATOR + pcap(doubled)
+    # A few hundred bytes that hold many packets with one key.
+    many = compressed(mscap([(START, 7)]) * 200_000, "zstd")
+    found["pair", "one-key"] = bytes([0b11000]) + many + SEPARATOR + many
+    mixed = pcap(frames(0)) + SEPARATOR + compressed(stamps(times(900)), "zstd")
+    found["pair", "mixed"] = b"\0" + mixed
+    return found
+
+
+def main() -> None:
+    """Writes them, each under the name seed-NAME."""
+    for (target, name), data in seeds().items():
+        path = HERE / "corpus" / target / f"seed-{name}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,249 @@
+//! What must hold for any bytes, one function for each fuzz target.
+//!
+//! The fuzzer calls these functions with bytes that it makes up; `crates/analysis/tests/corpus.rs`
+//! calls them with the inputs that are kept in `fuzz/corpus`.
+
+use std::fs::File;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use flate2::read::MultiGzDecoder;
+use flate2::write::GzEncoder;
+use tailtap_analysis::capture::{Capture, CaptureError, Content, Damage, Format};
+use tailtap_analysis::evaluate::{
+    EvaluateError, Evaluation, Options, Partial, Piece, evaluate, plan,
+};
+
+/// Stands between the two captures of an input of the target `pair`.
+pub const SEPARATOR: &[u8] = b"\nEGRESS\n";
+
+const KEYS: [Option<&str>; 5] =
+    [None, Some("moonsniff"), Some("signature"), Some("42:4:le"), Some("15:1:be")];
+
+/// How a stream is compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compression {
+    /// Zstandard.
+    Zstd,
+    /// gzip.
+    Gzip,
+}
+
+/// A file in memory without a name: nothing is left behind when the fuzzer ends the process.
+struct Scratch {
+    file: File,
+    path: PathBuf,
+}
+
+impl Scratch {
+    fn new(bytes: &[u8]) -> Self {
+        let file = tempfile::tempfile_in("/dev/shm").expect("a file in memory");
+        file.write_all_at(bytes, 0).expect("room for the input");
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd()).into();
+        Self { file, path }
+    }
+
+    fn replace(&self, bytes: &[u8]) {
+        self.file.set_len(0).expect("emptied");
+        self.file.write_all_at(bytes, 0).expect("room for the input");
+    }
+}
+
+/// What came out of a capture.
+#[derive(Debug, PartialEq, Eq)]
+struct Outcome {
+    packets: u64,
+    /// Hash of all packets.
+    content: u64,
+    damage: Option<Damage>,
+}
+
+/// Reads a whole capture, asking for so many packets at a time, in turn.
+fn read(path: &Path, format: Option<Format>, steps: &[usize]) -> Result<Outcome, CaptureError> {
+    let mut capture = Capture::open(path, format)?;
+    let mut hash = DefaultHasher::new();
+    let mut packets = 0;
+    for &step in steps.iter().cycle() {
+        let mut taken = 0;
+        let more = capture.read(step, |packet| {
+            taken += 1;
+            packet.time_ns.hash(&mut hash);
+            match packet.content {
+                Content::Frame { bytes, wire_len } => (bytes, wire_len).hash(&mut hash),
+                Content::Id(id) => id.hash(&mut hash),
+            }
+        })?;
+        assert!(taken <= step, "{taken} packets where {step} were asked for");
+        packets += taken as u64;
+        if !more {
+            break;
+        }
+        assert_eq!(taken, step, "fewer packets than asked for before the end");
+    }
+    assert!(!capture.read(1, |_| panic!("a packet after the end"))?);
+    let notes = capture.notes();
+    assert_eq!(notes.packets, packets);
+    Ok(Outcome { packets, content: hash.finish(), damage: notes.damage.clone() })
+}
+
+/// The outcome, errors as text. It must be the same however many packets are asked for at a time.
+fn outcome(path: &Path, format: Option<Format>) -> Result<Outcome, String> {
+    let text = |error: CaptureError| error.to_string();
+    let found = read(path, format, &[1 << 16]).map_err(text);
+    assert_eq!(read(path, format, &[1, 2, 300]).map_err(text), found);
+    let message = match &found {
+        Ok(outcome) => outcome.damage.as_ref().map_or("", |damage| &damage.why),
+        Err(message) => message,
+    };
+    assert!(!message.contains('\n'), "more than one line: {message}");
+    found
+}
+
+fn compression(bytes: &[u8]) -> Option<Compression> {
+    match bytes {
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => Some(Compression::Zstd),
+        [0x1f, 0x8b, ..] => Some(Compression::Gzip),
+        _ => None,
+    }
+}
+
+/// `bytes` as a compressed file.
+pub fn compress(bytes: &[u8], how: Compression) -> Vec<u8> {
+    match how {
+        Compression::Zstd => zstd::bulk::compress(bytes, 1).expect("compresses"),
+        Compression::Gzip => {
+            let mut encoder = GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            encoder.write_all(bytes).expect("compresses");
+            encoder.finish().expect("compresses")
+        }
+    }
+}
+
+/// What a compressed file holds, if it is whole and that is at most `limit` bytes.
+pub fn decompress(bytes: &[u8], limit: usize) -> Option<(Compression, Vec<u8>)> {
+    let how = compression(bytes)?;
+    let reader: Box<dyn Read + '_> = match how {
+        Compression::Zstd => Box::new(zstd::Decoder::new(bytes).ok()?),
+        Compression::Gzip => Box::new(MultiGzDecoder::new(bytes)),
+    };
+    let mut content = Vec::new();
+    reader.take(limit as u64 + 1).read_to_end(&mut content).ok()?;
+    (content.len() <= limit).then_some((how, content))
+}
+
+/// Any bytes as a capture of a known format: they are read to their end or refused in one line,
+/// and the same way from a map of the file as from a compressed stream.
+pub fn capture(bytes: &[u8], format: Format) {
+    let file = Scratch::new(bytes);
+    let found = outcome(&file.path, Some(format));
+    if !bytes.is_empty() && compression(bytes).is_none() {
+        file.replace(&compress(bytes, Compression::Zstd));
+        let steps = &[1 << 16];
+        assert_eq!(read(&file.path, Some(format), steps).map_err(|e| e.to_string()), found);
+    }
+}
+
+/// Any bytes as a compressed capture: they are read to their end or refused in one line, and what
+/// can be decompressed gives the same packets as when it was never compressed.
+pub fn compressed(bytes: &[u8]) {
+    const LIMIT: usize = 1 << 20;
+    let file = Scratch::new(bytes);
+    for format in [None, Some(Format::Mscap)] {
+        file.replace(bytes);
+        let found = outcome(&file.path, format);
+        if let Some((_, content)) = decompress(bytes, LIMIT)
+            && !content.is_empty()
+            && compression(&content).is_none()
+        {
+            file.replace(&content);
+            assert_eq!(outcome(&file.path, format), found);
+        }
+    }
+}
+
+/// Any bytes as a byte of options and two captures: evaluating them with any key ends in a
+/// refusal of one line, or in numbers that agree with each other.
+pub fn pair(bytes: &[u8]) {
+    let Some((&choice, rest)) = bytes.split_first() else { return };
+    let at = rest.windows(SEPARATOR.len()).position(|window| window == SEPARATOR);
+    let Some(at) = at else { return };
+    let ingress = Scratch::new(&rest[..at]);
+    let egress = Scratch::new(&rest[at + SEPARATOR.len()..]);
+    let bit = |number: u8| choice >> number & 1 == 1;
+    for key in KEYS {
+        let options = Options {
+            key: key.map(|key| key.parse().expect("a key")),
+            trim_ns: if bit(0) { 20_000 } else { 0 },
+            window_ns: if bit(1) { 50_000 } else { 5_000_000_000 },
+            worst: if bit(2) { 3 } else { 5000 },
+            ingress_format: bit(3).then_some(Format::Mscap),
+            egress_format: bit(4).then_some(Format::Mscap),
+        };
+        match evaluate(&ingress.path, &egress.path, &options, &|| false) {
+            Ok(found) => {
+                agrees(found, options.worst);
+                merges(&ingress.path, &egress.path, &options);
+            }
+            Err(EvaluateError::Cancelled) => panic!("nobody cancelled"),
+            Err(error) => {
+                let message = error.to_string();
+                assert!(!message.contains('\n'), "more than one line: {message}");
+            }
+        }
+    }
+}
+
+/// Evaluated in pieces, if that is possible, the captures give the same.
+fn merges(ingress: &Path, egress: &Path, options: &Options) {
+    const CHUNK: u64 = 512;
+    let partial = |piece: &Piece| piece.evaluate(&|| false);
+    let pieces = plan(ingress, egress, options, CHUNK).expect("captures");
+    let parts: Result<Vec<Partial>, _> = pieces.iter().map(partial).collect();
+    match parts {
+        Ok(parts) => {
+            let merged = parts.into_iter().reduce(|mut before, next| {
+                before.merge(next);
+                before
+            });
+            let whole = Piece::whole(ingress, egress, options).and_then(|piece| partial(&piece));
+            assert_eq!(merged, whole.ok());
+        }
+        Err(EvaluateError::NotSplittable) => {}
+        Err(error) => panic!("a piece fails: {error}"),
+    }
+}
+
+/// Every packet is counted once, and the distribution holds what was matched.
+fn agrees(found: Evaluation, most: usize) {
+    let counts = found.counts;
+    let left = counts.matched
+        + counts.duplicate_egress
+        + counts.noncausal
+        + counts.unmatched_egress
+        + counts.trimmed_egress;
+    assert_eq!(left, counts.egress, "{counts:?}");
+    let entered = counts.matched + counts.lost + counts.duplicate_ingress + counts.trimmed_ingress;
+    // The others are those whose copies after the device all carry earlier stamps.
+    let early = counts.ingress.checked_sub(entered).expect("no packet counted twice");
+    assert!(early <= counts.noncausal + counts.trimmed_egress, "{counts:?}");
+    for (side, keyed, unkeyed) in [
+        (&found.ingress, counts.ingress, counts.unkeyed_ingress),
+        (&found.egress, counts.egress, counts.unkeyed_egress),
+    ] {
+        assert_eq!(keyed + unkeyed, side.notes.packets);
+        assert_eq!(side.series.rates().map(|rate| rate.1).sum::<u64>(), side.series.packets);
+    }
+    assert_eq!(found.latencies.count(), counts.matched);
+    assert_eq!(found.worst.len() as u64, counts.matched.min(most as u64));
+    assert!(found.worst.is_sorted_by(|a, b| a.latency_ns >= b.latency_ns));
+    let worst = &found.worst[0];
+    assert_eq!(worst.egress_ns - worst.ingress_ns, worst.latency_ns);
+    // Walking through the counters of every nanosecond would take most of the fuzzer's time.
+    if worst.latency_ns < 100_000 {
+        assert_eq!(found.latencies.at_ranks(&[counts.matched]), [worst.latency_ns]);
+    }
+    assert!(found.warnings.iter().all(|warning| !warning.message.contains('\n')));
+}

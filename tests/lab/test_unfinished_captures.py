@@ -1,0 +1,140 @@
+"""Captures of real taps that still run, or whose disk is full, are evaluated up to their end."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from captures import compressed, frame, mscap, pcap, pcapng, stamps
+from labtools import small_disk, wait_for
+from namespaces import TAILTAP, Namespace
+from stamps import read_stamps
+
+from tailtap import evaluation
+
+ROOM = 256 << 10
+"""Bytes that find room on the small disk."""
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path, ROOM) as disk:
+        yield disk
+
+
+def evaluate(ingress: Path, egress: Path) -> tuple[dict[str, int], dict[str, list[str]]]:
+    """What became of the packets, and the messages of the warnings by code."""
+    found = evaluation.evaluate(ingress, egress)
+    messages: dict[str, list[str]] = {}
+    for warning in found.warnings:
+        messages.setdefault(warning.code, []).append(warning.message)
+    return found.counts, messages
+
+
+def generate(namespace: Namespace, *options: str) -> subprocess.Popen[bytes]:
+    command = namespace.inside(TAILTAP, "generate", "gen", *options, "--json")
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
+
+
+def test_the_files_of_a_running_tap(namespace: Namespace, tmp_path: Path) -> None:
+    namespace.veth("gen", "in")
+    namespace.veth("out", "far")
+    tap = namespace.start(
+        *("tap", "ingress=in:out", "egress=far:drop", "--records", "8192"),
+        *("--write", f"{tmp_path}/{{link}}.stamps"),
+    )
+    generator = generate(namespace, "--rate", "20 kpkt/s", "--count", "60000")
+    files = (tmp_path / "ingress.stamps", tmp_path / "egress.stamps")
+    try:
+        wait_for(lambda: all(file.stat().st_size > 100_000 for file in files), "stamps")
+        assert generator.poll() is None
+        counts, messages = evaluate(*files)
+    finally:
+        generator.wait(timeout=60)
+    assert len(messages["tap-unclosed"]) == 2
+    assert 5000 < counts["matched"] < 60_000
+    assert counts["matched"] + counts["lost"] == counts["ingress"]
+    links = tap.stop()["links"]
+    counts, messages = evaluate(*files)
+    assert "tap-unclosed" not in messages and "capture-growing" not in messages
+    assert counts["ingress"] == links["ingress"]["stored"] > 40_000
+
+
+def test_the_file_of_a_tap_whose_disk_is_full(
+    namespace: Namespace, tmp_path: Path, disk: Path
+) -> None:
+    namespace.veth("gen", "in")
+    namespace.veth("out", "far")
+    before, after = tmp_path / "in.stamps", disk / "out.stamps"
+    first = namespace.start("tap", "in:out", "--write", str(before))
+    second = namespace.start("tap", "far:drop", "--write", str(after), "--records", "8192")
+    generate(namespace, "--rate", "50 kpkt/s", "--count", "40000").wait(timeout=60)
+    _, err = second.process.communicate(timeout=20)
+    assert second.process.returncode == 3 and "No space left on device" in err
+    first.stop()
+    stored = len(read_stamps(after)[1])
+    assert ROOM - 64 - 16 < 16 * stored <= ROOM - 64
+    counts, messages = evaluate(before, after)
+    assert counts["matched"] == counts["egress"] == stored
+    assert counts["lost"] == counts["ingress"] - stored > 0
+    assert set(messages) == {"tap-unclosed"}
+    (message,) = messages["tap-unclosed"]
+    assert "count as lost" in message
+
+
+@pytest.mark.parametrize("options", [[], ["-P"]])
+def test_the_file_of_dumpcap_whose_disk_is_full(
+    namespace: Namespace, tmp_path: Path, disk: Path, options: list[str]
+) -> None:
+    namespace.veth("gen", "in")
+    before, after = tmp_path / "in.mscap", disk / "out.pcap"
+    dumpcap = subprocess.Popen(
+        namespace.inside("dumpcap", "-q", "-i", "in", "-w", str(after), *options),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        wait_for(after.exists, "dumpcap")
+        start = time.time_ns()
+        assert generate(namespace, "--rate", "20 kpkt/s", "--count", "10000").wait(60) == 0
+        _, err = dumpcap.communicate(timeout=20)
+    finally:
+        dumpcap.kill()
+        dumpcap.communicate()
+    assert "full" in err or "space" in err, err
+    # Packets leave at their time or later.
+    before.write_bytes(mscap((start - 10**8 + 50_000 * i, i) for i in range(10_000)))
+    counts, messages = evaluate(before, after)
+    assert 2000 < counts["matched"] == counts["egress"] < 4000
+    (message,) = messages["capture-damaged"]
+    assert "ends in mid-record" in message
+
+
+@pytest.mark.parametrize("kind", ["pcap", "pcapng", "mscap", "stamps", "zstd", "gzip"])
+def test_any_capture_whose_disk_is_full(tmp_path: Path, disk: Path, kind: str) -> None:
+    times = [(10**9 + 10_000 * i, i) for i in range(50_000)]
+    late = [(t + 700, i) for t, i in times]
+    # Payloads that do not compress to nothing.
+    frames = [(t, frame(i) + (i * 0x9E3779B97F4A7C15 % 2**64).to_bytes(8)) for t, i in late]
+    data = {
+        "pcap": lambda: pcap(frames),
+        "pcapng": lambda: pcapng(frames),
+        "mscap": lambda: mscap(late),
+        "stamps": lambda: stamps(late, closed=False),
+        "zstd": lambda: compressed(pcap(frames), "zstd"),
+        "gzip": lambda: compressed(pcap(frames), "gzip"),
+    }[kind]()
+    before, after = tmp_path / "in.mscap", disk / "out.mscap"
+    before.write_bytes(mscap(times))
+    with after.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space left"):
+        while data:
+            data = data[file.write(data) :]
+    assert after.stat().st_size == ROOM
+    counts, messages = evaluate(before, after)
+    assert counts["matched"] > 2000
+    assert counts["matched"] + counts["lost"] == 50_000
+    (message,) = messages["tap-unclosed" if kind == "stamps" else "capture-damaged"]
+    assert "count as lost" in message
