@@ -1,7 +1,7 @@
 //! The largest latencies in time order: what a model of the tail is fitted to.
 //!
 //! Which latencies are large is known at the end only. So packets are kept that may yet be among
-//! the [`LIMIT`] largest, and the bar rises as more come. A packet is kept with its position among
+//! the largest, and the bar rises as more come. A packet is kept with its position among
 //! all matched packets, so that a model can tell any early part of a run from the rest.
 
 use serde::{Deserialize, Serialize};
@@ -10,8 +10,6 @@ use crate::distribution::Distribution;
 
 /// At most so many packets are kept.
 const LIMIT: usize = 1 << 20;
-/// When this many have gathered, those that cannot be among the largest are left out.
-const FULL: usize = LIMIT + LIMIT / 4;
 /// So many are wanted in the end: enough for the 99.5th percentile of the first fifth of a run.
 const WANTED: u64 = 1 << 16;
 /// Or one packet in so many, where that is more.
@@ -29,8 +27,10 @@ pub struct Exceedance {
 }
 
 /// Keeps the packets with the largest latencies of all that it is shown.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exceedances {
+    /// So many are kept at most.
+    limit: usize,
     /// In the order of their positions.
     packets: Vec<Exceedance>,
     /// Every packet with at least this latency is kept, and no other.
@@ -40,6 +40,14 @@ pub struct Exceedances {
 }
 
 impl Exceedances {
+    /// Keeps twice as many as will be wanted of about so many packets, since some may tie; as many
+    /// as may be when their number is not known.
+    pub fn new(expected: Option<u64>) -> Self {
+        let likely = expected.map_or(u64::MAX, |packets| 2 * wanted(packets));
+        let limit = usize::try_from(likely).unwrap_or(LIMIT).min(LIMIT);
+        Self { limit, packets: Vec::new(), least_ns: 0, shown: 0 }
+    }
+
     /// Shows a packet; packets come in the order in which they left the device.
     #[inline]
     pub fn record(&mut self, ingress_ns: u64, latency_ns: u64) {
@@ -47,21 +55,21 @@ impl Exceedances {
         self.shown += 1;
         if latency_ns >= self.least_ns {
             self.packets.push(Exceedance { position, ingress_ns, latency_ns });
-            if self.packets.len() >= FULL {
+            if self.packets.len() >= self.limit + self.limit / 4 {
                 self.shrink();
             }
         }
     }
 
-    /// Leaves out all but the `LIMIT` largest. Packets of equal latency stay or go together, so
+    /// Leaves out all but the `limit` largest. Packets of equal latency stay or go together, so
     /// that what is kept depends on nothing but the packets.
     #[cold]
     pub fn shrink(&mut self) {
-        if self.packets.len() <= LIMIT {
+        if self.packets.len() <= self.limit {
             return;
         }
         let mut latencies: Vec<u64> = self.packets.iter().map(|p| p.latency_ns).collect();
-        let from_below = latencies.len() - 1 - LIMIT;
+        let from_below = latencies.len() - 1 - self.limit;
         let (_, largest_out, _) = latencies.select_nth_unstable(from_below);
         self.least_ns = *largest_out + 1;
         self.packets.retain(|packet| packet.latency_ns >= self.least_ns);
@@ -81,13 +89,13 @@ impl Exceedances {
     /// the largest that leaves the wanted number above it, or if these are too many, as with equal
     /// latencies, the smallest that does not.
     pub fn into_largest(mut self, all: &Distribution) -> (u64, Vec<Exceedance>) {
-        let wanted = all.count().min(WANTED.max(all.count().div_ceil(WANTED_OF)));
+        let wanted = wanted(all.count());
         let counts: Vec<(u64, u64)> = all.counts().collect();
         let mut from = 0;
         let mut above = 0;
         for (value, count) in counts.into_iter().rev() {
             from = value;
-            if above + count > LIMIT as u64 {
+            if above + count > self.limit as u64 {
                 from = value + 1;
                 break;
             }
@@ -101,6 +109,11 @@ impl Exceedances {
     }
 }
 
+/// So many of the largest of `packets` are wanted.
+fn wanted(packets: u64) -> u64 {
+    WANTED.max(packets.div_ceil(WANTED_OF))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,7 +125,7 @@ mod tests {
     }
 
     fn of(latencies: &[u64]) -> (Exceedances, Distribution) {
-        let mut exceedances = Exceedances::default();
+        let mut exceedances = Exceedances::new(Some(latencies.len() as u64));
         let mut all = Distribution::new();
         for (i, &latency) in latencies.iter().enumerate() {
             exceedances.record(i as u64 * 100, latency);

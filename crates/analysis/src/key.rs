@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use xxhash_rust::xxh3::xxh3_128;
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::capture::Content;
 
@@ -122,16 +122,16 @@ pub type Signature = [u8; SIGNATURE_LEN];
 /// Takes the key from a packet. One implementation for each kind of key, so that the loops over
 /// packets are compiled for it.
 pub trait Extract: Copy + Send {
-    /// The key that packets are matched by.
-    type Key: Key;
+    /// Whether the key is an id, and ids may well count up; otherwise it is a hash.
+    const IS_ID: bool;
     /// What is kept of a packet to show its key to people; nothing where the key itself will do.
     type Shown: Copy + Send;
 
     /// The key of a packet.
-    fn extract(self, content: Content<'_>) -> Result<(Self::Key, Self::Shown), NoKey>;
+    fn extract(self, content: Content<'_>) -> Result<(u64, Self::Shown), NoKey>;
 
     /// The key as people see it.
-    fn name(key: Self::Key, shown: Self::Shown) -> Name;
+    fn name(key: u64, shown: Self::Shown) -> Name;
 }
 
 /// A key as people see it: a decimal id, or a signature in hexadecimal.
@@ -152,69 +152,12 @@ impl fmt::Display for Name {
     }
 }
 
-/// A key in the matching table.
-pub trait Key: Copy + Eq + Send {
-    /// Words of 64 bits that it takes in the table.
-    const WORDS: usize;
-    /// Whether it is an id, and ids may well count up.
-    const IS_ID: bool = Self::WORDS == 1;
-
-    /// Consecutive ids give consecutive numbers.
-    fn number(self) -> u64;
-
-    /// Writes the key into the table.
-    fn store(self, words: &mut [u64]);
-
-    /// The key as it stands in the table.
-    fn load(words: &[u64]) -> Self;
-}
-
-impl Key for u64 {
-    const WORDS: usize = 1;
-
-    #[inline]
-    fn number(self) -> u64 {
-        self
-    }
-
-    #[inline]
-    fn store(self, words: &mut [u64]) {
-        words[0] = self;
-    }
-
-    #[inline]
-    fn load(words: &[u64]) -> Self {
-        words[0]
-    }
-}
-
-/// A 128-bit hash stands for a signature: among 10^9 packets, the chance that any two different
-/// ones share it is below 10^-20.
-impl Key for [u64; 2] {
-    const WORDS: usize = 2;
-
-    #[inline]
-    fn number(self) -> u64 {
-        self[0]
-    }
-
-    #[inline]
-    fn store(self, words: &mut [u64]) {
-        words.copy_from_slice(&self);
-    }
-
-    #[inline]
-    fn load(words: &[u64]) -> Self {
-        [words[0], words[1]]
-    }
-}
-
 /// MoonSniff's packet ids.
 #[derive(Clone, Copy, Debug)]
 pub struct Moonsniff;
 
 impl Extract for Moonsniff {
-    type Key = u64;
+    const IS_ID: bool = true;
     type Shown = ();
 
     #[inline]
@@ -241,30 +184,33 @@ impl Extract for Moonsniff {
 }
 
 /// The papers' signatures.
+///
+/// Packets are matched by a 64-bit hash of it. Among ten million packets within the window, the
+/// chance that any two different signatures share theirs is three in a million (n^2 / 2^65); the
+/// two packets are then taken for a repeated key, left out, and counted as that.
 #[derive(Clone, Copy, Debug)]
 pub struct Signatures;
 
 impl Extract for Signatures {
-    type Key = [u64; 2];
+    const IS_ID: bool = false;
     type Shown = Signature;
 
     #[inline]
-    fn extract(self, content: Content<'_>) -> Result<([u64; 2], Signature), NoKey> {
+    fn extract(self, content: Content<'_>) -> Result<(u64, Signature), NoKey> {
         let Content::Frame { bytes, wire_len } = content else {
             return Err(NoKey::NoFrame);
         };
         let signature = signature(bytes, wire_len)?;
-        let hash = xxh3_128(&signature);
-        Ok(([hash as u64, (hash >> 64) as u64], signature))
+        Ok((xxh3_64(&signature), signature))
     }
 
-    fn name(_: [u64; 2], signature: Signature) -> Name {
+    fn name(_: u64, signature: Signature) -> Name {
         Name::Signature(signature.into())
     }
 }
 
 impl Extract for Field {
-    type Key = u64;
+    const IS_ID: bool = true;
     type Shown = ();
 
     #[inline]
@@ -305,6 +251,11 @@ fn signature(bytes: &[u8], wire_len: u32) -> Result<Signature, NoKey> {
     } else {
         frame[..bytes.len()].copy_from_slice(bytes);
     }
+    if is_plain_udp(bytes) {
+        frame[24..26].fill(0);
+        frame[40..42].fill(0);
+        return Ok(cut_signature(&frame));
+    }
     let layers = layers(bytes);
     let mut zero = |at: usize| {
         if let Some(checksum) = frame.get_mut(at..at + 2) {
@@ -321,9 +272,26 @@ fn signature(bytes: &[u8], wire_len: u32) -> Result<Signature, NoKey> {
             _ => {}
         }
     }
+    Ok(cut_signature(&frame))
+}
+
+#[inline]
+fn cut_signature(frame: &[u8; SIGNATURE.end]) -> Signature {
     let mut signature = [0u8; SIGNATURE_LEN];
     signature.copy_from_slice(&frame[SIGNATURE]);
-    Ok(signature)
+    signature
+}
+
+/// Whether a frame is untagged IPv4 without options with UDP in it: the usual case, seen in one
+/// glance. Its UDP header begins at byte 34.
+#[inline]
+fn is_plain_udp(frame: &[u8]) -> bool {
+    frame.first_chunk::<42>().is_some_and(|head| {
+        head[12..15] == [0x08, 0x00, 0x45]
+            && head[23] == PROTOCOL_UDP
+            && head[20] & 0x1f == 0
+            && head[21] == 0
+    })
 }
 
 /// Where the headers of an IP packet are.
@@ -391,13 +359,7 @@ fn ipv6_transport(frame: &[u8], network: usize) -> Option<(u8, usize)> {
 /// Offset of the UDP payload.
 #[inline]
 fn udp_payload(frame: &[u8]) -> Option<usize> {
-    // Untagged IPv4 without options, the usual case, is seen in one glance.
-    if let Some(head) = frame.first_chunk::<42>()
-        && head[12..15] == [0x08, 0x00, 0x45]
-        && head[23] == PROTOCOL_UDP
-        && head[20] & 0x1f == 0
-        && head[21] == 0
-    {
+    if is_plain_udp(frame) {
         return Some(42);
     }
     match layers(frame)?.transport? {

@@ -6,10 +6,9 @@
 //! before the device carries a later stamp than the one after it. One pass, and nothing has to be
 //! taken back.
 
-use crate::key::Key;
 use crate::ring::Ring;
 use crate::stream::Span;
-use crate::table::{Entry, State, Table};
+use crate::table::{Entry, Placing, State, Table};
 
 /// Tables have at least this many slots.
 const MIN_SLOTS: usize = 1 << 12;
@@ -69,31 +68,32 @@ impl Registrar {
 }
 
 /// Where the packets before the device wait.
-enum Store<K> {
+enum Store {
     /// As long as the keys are ids that count up.
     Ring(Ring),
     /// Any keys.
-    Table(Table<K>),
+    Table(Table),
 }
 
 /// The packets before the device that can still be matched.
-pub struct Matcher<K> {
-    store: Store<K>,
+pub struct Matcher {
+    store: Store,
     window: u64,
     registrar: Registrar,
 }
 
-impl<K: Key> Matcher<K> {
-    /// An empty matcher for a matching window in nanoseconds. Of the packets before the device
+impl Matcher {
+    /// An empty matcher, by `ids` that may well count up or by hashes, for a matching window in
+    /// nanoseconds. Of the packets before the device
     /// that end without a match, those within `span` are counted, as trimmed if they are stamped
     /// earlier than `trim_before`. There is room for the packets that are `expected` within two
     /// windows, and for more as they come.
-    pub fn new(window: u64, trim_before: u64, span: Span, expected: usize) -> Self {
-        let store = if K::IS_ID {
+    pub fn new(ids: bool, window: u64, trim_before: u64, span: Span, expected: usize) -> Self {
+        let store = if ids {
             let slots = expected.next_power_of_two();
             Store::Ring(Ring::new(slots.clamp(MIN_SLOTS, MAX_FIRST_SLOTS)))
         } else {
-            Store::Table(Table::new(slots_for(expected).min(MAX_FIRST_SLOTS), false))
+            Store::Table(Table::new(slots_for(expected).min(MAX_FIRST_SLOTS), Placing::Spread))
         };
         let registrar = Registrar { trim_before, span, fates: Fates::default() };
         Self { store, window, registrar }
@@ -101,7 +101,7 @@ impl<K: Key> Matcher<K> {
 
     /// Adds packets before the device. `frontier` is the time that the packets after the device
     /// have reached: what is older than one window by then is out of reach and may be forgotten.
-    pub fn insert_all(&mut self, keys: &[K], times: &[u64], frontier: u64) {
+    pub fn insert_all(&mut self, keys: &[u64], times: &[u64], frontier: u64) {
         let Self { store: Store::Ring(ring), window, registrar } = self else {
             for (keys, times) in keys.chunks(BLOCK).zip(times.chunks(BLOCK)) {
                 self.warm_up(keys);
@@ -117,7 +117,7 @@ impl<K: Key> Matcher<K> {
                 }
                 !reachable
             };
-            if ring.insert(key.number(), time, retire).is_err() {
+            if ring.insert(*key, time, retire).is_err() {
                 self.give_up_ring();
                 return self.insert_all(&keys[i..], &times[i..], frontier);
             }
@@ -129,12 +129,10 @@ impl<K: Key> Matcher<K> {
     fn give_up_ring(&mut self) {
         if let Store::Ring(ring) = &self.store {
             let slots = slots_for(ring.entries().count());
-            let mut table = Table::new(slots, false);
+            let mut table = Table::new(slots, Placing::InOrder);
             for (id, entry) in ring.entries() {
-                // Only ids are in rings, and an id is its number.
-                let key = K::load(&[id]);
-                if let (Some(at), _) = table.search(key, |_, _| (None, true)) {
-                    table.fill(at, key, entry);
+                if let (Some(at), _) = table.search(id, |_, _| (None, true)) {
+                    table.fill(at, id, entry);
                 }
             }
             self.store = Store::Table(table);
@@ -143,13 +141,13 @@ impl<K: Key> Matcher<K> {
 
     /// Adds a packet to the table.
     #[inline]
-    fn insert(&mut self, key: K, time: u64, frontier: u64) {
+    fn insert(&mut self, key: u64, time: u64, frontier: u64) {
         let Store::Table(table) = &mut self.store else { return };
         // A packet that comes later than the frontier may still repeat a key within the window.
         let frontier = frontier.min(time);
         if table.used() * 4 >= table.slots() * 3 {
-            let mixing = table.mixing();
-            self.rebuild(frontier, mixing);
+            let placing = table.placing();
+            self.rebuild(frontier, placing);
         }
         let Store::Table(table) = &mut self.store else { return };
         let window = self.window;
@@ -185,16 +183,21 @@ impl<K: Key> Matcher<K> {
             table.fill(at, key, entry);
         }
         if table.crowded(steps) {
-            self.rebuild(frontier, true);
+            self.rebuild(frontier, Placing::Mixed);
         }
     }
 
     /// Finds what packets after the device are, and hands each one's place and verdict to `each`.
     #[inline]
-    pub fn look_up_all(&mut self, keys: &[K], times: &[u64], mut each: impl FnMut(usize, Verdict)) {
+    pub fn look_up_all(
+        &mut self,
+        keys: &[u64],
+        times: &[u64],
+        mut each: impl FnMut(usize, Verdict),
+    ) {
         if let Store::Ring(ring) = &mut self.store {
             for (i, (key, &time)) in keys.iter().zip(times).enumerate() {
-                each(i, look_up_id(ring, key.number(), time, self.window));
+                each(i, look_up_id(ring, *key, time, self.window));
             }
             return;
         }
@@ -209,7 +212,7 @@ impl<K: Key> Matcher<K> {
 
     /// Finds what a packet after the device is in the table.
     #[inline]
-    fn look_up(&mut self, key: K, time: u64) -> Verdict {
+    fn look_up(&mut self, key: u64, time: u64) -> Verdict {
         let Store::Table(table) = &mut self.store else { return Verdict::Unmatched };
         let window = self.window;
         let mut verdict = Verdict::Unmatched;
@@ -248,13 +251,13 @@ impl<K: Key> Matcher<K> {
             });
         }
         if table.crowded(steps) {
-            self.rebuild(time, true);
+            self.rebuild(time, Placing::Mixed);
         }
         if repeated { Verdict::Unmatched } else { verdict }
     }
 
     /// Brings the places of these keys into the processor's cache, ahead of their turn.
-    fn warm_up(&self, keys: &[K]) {
+    fn warm_up(&self, keys: &[u64]) {
         if let Store::Table(table) = &self.store {
             table.warm_up(keys);
         }
@@ -262,12 +265,12 @@ impl<K: Key> Matcher<K> {
 
     /// Forgets packets that are out of reach and makes room for more.
     #[cold]
-    fn rebuild(&mut self, frontier: u64, mixing: bool) {
+    fn rebuild(&mut self, frontier: u64, placing: Placing) {
         let Self { store: Store::Table(table), window, registrar } = self else { return };
         let reachable = |entry| reachable(entry, *window, frontier);
         let kept = table.entries().filter(|&(_, entry)| reachable(entry)).count();
         let size = slots_for(kept).max(table.slots() / 2);
-        let old = std::mem::replace(table, Table::new(size, mixing));
+        let old = std::mem::replace(table, Table::new(size, placing));
         for (key, entry) in old.entries() {
             if !reachable(entry) {
                 registrar.settle(entry);
@@ -317,7 +320,7 @@ fn reachable(entry: Entry, window: u64, frontier: u64) -> bool {
 
 /// Slots for `packets` packets and some more: a table is rebuilt when three quarters are in use.
 fn slots_for(packets: usize) -> usize {
-    (packets.saturating_add(packets / 2)).next_power_of_two().max(MIN_SLOTS)
+    packets.saturating_add(packets / 2).max(MIN_SLOTS)
 }
 
 #[cfg(test)]
@@ -366,10 +369,20 @@ mod tests {
     }
 
     fn by_table(ingress: &[(u64, u64)], egress: &[(u64, u64)]) -> (Vec<Verdict>, Fates) {
-        let mut matcher = Matcher::new(WINDOW, 0, Span::ALL, 0);
+        let found = by_matcher(true, ingress, egress);
+        assert_eq!(by_matcher(false, ingress, egress), found);
+        found
+    }
+
+    fn by_matcher(
+        ids: bool,
+        ingress: &[(u64, u64)],
+        egress: &[(u64, u64)],
+    ) -> (Vec<Verdict>, Fates) {
+        let mut matcher = Matcher::new(ids, WINDOW, 0, Span::ALL, 0);
         let mut ahead = ingress;
         let mut verdicts = Vec::new();
-        let mut insert = |matcher: &mut Matcher<u64>, until: u64, frontier| {
+        let mut insert = |matcher: &mut Matcher, until: u64, frontier| {
             let (now, later) = ahead.split_at(ahead.partition_point(|packet| packet.1 < until));
             let (keys, times): (Vec<_>, Vec<_>) = now.iter().copied().unzip();
             matcher.insert_all(&keys, &times, frontier);
@@ -440,7 +453,7 @@ mod tests {
 
     #[test]
     fn a_key_that_never_changes_takes_no_room() {
-        let mut matcher = Matcher::<u64>::new(WINDOW, 0, Span::ALL, 0);
+        let mut matcher = Matcher::new(true, WINDOW, 0, Span::ALL, 0);
         for time in 0..100_000 {
             matcher.insert_all(&[7], &[time], time);
             matcher.insert_all(&[8], &[time * WINDOW], time * WINDOW);
@@ -454,7 +467,7 @@ mod tests {
     fn old_packets_are_forgotten_and_counted() {
         // Ids that count up, and others for which a table is needed.
         for factor in [1, 1 << 40] {
-            let mut matcher = Matcher::<u64>::new(WINDOW, 0, Span::ALL, 0);
+            let mut matcher = Matcher::new(true, WINDOW, 0, Span::ALL, 0);
             for number in 0..100_000u64 {
                 let (id, time) = (number * factor, number * 10);
                 matcher.insert_all(&[id], &[time], time);
@@ -480,7 +493,7 @@ mod tests {
         let high = (0..200_000u64).map(|id| id << 40).collect::<Vec<_>>();
         let twice = (0..200_000u64).map(|id| (id / 2) | (id % 2) << 40).collect::<Vec<_>>();
         for keys in [high, twice] {
-            let mut matcher = Matcher::<u64>::new(u64::MAX, 0, Span::ALL, 0);
+            let mut matcher = Matcher::new(true, u64::MAX, 0, Span::ALL, 0);
             let times: Vec<u64> = (0..keys.len() as u64).collect();
             matcher.insert_all(&keys, &times, 0);
             for (&time, &key) in times.iter().zip(&keys) {
@@ -489,7 +502,9 @@ mod tests {
                 matcher.look_up_all(&pair, &[1 << 40; 2], |_, verdict| verdicts.push(verdict));
                 assert_eq!(verdicts, [Verdict::Unmatched, Verdict::Match { ingress_ns: time }]);
             }
-            assert!(matches!(&matcher.store, Store::Table(table) if table.mixing()));
+            assert!(
+                matches!(&matcher.store, Store::Table(table) if table.placing() == Placing::Mixed)
+            );
         }
     }
 }

@@ -22,7 +22,7 @@ const WAITING: usize = 4;
 /// Times, keys and what is shown of them, packet by packet.
 struct Batch<X: Extract> {
     times: Vec<u64>,
-    keys: Vec<X::Key>,
+    keys: Vec<u64>,
     shown: Vec<X::Shown>,
 }
 
@@ -453,7 +453,7 @@ impl<X: Extract> Cursor<X> {
     /// Times and keys of the next packets, and what is shown of them if it was to be kept. Empty
     /// at the end only.
     #[inline]
-    pub fn next(&self) -> (&[u64], &[X::Key], &[X::Shown]) {
+    pub fn next(&self) -> (&[u64], &[u64], &[X::Shown]) {
         let Batch { times, keys, shown } = &self.batch;
         let end = times.len().min(self.at + BATCH);
         let range = self.at..end;

@@ -11,7 +11,6 @@
 use memmap2::{Advice, MmapMut};
 
 use crate::capture::LATEST_NS;
-use crate::key::Key;
 
 /// A search longer than this raises the question whether the keys crowd.
 const LONG: usize = 32;
@@ -67,26 +66,36 @@ pub(crate) fn zeroed(words: usize) -> MmapMut {
     memory
 }
 
-/// Slots for keys of one kind.
-pub(crate) struct Table<K> {
+/// How keys find their places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Placing {
+    /// Numbers that mostly count up: in their order. The number of slots is a power of two.
+    InOrder,
+    /// Numbers that would crowd: spread by a mixing hash.
+    Mixed,
+    /// Hashes: spread as they are.
+    Spread,
+}
+
+/// Slots for keys, each a word for the entry and one for the key.
+pub(crate) struct Table {
     memory: MmapMut,
     slots: usize,
     used: usize,
-    mixing: bool,
+    placing: Placing,
     /// Searches since the table was made, and the steps that they took.
     searches: u64,
     steps: u64,
-    key: std::marker::PhantomData<K>,
 }
 
-impl<K: Key> Table<K> {
-    const STRIDE: usize = 1 + K::WORDS;
+type Slot = [u64; 2];
 
-    /// An empty table of `slots` slots, a power of two.
-    pub fn new(slots: usize, mixing: bool) -> Self {
-        let memory = zeroed(slots * Self::STRIDE);
-        let key = std::marker::PhantomData;
-        Self { memory, slots, used: 0, mixing, searches: 0, steps: 0, key }
+impl Table {
+    /// An empty table of at least `slots` slots.
+    pub fn new(slots: usize, placing: Placing) -> Self {
+        let slots = if placing == Placing::InOrder { slots.next_power_of_two() } else { slots };
+        let memory = zeroed(slots * size_of::<Slot>() / size_of::<u64>());
+        Self { memory, slots, used: 0, placing, searches: 0, steps: 0 }
     }
 
     pub fn slots(&self) -> usize {
@@ -98,21 +107,25 @@ impl<K: Key> Table<K> {
         self.used
     }
 
-    /// Whether keys are spread by a mixing hash.
-    pub fn mixing(&self) -> bool {
-        self.mixing
+    /// How keys find their places.
+    pub fn placing(&self) -> Placing {
+        self.placing
     }
 
-    /// Whether searches have become long although keys are not spread yet.
+    /// Whether searches have become long although keys could be spread.
     #[inline]
     pub fn crowded(&self, steps: usize) -> bool {
-        steps > LONG && !self.mixing && self.steps > CROWDED * self.searches
+        steps > LONG && self.placing == Placing::InOrder && self.steps > CROWDED * self.searches
     }
 
     #[inline]
-    fn home(&self, key: K) -> usize {
-        let number = key.number();
-        (if self.mixing { mix(number) } else { number }) as usize & (self.slots - 1)
+    fn home(&self, key: u64) -> usize {
+        let spread = |hash: u64| ((u128::from(hash) * self.slots as u128) >> 64) as usize;
+        match self.placing {
+            Placing::InOrder => key as usize & (self.slots - 1),
+            Placing::Mixed => spread(mix(key)),
+            Placing::Spread => spread(key),
+        }
     }
 
     /// Visits the entries of a key, with their slots, until `visit` breaks off or an empty slot
@@ -121,28 +134,30 @@ impl<K: Key> Table<K> {
     #[inline]
     pub fn search(
         &mut self,
-        key: K,
+        key: u64,
         mut visit: impl FnMut(usize, Entry) -> (Option<State>, bool),
     ) -> (Option<usize>, usize) {
-        let mask = self.slots - 1;
         let mut at = self.home(key);
-        let words: &mut [u64] = bytemuck::cast_slice_mut(&mut self.memory);
+        let slots: &mut [Slot] = bytemuck::cast_slice_mut(&mut self.memory);
         let mut steps = 0;
         let empty = loop {
-            let slot = &mut words[at * Self::STRIDE..][..Self::STRIDE];
-            let Some(entry) = Entry::unpack(slot[0]) else {
+            let [word, of] = &mut slots[at];
+            let Some(entry) = Entry::unpack(*word) else {
                 break Some(at);
             };
-            if K::load(&slot[1..]) == key {
+            if *of == key {
                 let (state, go_on) = visit(at, entry);
                 if let Some(state) = state {
-                    slot[0] = Entry { state, ..entry }.pack();
+                    *word = Entry { state, ..entry }.pack();
                 }
                 if !go_on {
                     break None;
                 }
             }
-            at = (at + 1) & mask;
+            at += 1;
+            if at == slots.len() {
+                at = 0;
+            }
             steps += 1;
         };
         self.searches += 1;
@@ -152,39 +167,32 @@ impl<K: Key> Table<K> {
 
     /// Fills an empty slot that [`Self::search`] found.
     #[inline]
-    pub fn fill(&mut self, at: usize, key: K, entry: Entry) {
-        let words: &mut [u64] = bytemuck::cast_slice_mut(&mut self.memory);
-        let slot = &mut words[at * Self::STRIDE..][..Self::STRIDE];
-        slot[0] = entry.pack();
-        key.store(&mut slot[1..]);
+    pub fn fill(&mut self, at: usize, key: u64, entry: Entry) {
+        let slots: &mut [Slot] = bytemuck::cast_slice_mut(&mut self.memory);
+        slots[at] = [entry.pack(), key];
         self.used += 1;
     }
 
     /// Puts another packet of the same key into the slot of an entry.
     #[inline]
     pub fn replace(&mut self, at: usize, entry: Entry) {
-        let words: &mut [u64] = bytemuck::cast_slice_mut(&mut self.memory);
-        words[at * Self::STRIDE] = entry.pack();
+        let slots: &mut [Slot] = bytemuck::cast_slice_mut(&mut self.memory);
+        slots[at][0] = entry.pack();
     }
 
     /// All entries with their keys.
-    pub fn entries(&self) -> impl Iterator<Item = (K, Entry)> + '_ {
-        let words: &[u64] = bytemuck::cast_slice(&self.memory);
-        words
-            .chunks_exact(Self::STRIDE)
-            .filter_map(|slot| Some((K::load(&slot[1..]), Entry::unpack(slot[0])?)))
+    pub fn entries(&self) -> impl Iterator<Item = (u64, Entry)> + '_ {
+        let slots: &[Slot] = bytemuck::cast_slice(&self.memory);
+        slots.iter().filter_map(|&[word, key]| Some((key, Entry::unpack(word)?)))
     }
 
     /// Brings the places of these keys into the processor's cache, ahead of their turn.
     ///
     /// Keys that are spread over the table miss the cache one by one, each search waiting for
     /// the one before; read here without depending on each other, the misses overlap.
-    pub fn warm_up(&self, keys: &[K]) {
-        let words: &[u64] = bytemuck::cast_slice(&self.memory);
-        let touch = |sum, &key: &K| {
-            let slot = &words[self.home(key) * Self::STRIDE..][..Self::STRIDE];
-            sum | slot[0] | slot[Self::STRIDE - 1]
-        };
+    pub fn warm_up(&self, keys: &[u64]) {
+        let slots: &[Slot] = bytemuck::cast_slice(&self.memory);
+        let touch = |sum, &key: &u64| sum | slots[self.home(key)][0];
         std::hint::black_box(keys.iter().fold(0, touch));
     }
 }

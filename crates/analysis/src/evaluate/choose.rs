@@ -28,6 +28,8 @@ pub struct KeyChoice {
     pub reason: Option<String>,
     /// About how many packets before the device there are within two windows.
     pub(super) expected_ahead: usize,
+    /// About how many packets after the device there are, if that can be guessed.
+    pub(super) expected_egress: Option<u64>,
     /// Added to all times before the device.
     pub(super) ingress_shift_ns: u64,
     /// Added to all times after the device.
@@ -43,7 +45,7 @@ struct Sample {
     estimate: Option<u64>,
     packets: usize,
     moonsniff: HashSet<u64>,
-    signatures: HashSet<[u64; 2]>,
+    signatures: HashSet<u64>,
     short: usize,
     damage: Option<Damage>,
 }
@@ -105,6 +107,7 @@ pub(super) fn key(
         key,
         reason: reason.map(str::to_owned),
         expected_ahead: ingress.expected(options.window_ns),
+        expected_egress: egress.estimate,
         ingress_shift_ns,
         egress_shift_ns,
     };

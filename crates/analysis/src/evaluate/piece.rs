@@ -99,6 +99,7 @@ impl Piece {
             worst: self.options.worst,
             span: self.span,
             expected: self.choice.expected_ahead,
+            packets: self.choice.expected_egress,
             cancelled,
         };
         let (ingress, egress) = (&self.ingress, &self.egress);

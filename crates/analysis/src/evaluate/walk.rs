@@ -22,6 +22,8 @@ pub(super) struct Walk<'a> {
     pub span: Span,
     /// About how many packets before the device there are within two windows.
     pub expected: usize,
+    /// About how many packets there are after the device, if that is known.
+    pub packets: Option<u64>,
     /// Asked now and then whether to give up.
     pub cancelled: &'a dyn Fn() -> bool,
 }
@@ -82,13 +84,14 @@ impl Walk<'_> {
             cursor.first_ns().map_or(0, |time| time.saturating_add(self.trim_ns))
         };
         let (cut_before, cut_after) = (cut(ingress), cut(egress));
-        let mut matcher = Matcher::new(self.window_ns, cut_before, self.span, self.expected);
+        let mut matcher =
+            Matcher::new(X::IS_ID, self.window_ns, cut_before, self.span, self.expected);
         let mut tally = Tally {
             counts: Counts::default(),
             latencies: Distribution::new(),
             worst: Worst::new(self.worst),
             reorder: Reorder::default(),
-            exceedances: Exceedances::default(),
+            exceedances: Exceedances::new(self.packets),
             blocks: Blocks::default(),
         };
         // The places of the matched packets in a batch, with their ingress stamps.
@@ -134,7 +137,7 @@ impl Walk<'_> {
     fn feed<X: Extract>(
         &self,
         ingress: &mut Cursor<X>,
-        matcher: &mut Matcher<X::Key>,
+        matcher: &mut Matcher,
         ahead: u64,
         frontier: u64,
     ) -> Result<(), Stop> {
