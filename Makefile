@@ -132,7 +132,7 @@ fuzz: $(BIN)/cargo-fuzz ## Fuzz every reader for FUZZ_SECONDS; stop at the first
 
 .PHONY: fuzz-corpus
 fuzz-corpus: $(BIN)/cargo-fuzz ## Keep of all inputs that the fuzzer found what reaches new code
-	@$(BIN)/python fuzz/seeds.py
+	@PYTHONPATH=tests/support $(BIN)/python fuzz/seeds.py
 	@for target in $(FUZZ_TARGETS); do \
 	    mkdir -p fuzz/work/$$target; \
 	    $(FUZZ) run --sanitizer $(FUZZ_SANITIZER) $$target \

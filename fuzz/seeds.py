@@ -7,14 +7,11 @@ starts behind the magic numbers.
 from __future__ import annotations
 
 import struct
-import sys
 from pathlib import Path
-
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "tests/support"))
 
 from captures import MICROSECONDS, compressed, frame, mscap, pcap, pcapng, stamps
 
+HERE = Path(__file__).resolve().parent
 SEPARATOR = b"\nEGRESS\n"
 START = 7_000_000_000_000
 IDS = range(12)

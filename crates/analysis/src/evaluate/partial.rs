@@ -96,8 +96,8 @@ impl Side {
     fn merge(&mut self, next: Self) {
         self.notes.packets += next.notes.packets;
         self.notes.damage = next.notes.damage;
-        let grown = (next.notes.size != self.notes.size).then_some(next.notes.size);
-        self.notes.resized = next.notes.resized.or(grown).or(self.notes.resized);
+        let size = next.notes.resized.unwrap_or(next.notes.size);
+        self.notes.resized = (size != self.notes.size).then_some(size);
         self.intake.merge(&next.intake);
         self.series.merge(&next.series);
     }
