@@ -141,3 +141,34 @@ fn all_that_a_cut_stream_holds_is_read() {
         assert!(message.contains("ends in mid-stream"), "{message}");
     }
 }
+
+#[test]
+fn a_capture_that_is_cut_off_while_it_is_read_ends_there() {
+    const STAMPS: u32 = 5_000_000;
+    const LEFT: u64 = 60 << 20;
+    let folder = tempfile::tempdir().expect("a folder");
+    let (before, after) = (folder.path().join("in"), folder.path().join("out"));
+    for (path, delay) in [(&before, 0), (&after, 700)] {
+        let header = Header { clock: Clock::Monotonic, counts: None, link: "link".into() };
+        let record = |id: u32| {
+            let time_ns = u64::from(id) * 1_000 + delay;
+            Stamp { time_ns, id, frame_len: 60 }.encode()
+        };
+        let records = (0..STAMPS).flat_map(record);
+        std::fs::write(path, header.encode().into_iter().chain(records).collect::<Vec<_>>())
+            .expect("writes");
+    }
+    let file = Mutex::new(Some(OpenOptions::new().write(true).open(&after).expect("opens")));
+    let cut_off = || {
+        if let Some(file) = file.lock().expect("no panic").take() {
+            file.set_len(LEFT).expect("cuts");
+        }
+        false
+    };
+    let options = Options { window_ns: 1_000_000, ..Options::default() };
+    let found = evaluate(&before, &after, &options, &cut_off).expect("evaluates");
+    let left = (LEFT - 64) / 16;
+    assert_eq!((found.counts.matched, found.counts.egress), (left, left));
+    let shrank = found.warnings.iter().find(|warning| warning.code == "capture-growing");
+    assert!(shrank.is_some_and(|warning| warning.message.contains("shrank from 80000064 to")));
+}
