@@ -108,6 +108,8 @@ BENCH := PYTHONPATH=tests/support $(BIN)/python -m benches
 bench: setup ## Measure speed side by side with other ways
 	@$(BENCH).evaluate
 	@echo
+	@$(BENCH).cluster
+	@echo
 	@$(SUDO) $(BENCH).lab
 
 .PHONY: bench-long

@@ -7,7 +7,17 @@ from typing import Any, TypeAlias, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["evaluate", "forward", "generate", "percentiles", "tap"]
+__all__ = [
+    "conclude",
+    "evaluate",
+    "evaluate_piece",
+    "forward",
+    "generate",
+    "merge",
+    "percentiles",
+    "plan",
+    "tap",
+]
 
 _Column: TypeAlias = NDArray[np.int64]
 
@@ -66,7 +76,7 @@ def plan(
     ingress_format: str | None = None,
     egress_format: str | None = None,
 ) -> list[bytes]: ...
-def evaluate_piece(piece: bytes) -> bytes: ...
+def evaluate_piece(piece: bytes, *, stopped: Callable[[], bool] | None = None) -> bytes: ...
 def merge(partials: Sequence[bytes]) -> bytes: ...
 def conclude(partial: bytes, *, bucket_ns: int) -> _Evaluation: ...
 def percentiles(values: _Column, counts: _Column, ps: Sequence[float]) -> _Percentiles: ...

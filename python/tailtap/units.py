@@ -16,7 +16,15 @@ from tailtap.errors import InputError
 _NUMBER = re.compile(r"^\s*([0-9]+(?:\.[0-9]+)?(?:e[0-9]+)?)\s*([A-Za-zµ/]*)\s*$")
 
 RATE_UNITS: Mapping[str, int] = {"pkt/s": 1, "kpkt/s": 1_000, "Mpkt/s": 1_000_000}
-SIZE_UNITS: Mapping[str, int] = {"B": 1, "kB": 1_000, "KiB": 1_024}
+SIZE_UNITS: Mapping[str, int] = {
+    "B": 1,
+    "kB": 1_000,
+    "KiB": 1_024,
+    "MB": 1_000_000,
+    "MiB": 1_048_576,
+    "GB": 1_000_000_000,
+    "GiB": 1_073_741_824,
+}
 TIME_UNITS: Mapping[str, int] = {
     "ns": 1,
     "us": 1_000,

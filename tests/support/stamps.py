@@ -19,3 +19,12 @@ def read_stamps(path: Path) -> tuple[tuple[int, ...], npt.NDArray[Any]]:
     magic, version, size, clock, *counts, _ = HEADER.unpack_from(data)
     assert (magic, version, size, clock) == (b"\x89TTSTMP\n", 1, 16, 1)
     return tuple(counts), np.frombuffer(data, RECORD, offset=64)
+
+
+def write_stamps(path: Path, times: npt.ArrayLike, ids: npt.ArrayLike) -> None:
+    """Writes a closed stamp file of the given times in ns and ids, quickly."""
+    time = np.asarray(times)
+    records = np.zeros(time.size, RECORD)
+    records["time"], records["id"], records["len"] = time, np.asarray(ids), 60
+    header = (b"\x89TTSTMP\n", 1, 16, 1, time.size, time.size, 0, 0, b"link")
+    path.write_bytes(HEADER.pack(*header) + records.tobytes())

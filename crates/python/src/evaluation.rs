@@ -71,9 +71,11 @@ fn refuse(error: EvaluateError) -> PyErr {
     }
 }
 
-/// Does work without the GIL, looking for signals now and then.
+/// Does work without the GIL, looking now and then for signals, and asking `stopped` whether to give
+/// up: signals reach the main thread alone.
 fn detached<T: Send>(
     py: Python<'_>,
+    stopped: Option<&Py<PyAny>>,
     work: impl FnOnce(&dyn Fn() -> bool) -> Result<T, EvaluateError> + Send,
 ) -> PyResult<T> {
     let signal = OnceLock::new();
@@ -86,8 +88,12 @@ fn detached<T: Send>(
             return false;
         }
         next_look_ms.store(now_ms + LOOK_FOR_SIGNALS_MS, Ordering::Relaxed);
-        match Python::attach(|py| py.check_signals()) {
-            Ok(()) => false,
+        let look = |py: Python<'_>| {
+            py.check_signals()?;
+            stopped.map_or(Ok(false), |stopped| stopped.call0(py)?.is_truthy(py))
+        };
+        match Python::attach(look) {
+            Ok(stop) => stop,
             Err(error) => {
                 let _ = signal.set(error);
                 true
@@ -117,7 +123,7 @@ pub fn evaluate<'py>(
 ) -> PyResult<Bound<'py, PyDict>> {
     let options = options(key, trim_ns, window_ns, worst, ingress_format, egress_format)?;
     let evaluation =
-        detached(py, |cancelled| evaluate_captures(&ingress, &egress, &options, cancelled))?;
+        detached(py, None, |cancelled| evaluate_captures(&ingress, &egress, &options, cancelled))?;
     to_dict(py, evaluation, bucket_ns)
 }
 
@@ -140,15 +146,22 @@ pub fn plan<'py>(
     egress_format: Option<String>,
 ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
     let options = options(key, trim_ns, window_ns, worst, ingress_format, egress_format)?;
-    let pieces = detached(py, |_| plan_pieces(&ingress, &egress, &options, chunk_bytes))?;
+    let pieces = detached(py, None, |_| plan_pieces(&ingress, &egress, &options, chunk_bytes))?;
     Ok(pieces.iter().map(|piece| PyBytes::new(py, &piece.to_bytes())).collect())
 }
 
-/// Evaluates a piece that `plan` made; the partial evaluation as bytes.
+/// Evaluates a piece that `plan` made; the partial evaluation as bytes. Raises `Interrupted` soon
+/// after the function `stopped` says so.
 #[pyfunction]
-pub fn evaluate_piece<'py>(py: Python<'py>, piece: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+#[pyo3(signature = (piece, *, stopped=None))]
+pub fn evaluate_piece<'py>(
+    py: Python<'py>,
+    piece: &[u8],
+    stopped: Option<Py<PyAny>>,
+) -> PyResult<Bound<'py, PyBytes>> {
     let piece = Piece::from_bytes(piece).ok_or_else(|| foreign("piece"))?;
-    let partial = detached(py, |cancelled| Ok(piece.evaluate(cancelled)?.to_bytes()))?;
+    let work = |cancelled: &dyn Fn() -> bool| Ok(piece.evaluate(cancelled)?.to_bytes());
+    let partial = detached(py, stopped.as_ref(), work)?;
     Ok(PyBytes::new(py, &partial))
 }
 

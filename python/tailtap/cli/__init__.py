@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import NoReturn
 
 import typer
 
 from tailtap.cli.registry import register_commands
-from tailtap.errors import TailtapError
+from tailtap.errors import Interrupted, TailtapError
 
 app = typer.Typer(
     name="tailtap",
@@ -30,6 +31,15 @@ def _root() -> None:
     """Measure, explain and predict the tail latency of packet processing."""
 
 
+TYPER_INTERRUPTED = 130
+"""The exit status by which typer ends when a command lets a `KeyboardInterrupt` through."""
+
+
+def _interrupted() -> NoReturn:
+    print("tailtap: interrupted", file=sys.stderr)
+    sys.exit(Interrupted.exit_status)
+
+
 def main() -> None:
     """Run the command line and exit with the status of the contract."""
     try:
@@ -38,8 +48,11 @@ def main() -> None:
         print(f"tailtap: {error}", file=sys.stderr)
         sys.exit(error.exit_status)
     except KeyboardInterrupt:
-        print("tailtap: interrupted", file=sys.stderr)
-        sys.exit(4)
+        _interrupted()
+    except SystemExit as end:
+        if end.code == TYPER_INTERRUPTED:
+            _interrupted()
+        raise
     except BrokenPipeError:
         # The reader of our output went away (`tailtap … | head`): nothing is left to say.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

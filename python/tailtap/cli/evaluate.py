@@ -1,41 +1,55 @@
-"""`tailtap evaluate`: two captures in, the tail out."""
+"""`tailtap evaluate`: two captures in, the tail out; or all runs of an experiment again."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tailtap.cli.options import Json, Quiet
+from tailtap.cli.where import Where
 
 if TYPE_CHECKING:
     from tailtap.evaluation import Evaluation
+    from tailtap.evaluation.evaluate import Settings
 
 
 def evaluate(
-    ingress: Annotated[Path, typer.Argument(help="Capture from before the device under test.")],
-    egress: Annotated[Path, typer.Argument(help="Capture from after the device under test.")],
+    ingress: Annotated[
+        Path,
+        typer.Argument(
+            help="Capture from before the device under test; or the folder of an experiment, to "
+            "evaluate all its runs again."
+        ),
+    ],
+    egress: Annotated[
+        Path | None, typer.Argument(help="Capture from after the device under test.")
+    ] = None,
     key: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="What packets are matched by: 'auto' looks for a key and says what it chose; "
+            help="What packets are matched by: 'auto', the default, looks for a key and says what "
+            "it chose; "
             "'moonsniff' is a u32 little-endian id at the start of the UDP payload, followed by "
             "the byte 0x55; 'signature' is bytes 12 to 63 of the frame without checksums; "
             "OFFSET:WIDTH:le|be is an integer of WIDTH bytes at byte OFFSET of the frame."
         ),
-    ] = "auto",
+    ] = None,
     trim: Annotated[
-        str,
-        typer.Option(help="Leave out packets that left the device this soon after the first."),
-    ] = "0 s",
-    window: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="A packet must leave the device within this time. The same key after a longer "
-            "time is another packet."
+            help="Leave out packets that left the device this soon after the first; by default "
+            "none."
         ),
-    ] = "5 s",
+    ] = None,
+    window: Annotated[
+        str | None,
+        typer.Option(
+            help="A packet must leave the device within this time, by default 5 s. The same key "
+            "after a longer time is another packet."
+        ),
+    ] = None,
     percentiles: Annotated[
         str,
         typer.Option(
@@ -60,6 +74,29 @@ def evaluate(
             help="Write all tables as Parquet files, and evaluation.json, into DIR.", metavar="DIR"
         ),
     ] = None,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Work on the cluster of the Dask scheduler at ADDRESS, such as "
+            "tcp://10.0.0.1:8786, whose workers have the same tailtap and see the captures under "
+            "the same paths. Needs `pip install 'tailtap[cluster]'`.",
+        ),
+    ] = None,
+    chunk: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            help="Evaluate captures that are larger in pieces of this size, 1 GiB by default, "
+            "side by side.",
+        ),
+    ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="How many pieces to evaluate at once without a cluster; all CPUs' worth."
+        ),
+    ] = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -69,25 +106,117 @@ def evaluate(
     also compressed with zstd or gzip. Needs no privileges. Percentiles are exact; each comes with
     its 95 % confidence interval, and one with fewer than ten packets above it is marked as not
     supported by the data. Warnings go to standard error.
-    """
-    import json as json_module
-    import sys
 
-    from tailtap import evaluation
+    Given a folder that `tailtap run` made, evaluates all its finished runs again, each as its
+    experiment said where --key, --trim and --window say nothing else, and puts the results in
+    place of those in the run folders and in results.duckdb. A run that cannot be evaluated keeps
+    what it had; the others go on, and the exit status tells. A folder of run folders from
+    elsewhere will do too.
+
+    The results do not depend on where and in how many pieces the work is done. pcap and stamp
+    files can be cut into pieces; compressed captures, pcapng and mscap, and captures whose stamps
+    are not in order of time, are evaluated in one.
+    """
+    from tailtap.errors import InputError
+    from tailtap.evaluation.evaluate import Settings
     from tailtap.evaluation.percentiles import parse_list
     from tailtap.units import parse_time
 
     ps = parse_list(percentiles)
-    found = evaluation.evaluate(
-        ingress,
-        egress,
-        key=key,
-        trim_ns=parse_time(trim),
-        window_ns=parse_time(window),
-        worst=worst,
-        bucket_ns=parse_time(bucket),
-        format=format,
-    )
+    where = Where(scheduler, chunk, jobs, quiet)
+    given: dict[str, Any] = {
+        "key": key,
+        "trim_ns": None if trim is None else parse_time(trim),
+        "window_ns": None if window is None else parse_time(window),
+        "worst": worst,
+        "bucket_ns": parse_time(bucket),
+        "format": format,
+    }
+    given = {name: value for name, value in given.items() if value is not None}
+    if egress is not None:
+        found = _evaluate_pair(ingress, egress, Settings(**given), where)
+        _show_pair(found, ps, worst, out, json=json, quiet=quiet)
+    elif not ingress.is_dir():
+        raise InputError(
+            f"{ingress}: give two captures, from before and from after the device, or the folder "
+            "of an experiment"
+        )
+    elif out is not None or format is not None:
+        raise InputError(
+            "--out and --format are for two captures: the results of runs go into their folders"
+        )
+    else:
+        _evaluate_folder(ingress, given, where, percentiles, json, quiet)
+
+
+def _evaluate_pair(ingress: Path, egress: Path, settings: Settings, where: Where) -> Evaluation:
+    from dataclasses import asdict
+
+    from tailtap import evaluation
+    from tailtap.errors import TailtapError
+    from tailtap.evaluation.many import Captures, evaluate_many
+
+    if where.unsaid:
+        return evaluation.evaluate(ingress, egress, **asdict(settings))
+    pair = Captures(ingress, egress, settings)
+    chunk_bytes = where.chunk_bytes()
+    with where.executor() as executor, where.progress() as progress:
+        [(_, found)] = evaluate_many([pair], executor, chunk_bytes=chunk_bytes, progress=progress)
+    if isinstance(found, TailtapError):
+        raise found
+    return found
+
+
+def _evaluate_folder(
+    folder: Path, changes: dict[str, Any], where: Where, percentiles: str, json: bool, quiet: bool
+) -> None:
+    import json as json_module
+    import sys
+
+    from tailtap.cli.runs import PERCENTILES, print_runs
+    from tailtap.errors import InputError, MachineError
+    from tailtap.evaluation.percentiles import DEFAULT, parse_list
+    from tailtap.experiment.again import evaluate_again, find
+
+    columns = PERCENTILES if percentiles == "default" else parse_list(percentiles)
+    runs = find(folder)
+    chunk_bytes = where.chunk_bytes()
+    with where.executor() as executor, where.progress() as progress:
+        outcome = evaluate_again(
+            runs,
+            executor,
+            changes,
+            chunk_bytes=chunk_bytes,
+            percentiles=DEFAULT if percentiles == "default" else columns,
+            told=lambda line: None if quiet else print(line, file=sys.stderr, flush=True),
+            progress=progress,
+        )
+    if json:
+        print(json_module.dumps(outcome.summary()))
+    else:
+        print_runs(outcome.summary(), columns)
+    if outcome.errors:
+        name, first = min(outcome.errors.items())
+        kinds = {type(error).exit_status for error in outcome.errors.values()}
+        kind = MachineError if MachineError.exit_status in kinds else InputError
+        raise kind(
+            f"{len(outcome.errors)} of {len(outcome.ended)} runs could not be evaluated, {name} "
+            f"first: {first}"
+        )
+
+
+def _show_pair(
+    found: Evaluation,
+    ps: tuple[float, ...],
+    worst: int,
+    out: Path | None,
+    *,
+    json: bool,
+    quiet: bool,
+) -> None:
+    import json as json_module
+    import sys
+
     if out is not None:
         found.write(out)
     if json:

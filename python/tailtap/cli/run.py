@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from tailtap.cli.options import Json, Quiet
-
-PERCENTILES = (0.5, 0.99, 0.999, 0.9999, 0.99999)
-"""The columns of the table."""
 
 
 def run(
@@ -52,6 +49,7 @@ def run(
     """
     import json as json_module
 
+    from tailtap.cli.runs import print_runs
     from tailtap.errors import InputError, MachineError
     from tailtap.experiment.reading import read_experiment
     from tailtap.experiment.runner import default_folder, run_experiment
@@ -66,51 +64,10 @@ def run(
     if json:
         print(json_module.dumps(summary))
     else:
-        _print(summary)
+        print_runs(summary)
     failed = [row for row in summary["runs"] if row["status"] != "done"]
     if failed:
         raise MachineError(
             f"{len(failed)} of {len(runs)} runs failed, {failed[0]['slug']} first: "
             f"{failed[0]['error']}"
         )
-
-
-def _print(summary: dict[str, Any]) -> None:
-    """Print the tail of every run; a percentile with too few samples above it is marked ``*``."""
-    from rich.table import Table
-    from rich.text import Text
-
-    from tailtap.cli.console import print_table
-    from tailtap.evaluation.percentiles import label
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("run", no_wrap=True)
-    for name in ("packets", *map(label, PERCENTILES), "max", "loss", "warnings"):
-        table.add_column(name, justify="right", no_wrap=True)
-    unsupported = False
-    for row in summary["runs"]:
-        if row["evaluation"] is None:
-            table.add_row(row["slug"], Text(row["status"], style="red"))
-            continue
-        cells = _cells(row["evaluation"])
-        unsupported = unsupported or any(cell.endswith("*") for cell in cells)
-        doubts = len(row["warnings"]) + len(row["evaluation"]["warnings"])
-        table.add_row(row["slug"], *cells, str(doubts) if doubts else "")
-    print_table(table)
-    notes = "latencies in us"
-    if unsupported:
-        notes += "; *: fewer than ten packets above it, not to be relied on"
-    print(notes)
-    print(f"results: {summary['folder']}")
-
-
-def _cells(evaluation: dict[str, Any]) -> list[str]:
-    from tailtap.units import format_us
-
-    counts, latency = evaluation["counts"], evaluation["latency_ns"]
-    found = {row["p"]: row for row in latency["percentiles"]}
-    cells = [f"{counts['matched']:,}"]
-    for p in PERCENTILES:
-        row = found[p]
-        cells.append(format_us(row["value"]) + (" " if row["supported"] else "*"))
-    return [*cells, format_us(latency["max"]), f"{counts['lost']:,}"]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 from tailtap import _core
 from tailtap.errors import InputError
@@ -13,6 +16,34 @@ from tailtap.evaluation.values import Blocks, Exceedances, Warning, Worst
 SECOND_NS = 1_000_000_000
 #: Fewer matched packets than this do not support the 99.9th percentile.
 FEW_PACKETS = 10_000
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a pair of captures is evaluated; see `evaluate`, whose parameters these are."""
+
+    key: str = "auto"
+    trim_ns: int = 0
+    window_ns: int = 5 * SECOND_NS
+    worst: int = 5000
+    bucket_ns: int = 100
+    format: str | None = None
+
+    def __post_init__(self) -> None:
+        """Raise `InputError` for numbers that mean nothing."""
+        if self.window_ns <= 0 or self.bucket_ns <= 0 or self.trim_ns < 0 or self.worst < 0:
+            raise InputError("window and bucket must be above zero, trim and worst not below it")
+
+    def matching(self) -> dict[str, Any]:
+        """The keyword arguments by which `tailtap._core` matches and counts."""
+        return {
+            "key": None if self.key == "auto" else self.key,
+            "trim_ns": self.trim_ns,
+            "window_ns": self.window_ns,
+            "worst": self.worst,
+            "ingress_format": self.format,
+            "egress_format": self.format,
+        }
 
 
 def evaluate(
@@ -39,19 +70,13 @@ def evaluate(
     Raises `InputError` when the captures cannot be read or have no packet in common. Damage
     further into a capture is a warning: what stands before it is evaluated.
     """
-    if window_ns <= 0 or bucket_ns <= 0 or trim_ns < 0 or worst < 0:
-        raise InputError("window and bucket must be above zero, trim and worst not below it")
-    found = _core.evaluate(
-        Path(ingress),
-        Path(egress),
-        key=None if key == "auto" else key,
-        trim_ns=trim_ns,
-        window_ns=window_ns,
-        worst=worst,
-        bucket_ns=bucket_ns,
-        ingress_format=format,
-        egress_format=format,
-    )
+    settings = Settings(key, trim_ns, window_ns, worst, bucket_ns, format)
+    found = _core.evaluate(Path(ingress), Path(egress), bucket_ns=bucket_ns, **settings.matching())
+    return concluded(found, settings)
+
+
+def concluded(found: Mapping[str, Any], settings: Settings) -> Evaluation:
+    """The evaluation that `tailtap._core` gave as a dictionary."""
     sides = {"ingress": found["ingress"], "egress": found["egress"]}
     inputs: dict[str, Json] = {
         name: {
@@ -86,6 +111,10 @@ def evaluate(
         gap_counts={name: sides[name]["gaps"] for name in SIDES},
         rate_counts={name: sides[name]["rates"] for name in SIDES},
         inputs=inputs,
-        options={"trim_ns": trim_ns, "window_ns": window_ns, "bucket_ns": bucket_ns},
+        options={
+            "trim_ns": settings.trim_ns,
+            "window_ns": settings.window_ns,
+            "bucket_ns": settings.bucket_ns,
+        },
         warnings=warnings,
     )

@@ -108,25 +108,31 @@ def of_sides(table: pa.Table, sides: Sequence[str], names: tuple[str, str]) -> d
 
 
 def write(folder: Path, files: Mapping[str, pa.Table], objects: Mapping[str, Any]) -> None:
-    """Writes each table as Parquet and each object as JSON into `folder`, each file whole or not.
+    """Writes each table as Parquet and each object as JSON into `folder`, whole or not at all.
+
+    No file takes the place of an older one before all are written.
 
     Raises `MachineError` when the folder cannot be written.
     """
-    part = folder / ".part"
+    drafts = {name: folder / f".{name}.part" for name in (*files, *objects)}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, table in files.items():
-            pq.write_table(table, part, compression="zstd")
-            part.replace(folder / f"{name}.parquet")
+            pq.write_table(table, drafts[name], compression="zstd")
         for name, value in objects.items():
-            part.write_text(json.dumps(value, indent=1) + "\n")
-            part.replace(folder / f"{name}.json")
+            drafts[name].write_text(json.dumps(value, indent=1) + "\n")
+        for names, suffix in ((files, "parquet"), (objects, "json")):
+            for name in names:
+                drafts[name].replace(folder / f"{name}.{suffix}")
     except OSError as error:
-        part.unlink(missing_ok=True)
         reason = os.strerror(error.errno) if error.errno else str(error)
         raise MachineError(
             f"{folder}: cannot write: {reason}; make room or choose another --out"
         ) from error
+    finally:
+        if folder.is_dir():
+            for draft in drafts.values():
+                draft.unlink(missing_ok=True)
 
 
 def read(folder: Path, name: str) -> pa.Table:

@@ -99,15 +99,15 @@ class ExperimentFolder:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other runners out of the folder. Raises `InputError` when one is at work."""
+        """Keep other writers out of the folder. Raises `InputError` when one is at work."""
         lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             os.close(lock)
             raise InputError(
-                f"{self.path}: another tailtap run is writing into this folder; "
-                "wait for it or choose another --out"
+                f"{self.path}: another tailtap is writing into this folder: wait for it or "
+                "choose another folder"
             ) from error
         try:
             yield

@@ -16,16 +16,20 @@ def summarize(folder: Path, runs: list[RunFolder]) -> dict[str, Any]:
         "schema": SCHEMA,
         "folder": str(folder),
         "database": str(folder / "results.duckdb"),
-        "runs": [_summarize_run(run) for run in runs],
+        "runs": [summarize_run(run, _evaluation(run)) for run in runs],
     }
 
 
-def _summarize_run(run: RunFolder) -> dict[str, Any]:
+def summarize_run(run: RunFolder, evaluation: dict[str, Any] | None) -> dict[str, Any]:
+    """The row of one run, with this content of its ``evaluation.json``."""
     record = run.read()
     kept = ("number", "slug", "repeat", "status", "error", "variables", "parameters", "warnings")
-    done = record["status"] == "done"
     return {
         **{key: record[key] for key in kept},
         "folder": str(run.path),
-        "evaluation": read_json(run.evaluation / "evaluation.json") if done else None,
+        "evaluation": evaluation,
     }
+
+
+def _evaluation(run: RunFolder) -> dict[str, Any] | None:
+    return read_json(run.evaluation / "evaluation.json") if run.done else None

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tailtap.store.database import add_run, begin_anew
+from tailtap.store.database import add_run, add_runs, begin_anew
 
-__all__ = ["add_run", "begin_anew"]
+__all__ = ["add_run", "add_runs", "begin_anew"]

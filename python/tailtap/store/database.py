@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -23,18 +24,21 @@ def add_run(database: Path, folder: Path) -> None:
     Raises `InputError` when the folder is no run folder, `MachineError` when the database cannot
     be written.
     """
-    try:
-        run = json.loads((folder / "run.json").read_text())
-    except (OSError, ValueError) as error:
-        raise InputError(f"{folder}: not a run folder: {error}") from error
+    add_runs(database, [folder])
+
+
+def add_runs(database: Path, folders: Sequence[Path]) -> None:
+    """Puts run folders into the database, each as `add_run` does, whole or not at all."""
+    runs = [(_record(folder), folder / "evaluation") for folder in folders]
     try:
         with duckdb.connect(str(database)) as connection:
             connection.execute(files(__package__).joinpath("schema.sql").read_text())
-            connection.begin()
-            for table in TABLES:
-                connection.execute(f"DELETE FROM {table} WHERE run = ?", [run["number"]])
-            _insert(connection, run, folder / "evaluation")
-            connection.commit()
+            for run, evaluation in runs:
+                connection.begin()
+                for table in TABLES:
+                    connection.execute(f"DELETE FROM {table} WHERE run = ?", [run["number"]])
+                _insert(connection, run, evaluation)
+                connection.commit()
     except (duckdb.IOException, duckdb.FatalException, OSError) as error:
         reason = str(error).splitlines()[0]
         raise MachineError(f"{database}: cannot write: {reason}; the run folder is kept") from error
@@ -81,6 +85,14 @@ def begin_anew(database: Path) -> bool:
         draft.unlink(missing_ok=True)
         draft.with_name(f"{draft.name}.wal").unlink(missing_ok=True)
     return whole
+
+
+def _record(folder: Path) -> dict[str, Any]:
+    try:
+        record: dict[str, Any] = json.loads((folder / "run.json").read_text())
+    except (OSError, ValueError) as error:
+        raise InputError(f"{folder}: not a run folder: {error}") from error
+    return record
 
 
 def _insert(connection: duckdb.DuckDBPyConnection, run: dict[str, Any], evaluation: Path) -> None:

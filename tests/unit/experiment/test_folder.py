@@ -54,7 +54,11 @@ def test_starting_anew_forgets_the_earlier_attempt(tmp_path: Path) -> None:
 
 def test_one_runner_at_a_time(tmp_path: Path) -> None:
     folder = ExperimentFolder(tmp_path)
-    with folder.locked(), pytest.raises(InputError, match="another tailtap run"), folder.locked():
+    with (
+        folder.locked(),
+        pytest.raises(InputError, match="another tailtap"),
+        folder.locked(),
+    ):
         pass
     with folder.locked():
         pass

@@ -235,9 +235,12 @@ impl Outline {
     /// The stretch with all packets from one time to another.
     fn stretch(&self, from_ns: u64, end_ns: u64) -> Stretch {
         let begin = self.marks.partition_point(|mark| mark.time_ns <= from_ns).max(1) - 1;
+        // One behind the end: records without a key may lead there. All of them in each piece would
+        // be a square of the capture's length.
+        let end = self.marks.partition_point(|mark| mark.time_ns <= end_ns) + 1;
         Stretch {
             begin: self.marks[begin],
-            marks: self.marks[begin + 1..].to_vec(),
+            marks: self.marks[begin + 1..end.min(self.marks.len())].to_vec(),
             end_ns,
             first_ns: self.first_ns,
             origin_ns: self.origin_ns,

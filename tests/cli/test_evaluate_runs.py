@@ -1,0 +1,166 @@
+"""`tailtap evaluate` of an experiment's folder, here and on a cluster."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pytest
+import runs
+from dask_cluster import DaskCluster, dask_cluster
+from program import TAILTAP, one_line_error, tailtap
+
+from tailtap.store.database import TABLES
+
+Pair = tuple[Path, Path]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return runs.write_experiment(tmp_path_factory.mktemp("runs"), (20_000, 3_000, 12_000))
+
+
+@pytest.fixture
+def experiment(finished: Path, tmp_path: Path) -> Path:
+    """An experiment to work on."""
+    shutil.copytree(finished, tmp_path / "experiment")
+    return tmp_path / "experiment"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[DaskCluster]:
+    with dask_cluster(workers=2) as cluster:
+        yield cluster
+
+
+def rows(database: Path) -> dict[str, list[tuple[str, ...]]]:
+    """What a database holds, as text, in its order."""
+    query = "SELECT COLUMNS(*)::VARCHAR FROM {}"
+    with duckdb.connect(str(database), read_only=True) as connection:
+        return {table: connection.execute(query.format(table)).fetchall() for table in TABLES}
+
+
+def test_a_cluster_gives_the_files_and_rows_of_this_machine(
+    experiment: Path, cluster: DaskCluster
+) -> None:
+    options = ("--trim", "10 ms", "--chunk", "64 KiB")
+    assert tailtap("evaluate", experiment, "--trim", "10 ms").returncode == 0
+    files, stored = runs.evaluations(experiment), rows(experiment / "results.duckdb")
+    for folder in experiment.glob("runs/*/evaluation"):
+        shutil.rmtree(folder)
+    (experiment / "results.duckdb").unlink()
+    run = tailtap("evaluate", experiment, *options, "--scheduler", cluster.address)
+    assert run.returncode == 0, run
+    assert runs.evaluations(experiment) == files
+    assert rows(experiment / "results.duckdb") == stored
+    assert sorted(line.partition(":")[0] for line in run.stderr.splitlines()) == [
+        "1 of 3", "2 of 3", "3 of 3",
+    ]  # fmt: skip
+
+
+def test_a_pair_is_split_over_a_cluster(pair: Pair, cluster: DaskCluster) -> None:
+    here = tailtap("evaluate", *pair, "--json")
+    for where in (("--scheduler", cluster.address), ("--jobs", "2")):
+        there = tailtap("evaluate", *pair, "--json", "--chunk", "100 kB", *where)
+        assert (there.returncode, there.stdout, there.stderr) == (0, here.stdout, here.stderr)
+
+
+def test_the_table_has_a_row_for_each_run(experiment: Path) -> None:
+    run = tailtap("evaluate", experiment, "--percentiles", "50,90", "--jobs", "1", "--quiet")
+    assert (run.returncode, run.stderr) == (0, "")
+    heading, *lines = run.stdout.splitlines()
+    assert heading.split() == ["run", "packets", "p50", "p90", "max", "loss", "warnings"]
+    assert [line.split()[0] for line in lines[:4]] == [
+        f"{number:03}-bare-metal" for number in range(1, 5)
+    ]
+    assert lines[3].split()[1] == "failed"
+
+
+def test_json_is_that_of_run(experiment: Path) -> None:
+    run = tailtap("evaluate", experiment, "--percentiles", "42", "--json", "--quiet")
+    found = json.loads(run.stdout)
+    assert (found["schema"], found["folder"]) == ("tailtap.experiment/1", str(experiment))
+    assert [row["status"] for row in found["runs"]] == ["done"] * 3 + ["failed"]
+    percentiles = [row["evaluation"]["latency_ns"]["percentiles"] for row in found["runs"][:3]]
+    assert [[row["p"] for row in listed] for listed in percentiles] == [[0.42]] * 3
+
+
+def test_runs_that_fail_decide_the_exit_status(experiment: Path) -> None:
+    (experiment / "runs/001-bare-metal/ingress.stamps").write_bytes(b"junk" * 99)
+    run = tailtap("evaluate", experiment, "--quiet")
+    assert "001-bare-metal first: " in one_line_error(run, 2)
+    assert run.stdout.splitlines()[1].split() == ["001-bare-metal", "failed"]
+    assert len(run.stdout.splitlines()[2].split()) > 5
+
+
+def test_usage_errors_are_one_line(experiment: Path, pair: Pair) -> None:
+    cases: list[tuple[tuple[str | Path, ...], str]] = [
+        ((pair[0],), "give two captures"),
+        ((experiment, "--out", experiment), "--out and --format are for two captures"),
+        ((experiment, "--scheduler", "tcp://127.0.0.1:1", "--jobs", "2"), "--jobs"),
+        ((*pair, "--chunk", "0 B"), "--chunk"),
+        ((*pair, "--scheduler", "nonsense"), "this is no address"),
+    ]
+    for arguments, message in cases:
+        assert message in one_line_error(tailtap("evaluate", *arguments), 2)
+
+
+def test_without_dask_the_extra_is_named(pair: Pair) -> None:
+    program = "import sys; sys.modules['distributed'] = None; from tailtap.cli import main; main()"
+    command = [sys.executable, "-c", program, "evaluate", *map(str, pair)]
+    run = subprocess.run(
+        [*command, "--scheduler", "tcp://a:1"],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert "pip install 'tailtap[cluster]'" in one_line_error(run, 3)
+
+
+def test_ctrl_c_is_told_and_has_its_exit_status(pair: Pair) -> None:
+    """While it waits for a scheduler that never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        address = f"tcp://127.0.0.1:{mute.getsockname()[1]}"
+        command = [str(TAILTAP), "evaluate", *map(str, pair), "--scheduler", address]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as run:
+            connection, _ = mute.accept()
+            run.send_signal(signal.SIGINT)
+            assert run.communicate(timeout=30)[1] == "tailtap: interrupted\n"
+            connection.close()
+    assert run.returncode == 4
+
+
+def test_ctrl_c_keeps_what_is_evaluated(experiment: Path) -> None:
+    """SIGINT once the first run is told: the others keep what they had."""
+    for number in range(5, 60):
+        shutil.copytree(
+            experiment / "runs/001-bare-metal", experiment / f"runs/{number:03}-bare-metal"
+        )
+        record = experiment / f"runs/{number:03}-bare-metal/run.json"
+        record.write_text(record.read_text().replace('"number": 1,', f'"number": {number},'))
+    command = [str(TAILTAP), "evaluate", str(experiment), "--bucket", "1 us", "--jobs", "1"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as run:
+        assert run.stderr is not None
+        assert run.stderr.readline().startswith("1 of 58: ")
+        run.send_signal(signal.SIGINT)
+        *_, last = run.stderr.read().splitlines()
+        assert run.wait(timeout=60) == 4
+    assert last.startswith("tailtap: interrupted: ")
+    evaluated = int(last.split()[2])
+    changed = {
+        int(path.parents[1].name[:3])
+        for path in experiment.glob("runs/*/evaluation/evaluation.json")
+        if json.loads(path.read_text())["options"]["bucket_ns"] == 1_000
+    }
+    assert evaluated <= len(changed) < 58
+    query = "SELECT run FROM histogram GROUP BY run HAVING bool_and(bucket_ns % 1000 = 0)"
+    with duckdb.connect(str(experiment / "results.duckdb"), read_only=True) as connection:
+        assert len(connection.execute(query).fetchall()) >= evaluated >= 1

@@ -1,0 +1,85 @@
+"""Run folders with stamps in them, as `tailtap run` leaves them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from stamps import write_stamps
+
+from tailtap import evaluation
+from tailtap.store import add_run
+
+SECOND = 1_000_000_000
+
+
+def write_pair(folder: Path, packets: int, seed: int, *, names: tuple[str, str]) -> None:
+    """Stamps of 100 kpkt/s with a tail, some loss and some reordering."""
+    random = np.random.default_rng(seed)
+    ingress = 7 * SECOND + np.arange(packets) * 10_000 + random.integers(0, 5_000, packets)
+    latency = 4_000 + (random.pareto(1.5, packets) * 2_000).astype(np.int64)
+    kept = np.flatnonzero(random.random(packets) > 0.001)
+    order = kept[np.argsort((ingress + latency)[kept], kind="stable")]
+    write_stamps(folder / names[0], ingress, np.arange(packets))
+    write_stamps(folder / names[1], (ingress + latency)[order], order)
+
+
+def write_run(
+    folder: Path,
+    number: int,
+    *,
+    packets: int = 20_000,
+    status: str = "done",
+    settings: dict[str, Any] | None = None,
+) -> Path:
+    """A run folder in `folder`; one that is done has stamps and an evaluation."""
+    slug = f"{number:03}-bare-metal"
+    run = folder / slug
+    run.mkdir(parents=True)
+    own = {"key": "auto", "trim": 0, "window": 5 * SECOND, **(settings or {})}
+    record = {
+        "schema": "tailtap.run/1",
+        "number": number,
+        "slug": slug,
+        "repeat": 1,
+        "status": status,
+        "error": None if status == "done" else "interface tt-tap0 vanished during the run",
+        "name": "again",
+        "variables": {"traffic.rate": f"{number} kpkt/s"},
+        "parameters": {"dut": {"platform": "bare-metal"}, "evaluation": own},
+        "started": "2026-03-01T14:00:00+00:00",
+        "finished": "2026-03-01T14:00:30+00:00",
+        "generator": None,
+        "taps": None,
+        "environment": {"kernel": {"release": "6.18.5"}},
+        "warnings": [{"code": "steal", "message": "the hypervisor took 3 % of CPU 1's time"}],
+    }
+    (run / "run.json").write_text(json.dumps(record))
+    if status == "done":
+        write_pair(run, packets, number, names=("ingress.stamps", "egress.stamps"))
+        evaluation.evaluate(
+            run / "ingress.stamps",
+            run / "egress.stamps",
+            key=own["key"],
+            trim_ns=own["trim"],
+            window_ns=own["window"],
+        ).write(run / "evaluation")
+    return run
+
+
+def write_experiment(folder: Path, packets: tuple[int, ...]) -> Path:
+    """An experiment whose runs have so many `packets` each, and one run that failed."""
+    for number, count in enumerate(packets, 1):
+        write_run(folder / "runs", number, packets=count)
+    write_run(folder / "runs", len(packets) + 1, status="failed")
+    for run in sorted((folder / "runs").iterdir()):
+        add_run(folder / "results.duckdb", run)
+    return folder
+
+
+def evaluations(folder: Path) -> dict[str, bytes]:
+    """The bytes of all files of all evaluations below `folder`, by their paths in it."""
+    files = sorted(folder.rglob("evaluation/*"))
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
