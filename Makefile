@@ -20,7 +20,7 @@ SUDO := $(if $(filter 0,$(shell id -u)),,sudo) \
 # What the lab runs, what the build compiles with, what the tests compare with and look at.
 APT_RUN := iproute2 ethtool python3-venv
 APT_BUILD := clang llvm libelf-dev zlib1g-dev linux-libc-dev pkg-config
-APT_TEST := chromium chromium-driver tshark postgresql
+APT_TEST := chromium chromium-driver tshark postgresql r-cran-evd
 RUST_SOURCES := $(shell find crates bpf -name '*.rs' -o -name '*.toml' -o -name '*.c' -o -name '*.h')
 
 .PHONY: help
@@ -115,6 +115,11 @@ bench: setup ## Measure speed side by side with other ways
 .PHONY: bench-long
 bench-long: setup ## Measure time and memory up to 200 million pairs (10 minutes, 7 GB of disk)
 	@$(BENCH).long
+
+.PHONY: bench-model
+bench-model: setup ## Simulate how far the tail model can be trusted, and time it (15 minutes)
+	@$(BENCH).model
+	@$(BENCH).coverage
 
 $(BIN)/cargo-fuzz: | $(VENV)/installed
 	@echo "installing cargo-fuzz into $(VENV)"

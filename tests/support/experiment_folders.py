@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 from scipy import stats
+from tails import tail_tables
 
 Integers = npt.NDArray[np.int64]
 LISTED = (0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999, 0.99999, 0.999999)
@@ -81,7 +82,7 @@ def write_evaluation(folder: Path, data: Traffic, warnings: list[dict[str, str]]
     names = ("unmatched_egress", "duplicate_ingress", "duplicate_egress", "noncausal",
              "trimmed_ingress", "trimmed_egress", "unkeyed_ingress", "unkeyed_egress")  # fmt: skip
     worst = np.argsort(-latency, kind="stable")[:5000]
-    record = {
+    record: dict[str, Any] = {
         "schema": "tailtap.evaluation/1",
         "key": "moonsniff",
         "key_reason": None,
@@ -113,7 +114,6 @@ def write_evaluation(folder: Path, data: Traffic, warnings: list[dict[str, str]]
             for side, times in (("ingress", data.ingress), ("egress", np.sort(egress)))
         },
     }
-    (folder / "evaluation.json").write_text(json.dumps(record), "utf-8")
     columns = {key: [row[key] for row in rows] for key in rows[0]}
     _table(folder, "percentiles", columns)
     values, counts = np.unique(latency, return_counts=True)
@@ -130,6 +130,12 @@ def write_evaluation(folder: Path, data: Traffic, warnings: list[dict[str, str]]
             "key": [str(key) for key in worst],
         },
     )
+    exceedances, floor, blocks, width = tail_tables(latency, ingress)
+    pq.write_table(exceedances, folder / "exceedances.parquet")
+    pq.write_table(blocks, folder / "blocks.parquet")
+    record["exceedances"] = {"floor_ns": floor, "packets": exceedances.num_rows}
+    record["blocks"] = {"width_ns": width}
+    (folder / "evaluation.json").write_text(json.dumps(record), "utf-8")
     sides = (("ingress", data.ingress), ("egress", np.sort(egress)))
     gaps = [(side, *np.unique(np.diff(t) // 100 * 100, return_counts=True)) for side, t in sides]
     rates = [(side, *np.unique((t - START) // 1_000_000_000, return_counts=True))

@@ -12,6 +12,7 @@ from tailtap.cli import (
     forward,
     generate,
     import_,
+    model,
     report,
     run,
     tap,
@@ -24,6 +25,7 @@ def register_commands(app: typer.Typer) -> None:
     app.command("run")(run.run)
     app.command("evaluate")(evaluate.evaluate)
     app.command("report")(report.report)
+    app.command("model")(model.model)
     app.command("export")(export.export)
     app.command("import")(import_.import_)
     app.command("doctor")(doctor.doctor)

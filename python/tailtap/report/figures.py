@@ -73,17 +73,27 @@ def write_figures(groups: list[Configuration], folder: Path) -> list[Path]:
     Raises `OSError` when the folder cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    paths = []
     with mpl.rc_context(SETTINGS):
-        for name, make in FIGURES.items():
-            figure = make(groups)
-            FigureCanvasAgg(figure)
-            figure.draw_without_rendering()
-            figure.set_layout_engine("none")  # laid out once, for all formats alike
-            for kind, metadata in METADATA.items():
-                path = folder / f"{name}.{kind}"
-                figure.savefig(path, format=kind, metadata=metadata)
-                paths.append(path)
+        return [
+            path
+            for name, make in FIGURES.items()
+            for path in save_figure(make(groups), folder, name)
+        ]
+
+
+def save_figure(figure: Figure, folder: Path, name: str) -> list[Path]:
+    """Write a figure to `folder` in three formats, by the settings in force; returns the paths.
+
+    Raises `OSError` when the folder cannot be written.
+    """
+    FigureCanvasAgg(figure)
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # laid out once, for all formats alike
+    paths = []
+    for kind, metadata in METADATA.items():
+        path = folder / f"{name}.{kind}"
+        figure.savefig(path, format=kind, metadata=metadata)
+        paths.append(path)
     return paths
 
 

@@ -1,0 +1,218 @@
+"""How far the tail model's intervals can be trusted, beside scipy's and R's fits.
+
+Samples with known parameters are fitted; it is counted how often the 95 % intervals of xi and of a
+return level (four times the sample's length) hold the truth. Estimates are compared with those of
+scipy and of R's package evd, where R is installed. Writes docs/model-coverage.md.
+Usage: python -m benches.coverage [REPETITIONS]
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+from scipy import stats
+
+from tailtap.tail.assessment import assess
+from tailtap.tail.gpd import Excesses, Floats, growth
+from tailtap.tail.peaks import Part, Threshold
+
+PAGE = Path(__file__).parents[1] / "docs/model-coverage.md"
+SIZES = (30, 50, 100, 200, 500, 1000)
+XIS = (-0.3, -0.1, 0.0, 0.1, 0.3, 0.5)
+HORIZON = 4
+INDICES = (1.0, 0.5, 0.2)
+#: Packets for each burst: the number of bursts is random, as it is in a run.
+PACKETS = 200
+R = """
+suppressMessages(library(evd)); x <- as.matrix(read.table(commandArgs(TRUE)[1]))
+for (i in seq_len(nrow(x))) { f <- try(fpot(x[i, ], 0, std.err = FALSE), silent = TRUE)
+  cat(if (inherits(f, "try-error")) "NA NA" else f$estimate[c("shape", "scale")], "\\n") }
+"""
+
+
+def covered(case: tuple[int, float], repetitions: int) -> tuple[int, int, int]:
+    """Samples with intervals, and those whose intervals hold xi and the level."""
+    size, xi = case
+    random = np.random.default_rng([size, round(1000 * xi) + 1000])
+    level = float(growth(np.log(HORIZON * size), xi))
+    intervals = of_xi = of_level = 0
+    for _ in range(repetitions):
+        count = int(random.binomial(size * PACKETS, 1 / PACKETS))
+        excesses = Excesses(stats.genpareto.rvs(xi, size=count, random_state=random))
+        fit = excesses.fit()
+        if not fit.regular:
+            continue
+        intervals += 1
+        profile = excesses.profile(fit)
+        low, high = profile.xi()
+        of_xi += low <= xi <= high
+        log_m = float(np.log(HORIZON * count))
+        estimate = fit.sigma * float(growth(log_m, fit.xi))
+        bottom, top = profile.level_interval(estimate, log_m)
+        of_level += bottom <= level and (top is None or level <= top)
+    return intervals, of_xi, of_level
+
+
+def by_tailtap(samples: Floats) -> Floats:
+    """Our estimates (xi, sigma) of each row."""
+    fits = [Excesses(row).fit() for row in samples]
+    return np.array([(fit.xi, fit.sigma) for fit in fits])
+
+
+def by_scipy(samples: Floats) -> Floats:
+    """Scipy's estimates of each row."""
+    fits = [stats.genpareto.fit(row, floc=0) for row in samples]
+    return np.array([(fit[0], fit[2]) for fit in fits])
+
+
+def by_evd(samples: Floats) -> Floats:
+    """R's evd's estimates of each row, NaN where it failed."""
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+        np.savetxt(file, samples, fmt="%.17g")
+        file.flush()
+        command = ["Rscript", "-e", R, file.name]
+        run = subprocess.run(command, check=True, capture_output=True, text=True)
+    return np.array([[float(cell) for cell in line.split()] for line in run.stdout.splitlines()])
+
+
+def coverage_table(repetitions: int) -> list[str]:
+    """The table of coverage, in Markdown."""
+    cases = list(product(SIZES, XIS))
+    with ProcessPoolExecutor() as pool:
+        found = dict(zip(cases, pool.map(partial(covered, repetitions=repetitions), cases),
+                         strict=True))  # fmt: skip
+    lines = ["| bursts | " + " | ".join(f"xi = {xi:g}" for xi in XIS) + " | lowest |",
+             "|---:|" + "---:|" * (len(XIS) + 1)]  # fmt: skip
+    for size in SIZES:
+        cells, lowest = [], 1.0
+        for xi in XIS:
+            intervals, of_xi, of_level = found[size, xi]
+            shares = of_xi / intervals, of_level / intervals
+            lowest = min(lowest, *shares)
+            missing = repetitions - intervals
+            note = f" ({missing / repetitions:.1%} none)" if missing else ""
+            cells.append(f"{shares[0]:.1%}, {shares[1]:.1%}{note}")
+        lines.append(f"| {size:,} | " + " | ".join(cells) + f" | {lowest:.1%} |")
+    return lines
+
+
+def armax(count: int, index: float, random: np.random.Generator) -> Floats:
+    """A stationary series with this extremal index; its marginal distribution is Gumbel's."""
+    fresh = index / random.exponential(size=count)
+    fresh[0] /= index
+    # max over the past of fresh (1 - index)^age, by a running maximum of shifted logarithms.
+    fading = -np.log1p(-index) * np.arange(count) if index < 1 else np.zeros(count)
+    logs = np.log(fresh)
+    return logs if index == 1 else np.maximum.accumulate(logs + fading) - fading
+
+
+def dependent(case: tuple[int, float], repetitions: int) -> tuple[int, float, float]:
+    """Intervals that hold the level of an ARMAX series, the mean index, the mean of bursts."""
+    packets, index = case
+    random = np.random.default_rng([packets, round(1000 * index)])
+    # m packets have m index (1 - F(x)) bursts over x, and F is Gumbel's.
+    truth = -np.log(-np.log1p(-1 / (HORIZON * packets * index)))
+    held, indices, bursts = 0, [], []
+    for _ in range(repetitions):
+        part = Part(0, packets, np.arange(packets), 1000 * armax(packets, index, random))
+        found = assess(part, Threshold(99.5), tick=1e-6, loss=0)
+        level = found.level(HORIZON * packets)
+        assert level is not None and level.low is not None and found.bursts is not None
+        held += level.low <= 1000 * truth and (level.high is None or 1000 * truth <= level.high)
+        indices.append(found.bursts.extremal_index)
+        bursts.append(found.bursts.count)
+    return held, float(np.mean(indices)), float(np.mean(bursts))
+
+
+def dependent_table(repetitions: int) -> list[str]:
+    """The table of dependent series, in Markdown."""
+    cases = [(round(size / index), index) for size in (40_000, 100_000) for index in INDICES]
+    with ProcessPoolExecutor() as pool:
+        results = list(pool.map(partial(dependent, repetitions=repetitions), cases))
+    lines = ["| packets | index | estimated | bursts | coverage |", "|---:|---:|---:|---:|---:|"]
+    for (packets, index), (held, estimated, bursts) in zip(cases, results, strict=True):
+        lines.append(f"| {packets:,} | {index:g} | {estimated:.2f} | {bursts:.0f} | "
+                     f"{held / repetitions:.1%} |")  # fmt: skip
+    return lines
+
+
+def accuracy_table(repetitions: int) -> list[str]:
+    """The table of errors beside other programs, in Markdown."""
+    ways = {"tailtap": by_tailtap, "scipy": by_scipy}
+    if shutil.which("Rscript"):
+        ways["evd"] = by_evd
+    lines = ["| bursts | xi | " + " | ".join(ways) + " |", "|---:|---:|" + "---:|" * len(ways)]
+    for size, xi in product((50, 500, 5000), (-0.3, 0.0, 0.5)):
+        random = np.random.default_rng([size, round(1000 * xi) + 1000])
+        samples = stats.genpareto.rvs(xi, size=(repetitions, size), random_state=random)
+        cells = []
+        for way in ways.values():
+            fits = way(samples)
+            failed = int(np.isnan(fits[:, 0]).sum())
+            error = np.nanmedian(np.abs(fits[:, 0] - xi))
+            cells.append(f"{error:.4f}" + (f" ({failed} failed)" if failed else ""))
+        lines.append(f"| {size:,} | {xi:g} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def page(repetitions: int, tables: Sequence[Sequence[str]]) -> str:
+    """The page, of the tables of coverage, dependent series and accuracy."""
+    coverage, dependence, accuracy = tables
+    lines = [
+        "# How far the tail model's intervals can be trusted",
+        "",
+        "Written by `make bench-model`.",
+        "",
+        "## Coverage of the 95 % intervals",
+        "",
+        f"Samples from a generalised Pareto distribution, {repetitions:,} for each cell. First",
+        f"the coverage of xi, then that of the level that is exceeded once in {HORIZON} times the",
+        "sample's length. *None*: samples with an estimate of xi <= -0.5 have no intervals and are",
+        "left out.",
+        "",
+        *coverage,
+        "",
+        "## Dependent packets",
+        "",
+        "ARMAX series: each packet's latency is the larger of its own and a fading part of the one",
+        "before it, so that exceedances come in bursts of 1 / index packets on average. Of the",
+        f"level that one burst exceeds in {HORIZON} times the sample's length, through",
+        f"declustering, over the 99.5th percentile. {repetitions // 2:,} series for each row.",
+        "",
+        *dependence,
+        "",
+        "## Median error of xi, beside scipy and R's evd",
+        "",
+        "All by maximum likelihood: where they differ, a search stopped early or failed.",
+        f"{repetitions // 5:,} samples for each row.",
+        "",
+        *accuracy,
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Writes the page."""
+    repetitions = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
+    tables = (
+        coverage_table(repetitions),
+        dependent_table(repetitions // 2),
+        accuracy_table(repetitions // 5),
+    )
+    text = page(repetitions, tables)
+    PAGE.write_text(text, "utf-8")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
