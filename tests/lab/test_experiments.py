@@ -105,6 +105,24 @@ def test_the_devices_work_is_on_its_cpus_because_it_is_steered(
         assert elsewhere
 
 
+@needs_two_cpus
+def test_traffic_of_another_shape_goes_through_the_device(tmp_path: Path) -> None:
+    text = EXPERIMENT.replace("flows: 10", "flows: {src: fd00::1-fd00::9, dport: 50-59}")
+    text = text.replace("warm_up: 100 ms", "warm_up_packets: 100, pause: 100 ms")
+    text = text.replace("cpu: 0", "cpu: 0, ip: 6, vlan: 5, size: imix, pattern: poisson")
+    out = tmp_path / "out"
+    with own_machine() as machine:
+        path = write_experiment(tmp_path, text)
+        done = machine.tailtap("run", str(path), "--out", str(out), "--quiet")
+    assert done.returncode == 0, done.stderr
+    [run] = (out / "runs").iterdir()
+    content = record(run)
+    counts = Evaluation.load(run / "evaluation").counts
+    assert counts["matched"] == content["generator"]["sent"] > PACKETS // 2
+    assert set(stamps(run / "egress.stamps")["length"]) == {71, 590, 1514}
+    assert content["generator"]["warm_up"]["sent"] == 100
+
+
 def test_large_frames_and_overrides(tmp_path: Path) -> None:
     out = tmp_path / "out"
     path = write_experiment(tmp_path, EXPERIMENT)

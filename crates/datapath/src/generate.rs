@@ -1,7 +1,7 @@
-//! The traffic generator: constant bit rate, open loop, one thread, paced by the clock.
+//! The traffic generator: open loop, one thread, paced by the clock.
 //!
-//! Packet k is due at start + k / rate and leaves then, whatever became of those before it. How
-//! late it was handed to the kernel, its slip, is recorded exactly. Each packet is a system call
+//! Each packet is due when its [`Pattern`] says and leaves then, whatever became of those before
+//! it. How late it was handed to the kernel, its slip, is recorded exactly. Each packet is a system call
 //! of its own, also when the generator is behind: through veth sendmmsg was no quicker and a
 //! packet ring was slower (the time goes into the path behind the call), and a batch would hide
 //! how late its later packets were.
@@ -14,10 +14,11 @@ use tailtap_analysis::distribution::Distribution;
 use crate::clock::{now_ns, wait_until};
 use crate::cpu::{CpuError, hurry, pin};
 use crate::interface::{Interface, InterfaceError};
-use crate::packet::{ETHERNET_LEN, FCS_LEN, Kind, MAX_FLOWS, MIN_SIZE, Mac, Template};
-use crate::schedule::{Schedule, packets_in};
+use crate::packet::{ETHERNET_LEN, FCS_LEN, Kind, VLAN_LEN};
+use crate::schedule::{Length, MAX_NS, Pattern, PatternError, Times};
 use crate::signals::StopSignals;
 use crate::socket::PacketSocket;
+use crate::template::{Layout, LayoutError, Template};
 
 /// From the end of the preparations to the first packet.
 const LEAD_NS: u64 = 1_000_000;
@@ -25,38 +26,30 @@ const LEAD_NS: u64 = 1_000_000;
 const PERCENTILES: [u64; 6] = [50_000, 90_000, 99_000, 99_900, 99_990, 99_999];
 const WHOLE: u64 = 100_000;
 
-/// How long to send.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Length {
-    /// For so many nanoseconds.
-    Duration(u64),
-    /// So many packets.
-    Count(u64),
-}
+/// Ids are 32 bits wide.
+const MAX_PACKETS: u64 = 1 << 32;
 
 /// What to send.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The interface to send through.
     pub interface: String,
-    /// Packets for each second, at least 1.
+    /// Packets for each second.
     pub rate: u64,
-    /// Bytes of a frame, FCS included.
-    pub size: usize,
+    /// How they follow each other.
+    pub pattern: Pattern,
+    /// What they look like.
+    pub layout: Layout,
     /// The measurement's length.
     pub length: Length,
-    /// Time before it with packets that are not measured.
-    pub warm_up_ns: u64,
-    /// Number of source addresses.
-    pub flows: u32,
+    /// Packets before it that are not measured.
+    pub warm_up: Length,
+    /// Silence between these and the measurement.
+    pub pause_ns: u64,
     /// Where the sending thread runs.
     pub cpu: Option<usize>,
     /// Whether to send past the queueing discipline of the interface and the hook before it.
     pub bypass: bool,
-    /// Source hardware address.
-    pub source: Mac,
-    /// Destination hardware address.
-    pub destination: Mac,
 }
 
 /// What was sent.
@@ -64,12 +57,16 @@ pub struct Options {
 pub struct Report {
     /// Warm-up packets handed to the device.
     pub warm_up_sent: u64,
+    /// When the warm-up began.
+    pub warm_up_ns: u64,
     /// Measured packets handed to the device.
     pub sent: u64,
     /// Packets, of both kinds, that the device did not take.
     pub failed: u64,
     /// When the first measured packet was due; 0 if it never came to that.
     pub first_ns: u64,
+    /// Measured packets for each second from first to last, as they were due.
+    pub scheduled_rate: f64,
     /// When the last measured packet left.
     pub last_ns: u64,
     /// Measured packets for each second from first to last.
@@ -102,16 +99,16 @@ pub enum GenerateError {
     /// The CPU cannot be used.
     #[error(transparent)]
     Cpu(#[from] CpuError),
-    /// The rate is zero or cannot be scheduled in nanoseconds.
-    #[error("{rate} pkt/s cannot be scheduled: give --rate a value from 1 pkt/s to 1000 Mpkt/s")]
-    Rate {
-        /// The rate asked for.
-        rate: u64,
-    },
-    /// The size is too small or too large.
+    /// The packets cannot follow each other so.
+    #[error(transparent)]
+    Pattern(#[from] PatternError),
+    /// The packets cannot look so.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// The size is too large.
     #[error(
-        "packets of {size} B do not fit interface {name}: give --size a value from {MIN_SIZE} B \
-         to {largest} B (its MTU is {mtu} B)"
+        "packets of {size} B do not fit interface {name}: its MTU of {mtu} B allows --size up to \
+         {largest} B (or raise it with `ip link set {name} mtu`)"
     )]
     Size {
         /// The size asked for.
@@ -129,12 +126,6 @@ pub enum GenerateError {
     /// Ids would repeat.
     #[error("more than 2^32 packets would repeat ids: give a shorter --duration or --count")]
     TooMany,
-    /// Too few or too many flows.
-    #[error("{flows} flows are not possible: give --flows a value from 1 to {MAX_FLOWS}")]
-    Flows {
-        /// The number asked for.
-        flows: u32,
-    },
     /// The privilege is missing.
     #[error(
         "the kernel does not permit sending raw frames: run as root (or with CAP_NET_RAW \
@@ -160,45 +151,54 @@ pub enum GenerateError {
 }
 
 impl Options {
-    /// Checks everything that can be known in advance; returns the interface and the number of
-    /// measured packets.
-    fn check(&self) -> Result<(Interface, u64), GenerateError> {
-        if !(1..=1_000_000_000).contains(&self.rate) {
-            return Err(GenerateError::Rate { rate: self.rate });
+    /// Checks everything that can be known in advance; returns the interface.
+    fn check(&self) -> Result<Interface, GenerateError> {
+        self.pattern.check(self.rate)?;
+        self.layout.check()?;
+        for ns in [self.length, self.warm_up].into_iter().filter_map(duration) {
+            if ns > MAX_NS {
+                return Err(PatternError::Long { ns }.into());
+            }
         }
-        if !(1..=MAX_FLOWS).contains(&self.flows) {
-            return Err(GenerateError::Flows { flows: self.flows });
+        if self.pause_ns > MAX_NS {
+            return Err(PatternError::Long { ns: self.pause_ns }.into());
         }
-        let packets = match self.length {
+        let most = |length| match length {
             Length::Count(count) => count,
-            Length::Duration(ns) => packets_in(ns, self.rate).unwrap_or(u64::MAX),
+            Length::Duration(ns) => self.pattern.most_packets_in(ns, self.rate),
         };
         // A duration of zero asks for the warm-up alone: a probe of the path.
-        let probe = matches!(self.length, Length::Duration(0))
-            && packets_in(self.warm_up_ns, self.rate) != Some(0);
-        match packets {
-            0 if !probe => return Err(GenerateError::Nothing),
-            0..=0x1_0000_0000 => {}
-            _ => return Err(GenerateError::TooMany),
+        let probe = self.length == Length::Duration(0) && most(self.warm_up) > 0;
+        if most(self.length) == 0 && !probe {
+            return Err(GenerateError::Nothing);
+        }
+        if most(self.length) > MAX_PACKETS {
+            return Err(GenerateError::TooMany);
         }
         let interface = Interface::find_up(&self.interface)?;
-        let largest = interface.mtu.min(usize::from(u16::MAX)) + ETHERNET_LEN + FCS_LEN;
-        if !(MIN_SIZE..=largest).contains(&self.size) {
-            return Err(GenerateError::Size {
-                size: self.size,
-                name: interface.name,
-                largest,
-                mtu: interface.mtu,
-            });
+        let tag = self.layout.vlan.map_or(0, |_| VLAN_LEN);
+        let largest = interface.mtu.min(usize::from(u16::MAX)) + ETHERNET_LEN + tag + FCS_LEN;
+        let size = self.layout.largest_size();
+        if size > largest {
+            let (name, mtu) = (interface.name, interface.mtu);
+            return Err(GenerateError::Size { size, name, largest, mtu });
         }
-        Ok((interface, packets))
+        Ok(interface)
+    }
+}
+
+/// The time that a length is, if it is one.
+fn duration(length: Length) -> Option<u64> {
+    match length {
+        Length::Duration(ns) => Some(ns),
+        Length::Count(_) => None,
     }
 }
 
 /// Sends the traffic and reports how that went. Ends early on SIGINT and SIGTERM. Pins the calling
 /// thread if asked to and raises its priority: call it from a thread of its own.
 pub fn generate(options: &Options) -> Result<Report, GenerateError> {
-    let (interface, packets) = options.check()?;
+    let interface = options.check()?;
     let system = |what| move |source| GenerateError::System { what, source };
     let signals = StopSignals::install().map_err(system("handle signals"))?;
     let socket = PacketSocket::sender(&interface, options.bypass).map_err(|source| {
@@ -212,23 +212,30 @@ pub fn generate(options: &Options) -> Result<Report, GenerateError> {
         pin(cpu)?;
     }
     hurry();
-    let template = Template::new(options.size, options.flows, options.source, options.destination);
+    let warm_up = options.pattern.before();
+    // A warm-up of n packets ends when the next one would be due.
+    let warm_up_takes = match options.warm_up {
+        Length::Duration(ns) => ns,
+        Length::Count(count) => warm_up.times(options.rate).nth(count as usize).unwrap_or(0),
+    };
     let mut sender = Sender {
         socket,
         interface,
         signals,
-        template,
-        schedule: Schedule::new(now_ns() + LEAD_NS, options.rate),
+        template: Template::new(&options.layout),
         failed: 0,
         slip: Distribution::new(),
+        first_due: None,
+        last_due: 0,
         last_ns: 0,
     };
-
-    let warm_up = packets_in(options.warm_up_ns, options.rate).unwrap_or(u64::MAX);
-    let warm_up_sent = sender.send(warm_up, Kind::WarmUp)?;
-    let first_ns = sender.schedule.due();
-    let sent = sender.send(packets, Kind::Measured)?;
-    Ok(sender.report(warm_up_sent, sent, first_ns))
+    let warm_up_ns = now_ns() + LEAD_NS;
+    let times = warm_up.times_of(options.warm_up, options.rate);
+    let warm_up_sent = sender.send(warm_up_ns, times, Kind::WarmUp)?;
+    let start = warm_up_ns + warm_up_takes + options.pause_ns;
+    let times = options.pattern.times_of(options.length, options.rate);
+    let sent = sender.send(start, times, Kind::Measured)?;
+    Ok(Report { warm_up_sent, warm_up_ns, ..sender.report(sent) })
 }
 
 /// The sending thread's state.
@@ -237,27 +244,30 @@ struct Sender {
     interface: Interface,
     signals: StopSignals,
     template: Template,
-    schedule: Schedule,
     failed: u64,
     slip: Distribution,
+    /// When the first and the last measured packet were due.
+    first_due: Option<u64>,
+    last_due: u64,
     last_ns: u64,
 }
 
 impl Sender {
-    /// Sends `count` packets, each when it is due, and returns how many the device took.
-    fn send(&mut self, count: u64, kind: Kind) -> Result<u64, GenerateError> {
+    /// Sends a packet at each of the times after `start`; returns how many the device took.
+    fn send(&mut self, start: u64, times: Times, kind: Kind) -> Result<u64, GenerateError> {
         let mut sent = 0;
-        for number in 0..count {
+        for (number, time) in times.enumerate() {
             // The id wraps only in a warm-up, where nobody reads it.
             let frame = self.template.packet(number as u32, kind);
-            let due = self.schedule.due();
+            let due = start + time;
             let now = wait_until(due, || !self.signals.requested());
             if self.signals.requested() {
                 break;
             }
             if kind == Kind::Measured {
                 self.slip.record(now - due);
-                self.last_ns = now;
+                self.first_due.get_or_insert(due);
+                (self.last_due, self.last_ns) = (due, now);
             }
             match self.socket.send(frame) {
                 Ok(()) => sent += 1,
@@ -265,37 +275,39 @@ impl Sender {
                 Err(_) => {
                     self.failed += 1;
                     if !self.interface.exists() {
-                        return Err(GenerateError::Vanished {
-                            name: self.interface.name.clone(),
-                            sent,
-                        });
+                        let name = self.interface.name.clone();
+                        return Err(GenerateError::Vanished { name, sent });
                     }
                 }
             }
-            self.schedule.advance();
         }
         Ok(sent)
     }
 
-    fn report(mut self, warm_up_sent: u64, sent: u64, first_ns: u64) -> Report {
-        let slip = summarise(&mut self.slip);
-        let elapsed = Duration::from_nanos(self.last_ns.saturating_sub(first_ns)).as_secs_f64();
+    fn report(mut self, sent: u64) -> Report {
+        let count = self.slip.count();
+        let first_ns = self.first_due.unwrap_or(0);
         Report {
-            warm_up_sent,
+            warm_up_sent: 0,
+            warm_up_ns: 0,
             sent,
             failed: self.failed,
-            first_ns: slip.as_ref().map_or(0, |_| first_ns),
+            first_ns,
             last_ns: self.last_ns,
-            // n packets have n - 1 intervals between them.
-            achieved_rate: if sent > 1 && elapsed > 0.0 {
-                (sent - 1) as f64 / elapsed
-            } else {
-                0.0
-            },
-            slip,
+            scheduled_rate: rate(count, self.last_due.saturating_sub(first_ns)),
+            achieved_rate: rate(sent, self.last_ns.saturating_sub(first_ns)),
+            slip: summarise(&mut self.slip),
             interrupted: self.signals.requested(),
         }
     }
+}
+
+/// Packets a second from the first to the last of `packets`: n have n - 1 intervals between them.
+fn rate(packets: u64, elapsed_ns: u64) -> f64 {
+    if packets < 2 || elapsed_ns == 0 {
+        return 0.0;
+    }
+    (packets - 1) as f64 / Duration::from_nanos(elapsed_ns).as_secs_f64()
 }
 
 /// The summary of a distribution of slips; `None` when it is empty.
@@ -322,36 +334,49 @@ fn summarise(slip: &mut Distribution) -> Option<Slip> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::packet::{DESTINATION_MAC, SOURCE_MAC};
+    use crate::template::{DESTINATION_MAC, Flows, SOURCE_MAC};
 
     fn options() -> Options {
         Options {
             interface: "tt-no-such".into(),
             rate: 1000,
-            size: 64,
+            pattern: Pattern::Constant,
+            layout: Layout {
+                sizes: vec![64],
+                flows: Flows::default(),
+                vlan: None,
+                source: SOURCE_MAC,
+                destination: DESTINATION_MAC,
+            },
             length: Length::Count(1),
-            warm_up_ns: 0,
-            flows: 1,
+            warm_up: Length::Duration(0),
+            pause_ns: 0,
             cpu: None,
             bypass: true,
-            source: SOURCE_MAC,
-            destination: DESTINATION_MAC,
         }
     }
 
     #[test]
     fn impossible_options_are_refused_by_name() {
         type Change = fn(&mut Options);
-        let cases: [(Change, &str); 10] = [
+        let cases: [(Change, &str); 13] = [
             (|o| o.length = Length::Duration(0), "--duration"),
-            (|o| (o.length, o.warm_up_ns) = (Length::Duration(1), 1_000_000_000), "--duration"),
+            (
+                |o| {
+                    (o.length, o.warm_up) = (Length::Duration(1), Length::Duration(1_000_000_000));
+                },
+                "--duration",
+            ),
             (|o| o.rate = 0, "--rate"),
             (|o| o.rate = 1_000_000_001, "--rate"),
-            (|o| o.flows = 0, "--flows"),
-            (|o| o.flows = 65_535, "--flows"),
+            (|o| o.pattern = Pattern::Burst { packets: 0 }, "pattern"),
+            (|o| o.layout.flows.source.count = 0, "--src"),
+            (|o| o.layout.sizes = vec![63], "--size"),
             (|o| o.length = Length::Count(0), "--count"),
             (|o| o.length = Length::Duration(999_999), "--duration"),
             (|o| o.length = Length::Count(1 << 33), "2^32"),
+            (|o| o.length = Length::Duration(u64::MAX), "a year"),
+            (|o| o.pause_ns = u64::MAX, "a year"),
             (|_| {}, "tt-no-such"),
         ];
         for (change, expected) in cases {
@@ -361,6 +386,13 @@ mod tests {
             assert!(message.contains(expected), "{message}");
             assert!(!message.contains('\n'));
         }
+    }
+
+    #[test]
+    fn rates_count_intervals() {
+        assert_eq!(rate(3, 1_000_000_000), 2.0);
+        assert_eq!(rate(1, 1_000_000_000), 0.0);
+        assert_eq!(rate(2, 0), 0.0);
     }
 
     #[test]

@@ -3,16 +3,19 @@
 
 use std::collections::{HashMap, HashSet};
 use std::error::Error;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::thread;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use tailtap_datapath::forward::ForwardError;
-use tailtap_datapath::generate::{GenerateError, Length};
+use tailtap_datapath::generate::GenerateError;
 use tailtap_datapath::interface::InterfaceError;
 use tailtap_datapath::packet::Mac;
+use tailtap_datapath::schedule::{Length, Pattern};
 use tailtap_datapath::tap::{Forward, Hook, Link, OnReady, TapError};
+use tailtap_datapath::template::{Addresses, Flows, Layout, Ports};
 
 use crate::errors::raise;
 
@@ -20,6 +23,7 @@ use crate::errors::raise;
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(tap, module)?)?;
     module.add_function(wrap_pyfunction!(generate, module)?)?;
+    module.add_function(wrap_pyfunction!(most_packets, module)?)?;
     module.add_function(wrap_pyfunction!(forward, module)?)?;
     Ok(())
 }
@@ -85,36 +89,54 @@ fn tap<'py>(
 }
 
 #[pyfunction]
-#[pyo3(signature = (interface, rate, size, *, duration_ns=None, count=None, warm_up_ns=0, flows=1, cpu=None, bypass=true, source_mac, destination_mac))]
+#[pyo3(signature = (interface, *, rate, pattern, sizes, source, destination, source_ports, destination_ports, vlan, source_mac, destination_mac, length, warm_up, pause_ns, cpu, bypass))]
 #[expect(clippy::too_many_arguments, reason = "the parameters of the Python function")]
 fn generate<'py>(
     py: Python<'py>,
     interface: String,
     rate: u64,
-    size: usize,
-    duration_ns: Option<u64>,
-    count: Option<u64>,
-    warm_up_ns: u64,
-    flows: u32,
-    cpu: Option<usize>,
-    bypass: bool,
+    pattern: (String, Vec<u64>),
+    sizes: Vec<usize>,
+    source: (IpAddr, u32),
+    destination: (IpAddr, u32),
+    source_ports: (u16, u32),
+    destination_ports: (u16, u32),
+    vlan: Option<u16>,
     source_mac: Mac,
     destination_mac: Mac,
+    length: (String, u64),
+    warm_up: (String, u64),
+    pause_ns: u64,
+    cpu: Option<usize>,
+    bypass: bool,
 ) -> PyResult<Bound<'py, PyDict>> {
+    let addresses = |(first, count)| Addresses { first, count };
+    let ports = |(first, count)| Ports { first, count };
+    let length_of = |(unit, value): (String, u64)| match unit.as_str() {
+        "packets" => Length::Count(value),
+        _ => Length::Duration(value),
+    };
     let options = tailtap_datapath::generate::Options {
         interface,
         rate,
-        size,
-        length: match (count, duration_ns) {
-            (Some(count), _) => Length::Count(count),
-            (None, duration) => Length::Duration(duration.unwrap_or(0)),
+        pattern: Pattern::from_parts(&pattern.0, &pattern.1).map_err(|e| refused(true, &e))?,
+        layout: Layout {
+            sizes,
+            flows: Flows {
+                source: addresses(source),
+                destination: addresses(destination),
+                source_ports: ports(source_ports),
+                destination_ports: ports(destination_ports),
+            },
+            vlan,
+            source: source_mac,
+            destination: destination_mac,
         },
-        warm_up_ns,
-        flows,
+        length: length_of(length),
+        warm_up: length_of(warm_up),
+        pause_ns,
         cpu,
         bypass,
-        source: source_mac,
-        destination: destination_mac,
     };
     let report =
         on_own_thread(py, || tailtap_datapath::generate::generate(&options))?.map_err(|error| {
@@ -131,14 +153,14 @@ fn generate<'py>(
     result.set_item("schema", "tailtap.generator/1")?;
     result.set_item("interface", options.interface)?;
     result.set_item("rate", options.rate)?;
-    result.set_item("size", options.size)?;
-    result.set_item("flows", options.flows)?;
     result.set_item("cpu", options.cpu)?;
-    result.set_item("warm_up", HashMap::from([("sent", report.warm_up_sent)]))?;
+    let warm_up = [("sent", report.warm_up_sent), ("first_ns", report.warm_up_ns)];
+    result.set_item("warm_up", HashMap::from(warm_up))?;
     result.set_item("sent", report.sent)?;
     result.set_item("failed", report.failed)?;
     result.set_item("first_ns", report.first_ns)?;
     result.set_item("last_ns", report.last_ns)?;
+    result.set_item("scheduled_rate", report.scheduled_rate)?;
     result.set_item("achieved_rate", report.achieved_rate)?;
     let slip = report.slip.map(|slip| -> PyResult<_> {
         let percentiles = slip.percentiles.iter().map(|&(p, value)| {
@@ -157,6 +179,13 @@ fn generate<'py>(
     result.set_item("slip_ns", slip.transpose()?)?;
     result.set_item("interrupted", report.interrupted)?;
     Ok(result)
+}
+
+#[pyfunction]
+fn most_packets(pattern: (String, Vec<u64>), rate: u64, duration_ns: u64) -> PyResult<u64> {
+    let pattern = Pattern::from_parts(&pattern.0, &pattern.1).map_err(|e| refused(true, &e))?;
+    pattern.check(rate).map_err(|e| refused(true, &e))?;
+    Ok(pattern.most_packets_in(duration_ns, rate))
 }
 
 #[pyfunction]

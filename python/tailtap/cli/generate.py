@@ -1,36 +1,69 @@
-"""`tailtap generate`: send constant bit rate traffic with unique ids."""
+"""`tailtap generate`: send traffic with unique ids."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from tailtap.cli.options import Json, Quiet
-from tailtap.errors import InputError, Interrupted
+from tailtap.errors import InputError, Interrupted, naming
 
 
 def generate(
     interface: Annotated[str, typer.Argument(help="The interface to send through.")],
     *,
     rate: Annotated[str, typer.Option(help="Packet rate, '10 kpkt/s'.")],
+    pattern: Annotated[
+        str,
+        typer.Option(
+            help="How packets follow each other: constant; burst:packets=32 (so many at once, at "
+            "the same mean rate); poisson:seed=1 (independent exponential gaps); "
+            "on-off:on_time=10 ms,off_time=90 ms (the rate, then silence, in turn); "
+            "ramp:to=1 Mpkt/s,over=10 s (from the rate evenly to another one; without a time over "
+            "the whole duration)."
+        ),
+    ] = "constant",
     size: Annotated[
-        str, typer.Option(help="Size of each packet with its 4-byte FCS, at least '64 B'.")
+        str,
+        typer.Option(
+            help="Size of each packet with its 4-byte FCS, at least '64 B'; several, '64 B,1518 "
+            "B', are sent in turn; imix is seven of 64 B, four of 594 B and one of 1518 B."
+        ),
     ] = "64 B",
     duration: Annotated[
         str | None, typer.Option(help="Send for this time, '10 s'; '0 s' sends the warm-up alone.")
     ] = None,
     count: Annotated[int | None, typer.Option(min=1, help="Send this many packets.")] = None,
     warm_up: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="Before the measurement, send at the same rate for this time. These packets have "
             "the type byte 0x00 instead of 0x55; taps count them as other packets."
         ),
+    ] = None,
+    warm_up_packets: Annotated[int, typer.Option(min=0, help="The same with so many packets.")] = 0,
+    pause: Annotated[
+        str, typer.Option(help="Silence between warm-up and measurement, '1 s'.")
     ] = "0 s",
     flows: Annotated[
-        int, typer.Option(help="Number of flows: source addresses from 10.0.0.1 on, in turn.")
-    ] = 1,
+        int | None,
+        typer.Option(help="Number of flows: that many source addresses. [default: 1]"),
+    ] = None,
+    src: Annotated[
+        str | None,
+        typer.Option(
+            help="Source addresses, '10.0.0.1-10.0.0.9'. All combinations of addresses "
+            "and ports are flows, and take turns."
+        ),
+    ] = None,
+    dst: Annotated[str | None, typer.Option(help="Destination addresses.")] = None,
+    sport: Annotated[str | None, typer.Option(help="Source ports, '1024-2047'.")] = None,
+    dport: Annotated[str | None, typer.Option(help="Destination ports, '53'.")] = None,
+    ip: Annotated[int, typer.Option(min=4, max=6, help="Version of IP: 4 or 6.")] = 4,
+    vlan: Annotated[
+        int | None, typer.Option(min=1, max=4094, help="Tag packets with this VLAN id.")
+    ] = None,
     cpu: Annotated[
         int | None, typer.Option(min=0, help="The CPU that sends, and only that.")
     ] = None,
@@ -49,38 +82,60 @@ def generate(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Send UDP packets with unique ids at a constant rate, paced by the clock, in open loop.
+    """Send UDP packets with unique ids at times that are fixed beforehand, in open loop.
 
-    Each packet is due at a fixed time and leaves then, whatever became of the ones before. How
-    late packets left against this schedule, their slip, is reported: the measurement is as good
-    as the generator's slip is small. One thread spins on the clock; give it a CPU of its own.
+    Each packet is due at a time that follows from rate and pattern and leaves then, whatever
+    became of the ones before. How late packets left against this schedule, their slip, is
+    reported: the measurement is as good as the generator's slip is small. One thread spins on the
+    clock; give it a CPU of its own.
 
-    The packets are in MoonSniff's layout: Ethernet, IPv4 to 10.1.0.1, UDP from port 1024 to 53
-    without checksum, and as payload the id (32 bits, little-endian, from 0) and the type byte
-    0x55. SIGINT and SIGTERM end the traffic early; the report is printed all the same and the
-    exit status is 4.
+    The packets are in MoonSniff's layout: Ethernet, with --vlan a tag, IPv4 from 10.0.0.1 to
+    10.1.0.1 (or IPv6 from fd00::1 to fd00:0:0:1::1), UDP from port 1024 to 53, and as payload the
+    id (32 bits, little-endian, from 0) and the type byte 0x55. SIGINT and SIGTERM end the traffic
+    early; the report is printed all the same and the exit status is 4.
     """
     import json as json_module
     import sys
 
     from tailtap import _core
-    from tailtap.units import format_rate, format_time, parse_rate, parse_size, parse_time
+    from tailtap.traffic.flows import Flows, numbered
+    from tailtap.traffic.pattern import parse_pattern
+    from tailtap.traffic.sizes import least_size, parse_sizes, sizes_of
+    from tailtap.units import format_rate, format_time, parse_rate, parse_time
 
     if (duration is None) == (count is None):
         raise InputError("how much to send must be said once: give --duration or --count")
-    report = _core.generate(
+    if warm_up is not None and warm_up_packets:
+        raise InputError("the warm-up must be said once: give --warm-up or --warm-up-packets")
+    if ip == 5:
+        raise InputError("there is no IPv5: give --ip 4 or 6")
+    version: Any = ip
+    if flows is not None and src is not None:
+        raise InputError("the source addresses must be said once: give --flows or --src")
+    with naming("--flows"):
+        sources = src if flows is None else numbered(flows, version).src
+    ranges = Flows(src=sources, dst=dst, sport=sport, dport=dport).ranges(version)
+    shape = parse_pattern(pattern)
+    with naming("--size"):
+        sizes = parse_sizes(size)
+    length_ns = None if duration is None else parse_time(duration)
+    sent = _core.generate(
         interface,
-        parse_rate(rate),
-        parse_size(size),
-        duration_ns=None if duration is None else parse_time(duration),
-        count=count,
-        warm_up_ns=parse_time(warm_up),
-        flows=flows,
-        cpu=cpu,
-        bypass=not no_bypass,
+        rate=parse_rate(rate),
+        pattern=shape.values(length_ns),
+        sizes=sizes_of(sizes, least_size(ip, vlan is not None)),
+        **ranges._asdict(),
+        vlan=vlan,
         source_mac=parse_mac(src_mac),
         destination_mac=parse_mac(dst_mac),
+        length=("packets", count or 0) if length_ns is None else ("ns", length_ns),
+        warm_up=("packets", warm_up_packets) if warm_up is None else ("ns", parse_time(warm_up)),
+        pause_ns=parse_time(pause),
+        cpu=cpu,
+        bypass=not no_bypass,
     )
+    what = {"pattern": shape.model_dump(), "size": sizes, "flows": ranges.flows, "ip": ip}
+    report = {**sent, **what, "vlan": vlan}
     if json:
         print(json_module.dumps(report), flush=True)
     else:

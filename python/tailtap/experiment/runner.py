@@ -28,7 +28,7 @@ from tailtap.experiment.folder import ExperimentFolder, RunFolder, Status, write
 from tailtap.experiment.measure import measure
 from tailtap.experiment.plan import PlannedRun, make_plan, plan_as_json, slugify
 from tailtap.experiment.progress import Reporter, make_reporter
-from tailtap.experiment.quality import warnings_of
+from tailtap.experiment.quality import is_valid, warnings_of
 from tailtap.experiment.reading import CheckedExperiment
 from tailtap.host import clean
 from tailtap.host.privileges import require_root
@@ -116,6 +116,7 @@ def _run_one(
             elapsed_ns=measured.elapsed_ns,
             warnings=warnings_of(run.experiment, measured),
         )
+        record["valid"] = is_valid(record["warnings"])
         settings = run.experiment.evaluation
         evaluate(
             folder.ingress,
@@ -154,6 +155,7 @@ def _first_record(run: PlannedRun, surroundings: Mapping[str, Any]) -> dict[str,
         "steal_ns": {},
         "elapsed_ns": None,
         "warnings": [],
+        "valid": None,
         "environment": dict(surroundings),
     }
 

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 from tailtap.host import Host
 from tailtap.host.process import Process
-from tailtap.traffic.constant import ConstantRate
 from tailtap.traffic.model import Traffic
+from tailtap.traffic.own import OwnGenerator
 
 __all__ = ["GENERATORS", "Generator"]
 
@@ -29,5 +29,5 @@ class Generator(Protocol):
         ...
 
 
-GENERATORS: Mapping[str, Generator] = {"constant": ConstantRate()}
+GENERATORS: Mapping[str, Generator] = {"af_packet": OwnGenerator()}
 """Every generator by its name."""
