@@ -119,6 +119,7 @@ def generate(
     warm_up: _Length,
     pause_ns: int,
     cpu: int | None,
+    back_end: str,
     bypass: bool,
 ) -> dict[str, Any]:
     """Send packets (`rate` in pkt/s, `sizes` in bytes with FCS) and return generator.json.

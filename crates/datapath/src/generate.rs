@@ -1,10 +1,9 @@
 //! The traffic generator: open loop, one thread, paced by the clock.
 //!
 //! Each packet is due when its [`Pattern`] says and leaves then, whatever became of those before
-//! it. How late it was handed to the kernel, its slip, is recorded exactly. Each packet is a system call
-//! of its own, also when the generator is behind: through veth sendmmsg was no quicker and a
-//! packet ring was slower (the time goes into the path behind the call), and a batch would hide
-//! how late its later packets were.
+//! it. How late it was handed to the kernel, its slip, is recorded exactly. Packets that are due
+//! together, or overdue together when the generator is behind, may be handed over in one call: then
+//! the slip of each counts until that call is over, so that none looks better than it was.
 
 use std::io;
 use std::time::Duration;
@@ -13,11 +12,11 @@ use tailtap_analysis::distribution::Distribution;
 
 use crate::clock::{now_ns, wait_until};
 use crate::cpu::{CpuError, hurry, pin};
+use crate::device::{self, BackEnd, Device, DeviceError, Mode};
 use crate::interface::{Interface, InterfaceError};
 use crate::packet::{ETHERNET_LEN, FCS_LEN, Kind, VLAN_LEN};
 use crate::schedule::{Length, MAX_NS, Pattern, PatternError, Times};
 use crate::signals::StopSignals;
-use crate::socket::PacketSocket;
 use crate::template::{Layout, LayoutError, Template};
 
 /// From the end of the preparations to the first packet.
@@ -48,8 +47,8 @@ pub struct Options {
     pub pause_ns: u64,
     /// Where the sending thread runs.
     pub cpu: Option<usize>,
-    /// Whether to send past the queueing discipline of the interface and the hook before it.
-    pub bypass: bool,
+    /// How to hand packets over.
+    pub back_end: BackEnd,
 }
 
 /// What was sent.
@@ -73,6 +72,11 @@ pub struct Report {
     pub achieved_rate: f64,
     /// How late measured packets left.
     pub slip: Option<Slip>,
+    /// Measured packets that left together with one that was due before them, because the
+    /// generator was behind.
+    pub bunched: u64,
+    /// How the device takes frames, where there are several ways.
+    pub mode: Option<Mode>,
     /// Whether a signal ended it early.
     pub interrupted: bool,
 }
@@ -126,12 +130,9 @@ pub enum GenerateError {
     /// Ids would repeat.
     #[error("more than 2^32 packets would repeat ids: give a shorter --duration or --count")]
     TooMany,
-    /// The privilege is missing.
-    #[error(
-        "the kernel does not permit sending raw frames: run as root (or with CAP_NET_RAW \
-         and CAP_NET_ADMIN)"
-    )]
-    NotPermitted,
+    /// The interface cannot be opened.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
     /// The interface was deleted.
     #[error("interface {name} vanished after {sent} packets: whoever deleted it ended the traffic")]
     Vanished {
@@ -201,13 +202,8 @@ pub fn generate(options: &Options) -> Result<Report, GenerateError> {
     let interface = options.check()?;
     let system = |what| move |source| GenerateError::System { what, source };
     let signals = StopSignals::install().map_err(system("handle signals"))?;
-    let socket = PacketSocket::sender(&interface, options.bypass).map_err(|source| {
-        if source.kind() == io::ErrorKind::PermissionDenied {
-            GenerateError::NotPermitted
-        } else {
-            system("open a packet socket")(source)
-        }
-    })?;
+    let device =
+        device::open(options.back_end, &interface, options.layout.largest_size() - FCS_LEN)?;
     if let Some(cpu) = options.cpu {
         pin(cpu)?;
     }
@@ -219,10 +215,11 @@ pub fn generate(options: &Options) -> Result<Report, GenerateError> {
         Length::Count(count) => warm_up.times(options.rate).nth(count as usize).unwrap_or(0),
     };
     let mut sender = Sender {
-        socket,
+        device,
         interface,
         signals,
         template: Template::new(&options.layout),
+        bunched: 0,
         failed: 0,
         slip: Distribution::new(),
         first_due: None,
@@ -240,11 +237,12 @@ pub fn generate(options: &Options) -> Result<Report, GenerateError> {
 
 /// The sending thread's state.
 struct Sender {
-    socket: PacketSocket,
+    device: Box<dyn Device>,
     interface: Interface,
     signals: StopSignals,
     template: Template,
     failed: u64,
+    bunched: u64,
     slip: Distribution,
     /// When the first and the last measured packet were due.
     first_due: Option<u64>,
@@ -256,32 +254,49 @@ impl Sender {
     /// Sends a packet at each of the times after `start`; returns how many the device took.
     fn send(&mut self, start: u64, times: Times, kind: Kind) -> Result<u64, GenerateError> {
         let mut sent = 0;
-        for (number, time) in times.enumerate() {
-            // The id wraps only in a warm-up, where nobody reads it.
-            let frame = self.template.packet(number as u32, kind);
-            let due = start + time;
+        // The id wraps only in a warm-up, where nobody reads it.
+        let ids = (0..=u32::MAX).cycle();
+        let mut packets = ids.zip(times.map(|time| start + time)).peekable();
+        let mut batch = Vec::with_capacity(self.device.room());
+        while let Some((id, due)) = packets.next() {
+            self.device.push(self.template.packet(id, kind));
+            batch.push(due);
             let now = wait_until(due, || !self.signals.requested());
             if self.signals.requested() {
                 break;
             }
+            while batch.len() < self.device.room()
+                && let Some((id, due)) = packets.next_if(|&(_, due)| due <= now)
+            {
+                self.device.push(self.template.packet(id, kind));
+                batch.push(due);
+            }
+            let failed = self.device.flush();
             if kind == Kind::Measured {
-                self.slip.record(now - due);
-                self.first_due.get_or_insert(due);
-                (self.last_due, self.last_ns) = (due, now);
+                self.record(&batch, now);
             }
-            match self.socket.send(frame) {
-                Ok(()) => sent += 1,
-                // A full or a sleeping device may recover; one that is gone does not.
-                Err(_) => {
-                    self.failed += 1;
-                    if !self.interface.exists() {
-                        let name = self.interface.name.clone();
-                        return Err(GenerateError::Vanished { name, sent });
-                    }
-                }
+            sent += (batch.len() - failed.min(batch.len())) as u64;
+            self.failed += failed as u64;
+            // A full or a sleeping device may recover; one that is gone does not.
+            if failed > 0 && !self.interface.exists() {
+                let name = self.interface.name.clone();
+                return Err(GenerateError::Vanished { name, sent });
             }
+            batch.clear();
         }
         Ok(sent)
+    }
+
+    /// Records that packets due at these times were handed over from `now` on.
+    fn record(&mut self, batch: &[u64], now: u64) {
+        let (first, last) = (batch[0], batch[batch.len() - 1]);
+        let left = if batch.len() == 1 { now } else { now_ns() };
+        for &due in batch {
+            self.slip.record(left - due);
+            self.bunched += u64::from(due > first);
+        }
+        self.first_due.get_or_insert(first);
+        (self.last_due, self.last_ns) = (last, left);
     }
 
     fn report(mut self, sent: u64) -> Report {
@@ -297,6 +312,8 @@ impl Sender {
             scheduled_rate: rate(count, self.last_due.saturating_sub(first_ns)),
             achieved_rate: rate(sent, self.last_ns.saturating_sub(first_ns)),
             slip: summarise(&mut self.slip),
+            bunched: self.bunched,
+            mode: self.device.mode(),
             interrupted: self.signals.requested(),
         }
     }
@@ -352,7 +369,7 @@ mod tests {
             warm_up: Length::Duration(0),
             pause_ns: 0,
             cpu: None,
-            bypass: true,
+            back_end: BackEnd::AfPacket { bypass: true },
         }
     }
 

@@ -8,8 +8,10 @@
 #[cfg(not(target_endian = "little"))]
 compile_error!("the stamp ring and the stamp file are little-endian");
 
+mod af_xdp;
 pub mod clock;
 pub mod cpu;
+pub mod device;
 pub mod forward;
 pub mod generate;
 pub mod interface;

@@ -9,6 +9,7 @@ use std::thread;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use tailtap_datapath::device::{AfXdpError, BackEnd, DeviceError, Mode};
 use tailtap_datapath::forward::ForwardError;
 use tailtap_datapath::generate::GenerateError;
 use tailtap_datapath::interface::InterfaceError;
@@ -89,7 +90,7 @@ fn tap<'py>(
 }
 
 #[pyfunction]
-#[pyo3(signature = (interface, *, rate, pattern, sizes, source, destination, source_ports, destination_ports, vlan, source_mac, destination_mac, length, warm_up, pause_ns, cpu, bypass))]
+#[pyo3(signature = (interface, *, rate, pattern, sizes, source, destination, source_ports, destination_ports, vlan, source_mac, destination_mac, length, warm_up, pause_ns, cpu, back_end, bypass))]
 #[expect(clippy::too_many_arguments, reason = "the parameters of the Python function")]
 fn generate<'py>(
     py: Python<'py>,
@@ -108,6 +109,7 @@ fn generate<'py>(
     warm_up: (String, u64),
     pause_ns: u64,
     cpu: Option<usize>,
+    back_end: String,
     bypass: bool,
 ) -> PyResult<Bound<'py, PyDict>> {
     let addresses = |(first, count)| Addresses { first, count };
@@ -136,13 +138,20 @@ fn generate<'py>(
         warm_up: length_of(warm_up),
         pause_ns,
         cpu,
-        bypass,
+        back_end: match back_end.as_str() {
+            "af_xdp" => BackEnd::AfXdp,
+            "af_packet" => BackEnd::AfPacket { bypass },
+            name => return Err(raise("InputError", format!("there is no back end {name:?}"))),
+        },
     };
     let report =
         on_own_thread(py, || tailtap_datapath::generate::generate(&options))?.map_err(|error| {
             let input = match &error {
                 GenerateError::Interface(error) => is_input(error),
-                GenerateError::NotPermitted
+                GenerateError::Device(DeviceError::AfXdp(
+                    AfXdpError::Large { .. } | AfXdpError::Busy { .. },
+                )) => true,
+                GenerateError::Device(_)
                 | GenerateError::Vanished { .. }
                 | GenerateError::System { .. } => false,
                 _ => true,
@@ -177,6 +186,8 @@ fn generate<'py>(
         Ok(dict)
     });
     result.set_item("slip_ns", slip.transpose()?)?;
+    result.set_item("bunched", report.bunched)?;
+    result.set_item("mode", report.mode.map(Mode::name))?;
     result.set_item("interrupted", report.interrupted)?;
     Ok(result)
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
@@ -67,6 +68,14 @@ def generate(
     cpu: Annotated[
         int | None, typer.Option(min=0, help="The CPU that sends, and only that.")
     ] = None,
+    generator: Annotated[
+        str,
+        typer.Option(
+            help="How packets get to the interface: af_packet, a system call each; or af_xdp, "
+            "through memory shared with the kernel, which is faster (packets up to 4100 B). "
+            "Natively where the driver can, else generically: the report says which."
+        ),
+    ] = "af_packet",
     no_bypass: Annotated[
         bool,
         typer.Option(
@@ -98,6 +107,7 @@ def generate(
     import sys
 
     from tailtap import _core
+    from tailtap.traffic import BACK_ENDS
     from tailtap.traffic.flows import Flows, numbered
     from tailtap.traffic.pattern import parse_pattern
     from tailtap.traffic.sizes import least_size, parse_sizes, sizes_of
@@ -107,6 +117,10 @@ def generate(
         raise InputError("how much to send must be said once: give --duration or --count")
     if warm_up is not None and warm_up_packets:
         raise InputError("the warm-up must be said once: give --warm-up or --warm-up-packets")
+    if generator not in BACK_ENDS:
+        raise InputError(f"there is no --generator {generator!r}: known: {', '.join(BACK_ENDS)}")
+    if no_bypass and generator != "af_packet":
+        raise InputError("--no-bypass is for --generator af_packet: the others pass no queue")
     if ip == 5:
         raise InputError("there is no IPv5: give --ip 4 or 6")
     version: Any = ip
@@ -132,9 +146,16 @@ def generate(
         warm_up=("packets", warm_up_packets) if warm_up is None else ("ns", parse_time(warm_up)),
         pause_ns=parse_time(pause),
         cpu=cpu,
+        back_end=generator,
         bypass=not no_bypass,
     )
-    what = {"pattern": shape.model_dump(), "size": sizes, "flows": ranges.flows, "ip": ip}
+    what = {
+        "generator": generator,
+        "pattern": shape.model_dump(),
+        "size": sizes,
+        "flows": ranges.flows,
+        "ip": ip,
+    }
     report = {**sent, **what, "vlan": vlan}
     if json:
         print(json_module.dumps(report), flush=True)
@@ -148,15 +169,31 @@ def generate(
             named.append(("max", slip["max"]))
             values = ", ".join(f"{name} {format_time(value)}" for name, value in named)
             print(f"late against the schedule: {values}")
-        if report["failed"] and not quiet:
-            print(
-                f"tailtap: warning: {interface} did not take {report['failed']} packets",
-                file=sys.stderr,
-            )
+        if report["mode"]:
+            print(f"handed over by {generator}, {report['mode']} mode")
+        for doubt in _doubts(report) if not quiet else ():
+            print(f"tailtap: warning: {doubt}", file=sys.stderr)
     if report["interrupted"]:
         raise Interrupted(
             "the traffic was ended early by a signal; the report covers what was sent"
         )
+
+
+def _doubts(report: dict[str, Any]) -> Iterator[str]:
+    """What the reader should know about traffic that was not sent as it was asked for."""
+    from tailtap.units import format_rate
+
+    if report["failed"]:
+        yield f"{report['interface']} did not take {report['failed']} packets"
+    wanted, achieved = report["scheduled_rate"], report["achieved_rate"]
+    if achieved < 0.99 * wanted:
+        yield (
+            f"{format_rate(round(wanted))} is more than this machine can send here: it reached "
+            f"{format_rate(round(achieved))}; lower --rate, give it a CPU of its own (--cpu), or "
+            "try --generator af_xdp"
+        )
+    if report["bunched"]:
+        yield f"{report['bunched']} packets were overdue and left together with others"
 
 
 def parse_mac(text: str) -> bytes:

@@ -10,7 +10,7 @@ from tailtap.host.process import Process
 from tailtap.traffic.model import Traffic
 from tailtap.traffic.own import OwnGenerator
 
-__all__ = ["GENERATORS", "Generator"]
+__all__ = ["BACK_ENDS", "GENERATORS", "Generator"]
 
 
 class Generator(Protocol):
@@ -29,5 +29,7 @@ class Generator(Protocol):
         ...
 
 
-GENERATORS: Mapping[str, Generator] = {"af_packet": OwnGenerator()}
+BACK_ENDS = ("af_packet", "af_xdp")
+"""How `tailtap generate` hands packets to an interface."""
+GENERATORS: Mapping[str, Generator] = {name: OwnGenerator(name) for name in BACK_ENDS}
 """Every generator by its name."""

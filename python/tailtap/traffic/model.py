@@ -21,6 +21,7 @@ MAX_WARM_UP_PACKETS = 2**32
 class Traffic(Strict):
     """What is sent: UDP packets, how often, how large, from where to where."""
 
+    generator: str = "af_packet"
     rate: Rate = 10_000
     pattern: Pattern = Constant()
     size: Sizes = MIN_SIZE
@@ -43,6 +44,15 @@ class Traffic(Strict):
         if isinstance(data, Mapping) and data.get("warm_up_packets") and "warm_up" not in data:
             return {**data, "warm_up": "0 s"}
         return data
+
+    @field_validator("generator")
+    @classmethod
+    def _generator_exists(cls, generator: str) -> str:
+        from tailtap.traffic import GENERATORS
+
+        if generator not in GENERATORS:
+            raise ValueError(f"there is no generator {generator!r}: known: {', '.join(GENERATORS)}")
+        return generator
 
     @field_validator("warm_up_packets")
     @classmethod

@@ -41,6 +41,7 @@ def test_five_lines_are_enough(tmp_path: Path) -> None:
     assert experiment.parameters() == {
         "dut": {"platform": "bare-metal", "forwarder": "tc-mirred", "cpus": [1], "options": {}},
         "traffic": {
+            "generator": "af_packet",
             "rate": 50_000,
             "pattern": {"kind": "constant"},
             "size": 64,
@@ -164,6 +165,11 @@ def test_the_wire_has_no_forwarder(tmp_path: Path) -> None:
                         ".pattern: there is no pattern 'bursts': known: constant, burst, poisson, "
                         "on-off, ramp, alone or as {kind: burst, packets: 32}"
                     ),
+                ),
+                (
+                    "generator: moongen",
+                    3,
+                    ".generator: there is no generator 'moongen': known: af_packet, af_xdp",
                 ),
                 ("pattern: burst", 3, ".pattern: this key is missing"),
                 ("pattern: poisson:sead=3", 3, ".pattern: unknown key: did you mean 'seed'?"),
