@@ -36,7 +36,9 @@ def run(
 
     The experiment file says what to send through what. Its keys, with their defaults: name;
     dut.platform (bare-metal; or wire, which is no DuT at all, for calibration), dut.forwarder
-    (tc-mirred; or fault), dut.cpus ([1]), dut.options; traffic.generator (af_packet; or af_xdp),
+    (tc-mirred; or fault), dut.cpus ([1]), dut.options; traffic.generator (af_packet; af_xdp; or
+    external, any command in traffic.external.command that sends MoonSniff's ids: {interface},
+    {rate}, {gap}, {size}, {packets}, {seconds} and {cpu} are filled in),
     traffic.rate (10 kpkt/s), traffic.size
     (64 B; imix; or a list that is sent in turn), traffic.duration (10 s), traffic.warm_up (1 s;
     or traffic.warm_up_packets), traffic.pause after it (0 s), traffic.pattern (constant; burst,

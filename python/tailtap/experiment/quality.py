@@ -17,6 +17,8 @@ RATE_SHARE = 0.99
 """Less of the asked rate than this was another experiment."""
 INVALIDATING = ("generator-slip", "generator-rate")
 """Warnings that make a run invalid: what was sent is not what the experiment asks for."""
+EXTERNAL_SHARE = 0.1
+"""How far the rate of another generator may be from the asked one, either way."""
 STEAL_SHARE = 0.01
 """A hypervisor that took more of a measuring CPU than this had a hand in the tail."""
 
@@ -42,6 +44,28 @@ def warnings_of(experiment: Experiment, measured: Measured) -> list[Doubt]:
     limit = experiment.traffic.slip_limit
     found = [*_setup(experiment), *_generator(measured, limit), *_taps(measured)]
     return [*found, *_cpus(experiment, measured)]
+
+
+def external_rate(experiment: Experiment, ingress: Mapping[str, Any]) -> list[Doubt]:
+    """Whether the generator of others sent what was asked, by the evaluation's `ingress` input.
+
+    What it says of itself could not be compared, so the tap counts for it.
+    """
+    traffic = experiment.traffic
+    if traffic.external is None:
+        return []
+    packets, seconds = ingress["packets"], (ingress["last_ns"] - ingress["first_ns"]) / 1e9
+    rate = (packets - 1) / seconds if seconds > 0 else 0.0
+    if abs(rate - traffic.rate) <= EXTERNAL_SHARE * traffic.rate:
+        return []
+    return [
+        _warning(
+            "generator-rate",
+            f"the ingress tap saw {packets} packets with an id at {format_rate(round(rate))} where "
+            f"traffic.rate is {format_rate(traffic.rate)}, so the run is invalid: change "
+            "traffic.external.command",
+        )
+    ]
 
 
 def is_valid(warnings: Iterable[Doubt]) -> bool:
@@ -71,7 +95,7 @@ def _generator(measured: Measured, slip_limit: int) -> Iterator[Doubt]:
             f"{generator['failed']} packets could not be sent: they are not in the ingress capture",
         )
     rate, achieved = generator["scheduled_rate"], generator["achieved_rate"]
-    if achieved < RATE_SHARE * rate:
+    if rate is not None and achieved < RATE_SHARE * rate:
         yield _warning(
             "generator-rate",
             f"the generator reached {format_rate(round(achieved))} of {format_rate(round(rate))}, "

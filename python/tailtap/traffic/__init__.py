@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from tailtap.host import Host
 from tailtap.host.process import Process
+from tailtap.traffic.external import ExternalGenerator
 from tailtap.traffic.model import Traffic
 from tailtap.traffic.own import OwnGenerator
 
@@ -31,5 +32,8 @@ class Generator(Protocol):
 
 BACK_ENDS = ("af_packet", "af_xdp")
 """How `tailtap generate` hands packets to an interface."""
-GENERATORS: Mapping[str, Generator] = {name: OwnGenerator(name) for name in BACK_ENDS}
+GENERATORS: Mapping[str, Generator] = {
+    **{name: OwnGenerator(name) for name in BACK_ENDS},
+    "external": ExternalGenerator(),
+}
 """Every generator by its name."""

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from tailtap.schema import Cpu, Rate, Strict, Time, as_value_error
+from tailtap.traffic.external import External
 from tailtap.traffic.flows import MAX_FLOWS, Flows, Ranges, Version, numbered
 from tailtap.traffic.pattern import Constant, Pattern
 from tailtap.traffic.sizes import MIN_SIZE, Sizes, least_size, sizes_of
@@ -37,6 +38,7 @@ class Traffic(Strict):
     vlan: Annotated[int | None, Field(ge=1, le=4094)] = None
     cpu: Cpu = 0
     slip_limit: Time = 100_000
+    external: External | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -60,6 +62,14 @@ class Traffic(Strict):
         if packets and info.data.get("warm_up"):
             raise ValueError("warm_up gives a time already: write one of the two")
         return packets
+
+    @model_validator(mode="after")
+    def _external_has_a_command(self) -> Traffic:
+        if (self.generator == "external") != (self.external is not None):
+            raise ValueError(
+                "generator: external and external: {command: …} belong together: write both or none"
+            )
+        return self
 
     @model_validator(mode="after")
     def _sends_something(self) -> Traffic:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tailtap.host import Host
 from tailtap.host.process import STOP_SECONDS, Process
 from tailtap.traffic.flows import Flows
-from tailtap.traffic.model import Traffic
 from tailtap.traffic.pattern import Constant
+
+if TYPE_CHECKING:
+    from tailtap.traffic.model import Traffic
 
 PROBE_RATE = 1_000
 PROBE_PACKETS = 5

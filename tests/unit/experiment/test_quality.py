@@ -9,7 +9,7 @@ import pytest
 
 from tailtap.experiment.counters import Counters
 from tailtap.experiment.model import Dut, Experiment
-from tailtap.experiment.quality import Measured, is_valid, warnings_of
+from tailtap.experiment.quality import Measured, external_rate, is_valid, warnings_of
 from tailtap.traffic.model import Traffic
 
 SLIP_LIMIT_NS = 100_000
@@ -78,6 +78,24 @@ def test_a_pattern_is_held_to_its_own_rate() -> None:
     # On for a tenth of the time: a tenth of the rate is what was asked for.
     on_off = generator(scheduled_rate=1_000.0, achieved_rate=999.0)
     assert codes(replace(GOOD, generator=on_off)) == []
+
+
+@pytest.mark.parametrize(
+    ("last_ns", "said"),
+    [
+        (1_100_000_000, []),
+        (1_050_000_000, ["generator-rate"]),
+        (1_300_000_000, ["generator-rate"]),
+    ],
+)
+def test_another_generator_is_judged_by_the_ingress_tap(last_ns: int, said: list[str]) -> None:
+    content = {"generator": "external", "external": {"command": "x"}, "rate": "10 kpkt/s"}
+    experiment = Experiment(name="a", dut=Dut(), traffic=Traffic.model_validate(content))
+    nothing = dict.fromkeys(("sent", "failed", "scheduled_rate", "achieved_rate", "slip_ns"))
+    assert codes(replace(GOOD, generator=nothing), experiment) == []
+    ingress = {"packets": 1001, "first_ns": 1_000_000_000, "last_ns": last_ns}
+    assert [doubt["code"] for doubt in external_rate(experiment, ingress)] == said
+    assert external_rate(EXPERIMENT, ingress) == []
 
 
 def test_shared_cpu() -> None:
