@@ -21,7 +21,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-
 from namespaces import TAILTAP, Lab, Namespace
 from stamps import read_stamps
 

@@ -105,7 +105,7 @@ def tap(
 def generate(
     interface: str,
     *,
-    rate: int,
+    rate: int | None,
     pattern: tuple[str, list[int]],
     sizes: Sequence[int],
     source: tuple[_Address, int],
@@ -115,7 +115,8 @@ def generate(
     vlan: int | None,
     source_mac: bytes,
     destination_mac: bytes,
-    length: _Length,
+    replay: tuple[Path, bool] | None,
+    length: _Length | None,
     warm_up: _Length,
     pause_ns: int,
     cpu: int | None,
@@ -124,7 +125,9 @@ def generate(
 ) -> dict[str, Any]:
     """Send packets (`rate` in pkt/s, `sizes` in bytes with FCS) and return generator.json.
 
-    A pattern is its name and its values; addresses and ports are the first one and how many.
+    A pattern is its name and its values; addresses and ports are the first one and how many. A
+    replay is a capture, sent in place of packets of ours, and whether to write ids into it;
+    without a rate it has its own pace, and without a length it is sent once.
     SIGINT and SIGTERM end it early; the report then says so. Raises `InputError` and
     `MachineError`.
     """

@@ -6,6 +6,7 @@
 //! the slip of each counts until that call is over, so that none looks better than it was.
 
 use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use tailtap_analysis::distribution::Distribution;
@@ -15,7 +16,8 @@ use crate::cpu::{CpuError, hurry, pin};
 use crate::device::{self, BackEnd, Device, DeviceError, Mode};
 use crate::interface::{Interface, InterfaceError};
 use crate::packet::{ETHERNET_LEN, FCS_LEN, Kind, VLAN_LEN};
-use crate::schedule::{Length, MAX_NS, Pattern, PatternError, Times};
+use crate::replay::{Replay, ReplayError};
+use crate::schedule::{Length, MAX_NS, Pattern, PatternError, Schedule, Times};
 use crate::signals::StopSignals;
 use crate::template::{Layout, LayoutError, Template};
 
@@ -28,19 +30,32 @@ const WHOLE: u64 = 100_000;
 /// Ids are 32 bits wide.
 const MAX_PACKETS: u64 = 1 << 32;
 
+/// What packets look like.
+#[derive(Clone, Debug)]
+pub enum Content {
+    /// Made by us.
+    Made(Layout),
+    /// Those of a capture file.
+    Replay {
+        /// The file.
+        path: PathBuf,
+        /// Whether to write ids into them.
+        stamp_ids: bool,
+    },
+}
+
 /// What to send.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The interface to send through.
     pub interface: String,
-    /// Packets for each second.
-    pub rate: u64,
-    /// How they follow each other.
-    pub pattern: Pattern,
+    /// How packets follow each other, and how many each second; `None` for the pace of a
+    /// recording.
+    pub pace: Option<(Pattern, u64)>,
     /// What they look like.
-    pub layout: Layout,
-    /// The measurement's length.
-    pub length: Length,
+    pub content: Content,
+    /// The measurement's length; `None` for a recording once.
+    pub length: Option<Length>,
     /// Packets before it that are not measured.
     pub warm_up: Length,
     /// Silence between these and the measurement.
@@ -62,6 +77,8 @@ pub struct Report {
     pub sent: u64,
     /// Packets, of both kinds, that the device did not take.
     pub failed: u64,
+    /// Measured packets, of those sent and of those not taken, that carry an id.
+    pub with_id: u64,
     /// When the first measured packet was due; 0 if it never came to that.
     pub first_ns: u64,
     /// Measured packets for each second from first to last, as they were due.
@@ -109,6 +126,12 @@ pub enum GenerateError {
     /// The packets cannot look so.
     #[error(transparent)]
     Layout(#[from] LayoutError),
+    /// The capture cannot be replayed.
+    #[error(transparent)]
+    Replay(#[from] ReplayError),
+    /// There is no pace.
+    #[error("give --rate: only packets of a capture have a pace of their own")]
+    NoPace,
     /// The size is too large.
     #[error(
         "packets of {size} B do not fit interface {name}: its MTU of {mtu} B allows --size up to \
@@ -152,11 +175,28 @@ pub enum GenerateError {
 }
 
 impl Options {
-    /// Checks everything that can be known in advance; returns the interface.
-    fn check(&self) -> Result<Interface, GenerateError> {
-        self.pattern.check(self.rate)?;
-        self.layout.check()?;
-        for ns in [self.length, self.warm_up].into_iter().filter_map(duration) {
+    /// Checks everything that can be known in advance; reads the capture, if any.
+    fn prepare(&self) -> Result<Prepared, GenerateError> {
+        let source = match &self.content {
+            Content::Made(layout) => {
+                layout.check()?;
+                Source::Made(Template::new(layout))
+            }
+            Content::Replay { path, stamp_ids } => Source::Replay(Replay::read(path, *stamp_ids)?),
+        };
+        let (schedule, once) = match (&source, self.pace) {
+            (Source::Made(_), None) => return Err(GenerateError::NoPace),
+            (Source::Made(_), Some((pattern, rate))) => (Schedule::Pattern(pattern, rate), 0),
+            (Source::Replay(replay), pace) => {
+                let recorded = replay.recorded();
+                let own = || Schedule::Recorded(recorded.clone());
+                let given = pace.map(|(pattern, rate)| Schedule::Pattern(pattern, rate));
+                (given.unwrap_or_else(own), recorded.packets())
+            }
+        };
+        schedule.check()?;
+        let length = self.length.unwrap_or(Length::Count(once));
+        for ns in [length, self.warm_up].into_iter().filter_map(duration) {
             if ns > MAX_NS {
                 return Err(PatternError::Long { ns }.into());
             }
@@ -164,27 +204,77 @@ impl Options {
         if self.pause_ns > MAX_NS {
             return Err(PatternError::Long { ns: self.pause_ns }.into());
         }
-        let most = |length| match length {
-            Length::Count(count) => count,
-            Length::Duration(ns) => self.pattern.most_packets_in(ns, self.rate),
-        };
+        let (packets, before) =
+            (schedule.most_packets(length), schedule.before().most_packets(self.warm_up));
         // A duration of zero asks for the warm-up alone: a probe of the path.
-        let probe = self.length == Length::Duration(0) && most(self.warm_up) > 0;
-        if most(self.length) == 0 && !probe {
+        let probe = length == Length::Duration(0) && before > 0;
+        if packets == 0 && !probe {
             return Err(GenerateError::Nothing);
         }
-        if most(self.length) > MAX_PACKETS {
+        if packets > MAX_PACKETS {
             return Err(GenerateError::TooMany);
         }
+        if let (Source::Replay(replay), Content::Replay { path, .. }) = (&source, &self.content)
+            && !replay.stamps_ids()
+        {
+            let ids = |what| ReplayError::Ids { path: path.clone(), packets: once, what };
+            if packets > once {
+                return Err(ids("sending more than that").into());
+            }
+            if before > 0 {
+                return Err(ids("a warm-up").into());
+            }
+        }
         let interface = Interface::find_up(&self.interface)?;
-        let tag = self.layout.vlan.map_or(0, |_| VLAN_LEN);
+        let size = source.largest_size();
+        // The MTU does not count a tag; a recording may have some.
+        let tag = match &self.content {
+            Content::Made(layout) if layout.vlan.is_none() => 0,
+            _ => VLAN_LEN,
+        };
         let largest = interface.mtu.min(usize::from(u16::MAX)) + ETHERNET_LEN + tag + FCS_LEN;
-        let size = self.layout.largest_size();
         if size > largest {
             let (name, mtu) = (interface.name, interface.mtu);
             return Err(GenerateError::Size { size, name, largest, mtu });
         }
-        Ok(interface)
+        Ok(Prepared { interface, source, schedule, length })
+    }
+}
+
+/// Options that were found possible.
+struct Prepared {
+    interface: Interface,
+    source: Source,
+    schedule: Schedule,
+    length: Length,
+}
+
+/// Where packets come from.
+enum Source {
+    Made(Template),
+    Replay(Replay),
+}
+
+impl Source {
+    fn packet(&mut self, id: u32, kind: Kind) -> &[u8] {
+        match self {
+            Self::Made(template) => template.packet(id, kind),
+            Self::Replay(replay) => replay.packet(id, kind),
+        }
+    }
+
+    fn has_id(&self, id: u32) -> bool {
+        match self {
+            Self::Made(_) => true,
+            Self::Replay(replay) => replay.has_id(id),
+        }
+    }
+
+    fn largest_size(&self) -> usize {
+        match self {
+            Self::Made(template) => template.largest_size(),
+            Self::Replay(replay) => replay.largest_size(),
+        }
     }
 }
 
@@ -199,26 +289,26 @@ fn duration(length: Length) -> Option<u64> {
 /// Sends the traffic and reports how that went. Ends early on SIGINT and SIGTERM. Pins the calling
 /// thread if asked to and raises its priority: call it from a thread of its own.
 pub fn generate(options: &Options) -> Result<Report, GenerateError> {
-    let interface = options.check()?;
+    let Prepared { interface, source, schedule, length } = options.prepare()?;
     let system = |what| move |source| GenerateError::System { what, source };
     let signals = StopSignals::install().map_err(system("handle signals"))?;
-    let device =
-        device::open(options.back_end, &interface, options.layout.largest_size() - FCS_LEN)?;
+    let device = device::open(options.back_end, &interface, source.largest_size() - FCS_LEN)?;
     if let Some(cpu) = options.cpu {
         pin(cpu)?;
     }
     hurry();
-    let warm_up = options.pattern.before();
+    let warm_up = schedule.before();
     // A warm-up of n packets ends when the next one would be due.
     let warm_up_takes = match options.warm_up {
         Length::Duration(ns) => ns,
-        Length::Count(count) => warm_up.times(options.rate).nth(count as usize).unwrap_or(0),
+        Length::Count(count) => warm_up.times().nth(count as usize).unwrap_or(0),
     };
     let mut sender = Sender {
         device,
         interface,
         signals,
-        template: Template::new(&options.layout),
+        source,
+        with_id: 0,
         bunched: 0,
         failed: 0,
         slip: Distribution::new(),
@@ -227,10 +317,10 @@ pub fn generate(options: &Options) -> Result<Report, GenerateError> {
         last_ns: 0,
     };
     let warm_up_ns = now_ns() + LEAD_NS;
-    let times = warm_up.times_of(options.warm_up, options.rate);
+    let times = warm_up.times_of(options.warm_up);
     let warm_up_sent = sender.send(warm_up_ns, times, Kind::WarmUp)?;
     let start = warm_up_ns + warm_up_takes + options.pause_ns;
-    let times = options.pattern.times_of(options.length, options.rate);
+    let times = schedule.times_of(length);
     let sent = sender.send(start, times, Kind::Measured)?;
     Ok(Report { warm_up_sent, warm_up_ns, ..sender.report(sent) })
 }
@@ -240,7 +330,8 @@ struct Sender {
     device: Box<dyn Device>,
     interface: Interface,
     signals: StopSignals,
-    template: Template,
+    source: Source,
+    with_id: u64,
     failed: u64,
     bunched: u64,
     slip: Distribution,
@@ -259,8 +350,9 @@ impl Sender {
         let mut packets = ids.zip(times.map(|time| start + time)).peekable();
         let mut batch = Vec::with_capacity(self.device.room());
         while let Some((id, due)) = packets.next() {
-            self.device.push(self.template.packet(id, kind));
+            self.device.push(self.source.packet(id, kind));
             batch.push(due);
+            let first = id;
             let now = wait_until(due, || !self.signals.requested());
             if self.signals.requested() {
                 break;
@@ -268,12 +360,14 @@ impl Sender {
             while batch.len() < self.device.room()
                 && let Some((id, due)) = packets.next_if(|&(_, due)| due <= now)
             {
-                self.device.push(self.template.packet(id, kind));
+                self.device.push(self.source.packet(id, kind));
                 batch.push(due);
             }
             let failed = self.device.flush();
             if kind == Kind::Measured {
                 self.record(&batch, now);
+                let ids = (0..batch.len()).map(|number| first.wrapping_add(number as u32));
+                self.with_id += ids.filter(|&id| self.source.has_id(id)).count() as u64;
             }
             sent += (batch.len() - failed.min(batch.len())) as u64;
             self.failed += failed as u64;
@@ -307,6 +401,7 @@ impl Sender {
             warm_up_ns: 0,
             sent,
             failed: self.failed,
+            with_id: self.with_id,
             first_ns,
             last_ns: self.last_ns,
             scheduled_rate: rate(count, self.last_due.saturating_sub(first_ns)),
@@ -353,19 +448,24 @@ mod tests {
     use super::*;
     use crate::template::{DESTINATION_MAC, Flows, SOURCE_MAC};
 
+    fn made(change: fn(&mut Layout)) -> Content {
+        let mut layout = Layout {
+            sizes: vec![64],
+            flows: Flows::default(),
+            vlan: None,
+            source: SOURCE_MAC,
+            destination: DESTINATION_MAC,
+        };
+        change(&mut layout);
+        Content::Made(layout)
+    }
+
     fn options() -> Options {
         Options {
             interface: "tt-no-such".into(),
-            rate: 1000,
-            pattern: Pattern::Constant,
-            layout: Layout {
-                sizes: vec![64],
-                flows: Flows::default(),
-                vlan: None,
-                source: SOURCE_MAC,
-                destination: DESTINATION_MAC,
-            },
-            length: Length::Count(1),
+            pace: Some((Pattern::Constant, 1000)),
+            content: made(|_| {}),
+            length: Some(Length::Count(1)),
             warm_up: Length::Duration(0),
             pause_ns: 0,
             cpu: None,
@@ -376,23 +476,29 @@ mod tests {
     #[test]
     fn impossible_options_are_refused_by_name() {
         type Change = fn(&mut Options);
-        let cases: [(Change, &str); 13] = [
-            (|o| o.length = Length::Duration(0), "--duration"),
+        let cases: [(Change, &str); 15] = [
+            (|o| o.length = Some(Length::Duration(0)), "--duration"),
             (
                 |o| {
-                    (o.length, o.warm_up) = (Length::Duration(1), Length::Duration(1_000_000_000));
+                    (o.length, o.warm_up) =
+                        (Some(Length::Duration(1)), Length::Duration(1_000_000_000));
                 },
                 "--duration",
             ),
-            (|o| o.rate = 0, "--rate"),
-            (|o| o.rate = 1_000_000_001, "--rate"),
-            (|o| o.pattern = Pattern::Burst { packets: 0 }, "pattern"),
-            (|o| o.layout.flows.source.count = 0, "--src"),
-            (|o| o.layout.sizes = vec![63], "--size"),
-            (|o| o.length = Length::Count(0), "--count"),
-            (|o| o.length = Length::Duration(999_999), "--duration"),
-            (|o| o.length = Length::Count(1 << 33), "2^32"),
-            (|o| o.length = Length::Duration(u64::MAX), "a year"),
+            (|o| o.pace = Some((Pattern::Constant, 0)), "--rate"),
+            (|o| o.pace = None, "--rate"),
+            (
+                |o| o.content = Content::Replay { path: "tt-none".into(), stamp_ids: false },
+                "tt-none",
+            ),
+            (|o| o.pace = Some((Pattern::Constant, 1_000_000_001)), "--rate"),
+            (|o| o.pace = Some((Pattern::Burst { packets: 0 }, 1)), "pattern"),
+            (|o| o.content = made(|l| l.flows.source.count = 0), "--src"),
+            (|o| o.content = made(|l| l.sizes = vec![63]), "--size"),
+            (|o| o.length = Some(Length::Count(0)), "--count"),
+            (|o| o.length = Some(Length::Duration(999_999)), "--duration"),
+            (|o| o.length = Some(Length::Count(1 << 33)), "2^32"),
+            (|o| o.length = Some(Length::Duration(u64::MAX)), "a year"),
             (|o| o.pause_ns = u64::MAX, "a year"),
             (|_| {}, "tt-no-such"),
         ];

@@ -17,6 +17,7 @@ pub mod generate;
 pub mod interface;
 pub mod packet;
 mod program;
+pub mod replay;
 mod ring;
 pub mod schedule;
 pub mod signals;

@@ -229,6 +229,11 @@ impl Template {
         }
     }
 
+    /// The largest packet, FCS included.
+    pub fn largest_size(&self) -> usize {
+        self.frame.len() + FCS_LEN
+    }
+
     /// The frame of packet `id`, without FCS. The flow is the id modulo the number of flows.
     #[inline]
     pub fn packet(&mut self, id: u32, kind: Kind) -> &[u8] {

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use tailtap_datapath::device::{AfXdpError, BackEnd, DeviceError, Mode};
 use tailtap_datapath::forward::ForwardError;
-use tailtap_datapath::generate::GenerateError;
+use tailtap_datapath::generate::{Content, GenerateError};
 use tailtap_datapath::interface::InterfaceError;
 use tailtap_datapath::packet::Mac;
 use tailtap_datapath::schedule::{Length, Pattern};
@@ -90,12 +90,12 @@ fn tap<'py>(
 }
 
 #[pyfunction]
-#[pyo3(signature = (interface, *, rate, pattern, sizes, source, destination, source_ports, destination_ports, vlan, source_mac, destination_mac, length, warm_up, pause_ns, cpu, back_end, bypass))]
+#[pyo3(signature = (interface, *, rate, pattern, sizes, source, destination, source_ports, destination_ports, vlan, source_mac, destination_mac, replay, length, warm_up, pause_ns, cpu, back_end, bypass))]
 #[expect(clippy::too_many_arguments, reason = "the parameters of the Python function")]
 fn generate<'py>(
     py: Python<'py>,
     interface: String,
-    rate: u64,
+    rate: Option<u64>,
     pattern: (String, Vec<u64>),
     sizes: Vec<usize>,
     source: (IpAddr, u32),
@@ -105,7 +105,8 @@ fn generate<'py>(
     vlan: Option<u16>,
     source_mac: Mac,
     destination_mac: Mac,
-    length: (String, u64),
+    replay: Option<(PathBuf, bool)>,
+    length: Option<(String, u64)>,
     warm_up: (String, u64),
     pause_ns: u64,
     cpu: Option<usize>,
@@ -118,23 +119,27 @@ fn generate<'py>(
         "packets" => Length::Count(value),
         _ => Length::Duration(value),
     };
+    let pattern = Pattern::from_parts(&pattern.0, &pattern.1).map_err(|e| refused(true, &e))?;
+    let layout = Layout {
+        sizes,
+        flows: Flows {
+            source: addresses(source),
+            destination: addresses(destination),
+            source_ports: ports(source_ports),
+            destination_ports: ports(destination_ports),
+        },
+        vlan,
+        source: source_mac,
+        destination: destination_mac,
+    };
     let options = tailtap_datapath::generate::Options {
         interface,
-        rate,
-        pattern: Pattern::from_parts(&pattern.0, &pattern.1).map_err(|e| refused(true, &e))?,
-        layout: Layout {
-            sizes,
-            flows: Flows {
-                source: addresses(source),
-                destination: addresses(destination),
-                source_ports: ports(source_ports),
-                destination_ports: ports(destination_ports),
-            },
-            vlan,
-            source: source_mac,
-            destination: destination_mac,
+        pace: rate.map(|rate| (pattern, rate)),
+        content: match replay {
+            Some((path, stamp_ids)) => Content::Replay { path, stamp_ids },
+            None => Content::Made(layout),
         },
-        length: length_of(length),
+        length: length.map(length_of),
         warm_up: length_of(warm_up),
         pause_ns,
         cpu,
@@ -161,12 +166,13 @@ fn generate<'py>(
     let result = PyDict::new(py);
     result.set_item("schema", "tailtap.generator/1")?;
     result.set_item("interface", options.interface)?;
-    result.set_item("rate", options.rate)?;
+    result.set_item("rate", options.pace.map(|(_, rate)| rate))?;
     result.set_item("cpu", options.cpu)?;
     let warm_up = [("sent", report.warm_up_sent), ("first_ns", report.warm_up_ns)];
     result.set_item("warm_up", HashMap::from(warm_up))?;
     result.set_item("sent", report.sent)?;
     result.set_item("failed", report.failed)?;
+    result.set_item("with_id", report.with_id)?;
     result.set_item("first_ns", report.first_ns)?;
     result.set_item("last_ns", report.last_ns)?;
     result.set_item("scheduled_rate", report.scheduled_rate)?;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -14,7 +15,10 @@ from tailtap.errors import InputError, Interrupted, naming
 def generate(
     interface: Annotated[str, typer.Argument(help="The interface to send through.")],
     *,
-    rate: Annotated[str, typer.Option(help="Packet rate, '10 kpkt/s'.")],
+    rate: Annotated[
+        str | None,
+        typer.Option(help="Packet rate, '10 kpkt/s'. A --replay without it has its own pace."),
+    ] = None,
     pattern: Annotated[
         str,
         typer.Option(
@@ -65,6 +69,21 @@ def generate(
     vlan: Annotated[
         int | None, typer.Option(min=1, max=4094, help="Tag packets with this VLAN id.")
     ] = None,
+    replay: Annotated[
+        Path | None,
+        typer.Option(
+            help="Send the packets of this capture (pcap or pcapng, whole packets) as they are; "
+            "without --duration or --count once."
+        ),
+    ] = None,
+    stamp_ids: Annotated[
+        bool,
+        typer.Option(
+            "--stamp-ids",
+            help="Write id and type byte over the first 5 bytes of the UDP payloads of a --replay, "
+            "and correct the UDP checksums. Needed for a warm-up, and to send it more than once.",
+        ),
+    ] = False,
     cpu: Annotated[
         int | None, typer.Option(min=0, help="The CPU that sends, and only that.")
     ] = None,
@@ -113,8 +132,20 @@ def generate(
     from tailtap.traffic.sizes import least_size, parse_sizes, sizes_of
     from tailtap.units import format_rate, format_time, parse_rate, parse_time
 
-    if (duration is None) == (count is None):
+    if duration is not None and count is not None:
         raise InputError("how much to send must be said once: give --duration or --count")
+    if replay is None:
+        if duration is None and count is None:
+            raise InputError("how much to send must be said once: give --duration or --count")
+        if rate is None or stamp_ids:
+            raise InputError("without --replay, --rate is needed and --stamp-ids is not")
+    else:
+        ours = {"--flows": flows, "--src": src, "--dst": dst, "--sport": sport, "--dport": dport}
+        ours |= {"--vlan": vlan, "--size": None if size == "64 B" else size}
+        if given := [option for option, value in ours.items() if value is not None]:
+            raise InputError(f"{given[0]} does not go with --replay: its packets are as they are")
+        if rate is None and pattern != "constant":
+            raise InputError("--pattern needs a --rate: without one, a --replay has its own pace")
     if warm_up is not None and warm_up_packets:
         raise InputError("the warm-up must be said once: give --warm-up or --warm-up-packets")
     if generator not in BACK_ENDS:
@@ -133,30 +164,33 @@ def generate(
     with naming("--size"):
         sizes = parse_sizes(size)
     length_ns = None if duration is None else parse_time(duration)
+    length: Any = None if length_ns is None else ("ns", length_ns)
+    if count is not None:
+        length = ("packets", count)
     sent = _core.generate(
         interface,
-        rate=parse_rate(rate),
+        rate=None if rate is None else parse_rate(rate),
         pattern=shape.values(length_ns),
         sizes=sizes_of(sizes, least_size(ip, vlan is not None)),
         **ranges._asdict(),
         vlan=vlan,
         source_mac=parse_mac(src_mac),
         destination_mac=parse_mac(dst_mac),
-        length=("packets", count or 0) if length_ns is None else ("ns", length_ns),
+        replay=None if replay is None else (replay, stamp_ids),
+        length=length,
         warm_up=("packets", warm_up_packets) if warm_up is None else ("ns", parse_time(warm_up)),
         pause_ns=parse_time(pause),
         cpu=cpu,
         back_end=generator,
         bypass=not no_bypass,
     )
-    what = {
-        "generator": generator,
-        "pattern": shape.model_dump(),
-        "size": sizes,
-        "flows": ranges.flows,
-        "ip": ip,
-    }
-    report = {**sent, **what, "vlan": vlan}
+    report = {**sent, "generator": generator}
+    if replay is None:
+        shown = {"size": sizes, "flows": ranges.flows, "ip": ip, "vlan": vlan}
+        report |= {"pattern": shape.model_dump(), **shown}
+    else:
+        own_pace = {"kind": "recorded"} if rate is None else shape.model_dump()
+        report |= {"pattern": own_pace, "replay": str(replay), "stamp_ids": stamp_ids}
     if json:
         print(json_module.dumps(report), flush=True)
     else:
@@ -191,6 +225,11 @@ def _doubts(report: dict[str, Any]) -> Iterator[str]:
             f"{format_rate(round(wanted))} is more than this machine can send here: it reached "
             f"{format_rate(round(achieved))}; lower --rate, give it a CPU of its own (--cpu), or "
             "try --generator af_xdp"
+        )
+    if report["with_id"] < report["sent"]:
+        yield (
+            f"{report['sent'] - report['with_id']} packets have no id: taps count them as other "
+            "packets (--stamp-ids writes ids where there is UDP)"
         )
     if report["bunched"]:
         yield f"{report['bunched']} packets were overdue and left together with others"

@@ -9,6 +9,9 @@ mod constant;
 mod on_off;
 mod poisson;
 mod ramp;
+mod recorded;
+
+pub use recorded::Recorded;
 
 /// Nanoseconds in a second.
 pub(crate) const SECOND: u64 = 1_000_000_000;
@@ -168,20 +171,6 @@ impl Pattern {
         })
     }
 
-    /// The times of so many packets, or of those that belong to so much time.
-    pub fn times_of(&self, length: Length, rate: u64) -> Times {
-        let times = self.times(rate);
-        let count = match length {
-            Length::Count(count) => Some(count),
-            Length::Duration(ns) => self.packets_in(ns, rate),
-        };
-        match (count, length) {
-            (Some(count), _) => Box::new((0..count).zip(times).map(|(_, time)| time)),
-            (None, Length::Duration(ns)) => Box::new(times.take_while(move |&time| time < ns)),
-            (None, Length::Count(_)) => unreachable!("a count is a count"),
-        }
-    }
-
     /// The pattern of the packets before the measurement: a ramp has not begun then, and chance
     /// takes other turns.
     pub fn before(&self) -> Self {
@@ -189,6 +178,67 @@ impl Pattern {
             Self::Ramp { .. } => Self::Constant,
             Self::Poisson { seed } => Self::Poisson { seed: !seed },
             other => other,
+        }
+    }
+}
+
+/// When packets are due: by a pattern at a rate, or as they were recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Schedule {
+    /// By a pattern, at a rate in packets a second.
+    Pattern(Pattern, u64),
+    /// As they were recorded.
+    Recorded(Recorded),
+}
+
+impl Schedule {
+    /// Whether packets can be sent so.
+    pub fn check(&self) -> Result<(), PatternError> {
+        match self {
+            Self::Pattern(pattern, rate) => pattern.check(*rate),
+            Self::Recorded(_) => Ok(()),
+        }
+    }
+
+    /// The times of all packets, without end.
+    pub fn times(&self) -> Times {
+        match self {
+            Self::Pattern(pattern, rate) => pattern.times(*rate),
+            Self::Recorded(recorded) => Box::new(recorded.times()),
+        }
+    }
+
+    /// The times of so many packets, or of those that belong to so much time.
+    pub fn times_of(&self, length: Length) -> Times {
+        let known = match (self, length) {
+            (_, Length::Count(count)) => Ok(count),
+            (Self::Recorded(recorded), Length::Duration(ns)) => Ok(recorded.packets_in(ns)),
+            (Self::Pattern(pattern, rate), Length::Duration(ns)) => {
+                pattern.packets_in(ns, *rate).ok_or(ns)
+            }
+        };
+        match known {
+            Ok(count) => Box::new((0..count).zip(self.times()).map(|(_, time)| time)),
+            Err(ns) => Box::new(self.times().take_while(move |&time| time < ns)),
+        }
+    }
+
+    /// At least as many packets as belong to a length.
+    pub fn most_packets(&self, length: Length) -> u64 {
+        match (self, length) {
+            (_, Length::Count(count)) => count,
+            (Self::Pattern(pattern, rate), Length::Duration(ns)) => {
+                pattern.most_packets_in(ns, *rate)
+            }
+            (Self::Recorded(recorded), Length::Duration(ns)) => recorded.packets_in(ns),
+        }
+    }
+
+    /// The schedule of the packets before the measurement.
+    pub fn before(&self) -> Self {
+        match self {
+            Self::Pattern(pattern, rate) => Self::Pattern(pattern.before(), *rate),
+            Self::Recorded(recorded) => Self::Recorded(recorded.clone()),
         }
     }
 }
@@ -215,7 +265,8 @@ mod tests {
         fn times_never_fall_and_belong_to_the_duration(
             pattern in any_pattern(), rate in 1..20_000_000u64, duration in 0..SECOND / 1000,
         ) {
-            let times: Vec<u64> = pattern.times_of(Length::Duration(duration), rate).collect();
+            let schedule = Schedule::Pattern(pattern, rate);
+            let times: Vec<u64> = schedule.times_of(Length::Duration(duration)).collect();
             prop_assert!(times.is_sorted());
             prop_assert!(times.last().is_none_or(|&last| last < duration));
             prop_assert!(times.len() as u64 <= pattern.most_packets_in(duration, rate));
@@ -223,7 +274,7 @@ mod tests {
                 prop_assert_eq!(times.len() as u64, count);
             }
             let counted = Length::Count(times.len() as u64);
-            prop_assert!(pattern.times_of(counted, rate).eq(times));
+            prop_assert!(schedule.times_of(counted).eq(times));
         }
 
         #[test]
