@@ -265,7 +265,10 @@ def test_the_wire_has_no_forwarder(tmp_path: Path) -> None:
                 (
                     "size: imixx",
                     3,
-                    ".size: 'imixx' is not a size: write a number and one of B, kB, KiB ('64 B')",
+                    (
+                        ".size: 'imixx' is not a size: write a number and one of B, kB, KiB, MB, "
+                        "MiB, GB, GiB ('64 B')"
+                    ),
                 ),
                 ("size: []", 3, ".size: an empty list of sizes sends nothing: write at least one"),
                 (
