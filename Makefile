@@ -20,7 +20,9 @@ SUDO := $(if $(filter 0,$(shell id -u)),,sudo) \
 # What the lab runs, what the build compiles with, what the tests compare with and look at.
 APT_RUN := iproute2 ethtool python3-venv
 APT_BUILD := clang llvm libelf-dev zlib1g-dev linux-libc-dev pkg-config
-APT_TEST := chromium chromium-driver tshark postgresql r-cran-evd
+APT_TEST := chromium chromium-driver tshark postgresql r-cran-evd netsniff-ng
+# What `make bench` compares with.
+APT_BENCH := dpdk-dev librte-net-af-packet23 librte-net-af-xdp23 librte-mempool-ring23
 RUST_SOURCES := $(shell find crates bpf -name '*.rs' -o -name '*.toml' -o -name '*.c' -o -name '*.h')
 
 .PHONY: help
@@ -30,7 +32,7 @@ help: ## List the targets
 
 .PHONY: packages
 packages: ## Install the Debian packages that are missing
-	@missing=$$(for p in $(APT_RUN) $(APT_BUILD) $(APT_TEST); do \
+	@missing=$$(for p in $(APT_RUN) $(APT_BUILD) $(APT_TEST) $(APT_MORE); do \
 	    dpkg-query -W -f='$${Status}' $$p 2>/dev/null | grep -q 'install ok installed' \
 	        || echo $$p; done); \
 	if [ -n "$$missing" ]; then \
@@ -105,12 +107,15 @@ wheel: setup ## Build a wheel into dist/, with the libraries that it needs insid
 BENCH := PYTHONPATH=tests/support $(BIN)/python -m benches
 
 .PHONY: bench
+bench: APT_MORE = $(APT_BENCH)
 bench: setup ## Measure speed side by side with other ways
 	@$(BENCH).evaluate
 	@echo
 	@$(BENCH).cluster
 	@echo
 	@$(SUDO) $(BENCH).lab
+	@echo
+	@$(SUDO) $(BENCH).generate
 
 .PHONY: bench-long
 bench-long: setup ## Measure time and memory up to 200 million pairs (10 minutes, 7 GB of disk)

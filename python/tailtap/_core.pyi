@@ -1,8 +1,9 @@
 """What the compiled module offers; a test compares this file with it."""
 
 from collections.abc import Callable, Sequence
+from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
-from typing import Any, TypeAlias, TypedDict
+from typing import Any, Literal, TypeAlias, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +15,15 @@ __all__ = [
     "forward",
     "generate",
     "merge",
+    "most_packets",
     "percentiles",
     "plan",
     "tap",
 ]
 
 _Column: TypeAlias = NDArray[np.int64]
+_Address: TypeAlias = IPv4Address | IPv6Address
+_Length: TypeAlias = tuple[Literal["ns", "packets"], int]
 
 class _Side(TypedDict):
     path: Path
@@ -100,22 +104,38 @@ def tap(
 
 def generate(
     interface: str,
-    rate: int,
-    size: int,
     *,
-    duration_ns: int | None = None,
-    count: int | None = None,
-    warm_up_ns: int = 0,
-    flows: int = 1,
-    cpu: int | None = None,
-    bypass: bool = True,
+    rate: int | None,
+    pattern: tuple[str, list[int]],
+    sizes: Sequence[int],
+    source: tuple[_Address, int],
+    destination: tuple[_Address, int],
+    source_ports: tuple[int, int],
+    destination_ports: tuple[int, int],
+    vlan: int | None,
     source_mac: bytes,
     destination_mac: bytes,
+    replay: tuple[Path, bool] | None,
+    length: _Length | None,
+    warm_up: _Length,
+    pause_ns: int,
+    cpu: int | None,
+    back_end: str,
+    bypass: bool,
 ) -> dict[str, Any]:
-    """Send constant bit rate traffic (pkt/s, bytes with FCS) and return generator.json.
+    """Send packets (`rate` in pkt/s, `sizes` in bytes with FCS) and return generator.json.
 
+    A pattern is its name and its values; addresses and ports are the first one and how many. A
+    replay is a capture, sent in place of packets of ours, and whether to write ids into it;
+    without a rate it has its own pace, and without a length it is sent once.
     SIGINT and SIGTERM end it early; the report then says so. Raises `InputError` and
     `MachineError`.
+    """
+
+def most_packets(pattern: tuple[str, list[int]], rate: int, duration_ns: int) -> int:
+    """At least as many packets as `generate` sends in this time; exact unless chance decides.
+
+    Raises `InputError` for a pattern that cannot be sent.
     """
 
 def forward(

@@ -5,6 +5,18 @@ Every message is one line that says what, why, and which option or file mends it
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def naming(what: str) -> Iterator[None]:
+    """Put the option or key `what` before the message of an `InputError`."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{what}: {error}") from error
+
 
 class TailtapError(Exception):
     """An error with a one-line message for the user and an exit status."""

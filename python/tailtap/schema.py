@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -17,12 +18,19 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
+@contextlib.contextmanager
+def as_value_error(prefix: str = "") -> Iterator[None]:
+    """Turn an `InputError` into the `ValueError` that a model gives the place of."""
+    try:
+        yield
+    except InputError as error:
+        raise ValueError(f"{prefix}{error}") from error
+
+
 def _quantity(parser: Callable[[object], int]) -> BeforeValidator:
     def convert(value: object) -> object:
-        try:
+        with as_value_error():
             return parser(value)
-        except InputError as error:
-            raise ValueError(str(error)) from error
 
     return BeforeValidator(convert)
 

@@ -6,6 +6,7 @@ import json
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 from labtools import TAILTAP, own_machine, record, stamps, statuses, write_experiment
 
@@ -103,6 +104,67 @@ def test_the_devices_work_is_on_its_cpus_because_it_is_steered(
         assert processed["1"] < PACKETS // 2
         assert processed["0"] >= 3 * PACKETS
         assert elsewhere
+
+
+@needs_two_cpus
+def test_traffic_of_another_shape_goes_through_the_device(tmp_path: Path) -> None:
+    text = EXPERIMENT.replace("flows: 10", "flows: {src: fd00::1-fd00::9, dport: 50-59}")
+    text = text.replace("warm_up: 100 ms", "warm_up_packets: 100, pause: 100 ms")
+    text = text.replace("cpu: 0", "cpu: 0, ip: 6, vlan: 5, size: imix, pattern: poisson")
+    out = tmp_path / "out"
+    with own_machine() as machine:
+        path = write_experiment(tmp_path, text)
+        done = machine.tailtap("run", str(path), "--out", str(out), "--quiet")
+    assert done.returncode == 0, done.stderr
+    [run] = (out / "runs").iterdir()
+    content = record(run)
+    counts = Evaluation.load(run / "evaluation").counts
+    assert counts["matched"] == content["generator"]["sent"] > PACKETS // 2
+    assert set(stamps(run / "egress.stamps")["length"]) == {71, 590, 1514}
+    assert content["generator"]["warm_up"]["sent"] == 100
+
+
+@needs_two_cpus
+def test_another_generator(tmp_path: Path) -> None:
+    """The example for trafgen, which is the same for every command."""
+    examples = Path(__file__).parents[2] / "examples"
+    # The file names its script as seen from the repository; the test runs elsewhere.
+    text = (examples / "external/trafgen.yaml").read_text()
+    example = write_experiment(tmp_path, text.replace("examples/", f"{examples}/"))
+    out = tmp_path / "out"
+    options = ["--set", "traffic.rate=2 kpkt/s", "--set", "traffic.duration=500 ms"]
+    with own_machine() as machine:
+        done = machine.tailtap("run", str(example), "--out", str(out), "--json", *options)
+    assert done.returncode == 0, done.stderr
+    [run] = json.loads(done.stdout)["runs"]
+    folder = Path(run["folder"])
+    assert sorted(stamps(folder / "ingress.stamps")["id"]) == list(range(1000))
+    assert run["evaluation"]["counts"]["lost"] == 0
+    assert record(folder)["generator"]["generator"] == "external"
+    # trafgen adds its own time to each gap: the run says so when that was too much.
+    times = stamps(folder / "ingress.stamps")["time_ns"].astype(np.int64)
+    rate = 999 / (times.max() - times.min()) * 1e9
+    assert run["valid"] == (abs(rate - 2_000) <= 200)
+
+
+@needs_two_cpus
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("tt-no-such-program {interface}", "tt-no-such-program"),
+        ("sh -c 'echo no >&2; exit 7'", "no"),
+    ],
+)
+def test_another_generator_that_fails(tmp_path: Path, command: str, said: str) -> None:
+    text = EXPERIMENT.replace(
+        "cpu: 0", f'cpu: 0, generator: external, external: {{command: "{command}"}}'
+    )
+    with own_machine() as machine:
+        path = write_experiment(tmp_path, text)
+        done = machine.tailtap("run", str(path), "--out", str(tmp_path / "out"), "--quiet")
+    assert done.returncode == 3
+    assert said in done.stderr.splitlines()[-1]
+    assert "ended with status" in done.stderr
 
 
 def test_large_frames_and_overrides(tmp_path: Path) -> None:

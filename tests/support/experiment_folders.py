@@ -195,7 +195,8 @@ def write_run(
         "started": f"2026-03-01T14:{number:02}:00+00:00",
         "finished": f"2026-03-01T14:{number:02}:30+00:00",
         "generator": {
-            "schema": "tailtap.generator/1", "sent": packets, "failed": 0,
+            "schema": "tailtap.generator/1", "generator": "af_xdp", "mode": "generic",
+            "sent": packets, "failed": 0,
             "achieved_rate": float(rate),
             "slip_ns": {"min": 20, "mean": 90.5, "max": 812_345, "percentiles": slip},
         },

@@ -1,23 +1,25 @@
-//! The traffic generator: constant bit rate, open loop, one thread, paced by the clock.
+//! The traffic generator: open loop, one thread, paced by the clock.
 //!
-//! Packet k is due at start + k / rate and leaves then, whatever became of those before it. How
-//! late it was handed to the kernel, its slip, is recorded exactly. Each packet is a system call
-//! of its own, also when the generator is behind: through veth sendmmsg was no quicker and a
-//! packet ring was slower (the time goes into the path behind the call), and a batch would hide
-//! how late its later packets were.
+//! Each packet is due when its [`Pattern`] says and leaves then, whatever became of those before
+//! it. How late it was handed to the kernel, its slip, is recorded exactly. Packets that are due
+//! together, or overdue together when the generator is behind, may be handed over in one call: then
+//! the slip of each counts until that call is over, so that none looks better than it was.
 
 use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use tailtap_analysis::distribution::Distribution;
 
 use crate::clock::{now_ns, wait_until};
 use crate::cpu::{CpuError, hurry, pin};
+use crate::device::{self, BackEnd, Device, DeviceError, Mode};
 use crate::interface::{Interface, InterfaceError};
-use crate::packet::{ETHERNET_LEN, FCS_LEN, Kind, MAX_FLOWS, MIN_SIZE, Mac, Template};
-use crate::schedule::{Schedule, packets_in};
+use crate::packet::{ETHERNET_LEN, FCS_LEN, Kind, VLAN_LEN};
+use crate::replay::{Replay, ReplayError};
+use crate::schedule::{Length, MAX_NS, Pattern, PatternError, Schedule, Times};
 use crate::signals::StopSignals;
-use crate::socket::PacketSocket;
+use crate::template::{Layout, LayoutError, Template};
 
 /// From the end of the preparations to the first packet.
 const LEAD_NS: u64 = 1_000_000;
@@ -25,13 +27,21 @@ const LEAD_NS: u64 = 1_000_000;
 const PERCENTILES: [u64; 6] = [50_000, 90_000, 99_000, 99_900, 99_990, 99_999];
 const WHOLE: u64 = 100_000;
 
-/// How long to send.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Length {
-    /// For so many nanoseconds.
-    Duration(u64),
-    /// So many packets.
-    Count(u64),
+/// Ids are 32 bits wide.
+const MAX_PACKETS: u64 = 1 << 32;
+
+/// What packets look like.
+#[derive(Clone, Debug)]
+pub enum Content {
+    /// Made by us.
+    Made(Layout),
+    /// Those of a capture file.
+    Replay {
+        /// The file.
+        path: PathBuf,
+        /// Whether to write ids into them.
+        stamp_ids: bool,
+    },
 }
 
 /// What to send.
@@ -39,24 +49,21 @@ pub enum Length {
 pub struct Options {
     /// The interface to send through.
     pub interface: String,
-    /// Packets for each second, at least 1.
-    pub rate: u64,
-    /// Bytes of a frame, FCS included.
-    pub size: usize,
-    /// The measurement's length.
-    pub length: Length,
-    /// Time before it with packets that are not measured.
-    pub warm_up_ns: u64,
-    /// Number of source addresses.
-    pub flows: u32,
+    /// How packets follow each other, and how many each second; `None` for the pace of a
+    /// recording.
+    pub pace: Option<(Pattern, u64)>,
+    /// What they look like.
+    pub content: Content,
+    /// The measurement's length; `None` for a recording once.
+    pub length: Option<Length>,
+    /// Packets before it that are not measured.
+    pub warm_up: Length,
+    /// Silence between these and the measurement.
+    pub pause_ns: u64,
     /// Where the sending thread runs.
     pub cpu: Option<usize>,
-    /// Whether to send past the queueing discipline of the interface and the hook before it.
-    pub bypass: bool,
-    /// Source hardware address.
-    pub source: Mac,
-    /// Destination hardware address.
-    pub destination: Mac,
+    /// How to hand packets over.
+    pub back_end: BackEnd,
 }
 
 /// What was sent.
@@ -64,18 +71,29 @@ pub struct Options {
 pub struct Report {
     /// Warm-up packets handed to the device.
     pub warm_up_sent: u64,
+    /// When the warm-up began.
+    pub warm_up_ns: u64,
     /// Measured packets handed to the device.
     pub sent: u64,
     /// Packets, of both kinds, that the device did not take.
     pub failed: u64,
+    /// Measured packets, of those sent and of those not taken, that carry an id.
+    pub with_id: u64,
     /// When the first measured packet was due; 0 if it never came to that.
     pub first_ns: u64,
+    /// Measured packets for each second from first to last, as they were due.
+    pub scheduled_rate: f64,
     /// When the last measured packet left.
     pub last_ns: u64,
     /// Measured packets for each second from first to last.
     pub achieved_rate: f64,
     /// How late measured packets left.
     pub slip: Option<Slip>,
+    /// Measured packets that left together with one that was due before them, because the
+    /// generator was behind.
+    pub bunched: u64,
+    /// How the device takes frames, where there are several ways.
+    pub mode: Option<Mode>,
     /// Whether a signal ended it early.
     pub interrupted: bool,
 }
@@ -102,16 +120,22 @@ pub enum GenerateError {
     /// The CPU cannot be used.
     #[error(transparent)]
     Cpu(#[from] CpuError),
-    /// The rate is zero or cannot be scheduled in nanoseconds.
-    #[error("{rate} pkt/s cannot be scheduled: give --rate a value from 1 pkt/s to 1000 Mpkt/s")]
-    Rate {
-        /// The rate asked for.
-        rate: u64,
-    },
-    /// The size is too small or too large.
+    /// The packets cannot follow each other so.
+    #[error(transparent)]
+    Pattern(#[from] PatternError),
+    /// The packets cannot look so.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// The capture cannot be replayed.
+    #[error(transparent)]
+    Replay(#[from] ReplayError),
+    /// There is no pace.
+    #[error("give --rate: only packets of a capture have a pace of their own")]
+    NoPace,
+    /// The size is too large.
     #[error(
-        "packets of {size} B do not fit interface {name}: give --size a value from {MIN_SIZE} B \
-         to {largest} B (its MTU is {mtu} B)"
+        "packets of {size} B do not fit interface {name}: its MTU of {mtu} B allows --size up to \
+         {largest} B (or raise it with `ip link set {name} mtu`)"
     )]
     Size {
         /// The size asked for.
@@ -129,18 +153,9 @@ pub enum GenerateError {
     /// Ids would repeat.
     #[error("more than 2^32 packets would repeat ids: give a shorter --duration or --count")]
     TooMany,
-    /// Too few or too many flows.
-    #[error("{flows} flows are not possible: give --flows a value from 1 to {MAX_FLOWS}")]
-    Flows {
-        /// The number asked for.
-        flows: u32,
-    },
-    /// The privilege is missing.
-    #[error(
-        "the kernel does not permit sending raw frames: run as root (or with CAP_NET_RAW \
-         and CAP_NET_ADMIN)"
-    )]
-    NotPermitted,
+    /// The interface cannot be opened.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
     /// The interface was deleted.
     #[error("interface {name} vanished after {sent} packets: whoever deleted it ended the traffic")]
     Vanished {
@@ -160,142 +175,251 @@ pub enum GenerateError {
 }
 
 impl Options {
-    /// Checks everything that can be known in advance; returns the interface and the number of
-    /// measured packets.
-    fn check(&self) -> Result<(Interface, u64), GenerateError> {
-        if !(1..=1_000_000_000).contains(&self.rate) {
-            return Err(GenerateError::Rate { rate: self.rate });
-        }
-        if !(1..=MAX_FLOWS).contains(&self.flows) {
-            return Err(GenerateError::Flows { flows: self.flows });
-        }
-        let packets = match self.length {
-            Length::Count(count) => count,
-            Length::Duration(ns) => packets_in(ns, self.rate).unwrap_or(u64::MAX),
+    /// Checks everything that can be known in advance; reads the capture, if any.
+    fn prepare(&self) -> Result<Prepared, GenerateError> {
+        let source = match &self.content {
+            Content::Made(layout) => {
+                layout.check()?;
+                Source::Made(Template::new(layout))
+            }
+            Content::Replay { path, stamp_ids } => Source::Replay(Replay::read(path, *stamp_ids)?),
         };
+        let (schedule, once) = match (&source, self.pace) {
+            (Source::Made(_), None) => return Err(GenerateError::NoPace),
+            (Source::Made(_), Some((pattern, rate))) => (Schedule::Pattern(pattern, rate), 0),
+            (Source::Replay(replay), pace) => {
+                let recorded = replay.recorded();
+                let own = || Schedule::Recorded(recorded.clone());
+                let given = pace.map(|(pattern, rate)| Schedule::Pattern(pattern, rate));
+                (given.unwrap_or_else(own), recorded.packets())
+            }
+        };
+        schedule.check()?;
+        let length = self.length.unwrap_or(Length::Count(once));
+        for ns in [length, self.warm_up].into_iter().filter_map(duration) {
+            if ns > MAX_NS {
+                return Err(PatternError::Long { ns }.into());
+            }
+        }
+        if self.pause_ns > MAX_NS {
+            return Err(PatternError::Long { ns: self.pause_ns }.into());
+        }
+        let (packets, before) =
+            (schedule.most_packets(length), schedule.before().most_packets(self.warm_up));
         // A duration of zero asks for the warm-up alone: a probe of the path.
-        let probe = matches!(self.length, Length::Duration(0))
-            && packets_in(self.warm_up_ns, self.rate) != Some(0);
-        match packets {
-            0 if !probe => return Err(GenerateError::Nothing),
-            0..=0x1_0000_0000 => {}
-            _ => return Err(GenerateError::TooMany),
+        let probe = length == Length::Duration(0) && before > 0;
+        if packets == 0 && !probe {
+            return Err(GenerateError::Nothing);
+        }
+        if packets > MAX_PACKETS {
+            return Err(GenerateError::TooMany);
+        }
+        if let (Source::Replay(replay), Content::Replay { path, .. }) = (&source, &self.content)
+            && !replay.stamps_ids()
+        {
+            let ids = |what| ReplayError::Ids { path: path.clone(), packets: once, what };
+            if packets > once {
+                return Err(ids("sending more than that").into());
+            }
+            if before > 0 {
+                return Err(ids("a warm-up").into());
+            }
         }
         let interface = Interface::find_up(&self.interface)?;
-        let largest = interface.mtu.min(usize::from(u16::MAX)) + ETHERNET_LEN + FCS_LEN;
-        if !(MIN_SIZE..=largest).contains(&self.size) {
-            return Err(GenerateError::Size {
-                size: self.size,
-                name: interface.name,
-                largest,
-                mtu: interface.mtu,
-            });
+        let size = source.largest_size();
+        // The MTU does not count a tag; a recording may have some.
+        let tag = match &self.content {
+            Content::Made(layout) if layout.vlan.is_none() => 0,
+            _ => VLAN_LEN,
+        };
+        let largest = interface.mtu.min(usize::from(u16::MAX)) + ETHERNET_LEN + tag + FCS_LEN;
+        if size > largest {
+            let (name, mtu) = (interface.name, interface.mtu);
+            return Err(GenerateError::Size { size, name, largest, mtu });
         }
-        Ok((interface, packets))
+        Ok(Prepared { interface, source, schedule, length })
+    }
+}
+
+/// Options that were found possible.
+struct Prepared {
+    interface: Interface,
+    source: Source,
+    schedule: Schedule,
+    length: Length,
+}
+
+/// Where packets come from.
+enum Source {
+    Made(Template),
+    Replay(Replay),
+}
+
+impl Source {
+    fn packet(&mut self, id: u32, kind: Kind) -> &[u8] {
+        match self {
+            Self::Made(template) => template.packet(id, kind),
+            Self::Replay(replay) => replay.packet(id, kind),
+        }
+    }
+
+    fn has_id(&self, id: u32) -> bool {
+        match self {
+            Self::Made(_) => true,
+            Self::Replay(replay) => replay.has_id(id),
+        }
+    }
+
+    fn largest_size(&self) -> usize {
+        match self {
+            Self::Made(template) => template.largest_size(),
+            Self::Replay(replay) => replay.largest_size(),
+        }
+    }
+}
+
+/// The time that a length is, if it is one.
+fn duration(length: Length) -> Option<u64> {
+    match length {
+        Length::Duration(ns) => Some(ns),
+        Length::Count(_) => None,
     }
 }
 
 /// Sends the traffic and reports how that went. Ends early on SIGINT and SIGTERM. Pins the calling
 /// thread if asked to and raises its priority: call it from a thread of its own.
 pub fn generate(options: &Options) -> Result<Report, GenerateError> {
-    let (interface, packets) = options.check()?;
+    let Prepared { interface, source, schedule, length } = options.prepare()?;
     let system = |what| move |source| GenerateError::System { what, source };
     let signals = StopSignals::install().map_err(system("handle signals"))?;
-    let socket = PacketSocket::sender(&interface, options.bypass).map_err(|source| {
-        if source.kind() == io::ErrorKind::PermissionDenied {
-            GenerateError::NotPermitted
-        } else {
-            system("open a packet socket")(source)
-        }
-    })?;
+    let device = device::open(options.back_end, &interface, source.largest_size() - FCS_LEN)?;
     if let Some(cpu) = options.cpu {
         pin(cpu)?;
     }
     hurry();
-    let template = Template::new(options.size, options.flows, options.source, options.destination);
+    let warm_up = schedule.before();
+    // A warm-up of n packets ends when the next one would be due.
+    let warm_up_takes = match options.warm_up {
+        Length::Duration(ns) => ns,
+        Length::Count(count) => warm_up.times().nth(count as usize).unwrap_or(0),
+    };
     let mut sender = Sender {
-        socket,
+        device,
         interface,
         signals,
-        template,
-        schedule: Schedule::new(now_ns() + LEAD_NS, options.rate),
+        source,
+        with_id: 0,
+        bunched: 0,
         failed: 0,
         slip: Distribution::new(),
+        first_due: None,
+        last_due: 0,
         last_ns: 0,
     };
-
-    let warm_up = packets_in(options.warm_up_ns, options.rate).unwrap_or(u64::MAX);
-    let warm_up_sent = sender.send(warm_up, Kind::WarmUp)?;
-    let first_ns = sender.schedule.due();
-    let sent = sender.send(packets, Kind::Measured)?;
-    Ok(sender.report(warm_up_sent, sent, first_ns))
+    let warm_up_ns = now_ns() + LEAD_NS;
+    let times = warm_up.times_of(options.warm_up);
+    let warm_up_sent = sender.send(warm_up_ns, times, Kind::WarmUp)?;
+    let start = warm_up_ns + warm_up_takes + options.pause_ns;
+    let times = schedule.times_of(length);
+    let sent = sender.send(start, times, Kind::Measured)?;
+    Ok(Report { warm_up_sent, warm_up_ns, ..sender.report(sent) })
 }
 
 /// The sending thread's state.
 struct Sender {
-    socket: PacketSocket,
+    device: Box<dyn Device>,
     interface: Interface,
     signals: StopSignals,
-    template: Template,
-    schedule: Schedule,
+    source: Source,
+    with_id: u64,
     failed: u64,
+    bunched: u64,
     slip: Distribution,
+    /// When the first and the last measured packet were due.
+    first_due: Option<u64>,
+    last_due: u64,
     last_ns: u64,
 }
 
 impl Sender {
-    /// Sends `count` packets, each when it is due, and returns how many the device took.
-    fn send(&mut self, count: u64, kind: Kind) -> Result<u64, GenerateError> {
+    /// Sends a packet at each of the times after `start`; returns how many the device took.
+    fn send(&mut self, start: u64, times: Times, kind: Kind) -> Result<u64, GenerateError> {
         let mut sent = 0;
-        for number in 0..count {
-            // The id wraps only in a warm-up, where nobody reads it.
-            let frame = self.template.packet(number as u32, kind);
-            let due = self.schedule.due();
+        // The id wraps only in a warm-up, where nobody reads it.
+        let ids = (0..=u32::MAX).cycle();
+        let mut packets = ids.zip(times.map(|time| start + time)).peekable();
+        let mut batch = Vec::with_capacity(self.device.room());
+        while let Some((id, due)) = packets.next() {
+            self.device.push(self.source.packet(id, kind));
+            batch.push(due);
+            let first = id;
             let now = wait_until(due, || !self.signals.requested());
             if self.signals.requested() {
                 break;
             }
+            while batch.len() < self.device.room()
+                && let Some((id, due)) = packets.next_if(|&(_, due)| due <= now)
+            {
+                self.device.push(self.source.packet(id, kind));
+                batch.push(due);
+            }
+            let failed = self.device.flush();
             if kind == Kind::Measured {
-                self.slip.record(now - due);
-                self.last_ns = now;
+                self.record(&batch, now);
+                let ids = (0..batch.len()).map(|number| first.wrapping_add(number as u32));
+                self.with_id += ids.filter(|&id| self.source.has_id(id)).count() as u64;
             }
-            match self.socket.send(frame) {
-                Ok(()) => sent += 1,
-                // A full or a sleeping device may recover; one that is gone does not.
-                Err(_) => {
-                    self.failed += 1;
-                    if !self.interface.exists() {
-                        return Err(GenerateError::Vanished {
-                            name: self.interface.name.clone(),
-                            sent,
-                        });
-                    }
-                }
+            sent += (batch.len() - failed.min(batch.len())) as u64;
+            self.failed += failed as u64;
+            // A full or a sleeping device may recover; one that is gone does not.
+            if failed > 0 && !self.interface.exists() {
+                let name = self.interface.name.clone();
+                return Err(GenerateError::Vanished { name, sent });
             }
-            self.schedule.advance();
+            batch.clear();
         }
         Ok(sent)
     }
 
-    fn report(mut self, warm_up_sent: u64, sent: u64, first_ns: u64) -> Report {
-        let slip = summarise(&mut self.slip);
-        let elapsed = Duration::from_nanos(self.last_ns.saturating_sub(first_ns)).as_secs_f64();
+    /// Records that packets due at these times were handed over from `now` on.
+    fn record(&mut self, batch: &[u64], now: u64) {
+        let (first, last) = (batch[0], batch[batch.len() - 1]);
+        let left = if batch.len() == 1 { now } else { now_ns() };
+        for &due in batch {
+            self.slip.record(left - due);
+            self.bunched += u64::from(due > first);
+        }
+        self.first_due.get_or_insert(first);
+        (self.last_due, self.last_ns) = (last, left);
+    }
+
+    fn report(mut self, sent: u64) -> Report {
+        let count = self.slip.count();
+        let first_ns = self.first_due.unwrap_or(0);
         Report {
-            warm_up_sent,
+            warm_up_sent: 0,
+            warm_up_ns: 0,
             sent,
             failed: self.failed,
-            first_ns: slip.as_ref().map_or(0, |_| first_ns),
+            with_id: self.with_id,
+            first_ns,
             last_ns: self.last_ns,
-            // n packets have n - 1 intervals between them.
-            achieved_rate: if sent > 1 && elapsed > 0.0 {
-                (sent - 1) as f64 / elapsed
-            } else {
-                0.0
-            },
-            slip,
+            scheduled_rate: rate(count, self.last_due.saturating_sub(first_ns)),
+            achieved_rate: rate(sent, self.last_ns.saturating_sub(first_ns)),
+            slip: summarise(&mut self.slip),
+            bunched: self.bunched,
+            mode: self.device.mode(),
             interrupted: self.signals.requested(),
         }
     }
+}
+
+/// Packets a second from the first to the last of `packets`: n have n - 1 intervals between them.
+fn rate(packets: u64, elapsed_ns: u64) -> f64 {
+    if packets < 2 || elapsed_ns == 0 {
+        return 0.0;
+    }
+    (packets - 1) as f64 / Duration::from_nanos(elapsed_ns).as_secs_f64()
 }
 
 /// The summary of a distribution of slips; `None` when it is empty.
@@ -322,36 +446,60 @@ fn summarise(slip: &mut Distribution) -> Option<Slip> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::packet::{DESTINATION_MAC, SOURCE_MAC};
+    use crate::template::{DESTINATION_MAC, Flows, SOURCE_MAC};
+
+    fn made(change: fn(&mut Layout)) -> Content {
+        let mut layout = Layout {
+            sizes: vec![64],
+            flows: Flows::default(),
+            vlan: None,
+            source: SOURCE_MAC,
+            destination: DESTINATION_MAC,
+        };
+        change(&mut layout);
+        Content::Made(layout)
+    }
 
     fn options() -> Options {
         Options {
             interface: "tt-no-such".into(),
-            rate: 1000,
-            size: 64,
-            length: Length::Count(1),
-            warm_up_ns: 0,
-            flows: 1,
+            pace: Some((Pattern::Constant, 1000)),
+            content: made(|_| {}),
+            length: Some(Length::Count(1)),
+            warm_up: Length::Duration(0),
+            pause_ns: 0,
             cpu: None,
-            bypass: true,
-            source: SOURCE_MAC,
-            destination: DESTINATION_MAC,
+            back_end: BackEnd::AfPacket { bypass: true },
         }
     }
 
     #[test]
     fn impossible_options_are_refused_by_name() {
         type Change = fn(&mut Options);
-        let cases: [(Change, &str); 10] = [
-            (|o| o.length = Length::Duration(0), "--duration"),
-            (|o| (o.length, o.warm_up_ns) = (Length::Duration(1), 1_000_000_000), "--duration"),
-            (|o| o.rate = 0, "--rate"),
-            (|o| o.rate = 1_000_000_001, "--rate"),
-            (|o| o.flows = 0, "--flows"),
-            (|o| o.flows = 65_535, "--flows"),
-            (|o| o.length = Length::Count(0), "--count"),
-            (|o| o.length = Length::Duration(999_999), "--duration"),
-            (|o| o.length = Length::Count(1 << 33), "2^32"),
+        let cases: [(Change, &str); 15] = [
+            (|o| o.length = Some(Length::Duration(0)), "--duration"),
+            (
+                |o| {
+                    (o.length, o.warm_up) =
+                        (Some(Length::Duration(1)), Length::Duration(1_000_000_000));
+                },
+                "--duration",
+            ),
+            (|o| o.pace = Some((Pattern::Constant, 0)), "--rate"),
+            (|o| o.pace = None, "--rate"),
+            (
+                |o| o.content = Content::Replay { path: "tt-none".into(), stamp_ids: false },
+                "tt-none",
+            ),
+            (|o| o.pace = Some((Pattern::Constant, 1_000_000_001)), "--rate"),
+            (|o| o.pace = Some((Pattern::Burst { packets: 0 }, 1)), "pattern"),
+            (|o| o.content = made(|l| l.flows.source.count = 0), "--src"),
+            (|o| o.content = made(|l| l.sizes = vec![63]), "--size"),
+            (|o| o.length = Some(Length::Count(0)), "--count"),
+            (|o| o.length = Some(Length::Duration(999_999)), "--duration"),
+            (|o| o.length = Some(Length::Count(1 << 33)), "2^32"),
+            (|o| o.length = Some(Length::Duration(u64::MAX)), "a year"),
+            (|o| o.pause_ns = u64::MAX, "a year"),
             (|_| {}, "tt-no-such"),
         ];
         for (change, expected) in cases {
@@ -361,6 +509,13 @@ mod tests {
             assert!(message.contains(expected), "{message}");
             assert!(!message.contains('\n'));
         }
+    }
+
+    #[test]
+    fn rates_count_intervals() {
+        assert_eq!(rate(3, 1_000_000_000), 2.0);
+        assert_eq!(rate(1, 1_000_000_000), 0.0);
+        assert_eq!(rate(2, 0), 0.0);
     }
 
     #[test]

@@ -8,16 +8,20 @@
 #[cfg(not(target_endian = "little"))]
 compile_error!("the stamp ring and the stamp file are little-endian");
 
+mod af_xdp;
 pub mod clock;
 pub mod cpu;
+pub mod device;
 pub mod forward;
 pub mod generate;
 pub mod interface;
 pub mod packet;
 mod program;
+pub mod replay;
 mod ring;
-mod schedule;
+pub mod schedule;
 pub mod signals;
 mod socket;
 pub mod tap;
+pub mod template;
 mod writer;

@@ -3,16 +3,20 @@
 
 use std::collections::{HashMap, HashSet};
 use std::error::Error;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::thread;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use tailtap_datapath::device::{AfXdpError, BackEnd, DeviceError, Mode};
 use tailtap_datapath::forward::ForwardError;
-use tailtap_datapath::generate::{GenerateError, Length};
+use tailtap_datapath::generate::{Content, GenerateError};
 use tailtap_datapath::interface::InterfaceError;
 use tailtap_datapath::packet::Mac;
+use tailtap_datapath::schedule::{Length, Pattern};
 use tailtap_datapath::tap::{Forward, Hook, Link, OnReady, TapError};
+use tailtap_datapath::template::{Addresses, Flows, Layout, Ports};
 
 use crate::errors::raise;
 
@@ -20,6 +24,7 @@ use crate::errors::raise;
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(tap, module)?)?;
     module.add_function(wrap_pyfunction!(generate, module)?)?;
+    module.add_function(wrap_pyfunction!(most_packets, module)?)?;
     module.add_function(wrap_pyfunction!(forward, module)?)?;
     Ok(())
 }
@@ -85,42 +90,73 @@ fn tap<'py>(
 }
 
 #[pyfunction]
-#[pyo3(signature = (interface, rate, size, *, duration_ns=None, count=None, warm_up_ns=0, flows=1, cpu=None, bypass=true, source_mac, destination_mac))]
+#[pyo3(signature = (interface, *, rate, pattern, sizes, source, destination, source_ports, destination_ports, vlan, source_mac, destination_mac, replay, length, warm_up, pause_ns, cpu, back_end, bypass))]
 #[expect(clippy::too_many_arguments, reason = "the parameters of the Python function")]
 fn generate<'py>(
     py: Python<'py>,
     interface: String,
-    rate: u64,
-    size: usize,
-    duration_ns: Option<u64>,
-    count: Option<u64>,
-    warm_up_ns: u64,
-    flows: u32,
-    cpu: Option<usize>,
-    bypass: bool,
+    rate: Option<u64>,
+    pattern: (String, Vec<u64>),
+    sizes: Vec<usize>,
+    source: (IpAddr, u32),
+    destination: (IpAddr, u32),
+    source_ports: (u16, u32),
+    destination_ports: (u16, u32),
+    vlan: Option<u16>,
     source_mac: Mac,
     destination_mac: Mac,
+    replay: Option<(PathBuf, bool)>,
+    length: Option<(String, u64)>,
+    warm_up: (String, u64),
+    pause_ns: u64,
+    cpu: Option<usize>,
+    back_end: String,
+    bypass: bool,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let options = tailtap_datapath::generate::Options {
-        interface,
-        rate,
-        size,
-        length: match (count, duration_ns) {
-            (Some(count), _) => Length::Count(count),
-            (None, duration) => Length::Duration(duration.unwrap_or(0)),
+    let addresses = |(first, count)| Addresses { first, count };
+    let ports = |(first, count)| Ports { first, count };
+    let length_of = |(unit, value): (String, u64)| match unit.as_str() {
+        "packets" => Length::Count(value),
+        _ => Length::Duration(value),
+    };
+    let pattern = Pattern::from_parts(&pattern.0, &pattern.1).map_err(|e| refused(true, &e))?;
+    let layout = Layout {
+        sizes,
+        flows: Flows {
+            source: addresses(source),
+            destination: addresses(destination),
+            source_ports: ports(source_ports),
+            destination_ports: ports(destination_ports),
         },
-        warm_up_ns,
-        flows,
-        cpu,
-        bypass,
+        vlan,
         source: source_mac,
         destination: destination_mac,
+    };
+    let options = tailtap_datapath::generate::Options {
+        interface,
+        pace: rate.map(|rate| (pattern, rate)),
+        content: match replay {
+            Some((path, stamp_ids)) => Content::Replay { path, stamp_ids },
+            None => Content::Made(layout),
+        },
+        length: length.map(length_of),
+        warm_up: length_of(warm_up),
+        pause_ns,
+        cpu,
+        back_end: match back_end.as_str() {
+            "af_xdp" => BackEnd::AfXdp,
+            "af_packet" => BackEnd::AfPacket { bypass },
+            name => return Err(raise("InputError", format!("there is no back end {name:?}"))),
+        },
     };
     let report =
         on_own_thread(py, || tailtap_datapath::generate::generate(&options))?.map_err(|error| {
             let input = match &error {
                 GenerateError::Interface(error) => is_input(error),
-                GenerateError::NotPermitted
+                GenerateError::Device(DeviceError::AfXdp(
+                    AfXdpError::Large { .. } | AfXdpError::Busy { .. },
+                )) => true,
+                GenerateError::Device(_)
                 | GenerateError::Vanished { .. }
                 | GenerateError::System { .. } => false,
                 _ => true,
@@ -130,15 +166,16 @@ fn generate<'py>(
     let result = PyDict::new(py);
     result.set_item("schema", "tailtap.generator/1")?;
     result.set_item("interface", options.interface)?;
-    result.set_item("rate", options.rate)?;
-    result.set_item("size", options.size)?;
-    result.set_item("flows", options.flows)?;
+    result.set_item("rate", options.pace.map(|(_, rate)| rate))?;
     result.set_item("cpu", options.cpu)?;
-    result.set_item("warm_up", HashMap::from([("sent", report.warm_up_sent)]))?;
+    let warm_up = [("sent", report.warm_up_sent), ("first_ns", report.warm_up_ns)];
+    result.set_item("warm_up", HashMap::from(warm_up))?;
     result.set_item("sent", report.sent)?;
     result.set_item("failed", report.failed)?;
+    result.set_item("with_id", report.with_id)?;
     result.set_item("first_ns", report.first_ns)?;
     result.set_item("last_ns", report.last_ns)?;
+    result.set_item("scheduled_rate", report.scheduled_rate)?;
     result.set_item("achieved_rate", report.achieved_rate)?;
     let slip = report.slip.map(|slip| -> PyResult<_> {
         let percentiles = slip.percentiles.iter().map(|&(p, value)| {
@@ -155,8 +192,17 @@ fn generate<'py>(
         Ok(dict)
     });
     result.set_item("slip_ns", slip.transpose()?)?;
+    result.set_item("bunched", report.bunched)?;
+    result.set_item("mode", report.mode.map(Mode::name))?;
     result.set_item("interrupted", report.interrupted)?;
     Ok(result)
+}
+
+#[pyfunction]
+fn most_packets(pattern: (String, Vec<u64>), rate: u64, duration_ns: u64) -> PyResult<u64> {
+    let pattern = Pattern::from_parts(&pattern.0, &pattern.1).map_err(|e| refused(true, &e))?;
+    pattern.check(rate).map_err(|e| refused(true, &e))?;
+    Ok(pattern.most_packets_in(duration_ns, rate))
 }
 
 #[pyfunction]

@@ -1,39 +1,100 @@
-"""`tailtap generate`: send constant bit rate traffic with unique ids."""
+"""`tailtap generate`: send traffic with unique ids."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
 from tailtap.cli.options import Json, Quiet
-from tailtap.errors import InputError, Interrupted
+from tailtap.errors import InputError, Interrupted, naming
 
 
 def generate(
     interface: Annotated[str, typer.Argument(help="The interface to send through.")],
     *,
-    rate: Annotated[str, typer.Option(help="Packet rate, '10 kpkt/s'.")],
+    rate: Annotated[
+        str | None,
+        typer.Option(help="Packet rate, '10 kpkt/s'. A --replay without it has its own pace."),
+    ] = None,
+    pattern: Annotated[
+        str,
+        typer.Option(
+            help="How packets follow each other: constant; burst:packets=32 (so many at once, at "
+            "the same mean rate); poisson:seed=1 (independent exponential gaps); "
+            "on-off:on_time=10 ms,off_time=90 ms (the rate, then silence, in turn); "
+            "ramp:to=1 Mpkt/s,over=10 s (from the rate evenly to another one; without a time over "
+            "the whole duration)."
+        ),
+    ] = "constant",
     size: Annotated[
-        str, typer.Option(help="Size of each packet with its 4-byte FCS, at least '64 B'.")
+        str,
+        typer.Option(
+            help="Size of each packet with its 4-byte FCS, at least '64 B'; several, '64 B,1518 "
+            "B', are sent in turn; imix is seven of 64 B, four of 594 B and one of 1518 B."
+        ),
     ] = "64 B",
     duration: Annotated[
         str | None, typer.Option(help="Send for this time, '10 s'; '0 s' sends the warm-up alone.")
     ] = None,
     count: Annotated[int | None, typer.Option(min=1, help="Send this many packets.")] = None,
     warm_up: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="Before the measurement, send at the same rate for this time. These packets have "
             "the type byte 0x00 instead of 0x55; taps count them as other packets."
         ),
+    ] = None,
+    warm_up_packets: Annotated[int, typer.Option(min=0, help="The same with so many packets.")] = 0,
+    pause: Annotated[
+        str, typer.Option(help="Silence between warm-up and measurement, '1 s'.")
     ] = "0 s",
     flows: Annotated[
-        int, typer.Option(help="Number of flows: source addresses from 10.0.0.1 on, in turn.")
-    ] = 1,
+        int | None,
+        typer.Option(help="Number of flows: that many source addresses. [default: 1]"),
+    ] = None,
+    src: Annotated[
+        str | None,
+        typer.Option(
+            help="Source addresses, '10.0.0.1-10.0.0.9'. All combinations of addresses "
+            "and ports are flows, and take turns."
+        ),
+    ] = None,
+    dst: Annotated[str | None, typer.Option(help="Destination addresses.")] = None,
+    sport: Annotated[str | None, typer.Option(help="Source ports, '1024-2047'.")] = None,
+    dport: Annotated[str | None, typer.Option(help="Destination ports, '53'.")] = None,
+    ip: Annotated[int, typer.Option(min=4, max=6, help="Version of IP: 4 or 6.")] = 4,
+    vlan: Annotated[
+        int | None, typer.Option(min=1, max=4094, help="Tag packets with this VLAN id.")
+    ] = None,
+    replay: Annotated[
+        Path | None,
+        typer.Option(
+            help="Send the packets of this capture (pcap or pcapng, whole packets) as they are; "
+            "without --duration or --count once."
+        ),
+    ] = None,
+    stamp_ids: Annotated[
+        bool,
+        typer.Option(
+            "--stamp-ids",
+            help="Write id and type byte over the first 5 bytes of the UDP payloads of a --replay, "
+            "and correct the UDP checksums. Needed for a warm-up, and to send it more than once.",
+        ),
+    ] = False,
     cpu: Annotated[
         int | None, typer.Option(min=0, help="The CPU that sends, and only that.")
     ] = None,
+    generator: Annotated[
+        str,
+        typer.Option(
+            help="How packets get to the interface: af_packet, a system call each; or af_xdp, "
+            "through memory shared with the kernel, which is faster (packets up to 4100 B). "
+            "Natively where the driver can, else generically: the report says which."
+        ),
+    ] = "af_packet",
     no_bypass: Annotated[
         bool,
         typer.Option(
@@ -49,38 +110,87 @@ def generate(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Send UDP packets with unique ids at a constant rate, paced by the clock, in open loop.
+    """Send UDP packets with unique ids at times that are fixed beforehand, in open loop.
 
-    Each packet is due at a fixed time and leaves then, whatever became of the ones before. How
-    late packets left against this schedule, their slip, is reported: the measurement is as good
-    as the generator's slip is small. One thread spins on the clock; give it a CPU of its own.
+    Each packet is due at a time that follows from rate and pattern and leaves then, whatever
+    became of the ones before. How late packets left against this schedule, their slip, is
+    reported: the measurement is as good as the generator's slip is small. One thread spins on the
+    clock; give it a CPU of its own.
 
-    The packets are in MoonSniff's layout: Ethernet, IPv4 to 10.1.0.1, UDP from port 1024 to 53
-    without checksum, and as payload the id (32 bits, little-endian, from 0) and the type byte
-    0x55. SIGINT and SIGTERM end the traffic early; the report is printed all the same and the
-    exit status is 4.
+    The packets are in MoonSniff's layout: Ethernet, with --vlan a tag, IPv4 from 10.0.0.1 to
+    10.1.0.1 (or IPv6 from fd00::1 to fd00:0:0:1::1), UDP from port 1024 to 53, and as payload the
+    id (32 bits, little-endian, from 0) and the type byte 0x55. SIGINT and SIGTERM end the traffic
+    early; the report is printed all the same and the exit status is 4.
     """
     import json as json_module
     import sys
 
     from tailtap import _core
-    from tailtap.units import format_rate, format_time, parse_rate, parse_size, parse_time
+    from tailtap.traffic import BACK_ENDS
+    from tailtap.traffic.flows import Flows, numbered
+    from tailtap.traffic.pattern import parse_pattern
+    from tailtap.traffic.sizes import least_size, parse_sizes, sizes_of
+    from tailtap.units import format_rate, format_time, parse_rate, parse_time
 
-    if (duration is None) == (count is None):
+    if duration is not None and count is not None:
         raise InputError("how much to send must be said once: give --duration or --count")
-    report = _core.generate(
+    if replay is None:
+        if duration is None and count is None:
+            raise InputError("how much to send must be said once: give --duration or --count")
+        if rate is None or stamp_ids:
+            raise InputError("without --replay, --rate is needed and --stamp-ids is not")
+    else:
+        ours = {"--flows": flows, "--src": src, "--dst": dst, "--sport": sport, "--dport": dport}
+        ours |= {"--vlan": vlan, "--size": None if size == "64 B" else size}
+        if given := [option for option, value in ours.items() if value is not None]:
+            raise InputError(f"{given[0]} does not go with --replay: its packets are as they are")
+        if rate is None and pattern != "constant":
+            raise InputError("--pattern needs a --rate: without one, a --replay has its own pace")
+    if warm_up is not None and warm_up_packets:
+        raise InputError("the warm-up must be said once: give --warm-up or --warm-up-packets")
+    if generator not in BACK_ENDS:
+        raise InputError(f"there is no --generator {generator!r}: known: {', '.join(BACK_ENDS)}")
+    if no_bypass and generator != "af_packet":
+        raise InputError("--no-bypass is for --generator af_packet: the others pass no queue")
+    if ip == 5:
+        raise InputError("there is no IPv5: give --ip 4 or 6")
+    version: Any = ip
+    if flows is not None and src is not None:
+        raise InputError("the source addresses must be said once: give --flows or --src")
+    with naming("--flows"):
+        sources = src if flows is None else numbered(flows, version).src
+    ranges = Flows(src=sources, dst=dst, sport=sport, dport=dport).ranges(version)
+    shape = parse_pattern(pattern)
+    with naming("--size"):
+        sizes = parse_sizes(size)
+    length_ns = None if duration is None else parse_time(duration)
+    length: Any = None if length_ns is None else ("ns", length_ns)
+    if count is not None:
+        length = ("packets", count)
+    sent = _core.generate(
         interface,
-        parse_rate(rate),
-        parse_size(size),
-        duration_ns=None if duration is None else parse_time(duration),
-        count=count,
-        warm_up_ns=parse_time(warm_up),
-        flows=flows,
-        cpu=cpu,
-        bypass=not no_bypass,
+        rate=None if rate is None else parse_rate(rate),
+        pattern=shape.values(length_ns),
+        sizes=sizes_of(sizes, least_size(ip, vlan is not None)),
+        **ranges._asdict(),
+        vlan=vlan,
         source_mac=parse_mac(src_mac),
         destination_mac=parse_mac(dst_mac),
+        replay=None if replay is None else (replay, stamp_ids),
+        length=length,
+        warm_up=("packets", warm_up_packets) if warm_up is None else ("ns", parse_time(warm_up)),
+        pause_ns=parse_time(pause),
+        cpu=cpu,
+        back_end=generator,
+        bypass=not no_bypass,
     )
+    report = {**sent, "generator": generator}
+    if replay is None:
+        shown = {"size": sizes, "flows": ranges.flows, "ip": ip, "vlan": vlan}
+        report |= {"pattern": shape.model_dump(), **shown}
+    else:
+        own_pace = {"kind": "recorded"} if rate is None else shape.model_dump()
+        report |= {"pattern": own_pace, "replay": str(replay), "stamp_ids": stamp_ids}
     if json:
         print(json_module.dumps(report), flush=True)
     else:
@@ -93,15 +203,36 @@ def generate(
             named.append(("max", slip["max"]))
             values = ", ".join(f"{name} {format_time(value)}" for name, value in named)
             print(f"late against the schedule: {values}")
-        if report["failed"] and not quiet:
-            print(
-                f"tailtap: warning: {interface} did not take {report['failed']} packets",
-                file=sys.stderr,
-            )
+        if report["mode"]:
+            print(f"handed over by {generator}, {report['mode']} mode")
+        for doubt in _doubts(report) if not quiet else ():
+            print(f"tailtap: warning: {doubt}", file=sys.stderr)
     if report["interrupted"]:
         raise Interrupted(
             "the traffic was ended early by a signal; the report covers what was sent"
         )
+
+
+def _doubts(report: dict[str, Any]) -> Iterator[str]:
+    """What the reader should know about traffic that was not sent as it was asked for."""
+    from tailtap.units import format_rate
+
+    if report["failed"]:
+        yield f"{report['interface']} did not take {report['failed']} packets"
+    wanted, achieved = report["scheduled_rate"], report["achieved_rate"]
+    if achieved < 0.99 * wanted:
+        yield (
+            f"{format_rate(round(wanted))} is more than this machine can send here: it reached "
+            f"{format_rate(round(achieved))}; lower --rate, give it a CPU of its own (--cpu), or "
+            "try --generator af_xdp"
+        )
+    if report["with_id"] < report["sent"]:
+        yield (
+            f"{report['sent'] - report['with_id']} packets have no id: taps count them as other "
+            "packets (--stamp-ids writes ids where there is UDP)"
+        )
+    if report["bunched"]:
+        yield f"{report['bunched']} packets were overdue and left together with others"
 
 
 def parse_mac(text: str) -> bytes:

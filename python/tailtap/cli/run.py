@@ -36,8 +36,15 @@ def run(
 
     The experiment file says what to send through what. Its keys, with their defaults: name;
     dut.platform (bare-metal; or wire, which is no DuT at all, for calibration), dut.forwarder
-    (tc-mirred; or fault), dut.cpus ([1]), dut.options; traffic.rate (10 kpkt/s), traffic.size
-    (64 B), traffic.duration (10 s), traffic.warm_up (1 s), traffic.flows (1), traffic.cpu (0);
+    (tc-mirred; or fault), dut.cpus ([1]), dut.options; traffic.generator (af_packet; af_xdp; or
+    external, any command in traffic.external.command that sends MoonSniff's ids: {interface},
+    {rate}, {gap}, {size}, {packets}, {seconds} and {cpu} are filled in),
+    traffic.rate (10 kpkt/s), traffic.size
+    (64 B; imix; or a list that is sent in turn), traffic.duration (10 s), traffic.warm_up (1 s;
+    or traffic.warm_up_packets), traffic.pause after it (0 s), traffic.pattern (constant; burst,
+    poisson, on-off, ramp: see `tailtap generate`), traffic.flows (1; or ranges of src, dst, sport,
+    dport), traffic.ip (4), traffic.vlan (none), traffic.cpu (0), traffic.slip_limit (100 us: when
+    1 % of the packets leave later than this after their time, the run is marked invalid);
     evaluation.key (auto), evaluation.trim (0 s), evaluation.window (5 s); vary, which maps such
     paths to lists of values and makes a run for each combination; repeat (1). An error in the
     file names the line.

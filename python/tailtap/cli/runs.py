@@ -29,7 +29,8 @@ def print_runs(summary: dict[str, Any], ps: Sequence[float] = PERCENTILES) -> No
         cells = _cells(row["evaluation"], ps)
         unsupported = unsupported or any(cell.endswith("*") for cell in cells)
         doubts = len(row["warnings"]) + len(row["evaluation"]["warnings"])
-        table.add_row(row["slug"], *cells, str(doubts) if doubts else "")
+        mark = Text(f"{doubts}, invalid", style="red") if row["valid"] is False else str(doubts)
+        table.add_row(row["slug"], *cells, mark if doubts else "")
     print_table(table)
     notes = "latencies in us"
     if unsupported:

@@ -19,7 +19,7 @@ from tailtap.host import CommandFailed
 from tailtap.host.privileges import missing_capabilities
 from tailtap.platform import PLATFORMS, Dut
 from tailtap.topology.lab import Lab
-from tailtap.traffic.model import MIN_SIZE
+from tailtap.traffic.sizes import MIN_SIZE
 
 AREA = "kernel"
 AF_XDP = 44

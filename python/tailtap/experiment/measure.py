@@ -46,11 +46,11 @@ def measure(experiment: Experiment, folder: RunFolder, tick: Tick | None) -> Mea
     nothing of it stays on the machine.
     """
     traffic, dut = experiment.traffic, experiment.dut
-    generator = GENERATORS["constant"]
+    generator = GENERATORS[traffic.generator]
     tap = TAPS["inline"]
     with contextlib.ExitStack() as stack:
         stack.enter_context(_away_from(dut.cpus, traffic.cpu))
-        lab = stack.enter_context(Lab(traffic.size))
+        lab = stack.enter_context(Lab(max(traffic.sizes)))
         device = platform.PLATFORMS[dut.platform].build(lab, dut.cpus)
         lab.wait_until_up()
         running = None
@@ -113,7 +113,8 @@ def _start_forwarder(experiment: Experiment, device: Dut) -> Running:
 def _probe(lab: Lab, experiment: Experiment) -> None:
     """Raises `MachineError` unless a packet gets from the generator to the egress tap."""
     before = lab.received(lab.tap, FROM_DUT)
-    GENERATORS["constant"].probe(lab.generator, GENERATOR_PORT, experiment.traffic)
+    traffic = experiment.traffic
+    GENERATORS[traffic.generator].probe(lab.generator, GENERATOR_PORT, traffic)
     deadline = time.monotonic() + PROBE_SECONDS
     while lab.received(lab.tap, FROM_DUT) == before:
         if time.monotonic() > deadline:

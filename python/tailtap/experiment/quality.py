@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +12,13 @@ from tailtap.experiment.model import Experiment
 from tailtap.units import format_rate, format_time
 
 SLIP_P = 0.99
-SLIP_LIMIT_NS = 100_000
-"""One packet in a hundred leaving later than this: the load was bursts, not a constant rate."""
+"""One packet in a hundred leaving later than ``traffic.slip_limit``: that was not the load."""
 RATE_SHARE = 0.99
 """Less of the asked rate than this was another experiment."""
+INVALIDATING = ("generator-slip", "generator-rate")
+"""Warnings that make a run invalid: what was sent is not what the experiment asks for."""
+EXTERNAL_SHARE = 0.1
+"""How far the rate of another generator may be from the asked one, either way."""
 STEAL_SHARE = 0.01
 """A hypervisor that took more of a measuring CPU than this had a hand in the tail."""
 
@@ -38,8 +41,36 @@ class Measured:
 
 def warnings_of(experiment: Experiment, measured: Measured) -> list[Doubt]:
     """Every reason to doubt the run, as ``{"code", "message"}``."""
-    found = [*_setup(experiment), *_generator(measured), *_taps(measured)]
+    limit = experiment.traffic.slip_limit
+    found = [*_setup(experiment), *_generator(measured, limit), *_taps(measured)]
     return [*found, *_cpus(experiment, measured)]
+
+
+def external_rate(experiment: Experiment, ingress: Mapping[str, Any]) -> list[Doubt]:
+    """Whether the generator of others sent what was asked, by the evaluation's `ingress` input.
+
+    What it says of itself could not be compared, so the tap counts for it.
+    """
+    traffic = experiment.traffic
+    if traffic.external is None:
+        return []
+    packets, seconds = ingress["packets"], (ingress["last_ns"] - ingress["first_ns"]) / 1e9
+    rate = (packets - 1) / seconds if seconds > 0 else 0.0
+    if abs(rate - traffic.rate) <= EXTERNAL_SHARE * traffic.rate:
+        return []
+    return [
+        _warning(
+            "generator-rate",
+            f"the ingress tap saw {packets} packets with an id at {format_rate(round(rate))} where "
+            f"traffic.rate is {format_rate(traffic.rate)}, so the run is invalid: change "
+            "traffic.external.command",
+        )
+    ]
+
+
+def is_valid(warnings: Iterable[Doubt]) -> bool:
+    """Whether the generator sent what was asked of it."""
+    return not any(warning["code"] in INVALIDATING for warning in warnings)
 
 
 def _warning(code: str, message: str) -> Doubt:
@@ -56,27 +87,28 @@ def _setup(experiment: Experiment) -> Iterator[Doubt]:
         )
 
 
-def _generator(measured: Measured) -> Iterator[Doubt]:
+def _generator(measured: Measured, slip_limit: int) -> Iterator[Doubt]:
     generator = measured.generator
     if generator["failed"]:
         yield _warning(
             "failed-sends",
             f"{generator['failed']} packets could not be sent: they are not in the ingress capture",
         )
-    rate, achieved = generator["rate"], generator["achieved_rate"]
-    if achieved < RATE_SHARE * rate:
+    rate, achieved = generator["scheduled_rate"], generator["achieved_rate"]
+    if rate is not None and achieved < RATE_SHARE * rate:
         yield _warning(
             "generator-rate",
-            f"the generator reached {format_rate(round(achieved))} of {format_rate(rate)}: "
-            "lower traffic.rate or give it a CPU of its own",
+            f"the generator reached {format_rate(round(achieved))} of {format_rate(round(rate))}, "
+            "so the run is invalid: lower traffic.rate or give it a CPU of its own",
         )
     slip = generator["slip_ns"]  # None when nothing was sent
     for row in slip["percentiles"] if slip else ():
-        if row["p"] == SLIP_P and row["value"] > SLIP_LIMIT_NS:
+        if row["p"] == SLIP_P and row["value"] > slip_limit:
             yield _warning(
                 "generator-slip",
                 f"1 % of the packets left more than {format_time(row['value'])} after their time "
-                f"(limit {format_time(SLIP_LIMIT_NS)}): the load came in bursts",
+                f"(traffic.slip_limit {format_time(slip_limit)}), so the run is invalid: the load "
+                "was not the one that was asked for",
             )
 
 

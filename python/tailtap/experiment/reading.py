@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -134,17 +134,18 @@ def _validate(
     try:
         experiment = Experiment.model_validate(data)
     except ValidationError as error:
-        raise _first_error(document, error, (), origins, Experiment) from error
+        raise _first_error(document, data, error, (), origins, Experiment) from error
     options = forwarder.FORWARDERS[experiment.dut.forwarder].Options
     try:
         options.model_validate(experiment.dut.options)
     except ValidationError as error:
-        raise _first_error(document, error, ("dut", "options"), origins, options) from error
+        raise _first_error(document, data, error, ("dut", "options"), origins, options) from error
     return experiment
 
 
 def _first_error(
     document: Document,
+    data: Mapping[str, Any],
     error: ValidationError,
     prefix: KeyPath,
     origins: Mapping[KeyPath, KeyPath],
@@ -154,7 +155,7 @@ def _first_error(
     details = sorted(error.errors(include_url=False), key=lambda row: row["type"] == "missing")
     first = details[0]
     location: KeyPath = first["loc"]
-    path = prefix + location
+    path = _without_tags(data, prefix + location)
     for target, origin in origins.items():
         if path[: len(target)] == target:
             path = origin + path[len(target) :]
@@ -162,6 +163,22 @@ def _first_error(
     more = f" (and {len(details) - 1} more)" if len(details) > 1 else ""
     where = f"{document.place(path)}: {dotted(path)}" if path else document.place(path)
     return InputError(f"{where}: {_explain(first, location, model)}{more}")
+
+
+def _without_tags(data: object, location: KeyPath) -> KeyPath:
+    """`location` without the names that pydantic gives to the members of a union."""
+    path: list[str | int] = []
+    for position, part in enumerate(location):
+        if isinstance(data, Mapping):
+            missing = part not in data
+            if missing and position < len(location) - 1:
+                continue  # a member of a union; the last part may be a key that is missing
+            path.append(part)
+            data = data.get(part)
+        elif isinstance(data, list | tuple) and isinstance(part, int):
+            path.append(part)
+            data = data[part] if part < len(data) else None
+    return tuple(path)
 
 
 def _explain(detail: Mapping[str, Any], location: KeyPath, model: type[BaseModel]) -> str:
@@ -180,8 +197,24 @@ def _explain(detail: Mapping[str, Any], location: KeyPath, model: type[BaseModel
 def _known_keys(model: type[BaseModel], path: KeyPath) -> list[str]:
     for part in path:
         field = model.model_fields.get(str(part))
-        inner = None if field is None else field.annotation
-        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
-            break
-        model = inner
+        kinds = [] if field is None else _models_in(field.annotation)
+        if len(kinds) > 1:
+            # The next part of the path is a tag of the union: the kind.
+            kinds = [kind for kind in kinds if _tag(kind) in path] or kinds
+        if not kinds:
+            continue
+        model = kinds[0]
     return list(model.model_fields)
+
+
+def _models_in(annotation: object) -> list[type[BaseModel]]:
+    """The models that a value of this type can be."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for inner in get_args(annotation) for model in _models_in(inner)]
+
+
+def _tag(model: type[BaseModel]) -> object:
+    """What the key `kind` of a model says."""
+    field = model.model_fields.get("kind")
+    return None if field is None else next(iter(get_args(field.annotation)), None)

@@ -28,7 +28,7 @@ from tailtap.experiment.folder import ExperimentFolder, RunFolder, Status, write
 from tailtap.experiment.measure import measure
 from tailtap.experiment.plan import PlannedRun, make_plan, plan_as_json, slugify
 from tailtap.experiment.progress import Reporter, make_reporter
-from tailtap.experiment.quality import warnings_of
+from tailtap.experiment.quality import external_rate, is_valid, warnings_of
 from tailtap.experiment.reading import CheckedExperiment
 from tailtap.host import clean
 from tailtap.host.privileges import require_root
@@ -117,13 +117,16 @@ def _run_one(
             warnings=warnings_of(run.experiment, measured),
         )
         settings = run.experiment.evaluation
-        evaluate(
+        evaluation = evaluate(
             folder.ingress,
             folder.egress,
             key=settings.key,
             trim_ns=settings.trim,
             window_ns=settings.window,
-        ).write(folder.evaluation)
+        )
+        evaluation.write(folder.evaluation)
+        record["warnings"] += external_rate(run.experiment, evaluation.inputs["ingress"])
+        record["valid"] = is_valid(record["warnings"])
     except TailtapError as error:
         end("failed", str(error))
     except KeyboardInterrupt:
@@ -154,6 +157,7 @@ def _first_record(run: PlannedRun, surroundings: Mapping[str, Any]) -> dict[str,
         "steal_ns": {},
         "elapsed_ns": None,
         "warnings": [],
+        "valid": None,
         "environment": dict(surroundings),
     }
 

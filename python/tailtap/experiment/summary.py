@@ -26,6 +26,7 @@ def summarize_run(run: RunFolder, evaluation: dict[str, Any] | None) -> dict[str
     kept = ("number", "slug", "repeat", "status", "error", "variables", "parameters", "warnings")
     return {
         **{key: record[key] for key in kept},
+        "valid": record.get("valid"),
         "folder": str(run.path),
         "evaluation": evaluation,
     }

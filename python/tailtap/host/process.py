@@ -119,6 +119,13 @@ class Process:
 
     def read_object(self, timeout: float) -> dict[str, Any]:
         """Wait for the end and return the JSON object that was printed. Raises `MachineError`."""
+        content = _as_object(self.read_to_end(timeout))
+        if not content:
+            raise MachineError(self.failure())
+        return content
+
+    def read_to_end(self, timeout: float) -> str:
+        """Wait for the end and return what was printed. Raises `MachineError` for a failure."""
         lines: list[str] = []
         deadline = time.monotonic() + timeout
         try:
@@ -126,10 +133,9 @@ class Process:
                 lines.append(line)
         except TimeoutError as error:
             raise MachineError(f"{self.title}: still running after {timeout:g} s") from error
-        content = _as_object("\n".join(lines))
-        if self._child.wait() != 0 or not content:
+        if self._child.wait() != 0:
             raise MachineError(self.failure())
-        return content
+        return "\n".join(lines)
 
     def failure(self) -> str:
         """Why the process ended without its result, as one line."""

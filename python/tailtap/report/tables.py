@@ -183,7 +183,7 @@ def imported_rows(groups: list[Configuration]) -> list[Imported]:
 TAP_HEADS = (
     ("seen", "first"), ("stored", ""), ("lost", ""), ("other", ""),
     ("seen", "first"), ("stored", ""), ("lost", ""), ("other", ""),
-    ("sent", "first"), ("failed", ""),
+    ("by", "first"), ("sent", ""), ("failed", ""),
     ("p50", "first"), ("p99.9", ""), ("max", ""),
     ("steal", "first"),
 )  # fmt: skip
@@ -208,6 +208,7 @@ def _self_cells(run: Run) -> Iterator[Cell]:
     for side in SIDES:
         tap = run.taps.get(side, {})
         texts += [_counted(tap.get(name), name == "lost") for name in TAP_COUNTS]
+    texts.append((_generator_text(run), ""))
     texts += [_counted(run.generator.get(name), name == "failed") for name in ("sent", "failed")]
     slip = run.generator.get("slip_ns")
     slip = slip if isinstance(slip, dict) else {}
@@ -218,6 +219,12 @@ def _self_cells(run: Run) -> Iterator[Cell]:
     texts.append((steal, ""))
     for (text, look), (_, place) in zip(texts, TAP_HEADS, strict=True):
         yield Cell(text, f"{look} {place}".strip())
+
+
+def _generator_text(run: Run) -> str:
+    """What sent the packets, and in which mode: ``af_xdp, generic``."""
+    parts = [str(run.generator[name]) for name in ("generator", "mode") if run.generator.get(name)]
+    return ", ".join(parts) or DASH
 
 
 def _counted(value: object, alarming: bool) -> tuple[str, str]:

@@ -7,10 +7,11 @@ from typing import Any, Protocol
 
 from tailtap.host import Host
 from tailtap.host.process import Process
-from tailtap.traffic.constant import ConstantRate
+from tailtap.traffic.external import ExternalGenerator
 from tailtap.traffic.model import Traffic
+from tailtap.traffic.own import OwnGenerator
 
-__all__ = ["GENERATORS", "Generator"]
+__all__ = ["BACK_ENDS", "GENERATORS", "Generator"]
 
 
 class Generator(Protocol):
@@ -29,5 +30,10 @@ class Generator(Protocol):
         ...
 
 
-GENERATORS: Mapping[str, Generator] = {"constant": ConstantRate()}
+BACK_ENDS = ("af_packet", "af_xdp")
+"""How `tailtap generate` hands packets to an interface."""
+GENERATORS: Mapping[str, Generator] = {
+    **{name: OwnGenerator(name) for name in BACK_ENDS},
+    "external": ExternalGenerator(),
+}
 """Every generator by its name."""

@@ -2,62 +2,123 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
-from tailtap.schema import Cpu, Rate, Size, Strict, Time
+from tailtap.schema import Cpu, Rate, Strict, Time, as_value_error
+from tailtap.traffic.external import External
+from tailtap.traffic.flows import MAX_FLOWS, Flows, Ranges, Version, numbered
+from tailtap.traffic.pattern import Constant, Pattern
+from tailtap.traffic.sizes import MIN_SIZE, Sizes, least_size, sizes_of
 from tailtap.units import format_time
 
-MIN_SIZE = 64
-"""Smallest Ethernet frame in bytes, with its 4-byte frame check sequence."""
-MAX_SIZE = 9018
-"""Largest frame in bytes: 9000 bytes of payload, the Ethernet header and the check sequence."""
-MAX_FLOWS = 254
-"""Flows differ in the last byte of the source address."""
 MAX_PACKETS = 2**32
 """The packet id is 32 bits wide."""
+MAX_WARM_UP_PACKETS = 2**32
 
 
 class Traffic(Strict):
-    """What is sent: a constant rate of UDP packets of one size."""
+    """What is sent: UDP packets, how often, how large, from where to where."""
 
+    generator: str = "af_packet"
     rate: Rate = 10_000
-    size: Size = MIN_SIZE
+    pattern: Pattern = Constant()
+    size: Sizes = MIN_SIZE
     duration: Time = 10_000_000_000
     warm_up: Time = 1_000_000_000
-    flows: Annotated[int, Field(ge=1, le=MAX_FLOWS)] = 1
+    warm_up_packets: Annotated[int, Field(ge=0, le=MAX_WARM_UP_PACKETS)] = 0
+    pause: Time = 0
+    flows: Annotated[
+        Annotated[int, Field(ge=1, le=MAX_FLOWS), Tag("number")] | Annotated[Flows, Tag("ranges")],
+        Discriminator(lambda value: "ranges" if isinstance(value, Mapping | Flows) else "number"),
+    ] = 1
+    ip: Version = 4
+    vlan: Annotated[int | None, Field(ge=1, le=4094)] = None
     cpu: Cpu = 0
+    slip_limit: Time = 100_000
+    external: External | None = None
 
-    @field_validator("size")
+    @model_validator(mode="before")
     @classmethod
-    def _size_is_a_frame(cls, size: int) -> int:
-        if not MIN_SIZE <= size <= MAX_SIZE:
+    def _packets_instead_of_time(cls, data: Any) -> Any:
+        if isinstance(data, Mapping) and data.get("warm_up_packets") and "warm_up" not in data:
+            return {**data, "warm_up": "0 s"}
+        return data
+
+    @field_validator("generator")
+    @classmethod
+    def _generator_exists(cls, generator: str) -> str:
+        from tailtap.traffic import GENERATORS
+
+        if generator not in GENERATORS:
+            raise ValueError(f"there is no generator {generator!r}: known: {', '.join(GENERATORS)}")
+        return generator
+
+    @field_validator("warm_up_packets")
+    @classmethod
+    def _one_warm_up(cls, packets: int, info: Any) -> int:
+        if packets and info.data.get("warm_up"):
+            raise ValueError("warm_up gives a time already: write one of the two")
+        return packets
+
+    @model_validator(mode="after")
+    def _external_has_a_command(self) -> Traffic:
+        if (self.generator == "external") != (self.external is not None):
             raise ValueError(
-                f"{size} B is no Ethernet frame: with its check sequence one has "
-                f"{MIN_SIZE} B to {MAX_SIZE} B"
+                "generator: external and external: {command: …} belong together: write both or none"
             )
-        return size
+        return self
 
     @model_validator(mode="after")
     def _sends_something(self) -> Traffic:
-        if self.packets < 1:
+        with as_value_error("flows."):
+            self.ranges()
+        least = least_size(self.ip, self.vlan is not None)
+        if min(self.sizes) < least:
+            raise ValueError(
+                f"packets of {min(self.sizes)} B are too small: headers, id and check sequence "
+                f"take {least} B"
+            )
+        with as_value_error():
+            packets = self.packets
+        if packets < 1:
             raise ValueError(
                 f"not a single packet fits: {self.rate} pkt/s for {format_time(self.duration)}"
             )
-        if self.packets >= MAX_PACKETS:
+        if packets >= MAX_PACKETS:
             raise ValueError(
-                f"{self.packets} packets are more than the 32-bit ids can tell apart: "
+                f"{packets} packets are more than the 32-bit ids can tell apart: "
                 "lower traffic.rate or traffic.duration, and raise repeat"
             )
         return self
 
+    def ranges(self) -> Ranges:
+        """Addresses and ports of the flows."""
+        flows = self.flows if isinstance(self.flows, Flows) else numbered(self.flows, self.ip)
+        return flows.ranges(self.ip)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The sequence of sizes in bytes, check sequence included."""
+        return sizes_of(self.size, least_size(self.ip, self.vlan is not None))
+
+    @property
+    def warm_up_ns(self) -> int:
+        """About how long the warm-up takes."""
+        return self.warm_up + self.warm_up_packets * 1_000_000_000 // self.rate
+
     @property
     def seconds(self) -> float:
-        """How long the generator sends, warm-up included."""
-        return (self.warm_up + self.duration) / 1e9
+        """About how long the generator sends, warm-up and pause included."""
+        return (self.warm_up_ns + self.pause + self.duration) / 1e9
 
     @property
     def packets(self) -> int:
-        """How many packets the measurement sends, without the warm-up."""
-        return self.rate * self.duration // 1_000_000_000
+        """How many packets the measurement sends, without the warm-up; where chance decides, at
+        most.
+        """
+        from tailtap import _core
+
+        return _core.most_packets(self.pattern.values(self.duration), self.rate, self.duration)

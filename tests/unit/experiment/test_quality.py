@@ -9,9 +9,10 @@ import pytest
 
 from tailtap.experiment.counters import Counters
 from tailtap.experiment.model import Dut, Experiment
-from tailtap.experiment.quality import SLIP_LIMIT_NS, Measured, warnings_of
+from tailtap.experiment.quality import Measured, external_rate, is_valid, warnings_of
 from tailtap.traffic.model import Traffic
 
+SLIP_LIMIT_NS = 100_000
 EXPERIMENT = Experiment(name="a", dut=Dut(), traffic=Traffic())
 
 
@@ -21,7 +22,12 @@ def counters(processed: int = 2000, dropped: int = 0, steal_ns: int = 0) -> Coun
 
 
 def generator(**changes: Any) -> dict[str, Any]:
-    content: dict[str, Any] = {"rate": 10_000, "achieved_rate": 9_950.0, "failed": 0}
+    content: dict[str, Any] = {
+        "rate": 10_000,
+        "scheduled_rate": 10_000.0,
+        "achieved_rate": 9_950.0,
+        "failed": 0,
+    }
     content["slip_ns"] = {"percentiles": [{"p": 0.99, "value": SLIP_LIMIT_NS}]}
     return {**content, **changes}
 
@@ -35,6 +41,7 @@ def codes(measured: Measured, experiment: Experiment = EXPERIMENT) -> list[str]:
 
 def test_a_good_run_has_none() -> None:
     assert codes(GOOD) == []
+    assert is_valid(warnings_of(EXPERIMENT, GOOD))
 
 
 @pytest.mark.parametrize(
@@ -57,7 +64,38 @@ def test_a_good_run_has_none() -> None:
     ],
 )
 def test_each_limit(change: dict[str, Any], code: str) -> None:
-    assert codes(replace(GOOD, **change)) == [code]
+    measured = replace(GOOD, **change)
+    assert codes(measured) == [code]
+    assert is_valid(warnings_of(EXPERIMENT, measured)) == (not code.startswith("generator-"))
+
+
+def test_the_slip_limit_is_the_experiments() -> None:
+    strict = Experiment(name="a", dut=Dut(), traffic=Traffic.model_validate({"slip_limit": "1 us"}))
+    assert codes(GOOD, strict) == ["generator-slip"]
+
+
+def test_a_pattern_is_held_to_its_own_rate() -> None:
+    # On for a tenth of the time: a tenth of the rate is what was asked for.
+    on_off = generator(scheduled_rate=1_000.0, achieved_rate=999.0)
+    assert codes(replace(GOOD, generator=on_off)) == []
+
+
+@pytest.mark.parametrize(
+    ("last_ns", "said"),
+    [
+        (1_100_000_000, []),
+        (1_050_000_000, ["generator-rate"]),
+        (1_300_000_000, ["generator-rate"]),
+    ],
+)
+def test_another_generator_is_judged_by_the_ingress_tap(last_ns: int, said: list[str]) -> None:
+    content = {"generator": "external", "external": {"command": "x"}, "rate": "10 kpkt/s"}
+    experiment = Experiment(name="a", dut=Dut(), traffic=Traffic.model_validate(content))
+    nothing = dict.fromkeys(("sent", "failed", "scheduled_rate", "achieved_rate", "slip_ns"))
+    assert codes(replace(GOOD, generator=nothing), experiment) == []
+    ingress = {"packets": 1001, "first_ns": 1_000_000_000, "last_ns": last_ns}
+    assert [doubt["code"] for doubt in external_rate(experiment, ingress)] == said
+    assert external_rate(EXPERIMENT, ingress) == []
 
 
 def test_shared_cpu() -> None:

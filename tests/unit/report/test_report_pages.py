@@ -150,11 +150,12 @@ def test_failed_runs_are_listed_with_their_reason(page: str) -> None:
 
 def test_lost_stamps_and_slip_are_in_the_table(folder: Path) -> None:
     row = tap_rows(configurations(load_experiment(folder)))[0]
-    assert [cell.text.replace("\u202f", "") for cell in row.cells[:10]] == [
-        "20500", "20500", "0", "500", "20500", "20488", "12", "500", "20000", "0",
+    assert [cell.text.replace("\u202f", "") for cell in row.cells[:11]] == [
+        "20500", "20500", "0", "500", "20500", "20488", "12", "500", "af_xdp, generic",
+        "20000", "0",
     ]  # fmt: skip
     assert "alarm" in row.cells[6].look
-    assert row.cells[12].text == "812.345\u00a0µs"
+    assert row.cells[13].text == "812.345\u00a0µs"
 
 
 def test_facts_that_differ_name_their_runs(folder: Path) -> None:

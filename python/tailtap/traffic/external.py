@@ -1,0 +1,93 @@
+"""Load generators of others, run from a template: MoonGen, TRex, trafgen, any command.
+
+Their packets must carry MoonSniff's id and type byte where our own have them, at the start of the
+UDP payload: that is what the taps read.
+"""
+
+from __future__ import annotations
+
+import shlex
+import string
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import AfterValidator, Field
+
+from tailtap.host import Host
+from tailtap.host.process import STOP_SECONDS, Process
+from tailtap.schema import Strict
+from tailtap.traffic.own import OwnGenerator
+
+if TYPE_CHECKING:
+    from tailtap.traffic.model import Traffic
+
+PLACEHOLDERS = ("interface", "rate", "gap", "size", "packets", "seconds", "cpu")
+"""What a template can say in braces: `rate` in pkt/s, `gap` between packets in ns, `size` in bytes
+with the check sequence.
+"""
+
+
+MAX_SAID = 500
+"""Characters of what the command printed last that are kept with the run."""
+
+
+def _check(template: str) -> str:
+    try:
+        fields = [field for _, field, _, _ in string.Formatter().parse(template)]
+        unknown = [field for field in fields if field not in (None, *PLACEHOLDERS)]
+        words = shlex.split(template)
+    except ValueError as error:
+        raise ValueError(f"{template!r} is no command: {error}") from error
+    if unknown:
+        known = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
+        raise ValueError(
+            f"{{{unknown[0]}}} stands for nothing: known are {known}; write {{{{ for a brace"
+        )
+    if not words:
+        raise ValueError("an empty command sends nothing")
+    return template
+
+
+class External(Strict):
+    """How to call another generator."""
+
+    command: Annotated[str, Field(max_length=10_000), AfterValidator(_check)]
+
+
+class ExternalGenerator:
+    """A command that sends and ends. Whether it sent what was asked is judged by the taps."""
+
+    def start(self, host: Host, port: str, traffic: Traffic) -> Process:
+        """Run the command on `traffic.cpu`; it does its own warm-up, if any."""
+        # Its output goes where its errors go; the pipe tells when it ends.
+        pinned = ["taskset", "--cpu-list", str(traffic.cpu), *_words(port, traffic)]
+        return host.start(["sh", "-c", 'exec "$@" 3>&1 1>&2', "generator", *pinned])
+
+    def probe(self, host: Host, port: str, traffic: Traffic) -> None:
+        """Send a few packets without an id by our own generator. Raises `MachineError`."""
+        OwnGenerator("af_packet").probe(host, port, traffic)
+
+    def result(self, process: Process) -> dict[str, Any]:
+        """The content of ``generator.json``. Raises `MachineError` when the command failed."""
+        process.read_to_end(STOP_SECONDS)
+        unknown = dict.fromkeys(("sent", "failed", "scheduled_rate", "achieved_rate", "slip_ns"))
+        return {
+            "schema": "tailtap.generator/1",
+            "generator": "external",
+            **unknown,
+            "said": process.errors()[-MAX_SAID:],
+        }
+
+
+def _words(port: str, traffic: Traffic) -> list[str]:
+    """The command with everything filled in."""
+    assert traffic.external is not None
+    values = {
+        "interface": port,
+        "rate": traffic.rate,
+        "gap": round(1e9 / traffic.rate),
+        "size": traffic.sizes[0],
+        "packets": traffic.packets,
+        "seconds": f"{traffic.duration / 1e9:g}",
+        "cpu": traffic.cpu,
+    }
+    return [word.format_map(values) for word in shlex.split(traffic.external.command)]

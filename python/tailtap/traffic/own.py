@@ -1,0 +1,68 @@
+"""Our own generator, ``tailtap generate``: open loop, paced by the clock."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tailtap.host import Host
+from tailtap.host.process import STOP_SECONDS, Process
+from tailtap.traffic.flows import Flows
+from tailtap.traffic.pattern import Constant
+
+if TYPE_CHECKING:
+    from tailtap.traffic.model import Traffic
+
+PROBE_RATE = 1_000
+PROBE_PACKETS = 5
+
+
+class OwnGenerator:
+    """One thread that sends each packet at its scheduled time."""
+
+    def __init__(self, back_end: str) -> None:
+        """A generator that hands packets over by `back_end`."""
+        self._back_end = back_end
+
+    def start(self, host: Host, port: str, traffic: Traffic) -> Process:
+        """Send `traffic` into `port`, warm-up first. Raises `MachineError`."""
+        return host.start(self._command(host, port, traffic))
+
+    def probe(self, host: Host, port: str, traffic: Traffic) -> None:
+        """Send a few warm-up packets and return: they have no id and enter no statistic.
+
+        Raises `MachineError` when they cannot be sent.
+        """
+        probe = {"rate": PROBE_RATE, "pattern": Constant(), "duration": 0, "pause": 0}
+        probe |= {"warm_up": 0, "warm_up_packets": PROBE_PACKETS}
+        host.run(self._command(host, port, traffic.model_copy(update=probe)))
+
+    def result(self, process: Process) -> dict[str, Any]:
+        """The content of ``generator.json``. Raises `MachineError` when there is none."""
+        return process.read_object(STOP_SECONDS)
+
+    def _command(self, host: Host, port: str, traffic: Traffic) -> list[str]:
+        size = (
+            traffic.size
+            if isinstance(traffic.size, str)
+            else ",".join(f"{size} B" for size in traffic.sizes)
+        )
+        options: dict[str, object] = {
+            "rate": f"{traffic.rate} pkt/s",
+            "pattern": traffic.pattern.text(),
+            "size": size,
+            "duration": f"{traffic.duration} ns",
+            "warm-up": None if traffic.warm_up_packets else f"{traffic.warm_up} ns",
+            "warm-up-packets": traffic.warm_up_packets or None,
+            "pause": f"{traffic.pause} ns",
+            "ip": traffic.ip,
+            "vlan": traffic.vlan,
+            "cpu": traffic.cpu,
+            "generator": self._back_end,
+            **(traffic.flows.model_dump() if isinstance(traffic.flows, Flows) else {}),
+        }
+        if isinstance(traffic.flows, int):
+            options["flows"] = traffic.flows
+        command = [*host.program, "generate", port, "--json"]
+        for name, value in options.items():
+            command += [] if value is None else [f"--{name}", str(value)]
+        return command

@@ -1,0 +1,156 @@
+"""The generator's AF_XDP back end, judged by the taps."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from labtools import own_machine, record, stamps, wait_for, write_experiment
+from namespaces import TAILTAP, Namespace
+from stamps import read_stamps
+
+XDP = ("--generator", "af_xdp")
+
+
+@pytest.mark.parametrize(
+    ("options", "lengths"),
+    [
+        ((), {60}),
+        (("--size", "imix", "--ip", "6", "--vlan", "3"), {71, 590, 1514}),
+        (("--size", "4100 B"), {4096}),
+    ],
+)
+def test_every_packet_arrives_once(
+    namespace: Namespace, tmp_path: Path, options: tuple[str, ...], lengths: set[int]
+) -> None:
+    namespace.veth("gen", "in")
+    for end in ("gen", "in"):
+        namespace.run("ip", "link", "set", end, "mtu", "9000")
+    path = tmp_path / "in.stamps"
+    tap = namespace.start("tap", "in:drop", "--write", str(path))
+    # More packets than there are chunks: they come back and are used again.
+    command = ("generate", "gen", "--rate", "50 kpkt/s", "--count", "30000", "--json")
+    sent = namespace.tailtap(*command, *XDP, "--warm-up-packets", "100", *options)
+    report = json.loads(sent.stdout)
+    done = tap.stop()["links"]["in"]
+    assert (report["sent"], report["failed"]) == (30_000, 0)
+    assert (done["seen"], done["other"], done["lost"]) == (30_000, 100, 0)
+    assert report["generator"] == "af_xdp"
+    assert report["mode"] in {"native", "generic"}
+    found = read_stamps(path)[1]
+    assert np.array_equal(found["id"], np.arange(30_000))
+    assert set(found["len"]) == lengths
+    late = found["time"].astype(np.int64) - report["first_ns"] - 20_000 * np.arange(30_000)
+    assert late.min() >= report["slip_ns"]["min"]
+
+
+def test_what_is_overdue_leaves_together_and_is_told(namespace: Namespace, tmp_path: Path) -> None:
+    namespace.veth("gen", "in")
+    path = tmp_path / "in.stamps"
+    tap = namespace.start("tap", "in:drop", "--write", str(path), "--records", "1000000")
+    command = ("generate", "gen", "--rate", "100 Mpkt/s", "--count", "200000", *XDP)
+    sent = namespace.tailtap(*command, "--json")
+    report = json.loads(sent.stdout)
+    assert tap.stop()["links"]["in"]["seen"] == report["sent"]
+    assert report["sent"] + report["failed"] == 200_000
+    assert report["bunched"] > 100_000
+    found = read_stamps(path)[1]
+    assert len(np.unique(found["id"])) == report["sent"]
+    # The last packet was due after 2 ms, and left as late as the slip says, not earlier.
+    late = int(found["time"][-1]) - report["first_ns"] - 10 * int(found["id"][-1])
+    assert late <= report["slip_ns"]["max"] + 1_000_000
+    assert report["achieved_rate"] < 0.99 * report["scheduled_rate"]
+    told = namespace.tailtap(*command)
+    assert "more than this machine can send here" in told.stderr
+    assert "overdue and left together" in told.stderr
+
+
+def test_a_whole_experiment(tmp_path: Path) -> None:
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("generator and DuT need a CPU each")
+    text = """\
+name: xdp
+dut: {cpus: [1]}
+traffic: {generator: af_xdp, rate: 10 kpkt/s, duration: 500 ms, warm_up: 100 ms, cpu: 0}
+"""
+    out = tmp_path / "out"
+    with own_machine() as machine:
+        path = write_experiment(tmp_path, text)
+        done = machine.tailtap("run", str(path), "--out", str(out), "--quiet")
+    assert done.returncode == 0, done.stderr
+    [run] = (out / "runs").iterdir()
+    assert record(run)["generator"]["mode"] in {"native", "generic"}
+    assert len(stamps(run / "egress.stamps")) == 5_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--size", "4101 B"], "--generator af_packet"),
+        (["--no-bypass"], "--no-bypass"),
+    ],
+)
+def test_bad_options(namespace: Namespace, arguments: list[str], said: str) -> None:
+    namespace.veth("gen", "in")
+    namespace.run("ip", "link", "set", "gen", "mtu", "9000")
+    command = ("generate", "gen", "--rate", "1 kpkt/s", "--count", "1", *XDP)
+    result = namespace.tailtap(*command, *arguments, check=False)
+    assert result.returncode == 2, result.stderr
+    assert said in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_too_little_locked_memory(namespace: Namespace) -> None:
+    namespace.veth("gen", "in")
+    result = namespace.run(
+        *("prlimit", "--memlock=65536", "setpriv", "--bounding-set=-ipc_lock"),
+        *("--inh-caps=-ipc_lock", TAILTAP, "generate", "gen"),
+        *("--rate", "1 kpkt/s", "--count", "1", *XDP),
+        check=False,
+    )
+    assert result.returncode == 3, result.stderr
+    assert "64 KiB are allowed" in result.stderr
+    assert "ulimit -l 16384" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_without_the_privilege(namespace: Namespace) -> None:
+    namespace.veth("gen", "in")
+    bare = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", TAILTAP, "generate", "gen")
+    result = namespace.run(*bare, "--rate", "1 kpkt/s", "--count", "1", *XDP, check=False)
+    assert result.returncode == 3, result.stderr
+    assert "run as root" in result.stderr
+
+
+def test_a_queue_that_is_taken_and_an_interface_that_vanishes(namespace: Namespace) -> None:
+    namespace.veth("gen", "in")
+    command = ("generate", "gen", "--rate", "1 kpkt/s", *XDP)
+    with subprocess.Popen(
+        namespace.inside(TAILTAP, *command, "--duration", "60 s"),
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            wait_for(lambda: received(namespace) > 100, "packets")
+            second = namespace.tailtap(*command, "--count", "1", check=False)
+            assert second.returncode == 2, second.stderr
+            assert "another AF_XDP socket has queue 0 of interface gen" in second.stderr
+            namespace.run("ip", "link", "del", "in")
+            _, err = process.communicate(timeout=20)
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGKILL)
+    assert process.returncode == 3
+    assert "interface gen vanished" in err
+    assert err.count("\n") == 1
+
+
+def received(namespace: Namespace) -> int:
+    shown = namespace.run("ip", "-s", "-j", "link", "show", "dev", "in").stdout
+    return int(json.loads(shown)[0]["stats64"]["rx"]["packets"])

@@ -1,0 +1,211 @@
+"""Patterns, sizes, flows, tags and warm-up of the generator, judged on the wire."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from namespaces import Namespace
+from stamps import read_stamps
+
+Times = npt.NDArray[np.int64]
+
+
+def send(
+    namespace: Namespace, tmp_path: Path, *options: str
+) -> tuple[dict[str, Any], Times, npt.NDArray[Any]]:
+    """The generator's report, the tap's times since the first packet was due, and its stamps."""
+    namespace.veth("gen", "in")
+    path = tmp_path / "in.stamps"
+    tap = namespace.start("tap", "in:drop", "--write", str(path))
+    report = json.loads(namespace.tailtap("generate", "gen", *options, "--json").stdout)
+    done = tap.stop()["links"]["in"]
+    stamps = read_stamps(path)[1]
+    assert done["seen"] == report["sent"] == len(stamps)
+    assert done["other"] == report["warm_up"]["sent"]
+    assert np.array_equal(stamps["id"], np.arange(len(stamps)))
+    return report, stamps["time"].astype(np.int64) - report["first_ns"], stamps
+
+
+def test_bursts_leave_together(namespace: Namespace, tmp_path: Path) -> None:
+    options = ("--rate", "10 kpkt/s", "--pattern", "burst:packets=50", "--duration", "0.5 s")
+    report, times, _ = send(namespace, tmp_path, *options)
+    assert report["sent"] == 5_000
+    bursts = times.reshape(100, 50)
+    # Burst k is due at k · 5 ms. None is early, and they are much shorter than their distance.
+    assert np.all(bursts[:, 0] >= 5_000_000 * np.arange(100))
+    assert np.median(bursts[:, -1] - bursts[:, 0]) < 1_000_000
+    assert np.median(bursts[:, 0] - 5_000_000 * np.arange(100)) < 1_000_000
+    assert report["scheduled_rate"] == pytest.approx(4_999 / 0.495)
+
+
+def test_poisson_arrivals_repeat_with_their_seed(namespace: Namespace, tmp_path: Path) -> None:
+    options = ("--rate", "20 kpkt/s", "--duration", "0.5 s", "--pattern", "poisson:seed=5")
+    report, times, _ = send(namespace, tmp_path, *options)
+    assert 10_000 - 600 < report["sent"] < 10_000 + 600
+    gaps = np.diff(times)
+    # Exponential: as many gaps below half of the mean as the distribution says, within six
+    # standard deviations and what a busy machine moves.
+    share = np.mean(gaps < 25_000)
+    assert share == pytest.approx(1 - np.exp(-0.5), abs=0.1)
+    again = namespace.tailtap("generate", "gen", *options, "--json")
+    assert json.loads(again.stdout)["sent"] == report["sent"]
+
+
+def test_nothing_is_sent_while_it_is_off(namespace: Namespace, tmp_path: Path) -> None:
+    pattern = "on-off:on_time=10 ms,off_time=40 ms"
+    options = ("--rate", "20 kpkt/s", "--duration", "0.5 s", "--pattern", pattern)
+    report, times, _ = send(namespace, tmp_path, *options)
+    assert report["sent"] == 10 * 200
+    period = times // 50_000_000
+    assert np.median(np.bincount(period)) == 200
+    # Late packets may fall into the silence, early ones cannot.
+    assert np.mean(times % 50_000_000 < 11_000_000) > 0.5
+    assert np.all(np.arange(2_000) // 200 <= period)
+
+
+def test_a_ramp_ends_at_its_rate(namespace: Namespace, tmp_path: Path) -> None:
+    options = ("--rate", "2 kpkt/s", "--duration", "1 s", "--pattern", "ramp:to=10 kpkt/s")
+    report, times, _ = send(namespace, tmp_path, *options, "--warm-up", "0.1 s")
+    assert report["sent"] == 6_000
+    assert report["warm_up"]["sent"] == 200
+    assert report["scheduled_rate"] == pytest.approx(6_000, rel=0.01)
+    # By half of the time, (2 + 6) / 2 · 0.5 = 2 k packets were due, and not one more had left.
+    assert np.sum(times < 500_000_000) <= 2_001
+    assert np.all(times[2_000:4_000] >= 500_000_000 - 1)
+    assert report["pattern"] == {"kind": "ramp", "to": 10_000, "over": None}
+
+
+def test_warm_up_packets_and_a_pause(namespace: Namespace, tmp_path: Path) -> None:
+    options = ("--rate", "10 kpkt/s", "--count", "100", "--warm-up-packets", "500")
+    report, times, _ = send(namespace, tmp_path, *options, "--pause", "0.3 s")
+    assert report["warm_up"]["sent"] == 500
+    assert report["first_ns"] - report["warm_up"]["first_ns"] == 50_000_000 + 300_000_000
+    assert times.min() >= 0
+
+
+def test_imix_has_its_shares(namespace: Namespace, tmp_path: Path) -> None:
+    report, _, stamps = send(
+        namespace, tmp_path, "--rate", "20 kpkt/s", "--count", "1200", "--size", "imix"
+    )
+    sizes, counts = np.unique(stamps["len"], return_counts=True)
+    assert dict(zip(sizes.tolist(), counts.tolist(), strict=True)) == {60: 700, 590: 400, 1514: 100}
+    assert report["size"] == "imix"
+
+
+@pytest.mark.parametrize(
+    ("options", "largest"), [((), 8982), (("--vlan", "9"), 8986), (("--ip", "6"), 8982)]
+)
+def test_the_largest_packets(
+    namespace: Namespace, tmp_path: Path, options: tuple[str, ...], largest: int
+) -> None:
+    """An MTU of 8964 B and the headers that it does not count."""
+    namespace.veth("gen", "in")
+    for end in ("gen", "in"):
+        namespace.run("ip", "link", "set", end, "mtu", "8964")
+    path = tmp_path / "in.stamps"
+    tap = namespace.start("tap", "in:drop", "--write", str(path))
+    command = ("generate", "gen", "--rate", "1 kpkt/s", "--count", "20", *options, "--size")
+    namespace.tailtap(*command, f"{largest} B")
+    refused = namespace.tailtap(*command, f"{largest + 1} B", check=False)
+    assert refused.returncode == 2
+    assert f"up to {largest} B" in refused.stderr
+    assert tap.stop()["links"]["in"]["seen"] == 20
+    assert set(read_stamps(path)[1]["len"]) == {largest - 4}
+
+
+FIELDS = (
+    *("vlan.id", "ipv6.src", "ipv6.dst", "ip.src", "ip.dst", "udp.srcport", "udp.dstport"),
+    *("udp.checksum.status", "frame.len"),
+)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (
+            ("--ip", "6", "--vlan", "77", "--src", "fd00::1-fd00::2", "--dport", "53-55"),
+            [
+                ["77", f"fd00::{1 + n % 2}", "fd00:0:0:1::1", "", "", "1024", f"{53 + n // 2 % 3}"]
+                for n in range(12)
+            ],
+        ),
+        (
+            ("--src", "192.0.2.9", "--dst", "198.51.100.1-198.51.100.4", "--sport", "7-9"),
+            [
+                ["", "", "", "192.0.2.9", f"198.51.100.{1 + n % 4}", f"{7 + n // 4 % 3}", "53"]
+                for n in range(12)
+            ],
+        ),
+    ],
+)
+def test_flows_and_tags_as_another_program_sees_them(
+    namespace: Namespace, tmp_path: Path, options: tuple[str, ...], expected: list[list[str]]
+) -> None:
+    namespace.veth("gen", "in")
+    capture = tmp_path / "x.pcap"
+    with subprocess.Popen(
+        namespace.inside(
+            *("tshark", "-q", "-i", "in", "-c", "24"),
+            *("-a", "duration:20", "-F", "pcap", "-w", str(capture)),
+        ),
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as sniffer:
+        assert sniffer.stderr is not None
+        for line in sniffer.stderr:
+            if "Capture started" in line or "Capturing" in line:
+                break
+        command = ("generate", "gen", "--rate", "20 pkt/s", "--count", "60", "--size", "90 B")
+        namespace.tailtap(*command, *options)
+        sniffer.communicate(timeout=30)
+    shown = subprocess.run(
+        [
+            *("tshark", "-r", str(capture), "-o", "udp.check_checksum:TRUE", "-T", "fields"),
+            *(part for field in (*FIELDS, "udp.payload") for part in ("-e", field)),
+        ],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.split("\n")[:-1]
+    assert len(shown) == 24
+    for line in shown:
+        *fields, status, length, payload = line.split("\t")
+        number = int.from_bytes(bytes.fromhex(payload)[:4], "little")
+        assert fields == expected[number % 12]
+        assert bytes.fromhex(payload)[4] == 0x55
+        assert length == "86"
+        # 1: right; 3: left out, which only IPv4 allows.
+        assert status == ("1" if fields[1] else "3")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--pattern", "burst"], "packets"),
+        (["--pattern", "burst:packets=x"], "packets: Input should be a valid integer"),
+        (["--pattern", "wave"], "known: constant, burst"),
+        (["--pattern", "ramp:to=1 Mpkt/s"], "over=10 s"),
+        (["--src", "10.0.0.1", "--flows", "2"], "--flows or --src"),
+        (["--src", "fd00::1"], "IPv4"),
+        (["--ip", "5"], "--ip 4 or 6"),
+        (["--ip", "6"], "71 B"),
+        (["--vlan", "9", "--ip", "6", "--size", "74 B"], "75 B"),
+        (["--sport", "9-8"], "empty"),
+        (["--warm-up", "1 s", "--warm-up-packets", "1"], "--warm-up or --warm-up-packets"),
+        (["--size", "64 B,"], "not a size"),
+        (["--flows", "65535"], "65534"),
+    ],
+)
+def test_bad_options(namespace: Namespace, arguments: list[str], said: str) -> None:
+    namespace.veth("gen", "in")
+    command = ("generate", "gen", "--rate", "1 kpkt/s", "--count", "1")
+    result = namespace.tailtap(*command, *arguments, check=False)
+    assert result.returncode == 2, result.stderr
+    assert said in result.stderr
+    assert result.stderr.count("\n") == 1
