@@ -104,16 +104,18 @@ impl Walk<'_> {
             matcher.look_up_all(keys, times, |i, verdict| {
                 let time = times[i];
                 if !self.span.contains(time) {
-                } else if time < cut_after {
+                    return;
+                }
+                if time < cut_after {
                     counts.trimmed_egress += 1;
                     counts.trimmed_ingress += u64::from(matches!(verdict, Verdict::Match { .. }));
-                } else {
-                    match verdict {
-                        Verdict::Match { ingress_ns } => matched.push((i, ingress_ns)),
-                        Verdict::Duplicate => counts.duplicate_egress += 1,
-                        Verdict::NonCausal => counts.noncausal += 1,
-                        Verdict::Unmatched => counts.unmatched_egress += 1,
-                    }
+                    return;
+                }
+                match verdict {
+                    Verdict::Match { ingress_ns } => matched.push((i, ingress_ns)),
+                    Verdict::Duplicate => counts.duplicate_egress += 1,
+                    Verdict::NonCausal => counts.noncausal += 1,
+                    Verdict::Unmatched => counts.unmatched_egress += 1,
                 }
             });
             tally.record_all(&matched, times, |i| X::name(keys[i], shown[i]));
