@@ -149,21 +149,9 @@ def test_flows_and_tags_as_another_program_sees_them(
 ) -> None:
     namespace.veth("gen", "in")
     capture = tmp_path / "x.pcap"
-    with subprocess.Popen(
-        namespace.inside(
-            *("tshark", "-q", "-i", "in", "-c", "24"),
-            *("-a", "duration:20", "-F", "pcap", "-w", str(capture)),
-        ),
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as sniffer:
-        assert sniffer.stderr is not None
-        for line in sniffer.stderr:
-            if "Capture started" in line or "Capturing" in line:
-                break
+    with namespace.sniffer("in", 24, capture):
         command = ("generate", "gen", "--rate", "20 pkt/s", "--count", "60", "--size", "90 B")
         namespace.tailtap(*command, *options)
-        sniffer.communicate(timeout=30)
     shown = subprocess.run(
         [
             *("tshark", "-r", str(capture), "-o", "udp.check_checksum:TRUE", "-T", "fields"),

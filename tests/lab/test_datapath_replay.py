@@ -80,28 +80,12 @@ def test_checksums_stay_right(namespace: Namespace, tmp_path: Path) -> None:
     """A capture of our own IPv6 packets, whose checksums tshark checks after other ids."""
     namespace.veth("gen", "in")
     namespace.veth("gen2", "in2")
-    sniffers = {}
-    for link in ("in", "in2"):
-        command = ("tshark", "-q", "-i", link, "-c", "5", "-a", "duration:20", "-F", "pcap", "-w")
-        sniffers[link] = subprocess.Popen(
-            namespace.inside(*command, str(tmp_path / link)), stderr=subprocess.PIPE, text=True
-        )
-    try:
-        for sniffer in sniffers.values():
-            assert sniffer.stderr is not None
-            for line in sniffer.stderr:
-                if "Capture started" in line or "Capturing" in line:
-                    break
+    with namespace.sniffer("in", 5, tmp_path / "in"):
         made = ("--rate", "20 pkt/s", "--count", "40", "--ip", "6", "--size", "80 B")
         namespace.tailtap("generate", "gen", *made)
-        sniffers["in"].communicate(timeout=30)
+    with namespace.sniffer("in2", 5, tmp_path / "in2"):
         again = ("--stamp-ids", "--rate", "20 pkt/s", "--count", "40")
         namespace.tailtap("generate", "gen2", "--replay", str(tmp_path / "in"), *again)
-        sniffers["in2"].communicate(timeout=30)
-    finally:
-        for sniffer in sniffers.values():
-            sniffer.kill()
-            sniffer.communicate()
     fields = ("-T", "fields", "-e", "udp.checksum.status", "-e", "udp.payload")
     shown = subprocess.run(
         ["tshark", "-r", str(tmp_path / "in2"), "-o", "udp.check_checksum:TRUE", *fields],

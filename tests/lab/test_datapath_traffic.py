@@ -53,24 +53,11 @@ def test_the_rate_is_held_and_the_slip_told(namespace: Namespace, tmp_path: Path
 def test_flows_and_sizes_reach_the_wire(namespace: Namespace, tmp_path: Path) -> None:
     namespace.veth("gen", "in")
     capture = tmp_path / "x.pcap"
-    with subprocess.Popen(
-        namespace.inside(
-            *("tshark", "-q", "-i", "in", "-c", "7"),
-            *("-a", "duration:20", "-F", "pcap", "-w", str(capture)),
-        ),
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as sniffer:
-        assert sniffer.stderr is not None
-        for line in sniffer.stderr:
-            if "Capture started" in line or "Capturing" in line:
-                break
-        # tshark says so a little before it listens.
+    with namespace.sniffer("in", 7, capture):
         namespace.tailtap(
             *("generate", "gen", "--rate", "10 pkt/s", "--count", "25", "--flows", "3"),
             *("--size", "128 B", "--dst-mac", "02:00:00:00:00:09"),
         )
-        sniffer.communicate(timeout=30)
     fields = ["ip.src", "ip.dst", "frame.len", "ip.checksum.status", "ip.id", "eth.dst"]
     shown = subprocess.run(
         [

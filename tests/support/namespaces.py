@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import threading
+from collections.abc import Iterator
+from pathlib import Path
 from typing import IO, Any
 
 from program import TAILTAP as PROGRAM
@@ -70,6 +73,29 @@ class Namespace:
             timeout=120,
             start_new_session=True,  # so that the generator's priority counts
         )
+
+    @contextlib.contextmanager
+    def sniffer(self, interface: str, packets: int, capture: Path) -> Iterator[None]:
+        """A tshark that writes so many packets into a pcap; it has listened when the body ends.
+
+        It says that it captures a little before it listens, so that the first may be missed.
+        """
+        command = ("tshark", "-q", "-i", interface, "-c", str(packets), "-a", "duration:20")
+        process = subprocess.Popen(
+            self.inside(*command, "-F", "pcap", "-w", str(capture)),
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            assert process.stderr is not None
+            for line in process.stderr:
+                if "Capture started" in line or "Capturing" in line:
+                    break
+            yield
+            process.communicate(timeout=30)
+        finally:
+            process.kill()
+            process.communicate()
 
     def tailtap(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run a tailtap command inside."""

@@ -5,7 +5,6 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::piece::open;
 use super::{Counts, EvaluateError, Options, Side};
 use crate::capture::{Capture, CaptureError, Damage, Format};
 use crate::key::{Extract, KeyKind, Moonsniff, NoKey, Signatures};
@@ -100,8 +99,8 @@ pub(super) fn key(
     egress_path: &Path,
     options: &Options,
 ) -> Result<KeyChoice, EvaluateError> {
-    let ingress = Sample::take(open(ingress_path, options.ingress_format)?)?;
-    let egress = Sample::take(open(egress_path, options.egress_format)?)?;
+    let ingress = Sample::take(Capture::open(ingress_path, options.ingress_format)?)?;
+    let egress = Sample::take(Capture::open(egress_path, options.egress_format)?)?;
     let (ingress_shift_ns, egress_shift_ns) = align(&ingress, &egress);
     let chosen = |key, reason: Option<&str>| KeyChoice {
         key,

@@ -6,6 +6,7 @@
 
 mod choose;
 mod partial;
+mod path_bytes;
 mod piece;
 mod walk;
 mod warnings;
@@ -117,7 +118,7 @@ impl Counts {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Side {
     /// The file.
-    #[serde(with = "crate::evaluate::piece::path_bytes")]
+    #[serde(with = "crate::evaluate::path_bytes")]
     pub path: PathBuf,
     /// Its format.
     pub format: Format,

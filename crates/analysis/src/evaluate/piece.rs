@@ -20,11 +20,6 @@ use crate::stream::{Cursor, Findings, Reading, Span, Stretch};
 /// Marks to a piece: the more, the less is read needlessly around a piece.
 const MARKS: usize = 8;
 
-/// Opens a capture; its format is told by content unless it is given.
-pub(super) fn open(path: &Path, format: Option<Format>) -> Result<Capture, CaptureError> {
-    Capture::open(path, format)
-}
-
 /// A piece of the work on a pair of captures.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Piece {
@@ -38,11 +33,17 @@ pub struct Piece {
 /// What a piece reads of one capture.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Part {
-    #[serde(with = "path_bytes")]
+    #[serde(with = "crate::evaluate::path_bytes")]
     path: PathBuf,
     format: Option<Format>,
     /// None for the whole.
     stretch: Option<Stretch>,
+}
+
+impl Part {
+    fn open(&self) -> Result<Capture, CaptureError> {
+        Capture::open(&self.path, self.format)
+    }
 }
 
 impl Piece {
@@ -104,17 +105,16 @@ impl Piece {
         };
         let (ingress, egress) = (&self.ingress, &self.egress);
         let streamed = thread::scope(|scope| {
-            let mut ingress = Cursor::stream(scope, open(&ingress.path, ingress.format)?, &before)?;
-            let mut egress = Cursor::stream(scope, open(&egress.path, egress.format)?, &after)?;
+            let mut ingress = Cursor::stream(scope, ingress.open()?, &before)?;
+            let mut egress = Cursor::stream(scope, egress.open()?, &after)?;
             let tally = walk.run(&mut ingress, &mut egress)?;
             Ok((side(&mut ingress), side(&mut egress), tally))
         });
         let walked = match streamed {
             Err(Stop::Unsorted) => {
                 let sorted = || {
-                    let mut ingress =
-                        Cursor::sorted(open(&ingress.path, ingress.format)?, &before)?;
-                    let mut egress = Cursor::sorted(open(&egress.path, egress.format)?, &after)?;
+                    let mut ingress = Cursor::sorted(ingress.open()?, &before)?;
+                    let mut egress = Cursor::sorted(egress.open()?, &after)?;
                     let tally = walk.run(&mut ingress, &mut egress)?;
                     Ok((side(&mut ingress), side(&mut egress), tally))
                 };
@@ -172,8 +172,8 @@ pub fn plan(
     chunk: u64,
 ) -> Result<Vec<Piece>, EvaluateError> {
     let whole = Piece::whole(ingress, egress, options)?;
-    let mut before = open(ingress, options.ingress_format)?;
-    let mut after = open(egress, options.egress_format)?;
+    let mut before = whole.ingress.open()?;
+    let mut after = whole.egress.open()?;
     let size = |capture: &Capture| capture.size().unwrap_or(0);
     if chunk == 0 || size(&before).max(size(&after)) <= chunk {
         return Ok(vec![whole]);
@@ -267,22 +267,5 @@ fn first_keyed(
         if found.is_some() || !more {
             return Ok(found);
         }
-    }
-}
-
-/// Paths need not be text.
-pub(super) mod path_bytes {
-    use std::ffi::OsString;
-    use std::os::unix::ffi::{OsStrExt, OsStringExt};
-    use std::path::{Path, PathBuf};
-
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    pub fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
-        path.as_os_str().as_bytes().serialize(serializer)
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
-        Vec::<u8>::deserialize(deserializer).map(|bytes| OsString::from_vec(bytes).into())
     }
 }
