@@ -143,10 +143,7 @@ def assess(
     that so many packets share a latency that they could not be stored.
     """
     found = Assessment(threshold, fitted.packets)
-    if threshold.percentile is None:
-        latency: float | None = float(threshold.time_ns or 0)
-    else:
-        latency = peaks.percentile(fitted, threshold.percentile)
+    latency = peaks.latency(fitted, threshold)
     over = None if latency is None else fitted.over(latency)
     if latency is None or over is None:
         if tied:

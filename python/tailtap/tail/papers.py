@@ -50,10 +50,7 @@ class PapersFit:
 
 def fit(fitted: Part, rest: Part, threshold: Threshold) -> PapersFit:
     """The published method at one threshold."""
-    if threshold.percentile is None:
-        latency: float | None = float(threshold.time_ns or 0)
-    else:
-        latency = peaks.percentile(fitted, threshold.percentile)
+    latency = peaks.latency(fitted, threshold)
     over = None if latency is None else fitted.over(latency)
     if latency is None or over is None:
         return PapersFit(threshold, None, 0)

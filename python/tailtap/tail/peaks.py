@@ -92,6 +92,13 @@ def split(tail: StoredTail, share: float, latency: Floats) -> tuple[Part, Part]:
     )
 
 
+def latency(fitted: Part, threshold: Threshold) -> float | None:
+    """The latency (ns) that a threshold is in the fitted part; None below the stored floor."""
+    if threshold.percentile is None:
+        return float(threshold.time_ns or 0)
+    return percentile(fitted, threshold.percentile)
+
+
 def percentile(part: Part, p: float) -> float | None:
     """The percentile `p` (0 to 100) of a part's latencies, in ns, interpolated linearly.
 
