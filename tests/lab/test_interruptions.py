@@ -63,7 +63,8 @@ def test_a_signal_keeps_finished_runs_and_resume_makes_the_rest(
 
 
 def test_kill_nine_then_clean_then_resume(tmp_path: Path) -> None:
-    path = write_experiment(tmp_path, EXPERIMENT)
+    # Long enough for `tailtap clean` to start, on a machine with much else to do.
+    path = write_experiment(tmp_path, EXPERIMENT.replace("1500 ms", "5 s"))
     out = tmp_path / "out"
     with own_machine() as machine:
         machine.run("ip", "netns", "add", "another")
@@ -126,7 +127,8 @@ def test_all_also_removes_what_is_in_use(tmp_path: Path) -> None:
     path = write_experiment(tmp_path, EXPERIMENT)
     out = tmp_path / "out"
     with own_machine() as machine:
-        running = machine.start("run", str(path), "--out", str(out), "--set", "repeat=1")
+        long = ("--set", "repeat=1", "--set", "traffic.duration=60 s")
+        running = machine.start("run", str(path), "--out", str(out), *long)
         wait_for(lambda: traffic_flows(machine, out, 1), "the run's traffic")
         cleaned = machine.tailtap("clean", "--all")
         assert cleaned.returncode == 0, cleaned.stderr

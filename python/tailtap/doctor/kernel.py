@@ -17,7 +17,7 @@ from tailtap.errors import MachineError, TailtapError
 from tailtap.forwarder.tc_mirred import CLASSIFIERS, install
 from tailtap.host import CommandFailed
 from tailtap.host.privileges import missing_capabilities
-from tailtap.platform import PLATFORMS, Dut
+from tailtap.platform import PLATFORMS, Dut, Wanted
 from tailtap.topology.lab import Lab
 from tailtap.traffic.sizes import MIN_SIZE
 
@@ -57,7 +57,7 @@ def _check_lab() -> Iterator[Check]:
         device: Dut | None = None
         try:
             lab = stack.enter_context(Lab(MIN_SIZE))
-            device = PLATFORMS["bare-metal"].build(lab, [PROBE_CPU])
+            device = PLATFORMS["bare-metal"].build(lab, Wanted((PROBE_CPU,)))
             lab.wait_until_up()
         except CommandFailed as error:
             remedy = "a kernel with CONFIG_NET_NS and CONFIG_VETH; the package iproute2"

@@ -51,7 +51,7 @@ def measure(experiment: Experiment, folder: RunFolder, tick: Tick | None) -> Mea
     with contextlib.ExitStack() as stack:
         stack.enter_context(_away_from(dut.cpus, traffic.cpu))
         lab = stack.enter_context(Lab(max(traffic.sizes)))
-        device = platform.PLATFORMS[dut.platform].build(lab, dut.cpus)
+        device = platform.PLATFORMS[dut.platform].build(lab, dut.wanted())
         lab.wait_until_up()
         running = None
         if device is not None:
@@ -85,7 +85,8 @@ def measure(experiment: Experiment, folder: RunFolder, tick: Tick | None) -> Mea
             _check_ports(lab)  # a vanished interface explains every other failure
             raise
         write_json(folder.generator, sent)
-        return Measured(sent, counted, counters, ended - began, told)
+        facts = {} if device is None else device.facts
+        return Measured(sent, counted, counters, ended - began, told, facts)
 
 
 @contextlib.contextmanager

@@ -7,14 +7,15 @@ options.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from collections.abc import Callable, Mapping, Set
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from tailtap import forwarder, platform
 from tailtap.experiment.document import did_you_mean
-from tailtap.schema import Cpu, Strict, Time
+from tailtap.platform import Wanted
+from tailtap.schema import Cpu, Size, Strict, Time
 from tailtap.traffic.model import Traffic
 from tailtap.units import format_time
 
@@ -28,13 +29,26 @@ def _one_of(known: Callable[[], Mapping[str, object]], what: str) -> AfterValida
     return AfterValidator(check)
 
 
+OPEN = ("memory", "cgroup", "kernel", "boot")
+"""Keys of `dut` that have a meaning on some platforms only."""
+
+
 class Dut(Strict):
     """The device under test: a platform with two ports, and what forwards between them."""
 
     platform: Annotated[str, _one_of(lambda: platform.PLATFORMS, "platform")] = "bare-metal"
     forwarder: Annotated[str, _one_of(lambda: forwarder.FORWARDERS, "forwarder")] = "tc-mirred"
     cpus: Annotated[tuple[Cpu, ...], Field(strict=False, min_length=1)] = (1,)
+    memory: Size | None = None
+    cgroup: Literal[1, 2] | None = None
+    kernel: str | None = None
+    boot: str = ""
     options: dict[str, Any] = Field(default_factory=dict)
+
+    def wanted(self) -> Wanted:
+        """What this asks of the platform."""
+        asked = {name: getattr(self, name) for name in OPEN}
+        return Wanted(self.cpus, **asked)
 
     @field_validator("cpus")
     @classmethod
@@ -92,9 +106,26 @@ class Experiment(Strict):
             )
         return self
 
+    @model_validator(mode="after")
+    def _platform_uses_what_is_asked(self) -> Experiment:
+        unused = [name for name in OPEN if getattr(self.dut, name) and name not in self._used()]
+        if unused and "dut.platform" not in self.vary:
+            users = [name for name, kind in platform.PLATFORMS.items() if unused[0] in kind.uses]
+            raise ValueError(
+                f"dut.{unused[0]} means nothing on platform {self.dut.platform}: "
+                f"it is for {', '.join(users) or 'none of them'}"
+            )
+        return self
+
+    def _used(self) -> Set[str]:
+        return platform.PLATFORMS[self.dut.platform].uses
+
     def parameters(self) -> dict[str, Any]:
         """What one run does, for `run.json`: everything but the name, `vary` and `repeat`."""
         content = self.model_dump(mode="json", exclude={"name", "vary", "repeat"})
+        for name in OPEN:
+            if name not in self._used():
+                content["dut"][name] = None
         if not platform.PLATFORMS[self.dut.platform].has_dut:
             content["dut"]["forwarder"] = None
             content["dut"]["options"] = {}

@@ -37,6 +37,7 @@ class Measured:
     """Counted between the start of the generator and the end of the run."""
     elapsed_ns: int
     forwarder: Mapping[str, Any]
+    platform: Mapping[str, Any]
 
 
 def warnings_of(experiment: Experiment, measured: Measured) -> list[Doubt]:

@@ -7,10 +7,10 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from tailtap.errors import MachineError
 from tailtap.host import CommandFailed
@@ -25,9 +25,53 @@ DEATH_SECONDS = 5.0
 Ownership = Literal["dead", "alive", "unknown"]
 
 
+class Kind(Protocol):
+    """One kind of object that tailtap makes on a machine."""
+
+    def existing(self, entered: Sequence[str]) -> Iterable[str]:
+        """The names of all that exist now and are tailtap's.
+
+        `entered` are those that a journal knows, which is all there is to know of objects that
+        have no name of their own in the kernel.
+        """
+        ...
+
+    def remove(self, name: str) -> None:
+        """Remove one; nothing happens when it is gone already. Raises `MachineError`."""
+        ...
+
+
+class Namespaces:
+    """Network namespaces, with the processes and interfaces in them."""
+
+    def existing(self, entered: Sequence[str]) -> list[str]:
+        """Those whose names start with ``tt-``."""
+        return _namespaces(LocalHost())
+
+    def remove(self, name: str) -> None:
+        """End the processes in it and delete it."""
+        remove_namespace(name)
+
+
+class Links:
+    """Interfaces in the machine's own network namespace."""
+
+    def existing(self, entered: Sequence[str]) -> list[str]:
+        """Those whose names start with ``tt-``."""
+        return _links(LocalHost())
+
+    def remove(self, name: str) -> None:
+        """Delete it."""
+        _delete(LocalHost(), ["ip", "link", "delete", name], _links, name)
+
+
+KINDS: Mapping[str, Kind] = {"namespace": Namespaces(), "link": Links()}
+"""Every kind by its name in the journal, in the order in which they are removed."""
+
+
 @dataclass(frozen=True)
 class Leftover:
-    """A namespace, link or journal that exists now.
+    """An object or a journal that exists now.
 
     `owner` says whether the process that made it still runs.
     """
@@ -43,11 +87,15 @@ class Leftover:
 
 
 def find(state: Path = STATE) -> list[Leftover]:
-    """Every object of tailtap on this machine, also those in use by a running measurement."""
-    host = LocalHost()
-    # The journals are read last: an object that is made meanwhile is entered before it exists.
-    namespaces = _namespaces(host)
-    links = _links(host)
+    """Every object of tailtap on this machine, also those in use by a running measurement.
+
+    In the order in which they can be removed.
+    """
+    entered = {kind: _entered(state, kind) for kind in KINDS}
+    objects = [
+        (kind, name) for kind, rows in KINDS.items() for name in rows.existing(entered[kind])
+    ]
+    # The owners are read last: an object that is made meanwhile is entered before it exists.
     owners: dict[tuple[str, str], tuple[Ownership, int | None]] = {}
     journals: list[Leftover] = []
     for record in read_all(state):
@@ -56,7 +104,6 @@ def find(state: Path = STATE) -> list[Leftover]:
         journals.append(Leftover("journal", str(record.path), ownership, pid))
         for entry in record.entries:
             owners[entry.kind, entry.name] = (ownership, pid)
-    objects = [("namespace", name) for name in namespaces] + [("link", name) for name in links]
     nobody: tuple[Ownership, int | None] = ("unknown", None)
     found = [Leftover(kind, name, *owners.get((kind, name), nobody)) for kind, name in objects]
     return found + journals
@@ -67,15 +114,17 @@ def remove(leftovers: Sequence[Leftover]) -> None:
 
     Raises `MachineError` when something resists.
     """
-    host = LocalHost()
     for item in leftovers:
-        match item.kind:
-            case "namespace":
-                remove_namespace(item.name)
-            case "link":
-                _delete(host, ["ip", "link", "delete", item.name], _links, item.name)
-            case "journal":
-                Path(item.name).unlink(missing_ok=True)
+        if item.kind == "journal":
+            Path(item.name).unlink(missing_ok=True)
+        else:
+            KINDS[item.kind].remove(item.name)
+
+
+def _entered(state: Path, kind: str) -> list[str]:
+    """Names of this kind in all journals, each once, in the order in which they were entered."""
+    names = (e.name for record in read_all(state) for e in record.entries if e.kind == kind)
+    return list(dict.fromkeys(names))
 
 
 def remove_namespace(name: str) -> None:

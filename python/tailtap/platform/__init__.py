@@ -5,15 +5,15 @@ A platform gives a DuT with an ingress and an egress port that hang on the lab's
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Set
 from typing import Protocol
 
 from tailtap.platform.bare_metal import BareMetal
-from tailtap.platform.dut import Dut
+from tailtap.platform.dut import Dut, Wanted
 from tailtap.platform.wire import Wire
 from tailtap.topology.lab import Lab
 
-__all__ = ["PLATFORMS", "Dut", "Platform"]
+__all__ = ["PLATFORMS", "Dut", "Platform", "Wanted"]
 
 
 class Platform(Protocol):
@@ -22,10 +22,14 @@ class Platform(Protocol):
     has_dut: bool
     """False when there is nothing between the taps, so that no forwarder is needed."""
 
-    def build(self, lab: Lab, cpus: Sequence[int]) -> Dut | None:
-        """Wire the DuT between the taps, its receive work on `cpus`. None for no DuT.
+    uses: Set[str]
+    """Which of the fields of `Wanted` that may be left open have a meaning here."""
 
-        Raises `MachineError` when this machine cannot do it.
+    def build(self, lab: Lab, wanted: Wanted) -> Dut | None:
+        """Wire the DuT between the taps, its receive work on the CPUs wanted. None for no DuT.
+
+        What must end with the lab is entered by `Lab.keep`. Raises `MachineError` when this
+        machine cannot do it.
         """
         ...
 

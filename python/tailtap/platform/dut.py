@@ -1,10 +1,30 @@
-"""The device under test, as a platform hands it to a forwarder."""
+"""What an experiment wants a device under test to be, and what a platform makes of it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from tailtap.host import Host
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the experiment asks of the platform; None is for what it leaves open."""
+
+    cpus: tuple[int, ...]
+    """The CPUs that the DuT's work belongs on."""
+    memory: int | None = None
+    """What the DuT may use at most, in bytes."""
+    cgroup: int | None = None
+    """The version of the control group hierarchy that limits it, 1 or 2."""
+    kernel: str | None = None
+    """The kernel that it runs, by a name or the path of an image."""
+    boot: str = ""
+    """What goes onto that kernel's command line."""
+    both_ways: bool = False
+    """Whether packets come in at both ports."""
 
 
 @dataclass(frozen=True)
@@ -15,3 +35,7 @@ class Dut:
     ingress: str
     egress: str
     cpus: tuple[int, ...]
+    both_ways: bool = False
+    """Whether a forwarder must also carry packets from `egress` to `ingress`."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What the platform read back of what it was asked for: `platform` in ``run.json``."""

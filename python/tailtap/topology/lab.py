@@ -23,7 +23,7 @@ import contextlib
 import json
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from tailtap.errors import MachineError
 from tailtap.host import CommandFailed
@@ -32,6 +32,8 @@ from tailtap.host.journal import Journal
 from tailtap.host.local import LocalHost
 from tailtap.host.namespace import NamespaceHost
 from tailtap.host.process import Process
+
+T = TypeVar("T")
 
 GENERATOR_PORT = "tt-gen"
 INGRESS_TAP = "tt-a0"
@@ -66,6 +68,7 @@ class Lab:
         self._hosts: list[NamespaceHost] = []
         self._ports: list[tuple[NamespaceHost, str]] = []
         self._journal: Journal | None = None
+        self._kept = contextlib.ExitStack()
 
     def __enter__(self) -> Lab:
         """Make the generator's and the taps' namespace and the link between them."""
@@ -85,9 +88,8 @@ class Lab:
 
     def add_namespace(self, role: str) -> NamespaceHost:
         """Make the namespace ``tt-ID-ROLE``, without IPv6 and with all links down."""
-        assert self._journal is not None
-        name = f"tt-{self._journal.identity}-{role}"
-        self._journal.add("namespace", name)
+        name = f"tt-{self.journal.identity}-{role}"
+        self.journal.add("namespace", name)
         self._local.run(["ip", "netns", "add", name])
         host = NamespaceHost(name)
         self._hosts.append(host)
@@ -106,6 +108,16 @@ class Lab:
         for end, name in ((host, port), (peer, peer_port)):
             self._local.run(["ip", "-n", end.namespace, "link", "set", "dev", name, "up"])
             self._ports.append((end, name))
+
+    @property
+    def journal(self) -> Journal:
+        """Where everything that is made for this lab is entered before it is made."""
+        assert self._journal is not None
+        return self._journal
+
+    def keep(self, made: contextlib.AbstractContextManager[T]) -> T:
+        """Enter the context of something that stands in the lab; it is left before the links go."""
+        return self._kept.enter_context(made)
 
     def steer(self, host: NamespaceHost, port: str, cpus: Iterable[int]) -> None:
         """Move the receive work of `port` to `cpus`, and read back that it is so.
@@ -170,11 +182,17 @@ class Lab:
         return port if any(port == name for _, name in self._ports) else None
 
     def remove(self) -> None:
-        """Remove the namespaces with everything in them; the journal goes last."""
-        for host in self._hosts:
-            remove_namespace(host.namespace)
-        self._hosts.clear()
-        self._ports.clear()
+        """Leave what was kept, newest first, then remove the namespaces with everything in them.
+
+        The journal goes last, and stays when something could not be removed.
+        """
+        try:
+            self._kept.close()
+        finally:
+            for host in self._hosts:
+                remove_namespace(host.namespace)
+            self._hosts.clear()
+            self._ports.clear()
         if self._journal is not None:
             self._journal.close()
             self._journal = None

@@ -32,7 +32,9 @@ def generator(**changes: Any) -> dict[str, Any]:
     return {**content, **changes}
 
 
-GOOD = Measured(generator(), {"ingress": {"seen": 1000, "lost": 0}}, counters(), 1_000_000_000, {})
+GOOD = Measured(
+    generator(), {"ingress": {"seen": 1000, "lost": 0}}, counters(), 1_000_000_000, {}, {}
+)
 
 
 def codes(measured: Measured, experiment: Experiment = EXPERIMENT) -> list[str]:

@@ -39,7 +39,16 @@ def test_five_lines_are_enough(tmp_path: Path) -> None:
     [(variables, experiment)] = check(tmp_path, FIVE_LINES).combinations
     assert variables == {}
     assert experiment.parameters() == {
-        "dut": {"platform": "bare-metal", "forwarder": "tc-mirred", "cpus": [1], "options": {}},
+        "dut": {
+            "platform": "bare-metal",
+            "forwarder": "tc-mirred",
+            "cpus": [1],
+            "memory": None,
+            "cgroup": None,
+            "kernel": None,
+            "boot": None,
+            "options": {},
+        },
         "traffic": {
             "generator": "af_packet",
             "rate": 50_000,
@@ -109,6 +118,17 @@ def test_examples_are_valid(name: str) -> None:
 def test_the_wire_has_no_forwarder(tmp_path: Path) -> None:
     checked = check(tmp_path, FIVE_LINES, "dut.platform=wire")
     assert checked.combinations[0][1].parameters()["dut"]["forwarder"] is None
+
+
+def test_what_a_platform_does_not_use_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"dut\.boot means nothing on platform bare-metal"):
+        check(tmp_path, FIVE_LINES, "dut.boot=quiet")
+
+
+def test_what_some_of_the_platforms_do_not_use_is_left_out_there(tmp_path: Path) -> None:
+    overrides = ("dut.boot=quiet", "vary={dut.platform: [wire, bare-metal]}")
+    for _, experiment in check(tmp_path, FIVE_LINES, *overrides).combinations:
+        assert experiment.parameters()["dut"]["boot"] is None
 
 
 @pytest.mark.parametrize(
