@@ -7,7 +7,7 @@ import os
 import selectors
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tailtap import forwarder, platform
 from tailtap.capture import TAPS
@@ -17,6 +17,8 @@ from tailtap.experiment.folder import RunFolder, write_json
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.quality import Measured
 from tailtap.forwarder import Running
+from tailtap.host.local import LocalHost
+from tailtap.host.perf import PerfStat
 from tailtap.host.process import Process
 from tailtap.platform import Dut
 from tailtap.topology.lab import FROM_DUT, GENERATOR_PORT, Lab
@@ -46,10 +48,28 @@ def measure(experiment: Experiment, folder: RunFolder, tick: Tick | None) -> Mea
     nothing of it stays on the machine.
     """
     traffic, dut = experiment.traffic, experiment.dut
+    counts = experiment.counters and platform.PLATFORMS[dut.platform].has_dut
+    with _away_from(dut.cpus, traffic.cpu):
+        if not counts:
+            return _measure(experiment, folder, tick, contextlib.nullcontext())
+        # One window from before the DuT is built until it is gone, and one for the traffic.
+        with PerfStat(LocalHost(), dut.cpus, folder.path) as lifetime:
+            window = PerfStat(LocalHost(), dut.cpus, folder.path)
+            measured = _measure(experiment, folder, tick, window)
+            return replace(measured, counts={**measured.counts, "lifetime": lifetime.stop()})
+
+
+def _measure(
+    experiment: Experiment,
+    folder: RunFolder,
+    tick: Tick | None,
+    window: contextlib.AbstractContextManager[PerfStat | None],
+) -> Measured:
+    """`measure`, counting in `window` while packets are sent."""
+    traffic, dut = experiment.traffic, experiment.dut
     generator = GENERATORS[traffic.generator]
     tap = TAPS["inline"]
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_away_from(dut.cpus, traffic.cpu))
         lab = stack.enter_context(Lab(max(traffic.sizes)))
         device = platform.PLATFORMS[dut.platform].build(lab, dut.wanted())
         lab.wait_until_up()
@@ -68,6 +88,7 @@ def measure(experiment: Experiment, folder: RunFolder, tick: Tick | None) -> Mea
         if running is not None and running.process is not None:
             working.append(running.process)
 
+        counting = stack.enter_context(window)
         before, began = Counters.read(), time.monotonic_ns()
         sending = generator.start(lab.generator, GENERATOR_PORT, traffic)
         stack.callback(sending.close)
@@ -76,6 +97,7 @@ def measure(experiment: Experiment, folder: RunFolder, tick: Tick | None) -> Mea
             sent = generator.result(sending)
             time.sleep(SETTLE_SECONDS + (0 if running is None else running.holds_ns / 1e9))
             counters, ended = Counters.read().since(before), time.monotonic_ns()
+            counts = {} if counting is None else {"run": counting.stop()}
             _check_ports(lab)
             counted = tap.stop(stamping)
             told = {} if running is None else running.stop()
@@ -86,7 +108,7 @@ def measure(experiment: Experiment, folder: RunFolder, tick: Tick | None) -> Mea
             raise
         write_json(folder.generator, sent)
         facts = {} if device is None else device.facts
-        return Measured(sent, counted, counters, ended - began, told, facts)
+        return Measured(sent, counted, counters, ended - began, told, facts, counts)
 
 
 @contextlib.contextmanager

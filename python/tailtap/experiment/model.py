@@ -96,6 +96,7 @@ class Experiment(Strict):
     evaluation: Evaluation = Evaluation()
     vary: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(default_factory=dict)
     repeat: Annotated[int, Field(ge=1, le=10_000)] = 1
+    counters: bool = False
 
     @model_validator(mode="after")
     def _trim_leaves_something(self) -> Experiment:

@@ -38,13 +38,15 @@ class Measured:
     elapsed_ns: int
     forwarder: Mapping[str, Any]
     platform: Mapping[str, Any]
+    counts: Mapping[str, Any]
+    """What the DuT's processors counted of themselves, by the window of time; see `host.perf`."""
 
 
 def warnings_of(experiment: Experiment, measured: Measured) -> list[Doubt]:
     """Every reason to doubt the run, as ``{"code", "message"}``."""
     limit = experiment.traffic.slip_limit
     found = [*_setup(experiment), *_generator(measured, limit), *_taps(measured)]
-    return [*found, *_cpus(experiment, measured)]
+    return [*found, *_cpus(experiment, measured), *_counts(measured)]
 
 
 def external_rate(experiment: Experiment, ingress: Mapping[str, Any]) -> list[Doubt]:
@@ -123,6 +125,17 @@ def _taps(measured: Measured) -> Iterator[Doubt]:
             )
         for message in counts.get("warnings", ()):
             yield _warning("tap", f"the {link} tap says: {message}")
+
+
+def _counts(measured: Measured) -> Iterator[Doubt]:
+    events = measured.counts.get("run", {}).get("events", {})
+    missing = [name for name, count in events.items() if count is None]
+    if missing:
+        yield _warning(
+            "counters-missing",
+            f"this machine does not count {', '.join(missing)} (a virtual machine often has no "
+            "hardware counters): they are stored as missing",
+        )
 
 
 def _cpus(experiment: Experiment, measured: Measured) -> Iterator[Doubt]:

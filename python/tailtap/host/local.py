@@ -19,6 +19,7 @@ PACKAGES = {
     "tc": "iproute2",
     "ethtool": "ethtool",
     "setpriv": "util-linux",
+    "perf": "linux-perf",
 }
 """The Debian package of each program that tailtap calls."""
 

@@ -120,6 +120,7 @@ def _make_run(
         generator=mapping(record, "generator"),
         taps={str(side): mapping(taps, side) for side in taps},
         steal_ns={str(k): _integer(v) for k, v in mapping(record, "steal_ns").items()},
+        counters=mapping(record, "counters"),
         warnings=tuple(_notices(record)),
         environment=mapping(record, "environment"),
         started=str(record.get("started") or ""),

@@ -82,6 +82,7 @@ def _run(
         generator={},
         taps={},
         steal_ns={},
+        counters={},
         # Where the files lie is told once a run, not with every warning.
         warnings=tuple(Warning(c, m.removeprefix(f"{source}: ")) for c, m in told),
         environment={},

@@ -15,7 +15,7 @@ from tailtap.report.text import (
     share_text,
     time_text,
 )
-from tailtap.report.values import Evaluation, Experiment, Run
+from tailtap.report.values import Evaluation, Experiment, Run, mapping
 
 DASH = "–"
 COUNTS = (
@@ -199,6 +199,39 @@ def tap_rows(groups: list[Configuration]) -> list[Row]:
             if run.taps or run.generator:
                 cells = tuple(_self_cells(run))
                 rows.append(Row(member.label, group.light, group.dark, "", cells))
+    return rows
+
+
+COUNTER_WINDOWS = (
+    ("run", "while packets were sent"),
+    ("lifetime", "from before the device was built until it was gone"),
+)
+
+
+def counter_heads(groups: list[Configuration]) -> list[str]:
+    """The events that some run's processors counted, in the order in which they were asked for."""
+    runs = [member.run for group in groups for member in group.members]
+    events = (name for run in runs for name in mapping(mapping(run.counters, "run"), "events"))
+    return list(dict.fromkeys(events))
+
+
+def counter_rows(groups: list[Configuration]) -> list[Row]:
+    """What the device's processors counted in each of `COUNTER_WINDOWS`; a dash where nothing
+    counts.
+    """
+    heads = counter_heads(groups)
+    rows = []
+    for group in groups:
+        for member in group.members:
+            if not member.run.counters:
+                continue
+            cells = []
+            for window, _ in COUNTER_WINDOWS:
+                events = mapping(mapping(member.run.counters, window), "events")
+                for place, name in enumerate(heads):
+                    text, look = _counted(events.get(name), False)
+                    cells.append(Cell(text, look if place else f"{look} first".strip()))
+            rows.append(Row(member.label, group.light, group.dark, "", tuple(cells)))
     return rows
 
 

@@ -102,6 +102,8 @@ class Run:
     generator: Mapping[str, Any]
     taps: Mapping[str, Mapping[str, Any]]
     steal_ns: Mapping[str, int]
+    counters: Mapping[str, Any]
+    """What the DuT's processors counted, by the window of time; empty when nobody asked."""
     warnings: tuple[Warning, ...]
     environment: Mapping[str, Any]
     started: str

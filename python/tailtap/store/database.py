@@ -14,6 +14,17 @@ from tailtap.errors import InputError, MachineError
 
 #: Tables that an evaluation holds as Parquet files of the same columns, less the run.
 PARQUET = ("percentiles", "distribution", "histogram", "worst", "gaps", "rates")
+#: Columns of `runs` that hold JSON.
+OBJECTS = (
+    "variables",
+    "parameters",
+    "generator",
+    "taps",
+    "platform",
+    "forwarder",
+    "counters",
+    "environment",
+)
 TABLES = ("runs", "evaluations", *PARQUET, "warnings")
 
 
@@ -98,22 +109,16 @@ def _record(folder: Path) -> dict[str, Any]:
 def _insert(connection: duckdb.DuckDBPyConnection, run: dict[str, Any], evaluation: Path) -> None:
     number = run["number"]
     warnings = list(run["warnings"])
+    row = {
+        "run": number,
+        "experiment": run["name"],
+        **{name: run[name] for name in ("slug", "repeat", "status")},
+        **{name: run.get(name) for name in ("error", "started", "finished")},
+        **{name: None if run.get(name) is None else json.dumps(run[name]) for name in OBJECTS},
+    }
     connection.execute(
-        "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        [
-            number,
-            run["slug"],
-            run["name"],
-            run["repeat"],
-            run["status"],
-            run.get("error"),
-            run.get("started"),
-            run.get("finished"),
-            *(
-                None if run.get(name) is None else json.dumps(run[name])
-                for name in ("variables", "parameters", "generator", "taps", "environment")
-            ),
-        ],
+        f"INSERT INTO runs ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})",
+        list(row.values()),
     )
     if (evaluation / "evaluation.json").exists():
         found = json.loads((evaluation / "evaluation.json").read_text())

@@ -14,6 +14,9 @@ CREATE TABLE IF NOT EXISTS runs (
     parameters JSON NOT NULL,
     generator JSON,
     taps JSON,
+    platform JSON,
+    forwarder JSON,
+    counters JSON,
     environment JSON
 );
 

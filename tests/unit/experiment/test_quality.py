@@ -33,7 +33,7 @@ def generator(**changes: Any) -> dict[str, Any]:
 
 
 GOOD = Measured(
-    generator(), {"ingress": {"seen": 1000, "lost": 0}}, counters(), 1_000_000_000, {}, {}
+    generator(), {"ingress": {"seen": 1000, "lost": 0}}, counters(), 1_000_000_000, {}, {}, {}
 )
 
 

@@ -66,6 +66,7 @@ def test_five_lines_are_enough(tmp_path: Path) -> None:
             "external": None,
         },
         "evaluation": {"key": "auto", "trim": 0, "window": 5_000_000_000},
+        "counters": False,
     }
 
 

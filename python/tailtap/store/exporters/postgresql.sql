@@ -14,6 +14,9 @@ CREATE TABLE IF NOT EXISTS runs (
     parameters jsonb,
     generator jsonb,
     taps jsonb,
+    platform jsonb,
+    forwarder jsonb,
+    counters jsonb,
     environment jsonb,
     CONSTRAINT runs_identity UNIQUE NULLS NOT DISTINCT (experiment, slug, started)
 );

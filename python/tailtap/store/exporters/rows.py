@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from tailtap.errors import InputError
+from tailtap.store.database import OBJECTS
 from tailtap.store.exporters.packets import all_packets
 from tailtap.store.sources import StoredRun
 
@@ -27,7 +28,6 @@ COUNTS = (
     "unkeyed_ingress",
     "unkeyed_egress",
 )
-OBJECTS = ("variables", "parameters", "generator", "taps", "environment")
 #: The columns of each table behind `run` and `slug`. Objects are JSON; times are nanoseconds.
 COLUMNS: dict[str, dict[str, pa.DataType]] = {
     "runs": {
