@@ -18,7 +18,7 @@ SUDO := $(if $(filter 0,$(shell id -u)),,sudo) \
     env "PATH=$(PATH)" PYTHONDONTWRITEBYTECODE=1 DEBIAN_FRONTEND=noninteractive
 
 # What the lab runs, what the build compiles with, what the tests compare with and look at.
-APT_RUN := iproute2 ethtool linux-perf python3-venv
+APT_RUN := iproute2 ethtool linux-perf lxc mmdebstrap python3-venv
 APT_BUILD := clang llvm libelf-dev zlib1g-dev linux-libc-dev pkg-config
 APT_TEST := chromium chromium-driver tshark postgresql r-cran-evd netsniff-ng
 # What `make bench` compares with.
@@ -116,6 +116,8 @@ bench: setup ## Measure speed side by side with other ways
 	@$(SUDO) $(BENCH).lab
 	@echo
 	@$(SUDO) $(BENCH).generate
+	@echo
+	@$(SUDO) $(BENCH).platforms
 
 .PHONY: bench-long
 bench-long: setup ## Measure time and memory up to 200 million pairs (10 minutes, 7 GB of disk)

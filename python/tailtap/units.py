@@ -77,6 +77,11 @@ def format_rate(rate: int) -> str:
     return _format(rate, [("Mpkt/s", 1_000_000), ("kpkt/s", 1_000), ("pkt/s", 1)], 3)
 
 
+def format_size(size: int) -> str:
+    """A number of bytes as a short text in powers of 1024: ``256 MiB``."""
+    return _format(size, [("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("B", 1)], 1)
+
+
 def format_time(ns: int) -> str:
     """A time in nanoseconds as a short text with at most three decimals: ``4.312 us``."""
     return _format(ns, [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)], 3)

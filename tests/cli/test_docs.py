@@ -13,7 +13,7 @@ from tailtap.cli import app
 from tailtap.cli.reference import reference
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def commands() -> dict[str, set[str]]:

@@ -35,8 +35,11 @@ def run(
     """Measure the latency of every packet through a device under test, on this machine.
 
     The experiment file says what to send through what. Its keys, with their defaults: name;
-    dut.platform (bare-metal; or wire, which is no DuT at all, for calibration), dut.forwarder
-    (tc-mirred; or fault), dut.cpus ([1]), dut.options; traffic.generator (af_packet; af_xdp; or
+    dut.platform (bare-metal; container; or wire, which is no DuT at all, for calibration),
+    dut.forwarder (tc-mirred; or fault), dut.cpus ([1]), dut.options; of a container dut.memory,
+    dut.cgroup (1 or 2, the version of control groups that limits it) and dut.root (host, this
+    machine's own file system; or debian); dut.kernel (vanilla, rt, nohz, a version or an image: a
+    run on another kernel fails and says what to boot); traffic.generator (af_packet; af_xdp; or
     external, any command in traffic.external.command that sends MoonSniff's ids: {interface},
     {rate}, {gap}, {size}, {packets}, {seconds} and {cpu} are filled in),
     traffic.rate (10 kpkt/s), traffic.size
@@ -46,8 +49,9 @@ def run(
     dport), traffic.ip (4), traffic.vlan (none), traffic.cpu (0), traffic.slip_limit (100 us: when
     1 % of the packets leave later than this after their time, the run is marked invalid);
     evaluation.key (auto), evaluation.trim (0 s), evaluation.window (5 s); vary, which maps such
-    paths to lists of values and makes a run for each combination; repeat (1). An error in the
-    file names the line.
+    paths to lists of values and makes a run for each combination; repeat (1); scales, which maps
+    names to other values of such paths, chosen by `--set scale=NAME`. An error in the file names
+    the line.
 
     Generator, taps and device are network namespaces joined by virtual links; this needs root.
     Everything about a run is stored in its own folder, its evaluation included, and all

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tailtap.doctor.check import Check
+from tailtap.doctor.containers import check_containers
 from tailtap.doctor.kernel import check_kernel
 from tailtap.doctor.machine import check_machine
 from tailtap.doctor.nics import check_nics
@@ -22,7 +23,13 @@ SCHEMA = "tailtap.doctor/1"
 
 def examine() -> list[Check]:
     """Every check, in the order in which a person reads them. Leaves nothing behind."""
-    return [*check_kernel(), *check_machine(), *check_nics(), *check_programs()]
+    return [
+        *check_kernel(),
+        *check_containers(),
+        *check_machine(),
+        *check_nics(),
+        *check_programs(),
+    ]
 
 
 def can_run(checks: Sequence[Check]) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 from tailtap.doctor.check import Check
 from tailtap.experiment.environment import describe
+from tailtap.host.cgroups import hierarchies
 
 AREA = "machine"
 STEAL_SHARE = 0.001
@@ -25,10 +26,7 @@ def check_machine() -> Iterator[Check]:
     yield _clocksource(facts["clocksource"])
     yield _hypervisor(cpu["hypervisor"])
     yield _steal()
-    versions = facts["cgroup_versions"]
-    names = " and ".join(f"version {version}" for version in versions or [])
-    remedy = "" if versions else "mount /sys/fs/cgroup, to measure in containers"
-    yield Check(AREA, "control groups", "ok" if versions else "missing", names or "none", remedy)
+    yield _control_groups()
 
 
 def _cpus(topology: dict[str, Any], online: str | None) -> Check:
@@ -77,6 +75,21 @@ def _hypervisor(under: bool | None) -> Check:
         remedy = "the host's scheduler adds to the tail: compare with `platform: wire`"
         return Check(AREA, "hypervisor", "poor", "this is a virtual machine", remedy)
     return Check(AREA, "hypervisor", "ok", "none" if under is False else "unknown")
+
+
+def _control_groups() -> Check:
+    """Which version limits what: a controller belongs to one of them at a time."""
+    found: dict[int, set[str]] = {}
+    for row in hierarchies():
+        found.setdefault(row.version, set()).update(row.controllers)
+    told = "; ".join(
+        f"version {version}: {', '.join(sorted(names)) or 'no controller'}"
+        for version, names in sorted(found.items())
+    )
+    if any("cpuset" in names for names in found.values()):
+        return Check(AREA, "control groups", "ok", told)
+    remedy = "mount /sys/fs/cgroup with the controller cpuset, to measure in containers"
+    return Check(AREA, "control groups", "missing", told or "none", remedy)
 
 
 def _steal() -> Check:

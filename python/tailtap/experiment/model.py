@@ -29,7 +29,7 @@ def _one_of(known: Callable[[], Mapping[str, object]], what: str) -> AfterValida
     return AfterValidator(check)
 
 
-OPEN = ("memory", "cgroup", "kernel", "boot")
+OPEN = ("memory", "cgroup", "kernel", "root", "boot")
 """Keys of `dut` that have a meaning on some platforms only."""
 
 
@@ -42,6 +42,7 @@ class Dut(Strict):
     memory: Size | None = None
     cgroup: Literal[1, 2] | None = None
     kernel: str | None = None
+    root: Literal["host", "debian"] | None = None
     boot: str = ""
     options: dict[str, Any] = Field(default_factory=dict)
 
@@ -96,6 +97,7 @@ class Experiment(Strict):
     evaluation: Evaluation = Evaluation()
     vary: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(default_factory=dict)
     repeat: Annotated[int, Field(ge=1, le=10_000)] = 1
+    scales: dict[str, dict[str, Any]] = Field(default_factory=dict)
     counters: bool = False
 
     @model_validator(mode="after")
@@ -122,8 +124,8 @@ class Experiment(Strict):
         return platform.PLATFORMS[self.dut.platform].uses
 
     def parameters(self) -> dict[str, Any]:
-        """What one run does, for `run.json`: everything but the name, `vary` and `repeat`."""
-        content = self.model_dump(mode="json", exclude={"name", "vary", "repeat"})
+        """What one run does, for `run.json`, without what makes several runs of one file."""
+        content = self.model_dump(mode="json", exclude={"name", "vary", "repeat", "scales"})
         for name in OPEN:
             if name not in self._used():
                 content["dut"][name] = None

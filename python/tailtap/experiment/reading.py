@@ -21,6 +21,7 @@ from tailtap.experiment.document import (
     set_in,
 )
 from tailtap.experiment.model import Experiment
+from tailtap.experiment.scales import every_scale, path_of, scaled, split_choice
 
 MAX_COMBINATIONS = 10_000
 """More runs than this in one experiment are a slip of the pen, not a plan."""
@@ -63,13 +64,21 @@ class CheckedExperiment:
 def read_experiment(path: Path, overrides: Sequence[str] = ()) -> CheckedExperiment:
     """Read and check an experiment file with ``--set path=value`` overrides applied.
 
-    Raises `InputError`: one line with file, line, key path and what would be right.
+    ``--set scale=NAME`` comes first, wherever it stands. Raises `InputError`: one line with file,
+    line, key path and what would be right.
     """
-    document = load(path)
-    for override in overrides:
+    written = load(path)
+    scales = list(every_scale(written))
+    scale, values = split_choice(overrides)
+    document = written if scale is None else scaled(written, scale)
+    for override in values:
         document = _override(document, override)
-    _refuse_hidden(document, overrides)
-    return CheckedExperiment(document, overrides)
+    _refuse_hidden(document, values)
+    checked = CheckedExperiment(document, overrides)
+    # A slip in a scale shows before the day that somebody chooses it.
+    for other in scales:
+        CheckedExperiment(other)
+    return checked
 
 
 def _override(document: Document, override: str) -> Document:
@@ -78,10 +87,7 @@ def _override(document: Document, override: str) -> Document:
     key = key.strip()
     if not equals or not key:
         raise InputError(f"{place}: write it as path=value, such as traffic.rate='20 kpkt/s'")
-    path: KeyPath = tuple(key.split("."))
-    if path[0] == "vary" and len(path) > 1:
-        path = ("vary", key.removeprefix("vary."))
-    return document.with_value(path, parse_value(text, place), place)
+    return document.with_value(path_of(key), parse_value(text, place), place)
 
 
 def _refuse_hidden(document: Document, overrides: Sequence[str]) -> None:

@@ -31,6 +31,7 @@ from tailtap.experiment.progress import Reporter, make_reporter
 from tailtap.experiment.quality import external_rate, is_valid, warnings_of
 from tailtap.experiment.reading import CheckedExperiment
 from tailtap.host import clean
+from tailtap.host.cpus import FOLDER, is_offline, usable
 from tailtap.host.privileges import require_root
 
 SCHEMA = "tailtap.run/1"
@@ -228,15 +229,21 @@ def _difference(one: object, other: object, path: tuple[str, ...]) -> str | None
 
 
 def _require_cpus(plan: list[PlannedRun]) -> None:
-    """Raises `MachineError` when the experiment asks for a CPU that is not there."""
-    online = os.sched_getaffinity(0)
+    """Raises `MachineError` when the experiment asks for a CPU that is not there or is off."""
+    have = usable()
     for run in plan:
         wanted = [("traffic.cpu", run.experiment.traffic.cpu)]
         wanted += [("dut.cpus", cpu) for cpu in run.experiment.dut.cpus]
         for key, cpu in wanted:
-            if cpu not in online:
-                have = ", ".join(str(number) for number in sorted(online))
-                raise MachineError(f"there is no CPU {cpu} here for {key}: choose from {have}")
+            if cpu in have:
+                continue
+            choice = ", ".join(str(number) for number in sorted(have))
+            if is_offline(cpu):
+                raise MachineError(
+                    f"CPU {cpu} for {key} is offline: `echo 1 > {FOLDER}/cpu{cpu}/online`, or "
+                    f"choose from {choice}"
+                )
+            raise MachineError(f"there is no CPU {cpu} here for {key}: choose from {choice}")
 
 
 def _require_room(out: Path, pending: list[PlannedRun]) -> None:

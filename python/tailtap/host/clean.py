@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from tailtap.errors import MachineError
-from tailtap.host import CommandFailed
+from tailtap.host import CommandFailed, lxc
 from tailtap.host.journal import STATE, read_all
 from tailtap.host.local import LocalHost
 
@@ -53,6 +53,18 @@ class Namespaces:
         remove_namespace(name)
 
 
+class Containers:
+    """Containers, with their control groups, mounts and folders."""
+
+    def existing(self, entered: Sequence[str]) -> list[str]:
+        """Those whose folders start with ``tt-``."""
+        return lxc.existing(PREFIX)
+
+    def remove(self, name: str) -> None:
+        """End everything in it and remove all that it left."""
+        lxc.remove(name)
+
+
 class Links:
     """Interfaces in the machine's own network namespace."""
 
@@ -65,7 +77,11 @@ class Links:
         _delete(LocalHost(), ["ip", "link", "delete", name], _links, name)
 
 
-KINDS: Mapping[str, Kind] = {"namespace": Namespaces(), "link": Links()}
+KINDS: Mapping[str, Kind] = {
+    "container": Containers(),
+    "namespace": Namespaces(),
+    "link": Links(),
+}
 """Every kind by its name in the journal, in the order in which they are removed."""
 
 

@@ -19,6 +19,9 @@ PACKAGES = {
     "tc": "iproute2",
     "ethtool": "ethtool",
     "setpriv": "util-linux",
+    "lxc-start": "lxc",
+    "lxc-info": "lxc",
+    "lxc-attach": "lxc",
     "perf": "linux-perf",
 }
 """The Debian package of each program that tailtap calls."""
@@ -43,9 +46,16 @@ class LocalHost:
         """
         return (sys.executable, "-P", "-m", "tailtap")
 
-    def run(self, command: Sequence[str], *, stdin: str = "", check: bool = True) -> Completed:
-        """Run `command` to its end. Raises `CommandFailed` on a failure unless `check` is off,
-        and `MachineError` when the program is missing.
+    def run(
+        self,
+        command: Sequence[str],
+        *,
+        stdin: str = "",
+        check: bool = True,
+        seconds: float = COMMAND_SECONDS,
+    ) -> Completed:
+        """Run `command` to its end, for `seconds` at most. Raises `CommandFailed` on a failure
+        unless `check` is off, and `MachineError` when the program is missing.
         """
         whole = [*self.prefix, *command]
         try:
@@ -55,7 +65,7 @@ class LocalHost:
                 capture_output=True,
                 text=True,
                 errors="replace",
-                timeout=COMMAND_SECONDS,
+                timeout=seconds,
                 check=False,
             )
         except FileNotFoundError as error:
@@ -64,16 +74,19 @@ class LocalHost:
                 f"the program {whole[0]} is missing: install the Debian package {package}"
             ) from error
         except subprocess.TimeoutExpired as error:
-            raise CommandFailed(whole, f"no answer within {COMMAND_SECONDS:g} s") from error
+            raise CommandFailed(whole, f"no answer within {seconds:g} s") from error
         if check and done.returncode != 0:
             raise CommandFailed(whole, done.stderr or f"status {done.returncode}")
         return Completed(done.stdout, done.stderr, done.returncode)
 
     def start(self, command: Sequence[str]) -> Process:
         """Start `command`; it ends at the latest when tailtap does."""
+        return Process([*self.prefix, *command], self.title(command))
+
+    def title(self, command: Sequence[str]) -> str:
+        """What `command` is called in messages."""
         words = command[len(self.program) :] if self._is_ours(command) else command
-        title = f"{'tailtap ' if self._is_ours(command) else ''}{words[0]}"
-        return Process([*self.prefix, *command], title)
+        return f"{'tailtap ' if self._is_ours(command) else ''}{words[0]}"
 
     def put(self, source: Path, target: Path) -> None:
         """Copy a file; both paths are on this machine."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import selectors
@@ -64,7 +65,8 @@ class Process:
     @property
     def status(self) -> int | None:
         """Exit status, negative for a signal, None while it runs."""
-        return self._child.poll()
+        status = self._child.poll()
+        return None if status is None else self._meaning(status)
 
     def errors(self) -> str:
         """What the process wrote to standard error, as one line."""
@@ -143,6 +145,7 @@ class Process:
             status = self._child.wait(timeout=1.0)
         except subprocess.TimeoutExpired:
             return f"{self.title} closed its output and runs on"
+        status = self._meaning(status)
         if status < 0:
             ended = f"was ended by {signal.Signals(-status).name}"
         else:
@@ -152,21 +155,29 @@ class Process:
 
     def interrupt(self) -> None:
         """Ask the process to finish, as Ctrl-C would."""
-        if not self.ended:
-            self._child.send_signal(signal.SIGINT)
+        self._send(signal.SIGINT)
 
     def close(self) -> None:
         """End the process if it still runs, and let go of its files. May be called again."""
         if not self.ended:
-            self._child.terminate()
+            self._send(signal.SIGTERM)
             try:
                 self._child.wait(timeout=5.0)
             except subprocess.TimeoutExpired:
-                self._child.kill()
+                self._send(signal.SIGKILL)
                 self._child.wait()
         if not self._stdout.closed:
             self._stdout.close()
             os.close(self._stderr)
+
+    def _send(self, number: signal.Signals) -> None:
+        if not self.ended:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def _meaning(self, status: int) -> int:
+        """What the child's exit status says of the command: negative for a signal."""
+        return status
 
 
 def _as_object(line: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Set
 from typing import Protocol
 
 from tailtap.platform.bare_metal import BareMetal
+from tailtap.platform.container import Container
 from tailtap.platform.dut import Dut, Wanted
 from tailtap.platform.wire import Wire
 from tailtap.topology.lab import Lab
@@ -34,5 +35,9 @@ class Platform(Protocol):
         ...
 
 
-PLATFORMS: Mapping[str, Platform] = {"wire": Wire(), "bare-metal": BareMetal()}
+PLATFORMS: Mapping[str, Platform] = {
+    "wire": Wire(),
+    "bare-metal": BareMetal(),
+    "container": Container(),
+}
 """Every platform by its name in the experiment file."""

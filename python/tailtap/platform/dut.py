@@ -21,6 +21,8 @@ class Wanted:
     """The version of the control group hierarchy that limits it, 1 or 2."""
     kernel: str | None = None
     """The kernel that it runs, by a name or the path of an image."""
+    root: str | None = None
+    """The root file system of a container, by its name."""
     boot: str = ""
     """What goes onto that kernel's command line."""
     both_ways: bool = False

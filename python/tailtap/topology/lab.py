@@ -88,9 +88,23 @@ class Lab:
 
     def add_namespace(self, role: str) -> NamespaceHost:
         """Make the namespace ``tt-ID-ROLE``, without IPv6 and with all links down."""
-        name = f"tt-{self.journal.identity}-{role}"
+        return self._named_namespace(role, "add")
+
+    def attach_namespace(self, role: str, pid: int) -> NamespaceHost:
+        """Call the network namespace of process `pid` ``tt-ID-ROLE``; it then counts as the lab's.
+
+        It loses IPv6. Links go into it like into any other.
+        """
+        return self._named_namespace(role, "attach", str(pid))
+
+    def name_of(self, role: str) -> str:
+        """What the namespace, container or domain of `role` is called."""
+        return f"tt-{self.journal.identity}-{role}"
+
+    def _named_namespace(self, role: str, verb: str, *more: str) -> NamespaceHost:
+        name = self.name_of(role)
         self.journal.add("namespace", name)
-        self._local.run(["ip", "netns", "add", name])
+        self._local.run(["ip", "netns", verb, name, *more])
         host = NamespaceHost(name)
         self._hosts.append(host)
         host.run(["sh", "-c", _NO_IPV6])

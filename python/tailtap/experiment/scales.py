@@ -1,0 +1,108 @@
+"""`scales`: other sizes of the same experiment, chosen by ``--set scale=NAME``.
+
+An experiment that ships runs in minutes on any machine; what a paper measured for hours is a
+mapping from key paths to values in the same file:
+
+```
+scales:
+  paper: {traffic.rate: 1 Mpkt/s, traffic.duration: 160 s, repeat: 10}
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from tailtap.errors import InputError
+from tailtap.experiment.document import Document, KeyPath, did_you_mean
+
+CHOICE = "scale"
+"""What ``--set`` calls the choice; it is no key of the file."""
+SECTION = "scales"
+OUTSIDE = ("name", SECTION, CHOICE)
+"""What a scale cannot set."""
+
+Overrides = Sequence[str]
+
+
+def split_choice(overrides: Overrides) -> tuple[str | None, list[str]]:
+    """The scale that ``--set`` chooses, and the overrides that set values of the file.
+
+    Raises `InputError` for a second choice and for values of a scale.
+    """
+    chosen: str | None = None
+    others: list[str] = []
+    for override in overrides:
+        key, _, value = override.partition("=")
+        key = key.strip()
+        if key == CHOICE:
+            if chosen is not None:
+                raise InputError(f"--set {override!r}: the scale is {chosen} already: choose one")
+            chosen = value.strip()
+        elif key.split(".")[0] == SECTION:
+            raise InputError(f"--set {override!r}: set the value itself, not that of a scale")
+        else:
+            others.append(override)
+    return chosen, others
+
+
+def scaled(document: Document, name: str) -> Document:
+    """`document` at the scale `name`, without the others: what the experiment amounts to.
+
+    Raises `InputError` when there is no such scale.
+    """
+    scales = _scales(document)
+    said = f"--set {f'{CHOICE}={name}'!r}"
+    if not scales:
+        raise InputError(f"{said}: {document.name} has no scales")
+    if name not in scales:
+        raise InputError(f"{said}: there is no scale {name!r}: {did_you_mean(name, scales)}")
+    return _apply(document, name)
+
+
+def every_scale(document: Document) -> Iterator[Document]:
+    """`document` at each of its scales. Raises `InputError` for one that is written wrongly."""
+    for name in _scales(document):
+        yield _apply(document, name)
+
+
+def path_of(key: str) -> KeyPath:
+    """Where the value of a dotted `key` stands; the keys of `vary` are paths themselves."""
+    if key.startswith("vary."):
+        return ("vary", key.removeprefix("vary."))
+    return tuple(key.split("."))
+
+
+def _apply(document: Document, name: str) -> Document:
+    values = document.data[SECTION][name]
+    data = {key: value for key, value in document.data.items() if key != SECTION}
+    places = {at: place for at, place in document.places.items() if at[:1] != (SECTION,)}
+    result = Document(document.name, data, places)
+    vary = document.data.get("vary")
+    for key, value in values.items():
+        place = document.place((SECTION, name, key))
+        where = f"{place}: {SECTION}.{name}.{key}"
+        if key.split(".")[0] in OUTSIDE:
+            raise InputError(f"{where}: a scale cannot set {key.split('.')[0]}")
+        if isinstance(vary, Mapping) and key in vary and "vary" not in values:
+            raise InputError(
+                f"{where}: {key} is varied by {document.place(('vary', key))}: "
+                f"set the list instead, as vary.{key}"
+            )
+        result = result.with_value(path_of(key), value, place)
+    return result
+
+
+def _scales(document: Document) -> Mapping[str, Mapping[str, object]]:
+    scales = document.data.get(SECTION, {})
+    place = document.place((SECTION,))
+    if not isinstance(scales, Mapping):
+        raise InputError(f"{place}: {SECTION}: this is a mapping from a name to key paths")
+    for name, values in scales.items():
+        if not isinstance(values, Mapping) or not values:
+            at = document.place((SECTION, name))
+            raise InputError(
+                f"{at}: {SECTION}.{name}: write a mapping from key paths to values, "
+                "such as {repeat: 10}"
+            )
+    return scales
