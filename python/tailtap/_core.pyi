@@ -147,10 +147,12 @@ def forward(
     hold_for_ns: int,
     drop: set[int],
     duplicate: set[int],
+    limit: tuple[int, int] | None = None,
     cpu: int | None = None,
 ) -> dict[str, int]:
     """Pass packets from input to output until SIGINT or SIGTERM; hold, drop, duplicate some.
 
+    `limit` is how many pass in a second, and how many may wait for their turn; more are dropped.
     Returns the counts that `tailtap forward --json` prints. Raises `InputError` and
     `MachineError`.
     """

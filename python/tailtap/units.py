@@ -65,6 +65,22 @@ def parse_time(text: object) -> int:
     return _parse(text, TIME_UNITS, "time", "'10 s'")
 
 
+def parse_share(text: str) -> float:
+    """The ratio that a text such as ``0.5%``, ``0.5 %`` or ``0.005`` means.
+
+    Raises `InputError` when the text is none, or not between 0 and 1.
+    """
+    number = text.strip()
+    percent = number.endswith("%")
+    match = _NUMBER.match(number.removesuffix("%"))
+    if match is None or match[2]:
+        raise InputError(f"{text!r} is not a share: write per cent ('0.5%') or a ratio (0.005)")
+    share = float(Fraction(match[1]) / (100 if percent else 1))
+    if share > 1:
+        raise InputError(f"{text!r} is more than everything: write per cent as '{number}%'")
+    return share
+
+
 def _format(value: int, steps: list[tuple[str, int]], digits: int) -> str:
     for unit, factor in steps:
         if abs(value) >= factor:

@@ -29,7 +29,9 @@ class Traffic:
     lost: Integers
 
 
-def traffic(platform: str, rate: int, packets: int, seed: int) -> Traffic:
+def traffic(
+    platform: str, rate: int, packets: int, seed: int, loss: float | None = None
+) -> Traffic:
     """A heavy tail, a timer's regular delays, a few bursts behind a stall, and some loss."""
     random = np.random.default_rng(seed)
     ingress = START + (np.arange(packets) * (1_000_000_000 / rate)).astype(np.int64)
@@ -46,6 +48,8 @@ def traffic(platform: str, rate: int, packets: int, seed: int) -> Traffic:
     lost = np.zeros(packets, dtype=bool)
     if platform != "wire":
         lost[random.integers(0, packets, 12)] = True
+    if loss is not None:
+        lost[:] = np.arange(packets) < round(loss * packets)
     return Traffic(ingress, np.rint(latency).astype(np.int64), lost)
 
 
@@ -168,6 +172,8 @@ def write_run(
     warnings: list[dict[str, str]] | None = None,
     status: str = "done",
     error: str | None = None,
+    loss: float | None = None,
+    achieved: float | None = None,
 ) -> Path:
     """One run folder; without an evaluation unless `status` is ``done``."""
     platform = variables.get("dut.platform", "bare-metal")
@@ -197,13 +203,14 @@ def write_run(
         "generator": {
             "schema": "tailtap.generator/1", "generator": "af_xdp", "mode": "generic",
             "sent": packets, "failed": 0,
-            "achieved_rate": float(rate),
+            "achieved_rate": float(rate if achieved is None else achieved),
             "slip_ns": {"min": 20, "mean": 90.5, "max": 812_345, "percentiles": slip},
         },
         "taps": {"ingress": tap, "egress": {**tap, "stored": packets + 488, "lost": 12}},
         "softnet": {"1": {"processed": packets, "dropped": 0, "received_rps": packets}},
         "steal_ns": {"0": 0, "1": 31_000_000},
         "warnings": warnings or [],
+        "valid": achieved is None,
         "environment": {
             "kernel": {"release": "6.18.5", "command_line": "isolcpus=1 nohz_full=1"},
             "cpu": {"model": "Intel Xeon D-1518", "cores": 2, "smt": False, "governor": None},
@@ -212,7 +219,7 @@ def write_run(
     }  # fmt: skip
     (run / "run.json").write_text(json.dumps(record), "utf-8")
     if status == "done":
-        data = traffic(platform, rate, packets, seed=number)
+        data = traffic(platform, rate, packets, seed=number, loss=loss)
         few = [{"code": "few-samples", "message": "percentiles beyond p99.9 have too few samples"}]
         write_evaluation(run / "evaluation", data, few if packets < 20_000 else [])
     return run

@@ -1,6 +1,6 @@
 //! The fault injector: a user-space forwarder that passes packets from one interface to another,
-//! and holds, drops or duplicates chosen ones. What it did to which packet is known exactly, so a
-//! measurement around it must find just that.
+//! and holds, drops or duplicates chosen ones, or passes no more than a known rate. What it did is
+//! known exactly, so a measurement around it must find just that.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};
@@ -43,8 +43,19 @@ pub struct Options {
     pub drop: HashSet<u32>,
     /// Ids of packets to send twice.
     pub duplicate: HashSet<u32>,
+    /// How many packets pass in a second, and how many more may wait; the held ones bypass it.
+    pub limit: Option<Limit>,
     /// Where the thread runs.
     pub cpu: Option<usize>,
+}
+
+/// A device of known speed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// Packets a second, above zero.
+    pub rate: u64,
+    /// Packets that may wait for their turn; more are dropped.
+    pub queue: u64,
 }
 
 /// What was done.
@@ -58,6 +69,8 @@ pub struct Report {
     pub dropped: u64,
     /// Second copies sent.
     pub duplicated: u64,
+    /// Packets dropped because as many as the limit allows were waiting.
+    pub limited: u64,
     /// Packets lost: for lack of room in the input's buffer, because the output did not take
     /// them, or because they were still held at the end.
     pub lost: u64,
@@ -127,7 +140,9 @@ pub fn forward(options: &Options, on_ready: Box<OnReady<'_>>) -> Result<Report, 
     let mut forwarder = Forwarder {
         options,
         sender: PacketSocket::sender(&output, true).map_err(denied)?,
+        server: options.limit.map(Server::new),
         held: BinaryHeap::new(),
+        places: 0,
         report: Report::default(),
     };
     let receiver = PacketSocket::receiver(&input, BUFFER_LEN).map_err(denied)?;
@@ -178,7 +193,10 @@ type Held = (u64, u64, Vec<u8>, bool);
 struct Forwarder<'a> {
     options: &'a Options,
     sender: PacketSocket,
+    server: Option<Server>,
     held: BinaryHeap<Reverse<Held>>,
+    /// How many packets were ever put into `held`: they leave in this order at equal times.
+    places: u64,
     report: Report,
 }
 
@@ -192,13 +210,21 @@ impl Forwarder<'_> {
         if chosen(&self.options.drop) {
             self.report.dropped += 1;
         } else if chosen(&self.options.hold) {
-            let due = now + self.options.hold_for_ns;
-            let place = self.report.held;
             self.report.held += 1;
-            self.held.push(Reverse((due, place, frame.to_vec(), twice)));
+            self.keep(now + self.options.hold_for_ns, frame, twice);
         } else {
-            self.send(frame, twice);
+            match self.server.as_mut().map_or(Some(now), |server| server.admit(now)) {
+                Some(due) if due <= now => self.send(frame, twice),
+                Some(due) => self.keep(due, frame, twice),
+                None => self.report.limited += 1,
+            }
         }
+    }
+
+    /// Keeps a frame until it is `due`.
+    fn keep(&mut self, due: u64, frame: &[u8], twice: bool) {
+        self.held.push(Reverse((due, self.places, frame.to_vec(), twice)));
+        self.places += 1;
     }
 
     /// When the next held packet is due.
@@ -226,6 +252,43 @@ impl Forwarder<'_> {
                 Err(_) => self.report.lost += 1,
             }
         }
+    }
+}
+
+/// Who lets packets pass one after the other, at the rate of a [`Limit`] at most.
+struct Server {
+    limit: Limit,
+    /// When it began to be busy, and how many packets it has let pass since.
+    since: u64,
+    served: u64,
+}
+
+impl Server {
+    fn new(limit: Limit) -> Self {
+        Self { limit, since: 0, served: 0 }
+    }
+
+    /// When the next packet may leave; the past when nothing is waiting.
+    fn free_at(&self) -> u64 {
+        // Counted from the beginning: rounding does not add up.
+        let busy = u128::from(self.served) * 1_000_000_000 / u128::from(self.limit.rate);
+        self.since + busy as u64
+    }
+
+    /// When a packet that arrives `now` leaves; None when too many are waiting already.
+    fn admit(&mut self, now: u64) -> Option<u64> {
+        let free = self.free_at();
+        if free <= now {
+            self.since = now;
+            self.served = 0;
+        }
+        let wait = u128::from(free.saturating_sub(now)) * u128::from(self.limit.rate);
+        if wait > u128::from(self.limit.queue) * 1_000_000_000 {
+            return None;
+        }
+        let due = self.free_at();
+        self.served += 1;
+        Some(due)
     }
 }
 
@@ -288,5 +351,32 @@ mod tests {
         }
         let order: Vec<u64> = std::iter::from_fn(|| held.pop().map(|h| h.0.1)).collect();
         assert_eq!(order, [1, 3, 2, 0]);
+    }
+
+    #[test]
+    fn a_limited_server_passes_its_rate_and_drops_the_rest() {
+        const SECOND: u64 = 1_000_000_000;
+        let passed = |offered: u64, limit| {
+            let mut server = Server::new(limit);
+            let mut last = 0;
+            let mut longest = 0;
+            let mut passed = 0;
+            for packet in 0..offered {
+                let now = 7 * SECOND + packet * SECOND / offered;
+                let Some(due) = server.admit(now) else { continue };
+                assert!(due >= now, "packet {packet} leaves before it comes");
+                assert!(due >= last, "packet {packet} overtakes");
+                longest = longest.max(due - now);
+                last = due;
+                passed += 1;
+            }
+            (passed, longest)
+        };
+        let limit = Limit { rate: 30_000, queue: 60 };
+        assert_eq!(passed(29_999, limit), (29_999, 0), "below the limit nothing waits");
+        let (slow, longest) = passed(60_000, limit);
+        assert!((30_000..=30_062).contains(&slow), "{slow}");
+        assert!((1_900_000..=2_000_000).contains(&longest), "{longest}");
+        assert!((30_000..=30_002).contains(&passed(60_000, Limit { queue: 0, ..limit }).0));
     }
 }

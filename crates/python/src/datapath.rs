@@ -10,7 +10,7 @@ use std::thread;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use tailtap_datapath::device::{AfXdpError, BackEnd, DeviceError, Mode};
-use tailtap_datapath::forward::ForwardError;
+use tailtap_datapath::forward::{ForwardError, Limit};
 use tailtap_datapath::generate::{Content, GenerateError};
 use tailtap_datapath::interface::InterfaceError;
 use tailtap_datapath::packet::Mac;
@@ -206,7 +206,7 @@ fn most_packets(pattern: (String, Vec<u64>), rate: u64, duration_ns: u64) -> PyR
 }
 
 #[pyfunction]
-#[pyo3(signature = (input, output, on_ready, *, hold, hold_for_ns, drop, duplicate, cpu=None))]
+#[pyo3(signature = (input, output, on_ready, *, hold, hold_for_ns, drop, duplicate, limit=None, cpu=None))]
 #[expect(clippy::too_many_arguments, reason = "the parameters of the Python function")]
 fn forward<'py>(
     py: Python<'py>,
@@ -217,6 +217,7 @@ fn forward<'py>(
     hold_for_ns: u64,
     drop: HashSet<u32>,
     duplicate: HashSet<u32>,
+    limit: Option<(u64, u64)>,
     cpu: Option<usize>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let options = tailtap_datapath::forward::Options {
@@ -226,6 +227,7 @@ fn forward<'py>(
         hold_for_ns,
         drop,
         duplicate,
+        limit: limit.map(|(rate, queue)| Limit { rate, queue }),
         cpu,
     };
     let report =
@@ -244,6 +246,7 @@ fn forward<'py>(
     result.set_item("held", report.held)?;
     result.set_item("dropped", report.dropped)?;
     result.set_item("duplicated", report.duplicated)?;
+    result.set_item("limited", report.limited)?;
     result.set_item("lost", report.lost)?;
     Ok(result)
 }

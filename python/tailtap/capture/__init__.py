@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from tailtap.capture.inline import InlineTap
 from tailtap.host import Host
 from tailtap.host.process import Process
+from tailtap.topology.lab import FORWARD, Way
 
 __all__ = ["TAPS", "Tap"]
 
@@ -16,8 +17,10 @@ __all__ = ["TAPS", "Tap"]
 class Tap(Protocol):
     """One kind of tap pair."""
 
-    def start(self, host: Host, folder: Path, packets: int) -> Process:
-        """Stamp on both sides into `folder`, with room for `packets`; returns when ready.
+    def start(self, host: Host, folder: Path, packets: int, way: Way = FORWARD) -> Process:
+        """Stamp packets that go one `way` on both sides into `folder`; returns when ready.
+
+        There is room for `packets` of them.
 
         Raises `MachineError` when this machine cannot do it.
         """

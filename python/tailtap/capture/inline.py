@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from tailtap.host import Host
 from tailtap.host.process import STOP_SECONDS, Process
-from tailtap.topology.lab import FROM_DUT, INGRESS_TAP, TO_DUT
+from tailtap.topology.lab import FORWARD, Way
 
 MAX_ROOM = 4 * 2**20
 """Stamps that the kernel keeps at most for each side (64 MiB); the tap empties it all the time."""
@@ -20,11 +20,11 @@ READY_SECONDS = 30.0
 class InlineTap:
     """One process that stamps ingress packets and hands them on, and absorbs egress packets."""
 
-    def start(self, host: Host, folder: Path, packets: int) -> Process:
+    def start(self, host: Host, folder: Path, packets: int, way: Way = FORWARD) -> Process:
         """Start the taps and wait until they are attached. Raises `MachineError`."""
         room = min(packets * QUIET_SHARE, MAX_ROOM)
         command = [*host.program, "tap"]
-        command += [f"ingress={INGRESS_TAP}:{TO_DUT}", f"egress={FROM_DUT}:drop"]
+        command += [f"ingress={way.ingress}:{way.onward}", f"egress={way.egress}:drop"]
         command += ["--write", str(folder / "{link}.stamps"), "--records", str(room), "--json"]
         process = host.start(command)
         try:

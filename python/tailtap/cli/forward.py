@@ -18,6 +18,12 @@ def forward(
     hold_for: Annotated[str, typer.Option(help="How long to hold them, '2 ms'.")] = "1 ms",
     drop: Annotated[str, typer.Option(help="Ids of packets to drop.")] = "",
     duplicate: Annotated[str, typer.Option(help="Ids of packets to send twice.")] = "",
+    limit: Annotated[
+        str | None, typer.Option(help="Let no more pass than this, '20 kpkt/s'; drop the rest.")
+    ] = None,
+    queue: Annotated[
+        int, typer.Option(min=0, max=1_000_000, help="How many packets wait at the --limit.")
+    ] = 100,
     cpu: Annotated[int | None, typer.Option(min=0, help="The CPU that forwards.")] = None,
     json: Json = False,
     quiet: Quiet = False,
@@ -27,17 +33,19 @@ def forward(
     The chosen packets are held for a chosen time while the others pass, dropped, or sent twice. A
     measurement around this forwarder must find exactly those packets, that late. A packet that is
     to be dropped is dropped, whatever else is asked; one that is held and duplicated leaves twice
-    after its time.
+    after its time. With --limit it is a device of known speed: packets leave at that rate at most,
+    --queue of them wait for their turn, and more are dropped.
 
     Runs until SIGINT or SIGTERM. With --json prints {"event": "ready"} and at the end
-    {"event": "done", ...} with the counts: lost are packets that found no room in the input's
+    {"event": "done", ...} with the counts: limited are packets that came
+    when too many were waiting; lost are packets that found no room in the input's
     buffer, that the output did not take, or that were still held at the end.
     """
     import json as json_module
     import sys
 
     from tailtap import _core
-    from tailtap.units import parse_time
+    from tailtap.units import parse_rate, parse_time
 
     def ready() -> None:
         if json:
@@ -53,6 +61,7 @@ def forward(
         hold_for_ns=parse_time(hold_for),
         drop=parse_ids(drop, "--drop"),
         duplicate=parse_ids(duplicate, "--duplicate"),
+        limit=None if limit is None else (parse_rate(limit), queue),
         cpu=cpu,
     )
     if json:

@@ -15,6 +15,7 @@ from tailtap.cli import (
     model,
     report,
     run,
+    search,
     tap,
     version,
 )
@@ -23,6 +24,7 @@ from tailtap.cli import (
 def register_commands(app: typer.Typer) -> None:
     """Add every subcommand to `app`."""
     app.command("run")(run.run)
+    app.command("search")(search.search)
     app.command("evaluate")(evaluate.evaluate)
     app.command("report")(report.report)
     app.command("model")(model.model)

@@ -15,7 +15,8 @@ def report(
         Path,
         typer.Argument(
             metavar="DIR",
-            help="The folder that `tailtap run --out`, `tailtap evaluate --out` or "
+            help="The folder that `tailtap run --out`, `tailtap search --out`, "
+            "`tailtap evaluate --out` or "
             "`tailtap import --into` wrote.",
         ),
     ],
@@ -44,8 +45,9 @@ def report(
     """Write the report of an experiment: one page, and the figures for print.
 
     The page (index.html) holds everything it shows and needs no network: the result of each
-    configuration, an HDR diagram of all runs, the worst latencies over time, inter-packet gaps
-    and packet rates before and after the device, counts, warnings and the environment. The
+    configuration, an HDR diagram of all runs, loss against the packet rate where that varies, the
+    worst latencies over time, inter-packet gaps and packet rates before and after the device,
+    counts, warnings and the environment; of a search, what it found. The
     folder `figures` beside it has the same figures as PNG, SVG and PDF. Runs that failed are
     listed with their reason. Nothing is measured again: the report can be made as often as
     wanted, also of an experiment that was interrupted.

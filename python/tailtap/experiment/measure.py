@@ -8,6 +8,8 @@ import selectors
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
 
 from tailtap import forwarder, platform
 from tailtap.capture import TAPS
@@ -15,14 +17,15 @@ from tailtap.errors import MachineError
 from tailtap.experiment.counters import Counters
 from tailtap.experiment.folder import RunFolder, write_json
 from tailtap.experiment.model import Experiment
-from tailtap.experiment.quality import Measured
+from tailtap.experiment.quality import Measured, Sent
 from tailtap.forwarder import Running
 from tailtap.host.local import LocalHost
 from tailtap.host.perf import PerfStat
 from tailtap.host.process import Process
 from tailtap.platform import Dut
-from tailtap.topology.lab import FROM_DUT, GENERATOR_PORT, Lab
+from tailtap.topology.lab import FORWARD, FROM_DUT, INGRESS_TAP, REVERSE, Lab, Way
 from tailtap.traffic import GENERATORS
+from tailtap.traffic.model import Traffic
 
 SETTLE_SECONDS = 0.1
 """How long packets may be under way after the last one was sent."""
@@ -41,84 +44,131 @@ Tick = Callable[[float], None]
 """Called now and then with the seconds since the generator was started."""
 
 
-def measure(experiment: Experiment, folder: RunFolder, tick: Tick | None) -> Measured:
+class Guard(Protocol):
+    """Says during a measurement whether its rest is worth making."""
+
+    period: float
+    """How often it is asked, in s; each time costs the machine a wake-up."""
+
+    def over(self, seconds: float, ingress: int, egress: int, reach: float) -> bool:
+        """Whether to end it after `seconds`.
+
+        So many packets have come to the ingress and the egress tap by now, warm-up and probes
+        included. `reach` is how long in s a packet may be under way before it counts as lost.
+        """
+        ...
+
+
+def measure(
+    experiment: Experiment,
+    folder: RunFolder,
+    tick: Tick | None,
+    guard: Guard | None = None,
+    reverse: RunFolder | None = None,
+) -> Measured:
     """Make one measurement into `folder`: both stamp files and ``generator.json``.
+
+    The other direction of bidirectional traffic goes into `reverse`. A measurement that the
+    `guard` ends is whole but for its length.
 
     Raises `MachineError` when it cannot be made or something broke during it. Whatever happens,
     nothing of it stays on the machine.
     """
     traffic, dut = experiment.traffic, experiment.dut
+    ways = [_Direction(FORWARD, traffic, folder)]
+    if reverse is not None:
+        ways.append(_Direction(REVERSE, traffic.reversed(), reverse))
     counts = experiment.counters and platform.PLATFORMS[dut.platform].has_dut
-    with _away_from(dut.cpus, traffic.cpu):
+    with _away_from(dut.cpus, {way.traffic.cpu for way in ways}):
         if not counts:
-            return _measure(experiment, folder, tick, contextlib.nullcontext())
+            return _measure(experiment, ways, tick, guard, contextlib.nullcontext())
         # One window from before the DuT is built until it is gone, and one for the traffic.
         with PerfStat(LocalHost(), dut.cpus, folder.path) as lifetime:
             window = PerfStat(LocalHost(), dut.cpus, folder.path)
-            measured = _measure(experiment, folder, tick, window)
+            measured = _measure(experiment, ways, tick, guard, window)
             return replace(measured, counts={**measured.counts, "lifetime": lifetime.stop()})
+
+
+@dataclass(frozen=True)
+class _Direction:
+    """What is sent which way, and where it is stored."""
+
+    way: Way
+    traffic: Traffic
+    folder: RunFolder
 
 
 def _measure(
     experiment: Experiment,
-    folder: RunFolder,
+    ways: Sequence[_Direction],
     tick: Tick | None,
+    guard: Guard | None,
     window: contextlib.AbstractContextManager[PerfStat | None],
 ) -> Measured:
     """`measure`, counting in `window` while packets are sent."""
     traffic, dut = experiment.traffic, experiment.dut
     generator = GENERATORS[traffic.generator]
     tap = TAPS["inline"]
+    both_ways = len(ways) > 1
     with contextlib.ExitStack() as stack:
-        lab = stack.enter_context(Lab(max(traffic.sizes)))
-        device = platform.PLATFORMS[dut.platform].build(lab, dut.wanted())
+        lab = stack.enter_context(Lab(max(traffic.sizes), both_ways=both_ways))
+        device = platform.PLATFORMS[dut.platform].build(lab, dut.wanted(both_ways=both_ways))
         lab.wait_until_up()
         running = None
         if device is not None:
             running = _start_forwarder(experiment, device)
             stack.callback(running.close)
         room = int(traffic.packets * ROOM) + SPARE_ROOM
-        stamping = tap.start(lab.tap, folder.path, room)
-        stack.callback(stamping.close)
-        _probe(lab, experiment)
+        stamping: list[Process] = []
+        for one in ways:
+            stamping.append(tap.start(lab.tap, one.folder.path, room, one.way))
+            stack.callback(stamping[-1].close)
+        for one in ways:
+            _probe(lab, experiment, one)
         watching = lab.watch()
         for process in watching:
             stack.callback(process.close)
-        working = [stamping]
+        working = list(stamping)
         if running is not None and running.process is not None:
             working.append(running.process)
 
         counting = stack.enter_context(window)
         before, began = Counters.read(), time.monotonic_ns()
-        sending = generator.start(lab.generator, GENERATOR_PORT, traffic)
-        stack.callback(sending.close)
+        sending: list[Process] = []
+        for one in ways:
+            sending.append(generator.start(lab.generator, one.way.generator, one.traffic))
+            stack.callback(sending[-1].close)
         try:
-            _Traffic(lab, sending, working, watching).wait(traffic.seconds, tick)
-            sent = generator.result(sending)
-            time.sleep(SETTLE_SECONDS + (0 if running is None else running.holds_ns / 1e9))
+            reach = SETTLE_SECONDS + (0 if running is None else running.holds_ns / 1e9)
+            watch = None if guard is None else _Watch(guard, stamping[0].pid, reach)
+            _Traffic(lab, sending, working, watching).wait(traffic.seconds, tick, watch)
+            sent = [generator.result(process) for process in sending]
+            time.sleep(reach)
             counters, ended = Counters.read().since(before), time.monotonic_ns()
             counts = {} if counting is None else {"run": counting.stop()}
             _check_ports(lab)
-            counted = tap.stop(stamping)
+            counted = [tap.stop(process) for process in stamping]
             told = {} if running is None else running.stop()
         except Vanished:
             raise
         except MachineError:
             _check_ports(lab)  # a vanished interface explains every other failure
             raise
-        write_json(folder.generator, sent)
+        for one, content in zip(ways, sent, strict=True):
+            write_json(one.folder.generator, content)
         facts = {} if device is None else device.facts
-        return Measured(sent, counted, counters, ended - began, told, facts, counts)
+        back = Sent(sent[1], counted[1]) if both_ways else None
+        return Measured(sent[0], counted[0], counters, ended - began, told, facts, counts, back)
 
 
 @contextlib.contextmanager
-def _away_from(dut_cpus: Iterable[int], generator_cpu: int) -> Iterator[None]:
+def _away_from(dut_cpus: Iterable[int], generator_cpus: Iterable[int]) -> Iterator[None]:
     """Keep this process and its children off the measured CPUs, as far as there are others.
 
-    The generator and the forwarder then pin themselves to theirs.
+    Generators and the forwarder then pin themselves to theirs.
     """
     before = os.sched_getaffinity(0)
-    for occupied in ({generator_cpu, *dut_cpus}, set(dut_cpus)):
+    for occupied in ({*generator_cpus, *dut_cpus}, set(dut_cpus)):
         if before - occupied:
             os.sched_setaffinity(0, before - occupied)
             break
@@ -133,17 +183,23 @@ def _start_forwarder(experiment: Experiment, device: Dut) -> Running:
     return kind.start(device, kind.Options.model_validate(experiment.dut.options))
 
 
-def _probe(lab: Lab, experiment: Experiment) -> None:
+def _probe(lab: Lab, experiment: Experiment, one: _Direction) -> None:
     """Raises `MachineError` unless a packet gets from the generator to the egress tap."""
-    before = lab.received(lab.tap, FROM_DUT)
-    traffic = experiment.traffic
-    GENERATORS[traffic.generator].probe(lab.generator, GENERATOR_PORT, traffic)
+    before = lab.received(lab.tap, one.way.egress)
+    generator = GENERATORS[one.traffic.generator]
+    generator.probe(lab.generator, one.way.generator, one.traffic)
     deadline = time.monotonic() + PROBE_SECONDS
-    while lab.received(lab.tap, FROM_DUT) == before:
+    while lab.received(lab.tap, one.way.egress) == before:
         if time.monotonic() > deadline:
+            who = f"the forwarder {experiment.dut.forwarder}"
+            if one.way is REVERSE:
+                raise MachineError(
+                    f"no packet came back through the DuT within {PROBE_SECONDS:g} s: does {who} "
+                    "carry packets both ways? leave out traffic.bidirectional if not"
+                )
             raise MachineError(
-                f"no packet came through the DuT within {PROBE_SECONDS:g} s: does the forwarder "
-                f"{experiment.dut.forwarder} work on this kernel? `tailtap doctor` tells"
+                f"no packet came through the DuT within {PROBE_SECONDS:g} s: does {who} work on "
+                "this kernel? `tailtap doctor` tells"
             )
         time.sleep(0.005)
 
@@ -153,28 +209,58 @@ class Vanished(MachineError):
 
 
 @dataclass(frozen=True)
+class _Watch:
+    """A guard, and where it sees the packets pass."""
+
+    guard: Guard
+    tap: int
+    """The process id of the taps: what it sees of the network is their namespace."""
+    reach: float
+
+    def over(self, seconds: float) -> bool:
+        # The egress first: what passes both taps in between counts in favour of the device.
+        egress = received(self.tap, FROM_DUT)
+        ingress = received(self.tap, INGRESS_TAP)
+        return self.guard.over(seconds, ingress, egress, self.reach)
+
+
+def received(pid: int, port: str) -> int:
+    """Packets that `port` has received since it exists, as the process `pid` sees it."""
+    for line in Path(f"/proc/{pid}/net/dev").read_text(encoding="ascii").splitlines():
+        name, _, columns = line.partition(":")
+        if name.strip() == port:
+            return int(columns.split()[1])
+    return 0  # it vanished: somebody else tells
+
+
+@dataclass(frozen=True)
 class _Traffic:
     """Everything that runs while packets are sent."""
 
     lab: Lab
-    sending: Process
+    sending: Sequence[Process]
     working: Sequence[Process]
     watching: Sequence[Process]
 
-    def wait(self, seconds: float, tick: Tick | None) -> None:
-        """Return when the generator ends, after about `seconds`; sleep until something happens.
+    def wait(self, seconds: float, tick: Tick | None, watch: _Watch | None) -> None:
+        """Return when every generator has ended, after about `seconds`; sleep until then.
+
+        They are ended early when `watch` says so.
 
         Raises `MachineError` when a link is deleted, a tap or forwarder ends, or time runs out.
         """
         began = time.monotonic()
         deadline = began + OVERTIME * seconds + OVERTIME_SECONDS
         with selectors.DefaultSelector() as selector:
-            for process in (self.sending, *self.working, *self.watching):
+            left = set(self.sending)
+            for process in (*self.sending, *self.working, *self.watching):
                 selector.register(process, selectors.EVENT_READ)
             while True:
                 pause = max(0.0, deadline - time.monotonic())
                 if tick is not None:
                     pause = min(pause, TICK_SECONDS)
+                if watch is not None:
+                    pause = min(pause, watch.guard.period)
                 ready = {key.fileobj for key, _ in selector.select(pause)}
                 for process in self.watching:
                     if process in ready and not self._read_news(process):
@@ -182,12 +268,19 @@ class _Traffic:
                 for process in self.working:
                     if process in ready:
                         raise MachineError(process.failure())
-                if self.sending in ready:
+                for process in [process for process in left if process in ready]:
+                    left.remove(process)
+                    selector.unregister(process)  # its result is read later
+                if not left:
                     return
                 if time.monotonic() > deadline:
-                    raise MachineError(f"{self.sending.title} does not come to an end")
+                    raise MachineError(f"{next(iter(left)).title} does not come to an end")
                 if tick is not None:
                     tick(time.monotonic() - began)
+                if watch is not None and watch.over(time.monotonic() - began):
+                    watch = None
+                    for process in left:
+                        process.interrupt()
 
     def _read_news(self, process: Process) -> bool:
         """False when there will be no more. Raises `MachineError` for a link that is gone."""

@@ -46,10 +46,10 @@ class Dut(Strict):
     boot: str = ""
     options: dict[str, Any] = Field(default_factory=dict)
 
-    def wanted(self) -> Wanted:
+    def wanted(self, *, both_ways: bool = False) -> Wanted:
         """What this asks of the platform."""
         asked = {name: getattr(self, name) for name in OPEN}
-        return Wanted(self.cpus, **asked)
+        return Wanted(self.cpus, **asked, both_ways=both_ways)
 
     @field_validator("cpus")
     @classmethod

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.reading import CheckedExperiment
 
 SCHEMA = "tailtap.plan/1"
+DIRECTION = "direction"
+"""What tells the two runs of bidirectional traffic apart, among the variables."""
 MAX_SLUG = 100
 """Longest slug in characters; file systems allow 255 bytes for a name."""
 
@@ -28,6 +30,18 @@ class PlannedRun:
     repeat: int
     variables: Mapping[str, Any]
     experiment: Experiment
+
+    @property
+    def reverse(self) -> PlannedRun | None:
+        """The run that the other direction of bidirectional traffic is, measured with this one.
+
+        It has the next number.
+        """
+        if not self.experiment.traffic.bidirectional or self.variables.get(DIRECTION) != "forward":
+            return None
+        slug = f"{self.number + 1:03}{self.slug.removeprefix(f'{self.number:03}')}-reverse"
+        variables = {**self.variables, DIRECTION: "reverse"}
+        return replace(self, number=self.number + 1, slug=slug, variables=variables)
 
     def as_json(self) -> dict[str, Any]:
         """The run's row in ``plan.json``."""
@@ -47,17 +61,25 @@ def slugify(text: str) -> str:
 
 
 def make_plan(checked: CheckedExperiment) -> list[PlannedRun]:
-    """All runs of an experiment, numbered from 1. The same experiment gives the same plan."""
+    """All runs of an experiment, numbered from 1. The same experiment gives the same plan.
+
+    Bidirectional traffic takes two numbers, one for each direction; the plan has the first.
+    """
     runs: list[PlannedRun] = []
+    number = 0
     for repeat in range(1, checked.repeat + 1):
         for variables, experiment in checked.combinations:
-            number = len(runs) + 1
+            number += 1
             parts = [slugify(_text(value)) for value in variables.values()]
             parts = [part for part in parts if part] or [slugify(checked.name) or "run"]
             if checked.repeat > 1:
                 parts.append(f"r{repeat}")
             slug = f"{number:03}-{'-'.join(parts)}"[:MAX_SLUG].rstrip("-.")
-            runs.append(PlannedRun(number, slug, repeat, variables, experiment))
+            run = PlannedRun(number, slug, repeat, variables, experiment)
+            if experiment.traffic.bidirectional:
+                run = replace(run, variables={**variables, DIRECTION: "forward"})
+                number += 1
+            runs.append(run)
     return runs
 
 

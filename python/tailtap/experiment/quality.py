@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tailtap import platform
+from tailtap.evaluation.overload import overload
 from tailtap.experiment.counters import Counters
 from tailtap.experiment.model import Experiment
 from tailtap.units import format_rate, format_time
@@ -28,6 +29,14 @@ Doubt = dict[str, str]
 
 
 @dataclass(frozen=True)
+class Sent:
+    """What generator and taps of one direction counted."""
+
+    generator: Mapping[str, Any]
+    taps: Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
 class Measured:
     """What one run left behind besides its stamps."""
 
@@ -40,6 +49,8 @@ class Measured:
     platform: Mapping[str, Any]
     counts: Mapping[str, Any]
     """What the DuT's processors counted of themselves, by the window of time; see `host.perf`."""
+    reverse: Sent | None = None
+    """The other direction of bidirectional traffic."""
 
 
 def warnings_of(experiment: Experiment, measured: Measured) -> list[Doubt]:
@@ -47,6 +58,14 @@ def warnings_of(experiment: Experiment, measured: Measured) -> list[Doubt]:
     limit = experiment.traffic.slip_limit
     found = [*_setup(experiment), *_generator(measured, limit), *_taps(measured)]
     return [*found, *_cpus(experiment, measured), *_counts(measured)]
+
+
+def reverse_warnings(experiment: Experiment, back: Sent, measured: Measured) -> list[Doubt]:
+    """Every reason to doubt the other direction of bidirectional traffic."""
+    limit = experiment.traffic.slip_limit
+    there = replace(measured, generator=back.generator, taps=back.taps)
+    return [*_setup(experiment), *_generator(there, limit), *_taps(there),
+            *_cpus(experiment, measured)]  # fmt: skip
 
 
 def external_rate(experiment: Experiment, ingress: Mapping[str, Any]) -> list[Doubt]:
@@ -71,6 +90,17 @@ def external_rate(experiment: Experiment, ingress: Mapping[str, Any]) -> list[Do
     ]
 
 
+def overloaded(experiment: Experiment, sent: Sent, counts: Mapping[str, int]) -> list[Doubt]:
+    """Whether the device could not keep up, by the `counts` of the evaluation.
+
+    Stamps that the taps had no room for make packets seem lost; so many are left out.
+    """
+    unknown = sum(tap["lost"] for tap in sent.taps.values())
+    has_dut = platform.PLATFORMS[experiment.dut.platform].has_dut
+    found = overload(counts["lost"] - unknown, counts["matched"] + counts["lost"], has_dut=has_dut)
+    return [] if found is None else [_warning(found.code, found.message)]
+
+
 def is_valid(warnings: Iterable[Doubt]) -> bool:
     """Whether the generator sent what was asked of it."""
     return not any(warning["code"] in INVALIDATING for warning in warnings)
@@ -87,6 +117,13 @@ def _setup(experiment: Experiment) -> Iterator[Doubt]:
             "shared-cpu",
             f"generator and DuT share CPU {traffic.cpu}: the latency includes the generator's "
             "work; give them different CPUs with traffic.cpu and dut.cpus",
+        )
+    if traffic.bidirectional and traffic.reversed().cpu in (traffic.cpu, *dut.cpus):
+        yield _warning(
+            "shared-cpu",
+            f"the generator of the other direction shares CPU {traffic.reversed().cpu} with the "
+            "first one or with the DuT, so that they delay each other; give it another one with "
+            "traffic.reverse_cpu",
         )
 
 
@@ -157,7 +194,8 @@ def _cpus(experiment: Experiment, measured: Measured) -> Iterator[Doubt]:
                 "them (net.core.netdev_max_backlog)",
             )
     if has_dut:
-        arrived = measured.taps["ingress"]["seen"]
+        taps = [measured.taps] + ([measured.reverse.taps] if measured.reverse else [])
+        arrived = sum(tap["ingress"]["seen"] for tap in taps)
         processed = sum(counters.softnet.get(cpu, {}).get("processed", 0) for cpu in dut.cpus)
         if processed < arrived:
             yield _warning(

@@ -12,6 +12,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -25,10 +26,19 @@ from tailtap.evaluation import evaluate
 from tailtap.experiment import environment
 from tailtap.experiment.document import dotted, load
 from tailtap.experiment.folder import ExperimentFolder, RunFolder, Status, write_json
-from tailtap.experiment.measure import measure
+from tailtap.experiment.measure import Guard, Tick, measure
 from tailtap.experiment.plan import PlannedRun, make_plan, plan_as_json, slugify
-from tailtap.experiment.progress import Reporter, make_reporter
-from tailtap.experiment.quality import external_rate, is_valid, warnings_of
+from tailtap.experiment.progress import make_reporter
+from tailtap.experiment.quality import (
+    Doubt,
+    Measured,
+    Sent,
+    external_rate,
+    is_valid,
+    overloaded,
+    reverse_warnings,
+    warnings_of,
+)
 from tailtap.experiment.reading import CheckedExperiment
 from tailtap.host import clean
 from tailtap.host.cpus import FOLDER, is_offline, usable
@@ -57,15 +67,15 @@ def run_experiment(
     """
     require_root()
     plan = make_plan(checked)
-    _require_cpus(plan)
+    require_cpus(plan)
     folder = ExperimentFolder(out)
-    with _storage_errors(out):
+    with storage_errors(out):
         _prepare(folder, checked, source, plan, resume)
-        with folder.locked(), _interruptible():
+        with folder.locked(), interruptible():
             try:
                 return _run_all(folder, plan, quiet)
             except KeyboardInterrupt:
-                _remove_own_leftovers()
+                remove_own_leftovers()
                 done = sum(folder.run(run.slug).done for run in plan)
                 raise Interrupted(
                     f"interrupted: {done} of {len(plan)} runs are kept; "
@@ -84,52 +94,58 @@ def _run_all(folder: ExperimentFolder, plan: list[PlannedRun], quiet: bool) -> l
         )
     for run in plan:
         if run not in pending:
-            store.add_run(folder.database, folder.run(run.slug).path)
+            store.add_runs(folder.database, [folder.run(one.slug).path for one in both(run)])
     with make_reporter(pending, len(plan), quiet) as reporter:
         for run in pending:
-            record = _run_one(run, folder.run(run.slug), surroundings, reporter)
-            store.add_run(folder.database, folder.run(run.slug).path)
+            reporter.started(run)
+            tick = reporter.tick if reporter.wants_ticks else None
+            record = make_run(run, folder.run(run.slug), surroundings, tick)
+            store.add_runs(folder.database, [folder.run(one.slug).path for one in both(run)])
             reporter.finished(run, record)
-    return [folder.run(run.slug) for run in plan]
+    return [folder.run(one.slug) for run in plan for one in both(run)]
 
 
-def _run_one(
-    run: PlannedRun, folder: RunFolder, surroundings: Mapping[str, Any], reporter: Reporter
+def make_run(
+    run: PlannedRun,
+    folder: RunFolder,
+    surroundings: Mapping[str, Any],
+    tick: Tick | None = None,
+    guard: Guard | None = None,
 ) -> dict[str, Any]:
-    """Make one run and evaluate it; its record, with the reason when it failed."""
-    folder.start_anew()
-    reporter.started(run)
-    record = _first_record(run, surroundings)
-    folder.write(record)
+    """Make one run and evaluate it; its record, with the reason when it failed.
+
+    The other direction of bidirectional traffic is evaluated as a run of its own, in a folder
+    beside this one. A run that the `guard` ended is done all the same; its ``generator`` says
+    `interrupted`.
+    """
+    ways = [_Way(one, beside(folder, one), _first_record(one, surroundings)) for one in both(run)]
+    for way in ways:
+        way.folder.start_anew()
+        way.store()
+    first, *back = ways
 
     def end(status: Status, error: str | None) -> None:
-        record.update(status=status, error=error, finished=_now())
-        folder.write(record)
+        # The first one last: when it is done, so is the other.
+        for way in reversed(ways):
+            way.record.update(status=status, error=error, finished=_now())
+            way.store()
 
     try:
-        measured = measure(run.experiment, folder, reporter.tick if reporter.wants_ticks else None)
-        record.update(
-            generator=measured.generator,
-            taps=measured.taps,
-            forwarder=measured.forwarder,
-            platform=measured.platform,
-            counters=measured.counts or None,
-            softnet={str(cpu): dict(counts) for cpu, counts in measured.counters.softnet.items()},
-            steal_ns={str(cpu): ns for cpu, ns in measured.counters.steal_ns.items()},
-            elapsed_ns=measured.elapsed_ns,
-            warnings=warnings_of(run.experiment, measured),
-        )
-        settings = run.experiment.evaluation
-        evaluation = evaluate(
-            folder.ingress,
-            folder.egress,
-            key=settings.key,
-            trim_ns=settings.trim,
-            window_ns=settings.window,
-        )
-        evaluation.write(folder.evaluation)
-        record["warnings"] += external_rate(run.experiment, evaluation.inputs["ingress"])
-        record["valid"] = is_valid(record["warnings"])
+        reverse = back[0].folder if back else None
+        measured = measure(run.experiment, folder, tick, guard, reverse)
+        warnings = [warnings_of(run.experiment, measured)]
+        sides = [Sent(measured.generator, measured.taps)]
+        if measured.reverse is not None:
+            sides.append(measured.reverse)
+            warnings.append(reverse_warnings(run.experiment, measured.reverse, measured))
+        for way, sent, doubts in zip(ways, sides, warnings, strict=True):
+            way.keep(measured, sent, doubts)
+        for way, sent in zip(ways, sides, strict=True):
+            way.evaluate(sent)
+        # The load is that of both generators.
+        valid = all(is_valid(way.record["warnings"]) for way in ways)
+        for way in ways:
+            way.record["valid"] = valid
     except TailtapError as error:
         end("failed", str(error))
     except KeyboardInterrupt:
@@ -137,7 +153,58 @@ def _run_one(
         raise
     else:
         end("done", None)
-    return record
+    return first.record
+
+
+def both(run: PlannedRun) -> list[PlannedRun]:
+    """The run and, of bidirectional traffic, that of the other direction."""
+    return [run] if run.reverse is None else [run, run.reverse]
+
+
+def beside(folder: RunFolder, run: PlannedRun) -> RunFolder:
+    """The folder of a run that is stored in the same place as `folder`."""
+    return RunFolder(folder.path.with_name(run.slug))
+
+
+@dataclass(frozen=True)
+class _Way:
+    """One direction of a run: what is known of it, and where it is kept."""
+
+    run: PlannedRun
+    folder: RunFolder
+    record: dict[str, Any]
+
+    def store(self) -> None:
+        self.folder.write(self.record)
+
+    def keep(self, measured: Measured, sent: Sent, doubts: list[Doubt]) -> None:
+        """Enter what was measured into the record."""
+        softnet = measured.counters.softnet.items()
+        self.record.update(
+            generator=sent.generator,
+            taps=sent.taps,
+            forwarder=measured.forwarder,
+            platform=measured.platform,
+            counters=measured.counts or None,
+            softnet={str(cpu): dict(counts) for cpu, counts in softnet},
+            steal_ns={str(cpu): ns for cpu, ns in measured.counters.steal_ns.items()},
+            elapsed_ns=measured.elapsed_ns,
+            warnings=doubts,
+        )
+
+    def evaluate(self, sent: Sent) -> None:
+        """Evaluate the stamps and enter what makes one doubt them. Raises `TailtapError`."""
+        experiment, settings = self.run.experiment, self.run.experiment.evaluation
+        evaluation = evaluate(
+            self.folder.ingress,
+            self.folder.egress,
+            key=settings.key,
+            trim_ns=settings.trim,
+            window_ns=settings.window,
+        )
+        evaluation.write(self.folder.evaluation)
+        self.record["warnings"] += external_rate(experiment, evaluation.inputs["ingress"])
+        self.record["warnings"] += overloaded(experiment, sent, evaluation.counts)
 
 
 def _first_record(run: PlannedRun, surroundings: Mapping[str, Any]) -> dict[str, Any]:
@@ -192,11 +259,11 @@ def _prepare(
         raise InputError(f"{out}: there is nothing to resume: check --out or omit --resume")
     else:
         folder.runs.mkdir(parents=True)
-        folder.experiment.write_text(_experiment_text(checked, source), encoding="utf-8")
+        folder.experiment.write_text(experiment_text(checked, source), encoding="utf-8")
     write_json(folder.plan, plan_as_json(checked.name, plan))
 
 
-def _experiment_text(checked: CheckedExperiment, source: Path) -> str:
+def experiment_text(checked: CheckedExperiment, source: Path) -> str:
     """The file as it was given, or, when options changed it, what it amounts to."""
     if checked.overrides:
         said = " ".join(f"--set {override!r}" for override in checked.overrides)
@@ -208,7 +275,7 @@ def _experiment_text(checked: CheckedExperiment, source: Path) -> str:
 def _refuse_another(folder: ExperimentFolder, checked: CheckedExperiment, source: Path) -> None:
     """Raises `InputError` when the folder belongs to a different experiment."""
     stored = load(folder.experiment).data
-    difference = _difference(stored, checked.document.data, ())
+    difference = first_difference(stored, checked.document.data, ())
     if difference is not None:
         raise InputError(
             f"{folder.experiment} differs from {source} in {difference}: resume with "
@@ -217,22 +284,23 @@ def _refuse_another(folder: ExperimentFolder, checked: CheckedExperiment, source
         )
 
 
-def _difference(one: object, other: object, path: tuple[str, ...]) -> str | None:
+def first_difference(one: object, other: object, path: tuple[str, ...]) -> str | None:
     """The first place at which two experiments differ; None when they do not."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         for key in [*one, *(key for key in other if key not in one)]:
-            found = _difference(one.get(key), other.get(key), (*path, str(key)))
+            found = first_difference(one.get(key), other.get(key), (*path, str(key)))
             if found is not None:
                 return found
         return None
     return None if one == other else f"{dotted(path)} ({one!r} there, {other!r} here)"
 
 
-def _require_cpus(plan: list[PlannedRun]) -> None:
+def require_cpus(plan: list[PlannedRun]) -> None:
     """Raises `MachineError` when the experiment asks for a CPU that is not there or is off."""
     have = usable()
     for run in plan:
-        wanted = [("traffic.cpu", run.experiment.traffic.cpu)]
+        traffic = run.experiment.traffic
+        wanted = [("traffic.cpu", traffic.cpu), ("traffic.reverse_cpu", traffic.reversed().cpu)]
         wanted += [("dut.cpus", cpu) for cpu in run.experiment.dut.cpus]
         for key, cpu in wanted:
             if cpu in have:
@@ -248,7 +316,8 @@ def _require_cpus(plan: list[PlannedRun]) -> None:
 
 def _require_room(out: Path, pending: list[PlannedRun]) -> None:
     """Raises `MachineError` when the stamps of the runs to come cannot fit on the disk."""
-    needed = sum(run.experiment.traffic.packets for run in pending) * STAMP_BYTES * SIDES
+    packets = sum(run.experiment.traffic.packets * len(both(run)) for run in pending)
+    needed = packets * STAMP_BYTES * SIDES
     existing = next(path for path in (out, *out.absolute().parents) if path.exists())
     free = shutil.disk_usage(existing).free
     if needed > free:
@@ -259,7 +328,7 @@ def _require_room(out: Path, pending: list[PlannedRun]) -> None:
 
 
 @contextlib.contextmanager
-def _interruptible() -> Iterator[None]:
+def interruptible() -> Iterator[None]:
     """The first of `STOPS` raises `KeyboardInterrupt`; more of them cannot stop the cleaning."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
@@ -275,13 +344,14 @@ def _interruptible() -> Iterator[None]:
             signal.signal(one, handler)
 
 
-def _remove_own_leftovers() -> None:
+def remove_own_leftovers() -> None:
     """Whatever the interruption left of this process's lab, had it come during the removal."""
     clean.remove([item for item in clean.find() if item.pid == os.getpid()])
 
 
 @contextlib.contextmanager
-def _storage_errors(out: Path) -> Iterator[None]:
+def storage_errors(out: Path) -> Iterator[None]:
+    """Turn an `OSError` about the folder `out` into a `MachineError`."""
     try:
         yield
     except OSError as error:

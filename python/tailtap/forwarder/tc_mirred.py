@@ -7,7 +7,7 @@ The classifier is ``matchall`` or, where the kernel lacks it, ``u32`` with an em
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import BaseModel
@@ -47,8 +47,14 @@ class TcMirred:
     Options: type[BaseModel] = NoOptions
 
     def start(self, dut: Dut, options: BaseModel) -> _InKernel:
-        """Install the rule and read back that it is there. Raises `MachineError`."""
-        return _InKernel(install(dut, CLASSIFIERS))
+        """Install the rule and read back that it is there. Raises `MachineError`.
+
+        A DuT that carries both ways gets a second rule, from its egress port to the other.
+        """
+        classifier = install(dut, CLASSIFIERS)
+        if dut.both_ways:
+            install(replace(dut, ingress=dut.egress, egress=dut.ingress), [classifier])
+        return _InKernel(classifier)
 
 
 def install(dut: Dut, classifiers: Iterable[str]) -> str:

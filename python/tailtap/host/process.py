@@ -28,6 +28,7 @@ class Process:
         self.title = title
         self._buffer = b""
         self._open = True
+        self._interrupted = False
         # Errors go to a file: a pipe that nobody reads would block the child when it is full.
         self._stderr = os.memfd_create("stderr")
         # A session of its own: Ctrl-C in the terminal reaches only us, and we stop the children
@@ -127,7 +128,10 @@ class Process:
         return content
 
     def read_to_end(self, timeout: float) -> str:
-        """Wait for the end and return what was printed. Raises `MachineError` for a failure."""
+        """Wait for the end and return what was printed.
+
+        Raises `MachineError` for a failure; an end that `interrupt` asked for is none.
+        """
         lines: list[str] = []
         deadline = time.monotonic() + timeout
         try:
@@ -135,7 +139,7 @@ class Process:
                 lines.append(line)
         except TimeoutError as error:
             raise MachineError(f"{self.title}: still running after {timeout:g} s") from error
-        if self._child.wait() != 0:
+        if self._child.wait() != 0 and not self._interrupted:
             raise MachineError(self.failure())
         return "\n".join(lines)
 
@@ -155,6 +159,8 @@ class Process:
 
     def interrupt(self) -> None:
         """Ask the process to finish, as Ctrl-C would."""
+        if not self.ended:
+            self._interrupted = True
         self._send(signal.SIGINT)
 
     def close(self) -> None:

@@ -21,5 +21,6 @@ class BareMetal:
         host = lab.add_namespace("dut")
         lab.add_link(lab.tap, TO_DUT, host, DUT_INGRESS)
         lab.add_link(host, DUT_EGRESS, lab.tap, FROM_DUT)
-        lab.steer(host, DUT_INGRESS, wanted.cpus)
-        return Dut(host, DUT_INGRESS, DUT_EGRESS, wanted.cpus, facts={"kernel": kernel})
+        for port in (DUT_INGRESS, DUT_EGRESS) if wanted.both_ways else (DUT_INGRESS,):
+            lab.steer(host, port, wanted.cpus)
+        return Dut(host, DUT_INGRESS, DUT_EGRESS, wanted.cpus, wanted.both_ways, {"kernel": kernel})

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tailtap.errors import InputError
-from tailtap.report.data import load_experiment
+from tailtap.report.data import load_experiment, load_search
 from tailtap.report.values import Experiment
 
 __all__ = ["Experiment", "Report", "load_experiment", "write_report"]
@@ -36,7 +36,7 @@ def write_report(
     runs: Sequence[str] = (),
     progress: Callable[[str], None] = lambda _: None,
 ) -> Report:
-    """Write the report of the experiment in `folder` to `out` (default: `folder`/report).
+    """Write the report of the experiment or search in `folder` to `out` (default: `folder`/report).
 
     `runs` are selections as `selection.select` reads them. `progress` gets a short text before
     each step. Raises `InputError` when `folder` is no experiment, holds no finished run, no run
@@ -48,7 +48,12 @@ def write_report(
     from tailtap.report.selection import select
 
     progress(f"reading {folder}")
-    experiment = select(load_experiment(folder), runs)
+    search = None
+    if (folder / "search.json").is_file():
+        experiment, search = load_search(folder)
+    else:
+        experiment = load_experiment(folder)
+    experiment = select(experiment, runs)
     groups = configurations(experiment, every=bool(runs))
     drawn = [group for group in groups if group.drawn]
     if len(drawn) < len(groups):
@@ -63,7 +68,8 @@ def write_report(
             written = write_figures(drawn, target / "figures")
         progress("writing the page")
         page = target / "index.html"
-        text = render(experiment, groups, [path.stem for path in written if path.suffix == ".png"])
+        names = [path.stem for path in written if path.suffix == ".png"]
+        text = render(experiment, groups, names, search)
         page.write_text(text, "utf-8")
     except OSError as error:
         raise InputError(

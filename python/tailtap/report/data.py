@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ from tailtap.errors import InputError
 from tailtap.evaluation import Evaluation as StoredEvaluation
 from tailtap.evaluation import Warning
 from tailtap.evaluation.model import SIDES
+from tailtap.evaluation.overload import overload
 from tailtap.report.imported import load_imported
+from tailtap.report.searched import Search, read_search
 from tailtap.report.values import Evaluation, Experiment, Run, mapping
 
 BAND_STEPS = 24
@@ -68,6 +71,25 @@ def load_experiment(folder: Path) -> Experiment:
     return with_result(Experiment(name, folder, tuple(runs), tuple(warnings)))
 
 
+def load_search(folder: Path) -> tuple[Experiment, Search]:
+    """Read the folder of a search: the latencies at the rates found, or else the trials.
+
+    Raises `InputError` when it is damaged, or there is no run with an evaluation.
+    """
+    record = folder / "search.json"
+    try:
+        content = _read_object(record)
+    except ValueError as error:
+        raise InputError(f"{record}: cannot read the search: {error}") from error
+    found = read_search(record, content)
+    measured = [inner for inner in ("latency", "trials") if any(folder.glob(f"{inner}/runs/*/"))]
+    if not measured:
+        raise InputError(f"{folder}: this search has no trial yet; tailtap search --resume goes on")
+    experiment = load_experiment(folder / measured[0])
+    warnings = (*found.warnings, *experiment.warnings)
+    return replace(experiment, folder=folder, warnings=warnings), found
+
+
 def with_result(experiment: Experiment) -> Experiment:
     """The experiment itself. Raises `InputError` when no run of it has an evaluation."""
     if not experiment.finished:
@@ -109,6 +131,13 @@ def _make_run(
     slug: str, record: Mapping[str, Any], evaluation: Evaluation | None, failure: str
 ) -> Run:
     taps = mapping(record, "taps")
+    platform = mapping(mapping(record, "parameters"), "dut").get("platform")
+    warnings = list(_notices(record))
+    if evaluation and all(warning.code != "overload" for warning in warnings):
+        # A bare evaluation and the runs of older versions have no such warning of their own.
+        lost, offered = evaluation.counts["lost"], evaluation.offered or 0
+        notice = overload(lost, offered, has_dut=platform != "wire")
+        warnings += [] if notice is None else [notice]
     return Run(
         number=_integer(record.get("number")),
         slug=str(record.get("slug") or slug),
@@ -121,10 +150,11 @@ def _make_run(
         taps={str(side): mapping(taps, side) for side in taps},
         steal_ns={str(k): _integer(v) for k, v in mapping(record, "steal_ns").items()},
         counters=mapping(record, "counters"),
-        warnings=tuple(_notices(record)),
+        warnings=tuple(warnings),
         environment=mapping(record, "environment"),
         started=str(record.get("started") or ""),
         evaluation=evaluation,
+        valid=valid if isinstance(valid := record.get("valid"), bool) else None,
     )
 
 

@@ -15,11 +15,19 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import (
+    FixedFormatter,
+    FixedLocator,
+    FuncFormatter,
+    LogLocator,
+    MaxNLocator,
+    NullLocator,
+)
 
 from tailtap.errors import InputError
 from tailtap.evaluation import Evaluation, Histogram
 from tailtap.evaluation.model import SIDES
+from tailtap.evaluation.overload import OVERLOAD_LOSS
 from tailtap.report.data import experiment_of
 from tailtap.report.groups import Configuration, Member, configurations
 from tailtap.report.hdr import (
@@ -31,6 +39,7 @@ from tailtap.report.hdr import (
     tick_label,
     ticks_of_percentiles,
 )
+from tailtap.report.loss import axes_of, loss_curves, rate_text
 from tailtap.report.text import broken, count_text, time_text
 
 COLUMN, WIDTH = 3.5, 7.16
@@ -77,6 +86,7 @@ def write_figures(groups: list[Configuration], folder: Path) -> list[Path]:
         return [
             path
             for name, make in FIGURES.items()
+            if name not in OF_SEVERAL or loss_curves(groups)
             for path in save_figure(make(groups), folder, name)
         ]
 
@@ -99,8 +109,9 @@ def save_figure(figure: Figure, folder: Path, name: str) -> list[Path]:
 
 def hdr_figure(groups: list[Configuration]) -> Figure:
     """Latency over percentile of all runs, both axes logarithmic."""
-    columns = 2 if len(groups) > 1 and max(len(g.label) for g in groups) <= 30 else 1
-    labels = [broken(group.label, LEGEND_LETTERS) for group in groups]
+    names = [f"{g.label} (overloaded)" if g.overloaded else g.label for g in groups]
+    labels = [broken(name, LEGEND_LETTERS) for name in names]
+    columns = 2 if len(groups) > 1 and max(map(len, names)) <= 30 else 1
     lines = -(-sum(label.count("\n") + 1 for label in labels) // columns)
     figure = Figure(figsize=(COLUMN, 2.45 + 0.125 * lines), layout="constrained")
     axes = figure.subplots()
@@ -230,6 +241,51 @@ def rates_figure(groups: list[Configuration]) -> Figure:
     return _panels("rates", groups, draw, label, "Packet rate (kpkt/s)", common=False)
 
 
+def loss_figure(groups: list[Configuration]) -> Figure:
+    """Loss over packet rate, all repeats, one line for each configuration apart from its rate."""
+    curves = loss_curves(groups)
+    scale = axes_of(curves)
+    figure = Figure(figsize=(COLUMN, 2.3 + 0.125 * len(curves)), layout="constrained")
+    axes = figure.subplots()
+    for curve in curves:
+        x = [point.rate for point in curve.line]
+        axes.plot(x, [scale.height(point.loss) for point in curve.line], color=curve.light,
+                  linewidth=1, clip_on=False)  # fmt: skip
+        for valid, mark, face in ((True, "o", curve.light), (False, "s", "white")):
+            points = [point for point in curve.points if point.valid == valid]
+            heights = [scale.height(point.loss) for point in points]
+            axes.plot([point.rate for point in points], heights, mark, markersize=3.2,
+                      markerfacecolor=face, markeredgecolor=curve.light, markeredgewidth=0.8,
+                      linestyle="none", clip_on=False, zorder=3)  # fmt: skip
+    axes.axhline(OVERLOAD_LOSS, color=BEFORE, linewidth=0.7, linestyle=(0, (1, 1.2)))
+    axes.text(1, OVERLOAD_LOSS, "overload", transform=axes.get_yaxis_transform(), ha="right",
+              va="bottom", color=BEFORE, fontsize=6)  # fmt: skip
+    axes.set_yscale("log")
+    axes.set_xscale("log" if scale.log_rates else "linear")
+    axes.set_xlim(scale.low, scale.high)
+    axes.set_ylim(scale.floor, scale.top * 1.2)
+    axes.yaxis.set_major_locator(FixedLocator(list(scale.ticks)))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FixedFormatter(list(scale.ticks.values())))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda rate, _: rate_text(rate)))
+    if scale.log_rates:
+        _log_ticks(axes.xaxis)
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(5))
+    axes.set_xlabel("Packet rate before the device")
+    axes.set_ylabel("Lost packets")
+    handles = [Line2D([], [], color=c.light, linewidth=1.2, marker="o", markersize=3)
+               for c in curves]  # fmt: skip
+    labels = [broken(curve.label, LEGEND_LETTERS) for curve in curves]
+    if any(not point.valid for curve in curves for point in curve.points):
+        handles.append(Line2D([], [], color=BEFORE, marker="s", markersize=3, linestyle="none",
+                              markerfacecolor="white"))  # fmt: skip
+        labels.append("invalid: not what was asked for")
+    figure.legend(handles, labels, loc="outside upper left", borderaxespad=0.2,
+                  labelspacing=0.25)  # fmt: skip
+    return figure
+
+
 #: The figures by name.
 FIGURES: dict[str, Callable[[list[Configuration]], Figure]] = {
     "hdr": hdr_figure,
@@ -237,7 +293,10 @@ FIGURES: dict[str, Callable[[list[Configuration]], Figure]] = {
     "gaps": gaps_figure,
     "latency": latency_figure,
     "rates": rates_figure,
+    "loss": loss_figure,
 }
+OF_SEVERAL = ("loss",)
+"""Figures of several runs, at different rates."""
 
 
 def evaluation_figure(evaluation: Evaluation, name: str) -> Figure:
@@ -245,8 +304,9 @@ def evaluation_figure(evaluation: Evaluation, name: str) -> Figure:
 
     Raises `InputError` when there is no figure of that name.
     """
-    if name not in FIGURES:
-        raise InputError(f"'{name}' is no figure: give one of {', '.join(FIGURES)}")
+    names = [known for known in FIGURES if known not in OF_SEVERAL]
+    if name not in names:
+        raise InputError(f"'{name}' is no figure: give one of {', '.join(names)}")
     label = " → ".join(Path(side["path"]).name for side in evaluation.inputs.values())
     groups = configurations(experiment_of(evaluation, label))
     with mpl.rc_context(SETTINGS):

@@ -75,6 +75,11 @@ class Configuration:
         """The dashes of its first repeat, by which the legend shows it."""
         return self.members[0].dash
 
+    @property
+    def overloaded(self) -> bool:
+        """Whether some repeat lost so much that its latency is that of full queues."""
+        return any(member.evaluation.overloaded for member in self.members)
+
     def shows(self, kind: str) -> bool:
         """Whether a figure of this kind has anything to show of it."""
         return any(member.evaluation.shows(kind) for member in self.members)
@@ -211,6 +216,8 @@ class Finding:
 
 def finding(configuration: Configuration, groups: list[Configuration]) -> Finding:
     """One sentence for a configuration, from its worst repeat by the rule of `worst`."""
+    if configuration.overloaded:
+        return _overload(configuration)
     p = configuration.common_percentile
     evaluations = [member.evaluation for member in configuration.members]
     slowest = max((e.maximum for e in evaluations if e.maximum is not None), default=None)
@@ -236,6 +243,22 @@ def finding(configuration: Configuration, groups: list[Configuration]) -> Findin
     elif row:
         sentence += f" Floor (wire): {time_text(row.value)}."
     return Finding(configuration, name, value, sentence)
+
+
+def _overload(configuration: Configuration) -> Finding:
+    """What is to say of a device that could not keep up: no latency."""
+    evaluations = [member.evaluation for member in configuration.members]
+    worst = max(evaluation.loss or 0.0 for evaluation in evaluations)
+    over = sum(evaluation.overloaded for evaluation in evaluations)
+    who = "links and taps were" if configuration.wire else "the device was"
+    when = f" in {over} of {len(evaluations)} repeats" if len(evaluations) > 1 else ""
+    slowest = max((e.maximum for e in evaluations if e.maximum is not None), default=None)
+    queues = "" if slowest is None else f" up to {time_text(slowest)}"
+    sentence = (
+        f"Overloaded: {who} not able to keep up{when}. The latencies{queues} tell how long its "
+        f"queues are, not how quick it is; {_loss_clause(evaluations)}."
+    )
+    return Finding(configuration, "lost: overloaded", share_text(worst), sentence)
 
 
 def _loss_clause(evaluations: list[Evaluation]) -> str:

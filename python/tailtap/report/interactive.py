@@ -39,6 +39,7 @@ from bokeh.models.annotations import Span
 
 from tailtap.evaluation import Histogram
 from tailtap.evaluation.model import SIDES
+from tailtap.evaluation.overload import OVERLOAD_LOSS
 from tailtap.report.groups import Configuration, Member
 from tailtap.report.hdr import (
     bins_per_decade,
@@ -49,6 +50,8 @@ from tailtap.report.hdr import (
     tick_label,
     ticks_of_percentiles,
 )
+from tailtap.report.loss import LossCurve, axes_of, loss_curves, rate_text
+from tailtap.report.text import share_text
 
 DASHES: tuple[list[int], ...] = ([], [9, 3], [4, 3], [9, 3, 2, 3], [2, 2], [14, 3])
 """Lines of the repeats of one configuration."""
@@ -85,6 +88,8 @@ def build(groups: Sequence[Configuration]) -> tuple[dict[str, Any], list[Panel]]
             add("hdr", "HDR diagram", None, _hdr(members))
         else:
             panels.append(Panel("hdr", "HDR diagram", None))
+        if curves := loss_curves(groups):
+            add("loss", "Loss against rate", None, _loss(curves))
         for kind, make in makers:
             maker = make(members)
             for place, group in enumerate(groups):
@@ -133,6 +138,43 @@ def _hdr(members: Sequence[Member]) -> Any:
     _tools(plot, HoverTool(renderers=hits, line_policy="none", limit=6, tags=["hdr"]), "both")
     ruler = Span(dimension="height", line_dash=[3, 3], line_width=1)
     plot.add_tools(CrosshairTool(overlay=ruler))
+    return plot
+
+
+def _loss(curves: Sequence[LossCurve]) -> Any:
+    """Loss over packet rate: a line for each curve, and a mark for each run."""
+    scale = axes_of(curves)
+    plot = _plot(
+        Range1d(start=scale.low, end=scale.high),
+        Range1d(start=scale.floor / 1.5, end=scale.top * 1.5),  # room for the marks
+        height=360,
+        log=(scale.log_rates, True),
+    )
+    below, left = plot.below[0], plot.left[0]
+    below.axis_label, left.axis_label = "Packet rate before the device", "Lost packets"
+    below.formatter = _ticks("rate")
+    left.ticker = FixedTicker(ticks=list(scale.ticks), minor_ticks=[])
+    left.major_label_overrides = scale.ticks
+    marks = []
+    for place, curve in enumerate(curves):
+        data = {
+            "x": [point.rate for point in curve.line],
+            "y": [scale.height(point.loss) for point in curve.line],
+        }
+        line = plot.add_glyph(ColumnDataSource(data), Line(x="x", y="y", line_width=1.5))
+        line.tags = [{"curve": place, "role": "line"}]
+    for place, curve in enumerate(curves):
+        for point in curve.points:
+            told = f"{share_text(point.loss)} lost at {rate_text(point.rate)}"
+            told += "" if point.valid else ", invalid"
+            shown = {"x": [point.rate], "y": [scale.height(point.loss)], "told": [told]}
+            glyph = Scatter(x="x", y="y", size=7, marker="circle" if point.valid else "square")
+            mark = _mark(plot, point.member, "point" if point.valid else "hollow", shown, glyph)
+            mark.tags[0]["curve"] = place
+            marks.append(mark)
+    limit = Span(location=OVERLOAD_LOSS, dimension="width", line_dash=[2, 3], line_width=1)
+    plot.add_layout(limit)
+    _tools(plot, HoverTool(renderers=marks, limit=4, tags=["loss"]), "both")
     return plot
 
 

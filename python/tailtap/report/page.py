@@ -18,16 +18,28 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 import tailtap
 from tailtap.report import interactive, tables
 from tailtap.report.groups import DRAWN, Configuration, finding
+from tailtap.report.loss import loss_curves
+from tailtap.report.searched import HEADS as SEARCH_HEADS
+from tailtap.report.searched import Search
 from tailtap.report.text import count_text, date_text
 from tailtap.report.values import Experiment
 
-FIGURE_SECTIONS = ("worst", "gaps", "rates", "latency")
+SECTIONS = ("hdr", "loss", "worst", "gaps", "rates", "latency")
 
 
-def render(experiment: Experiment, groups: list[Configuration], figures: list[str]) -> str:
-    """The page as text. `figures` are the names of the print figures beside it, if any."""
+def render(
+    experiment: Experiment,
+    groups: list[Configuration],
+    figures: list[str],
+    search: Search | None = None,
+) -> str:
+    """The page as text. `figures` are the names of the print figures beside it, if any.
+
+    `search` is the search for the highest rate that the experiment belongs to.
+    """
     drawn = [group for group in groups if group.drawn]
     document, panels = interactive.build(drawn)
+    curves = loss_curves(drawn)
     own = [run for run in experiment.finished if run.origin is None]
     counted = [run.evaluation for run in own or experiment.finished if run.evaluation]
     payload = {
@@ -44,6 +56,7 @@ def render(experiment: Experiment, groups: list[Configuration], figures: list[st
             for place, group in enumerate(drawn)
             for member in group.members
         ],
+        "curves": [{"light": curve.light, "dark": curve.dark} for curve in curves],
     }
     environment = Environment(
         loader=PackageLoader("tailtap.report", "templates"),
@@ -64,6 +77,11 @@ def render(experiment: Experiment, groups: list[Configuration], figures: list[st
         counts=tables.COUNTS,
         count_rows=tables.count_rows(groups),
         own=len(own),
+        search=search,
+        search_heads=SEARCH_HEADS,
+        curves=curves,
+        loss_heads=tables.LOSS_HEADS,
+        loss_rows=list(tables.loss_rows(loss_curves(groups))),
         imported=len(experiment.imported),
         published=tables.PUBLISHED,
         imported_rows=tables.imported_rows(groups),
@@ -73,7 +91,7 @@ def render(experiment: Experiment, groups: list[Configuration], figures: list[st
         counter_heads=tables.counter_heads(groups),
         counter_rows=tables.counter_rows(groups),
         facts=tables.environment_facts(experiment),
-        panels={kind: [p for p in panels if p.kind == kind] for kind in ("hdr", *FIGURE_SECTIONS)},
+        panels={kind: [p for p in panels if p.kind == kind] for kind in SECTIONS},
         dashes=interactive.DASHES,
         figures=figures,
         facts_of_measurement=_measurement_line(experiment),

@@ -9,6 +9,7 @@ from typing import Any
 from tailtap.evaluation.model import SIDES
 from tailtap.evaluation.percentiles import label as percentile_label
 from tailtap.report.groups import Configuration, floor_of, listed
+from tailtap.report.loss import LossCurve, Point, rate_text
 from tailtap.report.text import (
     count_text,
     percent_text,
@@ -101,7 +102,10 @@ def _summary_row(
             cells.append(Cell(time_text(row.value), "unsupported", hint))
             continue
         above = f"{count_text(row.above)} packets above"
-        if not row.supported:
+        if evaluation.overloaded and p > 1 - (evaluation.loss or 0):
+            hint = "overload: more packets than this were lost, and nobody knows how late they are"
+            cells.append(Cell(time_text(row.value), "unsupported", hint))
+        elif not row.supported:
             hint = f"unsupported: only {above}; one more slow packet would change it"
             cells.append(Cell(time_text(row.value), "unsupported", hint))
         else:
@@ -121,6 +125,9 @@ def _loss_cell(evaluation: Evaluation, look: str = "alarm") -> Cell:
     """The loss of a run; `look` is that of a loss which is not zero."""
     if evaluation.loss is None:
         return Cell(DASH, "", "not published")
+    if evaluation.overloaded:
+        hint = "overload: the latencies beside it are those of full queues"
+        return Cell(f"{share_text(evaluation.loss)} overload", look, hint)
     return Cell(share_text(evaluation.loss), look if evaluation.loss else "")
 
 
@@ -142,6 +149,35 @@ def count_rows(groups: list[Configuration]) -> list[Row]:
             source = member.run.origin.source if member.run.origin else ""
             rows.append(Row(member.label, group.light, group.dark, "", tuple(cells), source))
     return rows
+
+
+LOSS_HEADS = ("asked for", "sent", "came out", "packets", "lost", "loss", "")
+"""Heads of the table of loss against rate; rates in packets a second."""
+
+
+def loss_rows(curves: list[LossCurve]) -> Iterator[list[Row]]:
+    """For each curve its runs by ascending rate, repeats one below the other."""
+    for curve in curves:
+        yield [_loss_row(curve, point) for point in curve.points]
+
+
+def _loss_row(curve: LossCurve, point: Point) -> Row:
+    evaluation = point.member.evaluation
+    offered = evaluation.offered or 0
+    hint = "" if point.valid else "the generator did not send what was asked of it"
+    notes = [] if point.valid else ["invalid"]
+    notes += ["overload"] if evaluation.overloaded else []
+    cells = (
+        Cell(rate_text(point.asked)),
+        Cell(rate_text(point.rate), "" if point.valid else "alarm", hint),
+        Cell(rate_text(point.rate * (1 - point.loss))),
+        Cell(count_text(offered)),
+        Cell(*_counted(evaluation.counts.get("lost"), True)),
+        Cell(share_text(point.loss), "alarm" if point.loss else "zero"),
+        Cell(", ".join(notes), "alarm" if notes else "", hint),
+    )
+    source = point.member.run.origin.source if point.member.run.origin else ""
+    return Row(point.member.label, curve.light, curve.dark, "", cells, source)
 
 
 PUBLISHED = {

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tailtap.evaluation import Histogram, Percentile, Warning
+from tailtap.evaluation.overload import OVERLOAD_LOSS
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -50,6 +51,11 @@ class Evaluation:
         if lost is None or self.offered is None:
             return None
         return lost / self.offered if self.offered else 0.0
+
+    @property
+    def overloaded(self) -> bool:
+        """Whether so much was lost that the latency is that of full queues."""
+        return self.loss is not None and self.loss > OVERLOAD_LOSS
 
     @property
     def duration(self) -> float:
@@ -108,6 +114,8 @@ class Run:
     environment: Mapping[str, Any]
     started: str
     evaluation: Evaluation | None
+    valid: bool | None = None
+    """False when the generator did not send what was asked of it; None where nobody says."""
     origin: Origin | None = None
     """Set for a run that others measured."""
 

@@ -3,9 +3,13 @@
 ```
 namespace tt-ID-gen     namespace tt-ID-tap                    namespace tt-ID-dut
     tt-gen ═══════════════ tt-a0 ─tap ingress─▶ tt-a1 ══════════ tt-in
-                           tt-b0 ◀─tap egress─                      │ forwarder
-                             ╚═════════════════════════════════ tt-out
+    tt-rev ═══════════════ tt-b1       tt-b0 ◀─tap egress─          │ forwarder
+                                         ╚═════════════════════ tt-out
 ```
+
+Traffic in both directions has a second generator, on `tt-rev`. Its packets pass the same pieces
+the other way: they are stamped as they come to `tt-b1`, go on through `tt-b0` into the DuT's egress
+port, and are stamped and absorbed as they come back to `tt-a1`.
 
 A packet that is sent into a veth pair is received by the other end in the *sender's* softirq, on
 the sender's core, unless its port is steered elsewhere. So:
@@ -23,6 +27,7 @@ import contextlib
 import json
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from tailtap.errors import MachineError
@@ -35,12 +40,31 @@ from tailtap.host.process import Process
 
 T = TypeVar("T")
 
+REVERSE_PORT = "tt-rev"
+REVERSE_TAP = "tt-b1"
 GENERATOR_PORT = "tt-gen"
 INGRESS_TAP = "tt-a0"
 TO_DUT = "tt-a1"
 FROM_DUT = "tt-b0"
 DUT_INGRESS = "tt-in"
 DUT_EGRESS = "tt-out"
+
+
+@dataclass(frozen=True)
+class Way:
+    """One direction through the DuT: the ports that packets pass, in their order."""
+
+    generator: str
+    ingress: str
+    """Where the tap stamps them before the DuT."""
+    onward: str
+    """Through which they leave for the DuT."""
+    egress: str
+    """Where the tap stamps them after it."""
+
+
+FORWARD = Way(GENERATOR_PORT, INGRESS_TAP, TO_DUT, FROM_DUT)
+REVERSE = Way(REVERSE_PORT, REVERSE_TAP, FROM_DUT, TO_DUT)
 
 ETHERNET_OVERHEAD = 18
 """Bytes of a frame that the MTU does not count: the Ethernet header and the check sequence."""
@@ -61,8 +85,12 @@ done"""
 class Lab:
     """Namespaces and links of one measurement. Use it as a context; leaving removes everything."""
 
-    def __init__(self, frame_size: int) -> None:
-        """A lab for frames of `frame_size` bytes, check sequence included; makes nothing yet."""
+    def __init__(self, frame_size: int, *, both_ways: bool = False) -> None:
+        """A lab for frames of `frame_size` bytes, check sequence included; makes nothing yet.
+
+        With `both_ways` it has a second generator's port, behind the DuT.
+        """
+        self._both_ways = both_ways
         self._mtu = max(DEFAULT_MTU, frame_size - ETHERNET_OVERHEAD)
         self._local = LocalHost()
         self._hosts: list[NamespaceHost] = []
@@ -77,6 +105,8 @@ class Lab:
             self.generator = self.add_namespace("gen")
             self.tap = self.add_namespace("tap")
             self.add_link(self.generator, GENERATOR_PORT, self.tap, INGRESS_TAP)
+            if self._both_ways:
+                self.add_link(self.generator, REVERSE_PORT, self.tap, REVERSE_TAP)
         except BaseException:
             self.remove()
             raise
@@ -104,9 +134,9 @@ class Lab:
     def _named_namespace(self, role: str, verb: str, *more: str) -> NamespaceHost:
         name = self.name_of(role)
         self.journal.add("namespace", name)
-        self._local.run(["ip", "netns", verb, name, *more])
         host = NamespaceHost(name)
-        self._hosts.append(host)
+        self._hosts.append(host)  # before it exists: an interruption while it is made removes it
+        self._local.run(["ip", "netns", verb, name, *more])
         host.run(["sh", "-c", _NO_IPV6])
         return host
 

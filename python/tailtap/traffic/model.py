@@ -37,6 +37,8 @@ class Traffic(Strict):
     ip: Version = 4
     vlan: Annotated[int | None, Field(ge=1, le=4094)] = None
     cpu: Cpu = 0
+    bidirectional: bool = False
+    reverse_cpu: Cpu | None = None
     slip_limit: Time = 100_000
     external: External | None = None
 
@@ -93,6 +95,19 @@ class Traffic(Strict):
                 "lower traffic.rate or traffic.duration, and raise repeat"
             )
         return self
+
+    @model_validator(mode="after")
+    def _reverse_needs_both_ways(self) -> Traffic:
+        if self.reverse_cpu is not None and not self.bidirectional:
+            raise ValueError("reverse_cpu is for bidirectional: true: write both or none")
+        return self
+
+    def reversed(self) -> Traffic:
+        """What the other generator of bidirectional traffic sends: the flows' answers."""
+        flows = self.flows if isinstance(self.flows, Flows) else numbered(self.flows, self.ip)
+        back = Flows(src=flows.dst, dst=flows.src, sport=flows.dport, dport=flows.sport)
+        cpu = self.cpu if self.reverse_cpu is None else self.reverse_cpu
+        return self.model_copy(update={"flows": back, "cpu": cpu})
 
     def ranges(self) -> Ranges:
         """Addresses and ports of the flows."""

@@ -85,3 +85,42 @@ def test_a_slug_is_a_safe_name(text: str) -> None:
     slug = slugify(text)
     assert re.fullmatch(r"[a-z0-9.-]*", slug)
     assert not slug.startswith(".")
+
+
+def test_the_other_direction_is_a_run_with_the_next_number(tmp_path: Path) -> None:
+    path = tmp_path / "e.yaml"
+    path.write_text(
+        "name: both\ntraffic: {bidirectional: true}\n"
+        "vary: {traffic.rate: [10 kpkt/s, 20 kpkt/s], traffic.bidirectional: [true, false]}\n"
+    )
+    plan = make_plan(read_experiment(path))
+    assert [(run.number, run.slug) for run in plan] == [
+        (1, "001-10kpkt-s-true"),
+        (3, "003-10kpkt-s-false"),
+        (4, "004-20kpkt-s-true"),
+        (6, "006-20kpkt-s-false"),
+    ]
+    back = plan[2].reverse
+    assert back is not None
+    assert (back.number, back.slug) == (5, "005-20kpkt-s-true-reverse")
+    assert plan[2].variables["direction"] == "forward"
+    assert back.variables == {**plan[2].variables, "direction": "reverse"}
+    assert back.reverse is None
+    assert plan[1].reverse is None and "direction" not in plan[1].variables
+
+
+def test_the_other_direction_has_the_answers_to_the_flows(tmp_path: Path) -> None:
+    path = tmp_path / "e.yaml"
+    path.write_text(
+        "name: both\ntraffic: {bidirectional: true, reverse_cpu: 1, "
+        "flows: {src: 10.1.0.1-10.1.0.3, dst: 10.2.0.1, sport: 1000-1009, dport: 53}}\n"
+    )
+    [(_, experiment)] = read_experiment(path).combinations
+    there, back = experiment.traffic.ranges(), experiment.traffic.reversed().ranges()
+    assert back == there._replace(
+        source=there.destination,
+        destination=there.source,
+        source_ports=there.destination_ports,
+        destination_ports=there.source_ports,
+    )
+    assert experiment.traffic.reversed().cpu == 1

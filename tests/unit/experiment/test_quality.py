@@ -9,7 +9,14 @@ import pytest
 
 from tailtap.experiment.counters import Counters
 from tailtap.experiment.model import Dut, Experiment
-from tailtap.experiment.quality import Measured, external_rate, is_valid, warnings_of
+from tailtap.experiment.quality import (
+    Measured,
+    Sent,
+    external_rate,
+    is_valid,
+    overloaded,
+    warnings_of,
+)
 from tailtap.traffic.model import Traffic
 
 SLIP_LIMIT_NS = 100_000
@@ -110,3 +117,26 @@ def test_shared_cpu() -> None:
 def test_the_wire_does_no_work_of_its_own() -> None:
     wire = Experiment(name="a", dut=Dut(platform="wire"), traffic=Traffic())
     assert codes(replace(GOOD, counters=counters(processed=0, steal_ns=10**9)), wire) == []
+
+
+@pytest.mark.parametrize(
+    ("lost", "stamps_lost", "platform", "expected"),
+    [
+        (10, 0, "bare-metal", None),
+        (11, 0, "bare-metal", "the device was overloaded"),
+        (11, 0, "wire", "there is no device"),
+        (11, 1, "bare-metal", None),
+    ],
+)
+def test_an_overloaded_device_is_told_from_taps_without_room(
+    lost: int, stamps_lost: int, platform: str, expected: str | None
+) -> None:
+    """One packet in a thousand may be lost; those whose stamp was lost do not count."""
+    sent = Sent(generator(), {"ingress": {"lost": 0}, "egress": {"lost": stamps_lost}})
+    experiment = Experiment(name="a", dut=Dut(platform=platform), traffic=Traffic())
+    counts = {"lost": lost, "matched": 10_000 - lost}
+    found = overloaded(experiment, sent, counts)
+    assert [warning["code"] for warning in found] == ([] if expected is None else ["overload"])
+    assert is_valid(found)
+    if expected is not None:
+        assert expected in found[0]["message"]

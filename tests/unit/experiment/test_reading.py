@@ -63,6 +63,8 @@ def test_five_lines_are_enough(tmp_path: Path) -> None:
             "ip": 4,
             "vlan": None,
             "cpu": 0,
+            "bidirectional": False,
+            "reverse_cpu": None,
             "slip_limit": 100_000,
             "external": None,
         },

@@ -217,7 +217,7 @@ def test_of_many_the_figures_show_some_and_the_tables_all(tmp_path: Path) -> Non
     found = configurations(load_experiment(experiment), every=False)
     assert [group.drawn for group in found] == [True] * (1 + DRAWN) + [False] * 4
     assert found[1].label == "many/wire · 50 kpkt/s (imported)"  # at the rate of our own run
-    assert page.count('<th scope="row" class="run" title="imported: ') == 3 * 12
+    assert page.count('<th scope="row" class="run" title="imported: ') == 4 * 12
     chosen = configurations(select(load_experiment(experiment), ["imported"]))
     assert len(chosen) == 12 and all(group.drawn for group in chosen)
 

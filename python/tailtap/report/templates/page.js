@@ -8,6 +8,12 @@ window.tailtap = (() => {
     const [unit, size] = units.find(([, size]) => Math.abs(ns) >= size) ?? units[3];
     return `${Number((ns / size).toFixed(3))}\u00a0${unit}`;
   }
+  // A packet rate as the tables write it.
+  function rate(packets) {
+    const [unit, size] = [["Mpkt/s", 1e6], ["kpkt/s", 1e3], ["pkt/s", 1]].find(([, size]) => packets >= size)
+      ?? ["pkt/s", 1];
+    return `${Number((packets / size).toFixed(3))}\u00a0${unit}`;
+  }
   const seconds = (s) => `${Number(s.toFixed(6))}\u00a0s`;
   const group = (n) => Math.round(n).toString().replace(/\B(?=(\d{3})+$)/g, "\u202f");
   const count = (n) => n >= 1 ? group(n) : "";
@@ -24,7 +30,7 @@ window.tailtap = (() => {
     return await new Response(stream).text();
   }
 
-  const state = { hidden: new Set(), bands: true, runs: [], plots: [], printing: false };
+  const state = { hidden: new Set(), bands: true, runs: [], curves: [], plots: [], printing: false };
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const darkMedia = matchMedia("(prefers-color-scheme: dark)");
 
@@ -56,17 +62,20 @@ window.tailtap = (() => {
         if (part.dimension !== undefined) {
           part.grid_line_color = grid;
           if (part.minor_grid_line_alpha < 1) part.minor_grid_line_color = grid;
-        }
+        } else if (part.type === "Span") part.line_color = axis;
       for (const tool of plot.toolbar.tools)
         if (tool.type === "CrosshairTool") tool.overlay.line_color = axis;
     }
-    for (const { renderer, run, role } of marks()) {
-      const own = dark ? state.runs[run].dark : state.runs[run].light;
+    for (const { renderer, run, role, curve } of marks()) {
+      const colours = curve === undefined ? state.runs[run] : state.curves[curve];
+      const own = dark ? colours.dark : colours.light;
       const glyph = renderer.glyph;
       if (role === "band") glyph.setv({ fill_color: own, fill_alpha: dark ? 0.2 : 0.14 });
       else if (role === "fill") glyph.setv({ fill_color: before, fill_alpha: 0.22 });
       else if (role === "before") glyph.setv({ line_color: before });
       else if (role === "dots") glyph.setv({ fill_color: own, fill_alpha: 0.55 });
+      else if (role === "point") glyph.setv({ fill_color: own, line_color: own });
+      else if (role === "hollow") glyph.setv({ fill_color: null, line_color: own });
       else if (role !== "hit") glyph.setv({ line_color: own });
     }
   }
@@ -174,6 +183,7 @@ window.tailtap = (() => {
 
   function readings(kind, name, source, vars) {
     const at = (column) => source.get(column)[vars.index];
+    if (kind === "loss") return [name, at("told")];
     if (kind === "worst") return [time(at("y")), name, `at ${Number(at("x").toFixed(4))}\u00a0s`];
     if (kind === "rates") return [`${group(at("y"))} packets`, name, `second ${Math.floor(vars.x) + 1}`];
     return [`${count(at("y")) || 0} packets`, name, `about ${time(vars.x)}`];
@@ -216,8 +226,8 @@ window.tailtap = (() => {
     const library = document.createElement("script");
     library.textContent = await unpack("library");
     document.head.append(library);
-    const { document: json, roots, runs } = JSON.parse(await unpack("payload"));
-    state.runs = runs;
+    const { document: json, roots, runs, curves } = JSON.parse(await unpack("payload"));
+    Object.assign(state, { runs, curves });
     Bokeh.set_log_level("warn");
     await Bokeh.embed.embed_items({ report: json },
       [{ docid: "report", roots, root_ids: Object.keys(roots) }]);
@@ -239,5 +249,5 @@ window.tailtap = (() => {
     place.hidden = false;
     throw error;
   });
-  return { time, seconds, count, percent, state, ready };
+  return { time, rate, seconds, count, percent, state, ready };
 })();

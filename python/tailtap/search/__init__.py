@@ -1,0 +1,24 @@
+"""The highest rate that a device holds: which trial comes next, and what the trials amount to.
+
+`trial.py` has the words: settings, a trial, its result. A method (`binary.py`, `mlr.py`) is a
+generator that yields trials, is sent their results and returns the bounds that it found; it knows
+nothing of machines, so that it is tested against devices whose truth is known. `answer.py` says
+what the bounds are worth. `conduct.py` makes the trials and keeps them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+
+from tailtap.search.answer import Answer, answer
+from tailtap.search.binary import binary
+from tailtap.search.mlr import mlr
+from tailtap.search.trial import Bounds, Result, Settings, Trial
+
+__all__ = ["METHODS", "Answer", "Bounds", "Result", "Settings", "Trial", "answer"]
+
+Method = Callable[[Settings], Generator[Trial, Result, list[Bounds]]]
+"""Yields trials, is sent each one's result, returns the bounds for each loss of the settings."""
+
+METHODS: Mapping[str, Method] = {"mlr": mlr, "binary": binary}
+"""Every method by its name, the default first."""

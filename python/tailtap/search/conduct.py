@@ -1,0 +1,362 @@
+"""`tailtap search`: make the trials that a method asks for, and measure latency at what it finds.
+
+Every trial is a run like any other, in a folder of its own. What is known of a search stands in
+``search.json`` after each trial, so that an interrupted one goes on where it was: the method is
+asked again, and told what it has been told before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from tailtap.errors import InputError, Interrupted, MachineError
+from tailtap.experiment import environment
+from tailtap.experiment.document import load
+from tailtap.experiment.folder import RunFolder, read_json
+from tailtap.experiment.model import Evaluation, Experiment
+from tailtap.experiment.plan import DIRECTION, PlannedRun, slugify
+from tailtap.experiment.quality import INVALIDATING
+from tailtap.experiment.reading import CheckedExperiment, read_experiment
+from tailtap.experiment.runner import (
+    beside,
+    both,
+    experiment_text,
+    first_difference,
+    interruptible,
+    make_run,
+    remove_own_leftovers,
+    require_cpus,
+    run_experiment,
+    storage_errors,
+)
+from tailtap.experiment.summary import summarize
+from tailtap.host.privileges import require_root
+from tailtap.search import METHODS
+from tailtap.search.answer import Answer, answer
+from tailtap.search.folder import SCHEMA, Made, SearchFolder, made_of, settings_as_json
+from tailtap.search.guard import LossGuard
+from tailtap.search.trial import Bounds, Result, Settings, Trial
+from tailtap.traffic.model import MAX_PACKETS
+from tailtap.traffic.pattern import Ramp
+from tailtap.units import format_rate, format_time, parse_rate
+
+MOST_TRIALS = 500
+"""A search that takes more is led about by noise."""
+SHARES = (1.0, 0.9, 0.5, 0.1)
+"""Latency is measured at these shares of the rates found."""
+STAMPS = ("ingress.stamps", "egress.stamps")
+
+Told = Callable[[str], object]
+"""Is told a line about each trial."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A search that is known to make sense."""
+
+    checked: CheckedExperiment
+    source: Path
+    settings: Settings
+    method: str
+    keep_stamps: bool = False
+    latency: bool = True
+
+    def __post_init__(self) -> None:
+        """Raise `InputError` for an experiment or settings that cannot be searched with."""
+        if len(self.checked.combinations) > 1 or self.checked.document.data.get("vary"):
+            place = self.checked.document.place(("vary",))
+            raise InputError(
+                f"{place}: vary: a search looks at one configuration: choose a value with "
+                "--set and remove vary from the file"
+            )
+        if any(said.partition("=")[0].strip() == "traffic.rate" for said in self.checked.overrides):
+            raise InputError(
+                "--set traffic.rate: the search chooses the rate: give --from and --to"
+            )
+        if isinstance(self.experiment.traffic.pattern, Ramp):
+            place = self.checked.document.place(("traffic", "pattern"))
+            raise InputError(f"{place}: traffic.pattern: a ramp has no rate to search for")
+        least = Trial(self.settings.low, self.settings.short)
+        if self.trial(least).traffic.packets < 1:
+            raise InputError(
+                f"not a single packet fits in --short {format_time(least.duration)} at --from "
+                f"{format_rate(least.rate)}: raise one of them"
+            )
+        most = Trial(self.settings.high, self.settings.trial)
+        if self.trial(most).traffic.packets >= MAX_PACKETS:
+            raise InputError(
+                f"--to {format_rate(most.rate)} for --trial {format_time(most.duration)} are more "
+                "packets than the 32-bit ids can tell apart: lower one of them"
+            )
+
+    @property
+    def experiment(self) -> Experiment:
+        """The experiment as the file describes it, its rate and duration aside."""
+        return self.checked.combinations[0][1]
+
+    def trial(self, trial: Trial) -> Experiment:
+        """The experiment that one trial is: loss is counted over all of it."""
+        base = self.experiment
+        traffic = base.traffic.model_copy(update={"rate": trial.rate, "duration": trial.duration})
+        evaluation = base.evaluation.model_copy(update={"trim": 0})
+        assert isinstance(evaluation, Evaluation)
+        return base.model_copy(update={"traffic": traffic, "evaluation": evaluation, "vary": {}})
+
+
+def search_experiment(plan: Plan, out: Path, *, resume: bool, quiet: bool, told: Told) -> Search:
+    """Search in the folder `out` and, if the plan says so, measure latency at what was found.
+
+    With `resume`, trials and runs that were made already stay as they are. Raises `InputError` for
+    a folder that does not fit, `MachineError` when a trial cannot be made, `Interrupted` when the
+    user stopped it: what was made until then is kept.
+    """
+    require_root()
+    require_cpus([_planned(plan, 1, 1, Trial(plan.settings.high, plan.settings.trial))])
+    search = Search(plan, SearchFolder(out), told)
+    again = f"`tailtap search {plan.source} --out {out} --resume` with the same options goes on"
+    with storage_errors(out):
+        search.prepare(resume=resume)
+        with search.folder.trials.locked(), interruptible():
+            try:
+                search.make_trials()
+            except KeyboardInterrupt:
+                remove_own_leftovers()
+                search.end("interrupted", "stopped by the user")
+                raise Interrupted(
+                    f"interrupted: {len(search.made)} trials are kept; {again}"
+                ) from None
+            except MachineError as error:
+                search.end("failed", str(error))
+                raise
+        try:
+            search.measure_latency(resume=resume, quiet=quiet)
+        except Interrupted:
+            search.end("interrupted", "stopped by the user")
+            raise Interrupted(f"interrupted: the rates are known; {again}") from None
+        search.end("done", None)
+    return search
+
+
+@dataclass
+class Search:
+    """A search as it goes on."""
+
+    plan: Plan
+    folder: SearchFolder
+    told: Told
+    made: list[Made] = field(default_factory=list)
+    answers: list[Answer] = field(default_factory=list)
+    latency: dict[str, Any] | None = None
+    """What ``tailtap run --json`` prints of the runs at the rates found."""
+    _kept: list[Made] = field(default_factory=list)
+    _record: dict[str, Any] = field(default_factory=dict)
+
+    def prepare(self, *, resume: bool) -> None:
+        """Make the folder, or make sure that the one that is there fits."""
+        out, plan = self.folder.path, self.plan
+        settings = settings_as_json(plan.settings, plan.method)
+        if out.exists() and not out.is_dir():
+            raise InputError(f"{out}: this is a file, not a folder: choose another --out")
+        if resume:
+            if not self.folder.record.exists():
+                raise InputError(f"{out}: there is no search to resume: check --out")
+            self._record = self.folder.read()
+            found = first_difference(self._record["settings"], settings, ()) or first_difference(
+                load(self.folder.experiment).data, plan.checked.document.data, ()
+            )
+            if found is not None:
+                raise InputError(
+                    f"{out}: this search differs in {found}: resume it with the options that it "
+                    "was begun with, or choose another --out"
+                )
+            self._kept = [made_of(row) for row in self._record["trials"]]
+            self._record.update(status="running", error=None)
+        else:
+            if out.exists() and any(out.iterdir()):
+                raise InputError(
+                    f"{out}: the folder is not empty: add --resume to finish the search in it, or "
+                    "choose another --out"
+                )
+            self.folder.trials.runs.mkdir(parents=True)
+            text = experiment_text(plan.checked, plan.source)
+            self.folder.experiment.write_text(text, encoding="utf-8")
+            self._record = {
+                "schema": SCHEMA,
+                "name": plan.checked.name,
+                "status": "running",
+                "error": None,
+                "settings": settings,
+                "parameters": plan.experiment.parameters(),
+                "started": _now(),
+                "finished": None,
+            }
+        self._store()
+
+    def make_trials(self) -> None:
+        """Make trials until the method has found its bounds."""
+        steps = METHODS[self.plan.method](self.plan.settings)
+        surroundings = environment.describe()
+        found: list[Bounds] = []
+        try:
+            trial = next(steps)
+            while len(self.made) < MOST_TRIALS:
+                made = self._again(trial)
+                if made is None:
+                    made = self._make(trial, surroundings)
+                    self.told(_line(made))
+                self.made.append(made)
+                self._store()
+                trial = steps.send(made.result)
+            raise MachineError(
+                f"{MOST_TRIALS} trials did not settle it: the loss here depends on chance more "
+                "than on the rate; longer trials (--trial) or a coarser --precision may"
+            )
+        except StopIteration as end:
+            found = end.value
+        results = [made.result for made in self.made]
+        self.answers = [answer(self.plan.settings, bounds, results) for bounds in found]
+        self._store()
+
+    def measure_latency(self, *, resume: bool, quiet: bool) -> None:
+        """Measure latency at shares of the rates found, as an experiment of its own."""
+        rates = latency_rates(self.answers) if self.plan.latency else []
+        if not rates:
+            return
+        folder = self.folder.latency
+        wanted = ", ".join(f"'{rate_text(rate)}'" for rate in rates)
+        override = f"vary.traffic.rate=[{wanted}]"
+        checked = read_experiment(self.folder.experiment, [override])
+        resume = resume and folder.experiment.exists()
+        runs = run_experiment(
+            checked, self.folder.experiment, folder.path, resume=resume, quiet=quiet
+        )
+        self.latency = summarize(folder.path, runs)
+
+    def end(self, status: str, error: str | None) -> None:
+        """Write down how it ended."""
+        self._record.update(status=status, error=error, finished=_now())
+        self._store()
+
+    def as_json(self) -> dict[str, Any]:
+        """What ``--json`` prints: ``search.json``, its folder, and the latencies."""
+        return {**self._record, "folder": str(self.folder.path), "latency": self.latency}
+
+    def _store(self) -> None:
+        self._record["answers"] = [found.as_json() for found in self.answers]
+        kept = [*self.made, *self._kept[len(self.made) :]]
+        self._record["trials"] = [made.as_json() for made in kept]
+        self.folder.write(self._record)
+
+    def _again(self, trial: Trial) -> Made | None:
+        """The trial as it was made before the interruption, if it was."""
+        place = len(self.made)
+        if place < len(self._kept) and self._kept[place].result.trial == trial:
+            return self._kept[place]
+        del self._kept[place:]
+        return None
+
+    def _make(self, trial: Trial, surroundings: dict[str, Any]) -> Made:
+        earlier = sum(made.result.trial.rate == trial.rate for made in self.made)
+        ways = 2 if self.plan.experiment.traffic.bidirectional else 1
+        run = _planned(self.plan, ways * len(self.made) + 1, earlier + 1, trial)
+        folder = self.folder.trials.run(run.slug)
+        traffic = run.experiment.traffic
+        warm_up = traffic.warm_up * traffic.rate // 1_000_000_000 + traffic.warm_up_packets
+        allowed = float("inf") if trial.give_up is None else trial.give_up * traffic.packets
+        guard = LossGuard(allowed, warm_up, traffic.seconds)
+        record = make_run(run, folder, surroundings, None, guard)
+        if record["taps"] is None:
+            raise MachineError(f"trial {run.number} failed: {record['error']}")
+        results = []
+        for one in both(run):
+            there = beside(folder, one)
+            results.append(_result(run, there, there.read(), trial, guard))
+            if not self.plan.keep_stamps:
+                for name in STAMPS:
+                    (there.path / name).unlink(missing_ok=True)
+        codes = tuple(warning["code"] for warning in record["warnings"])
+        return Made(run.number, run.slug, _worse(results), codes)
+
+
+def _planned(plan: Plan, number: int, repeat: int, trial: Trial) -> PlannedRun:
+    text = rate_text(trial.rate)
+    variables = {"traffic.rate": text}
+    if plan.experiment.traffic.bidirectional:
+        variables[DIRECTION] = "forward"
+    return PlannedRun(number, f"{number:03}-{slugify(text)}", repeat, variables, plan.trial(trial))
+
+
+def _worse(results: Sequence[Result]) -> Result:
+    """What both directions amount to: a rate must hold in each of them."""
+    doubted = [result for result in results if not result.valid]
+    return doubted[0] if doubted else max(results, key=lambda result: result.loss)
+
+
+def _result(
+    run: PlannedRun, folder: RunFolder, record: dict[str, Any], trial: Trial, guard: LossGuard
+) -> Result:
+    """What a trial's record amounts to."""
+    taps = record["taps"]
+    came = taps["ingress"]["seen"]
+    lost = max(0, came - taps["egress"]["seen"])
+    if record["status"] == "done" and not any(tap["lost"] for tap in taps.values()):
+        # Matched packet by packet: duplicates do not make up for losses.
+        counts = read_json(folder.evaluation / "evaluation.json")["counts"]
+        lost = counts["lost"]
+    achieved = record["generator"]["achieved_rate"]
+    achieved = trial.rate if achieved is None else achieved
+    return Result(
+        trial,
+        packets=run.experiment.traffic.packets if guard.gave_up else came,
+        lost=lost,
+        achieved=achieved,
+        doubt=_doubt(record, trial, guard, achieved),
+        given_up=guard.gave_up,
+    )
+
+
+def _doubt(record: dict[str, Any], trial: Trial, guard: LossGuard, achieved: float) -> str | None:
+    """Why the generator did not send what was asked of it; None when it did."""
+    if guard.overtime:
+        return (
+            f"the generator took far longer than {format_time(trial.duration)}, at "
+            f"{format_rate(round(achieved))}"
+        )
+    if record["taps"]["ingress"]["seen"] == 0:
+        return "no packet with an id came to the ingress tap"
+    for warning in record["warnings"]:
+        if warning["code"] in INVALIDATING:
+            # What follows is told by the answer.
+            return str(warning["message"].partition(", so the run is invalid")[0])
+    return None
+
+
+def latency_rates(answers: Sequence[Answer]) -> list[int]:
+    """The rates at which latency is measured: `SHARES` of each rate found."""
+    rates = [answer.rate for answer in answers if answer.rate is not None]
+    return list(dict.fromkeys(max(1, round(rate * share)) for rate in rates for share in SHARES))
+
+
+def rate_text(rate: int) -> str:
+    """A rate as it is written in an experiment file: short if that says all."""
+    text = format_rate(rate)
+    return text if parse_rate(text) == rate else f"{rate} pkt/s"
+
+
+def _line(made: Made) -> str:
+    result = made.result
+    text = f"trial {made.number}: {format_rate(result.trial.rate)} for "
+    text += f"{format_time(result.trial.duration)}: "
+    if not result.valid:
+        return f"{text}tells nothing: {result.doubt}"
+    if result.given_up:
+        return f"{text}more than {100 * (result.trial.give_up or 0):g} % lost, given up"
+    return f"{text}{result.lost:,} of {result.packets:,} lost"
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

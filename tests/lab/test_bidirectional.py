@@ -1,0 +1,94 @@
+"""Traffic in both directions: each is measured and evaluated for itself."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import duckdb
+import pytest
+from labtools import own_machine, record, stamps, write_experiment
+
+from tailtap.evaluation import Evaluation
+from tailtap.report import load_experiment
+
+PACKETS = 2_000
+DROPPED = [7, 500, 1_999]
+HELD = [100, 900]
+HOLD_NS = 60_000_000
+
+pytestmark = pytest.mark.skipif(
+    len(os.sched_getaffinity(0)) < 2, reason="generator and DuT need a CPU each"
+)
+
+
+def experiment(dut: str) -> str:
+    return f"""\
+name: both
+dut: {dut}
+traffic: {{rate: 2 kpkt/s, duration: 1 s, warm_up: 100 ms, flows: 3, bidirectional: true}}
+"""
+
+
+def test_faults_of_one_direction_are_told_from_the_other(tmp_path: Path) -> None:
+    """The forwarder drops and holds packets on their way there, and nothing on the way back."""
+    faults = f"options: {{drop: {DROPPED}, hold: {{ids: {HELD}, time: {HOLD_NS} ns}}}}"
+    path = write_experiment(tmp_path, experiment(f"{{forwarder: fault, {faults}}}"))
+    out = tmp_path / "out"
+    with own_machine() as machine:
+        done = machine.tailtap("run", str(path), "--out", str(out), "--json")
+        assert machine.namespaces() == []
+    assert done.returncode == 0, done.stderr
+    there, back = json.loads(done.stdout)["runs"]
+    assert (there["number"], back["number"]) == (1, 2)
+    assert back["slug"] == "002-both-reverse"
+    assert (there["variables"], back["variables"]) == (
+        {"direction": "forward"},
+        {"direction": "reverse"},
+    )
+    lost = {}
+    for run in (there, back):
+        folder = Path(run["folder"])
+        assert record(folder)["generator"]["sent"] == PACKETS
+        sent = stamps(folder / "ingress.stamps")["id"]
+        assert sorted(sent) == list(range(PACKETS))
+        lost[run["slug"]] = sorted(set(sent) - set(stamps(folder / "egress.stamps")["id"]))
+        counts = Evaluation.load(folder / "evaluation").counts
+        assert counts["lost"] == len(lost[run["slug"]])
+        assert counts["unmatched_egress"] == 0
+    assert lost == {there["slug"]: DROPPED, back["slug"]: []}
+    assert record(Path(there["folder"]))["forwarder"]["dropped"] == len(DROPPED)
+    assert record(Path(there["folder"]))["forwarder"]["reverse"]["dropped"] == 0
+    worst = {int(packet.key): packet.latency for packet in evaluation(there).worst()}
+    assert all(worst[number] >= HOLD_NS for number in HELD)
+    # A busy machine keeps any packet for long, but not exactly these and only there.
+    slow = [int(packet.key) for packet in evaluation(back).worst() if packet.latency >= HOLD_NS]
+    assert not set(HELD) <= set(slow)
+    # Each direction is a run of its own for report and database.
+    labels = [run.slug for run in load_experiment(out).finished]
+    assert labels == [there["slug"], back["slug"]]
+    with duckdb.connect(str(out / "results.duckdb"), read_only=True) as connection:
+        rows = connection.execute("SELECT run, lost FROM evaluations ORDER BY run").fetchall()
+    assert rows == [(1, len(DROPPED)), (2, 0)]
+
+
+def evaluation(run: dict[str, str]) -> Evaluation:
+    return Evaluation.load(Path(run["folder"]) / "evaluation")
+
+
+@pytest.mark.parametrize("platform", ["wire", "bare-metal"])
+def test_packets_go_both_ways_through_the_kernel(tmp_path: Path, platform: str) -> None:
+    path = write_experiment(tmp_path, experiment(f"{{platform: {platform}}}"))
+    out = tmp_path / "out"
+    with own_machine() as machine:
+        done = machine.tailtap("run", str(path), "--out", str(out), "--json")
+    assert done.returncode == 0, done.stderr
+    for run in json.loads(done.stdout)["runs"]:
+        folder = Path(run["folder"])
+        for side in ("ingress", "egress"):
+            assert sorted(stamps(folder / f"{side}.stamps")["id"]) == list(range(PACKETS))
+        assert not any(row["code"] == "work-elsewhere" for row in record(folder)["warnings"])
+        # One generator's CPU is all that is left for the other one here.
+        shared = any(row["code"] == "shared-cpu" for row in record(folder)["warnings"])
+        assert shared

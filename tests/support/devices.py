@@ -1,0 +1,93 @@
+"""Simulated devices, whose highest rate is known, for the search to find."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tailtap.search import METHODS, Answer, Bounds, Result, Settings, Trial, answer
+
+MOST_TRIALS = 300
+"""A search that takes more does not come to an end."""
+
+Loss = Callable[[Trial, random.Random], float]
+"""The loss ratio of a trial."""
+
+
+def sharp(limit: float) -> Loss:
+    """A server that passes `limit` packets a second and drops the rest."""
+    return lambda trial, _: max(0.0, 1 - limit / trial.rate)
+
+
+def soft(knee: float) -> Loss:
+    """Loses 0.5 % at `knee`, and little at every rate: loss grows with the sixth power."""
+    return lambda trial, _: min(1.0, 0.005 * (trial.rate / knee) ** 6)
+
+
+def noisy(limit: float, spread: float) -> Loss:
+    """A sharp limit that is another one in each trial, evenly within `spread`."""
+    return lambda trial, chance: sharp(limit * (1 + chance.uniform(-spread, spread)))(trial, chance)
+
+
+def rare(limit: float, share: float) -> Loss:
+    """A sharp limit; in a `share` of the trials a few packets are lost at any rate."""
+
+    def loss(trial: Trial, chance: random.Random) -> float:
+        few = 7 * 1e9 / (trial.rate * trial.duration) if chance.random() < share else 0.0
+        return max(few, sharp(limit)(trial, chance))
+
+    return loss
+
+
+def constant(ratio: float) -> Loss:
+    """The same loss at every rate."""
+    return lambda trial, _: ratio
+
+
+@dataclass
+class Bench:
+    """A device between a generator and taps; it makes trials, and keeps what it made."""
+
+    loss: Loss
+    able: float = 1e12
+    """The rate up to which the generator sends what is asked of it."""
+    spoiled: float = 0.0
+    """The share of the trials in which something else on the machine keeps it from that."""
+    seed: int = 1
+    results: list[Result] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.chance = random.Random(self.seed)
+
+    def make(self, trial: Trial) -> Result:
+        achieved = min(trial.rate, self.able)
+        packets = max(1, trial.rate * trial.duration // 1_000_000_000)
+        real = Trial(round(achieved), trial.duration)
+        loss = self.loss(real, self.chance)
+        lost = round(loss * packets)
+        spoiled = trial.rate > self.able or self.chance.random() < self.spoiled
+        doubt = "the generator was late" if spoiled else None
+        given_up = False
+        if trial.give_up is not None and lost > trial.give_up * packets:
+            # Noticed as soon as it is sure: a little more than allowed.
+            lost, given_up = min(lost, int(trial.give_up * packets) + 1), True
+        return Result(trial, packets, lost, achieved, doubt, given_up)
+
+    def search(self, method: str, settings: Settings) -> list[Answer]:
+        steps = METHODS[method](settings)
+        found: list[Bounds] = []
+        try:
+            trial = next(steps)
+            while len(self.results) < MOST_TRIALS:
+                self.results.append(self.make(trial))
+                trial = steps.send(self.results[-1])
+            raise AssertionError(f"more than {MOST_TRIALS} trials")
+        except StopIteration as end:
+            found = end.value
+        return [answer(settings, bounds, self.results) for bounds in found]
+
+    @property
+    def seconds(self) -> float:
+        """How long the trials would have taken if none was given up."""
+        return sum(result.trial.duration for result in self.results) / 1e9
