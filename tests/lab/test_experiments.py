@@ -75,6 +75,23 @@ def test_wire_and_bare_metal_with_repeats(tmp_path: Path) -> None:
 
 
 @needs_two_cpus
+def test_the_verdict_follows_what_is_required(tmp_path: Path) -> None:
+    text = EXPERIMENT.replace("cpu: 0", "cpu: 0, slip_limit: 10 s")
+    answers = []
+    with own_machine() as machine:
+        for limit, status in (("10 s", 0), ("1 ns", 1)):
+            path = write_experiment(tmp_path, f"{text}require: [median < {limit}, loss < 90 %]\n")
+            out = tmp_path / f"out-{status}"
+            done = machine.tailtap("run", str(path), "--out", str(out), "--json")
+            assert done.returncode == status, done.stderr
+            verdict = json.loads(done.stdout)["verdict"]
+            answers.append([row["answer"] for row in verdict["verdicts"]])
+            again = machine.tailtap("verdict", str(out), "--json", "--quiet")
+            assert (again.returncode, json.loads(again.stdout)) == (status, verdict)
+    assert answers == [["holds", "holds"], ["violated", "holds"]]
+
+
+@needs_two_cpus
 @pytest.mark.parametrize("steered", [True, False])
 def test_the_devices_work_is_on_its_cpus_because_it_is_steered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steered: bool

@@ -17,6 +17,7 @@ from tailtap.cli import (
     run,
     search,
     tap,
+    verdict,
     version,
 )
 
@@ -28,6 +29,7 @@ def register_commands(app: typer.Typer) -> None:
     app.command("evaluate")(evaluate.evaluate)
     app.command("report")(report.report)
     app.command("model")(model.model)
+    app.command("verdict")(verdict.verdict)
     app.command("export")(export.export)
     app.command("import")(import_.import_)
     app.command("doctor")(doctor.doctor)

@@ -52,21 +52,26 @@ def run(
     when 1 % of the packets leave later than this after their time, the run is marked invalid);
     evaluation.key (auto), evaluation.trim (0 s), evaluation.window (5 s); vary, which maps such
     paths to lists of values and makes a run for each combination; repeat (1); scales, which maps
-    names to other values of such paths, chosen by `--set scale=NAME`. An error in the file names
-    the line.
+    names to other values of such paths, chosen by `--set scale=NAME`; require, a list of what all
+    runs must hold (none; see `tailtap verdict`). An error in the file names the line.
 
     Generator, taps and device are network namespaces joined by virtual links; this needs root.
     Everything about a run is stored in its own folder, its evaluation included, and all
     evaluations in results.duckdb. Ctrl-C keeps the finished runs, and --resume makes the rest. A
     run that fails is recorded with its reason while the others go on, and the exit status is 3.
+    With `require`, the verdict follows, and the exit status is 1 unless everything holds.
     """
     import json as json_module
 
     from tailtap.cli.runs import print_runs
+    from tailtap.cli.verdict import exit_status, print_verdict
     from tailtap.errors import InputError, MachineError
     from tailtap.experiment.reading import read_experiment
     from tailtap.experiment.runner import default_folder, run_experiment
     from tailtap.experiment.summary import summarize
+    from tailtap.verdict.record import record
+    from tailtap.verdict.requirement import parse_requirements
+    from tailtap.verdict.runs import judge_runs
 
     checked = read_experiment(experiment, set_ or ())
     if resume and out is None:
@@ -74,13 +79,21 @@ def run(
     folder = out or default_folder(checked.name)
     runs = run_experiment(checked, experiment, folder, resume=resume, quiet=quiet)
     summary = summarize(folder, runs)
+    required = parse_requirements(checked.require)
+    judged = required and any(run.done for run in runs)
+    verdict = judge_runs([folder], required) if judged else None
     if json:
-        print(json_module.dumps(summary))
+        told = record(verdict) if verdict is not None else None
+        print(json_module.dumps({**summary, "verdict": told}))
     else:
         print_runs(summary)
+        if verdict is not None:
+            print_verdict(verdict)
     failed = [row for row in summary["runs"] if row["status"] != "done"]
     if failed:
         raise MachineError(
             f"{len(failed)} of {len(runs)} runs failed, {failed[0]['slug']} first: "
             f"{failed[0]['error']}"
         )
+    if verdict is not None:
+        raise typer.Exit(exit_status(verdict))

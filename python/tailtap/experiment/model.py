@@ -15,9 +15,10 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from tailtap import forwarder, platform
 from tailtap.experiment.document import did_you_mean
 from tailtap.platform import Wanted
-from tailtap.schema import Cpu, Size, Strict, Time
+from tailtap.schema import Cpu, Size, Strict, Time, as_value_error
 from tailtap.traffic.model import Traffic
 from tailtap.units import format_time
+from tailtap.verdict.requirement import parse_requirements
 
 
 def _one_of(known: Callable[[], Mapping[str, object]], what: str) -> AfterValidator:
@@ -88,6 +89,12 @@ class Evaluation(Strict):
         return window
 
 
+def _is_requirement(text: str) -> str:
+    with as_value_error():
+        parse_requirements([text])
+    return text
+
+
 class Experiment(Strict):
     """One experiment file after reading: quantities are integers in base units."""
 
@@ -99,6 +106,8 @@ class Experiment(Strict):
     repeat: Annotated[int, Field(ge=1, le=10_000)] = 1
     scales: dict[str, dict[str, Any]] = Field(default_factory=dict)
     counters: bool = False
+    require: list[Annotated[str, AfterValidator(_is_requirement)]] = Field(default_factory=list)
+    """What all runs must hold, as `verdict.requirement` reads it."""
 
     @model_validator(mode="after")
     def _trim_leaves_something(self) -> Experiment:
@@ -125,7 +134,8 @@ class Experiment(Strict):
 
     def parameters(self) -> dict[str, Any]:
         """What one run does, for `run.json`, without what makes several runs of one file."""
-        content = self.model_dump(mode="json", exclude={"name", "vary", "repeat", "scales"})
+        about = {"name", "vary", "repeat", "scales", "require"}
+        content = self.model_dump(mode="json", exclude=about)
         for name in OPEN:
             if name not in self._used():
                 content["dut"][name] = None

@@ -59,6 +59,7 @@ class CheckedExperiment:
         first = self.combinations[0][1]
         self.name: str = first.name
         self.repeat: int = first.repeat
+        self.require: Sequence[str] = first.require
 
 
 def read_experiment(path: Path, overrides: Sequence[str] = ()) -> CheckedExperiment:

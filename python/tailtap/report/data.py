@@ -90,6 +90,23 @@ def load_search(folder: Path) -> tuple[Experiment, Search]:
     return replace(experiment, folder=folder, warnings=warnings), found
 
 
+def planned_runs(experiment: Experiment) -> list[Run]:
+    """The runs that the experiment's plan has and its folder has not: they were never made."""
+    try:
+        plan = _read_object(experiment.folder / "plan.json")
+    except ValueError:
+        return []
+    made = {run.number for run in experiment.own}
+    rows = plan.get("runs")
+    return [
+        _make_run(
+            "", {**row, "status": "planned"}, None, "never made; tailtap run --resume goes on"
+        )
+        for row in (rows if isinstance(rows, list) else [])
+        if isinstance(row, dict) and _integer(row.get("number")) not in made
+    ]
+
+
 def with_result(experiment: Experiment) -> Experiment:
     """The experiment itself. Raises `InputError` when no run of it has an evaluation."""
     if not experiment.finished:
@@ -119,16 +136,22 @@ def _load_run(folder: Path) -> tuple[str, Run]:
             evaluation = load_evaluation(folder / "evaluation")
         except InputError as error:
             failure = str(error)
-    return str(record.get("name") or ""), _make_run(folder.name, record, evaluation, failure)
+    run = _make_run(folder.name, record, evaluation, failure, folder / "evaluation")
+    return str(record.get("name") or ""), run
 
 
 def _bare_evaluation(folder: Path) -> tuple[str, Run]:
     evaluation = load_evaluation(folder)
-    return "", _make_run(folder.resolve().name, {"number": 1, "status": "done"}, evaluation, "")
+    record = {"number": 1, "status": "done"}
+    return "", _make_run(folder.resolve().name, record, evaluation, "", folder)
 
 
 def _make_run(
-    slug: str, record: Mapping[str, Any], evaluation: Evaluation | None, failure: str
+    slug: str,
+    record: Mapping[str, Any],
+    evaluation: Evaluation | None,
+    failure: str,
+    folder: Path | None = None,
 ) -> Run:
     taps = mapping(record, "taps")
     platform = mapping(mapping(record, "parameters"), "dut").get("platform")
@@ -155,6 +178,7 @@ def _make_run(
         started=str(record.get("started") or ""),
         evaluation=evaluation,
         valid=valid if isinstance(valid := record.get("valid"), bool) else None,
+        folder=folder,
     )
 
 
@@ -182,6 +206,7 @@ def _as_shown(stored: StoredEvaluation) -> Evaluation:
         packets=int(counts.sum()),
         offered=stored.counts["matched"] + stored.counts["lost"],
         maximum=stored.max,
+        mean=stored.mean,
         percentiles=tuple(stored.percentiles()),
         curve_percentiles=tuple(stored.percentiles(_band_percentiles(int(counts.sum())))),
         latencies=latencies,

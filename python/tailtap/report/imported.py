@@ -114,6 +114,7 @@ def _evaluation(
         counts=counts,
         packets=packets,
         offered=None if kept is None else kept - counts.get("trimmed_ingress", 0),
+        mean=_mean(connection, number),
         maximum=int(worst.max()) if worst.size else _maximum(counts, percentiles),
         percentiles=tuple(row for row in percentiles if row.p in DEFAULT),
         curve_percentiles=percentiles,
@@ -139,6 +140,12 @@ def _counts(connection: duckdb.DuckDBPyConnection, number: int) -> dict[str, int
     ).fetchone()
     pairs = zip(COUNTED, row or (), strict=bool(row))
     return {name: int(value) for name, value in pairs if value is not None}
+
+
+def _mean(connection: duckdb.DuckDBPyConnection, number: int) -> float | None:
+    """The mean latency in ns, where the files say it."""
+    row = connection.execute("SELECT mean_ns FROM evaluations WHERE run = ?", [number]).fetchone()
+    return None if row is None or row[0] is None else float(row[0])
 
 
 def _percentiles(connection: duckdb.DuckDBPyConnection, number: int) -> tuple[Percentile, ...]:

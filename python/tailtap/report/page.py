@@ -23,6 +23,7 @@ from tailtap.report.searched import HEADS as SEARCH_HEADS
 from tailtap.report.searched import Search
 from tailtap.report.text import count_text, date_text
 from tailtap.report.values import Experiment
+from tailtap.report.verdicts import verdict_rows
 
 SECTIONS = ("hdr", "loss", "worst", "gaps", "rates", "latency")
 
@@ -71,6 +72,7 @@ def render(
         groups=drawn,
         undrawn=len(groups) - len(drawn),
         findings=[finding(group, groups) for group in _told(drawn)],
+        verdicts=verdict_rows(experiment),
         warnings=tables.warning_rows(experiment, groups),
         summary_heads=tables.summary_heads(groups),
         summary=list(tables.summary_rows(groups)),

@@ -28,6 +28,7 @@ class Evaluation:
     """Packets that may have been lost: those whose fate is known."""
     maximum: int | None
     """The largest latency."""
+    mean: float | None
     percentiles: tuple[Percentile, ...]
     """The percentiles that are listed by default."""
     curve_percentiles: tuple[Percentile, ...]
@@ -118,6 +119,8 @@ class Run:
     """False when the generator did not send what was asked of it; None where nobody says."""
     origin: Origin | None = None
     """Set for a run that others measured."""
+    folder: Path | None = None
+    """Where its evaluation is; None when imported."""
 
     @property
     def rate(self) -> int | None:

@@ -16,7 +16,8 @@ from tailtap.tail.record import Json, record
 from tailtap.tail.stored import load_tail
 
 SCHEMA = "tailtap.model/1"
-_IMPORTED = (
+#: Why imported runs have no model.
+IMPORTED = (
     "imported result files say how often latencies occurred, not when: they hold no exceedances "
     "and give no tail model"
 )
@@ -100,7 +101,7 @@ def model_runs(
             tables.write(target, {}, {"tail": record(modelled.model)})
             found.append(modelled)
         if _has_imported(path):
-            warnings.append(Warning("imported", f"{path / 'results.duckdb'}: {_IMPORTED}"))
+            warnings.append(Warning("imported", f"{path / 'results.duckdb'}: {IMPORTED}"))
     if not found and first:
         raise first
     return ModelledRuns(tuple(found), tuple(summarise(found)), tuple(warnings))
@@ -142,14 +143,14 @@ def _runs(path: Path) -> list[StoredRun]:
     if path.is_file() and path.suffix == ".duckdb":
         raise InputError(
             f"{path}: give the folder of the runs instead, as a database holds no exceedances; "
-            f"{_IMPORTED}"
+            f"{IMPORTED}"
         )
     try:
         return find_runs(path)
     except InputError:
         bare = path.is_dir() and not (path / "runs").is_dir()
         if bare and (_has_imported(path) or any(path.rglob("latencies-*.csv*"))):
-            raise InputError(f"{path}: {_IMPORTED}; evaluate the captures themselves") from None
+            raise InputError(f"{path}: {IMPORTED}; evaluate the captures themselves") from None
         raise
 
 

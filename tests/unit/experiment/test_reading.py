@@ -531,3 +531,24 @@ def test_choosing_a_scale(tmp_path: Path) -> None:
     assert complaint(tmp_path, FIVE_LINES + "scales: paper\n") == (
         "/e.yaml:6: scales: this is a mapping from a name to key paths"
     )
+
+
+def test_what_is_required_is_no_parameter_of_a_run(tmp_path: Path) -> None:
+    text = FIVE_LINES + "require: [p99.9 < 1 ms, profile urllc-5g]\n"
+    checked = check(tmp_path, text)
+    assert list(checked.require) == ["p99.9 < 1 ms", "profile urllc-5g"]
+    assert "require" not in checked.combinations[0][1].parameters()
+    assert list(check(tmp_path, text, "require=[loss == 0]").require) == ["loss == 0"]
+
+
+@pytest.mark.parametrize(
+    ("require", "said"),
+    [
+        ("p99 < 1 ms", ":6: require: "),
+        ("\n  - loss == 0\n  - p99 < 1 m", ":8: require[1]: 'p99 < 1 m': '1 m' is not a time"),
+        ("[profile urllc]", ":6: require[0]: there is no profile 'urllc'"),
+        ("[99]", ":6: require[0]: "),
+    ],
+)
+def test_a_requirement_that_is_none(tmp_path: Path, require: str, said: str) -> None:
+    assert said in complaint(tmp_path, f"{FIVE_LINES}require: {require}\n")

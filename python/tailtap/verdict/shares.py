@@ -1,0 +1,108 @@
+"""What n packets of which k were too late say about the share of late packets.
+
+Exact one-sided bounds of a binomial proportion (Clopper and Pearson, Biometrika 26, 1934). Late
+packets come in bursts, and a burst is hardly more evidence than one packet: counts are divided by
+a design effect first (Rao and Scott, Biometrics 48, 1992), so k and n need not be whole.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import numpy as np
+from scipy import special
+
+from tailtap.evaluation.values import Column
+from tailtap.tail.clusters import decluster
+
+Answer = Literal["holds", "violated", "not shown"]
+
+#: A run too short to be allowed so many late packets shows nothing: evaluations call the percentile
+#: unsupported, and a cause that comes in bursts is easily missed.
+SUPPORT = 10
+#: So many of the largest latencies tell how late packets cluster, where fewer are late.
+ENOUGH = 500
+#: More packets than this share are no bursts of late ones.
+MOST = 0.02
+
+
+def upper(k: float, n: float, confidence: float) -> float:
+    """What the share of late packets is below with this `confidence`; 1 without a packet."""
+    return 1.0 if k >= n else float(special.betaincinv(k + 1, n - k, confidence))
+
+
+def lower(k: float, n: float, confidence: float) -> float:
+    """What the share of late packets is above with this `confidence`."""
+    return 0.0 if k <= 0 else float(special.betaincinv(k, n - k + 1, 1 - confidence))
+
+
+def judge(
+    late: tuple[int, int], n: int, allowed: float, effect: float, confidence: float
+) -> Answer:
+    """Whether at most the share `allowed` of packets is late.
+
+    `late` are the fewest and the most packets of `n` that were. To hold, the bound from the most,
+    corrected for bursts by `effect`, must not be above `allowed`, and the run not too short. A run
+    that misses it by more than chance among independent packets explains is a violation, in
+    bursts or not: no proof is needed of what other runs would do.
+    """
+    fewest, most = late
+    if n >= supporting(allowed) and upper(most / effect, n / effect, confidence) <= allowed:
+        return "holds"
+    if n and lower(fewest, n, confidence) > allowed:
+        return "violated"
+    return "not shown"
+
+
+def supporting(allowed: float) -> int:
+    """The fewest packets of which `SUPPORT` may be late."""
+    return math.ceil(SUPPORT / allowed * (1 - 1e-12))
+
+
+def needed(late: int, allowed: float, effect: float, confidence: float) -> int:
+    """How many packets show that at most the share `allowed` (above 0) is late, if no more are.
+
+    `late` have been so far.
+    """
+    k = late / effect
+
+    def shown(n: float) -> bool:
+        return n > k and float(special.betainc(k + 1, n - k, allowed)) >= confidence
+
+    high = k + 1
+    while not shown(high):
+        high *= 2
+    low = high / 2
+    while effect * (high - low) > 0.5:
+        middle = (low + high) / 2
+        low, high = (low, middle) if shown(middle) else (middle, high)
+    return max(math.ceil(effect * high), supporting(allowed))
+
+
+def design_effect(position: Column, latency: Column, packets: int, limit: float) -> float:
+    """How many times less a late packet says than if packets were independent.
+
+    The mean size of the burst that a late packet is in. `position` and `latency` (ns) are of a
+    run's largest latencies, `packets` is how many it had, `limit` (ns) is where packets become
+    late. Where few or none are, the largest latencies take their place; the larger effect counts.
+    """
+    late = position[latency >= limit]
+    most = int(MOST * packets)
+    found = [1.0]
+    if 2 <= late.size <= most:
+        found.append(_burst_size(late))
+    wanted = min(ENOUGH, most, latency.size)
+    if not wanted <= late.size <= most and wanted >= 2:
+        largest = np.partition(latency, latency.size - wanted)[latency.size - wanted]
+        highest = position[latency >= largest]
+        if highest.size <= most:
+            found.append(_burst_size(highest))
+    return max(found)
+
+
+def _burst_size(position: Column) -> float:
+    """The mean, over exceedances at these places, of the size of their burst."""
+    bursts = decluster(position)
+    sizes = np.diff(np.append(bursts.first, position.size)).astype(np.float64)
+    return float((sizes**2).sum() / sizes.sum())

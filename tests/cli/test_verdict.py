@@ -1,0 +1,98 @@
+"""`tailtap verdict` as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from experiment_folders import write_run
+from program import one_line_error, tailtap
+from published import POST, PRE, needs_captures
+
+
+@pytest.fixture(scope="module")
+def experiment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two repeats over a wire, whose slowest packet takes some microseconds."""
+    folder = tmp_path_factory.mktemp("experiment")
+    for number in (1, 2):
+        write_run(folder, number, {"dut.platform": "wire"}, repeat=number)
+    (folder / "experiment.yaml").write_text("name: wire\nrequire: [p99 < 1 ms, loss == 0]\n")
+    return folder
+
+
+def test_yes_is_status_0(experiment: Path) -> None:
+    run = tailtap("verdict", experiment)
+    assert run.returncode == 0, run
+    assert "verdict: holds (2 holds)" in run.stdout
+    assert "verdict: 001-wire-10000-1\n" in run.stderr
+    assert "p99 < 1 ms" in run.stdout and "0 of 20,000 packets at 1 ms or above" in run.stdout
+
+
+def test_no_and_not_shown_are_status_1(experiment: Path) -> None:
+    run = tailtap("verdict", experiment, "--require", "max < 1 us", "--quiet")
+    assert (run.returncode, run.stderr) == (1, "")
+    assert "verdict: violated (1 violated)" in run.stdout
+    run = tailtap("verdict", experiment, "--profile", "urllc-5g", "--quiet")
+    assert run.returncode == 1 and "verdict: not shown (1 not shown)" in run.stdout
+    assert "980,000 more packets" in run.stdout and "98 s at 10 kpkt/s" in run.stdout
+    assert "profile urllc-5g: 3GPP TR 38.913" in run.stdout
+    run = tailtap("verdict", experiment, "--profile", "urllc-5g", "--allow-not-shown", "--quiet")
+    assert run.returncode == 0
+
+
+def test_json_and_junit(experiment: Path, tmp_path: Path) -> None:
+    file = tmp_path / "verdict.xml"
+    run = tailtap("verdict", experiment, "--json", "--quiet", "--junit", file)
+    assert (run.returncode, run.stderr) == (0, "")
+    assert json.loads(run.stdout)["schema"] == "tailtap.verdict/1"
+    assert file.read_text().startswith("<?xml") and file.read_text().count("<testcase") == 2
+
+
+def test_confidence(experiment: Path) -> None:
+    bounds = []
+    for share in ("90 %", "99.9 %"):
+        run = tailtap("verdict", experiment, "--confidence", share, "--json", "--quiet")
+        bounds.append(json.loads(run.stdout)["verdicts"][0]["runs"][0]["figures"]["upper"])
+    assert bounds[1] == pytest.approx(3 * bounds[0], rel=0.01)
+
+
+def test_profiles_are_listed_with_their_sources() -> None:
+    run = tailtap("verdict", "--list-profiles")
+    assert run.returncode == 0
+    assert "urllc-5g" in run.stdout and "3GPP TR 38.913 clause 7.9" in run.stdout
+    listed = json.loads(tailtap("verdict", "--list-profiles", "--json").stdout)
+    assert listed["profiles"]["5qi-82"]["requirements"] == ["reliability(10 ms) >= 99.99 %"]
+
+
+def test_errors_are_one_line(experiment: Path, tmp_path: Path) -> None:
+    cases: list[tuple[tuple[str | Path, ...], str]] = [
+        ((), "give the folders to judge, or --list-profiles"),
+        ((experiment, "--require", "p99 < 1"), "'p99 < 1': '1' is not a time"),
+        ((experiment, "--profile", "urlc-5g"), "did you mean 'urllc-5g'?"),
+        ((experiment, "--confidence", "95"), "--confidence"),
+        ((experiment, "--confidence", "100 %"), "--confidence"),
+        ((experiment, "--runs", "vm"), "no run fits"),
+        ((tmp_path, "--require", "loss == 0"), "no experiment folder"),
+        ((tmp_path / "missing", "--require", "loss == 0"), "no such folder"),
+        ((experiment / "runs/001-wire-10000-1/evaluation",), "nothing is required"),
+    ]
+    for arguments, message in cases:
+        assert message in one_line_error(tailtap("verdict", "--quiet", *arguments), 2)
+    file = tmp_path / "missing" / "verdict.xml"
+    error = one_line_error(tailtap("verdict", "--quiet", experiment, "--junit", file), 3)
+    assert "cannot write" in error and "--junit" in error
+
+
+@needs_captures
+def test_the_documented_example_is_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[2] / "docs/verdict.md").read_text()
+    block = re.search(r"```console\n\$ tailtap (.*?)\n(.*?)```", page, re.S)
+    assert block is not None
+    monkeypatch.chdir(tmp_path)
+    assert tailtap("evaluate", PRE, POST, "--out", "evaluation", "--quiet").returncode == 0
+    run = tailtap(*shlex.split(block[1]))
+    assert run.returncode == 1
+    assert [line.rstrip() for line in run.stdout.splitlines()] == block[2].splitlines()
