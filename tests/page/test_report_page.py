@@ -164,10 +164,40 @@ def test_the_page_draws_without_a_word_and_without_the_network(opened: webdriver
     assert [url for url in asked if not url.startswith(("file://", "data:", "blob:"))] == []
     assert sum(url.startswith("file://") for url in asked) == 1
     figures = opened.find_elements(By.CSS_SELECTOR, ".figure")
-    assert len(figures) == 1 + 4 * 4
+    assert len(figures) == 2 + 4 * 4
     canvases = opened.execute_script("return tailtap.state.plots.length")
     assert canvases == len(figures)
     assert not opened.find_element(By.ID, "trouble").is_displayed()
+
+
+LOSS_MARKS = """
+const id = document.querySelector(".figure[data-kind=loss]").id.replace("figure-", "");
+const plot = tailtap.state.plots.find((one) => one.id === id);
+return plot.renderers.map(({ tags, visible, glyph, data_source: source }) => ({
+  ...tags[0], visible, colour: glyph.line_color.value ?? glyph.line_color,
+  x: [...source.get("x")], told: source.columns().includes("told") ? source.get("told")[0] : null,
+}));
+"""
+
+
+def test_loss_has_a_line_a_platform_and_a_mark_a_run(opened: webdriver.Chrome) -> None:
+    marks = opened.execute_script(LOSS_MARKS)
+    lines = [mark for mark in marks if mark["role"] == "line"]
+    points = [mark for mark in marks if mark["role"] == "point"]
+    assert [line["x"] for line in lines] == [[10_000, 50_000]] * 2  # wire and bare-metal
+    assert sorted(point["run"] for point in points) == list(range(10))
+    curves = opened.execute_script("return tailtap.state.curves")
+    for mark in marks:
+        assert mark["colour"] == curves[mark["curve"]]["light"]
+    assert {point["told"] for point in points} == {
+        f"{loss} lost at {rate}\u00a0kpkt/s" for loss in ("0", "0.06\u00a0%") for rate in (10, 50)
+    }
+    # A run that is switched off takes its mark with it; the line stays.
+    button = opened.find_element(By.CSS_SELECTOR, ".legend .repeat[data-run='4']")
+    opened.execute_script("arguments[0].click()", button)
+    hidden = [mark for mark in opened.execute_script(LOSS_MARKS) if not mark["visible"]]
+    assert [mark["run"] for mark in hidden] == [4]
+    opened.execute_script("arguments[0].click()", button)
 
 
 @pytest.mark.parametrize(("place", "p"), [(9, 0.5), (4, 0.99), (9, 0.999)])

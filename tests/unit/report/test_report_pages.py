@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import gzip
-import html
 import json
 import re
 import time
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 from experiment_folders import LISTED, traffic, write_evaluation, write_experiment, write_run
+from pages import visible
 from typer.testing import CliRunner
 
 from tailtap.cli import app
@@ -34,13 +34,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def page(folder: Path) -> str:
     return write_report(folder, figures=False).page.read_text("utf-8")
-
-
-def visible(page: str) -> str:
-    """The page's text as a reader sees it."""
-    body = re.sub(r"<(script|style)\b.*?</\1>", "", page, flags=re.DOTALL)
-    text = html.unescape(re.sub(r"<[^>]+>", " ", body))
-    return re.sub(r"\s+", " ", text.replace("\u202f", " "))
 
 
 def payload(page: str) -> dict[str, Any]:
