@@ -94,6 +94,10 @@ format: setup ## Format all sources
 docs: setup ## Write the command reference, docs/commands.md, from the program
 	@$(BIN)/python -m tailtap.cli.reference > docs/commands.md
 
+.PHONY: docs-published
+docs-published: setup ## Write docs/published.md from TREES, folders of published result trees
+	@$(BIN)/python -m benches.published $(TREES)
+
 .PHONY: wheel
 wheel: setup ## Build a wheel into dist/, with the libraries that it needs inside
 	@rm -rf $(VENV)/wheel

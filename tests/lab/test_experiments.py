@@ -74,6 +74,31 @@ def test_wire_and_bare_metal_with_repeats(tmp_path: Path) -> None:
     assert max(medians["wire"]) < min(medians["bare-metal"])
 
 
+def test_what_a_device_costs_is_recorded_and_compared(tmp_path: Path) -> None:
+    text = EXPERIMENT + "vary: {dut.forwarder: [tc-mirred, fault]}\n"
+    out = tmp_path / "out"
+    # However late the generator is here: nothing of this depends on the load.
+    late = "traffic.slip_limit=10 s"
+    with own_machine() as machine:
+        path = write_experiment(tmp_path, text)
+        done = machine.tailtap("run", str(path), "--out", str(out), "--set", late, "--json")
+        told = machine.tailtap("compare", str(out), "--json")
+    assert (done.returncode, told.returncode) == (0, 0), done.stderr + told.stderr
+    kernel, process = (record(Path(run["folder"])) for run in json.loads(done.stdout)["runs"])
+    for content in (kernel, process):
+        for cpu, spent in content["cpu_ns"].items():
+            whole = sum(spent.values()) + content["steal_ns"][cpu]
+            assert 0.7 * content["elapsed_ns"] < whole < 1.3 * content["elapsed_ns"]
+    assert kernel["forwarder_memory"] is None
+    assert 1_000_000 < process["forwarder_memory"] < 500_000_000
+    (load,) = json.loads(told.stdout)["loads"]
+    found = {entry["label"]: entry for entry in load["configurations"]}
+    assert found["fault"]["resources"]["memory"] == process["forwarder_memory"]
+    assert found["tc-mirred"]["resources"]["reserved"] == 1
+    assert 0 < found["tc-mirred"]["resources"]["cpus"] <= 1.1
+    assert found["tc-mirred"]["rank"] == {"best": 1, "last": 2}
+
+
 @needs_two_cpus
 def test_the_verdict_follows_what_is_required(tmp_path: Path) -> None:
     text = EXPERIMENT.replace("cpu: 0", "cpu: 0, slip_limit: 10 s")

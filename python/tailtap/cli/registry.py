@@ -6,6 +6,7 @@ import typer
 
 from tailtap.cli import (
     clean,
+    compare,
     doctor,
     evaluate,
     export,
@@ -30,6 +31,7 @@ def register_commands(app: typer.Typer) -> None:
     app.command("report")(report.report)
     app.command("model")(model.model)
     app.command("verdict")(verdict.verdict)
+    app.command("compare")(compare.compare)
     app.command("export")(export.export)
     app.command("import")(import_.import_)
     app.command("doctor")(doctor.doctor)

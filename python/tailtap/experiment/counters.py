@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 PROC = Path("/proc")
 # Columns of /proc/net/softnet_stat, hexadecimal; net/core/net-procfs.c of the kernel.
 _PROCESSED, _DROPPED, _RECEIVED_RPS, _CPU = 0, 1, 9, 12
-# Column of a cpu line in /proc/stat, in clock ticks; proc_stat(5).
-_STEAL = 8
+# Columns of a cpu line in /proc/stat, in clock ticks; proc_stat(5). Guests count as user.
+_STAT = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 
 Counts = Mapping[str, int]
 
@@ -22,6 +23,8 @@ class Counters:
 
     softnet: Mapping[int, Counts]
     steal_ns: Mapping[int, int]
+    #: How each CPU spent its time, to a clock tick; time that a hypervisor took is `steal_ns`.
+    cpu_ns: Mapping[int, Counts] = field(default_factory=dict)
 
     @classmethod
     def read(cls, proc: Path = PROC) -> Counters:
@@ -39,7 +42,9 @@ class Counters:
                 "received_rps": columns[_RECEIVED_RPS] if len(columns) > _RECEIVED_RPS else 0,
                 "softirq_net_rx": rx.get(cpu, 0),
             }
-        return cls(softnet, _steal((proc / "stat").read_text(encoding="ascii")))
+        spent = _times((proc / "stat").read_text(encoding="ascii"))
+        steal = {cpu: times.pop("steal") for cpu, times in spent.items()}
+        return cls(softnet, steal, spent)
 
     def since(self, earlier: Counters) -> Counters:
         """What was counted since `earlier`; the 32-bit counters of softnet may have wrapped."""
@@ -51,7 +56,34 @@ class Counters:
         steal = {
             cpu: max(0, now - earlier.steal_ns.get(cpu, now)) for cpu, now in self.steal_ns.items()
         }
-        return Counters(softnet, steal)
+        spent = {
+            cpu: {name: max(0, value - before[name]) for name, value in now.items()}
+            for cpu, now in self.cpu_ns.items()
+            if (before := earlier.cpu_ns.get(cpu)) is not None
+        }
+        return Counters(softnet, steal, spent)
+
+
+def memory_of(pid: int, proc: Path = PROC) -> int | None:
+    """Bytes of memory of a process and all that it started, pages that are shared in shares.
+
+    None when it is gone.
+    """
+    children: dict[int, list[int]] = {}
+    for path in proc.glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # processes come and go
+            # The name stands in parentheses and may hold any letters, parentheses too.
+            parent = int(path.read_text(errors="replace").rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(path.parent.name))
+    found, waiting = [], [pid]
+    while waiting:
+        one = waiting.pop()
+        waiting += children.get(one, [])
+        with contextlib.suppress(OSError):
+            text = (proc / str(one) / "smaps_rollup").read_text(encoding="ascii")
+            rows = (line.split() for line in text.splitlines())
+            found.append(sum(1024 * int(row[1]) for row in rows if row[0] == "Pss:"))
+    return sum(found) if found else None
 
 
 def _softirq_net_rx(text: str) -> dict[int, int]:
@@ -64,12 +96,14 @@ def _softirq_net_rx(text: str) -> dict[int, int]:
     return {}
 
 
-def _steal(text: str) -> dict[int, int]:
+def _times(text: str) -> dict[int, dict[str, int]]:
     tick_ns = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
-    steal: dict[int, int] = {}
+    times: dict[int, dict[str, int]] = {}
     for line in text.splitlines():
         columns = line.split()
         if columns and columns[0].startswith("cpu") and columns[0] != "cpu":
-            ticks = int(columns[_STEAL]) if len(columns) > _STEAL else 0
-            steal[int(columns[0].removeprefix("cpu"))] = ticks * tick_ns
-    return steal
+            # Old kernels have fewer columns.
+            ticks = [*map(int, columns[1:]), *(0,) * len(_STAT)]
+            cpu = int(columns[0].removeprefix("cpu"))
+            times[cpu] = {name: ticks[place] * tick_ns for place, name in enumerate(_STAT)}
+    return times

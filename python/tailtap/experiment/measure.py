@@ -14,7 +14,7 @@ from typing import Protocol
 from tailtap import forwarder, platform
 from tailtap.capture import TAPS
 from tailtap.errors import MachineError
-from tailtap.experiment.counters import Counters
+from tailtap.experiment.counters import Counters, memory_of
 from tailtap.experiment.folder import RunFolder, write_json
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.quality import Measured, Sent
@@ -146,6 +146,9 @@ def _measure(
             time.sleep(reach)
             counters, ended = Counters.read().since(before), time.monotonic_ns()
             counts = {} if counting is None else {"run": counting.stop()}
+            memory = None
+            if running is not None and running.process is not None:
+                memory = memory_of(running.process.pid)
             _check_ports(lab)
             counted = [tap.stop(process) for process in stamping]
             told = {} if running is None else running.stop()
@@ -158,7 +161,9 @@ def _measure(
             write_json(one.folder.generator, content)
         facts = {} if device is None else device.facts
         back = Sent(sent[1], counted[1]) if both_ways else None
-        return Measured(sent[0], counted[0], counters, ended - began, told, facts, counts, back)
+        return Measured(
+            sent[0], counted[0], counters, ended - began, told, facts, counts, back, memory
+        )
 
 
 @contextlib.contextmanager

@@ -51,6 +51,8 @@ class Measured:
     """What the DuT's processors counted of themselves, by the window of time; see `host.perf`."""
     reverse: Sent | None = None
     """The other direction of bidirectional traffic."""
+    forwarder_memory: int | None = None
+    """Bytes of memory that the forwarder's processes have; None where it has none."""
 
 
 def warnings_of(experiment: Experiment, measured: Measured) -> list[Doubt]:

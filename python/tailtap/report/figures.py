@@ -6,7 +6,7 @@ pyplot; the settings hold only while a figure is written.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -91,8 +91,10 @@ def write_figures(groups: list[Configuration], folder: Path) -> list[Path]:
         ]
 
 
-def save_figure(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """Write a figure to `folder` in three formats, by the settings in force; returns the paths.
+def save_figure(
+    figure: Figure, folder: Path, name: str, kinds: Iterable[str] = tuple(METADATA)
+) -> list[Path]:
+    """Write a figure to `folder` in these formats, by the settings in force; returns the paths.
 
     Raises `OSError` when the folder cannot be written.
     """
@@ -100,15 +102,18 @@ def save_figure(figure: Figure, folder: Path, name: str) -> list[Path]:
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # laid out once, for all formats alike
     paths = []
-    for kind, metadata in METADATA.items():
+    for kind in kinds:
         path = folder / f"{name}.{kind}"
-        figure.savefig(path, format=kind, metadata=metadata)
+        figure.savefig(path, format=kind, metadata=METADATA[kind])
         paths.append(path)
     return paths
 
 
-def hdr_figure(groups: list[Configuration]) -> Figure:
-    """Latency over percentile of all runs, both axes logarithmic."""
+def hdr_figure(groups: list[Configuration], bottom: float | None = None) -> Figure:
+    """Latency over percentile of all runs, both axes logarithmic.
+
+    The latencies begin at `bottom` (ns), or at the smallest of all.
+    """
     names = [f"{g.label} (overloaded)" if g.overloaded else g.label for g in groups]
     labels = [broken(name, LEGEND_LETTERS) for name in names]
     columns = 2 if len(groups) > 1 and max(map(len, names)) <= 30 else 1
@@ -133,6 +138,7 @@ def hdr_figure(groups: list[Configuration]) -> Figure:
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlim(1, right * 1.1)
+    axes.set_ylim(bottom=bottom)
     ticks = ticks_of_percentiles(right)
     axes.xaxis.set_major_locator(FixedLocator([x for x in ticks if x != 4]))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: tick_label(x)))

@@ -16,7 +16,7 @@ import bokeh
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 import tailtap
-from tailtap.report import interactive, tables
+from tailtap.report import comparison, interactive, tables
 from tailtap.report.groups import DRAWN, Configuration, finding
 from tailtap.report.loss import loss_curves
 from tailtap.report.searched import HEADS as SEARCH_HEADS
@@ -76,6 +76,8 @@ def render(
         warnings=tables.warning_rows(experiment, groups),
         summary_heads=tables.summary_heads(groups),
         summary=list(tables.summary_rows(groups)),
+        comparison=comparison.compared(experiment, groups),
+        comparison_heads=comparison.HEADS,
         counts=tables.COUNTS,
         count_rows=tables.count_rows(groups),
         own=len(own),

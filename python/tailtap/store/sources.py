@@ -90,6 +90,24 @@ def find_runs(path: Path) -> list[StoredRun]:
     )
 
 
+def find_unfinished(path: Path) -> list[tuple[str, dict[str, Any], str]]:
+    """The runs of an experiment or run folder that were not finished: name, record and reason.
+
+    Raises `InputError` when a record is damaged.
+    """
+    folders = sorted(record.parent for record in path.glob("runs/*/run.json"))
+    if not folders and (path / "run.json").is_file():
+        folders = [path]
+    found = []
+    for folder in folders:
+        record = _read_object(folder / "run.json")
+        status = record.get("status")
+        if status != "done":
+            reason = str(record.get("error") or f"its status is {status}")
+            found.append((str(record.get("slug") or folder.name), record, reason))
+    return found
+
+
 def slugify(text: str) -> str:
     """`text` as part of a file's name: only ``a-z0-9.-``; ``10 kpkt/s`` becomes ``10kpkt-s``."""
     joined = re.sub(r"(?<=\d)\s+(?=[a-z])", "", text.lower())

@@ -121,11 +121,16 @@ def summarise(modelled: Iterable[Modelled]) -> list[Summary]:
 def _row(members: Sequence[Modelled]) -> Summary:
     run = members[0].run
     text = ", ".join(f"{value}" for value in run.variables.values())
-    chosen = [m.model.chosen for m in members if m.model.chosen and not m.model.chosen.refused]
-    papers = [m.model.papers_chosen for m in members if m.model.papers_chosen]
+    return sum_up(text or run.experiment, [found.model for found in members])
+
+
+def sum_up(label: str, models: Sequence[TailModel]) -> Summary:
+    """The models of repeats in one row."""
+    chosen = [model.chosen for model in models if model.chosen and not model.chosen.refused]
+    papers = [model.papers_chosen for model in models if model.papers_chosen]
     return Summary(
-        text or run.experiment,
-        len(members),
+        label,
+        len(models),
         len(chosen),
         _mean(found.check.bursts for found in chosen if found.check),
         _mean(found.limit is not None for found in chosen),

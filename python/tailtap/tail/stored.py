@@ -82,7 +82,7 @@ def _tail(meta: dict[str, Any], folder: Path, name: str) -> StoredTail:
         name=name,
         packets=int(counts["matched"]),
         lost=int(counts["lost"]),
-        rate=_rate(meta["inputs"]["ingress"]),
+        rate=rate_of(meta["inputs"]["ingress"]),
         floor_ns=int(meta["exceedances"]["floor_ns"]),
         position=tables.column(exceedances, "position"),
         ingress_ns=tables.column(exceedances, "ingress_ns"),
@@ -102,7 +102,7 @@ def _tail(meta: dict[str, Any], folder: Path, name: str) -> StoredTail:
     return found
 
 
-def _rate(side: dict[str, Any]) -> float:
+def rate_of(side: dict[str, Any]) -> float:
     """Packets a second of a capture, rounded to three digits: no more is known of a clock."""
     duration = int(side["last_ns"]) - int(side["first_ns"])
     if duration <= 0:

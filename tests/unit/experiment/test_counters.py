@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
-from tailtap.experiment.counters import Counters
+from tailtap.experiment.counters import Counters, memory_of
 
 TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 
-def proc(tmp_path: Path, softnet: str, rx: str, steal: tuple[int, int]) -> Path:
+def proc(tmp_path: Path, softnet: str, rx: str, steal: tuple[int, int], system: int = 3) -> Path:
     (tmp_path / "net").mkdir(parents=True)
     (tmp_path / "net/softnet_stat").write_text(softnet)
     (tmp_path / "softirqs").write_text(
@@ -19,7 +21,7 @@ def proc(tmp_path: Path, softnet: str, rx: str, steal: tuple[int, int]) -> Path:
     )
     (tmp_path / "stat").write_text(
         f"cpu  1 2 3 4 5 6 7 8 9 10\ncpu0 1 2 3 4 5 6 7 {steal[0]} 9 10\n"
-        f"cpu2 1 2 3 4 5 6 7 {steal[1]} 9 10\nintr 5\n"
+        f"cpu2 1 2 {system} 4 5 6 7 {steal[1]} 9 10\nintr 5\n"
     )
     return tmp_path
 
@@ -42,6 +44,7 @@ def test_differences_by_cpu(tmp_path: Path) -> None:
             f"00000010 00000003 00000000{zeros} 00000000 00000000 00000000 00000002\n",
             "150 201",
             (5, 10),
+            system=8,
         )
     )
     delta = after.since(before)
@@ -50,6 +53,8 @@ def test_differences_by_cpu(tmp_path: Path) -> None:
         2: {"processed": 32, "dropped": 1, "received_rps": 0, "softirq_net_rx": 1},
     }
     assert delta.steal_ns == {0: 0, 2: 3 * TICK_NS}
+    idle = dict.fromkeys(("user", "nice", "system", "idle", "iowait", "irq", "softirq"), 0)
+    assert delta.cpu_ns == {0: idle, 2: {**idle, "system": 5 * TICK_NS}}
 
 
 def test_old_kernels_do_not_name_the_cpu(tmp_path: Path) -> None:
@@ -60,4 +65,19 @@ def test_old_kernels_do_not_name_the_cpu(tmp_path: Path) -> None:
 
 def test_this_machine_can_be_read() -> None:
     counters = Counters.read()
-    assert set(counters.softnet) == set(counters.steal_ns)
+    assert set(counters.softnet) == set(counters.steal_ns) == set(counters.cpu_ns)
+
+
+def test_memory_is_that_of_the_process_and_of_all_it_started(tmp_path: Path) -> None:
+    taken = 50_000_000
+    inner = f"import sys; held = bytearray({taken}); print(flush=True); sys.stdin.read()"
+    outer = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {inner!r}])"
+    command = [sys.executable, "-c", outer]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdout.readline()
+        found = memory_of(process.pid)
+        assert found is not None and taken < found < 3 * taken
+        process.stdin.close()
+    assert memory_of(process.pid) is None
+    assert memory_of(1, tmp_path) is None

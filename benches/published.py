@@ -1,0 +1,324 @@
+"""The published data, re-told: docs/published.md and its figures, from the published trees.
+
+Usage: python -m benches.published TREE… (the folders of clones of the published repositories; what
+is in them is imported into a database of its own). Only numbers and figures that were computed here
+go into the page; the values that an article prints stand beside them for comparison.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import matplotlib as mpl
+
+from tailtap.compare.aspects import aspects_of
+from tailtap.compare.comparison import Comparison, compare_samples
+from tailtap.compare.configurations import Configuration
+from tailtap.compare.reading import Sample, read
+from tailtap.errors import InputError
+from tailtap.report.data import load_experiment
+from tailtap.report.figures import SETTINGS, hdr_figure, save_figure
+from tailtap.report.groups import Configuration as Group
+from tailtap.report.groups import configurations
+from tailtap.report.selection import select
+from tailtap.store.importer import Imported, import_tree
+from tailtap.units import format_rate
+
+DOCS = Path(__file__).parents[1] / "docs"
+#: What the article's table 6 prints, in us: technology and networking, scenario, vanilla without
+#: optimisation, real-time kernel with it. "Packet processing in virtualized environments", sec. 7.
+PRINTED = (
+    ("container", "kernel space", 1, 9969.08, 100.19),
+    ("container", "kernel space", 2, 744.72, 414.52),
+    ("container", "user space", 1, 659.25, 108.86),
+    ("container", "user space", 2, 373.73, 36.98),
+    ("vm", "user space", 1, 840.63, 124.12),
+    ("vm", "user space", 2, 1560.47, 37.02),
+    ("bare-metal", "user space", 1, 1077.44, 101.81),
+    ("bare-metal", "user space", 2, 716.16, 36.74),
+)
+SYSTEMS = (("vanilla", "non-optimized"), ("rt", "optimized"))
+#: The trees of the two scenarios, by the folder that their runs lie in.
+FIRST_SCENARIO = "containerized-low-latency"
+#: Name, caption, what `tailtap report --runs` would be told.
+FIGURES = (
+    (
+        "technologies",
+        "Vanilla kernels without optimisation and real-time kernels with it, at 1 Mpkt/s",
+        ("containerized-low-latency, 1 Mpkt/s, vanilla-non-optimized",
+         "containerized-low-latency, 1 Mpkt/s, vanilla, non-optimized",
+         "containerized-low-latency, 1 Mpkt/s, rt-optimized",
+         "containerized-low-latency, 1 Mpkt/s, rt, optimized"),
+    ),
+    (
+        "kernels",
+        "A container on three kernels, with and without optimisation, at 10 kpkt/s",
+        ("containerized-low-latency, 10 kpkt/s, container",),
+    ),
+    ("cgroups", "The two versions of control groups, at 1.4 Mpkt/s", ("cgroups-nfv",)),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of table 6: what is printed, and the worst run of what was imported (us)."""
+
+    technology: str
+    networking: str
+    scenario: int
+    system: tuple[str, str]
+    printed: float
+    worst: Sample | None
+    runs: int
+
+    @property
+    def ours(self) -> float | None:
+        """The largest latency of the worst run."""
+        top = self.worst.maximum if self.worst else None
+        return None if top is None else top / 1000
+
+    @property
+    def reading(self) -> str:
+        """How the two compare: same, higher, lower, or nothing to compare with."""
+        if self.ours is None:
+            return "not imported"
+        if abs(self.ours - self.printed) < 0.0051:
+            return "same"
+        return "higher" if self.ours > self.printed else "lower"
+
+
+def table6(comparison: Comparison) -> list[Cell]:
+    """Table 6 from the imported runs: the worst by its largest latency, over rates and repeats."""
+    found = [
+        configuration
+        for ranking in comparison.rankings
+        for configuration in ranking.load.configurations
+    ]
+    cells = []
+    for technology, networking, scenario, *values in PRINTED:
+        for system, printed in zip(SYSTEMS, values, strict=True):
+            wanted = {"platform": technology, "networking": networking,
+                      "kernel": system[0], "tuning": system[1]}  # fmt: skip
+            runs = [
+                sample
+                for configuration in found
+                if _scenario(configuration) == scenario
+                and wanted.items() <= configuration.aspects.items()
+                for sample in configuration.runs
+                if sample.maximum is not None
+            ]
+            worst = max(runs, key=lambda sample: sample.maximum or 0, default=None)
+            cells.append(Cell(technology, networking, scenario, system, printed, worst, len(runs)))
+    return cells
+
+
+def _scenario(configuration: Configuration) -> int | None:
+    """Which of the article's scenarios a configuration is of; None for other experiments."""
+    sample = (*configuration.runs, *configuration.excluded)[0]
+    if sample.origin is None or "irq" in Path(sample.origin.place).parts:
+        return None
+    if sample.origin.tree == FIRST_SCENARIO:
+        return 1
+    # The layer 3 forwarder is another application.
+    place = Path(sample.origin.place).parts
+    return 2 if "scenario2" in place else None
+
+
+def tell(trees: Sequence[Path], page: Path, folder: Path) -> None:
+    """Write the page, and its figures into `folder`, from published `trees`."""
+    with tempfile.TemporaryDirectory() as name:
+        database = Path(name) / "results.duckdb"
+        imported = [(tree, import_tree(tree, database)) for tree in trees]
+        samples = read([("", database)])
+        comparison = compare_samples(samples)
+        drawn = _draw(Path(name), folder)
+        page.write_text("\n".join(_page(imported, samples, comparison, drawn)) + "\n", "utf-8")
+
+
+def _draw(database: Path, folder: Path) -> list[tuple[str, str]]:
+    """Draw the figures whose runs were imported; their names and captions."""
+    folder.mkdir(parents=True, exist_ok=True)
+    drawn = []
+    for name, caption, selections in FIGURES:
+        try:
+            chosen = select(load_experiment(database), selections)
+        except InputError:
+            continue  # nothing of it was imported
+        groups = [replace(group, label=_label(group)) for group in configurations(chosen)]
+        # A few packets before the median are early by more than any device is: they would take
+        # half of the axis.
+        medians = [
+            row.value for group in groups for member in group.members
+            for row in member.evaluation.percentiles if row.p == 0.5
+        ]  # fmt: skip
+        with mpl.rc_context(SETTINGS):
+            figure = hdr_figure(groups, bottom=0.8 * min(medians, default=1.0))
+            save_figure(figure, folder, name, ("png", "svg"))
+        drawn.append((name, caption))
+    return drawn
+
+
+def _label(group: Group) -> str:
+    """What was measured, in the page's words: the tree and the rate are told in its heading."""
+    assert group.origin is not None  # all are imported
+    aspects = aspects_of(Sample("", 1, "", {}, {}, origin=group.origin))
+    names = ("platform", "networking", "kernel", "tuning")
+    parts = [aspects[name] for name in names if name in aspects]
+    parts = [part for part in parts if part != "user space"]
+    if "cgroup" in aspects:
+        parts.append(f"cgroup v{aspects['cgroup']}")
+    return ", ".join(parts) or group.label
+
+
+def _page(
+    imported: Sequence[tuple[Path, Imported]],
+    samples: Sequence[Sample],
+    comparison: Comparison,
+    drawn: Sequence[tuple[str, str]],
+) -> Iterator[str]:
+    yield "# The published data, re-told"
+    yield ""
+    yield "Written by `make docs-published TREES='TREE…'`, which imports published result trees as"
+    yield "`tailtap import` does, draws them as `tailtap report` and compares them as"
+    yield "`tailtap compare` does. This page was made of"
+    yield ""
+    for tree, found in imported:
+        yield f"- `{tree.name}`: {found.runs} runs"
+    yield ""
+    repeats = max(
+        len(configuration.runs)
+        for ranking in comparison.rankings
+        for configuration in ranking.load.configurations
+    )
+    yield f"with at most {repeats} repeat{'s' if repeats > 1 else ''} of a configuration at a rate."
+    yield "All latencies are microseconds, read from the published percentiles and worst packets."
+    for name, caption in drawn:
+        yield from ("", f"## {caption}", "", f"![{caption}](published/{name}.png)")
+    yield from ("", *_table6(table6(comparison)))
+    yield from ("", *_tails(comparison))
+    yield from ("", *_doubts(samples, comparison))
+
+
+def _table6(cells: Sequence[Cell]) -> Iterator[str]:
+    yield "## Table 6: the largest latency of each technology"
+    yield ""
+    yield "*Packet processing in virtualized environments* prints in its table 6, for two machines"
+    yield "(scenarios), the tail latency of the worst repeat. Ours is the largest latency of any"
+    yield "run of that configuration, over rates and repeats."
+    yield ""
+    yield "| technology | networking | scenario | system | printed | ours | the run | reading |"
+    yield "|---|---|---:|---|---:|---:|---|---|"
+    for cell in cells:
+        run = cell.worst
+        where = ""
+        if run is not None and run.rate is not None:
+            where = f"{format_rate(round(run.rate))}, repeat {run.repeat - 1}, of {cell.runs} runs"
+        ours = "" if cell.ours is None else f"{cell.ours:,.2f}"
+        system = f"{cell.system[0]}, {cell.system[1]}"
+        yield (
+            f"| {cell.technology} | {cell.networking} | {cell.scenario} | {system} | "
+            f"{cell.printed:,.2f} | {ours} | {where} | {cell.reading} |"
+        )
+    yield ""
+    yield "(Repeats are numbered as in the files' names, from 0.)"
+    yield ""
+    yield from _why(cells)
+
+
+def _why(cells: Sequence[Cell]) -> Iterator[str]:
+    higher = [cell for cell in cells if cell.reading == "higher"]
+    lower = [cell for cell in cells if cell.reading == "lower"]
+    same = sum(cell.reading == "same" for cell in cells)
+    missing = sum(cell.reading == "not imported" for cell in cells)
+    yield f"{same} cells are the same to the printed digit; of {missing} nothing was imported."
+    for cell in higher:
+        assert cell.ours is not None and cell.worst is not None and cell.worst.rate is not None
+        yield ""
+        yield (
+            f"**{cell.technology}, {cell.networking}, {cell.system[0]}, {cell.system[1]}: "
+            f"{cell.ours:,.2f} where {cell.printed:,.2f} is printed.** The article says that it "
+            f"shows the worst repeat; repeat {cell.worst.repeat - 1} at "
+            f"{format_rate(round(cell.worst.rate))} of the published files was later: what is "
+            "printed is not the worst of them."
+        )
+    for cell in lower:
+        yield ""
+        yield (
+            f"**{cell.technology}, {cell.networking}, {cell.system[0]}, {cell.system[1]}: "
+            f"{cell.ours:,.2f} where {cell.printed:,.2f} is printed.** None of the {cell.runs} "
+            "runs that were imported reaches it: the one that is printed is not among them."
+        )
+
+
+def _tails(comparison: Comparison) -> Iterator[str]:
+    yield "## Ranks, as far as the data tell"
+    yield ""
+    for ranking in comparison.rankings:
+        if ranking.reason:
+            continue
+        yield f"### {ranking.load.label}"
+        yield ""
+        name = f"p{100 * ranking.percentile:.10g}"
+        yield f"| rank | configuration | repeats | {name}, worst repeat | max | most lost |"
+        yield "|---|---|---:|---:|---:|---:|"
+        for standing in ranking.standings:
+            worst = standing.worst
+            if worst is None:
+                continue
+            rank = str(standing.best)
+            rank += "" if standing.best == standing.last else f" to {standing.last}"
+            value = "unknown" if worst.latency is None else f"{worst.latency / 1000:,.2f}"
+            top = max(one.sample.maximum or 0 for one in standing.values) / 1000
+            loss = max(one.sample.loss or 0.0 for one in standing.values)
+            yield (
+                f"| {rank} | {standing.configuration.label} | {len(standing.values)} | {value} | "
+                f"{top:,.2f} | {100 * loss:.2g} % |"
+            )
+        yield ""
+    for sentence in comparison.advice:
+        yield f"- {sentence}"
+    yield ""
+    yield "### The recommendations of *How low can you go?*, held against these results"
+    yield ""
+    for check in comparison.checks:
+        yield f"- {check.name}: **{check.answer}**: {check.because}"
+
+
+def _doubts(samples: Sequence[Sample], comparison: Comparison) -> Iterator[str]:
+    yield "## What cannot be re-told, and doubts"
+    yield ""
+    yield "- Tables 4 and 5, the tail models: result files say how often latencies occurred, not"
+    yield "  when. `tailtap model` needs the captures."
+    yield "- CPU time, memory and the layout of the caches are not in the files."
+    unmatched = [sample for sample in samples if "unmatched-egress" in sample.doubts]
+    if unmatched:
+        yield (
+            f"- {len(unmatched)} of {len(samples)} runs leave more than 0.1 % of the packets after "
+            "the device without a latency, and say nothing of it:"
+        )
+        for sample in unmatched:
+            assert sample.origin is not None  # all are imported
+            rate = format_rate(round(sample.rate)) if sample.rate else "unknown rate"
+            yield f"  - `{sample.origin.short}` at {rate}, repeat {sample.repeat - 1}"
+    for warning in comparison.warnings:
+        if warning.code == "left-out":
+            yield f"- {warning.message}"
+
+
+def main() -> None:
+    """Writes docs/published.md."""
+    trees = [Path(argument) for argument in sys.argv[1:]]
+    if not trees:
+        sys.exit(f"usage: {__spec__.name} TREE…: the folders of published result trees")
+    try:
+        tell(trees, DOCS / "published.md", DOCS / "published")
+    except InputError as error:
+        sys.exit(f"published: {error}")
+
+
+if __name__ == "__main__":
+    main()

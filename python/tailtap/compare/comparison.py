@@ -1,0 +1,209 @@
+"""`compare_runs`: the library function behind `tailtap compare`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tailtap.compare.advice import advise
+from tailtap.compare.checks import Check, check
+from tailtap.compare.configurations import Configuration, Load, gather
+from tailtap.compare.isolation import Cache, Judgement, common_cache, judge
+from tailtap.compare.ranking import Ranking, needed, rank
+from tailtap.compare.reading import Sample, read
+from tailtap.compare.resources import Resources, resources
+from tailtap.compare.significance import ALPHA
+from tailtap.compare.words import percentile_text, share_text
+from tailtap.errors import InputError
+from tailtap.evaluation.overload import OVERLOAD_LOSS
+from tailtap.evaluation.values import Warning
+from tailtap.tail import analyse, load_tail
+from tailtap.tail.runs import Summary, sum_up
+
+_REASONS = 3
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What speaks for a configuration besides its latency; None where nothing is known.
+
+    `predictability` is of its tail models, `isolation` a judgement.
+    """
+
+    load: Load
+    configuration: Configuration
+    predictability: Summary | None
+    resources: Resources
+    cache: Cache | None
+    isolation: Judgement | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Everything that `tailtap compare` says."""
+
+    rankings: tuple[Ranking, ...]
+    traits: tuple[Traits, ...]
+    checks: tuple[Check, ...]
+    advice: tuple[str, ...]
+    #: How many repeats of each configuration let every comparison be decided.
+    repeats_needed: int
+    warnings: tuple[Warning, ...]
+
+
+def compare_runs(
+    sources: Sequence[tuple[str, Path]],
+    percentile: float | None = None,
+    *,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Comparison:
+    """Compare the configurations of runs, each of `sources` a name (or "") and a path.
+
+    A path is a run, an experiment, what `tailtap evaluate --out` wrote, or a folder or database
+    with imported results; runs of one name are repeats of each other where nothing was varied.
+    `percentile` (0 to 1; 1 is the maximum) is what configurations are ranked by, or the highest
+    that all of them support. Raises `InputError` when there is nothing to compare.
+    """
+    return compare_samples(read(sources, progress), percentile, progress=progress)
+
+
+def compare_samples(
+    samples: Sequence[Sample],
+    percentile: float | None = None,
+    *,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Comparison:
+    """The same for runs that were read already."""
+    loads = gather(samples)
+    _require_two(samples, loads)
+    progress("comparing")
+    rankings = rank(loads, percentile)
+    if all(ranking.reason for ranking in rankings):
+        reasons = dict.fromkeys(f"{found.load.label}: {found.reason}" for found in rankings)
+        raise InputError(f"nothing can be ranked: {'; '.join(list(reasons)[:_REASONS])}")
+    traits = tuple(_traits(loads, progress))
+    return Comparison(
+        tuple(rankings),
+        traits,
+        tuple(check(rankings)),
+        tuple(advise(rankings)),
+        needed(rankings),
+        tuple(_warnings(samples, rankings)),
+    )
+
+
+def _require_two(samples: Sequence[Sample], loads: Sequence[Load]) -> None:
+    """Raises `InputError` unless two configurations have good runs under the same load."""
+    if any(len(load.ranked) > 1 for load in loads):
+        return
+    good = [(load, configuration) for load in loads for configuration in load.ranked]
+    left = [f"{sample.name}: {sample.excluded}" for sample in samples if sample.excluded]
+    why = f" (left out: {'; '.join(left[:_REASONS])}{', …' if len(left) > _REASONS else ''})"
+    why = why if left else ""
+    labels = list(dict.fromkeys(configuration.label for _, configuration in good))
+    if not good:
+        raise InputError(f"no run of a device can be compared{why}; measure again, or give others")
+    if len(labels) == 1:
+        raise InputError(
+            f"there is only one configuration with good runs, {labels[0]}{why}: nothing to compare "
+            "it with; give runs that differ in more than the repeat and the traffic"
+        )
+    told = "; ".join(f"{configuration.label} at {load.label}" for load, configuration in good[:4])
+    raise InputError(
+        f"the runs are of different traffic ({told}){why}: no two configurations had the same "
+        "load; measure them at the same traffic.rate, size and pattern"
+    )
+
+
+def _traits(loads: Sequence[Load], progress: Callable[[str], None]) -> Iterator[Traits]:
+    for load in loads:
+        for configuration in load.ranked:
+            runs = configuration.runs
+            models = []
+            for sample in runs:
+                if sample.folder is None:
+                    continue
+                progress(f"{sample.name}: its tail model")
+                try:
+                    models.append(analyse(load_tail(sample.folder, sample.name)))
+                except InputError:
+                    continue  # an old evaluation without exceedances: nothing is known
+            cache = common_cache(runs)
+            yield Traits(
+                load,
+                configuration,
+                sum_up(configuration.label, models) if models else None,
+                resources(runs),
+                cache,
+                judge(configuration.aspects.get("platform"), cache.layout if cache else None),
+            )
+
+
+def _warnings(samples: Sequence[Sample], rankings: Sequence[Ranking]) -> Iterator[Warning]:
+    for sample in samples:
+        if sample.excluded:
+            yield Warning("left-out", f"{sample.name} is left out: {sample.excluded}")
+    codes = Counter(code for sample in samples if not sample.excluded for code in sample.doubts)
+    for code, count in sorted(codes.items()):
+        yield Warning("doubts", f"{count} of the runs have the warning {code}")
+    for ranking in rankings:
+        yield from _about(ranking)
+
+
+def _about(ranking: Ranking) -> Iterator[Warning]:
+    where, p = ranking.load.label, percentile_text(ranking.percentile)
+    if ranking.reason:
+        yield Warning("no-ranking", f"{where}: {ranking.reason}")
+        return
+    for standing in ranking.standings:
+        for value in standing.values:
+            if value.latency is None:
+                loss = value.sample.loss or 0.0
+                what = "was overloaded and" if loss > OVERLOAD_LOSS else "was not overloaded but"
+                yield Warning(
+                    "overload" if loss > OVERLOAD_LOSS else "loss",
+                    f"{value.sample.name} {what} lost {share_text(loss)}, more than lie above {p}; "
+                    "nobody knows how late they would have been, so it counts as later than any",
+                )
+        twins = Counter(
+            (one.packets, one.lost, value.latency, one.maximum)
+            for value in standing.values
+            if (one := value.sample).packets is not None
+        )
+        same = sum(count for count in twins.values() if count > 1)
+        if same:
+            yield Warning(
+                "equal-repeats",
+                f"{where}: {same} repeats of {standing.configuration.label} are equal to the "
+                "nanosecond: copies of a run tell nothing more",
+            )
+    few = [v for s in ranking.standings for v in s.values if v.supported is False]
+    if few:
+        yield Warning(
+            "few-samples",
+            f"{where}: fewer than ten packets lie above {p} in {len(few)} runs: it is not to be "
+            "relied on",
+        )
+    untold = [v for s in ranking.standings for v in s.values if v.supported is None]
+    if untold:
+        yield Warning(
+            "unknown-samples",
+            f"{where}: of {len(untold)} runs nobody says how many packets they are of",
+        )
+    machines = {s.configuration.aspects.get("machine", "unknown") for s in ranking.standings}
+    if len(machines) > 1:
+        yield Warning(
+            "different-machines",
+            f"{where}: the runs are from different machines ({'; '.join(sorted(machines))}): what "
+            "differs may be the machine",
+        )
+    untestable = [pair for pair in ranking.pairs if pair.least > ALPHA]
+    if untestable:
+        repeats = [len(standing.values) for standing in ranking.standings]
+        yield Warning(
+            "few-repeats",
+            f"{where}: {len(untestable)} of {len(ranking.pairs)} comparisons have too few repeats "
+            f"(from {min(repeats)}) to be decided, whatever their latencies",
+        )

@@ -1,0 +1,128 @@
+"""How well a platform keeps its guests apart: a judgement with reasons, not a measurement.
+
+After "Packet processing in virtualized environments", section 7: its table of recommendations
+ranks bare metal above VMs above containers, and shared last-level caches below separated ones.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tailtap.compare.reading import Sample
+from tailtap.report.values import mapping
+
+Layout = Literal["separated", "shared"]
+GRADES = ("weak", "fair", "good", "strong")
+_LARGEST_CPU = 8191
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A grade of `GRADES`, and why."""
+
+    grade: str
+    reason: str
+
+
+#: By platform: the grade where the last-level cache is separated, where it is shared, and why.
+JUDGEMENTS: Mapping[str, tuple[str, str, str]] = {
+    "bare-metal": (
+        "strong",
+        "strong",
+        (
+            "a machine of its own shares nothing with other tenants (here the generator may stand "
+            "in for them: then it is as weak as a container)"
+        ),
+    ),
+    "vm": (
+        "good",
+        "fair",
+        (
+            "a kernel of its own behind the hardware's virtualisation; tenants meet in the "
+            "hypervisor and in caches that they share"
+        ),
+    ),
+    "container": (
+        "fair",
+        "weak",
+        (
+            "namespaces and control groups of one kernel: every tenant's system calls, and the "
+            "caches that they share, meet there"
+        ),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Cache:
+    """The last-level cache as the machine's topology tells it.
+
+    `layout` is separated where a package has more than one, each for a group of cores. `others`
+    are CPUs beyond the device's own that share it with them.
+    """
+
+    layout: Layout
+    level: str
+    groups: int
+    others: tuple[int, ...]
+    #: Whether a hypervisor tells the topology, which may not be the real one.
+    virtual: bool
+
+
+def cache(sample: Sample) -> Cache | None:
+    """The last-level cache of a run of ours; None where it is not known."""
+    topology = mapping(sample.environment, "topology")
+    rows = topology.get("caches")
+    caches = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    unified = [row for row in caches if row.get("type") in ("Unified", "Data") and row.get("cpus")]
+    if not unified:
+        return None
+    level = max(str(row.get("level")) for row in unified)
+    groups = {str(row["cpus"]) for row in unified if str(row.get("level")) == level}
+    packages = topology.get("packages") or [",".join(sorted(groups))]
+    separated = any(
+        sum(cpu_list(group) <= cpu_list(str(package)) for group in groups) > 1
+        for package in packages
+    )
+    dut = mapping(sample.parameters, "dut").get("cpus")
+    own = {int(cpu) for cpu in dut} if isinstance(dut, list) else set()
+    shared: set[int] = set()
+    for group in map(cpu_list, groups):
+        if own & group:
+            shared |= group - own
+    virtual = bool(mapping(sample.environment, "cpu").get("hypervisor"))
+    layout: Layout = "separated" if separated else "shared"
+    return Cache(layout, level, len(groups), tuple(sorted(shared)), virtual)
+
+
+def common_cache(samples: Sequence[Sample]) -> Cache | None:
+    """The cache of a configuration's runs; None where it is not known or differs."""
+    found = {cache(sample) for sample in samples}
+    return found.pop() if len(found) == 1 else None
+
+
+def judge(platform: str | None, layout: Layout | None) -> Judgement | None:
+    """The judgement of a platform; the lower grade where the cache's layout is not known."""
+    if platform is None or platform not in JUDGEMENTS:
+        return None
+    separated, shared, reason = JUDGEMENTS[platform]
+    return Judgement(separated if layout == "separated" else shared, reason)
+
+
+def cpu_list(text: str) -> set[int]:
+    """The CPUs of the kernel's notation: ``0-3,8``. What is none of it is left out."""
+    return set(_cpus(text))
+
+
+def _cpus(text: str) -> Iterable[int]:
+    for first, last in re.findall(r"(\d+)(?:-(\d+))?", text):
+        end = min(int(last or first), _LARGEST_CPU)
+        yield from range(int(first), end + 1)
+
+
+def as_json(found: Cache | None) -> dict[str, Any] | None:
+    """A cache as an object."""
+    return None if found is None else {**vars(found), "others": list(found.others)}

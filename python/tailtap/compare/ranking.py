@@ -1,0 +1,285 @@
+"""Configurations under one load held against each other: values, tests, ranks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from statistics import median_high
+
+from tailtap.compare.configurations import Configuration, Load
+from tailtap.compare.reading import Sample
+from tailtap.compare.significance import (
+    ALPHA,
+    Shift,
+    decidable,
+    holm,
+    rank_test,
+    repeats_needed,
+    shift,
+    smallest_p,
+)
+from tailtap.compare.within import Interval, interval
+from tailtap.errors import InputError
+from tailtap.evaluation.overload import OVERLOAD_LOSS
+from tailtap.tail.stored import load_tail
+
+#: How the worst repeat is chosen.
+RULE = (
+    "the repeat with the highest latency at the percentile, then with the highest maximum; a run "
+    "that lost more packets than lie above the percentile counts as later than any"
+)
+NOBODY = "no device has a good run under this load"
+TOO_FEW = "too few packets for any percentile that all runs have"
+UNTOLD = "no run says how many packets it is of; choose the percentile by --percentile"
+
+
+@dataclass(frozen=True)
+class Value:
+    """One run at the percentile of its comparison."""
+
+    sample: Sample
+    #: Its latency in ns; None where more packets were lost than lie above the percentile: had
+    #: they arrived, it could be any.
+    latency: int | None
+    #: Whether ten packets lie above it; None where nobody says.
+    supported: bool | None
+    interval: Interval
+
+    @property
+    def order(self) -> tuple[float, int]:
+        """What the worst repeat is chosen by."""
+        return self.number, self.sample.maximum or 0
+
+    @property
+    def number(self) -> float:
+        """What enters the test: infinite where it is not known for the packets that were lost."""
+        return math.inf if self.latency is None else float(self.latency)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A configuration in the ranking.
+
+    `best` is one more than the number of configurations that are shown to be better, `last` the
+    number of those that are not shown to be worse, itself included: where the two differ the
+    data do not tell. None where there is no ranking.
+    """
+
+    configuration: Configuration
+    values: tuple[Value, ...]
+    best: int | None = None
+    last: int | None = None
+
+    @property
+    def worst(self) -> Value | None:
+        """The worst repeat by `RULE`."""
+        return max(self.values, key=lambda value: value.order, default=None)
+
+    @property
+    def numbers(self) -> list[float]:
+        """What enters the tests, one number a run."""
+        return [value.number for value in self.values]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two configurations held against each other, the one with the higher median first."""
+
+    slower: int
+    faster: int
+    p: float
+    #: Corrected for the number of comparisons that could be significant.
+    corrected: float
+    #: The smallest `p` that so many runs could reach.
+    least: float
+    shift: Shift
+    #: Whether the runs' own intervals leave a gap; None where one has none.
+    apart: bool | None
+
+    @property
+    def significant(self) -> bool:
+        """Whether the two can be told apart."""
+        return self.corrected <= ALPHA
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """All configurations under one load; places in `pairs` are those in `standings`."""
+
+    load: Load
+    percentile: float
+    standings: tuple[Standing, ...]
+    pairs: tuple[Pair, ...]
+    #: Floors (`wire`) under this load, and configurations without a good run.
+    floors: tuple[Standing, ...]
+    unranked: tuple[Configuration, ...]
+    #: Why there is no ranking; empty where there is one.
+    reason: str = ""
+
+    def pair(self, one: int, other: int) -> Pair:
+        """The comparison of two places, whichever comes first."""
+        return next(p for p in self.pairs if {p.slower, p.faster} == {one, other})
+
+
+def rank(loads: Sequence[Load], percentile: float | None = None) -> list[Ranking]:
+    """Rank the configurations under each load.
+
+    By `percentile` (0 to 1; 1 is the maximum) or the highest that all runs support. The tests of
+    all loads are corrected together. Raises `InputError` when the percentile cannot be had.
+    """
+    found = [_prepare(load, percentile) for load in loads]
+    pairs = [(place, pair) for place, ranking in enumerate(found) for pair in _pairs(ranking)]
+    chosen = decidable(
+        [
+            (len(found[place].standings[pair.slower].values),
+             len(found[place].standings[pair.faster].values))
+            for place, pair in pairs
+        ]
+    )  # fmt: skip
+    corrected = iter(holm([pair.p for (_, pair), yes in zip(pairs, chosen, strict=True) if yes]))
+    final = [
+        (place, replace(pair, corrected=next(corrected)) if yes else pair)
+        for (place, pair), yes in zip(pairs, chosen, strict=True)
+    ]
+    return [
+        _ranked(ranking, [pair for where, pair in final if where == place])
+        for place, ranking in enumerate(found)
+    ]
+
+
+def needed(rankings: Sequence[Ranking]) -> int:
+    """How many repeats of each configuration let every one of these comparisons be decided."""
+    return repeats_needed(sum(len(ranking.pairs) for ranking in rankings))
+
+
+def _prepare(load: Load, percentile: float | None) -> Ranking:
+    ranked = [found for found in load.configurations if found.runs and not found.wire]
+    unranked = tuple(found for found in load.configurations if not found.runs)
+    if percentile is None:
+        percentile = _common(load)
+        if percentile is None:
+            told = any(run.packets is not None for found in ranked for run in found.runs)
+            reason = TOO_FEW if told else UNTOLD if ranked else NOBODY
+            return Ranking(load, math.nan, (), (), (), (*unranked, *ranked), reason)
+    floors = tuple(
+        Standing(found, _values(found, percentile))
+        for found in load.configurations
+        if found.runs and found.wire
+    )
+    standings = tuple(sorted((Standing(found, _values(found, percentile)) for found in ranked),
+                             key=_slowness))  # fmt: skip
+    reason = ""
+    if not standings:
+        reason = NOBODY
+    elif len(standings) == 1:
+        only = standings[0].configuration.label
+        reason = f"{only} is the only configuration with a good run under this load"
+    return Ranking(load, percentile, standings, (), floors, unranked, reason)
+
+
+def _common(load: Load) -> float | None:
+    """The highest default percentile that all runs support.
+
+    It follows from how many packets arrived and how many did not, and is the same for all, so that
+    it favours none. An overloaded run has no say: it would leave nothing but the median.
+    """
+    every = []
+    for sample in (sample for found in load.ranked for sample in found.runs):
+        supported = sample.supported()
+        if supported is not None:
+            loss = sample.loss or 0.0
+            every.append({p for p in supported if loss > OVERLOAD_LOSS or loss <= 1 - p})
+    return max(set.intersection(*every), default=None) if every else None
+
+
+def _values(configuration: Configuration, p: float) -> tuple[Value, ...]:
+    values = []
+    for sample in configuration.runs:
+        row = sample.percentile(p)
+        if row is None:
+            raise InputError(
+                f"{sample.name}: its published percentiles do not have {100 * p:.10g}; leave out "
+                "--percentile, or choose one of theirs, such as 99.9"
+            )
+        latency = None if (sample.loss or 0) > 1 - p and p < 1 else row.value
+        supported = None if sample.packets is None else row.supported
+        values.append(Value(sample, latency, supported, _interval(sample, p)))
+    return tuple(values)
+
+
+def _interval(sample: Sample, p: float) -> Interval:
+    if sample.folder is None:
+        return Interval(reason="published results say how often latencies occurred, not when")
+    if p == 1:
+        return Interval(reason="a maximum has no interval")
+    try:
+        return interval(load_tail(sample.folder, sample.name), p)
+    except InputError as error:
+        return Interval(reason=str(error))
+
+
+def _slowness(standing: Standing) -> tuple[float, tuple[float, int]]:
+    return median_high(standing.numbers), max(value.order for value in standing.values)
+
+
+def _pairs(ranking: Ranking) -> Iterator[Pair]:
+    """All comparisons, before their correction; standings are in the order of their medians."""
+    for faster, slower in combinations(range(len(ranking.standings)), 2):
+        left, right = ranking.standings[slower], ranking.standings[faster]
+        yield Pair(
+            slower,
+            faster,
+            rank_test(left.numbers, right.numbers),
+            1.0,
+            smallest_p(len(left.values), len(right.values)),
+            shift(left.numbers, right.numbers),
+            _apart(left.values, right.values),
+        )
+
+
+def _apart(left: Sequence[Value], right: Sequence[Value]) -> bool | None:
+    """Whether all intervals of one side lie above all of the other."""
+    sides = []
+    for values in (left, right):
+        lows = [value.interval.low for value in values if value.interval.low is not None]
+        highs = [value.interval.high for value in values if value.interval.high is not None]
+        if len(lows) < len(values) or len(highs) < len(values):
+            return None
+        sides.append((min(lows), max(highs)))
+    (low, high), (other_low, other_high) = sides
+    return high < other_low or other_high < low
+
+
+def _ranked(ranking: Ranking, pairs: Sequence[Pair]) -> Ranking:
+    """Give each its ranks, and order by them."""
+    if ranking.reason:
+        return replace(ranking, pairs=tuple(pairs))
+    count = len(ranking.standings)
+    better, worse = [0] * count, [0] * count
+    for pair in pairs:
+        if pair.significant:
+            slower, faster = pair.slower, pair.faster
+            if _above(ranking.standings[slower].numbers, ranking.standings[faster].numbers) < 0:
+                slower, faster = faster, slower  # medians and ranks may disagree
+            better[slower] += 1
+            worse[faster] += 1
+    standings = [
+        replace(found, best=1 + better[place], last=count - worse[place])
+        for place, found in enumerate(ranking.standings)
+    ]
+    order = sorted(range(count), key=lambda place: (standings[place].best, standings[place].last,
+                                                    place))  # fmt: skip
+    moved = {old: new for new, old in enumerate(order)}
+    turned = (replace(pair, slower=moved[pair.slower], faster=moved[pair.faster]) for pair in pairs)
+    return replace(
+        ranking,
+        standings=tuple(standings[place] for place in order),
+        pairs=tuple(sorted(turned, key=lambda pair: (pair.faster, pair.slower))),
+    )
+
+
+def _above(one: Sequence[float], other: Sequence[float]) -> int:
+    """Pairs of runs that `one` is later in, less those that it is earlier in."""
+    return sum((left > right) - (left < right) for left in one for right in other)

@@ -1,0 +1,130 @@
+"""A comparison as the JSON object of `tailtap compare --json`; docs/files.md describes it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from typing import Any, TypeAlias
+
+from tailtap.compare import isolation
+from tailtap.compare.comparison import Comparison, Traits
+from tailtap.compare.configurations import Configuration
+from tailtap.compare.ranking import RULE, Pair, Ranking, Standing, Value
+from tailtap.compare.significance import ALPHA
+
+Json: TypeAlias = dict[str, Any]
+
+SCHEMA = "tailtap.compare/1"
+
+
+def record(found: Comparison) -> Json:
+    """The object that `tailtap compare --json` prints. Latencies are in ns."""
+    return {
+        "schema": SCHEMA,
+        "alpha": ALPHA,
+        "worst_repeat": RULE,
+        "loads": [_ranking(ranking, found) for ranking in found.rankings],
+        "recommendations": [
+            {
+                "name": check.name,
+                "advice": check.advice,
+                "answer": check.answer,
+                "because": check.because,
+            }
+            for check in found.checks
+        ],
+        "advice": list(found.advice),
+        "repeats_needed": found.repeats_needed,
+        "warnings": [warning._asdict() for warning in found.warnings],
+    }
+
+
+def _ranking(ranking: Ranking, found: Comparison) -> Json:
+    traits = {id(entry.configuration): entry for entry in found.traits}
+    labels = [standing.configuration.label for standing in ranking.standings]
+    return {
+        "load": ranking.load.label,
+        "traffic": dict(ranking.load.load),
+        "percentile": None if math.isnan(ranking.percentile) else ranking.percentile,
+        "configurations": [
+            _standing(standing, traits.get(id(standing.configuration)))
+            for standing in ranking.standings
+        ],
+        "floors": [_standing(standing, None) for standing in ranking.floors],
+        "unranked": [_configuration(configuration) for configuration in ranking.unranked],
+        "comparisons": [_pair(pair, labels) for pair in ranking.pairs],
+        "reason": ranking.reason or None,
+    }
+
+
+def _configuration(found: Configuration) -> Json:
+    return {
+        "label": found.label,
+        "imported": found.imported,
+        "aspects": dict(found.aspects),
+        "left_out": [{"run": run.name, "reason": run.excluded} for run in found.excluded],
+    }
+
+
+def _standing(standing: Standing, traits: Traits | None) -> Json:
+    worst = standing.worst
+    return {
+        **_configuration(standing.configuration),
+        "rank": None if standing.best is None else {"best": standing.best, "last": standing.last},
+        "worst": None if worst is None else worst.sample.name,
+        "repeats": [_value(value) for value in standing.values],
+        **({} if traits is None else _traits(traits)),
+    }
+
+
+def _value(value: Value) -> Json:
+    sample, interval = value.sample, value.interval
+    return {
+        "run": sample.name,
+        "repeat": sample.repeat,
+        "source": sample.origin.source if sample.origin else str(sample.folder),
+        "packets": sample.packets,
+        "lost": sample.lost,
+        "latency": value.latency,
+        "supported": value.supported,
+        "interval": None if interval.low is None else {"low": interval.low, "high": interval.high},
+        "no_interval": interval.reason or None,
+        "max": sample.maximum,
+    }
+
+
+def _traits(traits: Traits) -> Json:
+    summary, judged = traits.predictability, traits.isolation
+    return {
+        "predictability": None
+        if summary is None
+        else {
+            "runs": summary.runs,
+            "models": summary.models,
+            "bursts_above": summary.bursts,
+            "bounded": summary.bounded,
+            "papers_bursts_above": summary.papers_bursts,
+            "papers_bounded": summary.papers_bounded,
+        },
+        "resources": asdict(traits.resources),
+        "cache": isolation.as_json(traits.cache),
+        "isolation": None
+        if judged is None
+        else {"grade": judged.grade, "judgement": True, "reason": judged.reason},
+    }
+
+
+def _pair(pair: Pair, labels: list[str]) -> Json:
+    return {
+        "slower": labels[pair.slower],
+        "faster": labels[pair.faster],
+        "p": pair.p,
+        "p_corrected": pair.corrected,
+        "smallest_p": pair.least,
+        "significant": pair.significant,
+        "ratio": pair.shift.ratio,
+        "ratio_low": pair.shift.low,
+        "ratio_high": pair.shift.high,
+        "shift_ns": pair.shift.ns,
+        "runs_apart": pair.apart,
+    }

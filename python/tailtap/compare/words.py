@@ -1,0 +1,36 @@
+"""Numbers of a comparison as text."""
+
+from __future__ import annotations
+
+from tailtap.compare.significance import Shift
+from tailtap.evaluation.percentiles import label
+from tailtap.units import format_time
+
+
+def percentile_text(p: float) -> str:
+    """A percentile as people write it; 1 is the maximum."""
+    return "max" if p == 1 else label(p)
+
+
+def time_text(ns: float) -> str:
+    """A time in ns with its unit."""
+    return format_time(round(ns))
+
+
+def share_text(share: float) -> str:
+    """A share with two significant digits: ``0.012 %``."""
+    return f"{100 * share:.2g} %"
+
+
+def ratio_text(shift: Shift) -> str:
+    """A ratio with its interval: ``x1.83 (1.20 to 2.41)``."""
+    if shift.ratio is None:
+        return "no ratio"
+    text = f"x{_digits(shift.ratio)}"
+    if shift.low is None or shift.high is None:
+        return text
+    return f"{text} ({_digits(shift.low)} to {_digits(shift.high)})"
+
+
+def _digits(ratio: float) -> str:
+    return f"{ratio:,.2f}" if ratio < 100 else f"{ratio:,.0f}"

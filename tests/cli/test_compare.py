@@ -1,0 +1,164 @@
+"""`tailtap compare` as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from comparisons import write_run
+from program import one_line_error, tailtap
+from published import PUBLISHED, needs_published
+from published_trees import write_rates, write_tree
+
+
+@pytest.fixture(scope="module")
+def experiment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A floor and two devices, four repeats each, one twice as slow; one run that failed."""
+    folder = tmp_path_factory.mktemp("runs") / "two"
+    number = 0
+    for platform, scale in (("wire", 0.1), ("bare-metal", 1.0), ("container", 2.0)):
+        for repeat in range(1, 5):
+            number += 1
+            write_run(folder, number, {"dut.platform": platform}, scale=scale, repeat=repeat)
+    failed = write_run(folder, 13, {"dut.platform": "vm"})
+    record = json.loads((failed / "run.json").read_text())
+    record |= {"status": "failed", "error": "interface tt-tap0 vanished during the run"}
+    (failed / "run.json").write_text(json.dumps(record))
+    return folder
+
+
+def test_an_experiment(experiment: Path) -> None:
+    run = tailtap("compare", experiment)
+    assert run.returncode == 0, run
+    assert "10 kpkt/s: p99.9 in us, the worst repeat first" in run.stdout
+    lines = [line.split() for line in run.stdout.splitlines()]
+    ranks = {line[1]: line[0] for line in lines if len(line) > 6 and line[0] in "12floor"}
+    assert ranks["bare-metal"] == "1" and ranks["container"] == "2" and ranks["wire"] == "floor"
+    assert "no good run" in run.stdout
+    assert "virtualisation: not met: container over bare-metal: x" in run.stdout
+    assert "of the fastest device's" in run.stdout
+    assert "left out: interface tt-tap0 vanished during the run [left-out]" in run.stderr
+    assert "0.25 of 1" in run.stdout and "3.0 MB" in run.stdout and "separated" in run.stdout
+    assert "nan" not in run.stdout.lower()
+
+
+def test_json(experiment: Path) -> None:
+    run = tailtap("compare", experiment, "--json", "--quiet", "--percentile", "99")
+    assert (run.returncode, run.stderr) == (0, "")
+    found = json.loads(run.stdout)
+    assert (found["schema"], found["alpha"]) == ("tailtap.compare/1", 0.05)
+    (load,) = found["loads"]
+    assert (load["load"], load["percentile"]) == ("10 kpkt/s", 0.99)
+    labels = [entry["label"] for entry in load["configurations"]]
+    assert labels == ["bare-metal", "container"]
+    assert [entry["rank"]["best"] for entry in load["configurations"]] == [1, 2]
+    assert [len(entry["repeats"]) for entry in load["configurations"]] == [4, 4]
+    assert load["configurations"][0]["isolation"]["judgement"] is True
+    assert [entry["label"] for entry in load["floors"]] == ["wire"]
+    assert load["unranked"][0]["left_out"][0]["reason"].startswith("interface")
+    (pair,) = load["comparisons"]
+    assert (pair["slower"], pair["significant"]) == ("container", True)
+    assert [entry["answer"] for entry in found["recommendations"]] == [
+        "not met", "met", "cannot be told", "cannot be told", "not met"]  # fmt: skip
+
+
+def test_the_same_experiment_before_and_after(experiment: Path, tmp_path: Path) -> None:
+    """Folders are configurations of their own; what was given twice counts once."""
+    after = tmp_path / "after"
+    shutil.copytree(experiment, after)
+    run = tailtap("compare", experiment, after, experiment, "--json", "--quiet")
+    (load,) = json.loads(run.stdout)["loads"]
+    assert sorted(entry["label"] for entry in load["configurations"]) == [
+        f"{folder} · {platform}"
+        for folder in ("after", "two")
+        for platform in ("bare-metal", "container")
+    ]
+    assert {len(entry["repeats"]) for entry in load["configurations"]} == {4}
+
+
+def test_named_evaluations_are_repeats(experiment: Path, tmp_path: Path) -> None:
+    names = {"old": ("005-bare-metal-r1", "006-bare-metal-r2"),
+             "new": ("009-container-r1", "010-container-r2")}  # fmt: skip
+    given = []
+    for name, slugs in names.items():
+        for slug in slugs:
+            shutil.copytree(experiment / "runs" / slug / "evaluation", tmp_path / slug)
+            given.append(f"{name}={tmp_path / slug}")
+    run = tailtap("compare", *given, "--json", "--quiet")
+    assert run.returncode == 0, run
+    (load,) = json.loads(run.stdout)["loads"]
+    assert [(entry["label"], len(entry["repeats"])) for entry in load["configurations"]] == [
+        ("old", 2), ("new", 2)]  # fmt: skip
+    assert load["configurations"][0]["rank"] == {"best": 1, "last": 2}
+
+
+def test_imported_beside_own(experiment: Path, tmp_path: Path) -> None:
+    both = tmp_path / "both"
+    shutil.copytree(experiment, both)
+    tailtap("import", write_rates(tmp_path, [10_000, 50_000]), "--into", both)
+    run = tailtap("compare", both, "--json", "--quiet")
+    assert run.returncode == 0, run
+    found = json.loads(run.stdout)
+    own, other = found["loads"]
+    assert [entry["imported"] for entry in own["configurations"]].count(True) == 1
+    assert other["reason"].endswith("is the only configuration with a good run under this load")
+    assert "different-machines" in [warning["code"] for warning in found["warnings"]]
+
+
+def test_published_files_without_percentiles_are_left_out(tmp_path: Path) -> None:
+    _, tree = write_tree(tmp_path, packets=1_000)
+    for path in tree.rglob("*percentiles*"):
+        if "container" in str(path) or "bare-metal" in str(path):
+            path.unlink()
+    tailtap("import", tree, "--into", tmp_path / "imported", "--quiet")
+    line = one_line_error(tailtap("compare", tmp_path / "imported", "--quiet"), 2)
+    assert "no percentiles are published of it" in line
+
+
+def test_errors_are_one_line(experiment: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "published").mkdir()
+    (tmp_path / "published/latencies-pre-rate1.pcap.zst.trim_ms0.hist.csv").touch()
+    one = experiment / "runs/005-bare-metal-r1"
+    slow = tmp_path / "slow"
+    write_run(slow, 1, {"dut.platform": "vm"}, rate=5_000)
+    invalid = tmp_path / "invalid"
+    write_run(invalid, 1, {"dut.platform": "vm"}, changes={"valid": False})
+    cases: list[tuple[tuple[str | Path, ...], str]] = [
+        ((tmp_path / "empty",), "no run, experiment or imported results"),
+        ((tmp_path / "published",), "tailtap import"),
+        ((one, experiment / "runs/006-bare-metal-r2"), "only one configuration with good runs"),
+        ((one, slow), "the runs are of different traffic"),
+        ((invalid,), "did not send what was asked of it"),
+        ((experiment / "runs/013-vm-r1",), "vanished during the run"),
+        ((experiment, "--percentile", "most"), "--percentile 'most'"),
+        ((experiment, "--percentile", "50,99"), "--percentile '50,99'"),
+        ((experiment / "runs/001-wire-r1",), "no run of a device can be compared"),
+    ]
+    for arguments, message in cases:
+        assert message in one_line_error(tailtap("compare", "--quiet", *arguments), 2)
+
+
+@needs_published
+def test_the_published_data(tmp_path: Path) -> None:
+    """Table 6 from data: the largest latencies of each configuration, to the nanosecond."""
+    tree = PUBLISHED / "containerized-low-latency"
+    assert tailtap("import", tree, "--into", tmp_path, "--quiet").returncode == 0
+    run = tailtap("compare", tmp_path, "--percentile", "max", "--json", "--quiet")
+    assert run.returncode == 0, run
+    found = json.loads(run.stdout)
+    assert [load["load"] for load in found["loads"]] == ["10 kpkt/s", "1 Mpkt/s"]
+    assert {len(load["configurations"]) for load in found["loads"]} == {14}
+    largest = {
+        (entry["label"], load["load"]): entry["repeats"][0]["latency"]
+        for load in found["loads"]
+        for entry in load["configurations"]
+    }
+    assert largest["container/vanilla/non-optimized", "1 Mpkt/s"] == 1_231_923
+    assert largest["vm/rt-optimized", "1 Mpkt/s"] == 124_120
+    # One repeat of each shows no difference, whatever the latencies.
+    assert not any(pair["significant"] for load in found["loads"] for pair in load["comparisons"])
+    aspects = {e["label"]: e["aspects"] for load in found["loads"] for e in load["configurations"]}
+    assert aspects["kernel/rt-optimized"]["networking"] == "kernel space"

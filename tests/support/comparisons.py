@@ -1,0 +1,114 @@
+"""Runs to compare, as values and as folders, from latencies that a test makes up."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from stamps import write_stamps
+
+from tailtap import evaluation
+from tailtap.compare.reading import Sample
+from tailtap.evaluation import Percentile
+
+SECOND = 1_000_000_000
+
+
+def sample(
+    label: str,
+    repeat: int,
+    latency: float,
+    *,
+    p: float = 0.999,
+    rate: int = 10_000,
+    lost: int = 0,
+    packets: int = 100_000,
+    more: dict[str, Any] | None = None,
+) -> Sample:
+    """A run that is known by one percentile, and says nothing of what it is."""
+    row = Percentile(p, int(latency), None, None, round(packets * (1 - p)), True)
+    record = {"parameters": {"traffic": {"rate": rate}}, **(more or {})}
+    return Sample(
+        name=f"{label}-{repeat}",
+        repeat=repeat,
+        root="made-up",
+        variables={"dut.platform": label},
+        record=record,
+        rate=rate,
+        packets=packets,
+        lost=lost,
+        maximum=int(2 * latency),
+        published=(row,),
+    )
+
+
+def write_run(
+    experiment: Path,
+    number: int,
+    variables: dict[str, str],
+    *,
+    scale: float = 1.0,
+    repeat: int = 1,
+    rate: int = 10_000,
+    packets: int = 20_000,
+    lost: Sequence[int] = (),
+    changes: dict[str, Any] | None = None,
+) -> Path:
+    """A finished run with stamps that were evaluated; `scale` stretches its tail."""
+    slug = f"{number:03}-{'-'.join(variables.values()) or 'run'}-r{repeat}".replace(" ", "")
+    folder = experiment / "runs" / slug
+    folder.mkdir(parents=True)
+    random = np.random.default_rng(number)
+    ingress = 7 * SECOND + np.arange(packets) * (SECOND // rate)
+    latency = 4_000 + (scale * 2_000 * random.pareto(3, packets)).astype(np.int64)
+    kept = np.setdiff1d(np.arange(packets), lost)
+    order = kept[np.argsort((ingress + latency)[kept], kind="stable")]
+    write_stamps(folder / "ingress.stamps", ingress, np.arange(packets))
+    write_stamps(folder / "egress.stamps", (ingress + latency)[order], order)
+    evaluation.evaluate(folder / "ingress.stamps", folder / "egress.stamps").write(
+        folder / "evaluation"
+    )
+    platform = variables.get("dut.platform", "bare-metal")
+    idle = dict.fromkeys(("user", "nice", "irq", "iowait"), 0)
+    record: dict[str, Any] = {
+        "schema": "tailtap.run/1",
+        "number": number,
+        "slug": slug,
+        "repeat": repeat,
+        "status": "done",
+        "error": None,
+        "name": experiment.name,
+        "variables": variables,
+        "parameters": {
+            "dut": {"platform": platform, "forwarder": "tc-mirred", "cpus": [1], "options": {}},
+            "traffic": {"rate": rate, "size": 64, "duration": packets * SECOND // rate, "cpu": 0},
+        },
+        "taps": {"ingress": {"seen": packets}, "egress": {"seen": packets - len(lost)}},
+        "elapsed_ns": 2 * SECOND,
+        "cpu_ns": {
+            "0": {**idle, "system": SECOND, "softirq": 0, "idle": SECOND},
+            "1": {**idle, "system": 0, "softirq": SECOND // 2, "idle": 3 * SECOND // 2},
+        },
+        "forwarder_memory": 3_000_000,
+        "warnings": [],
+        "valid": True,
+        "environment": {
+            "hostname": "here",
+            "kernel": {"release": "6.18.5", "preemption": "none"},
+            "cpu": {"model": "Intel Xeon D-1518", "hypervisor": False},
+            "topology": {
+                "packages": ["0-3"],
+                "caches": [
+                    {"level": "1", "type": "Data", "size": "32K", "cpus": "0"},
+                    {"level": "3", "type": "Unified", "size": "8M", "cpus": "0-1"},
+                    {"level": "3", "type": "Unified", "size": "8M", "cpus": "2-3"},
+                ],
+            },
+        },
+        **(changes or {}),
+    }
+    (folder / "run.json").write_text(json.dumps(record))
+    return folder

@@ -1,0 +1,131 @@
+"""Resources, caches and judgements, from records as `tailtap run` writes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from comparisons import SECOND, sample, write_run
+
+from tailtap.compare import compare_runs
+from tailtap.compare.aspects import aspects_of, load_of
+from tailtap.compare.isolation import GRADES, JUDGEMENTS, cache, cpu_list, judge
+from tailtap.compare.reading import Sample, read
+from tailtap.compare.resources import Resources, resources
+from tailtap.compare.significance import smallest_p
+from tailtap.platform import PLATFORMS
+from tailtap.report.values import Origin
+
+
+def with_caches(packages: list[str] | None, caches: list[tuple[str, str]], **cpu: Any) -> Sample:
+    topology = {
+        "packages": packages,
+        "caches": [{"level": level, "type": "Unified", "cpus": cpus} for level, cpus in caches],
+    }
+    return sample("vm", 1, 1e4, more={"environment": {"topology": topology, "cpu": cpu},
+                                      "parameters": {"dut": {"cpus": [1]}}})  # fmt: skip
+
+
+def test_the_cache_of_an_epyc_is_separated_and_of_a_xeon_shared() -> None:
+    groups = [("3", f"{first}-{first + 3}") for first in range(0, 32, 4)]
+    epyc = cache(with_caches(["0-31"], [*groups, *(("2", str(cpu)) for cpu in range(32))]))
+    assert epyc is not None
+    assert (epyc.layout, epyc.level, epyc.groups, epyc.others) == ("separated", "3", 8, (0, 2, 3))
+    xeon = cache(with_caches(["0-11", "12-23"], [("3", "0-11"), ("3", "12-23")], hypervisor=True))
+    assert xeon is not None
+    assert (xeon.layout, xeon.groups, xeon.virtual) == ("shared", 2, True)
+    assert xeon.others == (0, *range(2, 12))
+    assert cache(sample("vm", 1, 1e4)) is None
+    unpackaged = cache(with_caches(None, [("2", "0"), ("2", "1")]))
+    assert unpackaged is not None and unpackaged.layout == "separated" and not unpackaged.others
+
+
+def test_cpu_lists() -> None:
+    assert cpu_list("0-3,8,10-11") == {0, 1, 2, 3, 8, 10, 11}
+    assert cpu_list("") == cpu_list("none") == set()
+
+
+def test_judgements_order_the_platforms_as_published() -> None:
+    for layout in ("separated", "shared"):
+        grades = [judge(platform, layout) for platform in ("container", "vm", "bare-metal")]
+        places = [GRADES.index(found.grade) for found in grades if found]
+        assert places == sorted(set(places)) and len(places) == 3
+    for separated, shared, reason in JUDGEMENTS.values():
+        assert GRADES.index(shared) <= GRADES.index(separated) and reason
+    assert judge("wire", "shared") is None and judge(None, None) is None
+    # Every platform with a device is judged.
+    assert {name for name, kind in PLATFORMS.items() if kind.has_dut} <= set(JUDGEMENTS)
+
+
+def test_resources_are_those_of_the_device(tmp_path: Path) -> None:
+    for number in (1, 2):
+        write_run(tmp_path, number, {"dut.platform": "container"}, repeat=number)
+    assert resources(read([("", tmp_path)])) == Resources(1, 0.25, 0.5 * SECOND / 20_000, 3_000_000)
+    assert resources([sample("vm", 1, 1e4)]) == Resources()
+    dut = {"parameters": {"dut": {"platform": "vm", "memory": 10**9}}, "forwarder_memory": 1}
+    assert resources([sample("vm", 1, 1e4, more=dut)]).memory == 10**9
+    told = {**dut, "platform": {"memory_used": 7 * 10**8}}
+    assert resources([sample("vm", 1, 1e4, more=told)]).memory == 7 * 10**8
+
+
+@pytest.mark.parametrize(
+    ("place", "expected"),
+    [
+        ("measurements/container/nohz/non-optimized",
+         {"platform": "container", "networking": "user space", "kernel": "nohz",
+          "tuning": "non-optimized"}),
+        ("measurements/kernel/rt-optimized",
+         {"platform": "container", "networking": "kernel space", "kernel": "rt",
+          "tuning": "optimized"}),
+        ("measurements/bare-metal/vanilla-non-optimized",
+         {"platform": "bare-metal", "networking": "user space", "kernel": "vanilla",
+          "tuning": "non-optimized"}),
+        ("measurements/v2", {"cgroup": "2"}),
+        ("scenario1-l3/rt-optimized",
+         {"kernel": "rt", "tuning": "optimized", "forwarder": "l3",
+          "machine": "that of tree, scenario 1"}),
+    ],
+)  # fmt: skip
+def test_published_folders_say_what_was_measured(place: str, expected: dict[str, str]) -> None:
+    origin = Origin("tree", place, f"/tree/{place}/latencies-pre-rate10000-repeat0.pcap.zst")
+    run = Sample("run", 1, place, {"traffic.rate": "10 kpkt/s"}, {}, origin, rate=10_000)
+    assert aspects_of(run) == {"machine": "that of tree", **expected}
+    assert load_of(run) == {"rate": 10_000}
+
+
+def test_an_experiment_has_all_traits(tmp_path: Path) -> None:
+    number = 0
+    for platform, scale in (("bare-metal", 1.0), ("container", 2.0)):
+        for repeat in range(1, 5):
+            number += 1
+            write_run(tmp_path, number, {"dut.platform": platform}, scale=scale, repeat=repeat,
+                      packets=60_000)  # fmt: skip
+    found = compare_runs([("", tmp_path)])
+    (ranking,) = found.rankings
+    assert [(s.configuration.label, s.best) for s in ranking.standings] == [
+        ("bare-metal", 1), ("container", 2)]  # fmt: skip
+    assert all(pair.apart for pair in ranking.pairs)
+    bare, container = found.traits
+    assert bare.isolation and container.isolation
+    assert (bare.isolation.grade, container.isolation.grade) == ("strong", "fair")
+    assert container.cache is not None and container.cache.others == (0,)
+    assert bare.predictability is not None
+    assert (bare.predictability.runs, bare.predictability.models) == (4, 4)
+    checks = {check.name: check for check in found.checks}
+    assert checks["virtualisation"].answer == "not met"
+    assert "container over bare-metal: x1." in checks["virtualisation"].because
+    assert checks["measurement set-up"].answer == "not met"
+    assert "8 of 8 runs were stamped in software" in checks["measurement set-up"].because
+    assert checks["overload"].because == "no run lost more than 0.1 %: none at all"
+    assert checks["kernel"].because == "only one kernel was measured: 6.18.5 none"
+    assert checks["NIC"].because == "no result says its NIC"
+    assert "10 kpkt/s, p99.9: bare-metal, " in found.advice[0]
+
+
+def test_the_page_has_the_judgements_and_what_repeats_can_reach() -> None:
+    page = (Path(__file__).parents[3] / "docs/compare.md").read_text("utf-8")
+    for platform, (separated, shared, reason) in JUDGEMENTS.items():
+        assert f"| {platform} | {separated} | {shared} | {reason} |" in page
+    for repeats in (2, 3, 4, 5, 8):
+        assert f"| {repeats} | {smallest_p(repeats, repeats):.2g} |" in page

@@ -1,0 +1,63 @@
+"""The section of the page that ranks configurations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from comparisons import write_run
+from published_trees import write_mixed
+
+from tailtap.report import load_experiment, write_report
+from tailtap.report.comparison import compared
+from tailtap.report.groups import configurations
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A floor, two devices that differ and an invalid run of a third."""
+    folder = tmp_path_factory.mktemp("compared")
+    number = 0
+    for platform, scale in (("wire", 0.1), ("bare-metal", 1.0), ("container", 2.0)):
+        for repeat in range(1, 5):
+            number += 1
+            write_run(folder, number, {"dut.platform": platform}, scale=scale, repeat=repeat,
+                      packets=5_000)  # fmt: skip
+    write_run(folder, 13, {"dut.platform": "vm"}, changes={"valid": False}, packets=5_000)
+    return folder
+
+
+def test_devices_are_ranked_and_the_floor_is_not(folder: Path) -> None:
+    experiment = load_experiment(folder)
+    section = compared(experiment, configurations(experiment))
+    assert section is not None
+    (load,) = section.loads
+    assert load.title == "10 kpkt/s, p99"
+    assert [row.label for row in load.rows] == ["bare-metal", "container"]
+    assert [row.cells[0].text for row in load.rows] == ["1", "2"]
+    assert load.rows[1].cells[1].text.count(", ") == 3
+    assert load.rows[1].cells[2].text.startswith("x1.")
+    assert load.rows[1].cells[3].text == "0.029"
+    (sentence,) = section.sentences
+    assert "bare-metal, " in sentence and "container is next" in sentence
+    page = write_report(folder, figures=False).page.read_text("utf-8")
+    assert "Which configuration is better" in page and sentence in page
+
+
+def test_one_configuration_has_no_section(tmp_path: Path) -> None:
+    for repeat in (1, 2):
+        write_run(tmp_path, repeat, {"dut.platform": "vm"}, repeat=repeat, packets=2_000)
+    experiment = load_experiment(tmp_path)
+    assert compared(experiment, configurations(experiment)) is None
+    page = write_report(tmp_path, figures=False).page.read_text("utf-8")
+    assert "Which configuration is better" not in page
+
+
+def test_imported_runs_are_ranked_with_what_is_published_of_them(tmp_path: Path) -> None:
+    experiment = load_experiment(write_mixed(tmp_path, packets=5_000))
+    section = compared(experiment, configurations(experiment))
+    assert section is not None
+    rows = {row.label: row for load in section.loads for row in load.rows}
+    assert {"bare-metal", "whole", "uncounted"} <= set(rows)
+    assert rows["whole"].source and not rows["bare-metal"].source
+    assert "counted" not in rows and "worst" not in rows
