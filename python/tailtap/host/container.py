@@ -75,20 +75,25 @@ class Attached(Process):
     @property
     def pid(self) -> int:
         """The command's process id on this machine; that of lxc-attach until the command runs."""
-        return next(iter(_children(self._child.pid)), self._child.pid)
+        return next(iter(_inside(self._child.pid)), self._child.pid)
 
     def _meaning(self, status: int) -> int:
         return SIGNALLED - status if status > SIGNALLED else status
 
 
-def _children(pid: int) -> list[int]:
-    """The processes that `pid` started and that still run."""
+def _inside(parent: int) -> list[int]:
+    """The running processes that `parent` started in another process id namespace.
+
+    lxc-attach has a second child on the way to the first, which stays in ours.
+    """
+    ours = Path("/proc/self/ns/pid").readlink()
     found: list[int] = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+            inside = (path.parent / "ns/pid").readlink() != ours
         except OSError:  # it ended just now
             continue
-        if int(fields[1]) == pid and fields[0] != "Z":
+        if inside and int(fields[1]) == parent and fields[0] != "Z":
             found.append(int(path.parent.name))
     return found

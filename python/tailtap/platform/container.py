@@ -56,9 +56,8 @@ class Container:
         namespace = lab.attach_namespace(ROLE, pid)
         lab.add_link(lab.tap, TO_DUT, namespace, DUT_INGRESS)
         lab.add_link(namespace, DUT_EGRESS, lab.tap, FROM_DUT)
-        lab.steer(namespace, DUT_INGRESS, wanted.cpus)
-        if wanted.both_ways:
-            lab.steer(namespace, DUT_EGRESS, wanted.cpus)
+        for port in (DUT_INGRESS, DUT_EGRESS) if wanted.both_ways else (DUT_INGRESS,):
+            lab.steer(namespace, port, wanted.cpus)
         host = ContainerHost(name, wanted.cpus)
         root.wait_until_ready(host)
         facts = {
