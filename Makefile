@@ -22,7 +22,8 @@ APT_RUN := iproute2 ethtool linux-perf lxc mmdebstrap python3-venv
 APT_BUILD := clang llvm libelf-dev zlib1g-dev linux-libc-dev pkg-config
 APT_TEST := chromium chromium-driver tshark postgresql r-cran-evd netsniff-ng
 # What `make bench` compares with.
-APT_BENCH := dpdk-dev librte-net-af-packet23 librte-net-af-xdp23 librte-mempool-ring23
+APT_BENCH := dpdk-dev librte-net-af-packet23 librte-net-af-xdp23 librte-mempool-ring23 \
+    tcpdump wireshark-common
 RUST_SOURCES := $(shell find crates bpf -name '*.rs' -o -name '*.toml' -o -name '*.c' -o -name '*.h')
 
 .PHONY: help
@@ -120,6 +121,8 @@ bench: setup ## Measure speed side by side with other ways
 	@$(SUDO) $(BENCH).lab
 	@echo
 	@$(SUDO) $(BENCH).generate
+	@echo
+	@$(SUDO) $(BENCH).taps
 	@echo
 	@$(SUDO) $(BENCH).platforms
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
+    "check_tap_key",
     "conclude",
     "evaluate",
     "evaluate_piece",
@@ -86,21 +87,31 @@ def conclude(partial: bytes, *, bucket_ns: int) -> _Evaluation: ...
 def percentiles(values: _Column, counts: _Column, ps: Sequence[float]) -> _Percentiles: ...
 def tap(
     links: list[tuple[str, str, bool, str | None, Path]],
-    records: int,
     on_ready: Callable[[], object],
     *,
+    snap: int | None = None,
+    key: str,
+    clock: str,
+    rotate: tuple[int | None, int | None],
+    records: int | None = None,
+    flush_ns: int | None = None,
     duration_ns: int | None = None,
     count: int | None = None,
     cpu: int | None = None,
     measure_cost: bool = False,
 ) -> dict[str, dict[str, Any]]:
-    """Stamp packets on links until SIGINT or SIGTERM.
+    """Stamp or capture packets on links until SIGINT or SIGTERM.
 
-    A link is (name, interface, egress, forward, stamp file). With `egress` the packets that leave
-    are stamped, else those that arrive. The forward is an interface, "drop", or None for a passive
-    tap. `on_ready` is called once all taps are attached. Returns what `tailtap tap --json` prints
-    for each link. Raises `InputError` and `MachineError`.
+    A link is (name, interface, egress, forward, file). With `egress` the packets that leave are
+    stamped, else those that arrive. The forward is an interface, "drop", or None for a passive tap.
+    With `snap` its bytes of every packet are written as pcap, else stamps. `rotate` is the largest
+    size in bytes and the longest time in ns of a file. `on_ready` is called once all taps are
+    attached. Returns what `tailtap tap --json` prints for each link. Raises `InputError` and
+    `MachineError`.
     """
+
+def check_tap_key(key: str) -> None:
+    """Raise `InputError` for a key whose ids `tap` cannot stamp."""
 
 def generate(
     interface: str,

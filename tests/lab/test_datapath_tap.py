@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from frames import send_frames, udp_frame
-from labtools import small_disk
+from labtools import small_disk, wait_for
 from namespaces import TAILTAP, Namespace
 from stamps import read_stamps
 
@@ -170,7 +171,9 @@ def test_an_interface_that_vanishes_is_a_warning(namespace: Namespace, tmp_path:
     assert len(read_stamps(path)[1]) == 100
 
 
-def test_kill_9_leaves_a_readable_file(namespace: Namespace, tmp_path: Path) -> None:
+def test_kill_9_leaves_a_readable_file_and_an_untapped_interface(
+    namespace: Namespace, tmp_path: Path
+) -> None:
     namespace.veth("gen", "in")
     path = tmp_path / "in.stamps"
     tap = namespace.start("tap", "in:drop", "--write", str(path), "--records", "1024")
@@ -181,38 +184,175 @@ def test_kill_9_leaves_a_readable_file(namespace: Namespace, tmp_path: Path) -> 
     assert counts == (2**64 - 1,) * 4
     assert len(stamps) > 10_000
     assert np.all(np.diff(stamps["id"].astype(np.int64)) > 0)
+    # The kernel took the tap away (Linux 6.6): the next one finds a free place.
+    if tuple(map(int, os.uname().release.split(".")[:2])) >= (6, 6):
+        namespace.start("tap", "in:drop", "--write", str(path)).stop()
 
 
-def test_a_full_disk_is_one_clear_line(namespace: Namespace, tmp_path: Path) -> None:
+def test_stamps_reach_the_file_while_little_traffic_flows(
+    namespace: Namespace, tmp_path: Path
+) -> None:
     namespace.veth("gen", "in")
-    with small_disk(tmp_path, 64 << 10) as small:
-        tap = namespace.start(
-            "tap", "in:drop", "--write", f"{small}/x.stamps", "--records", "65536"
-        )
+    path = tmp_path / "in.stamps"
+    tap = namespace.start("tap", "in:drop", "--write", str(path), "--flush", "100 ms")
+    namespace.tailtap("generate", "gen", "--rate", "1 kpkt/s", "--count", "20")
+    wait_for(lambda: len(read_stamps(path)[1]) == 20, "the stamps")
+    assert tap.process.poll() is None
+    assert counts_of(tap.stop()["links"]["in"]) == (20, 20, 0, 0)
+
+
+def test_what_a_stopped_tap_loses_is_counted(namespace: Namespace, tmp_path: Path) -> None:
+    """User space does not run at all for a while: the ring fills up, and the rest is counted."""
+    namespace.veth("gen", "in")
+    path = tmp_path / "in.stamps"
+    tap = namespace.start("tap", "in:drop", "--write", str(path), "--records", "8192")
+    generate = ("generate", "gen", "--rate", "50 kpkt/s", "--count", "30000", "--json")
+    tap.process.send_signal(signal.SIGSTOP)
+    try:
+        wait_for(lambda: state_of(tap.process.pid) == "T", "the tap stops")
+        first = json.loads(namespace.tailtap(*generate).stdout)
+    finally:
+        tap.process.send_signal(signal.SIGCONT)
+    wait_for(lambda: len(read_stamps(path)[1]) >= 8192, "the tap goes on")
+    second = json.loads(namespace.tailtap(*generate).stdout)
+    done = tap.stop()["links"]["in"]
+    assert first["failed"] == second["failed"] == 0
+    # All that came while it was stopped and found no room, and, if it was given CPU time in time,
+    # nothing else.
+    assert done["seen"] == 60_000 == done["stored"] + done["lost"]
+    assert done["lost"] >= 30_000 - 8192
+    counts, stamps = read_stamps(path)
+    assert counts == counts_of(done)
+    assert len(stamps) == done["stored"]
+    assert np.array_equal(stamps["id"][:8192], np.arange(8192))
+
+
+def test_flat_out_every_packet_is_stored_or_counted(namespace: Namespace, tmp_path: Path) -> None:
+    """As fast as this machine sends, many times the tap's room, drained while it is filled."""
+    namespace.veth("gen", "in")
+    path = tmp_path / "in.stamps"
+    tap = namespace.start("tap", "in:drop", "--write", str(path), "--records", "262144")
+    sent = namespace.tailtap(
+        *("generate", "gen", "--generator", "af_xdp", "--rate", "50 Mpkt/s"),
+        *("--count", "2000000", "--json"),
+    )
+    report = json.loads(sent.stdout)
+    done = tap.stop()["links"]["in"]
+    assert done["seen"] == report["sent"] == done["stored"] + done["lost"]
+    stamps = read_stamps(path)[1]
+    assert len(stamps) == done["stored"] > 262_144
+    assert len(np.unique(stamps["id"])) == len(stamps)
+    assert np.all(np.diff(stamps["time"].astype(np.int64)) >= 0)
+
+
+def state_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def test_a_full_disk_is_one_clear_line_and_exact_counts(
+    namespace: Namespace, tmp_path: Path
+) -> None:
+    namespace.veth("gen", "in")
+    room = 64 << 10
+    with small_disk(tmp_path, room) as small:
+        path = small / "x.stamps"
+        tap = namespace.start("tap", "in:drop", "--write", str(path), "--records", "65536")
         namespace.tailtap("generate", "gen", "--rate", "100 kpkt/s", "--count", "40000")
         # It ends by itself as soon as it moves stamps from the ring to the file.
         _, err = tap.process.communicate(timeout=20)
         assert tap.process.returncode == 3
-        assert "No space left on device" in err
-        assert f"{small}/x.stamps" in err
-        assert err.count("\n") == 1
-        assert (len((small / "x.stamps").read_bytes()) - 64) % 16 == 0
+        (seen, stored, lost, other), stamps = read_stamps(path)
+        assert stored == len(stamps) == (room - 64) // 16
+        assert (seen, other) == (stored + lost, 0)
+        assert 16_384 < seen <= 40_000
+        assert err == (
+            f"tailtap: cannot write {path}: No space left on device (os error 28): {stored} of "
+            f"{seen} packets are stored (choose another place with --write)\n"
+        )
+        assert np.array_equal(stamps["id"], np.arange(stored))
+
+
+@pytest.mark.parametrize("link", ["in", "gen:in"])
+def test_an_interface_that_is_down(namespace: Namespace, tmp_path: Path, link: str) -> None:
+    namespace.veth("gen", "in")
+    namespace.run("ip", "link", "set", "in", "down")
+    result = namespace.tailtap("tap", link, "--write", f"{tmp_path}/x.stamps", check=False)
+    assert result.returncode == 2
+    assert "interface in is down: bring it up with `ip link set in up`" in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not (tmp_path / "x.stamps").exists()
+
+
+def test_ids_at_another_place(namespace: Namespace, tmp_path: Path) -> None:
+    namespace.veth("gen", "in")
+    tag = bytes.fromhex("81000005")
+    frames = [
+        udp_frame(1),
+        udp_frame(2, tags=tag),
+        udp_frame(3, ipv6=True)[:57],  # too short for the third key
+    ]
+    for key, ids in (
+        ("42:4:le", [1, int.from_bytes(frames[1][42:46], "little"), 0]),
+        ("46:2:be", [0x5500, 2 << 8, 0]),
+        ("54:4:be", [0, 0, None]),
+        ("14:2:be", [0x4500, None, 0x6000]),
+    ):
+        path = tmp_path / "in.stamps"
+        tap = namespace.start("tap", "in:drop", "--write", str(path), "--key", key)
+        send_frames(namespace, "gen", frames)
+        done = tap.stop()["links"]["in"]
+        expected = [number for number in ids if number is not None]
+        assert list(read_stamps(path)[1]["id"]) == expected, key
+        assert counts_of(done) == (len(expected), len(expected), 0, 3 - len(expected)), key
+
+
+def test_other_programs_on_the_interface_still_run(namespace: Namespace, tmp_path: Path) -> None:
+    """A passive tap leaves packets to whoever filters them behind it."""
+    namespace.veth("gen", "in")
+    namespace.run("tc", "qdisc", "add", "dev", "in", "clsact")
+    namespace.veth("out", "far")
+    away = ("u32", "match", "u32", "0", "0", "action", "mirred", "egress", "redirect", "dev", "out")
+    namespace.run("tc", "filter", "add", "dev", "in", "ingress", "protocol", "all", *away)
+    tap = namespace.start("tap", "in", "--write", f"{tmp_path}/x.stamps")
+    namespace.tailtap("generate", "gen", "--rate", "1 kpkt/s", "--count", "10")
+    assert counts_of(tap.stop()["links"]["in"]) == (10, 10, 0, 0)
+    shown = namespace.run("ip", "-j", "-s", "link", "show", "dev", "far").stdout
+    assert json.loads(shown)[0]["stats64"]["rx"]["packets"] == 10
 
 
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [
-        (["tt-none", "--write", "x"], 2, "no interface 'tt-none'"),
-        (["lo", "--write", "x"], 2, "not Ethernet"),
-        (["in", "gen", "--write", "x"], 2, "{link}"),
-        (["in:", "--write", "x"], 2, "is not a link"),
-        (["@egress", "--write", "x"], 2, "is not a link"),
-        (["in:in", "--write", "x"], 2, "loop"),
-        (["in", "in:drop", "--write", "{link}"], 2, "two links"),
-        (["in", "--write", "x", "--records", "0"], 2, "--records"),
-        (["in", "--write", "x", "--cpu", "4000"], 2, "--cpu"),
-        (["in", "--write", "x", "--duration", "3"], 2, "not a time"),
-        (["in", "--write", "/tt-none/x"], 3, "/tt-none/x"),
+        (["tt-none", "--write", "x.stamps"], 2, "no interface 'tt-none'"),
+        (["lo", "--write", "x.stamps"], 2, "not Ethernet"),
+        (["in", "gen", "--write", "x.stamps"], 2, "{link}"),
+        (["in:", "--write", "x.stamps"], 2, "is not a link"),
+        (["@egress", "--write", "x.stamps"], 2, "is not a link"),
+        (["in:in", "--write", "x.stamps"], 2, "loop"),
+        (["in", "in:drop", "--write", "{link}.stamps"], 2, "two links"),
+        (["in", "--write", "x.stamps", "--records", "0"], 2, "--records"),
+        (["in", "--write", "x.stamps", "--cpu", "4000"], 2, "--cpu"),
+        (["in", "--write", "x.stamps", "--duration", "3"], 2, "not a time"),
+        (["in", "--write", "x.stamps", "--clock", "hardwear"], 2, "--clock"),
+        (["in", "--write", "x.stamps", "--key", "signature"], 2, "not a key of a tap"),
+        (["in", "--write", "x.stamps", "--key", "40:5:le"], 2, "1 to 4 bytes"),
+        (["in", "--write", "x.stamps", "--snap-length", "64 B"], 2, "--snap-length"),
+        (["in", "--write", "x.stamps", "--rotate", "3"], 2, "'1 GB' or '10 min'"),
+        (["in", "--write", "x.stamps", "--rotate", "0 s"], 2, "--rotate"),
+        (["in", "--write", "x.stamps", "--rotate", "1 s", "--rotate", "2 s"], 2, "--rotate"),
+        (["in", "--write", "x.pcap", "--snap-length", "0 B"], 2, "--snap-length"),
+        (["in", "--write", "x.pcap", "--snap-length", "64 KiB"], 2, "--snap-length"),
+        (["in", "--write", "x.pcap", "--key", "40:4:le"], 2, "--key"),
+        (["in", "--write", "x.pcapng"], 2, "--format"),
+        (["in", "--write", "x.pcap", "--format", "mscap"], 2, "--format stamps or pcap"),
+        (["in", "--write", "/tt-none/x.stamps"], 3, "/tt-none/x.stamps"),
+        (["in", "--write", "/proc/x.pcap"], 3, "/proc/x.pcap"),
+        (["in", "--write", "/proc/{link}.pcap", "--rotate", "1 MB"], 3, "/proc/in-00001.pcap"),
+        (
+            ["in", "--write", "x.pcap", "--snap-length", "65535 B", "--records", "67108864"],
+            3,
+            "no memory for 67108864 records of 65560 B",
+        ),
     ],
 )
 def test_bad_options(namespace: Namespace, arguments: list[str], status: int, said: str) -> None:
@@ -227,7 +367,7 @@ def test_without_the_privilege(namespace: Namespace, tmp_path: Path) -> None:
     namespace.veth("gen", "in")
     bare = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
     for command, said in (
-        (["tap", "in", "--write", f"{tmp_path}/x"], "run as root"),
+        (["tap", "in", "--write", f"{tmp_path}/x.stamps"], "run as root"),
         (["generate", "gen", "--rate", "1 kpkt/s", "--count", "1"], "run as root"),
         (["forward", "gen", "in"], "run as root"),
     ):
@@ -241,6 +381,7 @@ def test_the_tap_is_cheap(namespace: Namespace, tmp_path: Path) -> None:
     namespace.veth("gen", "in")
     tap = namespace.start("tap", "in:drop", "--write", f"{tmp_path}/x.stamps", "--cost")
     namespace.tailtap("generate", "gen", "--rate", "50 kpkt/s", "--count", "100000")
-    cost = tap.stop()["links"]["in"]["cost_ns"]
-    # 50 ns on a quiet machine; a shared one is slower, and the measurement itself counts in.
-    assert 1 < cost < 500
+    done = tap.stop()["links"]["in"]
+    # A shared machine is slower. What the kernel takes to read its clock is in both.
+    assert 1 < done["cost_floor_ns"] < done["cost_ns"] < 1000
+    assert done["cost_floor_ns"] < done["cost_clock_ns"] < 1000

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from labtools import TAILTAP, own_machine, record, stamps, statuses, write_experiment
 
+from tailtap.capture.inline import InlineTap
 from tailtap.errors import MachineError
 from tailtap.evaluation import Evaluation
 from tailtap.experiment.reading import read_experiment
 from tailtap.experiment.runner import run_experiment
+from tailtap.host.process import Process
 from tailtap.topology.lab import INGRESS_TAP, Lab
 
 PACKETS = 10_000
@@ -149,6 +152,27 @@ def test_the_devices_work_is_on_its_cpus_because_it_is_steered(
 
 
 @needs_two_cpus
+def test_the_taps_write_away_from_the_measured_cpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Away from the device's always, and from the generator's where there is a third one."""
+    allowed: list[set[int]] = []
+    stop = InlineTap.stop
+
+    def look(tap: InlineTap, process: Process) -> dict[str, Any]:
+        threads = Path(f"/proc/{process.pid}/task").iterdir()
+        allowed.extend(os.sched_getaffinity(int(thread.name)) for thread in threads)
+        return stop(tap, process)
+
+    monkeypatch.setattr(InlineTap, "stop", look)
+    path = write_experiment(tmp_path, EXPERIMENT)
+    run_experiment(read_experiment(path), path, tmp_path / "out", resume=False, quiet=True)
+    assert len(allowed) >= 2  # Python's thread and the one that writes
+    measured = {0, 1} if os.sched_getaffinity(0) - {0, 1} else {1}
+    assert all(cpus and not cpus & measured for cpus in allowed)
+
+
+@needs_two_cpus
 def test_traffic_of_another_shape_goes_through_the_device(tmp_path: Path) -> None:
     text = EXPERIMENT.replace("flows: 10", "flows: {src: fd00::1-fd00::9, dport: 50-59}")
     text = text.replace("warm_up: 100 ms", "warm_up_packets: 100, pause: 100 ms")
@@ -164,6 +188,42 @@ def test_traffic_of_another_shape_goes_through_the_device(tmp_path: Path) -> Non
     assert counts["matched"] == content["generator"]["sent"] > PACKETS // 2
     assert set(stamps(run / "egress.stamps")["length"]) == {71, 590, 1514}
     assert content["generator"]["warm_up"]["sent"] == 100
+
+
+TRAFGEN = """\
+import sys
+
+for number in range(int(sys.argv[1])):
+    print(
+        "{ eth(da=02:74:74:00:00:02, sa=02:74:74:00:00:01),"
+        f" ipv4(id={number + 256}, saddr=10.0.0.1, daddr=10.1.0.1), udp(sport=1024, dport=53),"
+        " fill(0x55, 18) }"
+    )
+"""
+"""A configuration of trafgen whose packets have their number in the identification of IPv4, and
+where ours have their ids all the same one."""
+
+
+@needs_two_cpus
+def test_another_generator_with_ids_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / "packets.py").write_text(TRAFGEN)
+    command = f"python3 {tmp_path}/packets.py {{packets}} | trafgen --in - --dev {{interface}} "
+    command += "--num {packets} --gap {gap}ns --cpus 1 --no-sock-mem --notouch-irq"
+    external = f"external: {{key: '18:2:be', command: 'sh -c \"{command}\"'}}"
+    traffic = f"traffic: {{generator: external, {external}, rate: 2 kpkt/s, duration: 500 ms}}"
+    path = write_experiment(tmp_path, f"name: key\ndut: {{cpus: [1]}}\n{traffic}\n")
+    out = tmp_path / "out"
+    with own_machine() as machine:
+        done = machine.tailtap("run", str(path), "--out", str(out), "--json")
+    assert done.returncode == 0, done.stderr
+    [run] = json.loads(done.stdout)["runs"]
+    folder = Path(run["folder"])
+    for side in ("ingress", "egress"):
+        # Not one packet of the probe, although all have something there.
+        assert sorted(stamps(folder / f"{side}.stamps")["id"]) == list(range(256, 1256))
+    counts = run["evaluation"]["counts"]
+    assert (counts["matched"], counts["duplicate_ingress"]) == (1000, 0)
+    assert record(folder)["parameters"]["traffic"]["external"]["key"] == "18:2:be"
 
 
 @needs_two_cpus

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
 import time
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 TAILTAP = (sys.executable, "-P", "-m", "tailtap")
@@ -86,6 +88,31 @@ def small_disk(folder: Path, room: int) -> Iterator[Path]:
         yield disk
     finally:
         subprocess.run(["umount", disk], check=True)
+
+
+@contextlib.contextmanager
+def limited_memory(room: int) -> Iterator[Path]:
+    """A control group whose processes get so many bytes of memory, the kernel's for them included.
+
+    Skips the test where the machine has no memory controller.
+    """
+    for root, limit in (
+        (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"),
+        (Path("/sys/fs/cgroup"), "memory.max"),
+    ):
+        group = root / f"tt-test-{os.getpid()}"
+        with contextlib.suppress(OSError):
+            group.mkdir()
+            if (group / limit).exists():
+                break
+            group.rmdir()
+    else:
+        pytest.skip("no control group can limit memory here")
+    try:
+        (group / limit).write_text(str(room))
+        yield group
+    finally:
+        group.rmdir()
 
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:

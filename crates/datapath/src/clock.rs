@@ -1,6 +1,6 @@
 //! CLOCK_MONOTONIC, the clock of the eBPF taps (`bpf_ktime_get_ns`), in nanoseconds.
 
-use libc::{CLOCK_MONOTONIC, TIMER_ABSTIME, timespec};
+use libc::{CLOCK_MONOTONIC, CLOCK_REALTIME, TIMER_ABSTIME, timespec};
 
 /// Sleeping ends this long before the time that is waited for; the rest is spun, because a sleeper
 /// wakes up to some tens of microseconds late.
@@ -9,9 +9,34 @@ pub const SPIN_NS: u64 = 100_000;
 /// The time now.
 #[inline]
 pub fn now_ns() -> u64 {
+    read(CLOCK_MONOTONIC)
+}
+
+/// What CLOCK_REALTIME is ahead of CLOCK_MONOTONIC. Both run at the same pace, so that this stays
+/// until somebody sets the clock.
+pub fn realtime_ahead_ns() -> u64 {
+    // Each reading between two others bounds the difference; many bound it to some nanoseconds.
+    const READINGS: usize = 1000;
+    let (mut least, mut most) = (0, u64::MAX);
+    for _ in 0..READINGS {
+        let before = now_ns();
+        let real = read(CLOCK_REALTIME);
+        let after = now_ns();
+        let bounds = (real.wrapping_sub(after), real.wrapping_sub(before));
+        if bounds.0 > most || bounds.1 < least {
+            (least, most) = bounds; // somebody has just set it
+        } else {
+            (least, most) = (least.max(bounds.0), most.min(bounds.1));
+        }
+    }
+    least + (most - least) / 2
+}
+
+#[inline]
+fn read(clock: libc::clockid_t) -> u64 {
     let mut time = timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a valid timespec, and CLOCK_MONOTONIC exists on every Linux.
-    unsafe { libc::clock_gettime(CLOCK_MONOTONIC, &raw mut time) };
+    // SAFETY: `time` is a valid timespec, and every Linux has the clocks that are asked for.
+    unsafe { libc::clock_gettime(clock, &raw mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
@@ -55,6 +80,15 @@ mod tests {
             let due = now_ns() + distance;
             let woke = wait_until(due, || true);
             assert!(woke >= due && woke <= now_ns());
+        }
+    }
+
+    #[test]
+    fn the_clocks_are_apart_by_what_is_said() {
+        let ahead = realtime_ahead_ns();
+        for _ in 0..100 {
+            let (before, real, after) = (now_ns(), read(CLOCK_REALTIME), now_ns());
+            assert!(before + ahead <= real + 1_000 && real <= after + ahead + 1_000);
         }
     }
 

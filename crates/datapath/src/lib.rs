@@ -23,5 +23,6 @@ pub mod schedule;
 pub mod signals;
 mod socket;
 pub mod tap;
+pub mod tapfile;
 pub mod template;
-mod writer;
+pub mod writer;

@@ -6,18 +6,30 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Once;
 use std::sync::atomic::AtomicU64;
 
-use libbpf_rs::{MapCore, Object, ObjectBuilder, TC_EGRESS, TC_INGRESS, TcHook, TcHookBuilder};
+use libbpf_rs::{
+    MapCore, Object, ObjectBuilder, Program as Loaded, TC_EGRESS, TC_INGRESS, TcHook, TcHookBuilder,
+};
 use memmap2::{MmapOptions, MmapRaw};
+use tailtap_analysis::key::Field;
 
 use crate::cpu::check;
 use crate::interface::Interface;
-use crate::ring::{Record, Ring, State};
+use crate::ring::{Ring, State};
 
 /// libelf wants whole words.
 #[repr(C, align(8))]
 struct Aligned<T: ?Sized>(T);
 
 static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/tap.bpf.o")));
+
+/// The program that taps, the one that does nothing, and the one that reads the clock.
+const TAP: &str = "tap";
+const NOTHING: &str = "nothing";
+const ONLY_CLOCK: &str = "only_clock";
+/// Taps that can be told apart on one hook; nobody has as many.
+const MAX_PROGRAMS: usize = 64;
+/// Runs of the programs that the tap is compared with.
+const COMPARED_RUNS: u32 = 200_000;
 
 /// The place of the tap among the filters of a hook: before all others.
 const PRIORITY: u32 = 1;
@@ -33,6 +45,15 @@ pub enum Hook {
     Egress,
 }
 
+impl Hook {
+    fn tcx(self) -> libbpf_sys::bpf_attach_type {
+        match self {
+            Self::Ingress => libbpf_sys::BPF_TCX_INGRESS,
+            Self::Egress => libbpf_sys::BPF_TCX_EGRESS,
+        }
+    }
+}
+
 /// What becomes of a packet after its stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -42,6 +63,44 @@ pub enum Verdict {
     Drop,
     /// It leaves through the interface with this index.
     Redirect(i32),
+}
+
+/// Which packets a tap keeps, and what of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// Time and id of every packet in MoonSniff's layout.
+    Stamps,
+    /// Time and id of every packet that is long enough to have this field, at most
+    /// [`MAX_KEY_WIDTH`] bytes wide.
+    Field(Field),
+    /// Time and at most so many first bytes of every packet; not 0.
+    Bytes(u32),
+}
+
+/// Bytes of the widest id that a stamp holds.
+pub const MAX_KEY_WIDTH: usize = 4;
+/// Words of a slot before the bytes of a packet: `struct packet` in bpf/tap.bpf.c.
+pub const PACKET_WORDS: usize = 3;
+
+impl Keep {
+    /// Words of a slot in the ring.
+    pub fn slot_words(self) -> usize {
+        match self {
+            Self::Stamps | Self::Field(_) => 2,
+            Self::Bytes(snap) => PACKET_WORDS + (snap as usize).div_ceil(8),
+        }
+    }
+
+    /// The last four words of `config` in bpf/tap.bpf.c.
+    fn words(self) -> [u32; 4] {
+        match self {
+            Self::Stamps => [0; 4],
+            Self::Field(field) => {
+                [0, field.offset as u32, field.width as u32, u32::from(field.big_endian)]
+            }
+            Self::Bytes(snap) => [snap, 0, 0, 0],
+        }
+    }
 }
 
 impl Verdict {
@@ -62,11 +121,12 @@ pub struct Program {
     state: MmapRaw,
     records: MmapRaw,
     slots: usize,
+    slot_words: usize,
 }
 
 impl Program {
     /// Loads a tap with a ring of `slots` records, a power of two.
-    pub fn load(verdict: Verdict, slots: u32) -> libbpf_rs::Result<Self> {
+    pub fn load(verdict: Verdict, keep: Keep, slots: u32) -> libbpf_rs::Result<Self> {
         static QUIET: Once = Once::new();
         // Errors reach the user through our own messages.
         QUIET.call_once(|| {
@@ -74,14 +134,18 @@ impl Program {
         });
 
         let mut open = ObjectBuilder::default().open_memory(&OBJECT.0)?;
-        let [action, forward] = verdict.words();
+        let slot_words = keep.slot_words();
+        let mut words = Vec::from(verdict.words());
+        words.push(slots - 1);
+        words.extend(keep.words());
         for mut map in open.maps_mut() {
             let name = map.name().to_string_lossy().into_owned();
             if name == "ring" {
                 map.set_max_entries(slots)?;
+                map.set_value_size((slot_words * size_of::<u64>()) as u32)?;
             } else if name.ends_with(".rodata") {
                 let config = map.initial_value_mut().expect("the program has constants");
-                for (bytes, word) in config.chunks_exact_mut(4).zip([action, forward, slots - 1]) {
+                for (bytes, word) in config.chunks_exact_mut(4).zip(&words) {
                     bytes.copy_from_slice(&word.to_ne_bytes());
                 }
             }
@@ -95,8 +159,9 @@ impl Program {
             MmapOptions::new().len(len).map_raw(map.as_fd().as_raw_fd())
         };
         let state = map(".bss", size_of::<State>())?;
-        let records = map("ring", slots as usize * size_of::<Record>())?;
-        Ok(Self { object, state, records, slots: slots as usize })
+        let slots = slots as usize;
+        let records = map("ring", slots * slot_words * size_of::<u64>())?;
+        Ok(Self { object, state, records, slots, slot_words })
     }
 
     /// The ring; there must be one consumer at a time.
@@ -107,18 +172,44 @@ impl Program {
             Ring::new(
                 &*self.state.as_ptr().cast::<State>(),
                 std::slice::from_raw_parts(
-                    self.records.as_ptr().cast::<[AtomicU64; 2]>(),
-                    self.slots,
+                    self.records.as_ptr().cast::<AtomicU64>(),
+                    self.slots * self.slot_words,
                 ),
+                self.slot_words,
             )
         }
     }
 
-    /// Attaches the tap to an interface of this network namespace.
+    /// Attaches the tap to an interface of this network namespace, before what is there.
     pub fn attach(&self, interface: &Interface, hook: Hook) -> libbpf_rs::Result<Attachment> {
+        match programs_on(interface, hook)? {
+            Some(names) if names.iter().any(|name| name == TAP) => {
+                Err(io::Error::from_raw_os_error(libc::EEXIST).into())
+            }
+            Some(_) => self.attach_by_link(interface, hook),
+            None => self.attach_by_filter(interface, hook),
+        }
+    }
+
+    fn attach_by_link(&self, interface: &Interface, hook: Hook) -> libbpf_rs::Result<Attachment> {
+        let options = libbpf_sys::bpf_link_create_opts {
+            sz: size_of::<libbpf_sys::bpf_link_create_opts>() as u64,
+            flags: libbpf_sys::BPF_F_BEFORE,
+            ..Default::default()
+        };
+        let fd = self.program(TAP).as_fd().as_raw_fd();
+        // SAFETY: `options` says its own size; the descriptor is ours.
+        let link = unsafe {
+            let options = &raw const options;
+            let created = libbpf_sys::bpf_link_create(fd, interface.index, hook.tcx(), options);
+            OwnedFd::from_raw_fd(check(created)?)
+        };
+        Ok(Attachment::Link { _link: link })
+    }
+
+    fn attach_by_filter(&self, interface: &Interface, hook: Hook) -> libbpf_rs::Result<Attachment> {
         let qdisc = Qdisc::ensure(interface.index)?;
-        let program = self.object.progs().next().expect("the object has a program");
-        let mut hook = TcHookBuilder::new(program.as_fd())
+        let mut hook = TcHookBuilder::new(self.program(TAP).as_fd())
             .ifindex(interface.index)
             .priority(PRIORITY)
             .handle(HANDLE)
@@ -127,25 +218,93 @@ impl Program {
                 Hook::Egress => TC_EGRESS,
             });
         hook.attach()?;
-        Ok(Attachment { hook, _qdisc: qdisc })
+        Ok(Attachment::Filter { hook, _qdisc: qdisc })
     }
 
-    /// Time that the program took, in nanoseconds, and how often it ran, while statistics were on
+    /// Time that the tap took, in nanoseconds, and how often it ran, while statistics were on
     /// (see [`enable_statistics`]).
     pub fn run_time(&self) -> io::Result<(u64, u64)> {
-        let program = self.object.progs().next().expect("the object has a program");
-        let mut info = libbpf_sys::bpf_prog_info::default();
-        let mut len = size_of::<libbpf_sys::bpf_prog_info>() as u32;
-        // SAFETY: pointer and length describe `info`.
-        check(unsafe {
-            libbpf_sys::bpf_prog_get_info_by_fd(
-                program.as_fd().as_raw_fd(),
-                &raw mut info,
-                &raw mut len,
-            )
-        })?;
-        Ok((info.run_time_ns, info.run_cnt))
+        run_time(&self.program(TAP))
     }
+
+    /// What the statistics say, while they are on, that a program takes which does nothing: mean
+    /// nanoseconds. So much of every program's time is the kernel reading its clock.
+    pub fn floor(&self) -> io::Result<f64> {
+        self.time_of(NOTHING)
+    }
+
+    /// The same of a program that reads the clock of the stamps.
+    pub fn clock(&self) -> io::Result<f64> {
+        self.time_of(ONLY_CLOCK)
+    }
+
+    fn time_of(&self, name: &str) -> io::Result<f64> {
+        let program = self.program(name);
+        // A frame as short as the kernel permits.
+        let frame = [0; 64];
+        let mut options = libbpf_sys::bpf_test_run_opts {
+            sz: size_of::<libbpf_sys::bpf_test_run_opts>() as u64,
+            data_in: frame.as_ptr().cast(),
+            data_size_in: frame.len() as u32,
+            repeat: COMPARED_RUNS as i32,
+            ..Default::default()
+        };
+        // SAFETY: pointer and length in `options` describe `frame`.
+        check(unsafe {
+            libbpf_sys::bpf_prog_test_run_opts(program.as_fd().as_raw_fd(), &raw mut options)
+        })?;
+        let (time, runs) = run_time(&program)?;
+        Ok(time as f64 / runs.max(1) as f64)
+    }
+
+    fn program(&self, name: &str) -> Loaded<'_> {
+        let mut programs = self.object.progs();
+        programs.find(|program| program.name() == name).expect("the object has this program")
+    }
+}
+
+fn run_time(program: &Loaded<'_>) -> io::Result<(u64, u64)> {
+    let info = program_info(program.as_fd().as_raw_fd())?;
+    Ok((info.run_time_ns, info.run_cnt))
+}
+
+fn program_info(fd: i32) -> io::Result<libbpf_sys::bpf_prog_info> {
+    let mut info = libbpf_sys::bpf_prog_info::default();
+    let mut len = size_of::<libbpf_sys::bpf_prog_info>() as u32;
+    // SAFETY: pointer and length describe `info`.
+    check(unsafe { libbpf_sys::bpf_prog_get_info_by_fd(fd, &raw mut info, &raw mut len) })?;
+    Ok(info)
+}
+
+/// The names of the programs on a tcx hook; none when the kernel does not know tcx (before 6.6).
+fn programs_on(interface: &Interface, hook: Hook) -> io::Result<Option<Vec<String>>> {
+    let mut ids = [0u32; MAX_PROGRAMS];
+    let mut options = libbpf_sys::bpf_prog_query_opts {
+        sz: size_of::<libbpf_sys::bpf_prog_query_opts>() as u64,
+        prog_ids: ids.as_mut_ptr(),
+        ..Default::default()
+    };
+    options.__bindgen_anon_1.prog_cnt = MAX_PROGRAMS as u32;
+    // SAFETY: `options` describes `ids`; the kernel writes their number into the union.
+    let answer = check(unsafe {
+        libbpf_sys::bpf_prog_query_opts(interface.index, hook.tcx(), &raw mut options)
+    });
+    let count = match answer {
+        // SAFETY: as above.
+        Ok(_) => unsafe { options.__bindgen_anon_1.prog_cnt as usize },
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let name_of = |&id: &u32| -> io::Result<String> {
+        // SAFETY: takes no pointers; the descriptor is ours.
+        let program =
+            unsafe { OwnedFd::from_raw_fd(check(libbpf_sys::bpf_prog_get_fd_by_id(id))?) };
+        let info = program_info(program.as_raw_fd())?;
+        let name = info.name.iter().take_while(|&&byte| byte != 0).map(|&byte| byte as u8);
+        Ok(String::from_utf8_lossy(&name.collect::<Vec<_>>()).into_owned())
+    };
+    // One that is taken away meanwhile is none that bothers us.
+    Ok(Some(ids[..count].iter().filter_map(|id| name_of(id).ok()).collect()))
 }
 
 /// Makes the kernel time all eBPF programs for as long as the descriptor is open.
@@ -159,22 +318,34 @@ pub fn enable_statistics() -> io::Result<OwnedFd> {
 
 /// A tap on a link; dropping it takes the tap away.
 #[derive(Debug)]
-pub struct Attachment {
-    hook: TcHook,
-    // After the hook: dropped last.
-    _qdisc: Qdisc,
+pub enum Attachment {
+    /// By tcx. The kernel takes it away even when this process is killed.
+    Link {
+        /// The kernel's link.
+        _link: OwnedFd,
+    },
+    /// By a filter of tc, on kernels before 6.6. It stays when this process is killed.
+    Filter {
+        /// The filter.
+        hook: TcHook,
+        // After the hook: dropped last.
+        /// The queueing discipline that it hangs on.
+        _qdisc: Qdisc,
+    },
 }
 
 impl Drop for Attachment {
     fn drop(&mut self) {
-        // Fails when the interface is gone, and the tap with it.
-        let _ = self.hook.detach();
+        if let Self::Filter { hook, .. } = self {
+            // Fails when the interface is gone, and the tap with it.
+            let _ = hook.detach();
+        }
     }
 }
 
 /// The clsact queueing discipline that tc programs hang on; removed again if it was made here.
 #[derive(Debug)]
-struct Qdisc {
+pub struct Qdisc {
     hook: libbpf_sys::bpf_tc_hook,
     made: bool,
 }
@@ -205,6 +376,52 @@ impl Drop for Qdisc {
             self.hook.attach_point = libbpf_sys::BPF_TC_INGRESS | libbpf_sys::BPF_TC_EGRESS;
             // SAFETY: as above. Fails when the interface is gone.
             unsafe { libbpf_sys::bpf_tc_hook_destroy(&raw mut self.hook) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::socket::PacketSocket;
+    use std::process::Command;
+
+    /// What `command` prints, run in the network namespace of this thread.
+    fn run(command: &str) -> String {
+        let mut words = command.split(' ');
+        let program = words.next().expect("a program");
+        let output = Command::new(program).args(words).output().expect("it runs");
+        assert!(output.status.success(), "{command}: {output:?}");
+        String::from_utf8(output.stdout).expect("text")
+    }
+
+    /// Newer kernels have links and older ones filters; the older way must work on the newer ones.
+    #[test]
+    fn both_ways_of_attaching_stamp_and_leave_nothing() {
+        // SAFETY: takes no pointers; only this thread moves to a namespace of its own.
+        if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
+            eprintln!("skipped: network namespaces and eBPF need root");
+            return;
+        }
+        run("ip link add tt-a type veth peer name tt-b");
+        run("ip link set tt-a up");
+        run("ip link set tt-b up");
+        let [sender, receiver] = ["tt-a", "tt-b"].map(|name| Interface::find_up(name).expect("up"));
+        let socket = PacketSocket::sender(&sender, true).expect("a socket");
+        for by_link in [true, false] {
+            let program = Program::load(Verdict::Drop, Keep::Bytes(64), 16).expect("loaded");
+            let attach = if by_link { Program::attach_by_link } else { Program::attach_by_filter };
+            let attachment = attach(&program, &receiver, Hook::Ingress).expect("attached");
+            let before = program.ring().counters().head;
+            for _ in 0..3 {
+                socket.send(&[0x02; 60]).expect("sent");
+            }
+            assert!(program.ring().counters().head >= before + 3);
+            assert_eq!(run("tc qdisc show dev tt-b").contains("clsact"), !by_link);
+            drop(attachment);
+            assert!(!run("tc qdisc show dev tt-b").contains("clsact"));
+            let names = programs_on(&receiver, Hook::Ingress).expect("asked");
+            assert_eq!(names.unwrap_or_default(), Vec::<String>::new());
         }
     }
 }

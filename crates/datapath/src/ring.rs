@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A stamp as it stands in the ring and, byte for byte, in the stamp file.
+/// What every slot begins with. Of a stamp that is all, byte for byte as in the stamp file.
 pub type Record = [u64; 2];
 
 /// Slots are handed back to the producers in portions of this many.
@@ -35,15 +35,20 @@ pub struct Counters {
 #[derive(Debug)]
 pub struct Ring<'a> {
     state: &'a State,
-    slots: &'a [[AtomicU64; 2]],
+    words: &'a [AtomicU64],
+    slot_words: usize,
+    slots: u64,
     tail: u64,
 }
 
 impl<'a> Ring<'a> {
-    /// The ring in `slots`, whose number must be a power of two.
-    pub fn new(state: &'a State, slots: &'a [[AtomicU64; 2]]) -> Self {
-        assert!(slots.len().is_power_of_two());
-        Self { state, slots, tail: state.tail.load(Ordering::Relaxed) }
+    /// The ring in `words`: slots of `slot_words` words, at least two, whose number must be a power
+    /// of two.
+    pub fn new(state: &'a State, words: &'a [AtomicU64], slot_words: usize) -> Self {
+        let slots = words.len() / slot_words;
+        assert!(slots.is_power_of_two() && slot_words >= 2);
+        let tail = state.tail.load(Ordering::Relaxed);
+        Self { state, words, slot_words, slots: slots as u64, tail }
     }
 
     /// The program's counters.
@@ -55,36 +60,38 @@ impl<'a> Ring<'a> {
         }
     }
 
-    /// Stamps that wait in the ring.
+    /// Records that wait in the ring.
     pub fn waiting(&self) -> u64 {
         self.counters().head - self.tail
     }
 
     /// Whether so much of the ring is used that it should be drained.
     pub fn should_drain(&self) -> bool {
-        self.waiting() > self.slots.len() as u64 / 4
+        self.waiting() > self.slots / 4
     }
 
-    /// Moves complete records to `into`, at most `limit`, and returns how many.
-    pub fn drain(&mut self, limit: usize, into: &mut Vec<Record>) -> usize {
-        let before = into.len();
-        let mask = self.slots.len() as u64 - 1;
-        while into.len() - before < limit {
-            let slot = &self.slots[(self.tail & mask) as usize];
+    /// Takes complete records out, at most `limit`, and returns how many. `take` gets the first two
+    /// words of each slot and the words behind them.
+    pub fn drain(&mut self, limit: u64, mut take: impl FnMut(Record, &[AtomicU64])) -> u64 {
+        let before = self.tail;
+        let mask = self.slots - 1;
+        while self.tail - before < limit {
+            let start = (self.tail & mask) as usize * self.slot_words;
+            let slot = &self.words[start..start + self.slot_words];
             let record = [slot[0].load(Ordering::Acquire), slot[1].load(Ordering::Acquire)];
             if record.contains(&0) {
                 break;
             }
+            take(record, &slot[2..]);
             slot[0].store(0, Ordering::Relaxed);
             slot[1].store(0, Ordering::Relaxed);
-            into.push(record);
             self.tail += 1;
             if self.tail.is_multiple_of(PORTION) {
                 self.state.tail.store(self.tail, Ordering::Release);
             }
         }
         self.state.tail.store(self.tail, Ordering::Release);
-        into.len() - before
+        self.tail - before
     }
 }
 
@@ -92,24 +99,28 @@ impl<'a> Ring<'a> {
 mod tests {
     use super::*;
 
-    fn slots(count: usize) -> Vec<[AtomicU64; 2]> {
-        (0..count).map(|_| Default::default()).collect()
+    fn slots(count: usize) -> Vec<AtomicU64> {
+        (0..2 * count).map(|_| Default::default()).collect()
+    }
+
+    fn drain(ring: &mut Ring<'_>, limit: u64, into: &mut Vec<Record>) -> u64 {
+        ring.drain(limit, |record, _| into.push(record))
     }
 
     /// What the eBPF program does with one packet.
-    fn produce(state: &State, slots: &[[AtomicU64; 2]], record: Record) {
+    fn produce(state: &State, slots: &[AtomicU64], record: Record) {
         loop {
             let head = state.head.load(Ordering::SeqCst);
-            if head - state.tail.load(Ordering::SeqCst) >= slots.len() as u64 {
+            if head - state.tail.load(Ordering::SeqCst) >= slots.len() as u64 / 2 {
                 state.lost.fetch_add(1, Ordering::SeqCst);
                 return;
             }
             let taken =
                 state.head.compare_exchange(head, head + 1, Ordering::SeqCst, Ordering::SeqCst);
             if taken.is_ok() {
-                let slot = &slots[head as usize % slots.len()];
-                slot[1].store(record[1], Ordering::Relaxed);
-                slot[0].store(record[0], Ordering::Relaxed);
+                let at = 2 * head as usize % slots.len();
+                slots[at + 1].store(record[1], Ordering::Relaxed);
+                slots[at].store(record[0], Ordering::Relaxed);
                 return;
             }
         }
@@ -127,16 +138,16 @@ mod tests {
     #[test]
     fn a_full_ring_loses_and_says_so() {
         let (state, slots) = (State::default(), slots(4));
-        let mut ring = Ring::new(&state, &slots);
+        let mut ring = Ring::new(&state, &slots, 2);
         for time in 1..=6 {
             produce(&state, &slots, [time, 60 << 32]);
         }
         assert!(ring.should_drain());
         assert_eq!(ring.counters(), Counters { head: 4, lost: 2, other: 0 });
         let mut out = Vec::new();
-        assert_eq!(ring.drain(3, &mut out), 3);
+        assert_eq!(drain(&mut ring, 3, &mut out), 3);
         produce(&state, &slots, [7, 60 << 32]);
-        assert_eq!(ring.drain(10, &mut out), 2);
+        assert_eq!(drain(&mut ring, 10, &mut out), 2);
         assert_eq!(out.iter().map(|r| r[0]).collect::<Vec<_>>(), [1, 2, 3, 4, 7]);
         assert_eq!(ring.waiting(), 0);
     }
@@ -144,15 +155,28 @@ mod tests {
     #[test]
     fn an_incomplete_record_holds_the_later_ones_back() {
         let (state, slots) = (State::default(), slots(4));
-        let mut ring = Ring::new(&state, &slots);
+        let mut ring = Ring::new(&state, &slots, 2);
         state.head.store(2, Ordering::SeqCst);
-        slots[0][0].store(5, Ordering::SeqCst); // time without packet
-        slots[1][0].store(6, Ordering::SeqCst);
-        slots[1][1].store(1, Ordering::SeqCst);
+        slots[0].store(5, Ordering::SeqCst); // time without packet
+        slots[2].store(6, Ordering::SeqCst);
+        slots[3].store(1, Ordering::SeqCst);
         let mut out = Vec::new();
-        assert_eq!(ring.drain(10, &mut out), 0);
-        slots[0][1].store(1, Ordering::SeqCst);
-        assert_eq!(ring.drain(10, &mut out), 2);
+        assert_eq!(drain(&mut ring, 10, &mut out), 0);
+        slots[1].store(1, Ordering::SeqCst);
+        assert_eq!(drain(&mut ring, 10, &mut out), 2);
+    }
+
+    #[test]
+    fn what_follows_the_first_words_is_handed_over() {
+        let state = State::default();
+        let words: Vec<AtomicU64> = [7, 1, 40, 41, 8, 1, 42, 43].map(AtomicU64::new).into();
+        let mut ring = Ring::new(&state, &words, 4);
+        let mut rest = Vec::new();
+        let taken = ring.drain(9, |record, more| {
+            rest.push((record[0], more.iter().map(|w| w.load(Ordering::Relaxed)).sum()));
+        });
+        assert_eq!((taken, rest), (2, vec![(7, 81), (8, 85)]));
+        assert!(words[0].load(Ordering::Relaxed) == 0 && words[2].load(Ordering::Relaxed) == 40);
     }
 
     #[test]
@@ -169,11 +193,11 @@ mod tests {
                     })
                 })
                 .collect();
-            let mut ring = Ring::new(&state, &slots);
+            let mut ring = Ring::new(&state, &slots, 2);
             while producers.iter().any(|p| !p.is_finished()) {
-                ring.drain(300, &mut out);
+                drain(&mut ring, 300, &mut out);
             }
-            while ring.drain(300, &mut out) > 0 {}
+            while drain(&mut ring, 300, &mut out) > 0 {}
             let counters = ring.counters();
             assert_eq!(out.len() as u64, counters.head);
             assert_eq!(counters.head + counters.lost, 2 * EACH);

@@ -1,28 +1,33 @@
-//! Taps: stamps of every packet that passes a link, into one stamp file for each link.
+//! Taps: stamps, or the first bytes, of every packet that passes a link, into files of its own.
 
 use std::error::Error;
 use std::io;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use libbpf_rs::ErrorKind;
-use tailtap_analysis::stamps::TapCounts;
+use tailtap_analysis::key::{Field, KeyKind};
+use tailtap_analysis::stamps::{Clock, TapCounts};
 
-use crate::clock::now_ns;
+use crate::clock::{now_ns, realtime_ahead_ns};
 use crate::cpu::{CpuError, pin, synchronize_rcu};
 use crate::interface::{Interface, InterfaceError};
 pub use crate::program::Hook;
-use crate::program::{Attachment, Program, Verdict, enable_statistics};
+use crate::program::{Attachment, Keep, MAX_KEY_WIDTH, Program, Verdict, enable_statistics};
 use crate::ring::Ring;
 use crate::signals::StopSignals;
-use crate::writer::StampWriter;
+use crate::tapfile::Format;
+use crate::writer::{Rotation, Target, WriteError, Writer};
 
-/// Room for stamps that a tap has unless told otherwise.
-pub const DEFAULT_RECORDS: u64 = 4 << 20;
-/// The largest ring: 2^26 records, 1 GiB.
+/// Bytes of a tap's ring unless told otherwise, before it is rounded up.
+pub const DEFAULT_ROOM: u64 = 64 << 20;
+/// The largest ring: 2^26 records, 1 GiB of stamps.
 const MAX_RECORDS: u64 = 1 << 26;
-/// Records moved from ring to file at once.
-const CHUNK: usize = 1 << 16;
+/// The most bytes of a packet: all of any.
+pub const MAX_SNAP: u32 = 65_535;
+/// Bytes moved from ring to file at once.
+const CHUNK: u64 = 1 << 20;
 /// A rate that no tap on one link exceeds, in packets for each second.
 const FASTEST: u64 = 4_000_000;
 /// What an interface is warned about that was deleted while it was tapped.
@@ -39,6 +44,35 @@ pub enum Forward {
     To(String),
 }
 
+/// Where the packets that are stamped carry their ids.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TapKey {
+    /// In MoonSniff's layout.
+    Moonsniff,
+    /// At a fixed place, at most [`MAX_KEY_WIDTH`] bytes wide.
+    Field(Field),
+}
+
+/// A text that names no key of a tap.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "'{0}' is not a key of a tap: give moonsniff or OFFSET:WIDTH:le|be with a width of 1 to \
+     {MAX_KEY_WIDTH} bytes (42:4:le, say)"
+)]
+pub struct ParseTapKeyError(String);
+
+impl FromStr for TapKey {
+    type Err = ParseTapKeyError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.parse() {
+            Ok(KeyKind::Moonsniff) => Ok(Self::Moonsniff),
+            Ok(KeyKind::Field(field)) if field.width <= MAX_KEY_WIDTH => Ok(Self::Field(field)),
+            _ => Err(ParseTapKeyError(text.into())),
+        }
+    }
+}
+
 /// A link to tap.
 #[derive(Clone, Debug)]
 pub struct Link {
@@ -50,7 +84,7 @@ pub struct Link {
     pub hook: Hook,
     /// What becomes of them.
     pub forward: Forward,
-    /// The stamp file.
+    /// The file.
     pub path: PathBuf,
 }
 
@@ -59,11 +93,21 @@ pub struct Link {
 pub struct Options {
     /// The links; at least one.
     pub links: Vec<Link>,
-    /// Room in each link's ring; rounded up to a power of two.
-    pub records: u64,
+    /// What to write of each packet.
+    pub format: Format,
+    /// Where stamped packets carry their ids.
+    pub key: TapKey,
+    /// The clock of the times.
+    pub clock: Clock,
+    /// When to go on to the next file.
+    pub rotation: Rotation,
+    /// Room in each link's ring, rounded up to a power of two; `None` for [`DEFAULT_ROOM`].
+    pub records: Option<u64>,
+    /// Write at least this often; `None` to write nothing while little of the room is used.
+    pub flush_ns: Option<u64>,
     /// End after this long.
     pub duration_ns: Option<u64>,
-    /// End when every link has seen this many packets with an id.
+    /// End when every link has seen this many packets.
     pub count: Option<u64>,
     /// Where the thread that writes the files runs.
     pub cpu: Option<usize>,
@@ -76,12 +120,25 @@ pub struct Options {
 pub struct Report {
     /// The link.
     pub link: Link,
-    /// The counts, as in the file.
+    /// Its files, at least one.
+    pub files: Vec<PathBuf>,
+    /// The counts, as in the file; of several, the sums.
     pub counts: TapCounts,
     /// What the user should know.
     pub warnings: Vec<String>,
-    /// Mean time that the eBPF program took for a packet, in nanoseconds, if asked for.
-    pub cost_ns: Option<f64>,
+    /// What the eBPF program cost, if asked for.
+    pub cost: Option<Cost>,
+}
+
+/// What the kernel says that eBPF programs cost, in nanoseconds for a packet.
+#[derive(Clone, Copy, Debug)]
+pub struct Cost {
+    /// The tap's program. This includes `floor_ns`.
+    pub tap_ns: f64,
+    /// A program that does nothing: the time that the kernel takes to ask its clock.
+    pub floor_ns: f64,
+    /// A program that reads the clock of the stamps. This includes `floor_ns`, too.
+    pub clock_ns: f64,
 }
 
 /// A tap could not do its work.
@@ -93,6 +150,18 @@ pub enum TapError {
         /// The number asked for.
         records: u64,
     },
+    /// The snap length is out of range.
+    #[error("a snap length of {snap} B is not possible: give --snap-length 1 B to {MAX_SNAP} B")]
+    Snap {
+        /// The length asked for.
+        snap: u32,
+    },
+    /// A key, and packets as a whole.
+    #[error(
+        "--key is for stamp files: a pcap has the packets themselves, so give the key to `tailtap \
+         evaluate`"
+    )]
+    KeyOfPackets,
     /// An interface cannot be used.
     #[error(transparent)]
     Interface(#[from] InterfaceError),
@@ -107,10 +176,15 @@ pub enum TapError {
     )]
     NotPermitted,
     /// No memory for the ring.
-    #[error("no memory for {records} records of 16 B in the kernel: give --records a lower number")]
+    #[error(
+        "no memory for {records} records of {size} B in the kernel: give a lower number to \
+         --records{}", if *size > 16 { " or --snap-length" } else { "" }
+    )]
     Memory {
         /// The number asked for.
         records: u64,
+        /// Bytes of each.
+        size: usize,
     },
     /// The program was refused.
     #[error("the kernel refused the tap's eBPF program (it needs Linux 5.12 or later): {reason}")]
@@ -120,8 +194,8 @@ pub enum TapError {
     },
     /// There is a tap already.
     #[error(
-        "interface {name} has a tap already: stop it, or if it was killed remove it with \
-         `tc filter del dev {name} ingress pref 1`"
+        "interface {name} has a tap already: stop it (only before Linux 6.6 a tap that was killed \
+         stays: `tc filter del dev {name} ingress pref 1` removes it)"
     )]
     Busy {
         /// The interface.
@@ -135,13 +209,18 @@ pub enum TapError {
         /// What the kernel said.
         reason: String,
     },
-    /// A file could not be written.
-    #[error("cannot write {}: {source} (choose another place with --write)", path.display())]
+    /// A file could not be created.
+    #[error("{0} (choose another place with --write)")]
+    Create(WriteError),
+    /// A file could not be written to its end.
+    #[error("{error}: {stored} of {seen} packets are stored (choose another place with --write)")]
     Write {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
+        /// Where and why.
+        error: WriteError,
+        /// Packets in all files of the link.
+        stored: u64,
+        /// Packets that the tap saw.
+        seen: u64,
     },
     /// The system refused something else.
     #[error("cannot {what}: {source}")]
@@ -162,7 +241,9 @@ pub type OnReady<'a> = dyn FnOnce() -> Result<(), Box<dyn Error + Send + Sync>> 
 /// Taps the links until SIGINT, SIGTERM, the duration or the count, and reports link by link, in
 /// the order given. Pins the calling thread if asked to.
 pub fn tap(options: &Options, on_ready: Box<OnReady<'_>>) -> Result<Vec<Report>, TapError> {
-    let records = options.records;
+    let keep = keep(options)?;
+    let size = keep.slot_words() * size_of::<u64>();
+    let records = options.records.unwrap_or(DEFAULT_ROOM / size as u64);
     if !(1..=MAX_RECORDS).contains(&records) {
         return Err(TapError::Records { records });
     }
@@ -181,26 +262,44 @@ pub fn tap(options: &Options, on_ready: Box<OnReady<'_>>) -> Result<Vec<Report>,
     let prepared: Vec<Prepared> = options
         .links
         .iter()
-        .map(|link| Prepared::new(link, slots as u32))
+        .map(|link| Prepared::new(link, keep, slots as u32))
         .collect::<Result<_, _>>()?;
+    let target = Target {
+        path: PathBuf::new(),
+        link: String::new(),
+        format: options.format,
+        clock: options.clock,
+        // The same for all links, so that their times can be compared to the nanosecond.
+        shift: if options.clock == Clock::Realtime { realtime_ahead_ns() } else { 0 },
+        rotation: options.rotation,
+    };
     // All files and programs are ready before the first link is touched.
-    let mut taps: Vec<LiveTap<'_>> =
-        prepared.iter().map(LiveTap::start).collect::<Result<_, _>>()?;
+    let mut taps: Vec<LiveTap<'_>> = prepared
+        .iter()
+        .map(|prepared| LiveTap::start(prepared, &target, (CHUNK / size as u64).max(1)))
+        .collect::<Result<_, _>>()?;
     on_ready().map_err(TapError::Ready)?;
 
-    let end = options.duration_ns.map(|ns| now_ns().saturating_add(ns));
+    let begin = now_ns();
+    let end = options.duration_ns.map_or(u64::MAX, |ns| begin.saturating_add(ns));
+    let mut flush = Deadline::new(options.flush_ns, begin);
     let period = poll_period(slots);
     while !signals.requested() {
-        let left = end.map_or(u64::MAX, |end| end.saturating_sub(now_ns()));
+        let now = now_ns();
         let enough = |count| taps.iter().all(|tap| tap.seen() >= count);
-        if left == 0 || options.count.is_some_and(enough) {
+        if now >= end || options.count.is_some_and(enough) {
             break;
         }
-        signals.wait(None, period.min(Duration::from_nanos(left)));
+        let left = Duration::from_nanos(end.min(flush.due).saturating_sub(now));
+        signals.wait(None, period.min(left));
+        let all = flush.is_due();
         for tap in &mut taps {
-            if tap.ring.should_drain() {
-                tap.drain()?;
+            if all || tap.ring.should_drain() {
+                tap.drain();
             }
+        }
+        if taps.iter().any(|tap| tap.failed.is_some()) {
+            break;
         }
     }
 
@@ -208,8 +307,52 @@ pub fn tap(options: &Options, on_ready: Box<OnReady<'_>>) -> Result<Vec<Report>,
         tap.detach();
     }
     synchronize_rcu();
+    let compared = match (&statistics, prepared.first()) {
+        // What cannot be measured is taken for nothing, so that the taps look no cheaper.
+        (Some(_), Some(first)) => {
+            (first.program.floor().unwrap_or(0.0), first.program.clock().unwrap_or(0.0))
+        }
+        _ => (0.0, 0.0),
+    };
     drop(statistics);
-    taps.into_iter().map(LiveTap::finish).collect()
+    // Every file is completed, whatever becomes of the others.
+    let reports: Vec<_> = taps.into_iter().map(|tap| tap.finish(compared)).collect();
+    reports.into_iter().collect()
+}
+
+/// What the options mean for the eBPF program. Fails when they contradict each other.
+fn keep(options: &Options) -> Result<Keep, TapError> {
+    match (options.format, options.key) {
+        (Format::Stamps, TapKey::Moonsniff) => Ok(Keep::Stamps),
+        (Format::Stamps, TapKey::Field(field)) => Ok(Keep::Field(field)),
+        (Format::Pcap { snap }, _) if !(1..=MAX_SNAP).contains(&snap) => {
+            Err(TapError::Snap { snap })
+        }
+        (Format::Pcap { snap }, TapKey::Moonsniff) => Ok(Keep::Bytes(snap)),
+        (Format::Pcap { .. }, TapKey::Field(_)) => Err(TapError::KeyOfPackets),
+    }
+}
+
+/// Something that is due again and again.
+struct Deadline {
+    period: Option<u64>,
+    due: u64,
+}
+
+impl Deadline {
+    fn new(period: Option<u64>, now: u64) -> Self {
+        Self { period, due: period.map_or(u64::MAX, |period| now.saturating_add(period)) }
+    }
+
+    /// Whether it is due; then it is due again a period from now.
+    fn is_due(&mut self) -> bool {
+        let now = now_ns();
+        let due = now >= self.due;
+        if due {
+            *self = Self::new(self.period, now);
+        }
+        due
+    }
 }
 
 /// How often to look whether a ring of `slots` must be drained: often enough that the three
@@ -228,10 +371,10 @@ struct Prepared<'a> {
 }
 
 impl<'a> Prepared<'a> {
-    fn new(link: &'a Link, slots: u32) -> Result<Self, TapError> {
-        let interface = Interface::find(&link.interface)?;
+    fn new(link: &'a Link, keep: Keep, slots: u32) -> Result<Self, TapError> {
+        let interface = Interface::find_up(&link.interface)?;
         let forward = match &link.forward {
-            Forward::To(name) => Some(Interface::find(name)?),
+            Forward::To(name) => Some(Interface::find_up(name)?),
             Forward::Pass | Forward::Drop => None,
         };
         let verdict = match (&link.forward, &forward) {
@@ -239,9 +382,12 @@ impl<'a> Prepared<'a> {
             (Forward::Drop, _) => Verdict::Drop,
             _ => Verdict::Pass,
         };
-        let program = Program::load(verdict, slots).map_err(|error| match error.kind() {
+        let program = Program::load(verdict, keep, slots).map_err(|error| match error.kind() {
             ErrorKind::PermissionDenied => TapError::NotPermitted,
-            ErrorKind::OutOfMemory => TapError::Memory { records: slots.into() },
+            ErrorKind::OutOfMemory => TapError::Memory {
+                records: slots.into(),
+                size: keep.slot_words() * size_of::<u64>(),
+            },
             _ => TapError::Refused { reason: error.to_string() },
         })?;
         Ok(Self { link, interface, forward, program })
@@ -257,25 +403,34 @@ struct LiveTap<'a> {
     prepared: &'a Prepared<'a>,
     attachment: Option<Attachment>,
     ring: Ring<'a>,
-    writer: StampWriter,
+    /// Records moved at once.
+    chunk: u64,
+    writer: Writer,
+    failed: Option<WriteError>,
     warnings: Vec<String>,
 }
 
 impl<'a> LiveTap<'a> {
-    fn start(prepared: &'a Prepared<'a>) -> Result<Self, TapError> {
+    fn start(prepared: &'a Prepared<'a>, target: &Target, chunk: u64) -> Result<Self, TapError> {
         let Prepared { link, interface, program, .. } = prepared;
-        let writer = StampWriter::create(&link.path, &link.name)
-            .map_err(|source| write_error(link, source))?;
+        let (path, name) = (link.path.clone(), link.name.clone());
+        let writer = Writer::create(Target { path, link: name, ..target.clone() });
+        let writer = writer.map_err(TapError::Create)?;
         let attachment =
             program.attach(interface, link.hook).map_err(|error| match error.kind() {
                 ErrorKind::PermissionDenied => TapError::NotPermitted,
                 ErrorKind::AlreadyExists => TapError::Busy { name: interface.name.clone() },
                 _ => TapError::Attach { name: interface.name.clone(), reason: error.to_string() },
             })?;
-        let down = prepared.interfaces().filter(|interface| !interface.up);
-        let warnings =
-            down.map(|interface| format!("interface down: {}", interface.name)).collect();
-        Ok(Self { prepared, attachment: Some(attachment), ring: program.ring(), writer, warnings })
+        Ok(Self {
+            prepared,
+            attachment: Some(attachment),
+            ring: program.ring(),
+            chunk,
+            writer,
+            failed: None,
+            warnings: Vec::new(),
+        })
     }
 
     fn seen(&self) -> u64 {
@@ -283,12 +438,28 @@ impl<'a> LiveTap<'a> {
         counters.head + counters.lost
     }
 
-    /// Moves what waits in the ring to the file.
-    fn drain(&mut self) -> Result<(), TapError> {
-        while self.ring.drain(CHUNK, self.writer.pending()) > 0 {
-            self.writer.flush().map_err(|source| write_error(self.prepared.link, source))?;
+    /// Moves what waits in the ring now to the file; not what comes meanwhile, so that other links
+    /// get their turn and signals are heard however fast packets come.
+    fn drain(&mut self) {
+        if self.failed.is_none() {
+            self.failed = self.move_records().err();
         }
-        Ok(())
+    }
+
+    fn move_records(&mut self) -> Result<(), WriteError> {
+        let now = now_ns();
+        let mut left = self.ring.waiting();
+        loop {
+            let writer = &mut self.writer;
+            let limit = left.min(self.chunk);
+            let moved = self.ring.drain(limit, |record, rest| writer.push(record, rest));
+            left -= moved;
+            let is_last = left == 0 || moved < limit;
+            self.writer.flush(now, is_last, self.ring.counters())?;
+            if is_last {
+                return Ok(());
+            }
+        }
     }
 
     fn detach(&mut self) {
@@ -298,27 +469,34 @@ impl<'a> LiveTap<'a> {
     }
 
     /// Empties the ring and completes the file. No program may run any more.
-    fn finish(mut self) -> Result<Report, TapError> {
-        self.drain()?;
-        let link = self.prepared.link;
-        let failed = |source| write_error(link, source);
-        let stored = self.writer.flush_all().map_err(failed)?;
+    fn finish(mut self, (floor_ns, clock_ns): (f64, f64)) -> Result<Report, TapError> {
+        self.drain();
         let counters = self.ring.counters();
-        let seen = counters.head + counters.lost;
-        let counts = TapCounts { seen, stored, lost: seen - stored, other: counters.other };
-        self.writer.finish(counts).map_err(failed)?;
+        let finished = match self.failed {
+            None => self.writer.finish(counters),
+            Some(error) => Err((error, self.writer)),
+        };
+        let (counts, files) = match finished {
+            Ok(finished) => finished,
+            Err((error, writer)) => {
+                // The file that could not take everything still says exactly what it lacks.
+                let stored = writer.stored();
+                let seen = counters.head + counters.lost;
+                writer.abandon(counters);
+                return Err(TapError::Write { error, stored, seen });
+            }
+        };
         let (time, runs) = self.prepared.program.run_time().unwrap_or((0, 0));
+        let tap_ns = time as f64 / runs.max(1) as f64;
+        let cost = Cost { tap_ns, floor_ns, clock_ns };
         Ok(Report {
-            link: link.clone(),
+            link: self.prepared.link.clone(),
+            files,
             counts,
             warnings: self.warnings,
-            cost_ns: (runs > 0).then(|| time as f64 / runs as f64),
+            cost: (runs > 0).then_some(cost),
         })
     }
-}
-
-fn write_error(link: &Link, source: io::Error) -> TapError {
-    TapError::Write { path: link.path.clone(), source }
 }
 
 #[cfg(test)]
@@ -335,16 +513,44 @@ mod tests {
     #[test]
     fn rings_without_or_with_too_many_records_are_refused() {
         for records in [0, MAX_RECORDS + 1] {
-            let options = Options {
-                links: Vec::new(),
-                records,
-                duration_ns: None,
-                count: None,
-                cpu: None,
-                measure_cost: false,
-            };
-            let error = tap(&options, Box::new(|| Ok(()))).expect_err("refused");
+            let error = refused(Options { records: Some(records), ..options() });
             assert!(matches!(error, TapError::Records { .. }), "{error}");
+        }
+    }
+
+    #[test]
+    fn keys_and_formats_that_do_not_fit_are_refused() {
+        for text in ["signature", "auto", "10:5:be", "10:4", "x"] {
+            let message = text.parse::<TapKey>().expect_err("refused").to_string();
+            assert!(message.starts_with(&format!("'{text}' is not a key")), "{message}");
+        }
+        let key = "10:4:be".parse().expect("a key");
+        let pcap = |snap| Format::Pcap { snap };
+        let error = refused(Options { key, format: pcap(64), ..options() });
+        assert!(matches!(error, TapError::KeyOfPackets), "{error}");
+        for snap in [0, MAX_SNAP + 1] {
+            let error = refused(Options { format: pcap(snap), ..options() });
+            assert!(matches!(error, TapError::Snap { .. }), "{error}");
+        }
+    }
+
+    fn refused(options: Options) -> TapError {
+        tap(&options, Box::new(|| Ok(()))).expect_err("refused")
+    }
+
+    fn options() -> Options {
+        Options {
+            links: Vec::new(),
+            format: Format::Stamps,
+            key: TapKey::Moonsniff,
+            clock: Clock::Monotonic,
+            rotation: Rotation::default(),
+            records: None,
+            flush_ns: None,
+            duration_ns: None,
+            count: None,
+            cpu: None,
+            measure_cost: false,
         }
     }
 }

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::error::Error;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::thread;
 
 use pyo3::prelude::*;
@@ -15,14 +16,17 @@ use tailtap_datapath::generate::{Content, GenerateError};
 use tailtap_datapath::interface::InterfaceError;
 use tailtap_datapath::packet::Mac;
 use tailtap_datapath::schedule::{Length, Pattern};
-use tailtap_datapath::tap::{Forward, Hook, Link, OnReady, TapError};
+use tailtap_datapath::tap::{Forward, Hook, Link, OnReady, TapError, TapKey};
+use tailtap_datapath::tapfile::{Format, TapClock};
 use tailtap_datapath::template::{Addresses, Flows, Layout, Ports};
+use tailtap_datapath::writer::Rotation;
 
 use crate::errors::raise;
 
 /// Adds this file's functions to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(tap, module)?)?;
+    module.add_function(wrap_pyfunction!(check_tap_key, module)?)?;
     module.add_function(wrap_pyfunction!(generate, module)?)?;
     module.add_function(wrap_pyfunction!(most_packets, module)?)?;
     module.add_function(wrap_pyfunction!(forward, module)?)?;
@@ -30,13 +34,18 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 }
 
 #[pyfunction]
-#[pyo3(signature = (links, records, on_ready, *, duration_ns=None, count=None, cpu=None, measure_cost=false))]
+#[pyo3(signature = (links, on_ready, *, snap=None, key, clock, rotate, records=None, flush_ns=None, duration_ns=None, count=None, cpu=None, measure_cost=false))]
 #[expect(clippy::too_many_arguments, reason = "the parameters of the Python function")]
 fn tap<'py>(
     py: Python<'py>,
     links: Vec<(String, String, bool, Option<String>, PathBuf)>,
-    records: u64,
     on_ready: Py<PyAny>,
+    snap: Option<u32>,
+    key: &str,
+    clock: &str,
+    rotate: (Option<u64>, Option<u64>),
+    records: Option<u64>,
+    flush_ns: Option<u64>,
     duration_ns: Option<u64>,
     count: Option<u64>,
     cpu: Option<usize>,
@@ -53,9 +62,16 @@ fn tap<'py>(
         },
         path,
     });
+    let TapClock(clock) = parse(clock)?;
+    let (bytes, time_ns) = rotate;
     let options = tailtap_datapath::tap::Options {
         links: links.collect(),
+        format: snap.map_or(Format::Stamps, |snap| Format::Pcap { snap }),
+        key: parse(key)?,
+        clock,
+        rotation: Rotation { bytes, time_ns },
         records,
+        flush_ns,
         duration_ns,
         count,
         cpu,
@@ -66,7 +82,11 @@ fn tap<'py>(
             let input = match &error {
                 TapError::Interface(error) => is_input(error),
                 TapError::Ready(error) => return raised(py, error.as_ref()),
-                TapError::Records { .. } | TapError::Cpu(_) | TapError::Busy { .. } => true,
+                TapError::Records { .. }
+                | TapError::Snap { .. }
+                | TapError::KeyOfPackets
+                | TapError::Cpu(_)
+                | TapError::Busy { .. } => true,
                 _ => false,
             };
             refused(input, &error)
@@ -74,19 +94,35 @@ fn tap<'py>(
     let result = PyDict::new(py);
     for report in reports {
         let link = PyDict::new(py);
-        link.set_item("file", report.link.path)?;
+        link.set_item("file", &report.files[0])?;
+        link.set_item("files", report.files)?;
+        link.set_item("format", options.format.to_string())?;
+        link.set_item("clock", options.clock.name())?;
         link.set_item("seen", report.counts.seen)?;
         link.set_item("stored", report.counts.stored)?;
         link.set_item("lost", report.counts.lost)?;
         link.set_item("other", report.counts.other)?;
         link.set_item("interface", report.link.interface)?;
         link.set_item("warnings", report.warnings)?;
-        if let Some(cost) = report.cost_ns {
-            link.set_item("cost_ns", cost)?;
+        if let Some(cost) = report.cost {
+            link.set_item("cost_ns", cost.tap_ns)?;
+            link.set_item("cost_floor_ns", cost.floor_ns)?;
+            link.set_item("cost_clock_ns", cost.clock_ns)?;
         }
         result.set_item(report.link.name, link)?;
     }
     Ok(result)
+}
+
+/// Raises InputError for a key whose ids a tap cannot stamp.
+#[pyfunction]
+fn check_tap_key(key: &str) -> PyResult<()> {
+    parse::<TapKey>(key).map(drop)
+}
+
+/// What an option says; InputError when it says nothing that is known.
+fn parse<T: FromStr<Err: Error>>(text: &str) -> PyResult<T> {
+    text.parse().map_err(|error: T::Err| refused(true, &error))
 }
 
 #[pyfunction]

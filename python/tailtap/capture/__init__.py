@@ -10,6 +10,7 @@ from tailtap.capture.inline import InlineTap
 from tailtap.host import Host
 from tailtap.host.process import Process
 from tailtap.topology.lab import FORWARD, Way
+from tailtap.traffic.external import MOONSNIFF
 
 __all__ = ["TAPS", "Tap"]
 
@@ -17,10 +18,19 @@ __all__ = ["TAPS", "Tap"]
 class Tap(Protocol):
     """One kind of tap pair."""
 
-    def start(self, host: Host, folder: Path, packets: int, way: Way = FORWARD) -> Process:
+    def start(
+        self,
+        host: Host,
+        folder: Path,
+        packets: int,
+        way: Way = FORWARD,
+        key: str = MOONSNIFF,
+    ) -> Process:
         """Stamp packets that go one `way` on both sides into `folder`; returns when ready.
 
         There is room for `packets` of them.
+
+        `key` says where packets carry their ids, as ``tailtap tap --key``.
 
         Raises `MachineError` when this machine cannot do it.
         """

@@ -8,6 +8,7 @@ from typing import Any, cast
 from tailtap.host import Host
 from tailtap.host.process import STOP_SECONDS, Process
 from tailtap.topology.lab import FORWARD, Way
+from tailtap.traffic.external import MOONSNIFF
 
 MAX_ROOM = 4 * 2**20
 """Stamps that the kernel keeps at most for each side (64 MiB); the tap empties it all the time."""
@@ -20,12 +21,21 @@ READY_SECONDS = 30.0
 class InlineTap:
     """One process that stamps ingress packets and hands them on, and absorbs egress packets."""
 
-    def start(self, host: Host, folder: Path, packets: int, way: Way = FORWARD) -> Process:
+    def start(
+        self,
+        host: Host,
+        folder: Path,
+        packets: int,
+        way: Way = FORWARD,
+        key: str = MOONSNIFF,
+    ) -> Process:
         """Start the taps and wait until they are attached. Raises `MachineError`."""
         room = min(packets * QUIET_SHARE, MAX_ROOM)
         command = [*host.program, "tap"]
         command += [f"ingress={way.ingress}:{way.onward}", f"egress={way.egress}:drop"]
         command += ["--write", str(folder / "{link}.stamps"), "--records", str(room), "--json"]
+        # Writing would wake up a CPU that may be the generator's.
+        command += ["--key", key, "--flush", "0 s"]
         process = host.start(command)
         try:
             process.expect("ready", READY_SECONDS)
@@ -40,5 +50,8 @@ class InlineTap:
         done = process.expect("done", STOP_SECONDS)
         process.close()
         links = cast("dict[str, Any]", done["links"])
-        # Relative to the run folder, so that the folder can be moved.
-        return {name: {**link, "file": Path(link["file"]).name} for name, link in links.items()}
+        for link in links.values():
+            # Relative to the run folder, so that the folder can be moved; there is one file.
+            link["file"] = Path(link["file"]).name
+            del link["files"]
+        return links

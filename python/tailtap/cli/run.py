@@ -40,8 +40,9 @@ def run(
     dut.cgroup (1 or 2, the version of control groups that limits it) and dut.root (host, this
     machine's own file system; or debian); dut.kernel (vanilla, rt, nohz, a version or an image: a
     run on another kernel fails and says what to boot); traffic.generator (af_packet; af_xdp; or
-    external, any command in traffic.external.command that sends MoonSniff's ids: {interface},
-    {rate}, {gap}, {size}, {packets}, {seconds} and {cpu} are filled in),
+    external, any command in traffic.external.command: {interface}, {rate}, {gap}, {size},
+    {packets}, {seconds} and {cpu} are filled in; its packets carry MoonSniff's ids or, with
+    traffic.external.key, ids at OFFSET:WIDTH:le|be, as in `tailtap tap --key`),
     traffic.rate (10 kpkt/s), traffic.size
     (64 B; imix; or a list that is sent in turn), traffic.duration (10 s), traffic.warm_up (1 s;
     or traffic.warm_up_packets), traffic.pause after it (0 s), traffic.pattern (constant; burst,

@@ -1,4 +1,4 @@
-"""`tailtap tap`: stamp every packet that passes a link."""
+"""`tailtap tap`: stamp or capture every packet that passes a link."""
 
 from __future__ import annotations
 
@@ -27,23 +27,72 @@ def tap(
     write: Annotated[
         str,
         typer.Option(
-            help="The stamp file. With several links it must contain {link}, which stands for "
-            "the link's name."
+            help="The file; its suffix, .stamps or .pcap, decides the format. With several links "
+            "it must contain {link}, which stands for the link's name."
         ),
     ],
-    records: Annotated[
-        int,
+    format: Annotated[
+        str | None,
         typer.Option(
-            help="Room for stamps in the kernel for each link, 16 B each, rounded up to a power "
-            "of two. While less than a quarter is used nothing is written, and nothing disturbs "
-            "the measurement."
+            help="stamps: time, id and length of each packet with an id, 16 B each, and the "
+            "counts; pcap: the first bytes of every packet, with nanoseconds. Needed where the "
+            "suffix does not say it."
         ),
-    ] = 4 << 20,
-    duration: Annotated[str | None, typer.Option(help="Stop after this time, '10 s'.")] = None,
-    count: Annotated[
+    ] = None,
+    snap_length: Annotated[
+        str | None,
+        typer.Option(
+            help="Bytes to keep of each packet in a pcap, up to 65535 B; 128 B unless given, which "
+            "has all headers and the id."
+        ),
+    ] = None,
+    key: Annotated[
+        str,
+        typer.Option(
+            help="Where packets carry the id that is stamped: moonsniff, or OFFSET:WIDTH:le|be, an "
+            "integer of 1 to 4 bytes at that byte of the frame, as in `tailtap evaluate --key`; "
+            "every packet that is long enough has such an id, whatever it is."
+        ),
+    ] = "moonsniff",
+    clock: Annotated[
+        str | None,
+        typer.Option(
+            help="monotonic (stamps, unless given) or realtime (pcap, unless given). Realtime is "
+            "the monotonic clock put on the time of day once, at the start: it does not jump when "
+            "somebody sets the clock."
+        ),
+    ] = None,
+    rotate: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SIZE|TIME",
+            help="Go on to the next file before one exceeds this size, '1 GB', or spans this time, "
+            "'10 min'; give it twice for both. Files are numbered: x-00001.pcap, x-00002.pcap, ...",
+        ),
+    ] = None,
+    records: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Stop when every link has seen at least this many packets with an id."
+            help="Room for packets in the kernel for each link, rounded up to a power of two; 64 "
+            "MiB unless given, which is 4194304 stamps. What finds no room is lost, and counted."
+        ),
+    ] = None,
+    flush: Annotated[
+        str,
+        typer.Option(
+            help="Write at least this often. With '0 s' nothing is written while less than a "
+            "quarter of the room is used, so that nothing disturbs a short measurement."
+        ),
+    ] = "1 s",
+    duration: Annotated[str | None, typer.Option(help="Stop after this time, '10 s'.")] = None,
+    packets: Annotated[
+        int | None,
+        typer.Option(
+            "--packets",
+            "--count",
+            min=1,
+            help="Stop when every link has seen at least this many packets, of stamps those with "
+            "an id.",
         ),
     ] = None,
     cpu: Annotated[
@@ -53,22 +102,27 @@ def tap(
         bool,
         typer.Option(
             "--cost",
-            help="Measure how long the tap's program takes for a packet. While that runs the "
-            "kernel times all eBPF programs, which itself costs some tens of nanoseconds.",
+            help="Measure how long the tap's program takes for a packet, beside one that only "
+            "reads the clock and one that does nothing. While that runs the kernel times all eBPF "
+            "programs, which itself costs some tens of nanoseconds.",
         ),
     ] = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Stamp every packet that passes a link, into a stamp file, with an eBPF program.
+    """Stamp or capture every packet that passes a link, with an eBPF program.
 
-    Packets with an id are stamped: UDP over IPv4 or IPv6, also VLAN-tagged, whose payload starts
-    with MoonSniff's layout, a little-endian 32-bit id and the byte 0x55. All others are counted.
-    The links are interfaces of the current network namespace. Times are CLOCK_MONOTONIC.
+    Into a stamp file go packets with an id: UDP over IPv4 or IPv6, also VLAN-tagged, whose payload
+    starts with MoonSniff's layout, a little-endian 32-bit id and the byte 0x55; or, with --key,
+    whatever has an id at that place. All others are counted. Into a pcap go all packets, cut to the
+    snap length, with VLAN tags in their place. The links are interfaces of the current network
+    namespace, and must be up.
 
-    Runs until SIGINT, SIGTERM, the duration or the count. With --json prints one line when all
-    links are tapped, {"event": "ready", ...}, and one at the end, {"event": "done", ...}, with the
-    counts of each link: seen = stored + lost, always, and other for packets without an id.
+    Runs until SIGINT, SIGTERM, the duration or the number of packets. Packets leave the kernel
+    while traffic flows; a tap that is killed leaves files that can be read. With --json prints one
+    line when all links are tapped, {"event": "ready", ...}, and one at the end, {"event": "done",
+    ...}, with files and counts of each link: seen = stored + lost, always, and other for packets
+    without an id. Where the disk is full the tap ends, and the counts in its stamp files are exact.
     """
     import json as json_module
     import sys
@@ -76,6 +130,7 @@ def tap(
     from tailtap import _core
     from tailtap.units import parse_time
 
+    snap = _snap(_format(write, format), snap_length)
     parsed = parse_links(links, write)
     names = [name for name, *_ in parsed]
 
@@ -87,10 +142,15 @@ def tap(
 
     done = _core.tap(
         parsed,
-        records,
         ready,
+        snap=snap,
+        key=key,
+        clock=clock or ("monotonic" if snap is None else "realtime"),
+        rotate=_rotation(rotate or []),
+        records=records,
+        flush_ns=parse_time(flush) or None,
         duration_ns=None if duration is None else parse_time(duration),
-        count=count,
+        count=packets,
         cpu=cpu,
         measure_cost=cost,
     )
@@ -98,18 +158,79 @@ def tap(
         print(json_module.dumps({"event": "done", "links": done}, default=str), flush=True)
         return
     for name, link in done.items():
+        others = f", {link['other']} without an id" if snap is None else ""
+        more = f" and {len(link['files']) - 1} more" if len(link["files"]) > 1 else ""
         print(
-            f"{name}: {link['seen']} packets seen, {link['stored']} stored, {link['lost']} lost, "
-            f"{link['other']} without an id -> {link['file']}"
+            f"{name}: {link['seen']} packets seen, {link['stored']} stored, {link['lost']} lost"
+            f"{others} -> {link['file']}{more}"
         )
         if "cost_ns" in link:
-            print(f"{name}: {link['cost_ns']:.0f} ns for a packet")
+            print(
+                f"{name}: {link['cost_ns']:.0f} ns for a packet; a program that only reads the "
+                f"clock takes {link['cost_clock_ns']:.0f} ns, one that does nothing "
+                f"{link['cost_floor_ns']:.0f} ns"
+            )
         for warning in link["warnings"]:
             print(f"tailtap: warning: {name}: {warning}", file=sys.stderr)
 
 
+FORMATS = ("stamps", "pcap")
+SNAP_LENGTH = 128
+
+
+def _format(write: str, format: str | None) -> str:
+    if format is not None:
+        if format not in FORMATS:
+            raise InputError(f"there is no format {format!r}: give --format stamps or pcap")
+        return format
+    suffix = Path(write).suffix.removeprefix(".")
+    if suffix not in FORMATS:
+        raise InputError(
+            f"--write {write!r} does not say a format: let it end in .stamps or .pcap, or give "
+            "--format"
+        )
+    return suffix
+
+
+def _snap(format: str, length: str | None) -> int | None:
+    """Bytes to keep of each packet; None for stamps."""
+    from tailtap.units import parse_size
+
+    if format == "pcap":
+        # What does not fit into 32 bits is as wrong as the largest that does.
+        return SNAP_LENGTH if length is None else min(parse_size(length), 2**32 - 1)
+    if length is not None:
+        raise InputError("--snap-length is for a pcap: a stamp file has no bytes of packets")
+    return None
+
+
+def _rotation(limits: list[str]) -> tuple[int | None, int | None]:
+    """Bytes and nanoseconds of the options ``--rotate``."""
+    from tailtap.units import parse_size, parse_time
+
+    size: int | None = None
+    time: int | None = None
+    for limit in limits:
+        try:
+            value, is_size = parse_size(limit), True
+        except InputError:
+            try:
+                value, is_size = parse_time(limit), False
+            except InputError:
+                raise InputError(
+                    f"--rotate {limit!r} is neither a size nor a time: write '1 GB' or '10 min'"
+                ) from None
+        if value == 0 or (size if is_size else time) is not None:
+            raise InputError(f"--rotate {limit!r}: give one size and one time at most, above zero")
+        if is_size:
+            size = value
+        else:
+            time = value
+    return size, time
+
+
 def parse_links(links: list[str], write: str) -> list[tuple[str, str, bool, str | None, Path]]:
-    """Links as (name, interface, egress, forward, stamp file).
+    """Links as (name, interface, egress, forward, file).
 
     Raises `InputError` for a malformed link, for a name or a file that occurs twice.
     """

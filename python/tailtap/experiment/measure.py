@@ -25,6 +25,7 @@ from tailtap.host.process import Process
 from tailtap.platform import Dut
 from tailtap.topology.lab import FORWARD, FROM_DUT, INGRESS_TAP, REVERSE, Lab, Way
 from tailtap.traffic import GENERATORS
+from tailtap.traffic.external import MOONSNIFF
 from tailtap.traffic.model import Traffic
 
 SETTLE_SECONDS = 0.1
@@ -125,6 +126,14 @@ def _measure(
             stack.callback(stamping[-1].close)
         for one in ways:
             _probe(lab, experiment, one)
+        if traffic.key != MOONSNIFF:
+            # At another place the packets of the probe have an id as well. They are over now.
+            for place, one in enumerate(ways):
+                tap.stop(stamping[place])
+                stamping[place] = tap.start(
+                    lab.tap, one.folder.path, room, one.way, one.traffic.key
+                )
+                stack.callback(stamping[place].close)
         watching = lab.watch()
         for process in watching:
             stack.callback(process.close)

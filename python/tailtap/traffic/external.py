@@ -1,7 +1,7 @@
 """Load generators of others, run from a template: MoonGen, TRex, trafgen, any command.
 
-Their packets must carry MoonSniff's id and type byte where our own have them, at the start of the
-UDP payload: that is what the taps read.
+Their packets must carry ids: MoonSniff's id and type byte where our own have them, at the start of
+the UDP payload, or an integer at a place that `key` says. That is what the taps read.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field
 
 from tailtap.host import Host
 from tailtap.host.process import STOP_SECONDS, Process
-from tailtap.schema import Strict
+from tailtap.schema import Strict, as_value_error
 from tailtap.traffic.own import OwnGenerator
 
 if TYPE_CHECKING:
@@ -47,10 +47,23 @@ def _check(template: str) -> str:
     return template
 
 
+def _check_key(key: str) -> str:
+    from tailtap import _core
+
+    with as_value_error():
+        _core.check_tap_key(key)
+    return key
+
+
+MOONSNIFF = "moonsniff"
+"""The key of our own packets."""
+
+
 class External(Strict):
-    """How to call another generator."""
+    """How to call another generator, and where its packets carry their ids."""
 
     command: Annotated[str, Field(max_length=10_000), AfterValidator(_check)]
+    key: Annotated[str, AfterValidator(_check_key)] = MOONSNIFF
 
 
 class ExternalGenerator:
@@ -63,7 +76,7 @@ class ExternalGenerator:
         return host.start(["sh", "-c", 'exec "$@" 3>&1 1>&2', "generator", *pinned])
 
     def probe(self, host: Host, port: str, traffic: Traffic) -> None:
-        """Send a few packets without an id by our own generator. Raises `MachineError`."""
+        """Send a few packets of our own without MoonSniff's id. Raises `MachineError`."""
         OwnGenerator("af_packet").probe(host, port, traffic)
 
     def result(self, process: Process) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from tailtap.schema import Cpu, Rate, Strict, Time, as_value_error
-from tailtap.traffic.external import External
+from tailtap.traffic.external import MOONSNIFF, External
 from tailtap.traffic.flows import MAX_FLOWS, Flows, Ranges, Version, numbered
 from tailtap.traffic.pattern import Constant, Pattern
 from tailtap.traffic.sizes import MIN_SIZE, Sizes, least_size, sizes_of
@@ -113,6 +113,11 @@ class Traffic(Strict):
         """Addresses and ports of the flows."""
         flows = self.flows if isinstance(self.flows, Flows) else numbered(self.flows, self.ip)
         return flows.ranges(self.ip)
+
+    @property
+    def key(self) -> str:
+        """Where packets carry their ids, as ``tailtap tap --key``."""
+        return MOONSNIFF if self.external is None else self.external.key
 
     @property
     def sizes(self) -> tuple[int, ...]:

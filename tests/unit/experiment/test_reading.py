@@ -222,6 +222,17 @@ def test_what_some_of_the_platforms_do_not_use_is_left_out_there(tmp_path: Path)
                         ("''", ".external.command: an empty command sends nothing"),
                     ]
                 ),
+                *(
+                    (
+                        f"generator: external\n  external: {{command: x, key: '{key}'}}",
+                        4,
+                        (
+                            f".external.key: '{key}' is not a key of a tap: give moonsniff or "
+                            "OFFSET:WIDTH:le|be with a width of 1 to 4 bytes (42:4:le, say)"
+                        ),
+                    )
+                    for key in ("signature", "42:8:le", "42:4")
+                ),
                 (
                     "generator: external",
                     2,
