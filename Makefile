@@ -20,7 +20,7 @@ SUDO := $(if $(filter 0,$(shell id -u)),,sudo) \
 # What the lab runs, what the build compiles with, what the tests compare with and look at.
 APT_RUN := iproute2 ethtool linux-perf lxc mmdebstrap python3-venv
 APT_BUILD := clang llvm libelf-dev zlib1g-dev linux-libc-dev pkg-config
-APT_TEST := chromium chromium-driver tshark postgresql r-cran-evd netsniff-ng
+APT_TEST := chromium chromium-driver tshark postgresql r-cran-evd netsniff-ng lua5.1
 # What `make bench` compares with.
 APT_BENCH := dpdk-dev librte-net-af-packet23 librte-net-af-xdp23 librte-mempool-ring23 \
     tcpdump wireshark-common

@@ -5,7 +5,9 @@ the kernel's counter of the other end is read at the start and the end of two se
 same priority; as a shared machine takes time from them all the same, the CPU time of the sending
 thread for each packet is shown beside it. Only tailtap writes ids.
 
-Pacing: each program sends 100 kpkt/s on CPU 1; the tap at the other end of the pair stamps.
+Pacing: each program sends 100 kpkt/s on CPU 1; the tap at the other end of the pair stamps. Beside
+it stands how often that CPU was interrupted, by its timer alone some hundred times a second: an
+interrupt that takes longer than a gap makes one gap too long and several too short, whoever sends.
 """
 
 from __future__ import annotations
@@ -114,18 +116,31 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
         time.sleep(0.05)
 
 
+def interrupts() -> int:
+    """How often the CPU that sends was interrupted since it runs."""
+    lines = Path("/proc/interrupts").read_text().splitlines()
+    column = lines[0].split().index(f"CPU{CPU}") + 1
+    rows = (line.split() for line in lines[1:])
+    return sum(int(row[column]) for row in rows if len(row) > column and row[column].isdecimal())
+
+
 def pacing(namespace: Namespace, command: list[str]) -> list[float]:
-    """Percentiles of |gap - nominal| at the tap in ns, and the rate from first to last stamp."""
+    """Percentiles of |gap - nominal| at the tap in ns, the rate from first to last stamp, and
+    interrupts a second.
+    """
     namespace.veth("gen", "in")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "in.stamps"
         tap = namespace.start("tap", "in:drop", "--write", str(path), "--records", "1000000")
+        before, began = interrupts(), time.monotonic()
         namespace.run("sh", "-c", HURRY, "hurry", *command)
+        interrupted = (interrupts() - before) / (time.monotonic() - began)
         tap.stop()
         times = read_stamps(path)[1]["time"].astype(np.int64)
     off = np.abs(np.diff(times) - 1_000_000_000 // RATE)
     rate = (len(times) - 1) / (times[-1] - times[0]) * 1e9
-    return [*np.quantile(off, [0.5, 0.9, 0.99, 0.999], method="inverted_cdf").tolist(), rate]
+    shares = np.quantile(off, [0.5, 0.9, 0.99, 0.999], method="inverted_cdf").tolist()
+    return [*shares, rate, interrupted]
 
 
 def in_turn(
@@ -170,10 +185,10 @@ def main() -> None:
         trafgen += ["--dev", "gen", "--conf", config.name, "--num", str(PACKETS), "--cpus", "1"]
         even["trafgen"] = [*trafgen, "--rate", f"{RATE}pps"]
         print(f"\n{RATE // 1000} kpkt/s: |gap - nominal| at the tap in us, median of {ROUNDS}\n")
-        print(f"{'':32}{'p50':>9}{'p90':>9}{'p99':>9}{'p99.9':>9}{'kpkt/s':>9}")
-        for name, (*values, rate) in in_turn(even, pacing).items():
+        print(f"{'':32}{'p50':>9}{'p90':>9}{'p99':>9}{'p99.9':>9}{'kpkt/s':>9}{'interrupts/s':>14}")
+        for name, (*values, rate, interrupted) in in_turn(even, pacing).items():
             cells = "".join(f"{value / 1000:9.3f}" for value in values)
-            print(f"{name:32}{cells}{rate / 1000:9.1f}")
+            print(f"{name:32}{cells}{rate / 1000:9.1f}{interrupted:14.0f}")
 
 
 if __name__ == "__main__":

@@ -19,6 +19,8 @@ __all__ = [
     "most_packets",
     "percentiles",
     "plan",
+    "recording",
+    "stamp",
     "tap",
 ]
 
@@ -85,6 +87,24 @@ def evaluate_piece(piece: bytes, *, stopped: Callable[[], bool] | None = None) -
 def merge(partials: Sequence[bytes]) -> bytes: ...
 def conclude(partial: bytes, *, bucket_ns: int) -> _Evaluation: ...
 def percentiles(values: _Column, counts: _Column, ps: Sequence[float]) -> _Percentiles: ...
+def stamp(
+    links: list[tuple[str, str, str, bool, Path]],
+    stamper: str,
+    on_ready: Callable[[], object],
+    *,
+    duration_ns: int | None = None,
+    count: int | None = None,
+    cpu: int | None = None,
+) -> dict[str, dict[str, Any]]:
+    """Stamp packets that interfaces receive until SIGINT or SIGTERM.
+
+    A link is (name, interface, method, absorb, stamp file), with the method "metadata" (an XDP
+    program reads the stamp) or "messages" (a packet socket receives it). The stamper is "hardware",
+    the network card, which is made to stamp every packet meanwhile; or "software", the kernel. With
+    `absorb`, possible with "metadata" alone, packets end here. Returns what `tailtap tap --json`
+    prints for each link. Raises `InputError`, and `MachineError` for a card that cannot.
+    """
+
 def tap(
     links: list[tuple[str, str, bool, str | None, Path]],
     on_ready: Callable[[], object],
@@ -147,6 +167,14 @@ def most_packets(pattern: tuple[str, list[int]], rate: int, duration_ns: int) ->
     """At least as many packets as `generate` sends in this time; exact unless chance decides.
 
     Raises `InputError` for a pattern that cannot be sent.
+    """
+
+def recording(path: Path, stamp_ids: bool) -> tuple[int, int, int, int]:
+    """What a capture holds that is to be replayed.
+
+    Its packets; how many of them have an id, with `stamp_ids` after it was written; the time after
+    which it begins again in ns; and its largest frame in bytes, check sequence included. Raises
+    `InputError` for a file that cannot be replayed.
     """
 
 def forward(

@@ -6,10 +6,12 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import without_af_xdp
 from labtools import own_machine, record, stamps, wait_for, write_experiment
 from namespaces import TAILTAP, Namespace
 from stamps import read_stamps
@@ -117,6 +119,35 @@ def test_too_little_locked_memory(namespace: Namespace) -> None:
     assert "64 KiB are allowed" in result.stderr
     assert "ulimit -l 16384" in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+WITHOUT = (sys.executable, without_af_xdp.__file__)
+"""Starts a command on what is to it a kernel without AF_XDP."""
+
+
+def test_a_kernel_without_it(namespace: Namespace, tmp_path: Path) -> None:
+    namespace.veth("gen", "in")
+    command = (*WITHOUT, TAILTAP, "generate", "gen", "--rate", "1 kpkt/s", "--count", "1")
+    result = namespace.run(*command, *XDP, check=False)
+    assert result.returncode == 3, result.stderr
+    assert result.stderr == (
+        "tailtap: this kernel has no AF_XDP (CONFIG_XDP_SOCKETS, Linux 5.4): send with "
+        "--generator af_packet\n"
+    )
+    # The same kernel does everything else.
+    assert namespace.run(*command).returncode == 0
+    path = write_experiment(
+        tmp_path, "name: x\ndut: {cpus: [1]}\ntraffic: {generator: af_xdp, duration: 1 s, cpu: 0}\n"
+    )
+    with own_machine() as machine:
+        whole = machine.run(*WITHOUT, TAILTAP, "run", str(path), "--out", str(tmp_path / "out"))
+        doctor = machine.run(*WITHOUT, TAILTAP, "doctor", "--json")
+    assert whole.returncode == 3, whole.stderr
+    assert "this kernel has no AF_XDP" in whole.stderr + whole.stdout
+    assert doctor.returncode == 0, doctor.stderr
+    found = {check["name"]: check for check in json.loads(doctor.stdout)["checks"]}
+    assert found["AF_XDP"]["state"] == "missing"
+    assert found["AF_XDP"]["remedy"] == "a kernel with CONFIG_XDP_SOCKETS"
 
 
 def test_without_the_privilege(namespace: Namespace) -> None:

@@ -116,6 +116,7 @@ def test_the_interface_vanishes(namespace: Namespace) -> None:
     ("arguments", "said"),
     [
         (["--count", "1", "--size", "63 B"], "--size"),
+        (["--count", "1", "--size", "64 B", "--ip", "6"], "71 B"),
         (["--count", "1", "--size", "1519 B"], "MTU"),
         (["--duration", "0 s"], "--duration"),
         (["--count", "1", "--duration", "1 s"], "--duration or --count"),
@@ -131,6 +132,15 @@ def test_bad_options(namespace: Namespace, arguments: list[str], said: str) -> N
     assert result.returncode == 2, result.stderr
     assert said in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+def test_an_interface_that_is_not_ethernet(namespace: Namespace) -> None:
+    namespace.run("ip", "link", "set", "lo", "up")
+    for generator in ("af_packet", "af_xdp"):
+        options = ("--rate", "1 pkt/s", "--count", "1", "--generator", generator)
+        result = namespace.tailtap("generate", "lo", *options, check=False)
+        assert result.returncode == 2
+        assert result.stderr == "tailtap: interface lo is not Ethernet: choose another one\n"
 
 
 def test_an_interface_that_is_down(namespace: Namespace) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from frames import udp_frame
 from labtools import TAILTAP, own_machine, record, stamps, statuses, write_experiment
 
 from tailtap.capture.inline import InlineTap
@@ -303,6 +305,48 @@ def test_folders_that_do_not_fit(tmp_path: Path) -> None:
         assert nowhere.returncode == 2
         assert "--resume needs --out" in nowhere.stderr
     assert statuses(out) == ["done"]
+
+
+@needs_two_cpus
+def test_a_capture_is_replayed(tmp_path: Path) -> None:
+    """Packets of three sizes at their own pace, one of which has no place for an id."""
+    frames = [udp_frame(9), udp_frame(9, ipv6=True), udp_frame(9)[:23] + b"\x06" + bytes(36)]
+    capture = write_pcap(tmp_path / "x.pcap", frames)
+    text = EXPERIMENT.partition("traffic:")[0]
+    text += f"traffic: {{replay: {capture}, duration: 150 ms, warm_up_packets: 7, cpu: 0}}\n"
+    out = tmp_path / "out"
+    with own_machine() as machine:
+        path = write_experiment(tmp_path, text)
+        done = machine.tailtap("run", str(path), "--out", str(out), "--json")
+    assert done.returncode == 0, done.stderr
+    [row] = json.loads(done.stdout)["runs"]
+    content = record(Path(row["folder"]))
+    # A packet each millisecond, and after the last one the first again: 150 in 150 ms.
+    assert (content["generator"]["sent"], content["generator"]["with_id"]) == (150, 100)
+    assert content["generator"]["pattern"] == {"kind": "recorded"}
+    assert row["evaluation"]["counts"]["matched"] == 100
+    assert "without-id" in {warning["code"] for warning in content["warnings"]}
+    ids = stamps(Path(row["folder"]) / "egress.stamps")["id"].tolist()
+    assert sorted(ids) == [number for number in range(150) if number % 3 != 2]
+
+
+def write_pcap(path: Path, frames: list[bytes]) -> Path:
+    """A capture with a packet every millisecond."""
+    data = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65_535, 1)
+    for number, frame in enumerate(frames):
+        data += struct.pack("<IIII", 1_000, 1_000 * number, len(frame), len(frame)) + frame
+    path.write_bytes(data)
+    return path
+
+
+def test_stamps_of_cards_are_refused_with_the_reason(tmp_path: Path) -> None:
+    path = write_experiment(tmp_path, EXPERIMENT + "tap: {clock: hardware}\n")
+    with own_machine() as machine:
+        done = machine.tailtap("run", str(path), "--out", str(tmp_path / "out"))
+    assert done.returncode == 3
+    assert "veth pairs, which stamp in software only" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_cpu_that_is_not_there(tmp_path: Path) -> None:

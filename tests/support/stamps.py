@@ -13,11 +13,11 @@ RECORD = np.dtype([("time", "<u8"), ("id", "<u4"), ("len", "<u2"), ("flags", "<u
 HEADER = struct.Struct("<8sHHI4Q16s")
 
 
-def read_stamps(path: Path) -> tuple[tuple[int, ...], npt.NDArray[Any]]:
-    """Counts (seen, stored, lost, other) and records of a stamp file."""
+def read_stamps(path: Path, clock: int = 1) -> tuple[tuple[int, ...], npt.NDArray[Any]]:
+    """Counts (seen, stored, lost, other) and records of a stamp file of this clock."""
     data = path.read_bytes()
-    magic, version, size, clock, *counts, _ = HEADER.unpack_from(data)
-    assert (magic, version, size, clock) == (b"\x89TTSTMP\n", 1, 16, 1)
+    magic, version, size, stated, *counts, _ = HEADER.unpack_from(data)
+    assert (magic, version, size, stated) == (b"\x89TTSTMP\n", 1, 16, clock)
     return tuple(counts), np.frombuffer(data, RECORD, offset=64)
 
 

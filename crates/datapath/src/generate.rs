@@ -27,6 +27,10 @@ const LEAD_NS: u64 = 1_000_000;
 const PERCENTILES: [u64; 6] = [50_000, 90_000, 99_000, 99_900, 99_990, 99_999];
 const WHOLE: u64 = 100_000;
 
+/// Packets later than this are counted when all is sent: they are many and all different, and
+/// sorting them would make the next ones later still.
+const HOPELESS_NS: u64 = 1 << 22;
+
 /// Ids are 32 bits wide.
 const MAX_PACKETS: u64 = 1 << 32;
 
@@ -312,6 +316,7 @@ pub fn generate(options: &Options) -> Result<Report, GenerateError> {
         bunched: 0,
         failed: 0,
         slip: Distribution::new(),
+        overdue: Vec::new(),
         first_due: None,
         last_due: 0,
         last_ns: 0,
@@ -322,6 +327,7 @@ pub fn generate(options: &Options) -> Result<Report, GenerateError> {
     let start = warm_up_ns + warm_up_takes + options.pause_ns;
     let times = schedule.times_of(length);
     let sent = sender.send(start, times, Kind::Measured)?;
+    sender.count_overdue(start, schedule.times_of(length));
     Ok(Report { warm_up_sent, warm_up_ns, ..sender.report(sent) })
 }
 
@@ -335,10 +341,22 @@ struct Sender {
     failed: u64,
     bunched: u64,
     slip: Distribution,
+    /// Measured packets whose slip is still to be counted.
+    overdue: Vec<Overdue>,
     /// When the first and the last measured packet were due.
     first_due: Option<u64>,
     last_due: u64,
     last_ns: u64,
+}
+
+/// Packets that were handed over together, much too late.
+struct Overdue {
+    /// The first of them.
+    first: u32,
+    /// How many they are.
+    count: u32,
+    /// When they left.
+    left: u64,
 }
 
 impl Sender {
@@ -365,7 +383,7 @@ impl Sender {
             }
             let failed = self.device.flush();
             if kind == Kind::Measured {
-                self.record(&batch, now);
+                self.record(first, &batch, now);
                 let ids = (0..batch.len()).map(|number| first.wrapping_add(number as u32));
                 self.with_id += ids.filter(|&id| self.source.has_id(id)).count() as u64;
             }
@@ -381,16 +399,29 @@ impl Sender {
         Ok(sent)
     }
 
-    /// Records that packets due at these times were handed over from `now` on.
-    fn record(&mut self, batch: &[u64], now: u64) {
+    /// Records that packets from `number` on, due at these times, were handed over from `now` on.
+    fn record(&mut self, number: u32, batch: &[u64], now: u64) {
         let (first, last) = (batch[0], batch[batch.len() - 1]);
         let left = if batch.len() == 1 { now } else { now_ns() };
-        for &due in batch {
-            self.slip.record(left - due);
-            self.bunched += u64::from(due > first);
+        if left - last < HOPELESS_NS {
+            self.slip.record_all(batch.iter().map(|due| left - due));
+        } else {
+            self.overdue.push(Overdue { first: number, count: batch.len() as u32, left });
         }
+        self.bunched += batch.iter().filter(|&&due| due > first).count() as u64;
         self.first_due.get_or_insert(first);
         (self.last_due, self.last_ns) = (last, left);
+    }
+
+    /// Counts how late the packets of [`Sender::overdue`] were, by going through the schedule once
+    /// more.
+    fn count_overdue(&mut self, start: u64, times: Times) {
+        let mut times = times.enumerate().peekable();
+        for overdue in std::mem::take(&mut self.overdue) {
+            while times.next_if(|&(number, _)| number < overdue.first as usize).is_some() {}
+            let late = times.by_ref().take(overdue.count as usize);
+            self.slip.record_all(late.map(|(_, time)| overdue.left - (start + time)));
+        }
     }
 
     fn report(mut self, sent: u64) -> Report {

@@ -98,7 +98,8 @@ impl Interface {
     }
 }
 
-fn control_socket() -> io::Result<OwnedFd> {
+/// A socket to ask the kernel about interfaces.
+pub(crate) fn control_socket() -> io::Result<OwnedFd> {
     // SAFETY: takes no pointers; the descriptor is ours.
     unsafe {
         let fd = check(libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0))?;
@@ -107,6 +108,30 @@ fn control_socket() -> io::Result<OwnedFd> {
 }
 
 fn ask(socket: &OwnedFd, name: &str, request: libc::Ioctl) -> io::Result<libc::ifreq> {
+    let mut question = question(name);
+    // SAFETY: the requests used here read and write one ifreq.
+    check(unsafe { libc::ioctl(socket.as_raw_fd(), request, &raw mut question) })?;
+    Ok(question)
+}
+
+/// A request that reads and writes `data`.
+///
+/// # Safety
+/// The request must be one whose ifreq points to a T.
+pub(crate) unsafe fn with_data<T>(
+    socket: &OwnedFd,
+    name: &str,
+    request: libc::Ioctl,
+    data: &mut T,
+) -> io::Result<()> {
+    let mut question = question(name);
+    question.ifr_ifru.ifru_data = std::ptr::from_mut(data).cast();
+    // SAFETY: the caller's promise.
+    check(unsafe { libc::ioctl(socket.as_raw_fd(), request, &raw mut question) })?;
+    Ok(())
+}
+
+fn question(name: &str) -> libc::ifreq {
     // SAFETY: an ifreq of zeroes is valid; the caller checked that the name fits with its NUL.
     let mut question: libc::ifreq = unsafe { zeroed() };
     for (slot, byte) in question.ifr_name.iter_mut().zip(name.bytes()) {
@@ -116,9 +141,7 @@ fn ask(socket: &OwnedFd, name: &str, request: libc::Ioctl) -> io::Result<libc::i
         unsafe { CStr::from_ptr(question.ifr_name.as_ptr()) }.to_bytes(),
         name.as_bytes()
     );
-    // SAFETY: the requests used here read and write one ifreq.
-    check(unsafe { libc::ioctl(socket.as_raw_fd(), request, &raw mut question) })?;
-    Ok(question)
+    question
 }
 
 #[cfg(test)]

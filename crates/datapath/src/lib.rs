@@ -1,9 +1,10 @@
 //! The privileged part of tailtap: the traffic generator, the eBPF taps and the fault-injecting
 //! forwarder.
 //!
-//! [`tap`], [`generate`] and [`forward`] are the three operations, one file and one error enum
-//! each; everything else here serves them. All work in the network namespace of the calling
-//! thread, take times from CLOCK_MONOTONIC, and stop on SIGINT or SIGTERM with a full report.
+//! [`tap`], [`hardware`], [`generate`] and [`forward`] are the operations, one file or folder and
+//! one error enum each; everything else here serves them. All work in the network namespace of the
+//! calling thread, take times from CLOCK_MONOTONIC (but for stamps of cards), and stop on SIGINT or
+//! SIGTERM with a full report.
 
 #[cfg(not(target_endian = "little"))]
 compile_error!("the stamp ring and the stamp file are little-endian");
@@ -14,6 +15,7 @@ pub mod cpu;
 pub mod device;
 pub mod forward;
 pub mod generate;
+pub mod hardware;
 pub mod interface;
 pub mod packet;
 mod program;

@@ -144,6 +144,11 @@ impl Replay {
         self.packets.iter().map(|packet| packet.len).max().unwrap_or(0) + FCS_LEN
     }
 
+    /// How many packets of the capture have an id when they are sent.
+    pub fn with_id(&self) -> u64 {
+        (0..self.packets.len() as u32).filter(|&number| self.has_id(number)).count() as u64
+    }
+
     /// Whether packet `number` has an id.
     pub fn has_id(&self, number: u32) -> bool {
         let packet = &self.packets[number as usize % self.packets.len()];

@@ -77,7 +77,12 @@ impl PacketSocket {
         self.set_at(libc::SOL_PACKET, option, value)
     }
 
-    fn set_at<T>(&self, level: libc::c_int, option: libc::c_int, value: &T) -> io::Result<()> {
+    pub(crate) fn set_at<T>(
+        &self,
+        level: libc::c_int,
+        option: libc::c_int,
+        value: &T,
+    ) -> io::Result<()> {
         set_option(&self.0, level, option, value)
     }
 

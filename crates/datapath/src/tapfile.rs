@@ -167,7 +167,9 @@ impl fmt::Display for Format {
 
 /// A text that names no clock.
 #[derive(Debug, thiserror::Error)]
-#[error("there is no clock {0:?} for a tap: give --clock monotonic or realtime")]
+#[error(
+    "there is no clock {0:?} for a tap: give --clock monotonic, realtime, hardware or software"
+)]
 pub struct ParseClockError(String);
 
 /// The clock of the times in the file.

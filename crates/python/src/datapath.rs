@@ -15,6 +15,7 @@ use tailtap_datapath::forward::{ForwardError, Limit};
 use tailtap_datapath::generate::{Content, GenerateError};
 use tailtap_datapath::interface::InterfaceError;
 use tailtap_datapath::packet::Mac;
+use tailtap_datapath::replay::Replay;
 use tailtap_datapath::schedule::{Length, Pattern};
 use tailtap_datapath::tap::{Forward, Hook, Link, OnReady, TapError, TapKey};
 use tailtap_datapath::tapfile::{Format, TapClock};
@@ -29,6 +30,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(check_tap_key, module)?)?;
     module.add_function(wrap_pyfunction!(generate, module)?)?;
     module.add_function(wrap_pyfunction!(most_packets, module)?)?;
+    module.add_function(wrap_pyfunction!(recording, module)?)?;
     module.add_function(wrap_pyfunction!(forward, module)?)?;
     Ok(())
 }
@@ -242,6 +244,13 @@ fn most_packets(pattern: (String, Vec<u64>), rate: u64, duration_ns: u64) -> PyR
 }
 
 #[pyfunction]
+fn recording(py: Python<'_>, path: PathBuf, stamp_ids: bool) -> PyResult<(u64, u64, u64, usize)> {
+    let replay = py.detach(|| Replay::read(&path, stamp_ids)).map_err(|e| refused(true, &e))?;
+    let recorded = replay.recorded();
+    Ok((recorded.packets(), replay.with_id(), recorded.period_ns(), replay.largest_size()))
+}
+
+#[pyfunction]
 #[pyo3(signature = (input, output, on_ready, *, hold, hold_for_ns, drop, duplicate, limit=None, cpu=None))]
 #[expect(clippy::too_many_arguments, reason = "the parameters of the Python function")]
 fn forward<'py>(
@@ -288,7 +297,10 @@ fn forward<'py>(
 }
 
 /// Runs `work` on a new thread and waits for it without the GIL.
-fn on_own_thread<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> PyResult<T> {
+pub(crate) fn on_own_thread<T: Send>(
+    py: Python<'_>,
+    work: impl FnOnce() -> T + Send,
+) -> PyResult<T> {
     py.detach(|| {
         thread::scope(|scope| {
             let worker = thread::Builder::new().name("tt-datapath".into());
@@ -299,12 +311,12 @@ fn on_own_thread<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> Py
 }
 
 /// The Python function as the function that Rust calls when all is ready.
-fn ready(function: Py<PyAny>) -> Box<OnReady<'static>> {
+pub(crate) fn ready(function: Py<PyAny>) -> Box<OnReady<'static>> {
     Box::new(move || Python::attach(|py| function.call0(py)).map(drop).map_err(Into::into))
 }
 
 /// The exception that the Python function of [`ready`] raised.
-fn raised(py: Python<'_>, error: &(dyn Error + Send + Sync + 'static)) -> PyErr {
+pub(crate) fn raised(py: Python<'_>, error: &(dyn Error + Send + Sync + 'static)) -> PyErr {
     match error.downcast_ref::<PyErr>() {
         Some(exception) => exception.clone_ref(py),
         None => refused(false, error),
@@ -312,11 +324,11 @@ fn raised(py: Python<'_>, error: &(dyn Error + Send + Sync + 'static)) -> PyErr 
 }
 
 /// Whether another option would mend it, and not another machine.
-fn is_input(error: &InterfaceError) -> bool {
+pub(crate) fn is_input(error: &InterfaceError) -> bool {
     !matches!(error, InterfaceError::System { .. })
 }
 
 /// InputError (exit status 2) or MachineError (3) for an error.
-fn refused<E: Error + ?Sized>(input: bool, error: &E) -> PyErr {
+pub(crate) fn refused<E: Error + ?Sized>(input: bool, error: &E) -> PyErr {
     raise(if input { "InputError" } else { "MachineError" }, error)
 }

@@ -3,6 +3,7 @@
 mod datapath;
 mod errors;
 mod evaluation;
+mod hardware;
 
 use pyo3::prelude::*;
 
@@ -16,5 +17,6 @@ fn tailtap_core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(evaluation::conclude, module)?)?;
     module.add_function(wrap_pyfunction!(evaluation::percentiles, module)?)?;
     datapath::register(module)?;
+    hardware::register(module)?;
     Ok(())
 }

@@ -46,11 +46,14 @@ def run(
     traffic.rate (10 kpkt/s), traffic.size
     (64 B; imix; or a list that is sent in turn), traffic.duration (10 s), traffic.warm_up (1 s;
     or traffic.warm_up_packets), traffic.pause after it (0 s), traffic.pattern (constant; burst,
-    poisson, on-off, ramp: see `tailtap generate`), traffic.flows (1; or ranges of src, dst, sport,
-    dport), traffic.ip (4), traffic.vlan (none), traffic.cpu (0), traffic.bidirectional (false; true
-    sends the answers to the flows the other way at the same time, by a second generator on
-    traffic.reverse_cpu, and makes two runs, one for each direction), traffic.slip_limit (100 us:
-    when 1 % of the packets leave later than this after their time, the run is marked invalid);
+    poisson, on-off, ramp: see `tailtap generate`), traffic.replay (none; or a capture that is sent
+    instead, {file: x.pcap, pace: own, ids: stamp}: at its own pace or with pace: rate at ours, as
+    often as traffic.duration says, by default once; our ids are written into it unless ids: keep),
+    traffic.flows (1; or ranges of src, dst, sport, dport), traffic.ip (4), traffic.vlan (none),
+    traffic.cpu (0), traffic.bidirectional (false; true sends the answers to the flows the other
+    way at the same time, by a second generator on traffic.reverse_cpu, and makes two runs, one for
+    each direction), traffic.slip_limit (100 us: when 1 % of the packets leave later than this after
+    their time, the run is marked invalid);
     evaluation.key (auto), evaluation.trim (0 s), evaluation.window (5 s); vary, which maps such
     paths to lists of values and makes a run for each combination; repeat (1); scales, which maps
     names to other values of such paths, chosen by `--set scale=NAME`; require, a list of what all

@@ -57,9 +57,13 @@ def tap(
     clock: Annotated[
         str | None,
         typer.Option(
-            help="monotonic (stamps, unless given) or realtime (pcap, unless given). Realtime is "
-            "the monotonic clock put on the time of day once, at the start: it does not jump when "
-            "somebody sets the clock."
+            help="Whose clock. monotonic (stamps, unless given) or realtime (pcap, unless given): "
+            "the kernel's, read by an eBPF program; realtime is the monotonic clock put on the "
+            "time of day once, at the start: it does not jump when somebody sets the clock. "
+            "hardware: that of the network card, refused unless the card can stamp every packet "
+            "that it receives (`tailtap doctor` tells which can); links are listened to, nothing "
+            "is forwarded, and stamps are written. software: the kernel's when a packet socket "
+            "receives, for comparison with hardware."
         ),
     ] = None,
     rotate: Annotated[
@@ -110,7 +114,7 @@ def tap(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Stamp or capture every packet that passes a link, with an eBPF program.
+    """Stamp or capture every packet that passes a link.
 
     Into a stamp file go packets with an id: UDP over IPv4 or IPv6, also VLAN-tagged, whose payload
     starts with MoonSniff's layout, a little-endian 32-bit id and the byte 0x55; or, with --key,
@@ -128,6 +132,7 @@ def tap(
     import sys
 
     from tailtap import _core
+    from tailtap.capture.hardware import STAMPERS, stamp
     from tailtap.units import parse_time
 
     snap = _snap(_format(write, format), snap_length)
@@ -140,20 +145,29 @@ def tap(
         elif not quiet:
             print(f"tapping {', '.join(names)}; SIGINT (Ctrl-C) stops", file=sys.stderr)
 
-    done = _core.tap(
-        parsed,
-        ready,
-        snap=snap,
-        key=key,
-        clock=clock or ("monotonic" if snap is None else "realtime"),
-        rotate=_rotation(rotate or []),
-        records=records,
-        flush_ns=parse_time(flush) or None,
-        duration_ns=None if duration is None else parse_time(duration),
-        count=packets,
-        cpu=cpu,
-        measure_cost=cost,
-    )
+    duration_ns = None if duration is None else parse_time(duration)
+    if clock in STAMPERS:
+        if snap is not None or key != "moonsniff" or rotate or records is not None or cost:
+            raise InputError(
+                f"--clock {clock} stamps packets with MoonSniff's ids into one stamp file: pcaps, "
+                "--key, --rotate, --records and --cost are of the eBPF tap"
+            )
+        done = stamp(parsed, clock, ready, duration_ns=duration_ns, count=packets, cpu=cpu)
+    else:
+        done = _core.tap(
+            parsed,
+            ready,
+            snap=snap,
+            key=key,
+            clock=clock or ("monotonic" if snap is None else "realtime"),
+            rotate=_rotation(rotate or []),
+            records=records,
+            flush_ns=parse_time(flush) or None,
+            duration_ns=duration_ns,
+            count=packets,
+            cpu=cpu,
+            measure_cost=cost,
+        )
     if json:
         print(json_module.dumps({"event": "done", "links": done}, default=str), flush=True)
         return

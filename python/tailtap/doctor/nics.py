@@ -1,17 +1,16 @@
-"""Network cards: which can stamp packets in hardware."""
+"""Network cards: which can stamp every packet in hardware, how, and by which clock."""
 
 from __future__ import annotations
 
-import re
-import shutil
 from collections.abc import Iterator
 
+from tailtap.capture.hardware import judge
 from tailtap.doctor.check import Check
+from tailtap.errors import TailtapError
 from tailtap.experiment.environment import physical_nics
-from tailtap.host.local import LocalHost
+from tailtap.host.nic import Timestamping, timestamping
 
 AREA = "network cards"
-_FILTERS = re.compile(r"Hardware Receive Filter Modes:(.*)", re.DOTALL)
 
 
 def check_nics() -> Iterator[Check]:
@@ -19,24 +18,24 @@ def check_nics() -> Iterator[Check]:
     nics = physical_nics()
     if not nics:
         yield Check(AREA, "timestamping", "missing", "there is no physical network card")
-        return
-    if shutil.which("ethtool") is None:
-        remedy = "install the Debian package ethtool, which asks the card"
-        for nic in nics:
-            yield Check(AREA, nic.name, "untested", "hardware timestamps unknown", remedy)
-        return
     for nic in nics:
-        yield judge(nic.name, LocalHost().run(["ethtool", "-T", nic.name], check=False).stdout)
+        try:
+            yield check(timestamping(nic.name))
+        except TailtapError as error:
+            yield Check(AREA, nic.name, "untested", "hardware timestamps unknown", str(error))
 
 
-def judge(name: str, told: str) -> Check:
-    """The check of interface `name` from what ``ethtool -T`` told about it."""
-    if "hardware-receive" not in told:
-        remedy = "software taps serve; for hardware stamps take an Intel E810, X710 or I210"
-        return Check(AREA, name, "poor", "no hardware receive timestamps", remedy)
-    match = _FILTERS.search(told)
-    modes = match[1].split() if match else []
-    if "all" in modes:
-        return Check(AREA, name, "ok", "stamps every received packet in hardware")
-    remedy = "it stamps PTP packets only: a capture card or a card with filter mode `all` is needed"
-    return Check(AREA, name, "poor", f"hardware stamps for {' '.join(modes) or 'nothing'}", remedy)
+def check(answer: Timestamping) -> Check:
+    """The check of an interface from what it told about itself."""
+    verdict = judge(answer)
+    # A clock alone stamps nothing that is received.
+    clock = "" if answer.clock is None or verdict.method else f", clock /dev/ptp{answer.clock}"
+    kinds = ", ".join(answer.filters) or "none"
+    if verdict.method is not None:
+        found = f"{verdict.reason}; filters {kinds}"
+        return Check(AREA, answer.interface, "ok", found)
+    remedy = (
+        "software taps serve; for --clock hardware take a card with the filter `all`: Intel E810, "
+        "I225 or X550, NVIDIA ConnectX"
+    )
+    return Check(AREA, answer.interface, "poor", f"{verdict.reason}{clock}", remedy)

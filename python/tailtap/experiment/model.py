@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from tailtap import forwarder, platform
+from tailtap.capture.model import Taps
 from tailtap.experiment.document import did_you_mean
 from tailtap.platform import Wanted
 from tailtap.schema import Cpu, Size, Strict, Time, as_value_error
@@ -101,6 +102,7 @@ class Experiment(Strict):
     name: Annotated[str, Field(min_length=1, max_length=100)]
     dut: Dut = Dut()
     traffic: Traffic
+    tap: Taps = Taps()
     evaluation: Evaluation = Evaluation()
     vary: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(default_factory=dict)
     repeat: Annotated[int, Field(ge=1, le=10_000)] = 1

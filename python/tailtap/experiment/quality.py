@@ -136,6 +136,13 @@ def _generator(measured: Measured, slip_limit: int) -> Iterator[Doubt]:
             "failed-sends",
             f"{generator['failed']} packets could not be sent: they are not in the ingress capture",
         )
+    if generator.get("with_id") is not None and generator["with_id"] < generator["sent"]:
+        without = generator["sent"] - generator["with_id"]
+        yield _warning(
+            "without-id",
+            f"{without} of the {generator['sent']} packets sent have no id, as they are no UDP: "
+            "they load the DuT and are not measured",
+        )
     rate, achieved = generator["scheduled_rate"], generator["achieved_rate"]
     if rate is not None and achieved < RATE_SHARE * rate:
         yield _warning(

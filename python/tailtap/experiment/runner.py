@@ -68,6 +68,7 @@ def run_experiment(
     require_root()
     plan = make_plan(checked)
     require_cpus(plan)
+    require_clock(plan)
     folder = ExperimentFolder(out)
     with storage_errors(out):
         _prepare(folder, checked, source, plan, resume)
@@ -316,6 +317,16 @@ def require_cpus(plan: list[PlannedRun]) -> None:
                     f"choose from {choice}"
                 )
             raise MachineError(f"there is no CPU {cpu} here for {key}: choose from {choice}")
+
+
+def require_clock(plan: list[PlannedRun]) -> None:
+    """Raises `MachineError` when the experiment asks for stamps that the lab cannot take."""
+    if any(run.experiment.tap.clock == "hardware" for run in plan):
+        raise MachineError(
+            "tap.clock: hardware: the lab joins its parts by veth pairs, which stamp in software "
+            "only: leave it out, or stamp on another host with `tailtap tap --clock hardware` and "
+            "compare with `tailtap evaluate` (docs/hardware.md)"
+        )
 
 
 def _require_room(out: Path, pending: list[PlannedRun]) -> None:

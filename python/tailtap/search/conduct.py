@@ -29,6 +29,7 @@ from tailtap.experiment.runner import (
     interruptible,
     make_run,
     remove_own_leftovers,
+    require_clock,
     require_cpus,
     run_experiment,
     storage_errors,
@@ -80,6 +81,13 @@ class Plan:
         if isinstance(self.experiment.traffic.pattern, Ramp):
             place = self.checked.document.place(("traffic", "pattern"))
             raise InputError(f"{place}: traffic.pattern: a ramp has no rate to search for")
+        replay = self.experiment.traffic.replay
+        if replay is not None and (replay.pace == "own" or replay.ids == "keep"):
+            place = self.checked.document.place(("traffic", "replay"))
+            raise InputError(
+                f"{place}: traffic.replay: a search needs {{pace: rate, ids: stamp}}, as "
+                "it sends the capture at many rates"
+            )
         least = Trial(self.settings.low, self.settings.short)
         if self.trial(least).traffic.packets < 1:
             raise InputError(
@@ -115,7 +123,9 @@ def search_experiment(plan: Plan, out: Path, *, resume: bool, quiet: bool, told:
     user stopped it: what was made until then is kept.
     """
     require_root()
-    require_cpus([_planned(plan, 1, 1, Trial(plan.settings.high, plan.settings.trial))])
+    first = _planned(plan, 1, 1, Trial(plan.settings.high, plan.settings.trial))
+    require_cpus([first])
+    require_clock([first])
     search = Search(plan, SearchFolder(out), told)
     again = f"`tailtap search {plan.source} --out {out} --resume` with the same options goes on"
     with storage_errors(out):

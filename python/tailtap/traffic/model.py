@@ -11,18 +11,22 @@ from tailtap.schema import Cpu, Rate, Strict, Time, as_value_error
 from tailtap.traffic.external import MOONSNIFF, External
 from tailtap.traffic.flows import MAX_FLOWS, Flows, Ranges, Version, numbered
 from tailtap.traffic.pattern import Constant, Pattern
+from tailtap.traffic.replay import ReplaySpec
 from tailtap.traffic.sizes import MIN_SIZE, Sizes, least_size, sizes_of
 from tailtap.units import format_time
 
 MAX_PACKETS = 2**32
 """The packet id is 32 bits wide."""
 MAX_WARM_UP_PACKETS = 2**32
+OF_OUR_PACKETS = ("size", "flows", "ip", "vlan")
+"""What a replayed capture has of its own."""
 
 
 class Traffic(Strict):
     """What is sent: UDP packets, how often, how large, from where to where."""
 
     generator: str = "af_packet"
+    replay: ReplaySpec | None = None
     rate: Rate = 10_000
     pattern: Pattern = Constant()
     size: Sizes = MIN_SIZE
@@ -46,6 +50,14 @@ class Traffic(Strict):
     @classmethod
     def _packets_instead_of_time(cls, data: Any) -> Any:
         if isinstance(data, Mapping) and data.get("warm_up_packets") and "warm_up" not in data:
+            return {**data, "warm_up": "0 s"}
+        return data
+
+    @model_validator(mode="before")
+    @classmethod
+    def _ids_that_are_kept_begin_at_once(cls, data: Any) -> Any:
+        replay = data.get("replay") if isinstance(data, Mapping) else None
+        if isinstance(replay, Mapping) and replay.get("ids") == "keep" and "warm_up" not in data:
             return {**data, "warm_up": "0 s"}
         return data
 
@@ -74,6 +86,33 @@ class Traffic(Strict):
         return self
 
     @model_validator(mode="after")
+    def _replays_what_is_there(self) -> Traffic:
+        """Rate and duration that are not given are those of the recording."""
+        if self.replay is None:
+            return self
+        given = self.model_fields_set
+        if self.external is not None:
+            raise ValueError("replay is for our own generator: leave external out")
+        for name in OF_OUR_PACKETS:
+            if name in given:
+                raise ValueError(f"{name} does not go with replay: its packets are as they are")
+        if self.bidirectional:
+            raise ValueError("bidirectional does not go with replay: it answers flows of our own")
+        own = self.replay.pace == "own"
+        for name in ("rate", "pattern"):
+            if own and name in given:
+                raise ValueError(f"{name} needs replay: {{file: …, pace: rate}}: pace: own has one")
+        if self.replay.ids == "keep" and (self.warm_up or self.warm_up_packets):
+            raise ValueError("a warm-up needs ids of its own: write replay: {ids: stamp}")
+        with as_value_error("replay: "):
+            recording = self.replay.recording()
+        rate = recording.rate if own else self.rate
+        once = recording.period_ns if own else -(-recording.packets * 10**9 // rate)
+        duration = self.duration if "duration" in given else once
+        # Not what the file says: the values that it leaves open.
+        return self.model_copy(update={"rate": rate, "duration": duration})
+
+    @model_validator(mode="after")
     def _sends_something(self) -> Traffic:
         with as_value_error("flows."):
             self.ranges()
@@ -89,6 +128,13 @@ class Traffic(Strict):
             raise ValueError(
                 f"not a single packet fits: {self.rate} pkt/s for {format_time(self.duration)}"
             )
+        if self.replay is not None and self.replay.ids == "keep":
+            recording = self.replay.recording()
+            if packets > recording.packets:
+                raise ValueError(
+                    f"{self.replay.file} has {recording.packets} packets and sending more needs "
+                    "ids of their own: write replay: {ids: stamp}, or a shorter duration"
+                )
         if packets >= MAX_PACKETS:
             raise ValueError(
                 f"{packets} packets are more than the 32-bit ids can tell apart: "
@@ -121,7 +167,9 @@ class Traffic(Strict):
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The sequence of sizes in bytes, check sequence included."""
+        """The sequence of sizes in bytes, check sequence included; of a replay the largest."""
+        if self.replay is not None:
+            return (self.replay.recording().largest,)
         return sizes_of(self.size, least_size(self.ip, self.vlan is not None))
 
     @property
@@ -141,4 +189,7 @@ class Traffic(Strict):
         """
         from tailtap import _core
 
+        if self.replay is not None and self.replay.pace == "own":
+            recording = self.replay.recording()
+            return -(-self.duration // recording.period_ns) * recording.packets
         return _core.most_packets(self.pattern.values(self.duration), self.rate, self.duration)

@@ -33,7 +33,7 @@ class OwnGenerator:
         Raises `MachineError` when they cannot be sent.
         """
         probe = {"rate": PROBE_RATE, "pattern": Constant(), "duration": 0, "pause": 0}
-        probe |= {"warm_up": 0, "warm_up_packets": PROBE_PACKETS}
+        probe |= {"warm_up": 0, "warm_up_packets": PROBE_PACKETS, "replay": None}
         host.run(self._command(host, port, traffic.model_copy(update=probe)))
 
     def result(self, process: Process) -> dict[str, Any]:
@@ -41,28 +41,37 @@ class OwnGenerator:
         return process.read_object(STOP_SECONDS)
 
     def _command(self, host: Host, port: str, traffic: Traffic) -> list[str]:
-        size = (
-            traffic.size
-            if isinstance(traffic.size, str)
-            else ",".join(f"{size} B" for size in traffic.sizes)
-        )
         options: dict[str, object] = {
             "rate": f"{traffic.rate} pkt/s",
             "pattern": traffic.pattern.text(),
-            "size": size,
             "duration": f"{traffic.duration} ns",
             "warm-up": None if traffic.warm_up_packets else f"{traffic.warm_up} ns",
             "warm-up-packets": traffic.warm_up_packets or None,
             "pause": f"{traffic.pause} ns",
-            "ip": traffic.ip,
-            "vlan": traffic.vlan,
             "cpu": traffic.cpu,
             "generator": self._back_end,
-            **(traffic.flows.model_dump() if isinstance(traffic.flows, Flows) else {}),
+            **(_ours(traffic) if traffic.replay is None else {"replay": traffic.replay.file}),
         }
-        if isinstance(traffic.flows, int):
-            options["flows"] = traffic.flows
-        command = [*host.program, "generate", port, "--json"]
+        flags: list[str] = []
+        if traffic.replay is not None:
+            flags += ["--stamp-ids"] if traffic.replay.ids == "stamp" else []
+            if traffic.replay.pace == "own":
+                options["rate"] = None
+        command = [*host.program, "generate", port, "--json", *flags]
         for name, value in options.items():
             command += [] if value is None else [f"--{name}", str(value)]
         return command
+
+
+def _ours(traffic: Traffic) -> dict[str, object]:
+    """What packets of our own look like, as options."""
+    size = (
+        traffic.size
+        if isinstance(traffic.size, str)
+        else ",".join(f"{size} B" for size in traffic.sizes)
+    )
+    if isinstance(traffic.flows, Flows):
+        flows = traffic.flows.model_dump()
+    else:
+        flows = {"flows": traffic.flows}
+    return {"size": size, "ip": traffic.ip, "vlan": traffic.vlan, **flows}

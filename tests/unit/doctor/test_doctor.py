@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tailtap.doctor import Check, as_json, can_run
-from tailtap.doctor.nics import judge
+from tailtap.doctor.nics import check
+from tailtap.host.nic import parse
 
 ALL = """\
 Time stamping parameters for eth0:
@@ -11,6 +12,7 @@ Capabilities:
 	hardware-transmit
 	software-transmit
 	hardware-receive
+	hardware-raw-clock
 PTP Hardware Clock: 0
 Hardware Transmit Timestamp Modes:
 	off
@@ -40,8 +42,21 @@ def test_only_what_is_required_decides() -> None:
 
 
 def test_cards_differ_in_what_they_stamp() -> None:
-    assert judge("eth0", ALL).state == "ok"
-    ptp = judge("eth0", ALL.replace("\tall\n", "\tptpv2-event\n"))
-    assert (ptp.state, ptp.found) == ("poor", "hardware stamps for none ptpv2-event")
-    none = judge("eth0", ALL.replace("\thardware-receive\n", ""))
-    assert (none.state, none.found) == ("poor", "no hardware receive timestamps")
+    def found(told: str) -> tuple[str, str]:
+        row = check(parse("eth0", told, driver="igc", metadata=True))
+        assert row.name == "eth0"
+        assert bool(row.remedy) == (row.state != "ok")
+        return row.state, row.found
+
+    assert found(ALL) == (
+        "ok",
+        "stamps every received packet, by XDP metadata; its clock is /dev/ptp0; filters none, all",
+    )
+    assert found(ALL.replace("\tall\n", "\tptpv2-event\n")) == (
+        "poor",
+        "its driver igc has no receive filter `all`, it stamps ptpv2-event only, clock /dev/ptp0",
+    )
+    assert found(ALL.replace("\thardware-receive\n", "")) == (
+        "poor",
+        "its driver igc stamps in software only (no hardware-receive), clock /dev/ptp0",
+    )

@@ -52,6 +52,7 @@ def test_five_lines_are_enough(tmp_path: Path) -> None:
         },
         "traffic": {
             "generator": "af_packet",
+            "replay": None,
             "rate": 50_000,
             "pattern": {"kind": "constant"},
             "size": 64,
@@ -68,6 +69,7 @@ def test_five_lines_are_enough(tmp_path: Path) -> None:
             "slip_limit": 100_000,
             "external": None,
         },
+        "tap": {"clock": "monotonic"},
         "evaluation": {"key": "auto", "trim": 0, "window": 5_000_000_000},
         "counters": False,
     }

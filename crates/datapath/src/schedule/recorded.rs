@@ -33,6 +33,11 @@ impl Recorded {
         self.times.len() as u64
     }
 
+    /// From the first packet to where the recording begins again.
+    pub fn period_ns(&self) -> u64 {
+        self.period
+    }
+
     /// The times of all packets, without end.
     pub fn times(&self) -> impl Iterator<Item = u64> + Send + use<> {
         let Self { times, period } = self.clone();

@@ -1,0 +1,202 @@
+"""Stamps of cards and sockets, as far as links without a clock of their own allow.
+
+No link here has hardware stamps: that they are refused is tested for real. The way of a stamp from
+the kernel into the file is the same for the kernel's own stamps, and is tested with these.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from frames import send_frames, udp_frame
+from namespaces import Namespace, Running
+from stamps import read_stamps
+
+SOFTWARE = ("--clock", "software")
+REALTIME, HARDWARE = 3, 2
+
+
+def by_metadata(namespace: Namespace, path: Path, stamper: str, *, absorb: bool = False) -> Running:
+    """A tap on `in` through an XDP program, whatever the interface says that it can."""
+    code = (
+        "import json\n"
+        "from tailtap import _core\n"
+        f"link = ('in', 'in', 'metadata', {absorb}, {str(path)!r})\n"
+        "ready = lambda: print(json.dumps({'event': 'ready'}), flush=True)\n"
+        f"print(json.dumps(_core.stamp([link], {stamper!r}, ready), default=str))\n"
+    )
+    running = Running(namespace.inside(sys.executable, "-P", "-c", code))
+    namespace.running.append(running)
+    return running
+
+
+def test_a_socket_stamps_every_packet(namespace: Namespace, tmp_path: Path) -> None:
+    namespace.veth("gen", "in")
+    path = tmp_path / "in.stamps"
+    tap = namespace.start("tap", "in", *SOFTWARE, "--write", str(path))
+    before = time.time_ns()
+    sent = namespace.tailtap(
+        *("generate", "gen", "--rate", "20 kpkt/s", "--count", "20000", "--warm-up-packets", "50"),
+        *("--size", "64 B,1518 B", "--json"),
+    )
+    after = time.time_ns()
+    done = tap.stop()["links"]["in"]
+    report = json.loads(sent.stdout)
+    assert (report["sent"], report["failed"]) == (20_000, 0)
+    assert (done["seen"], done["stored"], done["lost"], done["other"]) == (20_000, 20_000, 0, 50)
+    assert (done["clock"], done["unstamped"], done["warnings"]) == ("realtime", 0, [])
+    counts, stamps = read_stamps(path, clock=REALTIME)
+    assert counts == (20_000, 20_000, 0, 50)
+    assert np.array_equal(stamps["id"], np.arange(20_000))
+    # Only the first bytes of a packet are looked at, but its length is told.
+    assert stamps["len"].tolist() == [60, 1514] * 10_000
+    assert before < int(stamps["time"][0]) < int(stamps["time"][-1]) < after
+    due = report["first_ns"] + 50_000 * np.arange(20_000, dtype=np.int64)
+    late = stamps["time"].astype(np.int64) - due
+    # The clocks differ by a constant; the packets are as late as the generator says, not more.
+    spread = np.quantile(late, 0.5) - late.min()
+    assert spread < 1_000_000
+
+
+def test_tags_count_and_foreign_packets_do_not(namespace: Namespace, tmp_path: Path) -> None:
+    namespace.veth("gen", "in")
+    path = tmp_path / "in.stamps"
+    tap = namespace.start("tap", "in", *SOFTWARE, "--write", str(path))
+    tag = bytes.fromhex("81000005")
+    frames = [udp_frame(1), udp_frame(2, tags=tag), udp_frame(3, ipv6=True), bytes(60)]
+    send_frames(namespace, "gen", frames)
+    time.sleep(0.2)
+    done = tap.stop()["links"]["in"]
+    assert (done["seen"], done["stored"], done["other"]) == (3, 3, 1)
+    stamps = read_stamps(path, clock=REALTIME)[1]
+    assert stamps["id"].tolist() == [1, 2, 3]
+    assert stamps["len"].tolist() == [len(frame) for frame in frames[:3]]
+
+
+def test_two_links_are_evaluated_like_any_pair(namespace: Namespace, tmp_path: Path) -> None:
+    namespace.veth("gen", "in")
+    namespace.veth("out", "far")
+    forward = namespace.start("forward", "in", "out", "--drop", "7")
+    pattern = f"{tmp_path}/{{link}}.stamps"
+    tap = namespace.start(
+        *("tap", "ingress=in", "egress=far", *SOFTWARE, "--write", pattern, "--duration", "20 s"),
+    )
+    namespace.tailtap("generate", "gen", "--rate", "2 kpkt/s", "--count", "2000")
+    time.sleep(0.2)
+    links = tap.stop()["links"]
+    forward.stop()
+    assert (links["ingress"]["stored"], links["egress"]["stored"]) == (2000, 1999)
+    pair = [pattern.replace("{link}", side) for side in ("ingress", "egress")]
+    found = json.loads(namespace.tailtap("evaluate", *pair, "--json").stdout)
+    assert [side["clock"] for side in found["inputs"].values()] == ["realtime", "realtime"]
+    assert (found["counts"]["matched"], found["counts"]["lost"]) == (1999, 1)
+    assert found["latency_ns"]["min"] > 0
+
+
+def test_it_ends_on_its_count(namespace: Namespace, tmp_path: Path) -> None:
+    namespace.veth("gen", "in")
+    path = tmp_path / "in.stamps"
+    tap = namespace.start("tap", "in", *SOFTWARE, "--write", str(path), "--count", "10")
+    namespace.tailtap("generate", "gen", "--rate", "1 kpkt/s", "--count", "30")
+    tap.process.wait(timeout=10)
+    assert 10 <= tap.stop()["links"]["in"]["seen"] <= 30
+
+
+@pytest.mark.parametrize("absorb", [False, True])
+def test_an_xdp_program_hands_over_every_packet(
+    namespace: Namespace, tmp_path: Path, absorb: bool
+) -> None:
+    """The program is bound to the link and calls the driver, as it would for a card's stamps."""
+    namespace.veth("gen", "in")
+    path = tmp_path / "in.stamps"
+    # Who listens behind the program gets the packets, or gets none.
+    listener = namespace.start("tap", "in", *SOFTWARE, "--write", f"{tmp_path}/behind.stamps")
+    tap = by_metadata(namespace, path, "software", absorb=absorb)
+    second = namespace.run(
+        *(sys.executable, "-P", "-c", ONCE.format(path=f"{tmp_path}/x")), check=False
+    )
+    assert "in has an XDP program already" in second.stderr
+    sent = namespace.tailtap(
+        *("generate", "gen", "--rate", "20 kpkt/s", "--count", "20000", "--warm-up-packets", "50"),
+        *("--size", "64 B,1518 B", "--json"),
+    )
+    report = json.loads(sent.stdout)
+    time.sleep(0.2)
+    done = tap.stop()["in"]
+    assert (done["seen"], done["stored"], done["lost"], done["other"]) == (20_000, 20_000, 0, 50)
+    assert done["clock"] == "monotonic"
+    stamps = read_stamps(path)[1]
+    assert np.array_equal(stamps["id"], np.arange(20_000))
+    assert stamps["len"].tolist() == [60, 1514] * 10_000
+    late = stamps["time"].astype(np.int64) - report["first_ns"] - 50_000 * np.arange(20_000)
+    assert late.min() >= report["slip_ns"]["min"]
+    behind = listener.stop()["links"]["in"]
+    assert behind["seen"] == (0 if absorb else 20_000)
+    assert "xdp" not in namespace.run("ip", "link", "show", "in").stdout
+
+
+ONCE = (
+    "from tailtap import _core; "
+    "_core.stamp([('in', 'in', 'metadata', False, {path!r})], 'software', lambda: None)"
+)
+
+
+def test_killed_it_leaves_the_link_alone(namespace: Namespace, tmp_path: Path) -> None:
+    namespace.veth("gen", "in")
+    path = tmp_path / "in.stamps"
+    tap = by_metadata(namespace, path, "software")
+    assert "xdp" in namespace.run("ip", "link", "show", "in").stdout
+    tap.process.kill()
+    tap.process.wait()
+    assert "xdp" not in namespace.run("ip", "link", "show", "in").stdout
+
+
+def test_a_link_without_a_clock_is_refused(namespace: Namespace, tmp_path: Path) -> None:
+    """By what it says about itself, and by its driver when that is asked all the same."""
+    namespace.veth("gen", "in")
+    write = ("--write", f"{tmp_path}/in.stamps")
+    result = namespace.tailtap("tap", "in", "--clock", "hardware", *write, check=False)
+    assert result.returncode == 3, result.stderr
+    assert "interface in cannot stamp every received packet in hardware" in result.stderr
+    assert "veth stamps in software only (no hardware-receive)" in result.stderr
+    assert result.stderr.count("\n") == 1
+    code = ONCE.format(path=f"{tmp_path}/in.stamps").replace("software", "hardware")
+    for method in ("metadata", "messages"):
+        script = code.replace("metadata", method)
+        result = namespace.run(sys.executable, "-P", "-c", script, check=False)
+        assert "MachineError: interface in cannot stamp" in result.stderr
+        assert "its driver has no hardware stamps" in result.stderr
+    assert not (tmp_path / "in.stamps").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["in", "--clock", "atomic"], 2, "no --clock 'atomic'"),
+        (["tt-none", "--clock", "hardware"], 2, "no interface 'tt-none'"),
+        (["tt-none", "--clock", "software"], 2, "no interface 'tt-none'"),
+        (["in:gen", *SOFTWARE], 2, "forwards nothing"),
+        (["in@egress", *SOFTWARE], 2, "forwards nothing"),
+        (["in:drop", *SOFTWARE], 2, "leave :drop out"),
+        (["in", *SOFTWARE, "--cost"], 2, "--cost"),
+        (["in", *SOFTWARE, "--records", "5"], 2, "--records"),
+        (["in", *SOFTWARE, "--cpu", "4000"], 2, "--cpu"),
+        (["asleep", *SOFTWARE], 2, "ip link set asleep up"),
+    ],
+)
+def test_bad_options(
+    namespace: Namespace, tmp_path: Path, arguments: list[str], status: int, said: str
+) -> None:
+    namespace.veth("gen", "in")
+    namespace.veth("asleep", "awake")
+    namespace.run("ip", "link", "set", "asleep", "down")
+    write = ("--write", f"{tmp_path}/x.stamps")
+    result = namespace.tailtap("tap", *arguments, *write, check=False)
+    assert result.returncode == status, result.stderr
+    assert said in result.stderr.replace('"', "'")
+    assert result.stderr.count("\n") == 1
