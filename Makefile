@@ -22,8 +22,10 @@ APT_RUN := iproute2 ethtool linux-perf lxc mmdebstrap python3-venv
 APT_BUILD := clang llvm libelf-dev zlib1g-dev linux-libc-dev pkg-config
 APT_TEST := chromium chromium-driver tshark postgresql r-cran-evd netsniff-ng lua5.1
 # What `make bench` compares with.
-APT_BENCH := dpdk-dev librte-net-af-packet23 librte-net-af-xdp23 librte-mempool-ring23 \
-    tcpdump wireshark-common
+APT_DPDK := dpdk-dev librte-net-af-packet23 librte-net-af-xdp23 librte-mempool-ring23
+APT_BENCH := $(APT_DPDK) tcpdump wireshark-common
+# The forwarders that are programs of others, and what builds DPDK's examples.
+APT_FORWARDERS := $(APT_DPDK) libdpdk-dev suricata gcc libc6-dev
 RUST_SOURCES := $(shell find crates bpf -name '*.rs' -o -name '*.toml' -o -name '*.c' -o -name '*.h')
 
 .PHONY: help
@@ -62,6 +64,30 @@ $(VENV)/built: $(VENV)/installed $(RUST_SOURCES) Cargo.lock pyproject.toml
 .PHONY: setup
 setup: packages $(VENV)/built ## Install what is missing and build; the program is .venv/bin/tailtap
 
+# What `make forwarders` needs of apt beyond the machine's own lists; /etc/apt stays as it is.
+APT_FOLDER := $(abspath $(VENV))/apt
+APT_OWN := -qq -o Dir::Etc::sourcelist=/dev/null -o Dir::Etc::sourceparts=$(APT_FOLDER)/sources \
+    -o Dir::Etc::preferences=$(APT_FOLDER)/preferences -o Dir::State::lists=$(APT_FOLDER)/lists \
+    -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false
+
+$(BIN)/dpdk-l3fwd: scripts/build-forwarders.sh scripts/debian-sources.sh | $(VENV)/installed
+	@sh scripts/debian-sources.sh $(APT_FOLDER)
+	@$(SUDO) apt-get $(APT_OWN) update
+	@missing=$$(for p in $(APT_FORWARDERS); do \
+	    dpkg-query -W -f='$${Status}' $$p 2>/dev/null | grep -q 'install ok installed' \
+	        || echo $$p; done); \
+	if [ -n "$$missing" ]; then \
+	    echo "installing" $$missing; \
+	    $(SUDO) apt-get $(APT_OWN) install -y --no-install-recommends \
+	        $$missing </dev/null >/dev/null; \
+	fi
+	@echo "building DPDK's examples into $(BIN)"
+	@sh scripts/build-forwarders.sh $(abspath $(BIN)) $(APT_FOLDER)
+	@touch $@
+
+.PHONY: forwarders
+forwarders: $(BIN)/dpdk-l3fwd ## Install DPDK and Suricata, and build DPDK's examples into .venv/bin
+
 .PHONY: demo
 demo: setup ## Measure a small lab on this machine and make a report of it
 	@$(SUDO) rm -rf demo
@@ -79,7 +105,7 @@ lint: setup ## Check format, style and types
 	@$(BIN)/python -m mypy.stubtest --concise tailtap._core
 
 .PHONY: test
-test: setup lint ## Run every check and every test
+test: setup forwarders lint ## Run every check and every test
 	@cargo test --quiet --locked --workspace
 	@$(BIN)/python -m pytest --ignore tests/lab
 	@$(SUDO) $(BIN)/python -m pytest -p no:cacheprovider tests/lab

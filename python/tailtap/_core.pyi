@@ -21,6 +21,7 @@ __all__ = [
     "plan",
     "recording",
     "stamp",
+    "redirect",
     "tap",
 ]
 
@@ -175,6 +176,19 @@ def recording(path: Path, stamp_ids: bool) -> tuple[int, int, int, int]:
     Its packets; how many of them have an id, with `stamp_ids` after it was written; the time after
     which it begins again in ns; and its largest frame in bytes, check sequence included. Raises
     `InputError` for a file that cannot be replayed.
+    """
+
+def redirect(
+    input: str,
+    output: str,
+    on_ready: Callable[[], object],
+    *,
+    mode: str,
+    both_ways: bool,
+) -> None:
+    """Redirect packets from input to output by an XDP program until SIGINT or SIGTERM.
+
+    `mode` is ``native`` or ``generic``. Raises `InputError` and `MachineError`.
     """
 
 def forward(

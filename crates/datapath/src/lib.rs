@@ -28,3 +28,4 @@ pub mod tap;
 pub mod tapfile;
 pub mod template;
 pub mod writer;
+pub mod xdp;

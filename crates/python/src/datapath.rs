@@ -21,6 +21,7 @@ use tailtap_datapath::tap::{Forward, Hook, Link, OnReady, TapError, TapKey};
 use tailtap_datapath::tapfile::{Format, TapClock};
 use tailtap_datapath::template::{Addresses, Flows, Layout, Ports};
 use tailtap_datapath::writer::Rotation;
+use tailtap_datapath::xdp::{self, XdpError};
 
 use crate::errors::raise;
 
@@ -32,6 +33,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(most_packets, module)?)?;
     module.add_function(wrap_pyfunction!(recording, module)?)?;
     module.add_function(wrap_pyfunction!(forward, module)?)?;
+    module.add_function(wrap_pyfunction!(redirect, module)?)?;
     Ok(())
 }
 
@@ -294,6 +296,33 @@ fn forward<'py>(
     result.set_item("limited", report.limited)?;
     result.set_item("lost", report.lost)?;
     Ok(result)
+}
+
+#[pyfunction]
+#[pyo3(signature = (input, output, on_ready, *, mode, both_ways))]
+fn redirect(
+    py: Python<'_>,
+    input: String,
+    output: String,
+    on_ready: Py<PyAny>,
+    mode: String,
+    both_ways: bool,
+) -> PyResult<()> {
+    let Some(mode) = xdp::Mode::from_name(&mode) else {
+        let message = format!("there is no XDP mode {mode:?}: choose native or generic");
+        return Err(raise("InputError", message));
+    };
+    on_own_thread(py, || xdp::redirect(&input, &output, both_ways, mode, ready(on_ready)))?.map_err(
+        |error| {
+            let input = match &error {
+                XdpError::Interface(error) => is_input(error),
+                XdpError::Ready(error) => return raised(py, error.as_ref()),
+                XdpError::Same { .. } => true,
+                _ => false,
+            };
+            refused(input, &error)
+        },
+    )
 }
 
 /// Runs `work` on a new thread and waits for it without the GIL.

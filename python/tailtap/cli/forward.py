@@ -25,6 +25,14 @@ def forward(
         int, typer.Option(min=0, max=1_000_000, help="How many packets wait at the --limit.")
     ] = 100,
     cpu: Annotated[int | None, typer.Option(min=0, help="The CPU that forwards.")] = None,
+    xdp: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODE",
+            help="Redirect in the kernel by an XDP program, in 'native' or 'generic' mode.",
+        ),
+    ] = None,
+    both_ways: Annotated[bool, typer.Option(help="With --xdp: from OUT to IN too.")] = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -35,6 +43,9 @@ def forward(
     to be dropped is dropped, whatever else is asked; one that is held and duplicated leaves twice
     after its time. With --limit it is a device of known speed: packets leave at that rate at most,
     --queue of them wait for their turn, and more are dropped.
+
+    With --xdp no packet comes to user space: an XDP program redirects all of them, in the driver
+    (native) or in the kernel's receive path (generic), without any fault.
 
     Runs until SIGINT or SIGTERM. With --json prints {"event": "ready"} and at the end
     {"event": "done", ...} with the counts: limited are packets that came
@@ -53,6 +64,15 @@ def forward(
         elif not quiet:
             print(f"forwarding {input} -> {output}; SIGINT (Ctrl-C) stops", file=sys.stderr)
 
+    if xdp is not None:
+        if hold or drop or duplicate or cpu is not None:
+            raise InputError("--xdp redirects every packet in the kernel: leave the other options")
+        _core.redirect(input, output, ready, mode=xdp, both_ways=both_ways)
+        if json:
+            print(json_module.dumps({"event": "done", "mode": xdp}))
+        return
+    if both_ways:
+        raise InputError("--both-ways is for --xdp: start another one for the way back")
     done = _core.forward(
         input,
         output,

@@ -36,9 +36,10 @@ def run(
 
     The experiment file says what to send through what. Its keys, with their defaults: name;
     dut.platform (bare-metal; container; or wire, which is no DuT at all, for calibration),
-    dut.forwarder (tc-mirred; or fault), dut.cpus ([1]), dut.options; of a container dut.memory,
-    dut.cgroup (1 or 2, the version of control groups that limits it) and dut.root (host, this
-    machine's own file system; or debian); dut.kernel (vanilla, rt, nohz, a version or an image: a
+    dut.forwarder (tc-mirred; the others and their options: docs/forwarders.md), dut.cpus ([1]),
+    dut.options (or as dut.forwarder: {NAME: OPTIONS}); of a container dut.memory, dut.cgroup (1 or
+    2, the version of control groups that limits it) and dut.root (host, this machine's own file
+    system; or debian); dut.kernel (vanilla, rt, nohz, a version or an image: a
     run on another kernel fails and says what to boot); traffic.generator (af_packet; af_xdp; or
     external, any command in traffic.external.command: {interface}, {rate}, {gap}, {size},
     {packets}, {seconds} and {cpu} are filled in; its packets carry MoonSniff's ids or, with

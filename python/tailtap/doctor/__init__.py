@@ -11,6 +11,7 @@ from typing import Any
 
 from tailtap.doctor.check import Check
 from tailtap.doctor.containers import check_containers
+from tailtap.doctor.forwarders import check_forwarders
 from tailtap.doctor.kernel import check_kernel
 from tailtap.doctor.machine import check_machine
 from tailtap.doctor.nics import check_nics
@@ -26,6 +27,7 @@ def examine() -> list[Check]:
     return [
         *check_kernel(),
         *check_containers(),
+        *check_forwarders(),
         *check_machine(),
         *check_nics(),
         *check_programs(),

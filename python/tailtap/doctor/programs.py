@@ -34,8 +34,6 @@ PROGRAMS = (
     Program("lxc-start", "lxc", "DuTs in containers"),
     Program("mmdebstrap", "mmdebstrap", "containers with `dut.root: debian`"),
     Program("qemu-system-x86_64", "qemu-system-x86", "DuTs in virtual machines"),
-    Program("dpdk-testpmd", "dpdk", "forwarders in user space"),
-    Program("suricata", "suricata", "an intrusion prevention system as DuT"),
 )
 
 

@@ -18,7 +18,8 @@ from tailtap.experiment.counters import Counters, memory_of
 from tailtap.experiment.folder import RunFolder, write_json
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.quality import Measured, Sent
-from tailtap.forwarder import Running
+from tailtap.forwarder import Running, Setting
+from tailtap.forwarder.usage import Usage
 from tailtap.host.local import LocalHost
 from tailtap.host.perf import PerfStat
 from tailtap.host.process import Process
@@ -31,7 +32,9 @@ from tailtap.traffic.model import Traffic
 SETTLE_SECONDS = 0.1
 """How long packets may be under way after the last one was sent."""
 PROBE_SECONDS = 2.0
-"""How long the first packet may take through a DuT that has just been started."""
+"""How long the first packet may take where there is no DuT."""
+PROBE_AGAIN_SECONDS = 0.3
+"""How long to wait for the probe's packets before others are sent."""
 OVERTIME = 3.0
 OVERTIME_SECONDS = 30.0
 """A generator that takes this much longer than the traffic lasts hangs."""
@@ -117,7 +120,8 @@ def _measure(
         lab.wait_until_up()
         running = None
         if device is not None:
-            running = _start_forwarder(experiment, device)
+            setting = Setting(lab, ways[0].folder.path, traffic)
+            running = _start_forwarder(experiment, device, setting)
             stack.callback(running.close)
         room = int(traffic.packets * ROOM) + SPARE_ROOM
         stamping: list[Process] = []
@@ -125,7 +129,7 @@ def _measure(
             stamping.append(tap.start(lab.tap, one.folder.path, room, one.way))
             stack.callback(stamping[-1].close)
         for one in ways:
-            _probe(lab, experiment, one)
+            _probe(lab, one, running)
         if traffic.key != MOONSNIFF:
             # At another place the packets of the probe have an id as well. They are over now.
             for place, one in enumerate(ways):
@@ -141,6 +145,7 @@ def _measure(
         if running is not None and running.process is not None:
             working.append(running.process)
 
+        usage = Usage.begin(running, dut.cpus)
         counting = stack.enter_context(window)
         before, began = Counters.read(), time.monotonic_ns()
         sending: list[Process] = []
@@ -154,17 +159,20 @@ def _measure(
             sent = [generator.result(process) for process in sending]
             time.sleep(reach)
             counters, ended = Counters.read().since(before), time.monotonic_ns()
+            used = usage.so_far()
             counts = {} if counting is None else {"run": counting.stop()}
             memory = None
             if running is not None and running.process is not None:
                 memory = memory_of(running.process.pid)
             _check_ports(lab)
             counted = [tap.stop(process) for process in stamping]
-            told = {} if running is None else running.stop()
+            told = {} if running is None else {**running.stop(), "cpu_ns": used}
         except Vanished:
             raise
-        except MachineError:
+        except MachineError as error:
             _check_ports(lab)  # a vanished interface explains every other failure
+            if running is not None and running.process is not None and running.process.ended:
+                raise MachineError(running.failure()) from error
             raise
         for one, content in zip(ways, sent, strict=True):
             write_json(one.folder.generator, content)
@@ -192,30 +200,37 @@ def _away_from(dut_cpus: Iterable[int], generator_cpus: Iterable[int]) -> Iterat
         os.sched_setaffinity(0, before)
 
 
-def _start_forwarder(experiment: Experiment, device: Dut) -> Running:
+def _start_forwarder(experiment: Experiment, device: Dut, setting: Setting) -> Running:
     kind = forwarder.FORWARDERS[experiment.dut.forwarder]
-    return kind.start(device, kind.Options.model_validate(experiment.dut.options))
+    return kind.start(device, kind.Options.model_validate(experiment.dut.options), setting)
 
 
-def _probe(lab: Lab, experiment: Experiment, one: _Direction) -> None:
-    """Raises `MachineError` unless a packet gets from the generator to the egress tap."""
+def _probe(lab: Lab, one: _Direction, running: Running | None) -> None:
+    """Send packets until one gets from the generator to the egress tap.
+
+    Raises `MachineError` when the forwarder ends or its time is over.
+    """
     before = lab.received(lab.tap, one.way.egress)
     generator = GENERATORS[one.traffic.generator]
-    generator.probe(lab.generator, one.way.generator, one.traffic)
-    deadline = time.monotonic() + PROBE_SECONDS
-    while lab.received(lab.tap, one.way.egress) == before:
+    patience = PROBE_SECONDS if running is None else running.ready_seconds
+    deadline = time.monotonic() + patience
+    while True:
+        if running is not None and running.process is not None and running.process.ended:
+            raise MachineError(running.failure())
+        generator.probe(lab.generator, one.way.generator, one.traffic)
+        again = time.monotonic() + PROBE_AGAIN_SECONDS
+        while time.monotonic() < again:
+            if lab.received(lab.tap, one.way.egress) != before:
+                return
+            time.sleep(0.005)
         if time.monotonic() > deadline:
-            who = f"the forwarder {experiment.dut.forwarder}"
+            why = "the lab's links are broken" if running is None else running.failure()
             if one.way is REVERSE:
                 raise MachineError(
-                    f"no packet came back through the DuT within {PROBE_SECONDS:g} s: does {who} "
-                    "carry packets both ways? leave out traffic.bidirectional if not"
+                    f"no packet came back through the DuT within {patience:g} s: leave out "
+                    f"traffic.bidirectional if the forwarder carries packets one way only: {why}"
                 )
-            raise MachineError(
-                f"no packet came through the DuT within {PROBE_SECONDS:g} s: does {who} work on "
-                "this kernel? `tailtap doctor` tells"
-            )
-        time.sleep(0.005)
+            raise MachineError(f"no packet came through the DuT within {patience:g} s: {why}")
 
 
 class Vanished(MachineError):

@@ -48,6 +48,27 @@ class Dut(Strict):
     boot: str = ""
     options: dict[str, Any] = Field(default_factory=dict)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _forwarder_with_options(cls, data: Any) -> Any:
+        """``forwarder: {suricata: {rules: none}}`` is the forwarder's name and its options."""
+        named = data.get("forwarder") if isinstance(data, Mapping) else None
+        if not isinstance(named, Mapping):
+            return data
+        if data.get("options"):
+            raise ValueError(
+                "forwarder has its options with it already: leave out options, or the other ones"
+            )
+        if len(named) != 1:
+            raise ValueError(
+                "forwarder is one name, or one name with its options, such as "
+                "{suricata: {rules: none}}"
+            )
+        [(name, options)] = named.items()
+        if not isinstance(options, Mapping):
+            raise ValueError(f"the options of forwarder {name} are a mapping, not {options!r}")
+        return {**data, "forwarder": name, "options": dict(options)}
+
     def wanted(self, *, both_ways: bool = False) -> Wanted:
         """What this asks of the platform."""
         asked = {name: getattr(self, name) for name in OPEN}

@@ -146,8 +146,15 @@ def _validate(
     try:
         options.model_validate(experiment.dut.options)
     except ValidationError as error:
-        raise _first_error(document, data, error, ("dut", "options"), origins, options) from error
+        prefix = _place_of_options(data, experiment.dut.forwarder)
+        raise _first_error(document, data, error, prefix, origins, options) from error
     return experiment
+
+
+def _place_of_options(data: Mapping[str, Any], name: str) -> KeyPath:
+    """Where the forwarder's options stand: below its name, or in a key of their own."""
+    with_name = isinstance(data.get("dut", {}).get("forwarder"), Mapping)
+    return ("dut", "forwarder", name) if with_name else ("dut", "options")
 
 
 def _first_error(

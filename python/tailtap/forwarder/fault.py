@@ -7,18 +7,16 @@ measurement finds exactly that.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
-from typing import Annotated, Any, cast
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated, cast
 
 from pydantic import BaseModel, Field, model_validator
 
-from tailtap.host.process import STOP_SECONDS, Process
+from tailtap.forwarder.own import Forwarding
+from tailtap.forwarder.setting import Need, Setting
 from tailtap.platform.dut import Dut
 from tailtap.schema import Rate, Strict, Time
-
-READY_SECONDS = 15.0
-"""How long the forwarder may take from its start to its first packet."""
-
 
 PacketIds = Annotated[
     tuple[Annotated[int, Field(ge=0, lt=2**32)], ...], Field(strict=False, max_length=10_000)
@@ -67,29 +65,6 @@ class FaultOptions(Strict):
         return self
 
 
-@dataclass(frozen=True)
-class _Forwarding:
-    process: Process
-    holds_ns: int
-    back: Process | None
-
-    def stop(self) -> dict[str, Any]:
-        told = _stopped(self.process)
-        return told if self.back is None else {**told, "reverse": _stopped(self.back)}
-
-    def close(self) -> None:
-        for process in (self.process, self.back):
-            if process is not None:
-                process.close()
-
-
-def _stopped(process: Process) -> dict[str, Any]:
-    process.interrupt()
-    done = process.expect("done", STOP_SECONDS)
-    process.close()
-    return {name: value for name, value in done.items() if name != "event"}
-
-
 class Fault:
     """``tailtap forward`` on the first of the DuT's CPUs.
 
@@ -99,36 +74,31 @@ class Fault:
 
     Options: type[BaseModel] = FaultOptions
 
-    def start(self, dut: Dut, options: BaseModel) -> _Forwarding:
+    needs: Sequence[Need] = ()
+
+    def start(self, dut: Dut, options: BaseModel, setting: Setting) -> Forwarding:
         """Start the process and wait until it forwards. Raises `MachineError`."""
         chosen = cast("FaultOptions", options)
-        command = [*dut.host.program, "forward", dut.ingress, dut.egress, "--json"]
-        command += ["--cpu", str(dut.cpus[0])]
+        arguments = [dut.ingress, dut.egress, "--cpu", str(dut.cpus[0])]
         if chosen.hold is not None and chosen.hold.ids:
-            command += ["--hold", _list(chosen.hold.ids)]
-            command += ["--hold-for", f"{chosen.hold.time} ns"]
+            arguments += ["--hold", _list(chosen.hold.ids)]
+            arguments += ["--hold-for", f"{chosen.hold.time} ns"]
         if chosen.drop:
-            command += ["--drop", _list(chosen.drop)]
+            arguments += ["--drop", _list(chosen.drop)]
         if chosen.duplicate:
-            command += ["--duplicate", _list(chosen.duplicate)]
+            arguments += ["--duplicate", _list(chosen.duplicate)]
         if chosen.limit is not None:
-            command += ["--limit", f"{chosen.limit.rate} pkt/s"]
-            command += ["--queue", str(chosen.limit.queue)]
+            arguments += ["--limit", f"{chosen.limit.rate} pkt/s"]
+            arguments += ["--queue", str(chosen.limit.queue)]
         with contextlib.ExitStack() as stack:
-            process = _started(dut, command, stack)
             back = None
             if dut.both_ways:
-                plain = [*dut.host.program, "forward", dut.egress, dut.ingress, "--json"]
-                back = _started(dut, [*plain, "--cpu", str(dut.cpus[-1])], stack)
+                plain = [dut.egress, dut.ingress, "--cpu", str(dut.cpus[-1])]
+                back = Forwarding.start("fault", dut.host, plain)
+                stack.callback(back.close)
+            running = Forwarding.start("fault", dut.host, arguments, chosen.longest_ns)
             stack.pop_all()
-        return _Forwarding(process, chosen.longest_ns, back)
-
-
-def _started(dut: Dut, command: list[str], stack: contextlib.ExitStack) -> Process:
-    process = dut.host.start(command)
-    stack.callback(process.close)
-    process.expect("ready", READY_SECONDS)
-    return process
+        return replace(running, back=back)
 
 
 def _list(ids: tuple[int, ...]) -> str:

@@ -7,12 +7,13 @@ The classifier is ``matchall`` or, where the kernel lacks it, ``u32`` with an em
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 from pydantic import BaseModel
 
 from tailtap.errors import MachineError
+from tailtap.forwarder.in_kernel import InKernel
+from tailtap.forwarder.setting import Need, Setting
 from tailtap.host import CommandFailed
 from tailtap.platform.dut import Dut
 from tailtap.schema import Strict
@@ -28,25 +29,13 @@ class NoOptions(Strict):
     """A forwarder without options."""
 
 
-@dataclass(frozen=True)
-class _InKernel:
-    classifier: str
-    process: None = None
-    holds_ns: int = 0
-
-    def stop(self) -> dict[str, Any]:
-        return {"classifier": self.classifier}
-
-    def close(self) -> None:
-        """The rules go with the namespace."""
-
-
 class TcMirred:
     """The kernel's own forwarding path for redirected packets."""
 
     Options: type[BaseModel] = NoOptions
+    needs: Sequence[Need] = (Need("tc", "install the Debian package iproute2"),)
 
-    def start(self, dut: Dut, options: BaseModel) -> _InKernel:
+    def start(self, dut: Dut, options: BaseModel, setting: Setting) -> InKernel:
         """Install the rule and read back that it is there. Raises `MachineError`.
 
         A DuT that carries both ways gets a second rule, from its egress port to the other.
@@ -54,7 +43,7 @@ class TcMirred:
         classifier = install(dut, CLASSIFIERS)
         if dut.both_ways:
             install(replace(dut, ingress=dut.egress, egress=dut.ingress), [classifier])
-        return _InKernel(classifier)
+        return InKernel("tc-mirred", {"classifier": classifier})
 
 
 def install(dut: Dut, classifiers: Iterable[str]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,8 +15,10 @@ from typing import Any, Literal, Protocol
 
 from tailtap.errors import MachineError
 from tailtap.host import CommandFailed, lxc
+from tailtap.host.huge_pages import HugePages
 from tailtap.host.journal import STATE, read_all
 from tailtap.host.local import LocalHost
+from tailtap.host.pci import PciDrivers
 
 PREFIX = "tt-"
 """Every kernel object of tailtap has a name that starts so."""
@@ -77,10 +80,25 @@ class Links:
         _delete(LocalHost(), ["ip", "link", "delete", name], _links, name)
 
 
+class Folders:
+    """Folders of programs that ran for a measurement; only a journal knows that they are ours."""
+
+    def existing(self, entered: Sequence[str]) -> list[str]:
+        """Those in a journal that are there."""
+        return [name for name in entered if Path(name).is_dir()]
+
+    def remove(self, name: str) -> None:
+        """Remove it with everything in it."""
+        shutil.rmtree(name, ignore_errors=True)
+
+
 KINDS: Mapping[str, Kind] = {
     "container": Containers(),
     "namespace": Namespaces(),
     "link": Links(),
+    "folder": Folders(),
+    "huge-pages": HugePages(),
+    "pci-driver": PciDrivers(),
 }
 """Every kind by its name in the journal, in the order in which they are removed."""
 

@@ -167,7 +167,7 @@ def _make_run(
         repeat=_integer(record.get("repeat")) or 1,
         status=str(record.get("status", "failed")),
         failure=failure,
-        variables={str(k): str(v) for k, v in mapping(record, "variables").items()},
+        variables={str(k): as_words(v) for k, v in mapping(record, "variables").items()},
         parameters=mapping(record, "parameters"),
         generator=mapping(record, "generator"),
         taps={str(side): mapping(taps, side) for side in taps},
@@ -247,3 +247,14 @@ def _read_object(path: Path) -> dict[str, Any]:
 
 def _integer(value: object) -> int:
     return int(value) if isinstance(value, int | float) else 0
+
+
+def as_words(value: object) -> str:
+    """A varied value as people read it: ``suricata (rules many)`` of the mapping of that name."""
+    if not isinstance(value, Mapping):
+        return str(value)
+    parts: list[str] = []
+    for key, inner in value.items():
+        words = as_words(inner)
+        parts.append(f"{key} ({words})" if isinstance(inner, Mapping) else f"{key} {words}")
+    return ", ".join(parts).replace(" ()", "")

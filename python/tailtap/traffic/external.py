@@ -6,8 +6,6 @@ the UDP payload, or an integer at a place that `key` says. That is what the taps
 
 from __future__ import annotations
 
-import shlex
-import string
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, Field
@@ -15,6 +13,7 @@ from pydantic import AfterValidator, Field
 from tailtap.host import Host
 from tailtap.host.process import STOP_SECONDS, Process
 from tailtap.schema import Strict, as_value_error
+from tailtap.template import check_command, fill_in
 from tailtap.traffic.own import OwnGenerator
 
 if TYPE_CHECKING:
@@ -31,20 +30,7 @@ MAX_SAID = 500
 
 
 def _check(template: str) -> str:
-    try:
-        fields = [field for _, field, _, _ in string.Formatter().parse(template)]
-        unknown = [field for field in fields if field not in (None, *PLACEHOLDERS)]
-        words = shlex.split(template)
-    except ValueError as error:
-        raise ValueError(f"{template!r} is no command: {error}") from error
-    if unknown:
-        known = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
-        raise ValueError(
-            f"{{{unknown[0]}}} stands for nothing: known are {known}; write {{{{ for a brace"
-        )
-    if not words:
-        raise ValueError("an empty command sends nothing")
-    return template
+    return check_command(template, PLACEHOLDERS)
 
 
 def _check_key(key: str) -> str:
@@ -103,4 +89,4 @@ def _words(port: str, traffic: Traffic) -> list[str]:
         "seconds": f"{traffic.duration / 1e9:g}",
         "cpu": traffic.cpu,
     }
-    return [word.format_map(values) for word in shlex.split(traffic.external.command)]
+    return fill_in(traffic.external.command, values)

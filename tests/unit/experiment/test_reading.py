@@ -221,7 +221,7 @@ def test_what_some_of_the_platforms_do_not_use_is_left_out_there(tmp_path: Path)
                                 "in format string"
                             ),
                         ),
-                        ("''", ".external.command: an empty command sends nothing"),
+                        ("''", ".external.command: an empty command does nothing"),
                     ]
                 ),
                 *(
@@ -544,6 +544,53 @@ def test_choosing_a_scale(tmp_path: Path) -> None:
     assert complaint(tmp_path, FIVE_LINES + "scales: paper\n") == (
         "/e.yaml:6: scales: this is a mapping from a name to key paths"
     )
+
+
+def test_options_may_stand_with_the_forwarders_name(tmp_path: Path) -> None:
+    text = """\
+name: options
+traffic: {}
+vary:
+  dut.forwarder:
+    - tc-mirred
+    - {suricata: {rules: many}}
+    - {testpmd: {mode: mac}}
+"""
+    experiments = [experiment for _, experiment in check(tmp_path, text).combinations]
+    assert [(one.dut.forwarder, one.dut.options) for one in experiments] == [
+        ("tc-mirred", {}),
+        ("suricata", {"rules": "many"}),
+        ("testpmd", {"mode": "mac"}),
+    ]
+    assert experiments[1].parameters()["dut"]["options"] == {"rules": "many"}
+
+
+@pytest.mark.parametrize(
+    ("forwarder", "message"),
+    [
+        (
+            "{suricata: {rule: none}}",
+            ":3: dut.forwarder.suricata.rule: unknown key: did you mean 'rules'?",
+        ),
+        ("{suricata: {rules: no/such}}", ":3: dut.forwarder.suricata.rules: there is no file"),
+        ("{suricata: {driver: af_xdp}}", "driver means something with mode: dpdk only"),
+        ("{suricata: many}", "the options of forwarder suricata are a mapping, not 'many'"),
+        ("{suricata: {}, testpmd: {}}", "forwarder is one name, or one name with its options"),
+        ("{suricatta: {}}", "there is no forwarder 'suricatta': did you mean 'suricata'?"),
+        ("nothing-like-it", "there is no forwarder 'nothing-like-it': known: tc-mirred, "),
+        ("testpmd, options: {mode: routing}", ":3: dut.options.mode: "),
+        (
+            "{testpmd: {mode: io}}, options: {mode: mac}",
+            "forwarder has its options with it already",
+        ),
+        ("{external: {command: 'x {port}'}}", ":3: dut.forwarder.external.command: {port} stands"),
+    ],
+)
+def test_a_wrong_forwarder_is_told_with_its_line(
+    tmp_path: Path, forwarder: str, message: str
+) -> None:
+    text = f"name: wrong\ntraffic: {{}}\ndut: {{forwarder: {forwarder}}}\n"
+    assert message in complaint(tmp_path, text)
 
 
 def test_what_is_required_is_no_parameter_of_a_run(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailtap.evaluation import Histogram, Percentile
+from tailtap.report.data import as_words
 from tailtap.report.hdr import (
     SUPPORT,
     Curve,
@@ -165,3 +166,16 @@ def test_ticks_stand_at_round_percentiles() -> None:
     assert labels == [
         "50 %", "75 %", "90 %", "99 %", "99.9 %", "99.99 %", "99.999 %", "99.9999 %",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("tc-mirred", "tc-mirred"),
+        ({"suricata": {"rules": "many", "mode": "dpdk"}}, "suricata (rules many, mode dpdk)"),
+        ({"testpmd": {}}, "testpmd"),
+        ({"kind": "burst", "packets": 32}, "kind burst, packets 32"),
+    ],
+)
+def test_varied_mappings_are_told_in_words(value: object, words: str) -> None:
+    assert as_words(value) == words

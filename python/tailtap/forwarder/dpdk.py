@@ -1,0 +1,155 @@
+"""What forwarders on DPDK share: ports, memory, CPUs.
+
+On links of the lab, DPDK drives the ports through the kernel: by AF_PACKET sockets, or by AF_XDP
+ones. A network card can be handed over to its own driver in DPDK, when that is asked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tailtap.errors import InputError, MachineError
+from tailtap.forwarder.setting import Need, Setting
+from tailtap.host import Host
+from tailtap.host.huge_pages import reserved
+from tailtap.host.local import LocalHost
+from tailtap.host.pci import bound_to_vfio
+from tailtap.platform.dut import Dut
+from tailtap.schema import Size, Strict
+
+READY_SECONDS = 20.0
+"""How long DPDK may take until its first packet: it maps memory and opens ports."""
+VERSION = re.compile(r"RTE Version: '(.+)'")
+MEMORY = 256 * 2**20
+"""Bytes: the packet buffers of two ports take some 40 MB."""
+MAX_FRAME = 1518
+"""Bytes with the check sequence: the buffers of DPDK's programs hold 2 KiB, headroom included."""
+FRAMES = 4096
+"""Frames that each ring of AF_PACKET holds (8 MiB), for a device that is held up for a while."""
+
+TESTPMD = Need("dpdk-testpmd", "install the Debian package dpdk-dev, or run `make forwarders`")
+
+# Debian has a package for each driver; elsewhere they may be part of the program.
+_DRIVER = """for folder in /usr/lib/*/dpdk/pmds-*; do
+    [ -d "$folder" ] || exit 0
+    for name in "$@"; do
+        ls "$folder/librte_$name.so"* > /dev/null 2>&1 || { echo "$name"; exit 1; }
+    done
+done"""
+
+
+class DpdkOptions(Strict):
+    """How DPDK gets at ports and memory."""
+
+    driver: Literal["af_packet", "af_xdp", "vfio-pci"] = "af_packet"
+    huge_pages: bool | None = None
+    memory: Size = MEMORY
+
+
+@dataclass(frozen=True)
+class Ports:
+    """What the command line of a DPDK program says about memory and ports."""
+
+    memory: Sequence[str]
+    """Options of the environment abstraction layer (EAL), without ports and CPUs."""
+    devices: Sequence[tuple[str, str]]
+    """The option that names a port, ``--vdev`` or ``--allow``, and its value; ingress first."""
+    names: Sequence[str]
+    """What DPDK calls the ports, ingress first."""
+    facts: dict[str, Any]
+    """What was decided, for ``run.json``."""
+
+    def arguments(self) -> list[str]:
+        """All of it as words."""
+        return [*self.memory, *(word for device in self.devices for word in device)]
+
+
+def ports(dut: Dut, options: DpdkOptions, setting: Setting, stack: contextlib.ExitStack) -> Ports:
+    """Make ports and memory ready; what must be undone afterwards goes into `stack`.
+
+    Raises `MachineError` when this machine cannot, `InputError` for packets that do not fit.
+    """
+    largest = max(setting.traffic.sizes)
+    if largest > MAX_FRAME:
+        raise InputError(
+            f"traffic.size: DPDK's programs hold packets of up to {MAX_FRAME} B, not {largest} B: "
+            "lower it"
+        )
+    if options.driver != "vfio-pci":
+        _require_drivers(dut.host, "mempool_ring", f"net_{options.driver}")
+    devices: list[tuple[str, str]] = []
+    names: list[str] = []
+    for number, port in enumerate((dut.ingress, dut.egress)):
+        if options.driver == "vfio-pci":
+            address = stack.enter_context(bound_to_vfio(port, setting.lab.journal))
+            devices.append(("--allow", address))
+            names.append(address)
+        else:
+            name = f"net_{options.driver}{number}"
+            ring = f",framecnt={FRAMES}" if options.driver == "af_packet" else ""
+            devices.append(("--vdev", f"{name},iface={port}{ring}"))
+            names.append(name)
+    huge, why = _huge_pages(dut.host, options, setting, stack)
+    prefix = f"tt-{setting.lab.journal.identity}"
+    # Without files that others could share: nothing is left in /run/dpdk or on a hugetlbfs.
+    memory = ["-v", "--no-telemetry", "--no-shconf", "--file-prefix", prefix]
+    memory += ["-m", str(options.memory // 2**20)]
+    memory += ["--in-memory"] if huge else ["--no-huge"]
+    memory += [] if options.driver == "vfio-pci" else ["--no-pci"]
+    facts = {"driver": options.driver, "huge_pages": huge}
+    return Ports(memory, devices, names, facts | ({"huge_pages_reason": why} if why else {}))
+
+
+def lcores(cpus: Sequence[int], *, idle_main: bool = False) -> list[str]:
+    """The option that runs logical cores 0, 1, … of DPDK on `cpus`.
+
+    With `idle_main` there is one more, in front and on the first CPU too: the main one of testpmd,
+    which sleeps while the others forward.
+    """
+    places = [cpus[0], *cpus] if idle_main else list(cpus)
+    return ["--lcores", ",".join(f"{number}@{cpu}" for number, cpu in enumerate(places))]
+
+
+def _require_drivers(host: Host, *names: str) -> None:
+    asked = host.run(["sh", "-c", _DRIVER, "drivers", *names], check=False)
+    if asked.status != 0:
+        name = asked.stdout.strip()
+        raise MachineError(
+            f"DPDK's driver {name} is missing on {host.name}: install the Debian package "
+            f"librte-{name.replace('_', '-')}23, or run `make forwarders`"
+        )
+
+
+def _huge_pages(
+    host: Host, options: DpdkOptions, setting: Setting, stack: contextlib.ExitStack
+) -> tuple[bool, str | None]:
+    """Whether memory is on huge pages, and why not when that was left open."""
+    if options.huge_pages is False:
+        return False, None
+    try:
+        if isinstance(host, LocalHost):
+            stack.enter_context(reserved(options.memory, setting.lab.journal))
+            return True, None
+        # Another kernel has its own, which are not ours to reserve.
+        _require_free(host, options.memory)
+    except MachineError as error:
+        if options.huge_pages:
+            raise
+        return False, str(error)
+    return True, None
+
+
+def _require_free(host: Host, size: int) -> None:
+    told = host.run(["cat", "/proc/meminfo"]).stdout
+    found = {key: int(value) for key, value in re.findall(r"^(Huge\w+):\s+(\d+)", told, re.M)}
+    free, kib = found.get("HugePages_Free", 0), found.get("Hugepagesize", 2048)
+    count = -(-size // (kib * 1024))
+    if free < count:
+        raise MachineError(
+            f"{count} huge pages of {kib} KiB are needed and {host.name} has {free} free: reserve "
+            f"them at boot (dut.boot: hugepages={count}), or say dut.options.huge_pages: false"
+        )

@@ -1,0 +1,50 @@
+"""`dpdk-l2fwd`: DPDK's example of a forwarder of layer 2, the papers' simplest DuT."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import cast
+
+from pydantic import BaseModel
+
+from tailtap.forwarder import dpdk
+from tailtap.forwarder.built import built
+from tailtap.forwarder.program import Program, Workplace
+from tailtap.forwarder.setting import Need, Setting
+from tailtap.platform.dut import Dut
+
+
+class L2fwdOptions(dpdk.DpdkOptions):
+    """`mac_updating` sets hardware addresses as the example does unless told otherwise."""
+
+    mac_updating: bool = False
+
+
+class DpdkL2fwd:
+    """``l2fwd``, polling each port on a CPU of its own as far as the DuT has them."""
+
+    Options: type[BaseModel] = L2fwdOptions
+    needs: Sequence[Need] = (built("dpdk-l2fwd"),)
+
+    def start(self, dut: Dut, options: BaseModel, setting: Setting) -> Program:
+        """Start it. Raises `MachineError`."""
+        chosen = cast("L2fwdOptions", options)
+        program = self.needs[0].find(dut.host)
+        cpus = dut.cpus[:2]
+        with contextlib.ExitStack() as stack:
+            place = stack.enter_context(Workplace(dut.host, setting))
+            ports = dpdk.ports(dut, chosen, setting, stack)
+            command = [program, *dpdk.lcores(cpus), *ports.arguments(), "--"]
+            # Both ports, so many of them for each core, no statistics on the screen.
+            command += ["-p", "3", "-q", str(2 // len(cpus)), "-T", "0"]
+            command += [] if chosen.mac_updating else ["--no-mac-updating"]
+            return Program(
+                place,
+                "dpdk-l2fwd",
+                command,
+                stack=stack,
+                ready_seconds=dpdk.READY_SECONDS,
+                version=dpdk.VERSION,
+                facts=ports.facts,
+            )

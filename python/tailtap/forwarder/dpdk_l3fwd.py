@@ -1,0 +1,75 @@
+"""`dpdk-l3fwd`: DPDK's example of a router, with longest prefix match.
+
+Its routes are the destinations of the traffic, out of the egress port, and the sources, out of the
+ingress port. Packets leave with hardware addresses of the next link and a lower time to live.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from ipaddress import summarize_address_range
+from typing import cast
+
+from pydantic import BaseModel
+
+from tailtap.forwarder import dpdk
+from tailtap.forwarder.built import built
+from tailtap.forwarder.program import Program, Workplace
+from tailtap.forwarder.setting import NEXT_HOP_MAC, Need, Setting
+from tailtap.platform.dut import Dut
+from tailtap.traffic.model import Traffic
+
+INGRESS, EGRESS = 0, 1
+"""What l3fwd calls the ports."""
+UNUSED = {4: "192.0.2.0/24", 6: "2001:db8::/32"}
+"""Prefixes for documentation: l3fwd wants a route of each version."""
+
+
+class DpdkL3fwd:
+    """``l3fwd`` on the first of the DuT's CPUs: through the kernel, a port has one queue."""
+
+    Options: type[BaseModel] = dpdk.DpdkOptions
+    needs: Sequence[Need] = (built("dpdk-l3fwd"),)
+
+    def start(self, dut: Dut, options: BaseModel, setting: Setting) -> Program:
+        """Start it. Raises `MachineError`."""
+        chosen = cast("dpdk.DpdkOptions", options)
+        program = self.needs[0].find(dut.host)
+        with contextlib.ExitStack() as stack:
+            place = stack.enter_context(Workplace(dut.host, setting))
+            ports = dpdk.ports(dut, chosen, setting, stack)
+            command = [program, *dpdk.lcores(dut.cpus[:1]), *ports.arguments(), "--"]
+            # Both ports, whatever address packets are sent to; queue 0 of each on core 0.
+            command += ["-p", "3", "-P", "--config", f"({INGRESS},0,0),({EGRESS},0,0)"]
+            command += ["--parse-ptype", "--lookup", "lpm"]
+            for version in (4, 6):
+                lines = "\n".join(routes(setting.traffic, version)) + "\n"
+                command += [f"--rule_ipv{version}", str(place.put(f"routes{version}", lines))]
+            for number in (INGRESS, EGRESS):
+                command.append(f"--eth-dest={number},{NEXT_HOP_MAC}")
+            return Program(
+                place,
+                "dpdk-l3fwd",
+                command,
+                stack=stack,
+                ready_seconds=dpdk.READY_SECONDS,
+                version=dpdk.VERSION,
+                facts=ports.facts,
+            )
+
+
+def routes(traffic: Traffic, version: int) -> Iterator[str]:
+    """The lines of l3fwd's file of routes for IP `version`."""
+    if version != traffic.ip:
+        yield f"R{UNUSED[version]} {EGRESS}"
+        return
+    flows = traffic.ranges()
+    known: set[str] = set()
+    for port, (first, count) in ((EGRESS, flows.destination), (INGRESS, flows.source)):
+        last = first + (count - 1)
+        for prefix in summarize_address_range(first, last):
+            text = prefix.exploded
+            if text not in known:
+                known.add(text)
+                yield f"R{text} {port}"

@@ -1,0 +1,71 @@
+"""Forwarders that are ``tailtap forward``."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tailtap.forwarder.program import parse_cpu_time
+from tailtap.forwarder.setting import READY_SECONDS, CpuTime
+from tailtap.host import Host
+from tailtap.host.process import STOP_SECONDS, Process
+
+START_SECONDS = 15.0
+"""How long it may take from its start until it says that it forwards."""
+
+
+@dataclass(frozen=True)
+class Forwarding:
+    """The program at work; `holds_ns` is the longest time that it keeps a packet on purpose."""
+
+    name: str
+    process: Process
+    holds_ns: int = 0
+    ready_seconds: float = READY_SECONDS
+    hint: str = ""
+    """Why it may let nothing through."""
+    back: Forwarding | None = None
+    """Another one, which carries packets the other way."""
+
+    @classmethod
+    def start(
+        cls, name: str, host: Host, arguments: Sequence[str], holds_ns: int = 0
+    ) -> Forwarding:
+        """Start it and wait until it forwards. Raises `MachineError`."""
+        process = host.start([*host.program, "forward", *arguments, "--json"])
+        try:
+            process.expect("ready", START_SECONDS)
+        except BaseException:
+            process.close()
+            raise
+        return cls(name, process, holds_ns)
+
+    def cpu_time(self) -> CpuTime | None:
+        """The CPU time of all its threads so far; None when it is gone."""
+        with contextlib.suppress(OSError):
+            return parse_cpu_time(Path(f"/proc/{self.process.pid}/stat").read_text("utf-8"))
+        return None
+
+    def failure(self) -> str:
+        """Why it ended early or lets nothing through, as one line."""
+        if self.process.ended:
+            return f"the forwarder {self.name}: {self.process.failure()}"
+        hint = f": {self.hint}" if self.hint else ""
+        return f"the forwarder {self.name} runs and lets nothing through{hint}"
+
+    def stop(self) -> dict[str, Any]:
+        """Interrupt it; what it counted."""
+        self.process.interrupt()
+        done = self.process.expect("done", STOP_SECONDS)
+        self.process.close()
+        told = {name: value for name, value in done.items() if name != "event"}
+        return told if self.back is None else {**told, "reverse": self.back.stop()}
+
+    def close(self) -> None:
+        """End it if it still runs."""
+        self.process.close()
+        if self.back is not None:
+            self.back.close()

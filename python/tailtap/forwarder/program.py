@@ -1,0 +1,171 @@
+"""A forwarder that is a program of others: started on the DuT's host, watched, its log kept.
+
+It runs in a folder of its own on that host, with an empty standard input that never ends (some
+programs leave when theirs does), and with everything that it says in one file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tailtap.errors import MachineError
+from tailtap.forwarder.setting import CpuTime, Setting
+from tailtap.host import Host
+from tailtap.host.local import LocalHost
+from tailtap.host.process import Process
+
+LOG = "forwarder.log"
+"""The program's own words, in the run folder."""
+STOP_SECONDS = 15.0
+"""How long a program may take to end after it was asked to."""
+LAST_LINES = 3
+"""How many lines of a log are worth quoting."""
+MAX_QUOTED = 600
+
+# The program takes the shell's place: its process id is known, and signals reach it. What is left
+# of the descriptor that the host reads tells when it ends. DPDK keeps its sockets where
+# RUNTIME_DIRECTORY says, and leaves them there.
+_START = """folder=$1 && shift && mkfifo "$folder/stdin" && echo $$ > "$folder/pid" || exit 1
+export RUNTIME_DIRECTORY="$folder"
+exec 0<> "$folder/stdin"; exec "$@" 3>&1 > "$folder/log" 2>&1"""
+_TROUBLE = re.compile(
+    r"\berror|\bcause\b|\bfatal|\bcannot\b|\bfailed|\bunable\b|\binvalid|^E: |not found", re.I
+)
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class Workplace:
+    """A folder on the DuT's host for one forwarder. Use it as a context; leaving removes it."""
+
+    def __init__(self, host: Host, setting: Setting) -> None:
+        """A folder on `host`, not made yet."""
+        self.host = host
+        self.setting = setting
+        self.path = Path(f"/tmp/tt-{setting.lab.journal.identity}-forwarder")
+
+    def __enter__(self) -> Workplace:
+        """Make the folder. Raises `MachineError`."""
+        if isinstance(self.host, LocalHost):
+            self.setting.lab.journal.add("folder", str(self.path))
+        self.host.run(["mkdir", "-m", "700", str(self.path)])
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Remove the folder; nothing happens when it is gone, or its host."""
+        with contextlib.suppress(MachineError):
+            self.host.run(["rm", "-rf", str(self.path)], check=False)
+
+    def put(self, name: str, text: str) -> Path:
+        """Write a file; its path on the host."""
+        target = self.path / name
+        with tempfile.NamedTemporaryFile("w", suffix=f"-{name}", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            self.host.put(Path(file.name), target)
+        return target
+
+    def log(self) -> list[str]:
+        """The lines that the program wrote so far, empty ones left out."""
+        text = self.host.run(["cat", str(self.path / "log")], check=False).stdout
+        lines = (" ".join(_COLOURS.sub("", line).split()) for line in text.splitlines())
+        return [line for line in lines if line]
+
+    def keep_log(self) -> bool:
+        """Copy the log into the run folder; False when there is none."""
+        with contextlib.suppress(OSError, MachineError):
+            self.host.get(self.path / "log", self.setting.folder / LOG)
+            return True
+        return False
+
+
+class Program:
+    """A program that forwards."""
+
+    holds_ns = 0
+
+    def __init__(
+        self,
+        place: Workplace,
+        name: str,
+        command: Sequence[str],
+        *,
+        stack: contextlib.ExitStack,
+        ready_seconds: float,
+        version: re.Pattern[str] | None = None,
+        facts: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Start `command`; it may take `ready_seconds` until its first packet.
+
+        `version` finds the version in its log, `facts` go into the record as they are. What is
+        in `stack` is left when the program has ended; `place` should be.
+        """
+        self.ready_seconds = ready_seconds
+        self._place, self._name, self._command = place, name, list(command)
+        self._version, self._facts = version, dict(facts or {})
+        self._log_kept = False
+        self.process: Process = place.host.start(
+            ["sh", "-c", _START, name, str(place.path), *command]
+        )
+        self._stack = stack.pop_all()
+
+    def cpu_time(self) -> CpuTime | None:
+        """The CPU time of all its threads so far; None when it is gone."""
+        read = ["sh", "-c", 'cat "/proc/$(cat "$1/pid")/stat"', "stat", str(self._place.path)]
+        answer = self._place.host.run(read, check=False).stdout
+        return parse_cpu_time(answer)
+
+    def failure(self) -> str:
+        """Why it does not forward, as one line with its last words."""
+        if not self.process.ended:
+            return f"the forwarder {self._name} runs and lets nothing through{self._last_words()}"
+        # The title and the errors of the process are those of the shell before it.
+        ended = re.sub(r"^\S+ ", "", self.process.failure())
+        return f"the forwarder {self._name} {ended}{self._last_words()}"
+
+    def _last_words(self) -> str:
+        """The last lines of its log that tell of trouble, else the last ones, in one line."""
+        lines = self._place.log()
+        chosen = [line for line in lines if _TROUBLE.search(line)] or lines
+        text = " / ".join(chosen[-LAST_LINES:])
+        return f": {text[-MAX_QUOTED:]}" if text else " and said nothing"
+
+    def stop(self) -> dict[str, Any]:
+        """Interrupt it, wait for its end, keep its log; what is known of it."""
+        self.process.interrupt()
+        deadline = time.monotonic() + STOP_SECONDS
+        while not self.process.ended and time.monotonic() < deadline:
+            time.sleep(0.01)
+        status = self.process.status
+        matches = (self._version.search(line) for line in self._place.log() if self._version)
+        version = next((match[1] for match in matches if match), None)
+        self.close()
+        return {
+            "version": version,
+            "command": self._command,
+            "exit_status": status,
+            "log": LOG if self._log_kept else None,
+            **self._facts,
+        }
+
+    def close(self) -> None:
+        """End it if it still runs, keep its log, leave what it needed. May be called again."""
+        self.process.close()
+        if not self._log_kept:
+            self._log_kept = self._place.keep_log()
+        self._stack.close()
+
+
+def parse_cpu_time(stat: str) -> CpuTime | None:
+    """User and system time of a line of ``/proc/PID/stat`` (proc_pid_stat(5)), in ns."""
+    fields = stat.rpartition(")")[2].split()
+    if len(fields) < 13:
+        return None
+    tick_ns = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+    return {"user": int(fields[11]) * tick_ns, "system": int(fields[12]) * tick_ns}

@@ -1,0 +1,251 @@
+"""`suricata`: the intrusion prevention system Suricata 7, inline between the two ports.
+
+Packets come in at one port, are decoded, tracked as flows and matched against rules, and leave
+through the other unless a rule drops them: by AF_PACKET sockets, or by DPDK.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, cast
+
+import yaml
+from pydantic import AfterValidator, BaseModel, model_validator
+
+from tailtap.errors import InputError
+from tailtap.forwarder import dpdk
+from tailtap.forwarder.program import Program, Workplace
+from tailtap.forwarder.setting import Need, Setting
+from tailtap.platform.dut import Dut
+
+READY_SECONDS = 60.0
+"""How long Suricata may take until its first packet: it compiles all rules before."""
+VERSION = re.compile(r"This is Suricata version (\S+)")
+SURICATA = Need("suricata", "install Suricata 7 with `make forwarders` (Debian: suricata)")
+
+MANY = 5000
+"""Rules in the set that we write. Emerging Threats' open rules for UDP are about as many."""
+DROPPED_PORT = 9
+"""The UDP destination port whose packets the set drops: discard (RFC 863)."""
+FIRST_ID = 7_474_000
+RING = 4096
+"""Frames that a ring of AF_PACKET holds."""
+BUFFERS = 16_383
+"""Packet buffers of each port in DPDK mode; one less than a power of two fits best."""
+_CONFIGURATION, _RULES = "suricata.yaml", "suricata.rules"
+_ERROR = re.compile(r"^E: (.+)")
+
+
+def _rule_file(value: str) -> str:
+    if value not in ("none", "many") and not Path(value).is_file():
+        raise ValueError(
+            f"there is no file {value!r}: write none, many, or the path of a rule file"
+        )
+    return value
+
+
+class SuricataOptions(dpdk.DpdkOptions):
+    """How it gets packets, and its rules: `none`, `many` (ours) or the path of a file.
+
+    The other options are DPDK's and mean something in its mode only.
+    """
+
+    mode: Literal["af_packet", "dpdk"] = "af_packet"
+    rules: Annotated[str, AfterValidator(_rule_file)] = "none"
+
+    @model_validator(mode="after")
+    def _dpdk_is_asked_for(self) -> SuricataOptions:
+        extra = sorted(self.model_fields_set & set(dpdk.DpdkOptions.model_fields))
+        if extra and self.mode != "dpdk":
+            raise ValueError(f"{extra[0]} means something with mode: dpdk only")
+        return self
+
+
+class Suricata:
+    """``suricata``; its worker threads are pinned to the DuT's CPUs."""
+
+    Options: type[BaseModel] = SuricataOptions
+    needs: Sequence[Need] = (SURICATA,)
+
+    def start(self, dut: Dut, options: BaseModel, setting: Setting) -> Program:
+        """Start it. Raises `MachineError`, and `InputError` for a rule that it does not take."""
+        chosen = cast("SuricataOptions", options)
+        program = SURICATA.find(dut.host)
+        if chosen.mode == "dpdk" and len(dut.cpus) < 2:
+            raise InputError(
+                "dut.cpus: suricata in its mode dpdk polls each port on a CPU of its own: give it "
+                "two, or say dut.options.mode: af_packet"
+            )
+        with contextlib.ExitStack() as stack:
+            place = stack.enter_context(Workplace(dut.host, setting))
+            content = common(chosen.mode, dut.cpus, place.path)
+            facts: dict[str, Any] = {"mode": chosen.mode, "rules": chosen.rules}
+            if chosen.mode == "dpdk":
+                ports = dpdk.ports(dut, chosen, setting, stack)
+                content |= dpdk_mode(ports, _mtu(setting))
+                facts |= ports.facts
+            else:
+                content |= af_packet_mode(dut)
+            configuration = place.put(_CONFIGURATION, render(content))
+            rules = place.put(_RULES, "".join(f"{line}\n" for line in _rules(chosen.rules)))
+            command = [program, "-c", str(configuration), "-S", str(rules), "-k", "none"]
+            if Path(chosen.rules).is_file():
+                _test_rules(place, command, chosen.rules)
+            command.append("--dpdk" if chosen.mode == "dpdk" else "--af-packet")
+            return Program(
+                place,
+                "suricata",
+                command,
+                stack=stack,
+                ready_seconds=READY_SECONDS,
+                version=VERSION,
+                facts=facts,
+            )
+
+
+def common(mode: str, cpus: Sequence[int], folder: Path) -> dict[str, Any]:
+    """What the configuration says in both modes.
+
+    Nothing is logged, and what cannot be decoded passes: it forwards, and it matches rules.
+    """
+    # Threads that poll leave nothing to others, and Suricata takes the CPUs of the managing ones
+    # away from them when they have all that there are. Without a CPU of their own, those run where
+    # this process may: off the DuT's CPUs as far as there are others.
+    managing = [] if mode == "dpdk" else [cpus[0]]
+    return {
+        "vars": {"address-groups": {"HOME_NET": "any", "EXTERNAL_NET": "any"}},
+        "default-log-dir": str(folder),
+        "default-rule-path": str(folder),
+        "rule-files": [],
+        "stats": {"enabled": False},
+        "outputs": [],
+        "logging": {
+            "default-log-level": "notice",
+            "outputs": [{"console": {"enabled": True, "format": "%D: %S: %M"}}],
+        },
+        "unix-command": {"enabled": False},
+        "exception-policy": "ignore",
+        "runmode": "workers",
+        "threading": {
+            "set-cpu-affinity": True,
+            "cpu-affinity": [
+                {"management-cpu-set": {"cpu": managing}},
+                {"worker-cpu-set": {"cpu": list(cpus), "mode": "exclusive"}},
+            ],
+        },
+    }
+
+
+def af_packet_mode(dut: Dut) -> dict[str, Any]:
+    """Both ports by AF_PACKET, each copied to the other, with one thread for each."""
+    ports = ((dut.ingress, dut.egress), (dut.egress, dut.ingress))
+    return {
+        "af-packet": [
+            {
+                "interface": port,
+                "copy-iface": other,
+                "copy-mode": "ips",
+                "threads": 1,
+                "cluster-id": number,
+                "cluster-type": "cluster_flow",
+                "defrag": False,
+                "use-mmap": True,
+                "tpacket-v3": False,  # it hands packets over in blocks, late
+                "ring-size": RING,
+            }
+            for number, (port, other) in enumerate(ports, 98)
+        ]
+    }
+
+
+def dpdk_mode(ports: dpdk.Ports, mtu: int) -> dict[str, Any]:
+    """Both ports by DPDK, each copied to the other, with one thread for each."""
+    options: dict[str, Any] = {}
+    for word in ports.memory:
+        if word.startswith("-"):
+            name = word.lstrip("-")
+            options[name] = ""
+        else:
+            options[name] = word
+    for option, value in ports.devices:
+        options.setdefault(option.lstrip("-"), []).append(value)
+    # The threads get the CPUs in this order: the ingress the second one, which is not where the
+    # rest of the machine goes by habit.
+    pairs = list(zip(ports.names, reversed(ports.names), strict=True))
+    return {
+        "dpdk": {
+            "eal-params": options,
+            "interfaces": [
+                {
+                    "interface": port,
+                    "copy-iface": other,
+                    "copy-mode": "ips",
+                    "threads": 1,
+                    "promisc": True,
+                    "multicast": False,
+                    "checksum-checks": False,
+                    "checksum-checks-offload": False,
+                    "mtu": mtu,
+                    "mempool-size": BUFFERS,
+                    "mempool-cache-size": 257,
+                    "rx-descriptors": 1024,
+                    "tx-descriptors": 1024,
+                }
+                for port, other in reversed(pairs)
+            ],
+        }
+    }
+
+
+def render(content: Mapping[str, Any]) -> str:
+    """The configuration as Suricata reads it: YAML 1.1, which it insists on, and ``yes``/``no``."""
+    text = yaml.safe_dump(_words(content), sort_keys=False, default_flow_style=False)
+    return f"%YAML 1.1\n---\n{text}"
+
+
+def many_rules() -> Iterator[str]:
+    """Rules that look into the payload of every packet and never match, and one that drops."""
+    for number in range(MANY):
+        yield (
+            f'alert udp any any -> any any (msg:"never {number}"; '
+            f'content:"tailtap never sends {number:05}"; sid:{FIRST_ID + number + 1}; rev:1;)'
+        )
+    yield (f'drop udp any any -> any {DROPPED_PORT} (msg:"discard"; sid:{FIRST_ID}; rev:1;)')
+
+
+def _rules(name: str) -> Iterator[str]:
+    if name == "many":
+        yield from many_rules()
+    elif name != "none":
+        yield Path(name).read_text(encoding="utf-8", errors="surrogateescape")
+
+
+def _test_rules(place: Workplace, command: Sequence[str], name: str) -> None:
+    """Raises `InputError` with what Suricata says about the rules of the file `name`."""
+    done = place.host.run([*command, "-T"], check=False)
+    if done.status == 0:
+        return
+    lines = (done.stdout + done.stderr).splitlines()
+    told = [match[1] for line in lines if (match := _ERROR.search(line.strip()))]
+    told = [line.replace(str(place.path / _RULES), name) for line in told]
+    # First why not, then which rule and its line; the rest counts them.
+    why = " / ".join(told[:2]) or f"status {done.status}"
+    raise InputError(f"{name}: suricata does not take these rules: {why}")
+
+
+def _mtu(setting: Setting) -> int:
+    return max(1500, *(size - 18 for size in setting.traffic.sizes))
+
+
+def _words(value: object) -> object:
+    """Booleans as Suricata's words; everything else as it is."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        return {key: _words(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_words(inner) for inner in value]
+    return value

@@ -1,0 +1,56 @@
+"""`testpmd`: DPDK's test program, which polls both ports and forwards between them.
+
+Its mode `io` hands packets on as they are; `mac` sets their hardware addresses.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Literal, cast
+
+from pydantic import BaseModel
+
+from tailtap.forwarder import dpdk
+from tailtap.forwarder.program import Program, Workplace
+from tailtap.forwarder.setting import NEXT_HOP_MAC, Need, Setting
+from tailtap.platform.dut import Dut
+
+BUFFERS = 16_384
+"""Packet buffers for both ports; by default testpmd makes room for dozens of queues."""
+
+
+class TestpmdOptions(dpdk.DpdkOptions):
+    """Whether hardware addresses are kept (`io`) or set (`mac`)."""
+
+    mode: Literal["io", "mac"] = "io"
+
+
+class Testpmd:
+    """``dpdk-testpmd``; as many cores forward as the DuT has CPUs, up to one for each port."""
+
+    Options: type[BaseModel] = TestpmdOptions
+    needs: Sequence[Need] = (dpdk.TESTPMD,)
+
+    def start(self, dut: Dut, options: BaseModel, setting: Setting) -> Program:
+        """Start it. Raises `MachineError`."""
+        chosen = cast("TestpmdOptions", options)
+        program = dpdk.TESTPMD.find(dut.host)
+        cpus = dut.cpus[:2]
+        with contextlib.ExitStack() as stack:
+            place = stack.enter_context(Workplace(dut.host, setting))
+            ports = dpdk.ports(dut, chosen, setting, stack)
+            command = [program, *dpdk.lcores(cpus, idle_main=True), *ports.arguments(), "--"]
+            command += ["--auto-start", "--no-flush-rx", f"--nb-cores={len(cpus)}"]
+            command += [f"--total-num-mbufs={BUFFERS}", f"--forward-mode={chosen.mode}"]
+            for number in range(2):
+                command.append(f"--eth-peer={number},{NEXT_HOP_MAC}")
+            return Program(
+                place,
+                "testpmd",
+                command,
+                stack=stack,
+                ready_seconds=dpdk.READY_SECONDS,
+                version=dpdk.VERSION,
+                facts=ports.facts,
+            )

@@ -1,0 +1,148 @@
+"""Huge pages: reserved for a run and given back, entered in the journal before.
+
+The journal knows them by their size and the numbers that the kernel had before and was asked for:
+``2048 0 128``. What is given back is the difference, so that reservations of others stay.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tailtap.errors import MachineError
+from tailtap.host.journal import Journal
+
+ROOT = Path("/")
+_FOLDER = "sys/kernel/mm/hugepages"
+
+
+@dataclass(frozen=True)
+class Pages:
+    """Huge pages of one size, in KiB, on this machine."""
+
+    size_kib: int
+    root: Path = ROOT
+
+    @classmethod
+    def smallest(cls, root: Path = ROOT) -> Pages | None:
+        """The smallest size that the kernel has (2 MiB on most machines); None without any."""
+        names = (re.fullmatch(r"hugepages-(\d+)kB", path.name) for path in _entries(root))
+        sizes = [int(match[1]) for match in names if match]
+        return cls(min(sizes), root) if sizes else None
+
+    @property
+    def total(self) -> int:
+        """How many there are."""
+        return self._read("nr_hugepages")
+
+    @property
+    def free(self) -> int:
+        """How many nobody uses or has been promised."""
+        return self._read("free_hugepages") - self._read("resv_hugepages")
+
+    def resize(self, total: int) -> int:
+        """Ask for `total` pages; how many there are then, which may be fewer.
+
+        Raises `MachineError` when it cannot be asked.
+        """
+        path = self._path("nr_hugepages")
+        try:
+            path.write_text(str(total), encoding="ascii")
+        except OSError as error:
+            raise MachineError(
+                f"{path}: cannot reserve huge pages: {error.strerror}: run it with sudo"
+            ) from error
+        return self.total
+
+    def _read(self, name: str) -> int:
+        try:
+            return int(self._path(name).read_text(encoding="ascii"))
+        except (OSError, ValueError):
+            return 0
+
+    def _path(self, name: str) -> Path:
+        return self.root / _FOLDER / f"hugepages-{self.size_kib}kB" / name
+
+
+def needed(size: int, pages: Pages) -> int:
+    """How many pages hold `size` bytes."""
+    return -(-size // (pages.size_kib * 1024))
+
+
+@contextlib.contextmanager
+def reserved(size: int, journal: Journal, pages: Pages | None = None) -> Iterator[Pages]:
+    """Huge pages for `size` bytes, beyond those that are free already; given back at the end.
+
+    Raises `MachineError` when the kernel has none or finds too few.
+    """
+    pages = pages or Pages.smallest()
+    if pages is None:
+        raise MachineError("this kernel has no huge pages (CONFIG_HUGETLBFS)")
+    count = needed(size, pages)
+    missing = max(0, count - pages.free)
+    # Asking for more would take all memory that others could have had, and then fail.
+    if missing * pages.size_kib > _available_kib(pages.root):
+        raise MachineError(_too_few(count, pages))
+    before = pages.total
+    name = f"{pages.size_kib} {before} {before + missing}"
+    if missing:
+        journal.add("huge-pages", name)
+    try:
+        if missing and pages.resize(before + missing) < before + missing:
+            raise MachineError(_too_few(count, pages))
+        yield pages
+    finally:
+        if missing:
+            give_back(name, pages.root)
+
+
+def _too_few(count: int, pages: Pages) -> str:
+    return (
+        f"{count} huge pages of {pages.size_kib} KiB are needed and the kernel found {pages.free}: "
+        f"free memory, reserve them at boot (hugepages={count}), lower dut.options.memory, or say "
+        "dut.options.huge_pages: false"
+    )
+
+
+def _available_kib(root: Path) -> int:
+    text = (root / "proc/meminfo").read_text(encoding="ascii")
+    match = re.search(r"^MemAvailable:\s+(\d+) kB", text, re.M)
+    return int(match[1]) if match else 0
+
+
+def give_back(name: str, root: Path = ROOT) -> None:
+    """Give back the reservation that the journal calls `name`, once: see `HugePages.existing`."""
+    size, before, after = map(int, name.split())
+    pages = Pages(size, root)
+    if pages.total > before:
+        pages.resize(max(before, pages.total - (after - before)))
+
+
+class HugePages:
+    """Reservations of huge pages, for ``tailtap clean``."""
+
+    def __init__(self, root: Path = ROOT) -> None:
+        """Those of the machine whose file systems are below `root`."""
+        self._root = root
+
+    def existing(self, entered: Sequence[str]) -> list[str]:
+        """Those in a journal of which there are still more than before."""
+        found: list[str] = []
+        for name in entered:
+            size, before, _ = map(int, name.split())
+            if Pages(size, self._root).total > before:
+                found.append(name)
+        return found
+
+    def remove(self, name: str) -> None:
+        """Give them back."""
+        give_back(name, self._root)
+
+
+def _entries(root: Path) -> list[Path]:
+    with contextlib.suppress(OSError):
+        return list((root / _FOLDER).iterdir())
+    return []

@@ -1,0 +1,282 @@
+"""Every forwarder carries every packet, and says what is wrong when it cannot."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from forwarders import require
+from labtools import Machine, own_machine, record, stamps, wait_for, write_experiment
+from program import TAILTAP
+
+from tailtap.evaluation import Evaluation
+from tailtap.forwarder import FORWARDERS as KNOWN
+
+PACKETS = 2_000
+TRAFFIC = "traffic: {rate: 2 kpkt/s, duration: 1 s, warm_up: 100 ms, cpu: 0}"
+FORWARDERS: dict[str, tuple[str, str, Sequence[int]]] = {
+    # forwarder, its options, the DuT's CPUs
+    "tc-mirred": ("tc-mirred", "{}", [1]),
+    "kernel-route": ("kernel-route", "{}", [1]),
+    "xdp": ("xdp", "{}", [1]),
+    "testpmd": ("testpmd", "{}", [1]),
+    "testpmd-mac": ("testpmd", "{mode: mac, huge_pages: false}", [1]),
+    "testpmd-af_xdp": ("testpmd", "{driver: af_xdp}", [1]),
+    "dpdk-l2fwd": ("dpdk-l2fwd", "{}", [1]),
+    "dpdk-l3fwd": ("dpdk-l3fwd", "{}", [1]),
+    "suricata": ("suricata", "{}", [1]),
+    "suricata-dpdk": ("suricata", "{mode: dpdk}", [0, 1]),
+    "external": (
+        "external",
+        "{command: '%(tailtap)s forward {ingress} {egress} --cpu {cpu}'}",
+        [1],
+    ),
+}
+DESTINATION = bytes.fromhex("027474000002")
+NEXT_HOP = bytes.fromhex("027474000003")
+TIME_TO_LIVE = 22
+ROUTERS = ("kernel-route", "dpdk-l3fwd")
+NEW_ADDRESSES = (*ROUTERS, "testpmd-mac")
+"""Where hardware addresses change to those that we said."""
+SNIFFER = """
+import socket, sys, time
+end = time.monotonic() + 60
+while True:
+    try:
+        port = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+        port.bind(("tt-b0", 0))
+        break
+    except OSError:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+port.settimeout(60)
+while True:
+    frame, address = port.recvfrom(2048)
+    if address[2] != socket.PACKET_OUTGOING and frame[12:14] == b"\\x08\\x00":
+        print(frame.hex(), flush=True)
+        break
+"""
+"""Prints the first IPv4 frame that leaves the DuT."""
+
+pytestmark = pytest.mark.skipif(
+    len(os.sched_getaffinity(0)) < 2, reason="generator and DuT need a CPU each"
+)
+
+
+@pytest.fixture
+def machine() -> Iterator[Machine]:
+    with own_machine() as made:
+        yield made
+
+
+def experiment(forwarder: str, options: str = "{}", cpus: Sequence[int] = (1,)) -> str:
+    dut = f"dut: {{forwarder: {forwarder}, cpus: {list(cpus)}, options: {options}}}"
+    return f"name: forwarders\n{dut}\n{TRAFFIC}\n"
+
+
+def run(machine: Machine, folder: Path, text: str) -> tuple[Path, str]:
+    """The run's folder and what was said on standard error."""
+    out = folder / "out"
+    done = machine.tailtap("run", str(write_experiment(folder, text)), "--out", str(out))
+    [made] = (out / "runs").iterdir()
+    return made, done.stderr
+
+
+def failure(machine: Machine, folder: Path, text: str) -> str:
+    """Why a run failed: one line, in the record and for the user."""
+    made, said = run(machine, folder, text)
+    error: str = record(made)["error"]
+    assert record(made)["status"] == "failed"
+    assert "\n" not in error
+    assert said.rstrip().splitlines()[-1].endswith(error)
+    assert machine.namespaces() == []
+    return error
+
+
+@contextlib.contextmanager
+def sniffer(machine: Machine) -> Iterator[list[bytes]]:
+    """Catches the first frame that leaves the DuT of a run within the body."""
+    frames: list[bytes] = []
+
+    def listen() -> None:
+        wait_for(lambda: bool(taps()), "the taps' namespace")
+        said = machine.run("ip", "netns", "exec", taps()[0], "python3", "-c", SNIFFER)
+        frames.extend(bytes.fromhex(line) for line in said.stdout.split())
+
+    def taps() -> list[str]:
+        return [name for name in machine.namespaces() if name.endswith("-tap")]
+
+    thread = threading.Thread(target=listen)
+    thread.start()
+    yield frames
+    thread.join()
+
+
+@pytest.mark.parametrize("name", FORWARDERS)
+def test_every_packet_comes_through_in_order(name: str, machine: Machine, tmp_path: Path) -> None:
+    forwarder, options, cpus = FORWARDERS[name]
+    require(forwarder)
+    text = experiment(forwarder, options % {"tailtap": TAILTAP}, cpus)
+    with sniffer(machine) as frames:
+        made, said = run(machine, tmp_path, text)
+    content = record(made)
+    assert content["status"] == "done", said
+    assert [row["id"] for row in stamps(made / "egress.stamps")] == list(range(PACKETS))
+    evaluation = Evaluation.load(made / "evaluation")
+    assert evaluation.counts["matched"] == PACKETS
+    assert evaluation.counts["reordered"] == 0
+    [frame] = frames
+    assert frame[:6] == (NEXT_HOP if name in NEW_ADDRESSES else DESTINATION)
+    assert frame[TIME_TO_LIVE] == (63 if forwarder in ROUTERS else 64)
+    told = content["forwarder"]
+    assert set(told["cpu_ns"]["cpus"]) == {str(cpu) for cpu in cpus}
+    if forwarder not in ("tc-mirred", "kernel-route", "xdp"):
+        assert told["exit_status"] == 0
+        assert told["cpu_ns"]["process"]["user"] > 0
+        assert (made / told["log"]).stat().st_size > 0
+    if forwarder == "suricata":
+        assert told["version"].startswith("7.")
+    if "dpdk" in name or forwarder == "testpmd":
+        assert told["driver"] in ("af_packet", "af_xdp")
+
+
+def test_suricata_drops_what_our_rules_say(machine: Machine, tmp_path: Path) -> None:
+    require("suricata")
+    text = experiment("suricata", "{rules: many}")
+    text = text.replace("warm_up:", "flows: {dport: 9-10}, warm_up:")
+    made, said = run(machine, tmp_path, text)
+    assert record(made)["status"] == "done", said
+    # Flows take turns: every other packet goes to the port whose packets are dropped.
+    assert [row["id"] for row in stamps(made / "egress.stamps")] == list(range(1, PACKETS, 2))
+    assert record(made)["forwarder"]["rules"] == "many"
+
+
+def test_a_rule_file_is_applied(machine: Machine, tmp_path: Path) -> None:
+    require("suricata")
+    rules = tmp_path / "own.rules"
+    rules.write_text('drop udp any any -> any 54 (msg:"none"; sid:1;)\n')
+    text = experiment("suricata", f"{{rules: {rules}}}")
+    text = text.replace("warm_up:", "flows: {dport: 53-54}, warm_up:")
+    made, said = run(machine, tmp_path, text)
+    assert record(made)["status"] == "done", said
+    assert [row["id"] for row in stamps(made / "egress.stamps")] == list(range(0, PACKETS, 2))
+
+
+def test_a_rule_file_with_errors_is_refused_in_suricatas_words(
+    machine: Machine, tmp_path: Path
+) -> None:
+    require("suricata")
+    rules = tmp_path / "bad.rules"
+    rules.write_text('alert udp any any -> any any (msg:"ok"; sid:1;)\nalert udp any (sid:2;)\n')
+    error = failure(machine, tmp_path, experiment("suricata", f"{{rules: {rules}}}"))
+    assert error.startswith(f"{rules}: suricata does not take these rules: ")
+    assert "at line 2" in error
+
+
+def test_suricata_polls_each_port_on_a_cpu_of_its_own(machine: Machine, tmp_path: Path) -> None:
+    require("suricata")
+    error = failure(machine, tmp_path, experiment("suricata", "{mode: dpdk}"))
+    assert "dut.cpus" in error
+    assert "af_packet" in error
+
+
+def test_a_forwarder_that_exits_at_once(machine: Machine, tmp_path: Path) -> None:
+    command = "sh -c 'echo first; echo Error: no such card >&2; exit 7'"
+    options = f'{{command: "{command}"}}'
+    error = failure(machine, tmp_path, experiment("external", options))
+    expected = "the forwarder external ended with status 7: Error: no such card"
+    assert error == expected
+    [made] = (tmp_path / "out" / "runs").iterdir()
+    assert (made / "forwarder.log").read_text() == "first\nError: no such card\n"
+
+
+def test_a_forwarder_that_never_forwards(machine: Machine, tmp_path: Path) -> None:
+    options = "{command: \"sh -c 'echo waiting; exec sleep 60'\", ready: 1 s}"
+    error = failure(machine, tmp_path, experiment("external", options))
+    assert error == (
+        "no packet came through the DuT within 1 s: the forwarder external runs and lets nothing "
+        "through: waiting"
+    )
+
+
+def test_a_forwarder_that_ends_while_packets_are_sent(machine: Machine, tmp_path: Path) -> None:
+    forward = f"{TAILTAP} forward {{ingress}} {{egress}}"
+    command = f"sh -c '{forward} & sleep 6; echo Error: tired; kill $!'"
+    text = experiment("external", f'{{command: "{command}"}}').replace("1 s", "20 s")
+    error = failure(machine, tmp_path, text)
+    assert error.endswith("status 0: Error: tired")
+
+
+def test_a_program_that_is_missing(machine: Machine, tmp_path: Path) -> None:
+    error = failure(machine, tmp_path, experiment("external", "{command: 'tt-no-such {ingress}'}"))
+    assert "the program tt-no-such is missing" in error
+    assert error.endswith("check dut.options.command")
+
+
+def test_too_few_huge_pages(machine: Machine, tmp_path: Path) -> None:
+    require("testpmd")
+    options = "{huge_pages: true, memory: 900000 GiB}"
+    error = failure(machine, tmp_path, experiment("testpmd", options))
+    assert "huge pages of" in error
+    assert "dut.options.huge_pages: false" in error
+
+
+def test_links_of_the_lab_are_no_cards(machine: Machine, tmp_path: Path) -> None:
+    require("testpmd")
+    error = failure(machine, tmp_path, experiment("testpmd", "{driver: vfio-pci}"))
+    assert error.startswith("tt-in is no network card")
+
+
+def test_xdp_in_generic_mode_says_why_nothing_comes_through(
+    machine: Machine, tmp_path: Path
+) -> None:
+    made, _ = run(machine, tmp_path, experiment("xdp", "{mode: generic}"))
+    content: dict[str, Any] = record(made)
+    # Kernels differ in whether they run it on packets that a tap redirected.
+    if content["status"] == "failed":
+        assert "use dut.options.mode: native" in content["error"]
+    else:
+        assert len(stamps(made / "egress.stamps")) == PACKETS
+
+
+def test_clean_removes_what_a_killed_run_left(machine: Machine, tmp_path: Path) -> None:
+    require("testpmd")
+    pages = Path("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages")
+    before = pages.read_text() if pages.exists() else None
+    text = experiment("testpmd").replace("1 s", "60 s")
+    out = tmp_path / "out"
+    running = machine.start("run", str(write_experiment(tmp_path, text)), "--out", str(out))
+    logs: list[Path] = []
+
+    def started() -> bool:
+        # Others may run on this machine: only this run's journal is in sight of this one.
+        known = machine.run("sh", "-c", "cat /run/tailtap/*.journal").stdout
+        found = Path("/tmp").glob("tt-??????-forwarder/log")
+        logs[:] = [path for path in found if str(path.parent) in known]
+        return bool(logs)
+
+    wait_for(started, "the forwarder's log")
+    running.kill()
+    running.communicate()
+    cleaned = machine.tailtap("clean")
+    assert cleaned.returncode == 0, cleaned.stderr
+    assert machine.namespaces() == []
+    assert not any(path.exists() for path in logs)
+    assert (pages.read_text() if pages.exists() else None) == before
+
+
+def test_doctor_has_a_row_for_each(machine: Machine) -> None:
+    done = machine.tailtap("doctor", "--json")
+    rows = [row for row in json.loads(done.stdout)["checks"] if row["area"] == "forwarders"]
+    assert [row["name"] for row in rows] == list(KNOWN)
+    found = subprocess.run(["sh", "-c", "command -v suricata"], capture_output=True, check=False)
+    state = {row["name"]: row["state"] for row in rows}
+    assert (state["suricata"] == "ok") == (found.returncode == 0)
+    assert state["tc-mirred"] == "ok"
