@@ -22,6 +22,7 @@ SETUPS: Mapping[str, tuple[str, Wanted]] = {
     "bare-metal": ("bare-metal", Wanted((CPU,))),
     "container, root: host": ("container", Wanted((CPU,))),
     "container, root: debian": ("container", Wanted((CPU,), root="debian")),
+    "vm": ("vm", Wanted((CPU,))),
 }
 
 

@@ -20,8 +20,8 @@ __all__ = [
     "percentiles",
     "plan",
     "recording",
-    "stamp",
     "redirect",
+    "stamp",
     "tap",
 ]
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from namespaces import Lab, Namespace
 
+from tailtap.host.domains import Domains
 from tailtap.host.journal import STATE, read_all
 
 PATIENCE_SECONDS = 20
@@ -69,6 +70,7 @@ def _objects() -> set[str]:
     trees = [Path(fields[1]) for fields in lines if fields[2] in ("cgroup", "cgroup2")]
     groups = [str(path) for tree in trees for path in tree.glob("tt-*")]
     state = [str(path) for pattern in ("*.journal", "*/*") for path in STATE.glob(pattern)]
+    state += Domains().existing([])
     others = [
         record.path.stem
         for record in read_all()

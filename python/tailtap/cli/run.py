@@ -35,12 +35,13 @@ def run(
     """Measure the latency of every packet through a device under test, on this machine.
 
     The experiment file says what to send through what. Its keys, with their defaults: name;
-    dut.platform (bare-metal; container; or wire, which is no DuT at all, for calibration),
+    dut.platform (bare-metal; container; vm; or wire, which is no DuT at all, for calibration),
     dut.forwarder (tc-mirred; the others and their options: docs/forwarders.md), dut.cpus ([1]),
     dut.options (or as dut.forwarder: {NAME: OPTIONS}); of a container dut.memory, dut.cgroup (1 or
     2, the version of control groups that limits it) and dut.root (host, this machine's own file
     system; or debian); dut.kernel (vanilla, rt, nohz, a version or an image: a
-    run on another kernel fails and says what to boot); traffic.generator (af_packet; af_xdp; or
+    run on another kernel fails and says what to boot; a vm boots the kernel of that name or image,
+    with dut.boot added to its command line); traffic.generator (af_packet; af_xdp; or
     external, any command in traffic.external.command: {interface}, {rate}, {gap}, {size},
     {packets}, {seconds} and {cpu} are filled in; its packets carry MoonSniff's ids or, with
     traffic.external.key, ids at OFFSET:WIDTH:le|be, as in `tailtap tap --key`),

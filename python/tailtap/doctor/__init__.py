@@ -14,6 +14,7 @@ from tailtap.doctor.containers import check_containers
 from tailtap.doctor.forwarders import check_forwarders
 from tailtap.doctor.kernel import check_kernel
 from tailtap.doctor.machine import check_machine
+from tailtap.doctor.machines import check_machines
 from tailtap.doctor.nics import check_nics
 from tailtap.doctor.programs import check_programs
 
@@ -28,6 +29,7 @@ def examine() -> list[Check]:
         *check_kernel(),
         *check_containers(),
         *check_forwarders(),
+        *check_machines(),
         *check_machine(),
         *check_nics(),
         *check_programs(),

@@ -124,12 +124,13 @@ def _measure(
             running = _start_forwarder(experiment, device, setting)
             stack.callback(running.close)
         room = int(traffic.packets * ROOM) + SPARE_ROOM
+        patience = 1.0 if device is None else device.patience
         stamping: list[Process] = []
         for one in ways:
             stamping.append(tap.start(lab.tap, one.folder.path, room, one.way))
             stack.callback(stamping[-1].close)
         for one in ways:
-            _probe(lab, one, running)
+            _probe(lab, one, running, patience)
         if traffic.key != MOONSNIFF:
             # At another place the packets of the probe have an id as well. They are over now.
             for place, one in enumerate(ways):
@@ -153,7 +154,8 @@ def _measure(
             sending.append(generator.start(lab.generator, one.way.generator, one.traffic))
             stack.callback(sending[-1].close)
         try:
-            reach = SETTLE_SECONDS + (0 if running is None else running.holds_ns / 1e9)
+            holds = 0 if running is None else running.holds_ns / 1e9
+            reach = SETTLE_SECONDS * patience + holds
             watch = None if guard is None else _Watch(guard, stamping[0].pid, reach)
             _Traffic(lab, sending, working, watching).wait(traffic.seconds, tick, watch)
             sent = [generator.result(process) for process in sending]
@@ -162,7 +164,8 @@ def _measure(
             used = usage.so_far()
             counts = {} if counting is None else {"run": counting.stop()}
             memory = None
-            if running is not None and running.process is not None:
+            seen = device is not None and not device.own_kernel  # else it is a stand-in
+            if seen and running is not None and running.process is not None:
                 memory = memory_of(running.process.pid)
             _check_ports(lab)
             counted = [tap.stop(process) for process in stamping]
@@ -176,10 +179,17 @@ def _measure(
             raise
         for one, content in zip(ways, sent, strict=True):
             write_json(one.folder.generator, content)
-        facts = {} if device is None else device.facts
         back = Sent(sent[1], counted[1]) if both_ways else None
-        return Measured(
-            sent[0], counted[0], counters, ended - began, told, facts, counts, back, memory
+        result = Measured(
+            sent[0], counted[0], counters, ended - began, told, {}, counts, back, memory
+        )
+        if device is None:
+            return result
+        return replace(
+            result,
+            platform=device.facts,
+            own_kernel=device.own_kernel,
+            doubts=device.warnings,
         )
 
 
@@ -205,15 +215,16 @@ def _start_forwarder(experiment: Experiment, device: Dut, setting: Setting) -> R
     return kind.start(device, kind.Options.model_validate(experiment.dut.options), setting)
 
 
-def _probe(lab: Lab, one: _Direction, running: Running | None) -> None:
+def _probe(lab: Lab, one: _Direction, running: Running | None, patience: float) -> None:
     """Send packets until one gets from the generator to the egress tap.
 
-    Raises `MachineError` when the forwarder ends or its time is over.
+    Everything may take `patience` times longer than usual. Raises `MachineError` when the forwarder
+    ends or its time is over.
     """
     before = lab.received(lab.tap, one.way.egress)
     generator = GENERATORS[one.traffic.generator]
-    patience = PROBE_SECONDS if running is None else running.ready_seconds
-    deadline = time.monotonic() + patience
+    limit = patience * (PROBE_SECONDS if running is None else running.ready_seconds)
+    deadline = time.monotonic() + limit
     while True:
         if running is not None and running.process is not None and running.process.ended:
             raise MachineError(running.failure())
@@ -227,10 +238,10 @@ def _probe(lab: Lab, one: _Direction, running: Running | None) -> None:
             why = "the lab's links are broken" if running is None else running.failure()
             if one.way is REVERSE:
                 raise MachineError(
-                    f"no packet came back through the DuT within {patience:g} s: leave out "
+                    f"no packet came back through the DuT within {limit:g} s: leave out "
                     f"traffic.bidirectional if the forwarder carries packets one way only: {why}"
                 )
-            raise MachineError(f"no packet came through the DuT within {patience:g} s: {why}")
+            raise MachineError(f"no packet came through the DuT within {limit:g} s: {why}")
 
 
 class Vanished(MachineError):

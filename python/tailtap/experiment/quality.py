@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -53,12 +53,17 @@ class Measured:
     """The other direction of bidirectional traffic."""
     forwarder_memory: int | None = None
     """Bytes of memory that the forwarder's processes have; None where it has none."""
+    own_kernel: bool = False
+    """Whether the DuT has a kernel of its own, so that `counters` do not show its work."""
+    doubts: Sequence[Mapping[str, str]] = ()
+    """What the platform says against measurements of it."""
 
 
 def warnings_of(experiment: Experiment, measured: Measured) -> list[Doubt]:
     """Every reason to doubt the run, as ``{"code", "message"}``."""
     limit = experiment.traffic.slip_limit
-    found = [*_setup(experiment), *_generator(measured, limit), *_taps(measured)]
+    found = [dict(doubt) for doubt in measured.doubts]
+    found += [*_setup(experiment), *_generator(measured, limit), *_taps(measured)]
     return [*found, *_cpus(experiment, measured), *_counts(measured)]
 
 
@@ -202,7 +207,7 @@ def _cpus(experiment: Experiment, measured: Measured) -> Iterator[Doubt]:
                 f"the kernel dropped {counts['dropped']} packets before CPU {cpu} could receive "
                 "them (net.core.netdev_max_backlog)",
             )
-    if has_dut:
+    if has_dut and not measured.own_kernel:
         taps = [measured.taps] + ([measured.reverse.taps] if measured.reverse else [])
         arrived = sum(tap["ingress"]["seen"] for tap in taps)
         processed = sum(counters.softnet.get(cpu, {}).get("processed", 0) for cpu in dut.cpus)

@@ -94,9 +94,9 @@ class Fault:
             back = None
             if dut.both_ways:
                 plain = [dut.egress, dut.ingress, "--cpu", str(dut.cpus[-1])]
-                back = Forwarding.start("fault", dut.host, plain)
+                back = Forwarding.start("fault", dut, plain)
                 stack.callback(back.close)
-            running = Forwarding.start("fault", dut.host, arguments, chosen.longest_ns)
+            running = Forwarding.start("fault", dut, arguments, chosen.longest_ns)
             stack.pop_all()
         return replace(running, back=back)
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from tailtap.forwarder.program import parse_cpu_time
 from tailtap.forwarder.setting import READY_SECONDS, CpuTime
-from tailtap.host import Host
 from tailtap.host.process import STOP_SECONDS, Process
+from tailtap.platform.dut import Dut
 
 START_SECONDS = 15.0
 """How long it may take from its start until it says that it forwards."""
@@ -27,24 +27,26 @@ class Forwarding:
     ready_seconds: float = READY_SECONDS
     hint: str = ""
     """Why it may let nothing through."""
+    own_kernel: bool = False
+    """Whether it runs under another kernel, and its process here only stands for it."""
     back: Forwarding | None = None
     """Another one, which carries packets the other way."""
 
     @classmethod
-    def start(
-        cls, name: str, host: Host, arguments: Sequence[str], holds_ns: int = 0
-    ) -> Forwarding:
+    def start(cls, name: str, dut: Dut, arguments: Sequence[str], holds_ns: int = 0) -> Forwarding:
         """Start it and wait until it forwards. Raises `MachineError`."""
-        process = host.start([*host.program, "forward", *arguments, "--json"])
+        process = dut.host.start([*dut.host.program, "forward", *arguments, "--json"])
         try:
-            process.expect("ready", START_SECONDS)
+            process.expect("ready", START_SECONDS * dut.patience)
         except BaseException:
             process.close()
             raise
-        return cls(name, process, holds_ns)
+        return cls(name, process, holds_ns, own_kernel=dut.own_kernel)
 
     def cpu_time(self) -> CpuTime | None:
-        """The CPU time of all its threads so far; None when it is gone."""
+        """The CPU time of all its threads so far; None when it is gone or out of sight."""
+        if self.own_kernel:
+            return None
         with contextlib.suppress(OSError):
             return parse_cpu_time(Path(f"/proc/{self.process.pid}/stat").read_text("utf-8"))
         return None

@@ -59,7 +59,7 @@ class Xdp:
             # A veth port takes redirected frames only when its peer polls, which it does for GRO.
             for peer in (FROM_DUT, TO_DUT) if dut.both_ways else (FROM_DUT,):
                 setting.lab.tap.run(["ethtool", "-K", peer, "gro", "on"])
-        running = Forwarding.start("xdp", dut.host, arguments)
+        running = Forwarding.start("xdp", dut, arguments)
         try:
             if mode == "native":
                 for port in (dut.ingress, dut.egress) if dut.both_ways else (dut.ingress,):

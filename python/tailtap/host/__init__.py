@@ -1,4 +1,4 @@
-"""Where commands run: this machine, a network namespace on it, later containers and VMs.
+"""Where commands run: this machine, a network namespace, a container or a virtual machine on it.
 
 The runner starts everything through a `Host`, with the same commands that a person would type.
 """

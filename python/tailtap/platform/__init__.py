@@ -11,6 +11,7 @@ from typing import Protocol
 from tailtap.platform.bare_metal import BareMetal
 from tailtap.platform.container import Container
 from tailtap.platform.dut import Dut, Wanted
+from tailtap.platform.vm import Vm
 from tailtap.platform.wire import Wire
 from tailtap.topology.lab import Lab
 
@@ -39,5 +40,6 @@ PLATFORMS: Mapping[str, Platform] = {
     "wire": Wire(),
     "bare-metal": BareMetal(),
     "container": Container(),
+    "vm": Vm(),
 }
 """Every platform by its name in the experiment file."""

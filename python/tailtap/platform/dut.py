@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,3 +41,9 @@ class Dut:
     """Whether a forwarder must also carry packets from `egress` to `ingress`."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """What the platform read back of what it was asked for: `platform` in ``run.json``."""
+    own_kernel: bool = False
+    """Whether its kernel is another than this machine's, whose counters then tell nothing of it."""
+    patience: float = 1.0
+    """How many times longer than on this machine itself everything may take in it."""
+    warnings: Sequence[Mapping[str, str]] = ()
+    """Doubts about every measurement of it, as ``{"code", "message"}``."""

@@ -65,8 +65,8 @@ def running_kernel(root: Path = ROOT) -> Kernel:
         release,
         version,
         realtime,
-        _cpus(cpus / "nohz_full"),
-        _cpus(cpus / "isolated"),
+        cpus_or_none(_read(cpus / "nohz_full")),
+        cpus_or_none(_read(cpus / "isolated")),
     )
 
 
@@ -96,7 +96,7 @@ def check_host_kernel(wanted: str | None, cpus: Sequence[int], root: Path = ROOT
     if wanted == VANILLA:
         how = "one without PREEMPT_RT" if kernel.realtime else "it without nohz_full and isolcpus"
         raise MachineError(f"{runs}, not a vanilla one: boot {how}")
-    version = _version_of(wanted, root) if "/" in wanted else wanted
+    version = version_of(wanted, root) if "/" in wanted else wanted
     if not _same(version, kernel.release):
         raise MachineError(
             f"{runs}, not {version}: boot that one, or take dut.platform: vm, which brings its own"
@@ -109,7 +109,7 @@ def _same(version: str, release: str) -> bool:
     return release == version or release.startswith((f"{version}.", f"{version}-"))
 
 
-def _version_of(image: str, root: Path) -> str:
+def version_of(image: str, root: Path = ROOT) -> str:
     """The release that the kernel image at this path says it is."""
     try:
         with (root / image.removeprefix("/")).open("rb") as file:
@@ -125,8 +125,8 @@ def _version_of(image: str, root: Path) -> str:
     return words[0].decode("ascii", errors="replace")
 
 
-def _cpus(path: Path) -> tuple[int, ...]:
-    text = _read(path)
+def cpus_or_none(text: str | None) -> tuple[int, ...]:
+    """The CPUs in the content of a file such as ``nohz_full``, which may name none."""
     # A kernel with CONFIG_NO_HZ_FULL but without nohz_full= prints "(null)".
     return parse_cpus(text) if text and text[0].isdigit() else ()
 

@@ -91,7 +91,8 @@ class Lab:
         With `both_ways` it has a second generator's port, behind the DuT.
         """
         self._both_ways = both_ways
-        self._mtu = max(DEFAULT_MTU, frame_size - ETHERNET_OVERHEAD)
+        self.mtu = max(DEFAULT_MTU, frame_size - ETHERNET_OVERHEAD)
+        """Of every link, in bytes."""
         self._local = LocalHost()
         self._hosts: list[NamespaceHost] = []
         self._ports: list[tuple[NamespaceHost, str]] = []
@@ -145,13 +146,19 @@ class Lab:
         # Both ends are made inside: no link of ours ever shows up among the machine's own.
         self._local.run(
             (
-                f"ip link add {port} netns {host.namespace} mtu {self._mtu} type veth "
-                f"peer name {peer_port} netns {peer.namespace} mtu {self._mtu}"
+                f"ip link add {port} netns {host.namespace} mtu {self.mtu} type veth "
+                f"peer name {peer_port} netns {peer.namespace} mtu {self.mtu}"
             ).split()
         )
         for end, name in ((host, port), (peer, peer_port)):
             self._local.run(["ip", "-n", end.namespace, "link", "set", "dev", name, "up"])
             self._ports.append((end, name))
+
+    def add_tap(self, host: NamespaceHost, port: str) -> None:
+        """Make a tap device, whose other end is a virtual machine's port; up when that is there."""
+        host.run(["ip", "tuntap", "add", "dev", port, "mode", "tap", "vnet_hdr"])
+        host.run(["ip", "link", "set", "dev", port, "mtu", str(self.mtu), "up"])
+        self._ports.append((host, port))
 
     @property
     def journal(self) -> Journal:

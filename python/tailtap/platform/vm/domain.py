@@ -1,0 +1,217 @@
+"""A virtual machine as libvirt knows it, run by ``virt-qemu-run``.
+
+That program is libvirt's QEMU driver without a daemon: it needs no service, touches no domain of
+others, keeps all its files in one folder, and takes the machine down with it when it ends, also
+when tailtap is killed.
+"""
+
+from __future__ import annotations
+
+import grp
+import pwd
+import re
+import shlex
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+from tailtap.errors import MachineError
+from tailtap.host.domains import threads_of
+from tailtap.host.local import LocalHost
+from tailtap.host.process import Process
+from tailtap.platform.vm.kernels import CACHE
+
+PORTS = 16
+"""Commands that run in a guest at the same time, and one more port for short ones."""
+SERVICE = "libvirt-qemu"
+"""The user and group that libvirt looks up, whoever QEMU runs as. Debian makes them with the
+package of the daemon that runs as a service."""
+CONFIG = """user = "root"
+group = "root"
+dynamic_ownership = 0
+remember_owner = 0
+security_driver = "none"
+namespaces = []
+cgroup_controllers = []
+stdio_handler = "file"
+"""
+"""QEMU is root, as it must read this machine's files; the sandbox of seccomp stays."""
+START_SECONDS = 60.0
+"""How long libvirt may take; the first time it asks QEMU for all that it can do."""
+TAIL = 400
+"""How much of the console is worth quoting."""
+
+
+@dataclass(frozen=True)
+class Design:
+    """What the machine is made of."""
+
+    name: str
+    kernel: Path
+    initramfs: Path
+    command_line: str
+    memory: int
+    """In bytes."""
+    kvm: bool
+    placement: Sequence[Sequence[int]]
+    """The CPUs of this machine that each virtual CPU may run on."""
+    io_cpus: Sequence[int]
+    """Where QEMU's own threads run, which move packets."""
+    nodes: Sequence[int]
+    """The NUMA nodes to take memory from; empty for any."""
+    links: Mapping[str, str]
+    """The MAC address of the port behind each tap device."""
+
+
+class Domain:
+    """A machine that runs. Use it as a context."""
+
+    def __init__(self, design: Design, folder: Path, host: LocalHost) -> None:
+        """The machine of `design`, in `folder`, on `host`, where its links are."""
+        self.design = design
+        self.folder = folder
+        self._host = host
+        self._process: Process | None = None
+
+    @property
+    def ports(self) -> list[Path]:
+        """The sockets of the guest's virtio-serial ports."""
+        return [self.folder / f"port{number}" for number in range(PORTS)]
+
+    @property
+    def console(self) -> Path:
+        """What the guest's kernel says."""
+        return self.folder / "console.log"
+
+    def __enter__(self) -> Domain:
+        """Start it; returns when libvirt says that it runs. Raises `MachineError`."""
+        self.folder.joinpath("etc").mkdir(parents=True)
+        self.folder.joinpath("etc/qemu.conf").write_text(CONFIG, encoding="utf-8")
+        known = CACHE / "libvirt"
+        known.mkdir(parents=True, exist_ok=True)
+        self.folder.joinpath("cache").symlink_to(known)
+        definition = self.folder / "domain.xml"
+        definition.write_bytes(ET.tostring(describe(self.design, self)))
+        if shutil.which("virt-qemu-run") is None:
+            raise MachineError(
+                "the program virt-qemu-run is missing: install the Debian package libvirt-daemon"
+            )
+        self._process = self._host.start(self._command(definition))
+        try:
+            self._wait()
+        except BaseException:
+            self._process.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End it. Its folder stays: `Domains.remove` removes it, and what did not end."""
+        if self._process is not None:
+            self._process.close()
+
+    def threads(self) -> dict[str, int]:
+        """The ids of QEMU's threads by their names, such as ``CPU 0/KVM``."""
+        return threads_of(self.design.name)
+
+    def failure(self) -> str:
+        """Why it does not do what it should: what libvirt and the console say, on one line."""
+        said = self._process.errors() if self._process and self._process.ended else ""
+        if not said and self.console.exists():
+            text = self.console.read_text(encoding="utf-8", errors="replace")
+            panic = re.search(r"Kernel panic.*", text)
+            said = panic[0] if panic else text[-TAIL:]
+        return " ".join(said.replace("virt-qemu-run:", "").split())
+
+    def _command(self, definition: Path) -> list[str]:
+        run = ["virt-qemu-run", "--root", str(self.folder), str(definition)]
+        # It gets lists of users and groups of its own, which nothing else sees.
+        binds: list[str] = []
+        for path, line, known in (
+            ("/etc/passwd", f"{SERVICE}:x:65534:65534::/nonexistent:/usr/sbin/nologin", _user),
+            ("/etc/group", f"{SERVICE}:x:65534:", _group),
+        ):
+            if not known(SERVICE):
+                copy = self.folder / Path(path).name
+                copy.write_text(Path(path).read_text(encoding="utf-8") + line + "\n", "utf-8")
+                binds.append(shlex.join(["mount", "--bind", str(copy), path]))
+        script = " && ".join([*binds, f"exec {shlex.join(run)}"])
+        return ["unshare", "--mount", "sh", "-c", script] if binds else run
+
+    def _wait(self) -> None:
+        assert self._process is not None
+        deadline = time.monotonic() + START_SECONDS
+        while not self.ports[-1].exists() or not self.threads():
+            if self._process.ended:
+                raise MachineError(f"libvirt cannot start the virtual machine: {self.failure()}")
+            if time.monotonic() > deadline:
+                raise MachineError(f"libvirt did not start the machine within {START_SECONDS:g} s")
+            time.sleep(0.02)
+
+
+def _user(name: str) -> bool:
+    return any(entry.pw_name == name for entry in pwd.getpwall())
+
+
+def _group(name: str) -> bool:
+    return any(entry.gr_name == name for entry in grp.getgrall())
+
+
+def describe(design: Design, domain: Domain) -> ET.Element:
+    """The machine in libvirt's language (https://libvirt.org/formatdomain.html)."""
+    root = ET.Element("domain", type="kvm" if design.kvm else "qemu")
+    _add(root, "name", design.name)
+    _add(root, "memory", str(design.memory // 1024), unit="KiB")
+    everywhere = sorted({cpu for cpus in design.placement for cpu in cpus} | set(design.io_cpus))
+    _add(root, "vcpu", str(len(design.placement)), cpuset=_set(everywhere))
+    if design.kvm:  # a virtual CPU in software is a thread that libvirt does not know
+        tuning = _add(root, "cputune")
+        for number, cpus in enumerate(design.placement):
+            _add(tuning, "vcpupin", vcpu=str(number), cpuset=_set(cpus))
+        _add(tuning, "emulatorpin", cpuset=_set(design.io_cpus))
+    if design.nodes:
+        _add(_add(root, "numatune"), "memory", mode="strict", nodeset=_set(design.nodes))
+    boot = _add(root, "os")
+    _add(boot, "type", "hvm", arch="x86_64", machine="pc")
+    _add(boot, "kernel", str(design.kernel))
+    _add(boot, "initrd", str(design.initramfs))
+    _add(boot, "cmdline", design.command_line)
+    features = _add(root, "features")
+    _add(features, "acpi")
+    _add(features, "apic")
+    _add(root, "cpu", mode="host-passthrough" if design.kvm else "maximum")
+    for event in ("on_poweroff", "on_reboot", "on_crash"):
+        _add(root, event, "destroy")
+    devices = _add(root, "devices")
+    _add(devices, "controller", type="usb", model="none")
+    _add(devices, "controller", type="virtio-serial", ports=str(PORTS + 1))
+    shared = _add(devices, "filesystem", type="mount", accessmode="passthrough", multidevs="remap")
+    _add(shared, "source", dir="/")
+    _add(shared, "target", dir="tailtap")
+    _add(shared, "readonly")
+    for link, address in design.links.items():
+        port = _add(devices, "interface", type="ethernet")
+        _add(port, "mac", address=address)
+        _add(port, "target", dev=link, managed="no")
+        _add(port, "model", type="virtio")
+        _add(port, "driver", rx_queue_size="1024")
+    for number, path in enumerate(domain.ports):
+        channel = _add(devices, "channel", type="unix")
+        _add(channel, "source", mode="bind", path=str(path))
+        _add(channel, "target", type="virtio", name=f"tailtap.{number}")
+    console = _add(devices, "serial", type="file")
+    _add(console, "source", path=str(domain.console))
+    _add(devices, "memballoon", model="none")
+    return root
+
+
+def _add(parent: ET.Element, tag: str, text: str | None = None, **attributes: str) -> ET.Element:
+    child = ET.SubElement(parent, tag, attributes)
+    child.text = text
+    return child
+
+
+def _set(numbers: Sequence[int]) -> str:
+    return ",".join(str(number) for number in numbers)

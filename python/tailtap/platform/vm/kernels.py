@@ -1,0 +1,153 @@
+"""Kernels for virtual machines: Debian's packages, unpacked and not installed, or a given image.
+
+Packages are downloaded once, by apt, and kept in `CACHE`; to renew one, remove its folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tailtap.errors import InputError, MachineError
+from tailtap.host.local import LocalHost
+from tailtap.platform.kernel import NOHZ, RT, VANILLA, version_of
+
+CACHE = Path("/var/cache/tailtap")
+"""Packages, and what is known of this machine until it boots again."""
+PACKAGES: Mapping[str, str] = {
+    VANILLA: "linux-image-amd64",
+    RT: "linux-image-rt-amd64",
+    NOHZ: "linux-image-amd64",
+}
+"""The package of each kernel that has a name; `nohz` differs by its command line."""
+DEFAULT = VANILLA
+SHELL = "busybox-static"
+"""What the guest boots with, before it has this machine's files."""
+DOWNLOAD_SECONDS = 900.0
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """An image and the modules that belong to it."""
+
+    name: str
+    image: Path
+    release: str
+    modules: Path
+    """The folder ``lib/modules/RELEASE``, with the lists that depmod makes."""
+
+    @property
+    def root(self) -> Path:
+        """The folder that ``lib/modules`` is in."""
+        return self.modules.parents[2]
+
+
+def kernel(name: str) -> Kernel:
+    """The kernel of that name, unpacked if it is not there yet, or the one with that path.
+
+    Raises `InputError` for anything else and for a kernel without its modules, `MachineError` when
+    the image cannot be read or the package cannot be got.
+    """
+    if name in PACKAGES:
+        folder = unpacked(PACKAGES[name])
+        image = next((folder / "boot").glob("vmlinuz-*"))
+        release = image.name.removeprefix("vmlinuz-")
+        return Kernel(name, image, release, folder / "lib/modules" / release)
+    image = Path(name)
+    if not image.is_absolute():
+        raise InputError(
+            f"dut.kernel: {name!r} is neither {', '.join(PACKAGES)} nor the absolute path of a "
+            "kernel image, which a virtual machine could boot"
+        )
+    release = version_of(name)
+    return Kernel(name, image, release, _modules(image, release))
+
+
+def shell() -> Path:
+    """A shell that needs no libraries. Raises `MachineError` when it cannot be got."""
+    return unpacked(SHELL) / "bin/busybox"
+
+
+def is_unpacked(package: str) -> bool:
+    """Whether `package` is there already."""
+    return _folder(package).is_dir()
+
+
+def unpacked(package: str) -> Path:
+    """The folder with the content of a package; downloads it the first time."""
+    folder = _folder(package)
+    if folder.is_dir():
+        return folder
+    with _locked(folder.parent):
+        if not folder.is_dir():  # nobody else has got it meanwhile
+            with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".new-") as draft:
+                _unpack(package, Path(draft))
+                (Path(draft) / "content").rename(folder)
+    return folder
+
+
+def _folder(package: str) -> Path:
+    return CACHE / "packages" / package
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Keep others from downloading the same."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder / ".lock", os.O_CREAT | os.O_RDWR, 0o600)
+    except OSError as error:
+        raise MachineError(f"cannot write {folder}: {error.strerror}: run it with sudo") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _unpack(package: str, draft: Path) -> None:
+    host = LocalHost()
+    try:
+        # Debian's names for kernels are empty packages that depend on the newest one.
+        told = host.run(["apt-cache", "depends", "--important", package]).stdout
+        real = re.search(r"Depends: (linux-image-\S+)", told)
+        name = real[1] if real else package
+        command = ["env", "-C", str(draft), "apt-get", "download", "-qq"]
+        command += ["-o", "APT::Sandbox::User=root", name]
+        downloading = host.start(command)
+        try:
+            downloading.read_to_end(DOWNLOAD_SECONDS)
+        finally:
+            downloading.close()
+        archive = next(draft.glob("*.deb"))
+        content = draft / "content"
+        unpacking = host.start(["dpkg-deb", "-x", str(archive), str(content)])
+        try:
+            unpacking.read_to_end(DOWNLOAD_SECONDS)
+        finally:
+            unpacking.close()
+    except (MachineError, StopIteration) as error:
+        raise MachineError(
+            f"cannot get the Debian package {package}, which virtual machines boot from: {error}: "
+            "check /etc/apt/sources.list and `apt-get update`"
+        ) from error
+    for modules in (content / "lib/modules").glob("*"):
+        host.run(["depmod", "-b", str(content), modules.name])
+
+
+def _modules(image: Path, release: str) -> Path:
+    """Where the modules of an image are, by the ways in which kernels are installed and packed."""
+    for root in (image.parent.parent, image.parent, Path("/"), Path("/usr")):
+        folder = root / "lib/modules" / release
+        if (folder / "modules.dep").exists():
+            return folder
+    raise InputError(
+        f"dut.kernel: {image}: there are no modules for {release}: put them, after depmod, into "
+        f"{image.parent.parent / 'lib/modules' / release}"
+    )

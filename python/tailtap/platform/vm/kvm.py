@@ -1,0 +1,109 @@
+"""Whether KVM works here, found out by booting a kernel under it.
+
+The device node says nothing: a hypervisor may offer KVM to us and guests hang all the same, some
+after their first instructions. So the kernel has to boot until it misses its root file system.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from tailtap.host.local import LocalHost
+from tailtap.platform.vm.kernels import CACHE, Kernel
+
+QEMU = "qemu-system-x86_64"
+DEVICE = Path("/dev/kvm")
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+PROBE_SECONDS = 10.0
+"""How long the kernel may take; with KVM it needs one second."""
+REACHED = "VFS: Unable to mount root fs"
+"""The last words of a kernel that found everything else."""
+
+
+@dataclass(frozen=True)
+class Accelerator:
+    """What runs the guest's instructions, and why."""
+
+    kind: Literal["kvm", "tcg"]
+    reason: str
+
+    @property
+    def emulated(self) -> bool:
+        """Whether software stands in for the CPU: latencies then say nothing."""
+        return self.kind == "tcg"
+
+
+def accelerator(kernel: Kernel) -> Accelerator:
+    """KVM if `kernel` boots under it, else software. What is found holds until this machine boots.
+
+    Raises `MachineError` when QEMU is missing.
+    """
+    known = remembered()
+    if known is not None:
+        return known
+    found = _probe(kernel)
+    path = _memory()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_suffix(f".{os.getpid()}")
+    draft.write_text(json.dumps({"boot": _boot(), **asdict(found)}), encoding="utf-8")
+    draft.replace(path)
+    return found
+
+
+def remembered() -> Accelerator | None:
+    """What was found since this machine booted; None when nobody has tried."""
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        content = json.loads(_memory().read_text(encoding="utf-8"))
+        if content["boot"] == _boot():
+            return Accelerator(content["kind"], content["reason"])
+    return None
+
+
+def _probe(kernel: Kernel) -> Accelerator:
+    if not DEVICE.exists():
+        return Accelerator("tcg", f"there is no {DEVICE}")
+    LocalHost().run([QEMU, "--version"])
+    command = [QEMU, "-accel", "kvm", "-cpu", "host", "-m", "256", "-nodefaults", "-no-reboot"]
+    command += ["-display", "none", "-serial", "stdio", "-kernel", str(kernel.image)]
+    command += ["-append", "console=ttyS0 panic=-1"]
+    with tempfile.TemporaryFile() as said:
+        try:
+            subprocess.run(
+                ["setpriv", "--pdeathsig", "KILL", "--", *command],
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                timeout=PROBE_SECONDS,
+                check=False,
+            )
+            ended = "it ended"
+        except subprocess.TimeoutExpired:
+            ended = f"it hung for {PROBE_SECONDS:g} s"
+        said.seek(0)
+        words = said.read().decode(errors="replace")
+        if REACHED in words:
+            return Accelerator("kvm", f"{kernel.release} booted under KVM")
+        ended += explanation(words)
+    return Accelerator("tcg", f"{DEVICE} is there, but {kernel.release} did not boot: {ended}")
+
+
+def explanation(words: str) -> str:
+    """What explains it best of all that QEMU and the kernel said."""
+    lines = [line.strip() for line in words.splitlines() if line.strip()]
+    errors = [line for line in lines if "error:" in line] or lines[-1:]
+    return f": {errors[0].removeprefix(f'{QEMU}: ')}" if errors else ""
+
+
+def _memory() -> Path:
+    return CACHE / "kvm.json"
+
+
+def _boot() -> str:
+    return BOOT_ID.read_text(encoding="ascii").strip()

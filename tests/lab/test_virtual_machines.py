@@ -1,0 +1,237 @@
+"""DuTs in virtual machines: what boots, what runs inside, and that nothing of them stays.
+
+Each boot takes some ten seconds where software stands in for the CPU, so tests share machines.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from labtools import own_machine, record, statuses, wait_for, write_experiment
+
+from tailtap.errors import MachineError
+from tailtap.evaluation import Evaluation
+from tailtap.forwarder import FORWARDERS, Setting
+from tailtap.host import CommandFailed
+from tailtap.host.domains import Domains
+from tailtap.platform import PLATFORMS, Dut, Wanted
+from tailtap.platform.vm import kernels
+from tailtap.platform.vm.kvm import remembered
+from tailtap.topology.lab import DUT_EGRESS, DUT_INGRESS, Lab
+from tailtap.traffic.model import Traffic
+
+BOOT_SECONDS = 600
+"""Also for downloading the kernels, the first time."""
+EXPERIMENT = """\
+name: vm
+dut: {platform: vm, cpus: [1], memory: 512 MiB}
+traffic: {rate: 2 kpkt/s, duration: 1 s, warm_up: 0 s, cpu: 0}
+"""
+PACKETS = 2000
+
+pytestmark = pytest.mark.skipif(
+    len(os.sched_getaffinity(0)) < 2, reason="generator and DuT need a CPU each"
+)
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Dut]:
+    """A machine with the real-time kernel and one CPU more than usual."""
+    with Lab(64) as lab:
+        wanted = Wanted((0, 1), memory=512 << 20, kernel="rt", boot="tailtap.test=7")
+        device = PLATFORMS["vm"].build(lab, wanted)
+        assert device is not None
+        lab.wait_until_up()
+        yield device
+
+
+def test_it_is_what_was_asked_for(shared: Dut) -> None:
+    facts = shared.facts
+    assert facts["kernel"]["kind"] == "rt"
+    assert "PREEMPT_RT" in shared.host.run(["uname", "-a"]).stdout
+    assert facts["command_line"].endswith("tailtap.test=7")
+    assert shared.host.run(["uname", "-r"]).stdout.strip() == facts["kernel"]["release"]
+    assert facts["cpus_online"] == "0-2"
+    assert 400 << 20 < facts["memory"] < 512 << 20
+    assert shared.cpus == (1, 2)
+    kind = {"kvm": "KVM", "tcg": "TCG"}[facts["accelerator"]]
+    assert facts["vcpu_pinning"][f"CPU 1/{kind}"] == "0"
+    assert facts["vcpu_pinning"][f"CPU 2/{kind}"] == "1"
+    links = json.loads(shared.host.run(["ip", "-j", "link"]).stdout)
+    assert {link["ifname"] for link in links} == {"lo", DUT_INGRESS, DUT_EGRESS}
+    known = remembered()
+    assert known is not None
+    emulated = [warning["code"] for warning in shared.warnings] == ["emulated"]
+    assert emulated == known.emulated
+
+
+def test_commands_inside(shared: Dut, tmp_path: Path) -> None:
+    host = shared.host
+    done = host.run(["sh", "-c", "cat; echo no >&2; exit 7"], stdin="in", check=False)
+    assert (done.stdout, done.stderr, done.status) == ("in", "no\n", 7)
+    assert host.run(["sh", "-c", "kill -9 $$"], check=False).status == -signal.SIGKILL
+    with pytest.raises(CommandFailed, match="`false` failed: status 1"):
+        host.run(["false"])
+    with pytest.raises(MachineError, match="the program tt-none is missing"):
+        host.run(["tt-none"])
+    content = bytes(range(256)) * 1000
+    (tmp_path / "a").write_bytes(content)
+    host.put(tmp_path / "a", Path("/root/a b"))
+    host.get(Path("/root/a b"), tmp_path / "b")
+    assert (tmp_path / "b").read_bytes() == content
+    # What it writes does not reach this machine.
+    assert not Path("/root/a b").exists()
+    with pytest.raises(CommandFailed, match="No such file"):
+        host.get(Path("/root/none"), tmp_path / "c")
+
+
+UNTIL_INTERRUPTED = """
+trap 'echo "{\\"event\\": \\"done\\"}"; exit 5' INT
+echo '{"event": "ready"}'
+while :; do sleep 0.1; done
+"""
+
+
+def test_started_processes_say_what_they_say_and_end_when_told(shared: Dut) -> None:
+    first, second = (shared.host.start(["sh", "-c", UNTIL_INTERRUPTED]) for _ in range(2))
+    for process in (first, second):
+        process.expect("ready", 60)
+    first.interrupt()
+    first.expect("done", 60)
+    wait_for(lambda: first.ended, "the end of the process")
+    assert first.status == 5
+    assert not second.ended
+    second.close()
+    assert second.status == -signal.SIGTERM
+    first.close()
+    failing = shared.host.start(["sh", "-c", "echo why >&2; exit 3"])
+    with pytest.raises(MachineError, match="sh ended with status 3: why"):
+        failing.expect("ready", 60)
+    failing.close()
+    # A process whose keeper is killed does not live on in the guest.
+    lost = shared.host.start(["sh", "-c", "echo ready; exec sleep 4711"])
+    assert lost.read_line(60) == "ready"
+    os.kill(lost.pid, signal.SIGKILL)
+    find = ["sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '"]
+    wait_for(lambda: "sleep 4711" not in shared.host.run(find).stdout, "its end")
+    lost.close()
+
+
+def test_a_forwarder_in_user_space_runs_inside(shared: Dut, tmp_path: Path) -> None:
+    kind = FORWARDERS["fault"]
+    setting = Setting(Lab(64), tmp_path, Traffic())
+    running = kind.start(shared, kind.Options(), setting)
+    assert running.cpu_time() is None  # what is seen here only stands for it
+    running.close()
+    running = kind.start(shared, kind.Options(), setting)
+    assert running.stop()["lost"] == 0
+    running.close()
+
+
+def test_traffic_passes(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with own_machine() as machine:
+        path = write_experiment(tmp_path, EXPERIMENT)
+        options = ("--quiet", "--set", "dut.kernel=nohz")
+        running = machine.start("run", str(path), "--out", str(out), *options)
+        _, stderr = running.communicate(timeout=BOOT_SECONDS)
+        assert machine.namespaces() == []
+        assert machine.run("ls", "/run/tailtap/vm").stdout == ""
+    assert running.returncode == 0, stderr
+    [run] = (out / "runs").iterdir()
+    counts = Evaluation.load(run / "evaluation").counts
+    assert (counts["matched"], counts["lost"]) == (PACKETS, 0)
+    content = record(run)
+    facts = content["platform"]
+    assert (facts["kernel"]["kind"], facts["kernel"]["nohz_full"]) == ("nohz", [1])
+    codes = [warning["code"] for warning in content["warnings"]]
+    assert ("emulated" in codes) == (facts["accelerator"] == "tcg")
+    assert "work-elsewhere" not in codes
+
+
+def test_kill_nine_then_clean(tmp_path: Path) -> None:
+    with own_machine() as machine:
+        path = write_experiment(tmp_path, EXPERIMENT)
+        running = machine.start("run", str(path), "--out", str(tmp_path / "out"))
+        console = "/run/tailtap/vm/*/console.log"
+        wait_for(lambda: machine.run("sh", "-c", f"cat {console}").returncode == 0, "the machine")
+        [name] = machine.run("ls", "/run/tailtap/vm").stdout.split()
+        kept = json.loads(machine.tailtap("clean", "--json").stdout)
+        assert ("domain", name) in {(row["kind"], row["name"]) for row in kept["kept"]}
+        assert kept["removed"] == []
+        running.kill()
+        running.communicate()
+        cleaned = machine.tailtap("clean")
+        assert cleaned.returncode == 0, cleaned.stderr
+        assert f"removing domain {name}" in cleaned.stdout
+        assert machine.namespaces() == []
+        assert machine.run("ls", "/run/tailtap/vm").stdout == ""
+        assert f"guest={name}" not in subprocess.check_output(["ps", "-ef"], text=True)
+        assert machine.tailtap("clean").stdout == "nothing to remove\n"
+
+
+def test_a_machine_without_its_libvirt_is_found_and_ended() -> None:
+    """What is left when both tailtap and libvirt were killed."""
+    with Lab(64) as lab:
+        name = lab.name_of("dut")
+        lab.journal.add("domain", name)
+        command = ["qemu-system-x86_64", "-name", f"guest={name},debug-threads=on", "-S"]
+        command += ["-machine", "none", "-display", "none", "-nodefaults"]
+        orphan = subprocess.Popen(command)
+        try:
+            wait_for(lambda: name in Domains().existing([name]), "the process")
+            assert name not in Domains().existing([])
+            Domains().remove(name)
+            assert orphan.wait(timeout=20) in (0, -signal.SIGTERM)
+            assert name not in Domains().existing([name])
+        finally:
+            orphan.kill()
+            orphan.wait()
+
+
+def test_what_cannot_be_is_one_line(tmp_path: Path) -> None:
+    text = tmp_path / "text"
+    text.write_text("no kernel" * 1000)
+    bare = tmp_path / "vmlinuz"
+    shutil.copy(kernels.kernel("vanilla").image, bare)
+    cases = {
+        "/none/vmlinuz": "dut.kernel: cannot read /none/vmlinuz: No such file or directory",
+        "fast": "dut.kernel: 'fast' is neither vanilla, rt, nohz nor the absolute path of a kernel",
+        str(text): f"dut.kernel: {text} is no kernel image",
+        str(bare): "there are no modules for 6.",
+    }
+    out = tmp_path / "out"
+    with own_machine() as machine:
+        vary = f"vary: {{dut.kernel: {json.dumps(list(cases))}}}\n"
+        path = write_experiment(tmp_path, EXPERIMENT + vary)
+        done = machine.tailtap("run", str(path), "--out", str(out), "--quiet")
+        assert done.returncode == 3, done.stderr
+        for memory, said in (("1 MB", "too little for a virtual"), ("9000000 GB", "ask for less")):
+            path = write_experiment(tmp_path, EXPERIMENT)
+            small = str(tmp_path / memory)
+            options = ("--quiet", "--set", f"dut.memory={memory}")
+            done = machine.tailtap("run", str(path), "--out", small, *options)
+            assert said in done.stderr.splitlines()[-1]
+            assert "Traceback" not in done.stderr
+        assert machine.namespaces() == []
+    assert statuses(out) == ["failed"] * len(cases)
+    errors = [record(run)["error"] for run in sorted((out / "runs").iterdir())]
+    for error, said in zip(errors, cases.values(), strict=True):
+        assert said in error
+        assert "\n" not in error
+
+
+def test_a_guest_that_does_not_boot_says_so() -> None:
+    with Lab(64) as lab:
+        wanted = Wanted((1,), memory=512 << 20, boot="rdinit=/none root=/dev/none")
+        with pytest.raises(MachineError, match="ended while it booted") as caught:
+            PLATFORMS["vm"].build(lab, wanted)
+        assert "Kernel panic" in str(caught.value)
+        assert "\n" not in str(caught.value)
