@@ -5,12 +5,12 @@
 #include <bpf/bpf_helpers.h>
 
 /* Set before loading; the layout is known to xdp.rs. */
-const volatile __u32 target SEC(".rodata"); /* interface index */
+const volatile __u32 target SEC(".rodata"); /* interface index; 0: packets go on their way */
 
 SEC("xdp")
 int redirect(struct xdp_md *context)
 {
-	return bpf_redirect(target, 0);
+	return target ? bpf_redirect(target, 0) : XDP_PASS;
 }
 
 char LICENSE[] SEC("license") = "GPL";

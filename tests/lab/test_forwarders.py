@@ -136,10 +136,10 @@ def test_every_packet_comes_through_in_order(name: str, machine: Machine, tmp_pa
     assert frame[:6] == (NEXT_HOP if name in NEW_ADDRESSES else DESTINATION)
     assert frame[TIME_TO_LIVE] == (63 if forwarder in ROUTERS else 64)
     told = content["forwarder"]
-    assert set(told["cpu_ns"]["cpus"]) == {str(cpu) for cpu in cpus}
+    assert {str(cpu) for cpu in cpus} <= set(content["cpu_ns"])
     if forwarder not in ("tc-mirred", "kernel-route", "xdp"):
         assert told["exit_status"] == 0
-        assert told["cpu_ns"]["process"]["user"] > 0
+        assert told["cpu_ns"]["user"] > 0
         assert (made / told["log"]).stat().st_size > 0
     if forwarder == "suricata":
         assert told["version"].startswith("7.")

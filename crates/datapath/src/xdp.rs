@@ -118,9 +118,13 @@ pub fn redirect(
     }
     let system = |what| move |source| XdpError::System { what, source };
     let signals = StopSignals::install().map_err(system("handle signals"))?;
-    let mut links = vec![Link::attach(&input, &output, mode)?];
+    let mut links = vec![Link::attach(&input, Some(&output), mode)?];
     if both_ways {
-        links.push(Link::attach(&output, &input, mode)?);
+        links.push(Link::attach(&output, Some(&input), mode)?);
+    } else if mode == Mode::Native {
+        // Some drivers (virtio_net) take redirected packets only where a program is attached; the
+        // others need none, so that one that takes no program may still do.
+        links.extend(Link::attach(&output, None, mode));
     }
     on_ready().map_err(XdpError::Ready)?;
     while !signals.requested() {
@@ -141,13 +145,15 @@ struct Link {
 }
 
 impl Link {
-    fn attach(from: &Interface, to: &Interface, mode: Mode) -> Result<Self, XdpError> {
+    /// Redirects what `from` receives, or lets it pass.
+    fn attach(from: &Interface, to: Option<&Interface>, mode: Mode) -> Result<Self, XdpError> {
         libbpf_rs::set_print(None); // errors reach the user through our own messages
         let mut open = ObjectBuilder::default().open_memory(&OBJECT.0).map_err(XdpError::Load)?;
         for mut map in open.maps_mut() {
             if map.name().to_string_lossy().ends_with(".rodata") {
                 let constants = map.initial_value_mut().expect("the program has a constant");
-                constants[..4].copy_from_slice(&(to.index as u32).to_ne_bytes());
+                let index = to.map_or(0, |to| to.index as u32);
+                constants[..4].copy_from_slice(&index.to_ne_bytes());
             }
         }
         let object = open.load().map_err(XdpError::Load)?;

@@ -19,7 +19,7 @@ from tailtap.experiment.folder import RunFolder, write_json
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.quality import Measured, Sent
 from tailtap.forwarder import Running, Setting
-from tailtap.forwarder.usage import Usage
+from tailtap.forwarder.setting import CpuTime
 from tailtap.host.local import LocalHost
 from tailtap.host.perf import PerfStat
 from tailtap.host.process import Process
@@ -146,7 +146,7 @@ def _measure(
         if running is not None and running.process is not None:
             working.append(running.process)
 
-        usage = Usage.begin(running, dut.cpus)
+        spent_before = None if running is None else running.cpu_time()
         counting = stack.enter_context(window)
         before, began = Counters.read(), time.monotonic_ns()
         sending: list[Process] = []
@@ -161,15 +161,15 @@ def _measure(
             sent = [generator.result(process) for process in sending]
             time.sleep(reach)
             counters, ended = Counters.read().since(before), time.monotonic_ns()
-            used = usage.so_far()
+            spent = _since(spent_before, None if running is None else running.cpu_time())
             counts = {} if counting is None else {"run": counting.stop()}
             memory = None
-            seen = device is not None and not device.own_kernel  # else it is a stand-in
+            seen = device is not None and not device.host.own_kernel  # else it is a stand-in
             if seen and running is not None and running.process is not None:
                 memory = memory_of(running.process.pid)
             _check_ports(lab)
             counted = [tap.stop(process) for process in stamping]
-            told = {} if running is None else {**running.stop(), "cpu_ns": used}
+            told = {} if running is None else {**running.stop(), "cpu_ns": spent}
         except Vanished:
             raise
         except MachineError as error:
@@ -188,7 +188,7 @@ def _measure(
         return replace(
             result,
             platform=device.facts,
-            own_kernel=device.own_kernel,
+            own_kernel=device.host.own_kernel,
             doubts=device.warnings,
         )
 
@@ -208,6 +208,13 @@ def _away_from(dut_cpus: Iterable[int], generator_cpus: Iterable[int]) -> Iterat
         yield
     finally:
         os.sched_setaffinity(0, before)
+
+
+def _since(before: CpuTime | None, now: CpuTime | None) -> CpuTime | None:
+    """The CPU time between two readings; None when one of them could not be had."""
+    if before is None or now is None:
+        return None
+    return {name: value - before[name] for name, value in now.items()}
 
 
 def _start_forwarder(experiment: Experiment, device: Dut, setting: Setting) -> Running:

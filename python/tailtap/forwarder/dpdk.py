@@ -16,7 +16,6 @@ from tailtap.errors import InputError, MachineError
 from tailtap.forwarder.setting import Need, Setting
 from tailtap.host import Host
 from tailtap.host.huge_pages import reserved
-from tailtap.host.local import LocalHost
 from tailtap.host.pci import bound_to_vfio
 from tailtap.platform.dut import Dut
 from tailtap.schema import Size, Strict
@@ -131,7 +130,7 @@ def _huge_pages(
     if options.huge_pages is False:
         return False, None
     try:
-        if isinstance(host, LocalHost):
+        if not host.own_kernel:
             stack.enter_context(reserved(options.memory, setting.lab.journal))
             return True, None
         # Another kernel has its own, which are not ours to reserve.

@@ -41,7 +41,7 @@ class Forwarding:
         except BaseException:
             process.close()
             raise
-        return cls(name, process, holds_ns, own_kernel=dut.own_kernel)
+        return cls(name, process, holds_ns, own_kernel=dut.host.own_kernel)
 
     def cpu_time(self) -> CpuTime | None:
         """The CPU time of all its threads so far; None when it is gone or out of sight."""

@@ -18,7 +18,6 @@ from typing import Any
 from tailtap.errors import MachineError
 from tailtap.forwarder.setting import CpuTime, Setting
 from tailtap.host import Host
-from tailtap.host.local import LocalHost
 from tailtap.host.process import Process
 
 LOG = "forwarder.log"
@@ -52,7 +51,7 @@ class Workplace:
 
     def __enter__(self) -> Workplace:
         """Make the folder. Raises `MachineError`."""
-        if isinstance(self.host, LocalHost):
+        if not self.host.own_kernel:
             self.setting.lab.journal.add("folder", str(self.path))
         self.host.run(["mkdir", "-m", "700", str(self.path)])
         return self

@@ -74,7 +74,7 @@ def _poll_in_thread(host: Host, port: str, cpus: Sequence[int]) -> None:
     """Move the polling of `port` to a thread on `cpus`. Raises `MachineError`."""
     wanted = ",".join(str(cpu) for cpu in cpus)
     # A container does not see the kernel's threads, and shares the kernel.
-    kernel = LocalHost() if isinstance(host, LocalHost) else host
+    kernel = host if host.own_kernel else LocalHost()
 
     def threads() -> set[str]:
         return set(kernel.run(["sh", "-c", _THREADS, "threads", port]).stdout.split())

@@ -36,6 +36,13 @@ class Host(Protocol):
     """A place where commands run and files live."""
 
     @property
+    def own_kernel(self) -> bool:
+        """Whether it runs another kernel than this machine's, whose counters then tell nothing of
+        it, and whose processes here only stand for those there.
+        """
+        ...
+
+    @property
     def name(self) -> str:
         """The host's name in messages."""
         ...

@@ -25,6 +25,8 @@ class GuestHost(LocalHost):
     The guest sees this machine's files under the same names; what it writes stays in it.
     """
 
+    own_kernel = True
+
     def __init__(self, name: str, ports: Sequence[Path], patience: float) -> None:
         """A host for the guest whose ports have their sockets at `ports`, the first for `run`.
 

@@ -34,6 +34,7 @@ PACKAGES = {
 class LocalHost:
     """Commands run on this machine, as the user who started tailtap."""
 
+    own_kernel = False
     prefix: Sequence[str] = ()
     """What goes in front of every command; the kinds of hosts on this machine differ in it."""
 

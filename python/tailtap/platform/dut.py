@@ -41,8 +41,6 @@ class Dut:
     """Whether a forwarder must also carry packets from `egress` to `ingress`."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """What the platform read back of what it was asked for: `platform` in ``run.json``."""
-    own_kernel: bool = False
-    """Whether its kernel is another than this machine's, whose counters then tell nothing of it."""
     patience: float = 1.0
     """How many times longer than on this machine itself everything may take in it."""
     warnings: Sequence[Mapping[str, str]] = ()

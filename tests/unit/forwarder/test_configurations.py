@@ -11,7 +11,6 @@ from tailtap.forwarder import dpdk
 from tailtap.forwarder.dpdk_l3fwd import routes
 from tailtap.forwarder.program import parse_cpu_time
 from tailtap.forwarder.suricata import MANY, af_packet_mode, common, dpdk_mode, many_rules, render
-from tailtap.forwarder.usage import busy
 from tailtap.host.local import LocalHost
 from tailtap.platform import Dut
 from tailtap.template import check_command, fill_in
@@ -93,17 +92,3 @@ def test_cpu_times_are_those_of_the_kernel() -> None:
     stat = "12 (a (b) c) S 1 2 3 4 5 6 7 8 9 10 250 50 0 0 20 0 1 0 100"
     assert parse_cpu_time(stat) == {"user": 2_500_000_000, "system": 500_000_000}
     assert parse_cpu_time("") is None
-
-
-def test_busy_cpus(tmp_path: Path) -> None:
-    (tmp_path / "stat").write_text("cpu 1 1 1\ncpu0 1 2 3 4 5 6 7 8\ncpu12 10 0 0 0 0 0 30 0\n")
-    assert busy([12], tmp_path) == {
-        12: {
-            "user": 100_000_000,
-            "nice": 0,
-            "system": 0,
-            "idle": 0,
-            "irq": 0,
-            "softirq": 300_000_000,
-        }
-    }

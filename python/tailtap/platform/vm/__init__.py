@@ -90,7 +90,6 @@ class Vm:
             own,
             wanted.both_ways,
             facts,
-            own_kernel=True,
             patience=_patience(speed),
             warnings=_warnings(speed),
         )
