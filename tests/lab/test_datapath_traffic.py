@@ -172,9 +172,8 @@ def test_the_fault_injector_does_what_was_asked_and_nothing_else(
     )
     links = tap.stop()["links"]
     done = forward.stop(signal.SIGTERM)
-    assert done == {
-        **{"event": "done", "forwarded": 5498, "held": 3, "dropped": 2, "duplicated": 2, "lost": 0}
-    }
+    counts = {"forwarded": 5498, "held": 3, "dropped": 2, "duplicated": 2, "limited": 0, "lost": 0}
+    assert done == {"event": "done", **counts}
     assert links["ingress"]["other"] == links["egress"]["other"] == 500
     assert links["ingress"]["seen"] == 5000
 
@@ -189,8 +188,8 @@ def test_the_fault_injector_does_what_was_asked_and_nothing_else(
     assert held.sum() == 4
     assert latency.min() > 0
     assert latency[held].min() >= 5_000_000
-    # As late as asked and hardly later, unless the machine was taken away from us meanwhile.
-    assert np.median(latency[held]) < 5_000_000 + 2_000_000
+    # As late as asked and hardly later than the machine makes the others.
+    assert np.median(latency[held]) < 5_000_000 + 2_000_000 + latency[~held].max()
 
 
 def test_tags_survive_the_fault_injector(namespace: Namespace, tmp_path: Path) -> None:
