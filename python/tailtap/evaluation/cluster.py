@@ -86,11 +86,11 @@ class Cluster:
         # Nobody else cancels a task of ours that we still wait for.
         if task.cancelled():
             raise self._lost()
-        return self._ask(task.exception)
+        return self._wait(lambda: task.exception(LOOK_SECONDS))
 
     def result(self, task: Task) -> Any:
         """What an ended task returned. Raises `MachineError` when the scheduler was lost."""
-        return self._ask(task.result)
+        return self._wait(lambda: task.result(PATIENCE_SECONDS))
 
     def check(self) -> None:
         """Raise `MachineError` when the scheduler is lost, or no worker was seen for long."""
@@ -118,6 +118,19 @@ class Cluster:
             self._looked = now
             if self._threads or self._seen < 0:
                 self._seen = now
+
+    def _wait(self, question: Callable[[], T]) -> T:
+        """The answer to a question that times out, asked again for as long as `check` is content.
+
+        A task that ended is not ended any more when the worker that holds its result dies.
+        """
+        while True:
+            try:
+                return self._ask(question)
+            except MachineError as error:
+                if not isinstance(error.__cause__, TimeoutError):
+                    raise
+            self.check()
 
     def _ask(self, question: Callable[[], T]) -> T:
         """The answer of the scheduler. Raises `MachineError` when it is lost."""

@@ -21,11 +21,11 @@ class Task(Protocol):
     def cancelled(self) -> bool:
         """Whether it was cancelled, by us or by whoever runs it."""
 
-    def exception(self) -> BaseException | None:
-        """What an ended task raised."""
+    def exception(self, timeout: float | None = None, /) -> BaseException | None:
+        """What an ended task raised. Raises `TimeoutError` after so many seconds without answer."""
 
-    def result(self) -> Any:
-        """What an ended task returned."""
+    def result(self, timeout: float | None = None, /) -> Any:
+        """What an ended task returned. Raises `TimeoutError` likewise."""
 
     def cancel(self) -> object:
         """Do not begin it, if that is still possible."""

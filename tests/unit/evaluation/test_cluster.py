@@ -145,6 +145,24 @@ def test_workers_that_all_died_are_not_waited_for_for_ever(
             list(work)
 
 
+def test_a_result_that_died_with_its_worker_is_not_waited_for_for_ever(
+    empty: DaskCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ended well, and is to be computed again once there are workers, which never come."""
+    monkeypatch.setattr("tailtap.evaluation.cluster.LOOK_SECONDS", 0.2)
+    monkeypatch.setattr("tailtap.evaluation.cluster.PATIENCE_SECONDS", 1.0)
+    with Cluster(empty.address) as cluster:
+        with empty.worker() as worker:
+            cluster.slots()  # which sees the worker
+            task: Any = cluster.submit(os.getpid)
+            assert task.result() != os.getpid()
+            worker.kill()
+            wait_until(lambda: task.status == "lost", "the loss of the result")
+        for ask in (cluster.error, cluster.result):
+            with pytest.raises(MachineError, match="has no workers"):
+                ask(task)
+
+
 @pytest.mark.parametrize("theirs", [None, "0.0.9"])
 def test_workers_with_another_tailtap_are_refused(
     empty: DaskCluster, pairs: list[Captures], tmp_path: Path, theirs: str | None

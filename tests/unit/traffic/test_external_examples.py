@@ -1,7 +1,7 @@
-"""Examples for generators of others: that they are read, filled in, and programs at all.
+"""Examples for generators and forwarders of others: that they are read, filled in, and programs.
 
-Only trafgen is packaged for Debian; it is run in the lab tests. MoonGen, TRex and pktgen are not at
-hand, so that whether they do what their documentation says is not tested here.
+Only trafgen is packaged for Debian; it is run in the lab tests. MoonGen, TRex, pktgen, libmoon and
+Snort are not at hand, so that whether they do what their documentation says is not tested here.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from tailtap.experiment.reading import read_experiment
+from tailtap.forwarder.external import ExternalOptions
+from tailtap.template import fill_in
 from tailtap.traffic.external import _words
 
 EXAMPLES = Path(__file__).parents[3] / "examples/external"
@@ -32,10 +34,22 @@ COMMANDS = {
     "trex": [f"{FOLDER}/trex.sh", "tt-gen", "10000", "100000", "64"],
     "pktgen": [f"{FOLDER}/pktgen.sh", "tt-gen", "0", "10000", "100000", "64"],
 }
+FORWARDERS = {
+    "libmoon": "libmoon examples/l2-forward.lua 0 1",
+    "snort": "snort -Q --daq afpacket -i tt-in:tt-out -c /etc/snort/snort.lua -l /var/log/run",
+}
 
 
 def test_every_example_is_tested() -> None:
-    assert {path.stem for path in EXAMPLES.glob("*.yaml")} == set(COMMANDS)
+    assert {path.stem for path in EXAMPLES.glob("*.yaml")} == {*COMMANDS, *FORWARDERS}
+
+
+@pytest.mark.parametrize("name", FORWARDERS)
+def test_commands_of_forwarders_are_filled_in(name: str) -> None:
+    [(_, experiment)] = read_experiment(EXAMPLES / f"{name}.yaml").combinations
+    options = ExternalOptions.model_validate(experiment.dut.options)
+    places = {"ingress": "tt-in", "egress": "tt-out", "folder": "/var/log/run"}
+    assert fill_in(options.command, places) == FORWARDERS[name].split()
 
 
 @pytest.mark.parametrize("name", COMMANDS)
