@@ -23,7 +23,8 @@ APT_RUN := iproute2 ethtool linux-perf lxc mmdebstrap python3-venv \
 APT_BUILD := clang llvm libelf-dev zlib1g-dev linux-libc-dev pkg-config
 APT_TEST := chromium chromium-driver tshark postgresql r-cran-evd netsniff-ng lua5.1
 # What `make bench` compares with.
-APT_DPDK := dpdk-dev librte-net-af-packet23 librte-net-af-xdp23 librte-mempool-ring23
+APT_DPDK := dpdk-dev librte-net-af-packet23 librte-net-af-xdp23 librte-mempool-ring23 \
+    librte-net-e1000-23
 APT_BENCH := $(APT_DPDK) tcpdump wireshark-common
 # The forwarders that are programs of others, and what builds DPDK's examples.
 APT_FORWARDERS := $(APT_DPDK) libdpdk-dev suricata gcc libc6-dev

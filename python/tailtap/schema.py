@@ -43,3 +43,7 @@ Time = Annotated[int, _quantity(parse_time)]
 """Nanoseconds, written ``1.5 s``."""
 Cpu = Annotated[int, Field(ge=0, le=8191)]
 """The number of a logical CPU."""
+Port = Annotated[str, Field(pattern=r"^[^\s/:]{1,15}$")]
+"""The name of a network interface; dev_valid_name() of the kernel."""
+Ports = Annotated[tuple[Port, Port], Field(strict=False)]
+"""Two interfaces, in front of the DuT and behind it."""

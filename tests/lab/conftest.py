@@ -71,6 +71,7 @@ def _objects() -> set[str]:
     groups = [str(path) for tree in trees for path in tree.glob("tt-*")]
     state = [str(path) for pattern in ("*.journal", "*/*") for path in STATE.glob(pattern)]
     state += Domains().existing([])
+    state += [str(path) for path in Path("/run/dpdk").glob("tt-*")]
     others = [
         record.path.stem
         for record in read_all()
@@ -78,4 +79,6 @@ def _objects() -> set[str]:
     ]
     found = {name for name in (*names, *mounts, *groups, *state) if LABS.search(name)}
     found |= {name for name in state if name.endswith(".journal")}
+    for path in Path("/sys/kernel/mm/hugepages").glob("*/nr_hugepages"):
+        found |= {f"{path} {number}" for number in range(int(path.read_text()))}
     return {name for name in found if not any(identity in name for identity in others)}

@@ -344,7 +344,7 @@ def test_stamps_of_cards_are_refused_with_the_reason(tmp_path: Path) -> None:
     with own_machine() as machine:
         done = machine.tailtap("run", str(path), "--out", str(tmp_path / "out"))
     assert done.returncode == 3
-    assert "veth pairs, which stamp in software only" in done.stderr
+    assert "a veth pair, which stamps in software only" in done.stderr
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / "out").exists()
 

@@ -45,7 +45,9 @@ pytestmark = pytest.mark.skipif(
 def shared() -> Iterator[Dut]:
     """A machine with the real-time kernel and one CPU more than usual."""
     with Lab(64) as lab:
-        wanted = Wanted((0, 1), memory=512 << 20, kernel="rt", boot="tailtap.test=7")
+        wanted = Wanted(
+            (0, 1), memory=512 << 20, kernel="rt", boot="tailtap.test=7", huge_pages=True
+        )
         device = PLATFORMS["vm"].build(lab, wanted)
         assert device is not None
         lab.wait_until_up()
@@ -59,7 +61,7 @@ def test_it_is_what_was_asked_for(shared: Dut) -> None:
     assert facts["command_line"].endswith("tailtap.test=7")
     assert shared.host.run(["uname", "-r"]).stdout.strip() == facts["kernel"]["release"]
     assert facts["cpus_online"] == "0-2"
-    assert 400 << 20 < facts["memory"] < 512 << 20
+    assert 400 << 20 < facts["memory"] < 512 << 20 <= facts["huge_pages"]
     assert shared.cpus == (1, 2)
     kind = {"kvm": "KVM", "tcg": "TCG"}[facts["accelerator"]]
     assert facts["vcpu_pinning"][f"CPU 1/{kind}"] == "0"

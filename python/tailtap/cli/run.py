@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tailtap.cli.options import Json, Quiet
+
+if TYPE_CHECKING:
+    from tailtap.verdict.runs import Verdict
 
 
 def run(
@@ -75,9 +79,6 @@ def run(
     from tailtap.experiment.reading import read_experiment
     from tailtap.experiment.runner import default_folder, run_experiment
     from tailtap.experiment.summary import summarize
-    from tailtap.verdict.record import record
-    from tailtap.verdict.requirement import parse_requirements
-    from tailtap.verdict.runs import judge_runs
 
     checked = read_experiment(experiment, set_ or ())
     if resume and out is None:
@@ -85,11 +86,10 @@ def run(
     folder = out or default_folder(checked.name)
     runs = run_experiment(checked, experiment, folder, resume=resume, quiet=quiet)
     summary = summarize(folder, runs)
-    required = parse_requirements(checked.require)
-    judged = required and any(run.done for run in runs)
-    verdict = judge_runs([folder], required) if judged else None
+    verdict, told = None, None
+    if checked.require and any(run.done for run in runs):
+        verdict, told = _judge(folder, checked.require)
     if json:
-        told = record(verdict) if verdict is not None else None
         print(json_module.dumps({**summary, "verdict": told}))
     else:
         print_runs(summary)
@@ -103,3 +103,13 @@ def run(
         )
     if verdict is not None:
         raise typer.Exit(exit_status(verdict))
+
+
+def _judge(folder: Path, require: Sequence[str]) -> tuple[Verdict, dict[str, Any]]:
+    """The verdict and its JSON. Loads SciPy, which takes a while: not before it is needed."""
+    from tailtap.verdict.record import record
+    from tailtap.verdict.requirement import parse_requirements
+    from tailtap.verdict.runs import judge_runs
+
+    verdict = judge_runs([folder], parse_requirements(require))
+    return verdict, record(verdict)

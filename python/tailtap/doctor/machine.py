@@ -9,6 +9,7 @@ from typing import Any
 from tailtap.doctor.check import Check
 from tailtap.experiment.environment import describe
 from tailtap.host.cgroups import hierarchies
+from tailtap.host.pci import NO_IOMMU, iommu_groups
 
 AREA = "machine"
 STEAL_SHARE = 0.001
@@ -27,6 +28,7 @@ def check_machine() -> Iterator[Check]:
     yield _hypervisor(cpu["hypervisor"])
     yield _steal()
     yield _control_groups()
+    yield _iommu()
 
 
 def _cpus(topology: dict[str, Any], online: str | None) -> Check:
@@ -90,6 +92,14 @@ def _control_groups() -> Check:
         return Check(AREA, "control groups", "ok", told)
     remedy = "mount /sys/fs/cgroup with the controller cpuset, to measure in containers"
     return Check(AREA, "control groups", "missing", told or "none", remedy)
+
+
+def _iommu() -> Check:
+    groups = iommu_groups()
+    if groups:
+        return Check(AREA, "IOMMU", "ok", f"{groups} groups")
+    remedy = f"for cards of DPDK's own drivers and of virtual machines: {NO_IOMMU}"
+    return Check(AREA, "IOMMU", "missing", "none", remedy)
 
 
 def _steal() -> Check:

@@ -115,7 +115,9 @@ def _measure(
     tap = TAPS["inline"]
     both_ways = len(ways) > 1
     with contextlib.ExitStack() as stack:
-        lab = stack.enter_context(Lab(max(traffic.sizes), both_ways=both_ways))
+        lab = stack.enter_context(
+            Lab(max(traffic.sizes), both_ways=both_ways, cables=experiment.cables())
+        )
         device = platform.PLATFORMS[dut.platform].build(lab, dut.wanted(both_ways=both_ways))
         lab.wait_until_up()
         running = None

@@ -16,7 +16,8 @@ from tailtap import forwarder, platform
 from tailtap.capture.model import Taps
 from tailtap.experiment.document import did_you_mean
 from tailtap.platform import Wanted
-from tailtap.schema import Cpu, Size, Strict, Time, as_value_error
+from tailtap.schema import Cpu, Ports, Size, Strict, Time, as_value_error
+from tailtap.topology.lab import Cables
 from tailtap.traffic.model import Traffic
 from tailtap.units import format_time
 from tailtap.verdict.requirement import parse_requirements
@@ -31,7 +32,7 @@ def _one_of(known: Callable[[], Mapping[str, object]], what: str) -> AfterValida
     return AfterValidator(check)
 
 
-OPEN = ("memory", "cgroup", "kernel", "root", "boot")
+OPEN = ("memory", "cgroup", "kernel", "root", "boot", "huge_pages", "ports")
 """Keys of `dut` that have a meaning on some platforms only."""
 
 
@@ -46,6 +47,8 @@ class Dut(Strict):
     kernel: str | None = None
     root: Literal["host", "debian"] | None = None
     boot: str = ""
+    huge_pages: bool = False
+    ports: Ports | None = None
     options: dict[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="before")
@@ -71,7 +74,7 @@ class Dut(Strict):
 
     def wanted(self, *, both_ways: bool = False) -> Wanted:
         """What this asks of the platform."""
-        asked = {name: getattr(self, name) for name in OPEN}
+        asked = {name: getattr(self, name) for name in OPEN if name != "ports"}
         return Wanted(self.cpus, **asked, both_ways=both_ways)
 
     @field_validator("cpus")
@@ -152,6 +155,25 @@ class Experiment(Strict):
             )
         return self
 
+    @model_validator(mode="after")
+    def _both_ends_of_cables(self) -> Experiment:
+        dut, tap = self.dut.ports, self.tap.ports
+        if (dut is None) != (tap is None):
+            known, other = ("tap", "dut") if dut is None else ("dut", "tap")
+            raise ValueError(
+                f"{known}.ports are at one end of two cables: say with {other}.ports what is at "
+                "the other"
+            )
+        if dut is not None and tap is not None and len({*dut, *tap}) < 4:
+            raise ValueError("dut.ports and tap.ports are four different interfaces")
+        return self
+
+    def cables(self) -> Cables | None:
+        """The cables that the DuT hangs on; None for links of the lab."""
+        if self.dut.ports is None or self.tap.ports is None or "ports" not in self._used():
+            return None
+        return Cables(self.dut.ports, self.tap.ports)
+
     def _used(self) -> Set[str]:
         return platform.PLATFORMS[self.dut.platform].uses
 
@@ -162,6 +184,8 @@ class Experiment(Strict):
         for name in OPEN:
             if name not in self._used():
                 content["dut"][name] = None
+        if "ports" not in self._used():
+            content["tap"]["ports"] = None
         if not platform.PLATFORMS[self.dut.platform].has_dut:
             content["dut"]["forwarder"] = None
             content["dut"]["options"] = {}

@@ -323,9 +323,9 @@ def require_clock(plan: list[PlannedRun]) -> None:
     """Raises `MachineError` when the experiment asks for stamps that the lab cannot take."""
     if any(run.experiment.tap.clock == "hardware" for run in plan):
         raise MachineError(
-            "tap.clock: hardware: the lab joins its parts by veth pairs, which stamp in software "
-            "only: leave it out, or stamp on another host with `tailtap tap --clock hardware` and "
-            "compare with `tailtap evaluate` (docs/hardware.md)"
+            "tap.clock: hardware: the lab's tap before the DuT is on a veth pair, which stamps in "
+            "software only: leave it out, or stamp on another host with "
+            "`tailtap tap --clock hardware` and compare with `tailtap evaluate` (docs/hardware.md)"
         )
 
 

@@ -16,7 +16,6 @@ from tailtap.errors import InputError, MachineError
 from tailtap.forwarder.setting import Need, Setting
 from tailtap.host import Host
 from tailtap.host.huge_pages import reserved
-from tailtap.host.pci import bound_to_vfio
 from tailtap.platform.dut import Dut
 from tailtap.schema import Size, Strict
 
@@ -78,13 +77,18 @@ def ports(dut: Dut, options: DpdkOptions, setting: Setting, stack: contextlib.Ex
             f"traffic.size: DPDK's programs hold packets of up to {MAX_FRAME} B, not {largest} B: "
             "lower it"
         )
+    if options.driver == "vfio-pci" and dut.host.own_kernel:
+        raise InputError(
+            "dut.options.driver: vfio-pci hands over cards of this machine, and a virtual machine "
+            "has its own: leave it out"
+        )
     if options.driver != "vfio-pci":
         _require_drivers(dut.host, "mempool_ring", f"net_{options.driver}")
     devices: list[tuple[str, str]] = []
     names: list[str] = []
     for number, port in enumerate((dut.ingress, dut.egress)):
         if options.driver == "vfio-pci":
-            address = stack.enter_context(bound_to_vfio(port, setting.lab.journal))
+            address = stack.enter_context(setting.lab.handed_over(port))
             devices.append(("--allow", address))
             names.append(address)
         else:

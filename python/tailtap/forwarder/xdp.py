@@ -55,7 +55,7 @@ class Xdp:
         mode = cast("XdpOptions", options).mode
         arguments = [dut.ingress, dut.egress, "--xdp", mode]
         arguments += ["--both-ways"] if dut.both_ways else []
-        if mode == "native":
+        if mode == "native" and setting.lab.cables is None:
             # A veth port takes redirected frames only when its peer polls, which it does for GRO.
             for peer in (FROM_DUT, TO_DUT) if dut.both_ways else (FROM_DUT,):
                 setting.lab.tap.run(["ethtool", "-K", peer, "gro", "on"])

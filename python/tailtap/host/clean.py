@@ -15,6 +15,7 @@ from typing import Any, Literal, Protocol
 
 from tailtap.errors import MachineError
 from tailtap.host import CommandFailed, lxc
+from tailtap.host.cards import Cards
 from tailtap.host.domains import Domains
 from tailtap.host.huge_pages import HugePages
 from tailtap.host.journal import STATE, read_all
@@ -96,6 +97,7 @@ class Folders:
 KINDS: Mapping[str, Kind] = {
     "domain": Domains(),
     "container": Containers(),
+    "card": Cards(),
     "namespace": Namespaces(),
     "link": Links(),
     "folder": Folders(),

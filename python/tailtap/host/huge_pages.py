@@ -1,7 +1,8 @@
 """Huge pages: reserved for a run and given back, entered in the journal before.
 
 The journal knows them by their size and the numbers that the kernel had before and was asked for:
-``2048 0 128``. What is given back is the difference, so that reservations of others stay.
+``2048 0 128``, and ``2048 0 128 1`` for those of NUMA node 1. What is given back is the difference,
+so that reservations of others stay.
 """
 
 from __future__ import annotations
@@ -17,21 +18,23 @@ from tailtap.host.journal import Journal
 
 ROOT = Path("/")
 _FOLDER = "sys/kernel/mm/hugepages"
+_NODE = "sys/devices/system/node/node{}/hugepages"
 
 
 @dataclass(frozen=True)
 class Pages:
-    """Huge pages of one size, in KiB, on this machine."""
+    """Huge pages of one size, in KiB, on this machine or on one of its NUMA nodes."""
 
     size_kib: int
     root: Path = ROOT
+    node: int | None = None
 
     @classmethod
-    def smallest(cls, root: Path = ROOT) -> Pages | None:
+    def smallest(cls, root: Path = ROOT, node: int | None = None) -> Pages | None:
         """The smallest size that the kernel has (2 MiB on most machines); None without any."""
         names = (re.fullmatch(r"hugepages-(\d+)kB", path.name) for path in _entries(root))
         sizes = [int(match[1]) for match in names if match]
-        return cls(min(sizes), root) if sizes else None
+        return cls(min(sizes), root, node) if sizes else None
 
     @property
     def total(self) -> int:
@@ -64,7 +67,8 @@ class Pages:
             return 0
 
     def _path(self, name: str) -> Path:
-        return self.root / _FOLDER / f"hugepages-{self.size_kib}kB" / name
+        folder = _FOLDER if self.node is None else _NODE.format(self.node)
+        return self.root / folder / f"hugepages-{self.size_kib}kB" / name
 
 
 def needed(size: int, pages: Pages) -> int:
@@ -73,37 +77,46 @@ def needed(size: int, pages: Pages) -> int:
 
 
 @contextlib.contextmanager
-def reserved(size: int, journal: Journal, pages: Pages | None = None) -> Iterator[Pages]:
+def reserved(
+    size: int,
+    journal: Journal,
+    pages: Pages | None = None,
+    *,
+    keys: str = "dut.options",
+    node: int | None = None,
+) -> Iterator[Pages]:
     """Huge pages for `size` bytes, beyond those that are free already; given back at the end.
 
-    Raises `MachineError` when the kernel has none or finds too few.
+    `keys` is where the experiment says ``memory`` and ``huge_pages``. Raises `MachineError` when
+    the kernel has none or finds too few.
     """
-    pages = pages or Pages.smallest()
+    pages = pages or Pages.smallest(node=node)
     if pages is None:
         raise MachineError("this kernel has no huge pages (CONFIG_HUGETLBFS)")
     count = needed(size, pages)
     missing = max(0, count - pages.free)
     # Asking for more would take all memory that others could have had, and then fail.
     if missing * pages.size_kib > _available_kib(pages.root):
-        raise MachineError(_too_few(count, pages))
+        raise MachineError(_too_few(count, pages, keys))
     before = pages.total
     name = f"{pages.size_kib} {before} {before + missing}"
+    name += "" if pages.node is None else f" {pages.node}"
     if missing:
         journal.add("huge-pages", name)
     try:
         if missing and pages.resize(before + missing) < before + missing:
-            raise MachineError(_too_few(count, pages))
+            raise MachineError(_too_few(count, pages, keys))
         yield pages
     finally:
         if missing:
             give_back(name, pages.root)
 
 
-def _too_few(count: int, pages: Pages) -> str:
+def _too_few(count: int, pages: Pages, keys: str) -> str:
     return (
         f"{count} huge pages of {pages.size_kib} KiB are needed and the kernel found {pages.free}: "
-        f"free memory, reserve them at boot (hugepages={count}), lower dut.options.memory, or say "
-        "dut.options.huge_pages: false"
+        f"free memory, reserve them at boot (hugepages={count}), lower {keys}.memory, or say "
+        f"{keys}.huge_pages: false"
     )
 
 
@@ -115,10 +128,15 @@ def _available_kib(root: Path) -> int:
 
 def give_back(name: str, root: Path = ROOT) -> None:
     """Give back the reservation that the journal calls `name`, once: see `HugePages.existing`."""
-    size, before, after = map(int, name.split())
-    pages = Pages(size, root)
+    pages, before, after = _parse(name, root)
     if pages.total > before:
         pages.resize(max(before, pages.total - (after - before)))
+
+
+def _parse(name: str, root: Path) -> tuple[Pages, int, int]:
+    """The pages of an entry in the journal, how many there were, and how many were asked for."""
+    size, before, after, *node = map(int, name.split())
+    return Pages(size, root, node[0] if node else None), before, after
 
 
 class HugePages:
@@ -132,8 +150,8 @@ class HugePages:
         """Those in a journal of which there are still more than before."""
         found: list[str] = []
         for name in entered:
-            size, before, _ = map(int, name.split())
-            if Pages(size, self._root).total > before:
+            pages, before, _ = _parse(name, self._root)
+            if pages.total > before:
                 found.append(name)
         return found
 

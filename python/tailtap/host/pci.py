@@ -2,7 +2,7 @@
 
 A card that a program in user space drives must leave the kernel's driver (Documentation/driver-api/
 vfio.rst of the kernel). That is asked for explicitly, never done to the interface that this machine
-is reached by, and undone afterwards; the journal knows it as ``ADDRESS DRIVER``.
+is reached by, and undone afterwards; the journal knows it as ``ADDRESS DRIVER INTERFACE``.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from pathlib import Path
 
 from tailtap.errors import MachineError
 from tailtap.host.journal import Journal
+from tailtap.host.local import LocalHost
 
 ROOT = Path("/")
 VFIO = "vfio-pci"
 BIND_SECONDS = 5.0
-"""How long a driver may take to let go of a card, or to take it."""
+"""How long a driver may take to let go of a card, or to take it and to name its interface."""
+NO_IOMMU = "switch on VT-d or AMD-Vi in the firmware and boot with intel_iommu=on or amd_iommu=on"
 _DEVICES = "sys/bus/pci/devices"
 _ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
@@ -43,11 +45,8 @@ def address_of(interface: str, root: Path = ROOT) -> str:
             f"{interface} has the default route: without it this machine cannot be reached: choose "
             "another card"
         )
-    if not any(_entries(root / "sys/kernel/iommu_groups")):
-        raise MachineError(
-            "vfio-pci needs an IOMMU and this machine has none: switch on VT-d or AMD-Vi in the "
-            "firmware and boot with intel_iommu=on or amd_iommu=on"
-        )
+    if iommu_groups(root) == 0:
+        raise MachineError(f"vfio-pci needs an IOMMU and this machine has none: {NO_IOMMU}")
     group = device.resolve() / "iommu_group"
     others = [path.name for path in _entries(group / "devices") if path.name != address]
     busy = [other for other in others if _driver(other, root) not in (None, VFIO, "pcieport")]
@@ -59,6 +58,11 @@ def address_of(interface: str, root: Path = ROOT) -> str:
     if not (root / "sys/bus/pci/drivers" / VFIO).exists():
         raise MachineError("the driver vfio-pci is missing: load it with `modprobe vfio-pci`")
     return address
+
+
+def iommu_groups(root: Path = ROOT) -> int:
+    """How many groups of devices the IOMMU keeps apart; 0 without one."""
+    return len(_entries(root / "sys/kernel/iommu_groups"))
 
 
 def default_route_interfaces(root: Path = ROOT) -> set[str]:
@@ -85,7 +89,7 @@ def bound_to_vfio(interface: str, journal: Journal, root: Path = ROOT) -> Iterat
     """
     address = address_of(interface, root)
     before = _driver(address, root)
-    name = f"{address} {before or '-'}"
+    name = f"{address} {before or '-'} {interface}"
     journal.add("pci-driver", name)
     try:
         _bind(address, VFIO, root)
@@ -96,11 +100,12 @@ def bound_to_vfio(interface: str, journal: Journal, root: Path = ROOT) -> Iterat
 
 def bind_back(name: str, root: Path = ROOT) -> None:
     """Give a card back to the driver that the journal names. Raises `MachineError`."""
-    address, driver = name.split()
+    address, driver, interface = name.split()
     if driver == "-":
         _release(address, root)
     elif _driver(address, root) != driver:
         _bind(address, driver, root)
+        _wait_until_seen(address, interface, root)
 
 
 class PciDrivers:
@@ -129,6 +134,21 @@ def _bind(address: str, driver: str, root: Path) -> None:
         if time.monotonic() > deadline:
             raise MachineError(f"the driver {driver} does not take the card {address}")
         time.sleep(0.01)
+
+
+def _wait_until_seen(address: str, interface: str, root: Path) -> None:
+    """Return when the card is called `interface` again; raises `MachineError` when it never is.
+
+    A driver that takes a card gives it a name of its own, which services may then change.
+    """
+    deadline = time.monotonic() + BIND_SECONDS
+    while interface not in (names := [p.name for p in _entries(root / _DEVICES / address / "net")]):
+        if time.monotonic() > deadline:
+            raise MachineError(f"the card {address} does not come back as {interface}")
+        for name in names:
+            rename = ["ip", "link", "set", "dev", name, "down", "name", interface]
+            LocalHost().run(rename, check=False)
+        time.sleep(0.05)
 
 
 def _release(address: str, root: Path) -> None:

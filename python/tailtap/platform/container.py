@@ -1,8 +1,8 @@
 """`container`: the DuT is a container of LXC, as lean as one can be.
 
-It shares this machine's kernel. Its ports are links of the lab moved into its network namespace,
-as the papers move a card's; its memory and CPUs are limited by control groups of the version that
-the experiment chooses, and everything that is set is read back.
+It shares this machine's kernel. Its ports, links of the lab or network cards, are moved into its
+network namespace, as the papers do; its memory and CPUs are limited by control groups of the
+version that the experiment chooses, and everything that is set is read back.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tailtap.host.local import LocalHost
 from tailtap.platform.dut import Dut, Wanted
 from tailtap.platform.kernel import check_host_kernel
 from tailtap.platform.roots import ROOTS, Root
-from tailtap.topology.lab import DUT_EGRESS, DUT_INGRESS, FROM_DUT, TO_DUT, Lab
+from tailtap.topology.lab import DUT_EGRESS, DUT_INGRESS, Lab
 from tailtap.units import format_size
 
 ROLE = "dut"
@@ -37,7 +37,7 @@ class Container:
     """A container with a root file system of its own, limited to the DuT's CPUs."""
 
     has_dut = True
-    uses: Set[str] = frozenset({"memory", "cgroup", "kernel", "root"})
+    uses: Set[str] = frozenset({"memory", "cgroup", "kernel", "root", "ports"})
 
     def build(self, lab: Lab, wanted: Wanted) -> Dut:
         """Start the container, move the ports into it, and read back what limits it."""
@@ -54,10 +54,7 @@ class Container:
         started = time.monotonic_ns() - began
         applied = limits.applied(name)
         namespace = lab.attach_namespace(ROLE, pid)
-        lab.add_link(lab.tap, TO_DUT, namespace, DUT_INGRESS)
-        lab.add_link(namespace, DUT_EGRESS, lab.tap, FROM_DUT)
-        for port in (DUT_INGRESS, DUT_EGRESS) if wanted.both_ways else (DUT_INGRESS,):
-            lab.steer(namespace, port, wanted.cpus)
+        lab.connect(namespace, wanted.cpus)
         host = ContainerHost(name, wanted.cpus)
         root.wait_until_ready(host)
         facts = {
@@ -68,6 +65,7 @@ class Container:
             "kernel": kernel,
             "cgroup": applied,
             "init_cpus": _allowed(pid),
+            **lab.facts(),
         }
         return Dut(host, DUT_INGRESS, DUT_EGRESS, wanted.cpus, wanted.both_ways, facts)
 

@@ -25,6 +25,8 @@ class Wanted:
     """The root file system of a container, by its name."""
     boot: str = ""
     """What goes onto that kernel's command line."""
+    huge_pages: bool = False
+    """Whether the memory of a virtual machine is on huge pages."""
     both_ways: bool = False
     """Whether packets come in at both ports."""
 

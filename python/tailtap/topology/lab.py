@@ -11,11 +11,15 @@ Traffic in both directions has a second generator, on `tt-rev`. Its packets pass
 the other way: they are stamped as they come to `tt-b1`, go on through `tt-b0` into the DuT's egress
 port, and are stamped and absorbed as they come back to `tt-a1`.
 
+Network cards of this machine can take the places of `tt-a1`, `tt-in`, `tt-out` and `tt-b0`, with
+cables between them. They keep these names for as long as they are lent to the lab.
+
 A packet that is sent into a veth pair is received by the other end in the *sender's* softirq, on
 the sender's core, unless its port is steered elsewhere. So:
 
 - The DuT's ingress port is steered to the DuT's cores (receive packet steering), as the
   interrupts of a network card would be: the DuT works on its own cores, woken up by an interrupt.
+  Those of a real card are sent there as well.
 - The taps' ports are left alone. The ingress tap then stamps in the generator's context as the
   packet leaves the generator, the egress tap in the DuT's as it leaves the DuT: a stamp takes no
   wake-up, and no waiting for another core, that would be counted as the DuT's latency.
@@ -26,12 +30,12 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from tailtap.errors import MachineError
-from tailtap.host import CommandFailed
+from tailtap.host import CommandFailed, cards
 from tailtap.host.clean import remove_namespace
 from tailtap.host.journal import Journal
 from tailtap.host.local import LocalHost
@@ -66,6 +70,17 @@ class Way:
 FORWARD = Way(GENERATOR_PORT, INGRESS_TAP, TO_DUT, FROM_DUT)
 REVERSE = Way(REVERSE_PORT, REVERSE_TAP, FROM_DUT, TO_DUT)
 
+
+@dataclass(frozen=True)
+class Cables:
+    """Two cables between network cards of this machine, in front of the DuT and behind it."""
+
+    dut: tuple[str, str]
+    """The DuT's ingress and egress port."""
+    tap: tuple[str, str]
+    """What is at the other ends."""
+
+
 ETHERNET_OVERHEAD = 18
 """Bytes of a frame that the MTU does not count: the Ethernet header and the check sequence."""
 DEFAULT_MTU = 1500
@@ -85,17 +100,22 @@ done"""
 class Lab:
     """Namespaces and links of one measurement. Use it as a context; leaving removes everything."""
 
-    def __init__(self, frame_size: int, *, both_ways: bool = False) -> None:
+    def __init__(
+        self, frame_size: int, *, both_ways: bool = False, cables: Cables | None = None
+    ) -> None:
         """A lab for frames of `frame_size` bytes, check sequence included; makes nothing yet.
 
-        With `both_ways` it has a second generator's port, behind the DuT.
+        With `both_ways` it has a second generator's port, behind the DuT. Without `cables`, the
+        DuT hangs on veth pairs.
         """
         self._both_ways = both_ways
+        self.cables = cables
         self.mtu = max(DEFAULT_MTU, frame_size - ETHERNET_OVERHEAD)
         """Of every link, in bytes."""
         self._local = LocalHost()
         self._hosts: list[NamespaceHost] = []
         self._ports: list[tuple[NamespaceHost, str]] = []
+        self._loans: dict[str, cards.Loan] = {}
         self._journal: Journal | None = None
         self._kept = contextlib.ExitStack()
 
@@ -154,6 +174,53 @@ class Lab:
             self._local.run(["ip", "-n", end.namespace, "link", "set", "dev", name, "up"])
             self._ports.append((end, name))
 
+    def connect(self, host: NamespaceHost, cpus: Iterable[int]) -> None:
+        """Give `host` the DuT's two ports, with the taps behind them and receive work on `cpus`.
+
+        Raises `InputError`, `MachineError` for cards that cannot be lent.
+        """
+        if self.cables is None:
+            self.add_link(self.tap, TO_DUT, host, DUT_INGRESS)
+            self.add_link(host, DUT_EGRESS, self.tap, FROM_DUT)
+        else:
+            self.lend_to_taps(self.cables)
+            for card, port in zip(self.cables.dut, (DUT_INGRESS, DUT_EGRESS), strict=True):
+                self._lend(card, host, port)
+        for port in (DUT_INGRESS, DUT_EGRESS) if self._both_ways else (DUT_INGRESS,):
+            self.steer(host, port, cpus)
+
+    def lend_to_taps(self, cables: Cables) -> None:
+        """Give the taps the cards at their ends of the cables. Raises as `connect` does."""
+        for card, port in zip(cables.tap, (TO_DUT, FROM_DUT), strict=True):
+            self._lend(card, self.tap, port)
+
+    def _lend(self, card: str, host: NamespaceHost, port: str) -> None:
+        loan = cards.Loan.of(card, host.namespace, port)
+        self._loans[port] = self.keep(cards.lent(loan, self.mtu, self.journal))
+        self._ports.append((host, port))
+
+    @contextlib.contextmanager
+    def handed_over(self, port: str) -> Iterator[str]:
+        """The PCI address of the card that is the DuT's `port`, in the hands of vfio-pci.
+
+        It is no port of the lab any more. Raises `MachineError`.
+        """
+        loan = self._loans.get(port)
+        if loan is None:
+            raise MachineError(
+                f"{port} is no network card: driver: vfio-pci is for cards that dut.ports names, "
+                "leave it out for links of the lab"
+            )
+        self._ports = [(host, name) for host, name in self._ports if name != port]
+        cards.give_back(loan)
+        with cards.handed_over(loan.interface, self.journal) as card:
+            yield card.address
+
+    def facts(self) -> dict[str, Any]:
+        """The cards in the lab by the port that each is, for ``run.json``; nothing without any."""
+        lent = {port: loan.facts() for port, loan in self._loans.items()}
+        return {"cards": lent} if lent else {}
+
     def add_tap(self, host: NamespaceHost, port: str) -> None:
         """Make a tap device, whose other end is a virtual machine's port; up when that is there."""
         host.run(["ip", "tuntap", "add", "dev", port, "mode", "tap", "vnet_hdr"])
@@ -173,8 +240,11 @@ class Lab:
     def steer(self, host: NamespaceHost, port: str, cpus: Iterable[int]) -> None:
         """Move the receive work of `port` to `cpus`, and read back that it is so.
 
-        Raises `MachineError` when the kernel cannot (CONFIG_RPS) or did not.
+        Raises `MachineError` when the kernel cannot (CONFIG_RPS) or did not. A card's interrupts
+        go there too, as far as they can be moved.
         """
+        if port in self._loans:
+            cards.steer_interrupts(self._loans[port], cpus)
         mask = cpu_mask(cpus)
         try:
             answer = host.run(["sh", "-c", _STEER, "steer", port, mask]).stdout.split()
@@ -191,22 +261,25 @@ class Lab:
 
     def wait_until_up(self) -> None:
         """Return when every port is up. Raises `MachineError` when one does not come up."""
-        deadline = time.monotonic() + UP_SECONDS
+        deadline = time.monotonic() + (cards.UP_SECONDS if self._loans else UP_SECONDS)
         while down := self.broken_ports():
             if time.monotonic() > deadline:
-                raise MachineError(f"the link did not come up: {down[0]}")
+                hint = ": check the cables and dut.ports, tap.ports" if self._loans else ""
+                raise MachineError(f"the link did not come up: {down[0]}{hint}")
             time.sleep(0.005)
 
     def broken_ports(self) -> list[str]:
-        """A sentence for every port that is gone or down."""
+        """A sentence for every port that is gone or carries no packets."""
         broken: list[str] = []
         for host in self._hosts:
-            state = {row["ifname"]: row["operstate"] for row in self._links(host)}
+            found = {row["ifname"]: row for row in self._links(host)}
             for owner, port in self._ports:
-                if owner is not host or state.get(port) == "UP":
+                if owner is not host or (port in found and _carries(found[port])):
                     continue
-                what = "vanished" if port not in state else f"is {state[port].lower()}"
-                broken.append(f"interface {port} of {host.name} {what}")
+                row = found.get(port)
+                what = "vanished" if row is None else f"is {row['operstate'].lower()}"
+                card = f" (the card {self._loans[port].interface})" if port in self._loans else ""
+                broken.append(f"interface {port}{card} of {host.name} {what}")
         return broken
 
     def received(self, host: NamespaceHost, port: str) -> int:
@@ -244,6 +317,7 @@ class Lab:
                 remove_namespace(host.namespace)
             self._hosts.clear()
             self._ports.clear()
+            self._loans.clear()
         if self._journal is not None:
             self._journal.close()
             self._journal = None
@@ -259,6 +333,14 @@ class Lab:
             answer = json.loads(self._local.run(command, check=port is not None).stdout)
             return cast("Sequence[dict[str, Any]]", answer)
         return []
+
+
+def _carries(row: Mapping[str, Any]) -> bool:
+    """Whether a link is up at both ends and has been given a queueing discipline.
+
+    Its `operstate` says so up to a second later: the kernel tells once a second.
+    """
+    return {"UP", "LOWER_UP"} <= set(row["flags"]) and row.get("qdisc") != "noop"
 
 
 def cpu_mask(cpus: Iterable[int]) -> str:

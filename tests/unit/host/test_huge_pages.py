@@ -81,3 +81,19 @@ def test_reservations_of_others_stay(machine: Path) -> None:
     assert pages.total == 10
     give_back("2048 10 15", machine)
     assert pages.total == 10
+
+
+def test_pages_of_one_node(machine: Path) -> None:
+    folder = machine / "sys/devices/system/node/node1/hugepages/hugepages-2048kB"
+    folder.mkdir(parents=True)
+    (folder / "nr_hugepages").write_text("4\n")
+    (folder / "free_hugepages").write_text("1\n")
+    pages = Pages.smallest(machine, node=1)
+    assert pages is not None
+    with reserved(4 * MIB, Journal.create(machine / "state"), pages):
+        assert pages.total == 5
+        assert HugePages(machine).existing(["2048 4 5 1"]) == ["2048 4 5 1"]
+        assert HugePages(machine).existing(["2048 10 11"]) == []
+    assert pages.total == 4
+    give_back("2048 3 5 1", machine)
+    assert pages.total == 3

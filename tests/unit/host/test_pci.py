@@ -111,7 +111,7 @@ def test_a_card_that_vfio_does_not_take_is_given_back(
     ):
         pass
     [record] = read_all(machine / "state")
-    assert [(e.kind, e.name) for e in record.entries] == [("pci-driver", f"{FIRST} ice")]
+    assert [(e.kind, e.name) for e in record.entries] == [("pci-driver", f"{FIRST} ice ens1f0")]
     assert (machine / "sys/bus/pci/drivers/ice/unbind").read_text() == FIRST
     assert (device / "driver_override").read_text() == "vfio-pci"
     assert (machine / "sys/bus/pci/drivers_probe").read_text() == FIRST
@@ -119,8 +119,9 @@ def test_a_card_that_vfio_does_not_take_is_given_back(
 
 def test_clean_finds_cards_that_vfio_still_has(machine: Path) -> None:
     kind = PciDrivers(machine)
-    assert kind.existing([f"{FIRST} ice"]) == []
+    assert kind.existing([f"{FIRST} ice ens1f0"]) == []
     held = machine / "sys/devices/pci0000:3a" / FIRST / "driver"
     held.unlink()
     held.symlink_to(machine / "sys/bus/pci/drivers/vfio-pci")
-    assert kind.existing([f"{FIRST} ice", f"{SECOND} ice"]) == [f"{FIRST} ice"]
+    cards = [f"{FIRST} ice ens1f0", f"{SECOND} ice ens1f1"]
+    assert kind.existing(cards) == cards[:1]

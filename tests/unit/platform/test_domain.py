@@ -67,6 +67,22 @@ def test_its_ports_are_the_labs_tap_devices() -> None:
     assert root.findtext("os/cmdline") == "quiet a=b"
 
 
+def test_cards_are_passed_through_by_their_place_on_the_bus() -> None:
+    root = told(replace(DESIGN, links={}, cards=["0000:3b:00.1", "0001:af:1c.0"]))
+    assert root.find("devices/interface") is None
+    [first, second] = [place.attrib for place in root.iterfind("devices/hostdev/source/address")]
+    assert first == {"domain": "0x0000", "bus": "0x3b", "slot": "0x00", "function": "0x1"}
+    assert second == {"domain": "0x0001", "bus": "0xaf", "slot": "0x1c", "function": "0x0"}
+    assert {card.get("managed") for card in root.iterfind("devices/hostdev")} == {"no"}
+
+
+def test_memory_on_huge_pages() -> None:
+    assert told(DESIGN).find("memoryBacking") is None
+    page = told(replace(DESIGN, huge_page_kib=2048)).find("memoryBacking/hugepages/page")
+    assert page is not None
+    assert page.attrib == {"size": "2048", "unit": "KiB"}
+
+
 @pytest.mark.parametrize(
     ("line", "name"),
     [

@@ -8,7 +8,8 @@ namespace tt-ID-tap                    guest
 ```
 
 The ends of the lab's links are tap devices that QEMU holds: a stamp is taken right where a packet
-enters and leaves the virtual machine, and no link or namespace lies in between.
+enters and leaves the virtual machine, and no link or namespace lies in between. Network cards that
+the experiment names are passed through instead, by vfio-pci.
 
 The guest has one virtual CPU more than the DuT has CPUs. The first is for its own housekeeping,
 on CPUs of this machine that are neither the DuT's nor the generator's, if there are any; the
@@ -26,9 +27,11 @@ from pathlib import Path
 from typing import Any
 
 from tailtap.errors import InputError, MachineError
+from tailtap.host.cards import handed_over
 from tailtap.host.cpus import list_cpus
 from tailtap.host.domains import FOLDERS, Domains
 from tailtap.host.guest import GuestHost
+from tailtap.host.huge_pages import reserved
 from tailtap.platform.dut import Dut, Wanted
 from tailtap.platform.kernel import NAMES, NOHZ, Kernel, cpus_or_none
 from tailtap.platform.vm import initramfs, kernels
@@ -55,7 +58,9 @@ _TELL = f"""b={SHELL}
 cd /proc/sys/kernel && $b cat osrelease version && $b cat /proc/cmdline
 cd /sys/devices/system/cpu && $b cat online isolated && $b cat nohz_full || echo
 $b sed -n 's/^MemTotal: *\\([0-9]*\\) kB/\\1/p' /proc/meminfo
-for irq in $($b sed -n 's/^ *\\([0-9]*\\):.*virtio[0-9]*-[io][nu].*put.*/\\1/p' /proc/interrupts)
+for irq in $($b sed -n 's/^ *\\([0-9]*\\):.*virtio[0-9]*-[io][nu].*put.*/\\1/p' /proc/interrupts) \\
+    $(cd /sys/class/net && $b ls tt-in/device/msi_irqs tt-out/device/msi_irqs 2> /dev/null \\
+        | $b grep '^[0-9]*$')
 do $b cat /proc/irq/$irq/smp_affinity_list; done | $b sort -u
 """
 
@@ -64,7 +69,7 @@ class Vm:
     """QEMU with virtio ports; KVM where guests run under it, software where they do not."""
 
     has_dut = True
-    uses: Set[str] = frozenset({"memory", "kernel", "boot"})
+    uses: Set[str] = frozenset({"memory", "kernel", "boot", "huge_pages", "ports"})
 
     def build(self, lab: Lab, wanted: Wanted) -> Dut:
         """Boot the guest and give its ports their names and interrupts. Raises `MachineError`."""
@@ -77,11 +82,14 @@ class Vm:
         _require_memory(memory)
         kernel = kernels.kernel(wanted.kernel or kernels.DEFAULT)
         speed = accelerator(kernel)
-        for link in (TO_DUT, FROM_DUT):
-            lab.add_tap(lab.tap, link)
+        if lab.cables is None:
+            for link in (TO_DUT, FROM_DUT):
+                lab.add_tap(lab.tap, link)
+        else:
+            lab.lend_to_taps(lab.cables)
         domain, guest = lab.keep(_booted(lab, wanted, kernel, memory, speed))
         own = tuple(range(1, len(wanted.cpus) + 1))
-        facts = _facts(domain, guest, speed, own)
+        facts = {**_facts(domain, guest, speed, own), **lab.facts()}
         _check_facts(wanted, facts, own)
         return Dut(
             guest,
@@ -104,6 +112,15 @@ def _booted(
     folder = FOLDERS / name
     lab.journal.add("domain", name)
     with contextlib.ExitStack() as stack:
+        nodes = _nodes(wanted.cpus)
+        pages = None
+        if wanted.huge_pages:
+            node = nodes[0] if nodes else None
+            pages = stack.enter_context(reserved(memory, lab.journal, keys="dut", node=node))
+        passed = [
+            stack.enter_context(handed_over(card, lab.journal))
+            for card in (() if lab.cables is None else lab.cables.dut)
+        ]
         stack.callback(Domains().remove, name)
         folder.mkdir(mode=0o700, parents=True)
         image = folder / "initramfs"
@@ -116,14 +133,18 @@ def _booted(
             kvm=not speed.emulated,
             placement=_placement(wanted.cpus),
             io_cpus=wanted.cpus,
-            nodes=_nodes(wanted.cpus),
-            links=ADDRESSES,
+            # The reserved pages are on one node, others wherever the CPUs are.
+            nodes=nodes[:1] if wanted.huge_pages else nodes,
+            links={} if passed else ADDRESSES,
+            cards=[card.address for card in passed],
+            huge_page_kib=None if pages is None else pages.size_kib,
         )
         domain = Domain(design, folder, lab.tap)
         own = list_cpus(range(1, len(wanted.cpus) + 1))
-        links = f"{ADDRESSES[TO_DUT]} {DUT_INGRESS} {ADDRESSES[FROM_DUT]} {DUT_EGRESS}"
+        macs = [card.mac for card in passed] or list(ADDRESSES.values())
+        links = f"{macs[0]} {DUT_INGRESS} {macs[1]} {DUT_EGRESS}"
         settings = {"links": links, "mtu": str(lab.mtu), "cpus": own}
-        initramfs.write(image, kernel, PORTS, settings)
+        initramfs.write(image, kernel, PORTS, settings, [card.alias for card in passed])
         stack.enter_context(domain)
         guest = GuestHost(name, domain.ports, _patience(speed))
         stack.callback(guest.close)
@@ -198,6 +219,8 @@ def _facts(
         "command_line": command_line,
         "cpus_online": online,
         "memory": int(memory) * 1024,
+        "huge_pages": domain.on_huge_pages(),
+        "passed_through": list(domain.design.cards),
         "interrupt_cpus": " ".join(interrupts),
         "vcpu_pinning": pinning,
     }
@@ -209,6 +232,10 @@ def _check_facts(wanted: Wanted, facts: dict[str, Any], own: Sequence[int]) -> N
     found = list(facts["vcpu_pinning"].values())
     if found != expected:
         raise MachineError(f"the virtual CPUs should run on CPUs {expected}, but run on {found}")
+    if wanted.huge_pages and facts["huge_pages"] < facts["memory"]:
+        raise MachineError(
+            f"the guest's memory should be on huge pages, and {facts['huge_pages']} bytes of it are"
+        )
     if facts["interrupt_cpus"] not in (list_cpus(own), f"{own[0]}-{own[-1]}"):
         raise MachineError(
             f"the ports' interrupts should go to the guest's CPUs {list_cpus(own)}, but go to "

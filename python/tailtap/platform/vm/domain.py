@@ -37,6 +37,7 @@ security_driver = "none"
 namespaces = []
 cgroup_controllers = []
 stdio_handler = "file"
+hugetlbfs_mount = "{huge_pages}"
 """
 """QEMU is root, as it must read this machine's files; the sandbox of seccomp stays."""
 START_SECONDS = 60.0
@@ -64,6 +65,10 @@ class Design:
     """The NUMA nodes to take memory from; empty for any."""
     links: Mapping[str, str]
     """The MAC address of the port behind each tap device."""
+    cards: Sequence[str] = ()
+    """The PCI addresses of network cards that are passed through."""
+    huge_page_kib: int | None = None
+    """The size of the pages that its memory is on; None for ordinary ones."""
 
 
 class Domain:
@@ -82,6 +87,11 @@ class Domain:
         return [self.folder / f"port{number}" for number in range(PORTS)]
 
     @property
+    def huge_pages(self) -> Path:
+        """Where libvirt finds the huge pages; mounted in a namespace of its own."""
+        return self.folder / "huge-pages"
+
+    @property
     def console(self) -> Path:
         """What the guest's kernel says."""
         return self.folder / "console.log"
@@ -89,7 +99,9 @@ class Domain:
     def __enter__(self) -> Domain:
         """Start it; returns when libvirt says that it runs. Raises `MachineError`."""
         self.folder.joinpath("etc").mkdir(parents=True)
-        self.folder.joinpath("etc/qemu.conf").write_text(CONFIG, encoding="utf-8")
+        self.huge_pages.mkdir()
+        config = CONFIG.format(huge_pages=self.huge_pages)
+        self.folder.joinpath("etc/qemu.conf").write_text(config, encoding="utf-8")
         known = CACHE / "libvirt"
         known.mkdir(parents=True, exist_ok=True)
         self.folder.joinpath("cache").symlink_to(known)
@@ -116,6 +128,12 @@ class Domain:
         """The ids of QEMU's threads by their names, such as ``CPU 0/KVM``."""
         return threads_of(self.design.name)
 
+    def on_huge_pages(self) -> int:
+        """How many bytes of QEMU's memory are on huge pages; proc(5), ``HugetlbPages``."""
+        status = Path(f"/proc/{self.threads()['qemu-system-x86']}/status").read_text("ascii")
+        found = re.search(r"^HugetlbPages:\s+(\d+) kB", status, re.M)
+        return int(found[1]) * 1024 if found else 0
+
     def failure(self) -> str:
         """Why it does not do what it should: what libvirt and the console say, on one line."""
         said = self._process.errors() if self._process and self._process.ended else ""
@@ -127,8 +145,12 @@ class Domain:
 
     def _command(self, definition: Path) -> list[str]:
         run = ["virt-qemu-run", "--root", str(self.folder), str(definition)]
-        # It gets lists of users and groups of its own, which nothing else sees.
+        # It gets lists of users and groups of its own, and huge pages, which nothing else sees.
         binds: list[str] = []
+        if self.design.huge_page_kib is not None:
+            options = f"pagesize={self.design.huge_page_kib}K"
+            mount = ["mount", "-t", "hugetlbfs", "-o", options, "tailtap", str(self.huge_pages)]
+            binds.append(shlex.join(mount))
         for path, line, known in (
             ("/etc/passwd", f"{SERVICE}:x:65534:65534::/nonexistent:/usr/sbin/nologin", _user),
             ("/etc/group", f"{SERVICE}:x:65534:", _group),
@@ -164,6 +186,9 @@ def describe(design: Design, domain: Domain) -> ET.Element:
     root = ET.Element("domain", type="kvm" if design.kvm else "qemu")
     _add(root, "name", design.name)
     _add(root, "memory", str(design.memory // 1024), unit="KiB")
+    if design.huge_page_kib is not None:
+        backing = _add(_add(root, "memoryBacking"), "hugepages")
+        _add(backing, "page", size=str(design.huge_page_kib), unit="KiB")
     everywhere = sorted({cpu for cpus in design.placement for cpu in cpus} | set(design.io_cpus))
     _add(root, "vcpu", str(len(design.placement)), cpuset=_set(everywhere))
     if design.kvm:  # a virtual CPU in software is a thread that libvirt does not know
@@ -197,6 +222,11 @@ def describe(design: Design, domain: Domain) -> ET.Element:
         _add(port, "target", dev=link, managed="no")
         _add(port, "model", type="virtio")
         _add(port, "driver", rx_queue_size="1024")
+    for card in design.cards:
+        passed = _add(devices, "hostdev", mode="subsystem", type="pci", managed="no")
+        pci, bus, slot, function = (f"0x{part}" for part in re.split("[:.]", card))
+        place = {"domain": pci, "bus": bus, "slot": slot, "function": function}
+        _add(_add(passed, "source"), "address", **place)
     for number, path in enumerate(domain.ports):
         channel = _add(devices, "channel", type="unix")
         _add(channel, "source", mode="bind", path=str(path))

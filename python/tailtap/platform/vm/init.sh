@@ -28,6 +28,10 @@ while [ $# -gt 0 ]; do
         while read -r irq; do
             echo "$cpus" > "/proc/irq/$irq/smp_affinity_list" || fail "interrupt $irq stays"
         done < /irqs
+        for irq in "/sys/class/net/$name/device/msi_irqs"/*; do  # of a card that is passed through
+            irq=/proc/irq/${irq##*/}
+            [ ! -e "$irq" ] || echo "$cpus" > "$irq/smp_affinity_list" || fail "$irq stays"
+        done
     done
 done
 options=trans=virtio,version=9p2000.L,ro,cache=loose,msize=262144

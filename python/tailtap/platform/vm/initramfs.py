@@ -8,7 +8,7 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 
@@ -28,11 +28,18 @@ READERS: Mapping[str, Callable[[bytes], bytes]] = {
 """How to read a module, by the end of its name."""
 
 
-def write(target: Path, kernel: Kernel, ports: int, settings: Mapping[str, str]) -> None:
+def write(
+    target: Path,
+    kernel: Kernel,
+    ports: int,
+    settings: Mapping[str, str],
+    cards: Sequence[str] = (),
+) -> None:
     """Write the archive for `kernel`, whose agent gets `ports` ports.
 
     `settings` are the ``links`` (pairs of a MAC address and a name), their ``mtu``, and the
-    ``cpus`` that take their interrupts.
+    ``cpus`` that take their interrupts. `cards` are aliases of the modules that drive the links
+    when they are no virtio ones.
 
     Raises `InputError` when the kernel lacks a module that a guest needs.
     """
@@ -46,7 +53,7 @@ def write(target: Path, kernel: Kernel, ports: int, settings: Mapping[str, str])
         init.write_bytes(resources.files(__package__).joinpath("init.sh").read_bytes())
         init.chmod(0o755)
         inserted: list[str] = []
-        for path in _modules(host, kernel):
+        for path in _modules(host, kernel, (*MODULES, *cards)):
             name = path.name.partition(".ko")[0] + ".ko"
             if name not in inserted:
                 inserted.append(name)
@@ -66,9 +73,9 @@ def write(target: Path, kernel: Kernel, ports: int, settings: Mapping[str, str])
         host.run(["sh", "-c", pack, "pack", str(root), str(target)])
 
 
-def _modules(host: LocalHost, kernel: Kernel) -> Iterator[Path]:
+def _modules(host: LocalHost, kernel: Kernel, names: Sequence[str]) -> Iterator[Path]:
     """The modules in the order in which they are inserted, those they depend on first."""
-    for name in MODULES:
+    for name in names:
         command = ["modprobe", "-d", str(kernel.root), "-S", kernel.release, "--show-depends", name]
         try:
             told = host.run(command).stdout

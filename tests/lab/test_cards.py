@@ -1,0 +1,220 @@
+"""DuTs on network cards that the experiment names: lent, cabled, and given back as they were.
+
+Two veth pairs stand for two cables between cards; `test_real_cards` has cards on a PCI bus.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from forwarders import require
+from labtools import Machine, own_machine, record, stamps, wait_for, write_experiment
+
+PACKETS = 2_000
+NAMES = ("card0", "card1", "card2", "card3")
+"""The first two are the ends of one cable, the others of another one."""
+BEFORE = """
+for cable in "0 1" "2 3"; do
+    set -- $cable
+    ip link add card$1 type veth peer name card$2
+done
+ip link set dev card1 mtu 1600 address 02:00:00:00:00:01
+echo 3 > /sys/class/net/card1/queues/rx-0/rps_cpus
+ip link set dev card1 up
+ip link set dev card3 promisc on up
+ethtool -K card3 gro on
+"""
+# A view of /sys for the machine's own network namespace; control groups stay where they are.
+SYS = """
+mkdir /run/tailtap/sys
+mount --rbind /sys/fs/cgroup /run/tailtap/sys
+mount -t sysfs sysfs /sys
+mount --rbind /run/tailtap/sys /sys/fs/cgroup
+umount --lazy /run/tailtap/sys
+rmdir /run/tailtap/sys
+"""
+EXPERIMENT = """\
+name: cards
+dut: {{platform: {platform}, forwarder: {forwarder}, cpus: [1], ports: {dut}}}
+traffic: {{rate: 2 kpkt/s, duration: {duration}, warm_up: 100 ms, cpu: 0{traffic}}}
+tap: {{ports: {tap}}}
+"""
+
+pytestmark = pytest.mark.skipif(
+    len(os.sched_getaffinity(0)) < 2, reason="generator and DuT need a CPU each"
+)
+
+
+@pytest.fixture
+def machine() -> Iterator[Machine]:
+    """One with four cards and two cables."""
+    with own_machine() as made:
+        for script in (SYS, BEFORE):
+            done = made.run("sh", "-ec", script)
+            assert done.returncode == 0, done.stderr
+        yield made
+
+
+def experiment(
+    platform: str = "bare-metal",
+    forwarder: str = "tc-mirred",
+    *,
+    dut: str = "[card1, card2]",
+    tap: str = "[card0, card3]",
+    duration: str = "1 s",
+    traffic: str = "",
+) -> str:
+    return EXPERIMENT.format(
+        platform=platform, forwarder=forwarder, dut=dut, tap=tap, duration=duration, traffic=traffic
+    )
+
+
+def state(machine: Machine) -> dict[str, Any]:
+    """What the machine says of its cards."""
+    found: dict[str, Any] = {}
+    for link in json.loads(machine.run("ip", "-j", "-d", "link", "show").stdout):
+        if link["ifname"] in NAMES:
+            files = f"/sys/class/net/{link['ifname']}"
+            # Not whether it polls in threads: a veth port forgets that only while XDP runs on it.
+            read = machine.run("sh", "-c", f"cat {files}/queues/rx-*/rps_cpus {files}/flags")
+            found[link["ifname"]] = (link["mtu"], link["address"], link["promiscuity"], read.stdout)
+    assert set(found) == set(NAMES)
+    return found
+
+
+def run(machine: Machine, folder: Path, text: str) -> tuple[Path, str]:
+    """The folder of the only run, and the error on one line."""
+    before = state(machine)
+    out = folder / "out"
+    done = machine.tailtap("run", str(write_experiment(folder, text)), "--out", str(out))
+    assert machine.namespaces() == []
+    assert state(machine) == before
+    return sorted((out / "runs").iterdir())[0], done.stderr
+
+
+@pytest.mark.parametrize("forwarder", ["tc-mirred", "kernel-route", "xdp", "testpmd"])
+def test_all_packets_pass_and_cards_are_given_back(
+    machine: Machine, tmp_path: Path, forwarder: str
+) -> None:
+    require(forwarder)
+    made, error = run(machine, tmp_path, experiment(forwarder=forwarder))
+    assert record(made)["status"] == "done", error
+    assert [row["id"] for row in stamps(made / "egress.stamps")] == list(range(PACKETS))
+    cards = record(made)["platform"]["cards"]
+    ports = {port: card["interface"] for port, card in cards.items()}
+    assert ports == {"tt-a1": "card0", "tt-in": "card1", "tt-out": "card2", "tt-b0": "card3"}
+    assert record(made)["parameters"]["dut"]["ports"] == ["card1", "card2"]
+
+
+def test_a_container_on_cards(machine: Machine, tmp_path: Path) -> None:
+    made, error = run(machine, tmp_path, experiment("container"))
+    assert record(made)["status"] == "done", error
+    assert [row["id"] for row in stamps(made / "egress.stamps")] == list(range(PACKETS))
+
+
+def test_traffic_in_both_directions(machine: Machine, tmp_path: Path) -> None:
+    text = experiment(traffic=", bidirectional: true")
+    made, error = run(machine, tmp_path, text)
+    both = sorted(made.parent.iterdir())
+    assert len(both) == 2
+    for one in both:
+        assert record(one)["status"] == "done", error
+        assert [row["id"] for row in stamps(one / "egress.stamps")] == list(range(PACKETS))
+
+
+def test_the_wire_needs_no_cards(machine: Machine, tmp_path: Path) -> None:
+    text = experiment() + "vary: {dut.platform: [wire]}\n"
+    made, error = run(machine, tmp_path, text)
+    assert record(made)["status"] == "done", error
+    assert record(made)["parameters"]["dut"]["ports"] is None
+
+
+def test_a_killed_run_is_cleaned(machine: Machine, tmp_path: Path) -> None:
+    before = state(machine)
+    path = write_experiment(tmp_path, experiment(duration="60 s"))
+    running = machine.start("run", str(path), "--out", str(tmp_path / "out"))
+
+    def flows() -> bool:
+        duts = [name for name in machine.namespaces() if name.endswith("-dut")]
+        return bool(duts) and machine.received(duts[0], "tt-in") > 1000
+
+    try:
+        wait_for(flows, "traffic")
+    finally:
+        os.killpg(running.pid, signal.SIGKILL)
+        running.communicate()
+    cleaned = machine.tailtap("clean", "--json")
+    assert cleaned.returncode == 0, cleaned.stderr
+    kinds = [row["kind"] for row in json.loads(cleaned.stdout)["removed"]]
+    assert kinds.count("card") == 4
+    assert machine.namespaces() == []
+    assert state(machine) == before
+    assert json.loads(machine.tailtap("clean", "--json").stdout)["removed"] == []
+
+
+def test_a_cable_that_is_not_there(machine: Machine, tmp_path: Path) -> None:
+    text = experiment(dut="[card1, card3]", tap="[card2, lonely]")
+    assert machine.run("ip", "link", "add", "lonely", "type", "veth").returncode == 0
+    made, _ = run(machine, tmp_path, text)
+    error = record(made)["error"]
+    assert error.startswith("the link did not come up: interface tt-b0 (the card lonely) of ")
+    assert error.endswith(": check the cables and dut.ports, tap.ports")
+
+
+REFUSED = {
+    "missing": ("true", "there is no interface 'card1' on this machine"),
+    "default": (
+        "ip addr add 192.0.2.1/24 dev card1 && ip route add default via 192.0.2.2",
+        "card1 has the default route",
+    ),
+    "address": ("ip addr add 192.0.2.1/24 dev card1", "card1 has an IP address"),
+    "bridge": (
+        "ip link add bridge type bridge && ip link set dev card1 master bridge",
+        "card1 belongs to bridge",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_in_use_is_refused(machine: Machine, tmp_path: Path, case: str) -> None:
+    script, expected = REFUSED[case]
+    assert machine.run("sh", "-ec", script).returncode == 0
+    text = experiment(dut="[card9, card2]") if case == "missing" else experiment()
+    made, _ = run(machine, tmp_path, text)
+    error = record(made)["error"]
+    assert error.startswith(expected.replace("card1", "card9") if case == "missing" else expected)
+    assert "\n" not in error
+
+
+def test_loopback_is_no_card(machine: Machine, tmp_path: Path) -> None:
+    made, _ = run(machine, tmp_path, experiment(dut="[lo, card2]"))
+    assert record(made)["error"].startswith("lo is not Ethernet")
+
+
+def test_links_without_hardware_cannot_be_passed_through(machine: Machine, tmp_path: Path) -> None:
+    made, _ = run(machine, tmp_path, experiment("vm"))
+    assert record(made)["error"].startswith("card1 is no network card")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (experiment(tap="[card0, card1]"), "dut.ports and tap.ports are four different"),
+        (experiment().replace("tap: {ports: [card0, card3]}", ""), "dut.ports are at one end"),
+        (experiment("wire"), "dut.ports means nothing on platform wire"),
+        (experiment(dut="[card1]"), "dut.ports"),
+        (experiment(dut="['a b', card2]"), "dut.ports"),
+    ],
+)
+def test_bad_experiments(machine: Machine, tmp_path: Path, text: str, expected: str) -> None:
+    path = write_experiment(tmp_path, text)
+    done = machine.tailtap("run", str(path), "--out", str(tmp_path / "out"))
+    assert done.returncode == 2
+    assert expected in done.stderr
+    assert done.stderr.count("\n") == 1

@@ -1,0 +1,107 @@
+"""DuTs on cards of a PCI bus: in a virtual machine that has an IOMMU and four emulated cards.
+
+tailtap runs inside of it, as it would on such a machine.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from emulated_cards import machine_with_cards
+from forwarders import require
+from labtools import TAILTAP, stamps
+
+from tailtap.host.guest import GuestHost
+
+PACKETS = 400
+EXPERIMENT = """\
+name: cards
+dut: {{forwarder: {forwarder}, cpus: [1], ports: [eth1, eth2], options: {options}}}
+tap: {{ports: [eth0, eth3]}}
+traffic: {{rate: 200 pkt/s, duration: 2 s, warm_up: 0 s, cpu: 0}}
+"""
+STATE = """
+for n in 0 1 2 3; do
+    readlink /sys/class/net/eth$n/device/driver
+    cat /sys/class/net/eth$n/mtu /sys/class/net/eth$n/flags /sys/class/net/eth$n/address
+done
+cat /proc/sys/vm/nr_hugepages
+ip netns list
+"""
+SECONDS = 60.0
+
+pytestmark = pytest.mark.timeout(1200)
+
+
+@pytest.fixture(scope="module")
+def guest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuestHost]:
+    with machine_with_cards(tmp_path_factory.mktemp("guest")) as machine:
+        machine.run(["sh", "-c", "mount -t bpf bpf /sys/fs/bpf; ip link set dev eth1 mtu 1600"])
+        yield machine
+
+
+def state(guest: GuestHost) -> str:
+    return guest.run(["sh", "-c", STATE]).stdout
+
+
+def run(guest: GuestHost, folder: Path, name: str, text: str) -> tuple[dict[str, Any], Any]:
+    """What ``run.json`` of the only run says, and the stamps behind the DuT."""
+    guest.run(["sh", "-c", 'cat > "$1"', "write", f"/root/{name}.yaml"], stdin=text)
+    before = state(guest)
+    command = [*TAILTAP, "run", f"/root/{name}.yaml", "--out", f"/root/{name}"]
+    done = guest.run(command, check=False, seconds=SECONDS)
+    assert state(guest) == before
+    [place] = guest.run(["sh", "-c", f"echo /root/{name}/runs/*"]).stdout.split()
+    content: dict[str, Any] = json.loads(guest.run(["cat", f"{place}/run.json"]).stdout)
+    if content["status"] != "done":
+        return content, done.stderr
+    guest.get(Path(place, "egress.stamps"), folder / "egress.stamps")
+    return content, stamps(folder / "egress.stamps")
+
+
+def test_the_kernel_redirects_between_cards(guest: GuestHost, tmp_path: Path) -> None:
+    text = EXPERIMENT.format(forwarder="tc-mirred", options="{}")
+    made, found = run(guest, tmp_path, "kernel", text)
+    assert made["status"] == "done", made["error"]
+    assert [row["id"] for row in found] == list(range(PACKETS))
+    card = made["platform"]["cards"]["tt-in"]
+    assert (card["interface"], card["driver"]) == ("eth1", "e1000e")
+    # Its interrupts go to the CPU of the DuT, as its work does.
+    assert card["interrupts"]
+    assert set(card["interrupts"].values()) == {"1"}
+
+
+def test_dpdk_drives_cards_by_vfio_and_they_come_back(guest: GuestHost, tmp_path: Path) -> None:
+    require("testpmd")
+    text = EXPERIMENT.format(forwarder="testpmd", options="{driver: vfio-pci}")
+    made, found = run(guest, tmp_path, "dpdk", text)
+    assert made["status"] == "done", made["error"]
+    assert [row["id"] for row in found] == list(range(PACKETS))
+    assert made["forwarder"]["driver"] == "vfio-pci"
+    log = guest.run(["sh", "-c", "cat /root/dpdk/runs/*/forwarder.log"]).stdout
+    assert "Probe PCI driver: net_e1000_em" in log
+
+
+def test_a_namespace_that_went_first_loses_no_card(guest: GuestHost) -> None:
+    """The kernel brings the card home under the name that it had in the lab."""
+    before = state(guest)
+    script = """
+ip netns add tt-test-away
+ip link set dev eth1 netns tt-test-away name tt-in
+mkdir -p /run/tailtap
+echo '{"pid": 1, "started": 1}' > /run/tailtap/aaaaaa.journal
+entry="eth1 tt-test-away tt-in $(ip -n tt-test-away -j link show tt-in \
+    | sed 's/.*"address":"\\([^"]*\\)".*/\\1/') 1600 down - 0 rx-0=0"
+echo "{\\"kind\\": \\"card\\", \\"name\\": \\"$entry\\"}" >> /run/tailtap/aaaaaa.journal
+ip netns delete tt-test-away
+until ip link show tt-in > /dev/null 2>&1; do sleep 0.1; done
+"""
+    guest.run(["sh", "-ec", script])
+    cleaned = guest.run([*TAILTAP, "clean", "--json"], seconds=SECONDS)
+    kinds = {row["kind"] for row in json.loads(cleaned.stdout)["removed"]}
+    assert "card" in kinds
+    assert state(guest) == before
