@@ -112,6 +112,10 @@ test: setup forwarders lint ## Run every check and every test
 	@$(BIN)/python -m pytest --ignore tests/lab
 	@$(SUDO) $(BIN)/python -m pytest -p no:cacheprovider tests/lab
 
+.PHONY: test-nested
+test-nested: setup ## The one test that takes ten minutes: cards passed through, two machines deep
+	@$(SUDO) $(BIN)/python -m pytest -p no:cacheprovider -m nested tests/lab
+
 .PHONY: format
 format: setup ## Format all sources
 	@cargo fmt --all

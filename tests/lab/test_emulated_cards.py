@@ -68,11 +68,14 @@ def test_the_kernel_redirects_between_cards(guest: GuestHost, tmp_path: Path) ->
     made, found = run(guest, tmp_path, "kernel", text)
     assert made["status"] == "done", made["error"]
     assert [row["id"] for row in found] == list(range(PACKETS))
-    card = made["platform"]["cards"]["tt-in"]
+    cards = made["platform"]["cards"]
+    card = cards["tt-in"]
     assert (card["interface"], card["driver"]) == ("eth1", "e1000e")
     # Its interrupts go to the CPU of the DuT, as its work does.
     assert card["interrupts"]
     assert set(card["interrupts"].values()) == {"1"}
+    # Those of the taps keep off it, and off that of the generator.
+    assert set(cards["tt-b0"]["interrupts"].values()) == {"2"}
 
 
 def test_dpdk_drives_cards_by_vfio_and_they_come_back(guest: GuestHost, tmp_path: Path) -> None:
@@ -84,6 +87,18 @@ def test_dpdk_drives_cards_by_vfio_and_they_come_back(guest: GuestHost, tmp_path
     assert made["forwarder"]["driver"] == "vfio-pci"
     log = guest.run(["sh", "-c", "cat /root/dpdk/runs/*/forwarder.log"]).stdout
     assert "Probe PCI driver: net_e1000_em" in log
+
+
+@pytest.mark.nested
+def test_a_virtual_machine_has_cards_passed_through(guest: GuestHost, tmp_path: Path) -> None:
+    text = EXPERIMENT.format(forwarder="tc-mirred", options="{}").replace("200", "50")
+    text = text.replace("dut: {", "dut: {platform: vm, memory: 512 MiB, ")
+    made, found = run(guest, tmp_path, "vm", text)
+    assert made["status"] == "done", made["error"]
+    assert [row["id"] for row in found] == list(range(100))
+    facts = made["platform"]
+    assert [len(address.split(":")) for address in facts["passed_through"]] == [3, 3]
+    assert (facts["cards"].keys(), facts["interrupt_cpus"]) == ({"tt-a1", "tt-b0"}, "1")
 
 
 def test_a_namespace_that_went_first_loses_no_card(guest: GuestHost) -> None:
@@ -105,3 +120,22 @@ until ip link show tt-in > /dev/null 2>&1; do sleep 0.1; done
     kinds = {row["kind"] for row in json.loads(cleaned.stdout)["removed"]}
     assert "card" in kinds
     assert state(guest) == before
+
+
+def test_version_2_of_control_groups_limits_a_container(guest: GuestHost, tmp_path: Path) -> None:
+    """Most machines that run these tests have the controllers at version 1."""
+    guest.run(["sh", "-c", "mount -t cgroup2 cgroup2 /sys/fs/cgroup"])
+    text = """\
+name: group
+dut: {platform: container, cgroup: 2, cpus: [1], memory: 512 MiB, forwarder: tc-mirred}
+traffic: {rate: 200 pkt/s, duration: 2 s, warm_up: 0 s, cpu: 0}
+"""
+    made, found = run(guest, tmp_path, "group", text)
+    assert made["status"] == "done", made["error"]
+    assert [row["id"] for row in found] == list(range(PACKETS))
+    limits = made["platform"]["cgroup"]
+    assert (limits["cpuset"]["version"], limits["memory"]["version"]) == (2, 2)
+    assert limits["cpuset"]["cpuset.cpus"] == "1"
+    # A scheduling domain of its own; Linux 6.1 has both kinds.
+    assert limits["cpuset"]["cpuset.cpus.partition"] in ("isolated", "root")
+    assert limits["memory"]["memory.max"] == 512 << 20

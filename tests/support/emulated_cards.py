@@ -18,7 +18,7 @@ from tailtap.platform.vm.kernels import kernel
 
 PATIENCE = 20.0
 BOOT_SECONDS = 300.0
-CPUS = 2
+CPUS = 3
 PORTS = 8
 COMMAND_LINE = (
     "console=ttyS0 quiet panic=-1 no_timer_check ipv6.disable=1 random.trust_cpu=on intel_iommu=on"

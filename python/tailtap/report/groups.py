@@ -235,7 +235,7 @@ def finding(configuration: Configuration, groups: list[Configuration]) -> Findin
             sentence += f" in the worst of {len(rows)} repeats ({best} in the best)"
         if slowest is not None:
             sentence += f"; the slowest took {time_text(slowest)}"
-    sentence += f"; {_loss_clause(evaluations)}."
+    sentence += f"; {_loss_clause(evaluations)}.{_invalid_clause(configuration)}"
     floor = floor_of(configuration, groups)
     row = listed(floor.worst.evaluation, p) if floor else None
     if configuration.wire:
@@ -257,8 +257,19 @@ def _overload(configuration: Configuration) -> Finding:
     sentence = (
         f"Overloaded: {who} not able to keep up{when}. The latencies{queues} tell how long its "
         f"queues are, not how quick it is; {_loss_clause(evaluations)}."
+        f"{_invalid_clause(configuration)}"
     )
     return Finding(configuration, "lost: overloaded", share_text(worst), sentence)
+
+
+def _invalid_clause(configuration: Configuration) -> str:
+    """What is to say when the generator did not send what was asked of it."""
+    runs = [member.run for member in configuration.members]
+    invalid = sum(run.valid is False for run in runs)
+    if not invalid:
+        return ""
+    which = f"{invalid} of {len(runs)} repeats {'is' if invalid == 1 else 'are'}"
+    return f" {which if len(runs) > 1 else 'This is'} invalid: it was not the load asked for."
 
 
 def _loss_clause(evaluations: list[Evaluation]) -> str:

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -190,9 +191,13 @@ class Lab:
             self.steer(host, port, cpus)
 
     def lend_to_taps(self, cables: Cables) -> None:
-        """Give the taps the cards at their ends of the cables. Raises as `connect` does."""
+        """Give the taps the cards at their ends of the cables. Raises as `connect` does.
+
+        Their interrupts go where this process is, which keeps off the measured CPUs.
+        """
         for card, port in zip(cables.tap, (TO_DUT, FROM_DUT), strict=True):
             self._lend(card, self.tap, port)
+            cards.steer_interrupts(self._loans[port], os.sched_getaffinity(0))
 
     def _lend(self, card: str, host: NamespaceHost, port: str) -> None:
         loan = cards.Loan.of(card, host.namespace, port)

@@ -119,6 +119,18 @@ def test_a_finding_names_percentile_maximum_loss_and_floor(folder: Path) -> None
     assert "none was lost" in finding(groups[0], groups).sentence
 
 
+def test_a_finding_says_how_many_repeats_are_invalid(folder: Path) -> None:
+    member = configurations(load_experiment(folder))[2].members[1]
+    path = folder / "runs" / member.run.slug / "run.json"
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps({**record, "valid": False}))
+    groups = configurations(load_experiment(folder))
+    said = [finding(group, groups).sentence for group in groups]
+    path.write_text(json.dumps(record))
+    told = " 1 of 3 repeats is invalid: it was not the load asked for."
+    assert [told in sentence for sentence in said].count(True) == 1
+
+
 def test_percentiles_without_support_are_marked(folder: Path, page: str) -> None:
     groups = configurations(load_experiment(folder))
     cells = next(summary_rows(groups))[0].cells[2 : 2 + len(LISTED)]

@@ -37,7 +37,6 @@ security_driver = "none"
 namespaces = []
 cgroup_controllers = []
 stdio_handler = "file"
-hugetlbfs_mount = "{huge_pages}"
 """
 """QEMU is root, as it must read this machine's files; the sandbox of seccomp stays."""
 START_SECONDS = 60.0
@@ -99,8 +98,10 @@ class Domain:
     def __enter__(self) -> Domain:
         """Start it; returns when libvirt says that it runs. Raises `MachineError`."""
         self.folder.joinpath("etc").mkdir(parents=True)
-        self.huge_pages.mkdir()
-        config = CONFIG.format(huge_pages=self.huge_pages)
+        config = CONFIG
+        if self.design.huge_page_kib is not None:
+            self.huge_pages.mkdir()
+            config += f'hugetlbfs_mount = "{self.huge_pages}"\n'
         self.folder.joinpath("etc/qemu.conf").write_text(config, encoding="utf-8")
         known = CACHE / "libvirt"
         known.mkdir(parents=True, exist_ok=True)
