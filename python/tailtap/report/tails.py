@@ -39,7 +39,7 @@ def tail_figure(model: TailModel) -> Figure:
     """Six plots: stability of xi and scale, mean excess, quantiles, probabilities, levels.
 
     The latter three are of the chosen threshold, or of the one with most bursts where none will
-    do.
+    do. Of a threshold that gives no number, the levels are those of the data alone.
     """
     figure = Figure(figsize=(WIDTH, 4.2), layout="constrained")
     axes = figure.subplots(2, 3)
@@ -97,21 +97,22 @@ def _fit_panels(axes: Any, model: TailModel, shown: Assessment) -> None:
     if levels is not None:
         per_second = model.tail.rate or 1.0
         seconds = levels.packets / per_second
-        if levels.low.size:
+        if levels.low.size and not shown.refused:
             panel.fill_between(seconds, levels.low, levels.high, color=COLOR, alpha=0.14,
                                linewidth=0)  # fmt: skip
-        panel.plot(seconds, levels.level, color=COLOR, linewidth=1)
+        if not shown.refused:
+            panel.plot(seconds, levels.level, color=COLOR, linewidth=1)
         panel.plot(levels.seen_packets / per_second, levels.seen, ".", color=COLOR, markersize=2.2,
                    markeredgewidth=0)  # fmt: skip
         panel.set_xscale("log")
         panel.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
-        if levels.high.size and levels.high[-1] > 10 * levels.level[0]:
+        if levels.high.size and not shown.refused and levels.high[-1] > 10 * levels.level[0]:
             panel.set_yscale("log")
         for axis in (panel.xaxis, panel.yaxis):
             if axis.get_scale() == "log":
                 axis.set_major_locator(LogLocator(numticks=6))
                 axis.set_minor_locator(NullLocator())
-    panel.set_title("Return levels", loc="left")
+    panel.set_title("Levels seen: no model holds" if shown.refused else "Return levels", loc="left")
     panel.set_xlabel("Return period (s)")
     panel.yaxis.set_major_formatter(TIMES)
 

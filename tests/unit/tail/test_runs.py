@@ -13,7 +13,7 @@ from published import PUBLISHED, needs_published
 from tails import write_tail
 
 from tailtap.errors import InputError
-from tailtap.report.tails import write_tail_figures
+from tailtap.report.tails import tail_figure, write_tail_figures
 from tailtap.tail import model_runs
 
 
@@ -103,3 +103,21 @@ def test_figures_are_the_same_bytes_for_the_same_data(experiment: Path, tmp_path
     write_tail(tmp_path / "five", np.array([1, 2, 3, 4, 5]))
     nothing = model_runs([tmp_path / "five"]).runs[0]
     assert len(write_tail_figures(nothing.model, nothing.folder)) == 3
+
+
+@pytest.mark.parametrize("holds", [True, False])
+def test_no_return_levels_are_drawn_where_none_are_given(tmp_path: Path, holds: bool) -> None:
+    latency = latencies(1, 400_000)
+    if not holds:  # the rest of the run exceeds what was predicted from its first part
+        later = np.arange(latency.size) > 200_000
+        latency[later & (latency > 6_000)] *= 3
+    write_tail(tmp_path, latency)
+    [found] = model_runs([tmp_path]).runs
+    assert found.model.chosen is not None
+    assert found.model.chosen.refused is not holds
+    panel = tail_figure(found.model).axes[5]
+    curves = [line for line in panel.get_lines() if line.get_linestyle() != "None"]
+    assert len(curves) == int(holds)
+    assert panel.get_title(loc="left") == (
+        "Return levels" if holds else "Levels seen: no model holds"
+    )
