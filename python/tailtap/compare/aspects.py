@@ -23,6 +23,8 @@ ASKED = ("traffic.", "evaluation.", "direction")
 #: The last part of a variable's path, by the aspect that it decides.
 _DECIDES = {"platform": "platform", "forwarder": "forwarder", "kernel": "kernel", "nic": "nic",
             "driver": "nic", "interface": "nic", "interfaces": "nic", "ports": "nic"}  # fmt: skip
+#: What the DuT's first port is called where the platform tells of its cards.
+INGRESS = "tt-in"
 _PUBLISHED_PLATFORMS = {"bare-metal": "bare-metal", "vm": "vm", "container": "container"}
 _TUNED = re.compile(r"(vanilla|rt|nohz)[-/](non-optimized|optimized)(?:/|$)")
 _SCENARIO = re.compile(r"scenario(\d)(-l3)?(?:/|$)")
@@ -65,6 +67,8 @@ def _own(sample: Sample) -> dict[str, str]:
     cpu = mapping(sample.environment, "cpu")
     machine = [sample.environment.get("hostname"), cpu.get("model")]
     known["machine"] = ", ".join(str(part) for part in machine if part)
+    cards = mapping(mapping(sample.record, "platform"), "cards")
+    known["nic"] = mapping(cards, INGRESS).get("driver")
     for name, value in device_variables(sample).items():
         known[_DECIDES.get(name.rpartition(".")[2], name)] = value
     return {name: str(value) for name, value in known.items() if value}

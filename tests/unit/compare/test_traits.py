@@ -69,6 +69,13 @@ def test_resources_are_those_of_the_device(tmp_path: Path) -> None:
     assert resources([sample("vm", 1, 1e4, more=told)]).memory == 7 * 10**8
 
 
+def test_a_card_is_known_by_its_driver() -> None:
+    card = {"interface": "ens1f0", "driver": "ice", "bus_address": "0000:3b:00.0"}
+    run = sample("bare-metal", 1, 1e4, more={"platform": {"cards": {"tt-in": card}}})
+    assert aspects_of(run)["nic"] == "ice"
+    assert "nic" not in aspects_of(sample("bare-metal", 1, 1e4))
+
+
 @pytest.mark.parametrize(
     ("place", "expected"),
     [
