@@ -15,9 +15,10 @@ from tailtap import forwarder, platform
 from tailtap.capture import TAPS
 from tailtap.errors import MachineError
 from tailtap.experiment.counters import Counters, memory_of
-from tailtap.experiment.folder import RunFolder, write_json
+from tailtap.experiment.folder import RunFolder
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.quality import Measured, Sent
+from tailtap.files import write_json
 from tailtap.forwarder import Running, Setting
 from tailtap.forwarder.setting import CpuTime
 from tailtap.host.local import LocalHost

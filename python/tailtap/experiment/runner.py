@@ -25,7 +25,7 @@ from tailtap.errors import InputError, Interrupted, MachineError, TailtapError
 from tailtap.evaluation import evaluate
 from tailtap.experiment import environment
 from tailtap.experiment.document import dotted, load
-from tailtap.experiment.folder import ExperimentFolder, RunFolder, Status, write_json
+from tailtap.experiment.folder import ExperimentFolder, RunFolder, Status
 from tailtap.experiment.measure import Guard, Tick, measure
 from tailtap.experiment.plan import PlannedRun, make_plan, plan_as_json, slugify
 from tailtap.experiment.progress import make_reporter
@@ -40,6 +40,7 @@ from tailtap.experiment.quality import (
     warnings_of,
 )
 from tailtap.experiment.reading import CheckedExperiment
+from tailtap.files import write_json
 from tailtap.host import clean
 from tailtap.host.cpus import FOLDER, is_offline, usable
 from tailtap.host.privileges import require_root

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tailtap.experiment.folder import RunFolder, read_json
+from tailtap.experiment.folder import RunFolder
+from tailtap.files import read_json
 
 SCHEMA = "tailtap.experiment/1"
 

@@ -8,7 +8,6 @@ into the folder's database come with it (`imported.py`).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from tailtap.evaluation import Evaluation as StoredEvaluation
 from tailtap.evaluation import Warning
 from tailtap.evaluation.model import SIDES
 from tailtap.evaluation.overload import overload
+from tailtap.files import read_json
 from tailtap.report.imported import load_imported
 from tailtap.report.searched import Search, read_search
 from tailtap.report.values import Evaluation, Experiment, Run, mapping
@@ -77,11 +77,7 @@ def load_search(folder: Path) -> tuple[Experiment, Search]:
     Raises `InputError` when it is damaged, or there is no run with an evaluation.
     """
     record = folder / "search.json"
-    try:
-        content = _read_object(record)
-    except ValueError as error:
-        raise InputError(f"{record}: cannot read the search: {error}") from error
-    found = read_search(record, content)
+    found = read_search(record, read_json(record))
     measured = [inner for inner in ("latency", "trials") if any(folder.glob(f"{inner}/runs/*/"))]
     if not measured:
         raise InputError(f"{folder}: this search has no trial yet; tailtap search --resume goes on")
@@ -93,8 +89,8 @@ def load_search(folder: Path) -> tuple[Experiment, Search]:
 def planned_runs(experiment: Experiment) -> list[Run]:
     """The runs that the experiment's plan has and its folder has not: they were never made."""
     try:
-        plan = _read_object(experiment.folder / "plan.json")
-    except ValueError:
+        plan = read_json(experiment.folder / "plan.json")
+    except InputError:
         return []
     made = {run.number for run in experiment.own}
     rows = plan.get("runs")
@@ -122,9 +118,9 @@ def with_result(experiment: Experiment) -> Experiment:
 def _load_run(folder: Path) -> tuple[str, Run]:
     """The experiment's name and the run of one run folder; damage becomes the run's failure."""
     try:
-        record = _read_object(folder / "run.json")
-    except ValueError as error:
-        return "", _make_run(folder.name, {}, None, f"run.json cannot be read: {error}")
+        record = read_json(folder / "run.json")
+    except InputError as error:
+        return "", _make_run(folder.name, {}, None, str(error))
     evaluation, failure = None, ""
     status = str(record.get("status", ""))
     if status != "done":
@@ -232,17 +228,6 @@ def _notices(record: Mapping[str, Any]) -> Iterator[Warning]:
     for row in rows if isinstance(rows, list) else []:
         if isinstance(row, dict):
             yield Warning(str(row.get("code", "")), str(row.get("message", "")))
-
-
-def _read_object(path: Path) -> dict[str, Any]:
-    """The JSON object in a file. Raises `ValueError` with one line when there is none."""
-    try:
-        value = json.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise ValueError(error.strerror or type(error).__name__) from None
-    if not isinstance(value, dict):
-        raise ValueError("it holds no JSON object")
-    return value
 
 
 def _integer(value: object) -> int:

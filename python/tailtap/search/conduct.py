@@ -16,7 +16,7 @@ from typing import Any
 from tailtap.errors import InputError, Interrupted, MachineError
 from tailtap.experiment import environment
 from tailtap.experiment.document import load
-from tailtap.experiment.folder import RunFolder, read_json
+from tailtap.experiment.folder import RunFolder
 from tailtap.experiment.model import Evaluation, Experiment
 from tailtap.experiment.plan import DIRECTION, PlannedRun, slugify
 from tailtap.experiment.quality import INVALIDATING
@@ -35,6 +35,7 @@ from tailtap.experiment.runner import (
     storage_errors,
 )
 from tailtap.experiment.summary import summarize
+from tailtap.files import read_json
 from tailtap.host.privileges import require_root
 from tailtap.search import METHODS
 from tailtap.search.answer import Answer, answer

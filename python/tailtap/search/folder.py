@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tailtap.errors import InputError
-from tailtap.experiment.folder import ExperimentFolder, read_json, write_json
+from tailtap.experiment.folder import ExperimentFolder
+from tailtap.files import read_json, write_json
 from tailtap.search.trial import Result, Settings, Trial
 
 SCHEMA = "tailtap.search/1"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import pyarrow.parquet as pq
 
 from tailtap.errors import InputError
 from tailtap.evaluation import Evaluation
+from tailtap.files import read_json
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class StoredRun:
 
     def meta(self) -> dict[str, Any]:
         """The content of `evaluation.json`. Raises `InputError`."""
-        return _read_object(self.folder / "evaluation.json")
+        return read_json(self.folder / "evaluation.json")
 
     def table(self, name: str) -> pa.Table:
         """The table `name` of the evaluation. Raises `InputError`."""
@@ -100,7 +100,7 @@ def find_unfinished(path: Path) -> list[tuple[str, dict[str, Any], str]]:
         folders = [path]
     found = []
     for folder in folders:
-        record = _read_object(folder / "run.json")
+        record = read_json(folder / "run.json")
         status = record.get("status")
         if status != "done":
             reason = str(record.get("error") or f"its status is {status}")
@@ -115,7 +115,7 @@ def slugify(text: str) -> str:
 
 
 def _run(folder: Path) -> StoredRun | None:
-    record = _read_object(folder / "run.json")
+    record = read_json(folder / "run.json")
     if record.get("status") != "done":
         return None
     try:
@@ -128,15 +128,3 @@ def _run(folder: Path) -> StoredRun | None:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{folder}/run.json: not a whole run record: {error!r}") from error
-
-
-def _read_object(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise InputError(f"{path}: cannot read it: {error.strerror}") from error
-    except ValueError as error:
-        raise InputError(f"{path}: this is no JSON file: {error}") from error
-    if not isinstance(value, dict):
-        raise InputError(f"{path}: it holds no JSON object")
-    return value

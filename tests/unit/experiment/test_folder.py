@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tailtap.errors import InputError
-from tailtap.experiment.folder import ExperimentFolder, RunFolder, read_json, write_json
+from tailtap.experiment.folder import ExperimentFolder, RunFolder
+from tailtap.files import read_json, write_json
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:

@@ -48,6 +48,8 @@ def test_five_lines_are_enough(tmp_path: Path) -> None:
             "kernel": None,
             "root": None,
             "boot": None,
+            "huge_pages": None,
+            "ports": None,
             "options": {},
         },
         "traffic": {
@@ -69,7 +71,7 @@ def test_five_lines_are_enough(tmp_path: Path) -> None:
             "slip_limit": 100_000,
             "external": None,
         },
-        "tap": {"clock": "monotonic"},
+        "tap": {"clock": "monotonic", "ports": None},
         "evaluation": {"key": "auto", "trim": 0, "window": 5_000_000_000},
         "counters": False,
     }

@@ -325,9 +325,10 @@ impl Capture {
         let mut near = start;
         while near < size {
             self.seek(near, Some(near + SEARCH))?;
+            let since = marks.last().map_or(0, |mark: &Mark| mark.time_ns / 1_000_000_000);
             let found = match &self.decoder {
                 _ if near == start => Some(0),
-                Decoder::Pcap(decoder) => decoder.find(self.input.bytes()),
+                Decoder::Pcap(decoder) => decoder.find(self.input.bytes(), since),
                 _ => Some(stampfile::find(near)),
             };
             if let Some(offset) = found

@@ -103,13 +103,14 @@ impl Decoder {
 
 impl Decoder {
     /// Where in the middle of a file the next record begins: where a chain of records does that
-    /// could follow each other.
-    pub(super) fn find(&self, bytes: &[u8]) -> Option<usize> {
+    /// could follow each other, none of them before `since`, in seconds. Without that, zeros and a
+    /// clock that has not run for long look like a record at the end of the file.
+    pub(super) fn find(&self, bytes: &[u8], since: u64) -> Option<usize> {
         let mut starts = 0..bytes.len().min(RECORD_HEADER_LEN + MAX_FRAME);
-        starts.find(|&start| self.is_chain(&bytes[start..]))
+        starts.find(|&start| self.is_chain(&bytes[start..], since))
     }
 
-    fn is_chain(&self, mut bytes: &[u8]) -> bool {
+    fn is_chain(&self, mut bytes: &[u8], since: u64) -> bool {
         let fractions = 1_000_000_000 / self.ns_per_fraction;
         let mut before = None;
         for _ in 0..CHAIN {
@@ -119,7 +120,9 @@ impl Decoder {
             let word = |at: usize| order(le_u32(&header[at..]), self.swapped);
             let (seconds, fraction, captured, wire) = (word(0), word(4), word(8), word(12));
             let seconds = u64::from(seconds);
-            let soon = before.is_none_or(|b| (b..=b + LONGEST_PAUSE_S).contains(&seconds));
+            let soon = before.map_or(seconds >= since, |before| {
+                (before..=before + LONGEST_PAUSE_S).contains(&seconds)
+            });
             let sane = (1..=MAX_FRAME as u32).contains(&captured) && captured <= wire;
             if !soon || !sane || u64::from(fraction) >= fractions {
                 return false;
