@@ -70,5 +70,5 @@ def test_a_damaged_search_is_one_line(folder: Path) -> None:
     with pytest.raises(InputError, match="this search is damaged"):
         write_report(folder)
     record.write_text("{")
-    with pytest.raises(InputError, match="search.json: this is no JSON file"):
+    with pytest.raises(InputError, match=r"search\.json: this is no JSON file"):
         write_report(folder)
