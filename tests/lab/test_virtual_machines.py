@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from labtools import own_machine, record, statuses, wait_for, write_experiment
+from labtools import check_files, own_machine, record, statuses, wait_for, write_experiment
 
 from tailtap.errors import MachineError
 from tailtap.evaluation import Evaluation
@@ -83,15 +83,7 @@ def test_commands_inside(shared: Dut, tmp_path: Path) -> None:
         host.run(["false"])
     with pytest.raises(MachineError, match="the program tt-none is missing"):
         host.run(["tt-none"])
-    content = bytes(range(256)) * 1000
-    (tmp_path / "a").write_bytes(content)
-    host.put(tmp_path / "a", Path("/root/a b"))
-    host.get(Path("/root/a b"), tmp_path / "b")
-    assert (tmp_path / "b").read_bytes() == content
-    # What it writes does not reach this machine.
-    assert not Path("/root/a b").exists()
-    with pytest.raises(CommandFailed, match="No such file"):
-        host.get(Path("/root/none"), tmp_path / "c")
+    check_files(host, tmp_path)
 
 
 UNTIL_INTERRUPTED = """

@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tailtap.host import CommandFailed, Host
+
 TAILTAP = (sys.executable, "-P", "-m", "tailtap")
 PATIENCE_SECONDS = 60.0
 
@@ -135,6 +137,18 @@ def record(run: Path) -> dict[str, Any]:
 
 def statuses(out: Path) -> list[str]:
     return [record(run)["status"] for run in sorted((out / "runs").iterdir())]
+
+
+def check_files(host: Host, folder: Path) -> None:
+    """Files go to a host with a file system of its own and come back; this machine's stays."""
+    content = bytes(range(256)) * 1000
+    (folder / "a").write_bytes(content)
+    host.put(folder / "a", Path("/root/a b"))
+    host.get(Path("/root/a b"), folder / "b")
+    assert (folder / "b").read_bytes() == content
+    assert not Path("/root/a b").exists()
+    with pytest.raises(CommandFailed, match="No such file"):
+        host.get(Path("/root/none"), folder / "c")
 
 
 def stamps(path: Path) -> NDArray[np.void]:

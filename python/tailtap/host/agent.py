@@ -22,6 +22,7 @@ import select
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 
 CHUNK = 65536
 MISSING = 127
@@ -95,7 +96,7 @@ class Agent:
         for port in ports:
             # Edges, not levels: a port that nobody uses is hung up all the time.
             self._epoll.register(port.descriptor, select.EPOLLIN | select.EPOLLET)
-            self._actions[port.descriptor] = lambda port=port: self._serve(port)  # type: ignore[misc]
+            self._actions[port.descriptor] = partial(self._serve, port)
         woken, waking = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(waking)
@@ -159,7 +160,7 @@ class Agent:
         port.command = Command(pid, session, {out: "out", err: "err"})
         for descriptor in (out, err):
             self._epoll.register(descriptor, select.EPOLLIN)
-            self._actions[descriptor] = lambda fd=descriptor: self._relay(port, fd)  # type: ignore[misc]
+            self._actions[descriptor] = partial(self._relay, port, descriptor)
 
     def _relay(self, port: Port, descriptor: int) -> None:
         command = port.command
