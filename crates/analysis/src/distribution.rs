@@ -37,6 +37,18 @@ impl Distribution {
         Self::default()
     }
 
+    /// An empty distribution whose counters for values up to `value` are in memory already, so that
+    /// recording one costs no more than counting.
+    ///
+    /// # Panics
+    /// If values as large as `value` are not counted in an array (2^22 and more).
+    pub fn reaching(value: u64) -> Self {
+        assert!(value < DENSE, "{value} has no counter");
+        let mut distribution = Self::new();
+        distribution.reach(value);
+        distribution
+    }
+
     /// Adds values.
     #[inline]
     pub fn record_all(&mut self, values: impl IntoIterator<Item = u64>) {
@@ -242,6 +254,18 @@ mod tests {
     fn values() -> impl Strategy<Value = Vec<u64>> {
         let value = prop_oneof![0..50u64, DENSE - 3..DENSE + 3, Just(u64::MAX), 0..1u64 << 40];
         proptest::collection::vec(value, 1..200)
+    }
+
+    #[test]
+    fn counters_made_beforehand_count_the_same() {
+        let values = [0, 7, 65_535, 65_536, DENSE, 7];
+        let (mut plain, mut reaching) = (Distribution::new(), Distribution::reaching(65_535));
+        assert_eq!(reaching, plain);
+        assert_eq!(reaching.dense.len(), 65_536);
+        plain.record_all(values);
+        reaching.record_all(values);
+        assert_eq!(reaching, plain);
+        assert_eq!(Vec::from(reaching), Vec::from(plain));
     }
 
     proptest! {

@@ -9,8 +9,6 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tailtap_analysis::distribution::Distribution;
-
 use crate::clock::{now_ns, wait_until};
 use crate::cpu::{CpuError, hurry, pin};
 use crate::device::{self, BackEnd, Device, DeviceError, Mode};
@@ -19,17 +17,11 @@ use crate::packet::{ETHERNET_LEN, FCS_LEN, Kind, VLAN_LEN};
 use crate::replay::{Replay, ReplayError};
 use crate::schedule::{Length, MAX_NS, Pattern, PatternError, Schedule, Times};
 use crate::signals::StopSignals;
+use crate::slip::{Counter, Slip};
 use crate::template::{Layout, LayoutError, Template};
 
 /// From the end of the preparations to the first packet.
 const LEAD_NS: u64 = 1_000_000;
-/// The percentiles of the slip that are reported, in parts of [`WHOLE`].
-const PERCENTILES: [u64; 6] = [50_000, 90_000, 99_000, 99_900, 99_990, 99_999];
-const WHOLE: u64 = 100_000;
-
-/// Packets later than this are counted when all is sent: they are many and all different, and
-/// sorting them would make the next ones later still.
-const HOPELESS_NS: u64 = 1 << 22;
 
 /// Ids are 32 bits wide.
 const MAX_PACKETS: u64 = 1 << 32;
@@ -100,19 +92,6 @@ pub struct Report {
     pub mode: Option<Mode>,
     /// Whether a signal ended it early.
     pub interrupted: bool,
-}
-
-/// How late packets left against their schedule, in nanoseconds.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Slip {
-    /// The least.
-    pub min: u64,
-    /// Arithmetic mean.
-    pub mean: f64,
-    /// The most.
-    pub max: u64,
-    /// Exact nearest-rank percentiles: (p, nanoseconds).
-    pub percentiles: Vec<(f64, u64)>,
 }
 
 /// The traffic could not be sent.
@@ -315,8 +294,7 @@ pub fn generate(options: &Options) -> Result<Report, GenerateError> {
         with_id: 0,
         bunched: 0,
         failed: 0,
-        slip: Distribution::new(),
-        overdue: Vec::new(),
+        slip: Counter::new(),
         first_due: None,
         last_due: 0,
         last_ns: 0,
@@ -327,8 +305,8 @@ pub fn generate(options: &Options) -> Result<Report, GenerateError> {
     let start = warm_up_ns + warm_up_takes + options.pause_ns;
     let times = schedule.times_of(length);
     let sent = sender.send(start, times, Kind::Measured)?;
-    sender.count_overdue(start, schedule.times_of(length));
-    Ok(Report { warm_up_sent, warm_up_ns, ..sender.report(sent) })
+    let report = sender.report(sent, start, schedule.times_of(length));
+    Ok(Report { warm_up_sent, warm_up_ns, ..report })
 }
 
 /// The sending thread's state.
@@ -340,23 +318,11 @@ struct Sender {
     with_id: u64,
     failed: u64,
     bunched: u64,
-    slip: Distribution,
-    /// Measured packets whose slip is still to be counted.
-    overdue: Vec<Overdue>,
+    slip: Counter,
     /// When the first and the last measured packet were due.
     first_due: Option<u64>,
     last_due: u64,
     last_ns: u64,
-}
-
-/// Packets that were handed over together, much too late.
-struct Overdue {
-    /// The first of them.
-    first: u32,
-    /// How many they are.
-    count: u32,
-    /// When they left.
-    left: u64,
 }
 
 impl Sender {
@@ -403,29 +369,15 @@ impl Sender {
     fn record(&mut self, number: u32, batch: &[u64], now: u64) {
         let (first, last) = (batch[0], batch[batch.len() - 1]);
         let left = if batch.len() == 1 { now } else { now_ns() };
-        if left - last < HOPELESS_NS {
-            self.slip.record_all(batch.iter().map(|due| left - due));
-        } else {
-            self.overdue.push(Overdue { first: number, count: batch.len() as u32, left });
-        }
+        self.slip.add(number, batch, left);
         self.bunched += batch.iter().filter(|&&due| due > first).count() as u64;
         self.first_due.get_or_insert(first);
         (self.last_due, self.last_ns) = (last, left);
     }
 
-    /// Counts how late the packets of [`Sender::overdue`] were, by going through the schedule once
-    /// more.
-    fn count_overdue(&mut self, start: u64, times: Times) {
-        let mut times = times.enumerate().peekable();
-        for overdue in std::mem::take(&mut self.overdue) {
-            while times.next_if(|&(number, _)| number < overdue.first as usize).is_some() {}
-            let late = times.by_ref().take(overdue.count as usize);
-            self.slip.record_all(late.map(|(_, time)| overdue.left - (start + time)));
-        }
-    }
-
-    fn report(mut self, sent: u64) -> Report {
-        let count = self.slip.count();
+    /// What was sent, where packets were due at `times` after `start`.
+    fn report(self, sent: u64, start: u64, times: Times) -> Report {
+        let count = self.slip.packets();
         let first_ns = self.first_due.unwrap_or(0);
         Report {
             warm_up_sent: 0,
@@ -437,7 +389,7 @@ impl Sender {
             last_ns: self.last_ns,
             scheduled_rate: rate(count, self.last_due.saturating_sub(first_ns)),
             achieved_rate: rate(sent, self.last_ns.saturating_sub(first_ns)),
-            slip: summarise(&mut self.slip),
+            slip: self.slip.finish(start, times),
             bunched: self.bunched,
             mode: self.device.mode(),
             interrupted: self.signals.requested(),
@@ -451,27 +403,6 @@ fn rate(packets: u64, elapsed_ns: u64) -> f64 {
         return 0.0;
     }
     (packets - 1) as f64 / Duration::from_nanos(elapsed_ns).as_secs_f64()
-}
-
-/// The summary of a distribution of slips; `None` when it is empty.
-fn summarise(slip: &mut Distribution) -> Option<Slip> {
-    let count = slip.count();
-    let mean = slip.mean()?;
-    let rank = |part: u64| {
-        let rank = (u128::from(count) * u128::from(part)).div_ceil(u128::from(WHOLE));
-        rank.max(1) as u64
-    };
-    let ranks: Vec<u64> = [1].into_iter().chain(PERCENTILES.map(rank)).chain([count]).collect();
-    let values = slip.at_ranks(&ranks);
-    let percentiles = PERCENTILES.iter().zip(&values[1..]);
-    Some(Slip {
-        min: values[0],
-        mean,
-        max: values[values.len() - 1],
-        percentiles: percentiles
-            .map(|(&part, &value)| (part as f64 / WHOLE as f64, value))
-            .collect(),
-    })
 }
 
 #[cfg(test)]
@@ -547,18 +478,5 @@ mod tests {
         assert_eq!(rate(3, 1_000_000_000), 2.0);
         assert_eq!(rate(1, 1_000_000_000), 0.0);
         assert_eq!(rate(2, 0), 0.0);
-    }
-
-    #[test]
-    fn slip_percentiles_are_nearest_ranks() {
-        let mut distribution = Distribution::new();
-        assert_eq!(summarise(&mut distribution), None);
-        (1..=1000).for_each(|value| distribution.record(value));
-        let slip = summarise(&mut distribution).expect("not empty");
-        assert_eq!((slip.min, slip.max), (1, 1000));
-        assert!((slip.mean - 500.5).abs() < 1e-9);
-        let values: Vec<u64> = slip.percentiles.iter().map(|p| p.1).collect();
-        assert_eq!(values, [500, 900, 990, 999, 1000, 1000]);
-        assert_eq!(slip.percentiles[4].0, 0.9999);
     }
 }

@@ -23,6 +23,7 @@ pub mod replay;
 mod ring;
 pub mod schedule;
 pub mod signals;
+pub mod slip;
 mod socket;
 pub mod tap;
 pub mod tapfile;
