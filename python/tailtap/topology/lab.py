@@ -85,6 +85,8 @@ class Cables:
 ETHERNET_OVERHEAD = 18
 """Bytes of a frame that the MTU does not count: the Ethernet header and the check sequence."""
 DEFAULT_MTU = 1500
+FIRST_INDEX = 101
+"""The number of the first end of a veth pair: beyond those that namespaces hand out themselves."""
 UP_SECONDS = 5.0
 """How long links may take to come up."""
 
@@ -164,11 +166,14 @@ class Lab:
 
     def add_link(self, host: NamespaceHost, port: str, peer: NamespaceHost, peer_port: str) -> None:
         """Join two namespaces by a veth pair, up and wide enough for the frames."""
-        # Both ends are made inside: no link of ours ever shows up among the machine's own.
+        # Both ends are made inside: no link of ours ever shows up among the machine's own. Where
+        # they have the same number, the kernel takes them for one physical interface and tells of
+        # their state up to a second later (linkwatch_urgent_event()), into the measurement.
+        one, other = (FIRST_INDEX + len(self._ports) + place for place in range(2))
         self._local.run(
             (
-                f"ip link add {port} netns {host.namespace} mtu {self.mtu} type veth "
-                f"peer name {peer_port} netns {peer.namespace} mtu {self.mtu}"
+                f"ip link add {port} netns {host.namespace} index {one} mtu {self.mtu} type veth "
+                f"peer name {peer_port} netns {peer.namespace} index {other} mtu {self.mtu}"
             ).split()
         )
         for end, name in ((host, port), (peer, peer_port)):
@@ -341,11 +346,12 @@ class Lab:
 
 
 def _carries(row: Mapping[str, Any]) -> bool:
-    """Whether a link is up at both ends and has been given a queueing discipline.
+    """Whether a link is up at both ends, has a queueing discipline, and the kernel has told so.
 
-    Its `operstate` says so up to a second later: the kernel tells once a second.
+    Those whose driver never tells stay "unknown".
     """
-    return {"UP", "LOWER_UP"} <= set(row["flags"]) and row.get("qdisc") != "noop"
+    told = row["operstate"] in ("UP", "UNKNOWN")
+    return told and {"UP", "LOWER_UP"} <= set(row["flags"]) and row.get("qdisc") != "noop"
 
 
 def cpu_mask(cpus: Iterable[int]) -> str:
