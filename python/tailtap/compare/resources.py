@@ -20,8 +20,10 @@ class Resources:
 
     `cpus` is how many of the `reserved` CPUs of the device were busy on average while packets were
     sent (a forwarder that polls keeps its own fully busy), `cpu_ns` their busy time for each packet
-    that arrived before the device. `memory` (bytes) is what the platform says that it used, the
-    memory of a virtual machine, or that of the forwarder's processes.
+    that arrived before the device. Busy is what was neither idle nor stolen by a hypervisor: the
+    kernel measures these two, and samples at its ticks what else a CPU did; work that keeps time
+    with the ticks is met by all of them or by none. `memory` (bytes) is what the platform says that
+    it used, the memory of a virtual machine, or that of the forwarder's processes.
     """
 
     reserved: int | None = None
@@ -51,7 +53,10 @@ def _of(sample: Sample) -> Resources:
     result = Resources(len(cpus) or None, memory=_memory(sample))
     if not cpus or not elapsed or not all(isinstance(spent.get(cpu), dict) for cpu in cpus):
         return result
-    busy = sum(ns for cpu in cpus for kind, ns in spent[cpu].items() if kind not in _IDLE)
+    stolen = mapping(sample.record, "steal_ns")
+    not_busy = sum(spent[cpu].get(kind, 0) for cpu in cpus for kind in _IDLE)
+    not_busy += sum(stolen.get(cpu, 0) for cpu in cpus)
+    busy = max(0, len(cpus) * elapsed - not_busy)
     arrived = mapping(mapping(sample.record, "taps"), "ingress").get("seen")
     return Resources(len(cpus), busy / elapsed, busy / arrived if arrived else None, result.memory)
 

@@ -62,6 +62,13 @@ def test_resources_are_those_of_the_device(tmp_path: Path) -> None:
     for number in (1, 2):
         write_run(tmp_path, number, {"dut.platform": "container"}, repeat=number)
     assert resources(read([("", tmp_path)])) == Resources(1, 0.25, 0.5 * SECOND / 20_000, 3_000_000)
+    # No tick met the device at work, but it was not idle all the time, nor was all that its own.
+    unseen = {
+        "cpu_ns": {"1": {"user": 0, "system": 0, "idle": SECOND, "iowait": SECOND // 4}},
+        "steal_ns": {"1": SECOND // 4},
+    }
+    write_run(tmp_path / "unseen", 1, {"dut.platform": "container"}, changes=unseen)
+    assert resources(read([("", tmp_path / "unseen")])).cpus == 0.25
     assert resources([sample("vm", 1, 1e4)]) == Resources()
     dut = {"parameters": {"dut": {"platform": "vm", "memory": 10**9}}, "forwarder_memory": 1}
     assert resources([sample("vm", 1, 1e4, more=dut)]).memory == 10**9
