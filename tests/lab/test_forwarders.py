@@ -139,7 +139,8 @@ def test_every_packet_comes_through_in_order(name: str, machine: Machine, tmp_pa
     assert {str(cpu) for cpu in cpus} <= set(content["cpu_ns"])
     if forwarder not in ("tc-mirred", "kernel-route", "xdp"):
         assert told["exit_status"] == 0
-        assert told["cpu_ns"]["user"] > 0
+        # Which of the two it was, the kernel guesses from what its ticks have met.
+        assert told["cpu_ns"]["user"] + told["cpu_ns"]["system"] > 0
         assert (made / told["log"]).stat().st_size > 0
     if forwarder == "suricata":
         assert told["version"].startswith("7.")
