@@ -18,8 +18,6 @@ OPTIONS = {"external": f'{{command: "{TAILTAP} forward {{ingress}} {{egress}} --
 """What a forwarder cannot do without."""
 LACKING = ("is missing on", "this machine cannot", "this kernel has no")
 """How an error begins to say that a capability is missing: the only reasons to skip."""
-EMULATED = {"dpdk-l2fwd": "its ports receive nothing after the first packets"}
-"""What does not work where software stands in for a guest's CPU, which is without KVM."""
 
 pytestmark = pytest.mark.skipif(
     len(os.sched_getaffinity(0)) < 2, reason="generator and DuT need a CPU each"
@@ -46,8 +44,6 @@ traffic: {{rate: 2 kpkt/s, duration: 1 s, warm_up: 100 ms, cpu: 0}}
     assert (out / "runs").is_dir(), done.stderr
     [made] = (out / "runs").iterdir()
     error = record(made)["error"] or ""
-    if forwarder in EMULATED and "emulated" in {row["code"] for row in record(made)["warnings"]}:
-        pytest.skip(f"KVM does not work here, and under emulation {EMULATED[forwarder]}")
     if any(lacking in error for lacking in LACKING):
         pytest.skip(error)
     assert record(made)["status"] == "done", done.stderr

@@ -36,8 +36,9 @@ class DpdkL2fwd:
             place = stack.enter_context(Workplace(dut.host, setting))
             ports = dpdk.ports(dut, chosen, setting, stack)
             command = [program, *dpdk.lcores(cpus), *ports.arguments(), "--"]
-            # Both ports, so many of them for each core, no statistics on the screen.
-            command += ["-p", "3", "-q", str(2 // len(cpus)), "-T", "0"]
+            # Both ports, so many of them for each core, packets to whatever address (cards, and
+            # the ports of virtual machines, drop them otherwise), no statistics on the screen.
+            command += ["-p", "3", "-q", str(2 // len(cpus)), "-P", "-T", "0"]
             command += [] if chosen.mac_updating else ["--no-mac-updating"]
             return Program(
                 place,
