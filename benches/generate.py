@@ -81,14 +81,16 @@ def busiest_thread(pid: int) -> float:
 def throughput(namespace: Namespace, command: list[str]) -> list[float]:
     """Packets a second, and nanoseconds of CPU time for each."""
     namespace.veth("gen", "in")
-    # `ip netns exec` becomes the command, so the process id is the command's.
-    with subprocess.Popen(
-        namespace.inside("sh", "-c", HURRY, "hurry", *command),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    ) as process:
+    with tempfile.TemporaryDirectory() as folder:
+        # `ip netns exec` becomes the command, so the process id is the command's.
+        process = subprocess.Popen(
+            namespace.inside("sh", "-c", HURRY, "hurry", *command),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            env=os.environ | {"RUNTIME_DIRECTORY": folder},  # where DPDK leaves files
+        )
         try:
             wait_for(lambda: received(namespace) > 10_000, command[0])
             counts, busy, times = [], [], []
@@ -100,9 +102,10 @@ def throughput(namespace: Namespace, command: list[str]) -> list[float]:
         finally:
             process.terminate()
             try:
-                process.wait(timeout=10)
+                process.communicate(timeout=10)
             except subprocess.TimeoutExpired:
                 process.kill()
+                process.communicate()
     packets = counts[1] - counts[0]
     return [packets / (times[1] - times[0]), (busy[1] - busy[0]) / packets * 1e9]
 
