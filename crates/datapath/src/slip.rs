@@ -1,8 +1,8 @@
 //! How late packets left against their schedule, counted while others wait to leave.
 //!
 //! Counting must not hold the generator up: a late packet would make the next one later still. So
-//! no memory is asked for while packets leave. What is a little late has its counter already; what
-//! is later is only noted, and counted when all is sent.
+//! memory is asked for beforehand. What is a little late has its counter already; what is later is
+//! only noted, with room for thousands of notes, and counted when all is sent.
 
 use tailtap_analysis::distribution::Distribution;
 

@@ -28,6 +28,7 @@ the sender's core, unless its port is steered elsewhere. So:
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import time
@@ -118,6 +119,7 @@ class Lab:
         self._local = LocalHost()
         self._hosts: list[NamespaceHost] = []
         self._ports: list[tuple[NamespaceHost, str]] = []
+        self._indexes = itertools.count(FIRST_INDEX)
         self._loans: dict[str, cards.Loan] = {}
         self._journal: Journal | None = None
         self._kept = contextlib.ExitStack()
@@ -169,7 +171,7 @@ class Lab:
         # Both ends are made inside: no link of ours ever shows up among the machine's own. Where
         # they have the same number, the kernel takes them for one physical interface and tells of
         # their state up to a second later (linkwatch_urgent_event()), into the measurement.
-        one, other = (FIRST_INDEX + len(self._ports) + place for place in range(2))
+        one, other = next(self._indexes), next(self._indexes)
         self._local.run(
             (
                 f"ip link add {port} netns {host.namespace} index {one} mtu {self.mtu} type veth "
