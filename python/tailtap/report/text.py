@@ -12,10 +12,17 @@ from tailtap.units import format_time
 NARROW_SPACE = "\u202f"
 """Groups digits without breaking the line."""
 
+_MICROSECONDS = re.compile(r"(?<=\d) us\b")
+
 
 def time_text(ns: float) -> str:
     """A time in ns, with the micro sign that a page can show: ``4.312 µs``."""
-    return format_time(round(ns)).replace(" us", " µs").replace(" ", "\u00a0")
+    return with_micro_sign(format_time(round(ns))).replace(" ", "\u00a0")
+
+
+def with_micro_sign(text: str) -> str:
+    """A sentence with the micro sign in its times, as the page's other times have it."""
+    return _MICROSECONDS.sub(" µs", text)
 
 
 def percent_text(p: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tailtap.report.tables import Cell
+from tailtap.report.text import with_micro_sign
 from tailtap.report.values import Experiment
 from tailtap.verdict.runs import judge_experiment, required_by
 
@@ -34,13 +35,8 @@ def verdict_rows(experiment: Experiment) -> list[VerdictRow]:
             Cell(row.requirement.text),
             Cell(row.answer, LOOKS[row.answer]),
             Cell(row.worst.run if row.findings[1:] else ""),
-            Cell(_page(row.worst.measured)),
-            Cell(_page(row.worst.reason), "why"),
+            Cell(with_micro_sign(row.worst.measured)),
+            Cell(with_micro_sign(row.worst.reason), "why"),
         )
         rows.append(VerdictRow(row.configuration, cells))
     return rows
-
-
-def _page(text: str) -> str:
-    """With the micro sign of the page's other times."""
-    return text.replace(" us", " µs")
