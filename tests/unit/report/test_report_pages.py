@@ -6,7 +6,6 @@ import base64
 import gzip
 import json
 import re
-import time
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -270,13 +269,6 @@ def test_reports_are_the_same_for_the_same_data(tmp_path: Path) -> None:
     pdf = (tmp_path / "a" / "figures" / "hdr.pdf").read_bytes()
     assert b"/FontFile2" in pdf  # TrueType, embedded
     assert b"/Type3" not in pdf
-
-
-def test_a_report_of_ten_large_runs_takes_seconds(tmp_path: Path) -> None:
-    write_experiment(tmp_path, packets=200_000)
-    begin = time.process_time()
-    write_report(tmp_path)
-    assert time.process_time() - begin < 15
 
 
 def test_the_command_prints_the_page_or_an_object(folder: Path, tmp_path: Path) -> None:
