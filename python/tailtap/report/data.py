@@ -241,5 +241,8 @@ def as_words(value: object) -> str:
     parts: list[str] = []
     for key, inner in value.items():
         words = as_words(inner)
-        parts.append(f"{key} ({words})" if isinstance(inner, Mapping) else f"{key} {words}")
-    return ", ".join(parts).replace(" ()", "")
+        if isinstance(inner, Mapping):
+            parts.append(f"{key} ({words})" if inner else str(key))
+        else:
+            parts.append(f"{key} {words}")
+    return ", ".join(parts)

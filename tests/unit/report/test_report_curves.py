@@ -174,6 +174,7 @@ def test_ticks_stand_at_round_percentiles() -> None:
         ("tc-mirred", "tc-mirred"),
         ({"suricata": {"rules": "many", "mode": "dpdk"}}, "suricata (rules many, mode dpdk)"),
         ({"testpmd": {}}, "testpmd"),
+        ({"external": {"command": "f () { :; }"}}, "external (command f () { :; })"),
         ({"kind": "burst", "packets": 32}, "kind burst, packets 32"),
     ],
 )
