@@ -9,21 +9,32 @@ import typer
 from tailtap.cli.options import Json, Quiet
 from tailtap.errors import InputError
 
+HOLD_FOR = "1 ms"
+QUEUE = 100
+"""Packets that wait at a limit."""
+
 
 def forward(
     input: Annotated[str, typer.Argument(metavar="IN", help="Where packets arrive.")],
     output: Annotated[str, typer.Argument(metavar="OUT", help="Where packets leave.")],
     *,
-    hold: Annotated[str, typer.Option(help="Ids of packets to hold, '17,4711'.")] = "",
-    hold_for: Annotated[str, typer.Option(help="How long to hold them, '2 ms'.")] = "1 ms",
-    drop: Annotated[str, typer.Option(help="Ids of packets to drop.")] = "",
-    duplicate: Annotated[str, typer.Option(help="Ids of packets to send twice.")] = "",
+    hold: Annotated[str | None, typer.Option(help="Ids of packets to hold, '17,4711'.")] = None,
+    hold_for: Annotated[
+        str | None, typer.Option(help=f"How long to hold them, '2 ms'. [default: {HOLD_FOR}]")
+    ] = None,
+    drop: Annotated[str | None, typer.Option(help="Ids of packets to drop.")] = None,
+    duplicate: Annotated[str | None, typer.Option(help="Ids of packets to send twice.")] = None,
     limit: Annotated[
         str | None, typer.Option(help="Let no more pass than this, '20 kpkt/s'; drop the rest.")
     ] = None,
     queue: Annotated[
-        int, typer.Option(min=0, max=1_000_000, help="How many packets wait at the --limit.")
-    ] = 100,
+        int | None,
+        typer.Option(
+            min=0,
+            max=1_000_000,
+            help=f"How many packets wait at the --limit. [default: {QUEUE}]",
+        ),
+    ] = None,
     cpu: Annotated[int | None, typer.Option(min=0, help="The CPU that forwards.")] = None,
     xdp: Annotated[
         str | None,
@@ -65,23 +76,31 @@ def forward(
             print(f"forwarding {input} -> {output}; SIGINT (Ctrl-C) stops", file=sys.stderr)
 
     if xdp is not None:
-        if hold or drop or duplicate or cpu is not None:
-            raise InputError("--xdp redirects every packet in the kernel: leave the other options")
+        of_user_space = {"--hold": hold, "--hold-for": hold_for, "--drop": drop,
+                         "--duplicate": duplicate, "--limit": limit, "--queue": queue,
+                         "--cpu": cpu}  # fmt: skip
+        for option, value in of_user_space.items():
+            if value is not None:
+                raise InputError(f"--xdp redirects every packet in the kernel: leave out {option}")
         _core.redirect(input, output, ready, mode=xdp, both_ways=both_ways)
         if json:
             print(json_module.dumps({"event": "done", "mode": xdp}))
         return
     if both_ways:
         raise InputError("--both-ways is for --xdp: start another one for the way back")
+    if hold_for is not None and hold is None:
+        raise InputError("--hold-for holds nothing: name the packets with --hold")
+    if queue is not None and limit is None:
+        raise InputError("--queue is of packets that wait at a limit: give --limit as well")
     done = _core.forward(
         input,
         output,
         ready,
-        hold=parse_ids(hold, "--hold"),
-        hold_for_ns=parse_time(hold_for),
-        drop=parse_ids(drop, "--drop"),
-        duplicate=parse_ids(duplicate, "--duplicate"),
-        limit=None if limit is None else (parse_rate(limit), queue),
+        hold=parse_ids(hold or "", "--hold"),
+        hold_for_ns=parse_time(hold_for or HOLD_FOR),
+        drop=parse_ids(drop or "", "--drop"),
+        duplicate=parse_ids(duplicate or "", "--duplicate"),
+        limit=None if limit is None else (parse_rate(limit), QUEUE if queue is None else queue),
         cpu=cpu,
     )
     if json:
