@@ -190,9 +190,10 @@ def _counts(measured: Measured) -> Iterator[Doubt]:
 
 
 def _cpus(experiment: Experiment, measured: Measured) -> Iterator[Doubt]:
-    dut, counters = experiment.dut, measured.counters
+    dut, traffic, counters = experiment.dut, experiment.traffic, measured.counters
     has_dut = platform.PLATFORMS[dut.platform].has_dut
-    for cpu in sorted({experiment.traffic.cpu, *(dut.cpus if has_dut else ())}):
+    generators = {traffic.cpu, *([traffic.reversed().cpu] if traffic.bidirectional else [])}
+    for cpu in sorted({*generators, *(dut.cpus if has_dut else ())}):
         share = counters.steal_ns.get(cpu, 0) / max(1, measured.elapsed_ns)
         if share > STEAL_SHARE:
             yield _warning(

@@ -15,6 +15,7 @@ from tailtap.experiment.quality import (
     external_rate,
     is_valid,
     overloaded,
+    reverse_warnings,
     warnings_of,
 )
 from tailtap.traffic.model import Traffic
@@ -76,6 +77,18 @@ def test_each_limit(change: dict[str, Any], code: str) -> None:
     measured = replace(GOOD, **change)
     assert codes(measured) == [code]
     assert is_valid(warnings_of(EXPERIMENT, measured)) == (not code.startswith("generator-"))
+
+
+def test_time_stolen_from_the_other_generator_counts_in_both_directions() -> None:
+    there = Sent(generator(), {"ingress": {"seen": 1000, "lost": 0}})
+    rows = GOOD.counters.softnet[1]
+    stolen = Counters({0: rows, 1: rows}, {0: 0, 1: 0, 2: 10_000_001})
+    measured = replace(GOOD, counters=stolen, reverse=there)
+    content = {"bidirectional": True, "reverse_cpu": 2}
+    both = Experiment(name="a", dut=Dut(), traffic=Traffic.model_validate(content))
+    assert codes(measured, both) == ["steal"]
+    assert [doubt["code"] for doubt in reverse_warnings(both, there, measured)] == ["steal"]
+    assert codes(replace(measured, reverse=None)) == []
 
 
 def test_the_slip_limit_is_the_experiments() -> None:
