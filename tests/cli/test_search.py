@@ -26,6 +26,7 @@ FILE = "name: a\ntraffic: {rate: 10 kpkt/s}\n"
         (["--from", "1 pkt/s", "--short", "1 ms"], "not a single packet fits in --short 1 ms"),
         (["--set", "traffic.rate=5 kpkt/s"], "the search chooses the rate"),
         (["--set", "vary.traffic.size=['64 B', '128 B']"], "a search looks at one configuration"),
+        (["--set", "cases=[{traffic.cpu: 0, dut.cpus: [1]}]"], "remove cases from the file"),
         (["--set", "traffic.pattern={kind: ramp, to: 20 kpkt/s, over: 1 s}"], "a ramp has no rate"),
         (["--resume"], "--resume needs --out"),
     ],

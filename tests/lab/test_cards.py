@@ -206,7 +206,10 @@ def test_links_without_hardware_cannot_be_passed_through(machine: Machine, tmp_p
     ("text", "expected"),
     [
         (experiment(tap="[card0, card1]"), "dut.ports and tap.ports are four different"),
-        (experiment().replace("tap: {ports: [card0, card3]}", ""), "dut.ports are at one end"),
+        (
+            experiment().replace("tap: {ports: [card0, card3]}", ""),
+            "ports: they are at one end",
+        ),
         (experiment("wire"), "dut.ports means nothing on platform wire"),
         (experiment(dut="[card1]"), "dut.ports"),
         (experiment(dut="['a b', card2]"), "dut.ports"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,7 @@ def sample(
 def write_run(
     experiment: Path,
     number: int,
-    variables: dict[str, str],
+    variables: Mapping[str, Any],
     *,
     scale: float = 1.0,
     repeat: int = 1,
@@ -58,7 +58,9 @@ def write_run(
     changes: dict[str, Any] | None = None,
 ) -> Path:
     """A finished run with stamps that were evaluated; `scale` stretches its tail."""
-    slug = f"{number:03}-{'-'.join(variables.values()) or 'run'}-r{repeat}".replace(" ", "")
+    slug = f"{number:03}-{'-'.join(map(str, variables.values())) or 'run'}-r{repeat}".replace(
+        " ", ""
+    )
     folder = experiment / "runs" / slug
     folder.mkdir(parents=True)
     random = np.random.default_rng(number)

@@ -23,6 +23,8 @@ ASKED = ("traffic.", "evaluation.", "direction")
 #: The last part of a variable's path, by the aspect that it decides.
 _DECIDES = {"platform": "platform", "forwarder": "forwarder", "kernel": "kernel", "nic": "nic",
             "driver": "nic", "interface": "nic", "interfaces": "nic", "ports": "nic"}  # fmt: skip
+#: Variables of the other ends of the DuT's cables, which change with the DuT's cards.
+BESIDE = "tap."
 #: What the DuT's first port is called where the platform tells of its cards.
 INGRESS = "tt-in"
 _PUBLISHED_PLATFORMS = {"bare-metal": "bare-metal", "vm": "vm", "container": "container"}
@@ -70,6 +72,8 @@ def _own(sample: Sample) -> dict[str, str]:
     cards = mapping(mapping(sample.record, "platform"), "cards")
     known["nic"] = mapping(cards, INGRESS).get("driver")
     for name, value in device_variables(sample).items():
+        if name.startswith(BESIDE):
+            continue
         known[_DECIDES.get(name.rpartition(".")[2], name)] = value
     return {name: str(value) for name, value in known.items() if value}
 

@@ -7,7 +7,7 @@ file has one meaning, and every value has exactly one place.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,16 @@ KeyPath = tuple[str | int, ...]
 
 MAX_BYTES = 1_000_000
 """An experiment file is written by people; anything larger is some other file."""
+
+
+class Misfit(ValueError):
+    """A value that does not fit with others; key paths begin at the model that says so."""
+
+    def __init__(self, at: KeyPath, reason: str, beside: Sequence[KeyPath] = ()) -> None:
+        """The value at `at` does not fit with those below the paths of `beside`, for `reason`."""
+        self.at = at
+        self.beside = tuple(beside)
+        super().__init__(reason)
 
 
 @dataclass(frozen=True)

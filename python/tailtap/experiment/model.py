@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from tailtap import forwarder, platform
 from tailtap.capture.model import Taps
-from tailtap.experiment.document import did_you_mean
+from tailtap.experiment.document import Misfit, did_you_mean
 from tailtap.platform import Wanted
 from tailtap.schema import Cpu, Ports, Size, Strict, Time, as_value_error
 from tailtap.topology.lab import Cables
@@ -128,7 +128,11 @@ class Experiment(Strict):
     traffic: Traffic
     tap: Taps = Taps()
     evaluation: Evaluation = Evaluation()
+    differs: list[Annotated[str, Field(min_length=1)]] = Field(default_factory=list)
+    """In which ways this is not the experiment that it follows, one sentence each."""
+    cases: list[dict[str, Any]] = Field(default_factory=list)
     vary: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(default_factory=dict)
+    exclude: list[dict[str, Any]] = Field(default_factory=list)
     repeat: Annotated[int, Field(ge=1, le=10_000)] = 1
     scales: dict[str, dict[str, Any]] = Field(default_factory=dict)
     counters: bool = False
@@ -138,16 +142,18 @@ class Experiment(Strict):
     @model_validator(mode="after")
     def _trim_leaves_something(self) -> Experiment:
         if self.evaluation.trim >= self.traffic.duration:
-            raise ValueError(
-                f"evaluation.trim of {format_time(self.evaluation.trim)} leaves nothing "
-                f"of {format_time(self.traffic.duration)} of traffic"
+            raise Misfit(
+                ("evaluation", "trim"),
+                f"a trim of {format_time(self.evaluation.trim)} leaves nothing of "
+                f"{format_time(self.traffic.duration)} of traffic",
+                [("traffic",)],
             )
         return self
 
     @model_validator(mode="after")
     def _platform_uses_what_is_asked(self) -> Experiment:
         unused = [name for name in OPEN if getattr(self.dut, name) and name not in self._used()]
-        if unused and "dut.platform" not in self.vary:
+        if unused and not self._varies("dut.platform"):
             users = [name for name, kind in platform.PLATFORMS.items() if unused[0] in kind.uses]
             raise ValueError(
                 f"dut.{unused[0]} means nothing on platform {self.dut.platform}: "
@@ -160,12 +166,17 @@ class Experiment(Strict):
         dut, tap = self.dut.ports, self.tap.ports
         if (dut is None) != (tap is None):
             known, other = ("tap", "dut") if dut is None else ("dut", "tap")
-            raise ValueError(
-                f"{known}.ports are at one end of two cables: say with {other}.ports what is at "
-                "the other"
+            raise Misfit(
+                (known, "ports"),
+                f"they are at one end of two cables: say with {other}.ports what is at the other",
+                [(other, "ports")],
             )
         if dut is not None and tap is not None and len({*dut, *tap}) < 4:
-            raise ValueError("dut.ports and tap.ports are four different interfaces")
+            raise Misfit(
+                ("tap", "ports"),
+                "dut.ports and tap.ports are four different interfaces",
+                [("dut", "ports")],
+            )
         return self
 
     def cables(self) -> Cables | None:
@@ -174,12 +185,15 @@ class Experiment(Strict):
             return None
         return Cables(self.dut.ports, self.tap.ports)
 
+    def _varies(self, key: str) -> bool:
+        return key in self.vary or any(key in case for case in self.cases)
+
     def _used(self) -> Set[str]:
         return platform.PLATFORMS[self.dut.platform].uses
 
     def parameters(self) -> dict[str, Any]:
         """What one run does, for `run.json`, without what makes several runs of one file."""
-        about = {"name", "vary", "repeat", "scales", "require"}
+        about = {"name", "differs", "cases", "vary", "exclude", "repeat", "scales", "require"}
         content = self.model_dump(mode="json", exclude=about)
         for name in OPEN:
             if name not in self._used():

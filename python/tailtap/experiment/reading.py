@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -11,9 +10,11 @@ from pydantic import BaseModel, ValidationError
 
 from tailtap import forwarder
 from tailtap.errors import InputError
+from tailtap.experiment.combinations import combinations, where_varied
 from tailtap.experiment.document import (
     Document,
     KeyPath,
+    Misfit,
     did_you_mean,
     dotted,
     load,
@@ -23,43 +24,34 @@ from tailtap.experiment.document import (
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.scales import every_scale, path_of, scaled, split_choice
 
-MAX_COMBINATIONS = 10_000
-"""More runs than this in one experiment are a slip of the pen, not a plan."""
-SECTIONS = ("dut", "traffic", "evaluation")
-"""The parts of the file that `vary` can reach into."""
+Origins = Mapping[KeyPath, KeyPath]
+"""Where the varied values of one combination are written, by the key path that each replaces."""
 
 
 class CheckedExperiment:
-    """An experiment file in which every combination of `vary` is known to be valid."""
+    """An experiment file in which every combination of what varies is known to be valid."""
 
     def __init__(self, document: Document, overrides: Sequence[str] = ()) -> None:
         """Check `document`. Raises `InputError` with file, line and key path."""
         self.document = document
         self.overrides = tuple(overrides)
-        vary = _vary(document)
-        combinations = list(_combinations(vary))
-        if len(combinations) > MAX_COMBINATIONS:
-            raise InputError(
-                f"{document.place(('vary',))}: vary: {len(combinations)} combinations, "
-                f"at most {MAX_COMBINATIONS} make sense"
-            )
         self.combinations: list[tuple[Mapping[str, Any], Experiment]] = []
         """The varied values as written, and the whole experiment with them in place."""
-        for choice in combinations:
+        for combination in combinations(document):
             data: dict[str, Any] = dict(document.data)
             origins: dict[KeyPath, KeyPath] = {}
-            for key, position in choice.items():
+            for key, chosen in combination.items():
                 path = tuple(key.split("."))
-                origin: KeyPath = ("vary", key, position)
-                data = set_in(data, path, vary[key][position], document.place(origin))
-                origins[path] = origin
+                data = set_in(data, path, chosen.value, document.place(chosen.origin))
+                origins[path] = chosen.origin
             experiment = _validate(document, data, origins)
-            values = {key: vary[key][position] for key, position in choice.items()}
+            values = {key: chosen.value for key, chosen in combination.items()}
             self.combinations.append((values, experiment))
         first = self.combinations[0][1]
         self.name: str = first.name
         self.repeat: int = first.repeat
         self.require: Sequence[str] = first.require
+        self.differs: Sequence[str] = first.differs
 
 
 def read_experiment(path: Path, overrides: Sequence[str] = ()) -> CheckedExperiment:
@@ -92,59 +84,25 @@ def _override(document: Document, override: str) -> Document:
 
 
 def _refuse_hidden(document: Document, overrides: Sequence[str]) -> None:
-    """A value that `vary` replaces in every run would be set in vain."""
-    vary = document.data.get("vary")
+    """A value that is varied, and so replaced in every run, would be set in vain."""
     for override in overrides:
         key = override.partition("=")[0].strip()
-        if isinstance(vary, Mapping) and key in vary:
+        varied = where_varied(document, key)
+        if varied is not None:
             raise InputError(
-                f"--set {override!r}: {key} is varied by {document.place(('vary', key))}: "
-                f"set the list instead, --set 'vary.{key}=[…]'"
+                f"--set {override!r}: {key} is varied by {document.place(varied)}: "
+                f"set the list instead, --set '{dotted(varied)}=[…]'"
             )
 
 
-def _vary(document: Document) -> Mapping[str, list[Any]]:
-    vary = document.data.get("vary", {})
-    place = document.place(("vary",))
-    if not isinstance(vary, Mapping):
-        raise InputError(f"{place}: vary: this is a mapping from a key path to a list of values")
-    for key, values in vary.items():
-        where = f"{document.place(('vary', key))}: vary.{key}"
-        if key.split(".")[0] not in SECTIONS or "." not in key:
-            raise InputError(
-                f"{where}: only a path into {', '.join(SECTIONS)} can vary, such as traffic.rate"
-            )
-        if not isinstance(values, list) or not values:
-            raise InputError(f"{where}: write a list of values, such as [1, 2]")
-        for position, value in enumerate(values):
-            if value in values[:position]:
-                at = document.place(("vary", key, position))
-                raise InputError(f"{at}: vary.{key}[{position}]: {value!r} is there already")
-    keys = list(vary)
-    for one, other in itertools.permutations(keys, 2):
-        if other.startswith(one + "."):
-            raise InputError(
-                f"{document.place(('vary', other))}: vary.{other}: {one} varies as a whole already"
-            )
-    return vary
-
-
-def _combinations(vary: Mapping[str, list[Any]]) -> Iterator[dict[str, int]]:
-    """Every choice of one position from each varied list; the last key turns fastest."""
-    for positions in itertools.product(*(range(len(values)) for values in vary.values())):
-        yield dict(zip(vary, positions, strict=True))
-
-
-def _validate(
-    document: Document, data: Mapping[str, Any], origins: Mapping[KeyPath, KeyPath]
-) -> Experiment:
+def _validate(document: Document, data: Mapping[str, Any], origins: Origins) -> Experiment:
     try:
         experiment = Experiment.model_validate(data)
     except ValidationError as error:
         raise _first_error(document, data, error, (), origins, Experiment) from error
     options = forwarder.FORWARDERS[experiment.dut.forwarder].Options
     try:
-        options.model_validate(experiment.dut.options)
+        options.model_validate(experiment.dut.options, context=experiment.traffic)
     except ValidationError as error:
         prefix = _place_of_options(data, experiment.dut.forwarder)
         raise _first_error(document, data, error, prefix, origins, options) from error
@@ -162,21 +120,41 @@ def _first_error(
     data: Mapping[str, Any],
     error: ValidationError,
     prefix: KeyPath,
-    origins: Mapping[KeyPath, KeyPath],
+    origins: Origins,
     model: type[BaseModel],
 ) -> InputError:
     # A misspelt key is both unknown and missing: say the first.
     details = sorted(error.errors(include_url=False), key=lambda row: row["type"] == "missing")
     first = details[0]
     location: KeyPath = first["loc"]
+    reason = first.get("ctx", {}).get("error")
+    beside: list[KeyPath] = [("dut", "forwarder")] if prefix else []
+    if isinstance(reason, Misfit):
+        location += reason.at
+        beside += reason.beside
     path = _without_tags(data, prefix + location)
+    if reason is not None and not isinstance(reason, Misfit) and path not in origins:
+        beside.append(path)  # what was found about a whole may be about any of its parts
+    others = _circumstances(document, origins, beside, path)
     for target, origin in origins.items():
         if path[: len(target)] == target:
             path = origin + path[len(target) :]
             break
     more = f" (and {len(details) - 1} more)" if len(details) > 1 else ""
     where = f"{document.place(path)}: {dotted(path)}" if path else document.place(path)
-    return InputError(f"{where}: {_explain(first, location, model)}{more}")
+    return InputError(f"{where}: {_explain(first, location, model)}{more}{others}")
+
+
+def _circumstances(
+    document: Document, origins: Origins, beside: Sequence[KeyPath], path: KeyPath
+) -> str:
+    """Which varied values below any of `beside` bear on an error at `path`, and their lines."""
+    found = [
+        f"{dotted(origin)} ({document.place(origin)})"
+        for target, origin in origins.items()
+        if path[: len(target)] != target and any(target[: len(whole)] == whole for whole in beside)
+    ]
+    return f", with {' and '.join(found)}" if found else ""
 
 
 def _without_tags(data: object, location: KeyPath) -> KeyPath:

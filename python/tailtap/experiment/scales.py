@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from tailtap.errors import InputError
-from tailtap.experiment.document import Document, KeyPath, did_you_mean
+from tailtap.experiment.combinations import where_varied
+from tailtap.experiment.document import Document, KeyPath, did_you_mean, dotted
 
 CHOICE = "scale"
 """What ``--set`` calls the choice; it is no key of the file."""
@@ -78,18 +79,20 @@ def _apply(document: Document, name: str) -> Document:
     data = {key: value for key, value in document.data.items() if key != SECTION}
     places = {at: place for at, place in document.places.items() if at[:1] != (SECTION,)}
     result = Document(document.name, data, places)
-    vary = document.data.get("vary")
     for key, value in values.items():
         place = document.place((SECTION, name, key))
         where = f"{place}: {SECTION}.{name}.{key}"
         if key.split(".")[0] in OUTSIDE:
             raise InputError(f"{where}: a scale cannot set {key.split('.')[0]}")
-        if isinstance(vary, Mapping) and key in vary and "vary" not in values:
-            raise InputError(
-                f"{where}: {key} is varied by {document.place(('vary', key))}: "
-                f"set the list instead, as vary.{key}"
-            )
         result = result.with_value(path_of(key), value, place)
+    for key in values:
+        varied = where_varied(result, key)
+        if varied is not None:
+            place = document.place((SECTION, name, key))
+            raise InputError(
+                f"{place}: {SECTION}.{name}.{key}: {key} is varied by {result.place(varied)}: "
+                f"set the list instead, as {dotted(varied)}"
+            )
     return result
 
 

@@ -197,7 +197,8 @@ def floor_of(configuration: Configuration, groups: list[Configuration]) -> Confi
     """The `wire` configuration that differs from this one in the device under test alone."""
 
     def rest(group: Configuration) -> dict[str, str]:
-        return {k: v for k, v in group.variables.items() if not k.startswith("dut.")}
+        # The wire has no cables: what is at the other ends of the DuT's does not matter to it.
+        return {k: v for k, v in group.variables.items() if not k.startswith(("dut.", "tap."))}
 
     if configuration.wire or configuration.origin:
         return None  # the wire of this machine is no floor of another's

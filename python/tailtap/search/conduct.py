@@ -15,6 +15,7 @@ from typing import Any
 
 from tailtap.errors import InputError, Interrupted, MachineError
 from tailtap.experiment import environment
+from tailtap.experiment.combinations import CASES, VARY
 from tailtap.experiment.document import load
 from tailtap.experiment.folder import RunFolder
 from tailtap.experiment.model import Evaluation, Experiment
@@ -69,12 +70,13 @@ class Plan:
 
     def __post_init__(self) -> None:
         """Raise `InputError` for an experiment or settings that cannot be searched with."""
-        if len(self.checked.combinations) > 1 or self.checked.document.data.get("vary"):
-            place = self.checked.document.place(("vary",))
-            raise InputError(
-                f"{place}: vary: a search looks at one configuration: choose a value with "
-                "--set and remove vary from the file"
-            )
+        document = self.checked.document
+        for key in (VARY, CASES):
+            if document.data.get(key):
+                raise InputError(
+                    f"{document.place((key,))}: {key}: a search looks at one configuration: choose "
+                    f"a value with --set and remove {key} from the file"
+                )
         if any(said.partition("=")[0].strip() == "traffic.rate" for said in self.checked.overrides):
             raise InputError(
                 "--set traffic.rate: the search chooses the rate: give --from and --to"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from comparisons import SECOND, sample, write_run
 
 from tailtap.compare import compare_runs
-from tailtap.compare.aspects import aspects_of, load_of
+from tailtap.compare.aspects import aspects_of, device_variables, load_of
 from tailtap.compare.isolation import GRADES, JUDGEMENTS, cache, cpu_list, judge
 from tailtap.compare.reading import Sample, read
 from tailtap.compare.resources import Resources, resources
@@ -81,6 +82,15 @@ def test_a_card_is_known_by_its_driver() -> None:
     run = sample("bare-metal", 1, 1e4, more={"platform": {"cards": {"tt-in": card}}})
     assert aspects_of(run)["nic"] == "ice"
     assert "nic" not in aspects_of(sample("bare-metal", 1, 1e4))
+
+
+def test_what_is_at_the_other_ends_of_cables_is_no_aspect_of_the_device() -> None:
+    run = sample("bare-metal", 1, 1e4)
+    varied = {"dut.ports": "['a0', 'a1']", "tap.ports": "['b0', 'b1']"}
+    cabled = replace(run, variables={**run.variables, **varied})
+    assert aspects_of(cabled) == {**aspects_of(run), "nic": "['a0', 'a1']"}
+    # They are told apart all the same: runs on other cables are no repeats.
+    assert device_variables(cabled) == {**run.variables, **varied}
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,8 @@ def test_a_combination_is_checked_as_a_whole(tmp_path: Path) -> None:
     text = "name: a\ntraffic: {}\nvary:\n  traffic.rate: [1 pkt/s, 1 kpkt/s]\n"
     text += "  traffic.duration: [2 s, 100 ms]\nevaluation: {trim: 1 ms}\n"
     assert complaint(tmp_path, text) == (
-        "/e.yaml:2: traffic: not a single packet fits: 1 pkt/s for 100 ms"
+        "/e.yaml:2: traffic: not a single packet fits: 1 pkt/s for 100 ms, with "
+        "vary.traffic.rate[0] (/e.yaml:4) and vary.traffic.duration[1] (/e.yaml:5)"
     )
 
 

@@ -310,7 +310,7 @@ def test_what_some_of_the_platforms_do_not_use_is_left_out_there(tmp_path: Path)
         ),
         (
             "name: a\ntraffic: {duration: 2 s}\nevaluation: {trim: 2 s}\n",
-            "/e.yaml:1: evaluation.trim of 2 s leaves nothing of 2 s of traffic",
+            "/e.yaml:3: evaluation.trim: a trim of 2 s leaves nothing of 2 s of traffic",
         ),
         (
             "name: a\ntraffic: {}\ndut:\n  options:\n    classifier: u32\n",
@@ -347,8 +347,8 @@ def test_what_some_of_the_platforms_do_not_use_is_left_out_there(tmp_path: Path)
         (
             "name: a\ntraffic: {}\nvary:\n  repeat: [1, 2]\n",
             (
-                "/e.yaml:4: vary.repeat: only a path into dut, traffic, evaluation can vary, "
-                "such as traffic.rate"
+                "/e.yaml:4: vary.repeat: only a path into dut, traffic, tap, evaluation can "
+                "vary, such as traffic.rate"
             ),
         ),
         (

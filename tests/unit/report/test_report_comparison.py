@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from comparisons import write_run
@@ -10,7 +11,7 @@ from published_trees import write_mixed
 
 from tailtap.report import load_experiment, write_report
 from tailtap.report.comparison import compared
-from tailtap.report.groups import configurations
+from tailtap.report.groups import configurations, floor_of
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +52,31 @@ def test_one_configuration_has_no_section(tmp_path: Path) -> None:
     assert compared(experiment, configurations(experiment)) is None
     page = write_report(tmp_path, figures=False).page.read_text("utf-8")
     assert "Which configuration is better" not in page
+
+
+def test_cases_are_configurations_and_the_wire_is_their_floor(tmp_path: Path) -> None:
+    none: dict[str, Any] = {"dut.platform": "wire", "dut.ports": None, "tap.ports": None}
+    first: dict[str, Any] = {
+        "dut.platform": "vm",
+        "dut.ports": ["a0", "a1"],
+        "tap.ports": ["b0", "b1"],
+    }
+    other = {**first, "dut.ports": ["c0", "c1"], "tap.ports": ["d0", "d1"]}
+    for repeat in (1, 2):
+        for place, case in enumerate((none, first, other)):
+            number = 3 * repeat + place
+            write_run(tmp_path, number, case, scale=1 + place, repeat=repeat, packets=5_000)
+    experiment = load_experiment(tmp_path)
+    groups = configurations(experiment)
+    assert [(group.label, len(group.members)) for group in groups] == [
+        ("wire · None · None", 2),
+        ("vm · ['a0', 'a1'] · ['b0', 'b1']", 2),
+        ("vm · ['c0', 'c1'] · ['d0', 'd1']", 2),
+    ]
+    assert [floor_of(group, groups) for group in groups] == [None, groups[0], groups[0]]
+    section = compared(experiment, groups)
+    assert section is not None
+    assert [row.label for row in section.loads[0].rows] == [group.label for group in groups[1:]]
 
 
 def test_imported_runs_are_ranked_with_what_is_published_of_them(tmp_path: Path) -> None:

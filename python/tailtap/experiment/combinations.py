@@ -1,0 +1,233 @@
+"""What varies in an experiment: `vary`, `cases` and `exclude`.
+
+`vary` is a cross product of lists, `cases` are values that change together, crossed with it, and
+`exclude` says which of the combinations are left out:
+
+```
+cases:
+  - {dut.ports: [enp1s0f0, enp1s0f1], tap.ports: [enp2s0f0, enp2s0f1]}
+  - {dut.ports: [enp3s0f0, enp3s0f1], tap.ports: [enp4s0f0, enp4s0f1]}
+vary:
+  dut.platform: [bare-metal, vm]
+  dut.kernel: [vanilla, rt]
+exclude:
+  - {dut.platform: vm, dut.kernel: rt}
+```
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tailtap.errors import InputError
+from tailtap.experiment.document import Document, KeyPath, did_you_mean, dotted
+
+VARY, CASES, EXCLUDE = "vary", "cases", "exclude"
+SECTIONS = ("dut", "traffic", "tap", "evaluation")
+"""The parts of the file that can vary."""
+MAX_COMBINATIONS = 10_000
+"""More runs than this in one experiment are a slip of the pen, not a plan."""
+_CASES = (
+    "write a list of mappings from key paths to values, such as "
+    "[{dut.cpus: [1], traffic.cpu: 0}, {dut.cpus: [0], traffic.cpu: 1}]"
+)
+_EXCLUSIONS = (
+    "write a list of mappings from varied key paths to a value or a list of values, such as "
+    "[{dut.platform: vm, traffic.rate: [1 Mpkt/s, 2 Mpkt/s]}]"
+)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A varied value as written, and where it is written."""
+
+    value: Any
+    origin: KeyPath
+
+
+Combination = Mapping[str, Chosen]
+"""What each varied key path is in one combination."""
+
+
+def combinations(document: Document) -> list[Combination]:
+    """Every combination that is not left out: those of a case together, the last key fastest.
+
+    Raises `InputError` with file, line and key.
+    """
+    cases, vary = _cases(document), _vary(document)
+    together = list(cases[0]) if cases else []
+    _require_apart(document, together, vary)
+    axes: list[Sequence[Combination]] = [cases] if cases else []
+    axes += [[{key: value} for value in values] for key, values in vary.items()]
+    count = math.prod(len(axis) for axis in axes)
+    if count > MAX_COMBINATIONS:
+        what = VARY if vary else CASES
+        raise InputError(
+            f"{document.place((what,))}: {what}: {count} combinations, "
+            f"at most {MAX_COMBINATIONS} make sense"
+        )
+    every: list[Combination] = [
+        {key: value for part in parts for key, value in part.items()}
+        for parts in itertools.product(*axes)
+    ]
+    return _without_exclusions(document, every, [*together, *vary])
+
+
+def where_varied(document: Document, key: str) -> KeyPath | None:
+    """Where the values stand that replace `key`, or what it is a part of, in every run."""
+    vary = document.data.get(VARY)
+    for name in vary if isinstance(vary, Mapping) else ():
+        if _encloses(str(name), key):
+            return (VARY, name)
+    cases = document.data.get(CASES)
+    for case in cases if isinstance(cases, list) else ():
+        if isinstance(case, Mapping) and any(_encloses(str(name), key) for name in case):
+            return (CASES,)
+    return None
+
+
+def _vary(document: Document) -> dict[str, list[Chosen]]:
+    vary = document.data.get(VARY, {})
+    if not isinstance(vary, Mapping):
+        raise InputError(
+            f"{document.place((VARY,))}: vary: this is a mapping from a key path to a list of "
+            "values"
+        )
+    found: dict[str, list[Chosen]] = {}
+    for key, values in vary.items():
+        where = _require_path(document, (VARY, key))
+        if not isinstance(values, list) or not values:
+            raise InputError(f"{where}: write a list of values, such as [1, 2]")
+        _refuse_repeated(document, (VARY, key), values)
+        found[key] = [Chosen(value, (VARY, key, at)) for at, value in enumerate(values)]
+    return found
+
+
+def _cases(document: Document) -> list[dict[str, Chosen]]:
+    cases = _mappings(document, CASES, _CASES)
+    found: list[dict[str, Chosen]] = []
+    for number, case in enumerate(cases):
+        at = (CASES, number)
+        for key in case:
+            _require_path(document, (*at, key))
+        for key in [*case, *cases[0]]:
+            if key not in case or key not in cases[0]:
+                lacking = 0 if key in case else number
+                raise InputError(
+                    f"{_where(document, at)}: {key} is missing in {CASES}[{lacking}]: all cases "
+                    "name the same key paths"
+                )
+        # In the order of the first case, so that it does not matter in which they are written.
+        found.append({key: Chosen(case[key], (*at, key)) for key in cases[0]})
+    _refuse_repeated(document, (CASES,), cases)
+    return found
+
+
+def _mappings(document: Document, section: str, advice: str) -> list[Mapping[str, Any]]:
+    """The content of a section that is a list of mappings, none of them empty."""
+    rows = document.data.get(section, [])
+    if not isinstance(rows, list):
+        raise InputError(f"{_where(document, (section,))}: {advice}")
+    for number, row in enumerate(rows):
+        if not isinstance(row, Mapping) or not row:
+            raise InputError(f"{_where(document, (section, number))}: {advice}")
+    return rows
+
+
+def _require_path(document: Document, at: KeyPath) -> str:
+    """Where this is, for messages. Raises `InputError` when its last part is no path to vary."""
+    key, where = str(at[-1]), _where(document, at)
+    if key.split(".", maxsplit=1)[0] not in SECTIONS or "." not in key:
+        raise InputError(
+            f"{where}: only a path into {', '.join(SECTIONS)} can vary, such as traffic.rate"
+        )
+    return where
+
+
+def _require_apart(document: Document, cases: Iterable[str], vary: Iterable[str]) -> None:
+    """Raises `InputError` when something varies in two ways at once."""
+    places: dict[str, KeyPath] = {key: (CASES, 0, key) for key in cases}
+    for key in vary:
+        if key in places:
+            raise InputError(
+                f"{_where(document, (VARY, key))}: the cases vary it already "
+                f"({document.place(places[key])}): leave one of them out"
+            )
+        places[key] = (VARY, key)
+    for key, place in places.items():
+        parts = key.split(".")
+        for length in range(1, len(parts)):
+            whole = ".".join(parts[:length])
+            if whole in places:
+                raise InputError(f"{_where(document, place)}: {whole} varies as a whole already")
+
+
+def _without_exclusions(
+    document: Document, every: list[Combination], keys: Sequence[str]
+) -> list[Combination]:
+    left = [True] * len(every)
+    for number, row in enumerate(_mappings(document, EXCLUDE, _EXCLUSIONS)):
+        at: KeyPath = (EXCLUDE, number)
+        for key, wanted in row.items():
+            _require_known(document, (*at, key), wanted, every, keys)
+        matching = [
+            place
+            for place, one in enumerate(every)
+            if all(_matches(one[key].value, wanted) for key, wanted in row.items())
+        ]
+        if not matching:
+            raise InputError(
+                f"{_where(document, at)}: this leaves nothing out: no combination has all of it"
+            )
+        for place in matching:
+            left[place] = False
+    if not any(left):
+        raise InputError(
+            f"{_where(document, (EXCLUDE,))}: this leaves out every combination: nothing is left "
+            "to measure"
+        )
+    return [one for one, stays in zip(every, left, strict=True) if stays]
+
+
+def _require_known(
+    document: Document, at: KeyPath, wanted: object, every: list[Combination], keys: Sequence[str]
+) -> None:
+    """Raises `InputError` for an exclusion of something that nothing varies, or not so."""
+    key, where = str(at[-1]), _where(document, at)
+    if key not in keys:
+        advice = did_you_mean(key, keys) if keys else "there is neither vary nor cases"
+        raise InputError(f"{where}: nothing varies this: {advice}")
+    values = [one[key].value for one in every]
+    wholes = [wanted] if wanted in values or not isinstance(wanted, list) else wanted
+    unknown = [value for value in wholes if value not in values]
+    if unknown or not wholes:
+        known = ", ".join(dict.fromkeys(str(value) for value in values))
+        raise InputError(
+            f"{where}: {unknown[0] if unknown else wanted!r} is none of its values, which are "
+            f"written {known}"
+        )
+
+
+def _matches(value: object, wanted: object) -> bool:
+    """Whether `wanted` is this value, or a list of values with this one in it."""
+    return value == wanted or (isinstance(wanted, list) and value in wanted)
+
+
+def _refuse_repeated(document: Document, at: KeyPath, values: Sequence[object]) -> None:
+    if len(values) > MAX_COMBINATIONS:
+        return  # which is said later, and comparing all of them would take for ever
+    for number, value in enumerate(values):
+        if value in values[:number]:
+            raise InputError(f"{_where(document, (*at, number))}: {value!r} is there already")
+
+
+def _encloses(path: str, key: str) -> bool:
+    return key == path or key.startswith(f"{path}.")
+
+
+def _where(document: Document, at: KeyPath) -> str:
+    return f"{document.place(at)}: {dotted(at)}"
