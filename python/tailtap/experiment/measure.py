@@ -21,8 +21,7 @@ from tailtap.experiment.quality import Measured, Sent
 from tailtap.files import write_json
 from tailtap.forwarder import Running, Setting
 from tailtap.forwarder.setting import CpuTime
-from tailtap.host.local import LocalHost
-from tailtap.host.perf import PerfStat
+from tailtap.host.perf import Counting, window
 from tailtap.host.process import Process
 from tailtap.platform import Dut
 from tailtap.topology.lab import FORWARD, FROM_DUT, INGRESS_TAP, REVERSE, Lab, Way
@@ -86,12 +85,14 @@ def measure(
     counts = experiment.counters and platform.PLATFORMS[dut.platform].has_dut
     with _away_from(dut.cpus, {way.traffic.cpu for way in ways}):
         if not counts:
-            return _measure(experiment, ways, tick, guard, contextlib.nullcontext())
-        # One window from before the DuT is built until it is gone, and one for the traffic.
-        with PerfStat(LocalHost(), dut.cpus, folder.path) as lifetime:
-            window = PerfStat(LocalHost(), dut.cpus, folder.path)
-            measured = _measure(experiment, ways, tick, guard, window)
-            return replace(measured, counts={**measured.counts, "lifetime": lifetime.stop()})
+            return _measure(experiment, ways, tick, guard, None)
+        # From before the DuT is built until it is gone. Whoever starts and ends it is not on its
+        # CPUs, so that these tell nothing of that.
+        with Counting() as counting:
+            before = counting.read()
+            measured = _measure(experiment, ways, tick, guard, counting)
+            lifetime = window(before, counting.read(), None)
+            return replace(measured, counts={**measured.counts, "lifetime": lifetime})
 
 
 @dataclass(frozen=True)
@@ -108,9 +109,9 @@ def _measure(
     ways: Sequence[_Direction],
     tick: Tick | None,
     guard: Guard | None,
-    window: contextlib.AbstractContextManager[PerfStat | None],
+    counting: Counting | None,
 ) -> Measured:
-    """`measure`, counting in `window` while packets are sent."""
+    """`measure`, by `counting` also what processors do while packets are sent."""
     traffic, dut = experiment.traffic, experiment.dut
     generator = GENERATORS[traffic.generator]
     tap = TAPS["inline"]
@@ -150,7 +151,7 @@ def _measure(
             working.append(running.process)
 
         spent_before = None if running is None else running.cpu_time()
-        counting = stack.enter_context(window)
+        counted_before = None if counting is None else counting.read()
         before, began = Counters.read(), time.monotonic_ns()
         sending: list[Process] = []
         for one in ways:
@@ -165,7 +166,9 @@ def _measure(
             time.sleep(reach)
             counters, ended = Counters.read().since(before), time.monotonic_ns()
             spent = _since(spent_before, None if running is None else running.cpu_time())
-            counts = {} if counting is None else {"run": counting.stop()}
+            counts = {}
+            if counting is not None and counted_before is not None:
+                counts["run"] = window(counted_before, counting.read(), dut.cpus)
             memory = None
             seen = device is not None and not device.host.own_kernel  # else it is a stand-in
             if seen and running is not None and running.process is not None:

@@ -26,7 +26,6 @@ PACKAGES = {
     "lxc-start": "lxc",
     "lxc-info": "lxc",
     "lxc-attach": "lxc",
-    "perf": "linux-perf",
 }
 """The Debian package of each program that tailtap calls."""
 

@@ -91,7 +91,6 @@ def render(
         imported_rows=tables.imported_rows(groups),
         tap_heads=tables.TAP_HEADS,
         tap_rows=tables.tap_rows(groups),
-        counter_windows=tables.COUNTER_WINDOWS,
         counter_heads=tables.counter_heads(groups),
         counter_rows=tables.counter_rows(groups),
         facts=tables.environment_facts(experiment),

@@ -238,10 +238,11 @@ def tap_rows(groups: list[Configuration]) -> list[Row]:
     return rows
 
 
-COUNTER_WINDOWS = (
-    ("run", "while packets were sent"),
-    ("lifetime", "from before the device was built until it was gone"),
-)
+COUNTER_WINDOWS: Mapping[str, str] = {
+    "run": "while packets were sent",
+    "lifetime": "from before the device was built until it was gone",
+}
+COUNTER_SCOPES: Mapping[str, str] = {"dut.cpus": "the device's CPUs", "machine": "all CPUs"}
 
 
 def counter_heads(groups: list[Configuration]) -> list[str]:
@@ -252,22 +253,24 @@ def counter_heads(groups: list[Configuration]) -> list[str]:
 
 
 def counter_rows(groups: list[Configuration]) -> list[Row]:
-    """What the device's processors counted in each of `COUNTER_WINDOWS`; a dash where nothing
-    counts.
-    """
+    """What processors counted, a row for each of `COUNTER_WINDOWS`; a dash where nothing counts."""
     heads = counter_heads(groups)
     rows = []
     for group in groups:
         for member in group.members:
-            if not member.run.counters:
-                continue
-            cells = []
-            for window, _ in COUNTER_WINDOWS:
-                events = mapping(mapping(member.run.counters, window), "events")
-                for place, name in enumerate(heads):
-                    text, look = _counted(events.get(name), False)
-                    cells.append(Cell(text, look if place else f"{look} first".strip()))
-            rows.append(Row(member.label, group.light, group.dark, "", tuple(cells)))
+            for name, words in COUNTER_WINDOWS.items():
+                window = mapping(member.run.counters, name)
+                if not window:
+                    continue
+                # Before windows named their scope, all were the device's CPUs'.
+                scope = str(window.get("scope", "dut.cpus"))
+                cpus = ", ".join(map(str, window.get("cpus", ())))
+                cells = [Cell(words), Cell(f"{COUNTER_SCOPES.get(scope, scope)}: {cpus}")]
+                for head in heads:
+                    text, look = _counted(mapping(window, "events").get(head), False)
+                    estimated = head in window.get("estimated", ())
+                    cells.append(Cell(f"about {text}" if estimated else text, look))
+                rows.append(Row(member.label, group.light, group.dark, "", tuple(cells)))
     return rows
 
 
