@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import sys
 from collections.abc import Iterator, Mapping
@@ -28,6 +27,7 @@ from tailtap.experiment.document import dotted, load
 from tailtap.experiment.folder import ExperimentFolder, RunFolder, Status
 from tailtap.experiment.measure import Guard, Tick, measure
 from tailtap.experiment.plan import PlannedRun, make_plan, plan_as_json, slugify
+from tailtap.experiment.preconditions import require_clock, require_cpus, require_room
 from tailtap.experiment.progress import make_reporter
 from tailtap.experiment.quality import (
     Doubt,
@@ -42,14 +42,11 @@ from tailtap.experiment.quality import (
 from tailtap.experiment.reading import CheckedExperiment
 from tailtap.files import write_json
 from tailtap.host import clean
-from tailtap.host.cpus import FOLDER, is_offline, usable
 from tailtap.host.privileges import require_root
 
 SCHEMA = "tailtap.run/1"
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals by which a user, a service manager or a closing terminal ends the experiment."""
-STAMP_BYTES = 16
-SIDES = 2
 
 
 def default_folder(name: str) -> Path:
@@ -249,7 +246,7 @@ def _prepare(
 ) -> None:
     """Make the experiment's folder, or make sure that the one that is there fits."""
     out = folder.path
-    _require_room(out, [run for run in plan if not folder.run(run.slug).done])
+    require_room(out, [run for run in plan if not folder.run(run.slug).done])
     if out.exists() and not out.is_dir():
         raise InputError(f"{out}: this is a file, not a folder: choose another --out")
     if resume and folder.experiment.exists():
@@ -299,48 +296,6 @@ def first_difference(one: object, other: object, path: tuple[str, ...]) -> str |
                 return found
         return None
     return None if one == other else f"{dotted(path)} ({one!r} there, {other!r} here)"
-
-
-def require_cpus(plan: list[PlannedRun]) -> None:
-    """Raises `MachineError` when the experiment asks for a CPU that is not there or is off."""
-    have = usable()
-    for run in plan:
-        traffic = run.experiment.traffic
-        wanted = [("traffic.cpu", traffic.cpu), ("traffic.reverse_cpu", traffic.reversed().cpu)]
-        wanted += [("dut.cpus", cpu) for cpu in run.experiment.dut.cpus]
-        for key, cpu in wanted:
-            if cpu in have:
-                continue
-            choice = ", ".join(str(number) for number in sorted(have))
-            if is_offline(cpu):
-                raise MachineError(
-                    f"CPU {cpu} for {key} is offline: `echo 1 > {FOLDER}/cpu{cpu}/online`, or "
-                    f"choose from {choice}"
-                )
-            raise MachineError(f"there is no CPU {cpu} here for {key}: choose from {choice}")
-
-
-def require_clock(plan: list[PlannedRun]) -> None:
-    """Raises `MachineError` when the experiment asks for stamps that the lab cannot take."""
-    if any(run.experiment.tap.clock == "hardware" for run in plan):
-        raise MachineError(
-            "tap.clock: hardware: the lab's tap before the DuT is on a veth pair, which stamps in "
-            "software only: leave it out, or stamp on another host with "
-            "`tailtap tap --clock hardware` and compare with `tailtap evaluate` (docs/hardware.md)"
-        )
-
-
-def _require_room(out: Path, pending: list[PlannedRun]) -> None:
-    """Raises `MachineError` when the stamps of the runs to come cannot fit on the disk."""
-    packets = sum(run.experiment.traffic.packets * len(both(run)) for run in pending)
-    needed = packets * STAMP_BYTES * SIDES
-    existing = next(path for path in (out, *out.absolute().parents) if path.exists())
-    free = shutil.disk_usage(existing).free
-    if needed > free:
-        raise MachineError(
-            f"{out}: the stamps of all runs to come need {needed / 1e6:.1f} MB and the disk "
-            f"has {free / 1e6:.1f} MB: make room or choose another --out"
-        )
 
 
 @contextlib.contextmanager

@@ -20,6 +20,7 @@ from tailtap.experiment.document import load
 from tailtap.experiment.folder import RunFolder
 from tailtap.experiment.model import Evaluation, Experiment
 from tailtap.experiment.plan import DIRECTION, PlannedRun, slugify
+from tailtap.experiment.preconditions import require_clock, require_cpus
 from tailtap.experiment.quality import INVALIDATING
 from tailtap.experiment.reading import CheckedExperiment, read_experiment
 from tailtap.experiment.runner import (
@@ -30,8 +31,6 @@ from tailtap.experiment.runner import (
     interruptible,
     make_run,
     remove_own_leftovers,
-    require_clock,
-    require_cpus,
     run_experiment,
     storage_errors,
 )
