@@ -77,7 +77,11 @@ def needed(late: int, allowed: float, effect: float, confidence: float) -> int:
     while effect * (high - low) > 0.5:
         middle = (low + high) / 2
         low, high = (low, middle) if shown(middle) else (middle, high)
-    return max(math.ceil(effect * high), supporting(allowed))
+    enough = max(math.ceil(effect * high), supporting(allowed))
+    # Rounding can make it a packet short of what `judge` asks for.
+    while judge((late, late), enough, allowed, effect, confidence) != "holds":
+        enough += 1
+    return enough
 
 
 def design_effect(position: Column, latency: Column, packets: int, limit: float) -> float:
