@@ -14,19 +14,40 @@ if ! [ -e "dpdk_$version.dsc" ]; then
         -o Dir::State::lists="$work/lists" -o APT::Sandbox::User=root \
         source --download-only "dpdk=$version"
 fi
+rm -rf examples
 tar -xf dpdk_*.orig.tar.xz --strip-components=1 --wildcards \
     '*/examples/l2fwd' '*/examples/l3fwd' '*/examples/common'
 
-# The one change, as later versions have it: l3fwd asks each port only for those checksums that the
-# port can check. It would refuse ports that the kernel drives.
-cd examples/l3fwd
-grep -q '		if (dev_info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MBUF_FAST_FREE)' main.c
-sed -i -e '/		if (dev_info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MBUF_FAST_FREE)/i\
-		local_port_conf.rxmode.offloads \&= dev_info.rx_offload_capa;' \
+# What follows changes the sources in two places. Where they are not as expected, nothing is built.
+expect() { # LINES PATTERN FILE: so many lines of it match
+    [ "$(grep -c "$2" "examples/$3")" = "$1" ] || {
+        echo "DPDK $version: examples/$3 is not what $0 can change (pattern: $2)" >&2
+        exit 1
+    }
+}
+
+# The examples keep packets back until they have 32 for a port or the drain time of 100 us is over.
+# That time now stands in the environment, in ns.
+for file in l2fwd/main.c l3fwd/l3fwd.h; do
+    sed -i 's|^#define BURST_TX_DRAIN_US 100 .*|#include <stdlib.h>\
+#define BURST_TX_DRAIN_US (strtod(getenv("TX_DRAIN_NS") ?: "100000", NULL) / 1000)|' \
+        "examples/$file"
+    expect 1 '^#define BURST_TX_DRAIN_US (strtod' "$file"
+done
+# It is read once, before the loop that packets pass through.
+for file in l2fwd/main.c l3fwd/l3fwd_lpm.c; do
+    expect 1 'BURST_TX_DRAIN_US;$' "$file"
+    expect 1 'const uint64_t drain_tsc = (rte_get_tsc_hz() + US_PER_S - 1)' "$file"
+    expect 1 'if (unlikely(diff_tsc > drain_tsc)) {' "$file"
+done
+
+# As later versions have it, l3fwd asks each port only for those checksums that the port can check. It
+# would refuse ports that the kernel drives.
+sed -i -e '/^\t\tif (dev_info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MBUF_FAST_FREE)/i\
+\t\tlocal_port_conf.rxmode.offloads \&= dev_info.rx_offload_capa;' \
     -e 's/rxq_conf.offloads = port_conf.rxmode.offloads;/rxq_conf.offloads = port_conf.rxmode.offloads \& dev_info.rx_offload_capa;/' \
-    main.c
-[ "$(grep -c 'rxmode.offloads.* dev_info.rx_offload_capa;' main.c)" = 2 ]
-cd ../..
+    examples/l3fwd/main.c
+expect 2 'rxmode.offloads.* dev_info.rx_offload_capa;' l3fwd/main.c
 
 for name in l2fwd l3fwd; do
     make --silent -C "examples/$name" shared > "$name.log" 2>&1 || { cat "$name.log"; exit 1; }

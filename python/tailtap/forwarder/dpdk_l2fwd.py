@@ -8,14 +8,15 @@ from typing import cast
 
 from pydantic import BaseModel
 
+from tailtap.findings import Findings
 from tailtap.forwarder import dpdk
-from tailtap.forwarder.built import built
+from tailtap.forwarder.built import ExampleOptions, built, draining
 from tailtap.forwarder.program import Program, Workplace
-from tailtap.forwarder.setting import Need, Setting
+from tailtap.forwarder.setting import Asked, Need, Setting
 from tailtap.platform.dut import Dut
 
 
-class L2fwdOptions(dpdk.DpdkOptions):
+class L2fwdOptions(ExampleOptions):
     """`mac_updating` sets hardware addresses as the example does unless told otherwise."""
 
     mac_updating: bool = False
@@ -27,6 +28,10 @@ class DpdkL2fwd:
     Options: type[BaseModel] = L2fwdOptions
     needs: Sequence[Need] = (built("dpdk-l2fwd"),)
 
+    def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
+        """Find out what DPDK would miss."""
+        dpdk.foresee(cast("dpdk.DpdkOptions", options), asked, findings)
+
     def start(self, dut: Dut, options: BaseModel, setting: Setting) -> Program:
         """Start it. Raises `MachineError`."""
         chosen = cast("L2fwdOptions", options)
@@ -35,7 +40,12 @@ class DpdkL2fwd:
         with contextlib.ExitStack() as stack:
             place = stack.enter_context(Workplace(dut.host, setting))
             ports = dpdk.ports(dut, chosen, setting, stack)
-            command = [program, *dpdk.lcores(cpus), *ports.arguments(), "--"]
+            command = [
+                *draining(program, chosen.drain),
+                *dpdk.lcores(cpus),
+                *ports.arguments(),
+                "--",
+            ]
             # Both ports, so many of them for each core, packets to whatever address (cards, and
             # the ports of virtual machines, drop them otherwise), no statistics on the screen.
             command += ["-p", "3", "-q", str(2 // len(cpus)), "-P", "-T", "0"]
@@ -47,5 +57,6 @@ class DpdkL2fwd:
                 stack=stack,
                 ready_seconds=dpdk.READY_SECONDS,
                 version=dpdk.VERSION,
-                facts=ports.facts,
+                facts={**ports.facts, "drain_ns": chosen.drain},
+                holds_ns=chosen.drain,
             )

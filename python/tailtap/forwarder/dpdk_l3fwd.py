@@ -13,10 +13,11 @@ from typing import cast
 
 from pydantic import BaseModel
 
+from tailtap.findings import Findings
 from tailtap.forwarder import dpdk
-from tailtap.forwarder.built import built
+from tailtap.forwarder.built import ExampleOptions, built, draining
 from tailtap.forwarder.program import Program, Workplace
-from tailtap.forwarder.setting import NEXT_HOP_MAC, Need, Setting
+from tailtap.forwarder.setting import NEXT_HOP_MAC, Asked, Need, Setting
 from tailtap.platform.dut import Dut
 from tailtap.traffic.model import Traffic
 
@@ -29,17 +30,22 @@ UNUSED = {4: "192.0.2.0/24", 6: "2001:db8::/32"}
 class DpdkL3fwd:
     """``l3fwd`` on the first of the DuT's CPUs: through the kernel, a port has one queue."""
 
-    Options: type[BaseModel] = dpdk.DpdkOptions
+    Options: type[BaseModel] = ExampleOptions
     needs: Sequence[Need] = (built("dpdk-l3fwd"),)
+
+    def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
+        """Find out what DPDK would miss."""
+        dpdk.foresee(cast("dpdk.DpdkOptions", options), asked, findings)
 
     def start(self, dut: Dut, options: BaseModel, setting: Setting) -> Program:
         """Start it. Raises `MachineError`."""
-        chosen = cast("dpdk.DpdkOptions", options)
+        chosen = cast("ExampleOptions", options)
         program = self.needs[0].find(dut.host)
         with contextlib.ExitStack() as stack:
             place = stack.enter_context(Workplace(dut.host, setting))
             ports = dpdk.ports(dut, chosen, setting, stack)
-            command = [program, *dpdk.lcores(dut.cpus[:1]), *ports.arguments(), "--"]
+            command = [*draining(program, chosen.drain), *dpdk.lcores(dut.cpus[:1])]
+            command += [*ports.arguments(), "--"]
             # Both ports, whatever address packets are sent to; queue 0 of each on core 0.
             command += ["-p", "3", "-P", "--config", f"({INGRESS},0,0),({EGRESS},0,0)"]
             command += ["--parse-ptype", "--lookup", "lpm"]
@@ -55,7 +61,8 @@ class DpdkL3fwd:
                 stack=stack,
                 ready_seconds=dpdk.READY_SECONDS,
                 version=dpdk.VERSION,
-                facts=ports.facts,
+                facts={**ports.facts, "drain_ns": chosen.drain},
+                holds_ns=chosen.drain,
             )
 
 

@@ -87,8 +87,6 @@ class Workplace:
 class Program:
     """A program that forwards."""
 
-    holds_ns = 0
-
     def __init__(
         self,
         place: Workplace,
@@ -99,13 +97,15 @@ class Program:
         ready_seconds: float,
         version: re.Pattern[str] | None = None,
         facts: Mapping[str, Any] | None = None,
+        holds_ns: int = 0,
     ) -> None:
         """Start `command`; it may take `ready_seconds` until its first packet.
 
         `version` finds the version in its log, `facts` go into the record as they are. What is
-        in `stack` is left when the program has ended; `place` should be.
+        in `stack` is left when the program has ended; `place` should be. `holds_ns` is the longest
+        time that it keeps a packet on purpose.
         """
-        self.ready_seconds = ready_seconds
+        self.ready_seconds, self.holds_ns = ready_seconds, holds_ns
         self._place, self._name, self._command = place, name, list(command)
         self._version, self._facts = version, dict(facts or {})
         self._log_kept = False
