@@ -13,11 +13,14 @@ from typing import Any
 
 import pytest
 from forwarders import require
-from labtools import Machine, own_machine, record, stamps, wait_for, write_experiment
+from labtools import Machine, own_machine, record, stamps, statuses, wait_for, write_experiment
 from program import TAILTAP
+from uprobes import counted_calls
 
 from tailtap.evaluation import Evaluation
 from tailtap.forwarder import FORWARDERS as KNOWN
+from tailtap.forwarder.suricata import EVALUATED, SURICATA
+from tailtap.host.local import LocalHost
 
 PACKETS = 2_000
 TRAFFIC = "traffic: {rate: 2 kpkt/s, duration: 1 s, warm_up: 100 ms, cpu: 0}"
@@ -64,6 +67,10 @@ while True:
         break
 """
 """Prints the first IPv4 frame that leaves the DuT."""
+RULE = "DetectPcrePayloadMatch"
+"""What Suricata calls to evaluate a rule with a regular expression for a packet."""
+SEARCH = "SCHSSearch"
+"""What it calls to look for the contents of all rules at once."""
 
 pytestmark = pytest.mark.skipif(
     len(os.sched_getaffinity(0)) < 2, reason="generator and DuT need a CPU each"
@@ -146,6 +153,56 @@ def test_every_packet_comes_through_in_order(name: str, machine: Machine, tmp_pa
         assert told["version"].startswith("7.")
     if "dpdk" in name or forwarder == "testpmd":
         assert told["driver"] in ("af_packet", "af_xdp")
+
+
+@pytest.mark.parametrize("name", ["dpdk-l2fwd", "dpdk-l3fwd"])
+def test_packets_wait_for_the_drain_time_only_when_asked_to(
+    name: str, machine: Machine, tmp_path: Path
+) -> None:
+    require(name)
+    # AF_XDP has the lower floor. Two packets come further apart than the drain time, and by no
+    # multiple of it, so that they wait for anything between nothing and all of it.
+    options = f"{{{name}: {{driver: af_xdp}}}}, {{{name}: {{driver: af_xdp, drain: 100 us}}}}"
+    text = f"""\
+name: drain
+dut: {{cpus: [1]}}
+traffic: {{rate: 1970 pkt/s, duration: 2 s, warm_up: 100 ms, cpu: 0}}
+vary: {{dut.forwarder: [{options}]}}
+"""
+    out = tmp_path / "out"
+    done = machine.tailtap("run", str(write_experiment(tmp_path, text)), "--out", str(out))
+    assert statuses(out) == ["done", "done"], done.stderr
+    at_once, drained = sorted((out / "runs").iterdir())
+    assert record(at_once)["forwarder"]["drain_ns"] == 0
+    assert record(drained)["forwarder"]["drain_ns"] == 100_000
+    medians = [
+        Evaluation.load(made / "evaluation").percentile(0.5).value for made in (at_once, drained)
+    ]
+    assert medians[1] > 2 * medians[0]
+    assert medians[1] - medians[0] < 100_000
+
+
+@pytest.mark.parametrize(("rules", "evaluated"), [("none", 0), ("many", EVALUATED)])
+def test_so_many_rules_are_evaluated_for_every_packet(
+    rules: str, evaluated: int, machine: Machine, tmp_path: Path
+) -> None:
+    require("suricata")
+    suricata = Path(SURICATA.find(LocalHost()))
+    # Slowly: counting a call takes longer than the call.
+    text = experiment("suricata", f"{{rules: {rules}}}").replace("2 kpkt/s", "100 pkt/s")
+    with counted_calls(suricata, RULE, SEARCH) as calls:
+        made, said = run(machine, tmp_path, text.replace("1 s", "2 s"))
+    assert record(made)["status"] == "done", said
+    assert record(made)["forwarder"].get("rules_evaluated", 0) == evaluated
+    counts = Evaluation.load(made / "evaluation").counts
+    assert counts["matched"] == counts["ingress"]
+    if rules == "none":
+        assert calls[RULE] == 0
+        return
+    packets, rest = divmod(calls[RULE], evaluated)
+    assert rest == 0
+    assert packets > counts["ingress"] > 0  # those of the probe and the warm-up have come as well
+    assert calls[SEARCH] >= packets
 
 
 def test_suricata_drops_what_our_rules_say(machine: Machine, tmp_path: Path) -> None:
@@ -232,7 +289,8 @@ def test_too_few_huge_pages(machine: Machine, tmp_path: Path) -> None:
 def test_links_of_the_lab_are_no_cards(machine: Machine, tmp_path: Path) -> None:
     require("testpmd")
     error = failure(machine, tmp_path, experiment("testpmd", "{driver: vfio-pci}"))
-    assert error.startswith("tt-in is no network card")
+    assert error.startswith("dut.options.driver: vfio-pci drives network cards")
+    assert "--set dut.ports=" in error and "--set tap.ports=" in error
 
 
 def test_xdp_in_generic_mode_says_why_nothing_comes_through(

@@ -13,13 +13,22 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 import yaml
-from pydantic import AfterValidator, BaseModel, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from tailtap.errors import InputError
+from tailtap.findings import Findings
 from tailtap.forwarder import dpdk
 from tailtap.forwarder.program import Program, Workplace
-from tailtap.forwarder.setting import Need, Setting
+from tailtap.forwarder.setting import Asked, Need, Setting
 from tailtap.platform.dut import Dut
+from tailtap.traffic.model import Traffic
+from tailtap.traffic.sizes import header_bytes
 
 READY_SECONDS = 60.0
 """How long Suricata may take until its first packet: it compiles all rules before."""
@@ -27,7 +36,11 @@ VERSION = re.compile(r"This is Suricata version (\S+)")
 SURICATA = Need("suricata", "install Suricata 7 with `make forwarders` (Debian: suricata)")
 
 MANY = 5000
-"""Rules in the set that we write. Emerging Threats' open rules for UDP are about as many."""
+"""Rules that never match in the set that we write."""
+EVALUATED = 100
+"""How many of them are evaluated for every packet."""
+LONGEST = 8
+"""Bytes of payload in which each of them can be looked for; in fewer, no work would be done."""
 DROPPED_PORT = 9
 """The UDP destination port whose packets the set drops: discard (RFC 863)."""
 FIRST_ID = 7_474_000
@@ -56,6 +69,22 @@ class SuricataOptions(dpdk.DpdkOptions):
     mode: Literal["af_packet", "dpdk"] = "af_packet"
     rules: Annotated[str, AfterValidator(_rule_file)] = "none"
 
+    @field_validator("rules")
+    @classmethod
+    def _rules_have_work(cls, rules: str, info: ValidationInfo) -> str:
+        """The traffic, where it is known, has payloads that our rules can look into."""
+        if rules != "many" or not isinstance(info.context, Traffic):
+            return rules
+        traffic, smallest = info.context, min(info.context.sizes)
+        headers = header_bytes(traffic.ip, traffic.vlan is not None)
+        room = max(0, smallest - headers)
+        if room < LONGEST:
+            raise ValueError(
+                f"many looks for {LONGEST} bytes in every payload, and packets of {smallest} B "
+                f"have {room}: use a traffic.size of {headers + LONGEST} B or more"
+            )
+        return rules
+
     @model_validator(mode="after")
     def _dpdk_is_asked_for(self) -> SuricataOptions:
         extra = sorted(self.model_fields_set & set(dpdk.DpdkOptions.model_fields))
@@ -70,19 +99,23 @@ class Suricata:
     Options: type[BaseModel] = SuricataOptions
     needs: Sequence[Need] = (SURICATA,)
 
+    def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
+        """Find out whether its mode has what it needs."""
+        chosen = cast("SuricataOptions", options)
+        findings.ask(_require_cpus, chosen, asked.cpus)
+        if chosen.mode == "dpdk":
+            dpdk.foresee(chosen, asked, findings)
+
     def start(self, dut: Dut, options: BaseModel, setting: Setting) -> Program:
         """Start it. Raises `MachineError`, and `InputError` for a rule that it does not take."""
         chosen = cast("SuricataOptions", options)
         program = SURICATA.find(dut.host)
-        if chosen.mode == "dpdk" and len(dut.cpus) < 2:
-            raise InputError(
-                "dut.cpus: suricata in its mode dpdk polls each port on a CPU of its own: give it "
-                "two, or say dut.options.mode: af_packet"
-            )
+        _require_cpus(chosen, len(dut.cpus))
         with contextlib.ExitStack() as stack:
             place = stack.enter_context(Workplace(dut.host, setting))
             content = common(chosen.mode, dut.cpus, place.path)
             facts: dict[str, Any] = {"mode": chosen.mode, "rules": chosen.rules}
+            facts |= {"rules_evaluated": EVALUATED} if chosen.rules == "many" else {}
             if chosen.mode == "dpdk":
                 ports = dpdk.ports(dut, chosen, setting, stack)
                 content |= dpdk_mode(ports, _mtu(setting))
@@ -92,6 +125,7 @@ class Suricata:
             configuration = place.put(_CONFIGURATION, render(content))
             rules = place.put(_RULES, "".join(f"{line}\n" for line in _rules(chosen.rules)))
             command = [program, "-c", str(configuration), "-S", str(rules), "-k", "none"]
+            command.append("--init-errors-fatal")  # else it goes on without a rule
             if Path(chosen.rules).is_file():
                 _test_rules(place, command, chosen.rules)
             command.append("--dpdk" if chosen.mode == "dpdk" else "--af-packet")
@@ -104,6 +138,15 @@ class Suricata:
                 version=VERSION,
                 facts=facts,
             )
+
+
+def _require_cpus(options: SuricataOptions, cpus: int) -> None:
+    """Raises `InputError` when the DuT has too few CPUs for the mode."""
+    if options.mode == "dpdk" and cpus < 2:
+        raise InputError(
+            "dut.cpus: suricata in its mode dpdk polls each port on a CPU of its own: give it "
+            "two, or say dut.options.mode: af_packet"
+        )
 
 
 def common(mode: str, cpus: Sequence[int], folder: Path) -> dict[str, Any]:
@@ -207,11 +250,19 @@ def render(content: Mapping[str, Any]) -> str:
 
 
 def many_rules() -> Iterator[str]:
-    """Rules that look into the payload of every packet and never match, and one that drops."""
+    """Rules that look into the payload of every packet and never match, and one that drops.
+
+    For most of them the multi-pattern matcher looks, for all at once. `EVALUATED` of them have no
+    content that it could look for, so that Suricata evaluates them for each packet, one by one.
+    """
     for number in range(MANY):
+        if number < EVALUATED:
+            sought = f'pcre:"/tt-{number:04}[a-z]/"'
+        else:
+            sought = f'content:"tt-{number:05}"'
         yield (
-            f'alert udp any any -> any any (msg:"never {number}"; '
-            f'content:"tailtap never sends {number:05}"; sid:{FIRST_ID + number + 1}; rev:1;)'
+            f'alert udp any any -> any any (msg:"never {number}"; {sought}; '
+            f"sid:{FIRST_ID + number + 1}; rev:1;)"
         )
     yield (f'drop udp any any -> any {DROPPED_PORT} (msg:"discard"; sid:{FIRST_ID}; rev:1;)')
 

@@ -26,9 +26,16 @@ SizeSpec: TypeAlias = int | str | tuple[int, ...]
 """A size, the name of a mix, or a sequence of sizes that is sent again and again."""
 
 
+def header_bytes(version: int, tagged: bool) -> int:
+    """What a packet of IP `version` has besides its UDP payload: headers, a VLAN tag or none, and
+    the check sequence.
+    """
+    return 14 + 4 * tagged + (20 if version == 4 else 40) + 8 + 4
+
+
 def least_size(version: int, tagged: bool) -> int:
     """Smallest packet that holds the headers of IP `version`, a VLAN tag or none, and the id."""
-    return max(MIN_SIZE, 14 + 4 * tagged + (20 if version == 4 else 40) + 8 + 5 + 4)
+    return max(MIN_SIZE, header_bytes(version, tagged) + 5)
 
 
 def sizes_of(spec: SizeSpec, least: int) -> tuple[int, ...]:

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
+from pydantic import ValidationError
 
+from tailtap.errors import InputError, MachineError
+from tailtap.experiment.reading import read_experiment
 from tailtap.forwarder import dpdk
+from tailtap.forwarder.built import DRAIN, ExampleOptions, built, draining
 from tailtap.forwarder.dpdk_l3fwd import routes
 from tailtap.forwarder.program import parse_cpu_time
-from tailtap.forwarder.suricata import MANY, af_packet_mode, common, dpdk_mode, many_rules, render
+from tailtap.forwarder.suricata import (
+    EVALUATED,
+    LONGEST,
+    MANY,
+    af_packet_mode,
+    common,
+    dpdk_mode,
+    many_rules,
+    render,
+)
 from tailtap.host.local import LocalHost
 from tailtap.platform import Dut
 from tailtap.template import check_command, fill_in
@@ -32,6 +47,62 @@ def test_a_destination_that_is_a_source_too_is_a_destination() -> None:
 def test_logical_cores_lie_on_the_cpus_of_the_dut() -> None:
     assert dpdk.lcores([3, 5]) == ["--lcores", "0@3,1@5"]
     assert dpdk.lcores([3, 5], idle_main=True) == ["--lcores", "0@3,1@3,2@5"]
+
+
+def test_a_program_without_an_option_for_its_drain_time_is_refused(tmp_path: Path) -> None:
+    program = tmp_path / "dpdk-l2fwd"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    need = replace(built("dpdk-l2fwd"), program=str(program))
+    with pytest.raises(MachineError, match=r"no option for its drain time.*`make forwarders`"):
+        need.find(LocalHost())
+    program.write_text(f"#!/bin/sh\necho ${DRAIN}\n")
+    assert need.find(LocalHost()) == str(program)
+    done = LocalHost().run(draining(str(program), 2_500))
+    assert done.stdout == "2500\n"
+
+
+def test_packets_are_kept_back_for_a_second_at_most() -> None:
+    assert ExampleOptions.model_validate({}).drain == 0
+    assert ExampleOptions.model_validate({"drain": "100 us"}).drain == 100_000
+    with pytest.raises(ValidationError, match="1 s at most"):
+        ExampleOptions.model_validate({"drain": "1001 ms"})
+
+
+def test_what_our_rules_look_for_fits_into_the_smallest_payload() -> None:
+    contents = [match[1] for rule in many_rules() if (match := re.search('content:"(.*?)"', rule))]
+    assert len(set(contents)) == MANY - EVALUATED
+    assert {len(content) for content in contents} == {LONGEST}
+    patterns = [match[1] for rule in many_rules() if (match := re.search('pcre:"/(.*?)/"', rule))]
+    assert len(set(patterns)) == EVALUATED
+    for pattern in patterns:
+        assert re.fullmatch(pattern, pattern.replace("[a-z]", "x"))
+        assert len(pattern.replace("[a-z]", "x")) == LONGEST
+
+
+@pytest.mark.parametrize(
+    ("traffic", "has", "needs"),
+    [
+        ({"size": "71 B", "ip": 6}, "71 B have 5", "74 B"),
+        ({"size": "imix", "ip": 6}, "71 B have 5", "74 B"),
+        ({"size": "1518 B, 77 B", "ip": 6, "vlan": 7}, "77 B have 7", "78 B"),
+    ],
+)
+def test_packets_too_short_for_our_rules_are_refused_before_anything_is_made(
+    traffic: dict[str, object], has: str, needs: str, tmp_path: Path
+) -> None:
+    content = {"name": "x", "dut": {"forwarder": {"suricata": {"rules": "many"}}}}
+    path = tmp_path / "experiment.yaml"
+    path.write_text(yaml.safe_dump(content | {"traffic": traffic}, sort_keys=False))
+    with pytest.raises(InputError) as caught:
+        read_experiment(path)
+    assert "experiment.yaml:5: dut.forwarder.suricata.rules: " in str(caught.value)
+    assert has in str(caught.value)
+    assert f"use a traffic.size of {needs} or more" in str(caught.value)
+    path.write_text(path.read_text().replace("many", "none"))
+    read_experiment(path)
+    path.write_text(path.read_text().replace("none", "many").replace("ip: 6", "ip: 4"))
+    read_experiment(path)
 
 
 def test_our_rules_are_many_and_one_drops() -> None:
