@@ -7,13 +7,19 @@ the nearest one.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from fractions import Fraction
 
 from tailtap.errors import InputError
 
-_NUMBER = re.compile(r"^\s*([0-9]+(?:\.[0-9]+)?(?:e[0-9]+)?)\s*([A-Za-zµ/]*)\s*$")
+# As many digits as anybody means; numbers of millions of digits take hours to read.
+_NUMBER = re.compile(r"^\s*([0-9]{1,30}(?:\.[0-9]{1,30})?)(?:e([0-9]{1,12}))?\s*([A-Za-zµ/]*)\s*$")
+_MOST_ZEROS = 30
+"""The largest exponent. A number of a million zeros takes long to make."""
+_MOST = 9 * 10**18
+"""Base units: what is computed and stored has room for so many."""
 
 RATE_UNITS: Mapping[str, int] = {"pkt/s": 1, "kpkt/s": 1_000, "Mpkt/s": 1_000_000}
 SIZE_UNITS: Mapping[str, int] = {
@@ -37,11 +43,24 @@ TIME_UNITS: Mapping[str, int] = {
 
 
 def _parse(text: object, units: Mapping[str, int], what: str, example: str) -> int:
-    match = _NUMBER.match(str(text)) if isinstance(text, str | int | float) else None
-    if match is None or match[2] not in units:
+    match = _NUMBER.match(text) if isinstance(text, str) else None
+    if match is None or match[3] not in units:
         known = ", ".join(units)
         raise InputError(f"{text!r} is not a {what}: write a number and one of {known} ({example})")
-    return round(Fraction(match[1]) * units[match[2]])
+    value = _exact(match, units[match[3]])
+    if value is None:
+        base = next(iter(units))
+        raise InputError(f"{text!r} is too large for a {what}: the most is 9e18 {base}")
+    return round(value)
+
+
+def _exact(match: re.Match[str], unit: int = 1) -> Fraction | None:
+    """The number of a match of `_NUMBER` in base units; None when it is too large."""
+    exponent = int(match[2] or 0)
+    if exponent > _MOST_ZEROS:
+        return None
+    value = Fraction(match[1]) * 10**exponent * unit
+    return value if value <= _MOST else None
 
 
 def parse_rate(text: object) -> int:
@@ -73,9 +92,10 @@ def parse_share(text: str) -> float:
     number = text.strip()
     percent = number.endswith("%")
     match = _NUMBER.match(number.removesuffix("%"))
-    if match is None or match[2]:
+    if match is None or match[3]:
         raise InputError(f"{text!r} is not a share: write per cent ('0.5%') or a ratio (0.005)")
-    share = float(Fraction(match[1]) / (100 if percent else 1))
+    value = _exact(match)
+    share = math.inf if value is None else float(value / (100 if percent else 1))
     if share > 1:
         raise InputError(f"{text!r} is more than everything: write per cent as '{number}%'")
     return share

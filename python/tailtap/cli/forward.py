@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 import typer
@@ -113,7 +114,7 @@ def parse_ids(text: str, option: str) -> set[int]:
     """The packet ids of a list such as ``17,4711``; raises `InputError`, which names `option`."""
     ids: set[int] = set()
     for part in text.split(",") if text else []:
-        if not part.strip().isdecimal() or int(part) >= 1 << 32:
+        if not re.fullmatch(r"\s*[0-9]{1,10}\s*", part) or int(part) >= 1 << 32:
             raise InputError(
                 f"{part.strip()!r} is not a packet id: give {option} numbers below 2^32, '17,4711'"
             )

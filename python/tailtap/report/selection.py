@@ -55,7 +55,7 @@ def _fits(run: Run, word: str) -> bool:
     if word.lower() in ("own", "imported"):
         return (run.origin is None) == (word.lower() == "own")
     if word.isdecimal():
-        return run.number == int(word)
+        return str(run.number) == word.lstrip("0")
     try:
         return run.rate == parse_rate(word)
     except InputError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from ipaddress import AddressValueError, IPv4Address, IPv6Address, ip_address
 from math import prod
 from typing import Annotated, Literal, NamedTuple, TypeAlias
@@ -47,7 +48,7 @@ def parse_ports(text: str) -> tuple[int, int]:
     """First port and number of ports of ``53`` or ``1024-2047``. Raises `InputError`."""
     first, dash, last = (part.strip() for part in text.partition("-"))
     numbers = [first, last] if dash else [first, first]
-    if not all(number.isdecimal() and int(number) < 2**16 for number in numbers):
+    if not all(re.fullmatch("[0-9]{1,5}", number) and int(number) < 2**16 for number in numbers):
         raise InputError(f"{text!r} is no range of ports: write it as '1024-2047'")
     low, high = map(int, numbers)
     return low, _count(text, low, high)

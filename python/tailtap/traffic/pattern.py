@@ -6,6 +6,7 @@ it is one text, ``burst:packets=32``, which the file accepts too.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -126,7 +127,7 @@ def _from_text(value: object) -> object:
         key, equals, text = (word.strip() for word in part.partition("="))
         if not equals:
             raise ValueError(f"{part.strip()!r} in {value!r} should be key=value")
-        content[key] = int(text) if text.isdecimal() else text
+        content[key] = int(text) if re.fullmatch("[0-9]{1,18}", text) else text
     return content
 
 

@@ -25,8 +25,8 @@ NONE_OR_UPPER: tuple[Comparator, ...] = ("==", *UPPER)
 
 _COMPARISON = re.compile(r"[<>=!≤≥]+")
 _CALL = re.compile(r"([A-Za-z_-]+)\s*\((.*)\)", re.DOTALL)
-_PERCENTILE = re.compile(r"p(\d+(?:\.\d+)?)")
-_SHARE = re.compile(r"(\d+(?:\.\d+)?)\s*(%|ppm)")
+_PERCENTILE = re.compile(r"p(\d{1,30}(?:\.\d{1,30})?)")
+_SHARE = re.compile(r"(\d{1,30}(?:\.\d{1,30})?)\s*(%|ppm)")
 _SHARE_UNITS = {"%": 100, "ppm": 1_000_000}
 
 
