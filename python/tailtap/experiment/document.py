@@ -21,6 +21,10 @@ KeyPath = tuple[str | int, ...]
 
 MAX_BYTES = 1_000_000
 """An experiment file is written by people; anything larger is some other file."""
+MAX_DEPTH = 50
+"""How deep values may lie in mappings and lists."""
+MAX_DIGITS = 20
+"""Of whole numbers: what is computed with them has room for 64 bits."""
 
 
 class Misfit(ValueError):
@@ -62,6 +66,8 @@ class Document:
 
 def set_in(data: Mapping[str, Any], path: KeyPath, value: object, place: str) -> dict[str, Any]:
     """A copy of `data` with `value` at `path`. Raises `InputError` naming `place`."""
+    if len(path) > MAX_DEPTH:
+        raise InputError(f"{place}: a key path has {MAX_DEPTH} parts at most")
     copy: dict[str, Any] = dict(data)
     key = str(path[0])
     if len(path) == 1:
@@ -110,7 +116,7 @@ def load(path: Path) -> Document:
 def parse(text: str, name: str) -> Document:
     """Parse the text of an experiment file called `name` in messages. Raises `InputError`."""
     try:
-        _refuse_references(text, name)
+        _refuse_what_no_json_says(text, name)
         loader = yaml.SafeLoader(text)
         try:
             node = loader.get_single_node()
@@ -137,16 +143,24 @@ def parse_value(text: str, place: str) -> object:
     return parse(f"value: {text}", place).data["value"]
 
 
-def _refuse_references(text: str, name: str) -> None:
+def _refuse_what_no_json_says(text: str, name: str) -> None:
+    """Raises `InputError` for references, and for what nobody nests so deeply."""
+    depth = 0
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        line = 0 if event.start_mark is None else event.start_mark.line + 1
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            mark = event.start_mark
-            line = 0 if mark is None else mark.line + 1
             raise InputError(f"{name}:{line}: anchors and aliases (&, *) are not supported")
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_DEPTH:
+            raise InputError(f"{name}:{line}: more than {MAX_DEPTH} lists and mappings in a row")
 
 
 def _places(node: yaml.Node, path: KeyPath, name: str) -> Iterator[tuple[KeyPath, str]]:
-    yield path, f"{name}:{node.start_mark.line + 1}"
+    place = f"{name}:{node.start_mark.line + 1}"
+    yield path, place
+    if node.tag.endswith(":int") and len(node.value) > MAX_DIGITS:
+        raise InputError(f"{place}: {dotted(path)}: a number has {MAX_DIGITS} digits at most")
     if isinstance(node, yaml.SequenceNode):
         for position, item in enumerate(node.value):
             yield from _places(item, (*path, position), name)
