@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tailtap.doctor.check import Check
+from tailtap.host.local import SYSTEM_PATH
 
 AREA = "programs"
-SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""Users other than root often lack the sbin folders."""
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,13 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel
 
+from tailtap.findings import Findings
 from tailtap.forwarder.dpdk_l2fwd import DpdkL2fwd
 from tailtap.forwarder.dpdk_l3fwd import DpdkL3fwd
 from tailtap.forwarder.external import ExternalForwarder
 from tailtap.forwarder.fault import Fault
 from tailtap.forwarder.kernel_route import KernelRoute
-from tailtap.forwarder.setting import CpuTime, Need, Setting
+from tailtap.forwarder.setting import Asked, CpuTime, Need, Setting
 from tailtap.forwarder.suricata import Suricata
 from tailtap.forwarder.tc_mirred import TcMirred
 from tailtap.forwarder.testpmd import Testpmd
@@ -20,7 +21,7 @@ from tailtap.forwarder.xdp import Xdp
 from tailtap.host.process import Process
 from tailtap.platform.dut import Dut
 
-__all__ = ["FORWARDERS", "Forwarder", "Need", "Running", "Setting"]
+__all__ = ["FORWARDERS", "Asked", "Forwarder", "Need", "Running", "Setting"]
 
 
 class Running(Protocol):
@@ -66,6 +67,10 @@ class Forwarder(Protocol):
 
     needs: Sequence[Need]
     """The programs that it runs."""
+
+    def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
+        """Find out what `start` would miss on this machine, but for `needs`; makes nothing."""
+        ...
 
     def start(self, dut: Dut, options: BaseModel, setting: Setting) -> Running:
         """Begin to forward. Raises `MachineError`, or `InputError` for what the options name."""

@@ -13,9 +13,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tailtap.errors import InputError, MachineError
-from tailtap.forwarder.setting import Need, Setting
+from tailtap.findings import Findings
+from tailtap.forwarder.setting import Asked, Need, Setting
 from tailtap.host import Host
-from tailtap.host.huge_pages import reserved
+from tailtap.host.huge_pages import Pages, require_possible, reserved
+from tailtap.host.local import LocalHost
+from tailtap.host.pci import address_of
 from tailtap.platform.dut import Dut
 from tailtap.schema import Size, Strict
 
@@ -71,19 +74,8 @@ def ports(dut: Dut, options: DpdkOptions, setting: Setting, stack: contextlib.Ex
 
     Raises `MachineError` when this machine cannot, `InputError` for packets that do not fit.
     """
-    largest = max(setting.traffic.sizes)
-    if largest > MAX_FRAME:
-        raise InputError(
-            f"traffic.size: DPDK's programs hold packets of up to {MAX_FRAME} B, not {largest} B: "
-            "lower it"
-        )
-    if options.driver == "vfio-pci" and dut.host.own_kernel:
-        raise InputError(
-            "dut.options.driver: vfio-pci hands over cards of this machine, and a virtual machine "
-            "has its own: leave it out"
-        )
-    if options.driver != "vfio-pci":
-        _require_drivers(dut.host, "mempool_ring", f"net_{options.driver}")
+    _require_fitting(options, setting.asked(dut))
+    _require_drivers(dut.host, options)
     devices: list[tuple[str, str]] = []
     names: list[str] = []
     for number, port in enumerate((dut.ingress, dut.egress)):
@@ -107,6 +99,17 @@ def ports(dut: Dut, options: DpdkOptions, setting: Setting, stack: contextlib.Ex
     return Ports(memory, devices, names, facts | ({"huge_pages_reason": why} if why else {}))
 
 
+def foresee(options: DpdkOptions, asked: Asked, findings: Findings) -> None:
+    """Find out what `ports` would miss on this machine."""
+    findings.ask(_require_fitting, options, asked)
+    findings.ask(_require_drivers, LocalHost(), options)
+    if options.driver == "vfio-pci" and not asked.own_kernel:
+        for card in asked.cards:
+            findings.ask(address_of, card)
+    if options.huge_pages and not asked.own_kernel:
+        findings.ask(require_possible, options.memory, Pages.smallest())
+
+
 def lcores(cpus: Sequence[int], *, idle_main: bool = False) -> list[str]:
     """The option that runs logical cores 0, 1, … of DPDK on `cpus`.
 
@@ -117,7 +120,33 @@ def lcores(cpus: Sequence[int], *, idle_main: bool = False) -> list[str]:
     return ["--lcores", ",".join(f"{number}@{cpu}" for number, cpu in enumerate(places))]
 
 
-def _require_drivers(host: Host, *names: str) -> None:
+def _require_fitting(options: DpdkOptions, asked: Asked) -> None:
+    """Raises `InputError` when this is nothing that DPDK could do."""
+    largest = max(asked.traffic.sizes)
+    if largest > MAX_FRAME:
+        raise InputError(
+            f"traffic.size: DPDK's programs hold packets of up to {MAX_FRAME} B, not {largest} B: "
+            "lower it"
+        )
+    if options.driver == "vfio-pci" and asked.own_kernel:
+        raise InputError(
+            "dut.options.driver: vfio-pci hands over cards of this machine, and a virtual machine "
+            "has its own: leave it out"
+        )
+    if options.driver == "vfio-pci" and not asked.cards:
+        raise InputError(
+            "dut.options.driver: vfio-pci drives network cards, and the DuT's ports are links of "
+            "the lab: name its cards with --set dut.ports='[INGRESS, EGRESS]', and those at the "
+            "other ends of their cables with --set tap.ports='[BEFORE, BEHIND]', or take another "
+            "driver"
+        )
+
+
+def _require_drivers(host: Host, options: DpdkOptions) -> None:
+    """Raises `MachineError` when the driver for links of the lab is missing on `host`."""
+    if options.driver == "vfio-pci":
+        return
+    names = ["mempool_ring", f"net_{options.driver}"]
     asked = host.run(["sh", "-c", _DRIVER, "drivers", *names], check=False)
     if asked.status != 0:
         name = asked.stdout.strip()

@@ -9,8 +9,11 @@ from typing import Annotated, cast
 from pydantic import AfterValidator, BaseModel, Field
 
 from tailtap.errors import MachineError
+from tailtap.findings import Findings
 from tailtap.forwarder.program import Program, Workplace
-from tailtap.forwarder.setting import Need, Setting
+from tailtap.forwarder.setting import Asked, Need, Setting
+from tailtap.host import Host
+from tailtap.host.local import LocalHost
 from tailtap.platform.dut import Dut
 from tailtap.schema import Strict, Time
 from tailtap.template import check_command, fill_in
@@ -43,6 +46,13 @@ class ExternalForwarder:
     Options: type[BaseModel] = ExternalOptions
     needs: Sequence[Need] = ()
 
+    def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
+        """Find out whether the command is there, not what it needs in turn."""
+        command = cast("ExternalOptions", options).command
+        words = fill_in(command, dict.fromkeys(PLACEHOLDERS, "tt"))
+        if findings.ask(_program, words, LocalHost()) is not None:
+            findings.notes.append(f"dut.options.command: what {words[0]} needs is not looked into")
+
     def start(self, dut: Dut, options: BaseModel, setting: Setting) -> Program:
         """Start it. Raises `MachineError`."""
         chosen = cast("ExternalOptions", options)
@@ -52,7 +62,7 @@ class ExternalForwarder:
             values = {"ingress": dut.ingress, "egress": dut.egress, "folder": place.path}
             values |= {"cpu": dut.cpus[0], "cpus": cpus}
             words = fill_in(chosen.command, values)
-            Need(words[0], "check dut.options.command").find(dut.host)
+            _program(words, dut.host)
             version = None
             if chosen.version is not None:
                 with contextlib.suppress(MachineError):
@@ -66,3 +76,8 @@ class ExternalForwarder:
                 ready_seconds=chosen.ready / 1e9,
                 facts={"version": version},
             )
+
+
+def _program(words: Sequence[str], host: Host) -> str:
+    """The path of the command on `host`. Raises `MachineError` when it is missing."""
+    return Need(words[0], "check dut.options.command").find(host)

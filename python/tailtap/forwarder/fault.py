@@ -13,8 +13,9 @@ from typing import Annotated, cast
 
 from pydantic import BaseModel, Field, model_validator
 
+from tailtap.findings import Findings
 from tailtap.forwarder.own import Forwarding
-from tailtap.forwarder.setting import Need, Setting
+from tailtap.forwarder.setting import Asked, Need, Setting
 from tailtap.platform.dut import Dut
 from tailtap.schema import Rate, Strict, Time
 
@@ -75,6 +76,9 @@ class Fault:
     Options: type[BaseModel] = FaultOptions
 
     needs: Sequence[Need] = ()
+
+    def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
+        """Nothing: it is a part of tailtap."""
 
     def start(self, dut: Dut, options: BaseModel, setting: Setting) -> Forwarding:
         """Start the process and wait until it forwards. Raises `MachineError`."""

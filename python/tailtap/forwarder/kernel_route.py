@@ -13,10 +13,12 @@ from collections.abc import Sequence
 from pydantic import BaseModel
 
 from tailtap.errors import MachineError
+from tailtap.findings import Findings
 from tailtap.forwarder.in_kernel import InKernel
 from tailtap.forwarder.setting import (
     DESTINATION_MAC,
     NEXT_HOP_MAC,
+    Asked,
     Need,
     Setting,
 )
@@ -54,6 +56,9 @@ class KernelRoute:
 
     Options: type[BaseModel] = NoOptions
     needs: Sequence[Need] = (Need("ip", "install the Debian package iproute2"),)
+
+    def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
+        """Nothing: whether the kernel does it shows when it is tried."""
 
     def start(self, dut: Dut, options: BaseModel, setting: Setting) -> InKernel:
         """Set rules, routes and neighbours, and read back where packets go.

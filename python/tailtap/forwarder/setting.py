@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tailtap.errors import MachineError
 from tailtap.host import Host
+from tailtap.host.local import SYSTEM_PATH
+from tailtap.platform.dut import Dut
 from tailtap.topology.lab import Lab
 from tailtap.traffic.model import Traffic
 
@@ -20,8 +22,18 @@ NEXT_HOP_MAC = "02:74:74:00:00:03"
 READY_SECONDS = 2.0
 """How long the first packet may take through a forwarder in the kernel."""
 
-PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""Where programs are: containers and users other than root often lack the sbin folders."""
+
+@dataclass(frozen=True)
+class Asked:
+    """What a run asks of its forwarder, known before anything of it is there."""
+
+    traffic: Traffic
+    cpus: int
+    """How many CPUs are the DuT's."""
+    cards: Sequence[str]
+    """The network cards that are its ports; empty for links of the lab."""
+    own_kernel: bool
+    """Whether it runs in a virtual machine."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +45,11 @@ class Setting:
     """The run folder on this machine: logs go there."""
     traffic: Traffic
 
+    def asked(self, dut: Dut) -> Asked:
+        """What is asked of a forwarder on `dut`."""
+        cards = () if self.lab.cables is None else self.lab.cables.dut
+        return Asked(self.traffic, len(dut.cpus), cards, dut.host.own_kernel)
+
 
 @dataclass(frozen=True)
 class Need:
@@ -43,7 +60,7 @@ class Need:
 
     def find(self, host: Host) -> str:
         """Its path on `host`. Raises `MachineError` when it is missing there."""
-        ask = f'PATH="{PATH}:$PATH" command -v -- {shlex.quote(self.program)}'
+        ask = f'PATH="{SYSTEM_PATH}:$PATH" command -v -- {shlex.quote(self.program)}'
         found = host.run(["sh", "-c", ask], check=False).stdout.strip()
         if not found:
             raise MachineError(

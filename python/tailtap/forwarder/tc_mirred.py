@@ -12,8 +12,9 @@ from dataclasses import replace
 from pydantic import BaseModel
 
 from tailtap.errors import MachineError
+from tailtap.findings import Findings
 from tailtap.forwarder.in_kernel import InKernel
-from tailtap.forwarder.setting import Need, Setting
+from tailtap.forwarder.setting import Asked, Need, Setting
 from tailtap.host import CommandFailed
 from tailtap.platform.dut import Dut
 from tailtap.schema import Strict
@@ -34,6 +35,9 @@ class TcMirred:
 
     Options: type[BaseModel] = NoOptions
     needs: Sequence[Need] = (Need("tc", "install the Debian package iproute2"),)
+
+    def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
+        """Nothing: whether the kernel does it shows when it is tried."""
 
     def start(self, dut: Dut, options: BaseModel, setting: Setting) -> InKernel:
         """Install the rule and read back that it is there. Raises `MachineError`.

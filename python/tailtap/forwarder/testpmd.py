@@ -11,9 +11,10 @@ from typing import Literal, cast
 
 from pydantic import BaseModel
 
+from tailtap.findings import Findings
 from tailtap.forwarder import dpdk
 from tailtap.forwarder.program import Program, Workplace
-from tailtap.forwarder.setting import NEXT_HOP_MAC, Need, Setting
+from tailtap.forwarder.setting import NEXT_HOP_MAC, Asked, Need, Setting
 from tailtap.platform.dut import Dut
 
 BUFFERS = 16_384
@@ -31,6 +32,10 @@ class Testpmd:
 
     Options: type[BaseModel] = TestpmdOptions
     needs: Sequence[Need] = (dpdk.TESTPMD,)
+
+    def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
+        """Find out what DPDK would miss."""
+        dpdk.foresee(cast("dpdk.DpdkOptions", options), asked, findings)
 
     def start(self, dut: Dut, options: BaseModel, setting: Setting) -> Program:
         """Start it. Raises `MachineError`."""

@@ -16,8 +16,9 @@ from typing import Literal, cast
 from pydantic import BaseModel
 
 from tailtap.errors import MachineError
+from tailtap.findings import Findings
 from tailtap.forwarder.own import Forwarding
-from tailtap.forwarder.setting import Need, Setting
+from tailtap.forwarder.setting import Asked, Need, Setting
 from tailtap.host import CommandFailed, Host
 from tailtap.host.local import LocalHost
 from tailtap.platform.dut import Dut
@@ -49,6 +50,11 @@ class Xdp:
 
     Options: type[BaseModel] = XdpOptions
     needs: Sequence[Need] = ()
+
+    def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
+        """Nothing but what generic mode is known for; whether the kernel can shows in a run."""
+        if cast("XdpOptions", options).mode == "generic" and not (asked.cards or asked.own_kernel):
+            findings.notes.append(f"dut.forwarder: {GENERIC_HINT}")
 
     def start(self, dut: Dut, options: BaseModel, setting: Setting) -> Forwarding:
         """Attach the program. Raises `MachineError`."""

@@ -91,14 +91,9 @@ def reserved(
     the kernel has none or finds too few.
     """
     pages = pages or Pages.smallest(node=node)
-    if pages is None:
-        raise MachineError("this kernel has no huge pages (CONFIG_HUGETLBFS)")
-    count = needed(size, pages)
-    missing = max(0, count - pages.free)
-    # Asking for more would take all memory that others could have had, and then fail.
-    if missing * pages.size_kib > _available_kib(pages.root):
-        raise MachineError(_too_few(count, pages, keys))
-    before = pages.total
+    missing = require_possible(size, pages, keys=keys)
+    assert pages is not None  # or else it would have been said
+    count, before = needed(size, pages), pages.total
     name = f"{pages.size_kib} {before} {before + missing}"
     name += "" if pages.node is None else f" {pages.node}"
     if missing:
@@ -110,6 +105,21 @@ def reserved(
     finally:
         if missing:
             give_back(name, pages.root)
+
+
+def require_possible(size: int, pages: Pages | None, *, keys: str = "dut.options") -> int:
+    """How many pages must be reserved to have `size` bytes, beyond those that are free.
+
+    Raises `MachineError` when the kernel has none or has no memory for so many.
+    """
+    if pages is None:
+        raise MachineError("this kernel has no huge pages (CONFIG_HUGETLBFS)")
+    count = needed(size, pages)
+    missing = max(0, count - pages.free)
+    # Asking for more would take all memory that others could have had, and then fail.
+    if missing * pages.size_kib > _available_kib(pages.root):
+        raise MachineError(_too_few(count, pages, keys))
+    return missing
 
 
 def _too_few(count: int, pages: Pages, keys: str) -> str:

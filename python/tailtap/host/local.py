@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -28,6 +29,21 @@ PACKAGES = {
     "lxc-attach": "lxc",
 }
 """The Debian package of each program that tailtap calls."""
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""Where programs are: containers and users other than root often lack the sbin folders."""
+
+
+def require_program(name: str, remedy: str | None = None) -> str:
+    """The path of a program of this machine. Raises `MachineError` when it is missing."""
+    found = shutil.which(name, path=f"{os.environ.get('PATH', '')}:{SYSTEM_PATH}")
+    if found is None:
+        raise _missing(name, remedy)
+    return found
+
+
+def _missing(name: str, remedy: str | None = None) -> MachineError:
+    remedy = remedy or f"install the Debian package {PACKAGES.get(name, name)}"
+    return MachineError(f"the program {name} is missing: {remedy}")
 
 
 class LocalHost:
@@ -73,10 +89,7 @@ class LocalHost:
                 check=False,
             )
         except FileNotFoundError as error:
-            package = PACKAGES.get(whole[0], whole[0])
-            raise MachineError(
-                f"the program {whole[0]} is missing: install the Debian package {package}"
-            ) from error
+            raise _missing(whole[0]) from error
         except subprocess.TimeoutExpired as error:
             raise CommandFailed(whole, f"no answer within {seconds:g} s") from error
         if check and done.returncode != 0:

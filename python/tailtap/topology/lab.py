@@ -217,12 +217,7 @@ class Lab:
 
         It is no port of the lab any more. Raises `MachineError`.
         """
-        loan = self._loans.get(port)
-        if loan is None:
-            raise MachineError(
-                f"{port} is no network card: driver: vfio-pci is for cards that dut.ports names, "
-                "leave it out for links of the lab"
-            )
+        loan = self._loans[port]
         self._ports = [(host, name) for host, name in self._ports if name != port]
         cards.give_back(loan)
         with cards.handed_over(loan.interface, self.journal) as card:

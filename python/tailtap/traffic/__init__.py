@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from tailtap.findings import Findings
 from tailtap.host import Host
 from tailtap.host.process import Process
 from tailtap.traffic.external import ExternalGenerator
@@ -16,6 +17,10 @@ __all__ = ["BACK_ENDS", "GENERATORS", "Generator"]
 
 class Generator(Protocol):
     """One kind of load generator."""
+
+    def foresee(self, traffic: Traffic, findings: Findings) -> None:
+        """Find out what `start` would miss on this machine; makes nothing."""
+        ...
 
     def start(self, host: Host, port: str, traffic: Traffic) -> Process:
         """Send `traffic` into `port`, warm-up first. Raises `MachineError`."""

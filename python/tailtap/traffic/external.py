@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, Field
 
+from tailtap.findings import Findings
 from tailtap.host import Host
+from tailtap.host.local import require_program
 from tailtap.host.process import STOP_SECONDS, Process
 from tailtap.schema import Strict, as_value_error
 from tailtap.template import check_command, fill_in
@@ -25,6 +27,7 @@ with the check sequence.
 """
 
 
+REMEDY = "check traffic.external.command"
 MAX_SAID = 500
 """Characters of what the command printed last that are kept with the run."""
 
@@ -55,10 +58,23 @@ class External(Strict):
 class ExternalGenerator:
     """A command that sends and ends. Whether it sent what was asked is judged by the taps."""
 
+    def foresee(self, traffic: Traffic, findings: Findings) -> None:
+        """Find out whether the command is there, not what it needs in turn."""
+        words = _words("tt", traffic)
+        if findings.ask(require_program, words[0], REMEDY) is not None:
+            findings.notes.append(
+                f"traffic.external.command: what {words[0]} needs is not looked into"
+            )
+
     def start(self, host: Host, port: str, traffic: Traffic) -> Process:
-        """Run the command on `traffic.cpu`; it does its own warm-up, if any."""
+        """Run the command on `traffic.cpu`; it does its own warm-up, if any.
+
+        Raises `MachineError` when it is missing.
+        """
+        words = _words(port, traffic)
+        require_program(words[0], REMEDY)
         # Its output goes where its errors go; the pipe tells when it ends.
-        pinned = ["taskset", "--cpu-list", str(traffic.cpu), *_words(port, traffic)]
+        pinned = ["taskset", "--cpu-list", str(traffic.cpu), *words]
         return host.start(["sh", "-c", 'exec "$@" 3>&1 1>&2', "generator", *pinned])
 
     def probe(self, host: Host, port: str, traffic: Traffic) -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tailtap.findings import Findings
 from tailtap.host import Host
+from tailtap.host.privileges import missing_capabilities
 from tailtap.host.process import STOP_SECONDS, Process
+from tailtap.host.sockets import AF_XDP, require_socket
 from tailtap.traffic.flows import Flows
 from tailtap.traffic.pattern import Constant
 
@@ -22,6 +25,11 @@ class OwnGenerator:
     def __init__(self, back_end: str) -> None:
         """A generator that hands packets over by `back_end`."""
         self._back_end = back_end
+
+    def foresee(self, traffic: Traffic, findings: Findings) -> None:
+        """Find out whether this kernel has its sockets."""
+        if self._back_end == "af_xdp" and not missing_capabilities():
+            findings.ask(require_socket, "AF_XDP", AF_XDP)
 
     def start(self, host: Host, port: str, traffic: Traffic) -> Process:
         """Send `traffic` into `port`, warm-up first. Raises `MachineError`."""
