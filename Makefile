@@ -21,7 +21,8 @@ SUDO := $(if $(filter 0,$(shell id -u)),,sudo) \
 APT_RUN := iproute2 ethtool linux-perf lxc mmdebstrap python3-venv \
     qemu-system-x86 libvirt-daemon kmod cpio
 APT_BUILD := clang llvm libelf-dev zlib1g-dev linux-libc-dev pkg-config
-APT_TEST := chromium chromium-driver tshark postgresql r-cran-evd netsniff-ng lua5.1
+# libbpf-dev: the recorder that the stamps are compared with.
+APT_TEST := chromium chromium-driver tshark postgresql r-cran-evd netsniff-ng lua5.1 libbpf-dev gcc libc6-dev
 # What `make bench` compares with.
 APT_DPDK := dpdk-dev librte-net-af-packet23 librte-net-af-xdp23 librte-mempool-ring23 \
     librte-net-e1000-23

@@ -2,11 +2,23 @@
 /* The tap: stamps every packet that carries an id, or keeps the first bytes of every packet, and
  * sends it on its way.
  *
- * Attached to a hook of one link (tcx, or tc with direct action). The stamp is taken before
- * anything else. For its id the packet is parsed (Ethernet, up to two VLAN tags in line, IPv4 with
- * options or IPv6, UDP): MoonSniff's layout, a little-endian u32 at the start of the UDP payload
- * followed by the type byte 0x55. Or the id stands at a place that the user gave. The record goes
- * into a ring that user space maps; the program wakes nobody.
+ * Attached to a hook of one link (tcx, or tc with direct action). For its id the packet is parsed
+ * (Ethernet, up to two VLAN tags in line, IPv4 with options or IPv6, UDP): MoonSniff's layout, a
+ * little-endian u32 at the start of the UDP payload followed by the type byte 0x55. Or the id
+ * stands at a place that the user gave. The record goes into a ring that user space maps; the
+ * program wakes nobody.
+ *
+ * The time. A packet that leaves here is stamped now, before anything else. A packet that ends
+ * its way here is stamped when it was handed over, which may be long ago: the receive path of a
+ * veth runs in a softirq, and that waits for the sender's own softirq, or for ksoftirqd. There are
+ * two ways for a packet to be handed over:
+ *
+ * - As an skb, by netif_rx() or netif_receive_skb(). The kernel stamps it there, in the sender's
+ *   context (skb->tstamp, CLOCK_REALTIME), for as long as somebody asks for stamps, which user
+ *   space does.
+ * - As an XDP frame, by ndo_xdp_xmit() of the other end of a veth, which keeps no stamps. The
+ *   tracepoint after it says how many frames went over, and the program `flushed` notes when. The
+ *   frames become skbs in their order, so that the n-th of them finds its time by its number.
  *
  * The ring. Producers (one for each CPU at most) take a slot by moving `head` with compare and
  * exchange, which never takes a slot that is not free, so nothing has to be undone when the ring
@@ -28,8 +40,10 @@
 #include <linux/pkt_cls.h>
 #include <linux/udp.h>
 
+#include <bpf/bpf_core_read.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
 
 /* Bytes that the parser may look at: Ethernet, two tags, IPv4 with all options, UDP, id, type. */
 #define PARSED (14 + 8 + 60 + 8 + 5)
@@ -41,6 +55,8 @@
 /* Bytes before a VLAN tag: both hardware addresses. */
 #define ADDRESSES 12
 #define TAG 4
+/* Notes of flushes. A veth holds at most 256 frames, and each flush has at least one. */
+#define FLUSHES 1024
 
 enum verdict {
 	VERDICT_PASS = 0,     /* passive: the packet goes on its way, to other programs too */
@@ -58,6 +74,9 @@ const volatile struct {
 	__u32 key_offset;
 	__u32 key_width; /* bytes of the id at that place, at most 4; 0: MoonSniff's layout */
 	__u32 key_big_endian;
+	__u32 arrival;   /* stamp packets when they were handed over, not now */
+	__u32 index;     /* of the interface that is tapped, for `flushed`; 0: it is not loaded */
+	__u32 namespace; /* inode number of its network namespace; for `flushed` */
 } config SEC(".rodata");
 
 /* Shared with user space; the layout is known to ring.rs. One cache line for each writer. */
@@ -65,9 +84,18 @@ struct {
 	__u64 head; /* slots taken so far */
 	__u64 lost; /* packets with an id that found no slot */
 	__u64 other; /* packets without an id */
-	__u64 pad0[5];
+	__u64 late; /* packets stamped on receipt, as nobody did when they were handed over */
+	__u64 pad0[4];
 	__u64 tail; /* slots emptied so far; written by user space */
-	__u64 pad1[7];
+	__u64 ahead; /* CLOCK_REALTIME - CLOCK_MONOTONIC, in ns; written by user space */
+	__u64 pad1[6];
+	__u64 handed; /* XDP frames handed over; written by `flushed`, like all of this line */
+	__u64 flushes; /* notes made of them */
+	__u64 napi; /* the NAPI id of what receives them; 0: none came yet */
+	__u64 pad2[5];
+	__u64 taken; /* XDP frames that came out as skbs; written by the tap, like this line */
+	__u64 note; /* where the next one's time is, or later */
+	__u64 pad3[6];
 } state SEC(".bss") __attribute__((aligned(64)));
 
 /* A record of the stamp file. */
@@ -91,6 +119,19 @@ struct {
 	__uint(key_size, sizeof(__u32));
 	__uint(value_size, sizeof(struct record));
 } ring SEC(".maps");
+
+/* A flush of XDP frames: when it ended, and how many frames there were until then. */
+struct flush {
+	__u64 time_ns;
+	__u64 end;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, FLUSHES);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(struct flush));
+} flushes SEC(".maps");
 
 /* Reads the id of a packet in MoonSniff's layout. */
 static __always_inline int read_moonsniff(struct __sk_buff *skb, __u32 *id)
@@ -241,20 +282,133 @@ static __always_inline void keep(struct __sk_buff *skb, __u64 now)
 	__sync_lock_test_and_set(&packet->lengths, kept | frame_len << 32);
 }
 
+/* When the next XDP frame was handed over; 0 when its note is not made yet. */
+static __always_inline __u64 handed_over(void)
+{
+	__u64 number = state.taken++;
+
+	/* Frames of one flush share a note, so that it is mostly the first one that is looked at. */
+	for (int i = 0; i < FLUSHES; i++) {
+		__u64 note = state.note;
+		__u32 key = note % FLUSHES;
+		struct flush *flush;
+
+		if (note == *(volatile __u64 *)&state.flushes)
+			return 0;
+		flush = bpf_map_lookup_elem(&flushes, &key);
+		if (!flush)
+			return 0;
+		if (number < flush->end)
+			return flush->time_ns;
+		state.note = note + 1;
+	}
+	return 0;
+}
+
+/* When a packet was handed over that is being received here. */
+static __always_inline __u64 arrival(struct __sk_buff *skb)
+{
+	__u64 ahead = *(volatile __u64 *)&state.ahead;
+	__u64 napi = *(volatile __u64 *)&state.napi;
+
+	if (napi && skb->napi_id == napi) {
+		__u64 time = handed_over();
+
+		if (time)
+			return time;
+	}
+	if (skb->tstamp <= ahead) {
+		__sync_fetch_and_add(&state.late, 1);
+		return bpf_ktime_get_ns();
+	}
+	/* What was an XDP frame has the stamp of its receipt. Of a card's packets this is right. */
+	if (!config.index && skb->napi_id)
+		__sync_fetch_and_add(&state.late, 1);
+	return skb->tstamp - ahead;
+}
 
 SEC("tc")
 int tap(struct __sk_buff *skb)
 {
-	__u64 now = bpf_ktime_get_ns();
+	__u64 time = config.arrival ? arrival(skb) : bpf_ktime_get_ns();
 
 	if (config.snap)
-		keep(skb, now);
+		keep(skb, time);
 	else
-		stamp(skb, now);
+		stamp(skb, time);
 
 	if (config.verdict == VERDICT_REDIRECT)
 		return bpf_redirect(config.forward, 0);
 	return config.verdict == VERDICT_DROP ? TC_ACT_SHOT : TC_ACT_UNSPEC;
+}
+
+/* What is read of the kernel's own structures; their layout comes from its BTF. */
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+struct ns_common {
+	unsigned int inum;
+};
+struct net {
+	struct ns_common ns;
+};
+typedef struct {
+	struct net *net;
+} possible_net_t;
+struct rtnl_link_ops {
+	const char *kind;
+};
+struct net_device {
+	int ifindex;
+	possible_net_t nd_net;
+	const struct rtnl_link_ops *rtnl_link_ops;
+	unsigned char priv[];
+};
+struct napi_struct {
+	unsigned int napi_id;
+};
+struct veth_rq {
+	struct napi_struct xdp_napi;
+};
+struct veth_priv {
+	struct net_device *peer;
+	struct veth_rq *rq;
+};
+#pragma clang attribute pop
+
+/* What a driver keeps of a device. Linux 6.8 gave it a name. */
+static __always_inline struct veth_priv *private_of(const struct net_device *device)
+{
+	if (bpf_core_field_exists(device->priv))
+		return (void *)__builtin_preserve_access_index(&device->priv);
+	return (void *)device + ((bpf_core_type_size(struct net_device) + 31) & ~31ul);
+}
+
+/* Notes that a device has just been handed XDP frames, if they go to the interface that is tapped. */
+SEC("tp_btf/xdp_devmap_xmit")
+int BPF_PROG(flushed, const struct net_device *from, const struct net_device *to, int sent)
+{
+	__u64 now = bpf_ktime_get_ns();
+	struct net_device *peer;
+	struct flush *flush;
+	char kind[5] = {};
+	__u32 key;
+
+	bpf_probe_read_kernel_str(kind, sizeof(kind), BPF_CORE_READ(to, rtnl_link_ops, kind));
+	if (sent < 1 || kind[0] != 'v' || kind[1] != 'e' || kind[2] != 't' || kind[3] != 'h')
+		return 0;
+	peer = BPF_CORE_READ(private_of(to), peer);
+	if (BPF_CORE_READ(peer, ifindex) != config.index ||
+	    BPF_CORE_READ(peer, nd_net.net, ns.inum) != config.namespace)
+		return 0;
+	key = state.flushes % FLUSHES;
+	flush = bpf_map_lookup_elem(&flushes, &key);
+	if (!flush)
+		return 0;
+	flush->time_ns = now;
+	flush->end = state.handed + sent;
+	state.handed += sent;
+	state.napi = BPF_CORE_READ(private_of(peer), rq, xdp_napi.napi_id);
+	*(volatile __u64 *)&state.flushes = state.flushes + 1;
+	return 0;
 }
 
 /* Does nothing. What the kernel says that it costs is the cost of asking. */

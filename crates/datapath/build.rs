@@ -33,6 +33,7 @@ fn compile(source: &Path, object: &Path, include: &str, arch: &str) {
     // compare and exchange: Linux 5.12.
     let status = Command::new(&clang)
         .args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Werror"])
+        .arg(format!("-D__TARGET_ARCH_{}", kernel_arch(arch)))
         .args(["-I", include])
         .args(["-idirafter", &format!("/usr/include/{arch}-linux-gnu")])
         .arg("-c")
@@ -54,6 +55,15 @@ fn compile(source: &Path, object: &Path, include: &str, arch: &str) {
     // DWARF is three quarters of the object and nobody reads it; BTF stays. Without llvm-strip
     // the object is larger and works the same.
     let _ = Command::new("llvm-strip").arg("-g").arg(object).status();
+}
+
+/// What libbpf's headers call an architecture of cargo's.
+fn kernel_arch(arch: &str) -> &str {
+    match arch {
+        "x86_64" | "x86" => "x86",
+        "aarch64" => "arm64",
+        other => other,
+    }
 }
 
 fn fail(message: &str) -> ! {

@@ -7,6 +7,9 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use crate::cpu::check;
 
+/// The column of /proc/net/dev that counts drops, behind bytes, packets and errors.
+const RECEIVE_DROPS: usize = 3;
+
 /// An interface cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum InterfaceError {
@@ -88,6 +91,17 @@ impl Interface {
             return Err(InterfaceError::Down { name: name.into() });
         }
         Ok(interface)
+    }
+
+    /// Packets for the interface that the kernel has dropped before anybody received them; none
+    /// when it is gone.
+    pub fn dropped(&self) -> Option<u64> {
+        let table = std::fs::read_to_string("/proc/thread-self/net/dev").ok()?;
+        let (_, columns) = table
+            .lines()
+            .filter_map(|line| line.split_once(':'))
+            .find(|(name, _)| name.trim() == self.name)?;
+        columns.split_whitespace().nth(RECEIVE_DROPS)?.parse().ok()
     }
 
     /// Whether the interface still exists in this namespace, under whatever name.

@@ -10,6 +10,7 @@
 compile_error!("the stamp ring and the stamp file are little-endian");
 
 mod af_xdp;
+mod arrival;
 pub mod clock;
 pub mod cpu;
 pub mod device;

@@ -3,6 +3,8 @@
 use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::Once;
 use std::sync::atomic::AtomicU64;
 
@@ -22,12 +24,16 @@ struct Aligned<T: ?Sized>(T);
 
 static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/tap.bpf.o")));
 
-/// The program that taps, the one that does nothing, and the one that reads the clock.
+/// The program that taps, the one that notes when XDP frames are handed over, the one that does
+/// nothing, and the one that reads the clock.
 const TAP: &str = "tap";
+const FLUSHED: &str = "flushed";
 const NOTHING: &str = "nothing";
 const ONLY_CLOCK: &str = "only_clock";
 /// Taps that can be told apart on one hook; nobody has as many.
 const MAX_PROGRAMS: usize = 64;
+/// The types of the running kernel, which [`FLUSHED`] reads.
+const KERNEL_TYPES: &str = "/sys/kernel/btf/vmlinux";
 /// Runs of the programs that the tap is compared with.
 const COMPARED_RUNS: u32 = 200_000;
 
@@ -91,7 +97,7 @@ impl Keep {
         }
     }
 
-    /// The last four words of `config` in bpf/tap.bpf.c.
+    /// The words of `config` in bpf/tap.bpf.c from `snap` on.
     fn words(self) -> [u32; 4] {
         match self {
             Self::Stamps => [0; 4],
@@ -114,6 +120,30 @@ impl Verdict {
     }
 }
 
+/// Which moment of a packet a stamp is the time of.
+#[derive(Clone, Copy, Debug)]
+pub enum Moment<'a> {
+    /// When the tap's program sees it.
+    Now,
+    /// When it was handed over to this interface, the one that is tapped. The kernel must be asked
+    /// for stamps, see [`crate::arrival`].
+    Arrival(&'a Interface),
+}
+
+impl Moment<'_> {
+    /// The last three words of `config` in bpf/tap.bpf.c.
+    fn words(self, notes_flushes: bool) -> io::Result<[u32; 3]> {
+        Ok(match self {
+            Self::Now => [0; 3],
+            Self::Arrival(_) if !notes_flushes => [1, 0, 0],
+            Self::Arrival(interface) => {
+                let namespace = std::fs::metadata("/proc/thread-self/ns/net")?.ino();
+                [1, interface.index as u32, namespace as u32]
+            }
+        })
+    }
+}
+
 /// A tap that is loaded, with its ring.
 #[derive(Debug)]
 pub struct Program {
@@ -122,11 +152,35 @@ pub struct Program {
     records: MmapRaw,
     slots: usize,
     slot_words: usize,
+    /// Whether it is told when XDP frames are handed over.
+    notes_flushes: bool,
 }
 
 impl Program {
     /// Loads a tap with a ring of `slots` records, a power of two.
-    pub fn load(verdict: Verdict, keep: Keep, slots: u32) -> libbpf_rs::Result<Self> {
+    ///
+    /// A kernel without its own types (CONFIG_DEBUG_INFO_BTF) does not tell when XDP frames are
+    /// handed over: they are stamped on receipt, and counted as late.
+    pub fn load(
+        verdict: Verdict,
+        keep: Keep,
+        slots: u32,
+        moment: Moment<'_>,
+    ) -> libbpf_rs::Result<Self> {
+        let wants = matches!(moment, Moment::Arrival(_)) && Path::new(KERNEL_TYPES).exists();
+        match Self::load_with(verdict, keep, slots, moment, wants) {
+            Err(_) if wants => Self::load_with(verdict, keep, slots, moment, false),
+            result => result,
+        }
+    }
+
+    fn load_with(
+        verdict: Verdict,
+        keep: Keep,
+        slots: u32,
+        moment: Moment<'_>,
+        notes_flushes: bool,
+    ) -> libbpf_rs::Result<Self> {
         static QUIET: Once = Once::new();
         // Errors reach the user through our own messages.
         QUIET.call_once(|| {
@@ -138,6 +192,12 @@ impl Program {
         let mut words = Vec::from(verdict.words());
         words.push(slots - 1);
         words.extend(keep.words());
+        words.extend(moment.words(notes_flushes)?);
+        for mut program in open.progs_mut() {
+            if program.name() == FLUSHED {
+                program.set_autoload(notes_flushes);
+            }
+        }
         for mut map in open.maps_mut() {
             let name = map.name().to_string_lossy().into_owned();
             if name == "ring" {
@@ -161,7 +221,7 @@ impl Program {
         let state = map(".bss", size_of::<State>())?;
         let slots = slots as usize;
         let records = map("ring", slots * slot_words * size_of::<u64>())?;
-        Ok(Self { object, state, records, slots, slot_words })
+        Ok(Self { object, state, records, slots, slot_words, notes_flushes })
     }
 
     /// The ring; there must be one consumer at a time.
@@ -182,16 +242,29 @@ impl Program {
 
     /// Attaches the tap to an interface of this network namespace, before what is there.
     pub fn attach(&self, interface: &Interface, hook: Hook) -> libbpf_rs::Result<Attachment> {
-        match programs_on(interface, hook)? {
-            Some(names) if names.iter().any(|name| name == TAP) => {
-                Err(io::Error::from_raw_os_error(libc::EEXIST).into())
-            }
+        let programs = programs_on(interface, hook)?;
+        if programs.iter().flatten().any(|name| name == TAP) {
+            return Err(io::Error::from_raw_os_error(libc::EEXIST).into());
+        }
+        let tap = match programs {
             Some(_) => self.attach_by_link(interface, hook),
             None => self.attach_by_filter(interface, hook),
+        }?;
+        // Behind the tap, which numbers frames from the first note on.
+        let flushes = self.notes_flushes.then(|| self.follow_flushes()).transpose()?;
+        Ok(Attachment { _flushes: flushes, _tap: tap })
+    }
+
+    fn follow_flushes(&self) -> io::Result<OwnedFd> {
+        let fd = self.program(FLUSHED).as_fd().as_raw_fd();
+        // SAFETY: the tracepoint's name is the program's; the descriptor is ours.
+        unsafe {
+            let link = libbpf_sys::bpf_raw_tracepoint_open(std::ptr::null(), fd);
+            Ok(OwnedFd::from_raw_fd(check(link)?))
         }
     }
 
-    fn attach_by_link(&self, interface: &Interface, hook: Hook) -> libbpf_rs::Result<Attachment> {
+    fn attach_by_link(&self, interface: &Interface, hook: Hook) -> libbpf_rs::Result<OnHook> {
         let options = libbpf_sys::bpf_link_create_opts {
             sz: size_of::<libbpf_sys::bpf_link_create_opts>() as u64,
             flags: libbpf_sys::BPF_F_BEFORE,
@@ -204,10 +277,10 @@ impl Program {
             let created = libbpf_sys::bpf_link_create(fd, interface.index, hook.tcx(), options);
             OwnedFd::from_raw_fd(check(created)?)
         };
-        Ok(Attachment::Link { _link: link })
+        Ok(OnHook::Link { _link: link })
     }
 
-    fn attach_by_filter(&self, interface: &Interface, hook: Hook) -> libbpf_rs::Result<Attachment> {
+    fn attach_by_filter(&self, interface: &Interface, hook: Hook) -> libbpf_rs::Result<OnHook> {
         let qdisc = Qdisc::ensure(interface.index)?;
         let mut hook = TcHookBuilder::new(self.program(TAP).as_fd())
             .ifindex(interface.index)
@@ -218,7 +291,7 @@ impl Program {
                 Hook::Egress => TC_EGRESS,
             });
         hook.attach()?;
-        Ok(Attachment::Filter { hook, _qdisc: qdisc })
+        Ok(OnHook::Filter { hook, _qdisc: qdisc })
     }
 
     /// Time that the tap took, in nanoseconds, and how often it ran, while statistics were on
@@ -318,7 +391,16 @@ pub fn enable_statistics() -> io::Result<OwnedFd> {
 
 /// A tap on a link; dropping it takes the tap away.
 #[derive(Debug)]
-pub enum Attachment {
+pub struct Attachment {
+    // Before the tap: dropped first, so that the tap sees every frame that was noted.
+    /// The tracepoint that tells of XDP frames.
+    _flushes: Option<OwnedFd>,
+    _tap: OnHook,
+}
+
+/// A program on a hook.
+#[derive(Debug)]
+enum OnHook {
     /// By tcx. The kernel takes it away even when this process is killed.
     Link {
         /// The kernel's link.
@@ -334,7 +416,7 @@ pub enum Attachment {
     },
 }
 
-impl Drop for Attachment {
+impl Drop for OnHook {
     fn drop(&mut self) {
         if let Self::Filter { hook, .. } = self {
             // Fails when the interface is gone, and the tap with it.
@@ -409,7 +491,8 @@ mod tests {
         let [sender, receiver] = ["tt-a", "tt-b"].map(|name| Interface::find_up(name).expect("up"));
         let socket = PacketSocket::sender(&sender, true).expect("a socket");
         for by_link in [true, false] {
-            let program = Program::load(Verdict::Drop, Keep::Bytes(64), 16).expect("loaded");
+            let program =
+                Program::load(Verdict::Drop, Keep::Bytes(64), 16, Moment::Now).expect("loaded");
             let attach = if by_link { Program::attach_by_link } else { Program::attach_by_filter };
             let attachment = attach(&program, &receiver, Hook::Ingress).expect("attached");
             let before = program.ring().counters().head;

@@ -15,13 +15,23 @@ pub struct State {
     head: AtomicU64,
     lost: AtomicU64,
     other: AtomicU64,
-    padding0: [u64; 5],
+    late: AtomicU64,
+    padding0: [u64; 4],
     tail: AtomicU64,
-    padding1: [u64; 7],
+    ahead: AtomicU64,
+    padding1: [u64; 6],
+    handed: AtomicU64,
+    /// The program's own.
+    notes: [AtomicU64; 2],
+    padding2: [u64; 5],
+    taken: AtomicU64,
+    /// The program's own.
+    note: AtomicU64,
+    padding3: [u64; 6],
 }
 
 /// What the program has counted so far.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Slots taken: stamps stored in the ring since the beginning.
     pub head: u64,
@@ -29,6 +39,12 @@ pub struct Counters {
     pub lost: u64,
     /// Packets without an id.
     pub other: u64,
+    /// Packets that were stamped on receipt, as nobody had stamped them when they were handed over.
+    pub late: u64,
+    /// XDP frames that were handed over to the interface.
+    pub handed: u64,
+    /// XDP frames that the interface received.
+    pub taken: u64,
 }
 
 /// The ring, seen by its only consumer.
@@ -57,7 +73,15 @@ impl<'a> Ring<'a> {
             head: self.state.head.load(Ordering::Acquire),
             lost: self.state.lost.load(Ordering::Acquire),
             other: self.state.other.load(Ordering::Acquire),
+            late: self.state.late.load(Ordering::Acquire),
+            handed: self.state.handed.load(Ordering::Acquire),
+            taken: self.state.taken.load(Ordering::Acquire),
         }
+    }
+
+    /// Tells the program what CLOCK_REALTIME is ahead of CLOCK_MONOTONIC, in ns.
+    pub fn set_ahead(&self, ahead: u64) {
+        self.state.ahead.store(ahead, Ordering::Relaxed);
     }
 
     /// Records that wait in the ring.
@@ -129,10 +153,12 @@ mod tests {
     #[test]
     fn state_has_the_layout_of_the_program() {
         use std::mem::{offset_of, size_of};
-        assert_eq!(size_of::<State>(), 128);
+        assert_eq!(size_of::<State>(), 256);
         let offsets = [offset_of!(State, head), offset_of!(State, lost), offset_of!(State, other)];
         assert_eq!(offsets, [0, 8, 16]);
-        assert_eq!(offset_of!(State, tail), 64);
+        assert_eq!([offset_of!(State, late), offset_of!(State, tail)], [24, 64]);
+        assert_eq!([offset_of!(State, ahead), offset_of!(State, handed)], [72, 128]);
+        assert_eq!(offset_of!(State, taken), 192);
     }
 
     #[test]
@@ -143,7 +169,7 @@ mod tests {
             produce(&state, &slots, [time, 60 << 32]);
         }
         assert!(ring.should_drain());
-        assert_eq!(ring.counters(), Counters { head: 4, lost: 2, other: 0 });
+        assert_eq!(ring.counters(), Counters { head: 4, lost: 2, ..Default::default() });
         let mut out = Vec::new();
         assert_eq!(drain(&mut ring, 3, &mut out), 3);
         produce(&state, &slots, [7, 60 << 32]);

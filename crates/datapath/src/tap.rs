@@ -10,11 +10,14 @@ use libbpf_rs::ErrorKind;
 use tailtap_analysis::key::{Field, KeyKind};
 use tailtap_analysis::stamps::{Clock, TapCounts};
 
+use crate::arrival::ask_for_stamps;
 use crate::clock::{now_ns, realtime_ahead_ns};
 use crate::cpu::{CpuError, pin, synchronize_rcu};
 use crate::interface::{Interface, InterfaceError};
 pub use crate::program::Hook;
-use crate::program::{Attachment, Keep, MAX_KEY_WIDTH, Program, Verdict, enable_statistics};
+use crate::program::{
+    Attachment, Keep, MAX_KEY_WIDTH, Moment, Program, Verdict, enable_statistics,
+};
 use crate::ring::Ring;
 use crate::signals::StopSignals;
 use crate::tapfile::Format;
@@ -30,6 +33,8 @@ pub const MAX_SNAP: u32 = 65_535;
 const CHUNK: u64 = 1 << 20;
 /// A rate that no tap on one link exceeds, in packets for each second.
 const FASTEST: u64 = 4_000_000;
+/// What is warned about when CLOCK_REALTIME jumps.
+const CLOCK_SET: &str = "the system's clock was set";
 /// What an interface is warned about that was deleted while it was tapped.
 const VANISHED: &str = "interface vanished";
 
@@ -88,6 +93,14 @@ pub struct Link {
     pub path: PathBuf,
 }
 
+impl Link {
+    /// Whether packets are stamped when they were handed over to the interface. Those that leave
+    /// are stamped as they leave.
+    fn stamps_arrival(&self) -> bool {
+        self.hook == Hook::Ingress && !matches!(self.forward, Forward::To(_))
+    }
+}
+
 /// What to tap and for how long.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -124,6 +137,12 @@ pub struct Report {
     pub files: Vec<PathBuf>,
     /// The counts, as in the file; of several, the sums.
     pub counts: TapCounts,
+    /// Packets that were stamped on receipt, as the kernel had not stamped them when they were
+    /// handed over: later than they should be, by an unknown time.
+    pub late: u64,
+    /// Packets that the kernel dropped between handing over and stamping, those without an id
+    /// included: its queue was full.
+    pub dropped: u64,
     /// What the user should know.
     pub warnings: Vec<String>,
     /// What the eBPF program cost, if asked for.
@@ -258,25 +277,28 @@ pub fn tap(options: &Options, on_ready: Box<OnReady<'_>>) -> Result<Vec<Report>,
         .transpose()
         .map_err(system("measure eBPF programs"))?;
 
+    let stamps = options.links.iter().any(Link::stamps_arrival).then(ask_for_stamps).transpose();
+    let _stamps = stamps.map_err(system("ask for the kernel's stamps"))?;
     let slots = records.next_power_of_two();
     let prepared: Vec<Prepared> = options
         .links
         .iter()
         .map(|link| Prepared::new(link, keep, slots as u32))
         .collect::<Result<_, _>>()?;
+    let mut ahead = realtime_ahead_ns();
     let target = Target {
         path: PathBuf::new(),
         link: String::new(),
         format: options.format,
         clock: options.clock,
         // The same for all links, so that their times can be compared to the nanosecond.
-        shift: if options.clock == Clock::Realtime { realtime_ahead_ns() } else { 0 },
+        shift: if options.clock == Clock::Realtime { ahead } else { 0 },
         rotation: options.rotation,
     };
     // All files and programs are ready before the first link is touched.
     let mut taps: Vec<LiveTap<'_>> = prepared
         .iter()
-        .map(|prepared| LiveTap::start(prepared, &target, (CHUNK / size as u64).max(1)))
+        .map(|prepared| LiveTap::start(prepared, &target, (CHUNK / size as u64).max(1), ahead))
         .collect::<Result<_, _>>()?;
     on_ready().map_err(TapError::Ready)?;
 
@@ -292,6 +314,13 @@ pub fn tap(options: &Options, on_ready: Box<OnReady<'_>>) -> Result<Vec<Report>,
         }
         let left = Duration::from_nanos(end.min(flush.due).saturating_sub(now));
         signals.wait(None, period.min(left));
+        let now_ahead = realtime_ahead_ns();
+        if now_ahead != ahead {
+            for tap in &mut taps {
+                tap.clock_was_set(ahead, now_ahead);
+            }
+            ahead = now_ahead;
+        }
         let all = flush.is_due();
         for tap in &mut taps {
             if all || tap.ring.should_drain() {
@@ -382,14 +411,16 @@ impl<'a> Prepared<'a> {
             (Forward::Drop, _) => Verdict::Drop,
             _ => Verdict::Pass,
         };
-        let program = Program::load(verdict, keep, slots).map_err(|error| match error.kind() {
-            ErrorKind::PermissionDenied => TapError::NotPermitted,
-            ErrorKind::OutOfMemory => TapError::Memory {
-                records: slots.into(),
-                size: keep.slot_words() * size_of::<u64>(),
-            },
-            _ => TapError::Refused { reason: error.to_string() },
-        })?;
+        let moment = if link.stamps_arrival() { Moment::Arrival(&interface) } else { Moment::Now };
+        let program =
+            Program::load(verdict, keep, slots, moment).map_err(|error| match error.kind() {
+                ErrorKind::PermissionDenied => TapError::NotPermitted,
+                ErrorKind::OutOfMemory => TapError::Memory {
+                    records: slots.into(),
+                    size: keep.slot_words() * size_of::<u64>(),
+                },
+                _ => TapError::Refused { reason: error.to_string() },
+            })?;
         Ok(Self { link, interface, forward, program })
     }
 
@@ -406,13 +437,22 @@ struct LiveTap<'a> {
     /// Records moved at once.
     chunk: u64,
     writer: Writer,
+    /// What the interface had dropped at the start, and until the tap was taken away.
+    dropped: (Option<u64>, Option<u64>),
     failed: Option<WriteError>,
     warnings: Vec<String>,
 }
 
 impl<'a> LiveTap<'a> {
-    fn start(prepared: &'a Prepared<'a>, target: &Target, chunk: u64) -> Result<Self, TapError> {
+    fn start(
+        prepared: &'a Prepared<'a>,
+        target: &Target,
+        chunk: u64,
+        ahead: u64,
+    ) -> Result<Self, TapError> {
         let Prepared { link, interface, program, .. } = prepared;
+        let ring = program.ring();
+        ring.set_ahead(ahead);
         let (path, name) = (link.path.clone(), link.name.clone());
         let writer = Writer::create(Target { path, link: name, ..target.clone() });
         let writer = writer.map_err(TapError::Create)?;
@@ -424,13 +464,25 @@ impl<'a> LiveTap<'a> {
             })?;
         Ok(Self {
             prepared,
+            dropped: (interface.dropped(), None),
             attachment: Some(attachment),
-            ring: program.ring(),
+            ring,
             chunk,
             writer,
             failed: None,
             warnings: Vec::new(),
         })
+    }
+
+    /// The kernel's stamps are of CLOCK_REALTIME, which somebody has put on by the difference.
+    fn clock_was_set(&mut self, before: u64, now: u64) {
+        self.ring.set_ahead(now);
+        if self.prepared.link.stamps_arrival() {
+            let by = Duration::from_nanos(now.abs_diff(before));
+            let message =
+                format!("{CLOCK_SET} by {by:?}: stamps of the moment before may be wrong");
+            self.warnings.push(message);
+        }
     }
 
     fn seen(&self) -> u64 {
@@ -465,6 +517,7 @@ impl<'a> LiveTap<'a> {
     fn detach(&mut self) {
         let gone = self.prepared.interfaces().filter(|i| !i.exists());
         self.warnings.extend(gone.map(|interface| format!("{VANISHED}: {}", interface.name)));
+        self.dropped.1 = self.prepared.interface.dropped();
         self.attachment = None;
     }
 
@@ -486,6 +539,15 @@ impl<'a> LiveTap<'a> {
                 return Err(TapError::Write { error, stored, seen });
             }
         };
+        let mut warnings = self.warnings;
+        if counters.taken < counters.handed {
+            warnings.push(format!(
+                "{} of {} XDP frames vanished between being handed over and being received: frames \
+                 behind them have the stamps of earlier ones",
+                counters.handed - counters.taken,
+                counters.handed
+            ));
+        }
         let (time, runs) = self.prepared.program.run_time().unwrap_or((0, 0));
         let tap_ns = time as f64 / runs.max(1) as f64;
         let cost = Cost { tap_ns, floor_ns, clock_ns };
@@ -493,7 +555,12 @@ impl<'a> LiveTap<'a> {
             link: self.prepared.link.clone(),
             files,
             counts,
-            warnings: self.warnings,
+            late: counters.late,
+            dropped: match self.dropped {
+                (Some(before), Some(after)) => after.saturating_sub(before),
+                _ => 0,
+            },
+            warnings,
             cost: (runs > 0).then_some(cost),
         })
     }

@@ -11,9 +11,9 @@ use crate::ring::{Counters, Record};
 use crate::tapfile::{Format, Store};
 
 /// Records this much younger than the newest are kept back for sorting. Stamps of one CPU come in
-/// order; those of two can cross by as long as an interrupt takes, or a hypervisor a CPU away,
-/// between stamp and ring.
-pub const HOLD_NS: u64 = 20_000_000;
+/// order; those of two can cross by as long as packets wait on one of them between stamp and ring:
+/// for an interrupt, for ksoftirqd, or for a hypervisor that took the CPU away.
+pub const HOLD_NS: u64 = 100_000_000;
 
 /// When to go on to the next file; never, unless told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -310,7 +310,7 @@ mod tests {
         let path = folder.path().join("x.stamps");
         let mut writer = Writer::create(target(&path, Rotation::default())).expect("created");
         let total = 10 * HOLD_NS / STEP;
-        let counters = Counters { head: total, lost: 0, other: 5 };
+        let counters = Counters { head: total, other: 5, ..Default::default() };
         for id in 0..total {
             // Neighbours swapped.
             writer.push([STEP * (1 + (id ^ 1)), (60 << 32) | (id ^ 1)], &[]);
@@ -337,7 +337,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("x.stamps");
         let mut writer = Writer::create(target(&path, Rotation::default())).expect("created");
-        let counters = Counters { head: 1, lost: 0, other: 0 };
+        let counters = Counters { head: 1, ..Default::default() };
         writer.push([1000, 60 << 32], &[]);
         writer.flush(1000 + HOLD_NS, true, counters).expect("written");
         assert!(read(&path).1.is_empty());
@@ -356,9 +356,9 @@ mod tests {
         for time in [10, 20, 30, 40, 139, 140, 5000] {
             writer.push([time, 60 << 32 | time], &[]);
         }
-        writer.flush(10_000 + HOLD_NS, true, Counters { head: 7, lost: 2, other: 1 }).expect("ok");
-        let (counts, files) =
-            writer.finish(Counters { head: 7, lost: 3, other: 1 }).expect("finished");
+        let counters = Counters { head: 7, lost: 2, other: 1, ..Default::default() };
+        writer.flush(10_000 + HOLD_NS, true, counters).expect("ok");
+        let (counts, files) = writer.finish(Counters { lost: 3, ..counters }).expect("finished");
         assert_eq!(counts, TapCounts { seen: 10, stored: 7, lost: 3, other: 1 });
         let names: Vec<_> = files.iter().map(|f| f.file_name().expect("a name")).collect();
         assert_eq!(
@@ -383,7 +383,7 @@ mod tests {
             Target { clock: Clock::Realtime, shift: 1 << 60, ..target(&path, Rotation::default()) };
         let mut writer = Writer::create(target).expect("created");
         writer.push([7, 60 << 32], &[]);
-        writer.finish(Counters { head: 1, lost: 0, other: 0 }).expect("finished");
+        writer.finish(Counters { head: 1, ..Default::default() }).expect("finished");
         let (header, stamps) = read(&path);
         assert_eq!((header.clock, stamps[0].time_ns), (Clock::Realtime, (1 << 60) + 7));
     }

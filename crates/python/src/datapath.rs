@@ -106,6 +106,8 @@ fn tap<'py>(
         link.set_item("stored", report.counts.stored)?;
         link.set_item("lost", report.counts.lost)?;
         link.set_item("other", report.counts.other)?;
+        link.set_item("late", report.late)?;
+        link.set_item("dropped", report.dropped)?;
         link.set_item("interface", report.link.interface)?;
         link.set_item("warnings", report.warnings)?;
         if let Some(cost) = report.cost {

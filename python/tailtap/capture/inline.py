@@ -18,8 +18,26 @@ READY_SECONDS = 30.0
 """How long loading the programs and reserving room for the stamps may take."""
 
 
+_PREQUEUE = Path("/proc/sys/net/core/netdev_tstamp_prequeue")
+
+
+def stamps_after_queueing() -> bool:
+    """Whether the kernel stamps packets behind its receive queues, not before (the default).
+
+    Only the machine's first network namespace shows the setting; elsewhere it is taken for 1.
+    """
+    try:
+        return _PREQUEUE.read_text(encoding="ascii").strip() == "0"
+    except OSError:
+        return False
+
+
 class InlineTap:
-    """One process that stamps ingress packets and hands them on, and absorbs egress packets."""
+    """One process that stamps ingress packets and hands them on, and absorbs egress packets.
+
+    An ingress stamp is of the moment at which the packet is handed on to the DuT, an egress stamp of
+    the moment at which the DuT handed it over.
+    """
 
     def start(
         self,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -116,6 +117,11 @@ def tap(
 ) -> None:
     """Stamp or capture every packet that passes a link.
 
+    A packet that leaves through another interface or with @egress is stamped as it leaves. Any
+    other is stamped when it was handed over to the interface (by a network card's driver, or by
+    whoever sent it into the other end of a veth pair), not when its receive work begins. For this
+    the kernel stamps all packets of the machine while the tap runs, as it does for tcpdump.
+
     Into a stamp file go packets with an id: UDP over IPv4 or IPv6, also VLAN-tagged, whose payload
     starts with MoonSniff's layout, a little-endian 32-bit id and the byte 0x55; or, with --key,
     whatever has an id at that place. All others are counted. Into a pcap go all packets, cut to the
@@ -178,6 +184,8 @@ def tap(
             f"{name}: {link['seen']} packets seen, {link['stored']} stored, {link['lost']} lost"
             f"{others} -> {link['file']}{more}"
         )
+        for text in _shortfalls(link):
+            print(f"tailtap: warning: {name}: {text}", file=sys.stderr)
         if "cost_ns" in link:
             print(
                 f"{name}: {link['cost_ns']:.0f} ns for a packet; a program that only reads the "
@@ -186,6 +194,20 @@ def tap(
             )
         for warning in link["warnings"]:
             print(f"tailtap: warning: {name}: {warning}", file=sys.stderr)
+
+
+def _shortfalls(link: dict[str, Any]) -> Iterator[str]:
+    """What stamps of a link lack; stamps of cards have no such counts."""
+    if link.get("late"):
+        yield (
+            f"{link['late']} packets were stamped on receipt, as the kernel did not say when they "
+            "were handed over"
+        )
+    if link.get("dropped"):
+        yield (
+            f"the kernel dropped {link['dropped']} packets before their stamp: its queue was full "
+            "(net.core.netdev_max_backlog)"
+        )
 
 
 FORMATS = ("stamps", "pcap")

@@ -17,13 +17,12 @@ from tailtap.errors import MachineError, TailtapError
 from tailtap.forwarder.tc_mirred import CLASSIFIERS, install
 from tailtap.host import CommandFailed
 from tailtap.host.privileges import missing_capabilities
+from tailtap.host.sockets import AF_XDP, OPTIONS, refusal
 from tailtap.platform import PLATFORMS, Dut, Wanted
 from tailtap.topology.lab import Lab
 from tailtap.traffic.sizes import MIN_SIZE
 
 AREA = "kernel"
-AF_XDP = 44
-"""Not named by Python's socket module; include/linux/socket.h."""
 PROBE_CPU = 0
 
 
@@ -92,7 +91,7 @@ def _tried(name: str, success: str, attempt: Callable[[], object]) -> Check:
     try:
         attempt()
     except TailtapError as error:
-        remedy = "a kernel from 5.15 on with CONFIG_BPF_SYSCALL and CONFIG_NET_CLS_BPF"
+        remedy = "Linux 5.12 or newer with CONFIG_BPF_SYSCALL and CONFIG_NET_CLS_BPF"
         return Check(AREA, name, "missing", str(error), remedy, required=True)
     return Check(AREA, name, "ok", success, required=True)
 
@@ -116,16 +115,13 @@ def _redirection(device: Dut) -> Iterator[Check]:
 
 
 def _socket(name: str, family: int, *, required: bool) -> Check:
-    try:
-        socket.socket(family, socket.SOCK_RAW).close()
-    except OSError as error:
-        if error.errno in (errno.EPERM, errno.EACCES):
-            found, remedy = "not permitted", "run it with sudo"
-            return Check(AREA, name, "untested", found, remedy, required)
-        option = "CONFIG_XDP_SOCKETS" if family == AF_XDP else "CONFIG_PACKET"
-        remedy = f"a kernel with {option}"
-        return Check(AREA, name, "missing", str(error.strerror), remedy, required)
-    return Check(AREA, name, "ok", "a socket can be opened", required=required)
+    error = refusal(family)
+    if error is None:
+        return Check(AREA, name, "ok", "a socket can be opened", required=required)
+    if error.errno in (errno.EPERM, errno.EACCES):
+        return Check(AREA, name, "untested", "not permitted", "run it with sudo", required)
+    remedy = f"a kernel with {OPTIONS[family]}"
+    return Check(AREA, name, "missing", str(error.strerror), remedy, required)
 
 
 def _btf() -> Check:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tailtap import platform
+from tailtap.capture.inline import stamps_after_queueing
 from tailtap.evaluation.overload import overload
 from tailtap.experiment.counters import Counters
 from tailtap.experiment.model import Experiment
@@ -64,6 +65,7 @@ def warnings_of(experiment: Experiment, measured: Measured) -> list[Doubt]:
     limit = experiment.traffic.slip_limit
     found = [dict(doubt) for doubt in measured.doubts]
     found += [*_setup(experiment), *_generator(measured, limit), *_taps(measured)]
+    found += _deferral(experiment)
     return [*found, *_cpus(experiment, measured), *_counts(measured)]
 
 
@@ -71,7 +73,7 @@ def reverse_warnings(experiment: Experiment, back: Sent, measured: Measured) -> 
     """Every reason to doubt the other direction of bidirectional traffic."""
     limit = experiment.traffic.slip_limit
     there = replace(measured, generator=back.generator, taps=back.taps)
-    return [*_setup(experiment), *_generator(there, limit), *_taps(there),
+    return [*_setup(experiment), *_generator(there, limit), *_taps(there), *_deferral(experiment),
             *_cpus(experiment, measured)]  # fmt: skip
 
 
@@ -174,8 +176,39 @@ def _taps(measured: Measured) -> Iterator[Doubt]:
                 f"the {link} tap had no room for {counts['lost']} of {counts['seen']} stamps: "
                 "these packets count as lost or unmatched though they may have passed",
             )
+        if counts.get("dropped"):
+            yield _warning(
+                "tap-drops",
+                f"the kernel dropped {counts['dropped']} packets between the DuT and the {link} "
+                "tap, warm-up included, as a queue of the DuT's CPUs was full "
+                "(net.core.netdev_max_backlog): they count as lost though the DuT sent them",
+            )
+        if counts.get("late"):
+            yield _deferred(
+                f"the kernel did not say when {counts['late']} packets were handed over to the "
+                f"{link} tap: they were stamped on receipt, later by an unknown time"
+            )
         for message in counts.get("warnings", ()):
             yield _warning("tap", f"the {link} tap says: {message}")
+
+
+def _deferral(experiment: Experiment) -> Iterator[Doubt]:
+    """Whether egress stamps are later than the moment at which packets leave the DuT."""
+    if experiment.cables() is not None:
+        yield _deferred(
+            "packets are stamped when the interrupt of the card behind the DuT is served: the "
+            "cable, the card's interrupt moderation (`ethtool -c`) and the interrupt count as the "
+            "DuT's latency, which no clock here could tell apart"
+        )
+    if stamps_after_queueing():
+        yield _deferred(
+            "packets are stamped when they are received, and not when the DuT hands them over: "
+            "set net.core.netdev_tstamp_prequeue to 1"
+        )
+
+
+def _deferred(message: str) -> Doubt:
+    return _warning("egress-deferred", message)
 
 
 def _counts(measured: Measured) -> Iterator[Doubt]:
@@ -202,7 +235,7 @@ def _cpus(experiment: Experiment, measured: Measured) -> Iterator[Doubt]:
                 f"(limit {100 * STEAL_SHARE:g} %): late packets may be its work",
             )
     for cpu, counts in counters.softnet.items():
-        if counts["dropped"]:
+        if counts.get("dropped"):
             yield _warning(
                 "backlog-drops",
                 f"the kernel dropped {counts['dropped']} packets before CPU {cpu} could receive "

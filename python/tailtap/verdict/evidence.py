@@ -19,6 +19,7 @@ _LOSS_UNSURE = {
     "stamps-lost": "stamps are missing, and these may have arrived",
     "tap-lost": "stamps are missing, and these may have arrived",
     "tap-unclosed": "stamps may be missing, and these may have arrived",
+    "tap-drops": "packets were dropped behind the device, and may be these",
     "unmatched-egress": "packets after the device could not be matched, and may be these",
 }
 #: Published counts are of two captures, the difference of which is called lost.

@@ -317,7 +317,8 @@ impl<'a> Listener<'a> {
 
     /// What was counted so far, with `dropped` packets that found no room.
     fn counters(&self, dropped: u64) -> Counters {
-        Counters { head: self.stamped, lost: dropped + self.unstamped, other: self.other }
+        let lost = dropped + self.unstamped;
+        Counters { head: self.stamped, lost, other: self.other, ..Default::default() }
     }
 
     fn socket_error(&self, source: io::Error) -> HardwareError {
