@@ -1,4 +1,4 @@
-"""Commands that a user writes with placeholders in braces: ``trafgen --dev {interface}``."""
+"""Texts that a user writes with placeholders in braces: ``trafgen --dev {interface}``."""
 
 from __future__ import annotations
 
@@ -9,20 +9,28 @@ from collections.abc import Mapping, Sequence
 
 def check_command(template: str, placeholders: Sequence[str]) -> str:
     """`template` as it is. Raises `ValueError` when it is no command or names something unknown."""
+    check_fields(template, placeholders)
     try:
-        fields = [field for _, field, _, _ in string.Formatter().parse(template)]
-        unknown = [field for field in fields if field not in (None, *placeholders)]
         words = shlex.split(template)
     except ValueError as error:
         raise ValueError(f"{template!r} is no command: {error}") from error
+    if not words:
+        raise ValueError("an empty command does nothing")
+    return template
+
+
+def check_fields(template: str, placeholders: Sequence[str]) -> None:
+    """Raises `ValueError` when a brace is alone or something unknown stands in braces."""
+    try:
+        fields = [field for _, field, _, _ in string.Formatter().parse(template)]
+    except ValueError as error:
+        raise ValueError(f"{template!r} is no template: {error}") from error
+    unknown = [field for field in fields if field not in (None, *placeholders)]
     if unknown:
         known = ", ".join(f"{{{name}}}" for name in placeholders)
         raise ValueError(
             f"{{{unknown[0]}}} stands for nothing: known are {known}; write {{{{ for a brace"
         )
-    if not words:
-        raise ValueError("an empty command does nothing")
-    return template
 
 
 def fill_in(template: str, values: Mapping[str, object]) -> list[str]:

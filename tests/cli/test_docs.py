@@ -48,8 +48,9 @@ def test_every_command_and_parameter_has_help() -> None:
 def test_commands_shown_in_the_docs_exist(page: Path) -> None:
     """Every `tailtap …` line of a code block names a command and options that exist."""
     known = commands()
-    blocks = re.findall(r"^```(?:sh|console)?\n(.*?)^```", page.read_text(), re.S | re.M)
-    lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(), re.S | re.M)
+    shown = [block for language, block in blocks if language in ("", "sh", "console")]
+    lines = [line for block in shown for line in block.replace("\\\n", " ").splitlines()]
     for line in lines:
         match = re.match(r"^\$? ?(?:sudo )?(?:\S*/)?tailtap ([a-z]+)(.*)", line)
         if match:

@@ -22,6 +22,8 @@ from tailtap.errors import MachineError
 from tailtap.evaluation import Evaluation
 from tailtap.host import CommandFailed, cgroups, lxc
 from tailtap.platform import PLATFORMS, Dut, Wanted
+from tailtap.platform.boot import host_boot, parameters
+from tailtap.platform.roots import ROOTS
 from tailtap.topology.lab import DUT_EGRESS, DUT_INGRESS, Lab
 
 MEMORY = 128 * 2**20
@@ -204,6 +206,10 @@ def test_the_other_version_of_control_groups_says_how_to_boot_for_it(tmp_path: P
         ("dut.memory=1 MB", "dut.memory: 976.6 KiB is too little for a container: give it 32 MiB"),
         ("dut.memory=9000000 GB", "free: take less"),
         ("dut.kernel='1.2.3'", "dut.kernel: this machine runs "),
+        (
+            "dut.boot=tt.none={cpus}",
+            "dut.boot: this machine was not booted with tt.none=1: put that on its kernel's ",
+        ),
         ("dut.cpus=[1, 8000]", "there is no CPU 8000 here for dut.cpus: choose from 0, 1"),
     ],
 )
@@ -216,6 +222,26 @@ def test_what_cannot_be_is_one_line(tmp_path: Path, setting: str, said: str) -> 
     assert done.returncode == 3
     assert said in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("platform", ["container", "bare-metal"])
+def test_only_runs_that_ask_for_what_the_machine_was_booted_with_are_made(
+    tmp_path: Path, platform: str
+) -> None:
+    line = host_boot().command_line
+    booted = json.dumps(str(parameters(line)[0]))
+    out = tmp_path / "out"
+    with own_machine() as machine:
+        path = write_experiment(tmp_path, EXPERIMENT + f"vary: {{dut.boot: ['', {booted}]}}\n")
+        options = ("--set", f"dut.platform={platform}", "--set", "traffic.duration=100 ms")
+        done = machine.tailtap("run", str(path), "--out", str(out), "--quiet", *options)
+        assert machine.namespaces() == []
+    assert done.returncode == 3
+    assert statuses(out) == ["failed", "done"]
+    without, tuned = (record(run) for run in sorted((out / "runs").iterdir()))
+    assert "which other runs of the experiment ask for and this one does not" in without["error"]
+    assert tuned["platform"]["boot"]["command_line"] == line
+    assert tuned["platform"]["kernel"]["kind"] in {"vanilla", "rt"}
 
 
 def test_a_name_that_is_in_use_is_left_alone() -> None:
@@ -265,12 +291,13 @@ def test_traffic_passes(tmp_path: Path, forwarder: str) -> None:
 
 
 def test_a_debian_of_its_own_keeps_its_services_on_one_cpu(tmp_path: Path) -> None:
+    ROOTS["debian"].lower()  # the first time it downloads packages, which own_machine cannot
     out = tmp_path / "out"
     with own_machine() as machine:
         path = write_experiment(tmp_path, EXPERIMENT)
         options = ("--set", "dut.forwarder=fault", "--set", "dut.root=debian")
         running = machine.start("run", str(path), "--out", str(out), "--quiet", *options)
-        _, stderr = running.communicate(timeout=600)  # the first time it downloads packages
+        _, stderr = running.communicate(timeout=120)
         assert machine.namespaces() == []
     assert running.returncode == 0, stderr
     content = check_that_nothing_was_lost(out)

@@ -28,7 +28,6 @@ from tailtap.topology.lab import DUT_EGRESS, DUT_INGRESS, Lab
 from tailtap.traffic.model import Traffic
 
 BOOT_SECONDS = 600
-"""Also for downloading the kernels, the first time."""
 EXPERIMENT = """\
 name: vm
 dut: {platform: vm, cpus: [1], memory: 512 MiB}
@@ -41,12 +40,20 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+@pytest.fixture(scope="module", autouse=True)
+def downloaded() -> None:
+    """What guests boot with, got by this machine's own network, which `own_machine` has not."""
+    kernels.shell()
+    for name in kernels.PACKAGES:
+        kernels.kernel(name)
+
+
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Dut]:
     """A machine with the real-time kernel and one CPU more than usual."""
     with Lab(64) as lab:
         wanted = Wanted(
-            (0, 1), memory=512 << 20, kernel="rt", boot="tailtap.test=7", huge_pages=True
+            (0, 1), memory=512 << 20, kernel="rt", boot="tailtap.test={cpus}", huge_pages=True
         )
         device = PLATFORMS["vm"].build(lab, wanted)
         assert device is not None
@@ -58,7 +65,9 @@ def test_it_is_what_was_asked_for(shared: Dut) -> None:
     facts = shared.facts
     assert facts["kernel"]["kind"] == "rt"
     assert "PREEMPT_RT" in shared.host.run(["uname", "-a"]).stdout
-    assert facts["command_line"].endswith("tailtap.test=7")
+    assert facts["boot"]["command_line"].endswith("tailtap.test=1,2")
+    assert facts["boot"]["command_line"] == shared.host.run(["cat", "/proc/cmdline"]).stdout.strip()
+    assert facts["boot"]["nohz_full"] == facts["boot"]["isolated"] == ()
     assert shared.host.run(["uname", "-r"]).stdout.strip() == facts["kernel"]["release"]
     assert facts["cpus_online"] == "0-2"
     assert 400 << 20 < facts["memory"] < 512 << 20 <= facts["huge_pages"]
@@ -133,7 +142,8 @@ def test_traffic_passes(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with own_machine() as machine:
         path = write_experiment(tmp_path, EXPERIMENT)
-        options = ("--quiet", "--set", "dut.kernel=nohz")
+        tuning = "nohz_full={cpus} rcu_nocbs={cpus} isolcpus={cpus}"
+        options = ("--quiet", "--set", f"dut.boot='{tuning}'")
         running = machine.start("run", str(path), "--out", str(out), *options)
         _, stderr = running.communicate(timeout=BOOT_SECONDS)
         assert machine.namespaces() == []
@@ -144,7 +154,8 @@ def test_traffic_passes(tmp_path: Path) -> None:
     assert (counts["matched"], counts["lost"]) == (PACKETS, 0)
     content = record(run)
     facts = content["platform"]
-    assert (facts["kernel"]["kind"], facts["kernel"]["nohz_full"]) == ("nohz", [1])
+    assert facts["kernel"]["kind"] == "vanilla"
+    assert facts["boot"]["nohz_full"] == facts["boot"]["isolated"] == [1]
     codes = [warning["code"] for warning in content["warnings"]]
     assert ("emulated" in codes) == (facts["accelerator"] == "tcg")
     assert "work-elsewhere" not in codes
@@ -197,7 +208,7 @@ def test_what_cannot_be_is_one_line(tmp_path: Path) -> None:
     shutil.copy(kernels.kernel("vanilla").image, bare)
     cases = {
         "/none/vmlinuz": "dut.kernel: cannot read /none/vmlinuz: No such file or directory",
-        "fast": "dut.kernel: 'fast' is neither vanilla, rt, nohz nor the absolute path of a kernel",
+        "fast": "dut.kernel: 'fast' is neither vanilla, rt nor the absolute path of a kernel",
         str(text): f"dut.kernel: {text} is no kernel image",
         str(bare): "there are no modules for 6.",
     }
@@ -220,6 +231,19 @@ def test_what_cannot_be_is_one_line(tmp_path: Path) -> None:
     for error, said in zip(errors, cases.values(), strict=True):
         assert said in error
         assert "\n" not in error
+
+
+def test_a_guest_that_does_not_do_what_it_was_booted_with_says_so() -> None:
+    with Lab(64) as lab:
+        # The guest has CPUs 0 and 1: its kernel takes no list that names others.
+        wanted = Wanted((1,), memory=512 << 20, boot="isolcpus=1,5")
+        with pytest.raises(MachineError) as caught:
+            PLATFORMS["vm"].build(lab, wanted)
+        assert str(caught.value) == (
+            "dut.boot: the guest was booted with isolcpus=1,5, but its "
+            "/sys/devices/system/cpu/isolated says no CPU: take a kernel that can do it, or other "
+            "CPUs"
+        )
 
 
 def test_a_guest_that_does_not_boot_says_so() -> None:

@@ -43,9 +43,11 @@ def run(
     dut.forwarder (tc-mirred; the others and their options: docs/forwarders.md), dut.cpus ([1]),
     dut.options (or as dut.forwarder: {NAME: OPTIONS}); of a container dut.memory, dut.cgroup (1 or
     2, the version of control groups that limits it) and dut.root (host, this machine's own file
-    system; or debian); dut.kernel (vanilla, rt, nohz, a version or an image: a
-    run on another kernel fails and says what to boot; a vm boots the kernel of that name or image,
-    with dut.boot added to its command line); traffic.generator (af_packet; af_xdp; or
+    system; or debian); dut.kernel (vanilla, rt, a version or an image) and
+    dut.boot (parameters of its command line; {cpus} are the DuT's CPUs), with which a vm boots,
+    while the other platforms' runs fail and say what to boot where this machine runs another
+    kernel or was booted without them; counters (false; true counts instructions, TLB misses and
+    migrations: docs/platforms.md); traffic.generator (af_packet; af_xdp; or
     external, any command in traffic.external.command: {interface}, {rate}, {gap}, {size},
     {packets}, {seconds} and {cpu} are filled in; its packets carry MoonSniff's ids or, with
     traffic.external.key, ids at OFFSET:WIDTH:le|be, as in `tailtap tap --key`),

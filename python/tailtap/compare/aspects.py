@@ -21,8 +21,8 @@ NO_LOAD = frozenset(
 #: Variables that say what is asked of a configuration, not what it is.
 ASKED = ("traffic.", "evaluation.", "direction")
 #: The last part of a variable's path, by the aspect that it decides.
-_DECIDES = {"platform": "platform", "forwarder": "forwarder", "kernel": "kernel", "nic": "nic",
-            "driver": "nic", "interface": "nic", "interfaces": "nic", "ports": "nic"}  # fmt: skip
+_DECIDES = {"platform": "platform", "forwarder": "forwarder", "kernel": "kernel",
+            "boot": "tuning", "nic": "nic", "driver": "nic", "interface": "nic", "interfaces": "nic", "ports": "nic"}  # fmt: skip
 #: Variables of the other ends of the DuT's cables, which change with the DuT's cards.
 BESIDE = "tap."
 #: What the DuT's first port is called where the platform tells of its cards.
@@ -62,10 +62,13 @@ def aspects_of(sample: Sample) -> dict[str, str]:
 def _own(sample: Sample) -> dict[str, str]:
     dut = mapping(sample.parameters, "dut")
     known = {name: dut.get(name) for name in ("platform", "forwarder")}
-    kernel = mapping(sample.environment, "kernel")
-    release = [kernel.get("release"), kernel.get("preemption")]
-    # A virtual machine may have a kernel of its own.
-    known["kernel"] = dut.get("kernel") or " ".join(str(part) for part in release if part)
+    host = mapping(sample.environment, "kernel")
+    kernel = [host.get("release"), host.get("preemption")]
+    if dut.get("platform") == "vm":
+        guest = mapping(mapping(sample.record, "platform"), "kernel")
+        kernel = [guest.get("release"), guest.get("kind")]
+    known["kernel"] = dut.get("kernel") or " ".join(str(part) for part in kernel if part)
+    known["tuning"] = dut.get("boot")
     cpu = mapping(sample.environment, "cpu")
     machine = [sample.environment.get("hostname"), cpu.get("model")]
     known["machine"] = ", ".join(str(part) for part in machine if part)

@@ -120,7 +120,7 @@ def _measure(
         lab = stack.enter_context(
             Lab(max(traffic.sizes), both_ways=both_ways, cables=experiment.cables())
         )
-        device = platform.PLATFORMS[dut.platform].build(lab, dut.wanted(both_ways=both_ways))
+        device = platform.PLATFORMS[dut.platform].build(lab, experiment.wanted(both_ways=both_ways))
         lab.wait_until_up()
         running = None
         if device is not None:

@@ -16,6 +16,8 @@ from tailtap import forwarder, platform
 from tailtap.capture.model import Taps
 from tailtap.experiment.document import Misfit, did_you_mean
 from tailtap.platform import Wanted
+from tailtap.platform.boot import check_boot, parameter_names
+from tailtap.platform.kernel import check_kernel
 from tailtap.schema import Cpu, Ports, Size, Strict, Time, as_value_error
 from tailtap.topology.lab import Cables
 from tailtap.traffic.model import Traffic
@@ -44,9 +46,9 @@ class Dut(Strict):
     cpus: Annotated[tuple[Cpu, ...], Field(strict=False, min_length=1)] = (1,)
     memory: Size | None = None
     cgroup: Literal[1, 2] | None = None
-    kernel: str | None = None
+    kernel: Annotated[str, AfterValidator(check_kernel)] | None = None
     root: Literal["host", "debian"] | None = None
-    boot: str = ""
+    boot: Annotated[str, AfterValidator(check_boot)] = ""
     huge_pages: bool = False
     ports: Ports | None = None
     options: dict[str, Any] = Field(default_factory=dict)
@@ -71,11 +73,6 @@ class Dut(Strict):
         if not isinstance(options, Mapping):
             raise ValueError(f"the options of forwarder {name} are a mapping, not {options!r}")
         return {**data, "forwarder": name, "options": dict(options)}
-
-    def wanted(self, *, both_ways: bool = False) -> Wanted:
-        """What this asks of the platform."""
-        asked = {name: getattr(self, name) for name in OPEN if name != "ports"}
-        return Wanted(self.cpus, **asked, both_ways=both_ways)
 
     @field_validator("cpus")
     @classmethod
@@ -153,11 +150,17 @@ class Experiment(Strict):
     @model_validator(mode="after")
     def _platform_uses_what_is_asked(self) -> Experiment:
         unused = [name for name in OPEN if getattr(self.dut, name) and name not in self._used()]
-        if unused and not self._varies("dut.platform"):
+        # Where there is no DuT, nothing of it has a meaning, and nothing is left undone.
+        if unused and platform.PLATFORMS[self.dut.platform].has_dut:
             users = [name for name, kind in platform.PLATFORMS.items() if unused[0] in kind.uses]
-            raise ValueError(
-                f"dut.{unused[0]} means nothing on platform {self.dut.platform}: "
-                f"it is for {', '.join(users) or 'none of them'}"
+            remedy = ""
+            if self._varies("dut.platform") or self._varies(f"dut.{unused[0]}"):
+                remedy = " (keep them apart with cases, or leave the combination out with exclude)"
+            raise Misfit(
+                ("dut", unused[0]),
+                f"this means nothing on platform {self.dut.platform}, "
+                f"but on {', '.join(users)}{remedy}",
+                [("dut", "platform")],
             )
         return self
 
@@ -178,6 +181,15 @@ class Experiment(Strict):
                 [("dut", "ports")],
             )
         return self
+
+    def wanted(self, *, both_ways: bool = False) -> Wanted:
+        """What this asks of the platform."""
+        asked = {name: getattr(self.dut, name) for name in OPEN if name != "ports"}
+        # A run that is to be without another's parameters is not made with them.
+        varied = [*self.vary.get("dut.boot", ()), *(case.get("dut.boot") for case in self.cases)]
+        others = parameter_names([text for text in varied if isinstance(text, str)])
+        without = others - parameter_names([self.dut.boot])
+        return Wanted(self.dut.cpus, **asked, boot_without=without, both_ways=both_ways)
 
     def cables(self) -> Cables | None:
         """The cables that the DuT hangs on; None for links of the lab."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 
+from tailtap.platform import boot
 from tailtap.platform.dut import Dut, Wanted
 from tailtap.platform.kernel import check_host_kernel
 from tailtap.topology.lab import DUT_EGRESS, DUT_INGRESS, Lab
@@ -16,12 +17,13 @@ class BareMetal:
     """A network namespace: the same kernel, no virtualization."""
 
     has_dut = True
-    uses: Set[str] = frozenset({"kernel", "ports"})
+    uses: Set[str] = frozenset({"kernel", "boot", "ports"})
 
     def build(self, lab: Lab, wanted: Wanted) -> Dut:
         """Make the namespace and its ports; receive work goes to the CPUs wanted."""
-        kernel = check_host_kernel(wanted.kernel, wanted.cpus)
+        kernel = check_host_kernel(wanted.kernel)
+        booted = boot.require_of_host(wanted.boot, wanted.boot_without, wanted.cpus)
         host = lab.add_namespace("dut")
         lab.connect(host, wanted.cpus)
-        facts = {"kernel": kernel, **lab.facts()}
+        facts = {"kernel": kernel, "boot": booted, **lab.facts()}
         return Dut(host, DUT_INGRESS, DUT_EGRESS, wanted.cpus, wanted.both_ways, facts)

@@ -18,6 +18,7 @@ from tailtap.host import cgroups, lxc
 from tailtap.host.container import ContainerHost
 from tailtap.host.cpus import list_cpus, parse_cpus
 from tailtap.host.local import LocalHost
+from tailtap.platform import boot
 from tailtap.platform.dut import Dut, Wanted
 from tailtap.platform.kernel import check_host_kernel
 from tailtap.platform.roots import ROOTS, Root
@@ -37,11 +38,12 @@ class Container:
     """A container with a root file system of its own, limited to the DuT's CPUs."""
 
     has_dut = True
-    uses: Set[str] = frozenset({"memory", "cgroup", "kernel", "root", "ports"})
+    uses: Set[str] = frozenset({"memory", "cgroup", "kernel", "boot", "root", "ports"})
 
     def build(self, lab: Lab, wanted: Wanted) -> Dut:
         """Start the container, move the ports into it, and read back what limits it."""
-        kernel = check_host_kernel(wanted.kernel, wanted.cpus)
+        kernel = check_host_kernel(wanted.kernel)
+        booted = boot.require_of_host(wanted.boot, wanted.boot_without, wanted.cpus)
         name = lab.name_of(ROLE)
         root = ROOTS[wanted.root or "host"]
         limits = _Limits(wanted, root)
@@ -63,6 +65,7 @@ class Container:
             "root": wanted.root or "host",
             "start_ns": started,
             "kernel": kernel,
+            "boot": booted,
             "cgroup": applied,
             "init_cpus": _allowed(pid),
             **lab.facts(),

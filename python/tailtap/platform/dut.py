@@ -24,7 +24,9 @@ class Wanted:
     root: str | None = None
     """The root file system of a container, by its name."""
     boot: str = ""
-    """What goes onto that kernel's command line."""
+    """What is on that kernel's command line; see `boot.filled_in`."""
+    boot_without: frozenset[str] = frozenset()
+    """Names of parameters that are not to be there."""
     huge_pages: bool = False
     """Whether the memory of a virtual machine is on huge pages."""
     both_ways: bool = False

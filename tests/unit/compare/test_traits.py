@@ -93,6 +93,25 @@ def test_what_is_at_the_other_ends_of_cables_is_no_aspect_of_the_device() -> Non
     assert device_variables(cabled) == {**run.variables, **varied}
 
 
+def test_the_kernel_is_that_of_the_device_and_its_tuning_another_thing() -> None:
+    here = {"kernel": {"release": "6.18.5", "preemption": "none"}}
+    guest = {"kernel": {"kind": "vanilla", "release": "6.1.0-37"}}
+
+    def aspects(dut: dict[str, str], platform: dict[str, Any]) -> dict[str, str]:
+        more = {"parameters": {"dut": dut}, "environment": here, "platform": platform}
+        return aspects_of(replace(sample("vm", 1, 1e4, more=more), variables={}))
+
+    found = aspects({"platform": "vm", "boot": "isolcpus={cpus}"}, guest)
+    assert (found["kernel"], found["tuning"]) == ("6.1.0-37 vanilla", "isolcpus={cpus}")
+    found = aspects({"platform": "bare-metal", "boot": ""}, {"kernel": {"release": "6.18.5"}})
+    assert found["kernel"] == "6.18.5 none"
+    assert "tuning" not in found
+    assert aspects({"platform": "vm", "kernel": "rt"}, guest)["kernel"] == "rt"
+    varied = {"dut.kernel": "rt", "dut.boot": "audit=0"}
+    found = aspects_of(replace(sample("vm", 1, 1e4), variables=varied))
+    assert (found["kernel"], found["tuning"]) == ("rt", "audit=0")
+
+
 @pytest.mark.parametrize(
     ("place", "expected"),
     [

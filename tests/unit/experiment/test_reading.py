@@ -26,7 +26,7 @@ def test_five_lines_are_enough(tmp_path: Path) -> None:
             "cgroup": None,
             "kernel": None,
             "root": None,
-            "boot": None,
+            "boot": "",
             "huge_pages": None,
             "ports": None,
             "options": {},
@@ -108,14 +108,65 @@ def test_the_wire_has_no_forwarder(tmp_path: Path) -> None:
 
 
 def test_what_a_platform_does_not_use_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"dut\.boot means nothing on platform bare-metal"):
-        check(tmp_path, FIVE_LINES, "dut.boot=quiet")
+    assert complaint(tmp_path, FIVE_LINES, "dut.cgroup=2") == (
+        "--set 'dut.cgroup=2': dut.cgroup: this means nothing on platform bare-metal, "
+        "but on container"
+    )
 
 
-def test_what_some_of_the_platforms_do_not_use_is_left_out_there(tmp_path: Path) -> None:
-    overrides = ("dut.boot=quiet", "vary={dut.platform: [wire, bare-metal]}")
-    for _, experiment in check(tmp_path, FIVE_LINES, *overrides).combinations:
-        assert experiment.parameters()["dut"]["boot"] is None
+def test_what_one_of_the_platforms_does_not_use_is_refused_with_its_line(tmp_path: Path) -> None:
+    text = "name: a\ntraffic: {}\ndut:\n  memory: 1 GiB\nvary:\n  dut.platform: [vm, bare-metal]\n"
+    said = (
+        "this means nothing on platform bare-metal, but on container, vm (keep them apart with "
+        "cases, or leave the combination out with exclude), with "
+    )
+    assert complaint(tmp_path, text) == (
+        f"/e.yaml:4: dut.memory: {said}vary.dut.platform[1] (/e.yaml:6)"
+    )
+    text = (
+        "name: a\ntraffic: {}\ncases:\n  - {dut.platform: vm, dut.memory: 1 GiB}\n"
+        "  - {dut.platform: bare-metal, dut.memory: 1 GiB}\n"
+    )
+    assert complaint(tmp_path, text) == (
+        f"/e.yaml:5: cases[1].dut.memory: {said}cases[1].dut.platform (/e.yaml:5)"
+    )
+    apart = text.replace("bare-metal, dut.memory: 1 GiB", "bare-metal, dut.memory: null")
+    assert len(check(tmp_path, apart).combinations) == 2
+
+
+@pytest.mark.parametrize("vary", ["{}", "{dut.platform: [wire, container]}"])
+def test_where_there_is_no_device_nothing_of_it_has_a_meaning(tmp_path: Path, vary: str) -> None:
+    overrides = ("dut.memory=1 GiB", "dut.kernel=rt", "dut.boot=quiet", "dut.platform=wire")
+    first = check(tmp_path, FIVE_LINES, *overrides[: 3 if vary != "{}" else 4], f"vary={vary}")
+    dut = first.combinations[0][1].parameters()["dut"]
+    assert (dut["platform"], dut["memory"], dut["kernel"], dut["boot"]) == ("wire", *(None,) * 3)
+
+
+def test_a_kernel_and_its_boot_parameters_are_two_things(tmp_path: Path) -> None:
+    assert complaint(tmp_path, "name: a\ntraffic: {}\nvary:\n  dut.kernel: [rt, nohz]\n") == (
+        "/e.yaml:4: vary.dut.kernel[1]: nohz is no kernel, but boot parameters: write dut.boot: "
+        "'nohz_full={cpus} rcu_nocbs={cpus} isolcpus={cpus}' and leave dut.kernel out"
+    )
+    assert complaint(tmp_path, "name: a\ntraffic: {}\ndut: {boot: 'isolcpus={cpu}'}\n") == (
+        "/e.yaml:3: dut.boot: {cpu} stands for nothing: known are {cpus}; write {{ for a brace"
+    )
+
+
+def test_a_run_is_without_the_boot_parameters_of_others(tmp_path: Path) -> None:
+    def without(text: str) -> list[frozenset[str]]:
+        found = check(tmp_path, f"name: a\ntraffic: {{}}\n{text}\n").combinations
+        return [experiment.wanted().boot_without for _, experiment in found]
+
+    assert without("dut: {boot: audit=0}") == [frozenset()]
+    assert without("vary: {dut.boot: ['', idle=poll audit=0, audit=1]}") == [
+        {"idle", "audit"},
+        frozenset(),
+        {"idle"},
+    ]
+    assert without("cases: [{dut.kernel: rt, dut.boot: ''}, {dut.kernel: rt, dut.boot: a}]") == [
+        {"a"},
+        frozenset(),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -198,7 +249,7 @@ def test_what_some_of_the_platforms_do_not_use_is_left_out_there(tmp_path: Path)
                         (
                             "'x {'",
                             (
-                                ".external.command: 'x {' is no command: Single '{' encountered "
+                                ".external.command: 'x {' is no template: Single '{' encountered "
                                 "in format string"
                             ),
                         ),

@@ -150,7 +150,7 @@ def test_values_stay_within_their_word() -> None:
         ("x {port}", "{port} stands for nothing: known are {ingress}"),
         ("x 'y", "is no command"),
         ("", "an empty command does nothing"),
-        ("x {", "is no command"),
+        ("x {", "is no template"),
     ],
 )
 def test_templates_that_are_no_commands(template: str, said: str) -> None:

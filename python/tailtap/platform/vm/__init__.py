@@ -32,8 +32,10 @@ from tailtap.host.cpus import list_cpus
 from tailtap.host.domains import FOLDERS, Domains
 from tailtap.host.guest import GuestHost
 from tailtap.host.huge_pages import reserved
+from tailtap.platform import boot
+from tailtap.platform.boot import Boot, cpus_or_none
 from tailtap.platform.dut import Dut, Wanted
-from tailtap.platform.kernel import NAMES, NOHZ, Kernel, cpus_or_none
+from tailtap.platform.kernel import NAMES, Kernel
 from tailtap.platform.vm import initramfs, kernels
 from tailtap.platform.vm.domain import PORTS, Design, Domain
 from tailtap.platform.vm.kvm import Accelerator, accelerator
@@ -88,8 +90,8 @@ class Vm:
         else:
             lab.lend_to_taps(lab.cables)
         domain, guest = lab.keep(_booted(lab, wanted, kernel, memory, speed))
-        own = tuple(range(1, len(wanted.cpus) + 1))
-        facts = {**_facts(domain, guest, speed, own), **lab.facts()}
+        own = _own_cpus(wanted)
+        facts = {**_facts(domain, guest, speed), **lab.facts()}
         _check_facts(wanted, facts, own)
         return Dut(
             guest,
@@ -140,7 +142,7 @@ def _booted(
             huge_page_kib=None if pages is None else pages.size_kib,
         )
         domain = Domain(design, folder, lab.tap)
-        own = list_cpus(range(1, len(wanted.cpus) + 1))
+        own = list_cpus(_own_cpus(wanted))
         macs = [card.mac for card in passed] or list(ADDRESSES.values())
         links = f"{macs[0]} {DUT_INGRESS} {macs[1]} {DUT_EGRESS}"
         settings = {"links": links, "mtu": str(lab.mtu), "cpus": own}
@@ -161,12 +163,17 @@ def _booted(
         yield domain, guest
 
 
+def _own_cpus(wanted: Wanted) -> tuple[int, ...]:
+    """The DuT's CPUs as the guest numbers them."""
+    return tuple(range(1, len(wanted.cpus) + 1))
+
+
+def _boot(wanted: Wanted) -> str:
+    return boot.filled_in(wanted.boot, _own_cpus(wanted))
+
+
 def _command_line(wanted: Wanted) -> str:
-    words = [ALWAYS]
-    if wanted.kernel == NOHZ:
-        own = list_cpus(range(1, len(wanted.cpus) + 1))
-        words.append(f"nohz_full={own} rcu_nocbs={own} isolcpus={own}")
-    return " ".join([*words, wanted.boot]).strip()
+    return f"{ALWAYS} {_boot(wanted)}".strip()
 
 
 def _placement(cpus: Sequence[int]) -> list[list[int]]:
@@ -195,17 +202,14 @@ def _pin(domain: Domain) -> None:
     os.sched_setaffinity(threads["qemu-system-x86"], domain.design.io_cpus)
 
 
-def _facts(
-    domain: Domain, guest: GuestHost, speed: Accelerator, own: Sequence[int]
-) -> dict[str, Any]:
+def _facts(domain: Domain, guest: GuestHost, speed: Accelerator) -> dict[str, Any]:
     """What the guest and this machine's kernel say of it, not what was asked."""
     said = guest.run([SHELL, "sh", "-c", _TELL]).stdout.splitlines()
     if len(said) < 8:
         raise MachineError(f"the guest does not tell what it is: {' '.join(said)}")
     release, version, command_line, online, isolated, nohz, memory, *interrupts = said
-    kernel = Kernel(
-        release, version, "PREEMPT_RT" in version, cpus_or_none(nohz), cpus_or_none(isolated)
-    )
+    kernel = Kernel(release, version, "PREEMPT_RT" in version)
+    booted = Boot(command_line, cpus_or_none(nohz), cpus_or_none(isolated))
     pinning = {
         name: ",".join(map(str, sorted(os.sched_getaffinity(thread))))
         for name, thread in sorted(domain.threads().items())
@@ -215,8 +219,8 @@ def _facts(
         "name": domain.design.name,
         "accelerator": speed.kind,
         "accelerator_reason": speed.reason,
-        "kernel": kernel.facts(own),
-        "command_line": command_line,
+        "kernel": kernel.facts(),
+        "boot": booted.facts(),
         "cpus_online": online,
         "memory": int(memory) * 1024,
         "huge_pages": domain.on_huge_pages(),
@@ -244,9 +248,11 @@ def _check_facts(wanted: Wanted, facts: dict[str, Any], own: Sequence[int]) -> N
     kind = facts["kernel"]["kind"]
     if wanted.kernel in NAMES and wanted.kernel != kind:
         raise MachineError(
-            f"dut.kernel: the guest should run {wanted.kernel}, but its kernel is {kind}: "
-            f"check dut.boot ({wanted.boot!r})"
+            f"dut.kernel: the guest should run {wanted.kernel}, but its kernel is {kind}: remove "
+            f"{kernels.folder_of(kernels.PACKAGES[wanted.kernel])}, so that it is downloaded again"
         )
+    full = "a kernel keeps 2047 characters of its command line: shorten dut.boot"
+    boot.require(_boot(wanted), Boot(**facts["boot"]), "the guest", full)
 
 
 def _warnings(speed: Accelerator) -> list[dict[str, str]]:

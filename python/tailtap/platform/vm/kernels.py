@@ -16,16 +16,12 @@ from pathlib import Path
 
 from tailtap.errors import InputError, MachineError
 from tailtap.host.local import LocalHost
-from tailtap.platform.kernel import NOHZ, RT, VANILLA, version_of
+from tailtap.platform.kernel import RT, VANILLA, version_of
 
 CACHE = Path("/var/cache/tailtap")
 """Packages, and what is known of this machine until it boots again."""
-PACKAGES: Mapping[str, str] = {
-    VANILLA: "linux-image-amd64",
-    RT: "linux-image-rt-amd64",
-    NOHZ: "linux-image-amd64",
-}
-"""The package of each kernel that has a name; `nohz` differs by its command line."""
+PACKAGES: Mapping[str, str] = {VANILLA: "linux-image-amd64", RT: "linux-image-rt-amd64"}
+"""The package of each kernel that has a name."""
 DEFAULT = VANILLA
 SHELL = "busybox-static"
 """What the guest boots with, before it has this machine's files."""
@@ -76,12 +72,12 @@ def shell() -> Path:
 
 def is_unpacked(package: str) -> bool:
     """Whether `package` is there already."""
-    return _folder(package).is_dir()
+    return folder_of(package).is_dir()
 
 
 def unpacked(package: str) -> Path:
     """The folder with the content of a package; downloads it the first time."""
-    folder = _folder(package)
+    folder = folder_of(package)
     if folder.is_dir():
         return folder
     with _locked(folder.parent):
@@ -92,7 +88,8 @@ def unpacked(package: str) -> Path:
     return folder
 
 
-def _folder(package: str) -> Path:
+def folder_of(package: str) -> Path:
+    """Where the content of a package is, once it was needed."""
     return CACHE / "packages" / package
 
 
