@@ -146,7 +146,7 @@ BENCH := PYTHONPATH=tests/support $(BIN)/python -m benches
 
 .PHONY: bench
 bench: APT_MORE = $(APT_BENCH)
-bench: setup ## Measure speed side by side with other ways
+bench: setup forwarders ## Measure speed side by side with other ways, and single packets (7 minutes)
 	@$(BENCH).evaluate
 	@echo
 	@$(BENCH).cluster
@@ -158,6 +158,8 @@ bench: setup ## Measure speed side by side with other ways
 	@$(SUDO) $(BENCH).taps
 	@echo
 	@$(SUDO) $(BENCH).platforms
+	@echo
+	@$(SUDO) $(BENCH).single
 
 .PHONY: bench-long
 bench-long: setup ## Measure time and memory up to 200 million pairs (10 minutes, 7 GB of disk)

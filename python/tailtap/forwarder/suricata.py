@@ -196,7 +196,7 @@ def af_packet_mode(dut: Dut) -> dict[str, Any]:
                 "cluster-type": "cluster_flow",
                 "defrag": False,
                 "use-mmap": True,
-                "tpacket-v3": False,  # it hands packets over in blocks, late
+                "tpacket-v3": False,  # it hands packets over in blocks, after up to 10 ms
                 "ring-size": RING,
             }
             for number, (port, other) in enumerate(ports, 98)
