@@ -32,6 +32,7 @@ done
 cat /proc/sys/vm/nr_hugepages
 ip netns list
 """
+MOUNT = "mountpoint -q /sys/fs/cgroup || mount -t cgroup2 cgroup2 /sys/fs/cgroup"
 SECONDS = 60.0
 
 pytestmark = pytest.mark.timeout(1200)
@@ -89,6 +90,31 @@ def test_dpdk_drives_cards_by_vfio_and_they_come_back(guest: GuestHost, tmp_path
     assert "Probe PCI driver: net_e1000_em" in log
 
 
+def test_dpdk_in_a_container_drives_cards_as_the_check_foresaw(
+    guest: GuestHost, tmp_path: Path
+) -> None:
+    """As the papers' experiments at their own scale do."""
+    require("dpdk-l2fwd")
+    guest.run(["sh", "-c", MOUNT])
+    text = EXPERIMENT.format(forwarder="dpdk-l2fwd", options="{driver: vfio-pci}")
+    text = text.replace("dut: {", "dut: {platform: container, ")
+    made, found = run(guest, tmp_path, "contained", text)
+    assert made["status"] == "done", made["error"]
+    assert [row["id"] for row in found] == list(range(PACKETS))
+    assert made["forwarder"]["driver"] == "vfio-pci"
+    check = [*TAILTAP, "run", "/root/contained.yaml", "--check", "--json"]
+    before = state(guest)
+    foreseen = json.loads(guest.run(check, seconds=SECONDS).stdout)
+    assert (foreseen["can_run"], foreseen["problems"]) == (True, [])
+    wrong = [*check, "--set", "dut.ports=[eth1, lo]"]
+    [row] = json.loads(guest.run(wrong, check=False, seconds=SECONDS).stdout)["runs"]
+    assert [found["message"].split(":")[0] for found in row["problems"]] == [
+        "lo is not Ethernet",
+        "lo is no network card",
+    ]
+    assert state(guest) == before
+
+
 @pytest.mark.nested
 def test_a_virtual_machine_has_cards_passed_through(guest: GuestHost, tmp_path: Path) -> None:
     text = EXPERIMENT.format(forwarder="tc-mirred", options="{}").replace("200", "50")
@@ -124,7 +150,7 @@ until ip link show tt-in > /dev/null 2>&1; do sleep 0.1; done
 
 def test_version_2_of_control_groups_limits_a_container(guest: GuestHost, tmp_path: Path) -> None:
     """Most machines that run these tests have the controllers at version 1."""
-    guest.run(["sh", "-c", "mount -t cgroup2 cgroup2 /sys/fs/cgroup"])
+    guest.run(["sh", "-c", MOUNT])
     text = """\
 name: group
 dut: {platform: container, cgroup: 2, cpus: [1], memory: 512 MiB, forwarder: tc-mirred}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +12,7 @@ import typer
 from tailtap.cli.options import Json, Quiet
 
 if TYPE_CHECKING:
+    from tailtap.experiment.reading import CheckedExperiment
     from tailtap.verdict.runs import Verdict
 
 
@@ -32,6 +34,13 @@ def run(
     resume: Annotated[
         bool,
         typer.Option("--resume", help="Finish the experiment in --out: make what is not done."),
+    ] = False,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check",
+            help="Measure nothing: plan the runs and say what of them this machine cannot do.",
+        ),
     ] = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -63,9 +72,18 @@ def run(
     each direction), traffic.slip_limit (100 us: when 1 % of the packets leave later than this after
     their time, the run is marked invalid);
     evaluation.key (auto), evaluation.trim (0 s), evaluation.window (5 s); vary, which maps such
-    paths to lists of values and makes a run for each combination; repeat (1); scales, which maps
-    names to other values of such paths, chosen by `--set scale=NAME`; require, a list of what all
+    paths to lists of values and makes a run for each combination; cases, a list of mappings from
+    such paths to values that change together, each of which is combined with vary; exclude, a list
+    of mappings from varied paths to a value or a list of values: a combination that has all of one
+    is left out; repeat (1); scales, which maps
+    names to other values of such paths, chosen by `--set scale=NAME`; differs, sentences that say
+    how this is not the experiment that it follows; require, a list of what all
     runs must hold (none; see `tailtap verdict`). An error in the file names the line.
+
+    With --check nothing is made: every planned run is shown with what is missing for it (CPUs,
+    programs, network cards, another kernel or its boot parameters, a version of control groups,
+    huge pages, room on the disk) and how to get it. Exit status 0 when this machine can make all
+    runs, 3 when it cannot make some. What only a trial tells is tried by `tailtap doctor`.
 
     Generator, taps and device are network namespaces joined by virtual links; this needs root.
     Everything about a run is stored in its own folder, its evaluation included, and all
@@ -75,6 +93,7 @@ def run(
     """
     import json as json_module
 
+    from tailtap.cli.outlook import differences
     from tailtap.cli.runs import print_runs
     from tailtap.cli.verdict import exit_status, print_verdict
     from tailtap.errors import InputError, MachineError
@@ -83,9 +102,17 @@ def run(
     from tailtap.experiment.summary import summarize
 
     checked = read_experiment(experiment, set_ or ())
+    if check:
+        if resume:
+            raise InputError("--check asks about the whole experiment: leave --resume out")
+        _check(checked, out or default_folder(checked.name), json=json)
+        return
     if resume and out is None:
         raise InputError("--resume needs --out DIR: the folder of the experiment to finish")
     folder = out or default_folder(checked.name)
+    if not quiet:
+        for line in differences(checked.differs):
+            print(line, file=sys.stderr)
     runs = run_experiment(checked, experiment, folder, resume=resume, quiet=quiet)
     summary = summarize(folder, runs)
     verdict, told = None, None
@@ -105,6 +132,29 @@ def run(
         )
     if verdict is not None:
         raise typer.Exit(exit_status(verdict))
+
+
+def _check(checked: CheckedExperiment, out: Path, *, json: bool) -> None:
+    """Say what is known before anything is made. Raises `MachineError` when it is not enough."""
+    import json as json_module
+
+    from tailtap.cli.outlook import print_outlook
+    from tailtap.errors import MachineError
+    from tailtap.experiment.check import check_experiment
+
+    outlook = check_experiment(checked, out)
+    if json:
+        print(json_module.dumps(outlook.as_json()))
+    else:
+        print_outlook(outlook)
+    if outlook.whole.problems:
+        raise MachineError(f"nothing would be begun: {outlook.whole.problems[0]}")
+    if outlook.impossible:
+        run, findings = outlook.impossible[0]
+        raise MachineError(
+            f"{len(outlook.impossible)} of {len(outlook.runs)} runs are not possible, {run.slug} "
+            f"first: {findings.problems[0]}"
+        )
 
 
 def _judge(folder: Path, require: Sequence[str]) -> tuple[Verdict, dict[str, Any]]:

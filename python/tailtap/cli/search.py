@@ -75,9 +75,10 @@ def search(
 ) -> None:
     """Find the highest rate at which a device loses no more than allowed, and measure it there.
 
-    The experiment file is that of `tailtap run`, without vary; rate and duration of its traffic
-    are replaced in the trials. With --loss 0 the result is what is called throughput in RFC 2544,
-    or non-drop rate; with more, partial drop rate. Several losses are searched for at once.
+    The experiment file is that of `tailtap run`, without vary and cases; rate and duration of its
+    traffic are replaced in the trials. With --loss 0 the result is what is called throughput in
+    RFC 2544, or non-drop rate; with more, partial drop rate. Several losses are searched for at
+    once.
 
     The method mlr searches in the manner of MLRsearch: short trials show where to look, and a
     bound counts when --trials long ones have decided about it, of which --exceed may differ. A

@@ -22,7 +22,8 @@ NO_LOAD = frozenset(
 ASKED = ("traffic.", "evaluation.", "direction")
 #: The last part of a variable's path, by the aspect that it decides.
 _DECIDES = {"platform": "platform", "forwarder": "forwarder", "kernel": "kernel",
-            "boot": "tuning", "nic": "nic", "driver": "nic", "interface": "nic", "interfaces": "nic", "ports": "nic"}  # fmt: skip
+            "boot": "tuning", "nic": "nic", "driver": "nic", "interface": "nic",
+            "interfaces": "nic", "ports": "nic"}  # fmt: skip
 #: Variables of the other ends of the DuT's cables, which change with the DuT's cards.
 BESIDE = "tap."
 #: What the DuT's first port is called where the platform tells of its cards.

@@ -7,23 +7,17 @@ from collections.abc import Iterator
 
 from tailtap.doctor.check import Check
 from tailtap.errors import MachineError
+from tailtap.host.local import PACKAGES
 from tailtap.host.privileges import missing_capabilities
-from tailtap.platform.vm import kernels
+from tailtap.platform.vm import PROGRAMS, kernels
 from tailtap.platform.vm.kvm import accelerator
 
 AREA = "virtual machines"
-PROGRAMS = {
-    "qemu-system-x86_64": "qemu-system-x86",
-    "virt-qemu-run": "libvirt-daemon",
-    "depmod": "kmod",
-    "cpio": "cpio",
-}
-"""What a virtual machine needs, and the Debian packages that bring it."""
 
 
 def check_machines() -> Iterator[Check]:
     """The programs, then a kernel that is booted under KVM, if one has been unpacked."""
-    missing = [package for name, package in PROGRAMS.items() if shutil.which(name) is None]
+    missing = [PACKAGES.get(name, name) for name in PROGRAMS if shutil.which(name) is None]
     if missing:
         remedy = f"apt-get install --no-install-recommends {' '.join(missing)}"
         yield Check(AREA, "QEMU and libvirt", "missing", "not complete", remedy)

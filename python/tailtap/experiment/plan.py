@@ -17,6 +17,8 @@ from tailtap.experiment.reading import CheckedExperiment
 SCHEMA = "tailtap.plan/1"
 DIRECTION = "direction"
 """What tells the two runs of bidirectional traffic apart, among the variables."""
+MAX_PART = 40
+"""Longest part of a slug that one value makes: the others are to be seen as well."""
 MAX_SLUG = 100
 """Longest slug in characters; file systems allow 255 bytes for a name."""
 
@@ -70,7 +72,7 @@ def make_plan(checked: CheckedExperiment) -> list[PlannedRun]:
     for repeat in range(1, checked.repeat + 1):
         for variables, experiment in checked.combinations:
             number += 1
-            parts = [slugify(_text(value)) for value in variables.values()]
+            parts = [_part(value) for value in variables.values()]
             parts = [part for part in parts if part] or [slugify(checked.name) or "run"]
             if checked.repeat > 1:
                 parts.append(f"r{repeat}")
@@ -86,6 +88,10 @@ def make_plan(checked: CheckedExperiment) -> list[PlannedRun]:
 def plan_as_json(name: str, runs: list[PlannedRun]) -> dict[str, Any]:
     """The content of ``plan.json``."""
     return {"schema": SCHEMA, "name": name, "runs": [run.as_json() for run in runs]}
+
+
+def _part(value: object) -> str:
+    return slugify(_text(value))[:MAX_PART].rstrip("-.")
 
 
 def _text(value: object) -> str:

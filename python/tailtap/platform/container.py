@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
 from tailtap.errors import MachineError
+from tailtap.findings import Findings
 from tailtap.host import cgroups, lxc
 from tailtap.host.container import ContainerHost
 from tailtap.host.cpus import list_cpus, parse_cpus
-from tailtap.host.local import LocalHost
+from tailtap.host.local import LocalHost, require_program
 from tailtap.platform import boot
 from tailtap.platform.dut import Dut, Wanted
 from tailtap.platform.kernel import check_host_kernel
 from tailtap.platform.roots import ROOTS, Root
-from tailtap.topology.lab import DUT_EGRESS, DUT_INGRESS, Lab
+from tailtap.topology.lab import DUT_EGRESS, DUT_INGRESS, Cables, Lab
 from tailtap.units import format_size
 
 ROLE = "dut"
@@ -38,7 +39,19 @@ class Container:
     """A container with a root file system of its own, limited to the DuT's CPUs."""
 
     has_dut = True
+    own_kernel = False
     uses: Set[str] = frozenset({"memory", "cgroup", "kernel", "boot", "root", "ports"})
+
+    def foresee(
+        self, wanted: Wanted, cables: Cables | None, programs: Sequence[str], findings: Findings
+    ) -> None:
+        """Find out whether this machine was booted so, has LXC, and can limit it."""
+        findings.ask(check_host_kernel, wanted.kernel)
+        findings.ask(boot.require_of_host, wanted.boot, wanted.boot_without, wanted.cpus)
+        findings.ask(require_program, "lxc-start")
+        root = ROOTS[wanted.root or "host"]
+        root.foresee(programs, findings)
+        findings.ask(_Limits, wanted, root)
 
     def build(self, lab: Lab, wanted: Wanted) -> Dut:
         """Start the container, move the ports into it, and read back what limits it."""

@@ -11,19 +11,23 @@ import platform as python_platform
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
 import tailtap
 from tailtap.errors import MachineError
+from tailtap.findings import Findings
 from tailtap.host import CommandFailed, Host
-from tailtap.host.local import LocalHost
+from tailtap.host.local import LocalHost, require_program
 
 CACHE = Path("/var/cache/tailtap")
 PACKAGES = ("systemd-sysv", "iproute2", "ethtool", "python3", "libelf1")
 """What goes into a Debian root beside its essential packages: services, and what forwarders
 call."""
+MAKER = "mmdebstrap"
+BROUGHT = ("ip", "tc")
+"""The programs of forwarders that come with these packages."""
 SERVICE_CPU = 0
 READY_SECONDS = 50.0
 """How long services may take to come up."""
@@ -39,6 +43,10 @@ class Root(Protocol):
 
     service_cpus: Sequence[int]
     """CPUs beside the DuT's that its services are limited to; none where it has no services."""
+
+    def foresee(self, programs: Iterable[str], findings: Findings) -> None:
+        """Find out what `lower` would miss here, and a forwarder that runs `programs` in it."""
+        ...
 
     def lower(self) -> Path:
         """The folder whose content it is, made if need be. Raises `MachineError`."""
@@ -62,6 +70,9 @@ class HostRoot:
 
     init: Sequence[str] = ("/usr/sbin/init.lxc", "-n", "tailtap", "--", "sleep", "infinity")
     service_cpus: Sequence[int] = ()
+
+    def foresee(self, programs: Iterable[str], findings: Findings) -> None:
+        """Nothing: it has all that this machine has."""
 
     def lower(self) -> Path:
         """The root of this machine, without what is mounted below it."""
@@ -100,18 +111,28 @@ class DebianRoot:
     init: Sequence[str] = ("/sbin/init",)
     service_cpus: Sequence[int] = (SERVICE_CPU,)
 
+    def foresee(self, programs: Iterable[str], findings: Findings) -> None:
+        """Find out whether it can be made, and whether it has these programs."""
+        codename = findings.ask(_codename)
+        if codename is not None and not _folder(codename).is_dir():
+            findings.ask(require_program, MAKER)
+            findings.notes.append(
+                "dut.root: the first run makes the file system of Debian, which takes a minute and "
+                "downloads 80 MB"
+            )
+        for name in (Path(program).name for program in programs):
+            if name not in BROUGHT:
+                findings.problems.append(
+                    f"dut.root: the program {name} is not in Debian's file system: take "
+                    "dut.root: host, which has this machine's programs"
+                )
+
     def lower(self) -> Path:
         """The folder in `CACHE`; takes a minute and downloads 80 MB when it is not there yet."""
         codename = _codename()
-        if codename is None:
-            raise MachineError(
-                "dut.root: debian needs a Debian machine, for its sources of packages and its "
-                "Python: take dut.root: host"
-            )
-        kinds = ",".join(PACKAGES)
-        folder = CACHE / f"debian-{codename}-{hashlib.sha256(kinds.encode()).hexdigest()[:8]}"
+        folder = _folder(codename)
         if not folder.is_dir():
-            _make(folder, codename, kinds)
+            _make(folder, codename, ",".join(PACKAGES))
         return folder
 
     def shared(self) -> Sequence[Path]:
@@ -141,11 +162,21 @@ ROOTS: Mapping[str, Root] = {"host": HostRoot(), "debian": DebianRoot()}
 """Every kind by its name in the experiment file."""
 
 
-def _codename() -> str | None:
+def _codename() -> str:
+    """The name of this machine's release of Debian. Raises `MachineError` on other machines."""
     with contextlib.suppress(OSError, KeyError):
         release = python_platform.freedesktop_os_release()
-        return release["VERSION_CODENAME"] if release["ID"] == "debian" else None
-    return None
+        if release["ID"] == "debian":
+            return release["VERSION_CODENAME"]
+    raise MachineError(
+        "dut.root: debian needs a Debian machine, for its sources of packages and its "
+        "Python: take dut.root: host"
+    )
+
+
+def _folder(codename: str) -> Path:
+    kinds = ",".join(PACKAGES)
+    return CACHE / f"debian-{codename}-{hashlib.sha256(kinds.encode()).hexdigest()[:8]}"
 
 
 def _make(folder: Path, codename: str, packages: str) -> None:
@@ -153,7 +184,7 @@ def _make(folder: Path, codename: str, packages: str) -> None:
     sources = _sources(codename)
     CACHE.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=CACHE))
-    command = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={packages}"]
+    command = [MAKER, "--quiet", "--variant=minbase", f"--include={packages}"]
     try:
         LocalHost().run([*command, codename, f"{draft}/root", "-"], stdin=sources, seconds=3600)
         with contextlib.suppress(OSError):  # another run has made it meanwhile

@@ -72,6 +72,16 @@ def test_long_values_do_not_make_long_names(tmp_path: Path) -> None:
     assert all(len(slug) <= 100 for slug in slugs)
 
 
+def test_a_long_value_does_not_hide_the_others(tmp_path: Path) -> None:
+    path = tmp_path / "e.yaml"
+    path.write_text(
+        "name: a\ntraffic: {}\ncases:\n"
+        "  - {dut.boot: 'isolcpus={cpus} rcu_nocbs={cpus} irqaffinity=0 nosmt', dut.cpus: [1]}\n"
+    )
+    [run] = make_plan(read_experiment(path))
+    assert run.slug == "001-isolcpus-cpus-rcu-nocbs-cpus-irqaffinity-1"
+
+
 @pytest.mark.parametrize(
     ("text", "slug"),
     [("10 kpkt/s", "10kpkt-s"), ("bare-metal", "bare-metal"), ("../..", ""), ("64 B", "64b")],

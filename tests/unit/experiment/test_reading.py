@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from experiment_files import FIVE_LINES, check, complaint
@@ -11,7 +13,8 @@ from tailtap.errors import InputError
 from tailtap.experiment.reading import read_experiment
 from tailtap.traffic.pattern import parse_pattern
 
-EXAMPLES = Path(__file__).parents[3] / "examples"
+ROOT = Path(__file__).parents[3]
+EXAMPLES = ROOT / "examples"
 
 
 def test_five_lines_are_enough(tmp_path: Path) -> None:
@@ -100,6 +103,21 @@ vary:
 )
 def test_examples_are_valid(path: Path) -> None:
     assert len(read_experiment(path).combinations) >= 1
+
+
+def documented() -> list[Any]:
+    """The experiments that pages show as a whole."""
+    blocks = re.compile(r"^```yaml\n(name: .*?)^```", re.S | re.M)
+    return [
+        pytest.param(text, id=f"{page.stem}-{number}")
+        for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+        for number, text in enumerate(blocks.findall(page.read_text()))
+    ]
+
+
+@pytest.mark.parametrize("text", documented())
+def test_experiments_in_the_documentation_are_valid(tmp_path: Path, text: str) -> None:
+    assert len(check(tmp_path, text).combinations) >= 1
 
 
 def test_the_wire_has_no_forwarder(tmp_path: Path) -> None:

@@ -34,9 +34,14 @@ COMMANDS = {
     "trex": [f"{FOLDER}/trex.sh", "tt-gen", "10000", "100000", "64"],
     "pktgen": [f"{FOLDER}/pktgen.sh", "tt-gen", "0", "10000", "100000", "64"],
 }
+LIBMOON = (
+    f'exec "$LIBMOON/build/libmoon" --dpdk-config={FOLDER}/libmoon-dpdk.lua '
+    '"$LIBMOON/examples/l2-forward.lua" 0 1'
+)
+SNORT = "snort -Q --daq afpacket -i tt-in:tt-out -c /etc/snort/snort.lua -l /var/log/run"
 FORWARDERS = {
-    "libmoon": "libmoon examples/l2-forward.lua 0 1",
-    "snort": "snort -Q --daq afpacket -i tt-in:tt-out -c /etc/snort/snort.lua -l /var/log/run",
+    "libmoon": ["env", "INGRESS=tt-in", "EGRESS=tt-out", "sh", "-c", LIBMOON],
+    "snort": SNORT.split(),
 }
 
 
@@ -49,7 +54,7 @@ def test_commands_of_forwarders_are_filled_in(name: str) -> None:
     [(_, experiment)] = read_experiment(EXAMPLES / f"{name}.yaml").combinations
     options = ExternalOptions.model_validate(experiment.dut.options)
     places = {"ingress": "tt-in", "egress": "tt-out", "folder": "/var/log/run"}
-    assert fill_in(options.command, places) == FORWARDERS[name].split()
+    assert fill_in(options.command, places) == FORWARDERS[name]
 
 
 @pytest.mark.parametrize("name", COMMANDS)

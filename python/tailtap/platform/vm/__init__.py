@@ -27,19 +27,22 @@ from pathlib import Path
 from typing import Any
 
 from tailtap.errors import InputError, MachineError
+from tailtap.findings import Findings
 from tailtap.host.cards import handed_over
 from tailtap.host.cpus import list_cpus
 from tailtap.host.domains import FOLDERS, Domains
 from tailtap.host.guest import GuestHost
-from tailtap.host.huge_pages import reserved
+from tailtap.host.huge_pages import Pages, require_possible, reserved
+from tailtap.host.local import require_program
+from tailtap.host.pci import address_of
 from tailtap.platform import boot
 from tailtap.platform.boot import Boot, cpus_or_none
 from tailtap.platform.dut import Dut, Wanted
 from tailtap.platform.kernel import NAMES, Kernel
 from tailtap.platform.vm import initramfs, kernels
 from tailtap.platform.vm.domain import PORTS, Design, Domain
-from tailtap.platform.vm.kvm import Accelerator, accelerator
-from tailtap.topology.lab import DUT_EGRESS, DUT_INGRESS, FROM_DUT, TO_DUT, Lab
+from tailtap.platform.vm.kvm import Accelerator, accelerator, foreseen
+from tailtap.topology.lab import DUT_EGRESS, DUT_INGRESS, FROM_DUT, TO_DUT, Cables, Lab
 
 ROLE = "dut"
 DEFAULT_MEMORY = 1 << 30
@@ -54,6 +57,8 @@ ALWAYS = "console=ttyS0 quiet panic=-1 no_timer_check ipv6.disable=1 random.trus
 """A guest says what goes wrong, ends when it crashes, relies on its timer, and sends no packets
 of its own."""
 
+PROGRAMS = ("qemu-system-x86_64", "virt-qemu-run", "depmod", "cpio")
+"""What it calls on this machine."""
 SHELL = "/run/busybox"
 """Where a guest keeps the shell that it booted with: it needs none of this machine's files."""
 _TELL = f"""b={SHELL}
@@ -71,17 +76,42 @@ class Vm:
     """QEMU with virtio ports; KVM where guests run under it, software where they do not."""
 
     has_dut = True
+    own_kernel = True
     uses: Set[str] = frozenset({"memory", "kernel", "boot", "huge_pages", "ports"})
+
+    def foresee(
+        self, wanted: Wanted, cables: Cables | None, programs: Sequence[str], findings: Findings
+    ) -> None:
+        """Find out whether a guest can be made, and what would run its instructions."""
+        for program in PROGRAMS:
+            findings.ask(require_program, program)
+        memory = findings.ask(_memory, wanted)
+        name = wanted.kernel or kernels.DEFAULT
+        lacking = kernels.to_download(name)
+        if lacking:
+            findings.notes.append(
+                f"dut.platform: the first run downloads {' and '.join(lacking)} by apt"
+            )
+        if kernels.PACKAGES.get(name) not in lacking:
+            findings.ask(kernels.kernel, name)
+        for card in () if cables is None else cables.dut:
+            findings.ask(address_of, card)
+        if wanted.huge_pages and memory is not None:
+            nodes = _nodes(wanted.cpus)
+            pages = Pages.smallest(node=nodes[0] if nodes else None)
+            findings.ask(require_possible, memory, pages, keys="dut")
+        speed = foreseen()
+        if speed is None:
+            findings.notes.append(
+                "the first run finds out whether guests run under KVM here (`tailtap doctor` does, "
+                "too): if not, software stands in for their CPU, which says nothing about latency"
+            )
+        else:
+            findings.notes += [doubt["message"] for doubt in _warnings(speed)]
 
     def build(self, lab: Lab, wanted: Wanted) -> Dut:
         """Boot the guest and give its ports their names and interrupts. Raises `MachineError`."""
-        memory = DEFAULT_MEMORY if wanted.memory is None else wanted.memory
-        if memory < LEAST_MEMORY:
-            raise InputError(
-                f"dut.memory of {memory >> 20} MiB is too little for a virtual machine: "
-                f"give it {LEAST_MEMORY >> 20} MiB or more"
-            )
-        _require_memory(memory)
+        memory = _memory(wanted)
         kernel = kernels.kernel(wanted.kernel or kernels.DEFAULT)
         speed = accelerator(kernel)
         if lab.cables is None:
@@ -271,7 +301,19 @@ def _patience(speed: Accelerator) -> float:
     return PATIENCE if speed.emulated else 1.0
 
 
-def _require_memory(memory: int) -> None:
+def _memory(wanted: Wanted) -> int:
+    """The guest's memory in bytes. Raises `InputError`, `MachineError` when it cannot be that."""
+    memory = DEFAULT_MEMORY if wanted.memory is None else wanted.memory
+    if memory < LEAST_MEMORY:
+        raise InputError(
+            f"dut.memory of {memory >> 20} MiB is too little for a virtual machine: "
+            f"give it {LEAST_MEMORY >> 20} MiB or more"
+        )
+    _require_free(memory)
+    return memory
+
+
+def _require_free(memory: int) -> None:
     for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
         if line.startswith("MemAvailable:"):
             available = int(line.split()[1]) * 1024

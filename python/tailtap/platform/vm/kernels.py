@@ -70,6 +70,12 @@ def shell() -> Path:
     return unpacked(SHELL) / "bin/busybox"
 
 
+def to_download(name: str) -> list[str]:
+    """The packages that a machine with the kernel of that name needs and that are not there yet."""
+    packages = [PACKAGES[name], SHELL] if name in PACKAGES else [SHELL]
+    return [package for package in packages if not is_unpacked(package)]
+
+
 def is_unpacked(package: str) -> bool:
     """Whether `package` is there already."""
     return folder_of(package).is_dir()

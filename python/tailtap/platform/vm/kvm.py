@@ -57,6 +57,11 @@ def accelerator(kernel: Kernel) -> Accelerator:
     return found
 
 
+def foreseen() -> Accelerator | None:
+    """What `accelerator` would find; None when it would have to try. Makes nothing."""
+    return remembered() or _without_device()
+
+
 def remembered() -> Accelerator | None:
     """What was found since this machine booted; None when nobody has tried."""
     with contextlib.suppress(OSError, ValueError, KeyError):
@@ -66,9 +71,14 @@ def remembered() -> Accelerator | None:
     return None
 
 
+def _without_device() -> Accelerator | None:
+    return None if DEVICE.exists() else Accelerator("tcg", f"there is no {DEVICE}")
+
+
 def _probe(kernel: Kernel) -> Accelerator:
-    if not DEVICE.exists():
-        return Accelerator("tcg", f"there is no {DEVICE}")
+    without = _without_device()
+    if without is not None:
+        return without
     LocalHost().run([QEMU, "--version"])
     command = [QEMU, "-accel", "kvm", "-cpu", "host", "-m", "256", "-nodefaults", "-no-reboot"]
     command += ["-display", "none", "-serial", "stdio", "-kernel", str(kernel.image)]

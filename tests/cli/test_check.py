@@ -1,0 +1,91 @@
+"""`tailtap run --check` on every experiment that ships, at each of its scales."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from program import one_line_error, tailtap
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+FILES = sorted(EXAMPLES.rglob("*.yaml"))
+
+
+def scales() -> Iterator[tuple[Path, str | None]]:
+    for path in FILES:
+        yield path, None
+        for name in yaml.safe_load(path.read_text()).get("scales", {}):
+            yield path, name
+
+
+@pytest.mark.parametrize(
+    ("path", "scale"), list(scales()), ids=lambda value: getattr(value, "stem", str(value))
+)
+def test_every_example_is_planned_and_nothing_is_made(
+    path: Path, scale: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    chosen = () if scale is None else ("--set", f"scale={scale}")
+    made = tailtap("run", path, "--check", "--json", "--out", "results", *chosen)
+    content = json.loads(made.stdout)
+    if content["can_run"]:
+        assert (made.returncode, made.stderr) == (0, "")
+    else:
+        one_line_error(made, 3)
+    assert content["runs"]
+    shown = tailtap("run", path, "--check", *chosen)
+    assert shown.returncode == made.returncode
+    assert all(run["slug"] in shown.stdout for run in content["runs"])
+    assert list(tmp_path.iterdir()) == []
+    assert bool(content["differs"]) == (scale is not None)
+    for sentence in content["differs"]:
+        assert f"- {sentence}\n" in shown.stdout
+
+
+def test_the_papers_own_scales_are_checked() -> None:
+    known = [path.stem for path, scale in scales() if scale == "paper"]
+    assert known == sorted(path.stem for path in (EXAMPLES / "papers").glob("*.yaml"))
+
+
+def test_reasons_stand_below_the_runs(tmp_path: Path) -> None:
+    path = tmp_path / "e.yaml"
+    path.write_text(
+        "name: e\ntraffic: {cpu: 0}\ndut: {cpus: [0]}\ndiffers: [it is small]\n"
+        "cases:\n  - {dut.platform: wire, traffic.rate: 1 kpkt/s}\n"
+        "  - {dut.platform: bare-metal, traffic.rate: 2 kpkt/s}\n"
+        "vary: {dut.kernel: ['0.1', '0.2']}\nrepeat: 2\n"
+    )
+    made = tailtap("run", path, "--check")
+    message = one_line_error(made, 3)
+    if "nothing would be begun" not in message:  # a container without privileges
+        assert "4 of 8 runs are not possible, 003-bare-metal-2kpkt-s-0.1-r1 first: " in message
+    lines = [line.split() for line in made.stdout.splitlines()]
+    assert made.stdout.startswith("this experiment differs from the one that it follows:\n- it is")
+    assert lines[2] == ["run", "possible", "see"]
+    assert lines[3:7] == [
+        ["001-wire-1kpkt-s-0.1-r1", "yes"],
+        ["002-wire-1kpkt-s-0.2-r1", "yes"],
+        ["003-bare-metal-2kpkt-s-0.1-r1", "no", "1"],
+        ["004-bare-metal-2kpkt-s-0.2-r1", "no", "2"],
+    ]
+    assert [line[:2] for line in lines if line[:1] in (["1"], ["2"])] == [
+        ["1", "dut.kernel:"],
+        ["2", "dut.kernel:"],
+    ]
+    assert made.stdout.endswith("8 runs: 1.5 min of traffic, 3.8 MB of stamps\n")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--set", "traffic.rate=1"], "--set 'traffic.rate=1': traffic.rate: 1 is not a packet"),
+        (["--set", "scale=papers"], "there is no scale 'papers'"),
+        (["--resume", "--out", "out"], "--check asks about the whole experiment: leave --resume"),
+    ],
+)
+def test_bad_input_is_no_matter_of_the_machine(options: list[str], said: str) -> None:
+    path = EXAMPLES / "papers/l2-or-l3.yaml"
+    assert said in one_line_error(tailtap("run", path, "--check", *options), 2)
