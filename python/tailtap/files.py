@@ -1,7 +1,12 @@
-"""Files of ours: JSON objects that appear whole or not at all."""
+"""Files of ours: text and JSON objects that appear whole or not at all, and what is on the disk.
+
+What is written is in memory first, and a power cut takes it away. A file is on the disk when it was
+synchronised, and so is its name when its folder was; fsync(2).
+"""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -12,16 +17,52 @@ from tailtap.errors import InputError
 
 def write_json(path: Path, content: object) -> None:
     """Write `content` to `path`, whole or not at all, and on the disk when this returns."""
+    write_text(path, json.dumps(content, indent=2) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write `text` to `path`, whole or not at all, and on the disk when this returns."""
     draft = path.with_name(f".{path.name}.draft")
     try:
         with draft.open("w", encoding="utf-8") as file:
-            json.dump(content, file, indent=2)
-            file.write("\n")
+            file.write(text)
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
+    sync(path.parent)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder and those around it where they are missing, on the disk when this returns."""
+    if not path.is_dir():
+        make_folder(path.absolute().parent)
+        path.mkdir(exist_ok=True)
+        sync(path.absolute().parent)
+
+
+def sync(path: Path) -> None:
+    """Return when the file or the names in the folder `path` are on the disk."""
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # this file system has nothing to synchronise
+            raise
+    finally:
+        os.close(opened)
+
+
+def sync_tree(folder: Path) -> None:
+    """Return when `folder` is on the disk with all files and folders in it, and its own name."""
+    for top, _, names in os.walk(folder, topdown=False):
+        for name in names:
+            path = Path(top, name)
+            if path.is_file() and not path.is_symlink():  # a socket cannot be opened
+                sync(path)
+        sync(Path(top))
+    sync(folder.absolute().parent)
 
 
 def read_json(path: Path) -> dict[str, Any]:

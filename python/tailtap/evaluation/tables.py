@@ -22,6 +22,7 @@ from tailtap.evaluation.values import (
     Percentile,
     Worst,
 )
+from tailtap.files import sync
 
 
 def counts(name: str, pair: Pair) -> pa.Table:
@@ -110,7 +111,7 @@ def of_sides(table: pa.Table, sides: Sequence[str], names: tuple[str, str]) -> d
 def write(folder: Path, files: Mapping[str, pa.Table], objects: Mapping[str, Any]) -> None:
     """Writes each table as Parquet and each object as JSON into `folder`, whole or not at all.
 
-    No file takes the place of an older one before all are written.
+    No file takes the place of an older one before all are on the disk.
 
     Raises `MachineError` when the folder cannot be written.
     """
@@ -121,9 +122,12 @@ def write(folder: Path, files: Mapping[str, pa.Table], objects: Mapping[str, Any
             _write_table(table, drafts[name])
         for name, value in objects.items():
             drafts[name].write_text(json.dumps(value, indent=1) + "\n")
+        for draft in drafts.values():
+            sync(draft)
         for names, suffix in ((files, "parquet"), (objects, "json")):
             for name in names:
                 drafts[name].replace(folder / f"{name}.{suffix}")
+        sync(folder)
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
         raise MachineError(

@@ -1,7 +1,8 @@
 """The folders of an experiment: what is stored where, and nothing half written.
 
 Every JSON file appears whole or not at all. A run folder is written by the runner until its
-status is final; later steps only add files to it.
+status is final, which is written last, when everything else is on the disk; later steps only add
+files to it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tailtap.errors import InputError
-from tailtap.files import read_json, write_json
+from tailtap.files import make_folder, read_json, sync_tree, write_json
 
 Status = Literal["running", "done", "failed", "interrupted"]
 
@@ -37,7 +38,9 @@ class RunFolder:
         return read_json(self.record)
 
     def write(self, content: dict[str, Any]) -> None:
-        """Replace ``run.json``."""
+        """Replace ``run.json``. When it says ``done``, all else is on the disk before."""
+        if content["status"] == "done":
+            sync_tree(self.path)
         write_json(self.record, content)
 
     @property
@@ -48,11 +51,33 @@ class RunFolder:
         except InputError:
             return False
 
+    @property
+    def whole(self) -> bool:
+        """Whether the run is done and has its results: what `--resume` keeps.
+
+        Files of runs that were made before those were synchronised can be empty after a power cut.
+        Stamps that somebody took away are no reason to measure again.
+        """
+        if not self.done:
+            return False
+        stamps = [path for path in self.stamps if path.exists()]
+        files = [self.generator, self.evaluation / "evaluation.json", *stamps]
+        try:
+            files += self.evaluation.iterdir()
+            return all(path.stat().st_size for path in files)
+        except OSError:
+            return False
+
+    @property
+    def stamps(self) -> tuple[Path, Path]:
+        """The stamps of both taps."""
+        return self.ingress, self.egress
+
     def start_anew(self) -> None:
         """Make the folder, empty, whatever an earlier attempt left in it."""
         if self.path.exists():
             shutil.rmtree(self.path)
-        self.path.mkdir(parents=True)
+        make_folder(self.path)
 
 
 class ExperimentFolder:
@@ -73,16 +98,36 @@ class ExperimentFolder:
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other writers out of the folder. Raises `InputError` when one is at work."""
-        lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(lock)
-            raise InputError(
-                f"{self.path}: another tailtap is writing into this folder: wait for it or "
-                "choose another folder"
-            ) from error
-        try:
+        with locked(self.path):
             yield
-        finally:
-            os.close(lock)
+
+
+def require_folder(out: Path, *, resume: bool) -> None:
+    """Make the folder `out` of an experiment or a search, unless it is to be resumed.
+
+    Nothing is written into it: that takes a lock first. Raises `InputError` for what is no folder,
+    or is not there.
+    """
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{out}: this is a file, not a folder: choose another --out")
+    if resume and not out.exists():
+        raise InputError(f"{out}: there is nothing to resume: check --out or omit --resume")
+    make_folder(out)
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other writers out of `folder`. Raises `InputError` when one is at work."""
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(lock)
+        raise InputError(
+            f"{folder}: another tailtap is writing into this folder: wait for it or "
+            "choose another folder"
+        ) from error
+    try:
+        yield
+    finally:
+        os.close(lock)

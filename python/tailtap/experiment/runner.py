@@ -24,7 +24,7 @@ from tailtap.errors import InputError, Interrupted, MachineError, TailtapError
 from tailtap.evaluation import evaluate
 from tailtap.experiment import environment
 from tailtap.experiment.document import dotted, load
-from tailtap.experiment.folder import ExperimentFolder, RunFolder, Status
+from tailtap.experiment.folder import ExperimentFolder, RunFolder, Status, require_folder
 from tailtap.experiment.measure import Guard, Tick, measure
 from tailtap.experiment.plan import PlannedRun, make_plan, plan_as_json, slugify
 from tailtap.experiment.preconditions import require_clock, require_cpus, require_room
@@ -40,7 +40,7 @@ from tailtap.experiment.quality import (
     warnings_of,
 )
 from tailtap.experiment.reading import CheckedExperiment
-from tailtap.files import write_json
+from tailtap.files import make_folder, write_json, write_text
 from tailtap.host import clean
 from tailtap.host.privileges import require_root
 
@@ -60,8 +60,8 @@ def run_experiment(
     """Make all runs of the experiment read from `source` into the folder `out`.
 
     Returns the run folders in the order of the plan, failed ones included. With `resume`, runs
-    that are done already stay as they are. Raises `InputError` for a folder that does not fit,
-    `MachineError` when nothing can run here, `Interrupted` when the user stopped it.
+    that are done and whole already stay as they are. Raises `InputError` for a folder that does
+    not fit, `MachineError` when nothing can run here, `Interrupted` when the user stopped it.
     """
     require_root()
     plan = make_plan(checked)
@@ -69,13 +69,15 @@ def run_experiment(
     require_clock(plan)
     folder = ExperimentFolder(out)
     with storage_errors(out):
-        _prepare(folder, checked, source, plan, resume)
+        require_room(out, [run for run in plan if not _is_whole(folder, run)])
+        require_folder(out, resume=resume)
         with folder.locked(), interruptible():
+            _prepare(folder, checked, source, plan, resume)
             try:
                 return _run_all(folder, plan, quiet)
             except KeyboardInterrupt:
                 remove_own_leftovers()
-                done = sum(folder.run(run.slug).done for run in plan)
+                done = sum(_is_whole(folder, run) for run in plan)
                 raise Interrupted(
                     f"interrupted: {done} of {len(plan)} runs are kept; "
                     f"`tailtap run {source} --out {out} --resume` makes the rest"
@@ -83,7 +85,12 @@ def run_experiment(
 
 
 def _run_all(folder: ExperimentFolder, plan: list[PlannedRun], quiet: bool) -> list[RunFolder]:
-    pending = [run for run in plan if not folder.run(run.slug).done]
+    pending = [run for run in plan if not _is_whole(folder, run)]
+    if not quiet:
+        for run in pending:
+            if folder.run(run.slug).done:
+                print(f"{run.slug}: files of it are empty or missing: it is made again",
+                      file=sys.stderr)  # fmt: skip
     surroundings = environment.describe()
     if not store.begin_anew(folder.database) and not quiet:
         print(
@@ -104,18 +111,24 @@ def _run_all(folder: ExperimentFolder, plan: list[PlannedRun], quiet: bool) -> l
     return [folder.run(one.slug) for run in plan for one in both(run)]
 
 
+def _is_whole(folder: ExperimentFolder, run: PlannedRun) -> bool:
+    return all(folder.run(one.slug).whole for one in both(run))
+
+
 def make_run(
     run: PlannedRun,
     folder: RunFolder,
     surroundings: Mapping[str, Any],
     tick: Tick | None = None,
     guard: Guard | None = None,
+    *,
+    keep_stamps: bool = True,
 ) -> dict[str, Any]:
     """Make one run and evaluate it; its record, with the reason when it failed.
 
     The other direction of bidirectional traffic is evaluated as a run of its own, in a folder
     beside this one. A run that the `guard` ended is done all the same; its ``generator`` says
-    `interrupted`.
+    `interrupted`. With `keep_stamps` false its stamps are removed when it has ended.
     """
     ways = [_Way(one, beside(folder, one), _first_record(one, surroundings)) for one in both(run)]
     for way in ways:
@@ -126,6 +139,8 @@ def make_run(
     def end(status: Status, error: str | None) -> None:
         # The first one last: when it is done, so is the other.
         for way in reversed(ways):
+            for stamps in way.folder.stamps if not keep_stamps else ():
+                stamps.unlink(missing_ok=True)
             way.record.update(status=status, error=error, finished=_now())
             way.store()
 
@@ -244,25 +259,20 @@ def _prepare(
     plan: list[PlannedRun],
     resume: bool,
 ) -> None:
-    """Make the experiment's folder, or make sure that the one that is there fits."""
+    """Fill the experiment's folder, or make sure that what is there fits. It is ours alone."""
     out = folder.path
-    require_room(out, [run for run in plan if not folder.run(run.slug).done])
-    if out.exists() and not out.is_dir():
-        raise InputError(f"{out}: this is a file, not a folder: choose another --out")
     if resume and folder.experiment.exists():
         _refuse_another(folder, checked, source)
-    elif out.exists() and any(out.iterdir()):
-        if resume:
-            raise InputError(f"{out}: there is no experiment.yaml in it to resume: check --out")
+    elif resume:
+        raise InputError(f"{out}: there is no experiment.yaml in it to resume: check --out")
+    elif any(out.iterdir()):
         raise InputError(
             f"{out}: the folder is not empty: add --resume to finish the experiment in it, "
             "or choose another --out"
         )
-    elif resume:
-        raise InputError(f"{out}: there is nothing to resume: check --out or omit --resume")
     else:
-        folder.runs.mkdir(parents=True)
-        folder.experiment.write_text(experiment_text(checked, source), encoding="utf-8")
+        make_folder(folder.runs)
+        write_text(folder.experiment, experiment_text(checked, source))
     write_json(folder.plan, plan_as_json(checked.name, plan))
 
 
@@ -300,19 +310,27 @@ def first_difference(one: object, other: object, path: tuple[str, ...]) -> str |
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """The first of `STOPS` raises `KeyboardInterrupt`; more of them cannot stop the cleaning."""
+    """The first of `STOPS` raises `KeyboardInterrupt`; more of them cannot stop the cleaning.
 
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        for one in STOPS:
-            signal.signal(one, signal.SIG_IGN)
-        raise KeyboardInterrupt
-
-    before = {one: signal.signal(one, interrupt) for one in STOPS}
+    Nothing changes within another such context. After nohup(1) a hangup stays without effect.
+    """
+    if signal.getsignal(signal.SIGTERM) is _interrupt:
+        yield
+        return
+    stops = [one for one in STOPS
+             if one != signal.SIGHUP or signal.getsignal(one) is not signal.SIG_IGN]  # fmt: skip
+    before = {one: signal.signal(one, _interrupt) for one in stops}
     try:
         yield
     finally:
         for one, handler in before.items():
             signal.signal(one, handler)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    for one in STOPS:
+        signal.signal(one, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def remove_own_leftovers() -> None:
