@@ -7,17 +7,18 @@ asked again, and told what it has been told before.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tailtap.errors import InputError, Interrupted, MachineError
+from tailtap.errors import InputError, Interrupted, MachineError, TailtapError
 from tailtap.experiment import environment
 from tailtap.experiment.combinations import CASES, VARY
 from tailtap.experiment.document import load
-from tailtap.experiment.folder import RunFolder
+from tailtap.experiment.folder import RunFolder, require_folder
 from tailtap.experiment.model import Evaluation, Experiment
 from tailtap.experiment.plan import DIRECTION, PlannedRun, slugify
 from tailtap.experiment.preconditions import require_clock, require_cpus
@@ -35,7 +36,7 @@ from tailtap.experiment.runner import (
     storage_errors,
 )
 from tailtap.experiment.summary import summarize
-from tailtap.files import read_json
+from tailtap.files import make_folder, read_json, write_text
 from tailtap.host.privileges import require_root
 from tailtap.search import METHODS
 from tailtap.search.answer import Answer, answer
@@ -50,7 +51,6 @@ MOST_TRIALS = 500
 """A search that takes more is led about by noise."""
 SHARES = (1.0, 0.9, 0.5, 0.1)
 """Latency is measured at these shares of the rates found."""
-STAMPS = ("ingress.stamps", "egress.stamps")
 
 Told = Callable[[str], object]
 """Is told a line about each trial."""
@@ -129,27 +129,27 @@ def search_experiment(plan: Plan, out: Path, *, resume: bool, quiet: bool, told:
     require_cpus([first])
     require_clock([first])
     search = Search(plan, SearchFolder(out), told)
-    again = f"`tailtap search {plan.source} --out {out} --resume` with the same options goes on"
     with storage_errors(out):
-        search.prepare(resume=resume)
-        with search.folder.trials.locked(), interruptible():
+        require_folder(out, resume=resume)
+        with search.folder.locked(), interruptible():
+            search.prepare(resume=resume)
             try:
-                search.make_trials()
-            except KeyboardInterrupt:
+                with search.folder.trials.locked():
+                    search.make_trials()
+                search.measure_latency(resume=resume, quiet=quiet)
+                search.end("done", None)
+            except (KeyboardInterrupt, Interrupted):
                 remove_own_leftovers()
                 search.end("interrupted", "stopped by the user")
+                kept = f"{len(search.as_json()['trials'])} trials are kept"
                 raise Interrupted(
-                    f"interrupted: {len(search.made)} trials are kept; {again}"
+                    f"interrupted: {'the rates are known' if search.answers else kept}; `tailtap "
+                    f"search {plan.source} --out {out} --resume` with the same options goes on"
                 ) from None
-            except MachineError as error:
-                search.end("failed", str(error))
+            except (TailtapError, OSError) as error:
+                with contextlib.suppress(OSError):  # the first error tells more
+                    search.end("failed", str(error))
                 raise
-        try:
-            search.measure_latency(resume=resume, quiet=quiet)
-        except Interrupted:
-            search.end("interrupted", "stopped by the user")
-            raise Interrupted(f"interrupted: the rates are known; {again}") from None
-        search.end("done", None)
     return search
 
 
@@ -168,11 +168,9 @@ class Search:
     _record: dict[str, Any] = field(default_factory=dict)
 
     def prepare(self, *, resume: bool) -> None:
-        """Make the folder, or make sure that the one that is there fits."""
+        """Fill the folder, or make sure that what is there fits. It is ours alone."""
         out, plan = self.folder.path, self.plan
         settings = settings_as_json(plan.settings, plan.method)
-        if out.exists() and not out.is_dir():
-            raise InputError(f"{out}: this is a file, not a folder: choose another --out")
         if resume:
             if not self.folder.record.exists():
                 raise InputError(f"{out}: there is no search to resume: check --out")
@@ -188,14 +186,13 @@ class Search:
             self._kept = [made_of(row) for row in self._record["trials"]]
             self._record.update(status="running", error=None)
         else:
-            if out.exists() and any(out.iterdir()):
+            if any(out.iterdir()):
                 raise InputError(
                     f"{out}: the folder is not empty: add --resume to finish the search in it, or "
                     "choose another --out"
                 )
-            self.folder.trials.runs.mkdir(parents=True)
-            text = experiment_text(plan.checked, plan.source)
-            self.folder.experiment.write_text(text, encoding="utf-8")
+            make_folder(self.folder.trials.runs)
+            write_text(self.folder.experiment, experiment_text(plan.checked, plan.source))
             self._record = {
                 "schema": SCHEMA,
                 "name": plan.checked.name,
@@ -280,16 +277,14 @@ class Search:
         warm_up = traffic.warm_up * traffic.rate // 1_000_000_000 + traffic.warm_up_packets
         allowed = float("inf") if trial.give_up is None else trial.give_up * traffic.packets
         guard = LossGuard(allowed, warm_up, traffic.seconds)
-        record = make_run(run, folder, surroundings, None, guard)
+        keep = self.plan.keep_stamps
+        record = make_run(run, folder, surroundings, None, guard, keep_stamps=keep)
         if record["taps"] is None:
             raise MachineError(f"trial {run.number} failed: {record['error']}")
         results = []
         for one in both(run):
             there = beside(folder, one)
             results.append(_result(run, there, there.read(), trial, guard))
-            if not self.plan.keep_stamps:
-                for name in STAMPS:
-                    (there.path / name).unlink(missing_ok=True)
         codes = tuple(warning["code"] for warning in record["warnings"])
         return Made(run.number, run.slug, _worse(results), codes)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from tailtap.errors import InputError
-from tailtap.experiment.folder import ExperimentFolder
+from tailtap.experiment.folder import ExperimentFolder, locked
 from tailtap.files import read_json, write_json
 from tailtap.search.trial import Result, Settings, Trial
 
@@ -25,6 +26,12 @@ class SearchFolder:
         self.experiment = path / "experiment.yaml"
         self.trials = ExperimentFolder(path / "trials")
         self.latency = ExperimentFolder(path / "latency")
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other writers out of the folder. Raises `InputError` when one is at work."""
+        with locked(self.path):
+            yield
 
     def read(self) -> dict[str, Any]:
         """The content of ``search.json``. Raises `InputError`."""
