@@ -100,19 +100,12 @@ def recording(program: Path, machine: Machine, ports: list[Port]) -> Iterator[li
     Skips the test on a kernel that has no such tracepoints.
     """
     words = [f"{port.way}:{_index(machine, port)}:{_inode(machine, port)}" for port in ports]
+    # Beside the generator, not on the DuT's CPU.
+    command = ["taskset", "--cpu-list", "0", f"{program}/recorder", f"{program}/recorder.bpf.o"]
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "records"
         process = subprocess.Popen(
-            # Beside the generator, not on the DuT's CPU.
-            [
-                "taskset",
-                "--cpu-list",
-                "0",
-                str(program / "recorder"),
-                str(program / "recorder.bpf.o"),
-                str(file),
-                *words,
-            ],
+            [*command, str(file), *words],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -121,8 +114,8 @@ def recording(program: Path, machine: Machine, ports: list[Port]) -> Iterator[li
         try:
             assert process.stdout is not None
             if process.stdout.readline() != "ready\n":
-                said = process.communicate()[1].strip().splitlines()
-                pytest.skip(f"this kernel cannot run the recorder: {said[-1:]}")
+                why = process.communicate()[1].strip().splitlines()
+                pytest.skip(f"this kernel cannot run the recorder: {why[-1:]}")
             yield done
             process.terminate()
             lost, said = process.communicate(timeout=60)

@@ -35,8 +35,8 @@ def stamps_after_queueing() -> bool:
 class InlineTap:
     """One process that stamps ingress packets and hands them on, and absorbs egress packets.
 
-    An ingress stamp is of the moment at which the packet is handed on to the DuT, an egress stamp of
-    the moment at which the DuT handed it over.
+    An ingress stamp is of the moment at which the packet is handed on to the DuT, an egress stamp
+    of the moment at which the DuT handed it over.
     """
 
     def start(

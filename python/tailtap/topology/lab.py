@@ -20,9 +20,9 @@ the sender's core, unless its port is steered elsewhere. So:
 - The DuT's ingress port is steered to the DuT's cores (receive packet steering), as the
   interrupts of a network card would be: the DuT works on its own cores, woken up by an interrupt.
   Those of a real card are sent there as well.
-- The taps' ports are left alone. The ingress tap then stamps on the generator's core as it hands the
-  packet to the DuT, and the egress stamp is taken on the DuT's as the DuT hands it back: no wake-up
-  and no waiting for another core is counted as the DuT's latency.
+- The taps' ports are left alone. The ingress tap then stamps on the generator's core as it hands
+  the packet to the DuT, and the egress stamp is taken on the DuT's as the DuT hands it back: no
+  wake-up and no waiting for another core is counted as the DuT's latency.
 """
 
 from __future__ import annotations
