@@ -210,7 +210,6 @@ def test_links_without_hardware_cannot_be_passed_through(machine: Machine, tmp_p
             experiment().replace("tap: {ports: [card0, card3]}", ""),
             "ports: they are at one end",
         ),
-        (experiment("wire"), "dut.ports means nothing on platform wire"),
         (experiment(dut="[card1]"), "dut.ports"),
         (experiment(dut="['a b', card2]"), "dut.ports"),
     ],
