@@ -7,6 +7,8 @@ import os
 import pty
 import signal
 import subprocess
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import duckdb
@@ -99,28 +101,34 @@ def test_kill_nine_then_clean_then_resume(tmp_path: Path) -> None:
     assert rows == [("done", 3), ("imported", 1)]
 
 
-def test_clean_finds_what_no_journal_names_and_leaves_the_rest(tmp_path: Path) -> None:
-    with own_machine() as machine:
-        for words in (
-            "netns add tt-stray",
-            "netns add mine-tt-1",
-            "link add tt-left type veth peer name other0",
-            "link add mine0 type veth peer name mine1",
-        ):
-            assert machine.run("ip", *words.split()).returncode == 0
-        sleeper = machine.start_in("tt-stray", "sleep", "60")
+def test_clean_finds_what_no_journal_names_and_leaves_what_others_made() -> None:
+    ours = [("namespace", "tt-0a1b2c-gen"), ("link", "tt-0a1b2c-left")]
+    foreign_namespaces = ["tt-foo", "tt-test-1-0", "tt-0a1b2c", "tt-0A1B2C-gen", "my-tt-0a1b2c-gen"]
+    foreign_links = ["tt-left", "tt-in", "mine0"]
+    with own_machine() as machine, ExitStack() as stack:
+        for name in (ours[0][1], *foreign_namespaces):
+            assert machine.run("ip", "netns", "add", name).returncode == 0
+        for number, name in enumerate((ours[1][1], *foreign_links)):
+            pair = f"link add {name} type veth peer name other{number}"
+            assert machine.run("ip", *pair.split()).returncode == 0
+        left_alone = machine.start_in("tt-foo", "sleep", "infinity")
+        ended = machine.start_in(ours[0][1], "sleep", "infinity")
+        for process in (left_alone, ended):
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+        for name in ("tt-foo", ours[0][1]):
+            wait_for(partial(machine.pids, name), f"the process in {name}")
         cleaned = machine.tailtap("clean", "--json")
         assert cleaned.returncode == 0, cleaned.stderr
-        assert {(row["kind"], row["name"]) for row in json.loads(cleaned.stdout)["removed"]} == {
-            ("namespace", "tt-stray"),
-            ("link", "tt-left"),
-        }
-        assert sleeper.wait(timeout=5) == -signal.SIGKILL
-        assert machine.namespaces() == ["mine-tt-1"]
+        removed = json.loads(cleaned.stdout)["removed"]
+        assert [(row["kind"], row["name"]) for row in removed] == ours
+        assert ended.wait() == -signal.SIGKILL
+        assert left_alone.poll() is None
+        assert machine.pids("tt-foo") == [left_alone.pid]
+        assert sorted(machine.namespaces()) == sorted(foreign_namespaces)
         links = machine.run("ip", "-br", "link").stdout
-        assert "mine0" in links
-        assert "tt-left" not in links
-        machine.run("ip", "netns", "delete", "mine-tt-1")
+        assert all(f"{name}@" in links for name in foreign_links)
+        assert ours[1][1] not in links
 
 
 def test_all_also_removes_what_is_in_use(tmp_path: Path) -> None:

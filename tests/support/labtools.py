@@ -57,6 +57,10 @@ class Machine:
     def namespaces(self) -> list[str]:
         return [line.split()[0] for line in self.run("ip", "netns", "list").stdout.splitlines()]
 
+    def pids(self, namespace: str) -> list[int]:
+        """The processes in a namespace."""
+        return [int(pid) for pid in self.run("ip", "netns", "pids", namespace).stdout.split()]
+
     def received(self, namespace: str, port: str) -> int:
         shown = self.run("ip", "-n", namespace, "-s", "-j", "link", "show", "dev", port).stdout
         return int(json.loads(shown)[0]["stats64"]["rx"]["packets"]) if shown else 0
@@ -117,7 +121,7 @@ def limited_memory(room: int) -> Iterator[Path]:
         group.rmdir()
 
 
-def wait_for(condition: Callable[[], bool], what: str) -> None:
+def wait_for(condition: Callable[[], object], what: str) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not condition():
         assert time.monotonic() < deadline, f"in vain: {what}"

@@ -22,11 +22,11 @@ def clean(
 ) -> None:
     """Remove every kernel object that tailtap left behind, after a crash or a kill -9.
 
-    Virtual machines, containers, namespaces and links whose names start with tt- are removed, with
-    the processes in them and the containers' control groups and mounts, and so are the journals in
-    /run/tailtap of processes that are gone. What belongs to a tailtap that still runs is kept
-    unless --all is given. Nothing else on the machine is touched, and a second call finds nothing
-    to do.
+    Virtual machines, containers, namespaces and links with a name that a run gives (tt-, six
+    hexadecimal digits, and a part, as tt-0a1b2c-dut) are removed, with the processes in them and
+    the containers' control groups and mounts, and so are the journals in /run/tailtap of processes
+    that are gone. What belongs to a tailtap that still runs is kept unless --all is given. Nothing
+    else on the machine is touched, and a second call finds nothing to do.
     """
     import json as json_module
 

@@ -18,12 +18,10 @@ from tailtap.host import CommandFailed, lxc
 from tailtap.host.cards import Cards
 from tailtap.host.domains import Domains
 from tailtap.host.huge_pages import HugePages
-from tailtap.host.journal import STATE, read_all
+from tailtap.host.journal import STATE, is_ours, read_all
 from tailtap.host.local import LocalHost
 from tailtap.host.pci import PciDrivers
 
-PREFIX = "tt-"
-"""Every kernel object of tailtap has a name that starts so."""
 DEATH_SECONDS = 5.0
 """How long killed processes may take to disappear."""
 
@@ -50,7 +48,7 @@ class Namespaces:
     """Network namespaces, with the processes and interfaces in them."""
 
     def existing(self, entered: Sequence[str]) -> list[str]:
-        """Those whose names start with ``tt-``."""
+        """Those with a name that a lab gives."""
         return _namespaces(LocalHost())
 
     def remove(self, name: str) -> None:
@@ -62,8 +60,8 @@ class Containers:
     """Containers, with their control groups, mounts and folders."""
 
     def existing(self, entered: Sequence[str]) -> list[str]:
-        """Those whose folders start with ``tt-``."""
-        return lxc.existing(PREFIX)
+        """Those that have a folder of ours."""
+        return lxc.existing()
 
     def remove(self, name: str) -> None:
         """End everything in it and remove all that it left."""
@@ -74,7 +72,7 @@ class Links:
     """Interfaces in the machine's own network namespace."""
 
     def existing(self, entered: Sequence[str]) -> list[str]:
-        """Those whose names start with ``tt-``."""
+        """Those with a name that a lab gives."""
         return _links(LocalHost())
 
     def remove(self, name: str) -> None:
@@ -86,8 +84,8 @@ class Folders:
     """Folders of programs that ran for a measurement; only a journal knows that they are ours."""
 
     def existing(self, entered: Sequence[str]) -> list[str]:
-        """Those in a journal that are there."""
-        return [name for name in entered if Path(name).is_dir()]
+        """Those in a journal that are there, under a name that a lab gives."""
+        return [name for name in entered if is_ours(Path(name).name) and Path(name).is_dir()]
 
     def remove(self, name: str) -> None:
         """Remove it with everything in it."""
@@ -195,9 +193,9 @@ def _delete(
 def _namespaces(host: LocalHost) -> list[str]:
     listed = host.run(["ip", "-j", "netns", "list"]).stdout.strip()
     rows = json.loads(listed) if listed else []
-    return [row["name"] for row in rows if row["name"].startswith(PREFIX)]
+    return [row["name"] for row in rows if is_ours(row["name"])]
 
 
 def _links(host: LocalHost) -> list[str]:
     rows = json.loads(host.run(["ip", "-j", "link", "show"]).stdout or "[]")
-    return [row["ifname"] for row in rows if row["ifname"].startswith(PREFIX)]
+    return [row["ifname"] for row in rows if is_ours(row["ifname"])]

@@ -30,7 +30,7 @@ class Domains:
         Processes alone do not tell: they may be those of a tailtap that we cannot see.
         """
         running = {belongs_to(words) for _, words in _processes()}
-        folders = {path.name for path in FOLDERS.glob("tt-*")}
+        folders = {path.name for path in FOLDERS.glob("*") if NAME.fullmatch(path.name)}
         return sorted(folders | {name for name in entered if name in running})
 
     def remove(self, name: str) -> None:

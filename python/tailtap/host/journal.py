@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -21,11 +22,20 @@ from tailtap.errors import MachineError
 STATE = Path("/run/tailtap")
 """Network namespaces are gone after a reboot, and so is what lies under ``/run``."""
 SUFFIX = ".journal"
+_NAME = re.compile(r"tt-[0-9a-f]{6}-[a-z][a-z0-9-]*")
+
+
+def is_ours(name: str) -> bool:
+    """Whether `name` is one that a lab gives: ``tt-``, the journal's identity, and a part.
+
+    People make objects whose names start with ``tt-`` too.
+    """
+    return _NAME.fullmatch(name) is not None
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One kernel object: `kind` is ``namespace``, `name` starts with ``tt-``."""
+    """One kernel object, such as the ``namespace`` of a `name` that `is_ours`."""
 
     kind: str
     name: str

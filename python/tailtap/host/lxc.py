@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tailtap.errors import MachineError
 from tailtap.host import CommandFailed, cgroups
-from tailtap.host.journal import STATE
+from tailtap.host.journal import STATE, is_ours
 from tailtap.host.local import LocalHost
 
 CONTAINERS = STATE / "lxc"
@@ -75,9 +75,9 @@ def running(spec: Spec) -> Iterator[int]:
         remove(spec.name)
 
 
-def existing(prefix: str) -> list[str]:
-    """The names of all containers that start with `prefix`, running or not."""
-    return sorted(path.name for path in CONTAINERS.glob(f"{prefix}*") if path.is_dir())
+def existing() -> list[str]:
+    """The names of all containers of labs, running or not."""
+    return sorted(path.name for path in CONTAINERS.glob("*") if is_ours(path.name))
 
 
 def remove(name: str) -> None:
