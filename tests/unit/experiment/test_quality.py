@@ -68,8 +68,11 @@ def test_a_good_run_has_none() -> None:
             "generator-slip",
         ),
         ({"taps": {"ingress": {"seen": 1000, "lost": 1}}}, "stamps-lost"),
-        ({"taps": {"egress": {"seen": 1000, "lost": 0, "late": 1}}}, "egress-deferred"),
-        ({"taps": {"egress": {"seen": 1000, "lost": 0, "dropped": 1}}}, "tap-drops"),
+        (
+            {"taps": {**GOOD.taps, "egress": {"seen": 1000, "lost": 0, "late": 1}}},
+            "egress-deferred",
+        ),
+        ({"taps": {**GOOD.taps, "egress": {"seen": 1000, "lost": 0, "dropped": 1}}}, "tap-drops"),
         ({"counters": counters(steal_ns=10_000_001)}, "steal"),
         ({"counters": counters(dropped=1)}, "backlog-drops"),
         ({"counters": counters(processed=999)}, "work-elsewhere"),
