@@ -254,8 +254,8 @@ def test_another_generator(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ("tt-no-such-program {interface}", "tt-no-such-program"),
-        ("sh -c 'echo no >&2; exit 7'", "no"),
+        ("tt-no-such-program {interface}", "the program tt-no-such-program is missing"),
+        ("sh -c 'echo no >&2; exit 7'", "ended with status 7: no"),
     ],
 )
 def test_another_generator_that_fails(tmp_path: Path, command: str, said: str) -> None:
@@ -267,7 +267,6 @@ def test_another_generator_that_fails(tmp_path: Path, command: str, said: str) -
         done = machine.tailtap("run", str(path), "--out", str(tmp_path / "out"), "--quiet")
     assert done.returncode == 3
     assert said in done.stderr.splitlines()[-1]
-    assert "ended with status" in done.stderr
 
 
 def test_large_frames_and_overrides(tmp_path: Path) -> None:
