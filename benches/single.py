@@ -2,7 +2,7 @@
 
 Packets come one by one, 5 ms apart. All forwarders have their turn in each of three rounds, and so
 has the floor of the measurement, links of the lab without a device. Prints a table for
-docs/forwarders.md: medians and 99th percentiles from the smallest to the largest of the rounds, in
+documentation: medians and 99th percentiles from the smallest to the largest of the rounds, in
 us. Takes about seven minutes.
 """
 
