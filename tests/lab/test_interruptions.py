@@ -13,7 +13,15 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from labtools import TAILTAP, Machine, own_machine, record, statuses, wait_for, write_experiment
+from labtools import (
+    PATIENCE_SECONDS,
+    TAILTAP,
+    own_machine,
+    record,
+    statuses,
+    wait_for,
+    write_experiment,
+)
 from published_trees import write_rates
 
 from tailtap.store.importer import import_tree
@@ -26,13 +34,6 @@ repeat: 3
 """
 
 
-def traffic_flows(machine: Machine, out: Path, number: int) -> bool:
-    """Whether run `number` is under way and packets pass its DuT."""
-    runs = sorted((out / "runs").glob(f"{number:03}-*/run.json"))
-    duts = [name for name in machine.namespaces() if name.endswith("-dut")]
-    return bool(runs and duts and machine.received(duts[0], "tt-in") > 1000)
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_keeps_finished_runs_and_resume_makes_the_rest(
     tmp_path: Path, number: signal.Signals
@@ -40,12 +41,11 @@ def test_a_signal_keeps_finished_runs_and_resume_makes_the_rest(
     path = write_experiment(tmp_path, EXPERIMENT)
     out = tmp_path / "out"
     with own_machine() as machine:
-        running = machine.start("run", str(path), "--out", str(out))
-        wait_for(lambda: traffic_flows(machine, out, 2), "the second run's traffic")
-        # nsenter has become tailtap: only the runner gets the signal.
-        running.send_signal(number)
-        stdout, stderr = running.communicate(timeout=30)
-        assert running.returncode == 4, stderr
+        with machine.held(tmp_path, "run", str(path), "--out", str(out), number=2) as running:
+            # nsenter has become tailtap: only the runner gets the signal.
+            running.process.send_signal(number)
+            stdout, stderr = running.process.communicate(timeout=PATIENCE_SECONDS)
+        assert running.process.returncode == 4, stderr
         assert stdout == ""
         assert stderr.splitlines()[-1] == (
             f"tailtap: interrupted: 1 of 3 runs are kept; "
@@ -65,18 +65,16 @@ def test_a_signal_keeps_finished_runs_and_resume_makes_the_rest(
 
 
 def test_kill_nine_then_clean_then_resume(tmp_path: Path) -> None:
-    # Long enough for `tailtap clean` to start, on a machine with much else to do.
-    path = write_experiment(tmp_path, EXPERIMENT.replace("1500 ms", "5 s"))
+    path = write_experiment(tmp_path, EXPERIMENT)
     out = tmp_path / "out"
     with own_machine() as machine:
         machine.run("ip", "netns", "add", "another")
-        running = machine.start("run", str(path), "--out", str(out))
-        wait_for(lambda: traffic_flows(machine, out, 2), "the second run's traffic")
-        in_use = json.loads(machine.tailtap("clean", "--json").stdout)
-        assert in_use["removed"] == []
-        assert {item["pid"] for item in in_use["kept"]} == {running.pid}
-        running.kill()
-        running.communicate()
+        with machine.held(tmp_path, "run", str(path), "--out", str(out), number=2) as running:
+            in_use = json.loads(machine.tailtap("clean", "--json").stdout)
+            assert in_use["removed"] == []
+            assert {item["pid"] for item in in_use["kept"]} == {running.process.pid}
+            running.process.kill()
+            running.process.wait()
         assert statuses(out) == ["done", "running"]
         left = [name for name in machine.namespaces() if name.startswith("tt-")]
         assert len(left) == 3
@@ -135,14 +133,14 @@ def test_all_also_removes_what_is_in_use(tmp_path: Path) -> None:
     path = write_experiment(tmp_path, EXPERIMENT)
     out = tmp_path / "out"
     with own_machine() as machine:
-        long = ("--set", "repeat=1", "--set", "traffic.duration=60 s")
-        running = machine.start("run", str(path), "--out", str(out), *long)
-        wait_for(lambda: traffic_flows(machine, out, 1), "the run's traffic")
-        cleaned = machine.tailtap("clean", "--all")
-        assert cleaned.returncode == 0, cleaned.stderr
-        assert f"in use by process {running.pid}" in cleaned.stdout
-        _, stderr = running.communicate(timeout=30)
-        assert running.returncode == 3, stderr
+        options = ("--out", str(out), "--set", "repeat=1")
+        with machine.held(tmp_path, "run", str(path), *options) as running:
+            cleaned = machine.tailtap("clean", "--all")
+            assert cleaned.returncode == 0, cleaned.stderr
+            assert f"in use by process {running.process.pid}" in cleaned.stdout
+            running.go_on()
+            status, stderr = running.ended()
+        assert status == 3, stderr
         assert "Traceback" not in stderr
         assert machine.namespaces() == []
     assert statuses(out) == ["failed"]
@@ -152,12 +150,13 @@ def test_an_interface_that_vanishes_fails_its_run_only(tmp_path: Path) -> None:
     path = write_experiment(tmp_path, EXPERIMENT)
     out = tmp_path / "out"
     with own_machine() as machine:
-        running = machine.start("run", str(path), "--out", str(out), "--set", "repeat=2")
-        wait_for(lambda: traffic_flows(machine, out, 1), "the first run's traffic")
-        [dut] = [name for name in machine.namespaces() if name.endswith("-dut")]
-        assert machine.run("ip", "-n", dut, "link", "delete", "tt-in").returncode == 0
-        _, stderr = running.communicate(timeout=60)
-        assert running.returncode == 3, stderr
+        options = ("--out", str(out), "--set", "repeat=2")
+        with machine.held(tmp_path, "run", str(path), *options) as running:
+            [dut] = [name for name in machine.namespaces() if name.endswith("-dut")]
+            assert machine.run("ip", "-n", dut, "link", "delete", "tt-in").returncode == 0
+            running.go_on()
+            status, stderr = running.ended()
+        assert status == 3, stderr
         assert machine.namespaces() == []
     last = stderr.splitlines()[-1]
     assert last.startswith("tailtap: 1 of 2 runs failed, 001-interrupted-r1 first: interface tt-")
@@ -181,12 +180,12 @@ def test_a_full_disk_is_one_clear_line(tmp_path: Path) -> None:
             f"tailtap: {disk}/out: the stamps of all runs to come need 2.4 MB and the disk "
             "has 0.5 MB: make room or choose another --out\n"
         )
-        running = machine.start("run", str(path), *options)
-        wait_for(lambda: any(name.endswith("-dut") for name in machine.namespaces()), "the lab")
-        machine.run("dd", "if=/dev/zero", f"of={disk}/ballast", "bs=4k")
-        _, stderr = running.communicate(timeout=60)
+        with machine.held(tmp_path, "run", str(path), *options) as running:
+            machine.run("dd", "if=/dev/zero", f"of={disk}/ballast", "bs=4k")
+            running.go_on()
+            status, stderr = running.ended()
         assert machine.namespaces() == []
-    assert running.returncode == 3, stderr
+    assert status == 3, stderr
     assert "No space left on device" in stderr.splitlines()[-1]
     assert "Traceback" not in stderr
 
@@ -203,7 +202,7 @@ def test_a_terminal_gets_a_bar_with_the_time_left(tmp_path: Path) -> None:
                 stderr=terminal,
                 text=True,
             )
-            table, _ = running.communicate(timeout=60)
+            table, _ = running.communicate(timeout=PATIENCE_SECONDS)
         os.set_blocking(master, False)
         shown = os.read(master, 1_000_000).decode()
     finally:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from labtools import own_machine, wait_for, write_experiment
+from labtools import own_machine, write_experiment
 
 LIMIT = 10_000
 QUEUE = 200
@@ -83,15 +83,15 @@ def test_a_trial_is_given_up_and_an_interrupted_search_goes_on(tmp_path: Path) -
     path, out = write_experiment(tmp_path, EXPERIMENT), tmp_path / "out"
     options = ["--from", "20 kpkt/s", "--to", "30 kpkt/s", "--precision", "20%"]
     options += ["--trial", "3 s", "--method", "binary", "--out", str(out), "--no-latency"]
+    record = out / "search.json"
     with own_machine() as machine:
-        search = machine.start("search", str(path), *options)
-        record = out / "search.json"
-        wait_for(lambda: record.exists() and bool(trials(record)), "the first trial")
-        search.send_signal(signal.SIGINT)
-        _, said = search.communicate(timeout=60)
-        assert search.returncode == 4
+        with machine.held(tmp_path, "search", str(path), *options, number=2) as search:
+            search.process.send_signal(signal.SIGINT)
+            status, said = search.ended()
+        assert status == 4, said
+        assert "interrupted: 1 trials are kept" in said
         assert "--resume" in said
-        first = trials(record)[0]
+        [first] = trials(record)
         made = (out / "trials" / "runs" / first["slug"] / "run.json").stat().st_mtime_ns
         done = machine.tailtap("search", str(path), *options, "--resume", "--json")
         assert machine.namespaces() == []

@@ -9,8 +9,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -20,9 +21,54 @@ from tailtap.host import CommandFailed, Host
 
 TAILTAP = (sys.executable, "-P", "-m", "tailtap")
 PATIENCE_SECONDS = 60.0
+"""How long anything may take that takes a moment on an idle machine."""
 
 STAMP = np.dtype([("time_ns", "<u8"), ("id", "<u4"), ("length", "<u2"), ("flags", "<u2")])
 HEADER_BYTES = 64
+
+
+Place = Literal["probe", "traffic"]
+HELD = """
+import sys, time
+from pathlib import Path
+from tailtap.cli import main
+from tailtap.experiment import measure
+
+place, number, flag = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
+del sys.argv[1:4]
+where, name = {"probe": (measure, "_probe"), "traffic": (measure._Traffic, "wait")}[place]
+go_on, calls = getattr(where, name), 0
+
+def held(*arguments):
+    global calls
+    calls += 1
+    if calls == number:
+        flag.touch()
+        while flag.exists():
+            time.sleep(0.01)
+    return go_on(*arguments)
+
+setattr(where, name, held)
+main()
+"""
+"""`tailtap`, which stands still at a place as long as a file is there."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """A `tailtap` that stands still, and the file that says so."""
+
+    process: subprocess.Popen[str]
+    flag: Path
+
+    def go_on(self) -> None:
+        """Let it go on."""
+        self.flag.unlink()
+
+    def ended(self) -> tuple[int, str]:
+        """Its exit status and what it said on standard error, once it has ended."""
+        _, said = self.process.communicate(timeout=PATIENCE_SECONDS)
+        return self.process.returncode, said
 
 
 class Machine:
@@ -50,6 +96,40 @@ class Machine:
             text=True,
             start_new_session=True,
         )
+
+    @contextlib.contextmanager
+    def held(
+        self,
+        folder: Path,
+        *words: str,
+        number: int = 1,
+        place: Place = "traffic",
+        patience: float = PATIENCE_SECONDS,
+    ) -> Iterator[Held]:
+        """An experiment or a search that stands still in its run or trial `number`.
+
+        So nothing that a test does to it can come too late. It stands where packets are sent and
+        it would wait for their end, or right before the first packet of all, the ``probe``; until
+        it is told to go on, is interrupted, or the body ends, which kills it. It may take so many
+        seconds of `patience` to come there.
+        """
+        flag = folder / "held"
+        command = self.command(sys.executable, "-P", "-c", HELD, place, str(number), str(flag))
+        running = subprocess.Popen(
+            [*command, *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            there = f"{place} {number}"
+            wait_for(lambda: flag.exists() or running.poll() is not None, there, patience)
+            assert running.poll() is None, running.communicate()
+            yield Held(running, flag)
+        finally:
+            running.kill()
+            running.wait()
 
     def start_in(self, namespace: str, *words: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen(self.command("ip", "netns", "exec", namespace, *words))
@@ -121,8 +201,10 @@ def limited_memory(room: int) -> Iterator[Path]:
         group.rmdir()
 
 
-def wait_for(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
+def wait_for(
+    condition: Callable[[], object], what: str, patience: float = PATIENCE_SECONDS
+) -> None:
+    deadline = time.monotonic() + patience
     while not condition():
         assert time.monotonic() < deadline, f"in vain: {what}"
         time.sleep(0.02)
