@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from forwarders import require
-from labtools import Machine, own_machine, record, stamps, wait_for, write_experiment
+from labtools import Machine, own_machine, record, stamps, write_experiment
 
 PACKETS = 2_000
 NAMES = ("card0", "card1", "card2", "card3")
@@ -42,7 +42,7 @@ rmdir /run/tailtap/sys
 EXPERIMENT = """\
 name: cards
 dut: {{platform: {platform}, forwarder: {forwarder}, cpus: [1], ports: {dut}}}
-traffic: {{rate: 2 kpkt/s, duration: {duration}, warm_up: 100 ms, cpu: 0{traffic}}}
+traffic: {{rate: 2 kpkt/s, duration: 1 s, warm_up: 100 ms, cpu: 0{traffic}}}
 tap: {{ports: {tap}}}
 """
 
@@ -67,11 +67,10 @@ def experiment(
     *,
     dut: str = "[card1, card2]",
     tap: str = "[card0, card3]",
-    duration: str = "1 s",
     traffic: str = "",
 ) -> str:
     return EXPERIMENT.format(
-        platform=platform, forwarder=forwarder, dut=dut, tap=tap, duration=duration, traffic=traffic
+        platform=platform, forwarder=forwarder, dut=dut, tap=tap, traffic=traffic
     )
 
 
@@ -137,18 +136,10 @@ def test_the_wire_needs_no_cards(machine: Machine, tmp_path: Path) -> None:
 
 def test_a_killed_run_is_cleaned(machine: Machine, tmp_path: Path) -> None:
     before = state(machine)
-    path = write_experiment(tmp_path, experiment(duration="60 s"))
-    running = machine.start("run", str(path), "--out", str(tmp_path / "out"))
-
-    def flows() -> bool:
-        duts = [name for name in machine.namespaces() if name.endswith("-dut")]
-        return bool(duts) and machine.received(duts[0], "tt-in") > 1000
-
-    try:
-        wait_for(flows, "traffic")
-    finally:
-        os.killpg(running.pid, signal.SIGKILL)
-        running.communicate()
+    path = write_experiment(tmp_path, experiment())
+    with machine.held(tmp_path, "run", str(path), "--out", str(tmp_path / "out")) as running:
+        os.killpg(running.process.pid, signal.SIGKILL)
+        running.process.wait()
     cleaned = machine.tailtap("clean", "--json")
     assert cleaned.returncode == 0, cleaned.stderr
     kinds = [row["kind"] for row in json.loads(cleaned.stdout)["removed"]]

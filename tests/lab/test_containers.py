@@ -16,7 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from labtools import check_files, own_machine, record, statuses, wait_for, write_experiment
+from labtools import (
+    PATIENCE_SECONDS,
+    check_files,
+    own_machine,
+    record,
+    statuses,
+    wait_for,
+    write_experiment,
+)
 
 from tailtap.errors import MachineError
 from tailtap.evaluation import Evaluation
@@ -143,7 +151,7 @@ def test_started_processes_are_in_its_groups_and_end_when_told(shared: Dut) -> N
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_process_that_somebody_ends_says_how(shared: Dut, number: signal.Signals) -> None:
-    process = shared.host.start(["sh", "-c", "echo ready; exec sleep 60"])
+    process = shared.host.start(["sh", "-c", "echo ready; exec sleep infinity"])
     assert process.read_line(20) == "ready"
     os.kill(process.pid, number)
     assert process.read_line(20) is None
@@ -156,10 +164,10 @@ def test_started_processes_end_with_tailtap(shared: Dut) -> None:
         "import sys, time\n"
         "from tailtap.host.container import ContainerHost\n"
         f"host = ContainerHost({shared.facts['name']!r}, [1])\n"
-        "process = host.start(['sh', '-c', 'echo ready; exec sleep 60'])\n"
+        "process = host.start(['sh', '-c', 'echo ready; exec sleep infinity'])\n"
         "process.read_line(20)\n"
         "print(process.pid, flush=True)\n"
-        "time.sleep(60)\n"
+        "time.sleep(600)\n"
     )
     tailtap = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert tailtap.stdout is not None
@@ -317,22 +325,14 @@ def test_kill_nine_then_clean(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with own_machine() as machine:
         path = write_experiment(tmp_path, EXPERIMENT)
-        long = ("--set", "traffic.duration=60 s", "--set", "dut.forwarder=fault")
-        running = machine.start("run", str(path), "--out", str(out), *long)
-        wait_for(
-            lambda: any(
-                machine.received(name, "tt-in") > 1000
-                for name in machine.namespaces()
-                if name.endswith("-dut")
-            ),
-            "traffic through the container",
-        )
-        [name] = [name for name in machine.namespaces() if name.endswith("-dut")]
-        kept = json.loads(machine.tailtap("clean", "--json").stdout)
-        assert ("container", name) in {(row["kind"], row["name"]) for row in kept["kept"]}
-        assert kept["removed"] == []
-        running.kill()
-        running.communicate()
+        options = ("--out", str(out), "--set", "dut.forwarder=fault")
+        with machine.held(tmp_path, "run", str(path), *options) as running:
+            [name] = [name for name in machine.namespaces() if name.endswith("-dut")]
+            kept = json.loads(machine.tailtap("clean", "--json").stdout)
+            assert ("container", name) in {(row["kind"], row["name"]) for row in kept["kept"]}
+            assert kept["removed"] == []
+            running.process.kill()
+            running.process.wait()
         assert cgroups.groups(name)
         mounted = machine.run("cat", "/proc/mounts").stdout
         assert f"/run/tailtap/lxc/{name}" in mounted
@@ -352,12 +352,12 @@ def test_an_interrupted_run_leaves_no_container(tmp_path: Path) -> None:
     with own_machine() as machine:
         path = write_experiment(tmp_path, EXPERIMENT)
         running = machine.start(
-            "run", str(path), "--out", str(out), "--set", "traffic.duration=60 s"
+            "run", str(path), "--out", str(out), "--set", "traffic.duration=10 min"
         )
         wait_for(lambda: machine.run("ls", "/run/tailtap/lxc").stdout != "", "the container")
         time.sleep(0.05)  # wherever in its start that is
         running.send_signal(signal.SIGINT)
-        _, stderr = running.communicate(timeout=30)
+        _, stderr = running.communicate(timeout=PATIENCE_SECONDS)
         assert running.returncode == 4, stderr
         assert machine.namespaces() == []
         assert machine.run("ls", "/run/tailtap/lxc").stdout == ""

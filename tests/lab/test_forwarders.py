@@ -6,14 +6,13 @@ import contextlib
 import json
 import os
 import subprocess
-import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from forwarders import require
-from labtools import Machine, own_machine, record, stamps, statuses, wait_for, write_experiment
+from labtools import Machine, own_machine, record, stamps, statuses, write_experiment
 from program import TAILTAP
 from uprobes import counted_calls
 
@@ -49,17 +48,10 @@ ROUTERS = ("kernel-route", "dpdk-l3fwd")
 NEW_ADDRESSES = (*ROUTERS, "testpmd-mac")
 """Where hardware addresses change to those that we said."""
 SNIFFER = """
-import socket, sys, time
-end = time.monotonic() + 60
-while True:
-    try:
-        port = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
-        port.bind(("tt-b0", 0))
-        break
-    except OSError:
-        assert time.monotonic() < end
-        time.sleep(0.01)
-port.settimeout(60)
+import socket
+port = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+port.bind(("tt-b0", 0))
+print("listening", flush=True)
 while True:
     frame, address = port.recvfrom(2048)
     if address[2] != socket.PACKET_OUTGOING and frame[12:14] == b"\\x08\\x00":
@@ -107,23 +99,24 @@ def failure(machine: Machine, folder: Path, text: str) -> str:
     return error
 
 
-@contextlib.contextmanager
-def sniffer(machine: Machine) -> Iterator[list[bytes]]:
-    """Catches the first frame that leaves the DuT of a run within the body."""
-    frames: list[bytes] = []
-
-    def listen() -> None:
-        wait_for(lambda: bool(taps()), "the taps' namespace")
-        said = machine.run("ip", "netns", "exec", taps()[0], "python3", "-c", SNIFFER)
-        frames.extend(bytes.fromhex(line) for line in said.stdout.split())
-
-    def taps() -> list[str]:
-        return [name for name in machine.namespaces() if name.endswith("-tap")]
-
-    thread = threading.Thread(target=listen)
-    thread.start()
-    yield frames
-    thread.join()
+def run_and_sniff(machine: Machine, folder: Path, text: str) -> tuple[Path, bytes]:
+    """The folder of a run that is done, and the first IPv4 frame that left its DuT."""
+    out = folder / "out"
+    words = ("run", str(write_experiment(folder, text)), "--out", str(out))
+    with contextlib.ExitStack() as stack:
+        running = stack.enter_context(machine.held(folder, *words, place="probe"))
+        [tap] = [name for name in machine.namespaces() if name.endswith("-tap")]
+        command = machine.command("ip", "netns", "exec", tap, "python3", "-c", SNIFFER)
+        sniffer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        stack.callback(sniffer.wait)
+        stack.callback(sniffer.kill)
+        assert sniffer.stdout is not None
+        assert sniffer.stdout.readline() == "listening\n"
+        running.go_on()
+        _, said = running.ended()
+        [made] = (out / "runs").iterdir()
+        assert record(made)["status"] == "done", said
+        return made, bytes.fromhex(sniffer.stdout.readline())
 
 
 @pytest.mark.parametrize("name", FORWARDERS)
@@ -131,15 +124,12 @@ def test_every_packet_comes_through_in_order(name: str, machine: Machine, tmp_pa
     forwarder, options, cpus = FORWARDERS[name]
     require(forwarder)
     text = experiment(forwarder, options % {"tailtap": TAILTAP}, cpus)
-    with sniffer(machine) as frames:
-        made, said = run(machine, tmp_path, text)
+    made, frame = run_and_sniff(machine, tmp_path, text)
     content = record(made)
-    assert content["status"] == "done", said
     assert [row["id"] for row in stamps(made / "egress.stamps")] == list(range(PACKETS))
     evaluation = Evaluation.load(made / "evaluation")
     assert evaluation.counts["matched"] == PACKETS
     assert evaluation.counts["reordered"] == 0
-    [frame] = frames
     assert frame[:6] == (NEXT_HOP if name in NEW_ADDRESSES else DESTINATION)
     assert frame[TIME_TO_LIVE] == (63 if forwarder in ROUTERS else 64)
     told = content["forwarder"]
@@ -256,7 +246,7 @@ def test_a_forwarder_that_exits_at_once(machine: Machine, tmp_path: Path) -> Non
 
 
 def test_a_forwarder_that_never_forwards(machine: Machine, tmp_path: Path) -> None:
-    options = "{command: \"sh -c 'echo waiting; exec sleep 60'\", ready: 1 s}"
+    options = "{command: \"sh -c 'echo waiting; exec sleep infinity'\", ready: 1 s}"
     error = failure(machine, tmp_path, experiment("external", options))
     assert error == (
         "no packet came through the DuT within 1 s: the forwarder external runs and lets nothing "
@@ -266,8 +256,10 @@ def test_a_forwarder_that_never_forwards(machine: Machine, tmp_path: Path) -> No
 
 def test_a_forwarder_that_ends_while_packets_are_sent(machine: Machine, tmp_path: Path) -> None:
     forward = f"{TAILTAP} forward {{ingress}} {{egress}}"
-    command = f"sh -c '{forward} & sleep 6; echo Error: tired; kill $!'"
-    text = experiment("external", f'{{command: "{command}"}}').replace("1 s", "20 s")
+    received = "$(cat /sys/class/net/{ingress}/statistics/rx_packets)"
+    until = f"while [ {received} -lt 1000 ]; do sleep 0.1; done"
+    command = f"sh -c '{forward} & {until}; echo Error: tired; kill $!'"
+    text = experiment("external", f'{{command: "{command}"}}').replace("1 s", "10 min")
     error = failure(machine, tmp_path, text)
     assert error.endswith("status 0: Error: tired")
 
@@ -309,25 +301,18 @@ def test_clean_removes_what_a_killed_run_left(machine: Machine, tmp_path: Path) 
     require("testpmd")
     pages = Path("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages")
     before = pages.read_text() if pages.exists() else None
-    text = experiment("testpmd").replace("1 s", "60 s")
-    out = tmp_path / "out"
-    running = machine.start("run", str(write_experiment(tmp_path, text)), "--out", str(out))
-    logs: list[Path] = []
-
-    def started() -> bool:
+    path = write_experiment(tmp_path, experiment("testpmd"))
+    with machine.held(tmp_path, "run", str(path), "--out", str(tmp_path / "out")) as running:
         # Others may run on this machine: only this run's journal is in sight of this one.
         known = machine.run("sh", "-c", "cat /run/tailtap/*.journal").stdout
         found = Path("/tmp").glob("tt-??????-forwarder/log")
-        logs[:] = [path for path in found if str(path.parent) in known]
-        return bool(logs)
-
-    wait_for(started, "the forwarder's log")
-    running.kill()
-    running.communicate()
+        [log] = [path for path in found if str(path.parent) in known]
+        running.process.kill()
+        running.process.wait()
     cleaned = machine.tailtap("clean")
     assert cleaned.returncode == 0, cleaned.stderr
     assert machine.namespaces() == []
-    assert not any(path.exists() for path in logs)
+    assert not log.exists()
     assert (pages.read_text() if pages.exists() else None) == before
 
 

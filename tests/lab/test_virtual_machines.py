@@ -14,7 +14,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from labtools import check_files, own_machine, record, statuses, wait_for, write_experiment
+from labtools import (
+    PATIENCE_SECONDS,
+    check_files,
+    own_machine,
+    record,
+    statuses,
+    wait_for,
+    write_experiment,
+)
 
 from tailtap.errors import MachineError
 from tailtap.evaluation import Evaluation
@@ -119,11 +127,11 @@ def test_started_processes_say_what_they_say_and_end_when_told(shared: Dut) -> N
         failing.expect("ready", 60)
     failing.close()
     # A process whose keeper is killed does not live on in the guest.
-    lost = shared.host.start(["sh", "-c", "echo ready; exec sleep 4711"])
+    lost = shared.host.start(["sh", "-c", "echo ready; exec sleep 471100"])
     assert lost.read_line(60) == "ready"
     os.kill(lost.pid, signal.SIGKILL)
     find = ["sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '"]
-    wait_for(lambda: "sleep 4711" not in shared.host.run(find).stdout, "its end")
+    wait_for(lambda: "sleep 471100" not in shared.host.run(find).stdout, "its end")
     lost.close()
 
 
@@ -164,15 +172,14 @@ def test_traffic_passes(tmp_path: Path) -> None:
 def test_kill_nine_then_clean(tmp_path: Path) -> None:
     with own_machine() as machine:
         path = write_experiment(tmp_path, EXPERIMENT)
-        running = machine.start("run", str(path), "--out", str(tmp_path / "out"))
-        console = "/run/tailtap/vm/*/console.log"
-        wait_for(lambda: machine.run("sh", "-c", f"cat {console}").returncode == 0, "the machine")
-        [name] = machine.run("ls", "/run/tailtap/vm").stdout.split()
-        kept = json.loads(machine.tailtap("clean", "--json").stdout)
-        assert ("domain", name) in {(row["kind"], row["name"]) for row in kept["kept"]}
-        assert kept["removed"] == []
-        running.kill()
-        running.communicate()
+        words = ("run", str(path), "--out", str(tmp_path / "out"))
+        with machine.held(tmp_path, *words, patience=BOOT_SECONDS) as running:
+            [name] = machine.run("ls", "/run/tailtap/vm").stdout.split()
+            kept = json.loads(machine.tailtap("clean", "--json").stdout)
+            assert ("domain", name) in {(row["kind"], row["name"]) for row in kept["kept"]}
+            assert kept["removed"] == []
+            running.process.kill()
+            running.process.wait()
         cleaned = machine.tailtap("clean")
         assert cleaned.returncode == 0, cleaned.stderr
         assert f"removing domain {name}" in cleaned.stdout
@@ -194,7 +201,7 @@ def test_a_machine_without_its_libvirt_is_found_and_ended() -> None:
             wait_for(lambda: name in Domains().existing([name]), "the process")
             assert name not in Domains().existing([])
             Domains().remove(name)
-            assert orphan.wait(timeout=20) in (0, -signal.SIGTERM)
+            assert orphan.wait(timeout=PATIENCE_SECONDS) in (0, -signal.SIGTERM)
             assert name not in Domains().existing([name])
         finally:
             orphan.kill()
