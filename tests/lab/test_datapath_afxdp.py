@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import without_af_xdp
-from labtools import own_machine, record, stamps, wait_for, write_experiment
+from labtools import PATIENCE_SECONDS, own_machine, record, stamps, wait_for, write_experiment
 from namespaces import TAILTAP, Namespace
 from stamps import read_stamps
 
@@ -162,26 +161,20 @@ def test_a_queue_that_is_taken_and_an_interface_that_vanishes(namespace: Namespa
     namespace.veth("gen", "in")
     command = ("generate", "gen", "--rate", "1 kpkt/s", *XDP)
     with subprocess.Popen(
-        namespace.inside(TAILTAP, *command, "--duration", "60 s"),
+        namespace.inside(TAILTAP, *command, "--duration", "1 h"),
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     ) as process:
         try:
-            wait_for(lambda: received(namespace) > 100, "packets")
+            wait_for(lambda: namespace.received("in") > 100, "packets")
             second = namespace.tailtap(*command, "--count", "1", check=False)
             assert second.returncode == 2, second.stderr
             assert "another AF_XDP socket has queue 0 of interface gen" in second.stderr
             namespace.run("ip", "link", "del", "in")
-            _, err = process.communicate(timeout=20)
+            _, err = process.communicate(timeout=PATIENCE_SECONDS)
         finally:
-            if process.poll() is None:
-                process.send_signal(signal.SIGKILL)
+            process.kill()
     assert process.returncode == 3
     assert "interface gen vanished" in err
     assert err.count("\n") == 1
-
-
-def received(namespace: Namespace) -> int:
-    shown = namespace.run("ip", "-s", "-j", "link", "show", "dev", "in").stdout
-    return int(json.loads(shown)[0]["stats64"]["rx"]["packets"])

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from frames import send_frames, udp_frame
-from labtools import limited_memory, small_disk, wait_for
+from labtools import PATIENCE_SECONDS, limited_memory, small_disk, wait_for
 from namespaces import TAILTAP, Namespace
 from program import tailtap
 from stamps import HEADER, read_stamps
@@ -161,10 +161,12 @@ def test_files_are_numbered_by_time_and_their_counts_add_up(
     report = json.loads(namespace.tailtap(*generate, "--warm-up", "0.1 s").stdout)
     done = tap.stop()["links"]["in"]
     files = [read_stamps(Path(file)) for file in done["files"]]
-    assert 5 <= len(files) <= 6
+    assert len(files) > 1
     for counts, stamps in files:
         assert counts[0] == counts[1] + counts[2] and counts[1] == len(stamps)
         assert int(stamps["time"][-1] - stamps["time"][0]) < 200_000_000
+    begun = [int(stamps["time"][0]) for _, stamps in files]
+    assert min(np.diff(begun)) >= 200_000_000
     assert [sum(column) for column in zip(*(counts for counts, _ in files), strict=True)] == [
         *(done["seen"], done["stored"], done["lost"], done["other"])
     ]
@@ -173,16 +175,20 @@ def test_files_are_numbered_by_time_and_their_counts_add_up(
     assert np.all(np.diff(times) >= 0)
 
 
-@pytest.mark.parametrize("how", ["time", "number"])
-def test_it_ends_by_itself(namespace: Namespace, tmp_path: Path, how: str) -> None:
+def test_it_ends_after_its_time(namespace: Namespace, tmp_path: Path) -> None:
     namespace.veth("gen", "in")
-    options = ("--duration", "1500 ms") if how == "time" else ("--packets", "15")
-    tap = namespace.start("tap", "in", "--write", f"{tmp_path}/x.pcap", *options)
     began = time.monotonic()
+    tap = namespace.start("tap", "in", "--write", f"{tmp_path}/x.pcap", "--duration", "500 ms")
+    done = json.loads(tap.ended()[0])["links"]["in"]
+    assert time.monotonic() - began >= 0.5
+    assert done["stored"] == len(tshark(tmp_path / "x.pcap", "frame.number")) == 0
+
+
+def test_it_ends_after_so_many_packets(namespace: Namespace, tmp_path: Path) -> None:
+    namespace.veth("gen", "in")
+    tap = namespace.start("tap", "in", "--write", f"{tmp_path}/x.pcap", "--packets", "15")
     namespace.tailtap("generate", "gen", "--rate", "1 kpkt/s", "--count", "20")
-    tap.process.wait(timeout=20)
-    assert how == "number" or time.monotonic() - began > 1
-    done = tap.stop()["links"]["in"]
+    done = json.loads(tap.ended()[0])["links"]["in"]
     assert 15 <= done["stored"] <= 20
     assert len(tshark(tmp_path / "x.pcap", "frame.number")) == done["stored"]
 
@@ -215,7 +221,7 @@ def test_what_a_slow_reader_makes_it_lose_is_counted(namespace: Namespace, tmp_p
 
     def read() -> None:
         with pipe.open("rb") as file:
-            awake.wait(60)
+            awake.wait()
             content.append(file.read())
 
     reader = threading.Thread(target=read)
@@ -229,7 +235,7 @@ def test_what_a_slow_reader_makes_it_lose_is_counted(namespace: Namespace, tmp_p
         done = tap.stop(signal.SIGTERM)["links"]["in"]
     finally:
         awake.set()
-        reader.join(timeout=20)
+        reader.join(timeout=PATIENCE_SECONDS)
     assert done["seen"] == report["sent"] == 50_000 == done["stored"] + done["lost"]
     assert done["lost"] > 0
     copy = tmp_path / "copy.pcap"
@@ -244,7 +250,7 @@ def test_a_full_disk_leaves_whole_packets(namespace: Namespace, tmp_path: Path) 
         path = small / "x.pcap"
         tap = namespace.start("tap", "in:drop", "--write", str(path), "--records", "4096")
         namespace.tailtap("generate", "gen", "--rate", "20 kpkt/s", "--count", "10000")
-        _, err = tap.process.communicate(timeout=20)
+        _, err = tap.ended()
         assert tap.process.returncode == 3
         stored = ((64 << 10) - 24) // 76
         assert f": {stored} of " in err and err.count("\n") == 1
@@ -257,7 +263,7 @@ def test_a_full_disk_in_the_middle_of_a_row_of_files(namespace: Namespace, tmp_p
         write = ("--write", f"{small}/x.stamps", "--rotate", "20 kB", "--records", "4096")
         tap = namespace.start("tap", "in:drop", *write)
         namespace.tailtap("generate", "gen", "--rate", "20 kpkt/s", "--count", "10000")
-        _, err = tap.process.communicate(timeout=20)
+        _, err = tap.ended()
         assert tap.process.returncode == 3
         assert "No space left on device" in err and err.count("\n") == 1
         files = [read_stamps(file) for file in sorted(small.iterdir())]

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from labtools import PATIENCE_SECONDS
 from program import TAILTAP as PROGRAM
 
 TAILTAP = str(PROGRAM)
@@ -29,7 +30,7 @@ class Running:
             start_new_session=True,
         )
         # A command that never gets ready must not hang the test.
-        watchdog = threading.Timer(20, self.process.kill)
+        watchdog = threading.Timer(PATIENCE_SECONDS, self.process.kill)
         watchdog.start()
         line = self._output.readline()
         watchdog.cancel()
@@ -45,9 +46,13 @@ class Running:
         """Stop it and return its last line, parsed."""
         if self.process.poll() is None:
             self.process.send_signal(how)
-        out, err = self.process.communicate(timeout=30)
+        out, err = self.ended()
         assert self.process.returncode == 0, err
         return json.loads(out)
+
+    def ended(self) -> tuple[str, str]:
+        """What it said on standard output and error, once it has ended by itself."""
+        return self.process.communicate(timeout=PATIENCE_SECONDS)
 
 
 class Namespace:
@@ -92,10 +97,15 @@ class Namespace:
                 if "Capture started" in line or "Capturing" in line:
                     break
             yield
-            process.communicate(timeout=30)
+            process.communicate(timeout=PATIENCE_SECONDS)
         finally:
             process.kill()
             process.communicate()
+
+    def received(self, interface: str) -> int:
+        """Packets that an interface has received since it exists."""
+        shown = self.run("ip", "-s", "-j", "link", "show", "dev", interface).stdout
+        return int(json.loads(shown)[0]["stats64"]["rx"]["packets"])
 
     def tailtap(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run a tailtap command inside."""
