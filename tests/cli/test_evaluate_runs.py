@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import re
 import shutil
 import signal
 import socket
@@ -133,7 +135,7 @@ def test_ctrl_c_is_told_and_has_its_exit_status(pair: Pair) -> None:
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as run:
             connection, _ = mute.accept()
             run.send_signal(signal.SIGINT)
-            assert run.communicate(timeout=30)[1] == "tailtap: interrupted\n"
+            assert run.communicate(timeout=60)[1] == "tailtap: interrupted\n"
             connection.close()
     assert run.returncode == 4
 
@@ -141,20 +143,23 @@ def test_ctrl_c_is_told_and_has_its_exit_status(pair: Pair) -> None:
 def test_ctrl_c_keeps_what_is_evaluated(experiment: Path) -> None:
     """SIGINT once the first run is told: the others keep what they had."""
     for number in range(5, 60):
-        shutil.copytree(
-            experiment / "runs/001-bare-metal", experiment / f"runs/{number:03}-bare-metal"
-        )
-        record = experiment / f"runs/{number:03}-bare-metal/run.json"
+        folder = experiment / f"runs/{number:03}{'-bare-metal' * 8}"
+        shutil.copytree(experiment / "runs/001-bare-metal", folder)
+        record = folder / "run.json"
         record.write_text(record.read_text().replace('"number": 1,', f'"number": {number},'))
     command = [str(TAILTAP), "evaluate", str(experiment), "--bucket", "1 us", "--jobs", "1"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as run:
+    with subprocess.Popen(command, stderr=subprocess.PIPE, bufsize=0) as run:
         assert run.stderr is not None
-        assert run.stderr.readline().startswith("1 of 58: ")
+        # It cannot come to its end: the names of all runs have no room in the pipe.
+        room = fcntl.fcntl(run.stderr, fcntl.F_SETPIPE_SZ, 1)
+        assert sum(len(path.name) for path in experiment.glob("runs/*")) > room
+        assert run.stderr.readline().startswith(b"1 of 58: ")
         run.send_signal(signal.SIGINT)
-        *_, last = run.stderr.read().splitlines()
-        assert run.wait(timeout=60) == 4
-    assert last.startswith("tailtap: interrupted: ")
-    evaluated = int(last.split()[2])
+        *_, last = run.stderr.readlines()
+        assert run.wait() == 4
+    told = re.search(r"tailtap: interrupted: (\d+) of 58 runs were evaluated", last.decode())
+    assert told
+    evaluated = int(told[1])
     changed = {
         int(path.parents[1].name[:3])
         for path in experiment.glob("runs/*/evaluation/evaluation.json")

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import sysconfig
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,14 @@ import numpy as np
 import pytest
 import runs
 from captures import write_many
-from dask_cluster import DaskCluster, dask_cluster, wait_until
+from dask_cluster import PATIENCE_SECONDS, DaskCluster, dask_cluster, wait_until
 from distributed import Client
 
 from tailtap import __version__, evaluation
 from tailtap.errors import InputError, MachineError, TailtapError
 from tailtap.evaluation import Evaluation
 from tailtap.evaluation.cluster import Cluster
+from tailtap.evaluation.executors import Task
 from tailtap.evaluation.many import Captures, evaluate_many
 
 SITE = Path(sysconfig.get_path("purelib"))
@@ -89,9 +90,21 @@ def test_a_worker_killed_in_mid_work_costs_time_only(
 ) -> None:
     """The first worker dies with finished pieces in its memory and others in its hands."""
     found: list[Any] = []
+    stopped = threading.Event()
+
+    class Waiting(Cluster):
+        """Gives no more tasks, from the eighth on, until the first worker stands still."""
+
+        given = 0
+
+        def submit(self, function: Callable[..., object], *arguments: object) -> Task:
+            self.given += 1
+            if self.given == 8:
+                assert stopped.wait(PATIENCE_SECONDS)
+            return super().submit(function, *arguments)
 
     def work() -> None:
-        with Cluster(empty.address) as cluster:
+        with Waiting(empty.address) as cluster:
             found.extend(evaluate_many(pairs[:1], cluster, chunk_bytes=6_000))
 
     with (
@@ -102,15 +115,16 @@ def test_a_worker_killed_in_mid_work_costs_time_only(
         working.start()
 
         def holds_results() -> bool:
-            return any(len(keys) >= 3 for keys in watching.has_what().values())
+            return any(watching.has_what().values())
 
         wait_until(holds_results, "the first results")
         first.send_signal(signal.SIGSTOP)
-        busy = watching.processing()
+        stopped.set()
+        wait_until(lambda: any(watching.processing().values()), "tasks in its hands")
         first.kill()
-        assert any(busy.values()) and not found
+        assert not found
         with empty.worker():
-            working.join(timeout=60)
+            working.join(timeout=PATIENCE_SECONDS)
     [(_, one)] = found
     assert written(one, tmp_path / "there") == written(whole(pairs[0]), tmp_path / "here")
 

@@ -161,7 +161,7 @@ def test_leaving_the_threads_stops_what_is_under_way() -> None:
 
     with Threads(1) as threads:
         task = threads.submit(until_stopped)
-        assert begun.wait(10)
+        assert begun.wait(60)
     assert task.result() == "stopped"
     assert not stopped()
 

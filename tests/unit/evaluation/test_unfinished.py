@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -17,16 +17,17 @@ PACKETS = 20_000
 IDS = range(PACKETS)
 START = 10**9
 WRITER = """
-import sys, time
+import sys
 source, target, first, step = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 data = open(source, "rb").read()
 with open(target, "wb", buffering=0) as file:
     file.write(data[:first])
+    print("begun", flush=True)
     for at in range(first, len(data), step):
-        time.sleep(0.02)
+        sys.stdin.readline()
         file.write(data[at : at + step])
 """
-"""Writes a file piece by piece, as capture programs do."""
+"""Writes a file piece by piece, as capture programs do: one for each line that it reads."""
 
 
 def capture(kind: str, delay: int) -> tuple[bytes, int, int]:
@@ -53,16 +54,22 @@ def test_a_capture_is_evaluated_while_it_is_written(tmp_path: Path, kind: str) -
     # Every piece of a plain capture ends five bytes into a record.
     step = record * (len(data) // record // 25)
     arguments = [tmp_path / "whole", tmp_path / "out.mscap", header + step + 5, step]
-    writer = subprocess.Popen([sys.executable, "-c", WRITER, *map(str, arguments)])
+    command = [sys.executable, "-c", WRITER, *map(str, arguments)]
     seen: list[int] = []
-    try:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as writer:
+        assert writer.stdin and writer.stdout and writer.stdout.readline() == "begun\n"
         while writer.poll() is None:
+            # It writes one more piece while this is evaluated.
+            with contextlib.suppress(BrokenPipeError):
+                writer.stdin.write("\n")
+                writer.stdin.flush()
             try:
                 found = evaluation.evaluate(tmp_path / "in.mscap", tmp_path / "out.mscap")
             except InputError as error:
-                # There is no file yet, or nothing in it, or no whole block to decompress.
+                # There is no whole block to decompress.
                 assert not seen, error
-                time.sleep(0.005)
                 continue
             if found.counts["lost"] == 0:
                 break  # The last piece has just been written.
@@ -72,10 +79,7 @@ def test_a_capture_is_evaluated_while_it_is_written(tmp_path: Path, kind: str) -
             seen.append(found.counts["matched"])
             shown = [w.message for w in found.warnings if "count as lost" in w.message]
             assert shown, found.warnings
-        assert writer.wait(timeout=20) == 0
-    finally:
-        writer.kill()
-        writer.wait()
+    assert writer.returncode == 0
     assert len(seen) >= 2 and seen == sorted(seen)
     found = evaluation.evaluate(tmp_path / "in.mscap", tmp_path / "out.mscap")
     assert found.counts["matched"] == PACKETS
