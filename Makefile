@@ -7,6 +7,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DIST ?= dist
+# How many Python tests run side by side: they wait for other programs a third of their time.
+WORKERS ?= $(shell echo $$(($$(nproc) + 1)))
 # How long each fuzz target runs. The sanitizers are for nightly toolchains only; without one,
 # stable will do: nearly all of the code is safe Rust, checked for panics, hangs and memory.
 FUZZ_SECONDS ?= 600
@@ -21,8 +23,9 @@ SUDO := $(if $(filter 0,$(shell id -u)),,sudo) \
 APT_RUN := iproute2 ethtool linux-perf lxc mmdebstrap python3-venv \
     qemu-system-x86 libvirt-daemon kmod cpio
 APT_BUILD := clang llvm libelf-dev zlib1g-dev linux-libc-dev pkg-config
-# libbpf-dev: the recorder that the stamps are compared with.
-APT_TEST := chromium chromium-driver tshark postgresql r-cran-evd netsniff-ng lua5.1 libbpf-dev gcc libc6-dev
+# libbpf-dev: the recorder that the stamps are compared with; zsh, fish: what they complete;
+# hwloc-nox: the other reader of topologies; e2fsprogs: a guest's disk; procps: sysctl.
+APT_TEST := chromium chromium-driver tshark postgresql r-cran-evd netsniff-ng lua5.1 libbpf-dev gcc libc6-dev zsh fish hwloc-nox e2fsprogs procps
 # What `make bench` compares with.
 APT_DPDK := dpdk-dev librte-net-af-packet23 librte-net-af-xdp23 librte-mempool-ring23 \
     librte-net-e1000-23
@@ -65,7 +68,7 @@ $(VENV)/built: $(VENV)/installed $(RUST_SOURCES) Cargo.lock pyproject.toml
 	@touch $@
 
 .PHONY: setup
-setup: packages $(VENV)/built ## Install what is missing and build; the program is .venv/bin/tailtap
+setup: packages $(VENV)/built ## Install what is missing and build .venv/bin/tailtap
 
 # What `make forwarders` needs of apt beyond the machine's own lists; /etc/apt stays as it is.
 APT_FOLDER := $(abspath $(VENV))/apt
@@ -92,30 +95,76 @@ $(BIN)/dpdk-l3fwd: scripts/build-forwarders.sh scripts/debian-sources.sh | $(VEN
 forwarders: $(BIN)/dpdk-l3fwd ## Install DPDK and Suricata, and build DPDK's examples into .venv/bin
 
 .PHONY: demo
-demo: setup ## Measure a small lab on this machine and make a report of it
+demo: setup ## Measure a small lab on this machine and write its report
 	@$(SUDO) rm -rf demo
 	@$(SUDO) $(BIN)/tailtap run examples/quickstart.yaml --out demo
 	@$(SUDO) $(BIN)/tailtap report demo
 
-.PHONY: lint
-lint: setup ## Check format, style and types
+# Tests start hundreds of interpreters, some in guests, which cannot write what they compile.
+.PHONY: compiled
+compiled: setup
+	@$(BIN)/python -m compileall -q python
+
+# The lints and tests of Rust share one build, which needs nothing of Python.
+.PHONY: lint-rust
+lint-rust: packages ## Check the format and style of the Rust sources
 	@cargo fmt --all --check
 	@cargo fmt --manifest-path fuzz/Cargo.toml --check
-	@cargo clippy --quiet --release --locked --all-targets -- -D warnings
+	@cargo clippy --quiet --locked --workspace --all-targets -- -D warnings
+
+.PHONY: lint-python
+lint-python: setup ## Check the format, style and types of the Python sources
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy
 	@$(BIN)/python -m mypy.stubtest --concise tailtap._core
 
-.PHONY: test
-test: setup forwarders lint ## Run every check and every test
+.PHONY: lint
+lint: lint-rust lint-python ## Check format, style and types
+
+.PHONY: test-rust
+test-rust: packages ## Run the Rust tests
 	@cargo test --quiet --locked --workspace
-	@$(BIN)/python -m pytest --ignore tests/lab
-	@$(SUDO) $(BIN)/python -m pytest -p no:cacheprovider tests/lab
+
+.PHONY: test-python
+test-python: compiled ## Run the Python tests that need no root, side by side
+	@$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal \
+	    --ignore tests/lab --ignore tests/package
+
+.PHONY: test-package
+test-package: setup ## Build the wheel and test it in a fresh environment
+	@$(BIN)/python -m pytest tests/package
+
+LAB := -m pytest -p no:cacheprovider tests/lab
+IN_CI := not slow and not nested
+
+.PHONY: test-lab-together
+test-lab-together: compiled forwarders ## Run the tests that need root and measure nothing, side by side
+	@$(SUDO) $(BIN)/python $(LAB) -m "$(IN_CI) and not alone" --numprocesses $(shell nproc) \
+	    --dist loadfile --no-loadscope-reorder
+
+.PHONY: test-lab-alone
+test-lab-alone: compiled forwarders ## Run the tests that need root and measure (run nothing else)
+	@$(SUDO) $(BIN)/python $(LAB) -m "$(IN_CI) and alone"
+
+.PHONY: test-lab
+test-lab: ## Run the tests that need root (run nothing else)
+	@$(MAKE) --no-print-directory test-lab-together
+	@$(MAKE) --no-print-directory test-lab-alone
+
+.PHONY: test
+test: lint test-rust test-python test-package test-lab ## Run every check and the tests that CI runs
+
+.PHONY: test-slow
+test-slow: compiled forwarders ## Run the slow tests that CI leaves out, except test-nested
+	@$(SUDO) $(BIN)/python -m pytest -p no:cacheprovider -m slow tests
 
 .PHONY: test-nested
-test-nested: setup ## The one test that takes ten minutes: cards passed through, two machines deep
+test-nested: compiled ## Test cards passed through to a nested virtual machine (10 minutes)
 	@$(SUDO) $(BIN)/python -m pytest -p no:cacheprovider -m nested tests/lab
+
+.PHONY: test-all
+test-all: test test-slow test-nested ## Run every check and every test
 
 .PHONY: format
 format: setup ## Format all sources
@@ -125,15 +174,20 @@ format: setup ## Format all sources
 	@$(BIN)/ruff format --quiet .
 
 .PHONY: docs
-docs: setup ## Write the command reference, docs/commands.md, from the program
+docs: setup ## Write the references of commands, experiment files and kinds from the program
 	@$(BIN)/python -m tailtap.cli.reference > docs/commands.md
+	@$(BIN)/python -m tailtap.results.warnings.page > docs/warnings.md
+	@$(BIN)/python -m tailtap.experiment.reference > docs/experiment.md
+	@$(BIN)/python -m tailtap.experiment.json_schema > docs/experiment.schema.json
+	@$(BIN)/python -m tailtap.cli.kinds > docs/kinds.md
+	@$(BIN)/python -m tailtap.machine.tuning.page > docs/host.md
 
 .PHONY: docs-published
-docs-published: setup ## Write docs/published.md from TREES, folders of published result trees
+docs-published: setup ## Write docs/published.md from the published result trees in TREES
 	@$(BIN)/python -m benches.published $(TREES)
 
 .PHONY: wheel
-wheel: setup ## Build a wheel into dist/, with the libraries that it needs inside
+wheel: setup ## Build a wheel into dist/ that contains the libraries it needs
 	@rm -rf $(VENV)/wheel
 	@$(BIN)/maturin build --release --locked --quiet --auditwheel skip --out $(VENV)/wheel \
 	    > $(VENV)/build.log 2>&1 || { cat $(VENV)/build.log; exit 1; }
@@ -146,8 +200,10 @@ BENCH := PYTHONPATH=tests/support $(BIN)/python -m benches
 
 .PHONY: bench
 bench: APT_MORE = $(APT_BENCH)
-bench: setup forwarders ## Measure speed side by side with other ways, and single packets (7 minutes)
+bench: setup forwarders ## Compare speed with other tools, and measure single packets (10 minutes)
 	@$(BENCH).evaluate
+	@echo
+	@$(BENCH).explain
 	@echo
 	@$(BENCH).cluster
 	@echo
@@ -156,6 +212,8 @@ bench: setup forwarders ## Measure speed side by side with other ways, and singl
 	@$(SUDO) $(BENCH).generate
 	@echo
 	@$(SUDO) $(BENCH).taps
+	@echo
+	@$(SUDO) $(BENCH).tracing
 	@echo
 	@$(SUDO) $(BENCH).platforms
 	@echo
@@ -187,7 +245,7 @@ fuzz: $(BIN)/cargo-fuzz ## Fuzz every reader for FUZZ_SECONDS; stop at the first
 	done
 
 .PHONY: fuzz-corpus
-fuzz-corpus: $(BIN)/cargo-fuzz ## Keep of all inputs that the fuzzer found what reaches new code
+fuzz-corpus: $(BIN)/cargo-fuzz ## Add the inputs that reached new code to the corpus
 	@PYTHONPATH=tests/support $(BIN)/python fuzz/seeds.py
 	@for target in $(FUZZ_TARGETS); do \
 	    mkdir -p fuzz/work/$$target; \

@@ -1,7 +1,7 @@
-"""How far the tail model's intervals can be trusted, beside scipy's and R's fits.
+"""How far the tail model's intervals can be trusted, compared with scipy's and R's fits.
 
-Samples with known parameters are fitted; it is counted how often the 95 % intervals of xi and of a
-return level (four times the sample's length) hold the truth. Estimates are compared with those of
+Fits samples with known parameters and counts how often the 95 % intervals of xi and of a return
+level (four times the sample's length) contain the true value. Compares the estimates with those of
 scipy and of R's package evd, where R is installed. Writes docs/model-coverage.md.
 Usage: python -m benches.coverage [REPETITIONS]
 """
@@ -30,7 +30,7 @@ SIZES = (30, 50, 100, 200, 500, 1000)
 XIS = (-0.3, -0.1, 0.0, 0.1, 0.3, 0.5)
 HORIZON = 4
 INDICES = (1.0, 0.5, 0.2)
-#: Packets for each burst: the number of bursts is random, as it is in a run.
+#: Packets per cluster: the number of clusters is random, as it is in a run.
 PACKETS = 200
 R = """
 suppressMessages(library(evd)); x <- as.matrix(read.table(commandArgs(TRUE)[1]))
@@ -93,7 +93,7 @@ def coverage_table(repetitions: int) -> list[str]:
     with ProcessPoolExecutor() as pool:
         found = dict(zip(cases, pool.map(partial(covered, repetitions=repetitions), cases),
                          strict=True))  # fmt: skip
-    lines = ["| bursts | " + " | ".join(f"xi = {xi:g}" for xi in XIS) + " | lowest |",
+    lines = ["| clusters | " + " | ".join(f"xi = {xi:g}" for xi in XIS) + " | lowest |",
              "|---:|" + "---:|" * (len(XIS) + 1)]  # fmt: skip
     for size in SIZES:
         cells, lowest = [], 1.0
@@ -119,10 +119,10 @@ def armax(count: int, index: float, random: np.random.Generator) -> Floats:
 
 
 def dependent(case: tuple[int, float], repetitions: int) -> tuple[int, float, float]:
-    """Intervals that hold the level of an ARMAX series, the mean index, the mean of bursts."""
+    """Intervals that hold the level of an ARMAX series; mean index and mean number of clusters."""
     packets, index = case
     random = np.random.default_rng([packets, round(1000 * index)])
-    # m packets have m index (1 - F(x)) bursts over x, and F is Gumbel's.
+    # m packets have m index (1 - F(x)) clusters over x, and F is Gumbel's.
     truth = -np.log(-np.log1p(-1 / (HORIZON * packets * index)))
     held, indices, bursts = 0, [], []
     for _ in range(repetitions):
@@ -141,7 +141,7 @@ def dependent_table(repetitions: int) -> list[str]:
     cases = [(round(size / index), index) for size in (40_000, 100_000) for index in INDICES]
     with ProcessPoolExecutor() as pool:
         results = list(pool.map(partial(dependent, repetitions=repetitions), cases))
-    lines = ["| packets | index | estimated | bursts | coverage |", "|---:|---:|---:|---:|---:|"]
+    lines = ["| packets | index | estimated | clusters | coverage |", "|---:|---:|---:|---:|---:|"]
     for (packets, index), (held, estimated, bursts) in zip(cases, results, strict=True):
         lines.append(f"| {packets:,} | {index:g} | {estimated:.2f} | {bursts:.0f} | "
                      f"{held / repetitions:.1%} |")  # fmt: skip
@@ -165,7 +165,7 @@ def accuracy_table(repetitions: int) -> list[str]:
     ways: dict[str, Way] = {"tailtap": by_tailtap, "scipy": by_scipy}
     if shutil.which("Rscript"):
         ways["evd"] = by_evd
-    lines = ["| bursts | xi | " + " | ".join(ways) + " |", "|---:|---:|" + "---:|" * len(ways)]
+    lines = ["| clusters | xi | " + " | ".join(ways) + " |", "|---:|---:|" + "---:|" * len(ways)]
     for size, xi in product((50, 500, 5000), (-0.3, 0.0, 0.5)):
         random = np.random.default_rng([size, round(1000 * xi) + 1000])
         samples = stats.genpareto.rvs(xi, size=(repetitions, size), random_state=random)
@@ -189,27 +189,29 @@ def page(repetitions: int, tables: Sequence[Sequence[str]]) -> str:
         "",
         "## Coverage of the 95 % intervals",
         "",
-        f"Samples from a generalised Pareto distribution, {repetitions:,} for each cell. First",
-        f"the coverage of xi, then that of the level that is exceeded once in {HORIZON} times the",
-        "sample's length. *None*: samples with an estimate of xi <= -0.5 have no intervals and are",
-        "left out.",
+        f"Samples from a generalised Pareto distribution, {repetitions:,} for each cell. The first",
+        "number is the coverage of xi. The second is that of the level that is exceeded once in",
+        f"{HORIZON} times the sample's length. *None*: samples with an estimate of xi <= -0.5 have",
+        "no intervals and are left out.",
         "",
         *coverage,
         "",
         "## Dependent packets",
         "",
         "ARMAX series: each packet's latency is the larger of its own and a fading part of the one",
-        "before it, so that exceedances come in bursts of 1 / index packets on average. Of the",
-        f"level that one burst exceeds in {HORIZON} times the sample's length, through",
-        f"declustering, over the 99.5th percentile. {repetitions // 2:,} series for each row.",
+        "before it. Exceedances therefore occur in clusters of 1 / index packets on average. The",
+        f"coverage is that of the level that one cluster exceeds in {HORIZON} times the sample's",
+        "length, with declustering, over the 99.5th percentile. There are",
+        f"{repetitions // 2:,} series for each row.",
         "",
         *dependence,
         "",
-        "## Median errors, beside scipy and R's evd",
+        "## Median errors, compared with scipy and R's evd",
         "",
-        f"Of xi, and (relative) of the level exceeded once in {HORIZON * 1000:,} excesses. All by",
-        "maximum likelihood: where they differ, a search stopped early or failed.",
-        f"{repetitions // 5:,} samples for each row.",
+        "The first number is the error of xi. The second is the relative error of the level that",
+        f"is exceeded once in {HORIZON * 1000:,} excesses. All three use maximum likelihood: where",
+        "they differ, a search stopped early or failed.",
+        f"There are {repetitions // 5:,} samples for each row.",
         "",
         *accuracy,
         "",

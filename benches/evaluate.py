@@ -1,28 +1,37 @@
-"""How fast a pair of captures is evaluated, beside reading it and beside other ways.
+"""How fast a pair of captures is evaluated, compared with reading it and with other programs.
 
-All ways run in turn, in several rounds, from the page cache, on all cores; medians are printed.
-Each must find the percentiles of the traffic. The captures take 400 MB of disk and of page cache
-for each million pairs.
+Everything runs in turn, in several rounds, from the page cache, on all cores; medians are printed.
+Each must find the percentiles of the traffic. The captures take 460 MB of disk and of page cache
+for each million pairs. A second table says how long the program takes to start, and to evaluate
+small captures.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import statistics
 import tempfile
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 import postgres
+from program import TAILTAP
 
-from benches import timing, traffic
+from benches import process, timing, traffic
 from benches.timing import MILLION, Way
 from benches.traffic import Pair
 from benches.ways import by_duckdb, by_numpy, by_reading, by_tailtap
 from benches.ways.by_postgresql import PostgreSQL
 
-#: PostgreSQL takes a hundred times as long as tailtap.
-POSTGRESQL_ROUNDS = 3
+#: PostgreSQL takes a hundred times as long as tailtap, DuckDB's Parquet files ten times.
+SLOW_ROUNDS = 2
+#: Pairs of the small captures.
+SMALL_PAIRS = 10_000
+START_ROUNDS = 7
+#: So short that packets are forgotten all the time, and longer than any latency.
+SHORT_WINDOW_NS = 100_000_000
 
 
 def ways(captures: dict[str, Pair], rounds: int) -> list[Way]:
@@ -39,9 +48,20 @@ def ways(captures: dict[str, Pair], rounds: int) -> list[Way]:
             if pair is not plain
         ),
         Way("tailtap, key signature", plain, by_tailtap.function("signature"), rounds),
+        Way(
+            "tailtap, key signature, many windows",
+            plain,
+            by_tailtap.function("signature", SHORT_WINDOW_NS),
+            rounds,
+        ),
         Way("NumPy", plain, by_numpy.evaluate, rounds),
         # The second of two needs the files of the first.
-        Way("DuckDB, making the Parquet files included", plain, by_duckdb.from_captures, rounds),
+        Way(
+            "DuckDB, making the Parquet files included",
+            plain,
+            by_duckdb.from_captures,
+            SLOW_ROUNDS,
+        ),
         Way("DuckDB, join and quantile_disc", plain, by_duckdb.from_parquet, rounds),
     ]
 
@@ -50,9 +70,29 @@ def postgresql_ways(pair: Pair, address: str) -> list[Way]:
     """The papers' way, in a database; the second needs the tables of the first."""
     database = PostgreSQL(address)
     return [
-        Way("PostgreSQL, import included", pair, database.from_captures, POSTGRESQL_ROUNDS),
-        Way("PostgreSQL, join and percentile_disc", pair, database.query, POSTGRESQL_ROUNDS),
+        Way("PostgreSQL, import included", pair, database.from_captures, SLOW_ROUNDS),
+        Way("PostgreSQL, join and percentile_disc", pair, database.query, SLOW_ROUNDS),
     ]
+
+
+def starts(small: Pair) -> Iterator[str]:
+    """The lines of a table: how long the program takes where it has little to do."""
+    evaluate = ("evaluate", small.ingress, small.egress, "--quiet")
+    with tempfile.TemporaryDirectory(dir=small.egress.parent) as out:
+        commands: dict[str, Sequence[object]] = {
+            "tailtap --version": ("--version",),
+            "tailtap --help": ("--help",),
+            f"tailtap evaluate, {small.sent:,} pairs": evaluate,
+            "the same with all tables (--out)": (*evaluate, "--out", out),
+        }
+        seconds: dict[str, list[float]] = {name: [] for name in commands}
+        for _ in range(START_ROUNDS):
+            for name, command in commands.items():
+                finished = process.run(TAILTAP, *command, discard=True)
+                seconds[name].append(finished.seconds)
+    yield f"{'':42}{'seconds':>9}{'fastest':>9}"
+    for name, taken in seconds.items():
+        yield f"{name:42}{statistics.median(taken):9.3f}{min(taken):9.3f}"
 
 
 def main() -> None:
@@ -72,10 +112,15 @@ def main() -> None:
             fewer = traffic.plain(folder / "fewer", int(options.postgresql_pairs * MILLION))
             address = stack.enter_context(postgres.cluster(binaries))
             found += postgresql_ways(fewer, address)
+        (folder / "small").mkdir()
+        small = traffic.plain(folder / "small", SMALL_PAIRS)
         os.sync()
         timing.in_turn(found)
+        started = list(starts(small))
     print(f"{timing.machine()}; median of {options.rounds} rounds in turn\n")
     print("\n".join(timing.table(found, reading=found[0], ours=found[1])))
+    print(f"\nmedian and minimum of {START_ROUNDS} starts in turn\n")
+    print("\n".join(started))
     if not binaries:
         print("\nPostgreSQL is not installed: apt install postgresql")
 

@@ -11,27 +11,28 @@ import time
 from collections.abc import Mapping
 
 from tailtap.errors import MachineError
-from tailtap.platform import PLATFORMS, Wanted
+from tailtap.platform import PLATFORMS, DutSpec, build, graph_of
 from tailtap.platform.roots import ROOTS
 from tailtap.topology.lab import Lab
 
 ROUNDS = 5
 COMMANDS = 10
 CPU = 1
-SETUPS: Mapping[str, tuple[str, Wanted]] = {
-    "bare-metal": ("bare-metal", Wanted((CPU,))),
-    "container, root: host": ("container", Wanted((CPU,))),
-    "container, root: debian": ("container", Wanted((CPU,), root="debian")),
-    "vm": ("vm", Wanted((CPU,))),
+SETUPS: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "bare-metal": ("bare-metal", {}),
+    "container, root: host": ("container", {}),
+    "container, root: debian": ("container", {"root": "debian"}),
+    "vm": ("vm", {}),
 }
 
 
-def once(platform: str, wanted: Wanted) -> tuple[float, float, float]:
+def once(platform: str, options: Mapping[str, str]) -> tuple[float, float, float]:
     """Milliseconds of a start, of a command, and of the removal with the whole lab."""
-    with Lab(64) as lab:
+    kind = PLATFORMS[platform]
+    spec = DutSpec((CPU,), kind.Options.model_validate(options))
+    with Lab(graph_of(kind, spec)) as lab:
         began = time.perf_counter()
-        device = PLATFORMS[platform].build(lab, wanted)
-        assert device is not None
+        [device] = build(lab, kind, spec)
         lab.wait_until_up()
         started = time.perf_counter()
         for _ in range(COMMANDS):

@@ -1,8 +1,8 @@
-"""The published data, re-told: docs/published.md and its figures, from the published trees.
+"""The published data, compared: docs/published.md and its figures, from the published trees.
 
-Usage: python -m benches.published TREE… (the folders of clones of the published repositories; what
-is in them is imported into a database of its own). Only numbers and figures that were computed here
-go into the page; the values that an article prints stand beside them for comparison.
+Usage: python -m benches.published TREE… (the folders of clones of the published repositories, which
+are imported into a database of its own). Only numbers and figures that were computed here go into
+the page, next to the values that an article prints.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from pathlib import Path
 import matplotlib as mpl
 
 from tailtap.compare.aspects import aspects_of
-from tailtap.compare.comparison import Comparison, compare_samples
+from tailtap.compare.comparison import Comparison, compare_loaded
 from tailtap.compare.configurations import Configuration
-from tailtap.compare.reading import Sample, read
+from tailtap.compare.reading import read
 from tailtap.errors import InputError
-from tailtap.report.data import load_experiment
 from tailtap.report.figures import SETTINGS, hdr_figure, save_figure
-from tailtap.report.groups import Configuration as Group
-from tailtap.report.groups import configurations
-from tailtap.report.selection import select
+from tailtap.results.groups import Configuration as Group
+from tailtap.results.groups import configurations
+from tailtap.results.reader import load_experiment
+from tailtap.results.run import Run
+from tailtap.results.selection import select
 from tailtap.store.importer import Imported, import_tree
 from tailtap.units import format_rate
 
@@ -72,7 +73,7 @@ class Cell:
     scenario: int
     system: tuple[str, str]
     printed: float
-    worst: Sample | None
+    worst: Run | None
     runs: int
 
     @property
@@ -104,27 +105,27 @@ def table6(comparison: Comparison) -> list[Cell]:
             wanted = {"platform": technology, "networking": networking,
                       "kernel": system[0], "tuning": system[1]}  # fmt: skip
             runs = [
-                sample
+                run
                 for configuration in found
                 if _scenario(configuration) == scenario
                 and wanted.items() <= configuration.aspects.items()
-                for sample in configuration.runs
-                if sample.maximum is not None
+                for run in configuration.runs
+                if run.maximum is not None
             ]
-            worst = max(runs, key=lambda sample: sample.maximum or 0, default=None)
+            worst = max(runs, key=lambda run: run.maximum or 0, default=None)
             cells.append(Cell(technology, networking, scenario, system, printed, worst, len(runs)))
     return cells
 
 
 def _scenario(configuration: Configuration) -> int | None:
     """Which of the article's scenarios a configuration is of; None for other experiments."""
-    sample = (*configuration.runs, *configuration.excluded)[0]
-    if sample.origin is None or "irq" in Path(sample.origin.place).parts:
+    run = (*configuration.runs, *configuration.excluded)[0]
+    if run.origin is None or "irq" in Path(run.origin.place).parts:
         return None
-    if sample.origin.tree == FIRST_SCENARIO:
+    if run.origin.tree == FIRST_SCENARIO:
         return 1
     # The layer 3 forwarder is another application.
-    place = Path(sample.origin.place).parts
+    place = Path(run.origin.place).parts
     return 2 if "scenario2" in place else None
 
 
@@ -133,10 +134,10 @@ def tell(trees: Sequence[Path], page: Path, folder: Path) -> None:
     with tempfile.TemporaryDirectory() as name:
         database = Path(name) / "results.duckdb"
         imported = [(tree, import_tree(tree, database)) for tree in trees]
-        samples = read([("", database)])
-        comparison = compare_samples(samples)
+        runs = read([("", database)])
+        comparison = compare_loaded(runs)
         drawn = _draw(Path(name), folder)
-        page.write_text("\n".join(_page(imported, samples, comparison, drawn)) + "\n", "utf-8")
+        page.write_text("\n".join(_page(imported, runs, comparison, drawn)) + "\n", "utf-8")
 
 
 def _draw(database: Path, folder: Path) -> list[tuple[str, str]]:
@@ -163,9 +164,9 @@ def _draw(database: Path, folder: Path) -> list[tuple[str, str]]:
 
 
 def _label(group: Group) -> str:
-    """What was measured, in the page's words: the tree and the rate are told in its heading."""
+    """What was measured, in the page's words; the heading names the tree and the rate."""
     assert group.origin is not None  # all are imported
-    aspects = aspects_of(Sample("", 1, "", {}, {}, origin=group.origin))
+    aspects = aspects_of(Run("", origin=group.origin))
     names = ("platform", "networking", "kernel", "tuning")
     parts = [aspects[name] for name in names if name in aspects]
     parts = [part for part in parts if part != "user space"]
@@ -176,15 +177,16 @@ def _label(group: Group) -> str:
 
 def _page(
     imported: Sequence[tuple[Path, Imported]],
-    samples: Sequence[Sample],
+    runs: Sequence[Run],
     comparison: Comparison,
     drawn: Sequence[tuple[str, str]],
 ) -> Iterator[str]:
-    yield "# The published data, re-told"
+    yield "# The published data, compared"
     yield ""
-    yield "Written by `make docs-published TREES='TREE…'`, which imports published result trees as"
-    yield "`tailtap import` does, draws them as `tailtap report` and compares them as"
-    yield "`tailtap compare` does. This page was made of"
+    yield "This page compares published results with what the articles print, and ranks the"
+    yield "configurations. `make docs-published TREES='TREE…'` writes it: it imports published"
+    yield "result trees (`tailtap import`), draws them (`tailtap report`) and compares them"
+    yield "(`tailtap compare`). The page contains"
     yield ""
     for tree, found in imported:
         yield f"- `{tree.name}`: {found.runs} runs"
@@ -195,22 +197,22 @@ def _page(
         for configuration in ranking.load.configurations
     )
     yield f"with at most {repeats} repeat{'s' if repeats > 1 else ''} of a configuration at a rate."
-    yield "All latencies are microseconds, read from the published percentiles and worst packets."
+    yield "All latencies are in microseconds, from the published percentiles and worst packets."
     for name, caption in drawn:
         yield from ("", f"## {caption}", "", f"![{caption}](published/{name}.png)")
     yield from ("", *_table6(table6(comparison)))
     yield from ("", *_tails(comparison))
-    yield from ("", *_doubts(samples, comparison))
+    yield from ("", *_warnings(runs, comparison))
 
 
 def _table6(cells: Sequence[Cell]) -> Iterator[str]:
     yield "## Table 6: the largest latency of each technology"
     yield ""
-    yield "*Packet processing in virtualized environments* prints in its table 6, for two machines"
-    yield "(scenarios), the tail latency of the worst repeat. Ours is the largest latency of any"
-    yield "run of that configuration, over rates and repeats."
+    yield "Table 6 of *Packet processing in virtualized environments* prints the tail latency of"
+    yield "the worst repeat, for two machines (scenarios). The column *imported* is the largest"
+    yield "latency of any imported run of that configuration, over rates and repeats."
     yield ""
-    yield "| technology | networking | scenario | system | printed | ours | the run | reading |"
+    yield "| technology | networking | scenario | system | printed | imported | run | comparison |"
     yield "|---|---|---:|---|---:|---:|---|---|"
     for cell in cells:
         run = cell.worst
@@ -224,7 +226,7 @@ def _table6(cells: Sequence[Cell]) -> Iterator[str]:
             f"{cell.printed:,.2f} | {ours} | {where} | {cell.reading} |"
         )
     yield ""
-    yield "(Repeats are numbered as in the files' names, from 0.)"
+    yield "(Repeats are numbered from 0, as in the names of the files.)"
     yield ""
     yield from _why(cells)
 
@@ -234,28 +236,28 @@ def _why(cells: Sequence[Cell]) -> Iterator[str]:
     lower = [cell for cell in cells if cell.reading == "lower"]
     same = sum(cell.reading == "same" for cell in cells)
     missing = sum(cell.reading == "not imported" for cell in cells)
-    yield f"{same} cells are the same to the printed digit; of {missing} nothing was imported."
+    yield f"{same} cells agree to the printed digit. For {missing} cells nothing was imported."
     for cell in higher:
         assert cell.ours is not None and cell.worst is not None and cell.worst.rate is not None
         yield ""
         yield (
             f"**{cell.technology}, {cell.networking}, {cell.system[0]}, {cell.system[1]}: "
             f"{cell.ours:,.2f} where {cell.printed:,.2f} is printed.** The article says that it "
-            f"shows the worst repeat; repeat {cell.worst.repeat - 1} at "
-            f"{format_rate(round(cell.worst.rate))} of the published files was later: what is "
-            "printed is not the worst of them."
+            f"shows the worst repeat. Repeat {cell.worst.repeat - 1} at "
+            f"{format_rate(round(cell.worst.rate))} of the published files was later: the printed "
+            "value is not the worst of them."
         )
     for cell in lower:
         yield ""
         yield (
             f"**{cell.technology}, {cell.networking}, {cell.system[0]}, {cell.system[1]}: "
             f"{cell.ours:,.2f} where {cell.printed:,.2f} is printed.** None of the {cell.runs} "
-            "runs that were imported reaches it: the one that is printed is not among them."
+            "imported runs reaches the printed value: its run is not among them."
         )
 
 
 def _tails(comparison: Comparison) -> Iterator[str]:
-    yield "## Ranks, as far as the data tell"
+    yield "## Ranks, as far as the data show them"
     yield ""
     for ranking in comparison.rankings:
         if ranking.reason:
@@ -272,8 +274,8 @@ def _tails(comparison: Comparison) -> Iterator[str]:
             rank = str(standing.best)
             rank += "" if standing.best == standing.last else f" to {standing.last}"
             value = "unknown" if worst.latency is None else f"{worst.latency / 1000:,.2f}"
-            top = max(one.sample.maximum or 0 for one in standing.values) / 1000
-            loss = max(one.sample.loss or 0.0 for one in standing.values)
+            top = max(one.run.maximum or 0 for one in standing.values) / 1000
+            loss = max(one.run.loss or 0.0 for one in standing.values)
             yield (
                 f"| {rank} | {standing.configuration.label} | {len(standing.values)} | {value} | "
                 f"{top:,.2f} | {100 * loss:.2g} % |"
@@ -282,28 +284,28 @@ def _tails(comparison: Comparison) -> Iterator[str]:
     for sentence in comparison.advice:
         yield f"- {sentence}"
     yield ""
-    yield "### The recommendations of *How low can you go?*, held against these results"
+    yield "### The recommendations of *How low can you go?*, checked against these results"
     yield ""
     for check in comparison.checks:
         yield f"- {check.name}: **{check.answer}**: {check.because}"
 
 
-def _doubts(samples: Sequence[Sample], comparison: Comparison) -> Iterator[str]:
-    yield "## What cannot be re-told, and doubts"
+def _warnings(runs: Sequence[Run], comparison: Comparison) -> Iterator[str]:
+    yield "## What is missing, and warnings"
     yield ""
-    yield "- Tables 4 and 5, the tail models: result files say how often latencies occurred, not"
-    yield "  when. `tailtap model` needs the captures."
+    yield "- Tables 4 and 5, the tail models, cannot be computed: result files say how often"
+    yield "  latencies occurred, not when. `tailtap model` needs the captures."
     yield "- CPU time, memory and the layout of the caches are not in the files."
-    unmatched = [sample for sample in samples if "unmatched-egress" in sample.doubts]
+    unmatched = [run for run in runs if "unmatched-egress" in run.codes]
     if unmatched:
         yield (
-            f"- {len(unmatched)} of {len(samples)} runs leave more than 0.1 % of the packets after "
-            "the device without a latency, and say nothing of it:"
+            f"- {len(unmatched)} of {len(runs)} runs have no latency for more than 0.1 % of the "
+            "packets after the device, and do not say why:"
         )
-        for sample in unmatched:
-            assert sample.origin is not None  # all are imported
-            rate = format_rate(round(sample.rate)) if sample.rate else "unknown rate"
-            yield f"  - `{sample.origin.short}` at {rate}, repeat {sample.repeat - 1}"
+        for run in unmatched:
+            assert run.origin is not None  # all are imported
+            rate = format_rate(round(run.offered_rate)) if run.offered_rate else "unknown rate"
+            yield f"  - `{run.origin.short}` at {rate}, repeat {run.repeat - 1}"
     for warning in comparison.warnings:
         if warning.code == "left-out":
             yield f"- {warning.message}"

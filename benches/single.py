@@ -1,9 +1,8 @@
 """How late a single packet is behind each forwarder when the device is idle. Needs root.
 
-Packets come one by one, 5 ms apart. All forwarders have their turn in each of three rounds, and so
-has the floor of the measurement, links of the lab without a device. Prints a table for
-documentation: medians and 99th percentiles from the smallest to the largest of the rounds, in
-us. Takes about seven minutes.
+Sends packets one by one, 5 ms apart. Each of three rounds measures every forwarder, and the floor:
+links of the lab without a device. Prints a table in Markdown, which docs/forwarders.md shows: the
+smallest and the largest median and 99th percentile of the rounds, in us. Takes about seven minutes.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from benches.timing import machine
 from tailtap.errors import MachineError
 from tailtap.evaluation import Evaluation
 from tailtap.forwarder import FORWARDERS
-from tailtap.host.local import LocalHost
+from tailtap.stations.local import LocalHost
 
 ROUNDS = 3
 TRAFFIC = {

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from benches.process import Finished
 from benches.traffic import Pair
-from tailtap.experiment import environment
+from tailtap.machine import environment
 
 MILLION = 1_000_000
 MIB = 1 << 20

@@ -24,6 +24,8 @@ STALLED = 5_000
 STALL_NS = 20_000
 #: Packets that are out of order are late by up to this much: 2,000 others may overtake them.
 SHUFFLE_NS = 2_000_000
+#: Stamps that are not in order are so within as many packets.
+MIXED = 64
 #: A second copy leaves the device this much later.
 COPY_NS = 40_000
 #: Every way computes these percentiles.
@@ -77,10 +79,23 @@ class Sent:
         left = np.concatenate([kept, twice])
         leave = self.times[left] + late
         order = np.argsort(leave, kind="stable")
+        return self.written(name, leave[order], left[order], latency[kept])
+
+    def mixed(self, latency: Integers) -> Pair:
+        """All packets leave after `latency`; the file mixes `MIXED` of them at a time."""
+        leave = self.times + latency
+        order = np.argsort(leave, kind="stable")
+        whole = len(order) // MIXED * MIXED
+        blocks = np.random.default_rng(3).permuted(order[:whole].reshape(-1, MIXED), axis=1)
+        order = np.concatenate([blocks.ravel(), order[whole:]])
+        return self.written("mixed", leave[order], self.ids[order], latency)
+
+    def written(self, name: str, leave: Integers, ids: Integers, latency: Integers) -> Pair:
+        """The capture after the device, as it is in the file; `latency` is that of the matched."""
         path = self.capture.with_name(f"{name}.pcap")
-        write_many(path, leave[order], left[order])
-        truth = percentiles(np.bincount(latency[kept]))
-        return Pair(self.capture, path, len(self.ids), len(self.ids) + len(left), truth)
+        write_many(path, leave, ids)
+        truth = percentiles(np.bincount(latency))
+        return Pair(self.capture, path, len(self.ids), len(self.ids) + len(ids), truth)
 
 
 def send(folder: Path, pairs: int) -> tuple[Sent, Integers]:
@@ -107,6 +122,7 @@ def variants(folder: Path, pairs: int) -> dict[str, Pair]:
     return {
         "plain": sent.leaving("plain", latency, everyone, nobody),
         "out of order": sent.leaving("shuffled", shuffled, everyone, nobody),
+        "stamps not in order": sent.mixed(latency),
         "10 % lost": sent.leaving("lossy", latency, np.delete(everyone, tenth), nobody),
         "10 % duplicated": sent.leaving("duplicated", latency, everyone, tenth),
     }

@@ -3,9 +3,9 @@
  * sends it on its way.
  *
  * Attached to a hook of one link (tcx, or tc with direct action). For its id the packet is parsed
- * (Ethernet, up to two VLAN tags in line, IPv4 with options or IPv6, UDP): MoonSniff's layout, a
- * little-endian u32 at the start of the UDP payload followed by the type byte 0x55. Or the id
- * stands at a place that the user gave. The record goes into a ring that user space maps; the
+ * (Ethernet, up to two VLAN tags in line, IPv4 with options or IPv6 with extension headers, UDP):
+ * MoonSniff's layout, a little-endian u32 at the start of the UDP payload followed by the type byte
+ * 0x55. Or the id stands at a place that the user gave. The record goes into a ring that user space maps; the
  * program wakes nobody.
  *
  * The time. A packet that leaves here is stamped now, before anything else. A packet that ends
@@ -20,12 +20,8 @@
  *   tracepoint after it says how many frames went over, and the program `flushed` notes when. The
  *   frames become skbs in their order, so that the n-th of them finds its time by its number.
  *
- * The ring. Producers (one for each CPU at most) take a slot by moving `head` with compare and
- * exchange, which never takes a slot that is not free, so nothing has to be undone when the ring
- * is full. A slot begins with two words, both stored whole and neither ever zero: it is complete
- * when both are nonzero, in whatever order they become visible. Where bytes of the packet follow,
- * they are stored before. The consumer zeroes both words, then moves `tail`. Hence, exactly:
- * seen = head + lost, stored = head.
+ * The ring is that of ring.h. Where bytes of the packet follow the first two words of a slot, they are
+ * stored before these. Hence, exactly: seen = head + lost, stored = head.
  *
  * The clock takes most of the program's time, and handing the packet on most of the rest: see
  * `make bench`.
@@ -45,13 +41,14 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 
+#include "ring.h"
+
 /* Bytes that the parser may look at: Ethernet, two tags, IPv4 with all options, UDP, id, type. */
 #define PARSED (14 + 8 + 60 + 8 + 5)
-/* Tries to take a slot. Each failure means that another CPU took one, so more than a few in a row
- * are next to impossible; a packet that fails them all is counted as lost. */
-#define TRIES 16
 #define MAX_VLAN_TAGS 2
 #define MOONSNIFF_TYPE 0x55
+/* Extension headers of IPv6 that are followed. RFC 8200 has no use for more than five of them. */
+#define MAX_EXTENSIONS 16
 /* Bytes before a VLAN tag: both hardware addresses. */
 #define ADDRESSES 12
 #define TAG 4
@@ -65,7 +62,7 @@ enum verdict {
 };
 
 /* Set before loading, so that the verifier removes the branches that are not taken. The layout is
- * known to program.rs. */
+ * known to tap/program.rs. */
 const volatile struct {
 	__u32 verdict;
 	__u32 forward; /* interface index */
@@ -79,7 +76,7 @@ const volatile struct {
 	__u32 namespace; /* inode number of its network namespace; for `flushed` */
 } config SEC(".rodata");
 
-/* Shared with user space; the layout is known to ring.rs. One cache line for each writer. */
+/* Shared with user space; the layout is known to tap/ring.rs. One cache line for each writer. */
 struct {
 	__u64 head; /* slots taken so far */
 	__u64 lost; /* packets with an id that found no slot */
@@ -104,7 +101,7 @@ struct record {
 	__u64 packet; /* id in bits 0..31, frame length without FCS in bits 32..47 */
 };
 
-/* What is kept of a packet; the layout is known to tapfile.rs. */
+/* What is kept of a packet; the layout is known to tap/file.rs. */
 struct packet {
 	__u64 time_ns;
 	__u64 lengths; /* bytes that follow in bits 0..31, frame length without FCS in 32..63 */
@@ -133,10 +130,48 @@ struct {
 	__uint(value_size, sizeof(struct flush));
 } flushes SEC(".maps");
 
+/* Reads the id behind extension headers of IPv6: from `at` on, the first of them `kind`. A function of
+ * its own, as hardly any packet has them, so that it costs the others nothing. */
+static __noinline int read_behind_extensions(struct __sk_buff *skb, __u32 at, __u32 kind, __u32 *id)
+{
+	__u8 bytes[5];
+
+	for (int i = 0; i < MAX_EXTENSIONS && kind != IPPROTO_UDP; i++) {
+		if (bpf_skb_load_bytes(skb, at, bytes, 4))
+			return 0;
+		switch (kind) {
+		case IPPROTO_HOPOPTS:
+		case IPPROTO_ROUTING:
+		case IPPROTO_DSTOPTS:
+			/* In units of 8 bytes, of which the first does not count. */
+			at += 8 * (bytes[1] + 1);
+			break;
+		case IPPROTO_FRAGMENT:
+			/* Later fragments have no UDP header. */
+			if (bytes[2] || bytes[3] & 0xf8)
+				return 0;
+			at += 8;
+			break;
+		default:
+			return 0;
+		}
+		kind = bytes[0];
+	}
+	if (kind != IPPROTO_UDP || !id)
+		return 0;
+	if (bpf_skb_load_bytes(skb, at + sizeof(struct udphdr), bytes, sizeof(bytes)))
+		return 0;
+	if (bytes[4] != MOONSNIFF_TYPE)
+		return 0;
+	*id = bytes[0] | bytes[1] << 8 | bytes[2] << 16 | (__u32)bytes[3] << 24;
+	return 1;
+}
+
 /* Reads the id of a packet in MoonSniff's layout. */
 static __always_inline int read_moonsniff(struct __sk_buff *skb, __u32 *id)
 {
 	__u32 wanted = skb->len < PARSED ? skb->len : PARSED;
+	__u32 network = sizeof(struct ethhdr);
 	struct ethhdr *ethernet;
 	__be16 protocol;
 	void *at, *end;
@@ -160,7 +195,8 @@ static __always_inline int read_moonsniff(struct __sk_buff *skb, __u32 *id)
 		if (at + 4 > end)
 			return 0;
 		protocol = *(__be16 *)(at + 2);
-		at += 4;
+		at += TAG;
+		network += TAG;
 	}
 
 	if (protocol == bpf_htons(ETH_P_IP)) {
@@ -175,8 +211,10 @@ static __always_inline int read_moonsniff(struct __sk_buff *skb, __u32 *id)
 	} else if (protocol == bpf_htons(ETH_P_IPV6)) {
 		struct ipv6hdr *ip = at;
 
-		if (at + sizeof(*ip) > end || ip->nexthdr != IPPROTO_UDP)
+		if (at + sizeof(*ip) > end)
 			return 0;
+		if (ip->nexthdr != IPPROTO_UDP)
+			return read_behind_extensions(skb, network + sizeof(*ip), ip->nexthdr, id);
 		at += sizeof(*ip);
 	} else {
 		return 0;
@@ -222,22 +260,13 @@ static __always_inline int read_id(struct __sk_buff *skb, __u32 *id)
 	return config.key_width ? read_field(skb, id) : read_moonsniff(skb, id);
 }
 
-/* Takes a slot of the ring; none when the ring is full. */
-static __always_inline void *take_slot(void)
+/* A slot of the ring; none when the ring is full. */
+static __always_inline void *slot_of_packet(void)
 {
-	for (int i = 0; i < TRIES; i++) {
-		__u64 head = *(volatile __u64 *)&state.head;
-		__u64 tail = *(volatile __u64 *)&state.tail;
+	long slot = take_slot(&state.head, &state.tail, config.mask);
+	__u32 key = slot;
 
-		if (head - tail > config.mask)
-			return 0;
-		if (__sync_val_compare_and_swap(&state.head, head, head + 1) == head) {
-			__u32 key = head & config.mask;
-
-			return bpf_map_lookup_elem(&ring, &key);
-		}
-	}
-	return 0;
+	return slot < 0 ? 0 : bpf_map_lookup_elem(&ring, &key);
 }
 
 /* Stores a packet's id and time, if it has an id. */
@@ -251,7 +280,7 @@ static __always_inline void stamp(struct __sk_buff *skb, __u64 now)
 		__sync_fetch_and_add(&state.other, 1);
 		return;
 	}
-	record = take_slot();
+	record = slot_of_packet();
 	if (!record) {
 		__sync_fetch_and_add(&state.lost, 1);
 		return;
@@ -266,7 +295,7 @@ static __always_inline void keep(struct __sk_buff *skb, __u64 now)
 	__u32 len = skb->len;
 	__u32 kept = len < config.snap ? len : config.snap;
 	__u64 frame_len = len + (skb->vlan_present ? TAG : 0);
-	struct packet *packet = take_slot();
+	struct packet *packet = slot_of_packet();
 
 	if (!packet) {
 		__sync_fetch_and_add(&state.lost, 1);

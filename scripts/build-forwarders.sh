@@ -1,7 +1,7 @@
 #!/bin/sh
 # Builds DPDK's examples l2fwd and l3fwd into the folder $1 as dpdk-l2fwd and dpdk-l3fwd, from
-# Debian's source package of the DPDK that is installed (libdpdk-dev). Works in the folder $2, with
-# what debian-sources.sh wrote there.
+# Debian's source package of the installed DPDK (libdpdk-dev). Works in the folder $2 and uses what
+# debian-sources.sh wrote there.
 set -eu
 target=$1
 work=$2
@@ -18,31 +18,32 @@ rm -rf examples
 tar -xf dpdk_*.orig.tar.xz --strip-components=1 --wildcards \
     '*/examples/l2fwd' '*/examples/l3fwd' '*/examples/common'
 
-# What follows changes the sources in two places. Where they are not as expected, nothing is built.
-expect() { # LINES PATTERN FILE: so many lines of it match
+# The following commands change the sources in two places. If the sources are not as expected, nothing
+# is built.
+expect() { # LINES PATTERN FILE: exactly LINES lines of FILE match PATTERN
     [ "$(grep -c "$2" "examples/$3")" = "$1" ] || {
         echo "DPDK $version: examples/$3 is not what $0 can change (pattern: $2)" >&2
         exit 1
     }
 }
 
-# The examples keep packets back until they have 32 for a port or the drain time of 100 us is over.
-# That time now stands in the environment, in ns.
+# The examples hold packets until they have 32 for a port or the drain time of 100 us is over. The
+# changed programs read that time from the environment, in ns.
 for file in l2fwd/main.c l3fwd/l3fwd.h; do
     sed -i 's|^#define BURST_TX_DRAIN_US 100 .*|#include <stdlib.h>\
 #define BURST_TX_DRAIN_US (strtod(getenv("TX_DRAIN_NS") ?: "100000", NULL) / 1000)|' \
         "examples/$file"
     expect 1 '^#define BURST_TX_DRAIN_US (strtod' "$file"
 done
-# It is read once, before the loop that packets pass through.
+# They read it once, before the forwarding loop.
 for file in l2fwd/main.c l3fwd/l3fwd_lpm.c; do
     expect 1 'BURST_TX_DRAIN_US;$' "$file"
     expect 1 'const uint64_t drain_tsc = (rte_get_tsc_hz() + US_PER_S - 1)' "$file"
     expect 1 'if (unlikely(diff_tsc > drain_tsc)) {' "$file"
 done
 
-# As later versions have it, l3fwd asks each port only for those checksums that the port can check. It
-# would refuse ports that the kernel drives.
+# As in later versions, l3fwd asks each port to check only the checksums that the port can check.
+# Unchanged, it would refuse ports that the kernel drives.
 sed -i -e '/^\t\tif (dev_info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MBUF_FAST_FREE)/i\
 \t\tlocal_port_conf.rxmode.offloads \&= dev_info.rx_offload_capa;' \
     -e 's/rxq_conf.offloads = port_conf.rxmode.offloads;/rxq_conf.offloads = port_conf.rxmode.offloads \& dev_info.rx_offload_capa;/' \

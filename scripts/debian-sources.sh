@@ -1,9 +1,9 @@
 #!/bin/sh
-# Writes into the folder $1 where this machine gets Debian from, with the sources of the packages
-# and the backports of its release added: the forwarders need both, and most machines name neither.
-# Of the backports, Suricata and its library count as much as the release's own packages, of which
-# Debian 12 has none. Nothing in /etc/apt changes, and no address is ours: mirrors and keys stay the
-# machine's own. See APT_OWN in the Makefile for apt-get's options.
+# Writes this machine's apt sources into the folder $1, and adds source packages and the backports of
+# its release. The forwarders need both, and most machines have neither. Suricata and its library get
+# the same priority from the backports as the release's own packages, of which Debian 12 has none.
+# Nothing in /etc/apt changes. Mirrors and keys stay the machine's own. APT_OWN in the Makefile has the
+# options for apt-get.
 set -eu
 . /etc/os-release
 mkdir -p "$1/sources" "$1/lists/partial"
@@ -24,7 +24,7 @@ cat /etc/apt/sources.list /etc/apt/sources.list.d/*.list 2>/dev/null | awk -v re
         }
     }' > "$1/sources/tailtap.list"
 
-# The same as paragraphs of fields.
+# The same for sources in the deb822 format.
 for file in /etc/apt/sources.list.d/*.sources; do
     [ ! -e "$file" ] || { cat "$file"; echo; }
 done | awk -v release="$VERSION_CODENAME" '

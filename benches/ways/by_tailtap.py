@@ -13,14 +13,15 @@ from benches import process
 from benches.timing import Answer
 from benches.traffic import PERCENTILES, Pair
 from tailtap import evaluation
+from tailtap.evaluation.evaluate import Settings
 
 
-def function(key: str) -> Callable[[Pair], Answer]:
+def function(key: str, window_ns: int = Settings.window_ns) -> Callable[[Pair], Answer]:
     """The functions of the Python package, called in this process."""
 
     def run(pair: Pair) -> Answer:
         with tempfile.TemporaryDirectory(dir=pair.egress.parent) as out:
-            found = evaluation.evaluate(pair.ingress, pair.egress, key=key)
+            found = evaluation.evaluate(pair.ingress, pair.egress, key=key, window_ns=window_ns)
             found.write(out)
             return Answer([percentile.value for percentile in found.percentiles(PERCENTILES)])
 

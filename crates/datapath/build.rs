@@ -6,7 +6,7 @@ use std::process::{Command, exit};
 
 /// Where the programs are, seen from this crate.
 const SOURCES: &str = "../../bpf";
-const PROGRAMS: [&str; 3] = ["tap", "hardware", "redirect"];
+const PROGRAMS: [&str; 4] = ["tap", "hardware", "redirect", "trace"];
 
 fn main() {
     let variable = |name: &str| env::var(name).unwrap_or_else(|_| panic!("cargo sets {name}"));

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Sequence
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypedDict
+from typing import Any, Literal, TypeAlias, TypedDict, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
+    "Cores",
     "check_tap_key",
     "conclude",
     "evaluate",
@@ -23,9 +24,14 @@ __all__ = [
     "redirect",
     "stamp",
     "tap",
+    "trace",
+    "trace_lacks",
 ]
 
-_Column: TypeAlias = NDArray[np.int64]
+_Column: TypeAlias = NDArray[np.int64] | memoryview[int]
+#: The bytes of 64-bit integers.
+_Raw: TypeAlias = bytes
+_Stays: TypeAlias = tuple[_Column, _Column, _Column, _Column]
 _Address: TypeAlias = IPv4Address | IPv6Address
 _Length: TypeAlias = tuple[Literal["ns", "packets"], int]
 
@@ -36,29 +42,51 @@ class _Side(TypedDict):
     packets: int
     first_ns: int
     last_ns: int
-    gaps: tuple[_Column, _Column]
-    rates: tuple[_Column, _Column]
+    gaps: tuple[_Raw, _Raw]
+    rates: tuple[_Raw, _Raw]
 
 class _Evaluation(TypedDict):
     key: str
     key_reason: str | None
     counts: dict[str, int]
     mean: float
-    distribution: tuple[_Column, _Column]
-    worst: tuple[_Column, _Column, _Column, list[str]]
-    exceedances: tuple[int, _Column, _Column, _Column]
-    blocks: tuple[int, _Column, _Column, _Column, _Column]
+    distribution: tuple[_Raw, _Raw]
+    worst: tuple[_Raw, _Raw, _Raw, list[str]]
+    exceedances: tuple[int, _Raw, _Raw, _Raw]
+    blocks: tuple[int, _Raw, _Raw, _Raw, _Raw]
     ingress: _Side
     egress: _Side
     warnings: list[tuple[str, str]]
 
+class _Notes(TypedDict):
+    records: int
+    rest: int
+    damaged_at: int | None
+    lost: dict[int, int]
+    positions: _Raw
+    cpus: _Raw
+
+class _Joined(TypedDict):
+    usual_ns: list[int]
+    usual_left: int
+    state: _Raw
+    stall: _Raw
+    offset: _Raw
+    part_row: _Raw
+    part_ns: _Raw
+    stall_cpu: _Raw
+    stall_start: _Raw
+    stall_end: _Raw
+    stall_row: _Raw
+    stall_worst: _Raw
+
 class _Percentiles(TypedDict):
-    p: NDArray[np.float64]
-    value: _Column
+    p: list[float]
+    value: list[int]
     low: list[int | None]
     high: list[int | None]
-    above: _Column
-    supported: NDArray[np.bool_]
+    above: list[int]
+    supported: list[bool]
 
 def evaluate(
     ingress: Path,
@@ -131,6 +159,98 @@ def tap(
     `MachineError`.
     """
 
+def trace(
+    path: Path,
+    cpus: list[int],
+    on_ready: Callable[[], object],
+    *,
+    mode: str,
+    floor_ns: int,
+    served: list[int],
+    records: int | None = None,
+    flush_ns: int | None = None,
+    duration_ns: int | None = None,
+    cpu: int | None = None,
+    measure_cost: bool = False,
+) -> dict[str, Any]:
+    """Record what the kernel does on `cpus` until SIGINT, SIGTERM or the duration; what it has.
+
+    The waking of the threads `served` is recorded, and interrupts below `floor_ns` are added up.
+    There is room for so many records of each CPU, and `cpu` is that of the thread that writes them.
+    `kinds` of the answer has the records by kind, `lost` those that found no room by CPU, `missing`
+    what this kernel does not tell, `substitutes` what stands in for it, `pids`, `irqs` and
+    `functions` have names, and `hooks` has for each tracepoint how often its program ran, the time
+    of that in ns if the cost is measured, and how many events were not seen. Raises `InputError`
+    and `MachineError`.
+    """
+
+def trace_lacks(mode: str) -> tuple[list[str], list[str]]:
+    """What a trace in this mode would lack on this kernel, and what would stand in for it.
+
+    Raises `InputError` for a mode that does not exist, and `MachineError` when this kernel cannot
+    be traced.
+    """
+
+@final
+class Cores:
+    """What the kernel did on some cores: each nanosecond has one owner."""
+
+    @staticmethod
+    def read(
+        trace: Path,
+        cpus: list[int],
+        ended_ns: int,
+        *,
+        egress: Path,
+        times: _Column,
+        serving: int | None,
+    ) -> tuple[Cores, _Notes]:
+        """Read the records of `cpus` from a trace that ended at `ended_ns`.
+
+        `times` ascend; of each is told how many packets of the stamp file `egress` left before it
+        (`positions`), and on which core one left then (`cpus`, -1 where nobody says). Softirqs of
+        the vector `serving` during which no packet left become those of others. Raises `InputError`
+        when a file cannot be read; a trace that is cut off or damaged ends there, and the notes
+        say so.
+        """
+
+    @property
+    def owners(self) -> list[tuple[int, int, int]]:
+        """Who is in it, by number: the kind of record, which of this kind, and more."""
+
+    def between(self, cpu: int, from_ns: int, until_ns: int) -> list[tuple[int, int, int]]:
+        """What a core did: from, until, and the owner's number."""
+
+    def totals(self, from_ns: int, until_ns: int) -> list[int]:
+        """The time of each owner on all cores, in ns."""
+
+    def join(self, rows: list[int], usual: _Stays, late: _Stays, median_ns: int) -> _Joined:
+        """The parts, states and stalls of late packets, in the order in which they left.
+
+        `rows` has the row of each owner: 0 explains nothing, 1 serves. Packets are columns of
+        ingress and egress stamps, cores (-1 for unknown), and packets that left meanwhile. States
+        are those of `tailtap.cause.joined`; a stall of -1 is none.
+        """
+
+    def test(
+        self,
+        rows: list[int],
+        tested: list[int],
+        windows: _Stays,
+        span: tuple[int, int],
+        *,
+        longer_than_ns: int = 0,
+        shifts: int,
+        seed: int,
+    ) -> list[tuple[float, float, int, float]]:
+        """Shift the stretches of each `tested` row within `span` against windows.
+
+        The last column of `windows` is their excess in ns. Stretches count that lie in a time
+        without service of more than `longer_than_ns`. Returns of each row the shares of the
+        windows' excess that it covers, summed, the mean of the same over shifts, the number of
+        shifts made, and the p-value.
+        """
+
 def check_tap_key(key: str) -> None:
     """Raise `InputError` for a key whose ids `tap` cannot stamp."""
 
@@ -145,6 +265,7 @@ def generate(
     source_ports: tuple[int, int],
     destination_ports: tuple[int, int],
     vlan: int | None,
+    time_to_live: int,
     source_mac: bytes,
     destination_mac: bytes,
     replay: tuple[Path, bool] | None,

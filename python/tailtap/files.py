@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any, cast
 
@@ -76,3 +77,9 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise InputError(f"{path}: this is no file of tailtap: it holds no JSON object")
     return cast("dict[str, Any]", content)
+
+
+def slugify(text: str) -> str:
+    """`text` as part of a file's name: only ``a-z0-9.-``; ``10 kpkt/s`` becomes ``10kpkt-s``."""
+    joined = re.sub(r"(?<=\d)\s+(?=[a-z])", "", text.lower())
+    return re.sub(r"[^a-z0-9.]+", "-", joined).strip("-.")

@@ -127,7 +127,7 @@ def test_errors_are_one_line(experiment: Path, tmp_path: Path) -> None:
     invalid = tmp_path / "invalid"
     write_run(invalid, 1, {"dut.platform": "vm"}, changes={"valid": False})
     cases: list[tuple[tuple[str | Path, ...], str]] = [
-        ((tmp_path / "empty",), "no run, experiment or imported results"),
+        ((tmp_path / "empty",), "no runs in it"),
         ((tmp_path / "published",), "tailtap import"),
         ((one, experiment / "runs/006-bare-metal-r2"), "only one configuration with good runs"),
         ((one, slow), "the runs are of different traffic"),

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import platform
 import subprocess
+from importlib.metadata import version as tailtap_version
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
 from program import TAILTAP, one_line_error, tailtap
+
+from tailtap.cli.registry import listed
 
 Pair = tuple[Path, Path]
 
@@ -84,10 +89,21 @@ def test_bad_captures_exit_with_2_and_one_line(pair: Pair, tmp_path: Path) -> No
         assert run.stdout == ""
 
 
-def test_usage_errors_exit_with_2(pair: Pair) -> None:
-    run = tailtap("evaluate", *pair, "--tirm", "1 s")
-    assert run.returncode == 2
-    assert "--tirm" in run.stderr and "Traceback" not in run.stderr
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ["evaluate", "a", "b", "--tirm", "1 s"],
+            ["'--tirm'", "'--trim'", "tailtap evaluate --help"],
+        ),
+        (["evaluate"], ["missing argument 'INGRESS'", "tailtap evaluate --help"]),
+        (["evaluate", "a", "b", "--worst", "-1"], ["'--worst'", "-1"]),
+        (["evalaute"], ["'evalaute'", "tailtap --help"]),
+    ],
+)
+def test_usage_errors_are_one_line(arguments: list[str], said: list[str]) -> None:
+    message = one_line_error(tailtap(*arguments), 2)
+    assert all(part in message for part in said), message
 
 
 def test_warnings_are_told_but_for_quiet(pair: Pair) -> None:
@@ -111,5 +127,22 @@ def test_output_that_nobody_reads_is_no_error(pair: Pair) -> None:
 def test_help_is_quick_and_complete() -> None:
     run = tailtap("--help")
     assert run.returncode == 0
-    for command in ("evaluate", "version"):
-        assert command in run.stdout
+    for command in listed():
+        assert f"\n  {command} " in run.stdout
+
+
+def test_the_program_without_a_command_shows_its_help() -> None:
+    run = tailtap()
+    assert run.returncode == 2
+    assert run.stderr == tailtap("--help").stdout
+
+
+def test_the_version_is_shown_with_what_it_runs_on() -> None:
+    run = tailtap("--version")
+    assert run.returncode == 0
+    shown = dict(line.split(maxsplit=1) for line in run.stdout.splitlines())
+    assert shown == {
+        "tailtap": tailtap_version("tailtap"),
+        "python": platform.python_version(),
+        "kernel": platform.release(),
+    }

@@ -68,7 +68,7 @@ def test_imported_runs_stand_in_the_report(experiment: Path, tmp_path: Path) -> 
 
 def test_errors_are_one_line(experiment: Path, tmp_path: Path) -> None:
     cases: list[tuple[tuple[str | Path, ...], int, str]] = [
-        (("export", tmp_path, "--to", "csv"), 2, "neither a run nor an experiment"),
+        (("export", tmp_path, "--to", "csv"), 2, "no runs in it"),
         (("export", experiment, "--to", "pdf"), 2, "unknown format"),
         (("export", experiment, "--to", f"postgresql:///x?host={tmp_path}"), 3, "--to"),
         (("import", tmp_path, "--into", tmp_path / "r"), 2, "no result files"),

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import pytest
-import typer
 from program import one_line_error, tailtap
-from typer.core import TyperGroup
 
-from tailtap.cli import app
+from tailtap.cli.forward import forward
 
 WITH_XDP = {"--xdp", "--both-ways", "--json", "--quiet"}
 VALUES = {"--hold-for": "2 ms", "--limit": "1 kpkt/s"}
 
 
 def options() -> set[str]:
-    group = typer.main.get_command(app)
-    assert isinstance(group, TyperGroup)
-    named = {parameter.opts[0] for parameter in group.commands["forward"].params}
+    named = {parameter.opts[0] for parameter in forward.params}
     return {name for name in named if name.startswith("--")}
 
 

@@ -66,7 +66,7 @@ def test_the_published_method(experiment: Path, tmp_path: Path) -> None:
 
 def test_errors_are_one_line(experiment: Path, tmp_path: Path) -> None:
     cases: list[tuple[tuple[str | Path, ...], str]] = [
-        ((tmp_path,), "neither a run nor an experiment"),
+        ((tmp_path,), "no runs in it"),
         ((experiment, "--fit", "some"), "--fit"),
     ]
     for arguments, message in cases:

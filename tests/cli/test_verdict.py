@@ -75,7 +75,7 @@ def test_errors_are_one_line(experiment: Path, tmp_path: Path) -> None:
         ((experiment, "--confidence", "95"), "--confidence"),
         ((experiment, "--confidence", "100 %"), "--confidence"),
         ((experiment, "--runs", "vm"), "no run fits"),
-        ((tmp_path, "--require", "loss == 0"), "no experiment folder"),
+        ((tmp_path, "--require", "loss == 0"), "no runs in it"),
         ((tmp_path / "missing", "--require", "loss == 0"), "no such folder"),
         ((experiment / "runs/001-wire-10000-1/evaluation",), "nothing is required"),
     ]

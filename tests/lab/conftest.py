@@ -1,4 +1,9 @@
-"""What lab tests share: network namespaces that go away whatever happens. Needs root."""
+"""What lab tests share: network namespaces that go away whatever happens. Needs root.
+
+Tests that are not marked `alone` can run side by side: pytest-xdist, with ``--dist loadfile``, so
+that those that share a virtual machine run in one process. A test is `alone` when it measures, when
+its DuT polls a CPU, or when it changes what the whole machine shares: huge pages, control groups.
+"""
 
 from __future__ import annotations
 
@@ -6,28 +11,55 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from labtools import IS_VIRTUAL
 from namespaces import Lab, Namespace
 
-from tailtap.host.domains import Domains
-from tailtap.host.journal import STATE, read_all
+from tailtap.machine.domains import DomainFolder
+from tailtap.machine.journal import FOLDERS, STATE, SUFFIX, read_all
 
 PATIENCE_SECONDS = 20
+SIDE_BY_SIDE = "PYTEST_XDIST_WORKER" in os.environ
+"""Whether this process runs some of the tests, and others run the rest at the same time."""
+MOST_REPEATS = 2
+"""How often a test that judges times is repeated on a virtual machine before it fails.
+
+A physical machine has no host that could be blamed: there, such a test runs once.
+"""
+SHARED = pytest.StashKey[set[str]]()
+"""Objects that tests side by side share, as they were before the first test."""
 LABS = re.compile(r"tt-[0-9a-f]{6}-")
 """Names of the namespaces that `tailtap run` and `tailtap doctor` make."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip lab tests when not root."""
+    """Skip lab tests when not root, and repeat what the host of a virtual machine has spoilt."""
+    for item in items:
+        if IS_VIRTUAL and item.get_closest_marker("timed"):
+            item.add_marker(pytest.mark.flaky(reruns=MOST_REPEATS))
     if os.geteuid() != 0:
         folder = Path(__file__).parent
         skip = pytest.mark.skip(reason="network namespaces and eBPF need root")
         for item in items:
             if folder in item.path.parents:
                 item.add_marker(skip)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Look at what tests side by side share, before the first one."""
+    if session.config.getoption("numprocesses", None):
+        session.config.stash[SHARED] = _shared_objects()
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail when tests side by side left anything behind of what they share."""
+    before = session.config.stash.get(SHARED, None)
+    if before is not None and (left := _left(_shared_objects, before)):
+        print(f"\nleft behind: {', '.join(sorted(left))}")
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.fixture
@@ -49,14 +81,34 @@ def namespace(lab: Lab) -> Namespace:
 
 @pytest.fixture(autouse=True)
 def leaves_nothing() -> Iterator[None]:
-    """Fails a test that leaves anything of tailtap behind."""
+    """Fails a test that leaves anything of tailtap behind.
+
+    Of tests side by side, the session fails for what they share: whose it is cannot be seen.
+    """
     before = _objects()
     yield
+    assert not _left(_objects, before)
+
+
+def _left(look: Callable[[], set[str]], before: set[str]) -> set[str]:
+    """What `look` finds and did not find before."""
     # Control groups are the whole machine's, and may be those of a tailtap that we cannot see.
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while (left := _objects() - before) and time.monotonic() < deadline:
+    while (left := look() - before) and time.monotonic() < deadline:
         time.sleep(0.2)
-    assert not left
+    return left
+
+
+def _shared_objects() -> set[str]:
+    """Control groups, huge pages and folders of DPDK: the same in all mount namespaces."""
+    lines = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
+    trees = [Path(fields[1]) for fields in lines if fields[2] in ("cgroup", "cgroup2")]
+    names = [str(path) for tree in trees for path in tree.glob("tt-*")]
+    names += [str(path) for path in Path("/run/dpdk").glob("tt-*")]
+    found = {name for name in names if LABS.search(name)}
+    for path in Path("/sys/kernel/mm/hugepages").glob("*/nr_hugepages"):
+        found |= {f"{path} {number}" for number in range(int(path.read_text()))}
+    return _without_others(found)
 
 
 def _objects() -> set[str]:
@@ -65,20 +117,21 @@ def _objects() -> set[str]:
         ["ip", "netns", "list"], capture_output=True, text=True, check=True
     ).stdout.split()
     names += [path.name for path in Path("/sys/class/net").iterdir()]
-    lines = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
-    mounts = [fields[1] for fields in lines]
-    trees = [Path(fields[1]) for fields in lines if fields[2] in ("cgroup", "cgroup2")]
-    groups = [str(path) for tree in trees for path in tree.glob("tt-*")]
-    state = [str(path) for pattern in ("*.journal", "*/*") for path in STATE.glob(pattern)]
-    state += Domains().existing([])
-    state += [str(path) for path in Path("/run/dpdk").glob("tt-*")]
+    mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
+    state = [str(path) for folder in FOLDERS for path in folder.glob(f"*{SUFFIX}")]
+    state += [str(path) for path in STATE.glob("*/*")]
+    state += [domain.name for domain in DomainFolder.existing()]
+    found = {name for name in (*names, *mounts, *state) if LABS.search(name)}
+    found |= {name for name in state if name.endswith(SUFFIX)}
+    found |= set() if SIDE_BY_SIDE else _shared_objects()
+    return _without_others(found)
+
+
+def _without_others(found: set[str]) -> set[str]:
+    """Without those of another running tailtap's journal."""
     others = [
         record.path.stem
         for record in read_all()
         if record.owner and record.owner.alive and record.owner.pid != os.getpid()
     ]
-    found = {name for name in (*names, *mounts, *groups, *state) if LABS.search(name)}
-    found |= {name for name in state if name.endswith(".journal")}
-    for path in Path("/sys/kernel/mm/hugepages").glob("*/nr_hugepages"):
-        found |= {f"{path} {number}" for number in range(int(path.read_text()))}
     return {name for name in found if not any(identity in name for identity in others)}

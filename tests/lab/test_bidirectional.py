@@ -11,16 +11,19 @@ import pytest
 from labtools import own_machine, record, stamps, write_experiment
 
 from tailtap.evaluation import Evaluation
-from tailtap.report import load_experiment
+from tailtap.results.reader import load_experiment
 
 PACKETS = 2_000
 DROPPED = [7, 500, 1_999]
 HELD = [100, 900]
 HOLD_NS = 60_000_000
 
-pytestmark = pytest.mark.skipif(
-    len(os.sched_getaffinity(0)) < 2, reason="generator and DuT need a CPU each"
-)
+pytestmark = [
+    pytest.mark.alone,
+    pytest.mark.skipif(
+        len(os.sched_getaffinity(0)) < 2, reason="generator and DuT need a CPU each"
+    ),
+]
 
 
 def experiment(dut: str) -> str:

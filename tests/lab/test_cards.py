@@ -8,13 +8,17 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from forwarders import require
-from labtools import Machine, own_machine, record, stamps, write_experiment
+from killed import killed_at_every_step
+from labtools import TAILTAP, Machine, own_machine, record, stamps, write_experiment
+
+from tailtap.platform.vm import kernels
 
 PACKETS = 2_000
 NAMES = ("card0", "card1", "card2", "card3")
@@ -87,17 +91,23 @@ def state(machine: Machine) -> dict[str, Any]:
     return found
 
 
-def run(machine: Machine, folder: Path, text: str) -> tuple[Path, str]:
+def run(
+    machine: Machine, folder: Path, text: str, *, program: Sequence[str] = TAILTAP
+) -> tuple[Path, str]:
     """The folder of the only run, and the error on one line."""
     before = state(machine)
     out = folder / "out"
-    done = machine.tailtap("run", str(write_experiment(folder, text)), "--out", str(out))
+    path = write_experiment(folder, text)
+    done = machine.run(*program, "run", str(path), "--out", str(out))
     assert machine.namespaces() == []
     assert state(machine) == before
     return sorted((out / "runs").iterdir())[0], done.stderr
 
 
-@pytest.mark.parametrize("forwarder", ["tc-mirred", "kernel-route", "xdp", "testpmd"])
+@pytest.mark.parametrize(
+    "forwarder",
+    ["tc-mirred", "kernel-route", "xdp", pytest.param("testpmd", marks=pytest.mark.alone)],
+)
 def test_all_packets_pass_and_cards_are_given_back(
     machine: Machine, tmp_path: Path, forwarder: str
 ) -> None:
@@ -111,6 +121,7 @@ def test_all_packets_pass_and_cards_are_given_back(
     assert record(made)["parameters"]["dut"]["ports"] == ["card1", "card2"]
 
 
+@pytest.mark.alone
 def test_a_container_on_cards(machine: Machine, tmp_path: Path) -> None:
     made, error = run(machine, tmp_path, experiment("container"))
     assert record(made)["status"] == "done", error
@@ -149,10 +160,52 @@ def test_a_killed_run_is_cleaned(machine: Machine, tmp_path: Path) -> None:
     assert json.loads(machine.tailtap("clean", "--json").stdout)["removed"] == []
 
 
+def test_cards_that_are_lent_when_it_is_killed_at_any_step_are_given_back(machine: Machine) -> None:
+    steps, kinds = killed_at_every_step(machine, "cards")
+    assert steps > 100
+    assert kinds == {"card", "folder", "journal", "namespace", "link", "value"}
+
+
+def test_what_others_set_on_a_card_stays(machine: Machine, tmp_path: Path) -> None:
+    path = write_experiment(tmp_path, experiment())
+    before = state(machine)
+    with machine.held(tmp_path, "run", str(path), "--out", str(tmp_path / "out")) as running:
+        [dut] = [name for name in machine.namespaces() if name.endswith("-dut")]
+        again = machine.tailtap("run", str(path), "--out", str(tmp_path / "second"))
+        assert again.returncode == 3
+        said = record(next((tmp_path / "second/runs").iterdir()))["error"]
+        assert said == (
+            f"card card0 is in use by another tailtap, process {running.process.pid}: wait until "
+            "it has ended"
+        )
+        assert machine.run("ip", "-n", dut, "link", "set", "tt-in", "mtu", "1400").returncode == 0
+        running.go_on()
+        status, stderr = running.ended()
+    assert status == 0, stderr
+    assert (
+        "tailtap: somebody else changed the card card1, which is left so: mtu is 1400, was 1600 "
+        "before tailtap\n"
+    ) in stderr
+    after = state(machine)
+    assert after.pop("card1")[0] == 1400
+    assert before.pop("card1")[0] == 1600
+    assert after == before
+
+
+IMPATIENT = """
+from tailtap.cli import main
+from tailtap.machine import cards
+
+cards.UP_SECONDS = 5.0
+main()
+"""
+"""`tailtap`, which waits for a card no longer than for a link of the lab."""
+
+
 def test_a_cable_that_is_not_there(machine: Machine, tmp_path: Path) -> None:
     text = experiment(dut="[card1, card3]", tap="[card2, lonely]")
     assert machine.run("ip", "link", "add", "lonely", "type", "veth").returncode == 0
-    made, _ = run(machine, tmp_path, text)
+    made, _ = run(machine, tmp_path, text, program=(sys.executable, "-P", "-c", IMPATIENT))
     error = record(made)["error"]
     assert error.startswith("the link did not come up: interface tt-b0 (the card lonely) of ")
     assert error.endswith(": check the cables and dut.ports, tap.ports")
@@ -189,6 +242,7 @@ def test_loopback_is_no_card(machine: Machine, tmp_path: Path) -> None:
 
 
 def test_links_without_hardware_cannot_be_passed_through(machine: Machine, tmp_path: Path) -> None:
+    kernels.kernel("vanilla")  # has to be there: `own_machine` has no network to get it from
     made, _ = run(machine, tmp_path, experiment("vm"))
     assert record(made)["error"].startswith("card1 is no network card")
 
@@ -196,10 +250,10 @@ def test_links_without_hardware_cannot_be_passed_through(machine: Machine, tmp_p
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (experiment(tap="[card0, card1]"), "dut.ports and tap.ports are four different"),
+        (experiment(tap="[card0, card1]"), "dut.ports and tap.ports must be four different"),
         (
             experiment().replace("tap: {ports: [card0, card3]}", ""),
-            "ports: they are at one end",
+            "ports: these are one end",
         ),
         (experiment(dut="[card1]"), "dut.ports"),
         (experiment(dut="['a b', card2]"), "dut.ports"),

@@ -6,8 +6,11 @@ import json
 import shutil
 from pathlib import Path
 
+import pytest
 from labtools import own_machine, record, statuses, write_experiment
 from program import tailtap
+
+pytestmark = pytest.mark.alone
 
 TEXT = """\
 name: cases

@@ -1,4 +1,7 @@
-"""DuTs in containers: what they are, what limits them, and that nothing of them stays."""
+"""DuTs in containers: what they are, what limits them, and that nothing of them stays.
+
+`test_matrix` sends packets through them.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from labtools import (
@@ -25,14 +27,18 @@ from labtools import (
     wait_for,
     write_experiment,
 )
+from standing import standing
 
 from tailtap.errors import MachineError
 from tailtap.evaluation import Evaluation
-from tailtap.host import CommandFailed, cgroups, lxc
-from tailtap.platform import PLATFORMS, Dut, Wanted
+from tailtap.machine import cgroups, lxc
+from tailtap.platform import PLATFORMS, Dut, DutSpec, build, graph_of
 from tailtap.platform.boot import host_boot, parameters
+from tailtap.platform.container import ContainerOptions
 from tailtap.platform.roots import ROOTS
-from tailtap.topology.lab import DUT_EGRESS, DUT_INGRESS, Lab
+from tailtap.stations import CommandFailed
+from tailtap.topology.lab import Lab
+from tailtap.topology.smallest import DUT_EGRESS, DUT_INGRESS, smallest
 
 MEMORY = 128 * 2**20
 EXPERIMENT = """\
@@ -42,19 +48,20 @@ traffic: {rate: 2 kpkt/s, duration: 1 s, warm_up: 100 ms, cpu: 0}
 """
 PACKETS = 2000
 
-pytestmark = pytest.mark.skipif(
-    len(os.sched_getaffinity(0)) < 2, reason="generator and DuT need a CPU each"
-)
+pytestmark = [
+    pytest.mark.alone,
+    pytest.mark.skipif(
+        len(os.sched_getaffinity(0)) < 2, reason="generator and DuT need a CPU each"
+    ),
+]
 
 
 @contextmanager
-def container(wanted: Wanted = Wanted((1,))) -> Iterator[tuple[Lab, Dut]]:  # noqa: B008
+def container(memory: str | None = None) -> Iterator[tuple[Lab, Dut]]:
     """A lab with a container in it, without a forwarder."""
-    with Lab(64) as lab:
-        device = PLATFORMS["container"].build(lab, wanted)
-        assert device is not None
-        lab.wait_until_up()
-        yield lab, device
+    options = ContainerOptions.model_validate({"memory": memory})
+    with standing("container", DutSpec((1,), options)) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +72,7 @@ def shared() -> Iterator[Dut]:
 
 
 def test_its_limits_are_set_and_read_back() -> None:
-    with container(Wanted((1,), memory=MEMORY)) as (lab, device):
+    with container(f"{MEMORY} B") as (lab, device):
         name = lab.name_of("dut")
         version = cgroups.require("cpuset", None).version
         limits = device.facts["cgroup"]
@@ -160,10 +167,12 @@ def test_a_process_that_somebody_ends_says_how(shared: Dut, number: signal.Signa
 
 
 def test_started_processes_end_with_tailtap(shared: Dut) -> None:
+    name = shared.facts["name"]
+    enter = lxc.inside(name)
     code = (
         "import sys, time\n"
-        "from tailtap.host.container import ContainerHost\n"
-        f"host = ContainerHost({shared.facts['name']!r}, [1])\n"
+        "from tailtap.stations.container import ContainerHost\n"
+        f"host = ContainerHost({name!r}, {enter!r}, [1])\n"
         "process = host.start(['sh', '-c', 'echo ready; exec sleep infinity'])\n"
         "process.read_line(20)\n"
         "print(process.pid, flush=True)\n"
@@ -253,13 +262,14 @@ def test_only_runs_that_ask_for_what_the_machine_was_booted_with_are_made(
 
 
 def test_a_name_that_is_in_use_is_left_alone() -> None:
-    with Lab(64) as lab:
+    platform, spec = PLATFORMS["container"], DutSpec((1,), ContainerOptions())
+    with Lab(graph_of(platform, spec)) as lab:
         taken = lxc.folder(lab.name_of("dut"))
         taken.mkdir(parents=True)
         (taken / "precious").touch()
         try:
             with pytest.raises(MachineError) as caught:
-                PLATFORMS["container"].build(lab, Wanted((1,)))
+                build(lab, platform, spec)
             assert str(caught.value) == (
                 f"the container name {taken.name} is in use: `tailtap clean` removes what is left "
                 "of it"
@@ -275,27 +285,15 @@ def test_a_container_that_does_not_start_says_why(
 ) -> None:
     for name in ("mount", "umount", "rm", "ip"):
         (tmp_path / name).symlink_to(str(shutil.which(name)))
-    with Lab(64) as lab:
+    with Lab(smallest()) as lab:
         spec = lxc.Spec(lab.name_of("dut"), Path("/no/such/root"), ["/bin/true"])
         with pytest.raises(MachineError, match="LXC cannot start a container") as caught:
-            lab.keep(lxc.running(spec))
+            lab.make(lxc.Container(spec.name, spec))
         assert "\n" not in str(caught.value)
         monkeypatch.setenv("PATH", str(tmp_path))
         with pytest.raises(MachineError, match="lxc-start is missing: install the Debian package"):
-            lab.keep(lxc.running(spec))
+            lab.make(lxc.Container(spec.name, spec))
         assert not lxc.folder(spec.name).exists()
-
-
-@pytest.mark.parametrize("forwarder", ["tc-mirred", "fault"])
-def test_traffic_passes(tmp_path: Path, forwarder: str) -> None:
-    out = tmp_path / "out"
-    with own_machine() as machine:
-        path = write_experiment(tmp_path, EXPERIMENT)
-        options = ("--set", f"dut.forwarder={forwarder}")
-        done = machine.tailtap("run", str(path), "--out", str(out), "--quiet", *options)
-        assert machine.namespaces() == []
-    assert done.returncode == 0, done.stderr
-    check_that_nothing_was_lost(out)
 
 
 def test_a_debian_of_its_own_keeps_its_services_on_one_cpu(tmp_path: Path) -> None:
@@ -308,17 +306,13 @@ def test_a_debian_of_its_own_keeps_its_services_on_one_cpu(tmp_path: Path) -> No
         _, stderr = running.communicate(timeout=120)
         assert machine.namespaces() == []
     assert running.returncode == 0, stderr
-    content = check_that_nothing_was_lost(out)
-    assert content["platform"]["root"] == "debian"
-    assert content["platform"]["init_cpus"] == "0"
-    assert content["platform"]["cgroup"]["cpuset"]["cpuset.cpus"] == "0-1"
-
-
-def check_that_nothing_was_lost(out: Path) -> dict[str, Any]:
     [run] = (out / "runs").iterdir()
     counts = Evaluation.load(run / "evaluation").counts
     assert (counts["matched"], counts["lost"]) == (PACKETS, 0)
-    return record(run)
+    content = record(run)
+    assert content["platform"]["root"] == "debian"
+    assert content["platform"]["init_cpus"] == "0"
+    assert content["platform"]["cgroup"]["cpuset"]["cpuset.cpus"] == "0-1"
 
 
 def test_kill_nine_then_clean(tmp_path: Path) -> None:

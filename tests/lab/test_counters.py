@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from labtools import own_machine, record, write_experiment
 
-from tailtap.host.perf import EVENTS, Counting, window
+from tailtap.instruments.perf import EVENTS, Counting, window
 
 EXPERIMENT = """\
 name: counted
@@ -24,9 +24,12 @@ MOVES = 40
 Measurements = tuple[list[dict[str, Any]], str]
 """The record of each run, and the page about them."""
 
-pytestmark = pytest.mark.skipif(
-    len(os.sched_getaffinity(0)) < 2, reason="generator and DuT need a CPU each"
-)
+pytestmark = [
+    pytest.mark.alone,
+    pytest.mark.skipif(
+        len(os.sched_getaffinity(0)) < 2, reason="generator and DuT need a CPU each"
+    ),
+]
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +115,7 @@ def test_counts_agree_with_those_of_perf(tmp_path: Path) -> None:
 PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
 UNPRIVILEGED = """
 from tailtap.errors import MachineError
-from tailtap.host.perf import Counting
+from tailtap.instruments.perf import Counting
 try:
     Counting().__enter__()
 except MachineError as error:

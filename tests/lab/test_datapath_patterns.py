@@ -13,6 +13,8 @@ import pytest
 from namespaces import Namespace
 from stamps import read_stamps
 
+pytestmark = pytest.mark.alone
+
 Times = npt.NDArray[np.int64]
 
 
@@ -51,7 +53,8 @@ def test_poisson_arrivals_repeat_with_their_seed(namespace: Namespace, tmp_path:
     gaps = np.diff(times)
     # Exponential: as many gaps below half of the mean as the distribution says, within six
     # standard deviations and what a busy machine moves.
-    share = np.mean(gaps < 25_000)
+    # A generator that was held up sends without gaps, for a short time.
+    share = np.median([np.mean(part < 25_000) for part in np.array_split(gaps, 20)])
     assert share == pytest.approx(1 - np.exp(-0.5), abs=0.1)
     again = namespace.tailtap("generate", "gen", *options, "--json")
     assert json.loads(again.stdout)["sent"] == report["sent"]
@@ -172,28 +175,24 @@ def test_flows_and_tags_as_another_program_sees_them(
         assert status == ("1" if fields[1] else "3")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--pattern", "burst"], "packets"),
-        (["--pattern", "burst:packets=x"], "packets: Input should be a valid integer"),
-        (["--pattern", "wave"], "known: constant, burst"),
-        (["--pattern", "ramp:to=1 Mpkt/s"], "over=10 s"),
-        (["--src", "10.0.0.1", "--flows", "2"], "--flows or --src"),
-        (["--src", "fd00::1"], "IPv4"),
-        (["--ip", "5"], "--ip 4 or 6"),
-        (["--ip", "6"], "71 B"),
-        (["--vlan", "9", "--ip", "6", "--size", "74 B"], "75 B"),
-        (["--sport", "9-8"], "empty"),
-        (["--warm-up", "1 s", "--warm-up-packets", "1"], "--warm-up or --warm-up-packets"),
-        (["--size", "64 B,"], "not a size"),
-        (["--flows", "65535"], "65534"),
-    ],
-)
-def test_bad_options(namespace: Namespace, arguments: list[str], said: str) -> None:
+BAD: list[tuple[list[str], str]] = [
+    (["--pattern", "burst"], "packets"),
+    (["--pattern", "burst:packets=x"], "packets: Input should be a valid integer"),
+    (["--pattern", "wave"], "known: constant, burst"),
+    (["--pattern", "ramp:to=1 Mpkt/s"], "over=10 s"),
+    (["--src", "10.0.0.1", "--flows", "2"], "--flows or --src"),
+    (["--src", "fd00::1"], "IPv4"),
+    (["--ip", "5"], "--ip 4 or 6"),
+    (["--ip", "6"], "71 B"),
+    (["--vlan", "9", "--ip", "6", "--size", "74 B"], "75 B"),
+    (["--sport", "9-8"], "empty"),
+    (["--warm-up", "1 s", "--warm-up-packets", "1"], "--warm-up or --warm-up-packets"),
+    (["--size", "64 B,"], "not a size"),
+    (["--flows", "65535"], "65534"),
+]
+
+
+def test_bad_options(namespace: Namespace) -> None:
     namespace.veth("gen", "in")
     command = ("generate", "gen", "--rate", "1 kpkt/s", "--count", "1")
-    result = namespace.tailtap(*command, *arguments, check=False)
-    assert result.returncode == 2, result.stderr
-    assert said in result.stderr
-    assert result.stderr.count("\n") == 1
+    namespace.refuses(*(([*command, *words], 2, said) for words, said in BAD))

@@ -103,34 +103,25 @@ def test_checksums_stay_right(namespace: Namespace, tmp_path: Path) -> None:
     assert np.diff(numbers).tolist() == [1] * 4
 
 
-@pytest.mark.parametrize(
-    ("frames", "wire", "arguments", "said"),
-    [
-        ([tcp_frame()], None, ["--stamp-ids"], "no packet is UDP"),
-        ([udp_frame(1)[:30]], 60, [], "packet 1 was cut off to 30 of 60 B"),
-        ([], None, [], "there is no packet"),
-        ([udp_frame(1)], None, ["--count", "2", "--rate", "1 pkt/s"], "--stamp-ids"),
-        ([udp_frame(1)], None, ["--warm-up-packets", "1"], "a warm-up needs ids of its own"),
-        ([udp_frame(1)], None, ["--vlan", "5"], "--vlan does not go with --replay"),
-        ([udp_frame(1)], None, ["--pattern", "poisson"], "--pattern needs a --rate"),
-        ([udp_frame(1) + bytes(1500)], None, [], "its MTU of 1500 B"),
-    ],
-)
-def test_captures_that_cannot_be_replayed(
-    namespace: Namespace,
-    tmp_path: Path,
-    frames: list[bytes],
-    wire: int | None,
-    arguments: list[str],
-    said: str,
-) -> None:
+BAD: list[tuple[list[bytes], int | None, list[str], str]] = [
+    ([tcp_frame()], None, ["--stamp-ids"], "no packet is UDP"),
+    ([udp_frame(1)[:30]], 60, [], "packet 1 was cut off to 30 of 60 B"),
+    ([], None, [], "there is no packet"),
+    ([udp_frame(1)], None, ["--count", "2", "--rate", "1 pkt/s"], "--stamp-ids"),
+    ([udp_frame(1)], None, ["--warm-up-packets", "1"], "a warm-up needs ids of its own"),
+    ([udp_frame(1)], None, ["--vlan", "5"], "--vlan does not go with --replay"),
+    ([udp_frame(1)], None, ["--pattern", "poisson"], "--pattern needs a --rate"),
+    ([udp_frame(1) + bytes(1500)], None, [], "its MTU of 1500 B"),
+]
+
+
+def test_captures_that_cannot_be_replayed(namespace: Namespace, tmp_path: Path) -> None:
     namespace.veth("gen", "in")
-    capture = write_pcap(tmp_path / "x.pcap", frames, wire=wire)
-    command = ("generate", "gen", "--replay", str(capture), *arguments)
-    result = namespace.tailtap(*command, check=False)
-    assert result.returncode == 2, result.stderr
-    assert said in result.stderr
-    assert result.stderr.count("\n") == 1
+    refused = []
+    for number, (frames, wire, words, said) in enumerate(BAD):
+        capture = write_pcap(tmp_path / f"{number}.pcap", frames, wire=wire)
+        refused.append((["generate", "gen", "--replay", str(capture), *words], 2, said))
+    namespace.refuses(*refused)
 
 
 def test_files_that_are_no_captures(namespace: Namespace, tmp_path: Path) -> None:

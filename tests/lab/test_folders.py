@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from labtools import Machine, own_machine, small_disk, statuses, write_experiment
 
-from tailtap.experiment.folder import locked
+from tailtap.results.folder import locked
 
 EXPERIMENT = """\
 name: kept
@@ -87,7 +87,7 @@ def test_runs_that_a_power_cut_emptied_are_made_again(tmp_path: Path) -> None:
         (out / "runs" / RUNS[1] / "egress.stamps").write_bytes(b"")
         again = machine.tailtap(*arguments, "--resume")
         assert again.returncode == 0, again.stderr
-    assert f"{RUNS[0]}: files of it are empty or missing: it is made again" in again.stderr
+    assert f"{RUNS[0]}: some of its files are empty or missing: measuring it again" in again.stderr
     assert statuses(out) == ["done", "done"]
     assert (out / "runs" / RUNS[1] / "egress.stamps").stat().st_size > 0
     assert (out / "runs" / RUNS[0] / "run.json").stat().st_mtime_ns != whole

@@ -19,7 +19,7 @@ from uprobes import counted_calls
 from tailtap.evaluation import Evaluation
 from tailtap.forwarder import FORWARDERS as KNOWN
 from tailtap.forwarder.suricata import EVALUATED, SURICATA
-from tailtap.host.local import LocalHost
+from tailtap.stations.local import LocalHost
 
 PACKETS = 2_000
 TRAFFIC = "traffic: {rate: 2 kpkt/s, duration: 1 s, warm_up: 100 ms, cpu: 0}"
@@ -64,9 +64,12 @@ RULE = "DetectPcrePayloadMatch"
 SEARCH = "SCHSSearch"
 """What it calls to look for the contents of all rules at once."""
 
-pytestmark = pytest.mark.skipif(
-    len(os.sched_getaffinity(0)) < 2, reason="generator and DuT need a CPU each"
-)
+pytestmark = [
+    pytest.mark.alone,
+    pytest.mark.skipif(
+        len(os.sched_getaffinity(0)) < 2, reason="generator and DuT need a CPU each"
+    ),
+]
 
 
 @pytest.fixture
@@ -117,6 +120,11 @@ def run_and_sniff(machine: Machine, folder: Path, text: str) -> tuple[Path, byte
         [made] = (out / "runs").iterdir()
         assert record(made)["status"] == "done", said
         return made, bytes.fromhex(sniffer.stdout.readline())
+
+
+def test_all_kinds_are_here() -> None:
+    """The one that is not injects faults, which `test_known_faults` looks for."""
+    assert {name for name, _, _ in FORWARDERS.values()} | {"fault"} == set(KNOWN)
 
 
 @pytest.mark.parametrize("name", FORWARDERS)
@@ -304,7 +312,7 @@ def test_clean_removes_what_a_killed_run_left(machine: Machine, tmp_path: Path) 
     path = write_experiment(tmp_path, experiment("testpmd"))
     with machine.held(tmp_path, "run", str(path), "--out", str(tmp_path / "out")) as running:
         # Others may run on this machine: only this run's journal is in sight of this one.
-        known = machine.run("sh", "-c", "cat /run/tailtap/*.journal").stdout
+        known = machine.run("sh", "-c", "cat /var/lib/tailtap/journals/*.journal").stdout
         found = Path("/tmp").glob("tt-??????-forwarder/log")
         [log] = [path for path in found if str(path.parent) in known]
         running.process.kill()

@@ -29,9 +29,10 @@ from tailtap.store.importer import import_tree
 EXPERIMENT = """\
 name: interrupted
 dut: {cpus: [1]}
-traffic: {rate: 5 kpkt/s, duration: 1500 ms, warm_up: 100 ms, cpu: 0}
+traffic: {rate: 5 kpkt/s, duration: 500 ms, warm_up: 100 ms, cpu: 0}
 repeat: 3
 """
+LONGER = ("--set", "traffic.duration=1500 ms")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -61,7 +62,7 @@ def test_a_signal_keeps_finished_runs_and_resume_makes_the_rest(
     assert (out / "runs/001-interrupted-r1/run.json").read_bytes() == first
     with duckdb.connect(str(out / "results.duckdb"), read_only=True) as database:
         rows = database.execute("SELECT run, matched FROM evaluations ORDER BY run").fetchall()
-    assert rows == [(1, 7500), (2, 7500), (3, 7500)]
+    assert rows == [(1, 2500), (2, 2500), (3, 2500)]
 
 
 def test_kill_nine_then_clean_then_resume(tmp_path: Path) -> None:
@@ -173,7 +174,7 @@ def test_a_full_disk_is_one_clear_line(tmp_path: Path) -> None:
     with own_machine() as machine:
         mounted = machine.run("mount", "-t", "tmpfs", "-o", "size=512k", "tt-disk", str(disk))
         assert mounted.returncode == 0
-        options = ("--out", str(disk / "out"), "--set", "repeat=1")
+        options = ("--out", str(disk / "out"), "--set", "repeat=1", *LONGER)
         early = machine.tailtap("run", str(path), *options, "--set", "traffic.rate=50 kpkt/s")
         assert early.returncode == 3
         assert early.stderr == (
@@ -192,7 +193,7 @@ def test_a_full_disk_is_one_clear_line(tmp_path: Path) -> None:
 
 def test_a_terminal_gets_a_bar_with_the_time_left(tmp_path: Path) -> None:
     path = write_experiment(tmp_path, EXPERIMENT)
-    out, options = tmp_path / "out", ("--set", "repeat=1")
+    out, options = tmp_path / "out", ("--set", "repeat=1", *LONGER)
     master, terminal = pty.openpty()
     try:
         with own_machine() as machine:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from labtools import own_machine, record, stamps, write_experiment
 
 from tailtap.evaluation import Evaluation
+
+pytestmark = pytest.mark.alone
 
 HELD = [97 + 491 * step for step in range(20)]
 DROPPED = [5, 1234, 5000, 7777, 9998]

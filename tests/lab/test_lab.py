@@ -5,26 +5,33 @@ from __future__ import annotations
 import time
 
 import pytest
+from killed import Work, killed_at_every_step
+from labtools import own_machine
 
 from tailtap.errors import MachineError
-from tailtap.topology.lab import INGRESS_TAP, Lab
+from tailtap.topology.compiler import receive_steering
+from tailtap.topology.lab import Lab
+from tailtap.topology.smallest import DUT, FROM_DUT, TAPS, smallest
 
 SECOND_AND_A_HALF = 1.5
 
 
 def test_steering_is_read_back() -> None:
-    with Lab(64) as lab:
+    def steer(cpu: int) -> None:
+        lab.make(receive_steering(lab.name_of(TAPS), FROM_DUT, [cpu]))
+
+    with Lab(smallest()) as lab:
         lab.wait_until_up()
-        lab.steer(lab.tap, INGRESS_TAP, [0])
+        steer(0)
         with pytest.raises(MachineError) as caught:
-            lab.steer(lab.tap, INGRESS_TAP, [8000])
+            steer(8000)
         assert "\n" not in str(caught.value)
         assert "these CPUs online" in str(caught.value)
 
 
 def test_nothing_happens_to_links_that_are_up() -> None:
-    with Lab(64) as lab:
-        lab.connect(lab.add_namespace("dut"), [0])
+    with Lab(smallest("namespace", [0])) as lab:
+        lab.add({DUT: ()})
         lab.wait_until_up()
         # The kernel tells of what it has put off once a second, and wakes up who listens.
         watching = lab.watch()
@@ -33,3 +40,29 @@ def test_nothing_happens_to_links_that_are_up() -> None:
         for process in watching:
             process.close()
     assert news == []
+
+
+@pytest.mark.parametrize("reboot", [False, True])
+def test_a_lab_that_is_killed_at_any_step_leaves_nothing(reboot: bool) -> None:
+    with own_machine() as machine:
+        steps, kinds = killed_at_every_step(machine, "lab", reboot=reboot)
+    assert steps > 40
+    assert kinds == ({"folder", "journal"} if reboot else
+                     {"folder", "journal", "link", "namespace", "value"})  # fmt: skip
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize(
+    ("work", "least", "expected"),
+    [
+        ("container", 15, {"container", "journal", "namespace"}),
+        ("huge pages", 5, {"huge-pages", "journal"}),
+    ],
+)
+def test_what_is_killed_at_any_step_leaves_nothing(
+    work: Work, least: int, expected: set[str]
+) -> None:
+    with own_machine() as machine:
+        steps, kinds = killed_at_every_step(machine, work)
+    assert steps > least
+    assert kinds == expected

@@ -1,50 +1,162 @@
-"""Every platform with every forwarder: no packet is lost. New kinds join by themselves."""
+"""Every platform with every forwarder: no packet is lost. New kinds join by themselves.
+
+`test_forwarders` has them on bare metal. A virtual machine takes long to boot, so that all
+forwarders share one; whole runs with a machine each are slow tests.
+"""
 
 from __future__ import annotations
 
+import json
 import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from forwarders import require
-from labtools import own_machine, record, stamps, write_experiment
+from labtools import own_machine, record, stamps, wait_for, write_experiment
 from program import TAILTAP
+from standing import standing
 
-from tailtap.evaluation import Evaluation
-from tailtap.forwarder import FORWARDERS
-from tailtap.platform import PLATFORMS
+from tailtap import evaluation
+from tailtap.forwarder import FORWARDERS, Setting
+from tailtap.forwarder.own import Forwarding
+from tailtap.instruments.taps import TAPS
+from tailtap.platform import PLATFORMS, Dut, DutSpec
+from tailtap.topology.lab import Lab
+from tailtap.topology.smallest import FORWARD
+from tailtap.traffic import GENERATORS
+from tailtap.traffic.model import Traffic
 
-PACKETS = 2_000
-OPTIONS = {"external": f'{{command: "{TAILTAP} forward {{ingress}} {{egress}} --cpu {{cpu}}"}}'}
+EXTERNAL = {"command": f"{TAILTAP} forward {{ingress}} {{egress}} --cpu {{cpu}}"}
+OPTIONS: dict[str, dict[str, str]] = {"external": EXTERNAL}
 """What a forwarder cannot do without."""
 LACKING = ("is missing on", "this machine cannot", "this kernel has no")
 """How an error begins to say that a capability is missing: the only reasons to skip."""
+OTHERS = [name for name, kind in PLATFORMS.items() if kind.traits.has_dut and name != "bare-metal"]
+BOOTS = [name for name in OTHERS if PLATFORMS[name].traits.own_kernel]
+SHARES = [name for name in OTHERS if not PLATFORMS[name].traits.own_kernel]
+"""Platforms whose DuT boots a kernel of its own, and those that share this machine's."""
+FAST, PACKETS = {"rate": "2 kpkt/s", "duration": "500 ms", "warm_up": "100 ms"}, 1_000
+SLOW, SLOW_PACKETS = {"rate": "200 pkt/s", "duration": "2 s", "warm_up": "0 s"}, 400
+"""What is sent, and how many packets that are: to see all of them, and to see the drain time."""
+DRAIN = {"drain": "100 ms"}
+SETTLE_SECONDS = 0.1
+"""How long packets may be under way."""
+
+# What forwarders in the kernel leave behind, which usually goes with the DuT.
+AS_BOOTED = """
+tc qdisc del dev "$1" clsact 2> /dev/null
+ip rule del iif "$1" 2> /dev/null
+ip route flush table 7474 2> /dev/null
+echo 0 > /proc/sys/net/ipv4/ip_forward
+echo 0 > /sys/class/net/"$1"/threaded
+exit 0
+"""
 
 pytestmark = pytest.mark.skipif(
     len(os.sched_getaffinity(0)) < 2, reason="generator and DuT need a CPU each"
 )
-WITH_DUT = [name for name, kind in PLATFORMS.items() if kind.has_dut]
+
+
+@pytest.fixture(scope="module", params=BOOTS)
+def booted(request: pytest.FixtureRequest) -> Iterator[tuple[Lab, Dut]]:
+    """A machine that all forwarders share, in its lab."""
+    spec = DutSpec((1,), PLATFORMS[request.param].Options())
+    with standing(request.param, spec) as made:
+        yield made
 
 
 @pytest.mark.parametrize("forwarder", FORWARDERS)
-@pytest.mark.parametrize("platform", WITH_DUT)
+def test_no_packet_is_lost_in_a_machine_of_its_own(
+    booted: tuple[Lab, Dut], forwarder: str, tmp_path: Path
+) -> None:
+    pass_through(booted, forwarder, OPTIONS.get(forwarder, {}), FAST, tmp_path)
+    assert [row["id"] for row in stamps(tmp_path / "egress.stamps")] == list(range(PACKETS))
+
+
+def test_a_drain_time_reaches_the_forwarder_in_a_machine_of_its_own(
+    booted: tuple[Lab, Dut], tmp_path: Path
+) -> None:
+    pass_through(booted, "dpdk-l2fwd", DRAIN, SLOW, tmp_path)
+    check_drain(tmp_path)
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("forwarder", FORWARDERS)
+@pytest.mark.parametrize(
+    "platform", [*SHARES, *(pytest.param(name, marks=pytest.mark.slow) for name in BOOTS)]
+)
 def test_no_packet_is_lost(platform: str, forwarder: str, tmp_path: Path) -> None:
-    options = OPTIONS.get(forwarder, "{}")
-    made = run(platform, forwarder, options, "rate: 2 kpkt/s, duration: 1 s", tmp_path)
+    made = run(platform, forwarder, OPTIONS.get(forwarder, {}), FAST, tmp_path)
     assert [row["id"] for row in stamps(made / "egress.stamps")] == list(range(PACKETS))
 
 
-@pytest.mark.parametrize("platform", WITH_DUT)
+@pytest.mark.alone
+@pytest.mark.parametrize("platform", SHARES)
 def test_a_drain_time_reaches_the_forwarder(platform: str, tmp_path: Path) -> None:
-    options, traffic = "{drain: 100 ms}", "rate: 200 pkt/s, duration: 2 s"
-    made = run(platform, "dpdk-l2fwd", options, traffic, tmp_path)
-    assert [row["id"] for row in stamps(made / "egress.stamps")] == list(range(400))
+    check_drain(run(platform, "dpdk-l2fwd", DRAIN, SLOW, tmp_path))
+
+
+def check_drain(folder: Path) -> None:
+    """Whether the packets of `SLOW` waited for the drain time."""
+    assert [row["id"] for row in stamps(folder / "egress.stamps")] == list(range(SLOW_PACKETS))
     # Whoever comes finds some of the drain time over, on average half of it. No more than 20
     # packets come in that time: 32 would be sent at once.
-    assert 25e6 < Evaluation.load(made / "evaluation").mean < 125e6
+    found = evaluation.evaluate(folder / "ingress.stamps", folder / "egress.stamps")
+    assert 25e6 < found.mean < 125e6
 
 
-def run(platform: str, forwarder: str, options: str, traffic: str, tmp_path: Path) -> Path:
+def pass_through(
+    booted: tuple[Lab, Dut],
+    name: str,
+    options: Mapping[str, str],
+    sent: Mapping[str, str],
+    folder: Path,
+) -> None:
+    """Send what `sent` says through the forwarder `name` in a DuT that is there.
+
+    The stamps go into `folder`, and the DuT is then as before. Skips the test where this machine
+    lacks the forwarder.
+    """
+    require(name)
+    lab, device = booted
+    kind, generator, tap = FORWARDERS[name], GENERATORS["af_packet"], TAPS["inline"]
+    traffic = Traffic.model_validate(sent)
+    with ExitStack() as stack:
+        stack.callback(device.host.run, ["sh", "-c", AS_BOOTED, "as-booted", device.ingress])
+        setting = Setting(lab, folder, traffic)
+        forwarding = kind.start(device, kind.Options.model_validate(options), setting)
+        stack.callback(forwarding.close)
+        flow = lab.graph.flow(FORWARD)
+        sender, port = lab.host(flow.generator.node), flow.generator.name
+        stamping = tap.start(lab.host(flow.ingress.node), folder, traffic.packets, flow)
+        stack.callback(stamping.close)
+        before = lab.received(flow.egress)
+
+        def comes_through() -> bool:
+            generator.probe(sender, port, traffic)
+            return lab.received(flow.egress) > before
+
+        wait_for(comes_through, "a packet", device.patience * forwarding.ready_seconds)
+        sending = generator.start(sender, port, traffic)
+        stack.callback(sending.close)
+        assert generator.result(sending)["sent"] == traffic.packets
+        time.sleep(SETTLE_SECONDS * device.patience + forwarding.holds_ns / 1e9)
+        tap.stop(stamping)
+        if isinstance(forwarding, Forwarding):
+            assert forwarding.cpu_time() is None  # the process that is seen here only stands for it
+        forwarding.stop()
+
+
+def run(
+    platform: str,
+    forwarder: str,
+    options: Mapping[str, str],
+    sent: Mapping[str, str],
+    folder: Path,
+) -> Path:
     """The folder of a run that was made; skips the test where this machine cannot."""
     require(forwarder)
     text = f"""\
@@ -53,12 +165,12 @@ dut:
   platform: {platform}
   forwarder: {forwarder}
   cpus: [1]
-  options: {options}
-traffic: {{{traffic}, warm_up: 100 ms, cpu: 0}}
+  options: {json.dumps(options)}
+traffic: {json.dumps({**sent, "cpu": 0})}
 """
-    out = tmp_path / "out"
+    out = folder / "out"
     with own_machine() as machine:
-        done = machine.tailtap("run", str(write_experiment(tmp_path, text)), "--out", str(out))
+        done = machine.tailtap("run", str(write_experiment(folder, text)), "--out", str(out))
         assert machine.namespaces() == []
     assert (out / "runs").is_dir(), done.stderr
     [made] = (out / "runs").iterdir()

@@ -28,9 +28,12 @@ OPTIONS = (
     "--trial", f"{TRIAL_SECONDS:g} s", "--short", "200 ms", "--loss", "0", "--loss", "30%",
 )  # fmt: skip
 
-pytestmark = pytest.mark.skipif(
-    len(os.sched_getaffinity(0)) < 2, reason="generator and DuT need a CPU each"
-)
+pytestmark = [
+    pytest.mark.alone,
+    pytest.mark.skipif(
+        len(os.sched_getaffinity(0)) < 2, reason="generator and DuT need a CPU each"
+    ),
+]
 
 
 def holds(loss: float) -> float:

@@ -16,17 +16,19 @@ import numpy as np
 import pytest
 from forwarders import require
 from handovers import FRAME, FRAMES, SENT, SKB, TUN, Port, Recording, build, recording
-from labtools import Machine, own_machine, record, wait_for, write_experiment
+from labtools import IS_VIRTUAL, Machine, own_machine, record, wait_for, write_experiment
 from numpy.typing import NDArray
 from stamps import read_stamps
 
 from tailtap.forwarder import FORWARDERS
 
-MOST_P999_NS = 2_000
+# A guest cannot see the host's interrupts on its CPU, so that the worst packets have no name, and
+# what the host runs beside it takes its cache. A stamp that waits for a softirq is later than this.
+MOST_P999_NS = 5_000 if IS_VIRTUAL else 2_000
 MOST_EMULATED_NS = 10_000
 """The same, where QEMU emulates the CPU (TCG) and leaves no cache to anybody else."""
 MOST_NS = 10_000
-MOST_INTERRUPTED = 0.01
+MOST_INTERRUPTED = 0.02 if IS_VIRTUAL else 0.01
 """The share of packets between whose times something else had the CPU."""
 MOST_APART_NS = 1_000_000
 """Packets that the recorder saw earlier than this before the first stamp are of the warm-up."""
@@ -35,9 +37,20 @@ MOST_UNSEEN = 0.03
 it is up to 1.4 %, in stretches of some milliseconds, for a reason that is not known.
 """
 
-pytestmark = pytest.mark.skipif(
-    len(os.sched_getaffinity(0)) < 2, reason="generator and DuT need a CPU each"
-)
+pytestmark = [
+    pytest.mark.alone,
+    pytest.mark.timed,
+    pytest.mark.skipif(
+        len(os.sched_getaffinity(0)) < 2, reason="generator and DuT need a CPU each"
+    ),
+]
+
+STRETCHES = 10
+"""The traffic is judged in so many stretches of equal time, and by the median of them.
+
+Other work, or the hypervisor, may keep packets between their two times in a few of them. A stamp of
+another moment is wrong in all.
+"""
 
 CASES = {
     "wire": ("platform: wire", "99937 pkt/s", SKB),
@@ -51,6 +64,8 @@ CASES = {
     "vm": ("platform: vm", "3997 pkt/s", TUN),
 }
 """What of `dut` is said, the rate, and how packets come back from the DuT."""
+FEW = ("wire", "xdp", "dpdk-l2fwd by af_xdp", "container", "vm")
+"""Every platform and every way back; the others are slow tests."""
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +75,9 @@ def recorder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=() if case in FEW else pytest.mark.slow) for case in CASES]
+)
 def test_stamps_are_of_the_moment_at_which_packets_are_handed_over(
     case: str, recorder: Path, tmp_path: Path
 ) -> None:
@@ -70,10 +87,25 @@ def test_stamps_are_of_the_moment_at_which_packets_are_handed_over(
     text = f"""\
 name: stamps
 dut: {{cpus: [1], {dut}}}
-traffic: {{rate: {rate}, duration: 3 s, warm_up: 3 s, cpu: 0}}
+traffic: {{rate: {rate}, duration: 2 s, warm_up: 2 s, cpu: 0}}
 """
-    out = tmp_path / "out"
     path = write_experiment(tmp_path, text)
+    run, found = _record(path, tmp_path / "out", recorder, way)
+    codes = [row["code"] for row in record(run)["warnings"]]
+    assert "egress-deferred" not in codes
+    assert found.lost == 0
+    most = MOST_EMULATED_NS if "emulated" in codes else MOST_P999_NS
+    apart = []
+    for place, side in enumerate(("ingress", "egress")):
+        counts, stamps = read_stamps(run / f"{side}.stamps")
+        assert counts[0] == counts[1] == len(stamps) and counts[2] == 0
+        dropped = record(run)["taps"][side]["dropped"]
+        apart.append(_compare(f"{case}, {side}", stamps, found, place, dropped, most))
+    assert not any(apart), "\n".join(apart)
+
+
+def _record(path: Path, out: Path, recorder: Path, way: int) -> tuple[Path, Recording]:
+    """The folder of the experiment's only run, and what the recorder saw of it."""
     with own_machine() as machine:
         running = machine.start("run", str(path), "--out", str(out), "--quiet")
         try:
@@ -85,19 +117,11 @@ traffic: {{rate: {rate}, duration: 3 s, warm_up: 3 s, cpu: 0}}
             running.communicate()
     [run] = (out / "runs").iterdir()
     assert record(run)["status"] == "done", said
-    assert "egress-deferred" not in [row["code"] for row in record(run)["warnings"]]
     [found] = recorded
-    assert found.lost == 0
-    for place, side in enumerate(("ingress", "egress")):
-        counts, stamps = read_stamps(run / f"{side}.stamps")
-        assert counts[0] == counts[1] == len(stamps) and counts[2] == 0
-        dropped = record(run)["taps"][side]["dropped"]
-        emulated = "emulated" in [row["code"] for row in record(run)["warnings"]]
-        most = MOST_EMULATED_NS if emulated else MOST_P999_NS
-        _compare(f"{case}, {side}", stamps, found, place, dropped, most)
+    return run, found
 
 
-@pytest.mark.parametrize("bypass", ["", "bypass"])
+@pytest.mark.parametrize("bypass", ["", pytest.param("bypass", marks=pytest.mark.slow)])
 def test_stamps_agree_with_the_clock_of_a_forwarder(
     bypass: str, recorder: Path, tmp_path: Path
 ) -> None:
@@ -157,7 +181,11 @@ def _ports(machine: Machine, running: subprocess.Popen[str], way: int) -> tuple[
 
 def _compare(
     what: str, stamps: NDArray[Any], found: Recording, place: int, dropped: int, most: int
-) -> None:
+) -> str:
+    """What is said of stamps that are too far from the recorded times; nothing where none is.
+
+    Fails where packets are not in both.
+    """
     seen = found.packets(place)
     if (seen["kind"] == FRAMES).any():
         assert not dropped  # frames have no ids here: only their order tells which is which
@@ -178,21 +206,35 @@ def _compare(
         between = found.between(int(seen["cpu"][at]), int(first[at]), int(last[at]))
         if between:
             names[at] = between
-    quiet = np.delete(apart, list(names))
+    is_quiet = np.ones(len(apart), bool)
+    is_quiet[list(names)] = False
+    quiet = apart[is_quiet]
     p50, p99, p999 = np.percentile(quiet, [50, 99, 99.9], method="inverted_cdf")
-    unnamed = np.count_nonzero(quiet > MOST_NS)
+    stretches = np.array(
+        [_stretch(apart[chosen], is_quiet[chosen]) for chosen in _by_time(stamped)]
+    )
     said = (
         f"{what}: {len(stamps)} packets, apart by p50 {p50}, p99 {p99}, p99.9 {p999}, most "
-        f"{quiet.max()} ns, {unnamed} of them by more than {MOST_NS} ns; {len(names)} more with "
+        f"{quiet.max()} ns; {len(names)} more with "
         f"{', '.join(sorted({name for row in names.values() for name in row})) or 'anything'} in "
-        f"between, most {apart.max()} ns"
+        f"between, most {apart.max()} ns; p99.9, share interrupted and number above {MOST_NS} ns "
+        f"in each stretch of time: {stretches.tolist()}"
     )
     print(said)
-    assert p999 < most and len(names) < MOST_INTERRUPTED * len(stamps), said
-    assert unnamed == 0 or IS_VIRTUAL, said
+    p999, interrupted, unnamed = np.median(stretches, axis=0)
+    near = p999 < most and interrupted < MOST_INTERRUPTED
+    return "" if near and (unnamed == 0 or IS_VIRTUAL) else said
 
 
-IS_VIRTUAL = " hypervisor " in Path("/proc/cpuinfo").read_text(encoding="utf-8")
-"""A guest cannot see the host's interrupts on its CPU, so that the worst packets have no name. What
-holds for 99.9 % of the packets holds all the same.
-"""
+def _by_time(stamped: NDArray[np.int64]) -> list[NDArray[np.intp]]:
+    """The places of the packets in each of `STRETCHES` stretches of equal time."""
+    edges = np.linspace(stamped.min(), stamped.max() + 1, STRETCHES + 1)
+    number = np.searchsorted(edges, stamped, side="right") - 1
+    return [np.flatnonzero(number == stretch) for stretch in range(STRETCHES)]
+
+
+def _stretch(apart: NDArray[np.int64], is_quiet: NDArray[np.bool_]) -> tuple[float, float, int]:
+    """Of one stretch: p99.9 in ns without interrupted packets, their share, how many are late."""
+    quiet = apart[is_quiet]
+    p999 = np.percentile(quiet, 99.9, method="inverted_cdf") if len(quiet) else np.inf
+    return float(p999), 1 - float(is_quiet.mean()), int(np.count_nonzero(quiet > MOST_NS))

@@ -4,37 +4,26 @@ from __future__ import annotations
 
 import io
 import json
-import shutil
-import tempfile
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from browsers import MISSING, TIP, media, open_page, read_log, settle, started, window
 from experiment_folders import write_experiment
 from numpy.typing import NDArray
 from PIL import Image
+from placed_runs import large, placed_run, write_ablation
 from published_trees import write_mixed
 from selenium import webdriver
-from selenium.webdriver.chrome.options import Options
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 
-from tailtap.report import load_experiment, write_report
-from tailtap.report.text import time_text
+from tailtap.report import write_report
+from tailtap.results.reader import load_experiment
+from tailtap.results.text import time_text
 
-CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-FLAGS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
 # The HDR diagram's place for a point of its data, in pixels of the window.
 PLACE = """
 const [x, y] = arguments;
@@ -43,25 +32,7 @@ const view = Bokeh.index.get_by_id(plot.id);
 const box = view.canvas_view.el.getBoundingClientRect();
 return [box.left + view.frame.x_scale.compute(x), box.top + view.frame.y_scale.compute(y)];
 """
-TIP = """
-const texts = [];
-(function walk(node) {
-  for (const child of node.children) {
-    if (child.classList.contains("tip")) texts.push([...child.children].map((c) => c.textContent));
-    if (child.shadowRoot) walk(child.shadowRoot);
-    walk(child);
-  }
-})(document.body);
-return texts;
-"""
-FRAMES = """
-const done = arguments[0];
-requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 60)));
-"""
-
-pytestmark = pytest.mark.skipif(
-    not (CHROMIUM and DRIVER), reason="chromium or chromedriver is not installed"
-)
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
 
 @pytest.fixture(scope="module")
@@ -73,19 +44,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[webdriver.Chrome]:
-    options = Options()
-    options.binary_location = str(CHROMIUM)
-    profile = tempfile.mkdtemp(prefix="tt-chromium-")
-    for flag in (*FLAGS, f"--user-data-dir={profile}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(str(DRIVER)))
-    driver.set_script_timeout(120)
-    try:
+    with started() as driver:
         yield driver
-    finally:
-        driver.quit()
-        shutil.rmtree(profile, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")
@@ -99,41 +59,6 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def opened(browser: webdriver.Chrome, folder: Path) -> webdriver.Chrome:
     """The page, drawn, in a light and wide window."""
     return open_page(browser, folder / "report" / "index.html")
-
-
-def open_page(browser: webdriver.Chrome, page: Path) -> webdriver.Chrome:
-    """The page, drawn, in a light and wide window."""
-    window(browser, 1600, 1000)
-    media(browser, "light")
-    for log in ("browser", "performance"):
-        read_log(browser, log)
-    browser.get(page.as_uri())
-    trouble = browser.execute_async_script(
-        "const done = arguments[0]; tailtap.ready.then(() => done(null), (e) => done(String(e)))"
-    )
-    assert trouble is None
-    settle(browser)
-    return browser
-
-
-def window(browser: webdriver.Chrome, width: int, height: int) -> None:
-    metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-
-
-def media(browser: webdriver.Chrome, scheme: str, kind: str = "") -> None:
-    features = [{"name": "prefers-color-scheme", "value": scheme}]
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": kind, "features": features})
-
-
-def read_log(browser: Any, kind: str) -> list[dict[str, Any]]:
-    """What was logged since the last call; selenium leaves this function without types."""
-    rows: list[dict[str, Any]] = browser.get_log(kind)
-    return rows
-
-
-def settle(browser: webdriver.Chrome) -> None:
-    browser.execute_async_script(FRAMES)
 
 
 def hdr(browser: webdriver.Chrome) -> Any:
@@ -412,3 +337,89 @@ def test_long_names_of_imported_runs_stay_in_their_places(
     assert legend.rect["height"] <= 0.3 * 900 + 2
     inside = "return arguments[0].scrollWidth <= arguments[0].clientWidth"
     assert opened.execute_script(inside, legend)
+
+
+# Whether each word of the maps lies within its cell or card, and can be seen; what does not.
+OUTSIDE = """
+const out = [];
+const boxes = [...document.querySelectorAll(".map .edge, .map .card")]
+  .map((e) => e.getBoundingClientRect());
+const words = document.querySelectorAll(".map .word, .map .number");
+for (const word of words) {
+  const w = word.getBoundingClientRect();
+  const fits = boxes.some((b) => w.left >= b.left - 1 && w.right <= b.right + 1
+    && w.top >= b.top - 3 && w.bottom <= b.bottom + 3);
+  if (!fits || w.width < 2) out.push(word.textContent);
+}
+return [words.length, out];
+"""
+
+
+@pytest.fixture(scope="module")
+def placed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of an ablation on two CPUs, and of a run on 128 with network cards."""
+    folder = write_ablation(tmp_path_factory.mktemp("placed"))
+    ports = (("ens1f0", "ens5f0"), ("ens5f1", "ens1f1"))
+    placed_run(folder, 6, large(), variables={"dut.tuning": "none"}, dut=[2, 3, 4], generator=40,
+               taps=[0, 1], ports=ports)  # fmt: skip
+    return write_report(folder, figures=False).page
+
+
+@pytest.mark.parametrize("width", [1600, 420])
+def test_the_maps_of_two_machines_can_be_read(
+    browser: webdriver.Chrome, placed: Path, width: int
+) -> None:
+    opened = open_page(browser, placed)
+    window(opened, width, 1000)
+    settle(opened)
+    drawn = opened.find_elements(By.CSS_SELECTOR, "svg.map")
+    assert [len(one.find_elements(By.CSS_SELECTOR, ".cpu")) for one in drawn] == [2, 128]
+    words, outside = opened.execute_script(OUTSIDE)
+    assert words > 130
+    assert outside == []
+    assert len(drawn[1].find_elements(By.CSS_SELECTOR, ".crossing")) == 2
+    text = opened.find_element(By.CSS_SELECTOR, "section[aria-labelledby=where]").text
+    assert "stamps: generator on CPU 40 of NUMA node 1 → taps and tailtap on CPU 0-1" in text
+    assert "packets: DuT on CPU 2-4 of NUMA node 0 → card ens5f0 (tt-out) of NUMA node 1" in text
+    page = opened.execute_script("return document.documentElement.scrollWidth")
+    assert page <= width
+
+
+def test_roles_are_told_apart_by_colour_in_light_and_dark(
+    browser: webdriver.Chrome, placed: Path
+) -> None:
+    opened = open_page(browser, placed)
+    for scheme in ("light", "dark"):
+        media(opened, scheme)
+        settle(opened)
+        box = opened.find_element(By.CSS_SELECTOR, "svg.map")
+        image = np.asarray(Image.open(io.BytesIO(box.screenshot_as_png)).convert("RGB"), "i2")
+        # Four bands of one colour each, and the text on them is light on dark or dark on light.
+        places = opened.execute_script(
+            "const svg = document.querySelector('svg.map').getBoundingClientRect();"
+            "return [...document.querySelectorAll('svg.map')[0].querySelectorAll('.work')].map(e =>"
+            "{const r = e.getBoundingClientRect();"
+            "return [Math.round(r.right - svg.left - 6), Math.round(r.top - svg.top + 8)]})"
+        )
+        colours = {tuple(image[y, x]) for x, y in places}
+        assert len(places) == len(colours) == 4
+    media(opened, "light")
+
+
+def test_the_audit_shows_what_was_left_out(browser: webdriver.Chrome, placed: Path) -> None:
+    opened = open_page(browser, placed)
+    rows = opened.find_elements(By.CSS_SELECTOR, "table.matrix tbody tr")
+    assert [row.text.split() for row in rows[:3]] == [
+        ["1", "runtime", "1", "●", "●", "●"],
+        ["2", "without", "stat-interval", "1", "✗", "●", "●"],
+        ["3", "without", "soft-watchdog", "1", "●", "✗", "●"],
+    ]
+    heads = opened.find_elements(By.CSS_SELECTOR, "table.matrix .upright span")
+    boxes = [head.rect for head in heads]
+    assert all(box["height"] > box["width"] for box in boxes)
+    assert all(one["x"] + one["width"] <= next_one["x"] + 1
+               for one, next_one in pairwise(boxes))  # fmt: skip
+    [sections] = [opened.find_elements(By.CSS_SELECTOR, "section[aria-labelledby=audit] details")]
+    assert [one.get_attribute("open") is not None for one in sections] == [
+        True, True, False, False
+    ]  # fmt: skip

@@ -11,8 +11,8 @@ import numpy as np
 from stamps import write_stamps
 
 from tailtap import evaluation
-from tailtap.compare.reading import Sample
 from tailtap.evaluation import Percentile
+from tailtap.results.run import Evaluation, Run
 
 SECOND = 1_000_000_000
 
@@ -25,23 +25,30 @@ def sample(
     p: float = 0.999,
     rate: int = 10_000,
     lost: int = 0,
-    packets: int = 100_000,
+    packets: int | None = 100_000,
+    supported: bool = True,
     more: dict[str, Any] | None = None,
-) -> Sample:
+) -> Run:
     """A run that is known by one percentile, and says nothing of what it is."""
-    row = Percentile(p, int(latency), None, None, round(packets * (1 - p)), True)
-    record = {"parameters": {"traffic": {"rate": rate}}, **(more or {})}
-    return Sample(
-        name=f"{label}-{repeat}",
+    row = Percentile(p, int(latency), None, None, round((packets or 0) * (1 - p)), supported)
+    parameters = {"traffic": {"rate": rate}, **(more or {}).get("parameters", {})}
+    record = {**(more or {}), "parameters": parameters}
+    evaluation = Evaluation(
+        counts={"lost": lost},
+        packets=packets,
+        offered=None if packets is None else packets + lost,
+        maximum=int(2 * latency),
+        mean=None,
+        percentiles=(row,),
+        curve_percentiles=(row,),
+    )
+    return Run(
+        slug=f"{label}-{repeat}",
         repeat=repeat,
-        root="made-up",
+        home=Path("made-up"),
         variables={"dut.platform": label},
         record=record,
-        rate=rate,
-        packets=packets,
-        lost=lost,
-        maximum=int(2 * latency),
-        published=(row,),
+        read=lambda: evaluation,
     )
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from tailtap.errors import MachineError
 from tailtap.forwarder import FORWARDERS
-from tailtap.host.local import LocalHost
+from tailtap.stations.local import LocalHost
 
 
 def require(name: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 import sys
+from collections.abc import Sequence
 
 from namespaces import Namespace
 
@@ -20,15 +21,31 @@ def send_frames(namespace: Namespace, interface: str, frames: list[bytes]) -> No
     namespace.run(sys.executable, "-c", script)
 
 
-def udp_frame(number: int, *, tags: bytes = b"", ipv6: bool = False, options: bytes = b"") -> bytes:
-    """A frame in MoonSniff's layout, made here and not by the generator."""
+def udp_frame(
+    number: int,
+    *,
+    tags: bytes = b"",
+    ipv6: bool = False,
+    options: bytes = b"",
+    extensions: Sequence[tuple[int, bytes]] = (),
+) -> bytes:
+    """A frame in MoonSniff's layout, made here and not by the generator.
+
+    `extensions` of IPv6 are the kind of each, and its bytes less the first one, which is the kind
+    of what follows.
+    """
     payload = struct.pack("<IB", number, 0x55) + bytes(13)
     udp = struct.pack(">HHHH", 1024, 53, 8 + len(payload), 0) + payload
     macs = bytes.fromhex("027474000002027474000001")
     if ipv6:
         address = socket.inet_pton(socket.AF_INET6, "fd00::1")
-        network = struct.pack(">IHBB", 6 << 28, len(udp), 17, 64) + 2 * address
-        return macs + tags + b"\x86\xdd" + network + udp
+        kinds = [kind for kind, _ in extensions] + [17]
+        rest = b"".join(
+            bytes([follows]) + extension
+            for follows, (_, extension) in zip(kinds[1:], extensions, strict=True)
+        )
+        network = struct.pack(">IHBB", 6 << 28, len(rest + udp), kinds[0], 64) + 2 * address
+        return macs + tags + b"\x86\xdd" + network + rest + udp
     words = 5 + len(options) // 4
     network = struct.pack(">BBHHHBBH", 0x40 | words, 0, 4 * words + len(udp), number, 0, 64, 17, 0)
     network += socket.inet_aton("10.0.0.1") + socket.inet_aton("10.1.0.1") + options

@@ -17,11 +17,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tailtap.host import CommandFailed, Host
+from tailtap.stations import CommandFailed, Host
 
 TAILTAP = (sys.executable, "-P", "-m", "tailtap")
 PATIENCE_SECONDS = 60.0
 """How long anything may take that takes a moment on an idle machine."""
+IS_VIRTUAL = " hypervisor " in Path("/proc/cpuinfo").read_text(encoding="utf-8")
+"""Whether a host takes our CPUs when it likes: the guest does not see all of that."""
 
 STAMP = np.dtype([("time_ns", "<u8"), ("id", "<u4"), ("length", "<u2"), ("flags", "<u2")])
 HEADER_BYTES = 64
@@ -32,12 +34,12 @@ HELD = """
 import sys, time
 from pathlib import Path
 from tailtap.cli import main
-from tailtap.experiment import measure
+from tailtap.measure import run as measure
 
 place, number, flag = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
 del sys.argv[1:4]
-where, name = {"probe": (measure, "_probe"), "traffic": (measure._Traffic, "wait")}[place]
-go_on, calls = getattr(where, name), 0
+name = {"probe": "_probe", "traffic": "_wait"}[place]
+go_on, calls = getattr(measure, name), 0
 
 def held(*arguments):
     global calls
@@ -48,7 +50,7 @@ def held(*arguments):
             time.sleep(0.01)
     return go_on(*arguments)
 
-setattr(where, name, held)
+setattr(measure, name, held)
 main()
 """
 """`tailtap`, which stands still at a place as long as a file is there."""
@@ -80,9 +82,9 @@ class Machine:
     def command(self, *words: str) -> list[str]:
         return [*self._enter, *words]
 
-    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *words: str, seconds: float = 120) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            self.command(*words), capture_output=True, text=True, timeout=120, check=False
+            self.command(*words), capture_output=True, text=True, timeout=seconds, check=False
         )
 
     def tailtap(self, *words: str) -> subprocess.CompletedProcess[str]:
@@ -150,7 +152,8 @@ class Machine:
 def own_machine() -> Iterator[Machine]:
     """Folders for namespaces and journals that only the commands of this machine see."""
     hide = "mkdir -p /run/netns /run/tailtap && mount -t tmpfs tt-netns /run/netns && "
-    hide += "mount -t tmpfs tt-state /run/tailtap && echo ready && exec sleep infinity"
+    hide += "mount -t tmpfs tt-state /run/tailtap && mkdir -p /var/lib/tailtap && "
+    hide += "mount -t tmpfs tt-state /var/lib/tailtap && echo ready && exec sleep infinity"
     holder = subprocess.Popen(
         ["unshare", "--mount", "--net", "sh", "-c", hide], stdout=subprocess.PIPE, text=True
     )

@@ -47,24 +47,25 @@ impl Default for Blocks {
 }
 
 impl Blocks {
-    /// Shows a packet; packets come in the order of their egress stamps.
-    #[inline]
-    pub fn record(&mut self, egress_ns: u64, latency_ns: u64) {
-        let index = egress_ns >> self.power;
-        match self.blocks.last_mut() {
-            Some(block) if block.index == index => {
-                block.packets += 1;
-                block.sum_ns += latency_ns;
-                block.max_ns = block.max_ns.max(latency_ns);
-            }
-            _ => {
-                self.blocks.push(Block {
-                    index,
-                    packets: 1,
-                    sum_ns: latency_ns,
-                    max_ns: latency_ns,
-                });
-                self.fit();
+    /// Shows packets by their egress stamps, in the order of these, and latencies.
+    pub fn record_all(&mut self, mut egress: &[u64], mut latencies: &[u64]) {
+        while let Some(first) = egress.first() {
+            let index = first >> self.power;
+            let count = egress.partition_point(|time| time >> self.power <= index);
+            let (now, later) = latencies.split_at(count);
+            let block = Block {
+                index,
+                packets: count as u64,
+                sum_ns: now.iter().sum(),
+                max_ns: now.iter().fold(0, |max, &latency| max.max(latency)),
+            };
+            (egress, latencies) = (&egress[count..], later);
+            match self.blocks.last_mut() {
+                Some(last) if last.index == index => last.add(&block),
+                _ => {
+                    self.blocks.push(block);
+                    self.fit();
+                }
             }
         }
     }
@@ -120,7 +121,10 @@ mod tests {
 
     fn of(packets: &[(u64, u64)]) -> Blocks {
         let mut blocks = Blocks::default();
-        packets.iter().for_each(|&(time, latency)| blocks.record(time, latency));
+        let (egress, latencies): (Vec<u64>, Vec<u64>) = packets.iter().copied().unzip();
+        for (egress, latencies) in egress.chunks(7).zip(latencies.chunks(7)) {
+            blocks.record_all(egress, latencies);
+        }
         blocks
     }
 

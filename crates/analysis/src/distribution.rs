@@ -52,18 +52,19 @@ impl Distribution {
     /// Adds values.
     #[inline]
     pub fn record_all(&mut self, values: impl IntoIterator<Item = u64>) {
+        // The sum of values that are counted in the array has room in a word.
         let (mut count, mut sum) = (0, 0);
         for value in values {
-            count += 1;
-            sum += u128::from(value);
             if let Some(counter) = self.dense.get_mut(value as usize) {
+                count += 1;
+                sum += value;
                 *counter += 1;
             } else {
                 self.record_rare(value);
             }
         }
         self.count += count;
-        self.sum += sum;
+        self.sum += u128::from(sum);
     }
 
     /// Adds one value.
@@ -74,6 +75,8 @@ impl Distribution {
 
     #[cold]
     fn record_rare(&mut self, value: u64) {
+        self.count += 1;
+        self.sum += u128::from(value);
         if value < DENSE {
             self.reach(value);
             self.dense[value as usize] = 1;
@@ -153,6 +156,20 @@ impl Distribution {
     pub fn at_ranks(&self, ranks: &[u64]) -> Vec<u64> {
         debug_assert!(ranks.iter().all(|&r| (1..=self.count).contains(&r)));
         at_ranks(self.counts(), ranks)
+    }
+
+    /// The least value that at most `most` values reach, if that is one of those below it that are
+    /// counted in the array; found from above, in the time that it takes to pass the counters.
+    pub fn floor(&self, most: u64) -> Option<u64> {
+        let runs: u64 = self.runs.iter().map(|&(_, count)| count).sum();
+        let mut above = runs + self.loose.len() as u64;
+        for (value, count) in self.dense.iter().enumerate().rev() {
+            if above + count > most {
+                return (above <= most).then_some(value as u64 + 1);
+            }
+            above += count;
+        }
+        None
     }
 
     /// Counts for each bucket of `width` (at least 1), as (lower edge, count), ascending, without

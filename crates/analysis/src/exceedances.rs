@@ -48,41 +48,52 @@ impl Exceedances {
         Self { limit, packets: Vec::new(), least_ns: 0, shown: 0 }
     }
 
-    /// Shows a packet; packets come in the order in which they left the device.
-    #[inline]
-    pub fn record(&mut self, ingress_ns: u64, latency_ns: u64) {
-        let position = self.shown;
-        self.shown += 1;
-        if latency_ns >= self.least_ns {
-            self.packets.push(Exceedance { position, ingress_ns, latency_ns });
-            if self.packets.len() >= self.limit + self.limit / 4 {
-                self.shrink();
+    /// Shows packets by their ingress stamps and latencies; they come in the order in which they
+    /// left the device.
+    pub fn record_all(&mut self, ingress: &[u64], latencies: &[u64]) {
+        let least_ns = self.least_ns;
+        for (position, (&ingress_ns, &latency_ns)) in
+            (self.shown..).zip(ingress.iter().zip(latencies))
+        {
+            if latency_ns >= least_ns {
+                self.packets.push(Exceedance { position, ingress_ns, latency_ns });
             }
         }
+        self.shown += latencies.len() as u64;
+    }
+
+    /// Whether so many packets are kept that it is time to [shrink](Self::shrink).
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.packets.len() >= self.limit + self.limit / 2
     }
 
     /// Leaves out all but the `limit` largest. Packets of equal latency stay or go together, so
-    /// that what is kept depends on nothing but the packets.
+    /// that what is kept depends on nothing but the packets. `all` holds the latencies of all
+    /// packets shown.
     #[cold]
-    pub fn shrink(&mut self) {
+    pub fn shrink(&mut self, all: &Distribution) {
         if self.packets.len() <= self.limit {
             return;
         }
-        let mut latencies: Vec<u64> = self.packets.iter().map(|p| p.latency_ns).collect();
-        let from_below = latencies.len() - 1 - self.limit;
-        let (_, largest_out, _) = latencies.select_nth_unstable(from_below);
-        self.least_ns = *largest_out + 1;
+        // Where the latencies are counted, that saves a copy of those kept, and a search through it.
+        self.least_ns = all.floor(self.limit as u64).unwrap_or_else(|| {
+            let mut latencies: Vec<u64> = self.packets.iter().map(|p| p.latency_ns).collect();
+            let from_below = latencies.len() - 1 - self.limit;
+            let (_, largest_out, _) = latencies.select_nth_unstable(from_below);
+            *largest_out + 1
+        });
         self.packets.retain(|packet| packet.latency_ns >= self.least_ns);
     }
 
-    /// Adds the packets that left the device afterwards.
-    pub fn merge(&mut self, next: Self) {
+    /// Adds the packets that left the device afterwards. `all` holds the latencies of both.
+    pub fn merge(&mut self, next: Self, all: &Distribution) {
         self.least_ns = self.least_ns.max(next.least_ns);
         self.packets.retain(|packet| packet.latency_ns >= self.least_ns);
         let further = next.packets.into_iter().filter(|p| p.latency_ns >= self.least_ns);
         self.packets.extend(further.map(|p| Exceedance { position: p.position + self.shown, ..p }));
         self.shown += next.shown;
-        self.shrink();
+        self.shrink(all);
     }
 
     /// The packets above a latency that follows from the distribution of all, and that latency:
@@ -128,10 +139,13 @@ mod tests {
         let mut exceedances = Exceedances::new(Some(latencies.len() as u64));
         let mut all = Distribution::new();
         for (i, &latency) in latencies.iter().enumerate() {
-            exceedances.record(i as u64 * 100, latency);
+            exceedances.record_all(&[i as u64 * 100], &[latency]);
             all.record(latency);
+            if exceedances.is_full() {
+                exceedances.shrink(&all);
+            }
         }
-        exceedances.shrink();
+        exceedances.shrink(&all);
         (exceedances, all)
     }
 
@@ -164,13 +178,15 @@ mod tests {
         for cuts in [[1, 2_999_999], [1_000_000, 1_500_000], [0, 3_000_000]] {
             let parts =
                 [&latencies[..cuts[0]], &latencies[cuts[0]..cuts[1]], &latencies[cuts[1]..]];
-            let [first, second, third] = parts.map(|part| of(part).0);
-            let (mut left, mut right) = (first.clone(), second.clone());
-            left.merge(second);
-            left.merge(third.clone());
-            right.merge(third);
-            let mut grouped = first;
-            grouped.merge(right);
+            let merge = |(mut left, mut all): (Exceedances, Distribution), right: &_| {
+                let (right, further): &(Exceedances, Distribution) = right;
+                all.merge(further);
+                left.merge(right.clone(), &all);
+                (left, all)
+            };
+            let [first, second, third] = parts.map(of);
+            let (left, _) = merge(merge(first.clone(), &second), &third);
+            let (grouped, _) = merge(first, &merge(second, &third));
             let unstamped = |merged: Exceedances| {
                 let packets = merged.packets.into_iter();
                 packets.map(|p| (p.position, p.latency_ns)).collect::<Vec<_>>()

@@ -5,21 +5,19 @@ use std::ops::Range;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use tailtap_wire::frame::{self, Layers, Version};
+use tailtap_wire::{ethernet, ipv4, moonsniff, tcp, udp};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::capture::Content;
 
-/// Byte of MoonSniff's layout that follows the packet id.
-const MOONSNIFF_TYPE: u8 = 0x55;
 /// The part of the frame that the papers' importer takes as the key.
 const SIGNATURE: Range<usize> = 12..64;
 /// Length of a signature in bytes.
 pub const SIGNATURE_LEN: usize = SIGNATURE.end - SIGNATURE.start;
 
-const ETHERTYPE_IPV4: u16 = 0x0800;
-const ETHERTYPE_IPV6: u16 = 0x86dd;
-const PROTOCOL_TCP: u8 = 6;
-const PROTOCOL_UDP: u8 = 17;
+/// Words that hold a signature: as many as the hash takes in one go.
+const SIGNATURE_WORDS: usize = 8;
 
 /// A way to tell packets apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -116,12 +114,27 @@ pub enum NoKey {
     NoFrame,
 }
 
-/// The bytes of a signature.
-pub type Signature = [u8; SIGNATURE_LEN];
+/// The bytes of a signature as little-endian words, zeros behind them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Signature([u64; SIGNATURE_WORDS]);
+
+impl Signature {
+    /// A hash of the bytes.
+    #[inline]
+    fn hash(&self) -> u64 {
+        xxh3_64(bytemuck::bytes_of(&self.0))
+    }
+
+    /// The bytes.
+    fn bytes(&self) -> Box<[u8]> {
+        let bytes = self.0.iter().flat_map(|word| word.to_le_bytes());
+        bytes.take(SIGNATURE_LEN).collect()
+    }
+}
 
 /// Takes the key from a packet. One implementation for each kind of key, so that the loops over
 /// packets are compiled for it.
-pub trait Extract: Copy + Send {
+pub trait Extract: Copy + Send + Sync {
     /// Whether the key is an id, and ids may well count up; otherwise it is a hash.
     const IS_ID: bool;
     /// What is kept of a packet to show its key to people; nothing where the key itself will do.
@@ -165,14 +178,13 @@ impl Extract for Moonsniff {
         match content {
             Content::Id(id) => Ok((u64::from(id), ())),
             Content::Frame { bytes, wire_len } => {
-                let payload =
-                    udp_payload(bytes).ok_or_else(|| foreign_or_short(bytes, wire_len))?;
-                match bytes.get(payload..payload + 5) {
-                    Some(&[a, b, c, d, MOONSNIFF_TYPE]) => {
-                        Ok((u64::from(u32::from_le_bytes([a, b, c, d])), ()))
-                    }
-                    Some(_) => Err(NoKey::Foreign),
-                    None => Err(foreign_or_short(bytes, wire_len)),
+                let payload = frame::udp_payload(bytes).map(|at| &bytes[at..]);
+                let header = payload
+                    .and_then(moonsniff::Header::parse)
+                    .ok_or_else(|| foreign_or_short(bytes, wire_len))?;
+                match header.measured() {
+                    Some(id) => Ok((u64::from(id), ())),
+                    None => Err(NoKey::Foreign),
                 }
             }
         }
@@ -201,11 +213,11 @@ impl Extract for Signatures {
             return Err(NoKey::NoFrame);
         };
         let signature = signature(bytes, wire_len)?;
-        Ok((xxh3_64(&signature), signature))
+        Ok((signature.hash(), signature))
     }
 
     fn name(_: u64, signature: Signature) -> Name {
-        Name::Signature(signature.into())
+        Name::Signature(signature.bytes())
     }
 }
 
@@ -235,136 +247,74 @@ impl Extract for Field {
     }
 }
 
+#[cold]
 fn foreign_or_short(bytes: &[u8], wire_len: u32) -> NoKey {
     if (bytes.len() as u64) < u64::from(wire_len) { NoKey::Short } else { NoKey::Foreign }
 }
 
 /// Bytes 12 to 63 with the checksums zeroed; a whole frame that is shorter is padded with zeros.
+#[inline]
 fn signature(bytes: &[u8], wire_len: u32) -> Result<Signature, NoKey> {
-    let mut frame = [0u8; SIGNATURE.end];
-    if let Some(head) = bytes.first_chunk::<{ SIGNATURE.end }>() {
-        frame = *head;
+    // The smallest frames have 60 bytes where the FCS is not captured.
+    const LEAST: usize = SIGNATURE.end - ethernet::FCS_LEN;
+    if let Some(head) = bytes.first_chunk::<LEAST>()
+        && frame::is_plain_udp(head)
+    {
+        let last = match bytes.get(LEAST..SIGNATURE.end) {
+            Some(last) => u32::from_le_bytes(last.try_into().expect("four bytes")),
+            None if (bytes.len() as u64) < u64::from(wire_len) => return Err(NoKey::Short),
+            None => bytes[LEAST..].iter().rev().fold(0, |word, &byte| word << 8 | u32::from(byte)),
+        };
+        // Whole words throughout: a load that spans stores of other sizes waits for them.
+        let word = |at: usize| u64::from_le_bytes(head[at..at + 8].try_into().expect("eight"));
+        let zero = |word: u64, from: usize, at: usize| word & !(0xffff << (8 * (at - from)));
+        return Ok(Signature([
+            word(12),
+            zero(word(20), 20, ethernet::LEN + ipv4::CHECKSUM.start),
+            word(28),
+            zero(word(36), 36, frame::PLAIN_UDP + udp::CHECKSUM.start),
+            word(44),
+            word(52),
+            u64::from(last),
+            0,
+        ]));
+    }
+    odd_signature(bytes, wire_len)
+}
+
+/// The signature of a frame that is not plain UDP, or very short.
+#[cold]
+#[inline(never)]
+fn odd_signature(bytes: &[u8], wire_len: u32) -> Result<Signature, NoKey> {
+    let mut head = [0u8; SIGNATURE.end];
+    if let Some(first) = bytes.first_chunk::<{ SIGNATURE.end }>() {
+        head = *first;
     } else if (bytes.len() as u64) < u64::from(wire_len) {
         return Err(NoKey::Short);
     } else if bytes.len() <= SIGNATURE.start {
         return Err(NoKey::Foreign);
     } else {
-        frame[..bytes.len()].copy_from_slice(bytes);
+        head[..bytes.len()].copy_from_slice(bytes);
     }
-    if is_plain_udp(bytes) {
-        frame[24..26].fill(0);
-        frame[40..42].fill(0);
-        return Ok(cut_signature(&frame));
-    }
-    let layers = layers(bytes);
-    let mut zero = |at: usize| {
-        if let Some(checksum) = frame.get_mut(at..at + 2) {
-            checksum.fill(0);
-        }
-    };
-    if let Some(Layers { network, ipv4, transport }) = layers {
-        if ipv4 {
-            zero(network + 10);
+    if let Some(Layers { version, network, transport }) = Layers::of(bytes) {
+        if version == Version::V4 {
+            zero(&mut head, network, ipv4::CHECKSUM);
         }
         match transport {
-            Some((PROTOCOL_UDP, at)) => zero(at + 6),
-            Some((PROTOCOL_TCP, at)) => zero(at + 16),
+            Some((udp::PROTOCOL, at)) => zero(&mut head, at, udp::CHECKSUM),
+            Some((tcp::PROTOCOL, at)) => zero(&mut head, at, tcp::CHECKSUM),
             _ => {}
         }
     }
-    Ok(cut_signature(&frame))
+    let mut words = [0u64; SIGNATURE_WORDS];
+    bytemuck::bytes_of_mut(&mut words)[..SIGNATURE_LEN].copy_from_slice(&head[SIGNATURE]);
+    Ok(Signature(words.map(u64::from_le)))
 }
 
-#[inline]
-fn cut_signature(frame: &[u8; SIGNATURE.end]) -> Signature {
-    let mut signature = [0u8; SIGNATURE_LEN];
-    signature.copy_from_slice(&frame[SIGNATURE]);
-    signature
-}
-
-/// Whether a frame is untagged IPv4 without options with UDP in it: the usual case, seen in one
-/// glance. Its UDP header begins at byte 34.
-#[inline]
-fn is_plain_udp(frame: &[u8]) -> bool {
-    frame.first_chunk::<42>().is_some_and(|head| {
-        head[12..15] == [0x08, 0x00, 0x45]
-            && head[23] == PROTOCOL_UDP
-            && head[20] & 0x1f == 0
-            && head[21] == 0
-    })
-}
-
-/// Where the headers of an IP packet are.
-struct Layers {
-    network: usize,
-    ipv4: bool,
-    /// Protocol and offset; none in a fragment that is not the first.
-    transport: Option<(u8, usize)>,
-}
-
-#[inline]
-fn be_u16(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]))
-}
-
-/// Finds the IP header behind any VLAN tags, and the transport header behind it.
-#[inline]
-fn layers(frame: &[u8]) -> Option<Layers> {
-    let mut network = 14;
-    let mut ethertype = be_u16(frame, 12)?;
-    while matches!(ethertype, 0x8100 | 0x88a8 | 0x9100) {
-        ethertype = be_u16(frame, network + 2)?;
-        network += 4;
-    }
-    match ethertype {
-        ETHERTYPE_IPV4 => {
-            let header_len = usize::from(*frame.get(network)? & 0x0f) * 4;
-            let first_fragment = be_u16(frame, network + 6)? & 0x1fff == 0;
-            let protocol = *frame.get(network + 9)?;
-            let transport = first_fragment.then_some((protocol, network + header_len.max(20)));
-            Some(Layers { network, ipv4: true, transport })
-        }
-        ETHERTYPE_IPV6 => {
-            let transport = ipv6_transport(frame, network);
-            Some(Layers { network, ipv4: false, transport })
-        }
-        _ => None,
-    }
-}
-
-/// Follows the IPv6 extension headers (RFC 8200, section 4) to the transport header.
-fn ipv6_transport(frame: &[u8], network: usize) -> Option<(u8, usize)> {
-    let mut protocol = *frame.get(network + 6)?;
-    let mut at = network + 40;
-    loop {
-        match protocol {
-            // Hop-by-hop, routing and destination options: length in units of 8 bytes, less one.
-            0 | 43 | 60 => {
-                protocol = *frame.get(at)?;
-                at += 8 * (usize::from(*frame.get(at + 1)?) + 1);
-            }
-            // Fragment: the transport header stands in the first fragment only.
-            44 => {
-                if be_u16(frame, at + 2)? & 0xfff8 != 0 {
-                    return None;
-                }
-                protocol = *frame.get(at)?;
-                at += 8;
-            }
-            _ => return Some((protocol, at)),
-        }
-    }
-}
-
-/// Offset of the UDP payload.
-#[inline]
-fn udp_payload(frame: &[u8]) -> Option<usize> {
-    if is_plain_udp(frame) {
-        return Some(42);
-    }
-    match layers(frame)?.transport? {
-        (PROTOCOL_UDP, at) => Some(at + 8),
-        _ => None,
+/// Zeroes the checksum of a header that begins at `header`, if it is within the bytes.
+fn zero(head: &mut [u8], header: usize, checksum: Range<usize>) {
+    if let Some(checksum) = head.get_mut(header + checksum.start..header + checksum.end) {
+        checksum.fill(0);
     }
 }
 
@@ -385,14 +335,14 @@ mod tests {
         bytes.extend(network);
         bytes.extend([4, 0, 0, 53, 0, 26, 0xab, 0xcd]);
         bytes.extend(ID.to_le_bytes());
-        bytes.extend([MOONSNIFF_TYPE, 0, 0, 0, 0]);
+        bytes.extend([moonsniff::Kind::Measured as u8, 0, 0, 0, 0]);
         bytes
     }
 
     fn ipv4(options: usize) -> Vec<u8> {
         let mut header = vec![0u8; 20 + options];
         header[0] = 0x45 + (options / 4) as u8;
-        header[9] = PROTOCOL_UDP;
+        header[9] = udp::PROTOCOL;
         header[10..12].copy_from_slice(&[0x12, 0x34]);
         header
     }
@@ -400,7 +350,7 @@ mod tests {
     fn ipv6(extension: &[u8]) -> Vec<u8> {
         let mut header = vec![0u8; 40];
         header[0] = 0x60;
-        header[6] = if extension.is_empty() { PROTOCOL_UDP } else { 0 };
+        header[6] = if extension.is_empty() { udp::PROTOCOL } else { 0 };
         header.extend(extension);
         header
     }
@@ -416,7 +366,7 @@ mod tests {
             frame(&[], 0x0800, &ipv4(8)),
             frame(&[5], 0x0800, &ipv4(0)),
             frame(&[5, 6], 0x86dd, &ipv6(&[])),
-            frame(&[], 0x86dd, &ipv6(&[PROTOCOL_UDP, 0, 0, 0, 0, 0, 0, 0])),
+            frame(&[], 0x86dd, &ipv6(&[udp::PROTOCOL, 0, 0, 0, 0, 0, 0, 0])),
         ] {
             assert_eq!(Moonsniff.extract(whole(&bytes)), Ok((u64::from(ID), ())));
         }
@@ -429,9 +379,22 @@ mod tests {
         assert_eq!(Moonsniff.extract(cut), Err(NoKey::Short));
         bytes[46] = 0; // the type byte of a warm-up packet
         assert_eq!(Moonsniff.extract(whole(&bytes)), Err(NoKey::Foreign));
-        bytes[23] = PROTOCOL_TCP;
+        bytes[23] = tcp::PROTOCOL;
         assert_eq!(Moonsniff.extract(whole(&bytes)), Err(NoKey::Foreign));
         assert_eq!(Moonsniff.extract(whole(&[])), Err(NoKey::Foreign));
+    }
+
+    #[test]
+    fn the_quick_way_to_a_signature_gives_the_same() {
+        let mut bytes = frame(&[], 0x0800, &ipv4(0));
+        for length in bytes.len()..70 {
+            bytes.resize(length, length as u8);
+            for wire_len in [length as u32, 1500] {
+                let found = signature(&bytes, wire_len);
+                assert_eq!(found, odd_signature(&bytes, wire_len), "{length} of {wire_len} bytes");
+                assert_eq!(found.is_ok(), length >= SIGNATURE.end || wire_len != 1500);
+            }
+        }
     }
 
     #[test]

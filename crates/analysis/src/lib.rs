@@ -13,6 +13,7 @@
 
 pub mod blocks;
 pub mod capture;
+pub mod cause;
 pub mod distribution;
 pub mod evaluate;
 pub mod exceedances;
@@ -24,4 +25,5 @@ pub mod series;
 pub mod stamps;
 pub mod stream;
 mod table;
+pub mod trace;
 pub mod worst;

@@ -33,10 +33,10 @@ pub enum Verdict {
     Unmatched,
 }
 
-/// What became of the packets before the device that have left the table.
+/// What became of the packets before the device, as far as that is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fates {
-    /// No copy after the device.
+    /// No copy after the device so far.
     pub lost: u64,
     /// Dropped from the evaluation as their key repeats within the window.
     pub repeated: u64,
@@ -44,25 +44,48 @@ pub struct Fates {
     pub trimmed: u64,
 }
 
-/// Counts what became of packets as they leave.
+/// Counts what became of packets, so that nothing has to be gone through at the end: a packet counts
+/// as lost when it comes, and as something else when more is known of it.
 struct Registrar {
     /// Packets with an earlier stamp than this count as trimmed.
     trim_before: u64,
     /// Packets outside are not counted.
     span: Span,
+    /// Whether every packet counts, and none as trimmed.
+    whole: bool,
     fates: Fates,
 }
 
 impl Registrar {
-    fn settle(&mut self, entry: Entry) {
-        if !self.span.contains(entry.time) {
-            return;
+    /// Counts packets of which nothing else is known yet, in time order.
+    fn enter(&mut self, times: &[u64]) {
+        let times = self.span.of(times);
+        let trimmed = times.partition_point(|&time| time < self.trim_before);
+        self.fates.trimmed += trimmed as u64;
+        self.fates.lost += (times.len() - trimmed) as u64;
+    }
+
+    /// Counts a packet as what it is now.
+    #[inline]
+    fn change(&mut self, entry: Entry, state: State) {
+        if self.whole || self.span.contains(entry.time) {
+            if let Some(count) = self.count(entry.time, entry.state) {
+                *count -= 1;
+            }
+            if let Some(count) = self.count(entry.time, state) {
+                *count += 1;
+            }
         }
-        match entry.state {
-            State::Matched | State::NonCausal => {}
-            _ if entry.time < self.trim_before => self.fates.trimmed += 1,
-            State::Open => self.fates.lost += 1,
-            State::Repeated => self.fates.repeated += 1,
+    }
+
+    /// The count that a packet belongs to.
+    #[inline]
+    fn count(&mut self, time: u64, state: State) -> Option<&mut u64> {
+        match state {
+            State::Matched | State::NonCausal => None,
+            _ if !self.whole && time < self.trim_before => Some(&mut self.fates.trimmed),
+            State::Open => Some(&mut self.fates.lost),
+            State::Repeated => Some(&mut self.fates.repeated),
         }
     }
 }
@@ -95,14 +118,21 @@ impl Matcher {
         } else {
             Store::Table(Table::new(slots_for(expected).min(MAX_FIRST_SLOTS), Placing::Spread))
         };
-        let registrar = Registrar { trim_before, span, fates: Fates::default() };
+        let whole = span == Span::ALL && trim_before == 0;
+        let registrar = Registrar { trim_before, span, whole, fates: Fates::default() };
         Self { store, window, registrar }
     }
 
-    /// Adds packets before the device. `frontier` is the time that the packets after the device
-    /// have reached: what is older than one window by then is out of reach and may be forgotten.
+    /// Adds packets before the device, in time order. `frontier` is the time that the packets after
+    /// the device have reached: what is older than one window by then is out of reach and may be
+    /// forgotten.
     pub fn insert_all(&mut self, keys: &[u64], times: &[u64], frontier: u64) {
-        let Self { store: Store::Ring(ring), window, registrar } = self else {
+        self.registrar.enter(times);
+        self.insert_entered(keys, times, frontier);
+    }
+
+    fn insert_entered(&mut self, keys: &[u64], times: &[u64], frontier: u64) {
+        let Self { store: Store::Ring(ring), window, .. } = self else {
             for (keys, times) in keys.chunks(BLOCK).zip(times.chunks(BLOCK)) {
                 self.warm_up(keys);
                 keys.iter().zip(times).for_each(|(&key, &time)| self.insert(key, time, frontier));
@@ -110,16 +140,10 @@ impl Matcher {
             return;
         };
         for (i, (key, &time)) in keys.iter().zip(times).enumerate() {
-            let retire = |entry: Entry| {
-                let reachable = reachable(entry, *window, frontier.min(time));
-                if !reachable {
-                    registrar.settle(entry);
-                }
-                !reachable
-            };
+            let retire = |entry| !reachable(entry, *window, frontier.min(time));
             if ring.insert(*key, time, retire).is_err() {
                 self.give_up_ring();
-                return self.insert_all(&keys[i..], &times[i..], frontier);
+                return self.insert_entered(&keys[i..], &times[i..], frontier);
             }
         }
     }
@@ -149,8 +173,8 @@ impl Matcher {
             let placing = table.placing();
             self.rebuild(frontier, placing);
         }
-        let Store::Table(table) = &mut self.store else { return };
-        let window = self.window;
+        let Self { store: Store::Table(table), registrar, window } = self else { return };
+        let window = *window;
         let mut state = State::Open;
         let mut earliest: Option<(usize, Entry)> = None;
         let mut spare: Option<(usize, Entry)> = None;
@@ -162,6 +186,7 @@ impl Matcher {
                 return (None, true);
             }
             state = State::Repeated;
+            registrar.change(other, state);
             let repeated = Some((at, Entry { state, ..other }));
             if earliest.is_none_or(|(_, first)| other.time < first.time) {
                 spare = earliest.or(spare);
@@ -171,16 +196,16 @@ impl Matcher {
             }
             (Some(state), true)
         });
+        registrar.change(Entry { time, state: State::Open }, state);
         let entry = Entry { time, state };
         // Entries of one key stay few, so that a key that never changes costs no more than others.
         // Of packets that repeat a key within the window, the first and this one tell the same
         // without those between them: whatever time comes before this packet and after the first
         // has one of the two less than a window before it.
-        if let Some((at, other)) = spare {
-            self.registrar.settle(other);
+        if let Some((at, _)) = spare {
             table.replace(at, entry);
         } else if let Some(at) = empty {
-            table.fill(at, key, entry);
+            table.put(key, at, entry, |other| !reachable(other, window, frontier));
         }
         if table.crowded(steps) {
             self.rebuild(frontier, Placing::Mixed);
@@ -195,9 +220,9 @@ impl Matcher {
         times: &[u64],
         mut each: impl FnMut(usize, Verdict),
     ) {
-        if let Store::Ring(ring) = &mut self.store {
+        if let Self { store: Store::Ring(ring), registrar, window } = self {
             for (i, (key, &time)) in keys.iter().zip(times).enumerate() {
-                each(i, look_up_id(ring, *key, time, self.window));
+                each(i, look_up_id(ring, registrar, *key, time, *window));
             }
             return;
         }
@@ -213,8 +238,10 @@ impl Matcher {
     /// Finds what a packet after the device is in the table.
     #[inline]
     fn look_up(&mut self, key: u64, time: u64) -> Verdict {
-        let Store::Table(table) = &mut self.store else { return Verdict::Unmatched };
-        let window = self.window;
+        let Self { store: Store::Table(table), registrar, window } = self else {
+            return Verdict::Unmatched;
+        };
+        let window = *window;
         let mut verdict = Verdict::Unmatched;
         let mut repeated = false;
         let (_, steps) = table.search(key, |_, entry| {
@@ -237,6 +264,7 @@ impl Matcher {
                     (None, false)
                 }
                 State::Open | State::NonCausal => {
+                    registrar.change(entry, State::Matched);
                     verdict = Verdict::Match { ingress_ns: entry.time };
                     (Some(State::Matched), false)
                 }
@@ -246,8 +274,11 @@ impl Matcher {
             // The packets that were stamped at or after `time` are not lost.
             table.search(key, |_, entry| {
                 let early = entry.time >= time && entry.time - time < window;
-                let open = entry.state == State::Open;
-                ((early && open).then_some(State::NonCausal), true)
+                let found = early && entry.state == State::Open;
+                if found {
+                    registrar.change(entry, State::NonCausal);
+                }
+                (found.then_some(State::NonCausal), true)
             });
         }
         if table.crowded(steps) {
@@ -266,44 +297,49 @@ impl Matcher {
     /// Forgets packets that are out of reach and makes room for more.
     #[cold]
     fn rebuild(&mut self, frontier: u64, placing: Placing) {
-        let Self { store: Store::Table(table), window, registrar } = self else { return };
+        let Self { store: Store::Table(table), window, .. } = self else { return };
         let reachable = |entry| reachable(entry, *window, frontier);
         let kept = table.entries().filter(|&(_, entry)| reachable(entry)).count();
-        let size = slots_for(kept).max(table.slots() / 2);
+        // Half of the slots are free, so that most packets will take the place of one that is out of
+        // reach, and the next time is far away.
+        let size = slots_for(kept).max(2 * kept).max(table.slots() / 2);
         let old = std::mem::replace(table, Table::new(size, placing));
         for (key, entry) in old.entries() {
-            if !reachable(entry) {
-                registrar.settle(entry);
-            } else if let (Some(at), _) = table.search(key, |_, _| (None, true)) {
+            if reachable(entry)
+                && let (Some(at), _) = table.search(key, |_, _| (None, true))
+            {
                 table.fill(at, key, entry);
             }
         }
     }
 
-    /// What became of all packets before the device.
-    pub fn finish(self) -> Fates {
-        let Self { store, mut registrar, .. } = self;
-        match store {
-            Store::Ring(ring) => ring.entries().for_each(|(_, entry)| registrar.settle(entry)),
-            Store::Table(table) => table.entries().for_each(|(_, entry)| registrar.settle(entry)),
-        }
-        registrar.fates
+    /// What became of the packets before the device.
+    pub fn fates(&self) -> Fates {
+        self.registrar.fates
     }
 }
 
 /// Finds what a packet after the device is where each id occurs once.
 #[inline]
-fn look_up_id(ring: &mut Ring, id: u64, time: u64, window: u64) -> Verdict {
+fn look_up_id(
+    ring: &mut Ring,
+    registrar: &mut Registrar,
+    id: u64,
+    time: u64,
+    window: u64,
+) -> Verdict {
     match ring.get(id) {
         Some(entry) if entry.time < time && time - entry.time < window => {
             if entry.state == State::Matched {
                 return Verdict::Duplicate;
             }
+            registrar.change(entry, State::Matched);
             ring.set(id, Entry { state: State::Matched, ..entry });
             Verdict::Match { ingress_ns: entry.time }
         }
         Some(entry) if entry.time >= time && entry.time - time < window => {
             if entry.state == State::Open {
+                registrar.change(entry, State::NonCausal);
                 ring.set(id, Entry { state: State::NonCausal, ..entry });
             }
             Verdict::NonCausal
@@ -395,7 +431,7 @@ mod tests {
             matcher.look_up_all(&keys, &times, |_, verdict| verdicts.push(verdict));
         }
         insert(&mut matcher, u64::MAX, u64::MAX);
-        (verdicts, matcher.finish())
+        (verdicts, matcher.fates())
     }
 
     type Packets = Vec<(u64, u64)>;
@@ -460,7 +496,7 @@ mod tests {
         }
         let Store::Table(table) = &matcher.store else { panic!("repeats in a ring") };
         assert!(table.used() < 10, "{} slots in use", table.used());
-        assert_eq!(matcher.finish(), Fates { lost: 100_000, repeated: 100_000, trimmed: 0 });
+        assert_eq!(matcher.fates(), Fates { lost: 100_000, repeated: 100_000, trimmed: 0 });
     }
 
     #[test]
@@ -483,7 +519,7 @@ mod tests {
             };
             assert_eq!(matches!(matcher.store, Store::Ring(_)), factor == 1);
             assert!(slots <= 2 * MIN_SLOTS, "{slots} slots");
-            assert_eq!(matcher.finish(), Fates { lost: 50_000, repeated: 0, trimmed: 0 });
+            assert_eq!(matcher.fates(), Fates { lost: 50_000, repeated: 0, trimmed: 0 });
         }
     }
 

@@ -9,39 +9,69 @@ use std::thread::Scope;
 
 use serde::{Deserialize, Serialize};
 
-use crate::capture::{Capture, CaptureError, Format, Mark, Notes};
+use crate::capture::{Capture, CaptureError, Format, LATEST_NS, Mark, Notes, Packet, Sink};
 use crate::key::{Extract, NoKey};
 use crate::series::Series;
 
 /// Packets that are handed over at once: many, as handing over takes time, but so few that they
 /// stay in the processor's cache.
-const BATCH: usize = 4096;
+const BATCH: usize = 8192;
 /// Batches that may wait to be taken.
 const WAITING: usize = 4;
 
 /// Times, keys and what is shown of them, packet by packet.
 struct Batch<X: Extract> {
+    /// Times and keys of the packets, and room for more.
     times: Vec<u64>,
     keys: Vec<u64>,
+    packets: usize,
     shown: Vec<X::Shown>,
 }
 
 impl<X: Extract> Default for Batch<X> {
     fn default() -> Self {
-        Self { times: Vec::new(), keys: Vec::new(), shown: Vec::new() }
+        Self { times: Vec::new(), keys: Vec::new(), packets: 0, shown: Vec::new() }
     }
 }
 
 impl<X: Extract> Batch<X> {
-    fn reserve(&mut self, packets: usize, shown: bool) {
-        self.times.reserve(packets);
-        self.keys.reserve(packets);
+    fn times(&self) -> &[u64] {
+        &self.times[..self.packets]
+    }
+
+    fn keys(&self) -> &[u64] {
+        &self.keys[..self.packets]
+    }
+
+    /// Makes room for so many more packets.
+    fn make_room(&mut self, packets: usize, shown: bool) {
+        let room = self.packets + packets;
+        if self.times.len() < room {
+            self.times.resize(room, 0);
+            self.keys.resize(room, 0);
+        }
         self.shown.reserve(if shown { packets } else { 0 });
     }
 
+    /// In time order; packets with equal times keep theirs.
+    fn sorted(self) -> Self {
+        if self.times().is_sorted() {
+            return self;
+        }
+        let packets = self.packets;
+        let mut order: Vec<usize> = (0..packets).collect();
+        order.sort_by_key(|&place| self.times[place]);
+        Self {
+            times: order.iter().map(|&place| self.times[place]).collect(),
+            keys: order.iter().map(|&place| self.keys[place]).collect(),
+            packets,
+            // Not all batches hold what is shown.
+            shown: order.iter().filter_map(|&place| self.shown.get(place).copied()).collect(),
+        }
+    }
+
     fn clear(&mut self) {
-        self.times.clear();
-        self.keys.clear();
+        self.packets = 0;
         self.shown.clear();
     }
 }
@@ -71,6 +101,16 @@ impl Intake {
     /// Packets without a usable key.
     pub fn unkeyed(&self) -> u64 {
         self.foreign + self.short + self.frameless
+    }
+
+    /// Counts a packet without a usable key.
+    #[cold]
+    fn note_unkeyed(&mut self, why: NoKey) {
+        match why {
+            NoKey::Foreign => self.foreign += 1,
+            NoKey::Short => self.short += 1,
+            NoKey::NoFrame => self.frameless += 1,
+        }
     }
 
     /// Adds what was read next of the same capture.
@@ -115,7 +155,7 @@ impl Span {
     }
 
     /// Those of the ascending times that lie within.
-    fn of<'a>(&self, times: &'a [u64]) -> &'a [u64] {
+    pub(crate) fn of<'a>(&self, times: &'a [u64]) -> &'a [u64] {
         if *self == Self::ALL {
             return times;
         }
@@ -182,6 +222,43 @@ pub struct Findings {
     pub series: Series,
 }
 
+/// Takes packets from a capture into a batch.
+struct Take<'a, X: Extract> {
+    reading: &'a Reading<X>,
+    /// Room for the times and keys of as many packets as will be read.
+    times: &'a mut [u64],
+    keys: &'a mut [u64],
+    shown: &'a mut Vec<X::Shown>,
+    /// Packets with a key so far.
+    taken: usize,
+    intake: &'a mut Intake,
+    /// Time of the last packet, and whether all were in order.
+    latest_ns: u64,
+    ascending: bool,
+}
+
+impl<X: Extract> Sink for Take<'_, X> {
+    #[inline(always)]
+    fn take(&mut self, packet: Packet<'_>) {
+        let Reading { extract, shift_ns, span, keep_shown, .. } = self.reading;
+        let time = packet.time_ns.saturating_add(*shift_ns).min(LATEST_NS);
+        self.ascending &= time >= self.latest_ns;
+        self.latest_ns = time;
+        match extract.extract(packet.content) {
+            Ok((key, shown)) => {
+                self.times[self.taken] = time;
+                self.keys[self.taken] = key;
+                self.taken += 1;
+                if *keep_shown {
+                    self.shown.push(shown);
+                }
+            }
+            Err(why) if span.contains(time) => self.intake.note_unkeyed(why),
+            Err(_) => {}
+        }
+    }
+}
+
 /// Reads a capture, batch by batch.
 struct Reader<X: Extract> {
     capture: Capture,
@@ -192,7 +269,7 @@ struct Reader<X: Extract> {
     first_ns: Option<u64>,
     /// Time of the last packet with a key, counted or not.
     last_ns: u64,
-    /// Time of the last record of a stretch, and whether all were in order.
+    /// Time of the last record, and whether all were in order.
     latest_ns: u64,
     ascending: bool,
     intake: Intake,
@@ -227,47 +304,40 @@ impl<X: Extract> Reader<X> {
 
     /// Appends up to `BATCH` packets to the batch; `false` at the end.
     fn append(&mut self, batch: &mut Batch<X>) -> Result<bool, StreamError> {
-        let Self { capture, reading, latest_ns, ascending, intake, .. } = self;
-        let start = batch.times.len();
-        batch.reserve(BATCH, reading.keep_shown);
-        let split = reading.stretch.is_some();
-        let more = capture.read(BATCH, |packet| {
-            let time = packet.time_ns.saturating_add(reading.shift_ns);
-            if split {
-                *ascending &= time >= *latest_ns;
-                *latest_ns = time;
-            }
-            match reading.extract.extract(packet.content) {
-                Ok((key, shown)) => {
-                    batch.times.push(time);
-                    batch.keys.push(key);
-                    if reading.keep_shown {
-                        batch.shown.push(shown);
-                    }
-                }
-                Err(why) if reading.span.contains(time) => match why {
-                    NoKey::Foreign => intake.foreign += 1,
-                    NoKey::Short => intake.short += 1,
-                    NoKey::NoFrame => intake.frameless += 1,
-                },
-                Err(_) => {}
-            }
-        })?;
-        self.survey(&batch.times[start..]);
-        if split { self.go_on(more) } else { Ok(more) }
+        let Self { capture, reading, intake, .. } = self;
+        let start = batch.packets;
+        batch.make_room(BATCH, reading.keep_shown);
+        let mut take = Take {
+            reading,
+            times: &mut batch.times[start..],
+            keys: &mut batch.keys[start..],
+            shown: &mut batch.shown,
+            taken: 0,
+            intake,
+            latest_ns: self.latest_ns,
+            ascending: self.ascending,
+        };
+        let more = capture.read_into(BATCH, &mut take)?;
+        let Take { taken, latest_ns, ascending, .. } = take;
+        (self.latest_ns, self.ascending) = (latest_ns, ascending);
+        batch.packets += taken;
+        self.survey(&batch.times()[start..]);
+        self.go_on(more)
     }
 
     /// Takes note of the times of further packets with a key.
     fn survey(&mut self, times: &[u64]) {
         let (Some(&first), Some(&last)) = (times.first(), times.last()) else { return };
         let first_ns = *self.first_ns.get_or_insert(first);
-        let mut before = self.last_ns;
-        for &time in times {
-            if time < before {
-                self.intake.backwards += 1;
-                self.intake.largest_step_ns = self.intake.largest_step_ns.max(before - time);
+        if first < self.last_ns || !times.is_sorted() {
+            let mut before = self.last_ns;
+            for &time in times {
+                if time < before {
+                    self.intake.backwards += 1;
+                    self.intake.largest_step_ns = self.intake.largest_step_ns.max(before - time);
+                }
+                before = time;
             }
-            before = time;
         }
         self.last_ns = last;
         if self.intake.backwards > 0 {
@@ -404,21 +474,15 @@ impl<X: Extract> Cursor<X> {
         let mut reader = Reader::new(capture, reading.clone())?;
         let mut read = Batch::<X>::default();
         while reader.append(&mut read)? {}
-        let mut order: Vec<usize> = (0..read.times.len()).collect();
-        order.sort_by_key(|&i| read.times[i]);
-        let mut batch = Batch::<X>::default();
-        batch.times.extend(order.iter().map(|&i| read.times[i]));
-        batch.keys.extend(order.iter().map(|&i| read.keys[i]));
-        if reading.keep_shown {
-            batch.shown.extend(order.iter().map(|&i| read.shown[i]));
-        }
-        let first_ns = batch.times.first().copied();
-        reader.intake.keyed = batch.times.len() as u64;
+        let batch = read.sorted();
+        let times = batch.times();
+        let first_ns = times.first().copied();
+        reader.intake.keyed = times.len() as u64;
         reader.intake.first_ns = first_ns.unwrap_or(0);
-        reader.intake.last_ns = batch.times.last().copied().unwrap_or(0);
+        reader.intake.last_ns = times.last().copied().unwrap_or(0);
         reader.series = Series::default();
         let cut = reader.intake.first_ns.saturating_add(reading.trim_ns);
-        reader.series.record_all(&batch.times[batch.times.partition_point(|&time| time < cut)..]);
+        reader.series.record_all(&times[times.partition_point(|&time| time < cut)..]);
         Ok(Self {
             path: reader.capture.path().to_owned(),
             format: reader.capture.format(),
@@ -454,7 +518,7 @@ impl<X: Extract> Cursor<X> {
     /// at the end only.
     #[inline]
     pub fn next(&self) -> (&[u64], &[u64], &[X::Shown]) {
-        let Batch { times, keys, shown } = &self.batch;
+        let (times, keys, shown) = (self.batch.times(), self.batch.keys(), &self.batch.shown);
         let end = times.len().min(self.at + BATCH);
         let range = self.at..end;
         (&times[range.clone()], &keys[range.clone()], shown.get(range).unwrap_or_default())
@@ -464,12 +528,12 @@ impl<X: Extract> Cursor<X> {
     #[inline]
     pub fn advance(&mut self, count: usize) -> Result<(), StreamError> {
         self.at += count;
-        if self.at >= self.batch.times.len() { self.refill() } else { Ok(()) }
+        if self.at >= self.batch.packets { self.refill() } else { Ok(()) }
     }
 
     /// Takes the next batch that is not empty, if there is one.
     fn refill(&mut self) -> Result<(), StreamError> {
-        while self.at >= self.batch.times.len()
+        while self.at >= self.batch.packets
             && let Some(Supply { arriving, used }) = &self.supply
         {
             let Ok(parcel) = arriving.recv() else { break };

@@ -14,6 +14,8 @@ use crate::capture::LATEST_NS;
 
 /// A search longer than this raises the question whether the keys crowd.
 const LONG: usize = 32;
+/// Slots to a cache line.
+const LINE: usize = 64 / size_of::<Slot>();
 /// They do when the searches took more steps than this on average.
 const CROWDED: u64 = 8;
 
@@ -120,7 +122,11 @@ impl Table {
 
     #[inline]
     fn home(&self, key: u64) -> usize {
-        let spread = |hash: u64| ((u128::from(hash) * self.slots as u128) >> 64) as usize;
+        // Searches begin with a cache line, so that most need no other.
+        let spread = |hash: u64| {
+            let at = (u128::from(hash) * self.slots as u128) >> 64;
+            at as usize / LINE * LINE
+        };
         match self.placing {
             Placing::InOrder => key as usize & (self.slots - 1),
             Placing::Mixed => spread(mix(key)),
@@ -140,6 +146,15 @@ impl Table {
         let mut at = self.home(key);
         let slots: &mut [Slot] = bytemuck::cast_slice_mut(&mut self.memory);
         let mut steps = 0;
+        if self.placing != Placing::InOrder
+            && let Some(line) = slots[at..].first_chunk()
+        {
+            steps = of_others(line, key);
+            at += steps;
+            if at == slots.len() {
+                at = 0;
+            }
+        }
         let empty = loop {
             let [word, of] = &mut slots[at];
             let Some(entry) = Entry::unpack(*word) else {
@@ -163,6 +178,20 @@ impl Table {
         self.searches += 1;
         self.steps += steps as u64;
         (empty, steps)
+    }
+
+    /// Adds an entry, for which [`Self::search`] found an empty slot: in the place of the first one on
+    /// the way there that is `spent`, whatever its key, or else in the empty slot.
+    #[inline]
+    pub fn put(&mut self, key: u64, empty: usize, entry: Entry, spent: impl Fn(Entry) -> bool) {
+        let home = self.home(key);
+        let slots: &mut [Slot] = bytemuck::cast_slice_mut(&mut self.memory);
+        // Few ways go over the end of the table.
+        let way = slots.get_mut(home..empty).unwrap_or_default();
+        match way.iter_mut().find(|[word, _]| Entry::unpack(*word).is_some_and(&spent)) {
+            Some(slot) => *slot = [entry.pack(), key],
+            None => self.fill(empty, key, entry),
+        }
     }
 
     /// Fills an empty slot that [`Self::search`] found.
@@ -192,9 +221,24 @@ impl Table {
     /// the one before; read here without depending on each other, the misses overlap.
     pub fn warm_up(&self, keys: &[u64]) {
         let slots: &[Slot] = bytemuck::cast_slice(&self.memory);
-        let touch = |sum, &key: &u64| sum | slots[self.home(key)][0];
+        // Where a line is full, a search goes on in the next one.
+        let touch = |sum, &key: &u64| {
+            let home = self.home(key);
+            sum | slots[home][0] | slots.get(home + LINE).map_or(0, |slot| slot[0])
+        };
         std::hint::black_box(keys.iter().fold(0, touch));
     }
+}
+
+/// How many slots of a cache line are of other keys, before one of this key or an empty one. Where in
+/// its line a key is cannot be foreseen, so that a branch for each slot would often be mispredicted.
+#[inline]
+fn of_others(line: &[Slot; LINE], key: u64) -> usize {
+    let mut ends = 1 << LINE;
+    for (place, [word, of]) in line.iter().enumerate() {
+        ends |= u32::from((*of == key) | (*word == 0)) << place;
+    }
+    ends.trailing_zeros() as usize
 }
 
 /// Spreads every bit over all others: the finaliser of SplitMix64 (Steele, Lea and Flood, Fast

@@ -1,7 +1,6 @@
 //! The worst packets: those with the largest latencies.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 
 use serde::{Deserialize, Serialize};
 
@@ -29,28 +28,14 @@ impl<T: Ord> WorstPacket<T> {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct ByRank<T>(WorstPacket<T>);
-
-impl<T: Ord> PartialOrd for ByRank<T> {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<T: Ord> Ord for ByRank<T> {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.0.rank().cmp(&other.0.rank())
-    }
-}
-
 /// Keeps the worst packets of all that it is shown.
 #[derive(Clone, Debug)]
 pub struct Worst<T> {
     limit: usize,
     /// Latencies below this cannot be among the worst any more.
     threshold: u64,
-    heap: BinaryHeap<Reverse<ByRank<T>>>,
+    /// The worst so far among others, at most twice as many as are kept in the end.
+    packets: Vec<WorstPacket<T>>,
 }
 
 impl<T: Ord> Worst<T> {
@@ -58,38 +43,58 @@ impl<T: Ord> Worst<T> {
     pub fn new(limit: usize) -> Self {
         let threshold = if limit == 0 { u64::MAX } else { 0 };
         // A limit that no capture reaches must not take memory.
-        let room = limit.saturating_add(1).min(FIRST_ROOM);
-        Self { limit, threshold, heap: BinaryHeap::with_capacity(room) }
+        let room = limit.saturating_mul(2).min(FIRST_ROOM);
+        Self { limit, threshold, packets: Vec::with_capacity(room) }
     }
 
-    /// Shows a packet. `key` is asked for only when the packet is a candidate.
-    #[inline]
-    pub fn offer(&mut self, ingress_ns: u64, egress_ns: u64, key: impl FnOnce() -> T) {
-        let latency_ns = egress_ns - ingress_ns;
-        if latency_ns >= self.threshold && self.limit > 0 {
-            self.push(WorstPacket { latency_ns, ingress_ns, egress_ns, key: key() });
+    /// Shows packets by their stamps and latencies. `key` is asked for the keys of candidates only,
+    /// by place.
+    pub fn offer_all(
+        &mut self,
+        ingress: &[u64],
+        egress: &[u64],
+        latencies: &[u64],
+        key: impl Fn(usize) -> T,
+    ) {
+        if latencies.iter().max().is_none_or(|&max| max < self.threshold) {
+            return;
+        }
+        for (i, &latency_ns) in latencies.iter().enumerate() {
+            if latency_ns >= self.threshold {
+                let (ingress_ns, egress_ns) = (ingress[i], egress[i]);
+                self.push(WorstPacket { latency_ns, ingress_ns, egress_ns, key: key(i) });
+            }
         }
     }
 
     /// Shows a packet that another one kept.
     pub fn push(&mut self, packet: WorstPacket<T>) {
-        if packet.latency_ns < self.threshold {
+        if packet.latency_ns < self.threshold || self.limit == 0 {
             return;
         }
-        self.heap.push(Reverse(ByRank(packet)));
-        if self.heap.len() > self.limit {
-            self.heap.pop();
+        self.packets.push(packet);
+        // Now and then, so that a packet costs little however many come in ascending order.
+        if self.packets.len() >= self.limit.saturating_mul(2) {
+            self.cut();
         }
-        if self.heap.len() == self.limit
-            && let Some(Reverse(least)) = self.heap.peek()
-        {
-            self.threshold = least.0.latency_ns;
+    }
+
+    /// Leaves the worst, in no order.
+    #[cold]
+    fn cut(&mut self) {
+        if self.packets.len() > self.limit {
+            let by_rank = |a: &WorstPacket<T>, b: &WorstPacket<T>| b.rank().cmp(&a.rank());
+            self.packets.select_nth_unstable_by(self.limit - 1, by_rank);
+            self.packets.truncate(self.limit);
+            self.threshold = self.packets[self.limit - 1].latency_ns;
         }
     }
 
     /// The worst packets, worst first.
-    pub fn into_sorted(self) -> Vec<WorstPacket<T>> {
-        self.heap.into_sorted_vec().into_iter().map(|Reverse(ByRank(packet))| packet).collect()
+    pub fn into_sorted(mut self) -> Vec<WorstPacket<T>> {
+        self.packets.sort_unstable_by(|a, b| b.rank().cmp(&a.rank()));
+        self.packets.truncate(self.limit);
+        self.packets
     }
 }
 
@@ -101,7 +106,7 @@ mod tests {
     #[test]
     fn a_limit_beyond_all_packets_keeps_them_all() {
         let mut worst = Worst::new(usize::MAX);
-        worst.offer(3, 5, || ());
+        worst.offer_all(&[3], &[5], &[2], |_| ());
         assert_eq!(worst.into_sorted().len(), 1);
     }
 
@@ -113,7 +118,7 @@ mod tests {
         ) {
             let mut worst = Worst::new(limit);
             for (i, &(ingress, latency)) in packets.iter().enumerate() {
-                worst.offer(ingress, ingress + latency, || i);
+                worst.offer_all(&[ingress], &[ingress + latency], &[latency], |_| i);
             }
             let found: Vec<_> =
                 worst.into_sorted().iter().map(|w| (w.latency_ns, w.ingress_ns)).collect();

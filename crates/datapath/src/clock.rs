@@ -1,5 +1,8 @@
 //! CLOCK_MONOTONIC, the clock of the eBPF taps (`bpf_ktime_get_ns`), in nanoseconds.
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use libc::{
     CLOCK_MONOTONIC, CLOCK_MONOTONIC_COARSE, CLOCK_REALTIME_COARSE, TIMER_ABSTIME, timespec,
 };
@@ -35,6 +38,56 @@ fn read(clock: libc::clockid_t) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
+/// A clock to send packets by.
+pub trait Clock {
+    /// The time now, in nanoseconds.
+    fn now(&self) -> u64;
+
+    /// Waits until `due` and returns the time then. `false` in `go_on` ends the wait early.
+    fn wait_until(&self, due: u64, go_on: impl Fn() -> bool) -> u64;
+}
+
+/// CLOCK_MONOTONIC.
+#[derive(Clone, Copy, Debug)]
+pub struct Monotonic;
+
+impl Clock for Monotonic {
+    #[inline]
+    fn now(&self) -> u64 {
+        now_ns()
+    }
+
+    #[inline]
+    fn wait_until(&self, due: u64, go_on: impl Fn() -> bool) -> u64 {
+        wait_until(due, go_on)
+    }
+}
+
+/// A clock that stands still until somebody waits or [advances](Self::advance) it, so that every
+/// time in a test is known. Copies of it are the same clock.
+#[derive(Clone, Debug, Default)]
+pub struct Simulated(Rc<Cell<u64>>);
+
+impl Simulated {
+    /// Lets time pass.
+    pub fn advance(&self, ns: u64) {
+        self.0.set(self.0.get() + ns);
+    }
+}
+
+impl Clock for Simulated {
+    fn now(&self) -> u64 {
+        self.0.get()
+    }
+
+    fn wait_until(&self, due: u64, go_on: impl Fn() -> bool) -> u64 {
+        if go_on() {
+            self.0.set(self.0.get().max(due));
+        }
+        self.0.get()
+    }
+}
+
 /// Waits until `due` and returns the time then: sleeps while it is far away, spins at the end.
 /// `false` in `go_on` ends the wait early.
 pub fn wait_until(due: u64, go_on: impl Fn() -> bool) -> u64 {
@@ -49,6 +102,35 @@ pub fn wait_until(due: u64, go_on: impl Fn() -> bool) -> u64 {
         } else {
             std::hint::spin_loop();
         }
+    }
+}
+
+/// Something that is due again and again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadline {
+    period: Option<u64>,
+    due: u64,
+}
+
+impl Deadline {
+    /// Due a period from `now` on; never without a period.
+    pub(crate) fn new(period: Option<u64>, now: u64) -> Self {
+        Self { period, due: period.map_or(u64::MAX, |period| now.saturating_add(period)) }
+    }
+
+    /// When it is due.
+    pub(crate) fn due(&self) -> u64 {
+        self.due
+    }
+
+    /// Whether it is due; then it is due again a period from now.
+    pub(crate) fn is_due(&mut self) -> bool {
+        let now = now_ns();
+        let due = now >= self.due;
+        if due {
+            *self = Self::new(self.period, now);
+        }
+        due
     }
 }
 
@@ -67,7 +149,6 @@ fn sleep_until(due: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::cell::Cell;
 
     #[test]
     fn waiting_ends_at_or_after_the_time() {

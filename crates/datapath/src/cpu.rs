@@ -31,6 +31,16 @@ pub fn pin(cpu: usize) -> Result<(), CpuError> {
     pinned.then_some(()).ok_or(CpuError::NotUsable { cpu })
 }
 
+/// Whether the machine has this CPU, and it is switched on.
+pub fn is_online(cpu: usize) -> bool {
+    // The first CPU of most machines cannot be switched off, and has no such file.
+    let folder = format!("/sys/devices/system/cpu/cpu{cpu}");
+    match std::fs::read_to_string(format!("{folder}/online")) {
+        Ok(text) => text.trim() == "1",
+        Err(_) => std::path::Path::new(&folder).exists(),
+    }
+}
+
 /// Makes the calling thread more urgent than ordinary ones and its timers exact. Not real-time
 /// scheduling: a spinning real-time thread is throttled, by default 50 ms in every second. Without
 /// the privilege nothing changes.

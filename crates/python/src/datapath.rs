@@ -10,18 +10,22 @@ use std::thread;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use tailtap_datapath::device::{AfXdpError, BackEnd, DeviceError, Mode};
-use tailtap_datapath::forward::{ForwardError, Limit};
+use tailtap_datapath::OnReady;
+use tailtap_datapath::device::Mode;
+use tailtap_datapath::device::af_xdp::AfXdpError;
+use tailtap_datapath::device::registry::{BackEnd, DeviceError};
+use tailtap_datapath::forward::fault::{self, ForwardError};
+use tailtap_datapath::forward::redirect::{RedirectError, XdpMode, redirect as run_redirect};
+use tailtap_datapath::forward::{Limit, PortsError};
+use tailtap_datapath::generate::replay::Replay;
+use tailtap_datapath::generate::schedule::{Length, Pattern};
+use tailtap_datapath::generate::template::{Addresses, Flows, Layout, Ports};
 use tailtap_datapath::generate::{Content, GenerateError};
 use tailtap_datapath::interface::InterfaceError;
-use tailtap_datapath::packet::Mac;
-use tailtap_datapath::replay::Replay;
-use tailtap_datapath::schedule::{Length, Pattern};
-use tailtap_datapath::tap::{Forward, Hook, Link, OnReady, TapError, TapKey};
-use tailtap_datapath::tapfile::{Format, TapClock};
-use tailtap_datapath::template::{Addresses, Flows, Layout, Ports};
-use tailtap_datapath::writer::Rotation;
-use tailtap_datapath::xdp::{self, XdpError};
+use tailtap_datapath::tap::file::{Format, TapClock};
+use tailtap_datapath::tap::writer::Rotation;
+use tailtap_datapath::tap::{Forward, Hook, Link, TapError, TapKey};
+use tailtap_wire::ethernet::Mac;
 
 use crate::errors::raise;
 
@@ -85,12 +89,12 @@ fn tap<'py>(
         .map_err(|error| {
             let input = match &error {
                 TapError::Interface(error) => is_input(error),
+                TapError::Bpf(error) => error.is_input(),
                 TapError::Ready(error) => return raised(py, error.as_ref()),
                 TapError::Records { .. }
                 | TapError::Snap { .. }
                 | TapError::KeyOfPackets
-                | TapError::Cpu(_)
-                | TapError::Busy { .. } => true,
+                | TapError::Cpu(_) => true,
                 _ => false,
             };
             refused(input, &error)
@@ -127,12 +131,12 @@ fn check_tap_key(key: &str) -> PyResult<()> {
 }
 
 /// What an option says; InputError when it says nothing that is known.
-fn parse<T: FromStr<Err: Error>>(text: &str) -> PyResult<T> {
+pub(crate) fn parse<T: FromStr<Err: Error>>(text: &str) -> PyResult<T> {
     text.parse().map_err(|error: T::Err| refused(true, &error))
 }
 
 #[pyfunction]
-#[pyo3(signature = (interface, *, rate, pattern, sizes, source, destination, source_ports, destination_ports, vlan, source_mac, destination_mac, replay, length, warm_up, pause_ns, cpu, back_end, bypass))]
+#[pyo3(signature = (interface, *, rate, pattern, sizes, source, destination, source_ports, destination_ports, vlan, time_to_live, source_mac, destination_mac, replay, length, warm_up, pause_ns, cpu, back_end, bypass))]
 #[expect(clippy::too_many_arguments, reason = "the parameters of the Python function")]
 fn generate<'py>(
     py: Python<'py>,
@@ -145,6 +149,7 @@ fn generate<'py>(
     source_ports: (u16, u32),
     destination_ports: (u16, u32),
     vlan: Option<u16>,
+    time_to_live: u8,
     source_mac: Mac,
     destination_mac: Mac,
     replay: Option<(PathBuf, bool)>,
@@ -171,6 +176,7 @@ fn generate<'py>(
             destination_ports: ports(destination_ports),
         },
         vlan,
+        time_to_live,
         source: source_mac,
         destination: destination_mac,
     };
@@ -269,7 +275,7 @@ fn forward<'py>(
     limit: Option<(u64, u64)>,
     cpu: Option<usize>,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let options = tailtap_datapath::forward::Options {
+    let options = fault::Options {
         input,
         output,
         hold,
@@ -280,16 +286,15 @@ fn forward<'py>(
         cpu,
     };
     let report =
-        on_own_thread(py, || tailtap_datapath::forward::forward(&options, ready(on_ready)))?
-            .map_err(|error| {
-                let input = match &error {
-                    ForwardError::Interface(error) => is_input(error),
-                    ForwardError::Ready(error) => return raised(py, error.as_ref()),
-                    ForwardError::Same { .. } | ForwardError::Cpu(_) => true,
-                    _ => false,
-                };
-                refused(input, &error)
-            })?;
+        on_own_thread(py, || fault::forward(&options, ready(on_ready)))?.map_err(|error| {
+            let input = match &error {
+                ForwardError::Ports(error) => ports_are_input(error),
+                ForwardError::Ready(error) => return raised(py, error.as_ref()),
+                ForwardError::Cpu(_) => true,
+                _ => false,
+            };
+            refused(input, &error)
+        })?;
     let result = PyDict::new(py);
     result.set_item("forwarded", report.forwarded)?;
     result.set_item("held", report.held)?;
@@ -310,16 +315,16 @@ fn redirect(
     mode: String,
     both_ways: bool,
 ) -> PyResult<()> {
-    let Some(mode) = xdp::Mode::from_name(&mode) else {
+    let Some(mode) = XdpMode::from_name(&mode) else {
         let message = format!("there is no XDP mode {mode:?}: choose native or generic");
         return Err(raise("InputError", message));
     };
-    on_own_thread(py, || xdp::redirect(&input, &output, both_ways, mode, ready(on_ready)))?.map_err(
+    on_own_thread(py, || run_redirect(&input, &output, both_ways, mode, ready(on_ready)))?.map_err(
         |error| {
             let input = match &error {
-                XdpError::Interface(error) => is_input(error),
-                XdpError::Ready(error) => return raised(py, error.as_ref()),
-                XdpError::Same { .. } => true,
+                RedirectError::Ports(error) => ports_are_input(error),
+                RedirectError::Bpf(error) => error.is_input(),
+                RedirectError::Ready(error) => return raised(py, error.as_ref()),
                 _ => false,
             };
             refused(input, &error)
@@ -357,6 +362,14 @@ pub(crate) fn raised(py: Python<'_>, error: &(dyn Error + Send + Sync + 'static)
 /// Whether another option would mend it, and not another machine.
 pub(crate) fn is_input(error: &InterfaceError) -> bool {
     !matches!(error, InterfaceError::System { .. })
+}
+
+fn ports_are_input(error: &PortsError) -> bool {
+    match error {
+        PortsError::Interface(error) => is_input(error),
+        PortsError::Same { .. } => true,
+        PortsError::Vanished { .. } => false,
+    }
 }
 
 /// InputError (exit status 2) or MachineError (3) for an error.

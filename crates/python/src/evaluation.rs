@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use numpy::PyArray1;
+use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyDict};
@@ -22,15 +22,18 @@ use crate::errors::raise;
 /// How often an evaluation looks for signals such as Ctrl-C.
 const LOOK_FOR_SIGNALS_MS: u64 = 50;
 
-/// A column of integers; all times fit, as they are nanoseconds since an epoch of this century.
-fn column(py: Python<'_>, values: impl IntoIterator<Item = u64>) -> Bound<'_, PyArray1<i64>> {
-    PyArray1::from_iter(py, values.into_iter().map(u64::cast_signed))
+/// A column of integers, each as the bytes of an i64: arrays would need numpy, which takes longer to
+/// load than a small evaluation. All times fit, as they are nanoseconds since an epoch of this
+/// century.
+pub fn column(py: Python<'_>, values: impl IntoIterator<Item = u64>) -> Bound<'_, PyBytes> {
+    let bytes: Vec<u8> = values.into_iter().flat_map(u64::to_ne_bytes).collect();
+    PyBytes::new(py, &bytes)
 }
 
 fn pairs<'py>(
     py: Python<'py>,
     pairs: impl IntoIterator<Item = (u64, u64)>,
-) -> (Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<i64>>) {
+) -> (Bound<'py, PyBytes>, Bound<'py, PyBytes>) {
     let (left, right): (Vec<u64>, Vec<u64>) = pairs.into_iter().unzip();
     (column(py, left), column(py, right))
 }
@@ -197,25 +200,31 @@ fn foreign(what: &str) -> PyErr {
     raise("InputError", format!("these bytes are no {what}: {why}"))
 }
 
-/// Percentiles of a distribution given as distinct values, ascending, and their counts.
+/// Percentiles of a distribution given as distinct values, ascending, and their counts: arrays, or
+/// views of bytes, of i64.
 #[pyfunction]
 pub fn percentiles<'py>(
     py: Python<'py>,
-    values: Vec<u64>,
-    counts: Vec<u64>,
+    values: PyBuffer<i64>,
+    counts: PyBuffer<i64>,
     ps: Vec<f64>,
 ) -> PyResult<Bound<'py, PyDict>> {
+    let (values, counts) = (values.to_vec(py)?, counts.to_vec(py)?);
     let found = py.detach(|| {
-        let counts: Vec<_> = values.into_iter().zip(counts).collect();
+        let counts: Vec<_> = values
+            .into_iter()
+            .zip(counts)
+            .map(|(value, count)| (value.cast_unsigned(), count.cast_unsigned()))
+            .collect();
         percentile::percentiles(&counts, &ps)
     });
     let dict = PyDict::new(py);
-    dict.set_item("p", PyArray1::from_iter(py, found.iter().map(|f| f.p)))?;
-    dict.set_item("value", column(py, found.iter().map(|f| f.value)))?;
+    dict.set_item("p", found.iter().map(|f| f.p).collect::<Vec<_>>())?;
+    dict.set_item("value", found.iter().map(|f| f.value).collect::<Vec<_>>())?;
     dict.set_item("low", found.iter().map(|f| f.low).collect::<Vec<_>>())?;
     dict.set_item("high", found.iter().map(|f| f.high).collect::<Vec<_>>())?;
-    dict.set_item("above", column(py, found.iter().map(|f| f.above)))?;
-    dict.set_item("supported", PyArray1::from_iter(py, found.iter().map(|f| f.supported)))?;
+    dict.set_item("above", found.iter().map(|f| f.above).collect::<Vec<_>>())?;
+    dict.set_item("supported", found.iter().map(|f| f.supported).collect::<Vec<_>>())?;
     Ok(dict)
 }
 

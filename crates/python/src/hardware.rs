@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use tailtap_datapath::hardware::{HardwareError, Link, Method, Options, Stamper, stamp as run};
+use tailtap_datapath::tap::hardware::{
+    HardwareError, Link, Method, Options, Stamper, stamp as run,
+};
 
 use crate::datapath::{is_input, on_own_thread, raised, ready, refused};
 use crate::errors::raise;
@@ -51,6 +53,7 @@ fn stamp<'py>(
     let reports = on_own_thread(py, || run(&options, ready(on_ready)))?.map_err(|error| {
         let input = match &error {
             HardwareError::Interface(error) => is_input(error),
+            HardwareError::Bpf(error) => error.is_input(),
             HardwareError::Ready(error) => return raised(py, error.as_ref()),
             HardwareError::Cpu(_) | HardwareError::Absorb { .. } => true,
             _ => false,

@@ -1,9 +1,11 @@
 //! The Python module `tailtap._core`: converts values, releases the GIL, maps errors. No logic.
 
+mod cause;
 mod datapath;
 mod errors;
 mod evaluation;
 mod hardware;
+mod trace;
 
 use pyo3::prelude::*;
 
@@ -16,7 +18,9 @@ fn tailtap_core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(evaluation::merge, module)?)?;
     module.add_function(wrap_pyfunction!(evaluation::conclude, module)?)?;
     module.add_function(wrap_pyfunction!(evaluation::percentiles, module)?)?;
+    cause::register(module)?;
     datapath::register(module)?;
     hardware::register(module)?;
+    trace::register(module)?;
     Ok(())
 }

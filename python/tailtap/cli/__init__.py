@@ -1,59 +1,67 @@
 """The `tailtap` command: one module for each subcommand.
 
 A command module parses options, calls the library function of the same name and prints. It
-imports what it needs inside its function, so that `tailtap --help` stays quick.
+imports what it needs inside its function, so that its help and the completion of its options stay
+quick; `command.py` shows how a command is written, `registry.py` lists them.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-import typer
-
-from tailtap.cli.registry import register_commands
 from tailtap.errors import Interrupted, TailtapError
 
-app = typer.Typer(
-    name="tailtap",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # plain help: rich would add 100 ms to every `--help`
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-register_commands(app)
+if TYPE_CHECKING:
+    from click.exceptions import ClickException
 
 
-@app.callback()
-def _root() -> None:
-    """Measure, explain and predict the tail latency of packet processing."""
-
-
-TYPER_INTERRUPTED = 130
-"""The exit status by which typer ends when a command lets a `KeyboardInterrupt` through."""
-
-
-def _interrupted() -> NoReturn:
-    print("tailtap: interrupted", file=sys.stderr)
-    sys.exit(Interrupted.exit_status)
-
-
-def main() -> None:
+def main() -> NoReturn:
     """Run the command line and exit with the status of the contract."""
     try:
-        app()
+        status = _run()
+        sys.stdout.flush()
     except TailtapError as error:
         print(f"tailtap: {error}", file=sys.stderr)
-        sys.exit(error.exit_status)
+        status = error.exit_status
     except KeyboardInterrupt:
-        _interrupted()
-    except SystemExit as end:
-        if end.code == TYPER_INTERRUPTED:
-            _interrupted()
-        raise
+        print("tailtap: interrupted", file=sys.stderr)
+        status = Interrupted.exit_status
     except BrokenPipeError:
         # The reader of our output went away (`tailtap … | head`): nothing is left to say.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+        status = 0
+    sys.exit(status)
+
+
+def _run() -> int:
+    """Do what the command line says; the exit status."""
+    from click.exceptions import ClickException, Exit, NoArgsIsHelpError
+
+    from tailtap.cli.program import program
+
+    if instruction := os.environ.get("_TAILTAP_COMPLETE"):  # a shell asks for completions
+        from tailtap.cli.shells import answer
+
+        return answer(instruction)
+    try:
+        with program.make_context("tailtap", sys.argv[1:]) as context:
+            program.invoke(context)
+    except Exit as end:
+        return end.exit_code
+    except NoArgsIsHelpError as error:
+        error.show()
+        return error.exit_code
+    except ClickException as error:
+        print(f"tailtap: {_usage(error)}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+def _usage(error: ClickException) -> str:
+    """What is wrong with the command line, on one line, and which help tells more."""
+    message = " ".join(error.format_message().split()).rstrip(".")
+    context = getattr(error, "ctx", None)
+    place = f" (see `{context.command_path} --help`)" if context else ""
+    return f"{message[0].lower()}{message[1:]}{place}"

@@ -1,60 +1,74 @@
-"""`tailtap compare`: which configuration is better, and whether the data can tell."""
+"""`tailtap compare`: rank configurations by their tail."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
-from tailtap.cli.options import Json, Quiet
+from tailtap.cli.command import command
+from tailtap.cli.completing import named_folders, one_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tailtap.compare.comparison import Comparison, Traits
-    from tailtap.compare.ranking import Ranking, Standing, Value
+    from tailtap.compare.record import Json
 
     Row = tuple[Sequence[str], bool]  # cells, and whether they recede
 
 #: Comparisons that are printed; `--json` has all.
 PRINTED = 15
-TRAITS = ("configuration", "load", "rank", "models", "bursts above", "bounded", "CPUs", "us/packet",
-          "memory", "cache", "isolation")  # fmt: skip
+TRAITS = ("configuration", "load", "rank", "models", "clusters above", "bounded", "CPUs",
+          "us/packet", "memory", "power", "cache", "isolation")  # fmt: skip
 #: Columns of texts.
 TEXTS = frozenset(("configuration", "repeats", "slower", "faster", "load", "cache", "isolation"))
 
 
+@command(
+    examples=(
+        (
+            "tailtap compare results/first",
+            "the configurations of one experiment",
+        ),
+        (
+            "tailtap compare old=results/monday new=results/friday --percentile 99.9",
+            "two experiments, by a percentile",
+        ),
+    )
+)
+@click.argument(
+    "runs",
+    nargs=-1,
+    required=True,
+    metavar="[NAME=]RUN|DIR…",
+    shell_complete=named_folders,
+    help="Run folders, experiment folders, what `tailtap evaluate --out` wrote, folders or "
+    "databases with imported results. Evaluations with the same NAME are repeats of one "
+    "configuration.",
+)
+@click.option(
+    "--percentile",
+    metavar="P",
+    shell_complete=one_of("max"),
+    help="What configurations are ranked by: a percentile such as 99.9, or max. When not "
+    "given, the highest that every run has ten packets above.",
+)
 def compare(
-    runs: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="[NAME=]RUN|DIR…",
-            help="Run folders, experiment folders, what `tailtap evaluate --out` wrote, folders or "
-            "databases with imported results. Evaluations with the same NAME are repeats of one "
-            "configuration.",
-        ),
-    ],
-    percentile: Annotated[
-        str | None,
-        typer.Option(
-            metavar="P",
-            help="What configurations are ranked by: a percentile such as 99.9, or max. When not "
-            "given, the highest that every run has ten packets above.",
-        ),
-    ] = None,
-    json: Json = False,
-    quiet: Quiet = False,
+    runs: tuple[str, ...],
+    percentile: str | None,
+    json: bool,
+    quiet: bool,
 ) -> None:
-    """Rank configurations by their tail, as far as the data can tell, and recommend.
+    """Rank configurations by their tail, as far as the data can distinguish them.
 
-    Runs that differ in nothing but the repeat are one configuration; configurations are ranked
-    among those under the same traffic. Differences are tested over repeats, as packets of one run
-    are late together: by exact rank tests, corrected for their number (Holm), so that noise makes
-    a ranking with a probability of 5 % at most. Configurations that cannot be told apart share
-    their ranks. Beside it stand how predictable each tail is, what it costs, how well its platform
-    isolates (a judgement), and the five recommendations of "How low can you go?" held against the
-    data. docs/compare.md explains every column.
+    Runs that differ only in the repeat are one configuration. Configurations with the same traffic
+    are ranked together. Packets of one run are late together, so differences are tested over
+    repeats: by exact rank tests, corrected for their number (Holm). The probability that noise
+    makes a ranking is 5 % at most. Configurations that the tests cannot distinguish share their
+    ranks. Further tables show how predictable each tail is, what it costs, how well its platform
+    isolates (a judgement), and whether the data meets the five recommendations of "How low can
+    you go?". docs/compare.md explains every column.
     """
     import json as json_module
     import sys
@@ -66,23 +80,22 @@ def compare(
         if not quiet:
             print(f"compare: {step}", file=sys.stderr)
 
-    found = compare_runs(
-        [_source(text) for text in runs], _percentile(percentile), progress=progress
-    )
+    sources = [_source(text) for text in runs]
+    found = record(compare_runs(sources, _percentile(percentile), progress=progress))
     if json:
-        print(json_module.dumps(record(found), allow_nan=False))
+        print(json_module.dumps(found, allow_nan=False))
         return
-    for ranking in found.rankings:
-        _print_ranking(ranking)
-    _print_traits(found)
-    for check in found.checks:
-        print(f"{check.name}: {check.answer}: {check.because}")
+    for load in found["loads"]:
+        _print_load(load, found["alpha"])
+    _print_traits(found["loads"])
+    for check in found["recommendations"]:
+        print(f"{check['name']}: {check['answer']}: {check['because']}")
     print()
-    for sentence in found.advice:
+    for sentence in found["advice"]:
         print(sentence)
     if not quiet:
-        for warning in found.warnings:
-            print(f"warning: {warning.message} [{warning.code}]", file=sys.stderr)
+        for warning in found["warnings"]:
+            print(f"warning: {warning['message']} [{warning['code']}]", file=sys.stderr)
 
 
 def _source(text: str) -> tuple[str, Path]:
@@ -133,107 +146,96 @@ def _print_columns(title: str, heads: Sequence[str], rows: Iterable[Row]) -> Non
     print_table(table)
 
 
-def _print_ranking(ranking: Ranking) -> None:
-    from tailtap.compare.words import percentile_text
-
-    if ranking.reason:
-        print(f"{ranking.load.label}: no ranking: {ranking.reason}\n")
+def _print_load(found: Json, alpha: float) -> None:
+    """Print the ranking under one load, and what differs."""
+    if found["reason"]:
+        print(f"{found['load']}: no ranking: {found['reason']}\n")
         return
-    rows = [(_row(found), found.best is None) for found in (*ranking.standings, *ranking.floors)]
-    rows += [(["", left.label, "no good run", "", "", ""], True) for left in ranking.unranked]
-    name = percentile_text(ranking.percentile)
-    title = f"{ranking.load.label}: {name} in us, the worst repeat first"
+    ranked = [*found["configurations"], *found["floors"]]
+    rows = [(_row(configuration), configuration["rank"] is None) for configuration in ranked]
+    rows += [(["", left["label"], "no good run", "", "", ""], True) for left in found["unranked"]]
+    title = f"{found['load']}: {found['percentile_text']} in us, the worst repeat first"
     heads = ("rank", "configuration", "repeats", "within the worst run", "max", "loss")
     _print_columns(title, heads, rows)
-    _print_pairs(ranking)
+    _print_comparisons(found["comparisons"], alpha)
 
 
-def _row(standing: Standing) -> list[str]:
-    from tailtap.compare.words import share_text
+def _row(found: Json) -> list[str]:
+    from tailtap.compare.words import rank_text, share_text
 
-    values = sorted(standing.values, key=lambda value: value.order, reverse=True)
-    inside = values[0].interval
-    slowest = max((v.sample.maximum for v in values if v.sample.maximum is not None), default=None)
-    losses = [value.sample.loss for value in values if value.sample.loss is not None]
+    repeats = [found["repeats"][place] for place in found["worst_first"]]
+    inside = repeats[0]["interval"]
+    slowest = max((run["max"] for run in repeats if run["max"] is not None), default=None)
+    losses = [run["loss"] for run in repeats if run["loss"] is not None]
     return [
-        _rank_text(standing) or "floor",
-        standing.configuration.label,
-        "  ".join(_value_text(value) for value in values),
-        "" if inside.low is None else f"{_us(inside.low)} to {_us(inside.high)}",
+        rank_text(found["rank"]) or "floor",
+        found["label"],
+        "  ".join("unknown" if r["latency"] is None else _us(r["latency"]) for r in repeats),
+        "" if inside is None else f"{_us(inside['low'])} to {_us(inside['high'])}",
         _us(slowest),
         "" if not losses else share_text(max(losses)) if max(losses) else "0",
     ]
 
 
-def _value_text(value: Value) -> str:
-    return "unknown" if value.latency is None else _us(value.latency)
-
-
-def _print_pairs(ranking: Ranking) -> None:
-    from tailtap.compare.significance import ALPHA
-    from tailtap.compare.words import ratio_text
-
-    able = [pair for pair in ranking.pairs if pair.least <= ALPHA]
+def _print_comparisons(pairs: Sequence[Json], alpha: float) -> None:
+    able = [pair for pair in pairs if pair["smallest_p"] <= alpha]
     if not able:
-        print(f"comparisons: {len(ranking.pairs)}, all with too few repeats to be decided\n")
+        print(f"comparisons: {len(pairs)}, all with too few repeats to be decided\n")
         return
-    shown = sorted(able, key=lambda pair: (not pair.significant, pair.corrected))[:PRINTED]
+    shown = sorted(able, key=lambda pair: (not pair["significant"], pair["p_corrected"]))[:PRINTED]
     words = {True: "apart", False: "overlap", None: ""}
     rows = [
         (
             [
-                ranking.standings[pair.slower].configuration.label,
-                ranking.standings[pair.faster].configuration.label,
-                ratio_text(pair.shift),
-                f"{pair.p:.2g}",
-                f"{pair.corrected:.2g}",
-                words[pair.apart],
+                pair["slower"],
+                pair["faster"],
+                pair["ratio_text"],
+                f"{pair['p']:.2g}",
+                f"{pair['p_corrected']:.2g}",
+                words[pair["runs_apart"]],
             ],
-            not pair.significant,
+            not pair["significant"],
         )
         for pair in shown
     ]
     heads = ("slower", "faster", "ratio (95 %)", "p", "corrected", "runs' intervals")
     _print_columns("differences", heads, rows)
-    if len(ranking.pairs) > len(shown):
-        print(f"and {len(ranking.pairs) - len(shown)} more: --json has all")
+    if len(pairs) > len(shown):
+        print(f"and {len(pairs) - len(shown)} more: --json has all")
     print()
 
 
-def _print_traits(found: Comparison) -> None:
-    places = {
-        id(standing.configuration): standing
-        for ranking in found.rankings
-        for standing in ranking.standings
-    }
-    rows = [_trait_cells(traits, places.get(id(traits.configuration))) for traits in found.traits]
-    title = "besides latency (isolation is a judgement, not a measurement)"
+def _print_traits(loads: Sequence[Json]) -> None:
+    rows = [
+        _trait_cells(load["load"], found)
+        for load in loads
+        for found in (*load["configurations"], *load["unranked"])
+        if "resources" in found
+    ]
+    title = "other than latency (isolation is a judgement, not a measurement)"
     _print_columns(title, TRAITS, [(row, False) for row in rows])
     print()
 
 
-def _rank_text(standing: Standing | None) -> str:
-    if standing is None or standing.best is None:
-        return ""
-    more = "" if standing.best == standing.last else f" to {standing.last}"
-    return f"{standing.best}{more}"
-
-
-def _trait_cells(traits: Traits, standing: Standing | None) -> Sequence[str]:
+def _trait_cells(load: str, found: Json) -> Sequence[str]:
     """The cells of one configuration under `TRAITS`."""
-    summary, used, cache = traits.predictability, traits.resources, traits.cache
-    busy = "" if used.cpus is None else f"{used.cpus:.2f} of {used.reserved}"
-    layout = "" if cache is None else cache.layout + (" (virtual)" if cache.virtual else "")
+    from tailtap.compare.words import rank_text
+
+    used, cache = found["resources"], found["cache"]
+    summary = found["predictability"] or dict.fromkeys(("bursts_above", "bounded"))
+    busy = "" if used["cpus"] is None else f"{used['cpus']:.2f} of {used['reserved']}"
+    virtual = " (virtual)" if cache and cache["virtual"] else ""
     return (
-        traits.configuration.label,
-        traits.load.label,
-        _rank_text(standing),
-        "" if summary is None else f"{summary.models} of {summary.runs}",
-        "" if summary is None or summary.bursts is None else f"{summary.bursts:.2f}",
-        "" if summary is None or summary.bounded is None else f"{summary.bounded:.0%}",
+        found["label"],
+        load,
+        rank_text(found.get("rank")),
+        f"{summary['models']} of {summary['runs']}" if "models" in summary else "",
+        "" if summary["bursts_above"] is None else f"{summary['bursts_above']:.2f}",
+        "" if summary["bounded"] is None else f"{summary['bounded']:.0%}",
         busy,
-        "" if used.cpu_ns is None else f"{used.cpu_ns / 1000:.2f}",
-        "" if used.memory is None else f"{used.memory / 1e6:,.1f} MB",
-        layout,
-        traits.isolation.grade if traits.isolation else "",
+        "" if used["cpu_ns"] is None else f"{used['cpu_ns'] / 1000:.2f}",
+        "" if used["memory"] is None else f"{used['memory'] / 1e6:,.1f} MB",
+        "" if used["watts"] is None else f"{used['watts']:,.1f} W",
+        f"{cache['layout']}{virtual}" if cache else "",
+        found["isolation"]["grade"] if found["isolation"] else "",
     )

@@ -1,20 +1,24 @@
-"""`tailtap doctor`: what this machine can do."""
+"""`tailtap doctor`: check what this machine can measure."""
 
 from __future__ import annotations
 
-import typer
+import sys
 
-from tailtap.cli.options import Json, Quiet
+from tailtap.cli.command import command
 
 TABLE_WIDTH = 110
 
 
-def doctor(json: Json = False, quiet: Quiet = False) -> None:
-    """Say what this machine can measure, and what to install or change for the rest.
+@command()
+def doctor(
+    json: bool,
+    quiet: bool,
+) -> None:
+    """Check what this machine can measure, and say what to install or change for the rest.
 
-    Kernel features are tried, not looked up: a small lab is built and removed. As a user other
-    than root most of that stays untested. States: ok; poor, which works but harms measurements;
-    missing; untested. Exit status 0 when `tailtap run` can work here, 3 when not.
+    Kernel features are tried: a small lab is built and removed. Only root can try most of them.
+    States: ok; poor, which works but harms measurements; missing; untested. The exit status is 0
+    when `tailtap run` can work here, and 3 when it cannot.
     """
     import json as json_module
 
@@ -23,12 +27,13 @@ def doctor(json: Json = False, quiet: Quiet = False) -> None:
 
     from tailtap import doctor as library
     from tailtap.cli.console import print_table
+    from tailtap.store.exporters import EXPORTERS
 
-    checks = library.examine()
+    checks = library.examine({"exporters": EXPORTERS})
     able = library.can_run(checks)
     if json:
         print(json_module.dumps(library.as_json(checks)))
-        raise typer.Exit(0 if able else 3)
+        sys.exit(0 if able else 3)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("", "state", "found", "what to do"):
         table.add_column(name, overflow="fold")
@@ -44,4 +49,4 @@ def doctor(json: Json = False, quiet: Quiet = False) -> None:
     if not quiet:
         print_table(table, widest=TABLE_WIDTH)
     print("tailtap run can work here" if able else "tailtap run cannot work here: see above")
-    raise typer.Exit(0 if able else 3)
+    sys.exit(0 if able else 3)

@@ -1,13 +1,14 @@
-"""`tailtap evaluate`: two captures in, the tail out; or all runs of an experiment again."""
+"""`tailtap evaluate`: match two captures and show the tail of the latency."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
-from tailtap.cli.options import Json, Quiet
+from tailtap.cli.command import PATH, command
+from tailtap.cli.completing import captures, captures_or_folders, folders, one_of
 from tailtap.cli.where import Where
 
 if TYPE_CHECKING:
@@ -15,90 +16,119 @@ if TYPE_CHECKING:
     from tailtap.evaluation.evaluate import Settings
 
 
+@command(
+    examples=(
+        (
+            "tailtap evaluate in.pcap out.pcap",
+            "the tail of the latency between two captures",
+        ),
+        (
+            "tailtap evaluate in.pcap out.pcap --trim '1 s' --percentiles 50,99.99 --json",
+            "two percentiles without the first second, as JSON",
+        ),
+        (
+            "tailtap evaluate results/first --window '10 s'",
+            "all runs of an experiment again",
+        ),
+    )
+)
+@click.argument(
+    "ingress",
+    type=PATH,
+    shell_complete=captures_or_folders,
+    help="Capture from before the device under test; or the folder of an experiment, to "
+    "evaluate all its runs again.",
+)
+@click.argument(
+    "egress",
+    required=False,
+    type=PATH,
+    shell_complete=captures,
+    help="Capture from after the device under test.",
+)
+@click.option(
+    "--key",
+    shell_complete=one_of("auto", "moonsniff", "signature"),
+    help="What packets are matched by: 'auto', the default, looks for a key and says what "
+    "it chose; "
+    "'moonsniff' is a u32 little-endian id at the start of the UDP payload, followed by "
+    "the byte 0x55; 'signature' is bytes 12 to 63 of the frame without checksums; "
+    "OFFSET:WIDTH:le|be is an integer of WIDTH bytes at byte OFFSET of the frame.",
+)
+@click.option(
+    "--trim",
+    help="Leave out packets that left the device this soon after the first; by default none.",
+)
+@click.option(
+    "--window",
+    help="A packet must leave the device within this time, by default 5 s. The same key "
+    "after a longer time is another packet.",
+)
+@click.option(
+    "--percentiles",
+    default="default",
+    shell_complete=one_of("default", "papers"),
+    help="Percentiles to list: 'default', 'papers' (the 275 of the published result "
+    "files) or percentages such as 50,99.9,99.999.",
+)
+@click.option(
+    "--worst",
+    default=5000,
+    type=click.IntRange(min=0, max=10**9),
+    help="How many of the worst packets to keep.",
+)
+@click.option(
+    "--bucket",
+    default="100 ns",
+    help="Width of the histograms' buckets.",
+)
+@click.option(
+    "--format",
+    shell_complete=one_of("pcap", "pcapng", "mscap", "stamps"),
+    help="Format of both captures (pcap, pcapng, mscap, stamps) where the content does not "
+    "say: mscap has no magic number, and its suffix decides.",
+)
+@click.option(
+    "--out",
+    type=PATH,
+    metavar="DIR",
+    shell_complete=folders,
+    help="Write all tables as Parquet files, and evaluation.json, into DIR.",
+)
+@click.option(
+    "--scheduler",
+    metavar="ADDRESS",
+    help="Work on the cluster of the Dask scheduler at ADDRESS, such as "
+    "tcp://10.0.0.1:8786, whose workers have the same tailtap and see the captures under "
+    "the same paths. Needs `pip install 'tailtap[cluster]'`.",
+)
+@click.option(
+    "--chunk",
+    metavar="SIZE",
+    help="Cut larger captures into pieces of this size, 1 GiB by default, and evaluate "
+    "these side by side.",
+)
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    help="How many pieces to evaluate at once without a cluster; by default one for each CPU.",
+)
 def evaluate(
-    ingress: Annotated[
-        Path,
-        typer.Argument(
-            help="Capture from before the device under test; or the folder of an experiment, to "
-            "evaluate all its runs again."
-        ),
-    ],
-    egress: Annotated[
-        Path | None, typer.Argument(help="Capture from after the device under test.")
-    ] = None,
-    key: Annotated[
-        str | None,
-        typer.Option(
-            help="What packets are matched by: 'auto', the default, looks for a key and says what "
-            "it chose; "
-            "'moonsniff' is a u32 little-endian id at the start of the UDP payload, followed by "
-            "the byte 0x55; 'signature' is bytes 12 to 63 of the frame without checksums; "
-            "OFFSET:WIDTH:le|be is an integer of WIDTH bytes at byte OFFSET of the frame."
-        ),
-    ] = None,
-    trim: Annotated[
-        str | None,
-        typer.Option(
-            help="Leave out packets that left the device this soon after the first; by default "
-            "none."
-        ),
-    ] = None,
-    window: Annotated[
-        str | None,
-        typer.Option(
-            help="A packet must leave the device within this time, by default 5 s. The same key "
-            "after a longer time is another packet."
-        ),
-    ] = None,
-    percentiles: Annotated[
-        str,
-        typer.Option(
-            help="Percentiles to list: 'default', 'papers' (the 275 of the published result "
-            "files) or percentages such as 50,99.9,99.999."
-        ),
-    ] = "default",
-    worst: Annotated[
-        int, typer.Option(min=0, max=10**9, help="How many of the worst packets to keep.")
-    ] = 5000,
-    bucket: Annotated[str, typer.Option(help="Width of the histograms' buckets.")] = "100 ns",
-    format: Annotated[
-        str | None,
-        typer.Option(
-            help="Format of both captures (pcap, pcapng, mscap, stamps) where it cannot be told "
-            "by content: mscap has no magic and is otherwise taken by its suffix."
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write all tables as Parquet files, and evaluation.json, into DIR.", metavar="DIR"
-        ),
-    ] = None,
-    scheduler: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ADDRESS",
-            help="Work on the cluster of the Dask scheduler at ADDRESS, such as "
-            "tcp://10.0.0.1:8786, whose workers have the same tailtap and see the captures under "
-            "the same paths. Needs `pip install 'tailtap[cluster]'`.",
-        ),
-    ] = None,
-    chunk: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SIZE",
-            help="Evaluate captures that are larger in pieces of this size, 1 GiB by default, "
-            "side by side.",
-        ),
-    ] = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="How many pieces to evaluate at once without a cluster; all CPUs' worth."
-        ),
-    ] = None,
-    json: Json = False,
-    quiet: Quiet = False,
+    ingress: Path,
+    egress: Path | None,
+    key: str | None,
+    trim: str | None,
+    window: str | None,
+    percentiles: str,
+    worst: int,
+    bucket: str,
+    format: str | None,
+    out: Path | None,
+    scheduler: str | None,
+    chunk: str | None,
+    jobs: int | None,
+    json: bool,
+    quiet: bool,
 ) -> None:
     """Match the packets of two captures and show the tail of the latency between them.
 
@@ -107,15 +137,14 @@ def evaluate(
     its 95 % confidence interval, and one with fewer than ten packets above it is marked as not
     supported by the data. Warnings go to standard error.
 
-    Given a folder that `tailtap run` made, evaluates all its finished runs again, each as its
-    experiment said where --key, --trim and --window say nothing else, and puts the results in
-    place of those in the run folders and in results.duckdb. A run that cannot be evaluated keeps
-    what it had; the others go on, and the exit status tells. A folder of run folders from
-    elsewhere will do too.
+    Given a folder that `tailtap run` made, evaluates all its finished runs again, and replaces
+    the results in the run folders and in results.duckdb. --key, --trim and --window replace the
+    settings of the experiment. A run that cannot be evaluated keeps its results; the others go on,
+    and the exit status is not 0. Any folder of run folders will do.
 
-    The results do not depend on where and in how many pieces the work is done. pcap and stamp
-    files can be cut into pieces; compressed captures, pcapng and mscap, and captures whose stamps
-    are not in order of time, are evaluated in one.
+    The results do not depend on where the work is done, and in how many pieces. pcap and stamp
+    files can be cut into pieces. Compressed captures, pcapng and mscap, and captures whose stamps
+    are not in order of time, are evaluated in one piece.
     """
     from tailtap.errors import InputError
     from tailtap.evaluation.evaluate import Settings
@@ -134,6 +163,8 @@ def evaluate(
     }
     given = {name: value for name, value in given.items() if value is not None}
     if egress is not None:
+        if out is not None:
+            _load_writer()
         found = _evaluate_pair(ingress, egress, Settings(**given), where)
         _show_pair(found, ps, worst, out, json=json, quiet=quiet)
     elif not ingress.is_dir():
@@ -149,6 +180,17 @@ def evaluate(
         _evaluate_folder(ingress, given, where, percentiles, json, quiet)
 
 
+def _load_writer() -> None:
+    """Loads what writes the tables while the captures are evaluated; whoever imports it waits."""
+    import os
+    from importlib import import_module
+    from threading import Thread
+
+    # numpy's linear algebra, which nothing here uses, would start threads that spin for a while.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    Thread(target=import_module, args=("tailtap.evaluation.tables",)).start()
+
+
 def _evaluate_pair(ingress: Path, egress: Path, settings: Settings, where: Where) -> Evaluation:
     from dataclasses import asdict
 
@@ -156,7 +198,7 @@ def _evaluate_pair(ingress: Path, egress: Path, settings: Settings, where: Where
     from tailtap.errors import TailtapError
     from tailtap.evaluation.many import Captures, evaluate_many
 
-    if where.unsaid:
+    if where.default:
         return evaluation.evaluate(ingress, egress, **asdict(settings))
     pair = Captures(ingress, egress, settings)
     chunk_bytes = where.chunk_bytes()
@@ -173,10 +215,11 @@ def _evaluate_folder(
     import json as json_module
     import sys
 
+    from tailtap import store
     from tailtap.cli.runs import PERCENTILES, print_runs
     from tailtap.errors import InputError, MachineError
     from tailtap.evaluation.percentiles import DEFAULT, parse_list
-    from tailtap.experiment.again import evaluate_again, find
+    from tailtap.results.again import evaluate_again, find
 
     columns = PERCENTILES if percentiles == "default" else parse_list(percentiles)
     runs = find(folder)
@@ -188,7 +231,8 @@ def _evaluate_folder(
             changes,
             chunk_bytes=chunk_bytes,
             percentiles=DEFAULT if percentiles == "default" else columns,
-            told=lambda line: None if quiet else print(line, file=sys.stderr, flush=True),
+            print_line=lambda line: None if quiet else print(line, file=sys.stderr, flush=True),
+            store=store,
             progress=progress,
         )
     if json:

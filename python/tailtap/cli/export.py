@@ -1,53 +1,60 @@
-"""`tailtap export`: results in the formats of other programs."""
+"""`tailtap export`: write results in the formats of other programs."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 
-from tailtap.cli.options import Json, Quiet
+from tailtap.cli.command import PATH, command
+from tailtap.cli.completing import folders, one_of, result_folders
 
 
+@command()
+@click.argument(
+    "source",
+    type=PATH,
+    metavar="RUN|DIR",
+    shell_complete=result_folders,
+    help="A run folder, what `tailtap evaluate --out` wrote, or an experiment folder: then "
+    "all its finished runs.",
+)
+@click.option(
+    "--to",
+    required=True,
+    shell_complete=one_of("parquet", "csv", "hgrm", "papers", "perfetto", "postgresql://"),
+    help="parquet or csv: one file for each table. hgrm: HdrHistogram's percentile text, "
+    "in microseconds. papers: the nine CSV files of the published results. "
+    "perfetto: what each core did around the worst packets, for ui.perfetto.dev, of runs with a "
+    "trace. postgresql://USER@HOST/DATABASE: tables and views of a database.",
+)
+@click.option(
+    "--out",
+    type=PATH,
+    metavar="DIR",
+    shell_complete=folders,
+    help="The folder for the files; by default RUN|DIR/export/FORMAT.",
+)
+@click.option(
+    "--packets",
+    is_flag=True,
+    help="Also write every matched packet (parquet, csv, postgresql; perfetto, and then the whole "
+    "trace). The captures must still be where they were evaluated, or in the run folder.",
+)
 def export(
-    source: Annotated[
-        Path,
-        typer.Argument(
-            metavar="RUN|DIR",
-            help="A run folder, what `tailtap evaluate --out` wrote, or an experiment folder: then "
-            "all its finished runs.",
-        ),
-    ],
-    to: Annotated[
-        str,
-        typer.Option(
-            help="parquet or csv: one file for each table. hgrm: HdrHistogram's percentile text, "
-            "in microseconds. papers: the nine CSV files of the published results. "
-            "postgresql://USER@HOST/DATABASE: tables and views of a database.",
-        ),
-    ],
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Where files go; RUN|DIR/export/FORMAT when not given."),
-    ] = None,
-    packets: Annotated[
-        bool,
-        typer.Option(
-            "--packets",
-            help="Also write every matched packet (parquet, csv, postgresql): the captures must "
-            "still be where they were evaluated, or in the run folder.",
-        ),
-    ] = False,
-    json: Json = False,
-    quiet: Quiet = False,
+    source: Path,
+    to: str,
+    out: Path | None,
+    packets: bool,
+    json: bool,
+    quiet: bool,
 ) -> None:
     """Write results in the formats of other programs.
 
-    Everything comes from the stored evaluations; captures are read
-    again only for --packets. Files of the same
-    names are replaced; a run that a database already has is replaced there. PostgreSQL needs
-    `pip install 'tailtap[postgres]'`; see docs/files.md for every format.
+    The stored evaluations are the source; only --packets reads captures again. Existing files of
+    the same names are replaced, and so is a run that the database already has. PostgreSQL needs
+    `pip install 'tailtap[postgres]'`, and perfetto `pip install 'tailtap[perfetto]'`. docs/files.md
+    describes every format.
     """
     import json as json_module
     import sys

@@ -1,13 +1,13 @@
-"""`tailtap forward`: a forwarder that injects known faults."""
+"""`tailtap forward`: forward packets and inject known faults."""
 
 from __future__ import annotations
 
 import re
-from typing import Annotated
 
-import typer
+import click
 
-from tailtap.cli.options import Json, Quiet
+from tailtap.cli.command import command
+from tailtap.cli.completing import one_of
 from tailtap.errors import InputError
 
 HOLD_FOR = "1 ms"
@@ -15,46 +15,80 @@ QUEUE = 100
 """Packets that wait at a limit."""
 
 
+@command()
+@click.argument(
+    "input",
+    metavar="IN",
+    help="Where packets arrive.",
+)
+@click.argument(
+    "output",
+    metavar="OUT",
+    help="Where packets leave.",
+)
+@click.option(
+    "--hold",
+    help="Ids of packets to hold, '17,4711'.",
+)
+@click.option(
+    "--hold-for",
+    help=f"How long to hold them, '2 ms'. [default: {HOLD_FOR}]",
+)
+@click.option(
+    "--drop",
+    help="Ids of packets to drop.",
+)
+@click.option(
+    "--duplicate",
+    help="Ids of packets to send twice.",
+)
+@click.option(
+    "--limit",
+    help="Let no more pass than this, '20 kpkt/s'; drop the rest.",
+)
+@click.option(
+    "--queue",
+    type=click.IntRange(min=0, max=1_000_000),
+    help=f"How many packets wait at the --limit. [default: {QUEUE}]",
+)
+@click.option(
+    "--cpu",
+    type=click.IntRange(min=0),
+    help="The CPU that forwards.",
+)
+@click.option(
+    "--xdp",
+    metavar="MODE",
+    shell_complete=one_of("native", "generic"),
+    help="Redirect in the kernel by an XDP program, in 'native' or 'generic' mode.",
+)
+@click.option(
+    "--both-ways",
+    is_flag=True,
+    help="With --xdp: from OUT to IN too.",
+)
 def forward(
-    input: Annotated[str, typer.Argument(metavar="IN", help="Where packets arrive.")],
-    output: Annotated[str, typer.Argument(metavar="OUT", help="Where packets leave.")],
-    *,
-    hold: Annotated[str | None, typer.Option(help="Ids of packets to hold, '17,4711'.")] = None,
-    hold_for: Annotated[
-        str | None, typer.Option(help=f"How long to hold them, '2 ms'. [default: {HOLD_FOR}]")
-    ] = None,
-    drop: Annotated[str | None, typer.Option(help="Ids of packets to drop.")] = None,
-    duplicate: Annotated[str | None, typer.Option(help="Ids of packets to send twice.")] = None,
-    limit: Annotated[
-        str | None, typer.Option(help="Let no more pass than this, '20 kpkt/s'; drop the rest.")
-    ] = None,
-    queue: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            max=1_000_000,
-            help=f"How many packets wait at the --limit. [default: {QUEUE}]",
-        ),
-    ] = None,
-    cpu: Annotated[int | None, typer.Option(min=0, help="The CPU that forwards.")] = None,
-    xdp: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODE",
-            help="Redirect in the kernel by an XDP program, in 'native' or 'generic' mode.",
-        ),
-    ] = None,
-    both_ways: Annotated[bool, typer.Option(help="With --xdp: from OUT to IN too.")] = False,
-    json: Json = False,
-    quiet: Quiet = False,
+    input: str,
+    output: str,
+    hold: str | None,
+    hold_for: str | None,
+    drop: str | None,
+    duplicate: str | None,
+    limit: str | None,
+    queue: int | None,
+    cpu: int | None,
+    xdp: str | None,
+    both_ways: bool,
+    json: bool,
+    quiet: bool,
 ) -> None:
     """Pass packets from one interface to another in user space, and inject known faults.
 
-    The chosen packets are held for a chosen time while the others pass, dropped, or sent twice. A
-    measurement around this forwarder must find exactly those packets, that late. A packet that is
-    to be dropped is dropped, whatever else is asked; one that is held and duplicated leaves twice
-    after its time. With --limit it is a device of known speed: packets leave at that rate at most,
-    --queue of them wait for their turn, and more are dropped.
+    Chosen packets are dropped, sent twice, or held for a chosen time while the others pass. A
+    measurement around this forwarder must find exactly those packets, that late. --drop comes
+    before the other faults; a packet that is held and duplicated leaves twice after its time. With
+    --limit it is a device of known speed: packets leave at that rate at most, up to --queue
+    packets wait, and more are dropped.
 
     With --xdp no packet comes to user space: an XDP program redirects all of them, in the driver
     (native) or in the kernel's receive path (generic), without any fault.

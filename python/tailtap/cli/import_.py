@@ -1,43 +1,48 @@
-"""`tailtap import`: published result files beside runs of one's own."""
+"""`tailtap import`: read published result files."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 
-from tailtap.cli.options import Json, Quiet
+from tailtap.cli.command import PATH, command
+from tailtap.cli.completing import folders, result_folders
 
 
+@command()
+@click.argument(
+    "tree",
+    type=PATH,
+    metavar="TREE",
+    shell_complete=folders,
+    help="A folder with published result files, at any depth: .csv or .csv.zst.",
+)
+@click.option(
+    "--into",
+    default=Path("results.duckdb"),
+    type=PATH,
+    metavar="DIR|FILE",
+    shell_complete=result_folders,
+    help="The folder of an experiment or an evaluation: its results.duckdb gets the runs, "
+    "and its report shows them; or a database FILE.duckdb. Made if missing.",
+)
 def import_(
-    tree: Annotated[
-        Path,
-        typer.Argument(
-            metavar="TREE",
-            help="A folder with published result files, at any depth: .csv or .csv.zst.",
-        ),
-    ],
-    into: Annotated[
-        Path,
-        typer.Option(
-            metavar="DIR|FILE",
-            help="The folder of an experiment or an evaluation, to stand in its report: its "
-            "results.duckdb; or a database FILE.duckdb. Made if missing.",
-        ),
-    ] = Path("results.duckdb"),
-    json: Json = False,
-    quiet: Quiet = False,
+    tree: Path,
+    into: Path,
+    json: bool,
+    quiet: bool,
 ) -> None:
-    """Put published results into the same tables as runs of one's own.
+    """Import published results into the same tables as your own runs.
 
-    Reads the nine CSV files a run of the published trees (those that `tailtap export --to papers`
-    writes). Their runs have status 'imported'; rate, repeat and trim come from the files' names.
-    Missing or broken files, and runs that left more than 0.1 % of the packets after the device
-    unmatched, become warnings: stored with the run and told here. A run is known by the content
-    of its files: importing a tree again, also from another place, changes nothing; files that
-    changed where they lie replace what was imported from there. `tailtap report` shows imported
-    runs beside the folder's own, and `tailtap run --resume` keeps them.
+    Reads the published trees, which have nine CSV files for each run (`tailtap export --to papers`
+    writes such files). Imported runs have the status 'imported'; rate, repeat and trim come from
+    the files' names. Missing or broken files become warnings, and so do runs in which more than
+    0.1 % of the packets after the device have no match: stored with the run and printed here. A
+    run is identified by the content of its files: importing a tree again, also from another
+    place, changes nothing; files that have changed replace what was imported from their place.
+    `tailtap report` shows imported runs together with the folder's own, and `tailtap run
+    --resume` keeps them.
     """
     import json as json_module
     import sys

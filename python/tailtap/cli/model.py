@@ -1,94 +1,94 @@
-"""`tailtap model`: what to expect of a run's tail on a longer horizon."""
+"""`tailtap model`: predict the tail of a run on a longer horizon."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
-import typer
+import click
 
-from tailtap.cli.options import Json, Quiet
+from tailtap.cli.command import PATH, command
+from tailtap.cli.completing import folders
+from tailtap.cli.options import runs_and_folders
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tailtap.tail.analysis import TailModel
-    from tailtap.tail.runs import Summary
+    from tailtap.tail.record import Json
 
 
+@command()
+@runs_and_folders(
+    "Run folders, what `tailtap evaluate --out` wrote, or experiment folders: then "
+    "all their finished runs."
+)
+@click.option(
+    "--method",
+    default="tailtap",
+    type=click.Choice(["tailtap", "papers"]),
+    help="What is printed. tailtap: clusters over each threshold, with intervals and "
+    "diagnostics. papers: the published method, every exceedance and no intervals. "
+    "tail.json and --json always have both.",
+)
+@click.option(
+    "--fit",
+    default="20 %",
+    metavar="SHARE",
+    help="The share of each run that is fitted, from its start; the rest checks the "
+    "prediction. 100 % fits everything and checks nothing.",
+)
+@click.option(
+    "--threshold",
+    multiple=True,
+    metavar="P|TIME",
+    help="A threshold: a percentile of the fitted part, such as 99.95, or a latency such "
+    "as '30 us'. May be given several times; by default the papers' five (99.5, 99.9, "
+    "99.95, 99.99, 99.999).",
+)
+@click.option(
+    "--horizon",
+    multiple=True,
+    metavar="TIME",
+    help="Give the level that one cluster exceeds in this time. May be given several "
+    "times; 1 h and 24 h by default.",
+)
+@click.option(
+    "--figures",
+    is_flag=True,
+    help="Also draw the diagnostic plots next to tail.json, as PNG, SVG and PDF.",
+)
+@click.option(
+    "--out",
+    type=PATH,
+    metavar="DIR",
+    shell_complete=folders,
+    help="Where tail.json and the plots go, in a folder for each run; by default the "
+    "run's own folder.",
+)
 def model(
-    runs: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="RUN|DIR…",
-            help="Run folders, what `tailtap evaluate --out` wrote, or experiment folders: then "
-            "all their finished runs.",
-        ),
-    ],
-    method: Annotated[
-        Literal["tailtap", "papers"],
-        typer.Option(
-            help="What is printed. tailtap: bursts over each threshold, with intervals and "
-            "diagnostics. papers: the published method, every exceedance and no intervals. "
-            "tail.json and --json always have both.",
-        ),
-    ] = "tailtap",
-    fit: Annotated[
-        str,
-        typer.Option(
-            metavar="SHARE",
-            help="The share of each run that is fitted, from its start; the rest checks the "
-            "prediction. 100 % fits everything and checks nothing.",
-        ),
-    ] = "20 %",
-    threshold: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="P|TIME",
-            help="A threshold: a percentile of the fitted part, such as 99.95, or a latency such "
-            "as '30 us'. May be given several times; the papers' five (99.5, 99.9, 99.95, 99.99, "
-            "99.999) when not given.",
-        ),
-    ] = None,
-    horizon: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="TIME",
-            help="A time to say the level for that is exceeded once in it. May be given several "
-            "times; 1 h and 24 h when not given.",
-        ),
-    ] = None,
-    figures: Annotated[
-        bool,
-        typer.Option(
-            "--figures",
-            help="Also draw the diagnostic plots, as PNG, SVG and PDF, beside tail.json.",
-        ),
-    ] = False,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Where tail.json and the plots go, in a folder for each run; the run's own "
-            "folder when not given.",
-        ),
-    ] = None,
-    json: Json = False,
-    quiet: Quiet = False,
+    runs: tuple[Path, ...],
+    method: Literal["tailtap", "papers"],
+    fit: str,
+    threshold: tuple[str, ...],
+    horizon: tuple[str, ...],
+    figures: bool,
+    out: Path | None,
+    json: bool,
+    quiet: bool,
 ) -> None:
     """Predict the tail on a longer horizon, and check the prediction.
 
-    The first part of each run is fitted, the rest is held against the prediction. Latencies over
-    a threshold are gathered into bursts, as stalled packets come in queues, and a generalised
-    Pareto distribution is fitted to their maxima by maximum likelihood. The lowest threshold
-    whose diagnostics hold is used: enough bursts, a good fit, one population, a tail index that
-    higher thresholds confirm, stationarity, stamps fine enough, hardly any loss. Its return
-    levels (what one burst exceeds in 24 h, say) come with 95 % profile likelihood intervals.
-    Where no threshold will do, or the rest of the run belies the prediction, that is said and no
-    number is given.
+    The first part of each run is fitted; the rest checks the prediction. Packets stall together,
+    so latencies over a threshold are grouped into clusters, and a generalised Pareto distribution
+    is fitted to the maxima of the clusters by maximum likelihood. The model uses the lowest
+    threshold whose diagnostics hold: enough clusters, a good fit, one population, a tail index
+    that higher thresholds confirm, stationarity, fine stamps, hardly any loss. Its return levels
+    (such as the latency that one cluster exceeds in 24 h) come with 95 % profile likelihood
+    intervals. Where no threshold passes, or the rest of the run contradicts the prediction, no
+    number is printed, and the reason is.
 
     Everything comes from the stored evaluation; captures are not read again. docs/model.md
-    explains every column and how far the intervals can be trusted.
+    explains every column, and how far to trust the intervals.
     """
     import json as json_module
     import sys
@@ -115,15 +115,16 @@ def model(
         for modelled in found.runs:
             progress(f"{modelled.run.slug}: drawing")
             write_tail_figures(modelled.model, modelled.folder)
+    content = found.as_json(method)
     if json:
-        print(json_module.dumps(found.as_json(method), allow_nan=False))
+        print(json_module.dumps(content, allow_nan=False))
         return
-    for modelled in found.runs:
-        (_print_papers if method == "papers" else _print_model)(modelled.model)
-    if len(found.runs) > 1:
-        _print_summary(found.summary, method)
-    for warning in found.warnings:
-        print(f"warning: {warning.message} [{warning.code}]", file=sys.stderr)
+    for run in content["runs"]:
+        (_print_papers if method == "papers" else _print_model)(run)
+    if len(content["runs"]) > 1:
+        _print_summary(content["summary"], method)
+    for warning in content["warnings"]:
+        print(f"warning: {warning['message']} [{warning['code']}]", file=sys.stderr)
 
 
 def _share(text: str) -> float:
@@ -145,68 +146,74 @@ def _us(ns: float | None) -> str:
     return "" if ns is None else format_us(round(ns))
 
 
-def _heading(found: TailModel) -> None:
+def _heading(found: Json) -> None:
     from tailtap.units import format_rate
 
-    tail = found.tail
+    packets = found["packets"]
     print(
-        f"{tail.name}: {tail.packets:,} packets at {format_rate(round(tail.rate))}, the first "
-        f"{found.fitted.packets:,} fitted, {found.rest.packets:,} checked"
+        f"{found['run']}: {packets['matched']:,} packets at {format_rate(round(found['rate']))}, "
+        f"the first {packets['fitted']:,} fitted, {packets['checked']:,} checked"
     )
 
 
-def _print_model(found: TailModel) -> None:
+def _print_model(found: Json) -> None:
     from rich.table import Table
 
     from tailtap.cli.console import print_table
-    from tailtap.tail.words import level_words
 
     _heading(found)
-    for test in found.stationarity:
-        word = "stationary" if test.stationary else "maybe not stationary"
-        word = "not stationary" if test.unit_root else word
-        print(f"{word}: {test.length} {test.series}, ADF p {test.adf_p:.2g}, KPSS p "
-              f"{_kpss(test.kpss_p)}")  # fmt: skip
+    for test in found["stationarity"]:
+        word = "stationary" if test["stationary"] else "maybe not stationary"
+        word = "not stationary" if test["unit_root"] else word
+        print(f"{word}: {test['length']} {test['series']}, ADF p {test['adf_p']:.2g}, KPSS p "
+              f"{_kpss(test['kpss_p'])}")  # fmt: skip
     table = Table(box=None, title="latencies in us", title_justify="left")
-    for heading in ("threshold", "", "packets", "bursts", "index", "xi (95 %)", "sigma", "A² p",
+    for heading in ("threshold", "", "packets", "clusters", "index", "xi (95 %)", "sigma", "A² p",
                     "JS", "limit", "level", "above"):  # fmt: skip
         table.add_column(heading, justify="right")
-    table.add_column("doubts", justify="left")
-    for row in found.assessments:
-        fit, check = row.fit, row.check
-        low, high = row.xi_interval or (None, None)
-        interval = "" if low is None or high is None else f" ({low:.2f} to {high:.2f})"
+    table.add_column("warnings", justify="left")
+    for row in found["thresholds"]:
+        mark = "> " if row["threshold"] == found["chosen"] else ""
         table.add_row(
-            ("> " if row is found.chosen else "") + row.threshold.text,
-            _us(row.latency),
-            f"{row.exceedances:,}" if row.latency is not None else "",
-            f"{row.bursts.count:,}" if row.bursts else "",
-            f"{row.bursts.extremal_index:.2f}" if row.bursts else "",
-            f"{fit.xi:.2f}{interval}" if fit else "",
-            _us(fit.sigma) if fit else "",
-            f"{row.goodness.p:.3f}" if row.goodness else "",
-            f"{row.divergence:.4f}" if row.divergence is not None else "",
-            _us(row.limit) if row.limit is not None else "none" if fit else "",
-            _us(check.level.value) if check else "",
-            str(check.bursts) if check else "",
-            ", ".join(flag.code for flag in row.flags),
-            style="dim" if row.refused else None,
+            mark + row["threshold"], *_cells(row), style="dim" if row["refused"] else None
         )
     print_table(table)
-    cross = found.block_maxima
+    cross = found["block_maxima"]
     if cross is not None:
-        ends = cross.interval
-        interval = f" ({_us(ends[0])} to {_us(ends[1])})" if ends else " (no interval)"
+        level = cross["level"]
+        known = level["low"] is not None
+        ends = f"{_us(level['low'])} to {_us(level['high'])}" if known else "no interval"
         print(
-            f"block maxima: {cross.gev.n} blocks, xi {cross.gev.xi:.2f}, once in "
-            f"{cross.packets:,.0f} packets {_us(cross.level)} us{interval}"
+            f"block maxima: {cross['blocks']} blocks, xi {cross['xi']:.2f}, once in "
+            f"{level['packets']:,.0f} packets {_us(level['value'])} us ({ends})"
         )
-    for entry in found.levels:
-        print(level_words(entry.horizon_ns, found.tail.rate, entry.level))
+    for entry in found["levels"]:
+        print(entry["words"])
     _print_warnings(found)
 
 
-def _print_papers(found: TailModel) -> None:
+def _cells(row: Json) -> list[str]:
+    """What is known of one threshold, behind its name."""
+    xi, check, goodness = row["xi"], row["check"], row["anderson_darling"]
+    interval = "" if not xi or xi["low"] is None else f" ({xi['low']:.2f} to {xi['high']:.2f})"
+    divergence, limit = row["jensen_shannon"], row["limit_ns"]
+    return [
+        _us(row["latency_ns"]),
+        f"{row['exceedances']:,}" if row["latency_ns"] is not None else "",
+        f"{row['bursts']:,}" if row["bursts"] else "",
+        f"{row['extremal_index']:.2f}" if row["bursts"] else "",
+        f"{xi['value']:.2f}{interval}" if xi else "",
+        _us(row["sigma_ns"]),
+        f"{goodness['p']:.3f}" if goodness else "",
+        "" if divergence is None else f"{divergence:.4f}",
+        _us(limit) if limit is not None else "none" if xi else "",
+        _us(check["level"]["value"]) if check else "",
+        str(check["bursts_above"]) if check else "",
+        ", ".join(flag["code"] for flag in row["flags"]),
+    ]
+
+
+def _print_papers(found: Json) -> None:
     from rich.table import Table
 
     from tailtap.cli.console import print_table
@@ -214,55 +221,57 @@ def _print_papers(found: TailModel) -> None:
     _heading(found)
     table = Table(box=None, title="the published method, latencies in us", title_justify="left")
     for heading in ("threshold", "", "packets", "xi", "sigma", "JS", "level", "limit",
-                    "packets above", "bursts above"):  # fmt: skip
+                    "packets above", "clusters above"):  # fmt: skip
         table.add_column(heading, justify="right")
-    for row in found.papers:
-        if row.xi is None or row.divergence is None:
-            table.add_row(row.threshold.text, _us(row.latency), str(row.exceedances), "no fit")
+    papers = found["papers"]
+    for row in papers["thresholds"]:
+        latency, limit = _us(row["latency_ns"]), row["limit_ns"]
+        if row["xi"] is None or row["jensen_shannon"] is None:
+            table.add_row(row["threshold"], latency, str(row["exceedances"]), "no fit")
             continue
         table.add_row(
-            ("> " if row is found.papers_chosen else "") + row.threshold.text,
-            _us(row.latency),
-            f"{row.exceedances:,}",
-            f"{row.xi:.6f}",
-            _us(row.sigma),
-            f"{row.divergence:.4f}",
-            _us(row.level),
-            _us(row.limit) if row.limit is not None else "none",
-            "" if row.above is None else str(row.above),
-            "" if row.bursts is None else str(row.bursts),
+            ("> " if row["threshold"] == papers["chosen"] else "") + row["threshold"],
+            latency,
+            f"{row['exceedances']:,}",
+            f"{row['xi']:.6f}",
+            _us(row["sigma_ns"]),
+            f"{row['jensen_shannon']:.4f}",
+            _us(row["level_ns"]),
+            _us(limit) if limit is not None else "none",
+            "" if row["packets_above"] is None else str(row["packets_above"]),
+            "" if row["bursts_above"] is None else str(row["bursts_above"]),
         )
     print_table(table)
     _print_warnings(found, of_run=True)
 
 
-def _print_warnings(found: TailModel, *, of_run: bool = False) -> None:
+def _print_warnings(found: Json, *, of_run: bool = False) -> None:
     """All warnings, or only those `of_run`: of the measurement, whatever the method."""
     from tailtap.tail.analysis import OF_RUN
 
-    for warning in found.warnings:
-        if not of_run or warning.code in OF_RUN:
-            print(f"  {warning.message} [{warning.code}]")
+    for warning in found["warnings"]:
+        if not of_run or warning["code"] in OF_RUN:
+            print(f"  {warning['message']} [{warning['code']}]")
     print()
 
 
-def _print_summary(rows: Sequence[Summary], method: str) -> None:
+def _print_summary(rows: Sequence[Json], method: str) -> None:
     from rich.table import Table
 
     from tailtap.cli.console import print_table
 
-    papers = method == "papers"
-    table = Table(box=None, title="over repeats (1 burst is expected above)", title_justify="left")
-    for heading in ("configuration", "runs", "models", "bursts above", "bounded"):
+    prefix = "papers_" if method == "papers" else ""
+    table = Table(
+        box=None, title="over repeats (1 cluster is expected above)", title_justify="left"
+    )
+    for heading in ("configuration", "runs", "models", "clusters above", "bounded"):
         table.add_column(heading, justify="left" if heading == "configuration" else "right")
     for row in rows:
-        bursts, bounded = (
-            (row.papers_bursts, row.papers_bounded) if papers else (row.bursts, row.bounded)
-        )
+        bursts, bounded = row[f"{prefix}bursts"], row[f"{prefix}bounded"]
         table.add_row(
-            row.label,
-            str(row.runs),
-            "" if papers else str(row.models),
+            row["label"],
+            str(row["runs"]),
+            "" if prefix else str(row["models"]),
             "" if bursts is None else f"{bursts:.2f}",
             "" if bounded is None else f"{bounded:.1%}",
         )

@@ -1,10 +1,88 @@
-"""Options that several commands share, spelled once."""
+"""Arguments and options that several commands have, declared once."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
-import typer
+import click
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object to standard output.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Print the result and nothing else.")]
+from tailtap.cli.command import PATH
+from tailtap.cli.completing import experiment_files, result_folders, selections, settings
+
+Function = Callable[..., Any]
+Decorator = Callable[[Function], Function]
+
+experiment_file: Decorator = click.argument(
+    "experiment",
+    type=PATH,
+    shell_complete=experiment_files,
+    help="The experiment file (YAML).",
+)
+
+
+def runs_and_folders(text: str) -> Decorator:
+    """The argument RUN|DIR…, whose help is `text`."""
+    return click.argument(
+        "runs",
+        nargs=-1,
+        required=True,
+        type=PATH,
+        metavar="RUN|DIR…",
+        shell_complete=result_folders,
+        help=text,
+    )
+
+
+def measuring(*, unfinished: str) -> Decorator:
+    """The options --set, --out and --resume; `unfinished` is what --resume makes."""
+    options: list[Decorator] = [
+        click.option(
+            "--set",
+            "set_",
+            multiple=True,
+            metavar="PATH=VALUE",
+            shell_complete=settings,
+            help="Replace one value of the file, such as traffic.rate='20 kpkt/s'. May be given "
+            "several times.",
+        ),
+        click.option(
+            "--out",
+            type=PATH,
+            metavar="DIR",
+            shell_complete=result_folders,
+            help="The folder for the results; by default the name and the time of day.",
+        ),
+        click.option(
+            "--resume",
+            is_flag=True,
+            help=f"Finish what --out holds: make the {unfinished} that are missing.",
+        ),
+    ]
+
+    def declare(function: Function) -> Function:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return declare
+
+
+def require_out(out: Path | None, *, resume: bool) -> None:
+    """Raise `InputError` for --resume without --out."""
+    from tailtap.errors import InputError
+
+    if resume and out is None:
+        raise InputError("--resume needs --out DIR: the folder of what is to be finished")
+
+
+def selected_runs(text: str) -> Decorator:
+    """The option --runs, whose help is `text`."""
+    return click.option(
+        "--runs",
+        multiple=True,
+        metavar="SELECTION",
+        shell_complete=selections,
+        help=f"{text} May be given several times: each adds runs. By default all runs.",
+    )

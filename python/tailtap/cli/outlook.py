@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tailtap.experiment.check import Outlook
+    from tailtap.measure.check import Outlook
 
 WIDTH = 100
 

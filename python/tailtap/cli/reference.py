@@ -5,10 +5,8 @@
 
 from __future__ import annotations
 
-import typer
-from typer.core import TyperGroup
-
-from tailtap.cli import app
+from tailtap.cli.program import find, program
+from tailtap.cli.registry import COMMANDS
 
 HEAD = """# Commands
 
@@ -22,12 +20,11 @@ WIDTH = 96
 
 def reference() -> str:
     """The reference of all commands as Markdown."""
-    group = typer.main.get_command(app)
-    assert isinstance(group, TyperGroup)
     parts = [HEAD]
-    with group.make_context("tailtap", [], resilient_parsing=True) as root:
-        for name in group.list_commands(root):
-            command = group.commands[name]
+    with program.make_context("tailtap", [], resilient_parsing=True) as root:
+        for name in COMMANDS:
+            command = find(name)
+            assert command is not None
             with command.make_context(
                 name,
                 [],

@@ -1,42 +1,57 @@
-"""The subcommands, in the order in which `tailtap --help` lists them."""
+"""The commands: their modules and one line about each, in the order of `tailtap --help`.
+
+A module is imported when its command runs, so that no command waits for what another one needs.
+It holds a command (`tailtap.cli.command`) of its own name. A name of two words is a command of a
+group, which `GROUPS` describes.
+"""
 
 from __future__ import annotations
 
-import typer
-
-from tailtap.cli import (
-    clean,
-    compare,
-    doctor,
-    evaluate,
-    export,
-    forward,
-    generate,
-    import_,
-    model,
-    report,
-    run,
-    search,
-    tap,
-    verdict,
-    version,
-)
+from typing import NamedTuple
 
 
-def register_commands(app: typer.Typer) -> None:
-    """Add every subcommand to `app`."""
-    app.command("run")(run.run)
-    app.command("search")(search.search)
-    app.command("evaluate")(evaluate.evaluate)
-    app.command("report")(report.report)
-    app.command("model")(model.model)
-    app.command("verdict")(verdict.verdict)
-    app.command("compare")(compare.compare)
-    app.command("export")(export.export)
-    app.command("import")(import_.import_)
-    app.command("doctor")(doctor.doctor)
-    app.command("clean")(clean.clean)
-    app.command("generate")(generate.generate)
-    app.command("tap")(tap.tap)
-    app.command("forward")(forward.forward)
-    app.command("version")(version.version)
+class Row(NamedTuple):
+    """A command."""
+
+    module: str
+    summary: str
+    """What the docstring of the module says too."""
+
+
+COMMANDS = {
+    "run": Row("run", "make the measurements of an experiment file"),
+    "search": Row("search", "find the highest rate with at most so much loss"),
+    "evaluate": Row("evaluate", "match two captures and show the tail of the latency"),
+    "report": Row("report", "write a page and figures about an experiment folder"),
+    "explain": Row("explain", "say why packets of a run were late"),
+    "model": Row("model", "predict the tail of a run on a longer horizon"),
+    "interrupts": Row("interrupts", "say which interrupts rise where packets are late"),
+    "verdict": Row("verdict", "say whether runs meet their requirements"),
+    "compare": Row("compare", "rank configurations by their tail"),
+    "export": Row("export", "write results in the formats of other programs"),
+    "import": Row("import_", "read published result files"),
+    "doctor": Row("doctor", "check what this machine can measure"),
+    "host audit": Row("host.audit", "judge what on this machine adds tail latency"),
+    "host apply": Row("host.apply", "set what can be set while the machine runs"),
+    "host revert": Row("host.revert", "put back what `tailtap host apply` has set"),
+    "host bootline": Row("host.bootline", "print or install the kernel's command line"),
+    "host export": Row("host.export", "write the table of knobs for programs that tune hosts"),
+    "clean": Row("clean", "undo what a crashed tailtap left changed on the machine"),
+    "generate": Row("generate", "send traffic with unique ids"),
+    "tap": Row("tap", "stamp or capture every packet that passes a link"),
+    "trace": Row("trace", "record what the kernel does on chosen CPUs"),
+    "forward": Row("forward", "forward packets and inject known faults"),
+    "completion": Row("completion", "print the completion script of a shell"),
+}
+GROUPS = {"host": "make a machine ready for low tails, and put it back"}
+
+
+def listed(group: str = "") -> dict[str, str]:
+    """Each word that may follow `tailtap` and the `group`, with its summary."""
+    prefix = f"{group} " if group else ""
+    found: dict[str, str] = {}
+    for name, row in COMMANDS.items():
+        if name.startswith(prefix):
+            word, _, more = name.removeprefix(prefix).partition(" ")
+            found[word] = GROUPS[word] if more else row.summary
+    return found

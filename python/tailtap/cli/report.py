@@ -1,76 +1,85 @@
-"""`tailtap report`: a page and figures from an experiment folder."""
+"""`tailtap report`: write a page and figures about an experiment folder."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 
-from tailtap.cli.options import Json, Quiet
+from tailtap.cli.command import PATH, command
+from tailtap.cli.completing import folders, result_folders
+from tailtap.cli.options import selected_runs
 
 
+@command()
+@click.argument(
+    "folder",
+    type=PATH,
+    metavar="DIR",
+    shell_complete=result_folders,
+    help="The folder that `tailtap run --out`, `tailtap search --out`, "
+    "`tailtap evaluate --out` or "
+    "`tailtap import --into` wrote.",
+)
+@click.option(
+    "--out",
+    type=PATH,
+    metavar="DIR",
+    shell_complete=folders,
+    help="The folder for the report; by default DIR/report.",
+)
+@selected_runs(
+    "Which runs, own and imported: words with commas between them, all of which must fit a run."
+)
+@click.option(
+    "--figures/--no-figures",
+    default=True,
+    help="Also write the figures for print, as PNG, SVG and PDF.",
+)
 def report(
-    folder: Annotated[
-        Path,
-        typer.Argument(
-            metavar="DIR",
-            help="The folder that `tailtap run --out`, `tailtap search --out`, "
-            "`tailtap evaluate --out` or "
-            "`tailtap import --into` wrote.",
-        ),
-    ],
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Where the report goes; DIR/report when not given."),
-    ] = None,
-    runs: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="SELECTION",
-            help="Which runs, own and imported: words with commas between them, all of which must "
-            "fit a run; all runs when not given. May be given again to add runs.",
-        ),
-    ] = None,
-    figures: Annotated[
-        bool,
-        typer.Option(
-            "--figures/--no-figures",
-            help="Also write the figures for print, as PNG, SVG and PDF.",
-        ),
-    ] = True,
-    json: Json = False,
-    quiet: Quiet = False,
+    folder: Path,
+    out: Path | None,
+    runs: tuple[str, ...],
+    figures: bool,
+    json: bool,
+    quiet: bool,
 ) -> None:
     """Write the report of an experiment: one page, and the figures for print.
 
     The page (index.html) holds everything it shows and needs no network: the result of each
     configuration, an HDR diagram of all runs, loss against the packet rate where that varies, the
     worst latencies over time, inter-packet gaps and packet rates before and after the device,
-    counts, warnings and the environment; of a search, what it found. The
-    folder `figures` beside it has the same figures as PNG, SVG and PDF. Runs that failed are
-    listed with their reason. Nothing is measured again: the report can be made as often as
-    wanted, also of an experiment that was interrupted.
+    counts, warnings and the environment; of a search, its result. The folder `figures` holds
+    the same figures as PNG, SVG and PDF. Failed runs are listed with their reason. Nothing is
+    measured again: make the report as often as you like, also of an interrupted experiment.
 
-    Runs that `tailtap import --into DIR` put beside DIR's own are shown with them, marked as
-    imported; what their files do not tell, such as confidence intervals, the page calls not
-    published. Of many, tables show all and figures eight: those at the packet rates of one's own
-    runs come first. Choose by --runs. A word is `own` or `imported`, a packet rate, a run's
-    number, or a name: a value that was varied, the platform, or a folder of an imported run's
-    path, with * and ? for any letters. Both container runs at one rate are
-    `--runs 'container, 10 kpkt/s'`; all of one's own and one imported run are
+    Of runs with a trace it says why packets were late, as `tailtap explain` stored it or, where
+    that did not run yet, as it finds it: the causes and the knobs that remove them, the worst
+    packets by cause, what makes each percentile, and what the cores did around each of them. Of
+    runs with `interrupts: counters` it shows which counters rose where packets were late.
+
+    The page also shows runs that `tailtap import --into DIR` added to DIR, marked as imported.
+    What their files do not contain, such as confidence intervals, is shown as not published.
+    Tables show all imported runs, figures eight of them, first those at the packet rates of your
+    own runs. Select runs with --runs. Each word of a selection is `own` or `imported`, a packet
+    rate, a run's number, or a name: a value that was varied, the platform, or a folder in an
+    imported run's path, where * and ? stand for any letters. Both container runs at one rate are
+    `--runs 'container, 10 kpkt/s'`; all your own runs and one imported run are
     `--runs own --runs 1000007`.
     """
     import json as json_module
     import sys
 
+    from tailtap.cli.explain import remedies
     from tailtap.report import write_report
 
     def progress(step: str) -> None:
         if not quiet:
             print(f"report: {step}", file=sys.stderr)
 
-    result = write_report(folder, out, figures=figures, runs=runs or (), progress=progress)
+    result = write_report(
+        folder, out, figures=figures, runs=runs, knobs=remedies(), progress=progress
+    )
     if json:
         summary = {
             "schema": "tailtap.report/1",

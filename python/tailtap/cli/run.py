@@ -5,121 +5,101 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
-from tailtap.cli.options import Json, Quiet
+from tailtap.cli.command import command
+from tailtap.cli.options import experiment_file, measuring, require_out
 
 if TYPE_CHECKING:
     from tailtap.experiment.reading import CheckedExperiment
-    from tailtap.verdict.runs import Verdict
 
 
+@command(
+    examples=(
+        (
+            "tailtap run examples/quickstart.yaml --check",
+            "say what this machine cannot do, and measure nothing",
+        ),
+        (
+            "sudo tailtap run examples/quickstart.yaml --out results/first",
+            "measure",
+        ),
+        (
+            "sudo tailtap run examples/quickstart.yaml --out results/first --resume",
+            "finish what was interrupted",
+        ),
+    )
+)
+@experiment_file
+@measuring(unfinished="runs")
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Measure nothing: plan the runs and say what of them this machine cannot do.",
+)
 def run(
-    experiment: Annotated[Path, typer.Argument(help="The experiment file (YAML).")],
-    *,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="PATH=VALUE",
-            help="Replace one value of the file, such as traffic.rate='20 kpkt/s'; repeatable.",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="The folder for the results; by default the name and the time of day."),
-    ] = None,
-    resume: Annotated[
-        bool,
-        typer.Option("--resume", help="Finish the experiment in --out: make what is not done."),
-    ] = False,
-    check: Annotated[
-        bool,
-        typer.Option(
-            "--check",
-            help="Measure nothing: plan the runs and say what of them this machine cannot do.",
-        ),
-    ] = False,
-    json: Json = False,
-    quiet: Quiet = False,
+    experiment: Path,
+    set_: tuple[str, ...],
+    out: Path | None,
+    resume: bool,
+    check: bool,
+    json: bool,
+    quiet: bool,
 ) -> None:
     """Measure the latency of every packet through a device under test, on this machine.
 
-    The experiment file says what to send through what. Its keys, with their defaults: name;
-    dut.platform (bare-metal; container; vm; or wire, which is no DuT at all, for calibration),
-    dut.forwarder (tc-mirred; the others and their options: docs/forwarders.md), dut.cpus ([1]),
-    dut.options (or as dut.forwarder: {NAME: OPTIONS}); of a container dut.memory, dut.cgroup (1 or
-    2, the version of control groups that limits it) and dut.root (host, this machine's own file
-    system; or debian); dut.kernel (vanilla, rt, a version or an image) and
-    dut.boot (parameters of its command line; {cpus} are the DuT's CPUs), with which a vm boots,
-    while the other platforms' runs fail and say what to boot where this machine runs another
-    kernel or was booted without them; counters (false; true counts instructions, TLB misses and
-    migrations: docs/platforms.md); traffic.generator (af_packet; af_xdp; or
-    external, any command in traffic.external.command: {interface}, {rate}, {gap}, {size},
-    {packets}, {seconds} and {cpu} are filled in; its packets carry MoonSniff's ids or, with
-    traffic.external.key, ids at OFFSET:WIDTH:le|be, as in `tailtap tap --key`),
-    traffic.rate (10 kpkt/s), traffic.size
-    (64 B; imix; or a list that is sent in turn), traffic.duration (10 s), traffic.warm_up (1 s;
-    or traffic.warm_up_packets), traffic.pause after it (0 s), traffic.pattern (constant; burst,
-    poisson, on-off, ramp: see `tailtap generate`), traffic.replay (none; or a capture that is sent
-    instead, {file: x.pcap, pace: own, ids: stamp}: at its own pace or with pace: rate at ours, as
-    often as traffic.duration says, by default once; our ids are written into it unless ids: keep),
-    traffic.flows (1; or ranges of src, dst, sport, dport), traffic.ip (4), traffic.vlan (none),
-    traffic.cpu (0), traffic.bidirectional (false; true sends the answers to the flows the other
-    way at the same time, by a second generator on traffic.reverse_cpu, and makes two runs, one for
-    each direction), traffic.slip_limit (100 us: when 1 % of the packets leave later than this after
-    their time, the run is marked invalid);
-    evaluation.key (auto), evaluation.trim (0 s), evaluation.window (5 s); vary, which maps such
-    paths to lists of values and makes a run for each combination; cases, a list of mappings from
-    such paths to values that change together, each of which is combined with vary; exclude, a list
-    of mappings from varied paths to a value or a list of values: a combination that has all of one
-    is left out; repeat (1); scales, which maps
-    names to other values of such paths, chosen by `--set scale=NAME`; differs, sentences that say
-    how this is not the experiment that it follows; require, a list of what all
-    runs must hold (none; see `tailtap verdict`). An error in the file names the line.
+    The experiment file says what to send through what:
 
-    With --check nothing is made: every planned run is shown with what is missing for it (CPUs,
-    programs, network cards, another kernel or its boot parameters, a version of control groups,
-    huge pages, room on the disk) and how to get it. Exit status 0 when this machine can make all
-    runs, 3 when it cannot make some. What only a trial tells is tried by `tailtap doctor`.
+    \b
+        name: container-vs-bare-metal
+        dut: {forwarder: tc-mirred, cpus: [1]}
+        traffic: {rate: 10 kpkt/s, size: 64 B, duration: 10 s, cpu: 0}
+        vary: {dut.platform: [wire, bare-metal, container]}
+        repeat: 3
 
-    Generator, taps and device are network namespaces joined by virtual links; this needs root.
-    Everything about a run is stored in its own folder, its evaluation included, and all
-    evaluations in results.duckdb. Ctrl-C keeps the finished runs, and --resume makes the rest. A
-    run that fails is recorded with its reason while the others go on, and the exit status is 3.
-    With `require`, the verdict follows, and the exit status is 1 unless everything holds.
+    docs/experiment.md describes every key, with its unit, default and an example, and how an
+    editor completes the file; `python -m tailtap.experiment.reference` prints that page.
+
+    With --check nothing is made: every planned run is shown with what is missing for it, and how
+    to get it. Exit status 0 when this machine can make all runs, 3 when it cannot make some.
+
+    The generator, the taps and the device are network namespaces joined by virtual links; this
+    needs root. Each run is stored with its evaluation in a folder of its own, and all evaluations
+    in results.duckdb. Ctrl-C keeps the finished runs, and --resume makes the rest. A run that fails
+    is recorded with its reason while the others go on, and the exit status is 3. With `require` in
+    the file, the verdict follows, and the exit status is 1 unless everything holds.
     """
     import json as json_module
 
+    from tailtap import store
     from tailtap.cli.outlook import differences
     from tailtap.cli.runs import print_runs
     from tailtap.cli.verdict import exit_status, print_verdict
     from tailtap.errors import InputError, MachineError
     from tailtap.experiment.reading import read_experiment
-    from tailtap.experiment.runner import default_folder, run_experiment
-    from tailtap.experiment.summary import summarize
+    from tailtap.measure.runner import default_folder, run_experiment
+    from tailtap.results.summary import summarize
 
-    checked = read_experiment(experiment, set_ or ())
+    checked = read_experiment(experiment, set_)
     if check:
         if resume:
             raise InputError("--check asks about the whole experiment: leave --resume out")
         _check(checked, out or default_folder(checked.name), json=json)
         return
-    if resume and out is None:
-        raise InputError("--resume needs --out DIR: the folder of the experiment to finish")
+    require_out(out, resume=resume)
     folder = out or default_folder(checked.name)
     if not quiet:
         for line in differences(checked.differs):
             print(line, file=sys.stderr)
-    runs = run_experiment(checked, experiment, folder, resume=resume, quiet=quiet)
+    runs = run_experiment(checked, experiment, folder, store=store, resume=resume, quiet=quiet)
     summary = summarize(folder, runs)
-    verdict, told = None, None
+    verdict = None
     if checked.require and any(run.done for run in runs):
-        verdict, told = _judge(folder, checked.require)
+        verdict = _judge(folder, checked.require)
     if json:
-        print(json_module.dumps({**summary, "verdict": told}))
+        print(json_module.dumps({**summary, "verdict": verdict}))
     else:
         print_runs(summary)
         if verdict is not None:
@@ -131,7 +111,7 @@ def run(
             f"{failed[0]['error']}"
         )
     if verdict is not None:
-        raise typer.Exit(exit_status(verdict))
+        sys.exit(exit_status(verdict))
 
 
 def _check(checked: CheckedExperiment, out: Path, *, json: bool) -> None:
@@ -140,7 +120,7 @@ def _check(checked: CheckedExperiment, out: Path, *, json: bool) -> None:
 
     from tailtap.cli.outlook import print_outlook
     from tailtap.errors import MachineError
-    from tailtap.experiment.check import check_experiment
+    from tailtap.measure.check import check_experiment
 
     outlook = check_experiment(checked, out)
     if json:
@@ -157,11 +137,10 @@ def _check(checked: CheckedExperiment, out: Path, *, json: bool) -> None:
         )
 
 
-def _judge(folder: Path, require: Sequence[str]) -> tuple[Verdict, dict[str, Any]]:
-    """The verdict and its JSON. Loads SciPy, which takes a while: not before it is needed."""
+def _judge(folder: Path, require: Sequence[str]) -> dict[str, Any]:
+    """The verdict as JSON. Loads SciPy, which takes a while: not before it is needed."""
     from tailtap.verdict.record import record
     from tailtap.verdict.requirement import parse_requirements
     from tailtap.verdict.runs import judge_runs
 
-    verdict = judge_runs([folder], parse_requirements(require))
-    return verdict, record(verdict)
+    return record(judge_runs([folder], parse_requirements(require)))

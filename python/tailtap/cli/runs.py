@@ -28,9 +28,9 @@ def print_runs(summary: dict[str, Any], ps: Sequence[float] = PERCENTILES) -> No
             continue
         cells = _cells(row["evaluation"], ps)
         unsupported = unsupported or any(cell.endswith("*") for cell in cells)
-        doubts = len(row["warnings"]) + len(row["evaluation"]["warnings"])
-        mark = Text(f"{doubts}, invalid", style="red") if row["valid"] is False else str(doubts)
-        table.add_row(row["slug"], *cells, mark if doubts else "")
+        warnings = len(row["warnings"]) + len(row["evaluation"]["warnings"])
+        mark = Text(f"{warnings}, invalid", style="red") if row["valid"] is False else str(warnings)
+        table.add_row(row["slug"], *cells, mark if warnings else "")
     print_table(table)
     notes = "latencies in us"
     if unsupported:

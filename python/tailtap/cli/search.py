@@ -1,103 +1,131 @@
-"""`tailtap search`: the highest rate with at most so much loss."""
+"""`tailtap search`: find the highest rate with at most so much loss."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
-from tailtap.cli.options import Json, Quiet
+from tailtap.cli.command import command
+from tailtap.cli.completing import one_of
+from tailtap.cli.options import experiment_file, measuring, require_out
 
 if TYPE_CHECKING:
     from tailtap.search.answer import Answer
 
 
+@command()
+@experiment_file
+@click.option(
+    "--loss",
+    multiple=True,
+    default=["0"],
+    metavar="SHARE",
+    help="How many packets may be lost: 0, '0.5%' or 0.005; repeatable.",
+)
+@click.option(
+    "--from",
+    "from_",
+    default="1 kpkt/s",
+    metavar="RATE",
+    help="The lowest rate of interest.",
+)
+@click.option(
+    "--to",
+    default="2 Mpkt/s",
+    metavar="RATE",
+    help="The highest rate of interest.",
+)
+@click.option(
+    "--precision",
+    default="2%",
+    metavar="SHARE",
+    help="The largest distance of the two bounds, as a share of the rate.",
+)
+@click.option(
+    "--method",
+    default="mlr",
+    shell_complete=one_of("mlr", "binary"),
+    help="mlr; or binary, which tries each rate once, for the full time.",
+)
+@click.option(
+    "--trial",
+    default="2 s",
+    metavar="TIME",
+    help="Duration of a trial that decides about a rate.",
+)
+@click.option(
+    "--trials",
+    default=3,
+    help="mlr: how many such trials decide about a rate.",
+)
+@click.option(
+    "--exceed",
+    default=0.5,
+    help="mlr: the share of them that may lose more than allowed.",
+)
+@click.option(
+    "--short",
+    default="500 ms",
+    metavar="TIME",
+    help="mlr: duration of a trial that only guides the search.",
+)
+@click.option(
+    "--latency/--no-latency",
+    default=True,
+    help="Then measure latency at 100, 90, 50 and 10 % of the rate.",
+)
+@click.option(
+    "--keep-stamps",
+    is_flag=True,
+    help="Keep the stamps of the trials, not only counts.",
+)
+@measuring(unfinished="trials and runs")
 def search(
-    experiment: Annotated[Path, typer.Argument(help="The experiment file (YAML).")],
-    *,
-    loss: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="SHARE",
-            help="How many packets may be lost: 0, '0.5%' or 0.005; repeatable. [default: 0]",
-        ),
-    ] = None,
-    from_: Annotated[
-        str, typer.Option("--from", metavar="RATE", help="The lowest rate of interest.")
-    ] = "1 kpkt/s",
-    to: Annotated[
-        str, typer.Option("--to", metavar="RATE", help="The highest rate of interest.")
-    ] = "2 Mpkt/s",
-    precision: Annotated[
-        str, typer.Option(metavar="SHARE", help="How far the bounds may be apart.")
-    ] = "2%",
-    method: Annotated[
-        str, typer.Option(help="mlr; or binary, which tries each rate once, at full length.")
-    ] = "mlr",
-    trial: Annotated[
-        str, typer.Option(metavar="TIME", help="How long a trial lasts that decides.")
-    ] = "2 s",
-    trials: Annotated[int, typer.Option(help="mlr: how many of these decide about a rate.")] = 3,
-    exceed: Annotated[
-        float, typer.Option(help="mlr: which share of them may lose more than allowed.")
-    ] = 0.5,
-    short: Annotated[
-        str, typer.Option(metavar="TIME", help="mlr: how long a trial lasts that only guides.")
-    ] = "500 ms",
-    latency: Annotated[
-        bool,
-        typer.Option(
-            "--latency/--no-latency",
-            help="Then measure latency at 100, 90, 50 and 10 % of the rate.",
-        ),
-    ] = True,
-    keep_stamps: Annotated[
-        bool, typer.Option("--keep-stamps", help="Keep the stamps of the trials, not only counts.")
-    ] = False,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="PATH=VALUE",
-            help="Replace one value of the file, such as dut.platform=wire; repeatable.",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="The folder for the results; by default the name and the time of day."),
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Finish the search in --out: make what is not made.")
-    ] = False,
-    json: Json = False,
-    quiet: Quiet = False,
+    experiment: Path,
+    loss: tuple[str, ...],
+    from_: str,
+    to: str,
+    precision: str,
+    method: str,
+    trial: str,
+    trials: int,
+    exceed: float,
+    short: str,
+    latency: bool,
+    keep_stamps: bool,
+    set_: tuple[str, ...],
+    out: Path | None,
+    resume: bool,
+    json: bool,
+    quiet: bool,
 ) -> None:
     """Find the highest rate at which a device loses no more than allowed, and measure it there.
 
-    The experiment file is that of `tailtap run`, without vary and cases; rate and duration of its
-    traffic are replaced in the trials. With --loss 0 the result is what is called throughput in
-    RFC 2544, or non-drop rate; with more, partial drop rate. Several losses are searched for at
-    once.
+    The experiment file is that of `tailtap run`, without vary and cases. The trials use rates and
+    durations of their own. With --loss 0 the result is the throughput of RFC 2544, also called
+    non-drop rate; with a higher loss, the partial drop rate. One search can have several losses.
 
-    The method mlr searches in the manner of MLRsearch: short trials show where to look, and a
-    bound counts when --trials long ones have decided about it, of which --exceed may differ. A
-    trial that has surely lost more than any loss allows is given up. The method binary is that of
-    RFC 2544, which wants --trial '60 s' at least. A rate that the generator cannot send bounds the
-    search and not the device, and the answer says so.
+    The method mlr works like MLRsearch: short trials guide the search, and --trials long trials
+    decide about a bound; the share --exceed of them may disagree. A trial ends early when it has
+    lost more than every loss allows. The method binary is that of RFC 2544, which demands
+    --trial '60 s' at least. A rate that the generator cannot send limits the search, not the
+    device; the result says so.
 
-    The answer tells how far apart the bounds are, how many trials of which length speak for them,
-    below which limit the loss lies with 95 % confidence, and which trials disagree. Then latency is
-    measured as the file describes it at 100, 90, 50 and 10 % of each rate found. --out gets every
-    trial as a run (trials), these measurements (latency) and search.json; `tailtap report` makes
-    a page of the folder. The exit status is 1 when no rate holds.
+    The result states the distance of the bounds, the number and duration of the trials behind
+    them, the upper limit of the loss with 95 % confidence, and trials that disagree. Then latency
+    is measured, as the file describes it, at 100, 90, 50 and 10 % of each rate found. --out holds
+    every trial as a run (trials), these measurements (latency) and search.json; `tailtap report`
+    makes a page of the folder. The exit status is 1 when no rate holds.
     """
     import json as json_module
-    import sys
 
+    from tailtap import store
     from tailtap.errors import InputError
     from tailtap.experiment.reading import read_experiment
-    from tailtap.experiment.runner import default_folder
+    from tailtap.measure.runner import default_folder
     from tailtap.search import METHODS, Settings
     from tailtap.search.conduct import Plan, search_experiment
     from tailtap.units import parse_rate, parse_share, parse_time
@@ -105,7 +133,7 @@ def search(
     if method not in METHODS:
         raise InputError(f"there is no --method {method!r}: known: {', '.join(METHODS)}")
     settings = Settings(
-        losses=tuple(sorted(parse_share(one) for one in loss or ["0"])),
+        losses=tuple(sorted(parse_share(one) for one in loss)),
         low=parse_rate(from_),
         high=parse_rate(to),
         precision=parse_share(precision),
@@ -114,28 +142,29 @@ def search(
         exceed=exceed,
         short=min(parse_time(short), parse_time(trial)),
     )
-    checked = read_experiment(experiment, set_ or ())
-    if resume and out is None:
-        raise InputError("--resume needs --out DIR: the folder of the search to finish")
+    checked = read_experiment(experiment, set_)
+    require_out(out, resume=resume)
     plan = Plan(checked, experiment, settings, method, keep_stamps, latency)
 
-    def told(line: str) -> None:
+    def print_line(line: str) -> None:
         if not quiet:
             print(line, file=sys.stderr, flush=True)
 
     folder = out or default_folder(f"{checked.name}-search")
-    found = search_experiment(plan, folder, resume=resume, quiet=quiet, told=told)
+    found = search_experiment(
+        plan, folder, store=store, resume=resume, quiet=quiet, print_line=print_line
+    )
     if json:
         print(json_module.dumps(found.as_json()))
     else:
         print_answers(found.answers)
         _print_latency(found.as_json())
     if any(answer.rate is None for answer in found.answers):
-        raise typer.Exit(1)
+        sys.exit(1)
 
 
 def print_answers(answers: list[Answer]) -> None:
-    """Print a row for each loss, and below it what makes one doubt it."""
+    """Print a row for each loss, then the warnings."""
     from rich.table import Table
 
     from tailtap.cli.console import print_table

@@ -2,143 +2,149 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 
-from tailtap.cli.options import Json, Quiet
+from tailtap.cli.command import command
+from tailtap.cli.completing import files, one_of
 from tailtap.errors import InputError
 
 
+@command()
+@click.argument(
+    "links",
+    nargs=-1,
+    required=True,
+    metavar="LINK...",
+    help="[NAME=]INTERFACE[@egress][:FORWARD]. NAME defaults to the interface. FORWARD is "
+    "another interface, through which every packet leaves after its stamp (inline tap), or "
+    "'drop', which absorbs it. Without FORWARD the packet goes on its way (passive tap). "
+    "With @egress the packets that leave through the interface are stamped (of a "
+    "generator: with --no-bypass), which saves a pair of links, else those that arrive.",
+)
+@click.option(
+    "--write",
+    required=True,
+    shell_complete=files,
+    help="The file; its suffix, .stamps or .pcap, decides the format. With several links "
+    "it must contain {link}, which stands for the link's name.",
+)
+@click.option(
+    "--format",
+    shell_complete=one_of("stamps", "pcap"),
+    help="stamps: time, id and length of each packet with an id, 16 B each, and the "
+    "counts; pcap: the first bytes of every packet, with nanoseconds. Needed where the "
+    "suffix does not say it.",
+)
+@click.option(
+    "--snap-length",
+    help="Bytes to keep of each packet in a pcap, up to 65535 B; 128 B unless given, which "
+    "has all headers and the id.",
+)
+@click.option(
+    "--key",
+    default="moonsniff",
+    help="Where packets carry the id that is stamped: moonsniff, or OFFSET:WIDTH:le|be, an "
+    "integer of 1 to 4 bytes at that byte of the frame, as in `tailtap evaluate --key`; "
+    "every packet that is long enough has such an id, whatever it is.",
+)
+@click.option(
+    "--clock",
+    shell_complete=one_of("monotonic", "realtime", "hardware", "software"),
+    help="Whose clock. monotonic (stamps, unless given) or realtime (pcap, unless given): "
+    "the kernel's, read by an eBPF program; realtime is the monotonic clock put on the "
+    "time of day once, at the start: it does not jump when somebody sets the clock. "
+    "hardware: that of the network card, refused unless the card can stamp every packet "
+    "that it receives (`tailtap doctor` tells which can); links are listened to, nothing "
+    "is forwarded, and stamps are written. software: the kernel's when a packet socket "
+    "receives, for comparison with hardware.",
+)
+@click.option(
+    "--rotate",
+    multiple=True,
+    metavar="SIZE|TIME",
+    help="Go on to the next file before one exceeds this size, '1 GB', or spans this time, "
+    "'10 min'; give it twice for both. Files are numbered: x-00001.pcap, x-00002.pcap, ...",
+)
+@click.option(
+    "--records",
+    type=int,
+    help="Room for packets in the kernel for each link, rounded up to a power of two; 64 "
+    "MiB unless given, which is 4194304 stamps. What finds no room is lost, and counted.",
+)
+@click.option(
+    "--flush",
+    default="1 s",
+    help="Write at least this often. With '0 s' nothing is written while less than a "
+    "quarter of the room is used, so that nothing disturbs a short measurement.",
+)
+@click.option(
+    "--duration",
+    help="Stop after this time, '10 s'.",
+)
+@click.option(
+    "--packets",
+    "--count",
+    type=click.IntRange(min=1),
+    help="Stop when every link has seen at least this many packets, of stamps those with an id.",
+)
+@click.option(
+    "--cpu",
+    type=click.IntRange(min=0),
+    help="The CPU of the thread that writes the files.",
+)
+@click.option(
+    "--cost",
+    is_flag=True,
+    help="Measure how long the tap's program takes for a packet, compared with a program "
+    "that only reads the clock and one that does nothing. Meanwhile the kernel times all eBPF "
+    "programs, which itself costs some tens of nanoseconds.",
+)
 def tap(
-    links: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="LINK...",
-            help="[NAME=]INTERFACE[@egress][:FORWARD]. NAME defaults to the interface. FORWARD is "
-            "another interface, through which every packet leaves after its stamp (inline tap), or "
-            "'drop', which absorbs it. Without FORWARD the packet goes on its way (passive tap). "
-            "With @egress the packets that leave through the interface are stamped (of a "
-            "generator: with --no-bypass), which saves a pair of links, else those that arrive.",
-        ),
-    ],
-    *,
-    write: Annotated[
-        str,
-        typer.Option(
-            help="The file; its suffix, .stamps or .pcap, decides the format. With several links "
-            "it must contain {link}, which stands for the link's name."
-        ),
-    ],
-    format: Annotated[
-        str | None,
-        typer.Option(
-            help="stamps: time, id and length of each packet with an id, 16 B each, and the "
-            "counts; pcap: the first bytes of every packet, with nanoseconds. Needed where the "
-            "suffix does not say it."
-        ),
-    ] = None,
-    snap_length: Annotated[
-        str | None,
-        typer.Option(
-            help="Bytes to keep of each packet in a pcap, up to 65535 B; 128 B unless given, which "
-            "has all headers and the id."
-        ),
-    ] = None,
-    key: Annotated[
-        str,
-        typer.Option(
-            help="Where packets carry the id that is stamped: moonsniff, or OFFSET:WIDTH:le|be, an "
-            "integer of 1 to 4 bytes at that byte of the frame, as in `tailtap evaluate --key`; "
-            "every packet that is long enough has such an id, whatever it is."
-        ),
-    ] = "moonsniff",
-    clock: Annotated[
-        str | None,
-        typer.Option(
-            help="Whose clock. monotonic (stamps, unless given) or realtime (pcap, unless given): "
-            "the kernel's, read by an eBPF program; realtime is the monotonic clock put on the "
-            "time of day once, at the start: it does not jump when somebody sets the clock. "
-            "hardware: that of the network card, refused unless the card can stamp every packet "
-            "that it receives (`tailtap doctor` tells which can); links are listened to, nothing "
-            "is forwarded, and stamps are written. software: the kernel's when a packet socket "
-            "receives, for comparison with hardware."
-        ),
-    ] = None,
-    rotate: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="SIZE|TIME",
-            help="Go on to the next file before one exceeds this size, '1 GB', or spans this time, "
-            "'10 min'; give it twice for both. Files are numbered: x-00001.pcap, x-00002.pcap, ...",
-        ),
-    ] = None,
-    records: Annotated[
-        int | None,
-        typer.Option(
-            help="Room for packets in the kernel for each link, rounded up to a power of two; 64 "
-            "MiB unless given, which is 4194304 stamps. What finds no room is lost, and counted."
-        ),
-    ] = None,
-    flush: Annotated[
-        str,
-        typer.Option(
-            help="Write at least this often. With '0 s' nothing is written while less than a "
-            "quarter of the room is used, so that nothing disturbs a short measurement."
-        ),
-    ] = "1 s",
-    duration: Annotated[str | None, typer.Option(help="Stop after this time, '10 s'.")] = None,
-    packets: Annotated[
-        int | None,
-        typer.Option(
-            "--packets",
-            "--count",
-            min=1,
-            help="Stop when every link has seen at least this many packets, of stamps those with "
-            "an id.",
-        ),
-    ] = None,
-    cpu: Annotated[
-        int | None, typer.Option(min=0, help="The CPU of the thread that writes the files.")
-    ] = None,
-    cost: Annotated[
-        bool,
-        typer.Option(
-            "--cost",
-            help="Measure how long the tap's program takes for a packet, beside one that only "
-            "reads the clock and one that does nothing. While that runs the kernel times all eBPF "
-            "programs, which itself costs some tens of nanoseconds.",
-        ),
-    ] = False,
-    json: Json = False,
-    quiet: Quiet = False,
+    links: tuple[str, ...],
+    write: str,
+    format: str | None,
+    snap_length: str | None,
+    key: str,
+    clock: str | None,
+    rotate: tuple[str, ...],
+    records: int | None,
+    flush: str,
+    duration: str | None,
+    packets: int | None,
+    cpu: int | None,
+    cost: bool,
+    json: bool,
+    quiet: bool,
 ) -> None:
     """Stamp or capture every packet that passes a link.
 
     A packet that leaves through another interface or with @egress is stamped as it leaves. Any
-    other is stamped when it was handed over to the interface (by a network card's driver, or by
-    whoever sent it into the other end of a veth pair), not when its receive work begins. For this
-    the kernel stamps all packets of the machine while the tap runs, as it does for tcpdump.
+    other packet is stamped when the interface gets it (from a network card's driver, or from the
+    sender at the other end of a veth pair), not when its receive work begins. For this the kernel
+    stamps all packets of the machine while the tap runs, as it does for tcpdump.
 
-    Into a stamp file go packets with an id: UDP over IPv4 or IPv6, also VLAN-tagged, whose payload
+    A stamp file holds packets with an id: UDP over IPv4 or IPv6, also VLAN-tagged, whose payload
     starts with MoonSniff's layout, a little-endian 32-bit id and the byte 0x55; or, with --key,
-    whatever has an id at that place. All others are counted. Into a pcap go all packets, cut to the
-    snap length, with VLAN tags in their place. The links are interfaces of the current network
+    all packets with an id at that place. Other packets are counted. A pcap holds all packets, cut
+    to the snap length, with their VLAN tags. The links are interfaces of the current network
     namespace, and must be up.
 
-    Runs until SIGINT, SIGTERM, the duration or the number of packets. Packets leave the kernel
-    while traffic flows; a tap that is killed leaves files that can be read. With --json prints one
+    The tap runs until SIGINT, SIGTERM, the duration or the number of packets. It writes while
+    traffic flows, so the files of a tap that was killed can be read. With --json it prints one
     line when all links are tapped, {"event": "ready", ...}, and one at the end, {"event": "done",
-    ...}, with files and counts of each link: seen = stored + lost, always, and other for packets
-    without an id. Where the disk is full the tap ends, and the counts in its stamp files are exact.
+    ...}, with the files and counts of each link: seen = stored + lost, always; other counts
+    packets without an id. When the disk is full the tap ends, and the counts in its stamp files
+    are exact.
     """
     import json as json_module
     import sys
 
     from tailtap import _core
-    from tailtap.capture.hardware import STAMPERS, stamp
+    from tailtap.instruments.taps.hardware import STAMPERS, stamp
     from tailtap.units import parse_time
 
     snap = _snap(_format(write, format), snap_length)
@@ -166,7 +172,7 @@ def tap(
             snap=snap,
             key=key,
             clock=clock or ("monotonic" if snap is None else "realtime"),
-            rotate=_rotation(rotate or []),
+            rotate=_rotation(rotate),
             records=records,
             flush_ns=parse_time(flush) or None,
             duration_ns=duration_ns,
@@ -200,8 +206,8 @@ def _shortfalls(link: dict[str, Any]) -> Iterator[str]:
     """What stamps of a link lack; stamps of cards have no such counts."""
     if link.get("late"):
         yield (
-            f"{link['late']} packets were stamped on receipt, as the kernel did not say when they "
-            "were handed over"
+            f"{link['late']} packets were stamped on receipt, as the kernel did not record when "
+            "they reached the interface"
         )
     if link.get("dropped"):
         yield (
@@ -240,7 +246,7 @@ def _snap(format: str, length: str | None) -> int | None:
     return None
 
 
-def _rotation(limits: list[str]) -> tuple[int | None, int | None]:
+def _rotation(limits: Sequence[str]) -> tuple[int | None, int | None]:
     """Bytes and nanoseconds of the options ``--rotate``."""
     from tailtap.units import parse_size, parse_time
 
@@ -265,7 +271,7 @@ def _rotation(limits: list[str]) -> tuple[int | None, int | None]:
     return size, time
 
 
-def parse_links(links: list[str], write: str) -> list[tuple[str, str, bool, str | None, Path]]:
+def parse_links(links: Sequence[str], write: str) -> list[tuple[str, str, bool, str | None, Path]]:
     """Links as (name, interface, egress, forward, file).
 
     Raises `InputError` for a malformed link, for a name or a file that occurs twice.

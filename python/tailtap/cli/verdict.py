@@ -1,89 +1,109 @@
-"""`tailtap verdict`: whether runs hold what is required of them."""
+"""`tailtap verdict`: say whether runs meet their requirements."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Any
 
-import typer
+import click
 
-from tailtap.cli.options import Json, Quiet
+from tailtap.cli.command import PATH, command
+from tailtap.cli.completing import files, profiles, result_folders
+from tailtap.cli.options import selected_runs
 
-if TYPE_CHECKING:
-    from tailtap.verdict.runs import Verdict
 
-
+@command(
+    examples=(
+        (
+            "tailtap verdict results/first --require 'p99.9 < 1 ms' --require 'loss == 0'",
+            "two requirements of one's own",
+        ),
+        (
+            "tailtap verdict results/first --profile urllc-5g --junit verdict.xml",
+            "a profile, for a CI system",
+        ),
+        (
+            "tailtap verdict --list-profiles",
+            "all profiles and their sources",
+        ),
+    )
+)
+@click.argument(
+    "folders",
+    nargs=-1,
+    type=PATH,
+    metavar="RUN|DIR…",
+    shell_complete=result_folders,
+    help="Run folders, experiment folders (then all their runs), or what `tailtap "
+    "evaluate --out` or `tailtap import --into` wrote.",
+)
+@click.option(
+    "--require",
+    multiple=True,
+    metavar="REQUIREMENT",
+    help="What must hold, such as 'p99.999 < 1 ms'. May be given several times. Without this "
+    "and --profile, `require` in the experiment file applies.",
+)
+@click.option(
+    "--profile",
+    multiple=True,
+    metavar="NAME",
+    shell_complete=profiles,
+    help="The requirements of a standard, such as urllc-5g. May be given several times.",
+)
+@click.option(
+    "--list-profiles",
+    is_flag=True,
+    help="Show all profiles and their sources.",
+)
+@selected_runs("Which runs are judged, as `tailtap report --runs` reads it.")
+@click.option(
+    "--confidence",
+    default="95 %",
+    metavar="SHARE",
+    help="How sure 'holds' and 'violated' must be.",
+)
+@click.option(
+    "--junit",
+    type=PATH,
+    metavar="FILE",
+    shell_complete=files,
+    help="Also write JUnit XML, with one test case for each requirement.",
+)
+@click.option(
+    "--allow-not-shown",
+    is_flag=True,
+    help="End with status 0 unless something is violated; JUnit XML then says skipped.",
+)
 def verdict(
-    folders: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="RUN|DIR…",
-            help="Run folders, experiment folders (then all their runs), or what `tailtap "
-            "evaluate --out` or `tailtap import --into` wrote.",
-        ),
-    ] = None,
-    require: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="REQUIREMENT",
-            help="What must hold, such as 'p99.999 < 1 ms'. May be given several times; what the "
-            "experiment file says under `require` when neither this nor --profile is given.",
-        ),
-    ] = None,
-    profile: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="The requirements of a standard, such as urllc-5g. May be given several times.",
-        ),
-    ] = None,
-    list_profiles: Annotated[
-        bool,
-        typer.Option("--list-profiles", help="Show all profiles and what they are from."),
-    ] = False,
-    runs: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="SELECTION",
-            help="Which runs are judged, as `tailtap report --runs` reads it; all when not given. "
-            "May be given again to add runs.",
-        ),
-    ] = None,
-    confidence: Annotated[
-        str,
-        typer.Option(metavar="SHARE", help="How sure 'holds' and 'violated' must be."),
-    ] = "95 %",
-    junit: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Also write JUnit XML: a test case a requirement."),
-    ] = None,
-    allow_not_shown: Annotated[
-        bool,
-        typer.Option(
-            "--allow-not-shown",
-            help="End with status 0 unless something is violated; JUnit XML then says skipped.",
-        ),
-    ] = False,
-    json: Json = False,
-    quiet: Quiet = False,
+    folders: tuple[Path, ...],
+    require: tuple[str, ...],
+    profile: tuple[str, ...],
+    list_profiles: bool,
+    runs: tuple[str, ...],
+    confidence: str,
+    junit: Path | None,
+    allow_not_shown: bool,
+    json: bool,
+    quiet: bool,
 ) -> None:
-    """Say whether runs hold what is required: it holds, it is violated, or it is not shown.
+    """Judge runs by requirements: each holds, is violated, or is not shown.
 
     Requirements: p99.999 < 1 ms (median, mean, max alike) of the packets that arrived;
     reliability(1 ms) >= 99.999 %, the share of all packets that arrived within 1 ms, which counts
     lost ones as late; loss == 0, or < 0.1 % (or ppm), and duplicates and reordered alike;
     return_level(24 h) < 1 ms, by the tail model; gap(p99.9) < 200 us or gap(max), between packets
-    after the device. <= is as good as <.
+    after the device. <= is accepted, too.
 
-    What is said of a share or a percentile holds for the device, with 95 % confidence: a run of
-    too few packets does not show it, and then it is said how many more would. max, mean, and
-    == 0 are about the run. Of runs that differ in nothing but the repeat all must hold: the worst
-    one decides. Runs that failed or are invalid show nothing. docs/verdict.md tells the rules.
+    An answer about a share or a percentile is about the device, with 95 % confidence. Too few
+    packets do not show it; the answer says how many more would. Answers about max, mean, and == 0
+    are about the run alone. A requirement must hold in all repeats: the worst one decides. Runs
+    that failed or are invalid show nothing. docs/verdict.md has the rules.
 
     The exit status is 0 when everything holds and 1 otherwise.
     """
     import json as json_module
-    import sys
 
     from tailtap.errors import InputError
     from tailtap.verdict.junit import write_junit
@@ -101,62 +121,60 @@ def verdict(
         if not quiet:
             print(f"verdict: {run}", file=sys.stderr)
 
-    required = parse_requirements(
-        [*(require or ()), *(f"profile {name}" for name in profile or ())]
-    )
+    required = parse_requirements([*require, *(f"profile {name}" for name in profile)])
     found = judge_runs(
-        folders, required, runs=runs or (), confidence=_confidence(confidence), progress=progress
+        folders, required, runs=runs, confidence=_confidence(confidence), progress=progress
     )
     if junit is not None:
         write_junit(found, junit, allow_not_shown=allow_not_shown)
+    content = record(found)
     if json:
-        print(json_module.dumps(record(found), allow_nan=False))
+        print(json_module.dumps(content, allow_nan=False))
     else:
-        print_verdict(found)
-    raise typer.Exit(exit_status(found, allow_not_shown=allow_not_shown))
+        print_verdict(content)
+    sys.exit(exit_status(content, allow_not_shown=allow_not_shown))
 
 
-def exit_status(found: Verdict, *, allow_not_shown: bool = False) -> int:
+def exit_status(found: dict[str, Any], *, allow_not_shown: bool = False) -> int:
     """0 when the answer is yes, 1 when it is no."""
     good = ("holds", "not shown") if allow_not_shown else ("holds",)
-    return 0 if found.answer in good else 1
+    return 0 if found["answer"] in good else 1
 
 
-def print_verdict(found: Verdict) -> None:
-    """Print all answers by configuration with their reasons, sources of profiles, and doubts."""
+def print_verdict(found: dict[str, Any]) -> None:
+    """Print the object of ``--json``: answers with their reasons, profiles' sources, warnings."""
     import itertools
 
     from rich.table import Table
     from rich.text import Text
 
     from tailtap.cli.console import print_table
-    from tailtap.verdict.runs import answers
 
     styles = {"holds": "green", "violated": "red", "not shown": "yellow"}
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("requirement", "answer", "measured", "why"):
         table.add_column(heading, no_wrap=True)
-    for label, rows in itertools.groupby(found.rows, key=lambda row: row.configuration):
+    for label, rows in itertools.groupby(found["verdicts"], key=lambda row: row["configuration"]):
         table.add_row(Text(label, style="bold"))
         for row in rows:
-            why = f"{row.worst.run}: {row.worst.reason}" if row.findings[1:] else row.worst.reason
+            who = f"{row['decided_by']}: " if row["runs"][1:] else ""
             table.add_row(
-                f"  {row.requirement.text}",
-                Text(row.answer, style=styles[row.answer]),
-                row.worst.measured,
-                Text(why),
+                f"  {row['requirement']}",
+                Text(row["answer"], style=styles[row["answer"]]),
+                row["measured"],
+                Text(f"{who}{row['reason']}"),
             )
     print_table(table)
-    for profile in dict.fromkeys(row.requirement.profile for row in found.rows):
+    for profile in dict.fromkeys(row["profile"] for row in found["verdicts"]):
         if profile is not None:
             _print_source(profile)
     listed: dict[tuple[str, str], list[str]] = {}
-    for run, warning in found.warnings:
-        listed.setdefault((warning.code, warning.message), []).append(run)
+    for warning in found["warnings"]:
+        listed.setdefault((warning["code"], warning["message"]), []).append(warning["run"])
     for (code, message), runs in listed.items():
-        print(f"doubt: {', '.join(runs)}: {message} [{code}]")
-    told = [f"{count} {answer}" for answer, count in answers(found.rows).items() if count]
-    print(f"verdict: {found.answer} ({', '.join(told)})")
+        print(f"warning: {', '.join(runs)}: {message} [{code}]")
+    told = [f"{count} {answer}" for answer, count in found["answers"].items() if count]
+    print(f"verdict: {found['answer']} ({', '.join(told)})")
 
 
 def _print_source(name: str) -> None:

@@ -22,8 +22,8 @@ class Where:
     quiet: bool
 
     @property
-    def unsaid(self) -> bool:
-        """Whether there is no word about it."""
+    def default(self) -> bool:
+        """Whether no option says where."""
         return self.scheduler is None and self.chunk is None and self.jobs is None
 
     def executor(self) -> Executor:

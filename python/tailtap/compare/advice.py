@@ -1,4 +1,4 @@
-"""What to choose, in sentences."""
+"""Advice on what to choose, in sentences."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _worst(found: Standing) -> str:
 
 
 def _margin(ranking: Ranking) -> Iterator[str]:
-    """How far the next one is behind."""
+    """How much slower the next one is."""
     if len(ranking.standings) > 1:
         pair = ranking.pair(0, 1)
         other = ranking.standings[1].configuration.label

@@ -1,6 +1,7 @@
-"""What a configuration is made of, as far as anybody says: platform, kernel, tuning, NIC, machine.
+"""What a configuration consists of, as far as is known: platform, kernel, tuning, interrupts, NIC,
+machine.
 
-Runs of our own say it in `run.json`; of published runs the folders' names tell.
+Own runs have it in `run.json`, published runs in the names of their folders.
 """
 
 from __future__ import annotations
@@ -10,23 +11,22 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
-from tailtap.compare.reading import Sample
-from tailtap.report.values import mapping
+from tailtap.results.run import Run, mapping
 
-#: Parameters of the traffic that are no part of the load: who sends it, how long, how patient.
+#: Parameters of the traffic that are no part of the load: generator, duration, limits.
 NO_LOAD = frozenset(
-    ("generator", "external", "cpu", "reverse_cpu", "slip_limit", "duration", "warm_up",
+    ("generator", "options", "external", "cpu", "reverse_cpu", "slip_limit", "duration", "warm_up",
      "warm_up_packets", "pause")
 )  # fmt: skip
-#: Variables that say what is asked of a configuration, not what it is.
+#: Variables that describe the load of a configuration, not the configuration.
 ASKED = ("traffic.", "evaluation.", "direction")
 #: The last part of a variable's path, by the aspect that it decides.
 _DECIDES = {"platform": "platform", "forwarder": "forwarder", "kernel": "kernel",
-            "boot": "tuning", "nic": "nic", "driver": "nic", "interface": "nic",
+            "boot": "tuning", "irq": "irq", "nic": "nic", "driver": "nic", "interface": "nic",
             "interfaces": "nic", "ports": "nic"}  # fmt: skip
 #: Variables of the other ends of the DuT's cables, which change with the DuT's cards.
 BESIDE = "tap."
-#: What the DuT's first port is called where the platform tells of its cards.
+#: The name of the DuT's first port in the platform's facts about cards.
 INGRESS = "tt-in"
 _PUBLISHED_PLATFORMS = {"bare-metal": "bare-metal", "vm": "vm", "container": "container"}
 _TUNED = re.compile(r"(vanilla|rt|nohz)[-/](non-optimized|optimized)(?:/|$)")
@@ -34,59 +34,61 @@ _SCENARIO = re.compile(r"scenario(\d)(-l3)?(?:/|$)")
 _CGROUP = re.compile(r"(?:^|/)v([12])(?:/|$)")
 
 
-def load_of(sample: Sample) -> dict[str, Any]:
-    """What was asked of the device, as far as it is known; runs are compared where this agrees."""
+def load_of(run: Run) -> dict[str, Any]:
+    """The load of the device, as far as it is known; runs are compared where it is the same."""
     asked = {
         name: value
-        for name, value in mapping(sample.parameters, "traffic").items()
+        for name, value in mapping(run.parameters, "traffic").items()
         if name not in NO_LOAD
     }
-    if sample.rate is not None:
-        asked.setdefault("rate", sample.rate)
-    # Both directions of bidirectional traffic are runs; which it is, is no property of the device.
+    if run.offered_rate is not None:
+        asked.setdefault("rate", run.offered_rate)
+    # Each direction of bidirectional traffic is a run; the direction is no property of the device.
     for name in ("evaluation.trim", "direction"):
-        if value := sample.variables.get(name):
+        if value := run.variables.get(name):
             asked[name.removeprefix("evaluation.")] = value
     return asked
 
 
-def device_variables(sample: Sample) -> dict[str, str]:
+def device_variables(run: Run) -> dict[str, str]:
     """The varied values that make the configuration."""
-    return {k: v for k, v in sample.variables.items() if not k.startswith(ASKED)}
+    return {k: v for k, v in run.variables.items() if not k.startswith(ASKED)}
 
 
-def aspects_of(sample: Sample) -> dict[str, str]:
+def aspects_of(run: Run) -> dict[str, str]:
     """What is known of the configuration, by aspect; what is not known is left out."""
-    return _published(sample) if sample.origin else _own(sample)
+    return _published(run) if run.origin else _own(run)
 
 
-def _own(sample: Sample) -> dict[str, str]:
-    dut = mapping(sample.parameters, "dut")
+def _own(run: Run) -> dict[str, str]:
+    dut = mapping(run.parameters, "dut")
     known = {name: dut.get(name) for name in ("platform", "forwarder")}
-    host = mapping(sample.environment, "kernel")
+    host = mapping(run.environment, "kernel")
     kernel = [host.get("release"), host.get("preemption")]
-    if dut.get("platform") == "vm":
-        guest = mapping(mapping(sample.record, "platform"), "kernel")
+    if run.traits is not None and run.traits.own_kernel:
+        guest = mapping(mapping(run.record, "platform"), "kernel")
         kernel = [guest.get("release"), guest.get("kind")]
     known["kernel"] = dut.get("kernel") or " ".join(str(part) for part in kernel if part)
     known["tuning"] = dut.get("boot")
-    cpu = mapping(sample.environment, "cpu")
-    machine = [sample.environment.get("hostname"), cpu.get("model")]
+    if run.traits is None or run.traits.has_dut:
+        known["irq"] = str(dut.get("irq", "core"))  # as it was before it could be chosen
+    cpu = mapping(run.environment, "cpu")
+    machine = [run.environment.get("hostname"), cpu.get("model")]
     known["machine"] = ", ".join(str(part) for part in machine if part)
-    cards = mapping(mapping(sample.record, "platform"), "cards")
+    cards = mapping(mapping(run.record, "platform"), "cards")
     known["nic"] = mapping(cards, INGRESS).get("driver")
-    for name, value in device_variables(sample).items():
+    for name, value in device_variables(run).items():
         if name.startswith(BESIDE):
             continue
         known[_DECIDES.get(name.rpartition(".")[2], name)] = value
     return {name: str(value) for name, value in known.items() if value}
 
 
-def _published(sample: Sample) -> dict[str, str]:
-    assert sample.origin is not None  # asked before
-    place = sample.origin.place
+def _published(run: Run) -> dict[str, str]:
+    assert run.origin is not None  # asked before
+    place = run.origin.place
     parts = PurePath(place).parts
-    found = {"machine": f"that of {sample.origin.tree}"}
+    found = {"machine": f"that of {run.origin.tree}"}
     for part in parts:
         if part in _PUBLISHED_PLATFORMS:
             found |= {"platform": _PUBLISHED_PLATFORMS[part], "networking": "user space"}
@@ -100,7 +102,7 @@ def _published(sample: Sample) -> dict[str, str]:
             found["forwarder"] = "l3"
     if cgroup := _CGROUP.search(place):
         found["cgroup"] = cgroup[1]
-    return found | device_variables(sample)
+    return found | device_variables(run)
 
 
 def differs_only_in(one: Mapping[str, str], other: Mapping[str, str], aspect: str) -> bool:

@@ -1,6 +1,6 @@
-"""The five recommendations of "How low can you go?", held against the data.
+"""The five recommendations of "How low can you go?", checked against the data.
 
-Each is met, not met, or cannot be told, with the figures that say so.
+Each is met, not met, or cannot be told, with the numbers behind the answer.
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ from typing import Literal
 from tailtap.compare.aspects import differs_only_in
 from tailtap.compare.configurations import Configuration
 from tailtap.compare.ranking import Pair, Ranking
-from tailtap.compare.reading import Sample
 from tailtap.compare.significance import ALPHA, smallest_p
 from tailtap.compare.words import percentile_text, ratio_text, share_text, time_text
 from tailtap.evaluation.overload import OVERLOAD_LOSS
+from tailtap.results.run import Run
 
 Answer = Literal["met", "not met", "cannot be told"]
-VIRTUAL = ("vm", "container")
 _TOLD = 3
 
 
@@ -63,15 +62,15 @@ def check(rankings: Sequence[Ranking]) -> list[Check]:
     ]
 
 
-def _samples(rankings: Sequence[Ranking]) -> Iterator[tuple[Configuration, Sample]]:
+def _all_runs(rankings: Sequence[Ranking]) -> Iterator[tuple[Configuration, Run]]:
     for ranking in rankings:
         for standing in ranking.standings:
-            for sample in standing.configuration.runs:
-                yield standing.configuration, sample
+            for run in standing.configuration.runs:
+                yield standing.configuration, run
 
 
 def _stamps(rankings: Sequence[Ranking]) -> tuple[Answer, str]:
-    clocks = [sample.clock for _, sample in _samples(rankings)]
+    clocks = [run.clock for _, run in _all_runs(rankings)]
     known = [clock for clock in clocks if clock not in (None, "unknown")]
     software = [clock for clock in known if clock != "hardware"]
     if not known:
@@ -86,7 +85,7 @@ def _stamps(rankings: Sequence[Ranking]) -> tuple[Answer, str]:
 
 
 def _floors(rankings: Sequence[Ranking]) -> Iterator[str]:
-    """What the measurement itself costs, where `wire` was measured."""
+    """The latency of the measurement itself, where `wire` was measured."""
     for ranking in rankings:
         floors = [s.worst for s in ranking.floors if s.worst and s.worst.latency]
         fastest = min((s.worst.number for s in ranking.standings if s.worst), default=float("inf"))
@@ -101,13 +100,13 @@ def _floors(rankings: Sequence[Ranking]) -> Iterator[str]:
 
 def _overload(rankings: Sequence[Ranking]) -> tuple[Answer, str]:
     losses = [
-        (sample.loss, f"{standing.configuration.label} at {ranking.load.label}")
+        (run.loss, f"{standing.configuration.label} at {ranking.load.label}")
         for ranking in rankings
         for standing in ranking.standings
-        for sample in standing.configuration.runs
-        if sample.loss is not None
+        for run in standing.configuration.runs
+        if run.loss is not None
     ]
-    runs = sum(1 for _ in _samples(rankings))
+    runs = sum(1 for _ in _all_runs(rankings))
     over = sorted((entry for entry in losses if entry[0] > OVERLOAD_LOSS), reverse=True)
     if over:
         told = _joined([f"{where} lost {share_text(loss)}" for loss, where in over])
@@ -129,10 +128,7 @@ def _either(one: Configuration, other: Configuration) -> bool:
 
 
 def _virtual_and_bare(slower: Configuration, faster: Configuration) -> bool:
-    platforms = slower.aspects.get("platform"), faster.aspects.get("platform")
-    return (platforms[0] in VIRTUAL and platforms[1] == "bare-metal") or (
-        platforms[1] in VIRTUAL and platforms[0] == "bare-metal"
-    )
+    return {slower.virtual, faster.virtual} == {True, False}
 
 
 def _choice(
@@ -169,7 +165,7 @@ def _choice(
 
 
 def _virtual_is_slower(ranking: Ranking, pair: Pair) -> bool:
-    return ranking.standings[pair.slower].configuration.aspects.get("platform") in VIRTUAL
+    return ranking.standings[pair.slower].configuration.virtual is True
 
 
 def _figures(ranking: Ranking, pair: Pair) -> str:
@@ -188,7 +184,7 @@ def _median_ratio(slower: Configuration, faster: Configuration) -> float | None:
     """The ratio of the medians' worst repeats; None where one is not known."""
     worst = []
     for configuration in (slower, faster):
-        rows = [sample.percentile(0.5) for sample in configuration.runs]
+        rows = [run.percentile(0.5) for run in configuration.runs]
         worst.append(max((row.value for row in rows if row is not None), default=0))
     return worst[0] / worst[1] if all(worst) else None
 
@@ -205,8 +201,9 @@ def _why_none(rankings: Sequence[Ranking], aspect: str) -> str:
         return f"no result says its {name}"
     if len(known) == 1:
         return f"only one {name} was measured: {known.pop()}"
-    if aspect == "platform" and not ({*VIRTUAL} & known and "bare-metal" in known):
-        return f"no virtual platform was measured beside bare metal, but {', '.join(sorted(known))}"
+    kinds = {s.configuration.virtual for ranking in rankings for s in ranking.standings}
+    if aspect == "platform" and not {True, False} <= kinds:
+        return f"bare metal and a virtual platform are needed, not {', '.join(sorted(known))}"
     return f"no two configurations under one load differ in their {name} alone"
 
 

@@ -12,14 +12,15 @@ from tailtap.compare.checks import Check, check
 from tailtap.compare.configurations import Configuration, Load, gather
 from tailtap.compare.isolation import Cache, Judgement, common_cache, judge
 from tailtap.compare.ranking import Ranking, needed, rank
-from tailtap.compare.reading import Sample, read
+from tailtap.compare.reading import read
 from tailtap.compare.resources import Resources, resources
 from tailtap.compare.significance import ALPHA
 from tailtap.compare.words import percentile_text, share_text
 from tailtap.errors import InputError
 from tailtap.evaluation.overload import OVERLOAD_LOSS
 from tailtap.evaluation.values import Warning
-from tailtap.tail import analyse, load_tail
+from tailtap.results.run import Run
+from tailtap.tail import analyse
 from tailtap.tail.runs import Summary, sum_up
 
 _REASONS = 3
@@ -27,7 +28,7 @@ _REASONS = 3
 
 @dataclass(frozen=True)
 class Traits:
-    """What speaks for a configuration besides its latency; None where nothing is known.
+    """Properties of a configuration besides its latency; None where nothing is known.
 
     `predictability` is of its tail models, `isolation` a judgement.
     """
@@ -42,7 +43,7 @@ class Traits:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Everything that `tailtap compare` says."""
+    """The result of `tailtap compare`."""
 
     rankings: tuple[Ranking, ...]
     traits: tuple[Traits, ...]
@@ -66,18 +67,18 @@ def compare_runs(
     `percentile` (0 to 1; 1 is the maximum) is what configurations are ranked by, or the highest
     that all of them support. Raises `InputError` when there is nothing to compare.
     """
-    return compare_samples(read(sources, progress), percentile, progress=progress)
+    return compare_loaded(read(sources, progress), percentile, progress=progress)
 
 
-def compare_samples(
-    samples: Sequence[Sample],
+def compare_loaded(
+    runs: Sequence[Run],
     percentile: float | None = None,
     *,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Comparison:
-    """The same for runs that were read already."""
-    loads = gather(samples)
-    _require_two(samples, loads)
+    """The same for runs that have been read."""
+    loads = gather(runs)
+    _require_two(runs, loads)
     progress("comparing")
     rankings = rank(loads, percentile)
     if all(ranking.reason for ranking in rankings):
@@ -90,16 +91,16 @@ def compare_samples(
         tuple(check(rankings)),
         tuple(advise(rankings)),
         needed(rankings),
-        tuple(_warnings(samples, rankings)),
+        tuple(_warnings(runs, rankings)),
     )
 
 
-def _require_two(samples: Sequence[Sample], loads: Sequence[Load]) -> None:
+def _require_two(runs: Sequence[Run], loads: Sequence[Load]) -> None:
     """Raises `InputError` unless two configurations have good runs under the same load."""
     if any(len(load.ranked) > 1 for load in loads):
         return
     good = [(load, configuration) for load in loads for configuration in load.ranked]
-    left = [f"{sample.name}: {sample.excluded}" for sample in samples if sample.excluded]
+    left = [f"{run.slug}: {run.excluded}" for run in runs if run.excluded]
     why = f" (left out: {'; '.join(left[:_REASONS])}{', …' if len(left) > _REASONS else ''})"
     why = why if left else ""
     labels = list(dict.fromkeys(configuration.label for _, configuration in good))
@@ -122,12 +123,12 @@ def _traits(loads: Sequence[Load], progress: Callable[[str], None]) -> Iterator[
         for configuration in load.ranked:
             runs = configuration.runs
             models = []
-            for sample in runs:
-                if sample.folder is None:
+            for run in runs:
+                if run.origin:
                     continue
-                progress(f"{sample.name}: its tail model")
+                progress(f"{run.slug}: its tail model")
                 try:
-                    models.append(analyse(load_tail(sample.folder, sample.name)))
+                    models.append(analyse(run.tail))
                 except InputError:
                     continue  # an old evaluation without exceedances: nothing is known
             cache = common_cache(runs)
@@ -137,15 +138,15 @@ def _traits(loads: Sequence[Load], progress: Callable[[str], None]) -> Iterator[
                 sum_up(configuration.label, models) if models else None,
                 resources(runs),
                 cache,
-                judge(configuration.aspects.get("platform"), cache.layout if cache else None),
+                judge(configuration.traits, cache.layout if cache else None),
             )
 
 
-def _warnings(samples: Sequence[Sample], rankings: Sequence[Ranking]) -> Iterator[Warning]:
-    for sample in samples:
-        if sample.excluded:
-            yield Warning("left-out", f"{sample.name} is left out: {sample.excluded}")
-    codes = Counter(code for sample in samples if not sample.excluded for code in sample.doubts)
+def _warnings(runs: Sequence[Run], rankings: Sequence[Ranking]) -> Iterator[Warning]:
+    for run in runs:
+        if run.excluded:
+            yield Warning("left-out", f"{run.slug} is left out: {run.excluded}")
+    codes = Counter(code for run in runs if not run.excluded for code in run.codes)
     for code, count in sorted(codes.items()):
         yield Warning("doubts", f"{count} of the runs have the warning {code}")
     for ranking in rankings:
@@ -160,17 +161,17 @@ def _about(ranking: Ranking) -> Iterator[Warning]:
     for standing in ranking.standings:
         for value in standing.values:
             if value.latency is None:
-                loss = value.sample.loss or 0.0
+                loss = value.run.loss or 0.0
                 what = "was overloaded and" if loss > OVERLOAD_LOSS else "was not overloaded but"
                 yield Warning(
                     "overload" if loss > OVERLOAD_LOSS else "loss",
-                    f"{value.sample.name} {what} lost {share_text(loss)}, more than lie above {p}; "
-                    "nobody knows how late they would have been, so it counts as later than any",
+                    f"{value.run.slug} {what} lost {share_text(loss)}, more than lie above {p}; "
+                    "their latencies are unknown, so it ranks behind all others",
                 )
         twins = Counter(
             (one.packets, one.lost, value.latency, one.maximum)
             for value in standing.values
-            if (one := value.sample).packets is not None
+            if (one := value.run).packets is not None
         )
         same = sum(count for count in twins.values() if count > 1)
         if same:
@@ -190,7 +191,7 @@ def _about(ranking: Ranking) -> Iterator[Warning]:
     if untold:
         yield Warning(
             "unknown-samples",
-            f"{where}: of {len(untold)} runs nobody says how many packets they are of",
+            f"{where}: {len(untold)} runs do not say how many packets they are of",
         )
     machines = {s.configuration.aspects.get("machine", "unknown") for s in ranking.standings}
     if len(machines) > 1:

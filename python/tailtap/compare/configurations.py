@@ -1,16 +1,17 @@
-"""Runs gathered into configurations, and configurations into those under the same load."""
+"""Groups runs into configurations, and configurations by their load."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tailtap.compare.aspects import aspects_of, device_variables, load_of
-from tailtap.compare.reading import Sample
+from tailtap.compare.aspects import ASKED, aspects_of, device_variables, load_of
 from tailtap.errors import InputError
+from tailtap.results.groups import group, label_parts
+from tailtap.results.run import Run
+from tailtap.traits import BUILT_IN, Traits
 from tailtap.units import format_rate
 
 #: Measured and published rates this near (as a share) may be the same load.
@@ -24,18 +25,31 @@ class Configuration:
     label: str
     aspects: Mapping[str, str]
     load: Mapping[str, Any]
-    #: Its repeats; the others, `excluded`, each say why they are none.
-    runs: tuple[Sample, ...]
-    excluded: tuple[Sample, ...]
+    #: Its repeats; `excluded` has the other runs, each with the reason.
+    runs: tuple[Run, ...]
+    excluded: tuple[Run, ...]
 
     @property
     def wire(self) -> bool:
-        """Whether there was no device: the floor under the others."""
-        return self.aspects.get("platform") == "wire"
+        """Whether it had no device, so that it is the floor of the others."""
+        return self.traits is not None and not self.traits.has_dut
+
+    @property
+    def traits(self) -> Traits | None:
+        """What is known of the platform; None where nothing is."""
+        first = (*self.runs, *self.excluded)[0]
+        return first.traits or BUILT_IN.get(self.aspects.get("platform", ""))
+
+    @property
+    def virtual(self) -> bool | None:
+        """Whether the device was virtual; None without a device, and where it is unknown."""
+        if self.traits is None or not self.traits.has_dut:
+            return None
+        return self.traits.virtualization != "none"
 
     @property
     def imported(self) -> bool:
-        """Whether others measured it."""
+        """Whether it is of imported runs."""
         return (*self.runs, *self.excluded)[0].origin is not None
 
 
@@ -53,33 +67,34 @@ class Load:
         return tuple(found for found in self.configurations if found.runs and not found.wire)
 
 
-def gather(samples: Sequence[Sample]) -> list[Load]:
-    """All runs by load and configuration, in the order in which they were read."""
-    groups: dict[str, list[Sample]] = {}
-    for sample in samples:
-        # Measured rates scatter: they are held against each other below.
-        load = {} if isinstance(sample.rate, float) else load_of(sample)
-        key = (sample.root, device_variables(sample), load)
-        groups.setdefault(json.dumps(key, sort_keys=True, default=str), []).append(sample)
-    for members in groups.values():
+def gather(runs: Sequence[Run]) -> list[Load]:
+    """All runs by load and configuration, in the order of reading."""
+    groups = group(runs, _device_and_load)
+    for members in groups:
         _require_one_load(members)
-    labels = _labels([members[0] for members in groups.values()])
+    labels = _labels([members[0] for members in groups])
     found = [
         Configuration(
             label,
             aspects_of(members[0]),
             load_of(members[0]),
-            tuple(sample for sample in members if not sample.excluded),
-            tuple(sample for sample in members if sample.excluded),
+            tuple(run for run in members if not run.excluded),
+            tuple(run for run in members if run.excluded),
         )
-        for label, members in zip(labels, groups.values(), strict=True)
+        for label, members in zip(labels, groups, strict=True)
     ]
     return _by_load(found)
 
 
-def _require_one_load(members: Sequence[Sample]) -> None:
+def _device_and_load(run: Run) -> object:
+    """What repeats have in common. Measured rates scatter: they are held against each other."""
+    measured = isinstance(run.offered_rate, float)
+    return device_variables(run), {} if measured else load_of(run)
+
+
+def _require_one_load(members: Sequence[Run]) -> None:
     """Raises `InputError` where runs that were given one name got different loads."""
-    rates = [sample.rate for sample in members if sample.rate]
+    rates = [run.offered_rate for run in members if run.offered_rate]
     if rates and max(rates) > (1 + _NEAR) * min(rates):
         raise InputError(
             f"{members[0].root}: runs of different traffic "
@@ -88,30 +103,24 @@ def _require_one_load(members: Sequence[Sample]) -> None:
         )
 
 
-def _labels(firsts: Sequence[Sample]) -> list[str]:
-    """What tells each configuration from the others; the load is told elsewhere."""
-    several = len({sample.root for sample in firsts if sample.origin is None}) > 1
+def _labels(firsts: Sequence[Run]) -> list[str]:
+    """Labels that distinguish the configurations; the load is not part of them."""
+    several = len({run.root for run in firsts if run.origin is None}) > 1
     found = []
-    for sample in firsts:
-        parts = list(device_variables(sample).values())
-        if sample.origin is not None:
-            parts = [sample.root.removesuffix(sample.origin.path).rstrip("/"),
-                     sample.origin.short, *parts]  # fmt: skip
-        else:
-            if not parts and sample.record:
-                dut = sample.parameters.get("dut")
-                known = dut if isinstance(dut, dict) else {}
-                parts = [str(known.get(key) or "") for key in ("platform", "forwarder")]
-            if several or not sample.record:
-                parts.insert(0, Path(sample.root).name)
-        found.append(" · ".join(str(part) for part in parts if part) or sample.name)
-    # The same last part of different paths tells nothing apart: then the whole path does.
+    for run in firsts:
+        parts = label_parts(run, ASKED)
+        if run.origin:
+            parts.insert(0, run.alias)
+        elif several or not run.record:
+            parts.insert(0, Path(run.root).name)
+        found.append(" · ".join(part for part in parts if part) or run.slug)
+    # Where the last parts of two paths are equal, the whole paths distinguish them.
     roots: dict[str, set[str]] = {}
-    for label, sample in zip(found, firsts, strict=True):
-        roots.setdefault(label, set()).add(sample.root)
+    for label, run in zip(found, firsts, strict=True):
+        roots.setdefault(label, set()).add(run.root)
     return [
-        label if len(roots[label]) == 1 else f"{sample.root} · {label}"
-        for label, sample in zip(found, firsts, strict=True)
+        label if len(roots[label]) == 1 else f"{run.root} · {label}"
+        for label, run in zip(found, firsts, strict=True)
     ]
 
 
@@ -135,7 +144,7 @@ def _by_load(configurations: Sequence[Configuration]) -> list[Load]:
 
 
 def _agree(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two loads may be the same: what both say is equal, measured rates nearly."""
+    """Whether two loads may be the same: what is known of both is equal, or nearly for rates."""
     for name in one.keys() & other.keys():
         left, right = one[name], other[name]
         measured = isinstance(left, float) or isinstance(right, float)
@@ -149,7 +158,7 @@ def _agree(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def _load_texts(loads: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Each load by its rate, and by what differs between loads."""
+    """Labels of the loads: the rate, and what else differs between them."""
     names = dict.fromkeys(name for load in loads for name in load if name != "rate")
     differing = [n for n in names if len({_text(load.get(n)) for load in loads if n in load}) > 1]
     texts = []

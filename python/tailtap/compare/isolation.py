@@ -1,4 +1,4 @@
-"""How well a platform keeps its guests apart: a judgement with reasons, not a measurement.
+"""How well a platform isolates its guests: a judgement with reasons, not a measurement.
 
 After "Packet processing in virtualized environments", section 7: its table of recommendations
 ranks bare metal above VMs above containers, and shared last-level caches below separated ones.
@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tailtap.compare.reading import Sample
-from tailtap.report.values import mapping
+from tailtap.results.run import Run, mapping
+from tailtap.traits import Traits, Virtualization
 
 Layout = Literal["separated", "shared"]
 GRADES = ("weak", "fair", "good", "strong")
@@ -21,15 +21,16 @@ _LARGEST_CPU = 8191
 
 @dataclass(frozen=True)
 class Judgement:
-    """A grade of `GRADES`, and why."""
+    """A grade of `GRADES`, and the reason."""
 
     grade: str
     reason: str
 
 
-#: By platform: the grade where the last-level cache is separated, where it is shared, and why.
-JUDGEMENTS: Mapping[str, tuple[str, str, str]] = {
-    "bare-metal": (
+#: By virtualization: the grade where the last-level cache is separated, where it is shared, and
+#: why.
+JUDGEMENTS: Mapping[Virtualization, tuple[str, str, str]] = {
+    "none": (
         "strong",
         "strong",
         (
@@ -37,7 +38,7 @@ JUDGEMENTS: Mapping[str, tuple[str, str, str]] = {
             "in for them: then it is as weak as a container)"
         ),
     ),
-    "vm": (
+    "machine": (
         "good",
         "fair",
         (
@@ -58,7 +59,7 @@ JUDGEMENTS: Mapping[str, tuple[str, str, str]] = {
 
 @dataclass(frozen=True)
 class Cache:
-    """The last-level cache as the machine's topology tells it.
+    """The last-level cache as the machine's topology describes it.
 
     `layout` is separated where a package has more than one, each for a group of cores. `others`
     are CPUs beyond the device's own that share it with them.
@@ -72,9 +73,9 @@ class Cache:
     virtual: bool
 
 
-def cache(sample: Sample) -> Cache | None:
+def cache(run: Run) -> Cache | None:
     """The last-level cache of a run of ours; None where it is not known."""
-    topology = mapping(sample.environment, "topology")
+    topology = mapping(run.environment, "topology")
     rows = topology.get("caches")
     caches = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
     unified = [row for row in caches if row.get("type") in ("Unified", "Data") and row.get("cpus")]
@@ -87,33 +88,33 @@ def cache(sample: Sample) -> Cache | None:
         sum(cpu_list(group) <= cpu_list(str(package)) for group in groups) > 1
         for package in packages
     )
-    dut = mapping(sample.parameters, "dut").get("cpus")
+    dut = mapping(run.parameters, "dut").get("cpus")
     own = {int(cpu) for cpu in dut} if isinstance(dut, list) else set()
     shared: set[int] = set()
     for group in map(cpu_list, groups):
         if own & group:
             shared |= group - own
-    virtual = bool(mapping(sample.environment, "cpu").get("hypervisor"))
+    virtual = bool(mapping(run.environment, "cpu").get("hypervisor"))
     layout: Layout = "separated" if separated else "shared"
     return Cache(layout, level, len(groups), tuple(sorted(shared)), virtual)
 
 
-def common_cache(samples: Sequence[Sample]) -> Cache | None:
+def common_cache(runs: Sequence[Run]) -> Cache | None:
     """The cache of a configuration's runs; None where it is not known or differs."""
-    found = {cache(sample) for sample in samples}
+    found = {cache(run) for run in runs}
     return found.pop() if len(found) == 1 else None
 
 
-def judge(platform: str | None, layout: Layout | None) -> Judgement | None:
+def judge(traits: Traits | None, layout: Layout | None) -> Judgement | None:
     """The judgement of a platform; the lower grade where the cache's layout is not known."""
-    if platform is None or platform not in JUDGEMENTS:
+    if traits is None or not traits.has_dut:
         return None
-    separated, shared, reason = JUDGEMENTS[platform]
+    separated, shared, reason = JUDGEMENTS[traits.virtualization]
     return Judgement(separated if layout == "separated" else shared, reason)
 
 
 def cpu_list(text: str) -> set[int]:
-    """The CPUs of the kernel's notation: ``0-3,8``. What is none of it is left out."""
+    """The CPUs in a list of the kernel: ``0-3,8``. Anything else in it is left out."""
     return set(_cpus(text))
 
 

@@ -1,4 +1,4 @@
-"""Configurations under one load held against each other: values, tests, ranks."""
+"""Compares the configurations under one load: values, tests, ranks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from itertools import combinations
 from statistics import median_high
 
 from tailtap.compare.configurations import Configuration, Load
-from tailtap.compare.reading import Sample
 from tailtap.compare.significance import (
     ALPHA,
     Shift,
@@ -23,7 +22,7 @@ from tailtap.compare.significance import (
 from tailtap.compare.within import Interval, interval
 from tailtap.errors import InputError
 from tailtap.evaluation.overload import OVERLOAD_LOSS
-from tailtap.tail.stored import load_tail
+from tailtap.results.run import Run
 
 #: How the worst repeat is chosen.
 RULE = (
@@ -39,22 +38,22 @@ UNTOLD = "no run says how many packets it is of; choose the percentile by --perc
 class Value:
     """One run at the percentile of its comparison."""
 
-    sample: Sample
+    run: Run
     #: Its latency in ns; None where more packets were lost than lie above the percentile: had
     #: they arrived, it could be any.
     latency: int | None
-    #: Whether ten packets lie above it; None where nobody says.
+    #: Whether ten packets lie above it; None where that is unknown.
     supported: bool | None
     interval: Interval
 
     @property
     def order(self) -> tuple[float, int]:
-        """What the worst repeat is chosen by."""
-        return self.number, self.sample.maximum or 0
+        """The order by which the worst repeat is chosen."""
+        return self.number, self.run.maximum or 0
 
     @property
     def number(self) -> float:
-        """What enters the test: infinite where it is not known for the packets that were lost."""
+        """The value in the test: infinite where lost packets leave it unknown."""
         return math.inf if self.latency is None else float(self.latency)
 
 
@@ -79,13 +78,13 @@ class Standing:
 
     @property
     def numbers(self) -> list[float]:
-        """What enters the tests, one number a run."""
+        """The values in the tests, one for each run."""
         return [value.number for value in self.values]
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Two configurations held against each other, the one with the higher median first."""
+    """The comparison of two configurations, the one with the higher median first."""
 
     slower: int
     faster: int
@@ -100,7 +99,7 @@ class Pair:
 
     @property
     def significant(self) -> bool:
-        """Whether the two can be told apart."""
+        """Whether the test distinguishes the two."""
         return self.corrected <= ALPHA
 
 
@@ -183,39 +182,39 @@ def _common(load: Load) -> float | None:
     """The highest default percentile that all runs support.
 
     It follows from how many packets arrived and how many did not, and is the same for all, so that
-    it favours none. An overloaded run has no say: it would leave nothing but the median.
+    it favours none. Overloaded runs do not count: they would leave nothing but the median.
     """
     every = []
-    for sample in (sample for found in load.ranked for sample in found.runs):
-        supported = sample.supported()
+    for run in (run for found in load.ranked for run in found.runs):
+        supported = run.supported()
         if supported is not None:
-            loss = sample.loss or 0.0
+            loss = run.loss or 0.0
             every.append({p for p in supported if loss > OVERLOAD_LOSS or loss <= 1 - p})
     return max(set.intersection(*every), default=None) if every else None
 
 
 def _values(configuration: Configuration, p: float) -> tuple[Value, ...]:
     values = []
-    for sample in configuration.runs:
-        row = sample.percentile(p)
+    for run in configuration.runs:
+        row = run.percentile(p)
         if row is None:
             raise InputError(
-                f"{sample.name}: its published percentiles do not have {100 * p:.10g}; leave out "
+                f"{run.slug}: its published percentiles do not have {100 * p:.10g}; leave out "
                 "--percentile, or choose one of theirs, such as 99.9"
             )
-        latency = None if (sample.loss or 0) > 1 - p and p < 1 else row.value
-        supported = None if sample.packets is None else row.supported
-        values.append(Value(sample, latency, supported, _interval(sample, p)))
+        latency = None if (run.loss or 0) > 1 - p and p < 1 else row.value
+        supported = None if run.packets is None else row.supported
+        values.append(Value(run, latency, supported, _interval(run, p)))
     return tuple(values)
 
 
-def _interval(sample: Sample, p: float) -> Interval:
-    if sample.folder is None:
+def _interval(run: Run, p: float) -> Interval:
+    if run.origin:
         return Interval(reason="published results say how often latencies occurred, not when")
     if p == 1:
         return Interval(reason="a maximum has no interval")
     try:
-        return interval(load_tail(sample.folder, sample.name), p)
+        return interval(run.tail, p)
     except InputError as error:
         return Interval(reason=str(error))
 
@@ -262,7 +261,7 @@ def _ranked(ranking: Ranking, pairs: Sequence[Pair]) -> Ranking:
         if pair.significant:
             slower, faster = pair.slower, pair.faster
             if _above(ranking.standings[slower].numbers, ranking.standings[faster].numbers) < 0:
-                slower, faster = faster, slower  # medians and ranks may disagree
+                slower, faster = faster, slower  # medians may have another order than ranks
             better[slower] += 1
             worse[faster] += 1
     standings = [

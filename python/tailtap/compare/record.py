@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, TypeAlias
 
@@ -11,6 +12,7 @@ from tailtap.compare.comparison import Comparison, Traits
 from tailtap.compare.configurations import Configuration
 from tailtap.compare.ranking import RULE, Pair, Ranking, Standing, Value
 from tailtap.compare.significance import ALPHA
+from tailtap.compare.words import percentile_text, ratio_text
 
 Json: TypeAlias = dict[str, Any]
 
@@ -23,7 +25,7 @@ def record(found: Comparison) -> Json:
         "schema": SCHEMA,
         "alpha": ALPHA,
         "worst_repeat": RULE,
-        "loads": [_ranking(ranking, found) for ranking in found.rankings],
+        "loads": [load_record(ranking, found.traits) for ranking in found.rankings],
         "recommendations": [
             {
                 "name": check.name,
@@ -39,19 +41,24 @@ def record(found: Comparison) -> Json:
     }
 
 
-def _ranking(ranking: Ranking, found: Comparison) -> Json:
-    traits = {id(entry.configuration): entry for entry in found.traits}
+def load_record(ranking: Ranking, found: Sequence[Traits] = ()) -> Json:
+    """The configurations under one load, with what is known of them besides their latency."""
+    traits = {id(entry.configuration): entry for entry in found}
+    percentile = None if math.isnan(ranking.percentile) else ranking.percentile
     labels = [standing.configuration.label for standing in ranking.standings]
     return {
         "load": ranking.load.label,
         "traffic": dict(ranking.load.load),
-        "percentile": None if math.isnan(ranking.percentile) else ranking.percentile,
+        "percentile": percentile,
+        "percentile_text": None if percentile is None else percentile_text(percentile),
         "configurations": [
             _standing(standing, traits.get(id(standing.configuration)))
             for standing in ranking.standings
         ],
         "floors": [_standing(standing, None) for standing in ranking.floors],
-        "unranked": [_configuration(configuration) for configuration in ranking.unranked],
+        "unranked": [
+            {**_configuration(left), **_traits(traits.get(id(left)))} for left in ranking.unranked
+        ],
         "comparisons": [_pair(pair, labels) for pair in ranking.pairs],
         "reason": ranking.reason or None,
     }
@@ -62,7 +69,7 @@ def _configuration(found: Configuration) -> Json:
         "label": found.label,
         "imported": found.imported,
         "aspects": dict(found.aspects),
-        "left_out": [{"run": run.name, "reason": run.excluded} for run in found.excluded],
+        "left_out": [{"run": run.slug, "reason": run.excluded} for run in found.excluded],
     }
 
 
@@ -71,29 +78,37 @@ def _standing(standing: Standing, traits: Traits | None) -> Json:
     return {
         **_configuration(standing.configuration),
         "rank": None if standing.best is None else {"best": standing.best, "last": standing.last},
-        "worst": None if worst is None else worst.sample.name,
+        "worst": None if worst is None else worst.run.slug,
         "repeats": [_value(value) for value in standing.values],
-        **({} if traits is None else _traits(traits)),
+        "worst_first": [
+            standing.values.index(value)
+            for value in sorted(standing.values, key=lambda value: value.order, reverse=True)
+        ],
+        **_traits(traits),
     }
 
 
 def _value(value: Value) -> Json:
-    sample, interval = value.sample, value.interval
+    run, interval = value.run, value.interval
     return {
-        "run": sample.name,
-        "repeat": sample.repeat,
-        "source": sample.origin.source if sample.origin else str(sample.folder),
-        "packets": sample.packets,
-        "lost": sample.lost,
+        "run": run.slug,
+        "number": run.number,
+        "repeat": run.repeat,
+        "source": run.origin.source if run.origin else str(run.folder),
+        "packets": run.packets,
+        "lost": run.lost,
+        "loss": run.loss,
         "latency": value.latency,
         "supported": value.supported,
         "interval": None if interval.low is None else {"low": interval.low, "high": interval.high},
         "no_interval": interval.reason or None,
-        "max": sample.maximum,
+        "max": run.maximum,
     }
 
 
-def _traits(traits: Traits) -> Json:
+def _traits(traits: Traits | None) -> Json:
+    if traits is None:
+        return {}
     summary, judged = traits.predictability, traits.isolation
     return {
         "predictability": None
@@ -125,6 +140,7 @@ def _pair(pair: Pair, labels: list[str]) -> Json:
         "ratio": pair.shift.ratio,
         "ratio_low": pair.shift.low,
         "ratio_high": pair.shift.high,
+        "ratio_text": ratio_text(pair.shift),
         "shift_ns": pair.shift.ns,
         "runs_apart": pair.apart,
     }

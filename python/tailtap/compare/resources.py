@@ -1,40 +1,44 @@
-"""What a configuration costs: CPU time and memory, from what its runs counted."""
+"""The cost of a configuration: CPU time, memory and power, from the counters of its runs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
-from tailtap.compare.reading import Sample
-from tailtap.report.values import mapping
+from tailtap.results.energy import watts
+from tailtap.results.run import Run, mapping
 
-#: What a CPU does that is no work. Waiting for a disk is idle time, too.
+#: Times in which a CPU does no work. Waiting for a disk is idle time, too.
 _IDLE = ("idle", "iowait")
 
 
 @dataclass(frozen=True)
 class Resources:
-    """Medians over repeats; None where no run says.
+    """Medians over repeats; None where no run has the value.
 
     `cpus` is how many of the `reserved` CPUs of the device were busy on average while packets were
     sent (a forwarder that polls keeps its own fully busy), `cpu_ns` their busy time for each packet
-    that arrived before the device. Busy is what was neither idle nor stolen by a hypervisor: the
-    kernel measures these two, and samples at its ticks what else a CPU did; work that keeps time
-    with the ticks is met by all of them or by none. `memory` (bytes) is what the platform says that
-    it used, the memory of a virtual machine, or that of the forwarder's processes.
+    that arrived before the device. A CPU is busy when it is neither idle nor stolen by a
+    hypervisor. The kernel measures these two times. It samples everything else at its ticks, so
+    all ticks or none see work that runs in step with them. Only where a hypervisor takes so much
+    from idle CPUs that these two exceed the time that passed, the samples count. `memory` (bytes)
+    is what the platform reports, the memory of a virtual machine, or that of the forwarder's
+    processes. `watts` is the mean power of the machine's processors and memory, with whatever else
+    they worked for.
     """
 
     reserved: int | None = None
     cpus: float | None = None
     cpu_ns: float | None = None
     memory: int | None = None
+    watts: float | None = None
 
 
-def resources(samples: Sequence[Sample]) -> Resources:
+def resources(runs: Sequence[Run]) -> Resources:
     """The resources of repeats of one configuration."""
-    found = [_of(sample) for sample in samples]
+    found = [_of(run) for run in runs]
     memory = _median(one.memory for one in found)
     reserved = _median(one.reserved for one in found)
     return Resources(
@@ -42,31 +46,36 @@ def resources(samples: Sequence[Sample]) -> Resources:
         _median(one.cpus for one in found),
         _median(one.cpu_ns for one in found),
         None if memory is None else round(memory),
+        _median(one.watts for one in found),
     )
 
 
-def _of(sample: Sample) -> Resources:
-    dut: Any = mapping(sample.parameters, "dut").get("cpus")
+def _of(run: Run) -> Resources:
+    dut: Any = mapping(run.parameters, "dut").get("cpus")
     cpus = [str(cpu) for cpu in dut] if isinstance(dut, list) else []
-    spent = mapping(sample.record, "cpu_ns")
-    elapsed = sample.record.get("elapsed_ns")
-    result = Resources(len(cpus) or None, memory=_memory(sample))
+    spent = mapping(run.record, "cpu_ns")
+    elapsed = run.record.get("elapsed_ns")
+    result = Resources(len(cpus) or None, memory=_memory(run), watts=watts(run))
     if not cpus or not elapsed or not all(isinstance(spent.get(cpu), dict) for cpu in cpus):
         return result
-    stolen = mapping(sample.record, "steal_ns")
+    stolen = mapping(run.record, "steal_ns")
     not_busy = sum(spent[cpu].get(kind, 0) for cpu in cpus for kind in _IDLE)
     not_busy += sum(stolen.get(cpu, 0) for cpu in cpus)
-    busy = max(0, len(cpus) * elapsed - not_busy)
-    arrived = mapping(mapping(sample.record, "taps"), "ingress").get("seen")
-    return Resources(len(cpus), busy / elapsed, busy / arrived if arrived else None, result.memory)
+    busy = len(cpus) * elapsed - not_busy
+    if busy <= 0:
+        busy = sum(ns for cpu in cpus for kind, ns in spent[cpu].items() if kind not in _IDLE)
+    arrived = mapping(mapping(run.record, "taps"), "ingress").get("seen")
+    each = busy / arrived if arrived else None
+    return replace(result, cpus=busy / elapsed, cpu_ns=each)
 
 
-def _memory(sample: Sample) -> int | None:
-    dut = mapping(sample.parameters, "dut")
+def _memory(run: Run) -> int | None:
+    dut = mapping(run.parameters, "dut")
     # Only part of a virtual machine's forwarder is a process of this machine.
-    rest = dut if dut.get("platform") == "vm" else sample.record
+    own_kernel = run.traits is not None and run.traits.own_kernel
+    rest = dut if own_kernel else run.record
     name = "memory" if rest is dut else "forwarder_memory"
-    for value in (mapping(sample.record, "platform").get("memory_used"), rest.get(name)):
+    for value in (mapping(run.record, "platform").get("memory_used"), rest.get(name)):
         if isinstance(value, int):
             return value
     return None

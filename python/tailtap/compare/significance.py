@@ -8,8 +8,8 @@ percentile.
 Under the hypothesis that two configurations do not differ, every assignment of their runs to the
 two is equally probable. The statistic is the sum of the ranks (Wilcoxon 1945, Mann and Whitney
 1947) in its exact permutation distribution, ties included. Ranks suit heavy tails: one run that
-was a hundred times worse counts as worse, not as a hundred, while it would own a mean and its
-variance; and a run that lost its tail to overload can be ranked behind all others without a number.
+was a hundred times worse counts as worse, not as a hundred, while it would dominate a mean and its
+variance. A run that lost its tail to overload can be ranked behind all others without a number.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from scipy import stats
 
 Numbers = Sequence[float] | NDArray[np.float64]
 
-#: The probability of any false ranking in everything that one comparison says.
+#: The probability of any false ranking in one comparison.
 ALPHA = 0.05
 #: Assignments of more runs than this are not counted: the normal approximation is as good there.
 MOST_COUNTED = 120
-#: No experiment is told to repeat more often than this.
+#: The most repeats that the advice asks for.
 MOST_REPEATS = 1_000
 
 

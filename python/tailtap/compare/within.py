@@ -1,9 +1,9 @@
-"""How sure one run is of its own percentile: a bootstrap of stretches of time.
+"""The uncertainty of a percentile within one run: a bootstrap of stretches of time.
 
 Late packets come together, so that the binomial interval of a percentile, made for independent
 packets, is too narrow. Here the run is cut into stretches of equal time, longer than what stalls
-packets, and made up anew of stretches drawn with replacement (Künsch 1989; stretches do not
-overlap). It says how the percentile would scatter if the same minutes came again, not what
+packets, and resampled from stretches drawn with replacement (Künsch 1989; stretches do not
+overlap). The interval shows how the percentile would vary if the same minutes came again, not what
 another boot or another day would bring: it is a second view, no test.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tailtap.tail.stored import StoredTail
+from tailtap.results.tail import StoredTail
 
 STRETCHES = 100
 SAMPLES = 1_000

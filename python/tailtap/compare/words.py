@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tailtap.compare.significance import Shift
 from tailtap.evaluation.percentiles import label
 from tailtap.units import format_time
@@ -20,6 +22,14 @@ def time_text(ns: float) -> str:
 def share_text(share: float) -> str:
     """A share with two significant digits: ``0.012 %``."""
     return f"{100 * share:.2g} %"
+
+
+def rank_text(rank: Mapping[str, int] | None) -> str:
+    """The `rank` of a configuration's record: ``2``, or ``1 to 3``; empty without one."""
+    if rank is None:
+        return ""
+    more = "" if rank["best"] == rank["last"] else f" to {rank['last']}"
+    return f"{rank['best']}{more}"
 
 
 def ratio_text(shift: Shift) -> str:

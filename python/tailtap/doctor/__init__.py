@@ -6,34 +6,73 @@ removed, not from a list of its options.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
-from tailtap.doctor.check import Check
-from tailtap.doctor.containers import check_containers
-from tailtap.doctor.forwarders import check_forwarders
+from tailtap.check import Check
 from tailtap.doctor.kernel import check_kernel
 from tailtap.doctor.machine import check_machine
-from tailtap.doctor.machines import check_machines
 from tailtap.doctor.nics import check_nics
 from tailtap.doctor.programs import check_programs
+from tailtap.errors import TailtapError
+from tailtap.forwarder import FORWARDERS
+from tailtap.instruments.taps import TAPS
+from tailtap.instruments.tracer import Tracer
+from tailtap.platform import PLATFORMS
+from tailtap.registry import Registry
+from tailtap.traffic import GENERATORS
 
 __all__ = ["SCHEMA", "Check", "as_json", "can_run", "examine"]
 
 SCHEMA = "tailtap.doctor/1"
 
 
-def examine() -> list[Check]:
-    """Every check, in the order in which a person reads them. Leaves nothing behind."""
+class Diagnosed(Protocol):
+    """A row of a registry, as far as doctor knows it."""
+
+    def diagnose(self) -> Iterator[Check]:
+        """Find out whether it works here. Leaves nothing behind."""
+        ...
+
+
+REGISTRIES: Mapping[str, Registry[Any]] = {
+    "platforms": PLATFORMS,
+    "forwarders": FORWARDERS,
+    "generators": GENERATORS,
+    "taps": TAPS,
+}
+"""The kinds that say themselves what they need, by the area in which doctor shows them."""
+
+
+def examine(more: Mapping[str, Registry[Any]]) -> list[Check]:
+    """Every check, in the order in which a person reads them. Leaves nothing behind.
+
+    `more` are registries that only the command line knows.
+    """
     return [
         *check_kernel(),
-        *check_containers(),
-        *check_forwarders(),
-        *check_machines(),
+        *(
+            check
+            for area, kinds in {**REGISTRIES, **more}.items()
+            for check in check_kinds(area, kinds)
+        ),
+        *Tracer().diagnose(),
         *check_machine(),
         *check_nics(),
         *check_programs(),
     ]
+
+
+def check_kinds(area: str, kinds: Registry[Any]) -> Iterator[Check]:
+    """What the rows of a registry say. A package that does not work is a check, too."""
+    for name in kinds:
+        try:
+            row: Diagnosed = kinds[name]
+        except TailtapError as error:
+            remedy = "repair or uninstall the package"
+            yield Check(area, name, "missing", str(error), remedy)
+        else:
+            yield from row.diagnose()
 
 
 def can_run(checks: Sequence[Check]) -> bool:

@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-from tailtap.doctor.check import Check
-from tailtap.experiment.environment import describe
-from tailtap.host.cgroups import hierarchies
-from tailtap.host.pci import NO_IOMMU, iommu_groups
+from tailtap.check import Check
+from tailtap.machine import facts, power
+from tailtap.machine.cgroups import hierarchies
+from tailtap.machine.pci import NO_IOMMU, iommu_groups
 
 AREA = "machine"
-STEAL_SHARE = 0.001
-"""A machine that lost more than this of its time since boot shares its cores noticeably."""
 
 
 def check_machine() -> Iterator[Check]:
     """Each property with what it means for measurements; none of them is required."""
-    facts = describe()
-    cpu, topology = facts["cpu"], facts["topology"]
-    yield _cpus(topology, cpu["online"])
-    yield _smt(topology, cpu["smt"])
-    yield _governor(cpu["governors"])
-    yield _isolation(cpu["isolated"])
-    yield _clocksource(facts["clocksource"])
-    yield _hypervisor(cpu["hypervisor"])
+    topology = facts.topology()
+    yield _cpus(topology, facts.cpu_set("online"))
+    yield _smt(topology, facts.smt())
+    yield _governor(facts.governors())
+    yield _isolation(facts.cpu_set("isolated"))
+    yield _clocksource(facts.clocksource())
+    yield _hypervisor(facts.under_hypervisor())
     yield _steal()
     yield _control_groups()
     yield _iommu()
+    yield _energy(list(power.counters()), power.platform_watts())
 
 
 def _cpus(topology: dict[str, Any], online: str | None) -> Check:
@@ -103,14 +100,21 @@ def _iommu() -> Check:
 
 
 def _steal() -> Check:
-    try:
-        with Path("/proc/stat").open(encoding="ascii") as file:
-            ticks = [int(column) for column in file.readline().split()[1:9]]
-    except (OSError, ValueError):
+    share = facts.steal_share()
+    if share is None:
         return Check(AREA, "steal time", "untested", "no /proc/stat")
-    share = ticks[7] / max(1, sum(ticks)) if len(ticks) > 7 else 0.0
     found = f"{100 * share:.3f} % of the time since boot"
-    if share <= STEAL_SHARE:
+    if share <= facts.STEAL_SHARE:
         return Check(AREA, "steal time", "ok", found)
     remedy = "the hypervisor takes CPUs away: ask for dedicated ones"
     return Check(AREA, "steal time", "poor", found, remedy)
+
+
+def _energy(domains: list[str], platform: int | None) -> Check:
+    found = ", ".join([*domains, *([] if platform is None else [f"IPMI: {platform} W"])])
+    if found:
+        return Check(AREA, "energy", "ok", found)
+    if power.closed():
+        return Check(AREA, "energy", "untested", "only root may read it", "run it with sudo")
+    remedy = "runs have no watts: take a machine with RAPL (CONFIG_INTEL_RAPL) or IPMI and ipmitool"
+    return Check(AREA, "energy", "missing", "nothing here tells it", remedy)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tailtap.capture.hardware import judge
-from tailtap.doctor.check import Check
+from tailtap.check import Check
 from tailtap.errors import TailtapError
-from tailtap.experiment.environment import physical_nics
-from tailtap.host.nic import Timestamping, timestamping
+from tailtap.instruments.taps.hardware import judge
+from tailtap.machine.facts import physical_nics
+from tailtap.machine.nic import Timestamping, timestamping
 
 AREA = "network cards"
 

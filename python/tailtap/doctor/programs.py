@@ -7,8 +7,8 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tailtap.doctor.check import Check
-from tailtap.host.local import SYSTEM_PATH
+from tailtap.check import Check
+from tailtap.stations.local import SYSTEM_PATH
 
 AREA = "programs"
 

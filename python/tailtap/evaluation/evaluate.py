@@ -10,8 +10,8 @@ from typing import Any
 
 from tailtap import _core
 from tailtap.errors import InputError
-from tailtap.evaluation.model import SIDES, Evaluation, Json
-from tailtap.evaluation.values import Blocks, Exceedances, Warning, Worst
+from tailtap.evaluation.model import Evaluation, Json
+from tailtap.evaluation.values import Columns, Warning
 
 SECOND_NS = 1_000_000_000
 #: Fewer matched packets than this do not support the 99.9th percentile.
@@ -104,12 +104,14 @@ def concluded(found: Mapping[str, Any], settings: Settings) -> Evaluation:
         key_reason=found["key_reason"],
         counts=found["counts"],
         mean=found["mean"],
-        distribution=found["distribution"],
-        worst_packets=Worst(*found["worst"]),
-        exceedances=Exceedances(*found["exceedances"]),
-        blocks=Blocks(*found["blocks"]),
-        gap_counts={name: sides[name]["gaps"] for name in SIDES},
-        rate_counts={name: sides[name]["rates"] for name in SIDES},
+        columns=Columns(
+            distribution=found["distribution"],
+            worst=found["worst"],
+            exceedances=found["exceedances"],
+            blocks=found["blocks"],
+            gaps={name: side["gaps"] for name, side in sides.items()},
+            rates={name: side["rates"] for name, side in sides.items()},
+        ),
         inputs=inputs,
         options={
             "trim_ns": settings.trim_ns,

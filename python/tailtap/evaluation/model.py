@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import pyarrow as pa
-
 from tailtap import _core
 from tailtap.errors import InputError
-from tailtap.evaluation import tables
 from tailtap.evaluation.percentiles import DEFAULT, papers
 from tailtap.evaluation.values import (
     Blocks,
+    Columns,
     Exceedances,
     Histogram,
     Pair,
@@ -24,10 +23,13 @@ from tailtap.evaluation.values import (
     Warning,
     Worst,
     WorstPacket,
+    column,
+    pair,
+    view,
 )
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    import pyarrow as pa
 
 Json: TypeAlias = dict[str, Any]
 
@@ -43,30 +45,53 @@ class Evaluation:
     key_reason: str | None
     counts: dict[str, int]
     mean: float
-    #: Distinct latencies, ascending, and how many packets had each.
-    distribution: Pair
-    worst_packets: Worst
-    #: The largest latencies in time order.
-    exceedances: Exceedances
-    #: What latencies were like as time went on.
-    blocks: Blocks
-    #: For each side, lower edge and count of each bucket of gaps; see `gaps`.
-    gap_counts: dict[str, Pair]
-    #: For each side, start of a second and packets in it; see `rates`.
-    rate_counts: dict[str, Pair]
+    columns: Columns
     inputs: dict[str, Json]
     options: dict[str, int]
     warnings: list[Warning] = field(default_factory=list)
 
+    @cached_property
+    def distribution(self) -> Pair:
+        """Distinct latencies, ascending, and how many packets had each."""
+        return pair(self.columns.distribution)
+
+    @cached_property
+    def worst_packets(self) -> Worst:
+        """The packets with the largest latencies, worst first."""
+        latency_ns, ingress_ns, egress_ns, keys = self.columns.worst
+        return Worst(column(latency_ns), column(ingress_ns), column(egress_ns), keys)
+
+    @cached_property
+    def exceedances(self) -> Exceedances:
+        """The largest latencies in time order."""
+        floor_ns, *columns = self.columns.exceedances
+        return Exceedances(floor_ns, *map(column, columns))
+
+    @cached_property
+    def blocks(self) -> Blocks:
+        """What latencies were like as time went on."""
+        width_ns, *columns = self.columns.blocks
+        return Blocks(width_ns, *map(column, columns))
+
+    @cached_property
+    def gap_counts(self) -> dict[str, Pair]:
+        """For each side, lower edge and count of each bucket of gaps; see `gaps`."""
+        return {side: pair(raw) for side, raw in self.columns.gaps.items()}
+
+    @cached_property
+    def rate_counts(self) -> dict[str, Pair]:
+        """For each side, start of a second and packets in it; see `rates`."""
+        return {side: pair(raw) for side, raw in self.columns.rates.items()}
+
     @property
     def min(self) -> int:
         """The smallest latency."""
-        return int(self.distribution[0][0])
+        return view(self.columns.distribution[0])[0]
 
     @property
     def max(self) -> int:
         """The largest latency."""
-        return int(self.distribution[0][-1])
+        return view(self.columns.distribution[0])[-1]
 
     @property
     def loss(self) -> float:
@@ -82,10 +107,11 @@ class Evaluation:
         """The percentiles `ps` (each 0 to 1) of the latency, in the order given."""
         if not all(0 <= p <= 1 for p in ps):
             raise InputError("a percentile lies between 0 and 1")
-        found = _core.percentiles(*self.distribution, list(ps))
+        values, counts = self.columns.distribution
+        found = _core.percentiles(view(values), view(counts), ps)
         return [
-            Percentile(float(p), int(value), low, high, int(above), bool(supported))
-            for p, value, low, high, above, supported in zip(
+            Percentile(*row)
+            for row in zip(
                 found["p"],
                 found["value"],
                 found["low"],
@@ -98,9 +124,8 @@ class Evaluation:
 
     def worst(self, n: int = 5000) -> list[WorstPacket]:
         """The `n` worst packets that were kept, worst first."""
-        worst = self.worst_packets
-        columns = (worst.latency_ns[:n], worst.ingress_ns[:n], worst.egress_ns[:n])
-        rows = zip(*(column.tolist() for column in columns), worst.key[:n], strict=True)
+        *times, keys = self.columns.worst
+        rows = zip(*(view(column)[:n].tolist() for column in times), keys[:n], strict=True)
         return [WorstPacket._make(row) for row in rows]
 
     def histogram(self, width_ns: int | None = None) -> Histogram:
@@ -112,6 +137,8 @@ class Evaluation:
         width = self.options["bucket_ns"] if width_ns is None else width_ns
         if width <= 0:
             raise InputError("the width of a histogram's buckets must be above zero")
+        from tailtap.evaluation import tables
+
         return tables.histogram(self.distribution, width)
 
     def gaps(self, side: str = "egress") -> Histogram:
@@ -132,6 +159,8 @@ class Evaluation:
 
     def to_arrow(self) -> dict[str, pa.Table]:
         """The tables of the evaluation, by the names and with the content of its Parquet files."""
+        from tailtap.evaluation import tables
+
         histogram = self.histogram()
         return {
             "percentiles": tables.percentiles(self.percentiles(sorted({*papers(), *DEFAULT}))),
@@ -143,18 +172,6 @@ class Evaluation:
             "gaps": tables.by_side(self.gap_counts, ("bucket_ns", "count")),
             "rates": tables.by_side(self.rate_counts, ("start_ns", "packets")),
         }
-
-    def figure(self, name: str) -> Figure:
-        """A figure of the report, of this evaluation alone, as a matplotlib `Figure`.
-
-        ``hdr`` is latency over percentile, ``worst`` the worst packets over time, ``gaps`` the
-        gaps before and after the device, ``rates`` the packets in each second, ``latency`` how
-        often each latency occurred. Save it with `savefig`. Raises `InputError` when `name` is
-        none of these.
-        """
-        from tailtap.report.figures import evaluation_figure
-
-        return evaluation_figure(self, name)
 
     def as_json(self, ps: Sequence[float] = DEFAULT, worst: int = 10) -> Json:
         """The object that `tailtap evaluate --json` prints."""
@@ -183,10 +200,10 @@ class Evaluation:
             "inputs": self.inputs,
             "options": self.options,
             "exceedances": {
-                "floor_ns": self.exceedances.floor_ns,
-                "packets": len(self.exceedances.position),
+                "floor_ns": self.columns.exceedances[0],
+                "packets": len(view(self.columns.exceedances[1])),
             },
-            "blocks": {"width_ns": self.blocks.width_ns},
+            "blocks": {"width_ns": self.columns.blocks[0]},
             "warnings": [warning._asdict() for warning in self.warnings],
         }
 
@@ -195,11 +212,15 @@ class Evaluation:
 
         Raises `MachineError` when the folder cannot be written, a full disk included.
         """
+        from tailtap.evaluation import tables
+
         tables.write(Path(folder), self.to_arrow(), {"evaluation": self.as_json()})
 
     @classmethod
     def load(cls, folder: str | PathLike[str]) -> Evaluation:
         """Reads what `write` wrote. Raises `InputError` when `folder` holds no evaluation."""
+        from tailtap.evaluation import tables
+
         folder = Path(folder)
         try:
             meta = json.loads((folder / "evaluation.json").read_text())
@@ -216,25 +237,26 @@ class Evaluation:
 
     @classmethod
     def _of(cls, meta: Json, read: dict[str, pa.Table]) -> Evaluation:
+        from tailtap.evaluation import tables
+
         worst = read["worst"]
+        times = (tables.column(worst, name) for name in ("latency_ns", "ingress_ns", "egress_ns"))
         return cls(
             key=meta["key"],
             key_reason=meta["key_reason"],
             counts=meta["counts"],
             mean=meta["latency_ns"]["mean"],
-            distribution=tables.pair(read["distribution"], "latency_ns", "count"),
-            worst_packets=Worst(
-                tables.column(worst, "latency_ns"),
-                tables.column(worst, "ingress_ns"),
-                tables.column(worst, "egress_ns"),
-                worst.column("key").to_pylist(),
+            columns=Columns(
+                distribution=tables.pair(read["distribution"], "latency_ns", "count"),
+                worst=(*times, worst.column("key").to_pylist()),
+                exceedances=(
+                    meta["exceedances"]["floor_ns"],
+                    *tables.all_columns(read["exceedances"]),
+                ),
+                blocks=(meta["blocks"]["width_ns"], *tables.all_columns(read["blocks"])),
+                gaps=tables.of_sides(read["gaps"], SIDES, ("bucket_ns", "count")),
+                rates=tables.of_sides(read["rates"], SIDES, ("start_ns", "packets")),
             ),
-            exceedances=Exceedances(
-                meta["exceedances"]["floor_ns"], *tables.all_columns(read["exceedances"])
-            ),
-            blocks=Blocks(meta["blocks"]["width_ns"], *tables.all_columns(read["blocks"])),
-            gap_counts=tables.of_sides(read["gaps"], SIDES, ("bucket_ns", "count")),
-            rate_counts=tables.of_sides(read["rates"], SIDES, ("start_ns", "packets")),
             inputs=meta["inputs"],
             options=meta["options"],
             warnings=[Warning(**warning) for warning in meta["warnings"]],

@@ -1,10 +1,15 @@
-"""The tables of an evaluation as Parquet files."""
+"""The tables of an evaluation as Parquet files.
+
+Arrays are made of buffers: `pa.array`, `pa.scalar` and `pa.table` first load pandas where it is
+installed, which takes longer than everything else here.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +32,7 @@ from tailtap.files import sync
 
 def counts(name: str, pair: Pair) -> pa.Table:
     """A table of a value called `name` and its `count`."""
-    return pa.table({name: pair[0], "count": pair[1]})
+    return _table({name: _integers(pair[0]), "count": _integers(pair[1])})
 
 
 def histogram(pair: Pair, width_ns: int) -> Histogram:
@@ -42,26 +47,28 @@ def histogram(pair: Pair, width_ns: int) -> Histogram:
 
 def percentiles(rows: Sequence[Percentile]) -> pa.Table:
     """The table of percentiles."""
-    return pa.table(
+    ps = np.array([row.p for row in rows], np.float64)
+    supported = _bits(row.supported for row in rows)
+    return _table(
         {
-            "p": pa.array([row.p for row in rows], pa.float64()),
-            "value": pa.array([row.value for row in rows], pa.int64()),
-            "low": pa.array([row.low for row in rows], pa.int64()),
-            "high": pa.array([row.high for row in rows], pa.int64()),
-            "above": pa.array([row.above for row in rows], pa.int64()),
-            "supported": pa.array([row.supported for row in rows], pa.bool_()),
+            "p": pa.Array.from_buffers(pa.float64(), len(rows), [None, pa.py_buffer(ps)]),
+            "value": _integers([row.value for row in rows]),
+            "low": _optional([row.low for row in rows]),
+            "high": _optional([row.high for row in rows]),
+            "above": _integers([row.above for row in rows]),
+            "supported": pa.Array.from_buffers(pa.bool_(), len(rows), [None, supported]),
         }
     )
 
 
 def worst(packets: Worst) -> pa.Table:
     """The table of the worst packets."""
-    return pa.table(
+    return _table(
         {
-            "latency_ns": packets.latency_ns,
-            "ingress_ns": packets.ingress_ns,
-            "egress_ns": packets.egress_ns,
-            "key": pa.array(packets.key, pa.string()),
+            "latency_ns": _integers(packets.latency_ns),
+            "ingress_ns": _integers(packets.ingress_ns),
+            "egress_ns": _integers(packets.egress_ns),
+            "key": _texts(packets.key),
         }
     )
 
@@ -69,7 +76,7 @@ def worst(packets: Worst) -> pa.Table:
 def columns(values: Exceedances | Blocks) -> pa.Table:
     """The columns of values, under their names."""
     named = values._asdict()
-    return pa.table({name: column for name, column in named.items() if np.ndim(column)})
+    return _table({name: _integers(values) for name, values in named.items() if np.ndim(values)})
 
 
 def all_columns(table: pa.Table) -> list[Column]:
@@ -79,15 +86,41 @@ def all_columns(table: pa.Table) -> list[Column]:
 
 def by_side(sides: Mapping[str, Pair], names: tuple[str, str]) -> pa.Table:
     """A table of two columns called `names` for each side, the side in the first column."""
-    return pa.table(
+    return _table(
         {
-            "side": pa.array(
-                [side for side, pair in sides.items() for _ in range(len(pair[0]))], pa.string()
-            ),
-            names[0]: np.concatenate([pair[0] for pair in sides.values()]),
-            names[1]: np.concatenate([pair[1] for pair in sides.values()]),
+            "side": _texts([side for side, pair in sides.items() for _ in range(len(pair[0]))]),
+            names[0]: _integers(np.concatenate([pair[0] for pair in sides.values()])),
+            names[1]: _integers(np.concatenate([pair[1] for pair in sides.values()])),
         }
     )
+
+
+def _table(columns: Mapping[str, pa.Array]) -> pa.Table:
+    return pa.Table.from_arrays(list(columns.values()), list(columns))
+
+
+def _integers(values: Column | Sequence[int], valid: pa.Buffer | None = None) -> pa.Array:
+    data = np.ascontiguousarray(values, np.int64)
+    return pa.Array.from_buffers(pa.int64(), len(data), [valid, pa.py_buffer(data)])
+
+
+def _optional(values: Sequence[int | None]) -> pa.Array:
+    """Integers, some of them missing."""
+    valid = _bits(value is not None for value in values)
+    return _integers([0 if value is None else value for value in values], valid)
+
+
+def _bits(values: Iterable[bool]) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(np.array(list(values), bool), bitorder="little"))
+
+
+def _texts(texts: Sequence[str]) -> pa.Array:
+    encoded = [text.encode() for text in texts]
+    ends = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
+    if ends[-1] > np.iinfo(np.int32).max:
+        return pa.array(texts, pa.string())  # in several pieces
+    offsets = pa.py_buffer(ends.astype(np.int32))
+    return pa.StringArray.from_buffers(len(texts), offsets, pa.py_buffer(b"".join(encoded)))
 
 
 def column(table: pa.Table, name: str) -> Column:
@@ -118,12 +151,12 @@ def write(folder: Path, files: Mapping[str, pa.Table], objects: Mapping[str, Any
     drafts = {name: folder / f".{name}.part" for name in (*files, *objects)}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, table in files.items():
-            _write_table(table, drafts[name])
-        for name, value in objects.items():
-            drafts[name].write_text(json.dumps(value, indent=1) + "\n")
-        for draft in drafts.values():
-            sync(draft)
+        # Side by side: the disk takes about as long for all files as for one.
+        with ThreadPoolExecutor() as pool:
+            written = [pool.submit(_write_table, files[name], drafts[name]) for name in files]
+            written += [pool.submit(_write_object, objects[name], drafts[name]) for name in objects]
+        for outcome in written:
+            outcome.result()
         for names, suffix in ((files, "parquet"), (objects, "json")):
             for name in names:
                 drafts[name].replace(folder / f"{name}.{suffix}")
@@ -150,6 +183,12 @@ def _write_table(table: pa.Table, path: Path) -> None:
         use_dictionary=others or False,
         column_encoding=dict.fromkeys(integers, "DELTA_BINARY_PACKED"),
     )
+    sync(path)
+
+
+def _write_object(value: Any, path: Path) -> None:
+    path.write_text(json.dumps(value, indent=1) + "\n")
+    sync(path)
 
 
 def read(folder: Path, name: str) -> pa.Table:

@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
-Column: TypeAlias = NDArray[np.int64]
-Pair: TypeAlias = tuple[Column, Column]
+Column: TypeAlias = "NDArray[np.int64]"
+Pair: TypeAlias = tuple["Column", "Column"]
+#: A column as it came: an array from a file, or the bytes of its integers from `tailtap._core`.
+#: Bytes become an array when one is asked for: numpy takes longer to load than a small evaluation.
+Raw: TypeAlias = "Column | bytes"
+RawPair: TypeAlias = tuple["Raw", "Raw"]
+
+
+def view(raw: Raw) -> memoryview[int]:
+    """The integers of a column, without numpy."""
+    return memoryview(raw).cast("q") if isinstance(raw, bytes) else raw.data
+
+
+def column(raw: Raw) -> Column:
+    """A column as an array."""
+    import numpy as np
+
+    return np.frombuffer(raw, np.int64) if isinstance(raw, bytes) else raw
+
+
+def pair(raw: RawPair) -> Pair:
+    """Two columns as arrays."""
+    return column(raw[0]), column(raw[1])
 
 
 @dataclass(frozen=True)
@@ -77,7 +99,7 @@ class Blocks(NamedTuple):
 
 
 class Warning(NamedTuple):
-    """A doubt about the measurement: a stable code for programs, a sentence for people."""
+    """A warning about the measurement: a stable code for programs, a sentence for people."""
 
     code: str
     message: str
@@ -91,3 +113,15 @@ class Worst:
     ingress_ns: Column
     egress_ns: Column
     key: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of an evaluation as they came; see the properties of `Evaluation`."""
+
+    distribution: RawPair
+    worst: tuple[Raw, Raw, Raw, Sequence[str]]
+    exceedances: tuple[int, Raw, Raw, Raw]
+    blocks: tuple[int, Raw, Raw, Raw, Raw]
+    gaps: Mapping[str, RawPair]
+    rates: Mapping[str, RawPair]

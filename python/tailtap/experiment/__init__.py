@@ -1,1 +1,1 @@
-"""The experiment file, the plan, the runner and the run folder."""
+"""The experiment file, and the plan of runs that follows from it."""

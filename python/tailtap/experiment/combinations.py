@@ -23,14 +23,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tailtap.document import Document, KeyPath, dotted
 from tailtap.errors import InputError
-from tailtap.experiment.document import Document, KeyPath, did_you_mean, dotted
+from tailtap.suggest import did_you_mean
 
 VARY, CASES, EXCLUDE = "vary", "cases", "exclude"
 SECTIONS = ("dut", "traffic", "tap", "evaluation")
-"""The parts of the file that can vary."""
+"""The parts of the file in which keys can vary."""
+SINGLE = ("trace", "interrupts")
+"""Keys outside these parts that can vary."""
 MAX_COMBINATIONS = 10_000
-"""More runs than this in one experiment are a slip of the pen, not a plan."""
+"""More runs than this in one experiment are a mistake in the file, not a plan."""
 _CASES = (
     "write a list of mappings from key paths to values, such as "
     "[{dut.cpus: [1], traffic.cpu: 0}, {dut.cpus: [0], traffic.cpu: 1}]"
@@ -54,7 +57,9 @@ Combination = Mapping[str, Chosen]
 
 
 def combinations(document: Document) -> list[Combination]:
-    """Every combination that is not left out: those of a case together, the last key fastest.
+    """All combinations without those that `exclude` names.
+
+    Those of one case stand together, and the last key varies fastest.
 
     Raises `InputError` with file, line and key.
     """
@@ -78,7 +83,7 @@ def combinations(document: Document) -> list[Combination]:
 
 
 def where_varied(document: Document, key: str) -> KeyPath | None:
-    """Where the values stand that replace `key`, or what it is a part of, in every run."""
+    """Where the file has the values that replace `key`, or a section with it, in every run."""
     vary = document.data.get(VARY)
     for name in vary if isinstance(vary, Mapping) else ():
         if _encloses(str(name), key):
@@ -141,9 +146,11 @@ def _mappings(document: Document, section: str, advice: str) -> list[Mapping[str
 def _require_path(document: Document, at: KeyPath) -> str:
     """Where this is, for messages. Raises `InputError` when its last part is no path to vary."""
     key, where = str(at[-1]), _where(document, at)
-    if key.split(".", maxsplit=1)[0] not in SECTIONS or "." not in key:
+    inside = "." in key and key.split(".", maxsplit=1)[0] in SECTIONS
+    if not inside and key not in SINGLE:
         raise InputError(
-            f"{where}: only a path into {', '.join(SECTIONS)} can vary, such as traffic.rate"
+            f"{where}: only a path into {', '.join(SECTIONS)} can vary, such as traffic.rate, and "
+            f"{', '.join(SINGLE)}"
         )
     return where
 
@@ -181,14 +188,15 @@ def _without_exclusions(
         ]
         if not matching:
             raise InputError(
-                f"{_where(document, at)}: this leaves nothing out: no combination has all of it"
+                f"{_where(document, at)}: this excludes nothing: no combination has all of these "
+                "values"
             )
         for place in matching:
             left[place] = False
     if not any(left):
         raise InputError(
-            f"{_where(document, (EXCLUDE,))}: this leaves out every combination: nothing is left "
-            "to measure"
+            f"{_where(document, (EXCLUDE,))}: this excludes every combination: nothing is left to "
+            "measure"
         )
     return [one for one, stays in zip(every, left, strict=True) if stays]
 
@@ -196,19 +204,19 @@ def _without_exclusions(
 def _require_known(
     document: Document, at: KeyPath, wanted: object, every: list[Combination], keys: Sequence[str]
 ) -> None:
-    """Raises `InputError` for an exclusion of something that nothing varies, or not so."""
+    """Raises `InputError` for an excluded key or value that the file does not vary."""
     key, where = str(at[-1]), _where(document, at)
     if key not in keys:
-        advice = did_you_mean(key, keys) if keys else "there is neither vary nor cases"
-        raise InputError(f"{where}: nothing varies this: {advice}")
+        advice = did_you_mean(key, keys) if keys else "the file has neither vary nor cases"
+        raise InputError(f"{where}: this key does not vary: {advice}")
     values = [one[key].value for one in every]
     wholes = [wanted] if wanted in values or not isinstance(wanted, list) else wanted
     unknown = [value for value in wholes if value not in values]
     if unknown or not wholes:
         known = ", ".join(dict.fromkeys(str(value) for value in values))
         raise InputError(
-            f"{where}: {unknown[0] if unknown else wanted!r} is none of its values, which are "
-            f"written {known}"
+            f"{where}: {unknown[0] if unknown else wanted!r} is none of the values of this key: "
+            f"{known}"
         )
 
 
@@ -219,10 +227,10 @@ def _matches(value: object, wanted: object) -> bool:
 
 def _refuse_repeated(document: Document, at: KeyPath, values: Sequence[object]) -> None:
     if len(values) > MAX_COMBINATIONS:
-        return  # which is said later, and comparing all of them would take for ever
+        return  # a later error says so, and comparing all of them would take too long
     for number, value in enumerate(values):
         if value in values[:number]:
-            raise InputError(f"{_where(document, (*at, number))}: {value!r} is there already")
+            raise InputError(f"{_where(document, (*at, number))}: {value!r} is in the list twice")
 
 
 def _encloses(path: str, key: str) -> bool:

@@ -7,51 +7,170 @@ options.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    Field,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    create_model,
+    field_validator,
+    model_validator,
+)
 
-from tailtap import forwarder, platform
-from tailtap.capture.model import Taps
-from tailtap.experiment.document import Misfit, did_you_mean
-from tailtap.platform import Wanted
-from tailtap.platform.boot import check_boot, parameter_names
-from tailtap.platform.kernel import check_kernel
-from tailtap.schema import Cpu, Ports, Size, Strict, Time, as_value_error
-from tailtap.topology.lab import Cables
+from tailtap import platform
+from tailtap.document import Misfit
+from tailtap.experiment.line import LONGEST_LINE, check_line
+from tailtap.experiment.placing import IrqOption, sorted_cpus
+from tailtap.experiment.tuning import FULL, Tuning
+from tailtap.forwarder import FORWARDERS
+from tailtap.instruments.interrupts import Interrupts
+from tailtap.instruments.taps.model import Taps
+from tailtap.platform import PLATFORMS, DutSpec
+from tailtap.platform.options import PortOptions
+from tailtap.registry import one_of
+from tailtap.schema import (
+    AS_WRITTEN,
+    Cpu,
+    NoOptions,
+    Ports,
+    Strict,
+    Time,
+    Written,
+    as_value_error,
+)
+from tailtap.suggest import did_you_mean
+from tailtap.topology.graph import Graph
+from tailtap.topology.placement import Placement
+from tailtap.topology.smallest import Cables
 from tailtap.traffic.model import Traffic
 from tailtap.units import format_time
 from tailtap.verdict.requirement import parse_requirements
 
 
-def _one_of(known: Callable[[], Mapping[str, object]], what: str) -> AfterValidator:
-    def check(value: str) -> str:
-        if value not in known():
-            raise ValueError(f"there is no {what} {value!r}: {did_you_mean(value, known())}")
-        return value
-
-    return AfterValidator(check)
-
-
-OPEN = ("memory", "cgroup", "kernel", "root", "boot", "huge_pages", "ports")
-"""Keys of `dut` that have a meaning on some platforms only."""
-
-
 class Dut(Strict):
-    """The device under test: a platform with two ports, and what forwards between them."""
+    """The device under test: a platform with two ports, and what forwards between them.
 
-    platform: Annotated[str, _one_of(lambda: platform.PLATFORMS, "platform")] = "bare-metal"
-    forwarder: Annotated[str, _one_of(lambda: forwarder.FORWARDERS, "forwarder")] = "tc-mirred"
-    cpus: Annotated[tuple[Cpu, ...], Field(strict=False, min_length=1)] = (1,)
-    memory: Size | None = None
-    cgroup: Literal[1, 2] | None = None
-    kernel: Annotated[str, AfterValidator(check_kernel)] | None = None
-    root: Literal["host", "debian"] | None = None
-    boot: Annotated[str, AfterValidator(check_boot)] = ""
-    huge_pages: bool = False
-    ports: Ports | None = None
-    options: dict[str, Any] = Field(default_factory=dict)
+    The platform declares further keys, such as `memory`.
+    """
+
+    platform: Annotated[str, one_of(lambda: PLATFORMS), Written("name")] = Field(
+        default="bare-metal",
+        description="What the DuT runs on.",
+        examples=["container"],
+    )
+    forwarder: Annotated[str, one_of(lambda: FORWARDERS), Written("name, or mapping")] = Field(
+        default="tc-mirred",
+        description="What moves packets between the DuT's ports: its name, or a mapping from its "
+        "name to its options.",
+        examples=["xdp", {"suricata": {"rules": "many"}}],
+    )
+    line: Annotated[int, Field(ge=1, le=LONGEST_LINE)] = Field(
+        default=1,
+        description="How many such devices packets pass one after the other. Each has two ports "
+        "of its own and the same platform and forwarder; veth pairs join them. docs/lines.md says "
+        "what a line can show.",
+        examples=[16],
+    )
+    cpus: Annotated[
+        tuple[Cpu, ...], Field(strict=False, min_length=1), Written("list of CPU numbers")
+    ] = Field(
+        default=(1,),
+        description="The CPUs that the DuT works on. The nodes of a line share them out if there "
+        "are as many CPUs as nodes, and else all work on all of them.",
+        examples=[[2, 3]],
+    )
+    irq: IrqOption = Field(
+        default="core",
+        description="Where packets that come in are received: the interrupts of network cards, and "
+        "on the lab's links receive packet steering. none leaves that to the kernel. node is "
+        "every CPU of the card's NUMA node, but CPU 0 (on the lab's links, of the node of "
+        "dut.cpus). core is dut.cpus, each interrupt on one of them. A list has the CPUs. For a "
+        "line with more nodes than dut.cpus the default is the list of dut.cpus.",
+        examples=["none", [2, 3]],
+    )
+    napi: Literal["softirq", "threads"] = Field(
+        default="softirq",
+        description="What polls the ports that packets come in at: a softirq, or a kernel thread "
+        "for each queue (threaded NAPI, Linux 5.12), on the CPUs of dut.irq.",
+        examples=["threads"],
+    )
+    queues: Annotated[int, Field(ge=1, le=1024)] | None = Field(
+        default=None,
+        description="How many queues each of dut.ports has, as the papers have one. By default as "
+        "many as it has.",
+        examples=[1],
+    )
+    options: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Options of the forwarder, unless they are written with its name.",
+        examples=[{"mode": "generic"}],
+    )
+
+    tuning: Tuning = Field(
+        default="none",
+        description="What is tuned on the DuT's machine for a run, and put back after it. runtime "
+        "sets every knob that is recommended and can be set while the machine runs. full requires "
+        "the kernel's command line as well: a virtual machine boots with it, on other platforms "
+        "the run fails and names it. A list has knobs and groups. docs/host.md describes the "
+        "knobs. As the values that vary, `ablation` stands for all of them, all but one each, and "
+        "none.",
+        examples=["runtime", ["timers", "memory"], {"without": "transparent-huge-pages"}],
+    )
+
+    _settings: BaseModel = PrivateAttr(default_factory=NoOptions)
+    _unused: dict[str, Any] = PrivateAttr(default_factory=dict)
+    _unused_as_written: dict[str, Any] = PrivateAttr(default_factory=dict)
+
+    @property
+    def placement(self) -> Placement:
+        """Where packets that come in are received."""
+        shared = self.line > len(self.cpus) and "irq" not in self.model_fields_set
+        irq = self.cpus if shared else self.irq
+        return Placement(irq, self.napi == "threads", self.queues)
+
+    @property
+    def settings(self) -> BaseModel:
+        """The keys that the platform declares, as an instance of its `Options`."""
+        return self._settings
+
+    @property
+    def unused(self) -> Mapping[str, Any]:
+        """Values of keys that this platform does not know and others do, defaults left out."""
+        return self._unused
+
+    @property
+    def unused_as_written(self) -> Mapping[str, Any]:
+        """The same as they are written in the file."""
+        return self._unused_as_written
+
+    def given(self, key: str) -> Any:
+        """The value of a key that platforms declare; None where it is left out."""
+        return self._unused.get(key, getattr(self._settings, key, None))
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _keys_of_platforms(cls, data: Any, handler: ModelWrapValidatorHandler[Dut]) -> Dut:
+        if not isinstance(data, Mapping):
+            return handler(data)
+        declared = platform.declaring()
+        dut = handler({key: value for key, value in data.items() if key not in declared})
+        options = PLATFORMS[dut.platform].Options
+        own = {key: value for key, value in data.items() if key in options.model_fields}
+        dut._settings = options.model_validate(own)
+        for key in declared:
+            if key in data and key not in own:
+                field = PLATFORMS[declared[key][0]].Options.model_fields[key]
+                fields: dict[str, Any] = {key: (field.annotation, field)}
+                one = create_model("Key", __base__=Strict, **fields)
+                value = getattr(one.model_validate({key: data[key]}), key)
+                if value != field.get_default(call_default_factory=True):
+                    dut._unused[key] = value
+                    dut._unused_as_written[key] = data[key]
+        return dut
 
     @model_validator(mode="before")
     @classmethod
@@ -62,7 +181,7 @@ class Dut(Strict):
             return data
         if data.get("options"):
             raise ValueError(
-                "forwarder has its options with it already: leave out options, or the other ones"
+                "the forwarder's options are given twice: write them with its name, or in options"
             )
         if len(named) != 1:
             raise ValueError(
@@ -77,9 +196,7 @@ class Dut(Strict):
     @field_validator("cpus")
     @classmethod
     def _sorted_without_duplicates(cls, cpus: tuple[int, ...]) -> tuple[int, ...]:
-        if len(set(cpus)) != len(cpus):
-            raise ValueError(f"a CPU is named twice in {list(cpus)}")
-        return tuple(sorted(cpus))
+        return sorted_cpus(cpus)
 
 
 KEYS = ("auto", "moonsniff")
@@ -89,9 +206,22 @@ KEYS = ("auto", "moonsniff")
 class Evaluation(Strict):
     """How ingress and egress are matched; times in ns."""
 
-    key: str = "auto"
-    trim: Time = 0
-    window: Time = 5_000_000_000
+    key: Annotated[str, Written("`auto` or `moonsniff`", schema={"enum": list(KEYS)})] = Field(
+        default="auto",
+        description="How packets are matched. The lab's taps store the packets' ids, which auto "
+        "finds.",
+        examples=["moonsniff"],
+    )
+    trim: Time = Field(
+        default=0,
+        description="How much time the evaluation leaves out at the beginning.",
+        examples=["500 ms"],
+    )
+    window: Time = Field(
+        default=5_000_000_000,
+        description="A packet that is not seen behind the DuT within this time is lost.",
+        examples=["1 s"],
+    )
 
     @field_validator("key")
     @classmethod
@@ -120,21 +250,99 @@ def _is_requirement(text: str) -> str:
 class Experiment(Strict):
     """One experiment file after reading: quantities are integers in base units."""
 
-    name: Annotated[str, Field(min_length=1, max_length=100)]
-    dut: Dut = Dut()
-    traffic: Traffic
-    tap: Taps = Taps()
-    evaluation: Evaluation = Evaluation()
-    differs: list[Annotated[str, Field(min_length=1)]] = Field(default_factory=list)
-    """In which ways this is not the experiment that it follows, one sentence each."""
-    cases: list[dict[str, Any]] = Field(default_factory=list)
-    vary: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(default_factory=dict)
-    exclude: list[dict[str, Any]] = Field(default_factory=list)
-    repeat: Annotated[int, Field(ge=1, le=10_000)] = 1
-    scales: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    counters: bool = False
-    require: list[Annotated[str, AfterValidator(_is_requirement)]] = Field(default_factory=list)
-    """What all runs must hold, as `verdict.requirement` reads it."""
+    name: Annotated[str, Field(min_length=1, max_length=100)] = Field(
+        description="What the experiment is called, in results and in the name of its folder.",
+        examples=["container-vs-bare-metal"],
+    )
+    dut: Dut = Field(
+        default_factory=Dut,
+        description="The device under test.",
+        examples=[{"platform": "container", "forwarder": "tc-mirred", "cpus": [1]}],
+    )
+    traffic: Traffic = Field(
+        description="What is sent.", examples=[{"rate": "10 kpkt/s", "duration": "10 s"}]
+    )
+    tap: Taps = Field(
+        default_factory=Taps,
+        description="What stamps packets before and after the DuT.",
+        examples=[{"ports": ["enp2s0f0", "enp2s0f1"]}],
+    )
+    evaluation: Evaluation = Field(
+        default_factory=Evaluation,
+        description="How packets before and after the DuT are matched.",
+        examples=[{"trim": "500 ms"}],
+    )
+    vary: Annotated[
+        dict[str, Annotated[list[Any], Field(min_length=1)]],
+        Written("mapping from key paths to lists"),
+    ] = Field(
+        default_factory=dict,
+        description="The values that vary. Each combination of them is a run.",
+        examples=[
+            {"dut.platform": ["wire", "bare-metal"], "traffic.rate": ["1 kpkt/s", "5 kpkt/s"]}
+        ],
+    )
+    cases: Annotated[list[dict[str, Any]], Written("list of mappings from key paths")] = Field(
+        default_factory=list,
+        description="Values that change together. Each case is combined with all that varies, and "
+        "all cases name the same key paths.",
+        examples=[[{"dut.cpus": [1], "traffic.cpu": 0}, {"dut.cpus": [0], "traffic.cpu": 1}]],
+    )
+    exclude: Annotated[list[dict[str, Any]], Written("list of mappings from key paths")] = Field(
+        default_factory=list,
+        description="Combinations to leave out. Each mapping excludes the combinations that have "
+        "all of its values; a list stands for any of its values.",
+        examples=[[{"dut.platform": "vm", "traffic.rate": ["1 Mpkt/s", "2 Mpkt/s"]}]],
+    )
+    repeat: Annotated[int, Field(ge=1, le=10_000)] = Field(
+        default=1,
+        description="How often each combination is measured.",
+        examples=[3],
+    )
+    scales: Annotated[
+        dict[str, dict[str, Any]], Written("mapping from names to mappings from key paths")
+    ] = Field(
+        default_factory=dict,
+        description="Other sizes of the experiment: `--set scale=NAME` puts the values of that "
+        "scale into the file.",
+        examples=[
+            {"paper": {"traffic.rate": "1 Mpkt/s", "traffic.duration": "160 s", "repeat": 10}}
+        ],
+    )
+    counters: bool = Field(
+        default=False,
+        description="Whether instructions, TLB misses and migrations are counted in each run.",
+        examples=[True],
+    )
+    trace: Literal["none", "thin", "full"] = Field(
+        default="none",
+        description="Whether it is recorded what the kernel does on the DuT's CPUs. thin records "
+        "what names the context that had a CPU, full also single timers, page faults, reclaim, "
+        "compaction, frequencies and every migration. docs/tracing.md says what each costs.",
+        examples=["thin"],
+    )
+    interrupts: Interrupts = Field(
+        default="none",
+        description="Whether the kernel's counters of interrupts and softirqs are sampled, and how "
+        "often; docs/interrupts.md says what that shows.",
+        examples=["counters", {"counters": {"period": "10 ms"}}],
+    )
+    require: Annotated[
+        list[Annotated[str, AfterValidator(_is_requirement)]], Written("list of requirements")
+    ] = Field(
+        default_factory=list,
+        description="What all runs must meet. The verdict follows the last run, and `tailtap run` "
+        "ends with status 1 unless everything holds. docs/verdict.md has the quantities.",
+        examples=[["p99.9 < 1 ms", "loss == 0"]],
+    )
+    differs: Annotated[list[Annotated[str, Field(min_length=1)]], Written("list of sentences")] = (
+        Field(
+            default_factory=list,
+            description="How this experiment differs from the one that it follows. `tailtap run` "
+            "prints these sentences and stores them.",
+            examples=[["The forwarder is DPDK's l2fwd; the paper's was libmoon's."]],
+        )
+    )
 
     @model_validator(mode="after")
     def _trim_leaves_something(self) -> Experiment:
@@ -149,70 +357,111 @@ class Experiment(Strict):
 
     @model_validator(mode="after")
     def _platform_uses_what_is_asked(self) -> Experiment:
-        unused = [name for name in OPEN if getattr(self.dut, name) and name not in self._used()]
-        # Where there is no DuT, nothing of it has a meaning, and nothing is left undone.
-        if unused and platform.PLATFORMS[self.dut.platform].has_dut:
-            users = [name for name, kind in platform.PLATFORMS.items() if unused[0] in kind.uses]
+        unused = next(iter(self.dut.unused), None)
+        # Without a DuT no key of it has a meaning, so none of them is an error.
+        if unused is not None and PLATFORMS[self.dut.platform].traits.has_dut:
             remedy = ""
-            if self._varies("dut.platform") or self._varies(f"dut.{unused[0]}"):
-                remedy = " (keep them apart with cases, or leave the combination out with exclude)"
+            if self._varies("dut.platform") or self._varies(f"dut.{unused}"):
+                remedy = " (separate them with cases, or leave the combination out with exclude)"
             raise Misfit(
-                ("dut", unused[0]),
-                f"this means nothing on platform {self.dut.platform}, "
-                f"but on {', '.join(users)}{remedy}",
+                ("dut", unused),
+                f"platform {self.dut.platform} does not have this key, which belongs to "
+                f"{', '.join(platform.declaring()[unused])}{remedy}",
                 [("dut", "platform")],
             )
         return self
 
     @model_validator(mode="after")
     def _both_ends_of_cables(self) -> Experiment:
-        dut, tap = self.dut.ports, self.tap.ports
+        dut, tap = self.dut.given("ports"), self.tap.ports
         if (dut is None) != (tap is None):
             known, other = ("tap", "dut") if dut is None else ("dut", "tap")
             raise Misfit(
                 (known, "ports"),
-                f"they are at one end of two cables: say with {other}.ports what is at the other",
+                f"these are one end of two cables: name the cards at the other with {other}.ports",
                 [(other, "ports")],
             )
         if dut is not None and tap is not None and len({*dut, *tap}) < 4:
             raise Misfit(
                 ("tap", "ports"),
-                "dut.ports and tap.ports are four different interfaces",
+                "dut.ports and tap.ports must be four different interfaces",
                 [("dut", "ports")],
             )
         return self
 
-    def wanted(self, *, both_ways: bool = False) -> Wanted:
-        """What this asks of the platform."""
-        asked = {name: getattr(self.dut, name) for name in OPEN if name != "ports"}
-        # A run that is to be without another's parameters is not made with them.
-        varied = [*self.vary.get("dut.boot", ()), *(case.get("dut.boot") for case in self.cases)]
-        others = parameter_names([text for text in varied if isinstance(text, str)])
-        without = others - parameter_names([self.dut.boot])
-        return Wanted(self.dut.cpus, **asked, boot_without=without, both_ways=both_ways)
+    @model_validator(mode="after")
+    def _queues_are_of_cards(self) -> Experiment:
+        has_dut = PLATFORMS[self.dut.platform].traits.has_dut
+        if self.dut.queues is not None and self._ports() is None and has_dut:
+            raise Misfit(
+                ("dut", "queues"),
+                "links of the lab have one queue: name network cards with dut.ports, or leave it "
+                "out",
+                [("dut", "ports")],
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _line_can_be_formed(self) -> Experiment:
+        check_line(self.dut, self.traffic)
+        return self
+
+    def dut_spec(self, *, both_ways: bool = False) -> DutSpec[Any]:
+        """What this asks the platform for."""
+        dut = self.dut
+        varied = {name: self._values(f"dut.{name}") for name in type(dut.settings).model_fields}
+        full = dut.tuning == FULL
+        return DutSpec(
+            dut.cpus, dut.settings, varied, both_ways, full, dut.placement, length=dut.line
+        )
 
     def cables(self) -> Cables | None:
-        """The cables that the DuT hangs on; None for links of the lab."""
-        if self.dut.ports is None or self.tap.ports is None or "ports" not in self._used():
-            return None
-        return Cables(self.dut.ports, self.tap.ports)
+        """The cables at the DuT's ports; None for links of the lab."""
+        ports = self._ports()
+        return None if ports is None or self.tap.ports is None else Cables(ports, self.tap.ports)
+
+    def graph(self) -> Graph:
+        """How generators, taps and DuT are wired together."""
+        return platform.graph_of(
+            PLATFORMS[self.dut.platform],
+            self.dut_spec(both_ways=self.traffic.bidirectional),
+            frame_size=max(self.traffic.sizes),
+            cables=self.cables(),
+        )
+
+    def _ports(self) -> Ports | None:
+        """The network cards that are the DuT's ports."""
+        settings = self.dut.settings
+        return settings.ports if isinstance(settings, PortOptions) else None
+
+    def _values(self, key: str) -> list[Any]:
+        """All values, as written, that `vary` and `cases` give to `key`."""
+        return [*self.vary.get(key, ()), *(case[key] for case in self.cases if key in case)]
 
     def _varies(self, key: str) -> bool:
         return key in self.vary or any(key in case for case in self.cases)
 
-    def _used(self) -> Set[str]:
-        return platform.PLATFORMS[self.dut.platform].uses
+    def document(self) -> dict[str, Any]:
+        """This experiment as a file has it, in JSON: reading it gives this experiment again."""
+        how: dict[str, Any] = {"mode": "json", "exclude_unset": True, "context": dict(AS_WRITTEN)}
+        content = self.model_dump(**how)
+        if self.traffic.replay is not None and self.traffic.replay.pace == "own":
+            content["traffic"].pop("rate", None)  # the recording's own
+        dut = {**self.dut.settings.model_dump(**how), **self.dut.unused_as_written}
+        content["dut"] = {**content.get("dut", {}), **dut}
+        return content
 
     def parameters(self) -> dict[str, Any]:
-        """What one run does, for `run.json`, without what makes several runs of one file."""
+        """What one run does, for `run.json`: without the keys that make several runs of a file."""
         about = {"name", "differs", "cases", "vary", "exclude", "repeat", "scales", "require"}
         content = self.model_dump(mode="json", exclude=about)
-        for name in OPEN:
-            if name not in self._used():
-                content["dut"][name] = None
-        if "ports" not in self._used():
+        dut = self.dut
+        content["dut"] |= dict.fromkeys(platform.declaring())
+        content["dut"] |= dut.settings.model_dump(mode="json")
+        content["dut"]["irq"] = dut.placement.as_json()["irq"]
+        if self._ports() is None:
             content["tap"]["ports"] = None
-        if not platform.PLATFORMS[self.dut.platform].has_dut:
+        if not PLATFORMS[dut.platform].traits.has_dut:
             content["dut"]["forwarder"] = None
             content["dut"]["options"] = {}
         return content

@@ -1,4 +1,4 @@
-"""The plan: which runs an experiment consists of, in which order, under which names.
+"""The plan: the runs of an experiment, in their order and with their names.
 
 The repeats are the outermost loop: whatever drifts on the machine over the hours (temperature,
 neighbours) then meets every combination, not only the last.
@@ -6,19 +6,19 @@ neighbours) then meets every combination, not only the last.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.reading import CheckedExperiment
+from tailtap.files import slugify
 
 SCHEMA = "tailtap.plan/1"
 DIRECTION = "direction"
-"""What tells the two runs of bidirectional traffic apart, among the variables."""
+"""The variable that differs between the two runs of bidirectional traffic."""
 MAX_PART = 40
-"""Longest part of a slug that one value makes: the others are to be seen as well."""
+"""Most characters of one value in a slug, so that it has room for the others."""
 MAX_SLUG = 100
 """Longest slug in characters; file systems allow 255 bytes for a name."""
 
@@ -35,7 +35,7 @@ class PlannedRun:
 
     @property
     def reverse(self) -> PlannedRun | None:
-        """The run that the other direction of bidirectional traffic is, measured with this one.
+        """The run of the other direction of bidirectional traffic, measured at the same time.
 
         It has the next number.
         """
@@ -54,12 +54,6 @@ class PlannedRun:
             "variables": dict(self.variables),
             "parameters": self.experiment.parameters(),
         }
-
-
-def slugify(text: str) -> str:
-    """`text` as part of a folder's name: only ``a-z0-9.-``; ``10 kpkt/s`` becomes ``10kpkt-s``."""
-    text = re.sub(r"(?<=\d)\s+(?=[a-z])", "", text.lower())
-    return re.sub(r"[^a-z0-9.]+", "-", text).strip("-.")
 
 
 def make_plan(checked: CheckedExperiment) -> list[PlannedRun]:

@@ -8,32 +8,38 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from tailtap import forwarder
-from tailtap.errors import InputError
-from tailtap.experiment.combinations import combinations, where_varied
-from tailtap.experiment.document import (
+from tailtap.document import (
     Document,
     KeyPath,
     Misfit,
-    did_you_mean,
     dotted,
     load,
     parse_value,
     set_in,
 )
-from tailtap.experiment.model import Experiment
+from tailtap.errors import InputError
+from tailtap.experiment.combinations import combinations, where_varied
+from tailtap.experiment.model import Dut, Experiment
 from tailtap.experiment.scales import every_scale, path_of, scaled, split_choice
+from tailtap.experiment.tuning import expanded
+from tailtap.forwarder import FORWARDERS
+from tailtap.platform import declaring
+from tailtap.suggest import did_you_mean
+from tailtap.traffic import GENERATORS
 
 Origins = Mapping[KeyPath, KeyPath]
 """Where the varied values of one combination are written, by the key path that each replaces."""
 
 
 class CheckedExperiment:
-    """An experiment file in which every combination of what varies is known to be valid."""
+    """An experiment file of which every combination is valid."""
 
     def __init__(self, document: Document, overrides: Sequence[str] = ()) -> None:
         """Check `document`. Raises `InputError` with file, line and key path."""
+        written, document = document, expanded(document)
         self.document = document
+        self.expanded = document is not written
+        """Whether `ablation` was replaced by the values that it stands for on this machine."""
         self.overrides = tuple(overrides)
         self.combinations: list[tuple[Mapping[str, Any], Experiment]] = []
         """The varied values as written, and the whole experiment with them in place."""
@@ -68,7 +74,7 @@ def read_experiment(path: Path, overrides: Sequence[str] = ()) -> CheckedExperim
         document = _override(document, override)
     _refuse_hidden(document, values)
     checked = CheckedExperiment(document, overrides)
-    # A slip in a scale shows before the day that somebody chooses it.
+    # A mistake in a scale is an error even when nobody chooses the scale.
     for other in scales:
         CheckedExperiment(other)
     return checked
@@ -84,7 +90,7 @@ def _override(document: Document, override: str) -> Document:
 
 
 def _refuse_hidden(document: Document, overrides: Sequence[str]) -> None:
-    """A value that is varied, and so replaced in every run, would be set in vain."""
+    """Raises `InputError` for a value that varies: each run would replace what --set sets."""
     for override in overrides:
         key = override.partition("=")[0].strip()
         varied = where_varied(document, key)
@@ -100,17 +106,31 @@ def _validate(document: Document, data: Mapping[str, Any], origins: Origins) -> 
         experiment = Experiment.model_validate(data)
     except ValidationError as error:
         raise _first_error(document, data, error, (), origins, Experiment) from error
-    options = forwarder.FORWARDERS[experiment.dut.forwarder].Options
-    try:
-        options.model_validate(experiment.dut.options, context=experiment.traffic)
-    except ValidationError as error:
-        prefix = _place_of_options(data, experiment.dut.forwarder)
-        raise _first_error(document, data, error, prefix, origins, options) from error
+    dut, traffic = experiment.dut, experiment.traffic
+    kinds: list[tuple[type[BaseModel], Mapping[str, Any], KeyPath, KeyPath]] = [
+        (
+            FORWARDERS[dut.forwarder].Options,
+            dut.options,
+            _place_of_options(data, dut.forwarder),
+            ("dut", "forwarder"),
+        ),
+        (
+            GENERATORS[traffic.generator].Options,
+            traffic.options,
+            ("traffic", "options"),
+            ("traffic", "generator"),
+        ),
+    ]
+    for model, options, prefix, kind in kinds:
+        try:
+            model.model_validate(options, context=traffic)
+        except ValidationError as error:
+            raise _first_error(document, data, error, prefix, origins, model, [kind]) from error
     return experiment
 
 
 def _place_of_options(data: Mapping[str, Any], name: str) -> KeyPath:
-    """Where the forwarder's options stand: below its name, or in a key of their own."""
+    """Where the file has the forwarder's options: below its name, or in `options`."""
     with_name = isinstance(data.get("dut", {}).get("forwarder"), Mapping)
     return ("dut", "forwarder", name) if with_name else ("dut", "options")
 
@@ -122,20 +142,21 @@ def _first_error(
     prefix: KeyPath,
     origins: Origins,
     model: type[BaseModel],
+    beside: Sequence[KeyPath] = (),
 ) -> InputError:
     # A misspelt key is both unknown and missing: say the first.
     details = sorted(error.errors(include_url=False), key=lambda row: row["type"] == "missing")
     first = details[0]
     location: KeyPath = first["loc"]
     reason = first.get("ctx", {}).get("error")
-    beside: list[KeyPath] = [("dut", "forwarder")] if prefix else []
+    causes = list(beside)
     if isinstance(reason, Misfit):
         location += reason.at
-        beside += reason.beside
+        causes += reason.beside
     path = _without_tags(data, prefix + location)
     if reason is not None and not isinstance(reason, Misfit) and path not in origins:
-        beside.append(path)  # what was found about a whole may be about any of its parts
-    others = _circumstances(document, origins, beside, path)
+        causes.append(path)  # an error of a section may come from any of its keys
+    others = _circumstances(document, origins, causes, path)
     for target, origin in origins.items():
         if path[: len(target)] == target:
             path = origin + path[len(target) :]
@@ -148,7 +169,7 @@ def _first_error(
 def _circumstances(
     document: Document, origins: Origins, beside: Sequence[KeyPath], path: KeyPath
 ) -> str:
-    """Which varied values below any of `beside` bear on an error at `path`, and their lines."""
+    """The varied values below any of `beside` that may cause an error at `path`, with lines."""
     found = [
         f"{dotted(origin)} ({document.place(origin)})"
         for target, origin in origins.items()
@@ -196,7 +217,7 @@ def _known_keys(model: type[BaseModel], path: KeyPath) -> list[str]:
         if not kinds:
             continue
         model = kinds[0]
-    return list(model.model_fields)
+    return [*model.model_fields, *(declaring() if model is Dut else ())]
 
 
 def _models_in(annotation: object) -> list[type[BaseModel]]:
@@ -207,6 +228,6 @@ def _models_in(annotation: object) -> list[type[BaseModel]]:
 
 
 def _tag(model: type[BaseModel]) -> object:
-    """What the key `kind` of a model says."""
+    """The value of the key `kind` of a model."""
     field = model.model_fields.get("kind")
     return None if field is None else next(iter(get_args(field.annotation)), None)

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from tailtap.document import Document, KeyPath, dotted
 from tailtap.errors import InputError
 from tailtap.experiment.combinations import where_varied
-from tailtap.experiment.document import Document, KeyPath, did_you_mean, dotted
+from tailtap.suggest import did_you_mean
 
 CHOICE = "scale"
-"""What ``--set`` calls the choice; it is no key of the file."""
+"""The name of the choice in ``--set``; it is no key of the file."""
 SECTION = "scales"
 OUTSIDE = ("name", SECTION, CHOICE)
 """What a scale cannot set."""
@@ -48,7 +49,7 @@ def split_choice(overrides: Overrides) -> tuple[str | None, list[str]]:
 
 
 def scaled(document: Document, name: str) -> Document:
-    """`document` at the scale `name`, without the others: what the experiment amounts to.
+    """`document` with the values of the scale `name`, and without `scales`.
 
     Raises `InputError` when there is no such scale.
     """

@@ -1,35 +1,29 @@
-"""What moves packets between the two ports of a DuT: one file a kind, one row in `FORWARDERS`."""
+"""Forwarders move packets between the two ports of a DuT: a file and a row in `FORWARDERS` each."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from pydantic import BaseModel
 
+from tailtap.check import Check
 from tailtap.findings import Findings
-from tailtap.forwarder.dpdk_l2fwd import DpdkL2fwd
-from tailtap.forwarder.dpdk_l3fwd import DpdkL3fwd
-from tailtap.forwarder.external import ExternalForwarder
-from tailtap.forwarder.fault import Fault
-from tailtap.forwarder.kernel_route import KernelRoute
+from tailtap.forwarder.served import Served
 from tailtap.forwarder.setting import Asked, CpuTime, Need, Setting
-from tailtap.forwarder.suricata import Suricata
-from tailtap.forwarder.tc_mirred import TcMirred
-from tailtap.forwarder.testpmd import Testpmd
-from tailtap.forwarder.xdp import Xdp
-from tailtap.host.process import Process
 from tailtap.platform.dut import Dut
+from tailtap.registry import Registry
+from tailtap.stations.process import Process
 
-__all__ = ["FORWARDERS", "Asked", "Forwarder", "Need", "Running", "Setting"]
+__all__ = ["FORWARDERS", "Asked", "Forwarder", "Need", "Running", "Served", "Setting"]
 
 
 class Running(Protocol):
-    """A forwarder at work."""
+    """A forwarder that runs."""
 
     @property
     def process(self) -> Process | None:
-        """Its process, when it has one: its early end fails the run."""
+        """Its process, if it has one. The run fails when the process ends early."""
         ...
 
     @property
@@ -39,11 +33,15 @@ class Running(Protocol):
 
     @property
     def ready_seconds(self) -> float:
-        """How long the first packet may take through it."""
+        """How many seconds may pass until the first packet comes through."""
+        ...
+
+    def served(self) -> Served:
+        """By what its packets are served now."""
         ...
 
     def cpu_time(self) -> CpuTime | None:
-        """The CPU time of its process so far; None when it has none that could be asked."""
+        """The CPU time of its process so far; None without a process on this machine."""
         ...
 
     def failure(self) -> str:
@@ -51,16 +49,31 @@ class Running(Protocol):
         ...
 
     def stop(self) -> dict[str, Any]:
-        """End it; what it says about itself, for ``run.json``."""
+        """End it. Returns its facts for ``run.json``."""
         ...
 
     def close(self) -> None:
-        """Let go of everything; nothing happens when it has been stopped."""
+        """Release everything. Does nothing after `stop`."""
         ...
 
 
 class Forwarder(Protocol):
     """One kind of forwarder."""
+
+    summary: str
+    """What it is, in one sentence."""
+
+    documentation: str
+    """What its users should know, as a paragraph of Markdown."""
+
+    in_kernel: bool
+    """Whether the kernel forwards; else a program does."""
+
+    routes: bool
+    """Whether it takes one from each packet's time to live, as routers do."""
+
+    in_line: bool
+    """Whether many of it forward one after the other on the same CPUs, as in a line of nodes."""
 
     Options: type[BaseModel]
     """What ``dut.options`` may hold."""
@@ -68,8 +81,12 @@ class Forwarder(Protocol):
     needs: Sequence[Need]
     """The programs that it runs."""
 
+    def diagnose(self) -> Iterator[Check]:
+        """The checks of `tailtap doctor`: find out whether it works here. Leaves nothing behind."""
+        ...
+
     def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
-        """Find out what `start` would miss on this machine, but for `needs`; makes nothing."""
+        """Find out what `start` would miss on this machine besides `needs`; changes nothing."""
         ...
 
     def start(self, dut: Dut, options: BaseModel, setting: Setting) -> Running:
@@ -77,15 +94,29 @@ class Forwarder(Protocol):
         ...
 
 
-FORWARDERS: Mapping[str, Forwarder] = {
-    "tc-mirred": TcMirred(),
-    "kernel-route": KernelRoute(),
-    "xdp": Xdp(),
-    "testpmd": Testpmd(),
-    "dpdk-l2fwd": DpdkL2fwd(),
-    "dpdk-l3fwd": DpdkL3fwd(),
-    "suricata": Suricata(),
-    "external": ExternalForwarder(),
-    "fault": Fault(),
-}
+def _built_in() -> Mapping[str, Forwarder]:
+    from tailtap.forwarder.dpdk_l2fwd import DpdkL2fwd
+    from tailtap.forwarder.dpdk_l3fwd import DpdkL3fwd
+    from tailtap.forwarder.external import ExternalForwarder
+    from tailtap.forwarder.fault import Fault
+    from tailtap.forwarder.kernel_route import KernelRoute
+    from tailtap.forwarder.suricata import Suricata
+    from tailtap.forwarder.tc_mirred import TcMirred
+    from tailtap.forwarder.testpmd import Testpmd
+    from tailtap.forwarder.xdp import Xdp
+
+    return {
+        "tc-mirred": TcMirred(),
+        "kernel-route": KernelRoute(),
+        "xdp": Xdp(),
+        "testpmd": Testpmd(),
+        "dpdk-l2fwd": DpdkL2fwd(),
+        "dpdk-l3fwd": DpdkL3fwd(),
+        "suricata": Suricata(),
+        "external": ExternalForwarder(),
+        "fault": Fault(),
+    }
+
+
+FORWARDERS: Registry[Forwarder] = Registry("forwarder", "tailtap.forwarders", Forwarder, _built_in)
 """Every forwarder by its name in the experiment file."""

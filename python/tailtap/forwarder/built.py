@@ -1,8 +1,8 @@
 """DPDK's examples, which ``make forwarders`` builds and puts beside ``tailtap``.
 
-They collect packets before they send them: up to 32, or until their drain time is over. As they
-are written that is 100 us, so that a single packet waits for up to 100 us. The programs that we
-build read it from their environment.
+They collect packets before they send them: up to 32, or until the drain time is over. The original
+examples have a drain time of 100 us, so a single packet waits for up to 100 us. The programs that
+tailtap builds read it from their environment.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 
 from tailtap.errors import MachineError
 from tailtap.forwarder import dpdk
 from tailtap.forwarder.setting import Need
-from tailtap.host import Host
 from tailtap.schema import Time
+from tailtap.stations import Host
 
 DRAIN = "TX_DRAIN_NS"
 """The variable with the drain time; scripts/build-forwarders.sh puts it into the programs."""
@@ -33,9 +33,14 @@ def _at_most(drain: int) -> int:
 
 
 class ExampleOptions(dpdk.DpdkOptions):
-    """`drain` is how long, in ns, packets may wait for others before they are sent together."""
+    """DPDK's options, and the drain time."""
 
-    drain: Annotated[Time, AfterValidator(_at_most)] = 0
+    drain: Annotated[Time, AfterValidator(_at_most)] = Field(
+        default=0,
+        description="How long packets may wait for others before they are sent together, 1 s at "
+        "most. It is 100 us in the original example.",
+        examples=["100 us"],
+    )
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,7 @@ class Built(Need):
     """An example that reads its drain time."""
 
     def find(self, host: Host) -> str:
-        """Its path on `host`. Raises `MachineError` when it is missing there or lacks that."""
+        """Its path on `host`. Raises `MachineError` when it is missing or has no such option."""
         program = super().find(host)
         if host.run(["grep", "-q", DRAIN, program], check=False).status != 0:
             raise MachineError(
@@ -54,12 +59,12 @@ class Built(Need):
 
 
 def built(name: str) -> Built:
-    """A program beside this interpreter or, when it is not there, on the path."""
+    """A program beside this interpreter, or else on the path."""
     beside = Path(sys.executable).with_name(name)
     program = str(beside) if beside.exists() else name
     return Built(program, "build it with `make forwarders`, which says what it needs")
 
 
 def draining(program: str, drain: int) -> Sequence[str]:
-    """The words that start `program` with a drain time of so many ns."""
+    """The command that starts `program` with a drain time in ns."""
     return ["env", f"{DRAIN}={drain}", program]

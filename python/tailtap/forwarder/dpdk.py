@@ -1,7 +1,7 @@
 """What forwarders on DPDK share: ports, memory, CPUs.
 
 On links of the lab, DPDK drives the ports through the kernel: by AF_PACKET sockets, or by AF_XDP
-ones. A network card can be handed over to its own driver in DPDK, when that is asked for.
+ones. On request, DPDK's own driver takes over a network card.
 """
 
 from __future__ import annotations
@@ -12,15 +12,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from pydantic import Field
+
 from tailtap.errors import InputError, MachineError
 from tailtap.findings import Findings
 from tailtap.forwarder.setting import Asked, Need, Setting
-from tailtap.host import Host
-from tailtap.host.huge_pages import Pages, require_possible, reserved
-from tailtap.host.local import LocalHost
-from tailtap.host.pci import address_of
+from tailtap.machine.huge_pages import Pages, require_possible, reserved
+from tailtap.machine.pci import address_of
 from tailtap.platform.dut import Dut
 from tailtap.schema import Size, Strict
+from tailtap.stations import Host
+from tailtap.stations.local import LocalHost
+from tailtap.topology.graph import Port
 
 READY_SECONDS = 20.0
 """How long DPDK may take until its first packet: it maps memory and opens ports."""
@@ -30,7 +33,7 @@ MEMORY = 256 * 2**20
 MAX_FRAME = 1518
 """Bytes with the check sequence: the buffers of DPDK's programs hold 2 KiB, headroom included."""
 FRAMES = 4096
-"""Frames that each ring of AF_PACKET holds (8 MiB), for a device that is held up for a while."""
+"""Frames that each ring of AF_PACKET holds (8 MiB), so that a short stall loses no packet."""
 
 TESTPMD = Need("dpdk-testpmd", "install the Debian package dpdk-dev, or run `make forwarders`")
 
@@ -46,14 +49,29 @@ done"""
 class DpdkOptions(Strict):
     """How DPDK gets at ports and memory."""
 
-    driver: Literal["af_packet", "af_xdp", "vfio-pci"] = "af_packet"
-    huge_pages: bool | None = None
-    memory: Size = MEMORY
+    driver: Literal["af_packet", "af_xdp", "vfio-pci"] = Field(
+        default="af_packet",
+        description="How DPDK accesses the ports. af_packet and af_xdp go through the kernel, on "
+        "any link. vfio-pci takes the network cards in dut.ports from the kernel and returns them "
+        "afterwards; it needs an IOMMU, and cards alone in their IOMMU groups.",
+        examples=["af_xdp"],
+    )
+    huge_pages: bool | None = Field(
+        default=None,
+        description="Whether DPDK's memory is on huge pages: true reserves them for the run, or "
+        "the run fails. By default huge pages are used where they are available.",
+        examples=[True],
+    )
+    memory: Size = Field(
+        default=MEMORY,
+        description="How much memory DPDK reserves.",
+        examples=["512 MiB"],
+    )
 
 
 @dataclass(frozen=True)
 class Ports:
-    """What the command line of a DPDK program says about memory and ports."""
+    """The options of a DPDK program for memory and ports."""
 
     memory: Sequence[str]
     """Options of the environment abstraction layer (EAL), without ports and CPUs."""
@@ -62,7 +80,7 @@ class Ports:
     names: Sequence[str]
     """What DPDK calls the ports, ingress first."""
     facts: dict[str, Any]
-    """What was decided, for ``run.json``."""
+    """Facts for ``run.json``."""
 
     def arguments(self) -> list[str]:
         """All of it as words."""
@@ -70,7 +88,7 @@ class Ports:
 
 
 def ports(dut: Dut, options: DpdkOptions, setting: Setting, stack: contextlib.ExitStack) -> Ports:
-    """Make ports and memory ready; what must be undone afterwards goes into `stack`.
+    """Prepare ports and memory; `stack` undoes it.
 
     Raises `MachineError` when this machine cannot, `InputError` for packets that do not fit.
     """
@@ -80,7 +98,7 @@ def ports(dut: Dut, options: DpdkOptions, setting: Setting, stack: contextlib.Ex
     names: list[str] = []
     for number, port in enumerate((dut.ingress, dut.egress)):
         if options.driver == "vfio-pci":
-            address = stack.enter_context(setting.lab.handed_over(port))
+            address = stack.enter_context(setting.lab.handed_over(Port(dut.node, port)))
             devices.append(("--allow", address))
             names.append(address)
         else:
@@ -121,7 +139,7 @@ def lcores(cpus: Sequence[int], *, idle_main: bool = False) -> list[str]:
 
 
 def _require_fitting(options: DpdkOptions, asked: Asked) -> None:
-    """Raises `InputError` when this is nothing that DPDK could do."""
+    """Raises `InputError` for options or traffic that DPDK cannot handle."""
     largest = max(asked.traffic.sizes)
     if largest > MAX_FRAME:
         raise InputError(
@@ -130,14 +148,14 @@ def _require_fitting(options: DpdkOptions, asked: Asked) -> None:
         )
     if options.driver == "vfio-pci" and asked.own_kernel:
         raise InputError(
-            "dut.options.driver: vfio-pci hands over cards of this machine, and a virtual machine "
-            "has its own: leave it out"
+            "dut.options.driver: vfio-pci takes cards of this machine, which a virtual machine "
+            "does not see: leave it out"
         )
     if options.driver == "vfio-pci" and not asked.cards:
         raise InputError(
             "dut.options.driver: vfio-pci drives network cards, and the DuT's ports are links of "
-            "the lab: name its cards with --set dut.ports='[INGRESS, EGRESS]', and those at the "
-            "other ends of their cables with --set tap.ports='[BEFORE, BEHIND]', or take another "
+            "the lab: name its cards with --set dut.ports='[INGRESS, EGRESS]' and the cards at the "
+            "other ends of their cables with --set tap.ports='[BEFORE, BEHIND]', or choose another "
             "driver"
         )
 
@@ -159,14 +177,14 @@ def _require_drivers(host: Host, options: DpdkOptions) -> None:
 def _huge_pages(
     host: Host, options: DpdkOptions, setting: Setting, stack: contextlib.ExitStack
 ) -> tuple[bool, str | None]:
-    """Whether memory is on huge pages, and why not when that was left open."""
+    """Whether memory is on huge pages and, where the option is not given, why not."""
     if options.huge_pages is False:
         return False, None
     try:
         if not host.own_kernel:
             stack.enter_context(reserved(options.memory, setting.lab.journal))
             return True, None
-        # Another kernel has its own, which are not ours to reserve.
+        # tailtap reserves no huge pages of another kernel.
         _require_free(host, options.memory)
     except MachineError as error:
         if options.huge_pages:

@@ -3,30 +3,49 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import cast
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
+from tailtap.check import Check
 from tailtap.findings import Findings
 from tailtap.forwarder import dpdk
 from tailtap.forwarder.built import ExampleOptions, built, draining
-from tailtap.forwarder.program import Program, Workplace
+from tailtap.forwarder.diagnosis import find_programs
+from tailtap.forwarder.program import Program, WorkFolder
 from tailtap.forwarder.setting import Asked, Need, Setting
 from tailtap.platform.dut import Dut
 
 
 class L2fwdOptions(ExampleOptions):
-    """`mac_updating` sets hardware addresses as the example does unless told otherwise."""
+    """Options of the examples, and whether addresses are set."""
 
-    mac_updating: bool = False
+    mac_updating: bool = Field(
+        default=False,
+        description="Whether it sets the hardware addresses of packets, as the original example "
+        "does.",
+        examples=[True],
+    )
 
 
 class DpdkL2fwd:
     """``l2fwd``, polling each port on a CPU of its own as far as the DuT has them."""
 
+    summary = "DPDK's example l2fwd polls both ports and forwards between them (layer 2)."
+    documentation = (
+        "Each port is polled on a CPU of its own as far as the DuT has them. Needs `make "
+        "forwarders`. Ready within 20 s."
+    )
+    in_kernel = False
+    routes = False
+    in_line = False
     Options: type[BaseModel] = L2fwdOptions
     needs: Sequence[Need] = (built("dpdk-l2fwd"),)
+
+    def diagnose(self) -> Iterator[Check]:
+        """Look for its program."""
+        return find_programs("dpdk-l2fwd", self.needs)
 
     def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
         """Find out what DPDK would miss."""
@@ -38,7 +57,7 @@ class DpdkL2fwd:
         program = self.needs[0].find(dut.host)
         cpus = dut.cpus[:2]
         with contextlib.ExitStack() as stack:
-            place = stack.enter_context(Workplace(dut.host, setting))
+            work = stack.enter_context(WorkFolder(dut.host, setting))
             ports = dpdk.ports(dut, chosen, setting, stack)
             command = [
                 *draining(program, chosen.drain),
@@ -51,7 +70,7 @@ class DpdkL2fwd:
             command += ["-p", "3", "-q", str(2 // len(cpus)), "-P", "-T", "0"]
             command += [] if chosen.mac_updating else ["--no-mac-updating"]
             return Program(
-                place,
+                work,
                 "dpdk-l2fwd",
                 command,
                 stack=stack,
@@ -59,4 +78,5 @@ class DpdkL2fwd:
                 version=dpdk.VERSION,
                 facts={**ports.facts, "drain_ns": chosen.drain},
                 holds_ns=chosen.drain,
+                polls=True,
             )

@@ -13,10 +13,12 @@ from typing import cast
 
 from pydantic import BaseModel
 
+from tailtap.check import Check
 from tailtap.findings import Findings
 from tailtap.forwarder import dpdk
 from tailtap.forwarder.built import ExampleOptions, built, draining
-from tailtap.forwarder.program import Program, Workplace
+from tailtap.forwarder.diagnosis import find_programs
+from tailtap.forwarder.program import Program, WorkFolder
 from tailtap.forwarder.setting import NEXT_HOP_MAC, Asked, Need, Setting
 from tailtap.platform.dut import Dut
 from tailtap.traffic.model import Traffic
@@ -30,8 +32,20 @@ UNUSED = {4: "192.0.2.0/24", 6: "2001:db8::/32"}
 class DpdkL3fwd:
     """``l3fwd`` on the first of the DuT's CPUs: through the kernel, a port has one queue."""
 
+    summary = "DPDK's example l3fwd polls both ports and routes by longest prefix match (layer 3)."
+    documentation = (
+        "It runs on the first of the DuT's CPUs. Its routes are the flows' addresses. Needs `make "
+        "forwarders`. Ready within 20 s."
+    )
+    in_kernel = False
+    routes = True
+    in_line = False
     Options: type[BaseModel] = ExampleOptions
     needs: Sequence[Need] = (built("dpdk-l3fwd"),)
+
+    def diagnose(self) -> Iterator[Check]:
+        """Look for its program."""
+        return find_programs("dpdk-l3fwd", self.needs)
 
     def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
         """Find out what DPDK would miss."""
@@ -42,7 +56,7 @@ class DpdkL3fwd:
         chosen = cast("ExampleOptions", options)
         program = self.needs[0].find(dut.host)
         with contextlib.ExitStack() as stack:
-            place = stack.enter_context(Workplace(dut.host, setting))
+            work = stack.enter_context(WorkFolder(dut.host, setting))
             ports = dpdk.ports(dut, chosen, setting, stack)
             command = [*draining(program, chosen.drain), *dpdk.lcores(dut.cpus[:1])]
             command += [*ports.arguments(), "--"]
@@ -51,11 +65,11 @@ class DpdkL3fwd:
             command += ["--parse-ptype", "--lookup", "lpm"]
             for version in (4, 6):
                 lines = "\n".join(routes(setting.traffic, version)) + "\n"
-                command += [f"--rule_ipv{version}", str(place.put(f"routes{version}", lines))]
+                command += [f"--rule_ipv{version}", str(work.put(f"routes{version}", lines))]
             for number in (INGRESS, EGRESS):
                 command.append(f"--eth-dest={number},{NEXT_HOP_MAC}")
             return Program(
-                place,
+                work,
                 "dpdk-l3fwd",
                 command,
                 stack=stack,
@@ -63,6 +77,7 @@ class DpdkL3fwd:
                 version=dpdk.VERSION,
                 facts={**ports.facts, "drain_ns": chosen.drain},
                 holds_ns=chosen.drain,
+                polls=True,
             )
 
 

@@ -1,50 +1,78 @@
 """`fault`: our own forwarder, which delays, drops and duplicates chosen packets, or is slow.
 
-It stands where a DuT would and errs in a known way, so that a test can tell whether the
-measurement finds exactly that.
+It takes the place of a DuT and makes known faults, so that a test can check whether the measurement
+finds exactly those.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Annotated, cast
 
 from pydantic import BaseModel, Field, model_validator
 
+from tailtap.check import Check
 from tailtap.findings import Findings
+from tailtap.forwarder.diagnosis import find_programs
 from tailtap.forwarder.own import Forwarding
 from tailtap.forwarder.setting import Asked, Need, Setting
 from tailtap.platform.dut import Dut
-from tailtap.schema import Rate, Strict, Time
+from tailtap.schema import Rate, Strict, Time, Written
 
 PacketIds = Annotated[
-    tuple[Annotated[int, Field(ge=0, lt=2**32)], ...], Field(strict=False, max_length=10_000)
+    tuple[Annotated[int, Field(ge=0, lt=2**32)], ...],
+    Field(strict=False, max_length=10_000),
+    Written("list of packet ids"),
 ]
 
 
 class Hold(Strict):
-    """Packets that are kept for a while; `time` in ns."""
+    """Packets that are held; `time` in ns."""
 
-    ids: PacketIds
-    time: Time
+    ids: PacketIds = Field(
+        description="The ids of these packets, counted from 0.", examples=[[100, 200]]
+    )
+    time: Time = Field(description="How long they are held.", examples=["2 ms"])
 
 
 class Limit(Strict):
     """A device of known speed: `rate` in pkt/s; `queue` packets wait, more are dropped."""
 
-    rate: Rate
-    queue: Annotated[int, Field(ge=0, le=1_000_000)] = 100
+    rate: Rate = Field(
+        description="How many packets it forwards per second.", examples=["5 kpkt/s"]
+    )
+    queue: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
+        default=100,
+        description="How many packets may wait; it drops more.",
+        examples=[50],
+    )
 
 
 class FaultOptions(Strict):
-    """Which packets meet which fate, by their ids, counted from 0; how many pass in a second."""
+    """Packets to hold, drop and duplicate, by their ids from 0, and the speed of the device."""
 
-    hold: Hold | None = None
-    drop: PacketIds = ()
-    duplicate: PacketIds = ()
-    limit: Limit | None = None
+    hold: Hold | None = Field(
+        default=None,
+        description="Which packets it holds, and how long. By default none.",
+        examples=[{"ids": [100, 200], "time": "2 ms"}],
+    )
+    drop: PacketIds = Field(
+        default=(),
+        description="The ids of packets that it drops, counted from 0.",
+        examples=[[300]],
+    )
+    duplicate: PacketIds = Field(
+        default=(),
+        description="The ids of packets that it sends twice, counted from 0.",
+        examples=[[400]],
+    )
+    limit: Limit | None = Field(
+        default=None,
+        description="The speed of the device. By default it has no limit.",
+        examples=[{"rate": "5 kpkt/s", "queue": 50}],
+    )
 
     @property
     def longest_ns(self) -> int:
@@ -69,13 +97,25 @@ class FaultOptions(Strict):
 class Fault:
     """``tailtap forward`` on the first of the DuT's CPUs.
 
-    A DuT that carries both ways errs in one of them: what comes in at its egress port passes a
-    second process, on the last of the CPUs, as it is.
+    With traffic in both directions only the forward one has faults: packets that come in at the
+    egress port pass a second process, on the last of the CPUs, unchanged.
     """
 
+    summary = "Forwards, and holds, drops, duplicates or limits packets as told (layer 2)."
+    documentation = (
+        "A DuT with a known fault, to try a measurement on. `tailtap forward` on the first of the "
+        "DuT's CPUs."
+    )
+    in_kernel = False
+    routes = False
+    in_line = False
     Options: type[BaseModel] = FaultOptions
 
     needs: Sequence[Need] = ()
+
+    def diagnose(self) -> Iterator[Check]:
+        """It is a part of tailtap."""
+        return find_programs("fault", self.needs)
 
     def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
         """Nothing: it is a part of tailtap."""

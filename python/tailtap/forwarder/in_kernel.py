@@ -6,22 +6,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tailtap.forwarder.served import SOFTIRQ, Served
 from tailtap.forwarder.setting import READY_SECONDS
 
 
 @dataclass(frozen=True)
 class InKernel:
-    """Rules that are installed; its work is counted by the DuT's CPUs."""
+    """Installed rules. The counters of the DuT's CPUs include their work."""
 
     name: str
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """What was found out about them, for ``run.json``."""
+    """Facts about the rules, for ``run.json``."""
     process: None = None
     holds_ns: int = 0
     ready_seconds: float = READY_SECONDS
 
+    def served(self) -> Served:
+        """By the softirq that receives."""
+        return SOFTIRQ
+
     def cpu_time(self) -> None:
-        """None: the kernel's work is nobody's."""
+        """None: no process does the kernel's work."""
 
     def failure(self) -> str:
         """Why it lets nothing through, as one line."""
@@ -31,7 +36,7 @@ class InKernel:
         )
 
     def stop(self) -> dict[str, Any]:
-        """What was found out."""
+        """Return the facts; the rules stay."""
         return dict(self.facts)
 
     def close(self) -> None:

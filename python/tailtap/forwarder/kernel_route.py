@@ -3,17 +3,21 @@
 What comes in at a port and goes to one of the traffic's UDP destination ports is looked up in a
 routing table of its own (ip-rule(8)), whose default route leads out of the other port to a
 neighbour with a fixed hardware address: no protocol resolves anything while packets are measured.
-The ports take on the hardware addresses that the packets are sent to.
+The DuT's outer ports take on the hardware addresses that the packets are sent to; those between
+nodes of a line have the graph's (topology/numbering.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 
 from pydantic import BaseModel
 
+from tailtap.check import Check
 from tailtap.errors import MachineError
 from tailtap.findings import Findings
+from tailtap.forwarder.diagnosis import try_in_lab
 from tailtap.forwarder.in_kernel import InKernel
 from tailtap.forwarder.setting import (
     DESTINATION_MAC,
@@ -22,14 +26,13 @@ from tailtap.forwarder.setting import (
     Need,
     Setting,
 )
-from tailtap.forwarder.tc_mirred import NoOptions
-from tailtap.host import CommandFailed, Host
 from tailtap.platform.dut import Dut
+from tailtap.schema import NoOptions
+from tailtap.topology.numbering import BEHIND, Way
+from tailtap.topology.smallest import REVERSE
 from tailtap.traffic.flows import Ranges
 from tailtap.traffic.model import Traffic
 
-NEXT_HOPS = {4: "169.254.116.116", 6: "fe80::7474"}
-"""The neighbour behind each port: link-local, so that no flow can go to it."""
 TABLES = (7474, 7475)
 """The routing tables of the two directions."""
 
@@ -40,9 +43,11 @@ echo 1 > $base/ip_forward
 for port in all "$@"; do
     echo 0 > $base/conf/$port/rp_filter; echo 0 > $base/conf/$port/send_redirects
 done""",
-    # No addresses and no neighbour discovery of its own: only what is measured is on the links.
+    # No addresses, no neighbour discovery, and nobody told of the routers' group, which a port
+    # without multicast does not join (dev_forward_change()): links carry nothing but the traffic.
     6: """base=/proc/sys/net/ipv6/conf
 for port in "$@"; do
+    ip link set dev $port multicast off
     echo 0 > $base/$port/accept_dad; echo 1 > $base/$port/addr_gen_mode
     echo 0 > $base/$port/accept_ra; echo 0 > $base/$port/disable_ipv6
 done
@@ -54,11 +59,29 @@ for port in "$@"; do echo 0 > $base/$port/disable_ipv6; done""",
 class KernelRoute:
     """The kernel's own forwarding path of layer 3."""
 
+    summary = "The kernel routes packets from one port to the other (layer 3)."
+    documentation = (
+        "Packets to the traffic's UDP destination ports are looked up in a routing table of their "
+        "own. The flows need addresses that can be forwarded. Needs Linux 4.17 with "
+        "CONFIG_IP_MULTIPLE_TABLES. Ready within 2 s."
+    )
+    in_kernel = True
+    routes = True
+    in_line = True
     Options: type[BaseModel] = NoOptions
     needs: Sequence[Need] = (Need("ip", "install the Debian package iproute2"),)
 
+    def diagnose(self) -> Iterator[Check]:
+        """Set it up in a lab."""
+
+        def attempt(dut: Dut, setting: Setting) -> str:
+            self.start(dut, self.Options(), setting).close()
+            return "was set up in a lab"
+
+        return try_in_lab("kernel-route", attempt)
+
     def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
-        """Nothing: whether the kernel does it shows when it is tried."""
+        """Nothing: only a run shows whether the kernel can do it."""
 
     def start(self, dut: Dut, options: BaseModel, setting: Setting) -> InKernel:
         """Set rules, routes and neighbours, and read back where packets go.
@@ -66,49 +89,72 @@ class KernelRoute:
         Raises `MachineError`.
         """
         traffic, host = setting.traffic, dut.host
-        host.run(["sh", "-ec", _SETTINGS[traffic.ip], "settings", dut.ingress, dut.egress])
+        ways = [(way, (traffic.reversed() if way.flow == REVERSE else traffic).ranges())
+                for way in setting.lab.ways[dut.node]]  # fmt: skip
         # Without a single address of its own, the kernel takes no gateway for one of a neighbour.
-        host.run(["ip", "link", "set", "dev", "lo", "up"])
-        ranges = traffic.ranges()
-        ways = [(dut.ingress, dut.egress, ranges)]
-        if dut.both_ways:
-            ways.append((dut.egress, dut.ingress, traffic.reversed().ranges()))
-        # Before all else: a port that changes its address forgets its neighbours.
-        for port, _, _ in ways:
-            host.run(["ip", "link", "set", "dev", port, "address", DESTINATION_MAC])
-        for table, (port, out, flows) in zip(TABLES, ways, strict=False):
-            _route(host, traffic, table, port, out, flows)
-        for port, out, flows in ways:
-            _check(host, traffic, port, out, flows)
-        release = host.run(["uname", "-r"]).stdout.strip()
+        commands = ["link set dev lo up"]
+        # First, because a port that changes its address forgets its neighbours.
+        commands += [f"link set dev {way.entered.name} address {DESTINATION_MAC}"
+                     for way, _ in ways if way.own is None]  # fmt: skip
+        for table, (way, flows) in zip(TABLES, ways, strict=False):
+            commands += _route(traffic, table, way, flows)
+        asked = [_question(way, flows) for way, flows in ways]
+        # In one go: a line has many nodes.
+        script = f"{_SETTINGS[traffic.ip]}\nip -{traffic.ip} -batch -\nuname -r"
+        done = host.run(
+            ["sh", "-ec", script, "settings", dut.ingress, dut.egress],
+            stdin="".join(f"{command}\n" for command in [*commands, *asked]),
+            check=False,
+        )
+        said = " ".join(done.stderr.split())
+        if done.status != 0 and _failed(said, [*commands, *asked]) not in asked:
+            raise MachineError(
+                "this kernel cannot route by UDP port (it needs CONFIG_IP_MULTIPLE_TABLES and "
+                f"Linux 4.17): {said}"
+            )
+        answers, _, release = done.stdout.strip().rpartition("\n")
+        _check(ways, answers if done.status == 0 else done.stdout, said)
         return InKernel("kernel-route", {"version": release})
 
 
-def _route(host: Host, traffic: Traffic, table: int, port: str, out: str, flows: Ranges) -> None:
-    ip, hop = ["ip", f"-{traffic.ip}"], NEXT_HOPS[traffic.ip]
+def _route(traffic: Traffic, table: int, way: Way, flows: Ranges) -> list[str]:
+    """The commands of ip(8) that send what comes in at a port out of the other."""
+    hop, mac = BEHIND[traffic.ip], NEXT_HOP_MAC
+    if way.next is not None:
+        hop, mac = way.next.ip(traffic.ip), way.next.mac
     first, count = flows.destination_ports
-    rule = ["iif", port, "ipproto", "udp", "dport", f"{first}-{first + count - 1}"]
-    try:
-        host.run([*ip, "rule", "add", *rule, "table", str(table)])
-    except CommandFailed as error:
-        raise MachineError(
-            "this kernel cannot route by UDP port (it needs CONFIG_IP_MULTIPLE_TABLES and Linux "
-            f"4.17): {error.reason}"
-        ) from error
-    neighbour = ["neigh", "replace", hop, "lladdr", NEXT_HOP_MAC, "dev", out, "nud", "permanent"]
-    host.run([*ip, *neighbour])
-    route = ["route", "replace", "default", "via", hop, "dev", out, "onlink"]
-    host.run([*ip, *route, "table", str(table)])
+    ports = f"{first}-{first + count - 1}"
+    out = way.left.name
+    return [
+        f"rule add iif {way.entered.name} ipproto udp dport {ports} table {table}",
+        f"neigh replace {hop} lladdr {mac} dev {out} nud permanent",
+        f"route replace default via {hop} dev {out} onlink table {table}",
+    ]
 
 
-def _check(host: Host, traffic: Traffic, port: str, out: str, flows: Ranges) -> None:
-    """Raises `MachineError` unless the first flow goes from `port` to `out`."""
-    ask = ["ip", f"-{traffic.ip}", "route", "get", str(flows.destination[0])]
-    ask += ["from", str(flows.source[0]), "iif", port, "ipproto", "udp"]
-    ask += ["sport", str(flows.source_ports[0]), "dport", str(flows.destination_ports[0])]
-    said = " ".join(host.run(ask, check=False).stdout.split())
-    if f" dev {out} " not in f" {said} ":
-        raise MachineError(
-            f"the kernel does not route {flows.destination[0]} from {port} to {out}: it says "
-            f"{said or 'nothing'}: are traffic.flows addresses that can be forwarded?"
-        )
+def _question(way: Way, flows: Ranges) -> str:
+    """The command of ip(8) that says where the first flow goes."""
+    return (
+        f"route get {flows.destination[0]} from {flows.source[0]} iif {way.entered.name} "
+        f"ipproto udp sport {flows.source_ports[0]} dport {flows.destination_ports[0]}"
+    )
+
+
+def _failed(said: str, commands: Sequence[str]) -> str | None:
+    """The command that ip(8) says it failed at, by the number of its line."""
+    found = re.search(r"Command failed -:([0-9]+)", said)
+    return None if found is None else commands[int(found[1]) - 1]
+
+
+def _check(ways: Sequence[tuple[Way, Ranges]], answers: str, complaint: str) -> None:
+    """Raises `MachineError` unless the first flow of each way goes from one port to the other."""
+    # The second line of an answer is indented.
+    rows = re.split(r"\n(?=\S)", answers.strip()) if answers.strip() else []
+    for number, (way, flows) in enumerate(ways):
+        said = " ".join(rows[number].split()) if number < len(rows) else complaint
+        if f" dev {way.left.name} " not in f" {said} ":
+            raise MachineError(
+                f"the kernel does not route {flows.destination[0]} from {way.entered.name} to "
+                f"{way.left.name}: it says {said or 'nothing'}: are traffic.flows addresses that "
+                "can be forwarded?"
+            )

@@ -9,17 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from tailtap.forwarder.program import parse_cpu_time
+from tailtap.forwarder.served import Served, threads_of
 from tailtap.forwarder.setting import READY_SECONDS, CpuTime
-from tailtap.host.process import STOP_SECONDS, Process
 from tailtap.platform.dut import Dut
+from tailtap.stations.process import STOP_SECONDS, Process
 
 START_SECONDS = 15.0
-"""How long it may take from its start until it says that it forwards."""
+"""Seconds from its start until it must report that it forwards."""
 
 
 @dataclass(frozen=True)
 class Forwarding:
-    """The program at work; `holds_ns` is the longest time that it keeps a packet on purpose."""
+    """The program while it runs; `holds_ns` is the longest time that it holds a packet."""
 
     name: str
     process: Process
@@ -28,9 +29,11 @@ class Forwarding:
     hint: str = ""
     """Why it may let nothing through."""
     own_kernel: bool = False
-    """Whether it runs under another kernel, and its process here only stands for it."""
+    """Whether it runs under another kernel, so that its process here is only a proxy."""
+    kernel: Served | None = None
+    """By what of the kernel packets are served; None when this program does it."""
     back: Forwarding | None = None
-    """Another one, which carries packets the other way."""
+    """A second one, for the other direction."""
 
     @classmethod
     def start(cls, name: str, dut: Dut, arguments: Sequence[str], holds_ns: int = 0) -> Forwarding:
@@ -42,6 +45,15 @@ class Forwarding:
             process.close()
             raise
         return cls(name, process, holds_ns, own_kernel=dut.host.own_kernel)
+
+    def served(self) -> Served:
+        """By the kernel, or by threads that wait for packets."""
+        if self.kernel is not None:
+            return self.kernel
+        pids = (
+            [self.process.pid] if self.back is None else [self.process.pid, self.back.process.pid]
+        )
+        return Served("task", [thread for pid in pids for thread in threads_of(pid)])
 
     def cpu_time(self) -> CpuTime | None:
         """The CPU time of all its threads so far; None when it is gone or out of sight."""

@@ -1,4 +1,4 @@
-"""A forwarder that is a program of others: started on the DuT's host, watched, its log kept.
+"""A forwarder that is another project's program: started on the DuT's host, watched, its log kept.
 
 It runs in a folder of its own on that host, with an empty standard input that never ends (some
 programs leave when theirs does), and with everything that it says in one file.
@@ -16,21 +16,23 @@ from pathlib import Path
 from typing import Any
 
 from tailtap.errors import MachineError
+from tailtap.forwarder.served import Served, is_running, threads_of
 from tailtap.forwarder.setting import CpuTime, Setting
-from tailtap.host import Host
-from tailtap.host.process import Process
+from tailtap.machine.folders import Folder
+from tailtap.stations import Host
+from tailtap.stations.process import Process
 
 LOG = "forwarder.log"
-"""The program's own words, in the run folder."""
+"""The program's log in the run folder."""
 STOP_SECONDS = 15.0
 """How long a program may take to end after it was asked to."""
 LAST_LINES = 3
-"""How many lines of a log are worth quoting."""
+"""How many lines of a log an error quotes."""
 MAX_QUOTED = 600
 
-# The program takes the shell's place: its process id is known, and signals reach it. What is left
-# of the descriptor that the host reads tells when it ends. DPDK keeps its sockets where
-# RUNTIME_DIRECTORY says, and leaves them there.
+# The program replaces the shell: its process id is known, and signals reach it. The host reads a
+# descriptor that is closed when the program ends. DPDK puts its sockets into RUNTIME_DIRECTORY and
+# leaves them there.
 _START = """folder=$1 && shift && mkfifo "$folder/stdin" && echo $$ > "$folder/pid" || exit 1
 export RUNTIME_DIRECTORY="$folder"
 exec 0<> "$folder/stdin"; exec "$@" 3>&1 > "$folder/log" 2>&1"""
@@ -40,7 +42,7 @@ _TROUBLE = re.compile(
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
-class Workplace:
+class WorkFolder:
     """A folder on the DuT's host for one forwarder. Use it as a context; leaving removes it."""
 
     def __init__(self, host: Host, setting: Setting) -> None:
@@ -48,16 +50,20 @@ class Workplace:
         self.host = host
         self.setting = setting
         self.path = Path(f"/tmp/tt-{setting.lab.journal.identity}-forwarder")
+        self._made = contextlib.ExitStack()
 
-    def __enter__(self) -> Workplace:
+    def __enter__(self) -> WorkFolder:
         """Make the folder. Raises `MachineError`."""
-        if not self.host.own_kernel:
-            self.setting.lab.journal.add("folder", str(self.path))
-        self.host.run(["mkdir", "-m", "700", str(self.path)])
+        if self.host.own_files:
+            self.host.run(["mkdir", "-m", "700", str(self.path)])
+        else:
+            journal = self.setting.lab.journal
+            self._made.enter_context(journal.held(Folder(str(self.path))))
         return self
 
     def __exit__(self, *_: object) -> None:
         """Remove the folder; nothing happens when it is gone, or its host."""
+        self._made.close()
         with contextlib.suppress(MachineError):
             self.host.run(["rm", "-rf", str(self.path)], check=False)
 
@@ -89,7 +95,7 @@ class Program:
 
     def __init__(
         self,
-        place: Workplace,
+        work: WorkFolder,
         name: str,
         command: Sequence[str],
         *,
@@ -98,26 +104,35 @@ class Program:
         version: re.Pattern[str] | None = None,
         facts: Mapping[str, Any] | None = None,
         holds_ns: int = 0,
+        polls: bool = False,
     ) -> None:
         """Start `command`; it may take `ready_seconds` until its first packet.
 
-        `version` finds the version in its log, `facts` go into the record as they are. What is
-        in `stack` is left when the program has ended; `place` should be. `holds_ns` is the longest
-        time that it keeps a packet on purpose.
+        `version` finds the version in its log, `facts` go into the record as they are. `stack`
+        is closed when the program has ended; it should contain the work folder. `holds_ns` is the
+        longest time that the program keeps a packet on purpose. One that `polls` never waits for
+        packets.
         """
         self.ready_seconds, self.holds_ns = ready_seconds, holds_ns
-        self._place, self._name, self._command = place, name, list(command)
+        self._work, self._name, self._command = work, name, list(command)
         self._version, self._facts = version, dict(facts or {})
-        self._log_kept = False
-        self.process: Process = place.host.start(
-            ["sh", "-c", _START, name, str(place.path), *command]
+        self._polls, self._log_kept = polls, False
+        self.process: Process = work.host.start(
+            ["sh", "-c", _START, name, str(work.path), *command]
         )
         self._stack = stack.pop_all()
 
+    def served(self) -> Served:
+        """By its threads; of a program that polls by those that run."""
+        threads = threads_of(self.process.pid)
+        if not self._polls:
+            return Served("task", threads)
+        return Served("poll", [thread for thread in threads if is_running(thread)])
+
     def cpu_time(self) -> CpuTime | None:
         """The CPU time of all its threads so far; None when it is gone."""
-        read = ["sh", "-c", 'cat "/proc/$(cat "$1/pid")/stat"', "stat", str(self._place.path)]
-        answer = self._place.host.run(read, check=False).stdout
+        read = ["sh", "-c", 'cat "/proc/$(cat "$1/pid")/stat"', "stat", str(self._work.path)]
+        answer = self._work.host.run(read, check=False).stdout
         return parse_cpu_time(answer)
 
     def failure(self) -> str:
@@ -130,7 +145,7 @@ class Program:
 
     def _last_words(self) -> str:
         """The last lines of its log that tell of trouble, else the last ones, in one line."""
-        lines = self._place.log()
+        lines = self._work.log()
         chosen = [line for line in lines if _TROUBLE.search(line)] or lines
         text = " / ".join(chosen[-LAST_LINES:])
         return f": {text[-MAX_QUOTED:]}" if text else " and said nothing"
@@ -142,7 +157,7 @@ class Program:
         while not self.process.ended and time.monotonic() < deadline:
             time.sleep(0.01)
         status = self.process.status
-        matches = (self._version.search(line) for line in self._place.log() if self._version)
+        matches = (self._version.search(line) for line in self._work.log() if self._version)
         version = next((match[1] for match in matches if match), None)
         self.close()
         return {
@@ -157,7 +172,7 @@ class Program:
         """End it if it still runs, keep its log, leave what it needed. May be called again."""
         self.process.close()
         if not self._log_kept:
-            self._log_kept = self._place.keep_log()
+            self._log_kept = self._work.keep_log()
         self._stack.close()
 
 

@@ -1,4 +1,4 @@
-"""What a run gives its forwarder besides the DuT, and what forwarders need of a machine."""
+"""What a run gives its forwarder besides the DuT, and what forwarders need from a machine."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tailtap.errors import MachineError
-from tailtap.host import Host
-from tailtap.host.local import SYSTEM_PATH
 from tailtap.platform.dut import Dut
+from tailtap.stations import Host
+from tailtap.stations.local import SYSTEM_PATH
 from tailtap.topology.lab import Lab
 from tailtap.traffic.model import Traffic
 
 DESTINATION_MAC = "02:74:74:00:00:02"
-"""Where the generator's packets are addressed to, unless told otherwise."""
+"""The default destination of the generator's packets."""
 NEXT_HOP_MAC = "02:74:74:00:00:03"
-"""The neighbour of a forwarder of layer 3: whoever receives what it sends."""
+"""The next hop of a forwarder of layer 3."""
 
 READY_SECONDS = 2.0
-"""How long the first packet may take through a forwarder in the kernel."""
+"""Seconds until the first packet must have come through a forwarder in the kernel."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What a run asks of its forwarder, known before anything of it is there."""
+    """What a run asks its forwarder for; known before anything is started."""
 
     traffic: Traffic
     cpus: int
@@ -46,8 +46,8 @@ class Setting:
     traffic: Traffic
 
     def asked(self, dut: Dut) -> Asked:
-        """What is asked of a forwarder on `dut`."""
-        cards = () if self.lab.cables is None else self.lab.cables.dut
+        """What the run asks a forwarder on `dut` for."""
+        cards = list(self.lab.graph.cards_of(dut.node).values())
         return Asked(self.traffic, len(dut.cpus), cards, dut.host.own_kernel)
 
 

@@ -16,15 +16,18 @@ import yaml
 from pydantic import (
     AfterValidator,
     BaseModel,
+    Field,
     ValidationInfo,
     field_validator,
     model_validator,
 )
 
+from tailtap.check import Check
 from tailtap.errors import InputError
 from tailtap.findings import Findings
 from tailtap.forwarder import dpdk
-from tailtap.forwarder.program import Program, Workplace
+from tailtap.forwarder.diagnosis import find_programs
+from tailtap.forwarder.program import Program, WorkFolder
 from tailtap.forwarder.setting import Asked, Need, Setting
 from tailtap.platform.dut import Dut
 from tailtap.traffic.model import Traffic
@@ -40,7 +43,7 @@ MANY = 5000
 EVALUATED = 100
 """How many of them are evaluated for every packet."""
 LONGEST = 8
-"""Bytes of payload in which each of them can be looked for; in fewer, no work would be done."""
+"""Bytes of payload that each of them needs; with fewer, Suricata would not evaluate it."""
 DROPPED_PORT = 9
 """The UDP destination port whose packets the set drops: discard (RFC 863)."""
 FIRST_ID = 7_474_000
@@ -66,8 +69,19 @@ class SuricataOptions(dpdk.DpdkOptions):
     The other options are DPDK's and mean something in its mode only.
     """
 
-    mode: Literal["af_packet", "dpdk"] = "af_packet"
-    rules: Annotated[str, AfterValidator(_rule_file)] = "none"
+    mode: Literal["af_packet", "dpdk"] = Field(
+        default="af_packet",
+        description="How it gets packets: by AF_PACKET sockets, or by DPDK, for which driver, "
+        "huge_pages and memory are.",
+        examples=["dpdk"],
+    )
+    rules: Annotated[str, AfterValidator(_rule_file)] = Field(
+        default="none",
+        description="Its rules: none; many, which are 5000 rules of ours that never match, 100 of "
+        "them evaluated for every packet, and one that drops UDP port 9; or the path of a rule "
+        "file.",
+        examples=["many"],
+    )
 
     @field_validator("rules")
     @classmethod
@@ -96,11 +110,23 @@ class SuricataOptions(dpdk.DpdkOptions):
 class Suricata:
     """``suricata``; its worker threads are pinned to the DuT's CPUs."""
 
+    summary = "The intrusion prevention system Suricata 7, between the ports (layers 2 to 7)."
+    documentation = (
+        "Its worker threads are pinned to the DuT's CPUs. Needs `make forwarders`. Ready within "
+        "60 s: it compiles all rules first. In the mode dpdk it needs two CPUs."
+    )
+    in_kernel = False
+    routes = False
+    in_line = False
     Options: type[BaseModel] = SuricataOptions
     needs: Sequence[Need] = (SURICATA,)
 
+    def diagnose(self) -> Iterator[Check]:
+        """Look for its program."""
+        return find_programs("suricata", self.needs)
+
     def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
-        """Find out whether its mode has what it needs."""
+        """Find out what its mode needs and this machine lacks."""
         chosen = cast("SuricataOptions", options)
         findings.ask(_require_cpus, chosen, asked.cpus)
         if chosen.mode == "dpdk":
@@ -112,8 +138,8 @@ class Suricata:
         program = SURICATA.find(dut.host)
         _require_cpus(chosen, len(dut.cpus))
         with contextlib.ExitStack() as stack:
-            place = stack.enter_context(Workplace(dut.host, setting))
-            content = common(chosen.mode, dut.cpus, place.path)
+            work = stack.enter_context(WorkFolder(dut.host, setting))
+            content = common(chosen.mode, dut.cpus, work.path)
             facts: dict[str, Any] = {"mode": chosen.mode, "rules": chosen.rules}
             facts |= {"rules_evaluated": EVALUATED} if chosen.rules == "many" else {}
             if chosen.mode == "dpdk":
@@ -122,15 +148,15 @@ class Suricata:
                 facts |= ports.facts
             else:
                 content |= af_packet_mode(dut)
-            configuration = place.put(_CONFIGURATION, render(content))
-            rules = place.put(_RULES, "".join(f"{line}\n" for line in _rules(chosen.rules)))
+            configuration = work.put(_CONFIGURATION, render(content))
+            rules = work.put(_RULES, "".join(f"{line}\n" for line in _rules(chosen.rules)))
             command = [program, "-c", str(configuration), "-S", str(rules), "-k", "none"]
             command.append("--init-errors-fatal")  # else it goes on without a rule
             if Path(chosen.rules).is_file():
-                _test_rules(place, command, chosen.rules)
+                _test_rules(work, command, chosen.rules)
             command.append("--dpdk" if chosen.mode == "dpdk" else "--af-packet")
             return Program(
-                place,
+                work,
                 "suricata",
                 command,
                 stack=stack,
@@ -150,13 +176,13 @@ def _require_cpus(options: SuricataOptions, cpus: int) -> None:
 
 
 def common(mode: str, cpus: Sequence[int], folder: Path) -> dict[str, Any]:
-    """What the configuration says in both modes.
+    """The part of the configuration that both modes have.
 
     Nothing is logged, and what cannot be decoded passes: it forwards, and it matches rules.
     """
-    # Threads that poll leave nothing to others, and Suricata takes the CPUs of the managing ones
-    # away from them when they have all that there are. Without a CPU of their own, those run where
-    # this process may: off the DuT's CPUs as far as there are others.
+    # Threads that poll leave no CPU time to others, and Suricata gives managing threads no CPU
+    # when the workers have all of them. Managing threads without a CPU of their own run where
+    # this process may: off the DuT's CPUs where there are others.
     managing = [] if mode == "dpdk" else [cpus[0]]
     return {
         "vars": {"address-groups": {"HOME_NET": "any", "EXTERNAL_NET": "any"}},
@@ -252,8 +278,8 @@ def render(content: Mapping[str, Any]) -> str:
 def many_rules() -> Iterator[str]:
     """Rules that look into the payload of every packet and never match, and one that drops.
 
-    For most of them the multi-pattern matcher looks, for all at once. `EVALUATED` of them have no
-    content that it could look for, so that Suricata evaluates them for each packet, one by one.
+    The multi-pattern matcher looks for the contents of most of them at once. `EVALUATED` of them
+    have no content, so that Suricata evaluates them one by one for each packet.
     """
     for number in range(MANY):
         if number < EVALUATED:
@@ -274,15 +300,15 @@ def _rules(name: str) -> Iterator[str]:
         yield Path(name).read_text(encoding="utf-8", errors="surrogateescape")
 
 
-def _test_rules(place: Workplace, command: Sequence[str], name: str) -> None:
+def _test_rules(work: WorkFolder, command: Sequence[str], name: str) -> None:
     """Raises `InputError` with what Suricata says about the rules of the file `name`."""
-    done = place.host.run([*command, "-T"], check=False)
+    done = work.host.run([*command, "-T"], check=False)
     if done.status == 0:
         return
     lines = (done.stdout + done.stderr).splitlines()
     told = [match[1] for line in lines if (match := _ERROR.search(line.strip()))]
-    told = [line.replace(str(place.path / _RULES), name) for line in told]
-    # First why not, then which rule and its line; the rest counts them.
+    told = [line.replace(str(work.path / _RULES), name) for line in told]
+    # Suricata first says why, then names the rule and its line; the rest are counts.
     why = " / ".join(told[:2]) or f"status {done.status}"
     raise InputError(f"{name}: suricata does not take these rules: {why}")
 

@@ -6,38 +6,57 @@ The classifier is ``matchall`` or, where the kernel lacks it, ``u32`` with an em
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from pydantic import BaseModel
 
+from tailtap.check import Check
 from tailtap.errors import MachineError
 from tailtap.findings import Findings
+from tailtap.forwarder.diagnosis import try_in_lab
 from tailtap.forwarder.in_kernel import InKernel
 from tailtap.forwarder.setting import Asked, Need, Setting
-from tailtap.host import CommandFailed
 from tailtap.platform.dut import Dut
-from tailtap.schema import Strict
+from tailtap.schema import NoOptions
 
 CLASSIFIERS: Mapping[str, Sequence[str]] = {
     "matchall": ["matchall"],
     "u32": ["u32", "match", "u32", "0", "0"],
 }
 """Classifiers that match every packet, the better one first."""
-
-
-class NoOptions(Strict):
-    """A forwarder without options."""
+# In one go: a line has many nodes.
+_INSTALL = """in=$1; out=$2; shift 2
+tc qdisc replace dev $in clsact
+tc filter add dev $in ingress protocol all "$@" action mirred egress redirect dev $out
+tc filter show dev $in ingress"""
 
 
 class TcMirred:
     """The kernel's own forwarding path for redirected packets."""
 
+    summary = "The kernel redirects packets from one port to the other (layer 2)."
+    documentation = (
+        "A clsact queueing discipline, a classifier that matches everything (matchall, else u32) "
+        "and the action mirred. Ready within 2 s."
+    )
+    in_kernel = True
+    routes = False
+    in_line = True
     Options: type[BaseModel] = NoOptions
     needs: Sequence[Need] = (Need("tc", "install the Debian package iproute2"),)
 
+    def diagnose(self) -> Iterator[Check]:
+        """Try every classifier; one is enough."""
+
+        def attempt(dut: Dut, setting: Setting) -> str:
+            return f"mirred with {', '.join(_working(dut))}"
+
+        remedy = "a kernel with CONFIG_NET_ACT_MIRRED and CONFIG_NET_CLS_MATCHALL"
+        return try_in_lab("tc-mirred", attempt, remedy, required=True)
+
     def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
-        """Nothing: whether the kernel does it shows when it is tried."""
+        """Nothing: only a run shows whether the kernel can do it."""
 
     def start(self, dut: Dut, options: BaseModel, setting: Setting) -> InKernel:
         """Install the rule and read back that it is there. Raises `MachineError`.
@@ -50,26 +69,35 @@ class TcMirred:
         return InKernel("tc-mirred", {"classifier": classifier})
 
 
+def _working(dut: Dut) -> list[str]:
+    """The classifiers that redirect on this kernel. Raises `MachineError` when none does."""
+    found: list[str] = []
+    refusals: list[str] = []
+    for name in CLASSIFIERS:
+        try:
+            found.append(install(dut, [name]))
+        except MachineError as error:
+            refusals.append(str(error))
+    if not found:
+        raise MachineError(refusals[0])
+    return found
+
+
 def install(dut: Dut, classifiers: Iterable[str]) -> str:
     """Redirect everything by the first of `classifiers` that this kernel has; its name.
 
     Raises `MachineError` when it has none of them.
     """
-    host, port = dut.host, ("dev", dut.ingress)
-    host.run(["tc", "qdisc", "replace", *port, "clsact"])
-    redirect = ["action", "mirred", "egress", "redirect", "dev", dut.egress]
     refusals: list[str] = []
     for name in classifiers:
-        rule = ["tc", "filter", "add", *port, "ingress", "protocol", "all", *CLASSIFIERS[name]]
-        try:
-            host.run([*rule, *redirect])
-        except CommandFailed as error:
-            refusals.append(str(error))
-            continue
-        shown = host.run(["tc", "filter", "show", *port, "ingress"]).stdout
-        if name in shown and dut.egress in shown:
+        words = ["install", dut.ingress, dut.egress, *CLASSIFIERS[name]]
+        done = dut.host.run(["sh", "-ec", _INSTALL, *words], check=False)
+        if done.status != 0:
+            refusals.append(f"{name}: {' '.join(done.stderr.split())}")
+        elif name in done.stdout and dut.egress in done.stdout:
             return name
-        refusals.append(f"{name}: the rule does not show up")
+        else:
+            refusals.append(f"{name}: the rule does not show up")
     raise MachineError(
         "this kernel cannot redirect packets (it needs CONFIG_NET_ACT_MIRRED and "
         f"CONFIG_NET_CLS_MATCHALL or CONFIG_NET_CLS_U32): {'; '.join(refusals)}"

@@ -6,14 +6,16 @@ Its mode `io` hands packets on as they are; `mac` sets their hardware addresses.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal, cast
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
+from tailtap.check import Check
 from tailtap.findings import Findings
 from tailtap.forwarder import dpdk
-from tailtap.forwarder.program import Program, Workplace
+from tailtap.forwarder.diagnosis import find_programs
+from tailtap.forwarder.program import Program, WorkFolder
 from tailtap.forwarder.setting import NEXT_HOP_MAC, Asked, Need, Setting
 from tailtap.platform.dut import Dut
 
@@ -24,14 +26,30 @@ BUFFERS = 16_384
 class TestpmdOptions(dpdk.DpdkOptions):
     """Whether hardware addresses are kept (`io`) or set (`mac`)."""
 
-    mode: Literal["io", "mac"] = "io"
+    mode: Literal["io", "mac"] = Field(
+        default="io",
+        description="io keeps the hardware addresses of packets, mac sets them.",
+        examples=["mac"],
+    )
 
 
 class Testpmd:
     """``dpdk-testpmd``; as many cores forward as the DuT has CPUs, up to one for each port."""
 
+    summary = "DPDK's test program polls both ports and forwards between them (layer 2)."
+    documentation = (
+        "As many cores forward as the DuT has CPUs, up to one for each port. Needs `make "
+        "forwarders`, or the Debian package dpdk-dev. Ready within 20 s."
+    )
+    in_kernel = False
+    routes = False
+    in_line = False
     Options: type[BaseModel] = TestpmdOptions
     needs: Sequence[Need] = (dpdk.TESTPMD,)
+
+    def diagnose(self) -> Iterator[Check]:
+        """Look for its program."""
+        return find_programs("testpmd", self.needs)
 
     def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
         """Find out what DPDK would miss."""
@@ -43,7 +61,7 @@ class Testpmd:
         program = dpdk.TESTPMD.find(dut.host)
         cpus = dut.cpus[:2]
         with contextlib.ExitStack() as stack:
-            place = stack.enter_context(Workplace(dut.host, setting))
+            work = stack.enter_context(WorkFolder(dut.host, setting))
             ports = dpdk.ports(dut, chosen, setting, stack)
             command = [program, *dpdk.lcores(cpus, idle_main=True), *ports.arguments(), "--"]
             command += ["--auto-start", "--no-flush-rx", f"--nb-cores={len(cpus)}"]
@@ -51,11 +69,12 @@ class Testpmd:
             for number in range(2):
                 command.append(f"--eth-peer={number},{NEXT_HOP_MAC}")
             return Program(
-                place,
+                work,
                 "testpmd",
                 command,
                 stack=stack,
                 ready_seconds=dpdk.READY_SECONDS,
                 version=dpdk.VERSION,
                 facts=ports.facts,
+                polls=True,
             )

@@ -1,37 +1,33 @@
 """`xdp`: our own XDP program, which redirects what comes in at one port to the other.
 
 In native mode it runs in the driver. On links of the lab that is the sender's context unless the
-port polls in a thread of its own (threaded NAPI), which goes to the DuT's CPUs. In generic mode it
-runs where the kernel's own receive path begins, behind receive packet steering, whatever the
+port polls in a thread of its own (threaded NAPI), which goes where `dut.irq` says. In generic mode
+it runs where the kernel's own receive path begins, behind receive packet steering, whatever the
 driver; but the kernel does not run it on packets that were redirected to the port, as those of the
 lab's taps are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Literal, cast
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
+from tailtap.check import Check
+from tailtap.cpulist import list_cpus
 from tailtap.errors import MachineError
 from tailtap.findings import Findings
+from tailtap.forwarder.diagnosis import try_in_lab
 from tailtap.forwarder.own import Forwarding
+from tailtap.forwarder.served import SOFTIRQ, Served
 from tailtap.forwarder.setting import Asked, Need, Setting
-from tailtap.host import CommandFailed, Host
-from tailtap.host.local import LocalHost
+from tailtap.machine.port_threads import poll_in_threads
 from tailtap.platform.dut import Dut
 from tailtap.schema import Strict
-from tailtap.topology.lab import FROM_DUT, TO_DUT
-
-# The kernel threads of a port are called napi/PORT-NUMBER; 15 characters are kept.
-_THREADS = """for folder in /proc/[0-9]*; do
-    read -r name < "$folder/comm" 2> /dev/null || continue
-    case $name in napi/"$1"-*) echo "${folder#/proc/}" ;; esac
-done"""
-# Like the softirq that it stands for, such a thread goes before other work.
-_MOVE = 'taskset --pid --cpu-list "$1" "$2" > /dev/null && renice -n -20 -p "$2" > /dev/null'
+from tailtap.topology.graph import Port
+from tailtap.topology.lab import Lab
 
 GENERIC_HINT = (
     "in generic mode the kernel lets packets pass that were redirected to the port, as the lab's "
@@ -42,17 +38,40 @@ GENERIC_HINT = (
 class XdpOptions(Strict):
     """Where the program runs: in the kernel's receive path, or in the driver."""
 
-    mode: Literal["native", "generic"] = "native"
+    mode: Literal["native", "generic"] = Field(
+        default="native",
+        description="native runs the program in the driver, generic in the kernel's receive path, "
+        "with any driver. generic is for network cards: the kernel does not run such programs on "
+        "packets of the lab's links.",
+        examples=["generic"],
+    )
 
 
 class Xdp:
     """``tailtap forward --xdp``; the program stays for as long as that process."""
 
+    summary = "tailtap's own XDP program redirects packets from one port to the other (layer 2)."
+    documentation = (
+        "On the lab's links it runs in a kernel thread on the DuT's CPUs (threaded NAPI, Linux "
+        "5.12). Ready within 2 s."
+    )
+    in_kernel = True
+    routes = False
+    in_line = False
     Options: type[BaseModel] = XdpOptions
     needs: Sequence[Need] = ()
 
+    def diagnose(self) -> Iterator[Check]:
+        """Set it up in a lab."""
+
+        def attempt(dut: Dut, setting: Setting) -> str:
+            self.start(dut, self.Options(), setting).close()
+            return "was set up in a lab"
+
+        return try_in_lab("xdp", attempt)
+
     def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
-        """Nothing but what generic mode is known for; whether the kernel can shows in a run."""
+        """Only the limit of generic mode; a run shows whether the kernel can do it."""
         if cast("XdpOptions", options).mode == "generic" and not (asked.cards or asked.own_kernel):
             findings.notes.append(f"dut.forwarder: {GENERIC_HINT}")
 
@@ -61,44 +80,36 @@ class Xdp:
         mode = cast("XdpOptions", options).mode
         arguments = [dut.ingress, dut.egress, "--xdp", mode]
         arguments += ["--both-ways"] if dut.both_ways else []
-        if mode == "native" and setting.lab.cables is None:
-            # A veth port takes redirected frames only when its peer polls, which it does for GRO.
-            for peer in (FROM_DUT, TO_DUT) if dut.both_ways else (FROM_DUT,):
-                setting.lab.tap.run(["ethtool", "-K", peer, "gro", "on"])
+        lab = setting.lab
+        if mode == "native" and not lab.graph.cards_of(dut.node):
+            # A veth port takes redirected frames only if its peer polls, as it does with GRO on.
+            for port in (dut.egress, dut.ingress) if dut.both_ways else (dut.egress,):
+                peer = lab.graph.peer(Port(dut.node, port))
+                lab.host(peer.node).run(["ethtool", "-K", peer.name, "gro", "on"])
         running = Forwarding.start("xdp", dut, arguments)
+        threads: list[int] = []
         try:
             if mode == "native":
                 for port in (dut.ingress, dut.egress) if dut.both_ways else (dut.ingress,):
-                    _poll_in_thread(dut.host, port, dut.cpus)
+                    threads += _poll_in_thread(lab, dut, port)
         except BaseException:
             running.close()
             raise
-        return replace(running, hint=GENERIC_HINT if mode == "generic" else "")
+        kernel = Served("task", threads) if threads else SOFTIRQ
+        return replace(running, kernel=kernel, hint=GENERIC_HINT if mode == "generic" else "")
 
 
-def _poll_in_thread(host: Host, port: str, cpus: Sequence[int]) -> None:
-    """Move the polling of `port` to a thread on `cpus`. Raises `MachineError`."""
-    wanted = ",".join(str(cpu) for cpu in cpus)
-    # A container does not see the kernel's threads, and shares the kernel.
-    kernel = host if host.own_kernel else LocalHost()
+def _poll_in_thread(lab: Lab, dut: Dut, port: str) -> list[int]:
+    """Move the polling of `port` to where its packets are to be received: the threads' ids.
 
-    def threads() -> set[str]:
-        return set(kernel.run(["sh", "-c", _THREADS, "threads", port]).stdout.split())
-
+    Raises `MachineError`.
+    """
+    cpus, placement = dut.cpus, lab.graph.node(dut.node).placement
+    if not dut.host.own_kernel:
+        cpus = lab.placed(dut.node).receiving[port]
+    if not cpus or placement.threads:  # it is left where it is, or it is there
+        return []
     try:
-        before = threads()  # other measurements have ports of the same name
-        host.run(["sh", "-c", 'echo 1 > /sys/class/net/"$1"/threaded', "threaded", port])
-        made = threads() - before
-        for thread in made:
-            kernel.run(["sh", "-c", _MOVE, "move", wanted, thread])
-    except CommandFailed as error:
-        raise _unmoved(host, port, wanted, error.reason) from error
-    if not made:
-        raise _unmoved(host, port, wanted, "there is no such thread")
-
-
-def _unmoved(host: Host, port: str, cpus: str, reason: str) -> MachineError:
-    return MachineError(
-        f"the polling of {port} cannot be moved to the CPUs {cpus} on {host.name} (threaded NAPI, "
-        f"Linux 5.12): use dut.options.mode: generic ({reason})"
-    )
+        return sorted(map(int, poll_in_threads(dut.host, port, list_cpus(cpus))))
+    except MachineError as error:
+        raise MachineError(f"{error}: use dut.options.mode: generic") from error

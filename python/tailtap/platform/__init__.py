@@ -1,38 +1,60 @@
 """What a DuT runs on: one file for each kind, one row in `PLATFORMS`.
 
-A platform gives a DuT with an ingress and an egress port that hang on the lab's links.
+A platform gives a DuT with an ingress and an egress port, which are ends of the lab's links.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
-from typing import Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
 
+from pydantic import BaseModel
+
+from tailtap.check import Check
 from tailtap.findings import Findings
-from tailtap.platform.bare_metal import BareMetal
-from tailtap.platform.container import Container
-from tailtap.platform.dut import Dut, Wanted
-from tailtap.platform.vm import Vm
-from tailtap.platform.wire import Wire
-from tailtap.topology.lab import Cables, Lab
+from tailtap.machine.resource import Resource
+from tailtap.platform.dut import Dut, DutSpec
+from tailtap.registry import Registry
+from tailtap.topology.graph import Graph, NodeKind
+from tailtap.topology.lab import Lab
+from tailtap.topology.smallest import Cables, smallest
+from tailtap.traits import Traits
 
-__all__ = ["PLATFORMS", "Dut", "Platform", "Wanted"]
+__all__ = ["PLATFORMS", "Dut", "DutSpec", "Platform", "build", "declaring", "graph_of"]
 
 
 class Platform(Protocol):
     """One kind of platform."""
 
-    has_dut: bool
-    """False when there is nothing between the taps, so that no forwarder is needed."""
+    summary: str
+    """What it is, in one sentence."""
 
-    own_kernel: bool
-    """Whether the DuT's kernel is another one than this machine's."""
+    documentation: str
+    """What its users should know, as a paragraph of Markdown."""
 
-    uses: Set[str]
-    """Which of the fields of `Wanted` that may be left open have a meaning here."""
+    traits: Traits
+    """What the rest of the program has to know of it."""
+
+    ports_in: NodeKind | None
+    """What holds the DuT's ports; None where there is no DuT."""
+
+    Options: type[BaseModel]
+    """The keys of `dut` that it understands, besides those that all platforms have.
+
+    Platforms may share a key; each checks its values itself.
+    """
+
+    def diagnose(self) -> Iterator[Check]:
+        """What `tailtap doctor` says of it: find out whether it works here. Leaves nothing."""
+        ...
 
     def foresee(
-        self, wanted: Wanted, cables: Cables | None, programs: Sequence[str], findings: Findings
+        self,
+        spec: DutSpec[Any],
+        cables: Cables | None,
+        programs: Sequence[str],
+        findings: Findings,
     ) -> None:
         """Find out what `build` would miss on this machine, without making anything.
 
@@ -41,19 +63,85 @@ class Platform(Protocol):
         """
         ...
 
-    def build(self, lab: Lab, wanted: Wanted) -> Dut | None:
-        """Wire the DuT between the taps, its receive work on the CPUs wanted. None for no DuT.
+    def machine(self, spec: DutSpec[Any]) -> Mapping[str, Any]:
+        """What is asked of the whole machine, once for all nodes of the DuT: facts of it.
 
-        What must end with the lab is entered by `Lab.keep`. Raises `MachineError` when this
-        machine cannot do it.
+        Raises `MachineError` when it is not as the experiment says.
+        """
+        ...
+
+    def resources(self, name: str, spec: DutSpec[Any], cards: Sequence[str]) -> Sequence[Resource]:
+        """What a DuT called `name` needs before it has ports, in the order to make it.
+
+        `cards` are the network cards that are its ports. Makes nothing, but may fetch what is kept
+        for later runs. Raises `InputError`, `MachineError` when this machine cannot do it.
+        """
+        ...
+
+    def start(self, lab: Lab, spec: DutSpec[Any]) -> Dut:
+        """The node `spec.node`, when its resources and links are made: start it, read all back.
+
+        What must end with the lab is entered by `Lab.keep`. Raises `MachineError` when it is not
+        what was asked for.
         """
         ...
 
 
-PLATFORMS: Mapping[str, Platform] = {
-    "wire": Wire(),
-    "bare-metal": BareMetal(),
-    "container": Container(),
-    "vm": Vm(),
-}
+def graph_of(
+    platform: Platform, spec: DutSpec[Any], *, frame_size: int = 0, cables: Cables | None = None
+) -> Graph:
+    """The graph of a DuT on `platform`, for frames of up to `frame_size` bytes."""
+    return smallest(
+        platform.ports_in,
+        spec.cpus,
+        frame_size=frame_size,
+        both_ways=spec.both_ways,
+        cables=cables,
+        placement=spec.placement,
+        length=spec.length,
+    )
+
+
+def build(lab: Lab, platform: Platform, spec: DutSpec[Any]) -> Sequence[Dut]:
+    """Make the DuT of `lab`: its nodes, in the order of the graph, which may have none.
+
+    Raises `InputError`, `MachineError` when this machine cannot do it.
+    """
+    specs = [replace(spec, node=node.name, cpus=node.cpus)
+             for node in lab.graph.nodes if node.task == "dut"]  # fmt: skip
+    machine = platform.machine(spec)
+    lab.add({
+        one.node: platform.resources(
+            lab.name_of(one.node), one, list(lab.graph.cards_of(one.node).values())
+        )
+        for one in specs
+    })  # fmt: skip
+    made = [platform.start(lab, one) for one in specs]
+    return [replace(dut, facts={**machine, **dut.facts}) for dut in made]
+
+
+def _built_in() -> Mapping[str, Platform]:
+    from tailtap.platform.bare_metal import BareMetal
+    from tailtap.platform.container import Container
+    from tailtap.platform.vm import Vm
+    from tailtap.platform.wire import Wire
+
+    return {
+        "wire": Wire(),
+        "bare-metal": BareMetal(),
+        "container": Container(),
+        "vm": Vm(),
+    }
+
+
+PLATFORMS: Registry[Platform] = Registry("platform", "tailtap.platforms", Platform, _built_in)
 """Every platform by its name in the experiment file."""
+
+
+def declaring() -> Mapping[str, Sequence[str]]:
+    """The keys of `dut` that platforms declare, each with the names of those platforms."""
+    found: dict[str, list[str]] = {}
+    for name, kind in PLATFORMS.working():
+        for key in kind.Options.model_fields:
+            found.setdefault(key, []).append(name)
+    return found

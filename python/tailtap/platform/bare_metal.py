@@ -5,34 +5,62 @@ They are links of the lab, or network cards that the experiment names.
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
+from pydantic import BaseModel
+
+from tailtap.check import Check
 from tailtap.findings import Findings
-from tailtap.platform import boot
-from tailtap.platform.dut import Dut, Wanted
-from tailtap.platform.kernel import check_host_kernel
-from tailtap.topology.lab import DUT_EGRESS, DUT_INGRESS, Cables, Lab
+from tailtap.machine.resource import Resource
+from tailtap.platform.dut import Dut, DutSpec
+from tailtap.platform.kernel import check_host_kernel, running_kernel
+from tailtap.platform.options import KernelOptions, require_boot_of_host
+from tailtap.topology.graph import NodeKind
+from tailtap.topology.lab import Lab
+from tailtap.topology.smallest import DUT_EGRESS, DUT_INGRESS, Cables
+from tailtap.traits import BUILT_IN, Traits
 
 
 class BareMetal:
     """A network namespace: the same kernel, no virtualization."""
 
-    has_dut = True
-    own_kernel = False
-    uses: Set[str] = frozenset({"kernel", "boot", "ports"})
+    summary = "This machine's kernel, in a network namespace with two ports."
+    documentation = (
+        "Nothing is virtualized: packets take the kernel's own way, on the CPUs in dut.cpus."
+    )
+    traits: Traits = BUILT_IN["bare-metal"]
+    ports_in: NodeKind | None = "namespace"
+    Options: type[BaseModel] = KernelOptions
+
+    def diagnose(self) -> Iterator[Check]:
+        """It needs nothing but the lab; the kernel is told."""
+        kernel = running_kernel()
+        yield Check("platforms", "bare-metal", "ok", f"kernel {kernel.release} ({kernel.kind})")
 
     def foresee(
-        self, wanted: Wanted, cables: Cables | None, programs: Sequence[str], findings: Findings
+        self,
+        spec: DutSpec[KernelOptions],
+        cables: Cables | None,
+        programs: Sequence[str],
+        findings: Findings,
     ) -> None:
         """Find out whether this machine was booted so."""
-        findings.ask(check_host_kernel, wanted.kernel)
-        findings.ask(boot.require_of_host, wanted.boot, wanted.boot_without, wanted.cpus)
+        findings.ask(check_host_kernel, spec.options.kernel)
+        findings.ask(require_boot_of_host, spec)
 
-    def build(self, lab: Lab, wanted: Wanted) -> Dut:
-        """Make the namespace and its ports; receive work goes to the CPUs wanted."""
-        kernel = check_host_kernel(wanted.kernel)
-        booted = boot.require_of_host(wanted.boot, wanted.boot_without, wanted.cpus)
-        host = lab.add_namespace("dut")
-        lab.connect(host, wanted.cpus)
-        facts = {"kernel": kernel, "boot": booted, **lab.facts()}
-        return Dut(host, DUT_INGRESS, DUT_EGRESS, wanted.cpus, wanted.both_ways, facts)
+    def machine(self, spec: DutSpec[KernelOptions]) -> Mapping[str, Any]:
+        """It was booted as the experiment says."""
+        kernel = check_host_kernel(spec.options.kernel)
+        return {"kernel": kernel, "boot": require_boot_of_host(spec)}
+
+    def resources(
+        self, name: str, spec: DutSpec[KernelOptions], cards: Sequence[str]
+    ) -> Sequence[Resource]:
+        """Nothing but this machine."""
+        return ()
+
+    def start(self, lab: Lab, spec: DutSpec[KernelOptions]) -> Dut:
+        """Nothing has to be started."""
+        host, ports = lab.host(spec.node), (DUT_INGRESS, DUT_EGRESS)
+        return Dut(host, *ports, spec.cpus, spec.both_ways, lab.facts(), node=spec.node)

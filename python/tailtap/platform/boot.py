@@ -1,29 +1,33 @@
-"""Boot parameters: what `dut.boot` asks of a kernel's command line, and what a command line says.
+"""Boot parameters: those that `dut.boot` asks for, and those of a kernel's command line.
 
-They are no part of the kernel (`kernel.py`): any kernel can be booted with them. A virtual machine
-boots with what it is asked for; this machine was booted before, so that it can only be checked.
+They do not belong to a kernel (`kernel.py`): any kernel can boot with them. A virtual machine boots
+with the parameters that the experiment asks for. This machine has booted already, so it is checked.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tailtap.cpulist import list_cpus, mask_cpus, parse_cpus
 from tailtap.errors import MachineError
-from tailtap.host.cpus import FOLDER, list_cpus, parse_cpus
+from tailtap.machine import facts
+from tailtap.machine.cpus import FOLDER
+from tailtap.machine.facts import ROOT
+from tailtap.machine.knobs.line import offloaded, unknown_to_kernel
+from tailtap.machine.knobs.tree import Absent, Tree, Unreadable
 from tailtap.template import check_fields
 
 CPUS = "cpus"
-"""What stands in braces for the DuT's CPUs, as the kernel that boots numbers them."""
+"""The word in braces for the DuT's CPUs, as the kernel that boots numbers them."""
 SET_APART = ("isolcpus", "nohz_full", "rcu_nocbs")
 """Parameters that keep work off CPUs: the DuT's are free of it whether or not others are too."""
 ISOLATION = "domain"
-"""What `isolcpus` does with CPUs when it does not say: the scheduler keeps off them."""
-ROOT = Path("/")
+"""The default of `isolcpus`: the scheduler keeps off its CPUs."""
 
 
 class Parameter(NamedTuple):
@@ -46,11 +50,19 @@ class _Cpus(NamedTuple):
 
 @dataclass(frozen=True)
 class Boot:
-    """What a kernel was booted with, and which CPUs it then spares its timer and its scheduler."""
+    """A kernel's boot parameters, and what it does because of them."""
 
     command_line: str
     nohz_full: tuple[int, ...]
+    """The CPUs without its timer ticks."""
     isolated: tuple[int, ...]
+    """The CPUs without its scheduler."""
+    rcu_nocbs: tuple[int, ...] | None = None
+    """The CPUs whose RCU callbacks run elsewhere; None where nothing tells."""
+    irqaffinity: tuple[int, ...] | None = None
+    """The CPUs that new interrupts may go to; None where nothing tells."""
+    unknown: tuple[str, ...] = ()
+    """The parameters that its log says it does not know."""
 
     def facts(self) -> dict[str, Any]:
         """The boot parameters in ``run.json``."""
@@ -58,7 +70,7 @@ class Boot:
 
 
 def check_boot(text: str) -> str:
-    """`text` as it is. Raises `ValueError` when it is no part of a command line."""
+    """Return `text`. Raises `ValueError` when it cannot be part of a command line."""
     if text.count('"') % 2:
         raise ValueError(f"a quotation mark is missing in {text!r}")
     check_fields(text, [CPUS])
@@ -71,7 +83,7 @@ def filled_in(text: str, cpus: Sequence[int]) -> str:
 
 
 def parameters(text: str) -> list[Parameter]:
-    """The parameters of a command line; what stands behind ``--`` is none."""
+    """The parameters of a command line, without the words after ``--``."""
     # Documentation/admin-guide/kernel-parameters.rst: quotation marks keep spaces together, and
     # dashes in names are underscores.
     words = (word.replace('"', "") for word in re.findall(r'(?:[^\s"]|"[^"]*")+', text))
@@ -87,8 +99,14 @@ def parameter_names(texts: Collection[str]) -> frozenset[str]:
     return frozenset(one.name for text in texts for one in parameters(text))
 
 
+def parameters_of_others(own: str, texts: Iterable[object]) -> frozenset[str]:
+    """The names of the parameters in `texts`, those of all runs, that `own`, of one run, lacks."""
+    written = [text for text in texts if isinstance(text, str)]
+    return parameter_names(written) - parameter_names([own])
+
+
 def lacking(wanted: str, command_line: str) -> list[Parameter]:
-    """What of `wanted` the command line does not say.
+    """The parameters in `wanted` that the command line lacks.
 
     Lists of CPUs are compared as sets. Of a parameter that is given several times, the last counts.
     """
@@ -104,12 +122,20 @@ def lacking(wanted: str, command_line: str) -> list[Parameter]:
 
 
 def ineffective(wanted: str, boot: Boot) -> Iterator[tuple[Parameter, str]]:
-    """What of `wanted` the kernel says that it does not do, and the file in which it says so."""
-    files = {"nohz_full": boot.nohz_full, "isolcpus": boot.isolated}
+    """What of `wanted` the kernel says that it does not do, and where it says so, a clause."""
+    told = {
+        "isolcpus": (boot.isolated, f"its {FOLDER / 'isolated'} says"),
+        "nohz_full": (boot.nohz_full, f"its {FOLDER / 'nohz_full'} says"),
+        "rcu_nocbs": (boot.rcu_nocbs, "it offloads the RCU callbacks of"),
+    }
     for one in parameters(wanted):
-        asked = None if one.name not in files or one.value is None else _cpus(one.value)
-        if asked is not None and ISOLATION in asked.flags and asked.cpus - {*files[one.name]}:
-            yield one, "isolated" if one.name == "isolcpus" else one.name
+        if one.name in boot.unknown:
+            yield one, "its kernel does not know that parameter"
+            continue
+        done, where = told.get(one.name, (None, ""))
+        asked = None if done is None or one.value is None else _cpus(one.value)
+        if asked is not None and ISOLATION in asked.flags and asked.cpus - {*(done or ())}:
+            yield one, f"{where} {list_cpus(done or ()) or 'no CPU'}"
 
 
 def require(wanted: str, boot: Boot, who: str, remedy: str) -> None:
@@ -118,11 +144,10 @@ def require(wanted: str, boot: Boot, who: str, remedy: str) -> None:
     if missing:
         words = " ".join(map(str, missing))
         raise MachineError(f"dut.boot: {who} was not booted with {words}: {remedy}")
-    for one, file in ineffective(wanted, boot):
-        cpus = list_cpus(boot.isolated if file == "isolated" else boot.nohz_full)
+    for one, why in ineffective(wanted, boot):
         raise MachineError(
-            f"dut.boot: {who} was booted with {one}, but its {FOLDER / file} says "
-            f"{cpus or 'no CPU'}: take a kernel that can do it, or other CPUs"
+            f"dut.boot: {who} was booted with {one}, but {why}: take a kernel that can do it, or "
+            + ("spell it as kernels do" if one.name in boot.unknown else "other CPUs")
         )
 
 
@@ -153,13 +178,24 @@ def require_of_host(
 
 
 def host_boot(root: Path = ROOT) -> Boot:
-    """What this machine was booted with. `root` stands in for ``/`` in tests."""
-    cpus = root / FOLDER.relative_to("/")
+    """What a machine was booted with. `root` stands in for ``/`` in tests."""
+    tree = Tree(root)
+    interrupts = facts.read(root / "proc/irq/default_smp_affinity")
     return Boot(
-        _read(root / "proc/cmdline"),
-        cpus_or_none(_read(cpus / "nohz_full")),
-        cpus_or_none(_read(cpus / "isolated")),
+        facts.command_line(root) or "",
+        cpus_or_none(facts.cpu_set("nohz_full", root) or ""),
+        cpus_or_none(facts.cpu_set("isolated", root) or ""),
+        _offloaded(tree),
+        None if interrupts is None else mask_cpus(interrupts),
+        tuple(name.replace("-", "_") for name in unknown_to_kernel(tree)),
     )
+
+
+def _offloaded(tree: Tree) -> tuple[int, ...] | None:
+    try:
+        return offloaded(tree)
+    except (Absent, Unreadable):
+        return None
 
 
 def cpus_or_none(text: str) -> tuple[int, ...]:
@@ -189,10 +225,3 @@ def _cpus(value: str) -> _Cpus | None:
     except ValueError:  # strides and groups: 0-31:1/2
         return None
     return _Cpus(frozenset(flags) or frozenset({ISOLATION}), frozenset(cpus)) if cpus else None
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""

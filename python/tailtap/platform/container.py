@@ -1,4 +1,4 @@
-"""`container`: the DuT is a container of LXC, as lean as one can be.
+"""`container`: the DuT is a lean container of LXC.
 
 It shares this machine's kernel. Its ports, links of the lab or network cards, are moved into its
 network namespace, as the papers do; its memory and CPUs are limited by control groups of the
@@ -8,97 +8,162 @@ version that the experiment chooses, and everything that is set is read back.
 from __future__ import annotations
 
 import contextlib
-import time
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from pydantic import BaseModel, Field
+
+from tailtap.check import Check
+from tailtap.cpulist import list_cpus, parse_cpus
 from tailtap.errors import MachineError
 from tailtap.findings import Findings
-from tailtap.host import cgroups, lxc
-from tailtap.host.container import ContainerHost
-from tailtap.host.cpus import list_cpus, parse_cpus
-from tailtap.host.local import LocalHost, require_program
-from tailtap.platform import boot
-from tailtap.platform.dut import Dut, Wanted
+from tailtap.machine import cgroups, lxc
+from tailtap.machine import facts as machine_facts
+from tailtap.machine.privileges import missing_capabilities
+from tailtap.machine.resource import Resource
+from tailtap.platform.dut import Dut, DutSpec
 from tailtap.platform.kernel import check_host_kernel
+from tailtap.platform.options import KernelOptions, require_boot_of_host
 from tailtap.platform.roots import ROOTS, Root
-from tailtap.topology.lab import DUT_EGRESS, DUT_INGRESS, Cables, Lab
-from tailtap.units import format_size
+from tailtap.schema import Size
+from tailtap.stations.container import ContainerHost
+from tailtap.stations.local import LocalHost, require_program
+from tailtap.topology.graph import NodeKind
+from tailtap.topology.lab import Lab
+from tailtap.topology.smallest import DUT, DUT_EGRESS, DUT_INGRESS, Cables, smallest
+from tailtap.traits import BUILT_IN, Traits
+from tailtap.units import format_size, format_time
 
-ROLE = "dut"
+PROBE_CPU = 0
 MIN_MEMORY = 32 * 2**20
-"""With less than this, commands that set up a forwarder are killed for want of memory."""
+"""With less memory than this, the kernel kills the commands that set up a forwarder."""
 PAGE = 4096
 """The kernel rounds limits of memory to pages, of at most this size where it matters."""
 PARTITIONS = ("isolated", "root")
 """Kinds of partitions of CPUs, the better one first; Documentation/admin-guide/cgroup-v2.rst."""
 
 
+class ContainerOptions(KernelOptions):
+    """What limits a container, and which files it has."""
+
+    memory: Size | None = Field(
+        default=None,
+        description="How much memory the container may use, limited by a control group. By "
+        "default there is no limit.",
+        examples=["512 MiB"],
+    )
+    cgroup: Literal[1, 2] | None = Field(
+        default=None,
+        description="The version of control groups that limits the container. By default the "
+        "version that has the controllers.",
+        examples=[2],
+    )
+    root: Literal["host", "debian"] | None = Field(
+        default=None,
+        description="The container's root file system: host is this machine's own, debian is one "
+        "of Debian with systemd, which the first run makes. Neither is written to. host is the "
+        "default.",
+        examples=["debian"],
+    )
+
+
 class Container:
     """A container with a root file system of its own, limited to the DuT's CPUs."""
 
-    has_dut = True
-    own_kernel = False
-    uses: Set[str] = frozenset({"memory", "cgroup", "kernel", "boot", "root", "ports"})
+    summary = "A container of LXC, which shares this machine's kernel."
+    documentation = (
+        "Its ports are moved into its network namespace. Control groups limit its memory and CPUs; "
+        "`platform` in run.json has what they say. Needs the Debian package lxc, and for "
+        "`root: debian` mmdebstrap."
+    )
+    traits: Traits = BUILT_IN["container"]
+    ports_in: NodeKind | None = "container"
+    Options: type[BaseModel] = ContainerOptions
+
+    def diagnose(self) -> Iterator[Check]:
+        """A container is started, limited to one CPU, and removed."""
+        area, name = "platforms", "container"
+        if missing_capabilities():
+            yield Check(area, name, "untested", "only root can try it", "run it with sudo")
+            return
+        try:
+            spec = DutSpec((PROBE_CPU,), ContainerOptions())
+            with Lab(smallest(self.ports_in, spec.cpus)) as lab:
+                lab.add({DUT: self.resources(lab.name_of(DUT), spec, ())})
+                facts = self.start(lab, spec).facts
+        except MachineError as error:
+            remedy = "install the Debian package lxc, on a kernel with cpuset control groups"
+            yield Check(area, name, "missing", str(error), remedy)
+            return
+        version = facts["cgroup"]["cpuset"]["version"]
+        started = format_time(round(facts["start_ns"], -6))
+        found = f"one was started in {started}, limited by control groups of version {version}"
+        yield Check(area, name, "ok", found)
 
     def foresee(
-        self, wanted: Wanted, cables: Cables | None, programs: Sequence[str], findings: Findings
+        self,
+        spec: DutSpec[ContainerOptions],
+        cables: Cables | None,
+        programs: Sequence[str],
+        findings: Findings,
     ) -> None:
         """Find out whether this machine was booted so, has LXC, and can limit it."""
-        findings.ask(check_host_kernel, wanted.kernel)
-        findings.ask(boot.require_of_host, wanted.boot, wanted.boot_without, wanted.cpus)
+        findings.ask(check_host_kernel, spec.options.kernel)
+        findings.ask(require_boot_of_host, spec)
         findings.ask(require_program, "lxc-start")
-        root = ROOTS[wanted.root or "host"]
+        root = ROOTS[spec.options.root or "host"]
         root.foresee(programs, findings)
-        findings.ask(_Limits, wanted, root)
+        findings.ask(_Limits, spec, root)
 
-    def build(self, lab: Lab, wanted: Wanted) -> Dut:
-        """Start the container, move the ports into it, and read back what limits it."""
-        kernel = check_host_kernel(wanted.kernel)
-        booted = boot.require_of_host(wanted.boot, wanted.boot_without, wanted.cpus)
-        name = lab.name_of(ROLE)
-        root = ROOTS[wanted.root or "host"]
-        limits = _Limits(wanted, root)
-        lab.journal.add("container", name)
-        began = time.monotonic_ns()
-        spec = lxc.Spec(
-            name, root.lower(), root.init, limits.settings(), root.shared(), root.files()
-        )
-        pid = lab.keep(lxc.running(spec))
-        started = time.monotonic_ns() - began
-        applied = limits.applied(name)
-        namespace = lab.attach_namespace(ROLE, pid)
-        lab.connect(namespace, wanted.cpus)
-        host = ContainerHost(name, wanted.cpus)
+    def machine(self, spec: DutSpec[ContainerOptions]) -> Mapping[str, Any]:
+        """It was booted as the experiment says."""
+        kernel = check_host_kernel(spec.options.kernel)
+        return {"kernel": kernel, "boot": require_boot_of_host(spec)}
+
+    def resources(
+        self, name: str, spec: DutSpec[ContainerOptions], cards: Sequence[str]
+    ) -> Sequence[Resource]:
+        """The container, limited. The first run with a root of its own makes that."""
+        root = ROOTS[spec.options.root or "host"]
+        limits = _Limits(spec, root).settings()
+        made = lxc.Spec(name, root.lower(), root.init, limits, root.shared(), root.files())
+        return [lxc.Container(name, made)]
+
+    def start(self, lab: Lab, spec: DutSpec[ContainerOptions]) -> Dut:
+        """Read back what limits it, and wait until its services are up."""
+        name = lab.name_of(spec.node)
+        root = ROOTS[spec.options.root or "host"]
+        pid = lxc.pid_of(name)
+        applied = _Limits(spec, root).applied(name)
+        host = ContainerHost(name, lxc.inside(name), spec.cpus)
         root.wait_until_ready(host)
         facts = {
             "name": name,
             "lxc": LocalHost().run(["lxc-start", "--version"]).stdout.strip(),
-            "root": wanted.root or "host",
-            "start_ns": started,
-            "kernel": kernel,
-            "boot": booted,
+            "root": spec.options.root or "host",
+            "start_ns": lab.making_ns(spec.node),
             "cgroup": applied,
             "init_cpus": _allowed(pid),
             **lab.facts(),
         }
-        return Dut(host, DUT_INGRESS, DUT_EGRESS, wanted.cpus, wanted.both_ways, facts)
+        ports = DUT_INGRESS, DUT_EGRESS
+        return Dut(host, *ports, spec.cpus, spec.both_ways, facts, node=spec.node)
 
 
 class _Limits:
-    """What the control groups of a container are told, and what they say then."""
+    """The limits of a container's control groups: written, and read back."""
 
-    def __init__(self, wanted: Wanted, root: Root) -> None:
+    def __init__(self, spec: DutSpec[ContainerOptions], root: Root) -> None:
         """Raises `MachineError` when this machine cannot limit it so."""
-        self._cpus = tuple(sorted({*wanted.cpus, *root.service_cpus}))
+        self._cpus = tuple(sorted({*spec.cpus, *root.service_cpus}))
         self._alone = not root.service_cpus
-        self._memory = wanted.memory
-        self._cpuset = cgroups.require("cpuset", wanted.cgroup)
+        self._memory = spec.options.memory
+        self._cpuset = cgroups.require("cpuset", spec.options.cgroup)
         self._memories: cgroups.Hierarchy | None = None
-        if wanted.memory is not None:
-            _require_memory(wanted.memory)
-            self._memories = cgroups.require("memory", wanted.cgroup)
+        if spec.options.memory is not None:
+            _require_memory(spec.options.memory)
+            self._memories = cgroups.require("memory", spec.options.cgroup)
 
     def settings(self) -> dict[str, str]:
         """The limits as LXC's configuration has them."""
@@ -110,7 +175,7 @@ class _Limits:
         return settings
 
     def applied(self, name: str) -> dict[str, Any]:
-        """What the kernel says of each limit. Raises `MachineError` when it is not what was set."""
+        """Each limit as the kernel reports it. Raises `MachineError` when it is another."""
         group = self._cpuset.group(name)
         files: dict[str, str | None] = {}
         if self._cpuset.version == 2 and self._alone:
@@ -187,18 +252,12 @@ def _require_memory(wanted: int) -> None:
             f"dut.memory: {format_size(wanted)} is too little for a container: give it "
             f"{format_size(MIN_MEMORY)} or more"
         )
-    free = _free_memory()
+    free = machine_facts.memory("MemAvailable")
     if free is not None and wanted > free:
         raise MachineError(
             f"dut.memory: {format_size(wanted)} is wanted, and this machine has "
             f"{format_size(free)} free: take less"
         )
-
-
-def _free_memory() -> int | None:
-    fields = _fields(Path("/proc/meminfo"))
-    words = fields.get("MemAvailable", "").split()
-    return int(words[0]) * 1024 if words else None
 
 
 def _allowed(pid: int) -> str | None:

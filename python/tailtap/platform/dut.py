@@ -1,41 +1,45 @@
-"""What an experiment wants a device under test to be, and what a platform makes of it."""
+"""What an experiment asks a platform for, and the DuT that the platform gives."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from tailtap.host import Host
+from pydantic import BaseModel
+
+from tailtap.stations import Host
+from tailtap.topology.placement import DEFAULT, Placement
+from tailtap.topology.smallest import DUT
+
+Options_co = TypeVar("Options_co", bound=BaseModel, covariant=True)
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What the experiment asks of the platform; None is for what it leaves open."""
+class DutSpec(Generic[Options_co]):
+    """What the experiment asks the platform for."""
 
     cpus: tuple[int, ...]
-    """The CPUs that the DuT's work belongs on."""
-    memory: int | None = None
-    """What the DuT may use at most, in bytes."""
-    cgroup: int | None = None
-    """The version of the control group hierarchy that limits it, 1 or 2."""
-    kernel: str | None = None
-    """The kernel that it runs, by a name or the path of an image."""
-    root: str | None = None
-    """The root file system of a container, by its name."""
-    boot: str = ""
-    """What is on that kernel's command line; see `boot.filled_in`."""
-    boot_without: frozenset[str] = frozenset()
-    """Names of parameters that are not to be there."""
-    huge_pages: bool = False
-    """Whether the memory of a virtual machine is on huge pages."""
+    """The CPUs that the DuT works on."""
+    options: Options_co
+    """An instance of the platform's `Options`."""
+    varied: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    """The values, as written, that the runs of this experiment give to options that vary."""
     both_ways: bool = False
     """Whether packets come in at both ports."""
+    tuned_boot: bool = False
+    """Whether the kernel is booted with the parameters that the table of knobs recommends."""
+    placement: Placement = DEFAULT
+    """Where its packets are received."""
+    length: int = 1
+    """How many nodes the DuT has, in a line."""
+    node: str = DUT
+    """The node of the graph that a platform is asked for."""
 
 
 @dataclass(frozen=True)
 class Dut:
-    """A host with two ports, and the CPUs that its work belongs on."""
+    """A host with two ports, and the CPUs that it works on: one node of the graph."""
 
     host: Host
     ingress: str
@@ -44,8 +48,12 @@ class Dut:
     both_ways: bool = False
     """Whether a forwarder must also carry packets from `egress` to `ingress`."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """What the platform read back of what it was asked for: `platform` in ``run.json``."""
+    """The settings as the platform read them back: `platform` in ``run.json``."""
     patience: float = 1.0
-    """How many times longer than on this machine itself everything may take in it."""
+    """How many times longer than on this machine anything may take in it."""
     warnings: Sequence[Mapping[str, str]] = ()
-    """Doubts about every measurement of it, as ``{"code", "message"}``."""
+    """Warnings about every measurement of it, as ``{"code", "message"}``."""
+    threads: Sequence[int] = ()
+    """The threads of this machine that its CPUs are, where these are virtual."""
+    node: str = DUT
+    """The node of the graph that it is."""

@@ -1,24 +1,24 @@
-"""Kernels by the names that experiments give them, and whether the one that runs is such a one.
+"""Kernels by their names in experiments, and whether this machine runs the named one.
 
 - ``rt`` preempts nearly everywhere (CONFIG_PREEMPT_RT).
 - ``vanilla`` does not.
 
 Anything else is a version, as ``uname -r`` prints it or the beginning of it, or the path of a
-kernel image. What a kernel was booted with is another thing: see `boot.py`.
+kernel image. Boot parameters are separate: see `boot.py`.
 """
 
 from __future__ import annotations
 
-import platform as python_platform
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from tailtap.errors import MachineError
+from tailtap.machine import facts
+from tailtap.machine.facts import ROOT
 
 VANILLA, RT = "vanilla", "rt"
 NAMES = (VANILLA, RT)
-ROOT = Path("/")
 # The header of an x86 kernel image: a magic number, and where the version string stands;
 # Documentation/arch/x86/boot.rst.
 _MAGIC_AT, _MAGIC = 0x202, b"HdrS"
@@ -27,7 +27,7 @@ _VERSION_AT, _VERSION_BASE, _VERSION_BYTES = 0x20E, 0x200, 128
 
 @dataclass(frozen=True)
 class Kernel:
-    """What of a running kernel bears on latency."""
+    """The properties of a running kernel that matter for latency."""
 
     release: str
     version: str
@@ -44,7 +44,7 @@ class Kernel:
 
 
 def check_kernel(name: str) -> str:
-    """`name` as it is. Raises `ValueError` for what used to be a kernel and is none."""
+    """Return `name`. Raises `ValueError` for a name that is no kernel any more."""
     if name == "nohz":
         raise ValueError(
             "nohz is no kernel, but boot parameters: write dut.boot: "
@@ -55,10 +55,8 @@ def check_kernel(name: str) -> str:
 
 def running_kernel(root: Path = ROOT) -> Kernel:
     """The kernel of this machine. `root` stands in for ``/`` in tests."""
-    release = _read(root / "proc/sys/kernel/osrelease") or python_platform.release()
-    version = _read(root / "proc/sys/kernel/version") or python_platform.version()
-    realtime = "PREEMPT_RT" in version or _read(root / "sys/kernel/realtime") == "1"
-    return Kernel(release, version, realtime)
+    release, version = facts.kernel_release(root), facts.kernel_version(root)
+    return Kernel(release, version, facts.is_realtime(root))
 
 
 def check_host_kernel(wanted: str | None, root: Path = ROOT) -> dict[str, Any]:
@@ -67,10 +65,10 @@ def check_host_kernel(wanted: str | None, root: Path = ROOT) -> dict[str, Any]:
     Raises `MachineError` that says which runs and how to boot the other when it is not.
     """
     kernel = running_kernel(root)
-    facts = kernel.facts()
+    told = kernel.facts()
     runs = f"dut.kernel: this machine runs {kernel.release} ({kernel.kind})"
     if wanted is None or wanted == kernel.kind:
-        return facts
+        return told
     if wanted == RT:
         raise MachineError(
             f"{runs}, not a real-time kernel: boot one, such as that of the Debian package "
@@ -83,7 +81,7 @@ def check_host_kernel(wanted: str | None, root: Path = ROOT) -> dict[str, Any]:
         raise MachineError(
             f"{runs}, not {version}: boot that one, or take dut.platform: vm, which brings its own"
         )
-    return facts
+    return told
 
 
 def _same(version: str, release: str) -> bool:
@@ -105,10 +103,3 @@ def version_of(image: str, root: Path = ROOT) -> str:
     if not words:
         raise MachineError(f"dut.kernel: {image} does not say which version it is")
     return words[0].decode("ascii", errors="replace")
-
-
-def _read(path: Path) -> str | None:
-    try:
-        return path.read_text(encoding="ascii", errors="replace").strip() or None
-    except OSError:
-        return None

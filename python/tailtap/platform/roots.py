@@ -1,6 +1,6 @@
 """Root file systems of containers: this machine's own, or a Debian one.
 
-Neither is ever written to: what a container writes goes into an overlay that ends with it.
+Containers write to neither: an overlay that ends with the container takes what they write.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ from typing import Protocol
 import tailtap
 from tailtap.errors import MachineError
 from tailtap.findings import Findings
-from tailtap.host import CommandFailed, Host
-from tailtap.host.local import LocalHost, require_program
+from tailtap.stations import CommandFailed, Host
+from tailtap.stations.local import LocalHost, require_program
 
 CACHE = Path("/var/cache/tailtap")
 PACKAGES = ("systemd-sysv", "iproute2", "ethtool", "python3", "libelf1")
-"""What goes into a Debian root beside its essential packages: services, and what forwarders
-call."""
+"""Packages of a Debian root besides the essential ones: services, and programs of forwarders."""
 MAKER = "mmdebstrap"
 BROUGHT = ("ip", "tc")
 """The programs of forwarders that come with these packages."""
@@ -32,7 +31,7 @@ SERVICE_CPU = 0
 READY_SECONDS = 50.0
 """How long services may take to come up."""
 UP = ("running", "degraded")
-"""What systemd calls itself when it has started what it could."""
+"""The states of systemd after it has started what it could."""
 
 
 class Root(Protocol):
@@ -66,7 +65,7 @@ class Root(Protocol):
 
 
 class HostRoot:
-    """What this machine has, with an init that does nothing but wait for orphans."""
+    """This machine's own files, with an init that only reaps orphans."""
 
     init: Sequence[str] = ("/usr/sbin/init.lxc", "-n", "tailtap", "--", "sleep", "infinity")
     service_cpus: Sequence[int] = ()
@@ -88,7 +87,7 @@ class HostRoot:
         return {}
 
     def wait_until_ready(self, host: Host) -> None:
-        """There is nothing to wait for."""
+        """Return at once."""
 
 
 def program_folders() -> list[Path]:
@@ -140,7 +139,7 @@ class DebianRoot:
         return program_folders()
 
     def files(self) -> Mapping[str, str]:
-        """What keeps services on their CPU; systemd-system.conf(5)."""
+        """The file that limits services to their CPU; systemd-system.conf(5)."""
         name = "/etc/systemd/system.conf.d/tailtap.conf"
         return {name: f"[Manager]\nCPUAffinity={SERVICE_CPU}\n"}
 

@@ -1,29 +1,60 @@
-"""`wire`: no DuT at all. The taps stand on the two ends of one link.
+"""`wire`: no DuT. The taps are at the two ends of one link.
 
-It measures the measurement: whatever the taps report here is the floor under every other result.
+It measures the measurement: the latency here is the floor of every other result.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
+from pydantic import BaseModel
+
+from tailtap.check import Check
+from tailtap.errors import MachineError
 from tailtap.findings import Findings
-from tailtap.platform.dut import Wanted
-from tailtap.topology.lab import FROM_DUT, TO_DUT, Cables, Lab
+from tailtap.machine.resource import Resource
+from tailtap.platform.dut import Dut, DutSpec
+from tailtap.schema import NoOptions
+from tailtap.topology.graph import NodeKind
+from tailtap.topology.lab import Lab
+from tailtap.topology.smallest import Cables
+from tailtap.traits import BUILT_IN, Traits
 
 
 class Wire:
     """One veth pair from tap to tap."""
 
-    has_dut = False
-    own_kernel = False
-    uses: Set[str] = frozenset()
+    summary = "No DuT at all: the taps are at the two ends of one link."
+    documentation = (
+        "It measures the measurement: what the taps report here is the floor below every other "
+        "result. All keys of the DuT are accepted and ignored."
+    )
+    traits: Traits = BUILT_IN["wire"]
+    ports_in: NodeKind | None = None
+    Options: type[BaseModel] = NoOptions
+
+    def diagnose(self) -> Iterator[Check]:
+        """It needs nothing but the lab."""
+        yield Check("platforms", "wire", "ok", "needs nothing of its own")
 
     def foresee(
-        self, wanted: Wanted, cables: Cables | None, programs: Sequence[str], findings: Findings
+        self,
+        spec: DutSpec[Any],
+        cables: Cables | None,
+        programs: Sequence[str],
+        findings: Findings,
     ) -> None:
         """Nothing: there is no DuT."""
 
-    def build(self, lab: Lab, wanted: Wanted) -> None:
-        """Join the taps; whatever is wanted of a DuT, there is none."""
-        lab.add_link(lab.tap, TO_DUT, lab.tap, FROM_DUT)
+    def machine(self, spec: DutSpec[Any]) -> Mapping[str, Any]:
+        """Nothing: there is no DuT."""
+        return {}
+
+    def resources(self, name: str, spec: DutSpec[Any], cards: Sequence[str]) -> Sequence[Resource]:
+        """Nothing: there is no DuT."""
+        return ()
+
+    def start(self, lab: Lab, spec: DutSpec[Any]) -> Dut:
+        """There is no DuT to start. Raises `MachineError`."""
+        raise MachineError("platform wire has no DuT: take another platform")

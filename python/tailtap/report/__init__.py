@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tailtap.errors import InputError
-from tailtap.report.data import load_experiment, load_search
-from tailtap.report.values import Experiment
+from tailtap.results.reader import load_experiment, load_search
 
-__all__ = ["Experiment", "Report", "load_experiment", "write_report"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from tailtap.cause.remedies import Knob
+    from tailtap.evaluation import Evaluation
+
+__all__ = ["Report", "figure", "write_report"]
 
 
 @dataclass(frozen=True)
@@ -22,10 +28,22 @@ class Report:
     """The size of the page in bytes."""
     figures: tuple[Path, ...]
     runs: int
-    """How many of one's own runs have a result."""
+    """How many own runs have a result."""
     failed: int
     imported: int
     """How many imported runs it shows."""
+
+
+def figure(evaluation: Evaluation, name: str) -> Figure:
+    """A figure of the report, of one evaluation, as a matplotlib `Figure`.
+
+    ``hdr`` is latency over percentile, ``worst`` the worst packets over time, ``gaps`` the gaps
+    before and after the device, ``rates`` the packets in each second, ``latency`` how often each
+    latency occurred. Save it with `savefig`. Raises `InputError` when `name` is none of these.
+    """
+    from tailtap.report.figures import evaluation_figure
+
+    return evaluation_figure(evaluation, name)
 
 
 def write_report(
@@ -34,18 +52,23 @@ def write_report(
     *,
     figures: bool = True,
     runs: Sequence[str] = (),
+    knobs: Sequence[Knob] = (),
     progress: Callable[[str], None] = lambda _: None,
 ) -> Report:
     """Write the report of the experiment or search in `folder` to `out` (default: `folder`/report).
 
-    `runs` are selections as `selection.select` reads them. `progress` gets a short text before
-    each step. Raises `InputError` when `folder` is no experiment, holds no finished run, no run
-    fits a selection, or `out` cannot be written.
+    `runs` are selections as `selection.select` reads them. `knobs` are those that may be named
+    where causes of late packets are found out now (`tailtap.cause`). `progress` gets a short text
+    before each step. Raises `InputError` when `folder` is no experiment, holds no finished run, no
+    run fits a selection, or `out` cannot be written.
     """
+    from tailtap.report.causes import stories
+    from tailtap.report.causes.figures import cause_figures
     from tailtap.report.figures import write_figures
-    from tailtap.report.groups import configurations
+    from tailtap.report.interrupt_table import sampled_of
     from tailtap.report.page import render
-    from tailtap.report.selection import select
+    from tailtap.results.groups import configurations
+    from tailtap.results.selection import select
 
     progress(f"reading {folder}")
     search = None
@@ -60,16 +83,17 @@ def write_report(
         progress(f"{len(groups) - len(drawn)} imported configurations are in the tables alone; "
                  "choose what the figures show by --runs")  # fmt: skip
     target = out or folder / "report"
+    told, sampled = stories(drawn, knobs, progress), sampled_of(drawn, progress)
     try:
         target.mkdir(parents=True, exist_ok=True)
         written: list[Path] = []
         if figures:
             progress("drawing the figures for print")
-            written = write_figures(drawn, target / "figures")
+            written = write_figures(drawn, target / "figures", cause_figures(told))
         progress("writing the page")
         page = target / "index.html"
         names = [path.stem for path in written if path.suffix == ".png"]
-        text = render(experiment, groups, names, search)
+        text = render(experiment, groups, names, search, told, sampled)
         page.write_text(text, "utf-8")
     except OSError as error:
         raise InputError(

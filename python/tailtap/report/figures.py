@@ -6,8 +6,10 @@ pyplot; the settings hold only while a figure is written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import matplotlib as mpl
@@ -28,8 +30,6 @@ from tailtap.errors import InputError
 from tailtap.evaluation import Evaluation, Histogram
 from tailtap.evaluation.model import SIDES
 from tailtap.evaluation.overload import OVERLOAD_LOSS
-from tailtap.report.data import experiment_of
-from tailtap.report.groups import Configuration, Member, configurations
 from tailtap.report.hdr import (
     bins_per_decade,
     confidence_band,
@@ -39,8 +39,10 @@ from tailtap.report.hdr import (
     tick_label,
     ticks_of_percentiles,
 )
-from tailtap.report.loss import axes_of, loss_curves, rate_text
-from tailtap.report.text import broken, count_text, time_text
+from tailtap.report.loss import axes_of, loss_curves
+from tailtap.results.groups import Configuration, Member, configurations
+from tailtap.results.reader import experiment_of
+from tailtap.results.text import broken, count_text, rate_text, time_text
 
 COLUMN, WIDTH = 3.5, 7.16
 PANEL_LETTERS, LEGEND_LETTERS = 15, 58
@@ -76,18 +78,26 @@ COUNTS = FuncFormatter(lambda count, _: count_text(round(count)))
 TIMES = FuncFormatter(lambda ns, _: time_text(ns))
 
 
-def write_figures(groups: list[Configuration], folder: Path) -> list[Path]:
-    """Write each of `FIGURES` to `folder` in three formats; returns the paths.
+def write_figures(
+    groups: list[Configuration],
+    folder: Path,
+    more: Mapping[str, Callable[[], Figure]] = MappingProxyType({}),
+) -> list[Path]:
+    """Write each of `FIGURES`, and of `more`, to `folder` in three formats; returns the paths.
 
     Raises `OSError` when the folder cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    makers: dict[str, Callable[[], Figure]] = {
+        name: partial(make, groups)
+        for name, make in FIGURES.items()
+        if name not in OF_SEVERAL or loss_curves(groups)
+    }
     with mpl.rc_context(SETTINGS):
         return [
             path
-            for name, make in FIGURES.items()
-            if name not in OF_SEVERAL or loss_curves(groups)
-            for path in save_figure(make(groups), folder, name)
+            for name, make in (*makers.items(), *more.items())
+            for path in save_figure(make(), folder, name)
         ]
 
 
@@ -147,7 +157,7 @@ def hdr_figure(groups: list[Configuration], bottom: float | None = None) -> Figu
     for text in axes.get_xticklabels():
         text.set(ha="right", rotation_mode="anchor")
     axes.yaxis.set_major_formatter(TIMES)
-    _log_ticks(axes.yaxis)
+    log_ticks(axes.yaxis)
     axes.set_xlabel("Percentile")
     axes.set_ylabel("Latency")
     handles = [
@@ -275,7 +285,7 @@ def loss_figure(groups: list[Configuration]) -> Figure:
     axes.yaxis.set_major_formatter(FixedFormatter(list(scale.ticks.values())))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda rate, _: rate_text(rate)))
     if scale.log_rates:
-        _log_ticks(axes.xaxis)
+        log_ticks(axes.xaxis)
     else:
         axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.set_xlabel("Packet rate before the device")
@@ -351,13 +361,13 @@ def _panels(
             axes.set_axis_off()
     for axis in (axis for axes in grid.flat for axis in (axes.xaxis, axes.yaxis)):
         if axis.get_scale() == "log":
-            _log_ticks(axis)
+            log_ticks(axis)
     figure.supxlabel(x, fontsize=7)
     figure.supylabel(y, fontsize=7)
     return figure
 
 
-def _log_ticks(axis: Any) -> None:
+def log_ticks(axis: Any) -> None:
     """Ticks at the decades, or closer where the axis is too short for decades alone."""
     formatter = axis.get_major_formatter()
     low, high = axis.get_view_interval()

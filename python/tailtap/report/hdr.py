@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tailtap.evaluation import Histogram, Percentile
-from tailtap.report.text import percent_text
-from tailtap.report.values import Evaluation, Floats, Integers
+from tailtap.results.run import Evaluation, Floats, Integers
+from tailtap.results.text import percent_text
 
 SUPPORT = 10
 """A percentile with fewer samples above it than this is shown as unsupported."""
@@ -166,6 +166,17 @@ def ticks_of_percentiles(highest: float) -> list[float]:
     """The ticks of an HDR diagram's x axis up to `highest` = 1/(1-p): 50 %, 75 %, 90 %, 99 % …"""
     nines = [10.0**k for k in range(1, int(np.floor(np.log10(highest))) + 1)]
     return [2.0, 4.0, *nines]
+
+
+def ticks_between(low: float, high: float) -> list[float]:
+    """Ticks of a part of such an axis: the nines, and where these are few also 95 %, 98 % …"""
+    for factors in ((1.0,), (1.0, 2.0, 5.0)):
+        powers = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
+        ticks = [factor * 10.0**k for k in powers for factor in factors]
+        shown = [tick for tick in ticks if low * 0.999 <= tick <= high]
+        if len(shown) >= 3:
+            break
+    return shown
 
 
 def tick_label(x: float) -> str:

@@ -7,7 +7,7 @@ in light and dark, and shows or hides it with its run.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,23 +15,13 @@ import numpy as np
 from bokeh.document import Document
 from bokeh.models import (
     AllLabels,
-    BoxZoomTool,
     ColumnDataSource,
     CrosshairTool,
-    CustomJSTickFormatter,
     FixedTicker,
-    Grid,
     HoverTool,
     Line,
-    LinearAxis,
-    LinearScale,
-    LogAxis,
-    LogScale,
-    NoOverlap,
     NumeralTickFormatter,
-    Plot,
     Range1d,
-    ResetTool,
     Scatter,
     VArea,
 )
@@ -40,7 +30,6 @@ from bokeh.models.annotations import Span
 from tailtap.evaluation import Histogram
 from tailtap.evaluation.model import SIDES
 from tailtap.evaluation.overload import OVERLOAD_LOSS
-from tailtap.report.groups import Configuration, Member
 from tailtap.report.hdr import (
     bins_per_decade,
     confidence_band,
@@ -50,8 +39,10 @@ from tailtap.report.hdr import (
     tick_label,
     ticks_of_percentiles,
 )
-from tailtap.report.loss import LossCurve, axes_of, loss_curves, rate_text
-from tailtap.report.text import share_text
+from tailtap.report.loss import LossCurve, axes_of, loss_curves
+from tailtap.report.plots import bare_plot, tick_format, use_tools
+from tailtap.results.groups import Configuration, Member
+from tailtap.results.text import rate_text, share_text
 
 DASHES: tuple[list[int], ...] = ([], [9, 3], [4, 3], [9, 3, 2, 3], [2, 2], [14, 3])
 """Lines of the repeats of one configuration."""
@@ -72,8 +63,13 @@ class Panel:
     root: str = ""
 
 
-def build(groups: Sequence[Configuration]) -> tuple[dict[str, Any], list[Panel]]:
-    """The Bokeh document of all figures as JSON, and what each of its roots is."""
+def build(
+    groups: Sequence[Configuration], more: Iterable[tuple[str, str, int, Any]] = ()
+) -> tuple[dict[str, Any], list[Panel]]:
+    """The Bokeh document of all figures as JSON, and what each of its roots is.
+
+    `more` are figures that were made elsewhere: kind, title, configuration and plot.
+    """
     document = Document()
     panels: list[Panel] = []
 
@@ -83,7 +79,7 @@ def build(groups: Sequence[Configuration]) -> tuple[dict[str, Any], list[Panel]]
 
     members = [member for group in groups for member in group.members]
     makers = (("worst", _Worst), ("gaps", _Gaps), ("rates", _Rates), ("latency", _Latency))
-    with document.models.freeze():  # else Bokeh walks through all models for each root
+    with document.models.freeze():  # otherwise Bokeh walks through all models for each root
         if any(group.shows("hdr") for group in groups):
             add("hdr", "HDR diagram", None, _hdr(members))
         else:
@@ -97,6 +93,8 @@ def build(groups: Sequence[Configuration]) -> tuple[dict[str, Any], list[Panel]]
                     add(kind, group.label, place, maker.plot(group))
                 else:
                     panels.append(Panel(kind, group.label, place))
+        for figure in more:
+            add(*figure)
     return dict(document.to_json(deferred=False)), panels
 
 
@@ -105,7 +103,7 @@ def _hdr(members: Sequence[Member]) -> Any:
     right = max(float(curve.x[-1]) for _, curve in curves)
     low = min(int(curve.y[0]) for _, curve in curves)
     high = max(int(curve.y[-1]) for _, curve in curves)
-    plot = _plot(
+    plot = bare_plot(
         Range1d(start=1, end=right * 1.15),
         Range1d(start=max(low, 1) * 0.75, end=high * 1.4),
         height=520,
@@ -116,8 +114,8 @@ def _hdr(members: Sequence[Member]) -> Any:
     below.ticker = FixedTicker(ticks=ticks, minor_ticks=[])
     below.major_label_overrides = {x: tick_label(x) for x in ticks}
     below.axis_label, left.axis_label = "Percentile", "Latency"
-    below.major_label_policy = AllLabels()  # the page's script chooses what has room
-    left.formatter = _ticks("time")
+    below.major_label_policy = AllLabels()  # the page's script chooses labels that fit
+    left.formatter = tick_format("time")
     plot.center[1].minor_grid_line_alpha = 0.6
     hits = []
     for member in members:
@@ -135,7 +133,7 @@ def _hdr(members: Sequence[Member]) -> Any:
         _mark(plot, member, "line", body, glyph)
         # An invisible wide line under the pointer: Bokeh hits a line within half its width.
         hits.append(_mark(plot, member, "hit", data, Line(x="x", y="y", line_width=18)))
-    _tools(plot, HoverTool(renderers=hits, line_policy="none", limit=6, tags=["hdr"]), "both")
+    use_tools(plot, HoverTool(renderers=hits, line_policy="none", limit=6, tags=["hdr"]), "both")
     ruler = Span(dimension="height", line_dash=[3, 3], line_width=1)
     plot.add_tools(CrosshairTool(overlay=ruler))
     return plot
@@ -144,7 +142,7 @@ def _hdr(members: Sequence[Member]) -> Any:
 def _loss(curves: Sequence[LossCurve]) -> Any:
     """Loss over packet rate: a line for each curve, and a mark for each run."""
     scale = axes_of(curves)
-    plot = _plot(
+    plot = bare_plot(
         Range1d(start=scale.low, end=scale.high),
         Range1d(start=scale.floor / 1.5, end=scale.top * 1.5),  # room for the marks
         height=360,
@@ -152,7 +150,7 @@ def _loss(curves: Sequence[LossCurve]) -> Any:
     )
     below, left = plot.below[0], plot.left[0]
     below.axis_label, left.axis_label = "Packet rate before the device", "Lost packets"
-    below.formatter = _ticks("rate")
+    below.formatter = tick_format("rate")
     left.ticker = FixedTicker(ticks=list(scale.ticks), minor_ticks=[])
     left.major_label_overrides = scale.ticks
     marks = []
@@ -174,7 +172,7 @@ def _loss(curves: Sequence[LossCurve]) -> Any:
             marks.append(mark)
     limit = Span(location=OVERLOAD_LOSS, dimension="width", line_dash=[2, 3], line_width=1)
     plot.add_layout(limit)
-    _tools(plot, HoverTool(renderers=marks, limit=4, tags=["loss"]), "both")
+    use_tools(plot, HoverTool(renderers=marks, limit=4, tags=["loss"]), "both")
     return plot
 
 
@@ -188,10 +186,10 @@ class _Worst:
         self._y = Range1d(start=max(low, 1) * 0.8, end=high * 1.5)
 
     def plot(self, group: Configuration) -> Any:
-        plot = _plot(self._x.of(group), self._y, log=(False, True))
+        plot = bare_plot(self._x.of(group), self._y, log=(False, True))
         plot.below[0].axis_label, plot.left[0].axis_label = "Time", "Latency"
-        plot.left[0].formatter = _ticks("time")
-        plot.below[0].formatter = _ticks("seconds")
+        plot.left[0].formatter = tick_format("time")
+        plot.below[0].formatter = tick_format("seconds")
         marks = []
         for member in group.members:
             data = {
@@ -200,7 +198,7 @@ class _Worst:
             }
             glyph = Scatter(x="x", y="y", size=3, marker="circle", line_color=None)
             marks.append(_mark(plot, member, "dots", data, glyph))
-        _tools(plot, HoverTool(renderers=marks, limit=3, tags=["worst"]), "both")
+        use_tools(plot, HoverTool(renderers=marks, limit=3, tags=["worst"]), "both")
         return plot
 
 
@@ -222,10 +220,10 @@ class _Outlines(ABC):
         self._y = Range1d(start=COUNT_FLOOR, end=top * 2)
 
     def plot(self, group: Configuration) -> Any:
-        plot = _plot(self._x, self._y, log=(True, True))
+        plot = bare_plot(self._x, self._y, log=(True, True))
         plot.below[0].axis_label, plot.left[0].axis_label = self.label, "Packets"
-        plot.below[0].formatter = _ticks("time")
-        plot.left[0].formatter = _ticks("count")
+        plot.below[0].formatter = tick_format("time")
+        plot.left[0].formatter = tick_format("count")
         marks = []
         for member in group.members:
             for role, x, y in self._lines(member):
@@ -234,7 +232,7 @@ class _Outlines(ABC):
                     _mark(plot, member, "fill", area, VArea(x="x", y1="floor", y2="y"))
                 glyph = Line(x="x", y="y", line_width=1.5, line_alpha=0.8)
                 marks.append(_mark(plot, member, role, {"x": x, "y": y}, glyph))
-        _tools(plot, HoverTool(renderers=marks, limit=2, tags=["bins"]), "both")
+        use_tools(plot, HoverTool(renderers=marks, limit=2, tags=["bins"]), "both")
         return plot
 
     def _lines(self, member: Member) -> list[tuple[str, Any, Any]]:
@@ -279,10 +277,10 @@ class _Rates:
     def plot(self, group: Configuration) -> Any:
         rates = [m.evaluation.rate_packets[side] for m in group.members for side in SIDES]
         peak = max(int(rate.max(initial=1)) for rate in rates)
-        plot = _plot(self._x.of(group), Range1d(start=0, end=peak * 1.15), log=(False, False))
+        plot = bare_plot(self._x.of(group), Range1d(start=0, end=peak * 1.15), log=(False, False))
         plot.below[0].axis_label = "Time"
         plot.left[0].axis_label = "Packets per second"
-        plot.below[0].formatter = _ticks("seconds")
+        plot.below[0].formatter = tick_format("seconds")
         plot.left[0].formatter = NumeralTickFormatter(format="0.[0]a")
         marks = []
         for member in group.members:
@@ -296,7 +294,7 @@ class _Rates:
                 width = 4 if role == "before" else 1.5
                 glyph = Line(x="x", y="y", line_width=width, line_dash=_dash(member))
                 marks.append(_mark(plot, member, role, data, glyph))
-        _tools(plot, HoverTool(renderers=marks, limit=2, tags=["rates"]), "width")
+        use_tools(plot, HoverTool(renderers=marks, limit=2, tags=["rates"]), "width")
         return plot
 
 
@@ -313,41 +311,6 @@ class _Durations:
         shared = self._ranges.setdefault(key, Range1d(start=0, end=seconds * 1.01))
         shared.end = max(shared.end, seconds * 1.01)
         return shared
-
-
-def _ticks(form: str) -> CustomJSTickFormatter:
-    """Tick labels by a function of the page's script."""
-    return CustomJSTickFormatter(code=f"return window.tailtap.{form}(tick)")
-
-
-def _plot(x: Range1d, y: Range1d, *, log: tuple[bool, bool], height: int = 240) -> Any:
-    plot: Any = Plot(
-        x_range=x,
-        y_range=y,
-        x_scale=LogScale() if log[0] else LinearScale(),
-        y_scale=LogScale() if log[1] else LinearScale(),
-        height=height,
-        min_width=100,
-        sizing_mode="stretch_width",
-        toolbar_location=None,
-        background_fill_color=None,
-        border_fill_color=None,
-        min_border_right=14,
-    )
-    policy = NoOverlap(min_distance=8)
-    for is_log, side in zip(log, ("below", "left"), strict=True):
-        axis: Any = (LogAxis if is_log else LinearAxis)(major_label_policy=policy)
-        axis.axis_label_text_font_style = "normal"
-        plot.add_layout(axis, side)
-        plot.add_layout(Grid(axis=axis, dimension=0 if side == "below" else 1))
-    return plot
-
-
-def _tools(plot: Any, hover: HoverTool, dimensions: Any) -> None:
-    """Hover, a box to zoom by dragging, and what the page's script resets by double click."""
-    zoom: Any = BoxZoomTool(dimensions=dimensions)
-    plot.add_tools(hover, zoom, ResetTool())
-    plot.toolbar.active_drag = zoom
 
 
 def _mark(plot: Any, member: Member, role: str, data: dict[str, Any], glyph: Any) -> Any:

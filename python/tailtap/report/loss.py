@@ -10,12 +10,19 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tailtap.report.groups import DARK, LIGHT, WIRE_DARK, WIRE_LIGHT, Configuration, Member
-from tailtap.report.text import share_text
-from tailtap.report.values import Run
-from tailtap.units import format_rate
+from tailtap.results.groups import (
+    DARK,
+    LIGHT,
+    RATE,
+    WIRE_DARK,
+    WIRE_LIGHT,
+    Configuration,
+    Member,
+    configuration_label,
+)
+from tailtap.results.run import Run
+from tailtap.results.text import share_text
 
-RATE = "traffic.rate"
 LEAST = 1e-5
 """Where no loss at all lies at most, so that one lost packet in few does not look like many."""
 WIDE = 20
@@ -36,7 +43,7 @@ class Point:
 
 @dataclass(frozen=True)
 class LossCurve:
-    """The runs that differ in their rate and repeat alone, by ascending rate."""
+    """The runs that differ only in rate and repeat, by ascending rate."""
 
     label: str
     light: str
@@ -66,7 +73,7 @@ def loss_curves(groups: Sequence[Configuration]) -> list[LossCurve]:
         if not points:
             continue
         found.setdefault(key, []).extend(points)
-        labels[key] = _label(group, rest)
+        labels[key] = configuration_label(group.members[0].run, "loss", (RATE,))
         if group.wire:
             wires.add(key)
     curves = []
@@ -86,33 +93,17 @@ def loss_curves(groups: Sequence[Configuration]) -> list[LossCurve]:
     return curves
 
 
-def _label(group: Configuration, rest: dict[str, str]) -> str:
-    run = group.members[0].run
-    if run.origin:
-        return " · ".join([run.origin.short, *rest.values()]) + " (imported)"
-    if rest:
-        return " · ".join(rest.values())
-    dut = run.parameters.get("dut")
-    known = [dut.get("platform"), dut.get("forwarder")] if isinstance(dut, dict) else []
-    return " · ".join(str(value) for value in known if value) or "loss"
-
-
 def _point(member: Member) -> Point | None:
     loss, asked = member.evaluation.loss, member.run.rate
     if loss is None or asked is None:
         return None
-    return Point(member, asked, sent_rate(member.run) or asked, loss, is_valid(member.run))
+    return Point(member, asked, sent_rate(member.run) or asked, loss, member.run.valid is not False)
 
 
 def sent_rate(run: Run) -> float | None:
-    """At which rate the generator says that packets left it, in pkt/s."""
+    """The rate in pkt/s at which packets left the generator, by its own report."""
     rate = run.generator.get("achieved_rate")
     return float(rate) if isinstance(rate, int | float) and rate > 0 else None
-
-
-def is_valid(run: Run) -> bool:
-    """False when the generator did not send what was asked of it."""
-    return run.valid is not False
 
 
 @dataclass(frozen=True)
@@ -147,8 +138,3 @@ def axes_of(curves: Sequence[LossCurve]) -> Axes:
     if log:
         return Axes(low / 1.3, high * 1.3, log, floor, 1.0)
     return Axes(0, high * 1.06, log, floor, 1.0)
-
-
-def rate_text(rate: float) -> str:
-    """A rate for a tick or a table."""
-    return format_rate(round(rate)).replace(" ", "\u00a0")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
@@ -17,15 +18,23 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 import tailtap
 from tailtap.report import comparison, interactive, tables
-from tailtap.report.groups import DRAWN, Configuration, finding
+from tailtap.report.audit import audits_of
+from tailtap.report.causes import Story
+from tailtap.report.causes.page import section
+from tailtap.report.energy import energy_heads, energy_rows
+from tailtap.report.interrupt_table import HEADS as SAMPLED_HEADS
+from tailtap.report.interrupt_table import Sampled
 from tailtap.report.loss import loss_curves
-from tailtap.report.searched import HEADS as SEARCH_HEADS
-from tailtap.report.searched import Search
-from tailtap.report.text import count_text, date_text
-from tailtap.report.values import Experiment
+from tailtap.report.machine import maps_of
 from tailtap.report.verdicts import verdict_rows
+from tailtap.results.groups import DRAWN, Configuration, finding
+from tailtap.results.run import Experiment
+from tailtap.results.searched import HEADS as SEARCH_HEADS
+from tailtap.results.searched import Search
+from tailtap.results.text import count_text, date_text
 
 SECTIONS = ("hdr", "loss", "worst", "gaps", "rates", "latency")
+CAUSES = ("causes", "shares", "timeline")
 
 
 def render(
@@ -33,13 +42,17 @@ def render(
     groups: list[Configuration],
     figures: list[str],
     search: Search | None = None,
+    stories: Sequence[Story] = (),
+    sampled: Sequence[Sampled] = (),
 ) -> str:
     """The page as text. `figures` are the names of the print figures beside it, if any.
 
-    `search` is the search for the highest rate that the experiment belongs to.
+    `search` is the search for the highest rate that the experiment belongs to, `stories` say why
+    packets of traced runs were late, and `sampled` which interrupts rose where they were.
     """
     drawn = [group for group in groups if group.drawn]
-    document, panels = interactive.build(drawn)
+    causes = section(stories)
+    document, panels = interactive.build(drawn, causes.figures)
     curves = loss_curves(drawn)
     own = [run for run in experiment.finished if run.origin is None]
     counted = [run.evaluation for run in own or experiment.finished if run.evaluation]
@@ -58,6 +71,7 @@ def render(
             for member in group.members
         ],
         "curves": [{"light": curve.light, "dark": curve.dark} for curve in curves],
+        **causes.payload,
     }
     environment = Environment(
         loader=PackageLoader("tailtap.report", "templates"),
@@ -91,31 +105,38 @@ def render(
         imported_rows=tables.imported_rows(groups),
         tap_heads=tables.TAP_HEADS,
         tap_rows=tables.tap_rows(groups),
+        energy_heads=energy_heads(groups),
+        energy_rows=energy_rows(groups),
         counter_heads=tables.counter_heads(groups),
         counter_rows=tables.counter_rows(groups),
+        maps=maps_of(groups),
+        audits=audits_of(groups),
+        causes=causes,
+        sampled=sampled,
+        sampled_heads=SAMPLED_HEADS,
         facts=tables.environment_facts(experiment),
-        panels={kind: [p for p in panels if p.kind == kind] for kind in SECTIONS},
+        panels={kind: [p for p in panels if p.kind == kind] for kind in (*SECTIONS, *CAUSES)},
         dashes=interactive.DASHES,
         figures=figures,
         facts_of_measurement=_measurement_line(experiment),
         packets=count_text(sum(evaluation.packets or 0 for evaluation in counted)),
         version=tailtap.__version__,
         bokeh_version=bokeh.__version__,
-        style=_packaged("page.css"),
-        script=_packaged("page.js"),
+        style=_packaged("page.css") + _packaged("causes.css"),
+        script=_packaged("page.js") + _packaged("causes.js"),
         library=_packed(_library()),
         payload=_packed(json.dumps(payload, separators=(",", ":"), allow_nan=False).encode()),
     )
 
 
 def _told(groups: list[Configuration]) -> list[Configuration]:
-    """Those whose result is told in words: of many imported ones the tables tell enough."""
+    """The configurations with sentences about their results; many imported ones have tables."""
     imported = [group for group in groups if group.origin]
     return groups if len(imported) <= DRAWN else [g for g in groups if not g.origin]
 
 
 def _measurement_line(experiment: Experiment) -> list[str]:
-    """When, where and how much was measured: what stands under the title."""
+    """The line under the title: when, where and how much was measured."""
     started = [date_text(run.started) for run in experiment.runs if run.started]
     environment = experiment.finished[0].environment
 

@@ -8,15 +8,17 @@ from typing import Any
 
 from tailtap.evaluation.model import SIDES
 from tailtap.evaluation.percentiles import label as percentile_label
-from tailtap.report.groups import Configuration, floor_of, listed
-from tailtap.report.loss import LossCurve, Point, rate_text
-from tailtap.report.text import (
+from tailtap.report.loss import LossCurve, Point
+from tailtap.report.wiring import topology
+from tailtap.results.groups import Configuration, floor_of, listed
+from tailtap.results.run import Evaluation, Experiment, Run, mapping
+from tailtap.results.text import (
     count_text,
     percent_text,
+    rate_text,
     share_text,
     time_text,
 )
-from tailtap.report.values import Evaluation, Experiment, Run, mapping
 
 DASH = "–"
 COUNTS = (
@@ -24,8 +26,8 @@ COUNTS = (
     ("egress", "after", "Packets captured after the device"),
     ("matched", "matched", "Packets seen on both sides: the latencies are of these"),
     ("lost", "lost", "Packets seen before the device and not after it within the window"),
-    ("unmatched_egress", "only after", "Packets after the device that none before it explains"),
-    ("duplicate_ingress", "dup. before", "Packets whose key repeats before the device: left out"),
+    ("unmatched_egress", "only after", "Packets after the device without a match before it"),
+    ("duplicate_ingress", "dup. before", "Packets whose key repeats before the device; left out"),
     ("duplicate_egress", "dup. after", "Further copies after the device: in no statistic"),
     ("reordered", "reordered", "Packets that left after one that had arrived later"),
     ("noncausal", "non-causal", "Packets stamped after the device before they were before it"),
@@ -103,7 +105,7 @@ def _summary_row(
             continue
         above = f"{count_text(row.above)} packets above"
         if evaluation.overloaded and p > 1 - (evaluation.loss or 0):
-            hint = "overload: more packets than this were lost, and nobody knows how late they are"
+            hint = "overload: more packets were lost than lie above it, so the value is unknown"
             cells.append(Cell(time_text(row.value), "unsupported", hint))
         elif not row.supported:
             hint = f"unsupported: only {above}; one more slow packet would change it"
@@ -126,7 +128,7 @@ def _loss_cell(evaluation: Evaluation, look: str = "alarm") -> Cell:
     if evaluation.loss is None:
         return Cell(DASH, "", "not published")
     if evaluation.overloaded:
-        hint = "overload: the latencies beside it are those of full queues"
+        hint = "overload: the latencies in this row are of full queues"
         return Cell(f"{share_text(evaluation.loss)} overload", look, hint)
     return Cell(share_text(evaluation.loss), look if evaluation.loss else "")
 
@@ -164,7 +166,7 @@ def loss_rows(curves: list[LossCurve]) -> Iterator[list[Row]]:
 def _loss_row(curve: LossCurve, point: Point) -> Row:
     evaluation = point.member.evaluation
     offered = evaluation.offered or 0
-    hint = "" if point.valid else "the generator did not send what was asked of it"
+    hint = "" if point.valid else "the generator did not send the rate"
     notes = [] if point.valid else ["invalid"]
     notes += ["overload"] if evaluation.overloaded else []
     cells = (
@@ -187,12 +189,12 @@ PUBLISHED = {
     "gaps": "gaps",
     "rates": "packet rates",
 }
-"""What result files can hold, by the figure that shows it."""
+"""The content of result files, by the figure that shows it."""
 
 
 @dataclass(frozen=True)
 class Imported:
-    """An imported run: where it is from, and what its files do not hold."""
+    """An imported run: its origin, and what its files do not contain."""
 
     row: Row
     number: int
@@ -227,7 +229,7 @@ TAP_HEADS = (
 
 
 def tap_rows(groups: list[Configuration]) -> list[Row]:
-    """What taps and generator say about themselves; empty when no run has either."""
+    """The reports of taps and generator; empty when no run has either."""
     rows = []
     for group in groups:
         for member in group.members:
@@ -246,7 +248,7 @@ COUNTER_SCOPES: Mapping[str, str] = {"dut.cpus": "the device's CPUs", "machine":
 
 
 def counter_heads(groups: list[Configuration]) -> list[str]:
-    """The events that some run's processors counted, in the order in which they were asked for."""
+    """The events that the processors of any run counted, in the order of the request."""
     runs = [member.run for group in groups for member in group.members]
     events = (name for run in runs for name in mapping(mapping(run.counters, "run"), "events"))
     return list(dict.fromkeys(events))
@@ -316,13 +318,12 @@ class Warnings:
 
 
 def warning_rows(experiment: Experiment, groups: list[Configuration]) -> list[Warnings]:
-    """All warnings, of runs and of evaluations; equal ones are told once with all their runs."""
+    """All warnings of runs and evaluations; equal ones are one row with all their runs."""
     found: dict[tuple[str, str], list[Run]] = {
         (notice.code, notice.message): [] for notice in experiment.warnings
     }
     for run in experiment.runs:
-        more = run.evaluation.warnings if run.evaluation else ()
-        for notice in dict.fromkeys((*run.warnings, *more)):
+        for notice in run.all_warnings:
             found.setdefault((notice.code, notice.message), []).append(run)
     return [
         Warnings(code, message, _runs_text(runs, experiment, groups))
@@ -332,7 +333,7 @@ def warning_rows(experiment: Experiment, groups: list[Configuration]) -> list[Wa
 
 def _runs_text(runs: list[Run], experiment: Experiment, groups: list[Configuration]) -> str:
     """Runs by their labels; whole configurations, and all runs, in short."""
-    # Folders' names tell one's own runs apart, numbers the imported ones.
+    # Own runs are known by the names of their folders, imported ones by their numbers.
     left = {(run.number, run.slug): run for run in runs}
     if len(experiment.finished) > 1 and all(
         (run.number, run.slug) in left for run in experiment.finished
@@ -359,10 +360,10 @@ class Fact:
 
 
 def environment_facts(experiment: Experiment) -> dict[str, list[Fact]]:
-    """Parameters and environment of one's own runs by section, told once where all agree."""
+    """Parameters and environment of own runs by section, one value where all agree."""
     sections: dict[str, dict[str, dict[str, str]]] = {}
     for run in experiment.own:
-        merged = {**run.parameters, **run.environment}
+        merged = {**run.parameters, **topology(run), **run.environment}
         for section, value in merged.items():
             for name, leaf in _leaves("", value):
                 place = sections.setdefault(str(section), {}).setdefault(name, {})

@@ -12,10 +12,10 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 
 from tailtap.errors import MachineError
 from tailtap.report.figures import SETTINGS, TIMES, WIDTH, save_figure
+from tailtap.results.tail import SECOND_NS
 from tailtap.tail import diagnostics
 from tailtap.tail.analysis import TailModel
 from tailtap.tail.assessment import Assessment
-from tailtap.tail.stored import SECOND_NS
 
 COLOR = "#1f5fa8"
 MARK = "#c0392b"
@@ -38,8 +38,8 @@ def write_tail_figures(model: TailModel, folder: Path) -> list[Path]:
 def tail_figure(model: TailModel) -> Figure:
     """Six plots: stability of xi and scale, mean excess, quantiles, probabilities, levels.
 
-    The latter three are of the chosen threshold, or of the one with most bursts where none will
-    do. Of a threshold that gives no number, the levels are those of the data alone.
+    The latter three show the chosen threshold or, where none passes, the one with most clusters.
+    For a threshold without a model, the levels are those of the data alone.
     """
     figure = Figure(figsize=(WIDTH, 4.2), layout="constrained")
     axes = figure.subplots(2, 3)
@@ -66,7 +66,7 @@ def tail_figure(model: TailModel) -> Figure:
     if shown is None:
         for panel in axes[1]:
             panel.set_axis_off()
-        axes[1, 0].text(0, 0.5, "No threshold has enough bursts for a fit.", fontsize=7)
+        axes[1, 0].text(0, 0.5, "No threshold has enough clusters for a fit.", fontsize=7)
         return figure
     _fit_panels(axes[1], model, shown)
     return figure

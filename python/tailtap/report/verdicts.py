@@ -1,12 +1,13 @@
-"""What the page says of the experiment file's `require`."""
+"""The section of the page about the experiment file's `require`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from tailtap.report.tables import Cell
-from tailtap.report.text import with_micro_sign
-from tailtap.report.values import Experiment
+from tailtap.results.run import Experiment
+from tailtap.results.text import with_micro_sign
+from tailtap.verdict.record import record
 from tailtap.verdict.runs import judge_experiment, required_by
 
 LOOKS = {"holds": "", "not shown": "unshown", "violated": "alarm"}
@@ -21,22 +22,22 @@ class VerdictRow:
 
 
 def verdict_rows(experiment: Experiment) -> list[VerdictRow]:
-    """The verdict over one's own runs; empty where nothing is required.
+    """The verdict on own runs; empty where the file requires nothing.
 
     Raises `InputError` when the experiment file was changed into one that cannot be read.
     """
-    required = required_by(experiment.folder / "experiment.yaml")
+    required = required_by(experiment.folder)
     own = Experiment(experiment.name, experiment.folder, experiment.own)
     if not required or not own.runs:
         return []
     rows = []
-    for row in judge_experiment(own, required).rows:
+    for row in record(judge_experiment(own, required))["verdicts"]:
         cells = (
-            Cell(row.requirement.text),
-            Cell(row.answer, LOOKS[row.answer]),
-            Cell(row.worst.run if row.findings[1:] else ""),
-            Cell(with_micro_sign(row.worst.measured)),
-            Cell(with_micro_sign(row.worst.reason), "why"),
+            Cell(row["requirement"]),
+            Cell(row["answer"], LOOKS[row["answer"]]),
+            Cell(row["decided_by"] if row["runs"][1:] else ""),
+            Cell(with_micro_sign(row["measured"])),
+            Cell(with_micro_sign(row["reason"]), "why"),
         )
-        rows.append(VerdictRow(row.configuration, cells))
+        rows.append(VerdictRow(row["configuration"], cells))
     return rows

@@ -1,9 +1,9 @@
-"""The highest rate that a device holds: which trial comes next, and what the trials amount to.
+"""The search for the highest rate that a device holds: its trials, and the answer from them.
 
-`trial.py` has the words: settings, a trial, its result. A method (`binary.py`, `mlr.py`) is a
+`trial.py` has the terms: settings, a trial, its result. A method (`binary.py`, `mlr.py`) is a
 generator that yields trials, is sent their results and returns the bounds that it found; it knows
-nothing of machines, so that it is tested against devices whose truth is known. `answer.py` says
-what the bounds are worth. `conduct.py` makes the trials and keeps them.
+nothing of machines, so that it is tested against simulated devices with a known rate. `answer.py`
+says how reliable the bounds are. `conduct.py` makes the trials and keeps them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tailtap.search.trial import Bounds, Result, Settings, Trial
 __all__ = ["METHODS", "Answer", "Bounds", "Result", "Settings", "Trial", "answer"]
 
 Method = Callable[[Settings], Generator[Trial, Result, list[Bounds]]]
-"""Yields trials, is sent each one's result, returns the bounds for each loss of the settings."""
+"""Yields trials, is sent the result of each, returns the bounds for each loss of the settings."""
 
 METHODS: Mapping[str, Method] = {"mlr": mlr, "binary": binary}
 """Every method by its name, the default first."""

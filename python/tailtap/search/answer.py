@@ -1,4 +1,4 @@
-"""What a search has found, and how far it can be relied on."""
+"""The answer of a search, and how reliable it is."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tailtap.search.trial import Bounds, Result, Settings
 from tailtap.units import format_rate
 
 CONFIDENCE = 0.95
-"""Of the limit below which the loss lies."""
+"""The confidence of the upper limit of the loss."""
 
 
 @dataclass(frozen=True)
 class AtBound:
-    """The trials at one bound: those of full length, with a generator that was able."""
+    """The trials at one bound: those of full length in which the generator sent the rate."""
 
     rate: int
     trials: int
@@ -25,9 +25,9 @@ class AtBound:
     duration: int
     packets: int
     lost: int
-    """Of all of them together; where one was given up, at least so many."""
+    """Lost in all of them together; at least so many where a trial was given up."""
     invalid: int
-    """Further trials, of any length, in which the generator was not able to send this rate."""
+    """Further trials of any length in which the generator did not send this rate."""
 
     def as_json(self) -> dict[str, Any]:
         """For ``search.json``."""
@@ -44,7 +44,7 @@ class AtBound:
 
 @dataclass(frozen=True)
 class Answer:
-    """The highest rate with at most `bounds.loss`, and what speaks for it."""
+    """The highest rate with at most `bounds.loss`, and the evidence for it."""
 
     bounds: Bounds
     lower: AtBound | None
@@ -97,7 +97,7 @@ def loss_limit(lost: int, packets: int) -> float | None:
 
 
 def answer(settings: Settings, bounds: Bounds, results: Sequence[Result]) -> Answer:
-    """What the `bounds` of a search are worth, by the `results` of all of its trials."""
+    """The answer for the `bounds` of a search, from the `results` of all of its trials."""
     lower = None if bounds.lower is None else _at(bounds.lower, bounds.loss, settings, results)
     upper = None if bounds.upper is None else _at(bounds.upper, bounds.loss, settings, results)
     limit = None if lower is None else loss_limit(lower.lost, lower.packets)
@@ -129,12 +129,12 @@ def _warnings(
     full = [r for r in results if r.valid and r.trial.duration >= settings.trial]
     if bounds.reason == "generator":
         edge = bounds.upper or settings.high
-        doubts = [r.doubt for r in results if r.trial.rate == edge and r.doubt is not None]
+        reasons = [r.doubt for r in results if r.trial.rate == edge and r.doubt is not None]
         yield Warning(
             "generator-limit",
             f"{format_rate(edge)} is a limit of the generator, not of the device, which may hold "
-            f"more: in each of {len(doubts)} trials {doubts[-1]}; give the generator a CPU of its "
-            "own, or try another traffic.generator",
+            f"more: in each of {len(reasons)} trials {reasons[-1]}; give the generator a CPU of "
+            "its own, or try another traffic.generator",
         )
         able = [r.trial.rate for r in results if r.valid and r.trial.rate > edge]
         if able:

@@ -1,8 +1,8 @@
-"""`tailtap search`: make the trials that a method asks for, and measure latency at what it finds.
+"""`tailtap search`: make the trials that a method asks for, and measure latency at its rates.
 
-Every trial is a run like any other, in a folder of its own. What is known of a search stands in
-``search.json`` after each trial, so that an interrupted one goes on where it was: the method is
-asked again, and told what it has been told before.
+Every trial is a run like any other, in a folder of its own. ``search.json`` is written after each
+trial, so that an interrupted search continues there: the method starts again and is sent the
+results of the trials that were made.
 """
 
 from __future__ import annotations
@@ -14,17 +14,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from tailtap.document import load
 from tailtap.errors import InputError, Interrupted, MachineError, TailtapError
-from tailtap.experiment import environment
 from tailtap.experiment.combinations import CASES, VARY
-from tailtap.experiment.document import load
-from tailtap.experiment.folder import RunFolder, require_folder
 from tailtap.experiment.model import Evaluation, Experiment
-from tailtap.experiment.plan import DIRECTION, PlannedRun, slugify
-from tailtap.experiment.preconditions import require_clock, require_cpus
-from tailtap.experiment.quality import INVALIDATING
+from tailtap.experiment.plan import DIRECTION, PlannedRun
 from tailtap.experiment.reading import CheckedExperiment, read_experiment
-from tailtap.experiment.runner import (
+from tailtap.files import make_folder, read_json, slugify, write_text
+from tailtap.machine.privileges import require_root
+from tailtap.measure.preconditions import require_clock, require_cpus
+from tailtap.measure.runner import (
     beside,
     both,
     experiment_text,
@@ -35,9 +34,9 @@ from tailtap.experiment.runner import (
     run_experiment,
     storage_errors,
 )
-from tailtap.experiment.summary import summarize
-from tailtap.files import make_folder, read_json, write_text
-from tailtap.host.privileges import require_root
+from tailtap.results.folder import RunFolder, RunStore, require_folder
+from tailtap.results.summary import summarize
+from tailtap.results.warnings import INVALIDATING
 from tailtap.search import METHODS
 from tailtap.search.answer import Answer, answer
 from tailtap.search.folder import SCHEMA, Made, SearchFolder, made_of, settings_as_json
@@ -48,17 +47,17 @@ from tailtap.traffic.pattern import Ramp
 from tailtap.units import format_rate, format_time, parse_rate
 
 MOST_TRIALS = 500
-"""A search that takes more is led about by noise."""
+"""A search that needs more trials than this follows noise."""
 SHARES = (1.0, 0.9, 0.5, 0.1)
 """Latency is measured at these shares of the rates found."""
 
-Told = Callable[[str], object]
-"""Is told a line about each trial."""
+PrintLine = Callable[[str], object]
+"""Called with a line about each trial."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A search that is known to make sense."""
+    """A search whose experiment and settings are valid."""
 
     checked: CheckedExperiment
     source: Path
@@ -68,7 +67,7 @@ class Plan:
     latency: bool = True
 
     def __post_init__(self) -> None:
-        """Raise `InputError` for an experiment or settings that cannot be searched with."""
+        """Raise `InputError` for an experiment or settings that no search can use."""
         document = self.checked.document
         for key in (VARY, CASES):
             if document.data.get(key):
@@ -105,11 +104,11 @@ class Plan:
 
     @property
     def experiment(self) -> Experiment:
-        """The experiment as the file describes it, its rate and duration aside."""
+        """The experiment as the file describes it; the search sets its rate and duration."""
         return self.checked.combinations[0][1]
 
     def trial(self, trial: Trial) -> Experiment:
-        """The experiment that one trial is: loss is counted over all of it."""
+        """The experiment of one trial, in which loss is counted from the first packet on."""
         base = self.experiment
         traffic = base.traffic.model_copy(update={"rate": trial.rate, "duration": trial.duration})
         evaluation = base.evaluation.model_copy(update={"trim": 0})
@@ -117,7 +116,9 @@ class Plan:
         return base.model_copy(update={"traffic": traffic, "evaluation": evaluation, "vary": {}})
 
 
-def search_experiment(plan: Plan, out: Path, *, resume: bool, quiet: bool, told: Told) -> Search:
+def search_experiment(
+    plan: Plan, out: Path, *, store: RunStore, resume: bool, quiet: bool, print_line: PrintLine
+) -> Search:
     """Search in the folder `out` and, if the plan says so, measure latency at what was found.
 
     With `resume`, trials and runs that were made already stay as they are. Raises `InputError` for
@@ -128,7 +129,7 @@ def search_experiment(plan: Plan, out: Path, *, resume: bool, quiet: bool, told:
     first = _planned(plan, 1, 1, Trial(plan.settings.high, plan.settings.trial))
     require_cpus([first])
     require_clock([first])
-    search = Search(plan, SearchFolder(out), told)
+    search = Search(plan, SearchFolder(out), store, print_line)
     with storage_errors(out):
         require_folder(out, resume=resume)
         with search.folder.locked(), interruptible():
@@ -155,20 +156,22 @@ def search_experiment(plan: Plan, out: Path, *, resume: bool, quiet: bool, told:
 
 @dataclass
 class Search:
-    """A search as it goes on."""
+    """A search in progress."""
 
     plan: Plan
     folder: SearchFolder
-    told: Told
+    store: RunStore
+    """The database of the runs at the rates found."""
+    print_line: PrintLine
     made: list[Made] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
     latency: dict[str, Any] | None = None
-    """What ``tailtap run --json`` prints of the runs at the rates found."""
+    """The runs at the rates found, as ``tailtap run --json`` prints runs."""
     _kept: list[Made] = field(default_factory=list)
     _record: dict[str, Any] = field(default_factory=dict)
 
     def prepare(self, *, resume: bool) -> None:
-        """Fill the folder, or make sure that what is there fits. It is ours alone."""
+        """Fill the folder, or check that its content belongs to this search. Call it locked."""
         out, plan = self.folder.path, self.plan
         settings = settings_as_json(plan.settings, plan.method)
         if resume:
@@ -208,15 +211,14 @@ class Search:
     def make_trials(self) -> None:
         """Make trials until the method has found its bounds."""
         steps = METHODS[self.plan.method](self.plan.settings)
-        surroundings = environment.describe()
         found: list[Bounds] = []
         try:
             trial = next(steps)
             while len(self.made) < MOST_TRIALS:
                 made = self._again(trial)
                 if made is None:
-                    made = self._make(trial, surroundings)
-                    self.told(_line(made))
+                    made = self._make(trial)
+                    self.print_line(_line(made))
                 self.made.append(made)
                 self._store()
                 trial = steps.send(made.result)
@@ -241,12 +243,17 @@ class Search:
         checked = read_experiment(self.folder.experiment, [override])
         resume = resume and folder.experiment.exists()
         runs = run_experiment(
-            checked, self.folder.experiment, folder.path, resume=resume, quiet=quiet
+            checked,
+            self.folder.experiment,
+            folder.path,
+            store=self.store,
+            resume=resume,
+            quiet=quiet,
         )
         self.latency = summarize(folder.path, runs)
 
     def end(self, status: str, error: str | None) -> None:
-        """Write down how it ended."""
+        """Record how it ended."""
         self._record.update(status=status, error=error, finished=_now())
         self._store()
 
@@ -268,7 +275,7 @@ class Search:
         del self._kept[place:]
         return None
 
-    def _make(self, trial: Trial, surroundings: dict[str, Any]) -> Made:
+    def _make(self, trial: Trial) -> Made:
         earlier = sum(made.result.trial.rate == trial.rate for made in self.made)
         ways = 2 if self.plan.experiment.traffic.bidirectional else 1
         run = _planned(self.plan, ways * len(self.made) + 1, earlier + 1, trial)
@@ -278,7 +285,7 @@ class Search:
         allowed = float("inf") if trial.give_up is None else trial.give_up * traffic.packets
         guard = LossGuard(allowed, warm_up, traffic.seconds)
         keep = self.plan.keep_stamps
-        record = make_run(run, folder, surroundings, None, guard, keep_stamps=keep)
+        record = make_run(run, folder, None, guard, keep_stamps=keep)
         if record["taps"] is None:
             raise MachineError(f"trial {run.number} failed: {record['error']}")
         results = []
@@ -298,7 +305,7 @@ def _planned(plan: Plan, number: int, repeat: int, trial: Trial) -> PlannedRun:
 
 
 def _worse(results: Sequence[Result]) -> Result:
-    """What both directions amount to: a rate must hold in each of them."""
+    """The result of both directions: a rate must hold in each of them."""
     doubted = [result for result in results if not result.valid]
     return doubted[0] if doubted else max(results, key=lambda result: result.loss)
 
@@ -306,7 +313,7 @@ def _worse(results: Sequence[Result]) -> Result:
 def _result(
     run: PlannedRun, folder: RunFolder, record: dict[str, Any], trial: Trial, guard: LossGuard
 ) -> Result:
-    """What a trial's record amounts to."""
+    """The result that a trial's record gives."""
     taps = record["taps"]
     came = taps["ingress"]["seen"]
     lost = max(0, came - taps["egress"]["seen"])
@@ -337,7 +344,7 @@ def _doubt(record: dict[str, Any], trial: Trial, guard: LossGuard, achieved: flo
         return "no packet with an id came to the ingress tap"
     for warning in record["warnings"]:
         if warning["code"] in INVALIDATING:
-            # What follows is told by the answer.
+            # The answer says what follows.
             return str(warning["message"].partition(", so the run is invalid")[0])
     return None
 
@@ -349,7 +356,7 @@ def latency_rates(answers: Sequence[Answer]) -> list[int]:
 
 
 def rate_text(rate: int) -> str:
-    """A rate as it is written in an experiment file: short if that says all."""
+    """A rate as experiment files write it, short where that is exact."""
     text = format_rate(rate)
     return text if parse_rate(text) == rate else f"{rate} pkt/s"
 
@@ -359,7 +366,7 @@ def _line(made: Made) -> str:
     text = f"trial {made.number}: {format_rate(result.trial.rate)} for "
     text += f"{format_time(result.trial.duration)}: "
     if not result.valid:
-        return f"{text}tells nothing: {result.doubt}"
+        return f"{text}invalid: {result.doubt}"
     if result.given_up:
         return f"{text}more than {100 * (result.trial.give_up or 0):g} % lost, given up"
     return f"{text}{result.lost:,} of {result.packets:,} lost"

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tailtap.errors import InputError
-from tailtap.experiment.folder import ExperimentFolder, locked
 from tailtap.files import read_json, write_json
+from tailtap.results.folder import ExperimentFolder, locked
 from tailtap.search.trial import Result, Settings, Trial
 
 SCHEMA = "tailtap.search/1"
@@ -47,7 +47,7 @@ class SearchFolder:
 
 @dataclass(frozen=True)
 class Made:
-    """A trial that was made: its result and where it is stored."""
+    """A finished trial: its result and where it is stored."""
 
     number: int
     slug: str

@@ -1,4 +1,4 @@
-"""Ending a trial whose rest is worth nothing."""
+"""Ends a trial early when its rest cannot change the answer."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections import deque
 
 OVERTIME = 1.3
 OVERTIME_SECONDS = 1.0
-"""A generator that takes this much longer than the traffic lasts, once it sends, is unable."""
+"""A generator that takes this much longer than the traffic lasts cannot send the rate."""
 
 
 class LossGuard:
-    """Ends a trial that has surely lost more than allowed, or that its generator cannot keep up.
+    """Ends a trial that has lost more than allowed for certain, or whose generator is too slow.
 
-    Packets are counted from the first look after the warm-up on. Those that had come to the device
-    by a look at which the last packet out now could have been under way are lost unless they have
-    come out; whatever is uncertain counts in favour of the device.
+    Packets are counted from the first look after the warm-up. A packet counts as lost when it had
+    come to the device by an earlier look, has not come out, and is older than any packet that can
+    still be in the device. Whatever is uncertain counts in favour of the device.
     """
 
     period = 0.2
@@ -32,11 +32,11 @@ class LossGuard:
         self._came: deque[tuple[float, int]] = deque()
 
     def over(self, seconds: float, ingress: int, egress: int, reach: float) -> bool:
-        """See `tailtap.experiment.measure.Guard`; `egress` was read before `ingress`."""
+        """See `tailtap.measure.run.Guard`; `egress` was read before `ingress`."""
         if self._first is None:
             self._first = ingress
         if self._sends_since is None:
-            # Before it sends it may not even listen to being interrupted.
+            # Before it sends, a generator may not react to an interrupt.
             if ingress > self._first:
                 self._sends_since = seconds
         elif seconds - self._sends_since > self._longest:

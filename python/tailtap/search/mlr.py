@@ -9,8 +9,8 @@ about each of them. In a stage
   of the `trials` cannot change it, and *does not hold* in the same way (`judge`, the load
   classification of the draft's appendix A). Of the `trials`, a share of `exceed` may lose more.
   Trials shorter than the stage's count nothing here; in the draft, bad ones count against a rate;
-- the bounds of the stage before are tried again, at this stage's length. If one of them does
-  not keep its word, the search goes outwards, each step twice as long as the one before;
+- the bounds of the stage before are tried again, at this stage's length. If one of them fails
+  now, the search goes outwards, each step twice as long as the one before;
 - between the bounds it tries the geometric middle or, if the lower one is nearer, the next of
   these steps from there: the first look at the highest rate leaves an upper bound far away.
 
@@ -39,7 +39,7 @@ from tailtap.search.trial import (
 Verdict = Literal["holds", "loses", "unable", "undecided"]
 
 STAGE_WIDTHS = (8, 3, 1)
-"""How far the bounds of each stage may be apart, in units of the precision asked for."""
+"""The distance that the bounds of each stage may have, in units of `Settings.precision`."""
 
 
 def judge(good: float, bad: float, whole: float, exceed: float) -> Verdict:
@@ -114,7 +114,7 @@ def mlr(settings: Settings) -> Generator[Trial, Result, list[Bounds]]:
     ]
     guess = settings.high
     for _ in range(2):
-        # Not given up early: what the device forwards all the while is what is wanted.
+        # Not given up early: the search needs what the device forwards in all of it.
         result = yield Trial(guess, settings.short)
         search.results.append(result)
         if result.valid and result.loss <= settings.losses[0]:
@@ -128,7 +128,7 @@ def mlr(settings: Settings) -> Generator[Trial, Result, list[Bounds]]:
         for loss in settings.losses:
             bounds = yield from _narrow(search, loss, stage, hints[loss])
             found.append(bounds)
-            # Lower first: if it holds, so did everything that was thought of it.
+            # The lower bound first: if it holds, the search need not go down.
             hints[loss] = [rate for rate in (bounds.lower, bounds.upper) if rate is not None]
     return found
 

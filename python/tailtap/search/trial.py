@@ -1,4 +1,4 @@
-"""The words of a search: what is looked for, a trial, its result, the bounds that follow.
+"""The terms of a search: its settings, a trial, its result, the bounds that follow.
 
 Rates are packets a second, times nanoseconds, losses ratios from 0 to 1.
 """
@@ -14,34 +14,34 @@ from tailtap.errors import InputError
 from tailtap.units import format_rate, format_time
 
 Reason = Literal["loss", "generator", "range"]
-"""Why the rate is not known to be higher: the device lost more; the generator could not send
-more; more was not asked for.
+"""What limits the rate found: the device lost more; the generator could not send more; the range of
+the search ended.
 """
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What is looked for, and how carefully."""
+    """The settings of a search."""
 
     losses: tuple[float, ...]
     """Allowed loss ratios, ascending: one answer for each."""
     low: int
     high: int
     precision: float = 0.02
-    """How far the bounds may be apart, as a share of the upper one."""
+    """The distance that the bounds may have, as a share of the upper one."""
     trial: int = 2_000_000_000
-    """How long a trial lasts that counts."""
+    """Duration in ns of a full trial, which decides about a rate."""
     trials: int = 3
-    """How many of these decide about a rate (`mlr`)."""
+    """How many full trials decide about a rate (`mlr`)."""
     exceed: float = 0.5
     """The share of them, by time, that may lose more than allowed (`mlr`)."""
     short: int = 500_000_000
-    """How long trials last that only show where to look (`mlr`)."""
+    """Duration in ns of a trial that only guides the search (`mlr`)."""
     tries: int = 3
-    """How often the generator may fail at a rate before it is taken to be unable."""
+    """How often the generator may fail at a rate before the search gives that rate up."""
 
     def __post_init__(self) -> None:
-        """Raise `InputError` for what makes no sense."""
+        """Raise `InputError` for settings that make no sense."""
         if not self.losses or any(not 0 <= loss < 1 for loss in self.losses):
             raise InputError("--loss must be at least 0 and below 100 %: give 0 or 0.5%")
         if list(self.losses) != sorted(set(self.losses)):
@@ -70,12 +70,12 @@ class Trial:
     rate: int
     duration: int
     give_up: float | None = None
-    """The loss of the whole trial from which on no answer can depend on how it goes on."""
+    """The loss of a trial above which the rest of the trial cannot change any answer."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a trial."""
+    """The result of a trial."""
 
     trial: Trial
     packets: int
@@ -85,7 +85,7 @@ class Result:
     lost: int
     """Packets that did not come out; at least so many where the trial was given up."""
     achieved: float
-    """At which rate packets came to the device."""
+    """The rate in pkt/s at which packets came to the device."""
     doubt: str | None = None
     """Why the generator did not send what was asked of it; None when it did."""
     given_up: bool = False
@@ -97,40 +97,41 @@ class Result:
 
     @property
     def loss(self) -> float:
-        """The loss ratio, or the least that it would have been."""
+        """The loss ratio; of a trial that was given up, its lower limit."""
         return self.lost / self.packets if self.packets else 1.0
 
     @property
     def forwarded(self) -> float:
-        """At which rate packets left the device."""
+        """The rate in pkt/s at which packets left the device."""
         return self.achieved * (1 - self.loss)
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Where the highest rate with at most `loss` lies: from `lower` on, below `upper`."""
+    """The bounds of the highest rate with at most `loss`: at least `lower`, below `upper`."""
 
     loss: float
     lower: int | None
     """The highest rate that was found to hold; None when not even the lowest does."""
     upper: int | None
-    """The lowest rate above it that was found not to hold; None when no more was asked for."""
+    """The lowest rate above it that was found not to hold; None at the end of the range."""
     reason: Reason
 
 
 def unable(results: Iterable[Result], rate: int, tries: int) -> bool:
-    """Whether the generator is taken to be unable to send `rate`.
+    """Whether the search takes the generator to be too slow for `rate`.
 
-    Each trial in which it was able gives it `tries` more: a busy machine spoils some.
+    Each trial in which it did send the rate allows `tries` more: a busy machine spoils some.
     """
     there = [result.valid for result in results if result.trial.rate == rate]
     return there.count(False) >= tries * (1 + there.count(True))
 
 
 def rounded(rate: float, lower: int, upper: int, precision: float) -> int:
-    """`rate` as a number that people can read, strictly between `lower` and `upper`.
+    """`rate` rounded to few digits, strictly between `lower` and `upper`.
 
-    It keeps a tenth of the precision at least; to the last digit where that is not between.
+    The rounding is finer than a tenth of the precision. Where no round number lies between, the
+    result is exact.
     """
     digits = max(0, math.floor(math.log10(max(rate * precision, 1))) - 1)
     step = int(10**digits)
@@ -141,5 +142,5 @@ def rounded(rate: float, lower: int, upper: int, precision: float) -> int:
 
 
 def close(lower: int, upper: int, width: float) -> bool:
-    """Whether two bounds are as near as they have to be, or can be."""
+    """Whether two bounds are as near as asked, or as integers can be."""
     return upper - lower <= max(width * upper, 1)

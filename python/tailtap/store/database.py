@@ -1,4 +1,4 @@
-"""Puts run folders into `results.duckdb`; the tables are described in `schema.sql`."""
+"""Puts run folders into `results.duckdb`; `schema.sql` describes the tables."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ TABLES = ("runs", "evaluations", *PARQUET, "warnings")
 
 
 def add_run(database: Path, folder: Path) -> None:
-    """Puts a run folder into the database, made if missing, in place of what it held of that run.
+    """Puts a run folder into the database, and replaces what it held of that run.
 
-    A run without an evaluation (failed, interrupted) is stored with its status and warnings.
-    Raises `InputError` when the folder is no run folder, `MachineError` when the database cannot
-    be written.
+    The database is made if missing. A run without an evaluation (failed, interrupted) is stored
+    with its status and warnings. Raises `InputError` when the folder is no run folder,
+    `MachineError` when the database cannot be written.
     """
     add_runs(database, [folder])
 
@@ -56,11 +56,11 @@ def add_runs(database: Path, folders: Sequence[Path]) -> None:
 
 
 def begin_anew(database: Path) -> bool:
-    """Leaves nothing of the database but its imported runs, in tables of today's schema.
+    """Removes all but the imported runs from the database, and makes its tables anew.
 
-    A run can be finished but not yet stored, or half stored, when the power fails; its run folder
-    tells the truth, while imported runs are nowhere else. Returns False when the database was too
-    damaged to keep them and is gone. Raises `MachineError` when another program has it open.
+    After a power failure a run can be finished but not yet stored, or half stored. Its run folder
+    is right; imported runs are nowhere else. Returns False when the database was too damaged to
+    keep them and was removed. Raises `MachineError` when another program has it open.
     """
     log = database.with_name(f"{database.name}.wal")
     draft = database.with_name(f".{database.name}.draft")

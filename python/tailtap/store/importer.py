@@ -1,4 +1,4 @@
-"""Published result trees into `results.duckdb`, beside runs of our own."""
+"""Published result trees into `results.duckdb`, next to your own runs."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ import pyarrow.compute as pc
 from tailtap import _core
 from tailtap.errors import InputError, MachineError
 from tailtap.evaluation.values import Warning
+from tailtap.files import slugify
 from tailtap.store.database import TABLES
 from tailtap.store.published import PublishedRun, find_published
-from tailtap.store.sources import slugify
 from tailtap.units import format_rate, format_time, parse_rate
 
 #: Imported runs are numbered from here on: the numbers of an experiment's own runs stay free.
 FIRST_NUMBER = 1_000_001
-#: More packets after the device without a match than this share make one doubt the run.
+#: More packets after the device without a match than this share are a warning.
 UNMATCHED_LIMIT = 0.001
 MILLISECOND_NS = 1_000_000
 SIDES = {"ingress": "pre", "egress": "post"}
@@ -32,7 +32,7 @@ SIDES = {"ingress": "pre", "egress": "post"}
 
 @dataclass(frozen=True)
 class Imported:
-    """What an import found: runs in all, those that were new, and every warning."""
+    """The result of an import: the number of runs, how many were new, and all warnings."""
 
     runs: int
     new: int
@@ -42,10 +42,10 @@ class Imported:
 def import_tree(tree: Path, database: Path) -> Imported:
     """Put every run of a published result tree into the database, made if missing.
 
-    A run is known again by what is in its files, wherever they lie now, or else by where they
-    lie, if their content changed: importing a tree again, or after it was moved, replaces what is
-    there. All runs are imported or, after an error, none. Damage to a file is a warning, stored
-    with the run; the run's other files are used. A copy of another run of the tree is left out.
+    A run is identified by the content of its files or, if that changed, by their path: importing
+    a tree again, or after it was moved, replaces its runs. All runs are imported or, after an
+    error, none. A damaged file is a warning, stored with the run; the run's other files are used.
+    A copy of another run of the tree is left out.
 
     Raises `InputError` when `tree` holds no result file, `MachineError` when the database cannot
     be written.
@@ -118,9 +118,9 @@ def _replace(
     """Put one run in place of what the database holds under its number; return its warnings."""
     evaluation = evaluation_of(read)
     warnings = run.warnings
-    doubt = _unmatched(run, evaluation)
-    if doubt is not None:
-        warnings.append(doubt)
+    warning = _unmatched(run, evaluation)
+    if warning is not None:
+        warnings.append(warning)
     for table in TABLES:
         connection.execute(f"DELETE FROM {table} WHERE run = ?", [number])
     _insert_row(connection, "runs", {"run": number, **_run_row(run, experiment)})
@@ -164,7 +164,7 @@ def _run_row(run: PublishedRun, experiment: str) -> dict[str, Any]:
 
 
 def _rate_text(rate: int) -> str:
-    """A rate as experiment files write it, short where that loses nothing."""
+    """A rate as experiment files write it, short where that is exact."""
     short = format_rate(rate)
     return short if parse_rate(short) == rate else f"{rate} pkt/s"
 
@@ -180,11 +180,11 @@ def _insert_row(connection: duckdb.DuckDBPyConnection, table: str, row: Mapping[
 
 
 def evaluation_of(read: Mapping[str, pa.Table]) -> dict[str, Any]:
-    """The row of `evaluations` that a run's files give; what they do not say is None.
+    """The row of `evaluations` from a run's files; what they do not contain is None.
 
-    Empty without any file that counts packets. `lost` is, as in the published files, how many
-    fewer packets came after the device than before it; `unmatched_egress` are all packets after
-    the device that no latency was computed of, whatever the reason.
+    Empty without any file that counts packets. `lost` is, as in the published files, the packets
+    before the device minus those after it. `unmatched_egress` are all packets after the device
+    without a latency, whatever the reason.
     """
     counts: dict[str, int] = {}
     if "stats" in read:
@@ -215,7 +215,7 @@ def evaluation_of(read: Mapping[str, pa.Table]) -> dict[str, Any]:
 
 
 def tables_of(read: Mapping[str, pa.Table], evaluation: Mapping[str, Any]) -> dict[str, pa.Table]:
-    """The tables of our own runs that a run's files give, without the run's number."""
+    """The tables of own runs from a run's files, without the run's number."""
     found: dict[str, pa.Table] = {}
     if "percentiles" in read:
         found["percentiles"] = _percentiles(read["percentiles"], evaluation.get("matched"))
@@ -241,15 +241,18 @@ def tables_of(read: Mapping[str, pa.Table], evaluation: Mapping[str, Any]) -> di
 
 
 def _percentiles(read: pa.Table, matched: int | None) -> pa.Table:
-    """Published percentiles with what their rank says; the files give no interval."""
+    """Published percentiles with what follows from their rank; the files have no interval."""
     count = len(read)
     above = pa.nulls(count, pa.int64())
     supported = pa.repeat(False, count)
     if matched:
-        # Ranks follow from the number of packets alone, whatever their latencies.
+        # Ranks follow from the number of packets alone.
         one, packets = np.zeros(1, np.int64), np.array([matched], np.int64)
         ranks = _core.percentiles(one, packets, read["percentile"].to_pylist())
-        above, supported = pa.array(ranks["above"]), pa.array(ranks["supported"])
+        above, supported = (
+            pa.array(ranks["above"], pa.int64()),
+            pa.array(ranks["supported"], pa.bool_()),
+        )
     unknown = pa.nulls(count, pa.int64())
     return pa.table(
         {
@@ -264,7 +267,7 @@ def _percentiles(read: pa.Table, matched: int | None) -> pa.Table:
 
 
 def _unmatched(run: PublishedRun, evaluation: Mapping[str, Any]) -> Warning | None:
-    """A doubt about a run that left too many packets after the device out of its statistics."""
+    """A warning about a run that left too many packets after the device out of its statistics."""
     matched, unmatched = evaluation.get("matched"), evaluation.get("unmatched_egress")
     if matched is None or not unmatched:
         return None

@@ -1,4 +1,4 @@
-"""The published result trees: nine CSV files a run, and what their names say."""
+"""The published result trees: nine CSV files for each run, and their names."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class PublishedRun:
 
     @property
     def addition(self) -> str:
-        """What its name says besides rate and repeat; mostly nothing."""
+        """What its name has besides rate and repeat; mostly nothing."""
         stem = self.capture.removeprefix("latencies-pre").split(".pcap")[0]
         return re.sub(r"-(rate|repeat)\d+(?=-|$)", "", stem).strip("-")
 
@@ -97,7 +97,7 @@ class PublishedRun:
 
     @property
     def repeat(self) -> int:
-        """Which repeat it is, from 1; the names count from 0, a run without repeats is the 1st."""
+        """The number of its repeat from 1, also without repeats. Names count from 0."""
         found = re.search(r"-repeat(\d+)", self.capture)
         return int(found[1]) + 1 if found else 1
 

@@ -1,16 +1,16 @@
 """What to expect next: an extreme value model of a run's largest latencies.
 
 The way of a latency through the modules: `stored` (what the evaluation kept) → `stamps` (ties of
-coarse clocks undone) → `peaks` (thresholds) → `clusters` (bursts) → `gpd` (fit and intervals) →
-`goodness`, `stationarity`, `blocks` (reasons to doubt) → `assessment` (one threshold) → `analysis`
+coarse clocks undone) → `peaks` (thresholds) → `clusters` → `gpd` (fit and intervals) →
+`goodness`, `stationarity`, `blocks` (warnings) → `assessment` (one threshold) → `analysis`
 (a run) → `runs` (many). `papers` is the published method, `diagnostics` what the report draws.
 """
 
 from __future__ import annotations
 
+from tailtap.results.tail import StoredTail, load_tail
 from tailtap.tail.analysis import Options, TailModel, analyse
 from tailtap.tail.runs import ModelledRuns, model_runs
-from tailtap.tail.stored import StoredTail, load_tail
 
 __all__ = [
     "ModelledRuns",

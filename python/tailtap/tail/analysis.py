@@ -10,6 +10,7 @@ from scipy import special
 
 from tailtap.errors import InputError
 from tailtap.evaluation.values import Warning
+from tailtap.results.tail import SECOND_NS, StoredTail
 from tailtap.tail import blocks as series
 from tailtap.tail import papers as published
 from tailtap.tail.assessment import REFUSALS, Assessment, Level, assess, check
@@ -18,12 +19,11 @@ from tailtap.tail.papers import PapersFit
 from tailtap.tail.peaks import PERCENTILES, Part, Threshold, split
 from tailtap.tail.stamps import spread, tick_of
 from tailtap.tail.stationarity import Stationarity
-from tailtap.tail.stored import SECOND_NS, StoredTail
 from tailtap.tail.words import horizon_text
 from tailtap.units import format_time
 
 HOUR_NS = 3600 * SECOND_NS
-#: The bursts of the fitted part are counted in this many parts of equal length.
+#: The clusters of the fitted part are counted in this many parts of equal length.
 _PARTS = 10
 _UNEVEN = 0.001
 #: Warnings that are of the measurement, whatever the method.
@@ -208,7 +208,7 @@ def _about(model: TailModel, chosen: Assessment) -> list[Warning]:
             found.append(
                 Warning(
                     "uneven",
-                    f"bursts come unevenly over the fitted part (from {counts.min()} to "
+                    f"clusters come unevenly over the fitted part (from {counts.min()} to "
                     f"{counts.max()} in each tenth of it): a longer run may look different",
                 )
             )
@@ -234,15 +234,17 @@ def _about(model: TailModel, chosen: Assessment) -> list[Warning]:
         factor = entry.horizon_ns * model.tail.rate / SECOND_NS / model.fitted.packets
         text = horizon_text(entry.horizon_ns)
         if entry.level is None and factor < 1:
-            message = f"in {text} no burst over the threshold is expected: look at the percentiles"
+            message = (
+                f"no cluster over the threshold is expected in {text}: look at the percentiles"
+            )
             found.append(Warning("near", message))
         elif entry.level is None:
             message = f"the level of {text} lies beyond any latency: the tail is too heavy for it"
             found.append(Warning("endless", message))
         elif factor > _FAR:
             message = (
-                f"{text} is {factor:,.0f} times what was fitted: causes too rare to have been "
-                "seen are in no interval"
+                f"{text} is {factor:,.0f} times as long as the fitted part: no interval covers "
+                "causes too rare to be seen in it"
             )
             found.append(Warning("far", message))
     return found

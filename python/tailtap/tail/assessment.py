@@ -1,4 +1,4 @@
-"""One threshold, assessed: bursts over it, a GPD of their maxima, and whether to believe it."""
+"""One threshold, assessed: clusters over it, a GPD of their maxima, and whether to believe it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tailtap.tail.gpd import IRREGULAR, Excesses, Fit, Floats, Profile, growth
 from tailtap.tail.peaks import Part, Threshold
 from tailtap.units import format_time
 
-#: With fewer bursts nothing is fitted; below `ENOUGH` the intervals' coverage is said.
+#: With fewer clusters nothing is fitted; below `ENOUGH` the intervals' coverage is said.
 FEWEST, ENOUGH = 30, 500
 #: A fit that a true GPD would be worse than with this probability is refused.
 LEVEL = 0.05
@@ -28,10 +28,10 @@ LOSS = 0.1
 #: A level of more than this many ns above its threshold (a year) is no latency.
 LARGEST = 3.2e16
 _TIED = "too many packets share a latency, as stamps are too coarse or latencies constant"
-#: This many bursts beyond the upper end of a level that one is expected above: Poisson, 1.9 %.
+#: This many clusters beyond the upper end of a level that one is expected above: Poisson, 1.9 %.
 SURPRISING = 4
 
-#: The lowest coverage of 95 % intervals in simulations with as many bursts, over xi from -0.3 to
+#: The lowest coverage of 95 % intervals in simulations with as many clusters, over xi from -0.3 to
 #: 0.5, of xi and of a return level (`benches/coverage.py`, docs/model.md).
 COVERAGE = ((30, 0.935), (50, 0.928), (100, 0.929), (200, 0.930))
 
@@ -58,10 +58,10 @@ class Level:
 
 @dataclass(frozen=True)
 class Check:
-    """A level held against the rest of the run: packets and bursts above it; one is expected.
+    """A level held against the rest of the run: packets and clusters above it; one is expected.
 
-    `beyond` counts the bursts above the upper end of its interval, or above the model's limit where
-    there is no interval; None where the interval is open.
+    `beyond` counts the clusters above the upper end of its interval, or above the model's limit
+    where there is no interval; None where the interval is open.
     """
 
     level: Level
@@ -80,7 +80,7 @@ class Assessment:
     latency: float | None = None
     exceedances: int = 0
     bursts: Bursts | None = None
-    #: Ascending excesses of the bursts' maxima, their fit and its likelihood.
+    #: Ascending excesses of the clusters' maxima, their fit and its likelihood.
     excesses: Floats | None = None
     fit: Fit | None = None
     profile: Profile | None = None
@@ -107,7 +107,7 @@ class Assessment:
         return replace(self, flags=(*self.flags, Warning(code, message)))
 
     def level(self, packets: float) -> Level | None:
-        """What one burst exceeds in so many packets, on average.
+        """What one cluster exceeds in so many packets, on average.
 
         None without a fit, where the level would lie below the threshold, or beyond a year.
         """
@@ -130,14 +130,14 @@ class Assessment:
 
 
 def coverage(bursts: int) -> float:
-    """The lowest coverage of 95 % intervals from `bursts` bursts, or the next fewer simulated."""
+    """The lowest coverage of 95 % intervals from `bursts` clusters, or the next fewer simulated."""
     return [share for n, share in COVERAGE if n <= bursts or n == COVERAGE[0][0]][-1]
 
 
 def assess(
     fitted: Part, threshold: Threshold, *, tick: float, loss: float, tied: bool = False
 ) -> Assessment:
-    """Fit the bursts of a run's `fitted` part above a threshold, and look for reasons to doubt.
+    """Fit the clusters of a run's `fitted` part above a threshold, and look for reasons to doubt.
 
     `tick` is that of the clocks (ns), `loss` the share of packets that did not arrive; `tied` says
     that so many packets share a latency that they could not be stored.
@@ -176,7 +176,7 @@ def assess(
     if bursts.count < FEWEST:
         return found.with_flag(
             "too-few",
-            f"fewer bursts exceed it than the {FEWEST} that a model needs: measure longer",
+            f"fewer clusters exceed it than the {FEWEST} that a model needs: measure longer",
         )
     excesses = Excesses(bursts.maxima(fitted.latency[over]) - latency)
     return _diagnose(replace(found, excesses=excesses.values), excesses, tick)
@@ -210,7 +210,7 @@ def _diagnose(found: Assessment, excesses: Excesses, tick: float) -> Assessment:
         low, high = (format_time(round(base + x)) for x in (mixture.low, mixture.high))
         found = found.with_flag(
             "mixture",
-            f"two populations: few bursts between {low} and {high}, {mixture.above} beyond; "
+            f"two populations: few clusters between {low} and {high}, {mixture.above} beyond; "
             "a threshold above the first may do",
         )
     assert found.goodness is not None
@@ -223,7 +223,7 @@ def _diagnose(found: Assessment, excesses: Excesses, tick: float) -> Assessment:
     if excesses.n < ENOUGH:
         found = found.with_flag(
             "few-bursts",
-            f"{excesses.n} bursts: of intervals meant to hold 95 % of the time, as few as "
+            f"{excesses.n} clusters: of intervals meant to hold 95 % of the time, as few as "
             f"{coverage(excesses.n):.1%} held in simulations (docs/model.md)",
         )
     return found
@@ -249,12 +249,12 @@ def check(found: Assessment, rest: Part) -> Assessment:
     if level.low is None and beyond:
         return result.with_flag(
             "prediction-failed",
-            f"{beyond} bursts in the rest of the run exceed the limit that the model says there is",
+            f"{beyond} clusters in the rest of the run exceed the model's limit",
         )
     if level.low is not None and beyond is not None and beyond >= SURPRISING:
         return result.with_flag(
             "prediction-failed",
-            f"{beyond} bursts in the rest of the run exceed the upper end of the level's interval, "
-            "and one is expected above the level",
+            f"{beyond} clusters in the rest of the run exceed the upper end of the level's "
+            "interval, and one is expected above the level",
         )
     return result

@@ -90,7 +90,7 @@ def thresholds(part: Part) -> Floats:
 
 
 def stability(part: Part) -> Stability:
-    """Fits of the bursts' maxima over a range of thresholds."""
+    """Fits of the clusters' maxima over a range of thresholds."""
     rows = []
     for u in thresholds(part):
         over = part.latency > u
@@ -127,7 +127,7 @@ def mean_excess(part: Part) -> MeanExcess:
 
 
 def quantiles(found: Assessment) -> Points | None:
-    """The quantile plot of a fit: latencies of bursts beside the model's quantiles."""
+    """The quantile plot of a fit: latencies of clusters and the model's quantiles."""
     if found.fit is None or found.excesses is None or found.latency is None:
         return None
     rank, middle, low, high = _ranks(found.excesses.size)
@@ -136,7 +136,7 @@ def quantiles(found: Assessment) -> Points | None:
 
 
 def probabilities(found: Assessment) -> Points | None:
-    """The probability plot of a fit: the model's probability of each burst beside its rank's."""
+    """The probability plot of a fit: each cluster's probability by the model, and by its rank."""
     if found.fit is None or found.excesses is None:
         return None
     rank, middle, low, high = _ranks(found.excesses.size)
@@ -145,7 +145,7 @@ def probabilities(found: Assessment) -> Points | None:
 
 
 def levels(found: Assessment, longest: float) -> Levels | None:
-    """Return levels from the threshold on up to `longest` packets, and the bursts seen."""
+    """Return levels from the threshold on up to `longest` packets, and the clusters seen."""
     if found.fit is None or found.excesses is None or found.latency is None:
         return None
     between = found.fitted / found.excesses.size

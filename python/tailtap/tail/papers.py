@@ -38,7 +38,7 @@ class PapersFit:
     level: float | None = None
     #: The level for ever longer times; None for an unbounded tail.
     limit: float | None = None
-    #: Packets of the rest above the level, and the bursts that they came in.
+    #: Packets of the rest above the level, and the clusters that they form.
     above: int | None = None
     bursts: int | None = None
 

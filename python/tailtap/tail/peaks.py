@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from tailtap.errors import InputError
 from tailtap.evaluation.values import Column
+from tailtap.results.tail import StoredTail
 from tailtap.tail.gpd import Floats
-from tailtap.tail.stored import StoredTail
 from tailtap.units import TIME_UNITS, format_time, parse_time
 
 #: The papers' thresholds, as percentiles of the fitted part.

@@ -33,7 +33,8 @@ def record(model: TailModel) -> Json:
         "tick_ns": model.tick,
         "fit": model.options.fit,
         "stationarity": [
-            {**asdict(test), "stationary": test.stationary} for test in model.stationarity
+            {**asdict(test), "stationary": test.stationary, "unit_root": test.unit_root}
+            for test in model.stationarity
         ],
         "thresholds": [_assessment(found) for found in model.assessments],
         "chosen": None if model.chosen is None else model.chosen.threshold.text,

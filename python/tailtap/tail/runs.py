@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,24 +9,21 @@ from pathlib import Path
 from tailtap.errors import InputError
 from tailtap.evaluation import tables
 from tailtap.evaluation.values import Warning
-from tailtap.store.sources import StoredRun, find_runs
+from tailtap.results.groups import configuration_label, group
+from tailtap.results.imported import has_imported
+from tailtap.results.reader import DATABASE, finished_runs
+from tailtap.results.run import NO_TIMES, Run
 from tailtap.tail.analysis import Options, TailModel, analyse
 from tailtap.tail.record import Json, record
-from tailtap.tail.stored import load_tail
 
 SCHEMA = "tailtap.model/1"
-#: Why imported runs have no model.
-IMPORTED = (
-    "imported result files say how often latencies occurred, not when: they hold no exceedances "
-    "and give no tail model"
-)
 
 
 @dataclass(frozen=True)
 class Modelled:
     """A run, its tail model, and the folder that its `tail.json` belongs to."""
 
-    run: StoredRun
+    run: Run
     model: TailModel
     folder: Path
 
@@ -36,7 +32,7 @@ class Modelled:
 class Summary:
     """Runs that differ in nothing but the repeat, as the papers' tables 4 and 5 sum them up.
 
-    `bursts` is the mean number of bursts above the level that one is expected above, `bounded`
+    `bursts` is the mean number of clusters above the level that one is expected above, `bounded`
     the share of bounded models; None without a model. The `papers_` values are those of the
     published method.
     """
@@ -90,38 +86,34 @@ def model_runs(
         for run in _runs(path):
             progress(run.slug)
             try:
-                tail = load_tail(run.folder, run.slug)
+                tail = run.tail
             except InputError as error:
                 first = first or error
                 warnings.append(Warning("no-tail", str(error)))
                 continue
-            folder = run.folder.parent if run.record else run.folder
-            target = out / run.slug if out else folder
+            assert run.own_folder is not None  # imported runs have no tail
+            target = out / run.slug if out else run.own_folder
             modelled = Modelled(run, analyse(tail, options), target)
             tables.write(target, {}, {"tail": record(modelled.model)})
             found.append(modelled)
-        if _has_imported(path):
-            warnings.append(Warning("imported", f"{path / 'results.duckdb'}: {IMPORTED}"))
+        if has_imported(path / DATABASE):
+            warnings.append(Warning("imported", f"{path / DATABASE}: {NO_TIMES}"))
     if not found and first:
         raise first
     return ModelledRuns(tuple(found), tuple(summarise(found)), tuple(warnings))
 
 
-def summarise(modelled: Iterable[Modelled]) -> list[Summary]:
+def summarise(modelled: Sequence[Modelled]) -> list[Summary]:
     """One row for each set of runs that differ only in the repeat, in the order given."""
-    groups: dict[tuple[str, str], list[Modelled]] = {}
-    for found in modelled:
-        variables = json.dumps(dict(found.run.variables), sort_keys=True)
-        # A bare evaluation is no repeat of another.
-        own = "" if found.run.record else str(found.folder)
-        groups.setdefault((found.run.experiment, variables + own), []).append(found)
-    return [_row(members) for members in groups.values()]
-
-
-def _row(members: Sequence[Modelled]) -> Summary:
-    run = members[0].run
-    text = ", ".join(f"{value}" for value in run.variables.values())
-    return sum_up(text or run.experiment, [found.model for found in members])
+    models = {id(found.run): found.model for found in modelled}
+    groups = group(found.run for found in modelled)
+    return [
+        sum_up(
+            configuration_label(members[0], members[0].experiment),
+            [models[id(run)] for run in members],
+        )
+        for members in groups
+    ]
 
 
 def sum_up(label: str, models: Sequence[TailModel]) -> Summary:
@@ -144,31 +136,16 @@ def _mean(values: Iterable[float]) -> float | None:
     return sum(listed) / len(listed) if listed else None
 
 
-def _runs(path: Path) -> list[StoredRun]:
+def _runs(path: Path) -> list[Run]:
     if path.is_file() and path.suffix == ".duckdb":
         raise InputError(
             f"{path}: give the folder of the runs instead, as a database holds no exceedances; "
-            f"{IMPORTED}"
+            f"{NO_TIMES}"
         )
     try:
-        return find_runs(path)
+        return finished_runs(path)
     except InputError:
         bare = path.is_dir() and not (path / "runs").is_dir()
-        if bare and (_has_imported(path) or any(path.rglob("latencies-*.csv*"))):
-            raise InputError(f"{path}: {IMPORTED}; evaluate the captures themselves") from None
+        if bare and (has_imported(path / DATABASE) or any(path.rglob("latencies-*.csv*"))):
+            raise InputError(f"{path}: {NO_TIMES}; evaluate the captures themselves") from None
         raise
-
-
-def _has_imported(path: Path) -> bool:
-    database = path / "results.duckdb"
-    if not database.is_file():
-        return False
-    import duckdb
-
-    try:
-        with duckdb.connect(str(database), read_only=True) as connection:
-            query = "SELECT count(*) FROM runs WHERE status = 'imported'"
-            row = connection.execute(query).fetchone()
-    except duckdb.Error:
-        return False
-    return bool(row and row[0])

@@ -1,138 +1,64 @@
-"""The lab on one machine: network namespaces joined by veth pairs.
-
-```
-namespace tt-ID-gen     namespace tt-ID-tap                    namespace tt-ID-dut
-    tt-gen ═══════════════ tt-a0 ─tap ingress─▶ tt-a1 ══════════ tt-in
-    tt-rev ═══════════════ tt-b1       tt-b0 ◀─tap egress─          │ forwarder
-                                         ╚═════════════════════ tt-out
-```
-
-Traffic in both directions has a second generator, on `tt-rev`. Its packets pass the same pieces
-the other way: they are stamped as they come to `tt-b1`, go on through `tt-b0` into the DuT's egress
-port, and are stamped and absorbed as they come back to `tt-a1`.
-
-Network cards of this machine can take the places of `tt-a1`, `tt-in`, `tt-out` and `tt-b0`, with
-cables between them. They keep these names for as long as they are lent to the lab.
-
-A packet that is sent into a veth pair is received by the other end in the *sender's* softirq, on
-the sender's core, unless its port is steered elsewhere. So:
-
-- The DuT's ingress port is steered to the DuT's cores (receive packet steering), as the
-  interrupts of a network card would be: the DuT works on its own cores, woken up by an interrupt.
-  Those of a real card are sent there as well.
-- The taps' ports are left alone. The ingress tap then stamps on the generator's core as it hands
-  the packet to the DuT, and the egress stamp is taken on the DuT's as the DuT hands it back: no
-  wake-up and no waiting for another core is counted as the DuT's latency.
-"""
+"""The lab on one machine: a graph, made of network namespaces, links and cards, and removed."""
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import os
+import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import groupby
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from tailtap.cpulist import parse_cpus
 from tailtap.errors import MachineError
-from tailtap.host import CommandFailed, cards
-from tailtap.host.clean import remove_namespace
-from tailtap.host.journal import Journal
-from tailtap.host.local import LocalHost
-from tailtap.host.namespace import NamespaceHost
-from tailtap.host.process import Process
+from tailtap.machine import cards
+from tailtap.machine.card_interrupts import CardInterrupts, device_interrupts
+from tailtap.machine.journal import Journal
+from tailtap.machine.numa import Numa
+from tailtap.machine.resource import Joint, Resource
+from tailtap.machine.vfio import passed_through
+from tailtap.stations.local import LocalHost
+from tailtap.stations.namespace import NamespaceHost
+from tailtap.stations.process import Process
+from tailtap.topology.compiler import Step, compile_graph, in_order, name_of, placed
+from tailtap.topology.graph import Graph, Port
+from tailtap.topology.numbering import Way, ways
+from tailtap.topology.placement import Placed
 
 T = TypeVar("T")
+R = TypeVar("R", bound=Resource)
 
-REVERSE_PORT = "tt-rev"
-REVERSE_TAP = "tt-b1"
-GENERATOR_PORT = "tt-gen"
-INGRESS_TAP = "tt-a0"
-TO_DUT = "tt-a1"
-FROM_DUT = "tt-b0"
-DUT_INGRESS = "tt-in"
-DUT_EGRESS = "tt-out"
-
-
-@dataclass(frozen=True)
-class Way:
-    """One direction through the DuT: the ports that packets pass, in their order."""
-
-    generator: str
-    ingress: str
-    """Where the tap stamps them before the DuT."""
-    onward: str
-    """Through which they leave for the DuT."""
-    egress: str
-    """Where the tap stamps them after it."""
-
-
-FORWARD = Way(GENERATOR_PORT, INGRESS_TAP, TO_DUT, FROM_DUT)
-REVERSE = Way(REVERSE_PORT, REVERSE_TAP, FROM_DUT, TO_DUT)
-
-
-@dataclass(frozen=True)
-class Cables:
-    """Two cables between network cards of this machine, in front of the DuT and behind it."""
-
-    dut: tuple[str, str]
-    """The DuT's ingress and egress port."""
-    tap: tuple[str, str]
-    """What is at the other ends."""
-
-
-ETHERNET_OVERHEAD = 18
-"""Bytes of a frame that the MTU does not count: the Ethernet header and the check sequence."""
-DEFAULT_MTU = 1500
-FIRST_INDEX = 101
-"""The number of the first end of a veth pair: beyond those that namespaces hand out themselves."""
 UP_SECONDS = 5.0
 """How long links may take to come up."""
 
-# IPv6 would send router solicitations and multicast reports of its own through the DuT.
-_NO_IPV6 = """for scope in all default; do
-    file=/proc/sys/net/ipv6/conf/$scope/disable_ipv6
-    [ ! -e $file ] || echo 1 > $file
-done"""
-_STEER = """for file in /sys/class/net/"$1"/queues/rx-*/rps_cpus; do
-    echo "$2" > "$file" && cat "$file" || exit 1
-done"""
-
 
 class Lab:
-    """Namespaces and links of one measurement. Use it as a context; leaving removes everything."""
+    """What a graph says, on this machine. Use it as a context; leaving removes everything."""
 
-    def __init__(
-        self, frame_size: int, *, both_ways: bool = False, cables: Cables | None = None
-    ) -> None:
-        """A lab for frames of `frame_size` bytes, check sequence included; makes nothing yet.
-
-        With `both_ways` it has a second generator's port, behind the DuT. Without `cables`, the
-        DuT hangs on veth pairs.
-        """
-        self._both_ways = both_ways
-        self.cables = cables
-        self.mtu = max(DEFAULT_MTU, frame_size - ETHERNET_OVERHEAD)
-        """Of every link, in bytes."""
+    def __init__(self, graph: Graph) -> None:
+        """A lab for `graph`; makes nothing yet."""
+        self.graph = graph
+        self.numa = Numa.of(graph.cards)
         self._local = LocalHost()
-        self._hosts: list[NamespaceHost] = []
-        self._ports: list[tuple[NamespaceHost, str]] = []
-        self._indexes = itertools.count(FIRST_INDEX)
-        self._loans: dict[str, cards.Loan] = {}
+        self._steps: Mapping[str, Sequence[Step]] = {}
+        self._beneath: dict[str, tuple[Sequence[Resource], int]] = {}
+        self._cards: dict[Port, cards.CardState] = {}
+        self._lent: dict[Port, contextlib.ExitStack] = {}
+        self._handed_over: set[Port] = set()
         self._journal: Journal | None = None
         self._kept = contextlib.ExitStack()
 
     def __enter__(self) -> Lab:
-        """Make the generator's and the taps' namespace and the link between them."""
+        """Make the nodes that are no DuT, and the links between them."""
         self._journal = Journal.create()
         try:
-            self.generator = self.add_namespace("gen")
-            self.tap = self.add_namespace("tap")
-            self.add_link(self.generator, GENERATOR_PORT, self.tap, INGRESS_TAP)
-            if self._both_ways:
-                self.add_link(self.generator, REVERSE_PORT, self.tap, REVERSE_TAP)
+            service = os.sched_getaffinity(0)
+            self._steps = compile_graph(self.graph, self._journal.identity, service, self.numa)
+            self.add({node.name: () for node in self.graph.nodes if node.task != "dut"})
         except BaseException:
             self.remove()
             raise
@@ -142,97 +68,94 @@ class Lab:
         """Remove everything."""
         self.remove()
 
-    def add_namespace(self, role: str) -> NamespaceHost:
-        """Make the namespace ``tt-ID-ROLE``, without IPv6 and with all links down."""
-        return self._named_namespace(role, "add")
+    def add(self, nodes: Mapping[str, Sequence[Resource]]) -> None:
+        """Make nodes, and their links to each other and to those that are there.
 
-    def attach_namespace(self, role: str, pid: int) -> NamespaceHost:
-        """Call the network namespace of process `pid` ``tt-ID-ROLE``; it then counts as the lab's.
-
-        It loses IPv6. Links go into it like into any other.
+        The resources of each are made before it: what its ports are in. Raises `InputError`,
+        `MachineError`.
         """
-        return self._named_namespace(role, "attach", str(pid))
+        for node, resources in nodes.items():
+            began = time.monotonic_ns()
+            for resource in resources:
+                self.make(resource)
+            self._beneath[node] = tuple(resources), time.monotonic_ns() - began
+        steps = in_order(step for node in nodes for step in self._steps[node])
+        for kind, group in groupby(steps, _joint):
+            if kind is None:
+                for step in group:
+                    self._make(step)
+            else:
+                many = [cast("Joint", step.resource) for step in group]
+                self._kept.enter_context(self.journal.made_together(many))
 
-    def name_of(self, role: str) -> str:
-        """What the namespace, container or domain of `role` is called."""
-        return f"tt-{self.journal.identity}-{role}"
+    def _make(self, step: Step) -> None:
+        entry = self.journal.enter(step.resource)
+        stack = self._kept
+        if step.port is not None:
+            if step.port not in self._lent:
+                self._lent[step.port] = self._kept.enter_context(contextlib.ExitStack())
+            stack = self._lent[step.port]
+        if step.port is not None and isinstance(step.resource, cards.Card):
+            self._cards[step.port] = cards.CardState(**entry.old)
+        stack.enter_context(self.journal.made(entry, step.resource))
 
-    def _named_namespace(self, role: str, verb: str, *more: str) -> NamespaceHost:
-        name = self.name_of(role)
-        self.journal.add("namespace", name)
-        host = NamespaceHost(name)
-        self._hosts.append(host)  # before it exists: an interruption while it is made removes it
-        self._local.run(["ip", "netns", verb, name, *more])
-        host.run(["sh", "-c", _NO_IPV6])
-        return host
+    def resources(self, node: str) -> Sequence[Resource]:
+        """What was made beneath a node: what `add` was given."""
+        return self._beneath[node][0]
 
-    def add_link(self, host: NamespaceHost, port: str, peer: NamespaceHost, peer_port: str) -> None:
-        """Join two namespaces by a veth pair, up and wide enough for the frames."""
-        # Both ends are made inside: no link of ours ever shows up among the machine's own. Where
-        # they have the same number, the kernel takes them for one physical interface and tells of
-        # their state up to a second later (linkwatch_urgent_event()), into the measurement.
-        one, other = next(self._indexes), next(self._indexes)
-        self._local.run(
-            (
-                f"ip link add {port} netns {host.namespace} index {one} mtu {self.mtu} type veth "
-                f"peer name {peer_port} netns {peer.namespace} index {other} mtu {self.mtu}"
-            ).split()
-        )
-        for end, name in ((host, port), (peer, peer_port)):
-            self._local.run(["ip", "-n", end.namespace, "link", "set", "dev", name, "up"])
-            self._ports.append((end, name))
+    def making_ns(self, node: str) -> int:
+        """How long that took, in ns."""
+        return self._beneath[node][1]
 
-    def connect(self, host: NamespaceHost, cpus: Iterable[int]) -> None:
-        """Give `host` the DuT's two ports, with the taps behind them and receive work on `cpus`.
+    def host(self, node: str) -> NamespaceHost:
+        """Where commands see the ports of a node that is no virtual machine."""
+        return NamespaceHost(self.name_of(node))
 
-        Raises `InputError`, `MachineError` for cards that cannot be lent.
-        """
-        if self.cables is None:
-            self.add_link(self.tap, TO_DUT, host, DUT_INGRESS)
-            self.add_link(host, DUT_EGRESS, self.tap, FROM_DUT)
-        else:
-            self.lend_to_taps(self.cables)
-            for card, port in zip(self.cables.dut, (DUT_INGRESS, DUT_EGRESS), strict=True):
-                self._lend(card, host, port)
-        for port in (DUT_INGRESS, DUT_EGRESS) if self._both_ways else (DUT_INGRESS,):
-            self.steer(host, port, cpus)
-
-    def lend_to_taps(self, cables: Cables) -> None:
-        """Give the taps the cards at their ends of the cables. Raises as `connect` does.
-
-        Their interrupts go where this process is, which keeps off the measured CPUs.
-        """
-        for card, port in zip(cables.tap, (TO_DUT, FROM_DUT), strict=True):
-            self._lend(card, self.tap, port)
-            cards.steer_interrupts(self._loans[port], os.sched_getaffinity(0))
-
-    def _lend(self, card: str, host: NamespaceHost, port: str) -> None:
-        loan = cards.Loan.of(card, host.namespace, port)
-        self._loans[port] = self.keep(cards.lent(loan, self.mtu, self.journal))
-        self._ports.append((host, port))
+    def name_of(self, node: str) -> str:
+        """What the namespace, container or domain of a node is called."""
+        return name_of(self.journal.identity, node)
 
     @contextlib.contextmanager
-    def handed_over(self, port: str) -> Iterator[str]:
-        """The PCI address of the card that is the DuT's `port`, in the hands of vfio-pci.
+    def handed_over(self, port: Port) -> Iterator[str]:
+        """The PCI address of the card that is a port of the DuT, bound to vfio-pci.
 
         It is no port of the lab any more. Raises `MachineError`.
         """
-        loan = self._loans[port]
-        self._ports = [(host, name) for host, name in self._ports if name != port]
-        cards.give_back(loan)
-        with cards.handed_over(loan.interface, self.journal) as card:
+        self._handed_over.add(port)
+        self._lent[port].close()
+        with passed_through(self._cards[port].interface, self.journal) as card:
             yield card.address
 
     def facts(self) -> dict[str, Any]:
         """The cards in the lab by the port that each is, for ``run.json``; nothing without any."""
-        lent = {port: loan.facts() for port, loan in self._loans.items()}
+        lent = {port.name: card.facts() for port, card in self._cards.items()}
         return {"cards": lent} if lent else {}
 
-    def add_tap(self, host: NamespaceHost, port: str) -> None:
-        """Make a tap device, whose other end is a virtual machine's port; up when that is there."""
-        host.run(["ip", "tuntap", "add", "dev", port, "mode", "tap", "vnet_hdr"])
-        host.run(["ip", "link", "set", "dev", port, "mtu", str(self.mtu), "up"])
-        self._ports.append((host, port))
+    def placed(self, node: str) -> Placed:
+        """Where the packets of a node are received, and which cards its ports are."""
+        return placed(self.graph, node, self.numa)
+
+    @cached_property
+    def ways(self) -> Mapping[str, Sequence[Way]]:
+        """How the flows pass each node."""
+        return ways(self.graph)
+
+    def interrupts(self, node: str) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """The interrupts of the cards of a node that are in the lab: port and CPUs by number.
+
+        These CPUs are where they were sent; none for those that were left to the kernel.
+        """
+        sent = {
+            step.port: parse_cpus(step.resource.cpus)
+            for step in self._steps[node]
+            if step.port is not None and isinstance(step.resource, CardInterrupts)
+        }
+        return {
+            number: (port.name, sent.get(port, ()))
+            for port, card in self._cards.items()
+            if port.node == node and port not in self._handed_over and card.device is not None
+            for number in device_interrupts(Path(card.device), cards.ROOT)
+        }
 
     @property
     def journal(self) -> Journal:
@@ -240,58 +163,41 @@ class Lab:
         assert self._journal is not None
         return self._journal
 
+    def make(self, change: R) -> R:
+        """Make a change that is undone when the lab is removed. Raises what `change` raises."""
+        return self.keep(self.journal.held(change))
+
     def keep(self, made: contextlib.AbstractContextManager[T]) -> T:
         """Enter the context of something that stands in the lab; it is left before the links go."""
         return self._kept.enter_context(made)
 
-    def steer(self, host: NamespaceHost, port: str, cpus: Iterable[int]) -> None:
-        """Move the receive work of `port` to `cpus`, and read back that it is so.
-
-        Raises `MachineError` when the kernel cannot (CONFIG_RPS) or did not. A card's interrupts
-        go there too, as far as they can be moved.
-        """
-        if port in self._loans:
-            cards.steer_interrupts(self._loans[port], cpus)
-        mask = cpu_mask(cpus)
-        try:
-            answer = host.run(["sh", "-c", _STEER, "steer", port, mask]).stdout.split()
-        except CommandFailed as error:
-            raise MachineError(
-                f"cannot steer the receive work of {port} to CPU mask {mask}: this needs a kernel "
-                f"with CONFIG_RPS and these CPUs online: {error.reason}"
-            ) from error
-        if not answer or any(_mask_value(found) != _mask_value(mask) for found in answer):
-            raise MachineError(
-                f"the receive work of {port} should go to CPU mask {mask}, but the kernel says "
-                f"{' '.join(answer) or 'that there is no receive queue'}"
-            )
-
     def wait_until_up(self) -> None:
         """Return when every port is up. Raises `MachineError` when one does not come up."""
-        deadline = time.monotonic() + (cards.UP_SECONDS if self._loans else UP_SECONDS)
+        deadline = time.monotonic() + (cards.UP_SECONDS if self._cards else UP_SECONDS)
         while down := self.broken_ports():
             if time.monotonic() > deadline:
-                hint = ": check the cables and dut.ports, tap.ports" if self._loans else ""
+                hint = ": check the cables and dut.ports, tap.ports" if self._cards else ""
                 raise MachineError(f"the link did not come up: {down[0]}{hint}")
             time.sleep(0.005)
 
     def broken_ports(self) -> list[str]:
         """A sentence for every port that is gone or carries no packets."""
         broken: list[str] = []
-        for host in self._hosts:
+        for node, ports in self._ports().items():
+            host = self.host(node)
             found = {row["ifname"]: row for row in self._links(host)}
-            for owner, port in self._ports:
-                if owner is not host or (port in found and _carries(found[port])):
+            for port in ports:
+                row = found.get(port.name)
+                if row is not None and _carries(row):
                     continue
-                row = found.get(port)
                 what = "vanished" if row is None else f"is {row['operstate'].lower()}"
-                card = f" (the card {self._loans[port].interface})" if port in self._loans else ""
-                broken.append(f"interface {port}{card} of {host.name} {what}")
+                card = f" (the card {self._cards[port].interface})" if port in self._cards else ""
+                broken.append(f"interface {port.name}{card} of {host.name} {what}")
         return broken
 
-    def received(self, host: NamespaceHost, port: str) -> int:
+    def received(self, port: Port) -> int:
         """Packets that `port` has received since it exists."""
-        row = self._links(host, "-s", port=port)[0]
+        row = self._links(self.host(port.node), "-s", port=port.name)[0]
         return int(row["stats64"]["rx"]["packets"])
 
     def watch(self) -> list[Process]:
@@ -300,8 +206,8 @@ class Lab:
         They sleep until then: polling would disturb what is measured.
         """
         return [
-            self._local.start(["ip", "-n", host.namespace, "monitor", "link"])
-            for host in self._hosts
+            self._local.start(["ip", "-n", self.host(node).namespace, "monitor", "link"])
+            for node in self._ports()
         ]
 
     def deleted_port(self, line: str) -> str | None:
@@ -309,25 +215,41 @@ class Lab:
         words = line.split()
         if words[:1] != ["Deleted"] or len(words) < 3:
             return None
-        port = words[2].partition("@")[0].rstrip(":")
-        return port if any(port == name for _, name in self._ports) else None
+        name = words[2].partition("@")[0].rstrip(":")
+        ours = {port.name for ports in self._ports().values() for port in ports}
+        return name if name in ours else None
 
     def remove(self) -> None:
-        """Leave what was kept, newest first, then remove the namespaces with everything in them.
+        """Undo all changes and leave what was kept, newest first.
 
-        The journal goes last, and stays when something could not be removed.
+        The journal goes last, and stays when something could not be undone.
         """
         try:
             self._kept.close()
         finally:
-            for host in self._hosts:
-                remove_namespace(host.namespace)
-            self._hosts.clear()
-            self._ports.clear()
-            self._loans.clear()
-        if self._journal is not None:
-            self._journal.close()
-            self._journal = None
+            self._beneath.clear()
+            self._cards.clear()
+            self._lent.clear()
+            self._handed_over.clear()
+            if self._journal is not None:
+                self._journal.close()
+                for sentence in self._journal.left:
+                    print(f"tailtap: {sentence}", file=sys.stderr)
+                self._journal = None
+
+    def _ports(self) -> dict[str, list[Port]]:
+        """The ports of this machine that links have made or that cards are, by their node."""
+        found: dict[str, list[Port]] = {
+            node.name: []
+            for node in self.graph.nodes
+            if node.name in self._beneath and node.kind != "guest"
+        }
+        for link in self.graph.links:
+            if all(port.node in self._beneath for port in link.ends):
+                for port in link.ends:
+                    if port.node in found and port not in self._handed_over:
+                        found[port.node].append(port)
+        return found
 
     def _links(
         self, host: NamespaceHost, *options: str, port: str | None = None
@@ -342,6 +264,12 @@ class Lab:
         return []
 
 
+def _joint(step: Step) -> type[Joint] | None:
+    """The kind of a step that can be made at once with others of it."""
+    resource = step.resource
+    return type(resource) if isinstance(resource, Joint) and step.port is None else None
+
+
 def _carries(row: Mapping[str, Any]) -> bool:
     """Whether a link is up at both ends, has a queueing discipline, and the kernel has told so.
 
@@ -349,18 +277,3 @@ def _carries(row: Mapping[str, Any]) -> bool:
     """
     told = row["operstate"] in ("UP", "UNKNOWN")
     return told and {"UP", "LOWER_UP"} <= set(row["flags"]) and row.get("qdisc") != "noop"
-
-
-def cpu_mask(cpus: Iterable[int]) -> str:
-    """CPUs as the kernel writes a set of them: hexadecimal, groups of 32 bits, commas between."""
-    value = sum(1 << cpu for cpu in set(cpus))
-    groups: list[str] = []
-    while True:
-        groups.append(f"{value & 0xFFFFFFFF:08x}")
-        value >>= 32
-        if not value:
-            return ",".join(reversed(groups))
-
-
-def _mask_value(mask: str) -> int:
-    return int(mask.replace(",", ""), 16)

@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
-from tailtap.findings import Findings
-from tailtap.host import Host
-from tailtap.host.process import Process
-from tailtap.traffic.external import ExternalGenerator
-from tailtap.traffic.model import Traffic
-from tailtap.traffic.own import OwnGenerator
+from pydantic import BaseModel
 
-__all__ = ["BACK_ENDS", "GENERATORS", "Generator"]
+from tailtap.check import Check
+from tailtap.findings import Findings
+from tailtap.registry import Registry
+from tailtap.stations import Host
+from tailtap.stations.process import Process
+from tailtap.traffic.model import Traffic
+
+__all__ = ["GENERATORS", "Generator"]
 
 
 class Generator(Protocol):
     """One kind of load generator."""
 
+    summary: str
+    """What it is, in one sentence."""
+
+    documentation: str
+    """What its users should know, as a paragraph of Markdown."""
+
+    Options: type[BaseModel]
+    """What ``traffic.options`` may hold."""
+
+    def diagnose(self) -> Iterator[Check]:
+        """The checks of `tailtap doctor`: find out whether it works here. Leaves nothing behind."""
+        ...
+
     def foresee(self, traffic: Traffic, findings: Findings) -> None:
-        """Find out what `start` would miss on this machine; makes nothing."""
+        """Find out what `start` would miss on this machine; changes nothing."""
         ...
 
     def start(self, host: Host, port: str, traffic: Traffic) -> Process:
@@ -31,14 +46,16 @@ class Generator(Protocol):
         ...
 
     def result(self, process: Process) -> dict[str, Any]:
-        """What the ended process says it sent, the content of ``generator.json``."""
+        """What the ended process reports, as the content of ``generator.json``."""
         ...
 
 
-BACK_ENDS = ("af_packet", "af_xdp")
-"""How `tailtap generate` hands packets to an interface."""
-GENERATORS: Mapping[str, Generator] = {
-    **{name: OwnGenerator(name) for name in BACK_ENDS},
-    "external": ExternalGenerator(),
-}
+def _built_in() -> Mapping[str, Generator]:
+    from tailtap.traffic.external import ExternalGenerator
+    from tailtap.traffic.own import BACK_ENDS, OwnGenerator
+
+    return {**{name: OwnGenerator(name) for name in BACK_ENDS}, "external": ExternalGenerator()}
+
+
+GENERATORS: Registry[Generator] = Registry("generator", "tailtap.generators", Generator, _built_in)
 """Every generator by its name."""

@@ -1,4 +1,4 @@
-"""Load generators of others, run from a template: MoonGen, TRex, trafgen, any command.
+"""Other load generators, run from a template: MoonGen, TRex, trafgen, any command.
 
 Their packets must carry ids: MoonSniff's id and type byte where our own have them, at the start of
 the UDP payload, or an integer at a place that `key` says. That is what the taps read.
@@ -6,15 +6,17 @@ the UDP payload, or an integer at a place that `key` says. That is what the taps
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BaseModel, Field
 
+from tailtap.check import Check
 from tailtap.findings import Findings
-from tailtap.host import Host
-from tailtap.host.local import require_program
-from tailtap.host.process import STOP_SECONDS, Process
-from tailtap.schema import Strict, as_value_error
+from tailtap.schema import NoOptions, Strict, as_value_error
+from tailtap.stations import Host
+from tailtap.stations.local import require_program
+from tailtap.stations.process import STOP_SECONDS, Process
 from tailtap.template import check_command, fill_in
 from tailtap.traffic.own import OwnGenerator
 
@@ -22,8 +24,8 @@ if TYPE_CHECKING:
     from tailtap.traffic.model import Traffic
 
 PLACEHOLDERS = ("interface", "rate", "gap", "size", "packets", "seconds", "cpu")
-"""What a template can say in braces: `rate` in pkt/s, `gap` between packets in ns, `size` in bytes
-with the check sequence.
+"""The names that a template can have in braces: `rate` in pkt/s, `gap` between packets in ns,
+`size` in bytes with the check sequence.
 """
 
 
@@ -51,19 +53,39 @@ MOONSNIFF = "moonsniff"
 class External(Strict):
     """How to call another generator, and where its packets carry their ids."""
 
-    command: Annotated[str, Field(max_length=10_000), AfterValidator(_check)]
-    key: Annotated[str, AfterValidator(_check_key)] = MOONSNIFF
+    command: Annotated[str, Field(max_length=10_000), AfterValidator(_check)] = Field(
+        description="The command. {interface}, {rate} (pkt/s), {gap} (ns between packets), {size} "
+        "(bytes), {packets}, {seconds} and {cpu} are filled in; {{ is a brace.",
+        examples=["trafgen --dev {interface} --conf udp.cfg --num {packets}"],
+    )
+    key: Annotated[str, AfterValidator(_check_key)] = Field(
+        default=MOONSNIFF,
+        description="Where its packets carry their ids: moonsniff, or OFFSET:WIDTH:le|be with both "
+        "in bytes, as for `tailtap tap --key`.",
+        examples=["46:4:be"],
+    )
 
 
 class ExternalGenerator:
-    """A command that sends and ends. Whether it sent what was asked is judged by the taps."""
+    """A command that sends and ends. The taps show whether it sent what was asked."""
+
+    summary = "Any command that sends packets and ends: traffic.external says which."
+    documentation = (
+        "Its packets must carry ids: MoonSniff's, or those that traffic.external.key describes. "
+        "The taps say whether the command sent what was asked."
+    )
+    Options: type[BaseModel] = NoOptions
+
+    def diagnose(self) -> Iterator[Check]:
+        """Nothing: what it needs depends on its command."""
+        yield Check("generators", "external", "ok", "needs nothing of its own")
 
     def foresee(self, traffic: Traffic, findings: Findings) -> None:
-        """Find out whether the command is there, not what it needs in turn."""
+        """Find out whether the command is there, but not what the command needs."""
         words = _words("tt", traffic)
         if findings.ask(require_program, words[0], REMEDY) is not None:
             findings.notes.append(
-                f"traffic.external.command: what {words[0]} needs is not looked into"
+                f"traffic.external.command: tailtap does not check what {words[0]} needs"
             )
 
     def start(self, host: Host, port: str, traffic: Traffic) -> Process:
@@ -73,12 +95,12 @@ class ExternalGenerator:
         """
         words = _words(port, traffic)
         require_program(words[0], REMEDY)
-        # Its output goes where its errors go; the pipe tells when it ends.
+        # Its output goes to standard error; standard output stays open until it ends.
         pinned = ["taskset", "--cpu-list", str(traffic.cpu), *words]
         return host.start(["sh", "-c", 'exec "$@" 3>&1 1>&2', "generator", *pinned])
 
     def probe(self, host: Host, port: str, traffic: Traffic) -> None:
-        """Send a few packets of our own without MoonSniff's id. Raises `MachineError`."""
+        """Send a few of tailtap's own packets without an id. Raises `MachineError`."""
         OwnGenerator("af_packet").probe(host, port, traffic)
 
     def result(self, process: Process) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Flows: ranges of addresses and ports, all combinations of which take turns."""
+"""Flows: ranges of addresses and ports. All their combinations take turns."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from ipaddress import AddressValueError, IPv4Address, IPv6Address, ip_address
 from math import prod
 from typing import Annotated, Literal, NamedTuple, TypeAlias
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 
 from tailtap.errors import InputError, naming
-from tailtap.schema import Strict
+from tailtap.schema import Strict, Written
 
 Address: TypeAlias = IPv4Address | IPv6Address
 Version: TypeAlias = Literal[4, 6]
@@ -22,6 +22,8 @@ DEFAULTS: dict[Version, tuple[str, str]] = {
     6: ("fd00::1", "fd00:0:0:1::1"),
 }
 """Source and destination address of the first flow."""
+DEFAULT_TTL = 64
+"""The time to live that Linux gives its own packets (IPDEFTTL of include/net/ip.h)."""
 PORTS = ("1024", "53")
 """Source and destination port, those of the traffic in "How Low Can You Go"."""
 
@@ -64,13 +66,37 @@ def _as_text(value: object) -> object:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
+PortRange = Annotated[
+    str,
+    BeforeValidator(_as_text),
+    Written("port, or range of ports", or_schema={"type": "integer", "minimum": 0}),
+]
+
+
 class Flows(Strict):
     """Ranges as they are written; None is the default address or port."""
 
-    src: str | None = None
-    dst: str | None = None
-    sport: Annotated[str | None, BeforeValidator(_as_text)] = None
-    dport: Annotated[str | None, BeforeValidator(_as_text)] = None
+    src: str | None = Field(
+        default=None,
+        description="Source addresses: one, or a range. The default is 10.0.0.1, or fd00::1.",
+        examples=["10.0.0.1-10.0.0.16"],
+    )
+    dst: str | None = Field(
+        default=None,
+        description="Destination addresses: one, or a range. The default is 10.1.0.1, or "
+        "fd00:0:0:1::1.",
+        examples=["10.1.0.1"],
+    )
+    sport: PortRange | None = Field(
+        default=None,
+        description="UDP source ports: one, or a range. The default is 1024.",
+        examples=["1024-2047"],
+    )
+    dport: PortRange | None = Field(
+        default=None,
+        description="UDP destination ports: one, or a range. The default is 53.",
+        examples=[5000],
+    )
 
     def ranges(self, version: Version) -> Ranges:
         """The ranges of IP `version`. Raises `InputError` naming the key of a wrong one."""

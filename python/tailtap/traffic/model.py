@@ -3,48 +3,145 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
-from tailtap.schema import Cpu, Rate, Strict, Time, as_value_error
+from tailtap.registry import Registry, one_of
+from tailtap.schema import Cpu, Rate, Strict, Time, Written, as_value_error
 from tailtap.traffic.external import MOONSNIFF, External
-from tailtap.traffic.flows import MAX_FLOWS, Flows, Ranges, Version, numbered
+from tailtap.traffic.flows import DEFAULT_TTL, MAX_FLOWS, Flows, Ranges, Version, numbered
 from tailtap.traffic.pattern import Constant, Pattern
 from tailtap.traffic.replay import ReplaySpec
 from tailtap.traffic.sizes import MIN_SIZE, Sizes, least_size, sizes_of
 from tailtap.units import format_time
 
+if TYPE_CHECKING:
+    from tailtap.traffic import Generator
+
 MAX_PACKETS = 2**32
 """The packet id is 32 bits wide."""
 MAX_WARM_UP_PACKETS = 2**32
-OF_OUR_PACKETS = ("size", "flows", "ip", "vlan")
-"""What a replayed capture has of its own."""
+OF_OUR_PACKETS = ("size", "flows", "ip", "vlan", "ttl")
+"""Keys that do not apply to a replayed capture, which has its own values."""
+
+
+def _generators() -> Registry[Generator]:
+    from tailtap.traffic import GENERATORS
+
+    return GENERATORS
 
 
 class Traffic(Strict):
-    """What is sent: UDP packets, how often, how large, from where to where."""
+    """What is sent: UDP packets, their rate, sizes and addresses."""
 
-    generator: str = "af_packet"
-    replay: ReplaySpec | None = None
-    rate: Rate = 10_000
-    pattern: Pattern = Constant()
-    size: Sizes = MIN_SIZE
-    duration: Time = 10_000_000_000
-    warm_up: Time = 1_000_000_000
-    warm_up_packets: Annotated[int, Field(ge=0, le=MAX_WARM_UP_PACKETS)] = 0
-    pause: Time = 0
+    generator: Annotated[str, one_of(_generators), Written("name")] = Field(
+        default="af_packet",
+        description="What sends the packets.",
+        examples=["af_xdp"],
+    )
+    options: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Options of the generator, where it has some. tailtap's own generators have "
+        "none; those of other packages may.",
+        examples=[{}],
+    )
+    replay: ReplaySpec | None = Field(
+        default=None,
+        description="A capture to send instead of tailtap's own packets: the path of the file, "
+        "or a mapping. By default no capture is replayed.",
+        examples=["trace.pcap", {"file": "trace.pcap", "pace": "rate"}],
+    )
+    rate: Rate = Field(
+        default=10_000,
+        description="How many packets are sent per second.",
+        examples=["50 kpkt/s"],
+    )
+    pattern: Pattern = Field(
+        default=Constant(),
+        description="How packets follow each other: the name of a pattern, a text such as "
+        "burst:packets=32, or a mapping of its kind and values.",
+        examples=["poisson", "burst:packets=32", {"kind": "ramp", "to": "40 kpkt/s"}],
+    )
+    size: Sizes = Field(
+        default=MIN_SIZE,
+        description="The size of a packet on the wire with its check sequence, 64 B to 9018 B. "
+        "imix is seven packets of 64 B, four of 594 B and one of 1518 B. Sizes in a list are sent "
+        "in turn.",
+        examples=["128 B", "imix", ["64 B", "1518 B"]],
+    )
+    duration: Time = Field(
+        default=10_000_000_000,
+        description="How long packets are sent and measured. By default a replayed capture is sent "
+        "once.",
+        examples=["60 s"],
+    )
+    warm_up: Time = Field(
+        default=1_000_000_000,
+        description="How long packets are sent before the measurement, at the same rate. 0 s is "
+        "the default where warm_up_packets or replay.ids: keep is given.",
+        examples=["500 ms"],
+    )
+    warm_up_packets: Annotated[int, Field(ge=0, le=MAX_WARM_UP_PACKETS)] = Field(
+        default=0,
+        description="How many packets are sent before the measurement, instead of warm_up.",
+        examples=[5000],
+    )
+    pause: Time = Field(
+        default=0,
+        description="The silence between warm-up and measurement.",
+        examples=["1 s"],
+    )
     flows: Annotated[
         Annotated[int, Field(ge=1, le=MAX_FLOWS), Tag("number")] | Annotated[Flows, Tag("ranges")],
         Discriminator(lambda value: "ranges" if isinstance(value, Mapping | Flows) else "number"),
-    ] = 1
-    ip: Version = 4
-    vlan: Annotated[int | None, Field(ge=1, le=4094)] = None
-    cpu: Cpu = 0
-    bidirectional: bool = False
-    reverse_cpu: Cpu | None = None
-    slip_limit: Time = 100_000
-    external: External | None = None
+        Written("number, or mapping"),
+    ] = Field(
+        default=1,
+        description="The number of flows, which differ in their source address; or ranges of "
+        "addresses and ports, of which all combinations take turns.",
+        examples=[16, {"src": "10.0.0.1-10.0.0.16", "dport": "53"}],
+    )
+    ip: Version = Field(default=4, description="The version of IP.", examples=[6])
+    vlan: Annotated[int | None, Field(ge=1, le=4094)] = Field(
+        default=None,
+        description="The number of a VLAN tag on each packet. By default packets have no tag.",
+        examples=[7],
+    )
+    ttl: Annotated[int, Field(ge=1, le=255)] = Field(
+        default=DEFAULT_TTL,
+        description="The time to live of the packets, the hop limit of IPv6. Each router of a line "
+        "(dut.line) takes one from it, and the last of them must find more than one.",
+        examples=[255],
+    )
+    cpu: Cpu = Field(
+        default=0,
+        description="The CPU that the generator runs on. It should be none of dut.cpus.",
+        examples=[2],
+    )
+    bidirectional: bool = Field(
+        default=False,
+        description="Whether a second generator sends the answers to the flows the other way at "
+        "the same time. Each direction is then a run of its own.",
+        examples=[True],
+    )
+    reverse_cpu: Cpu | None = Field(
+        default=None,
+        description="The CPU that the second generator runs on. traffic.cpu is the default.",
+        examples=[3],
+    )
+    slip_limit: Time = Field(
+        default=100_000,
+        description="When 1 % of the packets leave later than this after their scheduled time, the "
+        "run is invalid.",
+        examples=["1 ms"],
+    )
+    external: External | None = Field(
+        default=None,
+        description="What the generator `external` runs. That generator needs this key, and no "
+        "other has it.",
+        examples=[{"command": "trafgen --dev {interface} --conf udp.cfg --num {packets}"}],
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -60,15 +157,6 @@ class Traffic(Strict):
         if isinstance(replay, Mapping) and replay.get("ids") == "keep" and "warm_up" not in data:
             return {**data, "warm_up": "0 s"}
         return data
-
-    @field_validator("generator")
-    @classmethod
-    def _generator_exists(cls, generator: str) -> str:
-        from tailtap.traffic import GENERATORS
-
-        if generator not in GENERATORS:
-            raise ValueError(f"there is no generator {generator!r}: known: {', '.join(GENERATORS)}")
-        return generator
 
     @field_validator("warm_up_packets")
     @classmethod
@@ -92,12 +180,14 @@ class Traffic(Strict):
             return self
         given = self.model_fields_set
         if self.external is not None:
-            raise ValueError("replay is for our own generator: leave external out")
+            raise ValueError("replay is for tailtap's own generators: leave external out")
         for name in OF_OUR_PACKETS:
             if name in given:
                 raise ValueError(f"{name} does not go with replay: its packets are as they are")
         if self.bidirectional:
-            raise ValueError("bidirectional does not go with replay: it answers flows of our own")
+            raise ValueError(
+                "bidirectional does not go with replay: it sends answers to tailtap's own flows"
+            )
         own = self.replay.pace == "own"
         for name in ("rate", "pattern"):
             if own and name in given:
@@ -109,7 +199,7 @@ class Traffic(Strict):
         rate = recording.rate if own else self.rate
         once = recording.period_ns if own else -(-recording.packets * 10**9 // rate)
         duration = self.duration if "duration" in given else once
-        # Not what the file says: the values that it leaves open.
+        # Only values that the file leaves open.
         return self.model_copy(update={"rate": rate, "duration": duration})
 
     @model_validator(mode="after")

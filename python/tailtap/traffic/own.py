@@ -1,20 +1,29 @@
-"""Our own generator, ``tailtap generate``: open loop, paced by the clock."""
+"""tailtap's own generator, ``tailtap generate``: open loop, paced by the clock."""
 
 from __future__ import annotations
 
+import errno
+import socket
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from pydantic import BaseModel
+
+from tailtap.check import Check
 from tailtap.findings import Findings
-from tailtap.host import Host
-from tailtap.host.privileges import missing_capabilities
-from tailtap.host.process import STOP_SECONDS, Process
-from tailtap.host.sockets import AF_XDP, require_socket
+from tailtap.machine.privileges import missing_capabilities
+from tailtap.machine.sockets import AF_XDP, OPTIONS, refusal, require_socket
+from tailtap.schema import NoOptions
+from tailtap.stations import Host
+from tailtap.stations.process import STOP_SECONDS, Process
 from tailtap.traffic.flows import Flows
 from tailtap.traffic.pattern import Constant
 
 if TYPE_CHECKING:
     from tailtap.traffic.model import Traffic
 
+BACK_ENDS = {"af_packet": "AF_PACKET sockets", "af_xdp": "AF_XDP sockets"}
+"""How it hands packets to an interface."""
 PROBE_RATE = 1_000
 PROBE_PACKETS = 5
 
@@ -25,9 +34,29 @@ class OwnGenerator:
     def __init__(self, back_end: str) -> None:
         """A generator that hands packets over by `back_end`."""
         self._back_end = back_end
+        self.summary = f"tailtap's own generator, which sends through {BACK_ENDS[back_end]}."
+        self.documentation = (
+            "Open loop: one thread on traffic.cpu sends each packet at its scheduled time, and "
+            "says how late each left. `tailtap generate` is the same generator."
+        )
+        self.Options: type[BaseModel] = NoOptions
+
+    def diagnose(self) -> Iterator[Check]:
+        """Try to open one of its sockets."""
+        area, name, required = "generators", self._back_end, self._back_end == "af_packet"
+        family = int(socket.AF_PACKET) if required else AF_XDP
+        error = refusal(family)
+        if error is None:
+            yield Check(area, name, "ok", "a socket can be opened", required=required)
+        elif error.errno in (errno.EPERM, errno.EACCES):
+            remedy = "run it with sudo"
+            yield Check(area, name, "untested", "not permitted", remedy, required)
+        else:
+            remedy = f"a kernel with {OPTIONS[family]}"
+            yield Check(area, name, "missing", str(error.strerror), remedy, required)
 
     def foresee(self, traffic: Traffic, findings: Findings) -> None:
-        """Find out whether this kernel has its sockets."""
+        """Find out whether this kernel has such sockets."""
         if self._back_end == "af_xdp" and not missing_capabilities():
             findings.ask(require_socket, "AF_XDP", AF_XDP)
 
@@ -72,7 +101,7 @@ class OwnGenerator:
 
 
 def _ours(traffic: Traffic) -> dict[str, object]:
-    """What packets of our own look like, as options."""
+    """The options that describe tailtap's own packets."""
     size = (
         traffic.size
         if isinstance(traffic.size, str)
@@ -82,4 +111,4 @@ def _ours(traffic: Traffic) -> dict[str, object]:
         flows = traffic.flows.model_dump()
     else:
         flows = {"flows": traffic.flows}
-    return {"size": size, "ip": traffic.ip, "vlan": traffic.vlan, **flows}
+    return {"size": size, "ip": traffic.ip, "vlan": traffic.vlan, "ttl": traffic.ttl, **flows}

@@ -1,7 +1,7 @@
 """How packets follow each other: one class for each pattern, one row in `PATTERNS`.
 
-In an experiment file a pattern is its name, or a mapping of its kind and its values; as an option
-it is one text, ``burst:packets=32``, which the file accepts too.
+In an experiment file a pattern is its name, or a mapping of its kind and its values. On the command
+line it is one text, ``burst:packets=32``; the file accepts that too.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BeforeValidator, Discriminator, Field, TypeAdapter, ValidationError
 
 from tailtap.errors import InputError
-from tailtap.schema import Rate, Strict, Time
+from tailtap.schema import Rate, Strict, Time, Written
 from tailtap.units import format_rate, format_time
 
 Values: TypeAlias = tuple[str, list[int]]
@@ -23,7 +23,9 @@ Values: TypeAlias = tuple[str, list[int]]
 class Constant(Strict):
     """Equal gaps."""
 
-    kind: Literal["constant"] = "constant"
+    kind: Literal["constant"] = Field(
+        default="constant", description="Packets at equal distances.", examples=["constant"]
+    )
 
     def values(self, duration: int | None) -> Values:
         """The pattern for packets that are sent for `duration` ns (None: for a count)."""
@@ -37,8 +39,12 @@ class Constant(Strict):
 class Burst(Strict):
     """Several packets at once, at the same mean rate."""
 
-    kind: Literal["burst"]
-    packets: Annotated[int, Field(ge=1, le=2**32)]
+    kind: Literal["burst"] = Field(
+        description="Several packets at once, at the same mean rate.", examples=["burst"]
+    )
+    packets: Annotated[int, Field(ge=1, le=2**32)] = Field(
+        description="How many packets a burst has.", examples=[32]
+    )
 
     def values(self, duration: int | None) -> Values:
         """The pattern for packets that are sent for `duration` ns (None: for a count)."""
@@ -52,8 +58,12 @@ class Burst(Strict):
 class Poisson(Strict):
     """Independent gaps of an exponential distribution; the same seed gives the same gaps."""
 
-    kind: Literal["poisson"]
-    seed: Annotated[int, Field(ge=0, lt=2**64)] = 1
+    kind: Literal["poisson"] = Field(
+        description="Independent gaps of an exponential distribution.", examples=["poisson"]
+    )
+    seed: Annotated[int, Field(ge=0, lt=2**64)] = Field(
+        default=1, description="The same seed gives the same gaps.", examples=[7]
+    )
 
     def values(self, duration: int | None) -> Values:
         """The pattern for packets that are sent for `duration` ns (None: for a count)."""
@@ -69,9 +79,11 @@ class OnOff(Strict):
 
     # Not `on` and `off`: to YAML, these are booleans.
 
-    kind: Literal["on-off"]
-    on_time: Time
-    off_time: Time
+    kind: Literal["on-off"] = Field(
+        description="Packets at traffic.rate, then silence, in turn.", examples=["on-off"]
+    )
+    on_time: Time = Field(description="How long packets are sent.", examples=["10 ms"])
+    off_time: Time = Field(description="How long the silence is.", examples=["40 ms"])
 
     def values(self, duration: int | None) -> Values:
         """The pattern for packets that are sent for `duration` ns (None: for a count)."""
@@ -85,9 +97,15 @@ class OnOff(Strict):
 class Ramp(Strict):
     """A rate that changes evenly to `to` pkt/s over `over` ns, by default the whole duration."""
 
-    kind: Literal["ramp"]
-    to: Rate
-    over: Time | None = None
+    kind: Literal["ramp"] = Field(
+        description="A rate that changes evenly, beginning with traffic.rate.", examples=["ramp"]
+    )
+    to: Rate = Field(description="The rate at its end.", examples=["40 kpkt/s"])
+    over: Time | None = Field(
+        default=None,
+        description="How long it takes. The whole duration is the default.",
+        examples=["5 s"],
+    )
 
     def values(self, duration: int | None) -> Values:
         """The pattern for packets that are sent for `duration` ns (None: for a count).
@@ -118,7 +136,7 @@ PATTERNS: Mapping[str, type[Constant | Burst | Poisson | OnOff | Ramp]] = {
 
 
 def _from_text(value: object) -> object:
-    """``kind:key=value,…`` as the mapping that it stands for; anything else as it is."""
+    """The mapping for ``kind:key=value,…``; anything else unchanged."""
     if not isinstance(value, str):
         return value
     kind, _, rest = value.partition(":")
@@ -145,6 +163,11 @@ Pattern = Annotated[
     Annotated[Constant | Burst | Poisson | OnOff | Ramp, Discriminator("kind")],
     BeforeValidator(_known_kind),
     BeforeValidator(_from_text),
+    Written(
+        "name, text or mapping",
+        lambda pattern: pattern.text(),
+        or_schema={"type": "string", "pattern": rf"^\s*({'|'.join(PATTERNS)})\s*(:.*)?$"},
+    ),
 ]
 """A pattern in an experiment file."""
 
@@ -163,7 +186,7 @@ def parse_pattern(text: str) -> Constant | Burst | Poisson | OnOff | Ramp:
 
 
 def describe(content: Mapping[str, Any]) -> str:
-    """A pattern of a stored record as people read it: ``burst, packets 32``."""
+    """A stored pattern as text: ``burst, packets 32``."""
     show = {"on_time": format_time, "off_time": format_time, "over": format_time, "to": format_rate}
     values = {key: value for key, value in content.items() if key != "kind" and value is not None}
     parts = [f"{key} {show.get(key, str)(value)}" for key, value in values.items()]

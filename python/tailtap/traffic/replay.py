@@ -1,4 +1,4 @@
-"""Captures that are sent instead of packets of our own."""
+"""Captures that are sent instead of tailtap's own packets."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import functools
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 
 from tailtap.errors import InputError
-from tailtap.schema import Strict
+from tailtap.schema import Strict, Written
 
 
 class Recording(NamedTuple):
@@ -17,9 +17,9 @@ class Recording(NamedTuple):
 
     packets: int
     with_id: int
-    """Packets with an id when they are sent."""
+    """Packets that have an id when they are sent."""
     period_ns: int
-    """From its first packet to where it begins again."""
+    """The time in ns from its first packet to the first packet of the next round."""
     largest: int
     """Its largest frame in bytes, check sequence included."""
 
@@ -30,11 +30,21 @@ class Recording(NamedTuple):
 
 
 class Replay(Strict):
-    """A capture, whose pace it has, and whether we write ids into it."""
+    """A capture, its pace, and whether tailtap writes ids into its packets."""
 
-    file: str
-    pace: Literal["own", "rate"] = "own"
-    ids: Literal["stamp", "keep"] = "stamp"
+    file: str = Field(description="The path of the capture.", examples=["trace.pcap"])
+    pace: Literal["own", "rate"] = Field(
+        default="own",
+        description="own sends the packets in the times of the capture, rate at traffic.rate and "
+        "in traffic.pattern.",
+        examples=["rate"],
+    )
+    ids: Literal["stamp", "keep"] = Field(
+        default="stamp",
+        description="stamp writes an id into each UDP packet, keep sends the packets as they are, "
+        "with ids that they have.",
+        examples=["keep"],
+    )
 
     def recording(self) -> Recording:
         """Read the file. Raises `InputError` when it cannot be replayed with ids to measure by."""
@@ -61,5 +71,7 @@ def _from_text(value: object) -> Any:
     return {"file": value} if isinstance(value, str) else value
 
 
-ReplaySpec = Annotated[Replay, BeforeValidator(_from_text)]
+ReplaySpec = Annotated[
+    Replay, BeforeValidator(_from_text), Written("path, or mapping", or_schema={"type": "string"})
+]
 """In an experiment file: a path, or a mapping."""

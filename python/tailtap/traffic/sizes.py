@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, PlainSerializer, SerializationInfo
 
 from tailtap.errors import InputError
-from tailtap.schema import as_value_error
-from tailtap.units import parse_size
+from tailtap.schema import Written, as_value_error, as_written, quantity_pattern
+from tailtap.units import SIZE_UNITS, parse_size
 
 MIN_SIZE = 64
 """Smallest Ethernet frame in bytes, with its 4-byte frame check sequence."""
@@ -79,5 +79,23 @@ def _validate(value: object) -> object:
         return parse_sizes(value)
 
 
-Sizes = Annotated[SizeSpec, BeforeValidator(_validate)]
+def _write(spec: SizeSpec, info: SerializationInfo) -> Any:
+    if isinstance(spec, str) or not as_written(info):
+        return spec
+    return f"{spec} B" if isinstance(spec, int) else [f"{size} B" for size in spec]
+
+
+_ONE = quantity_pattern(SIZE_UNITS)
+_SEVERAL = rf"^\s*({'|'.join(MIXES)}|{_ONE}(\s*,\s*{_ONE})*)\s*$"
+_TEXT = {"type": "string", "pattern": _SEVERAL}
+Sizes = Annotated[
+    SizeSpec,
+    BeforeValidator(_validate),
+    PlainSerializer(_write),
+    Written(
+        "size, `imix`, or list of sizes",
+        lambda value: value if isinstance(value, str) else f"{value} B",
+        {"anyOf": [_TEXT, {"type": "array", "items": _TEXT, "minItems": 1}]},
+    ),
+]
 """Sizes in an experiment file."""

@@ -1,4 +1,4 @@
-"""What one run says: counts, its distribution as far as it is known, and doubts."""
+"""What one run says: counts, its distribution as far as it is known, and warnings."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from fractions import Fraction
 import numpy as np
 
 from tailtap.evaluation.values import Histogram, Pair, Percentile, Warning
+from tailtap.results.tail import StoredTail
 from tailtap.tail.analysis import Options, TailModel, analyse
-from tailtap.tail.stored import StoredTail
 from tailtap.verdict.shares import design_effect
 
 #: Warnings that say that a packet may have arrived although it counts as lost.
@@ -116,7 +116,7 @@ class Evidence:
         return surely, maybe, int(numbers.sum())
 
     def effect(self, limit: int) -> float:
-        """The design effect of bursts of packets not below `limit`; 1 where nothing tells it."""
+        """The design effect of clusters of packets not below `limit`; 1 where nothing tells it."""
         if self.tail is None:
             return 1.0
         return design_effect(self.tail.position, self.tail.latency_ns, self.tail.packets, limit)

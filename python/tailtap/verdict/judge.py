@@ -264,11 +264,11 @@ def _of_share(
         "design_effect": effect, "upper": bound,
         "lower": shares.lower(fewest, packets, confidence), **more,
     }  # fmt: skip
-    bursts = f", counted in bursts of {effect:.3g}" if effect >= 1.05 else ""
+    clusters = f", counted in clusters of {effect:.3g}" if effect >= 1.05 else ""
     if answer == "holds":
         reason = (
             f"{seen}: at most {share_words(bound)} with {share_words(confidence)} confidence"
-            f"{bursts}, {share_words(allowed)} allowed"
+            f"{clusters}, {share_words(allowed)} allowed"
         )
     elif answer == "violated":
         reason = f"{seen}: {share_words(fewest / packets)}, {share_words(allowed)} allowed"
@@ -284,7 +284,7 @@ def _of_share(
             figures |= {"more_seconds": seconds}
             wait = f", {duration_words(seconds)} at {format_rate(round(run.rate))}"
         reason = (
-            f"{seen}{bursts}: too few to tell; {count_words(missing, 'more ' + unit)}, all of "
+            f"{seen}{clusters}: too few to tell; {count_words(missing, 'more ' + unit)}, all of "
             f"them good, would show it{wait}"
         )
     return _finding(requirement, run, answer, reason, measured, **figures)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tailtap.verdict.judge import Finding
-from tailtap.verdict.runs import Judged, Verdict
+from tailtap.verdict.runs import Judged, Verdict, answers
 
 SCHEMA = "tailtap.verdict/1"
 
@@ -15,6 +15,7 @@ def record(verdict: Verdict) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "answer": verdict.answer,
+        "answers": answers(verdict.rows),
         "confidence": verdict.confidence,
         "verdicts": [_row(row) for row in verdict.rows],
         "warnings": [{"run": run, **warning._asdict()} for run, warning in verdict.warnings],
@@ -28,6 +29,7 @@ def _row(row: Judged) -> dict[str, Any]:
         "profile": row.requirement.profile,
         "answer": row.answer,
         "decided_by": row.worst.run,
+        "measured": row.worst.measured,
         "reason": row.worst.reason,
         "runs": [_finding(found) for found in row.findings],
     }

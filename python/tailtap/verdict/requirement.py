@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Literal
 
 from tailtap.errors import InputError
-from tailtap.experiment.document import did_you_mean
+from tailtap.suggest import did_you_mean
 from tailtap.units import parse_time
 from tailtap.verdict.profiles import PROFILES
 

@@ -5,21 +5,16 @@ Runs that differ in nothing but the repeat answer together: all must hold, and t
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from tailtap.errors import InputError
 from tailtap.evaluation.values import Warning
-from tailtap.experiment.document import load
-from tailtap.report.data import load_experiment, planned_runs
-from tailtap.report.groups import configuration_label
-from tailtap.report.selection import select
-from tailtap.report.values import Experiment, Run
-from tailtap.tail.runs import IMPORTED
-from tailtap.tail.stored import load_tail
+from tailtap.results.groups import configuration_label, group
+from tailtap.results.reader import home_of, load_experiment, planned_runs, required_texts
+from tailtap.results.run import NO_TIMES, Experiment, Run
+from tailtap.results.selection import select
 from tailtap.verdict.evidence import Evidence
 from tailtap.verdict.judge import CONFIDENCE, Finding, judge
 from tailtap.verdict.requirement import Requirement, parse_requirements
@@ -60,7 +55,7 @@ class Verdict:
     rows: tuple[Judged, ...]
     #: The one-sided confidence of bounds.
     confidence: float
-    #: Doubts of runs, each with the run's name, by code.
+    #: Warnings of runs, each with the run's name, by code.
     warnings: tuple[tuple[str, Warning], ...]
 
     @property
@@ -81,13 +76,13 @@ def judge_runs(
 
     Each of `paths` is what `tailtap report` takes: an experiment folder, a run folder or an
     evaluation. Without `requirements`, those of each path's experiment file count. `runs` are
-    selections as `report.selection` reads them; without any, runs that were imported beside one's
+    selections as `results.selection` reads them; without any, runs that were imported beside one's
     own are left out. Raises `InputError` when nothing is required, or there is no run with a
     result.
     """
     experiments: dict[Path, Experiment] = {}
     for path in paths:
-        home = _home(path)
+        home = home_of(path)
         found = load_experiment(path)
         if path.absolute() == home:
             found = replace(found, runs=(*found.runs, *planned_runs(found)))
@@ -99,7 +94,7 @@ def judge_runs(
         experiments[home] = replace(before, runs=tuple(together.values()))
     verdicts = []
     for home, experiment in experiments.items():
-        required = requirements or required_by(home / "experiment.yaml")
+        required = requirements or required_by(home)
         if not required:
             raise InputError(f"{home}: {_NOTHING_REQUIRED}")
         verdicts.append(judge_experiment(experiment, required, confidence, progress))
@@ -117,15 +112,12 @@ def judge_experiment(
     progress: Callable[[str], None] = lambda _: None,
 ) -> Verdict:
     """Hold requirements against the runs of an experiment that was read."""
-    groups: dict[str, list[Run]] = {}
-    for run in experiment.runs:
-        groups.setdefault(_key(run), []).append(run)
     rows: list[Judged] = []
     warnings: list[tuple[str, Warning]] = []
-    for members in groups.values():
+    for members in group(experiment.runs):
         label = configuration_label(members[0], experiment.name)
         evidence = []
-        for run in sorted(members, key=lambda run: (run.repeat, run.number)):
+        for run in members:
             progress(run.slug)
             evidence.append(evidence_of(run))
             warnings.extend((run.slug, warning) for warning in evidence[-1].warnings)
@@ -136,21 +128,18 @@ def judge_experiment(
     return Verdict(tuple(rows), confidence, tuple(warnings))
 
 
-def required_by(file: Path) -> tuple[Requirement, ...]:
-    """What the `require` of an experiment file asks for; nothing without one.
+def required_by(folder: Path) -> tuple[Requirement, ...]:
+    """What the `require` of a folder's experiment file asks for; nothing without one.
 
     Raises `InputError` with the line of the file.
     """
-    if not file.is_file():
-        return ()
-    document = load(file)
-    texts: Any = document.data.get("require", [])
+    texts, place = required_texts(folder)
     try:
         if not isinstance(texts, list):
             raise InputError("write a list, such as ['p99.9 < 1 ms']")
         return parse_requirements(texts)
     except InputError as error:
-        raise InputError(f"{document.place(('require',))}: require: {error}") from error
+        raise InputError(f"{place}: require: {error}") from error
 
 
 def evidence_of(run: Run) -> Evidence:
@@ -158,16 +147,15 @@ def evidence_of(run: Run) -> Evidence:
     evaluation, name = run.evaluation, run.slug
     if evaluation is None:
         return Evidence(name, f"no result: {run.failure}", warnings=run.warnings)
-    warnings = tuple(dict.fromkeys((*run.warnings, *evaluation.warnings)))
     refusal = None
     if run.valid is False:
         causes = [w.code for w in run.warnings if w.code.startswith("generator-")]
         why = f" ({', '.join(causes)})" if causes else ""
         refusal = f"the run is invalid{why}: what was sent is not what was asked for"
-    tail, without = None, IMPORTED
-    if run.folder is not None:
+    tail, without = None, NO_TIMES
+    if run.origin is None:
         try:
-            tail = load_tail(run.folder, name)
+            tail = run.tail
         except InputError as error:
             without = str(error)
     known = bool(evaluation.latencies.size)
@@ -186,21 +174,8 @@ def evidence_of(run: Run) -> Evidence:
         rate=tail.rate if tail is not None else run.rate,
         tail=tail,
         without_tail=without,
-        warnings=warnings,
+        warnings=run.all_warnings,
     )
-
-
-def _home(path: Path) -> Path:
-    """The experiment folder that a path is, or belongs to; else the path itself."""
-    if (path / "run.json").is_file() and path.absolute().parent.name == "runs":
-        return path.absolute().parent.parent
-    return path.absolute()
-
-
-def _key(run: Run) -> str:
-    """What repeats have in common."""
-    place = str(Path(run.origin.source).parent) if run.origin else None
-    return json.dumps([place, dict(run.variables)], sort_keys=True)
 
 
 def _badness(found: Finding) -> float:

@@ -1,8 +1,8 @@
 """What n packets of which k were too late say about the share of late packets.
 
 Exact one-sided bounds of a binomial proportion (Clopper and Pearson, Biometrika 26, 1934). Late
-packets come in bursts, and a burst is hardly more evidence than one packet: counts are divided by
-a design effect first (Rao and Scott, Biometrics 48, 1992), so k and n need not be whole.
+packets come in clusters, and a cluster is hardly more evidence than one packet: counts are divided
+by a design effect first (Rao and Scott, Biometrics 48, 1992), so k and n need not be whole.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from tailtap.tail.clusters import decluster
 Answer = Literal["holds", "violated", "not shown"]
 
 #: A run too short to be allowed so many late packets shows nothing: evaluations call the percentile
-#: unsupported, and a cause that comes in bursts is easily missed.
+#: unsupported, and a cause that comes in clusters is easily missed.
 SUPPORT = 10
 #: So many of the largest latencies tell how late packets cluster, where fewer are late.
 ENOUGH = 500
-#: More packets than this share are no bursts of late ones.
+#: More packets than this share are no clusters of late ones.
 MOST = 0.02
 
 
@@ -43,9 +43,9 @@ def judge(
     """Whether at most the share `allowed` of packets is late.
 
     `late` are the fewest and the most packets of `n` that were. To hold, the bound from the most,
-    corrected for bursts by `effect`, must not be above `allowed`, and the run not too short. A run
-    that misses it by more than chance among independent packets explains is a violation, in
-    bursts or not: no proof is needed of what other runs would do.
+    corrected for clusters by `effect`, must not be above `allowed`, and the run not too short. A
+    run that misses it by more than chance among independent packets explains is a violation, in
+    clusters or not: no proof is needed of what other runs would do.
     """
     fewest, most = late
     if n >= supporting(allowed) and upper(most / effect, n / effect, confidence) <= allowed:
@@ -87,7 +87,7 @@ def needed(late: int, allowed: float, effect: float, confidence: float) -> int:
 def design_effect(position: Column, latency: Column, packets: int, limit: float) -> float:
     """How many times less a late packet says than if packets were independent.
 
-    The mean size of the burst that a late packet is in. `position` and `latency` (ns) are of a
+    The mean size of the cluster that a late packet is in. `position` and `latency` (ns) are of a
     run's largest latencies, `packets` is how many it had, `limit` (ns) is where packets become
     late. Where few or none are, the largest latencies take their place; the larger effect counts.
     """
@@ -106,7 +106,7 @@ def design_effect(position: Column, latency: Column, packets: int, limit: float)
 
 
 def _burst_size(position: Column) -> float:
-    """The mean, over exceedances at these places, of the size of their burst."""
+    """The mean, over exceedances at these places, of the size of their cluster."""
     bursts = decluster(position)
     sizes = np.diff(np.append(bursts.first, position.size)).astype(np.float64)
     return float((sizes**2).sum() / sizes.sum())

@@ -1,4 +1,4 @@
-"""The published data, re-told: table 6 from the imported files, and the page that says so."""
+"""The published data, compared: table 6 from the imported files, and the page that says so."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from published import PUBLISHED, needs_published
 
 from benches.published import DOCS, PRINTED, Cell, table6, tell
-from tailtap.compare.comparison import compare_samples
+from tailtap.compare.comparison import compare_loaded
 from tailtap.compare.reading import read
 from tailtap.store.importer import import_tree
 
@@ -20,7 +20,7 @@ def cells(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str, int,
     database = tmp_path_factory.mktemp("published") / "results.duckdb"
     for tree in TREES:
         import_tree(PUBLISHED / tree, database)
-    found = table6(compare_samples(read([("", database)])))
+    found = table6(compare_loaded(read([("", database)])))
     assert len(found) == 2 * len(PRINTED)
     return {(c.technology, c.networking, c.scenario, c.system[0]): c for c in found}
 

@@ -10,16 +10,16 @@ from comparisons import sample
 from scipy import stats
 
 from tailtap.compare.advice import advise
-from tailtap.compare.comparison import compare_samples
+from tailtap.compare.comparison import compare_loaded
 from tailtap.compare.configurations import gather
 from tailtap.compare.ranking import rank
-from tailtap.compare.reading import Sample
 from tailtap.errors import InputError
+from tailtap.results.run import Run
 
 LABELS = ("bare-metal", "vm", "container")
 
 
-def runs(latencies: dict[str, list[float]], **more: object) -> list[Sample]:
+def runs(latencies: dict[str, list[float]], **more: object) -> list[Run]:
     return [
         sample(label, repeat, latency, **more)  # type: ignore[arg-type]
         for label, repeats in latencies.items()
@@ -58,7 +58,7 @@ def test_differences_rank() -> None:
     assert pair.shift.ratio == pytest.approx(3, rel=0.05)
     assert pair.shift.low is not None and pair.shift.low > 2.5
     worst = ranking.standings[0].worst
-    assert worst is not None and worst.sample.name == "vm-6"
+    assert worst is not None and worst.run.slug == "vm-6"
     assert advise([ranking])[0].endswith("vm, container")
 
 
@@ -78,7 +78,7 @@ def test_lost_packets_are_later_than_any() -> None:
     assert [s.configuration.label for s in ranking.standings] == ["vm", "container"]
     assert [s.best for s in ranking.standings] == [1, 2]
     assert {value.latency for value in ranking.standings[1].values} == {None}
-    found = compare_samples([*good, *overloaded])
+    found = compare_loaded([*good, *overloaded])
     assert [w.code for w in found.warnings].count("overload") == 4
     overload = found.checks[1]
     assert (overload.name, overload.answer) == ("overload", "not met")
@@ -88,12 +88,12 @@ def test_lost_packets_are_later_than_any() -> None:
 
 def test_only_the_same_load_is_compared() -> None:
     with pytest.raises(InputError, match=r"different traffic.*vm at 10 kpkt/s.*container at 1 Mp"):
-        compare_samples([sample("vm", 1, 1e4), sample("container", 1, 1e4, rate=1_000_000)])
+        compare_loaded([sample("vm", 1, 1e4), sample("container", 1, 1e4, rate=1_000_000)])
     size = {"parameters": {"traffic": {"rate": 10_000, "size": 1500}}}
     small = {"parameters": {"traffic": {"rate": 10_000, "size": 64}}}
     samples = [sample("vm", 1, 1e4, more=size), sample("container", 1, 1e4, more=small),
                sample("bare-metal", 1, 1e4, more=small)]  # fmt: skip
-    found = compare_samples(samples)
+    found = compare_loaded(samples)
     assert [ranking.load.label for ranking in found.rankings] == [
         "10 kpkt/s, size 1500",
         "10 kpkt/s, size 64",
@@ -104,11 +104,11 @@ def test_only_the_same_load_is_compared() -> None:
 
 def test_directions_are_loads_not_configurations() -> None:
     samples = [
-        replace(run, variables={**run.variables, "direction": way}, name=f"{run.name}-{way}")
+        replace(run, variables={**run.variables, "direction": way}, slug=f"{run.slug}-{way}")
         for way in ("forward", "reverse")
         for run in runs({"vm": [1e4, 1.1e4], "container": [1e4, 1.1e4]})
     ]
-    found = compare_samples(samples)
+    found = compare_loaded(samples)
     assert [(r.load.label, len(r.standings)) for r in found.rankings] == [
         ("10 kpkt/s, direction forward", 2),
         ("10 kpkt/s, direction reverse", 2),
@@ -119,7 +119,7 @@ def test_directions_are_loads_not_configurations() -> None:
 
 def test_one_configuration_is_nothing_to_compare() -> None:
     with pytest.raises(InputError, match="only one configuration with good runs, vm: nothing"):
-        compare_samples(runs({"vm": [1e4, 2e4]}) + runs({"vm": [1e4, 2e4]}, rate=50_000))
+        compare_loaded(runs({"vm": [1e4, 2e4]}) + runs({"vm": [1e4, 2e4]}, rate=50_000))
 
 
 def test_the_percentile_is_one_that_all_support() -> None:
@@ -133,19 +133,18 @@ def test_the_percentile_is_one_that_all_support() -> None:
 
 
 def test_without_a_percentile_there_is_no_ranking() -> None:
-    few = runs({"vm": [1e4], "container": [1e4]}, packets=3)
-    few = [replace(run, published=()) for run in few]
+    few = runs({"vm": [1e4], "container": [1e4]}, packets=3, supported=False)
     with pytest.raises(InputError, match="10 kpkt/s: too few packets for any percentile"):
-        compare_samples(few)
-    untold = [replace(run, packets=None) for run in runs({"vm": [1e4], "container": [1e4]})]
+        compare_loaded(few)
+    untold = runs({"vm": [1e4], "container": [1e4]}, packets=None)
     with pytest.raises(InputError, match="no run says how many packets it is of; choose"):
-        compare_samples(untold)
-    found = compare_samples(untold, 0.999)
+        compare_loaded(untold)
+    found = compare_loaded(untold, 0.999)
     assert "unknown-samples" in [warning.code for warning in found.warnings]
 
 
 def test_too_few_repeats_are_said() -> None:
-    found = compare_samples(runs({"vm": [1e4] * 3, "container": [2e4] * 3}))
+    found = compare_loaded(runs({"vm": [1e4] * 3, "container": [2e4] * 3}))
     assert "3 against 3 repeats can reach p = 0.1 at best" in found.advice[0]
     assert "1 comparison has too few repeats: with 4 of each" in found.advice[1]
     assert found.repeats_needed == 4
@@ -154,7 +153,7 @@ def test_too_few_repeats_are_said() -> None:
 
 
 def test_copies_of_a_run_are_told() -> None:
-    found = compare_samples(runs({"vm": [1e4, 1.1e4, 1.1e4], "container": [2e4, 3e4, 4e4]}))
+    found = compare_loaded(runs({"vm": [1e4, 1.1e4, 1.1e4], "container": [2e4, 3e4, 4e4]}))
     (warning,) = [w for w in found.warnings if w.code == "equal-repeats"]
     assert "2 repeats of vm are equal" in warning.message
 
@@ -164,7 +163,7 @@ def test_other_machines_are_told() -> None:
         "parameters": {"traffic": {"rate": 10_000}}, "environment": {"hostname": "a"}})  # fmt: skip
     samples += runs({"container": [1e4, 2e4, 3e4, 4e4]}, more={
         "parameters": {"traffic": {"rate": 10_000}}, "environment": {"hostname": "b"}})  # fmt: skip
-    found = compare_samples(samples)
+    found = compare_loaded(samples)
     assert [w.code for w in found.warnings] == ["different-machines"]
 
 
@@ -175,9 +174,10 @@ def test_the_kernel_is_chosen_by_measuring() -> None:
             for repeat in range(1, 9):
                 run = sample(platform, repeat, 1e4 * factor * price * (1 + repeat / 50))
                 variables = {"dut.platform": platform, "dut.options.kernel": kernel}
-                samples.append(Sample(**{**vars(run), "variables": variables,
-                                         "name": f"{kernel}-{platform}-{repeat}"}))  # fmt: skip
-    found = {check.name: check for check in compare_samples(samples).checks}
+                samples.append(
+                    replace(run, variables=variables, slug=f"{kernel}-{platform}-{repeat}")
+                )
+    found = {check.name: check for check in compare_loaded(samples).checks}
     assert found["kernel"].answer == "not met"
     assert "bare-metal · vanilla over bare-metal · rt: x4.00" in found["kernel"].because
     assert found["virtualisation"].answer == "met"

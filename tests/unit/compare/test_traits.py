@@ -12,14 +12,15 @@ from comparisons import SECOND, sample, write_run
 from tailtap.compare import compare_runs
 from tailtap.compare.aspects import aspects_of, device_variables, load_of
 from tailtap.compare.isolation import GRADES, JUDGEMENTS, cache, cpu_list, judge
-from tailtap.compare.reading import Sample, read
+from tailtap.compare.reading import read
 from tailtap.compare.resources import Resources, resources
 from tailtap.compare.significance import smallest_p
 from tailtap.platform import PLATFORMS
-from tailtap.report.values import Origin
+from tailtap.results.run import Origin, Run
+from tailtap.traits import BUILT_IN, Traits, traits_of
 
 
-def with_caches(packages: list[str] | None, caches: list[tuple[str, str]], **cpu: Any) -> Sample:
+def with_caches(packages: list[str] | None, caches: list[tuple[str, str]], **cpu: Any) -> Run:
     topology = {
         "packages": packages,
         "caches": [{"level": level, "type": "Unified", "cpus": cpus} for level, cpus in caches],
@@ -49,14 +50,21 @@ def test_cpu_lists() -> None:
 
 def test_judgements_order_the_platforms_as_published() -> None:
     for layout in ("separated", "shared"):
-        grades = [judge(platform, layout) for platform in ("container", "vm", "bare-metal")]
+        grades = [judge(BUILT_IN[name], layout) for name in ("container", "vm", "bare-metal")]
         places = [GRADES.index(found.grade) for found in grades if found]
         assert places == sorted(set(places)) and len(places) == 3
     for separated, shared, reason in JUDGEMENTS.values():
         assert GRADES.index(shared) <= GRADES.index(separated) and reason
-    assert judge("wire", "shared") is None and judge(None, None) is None
-    # Every platform with a device is judged.
-    assert {name for name, kind in PLATFORMS.items() if kind.has_dut} <= set(JUDGEMENTS)
+    assert judge(BUILT_IN["wire"], "shared") is None and judge(None, None) is None
+
+
+def test_traits_are_those_that_the_run_kept_or_else_those_of_its_platform() -> None:
+    assert {name: kind.traits for name, kind in PLATFORMS.items()} == BUILT_IN
+    assert traits_of({"parameters": {"dut": {"platform": "vm"}}}) == BUILT_IN["vm"]
+    assert traits_of({"parameters": {"dut": {"platform": "pod"}}}) is None
+    kept = {"has_dut": True, "own_kernel": False, "virtualization": "container", "later": 1}
+    stored = {"parameters": {"dut": {"platform": "pod"}}, "traits": kept}
+    assert traits_of(stored) == Traits(virtualization="container")
 
 
 def test_resources_are_those_of_the_device(tmp_path: Path) -> None:
@@ -70,6 +78,14 @@ def test_resources_are_those_of_the_device(tmp_path: Path) -> None:
     }
     write_run(tmp_path / "unseen", 1, {"dut.platform": "container"}, changes=unseen)
     assert resources(read([("", tmp_path / "unseen")])).cpus == 0.25
+    # A hypervisor took the device's CPU away while it was idle: both times count that.
+    twice = {
+        "cpu_ns": {"1": {"user": SECOND // 10, "system": 0, "idle": 2 * SECOND, "iowait": 0}},
+        "steal_ns": {"1": SECOND},
+    }
+    write_run(tmp_path / "twice", 1, {"dut.platform": "container"}, changes=twice)
+    found = resources(read([("", tmp_path / "twice")])).cpus
+    assert found is not None and 0 < found < 0.1
     assert resources([sample("vm", 1, 1e4)]) == Resources()
     dut = {"parameters": {"dut": {"platform": "vm", "memory": 10**9}}, "forwarder_memory": 1}
     assert resources([sample("vm", 1, 1e4, more=dut)]).memory == 10**9
@@ -132,7 +148,12 @@ def test_the_kernel_is_that_of_the_device_and_its_tuning_another_thing() -> None
 )  # fmt: skip
 def test_published_folders_say_what_was_measured(place: str, expected: dict[str, str]) -> None:
     origin = Origin("tree", place, f"/tree/{place}/latencies-pre-rate10000-repeat0.pcap.zst")
-    run = Sample("run", 1, place, {"traffic.rate": "10 kpkt/s"}, {}, origin, rate=10_000)
+    run = Run(
+        "run",
+        variables={"traffic.rate": "10 kpkt/s"},
+        record={"parameters": {"traffic": {"rate": 10_000}}},
+        origin=origin,
+    )
     assert aspects_of(run) == {"machine": "that of tree", **expected}
     assert load_of(run) == {"rate": 10_000}
 
@@ -168,7 +189,10 @@ def test_an_experiment_has_all_traits(tmp_path: Path) -> None:
 
 def test_the_page_has_the_judgements_and_what_repeats_can_reach() -> None:
     page = (Path(__file__).parents[3] / "docs/compare.md").read_text("utf-8")
-    for platform, (separated, shared, reason) in JUDGEMENTS.items():
+    for platform, traits in BUILT_IN.items():
+        if not traits.has_dut:
+            continue
+        separated, shared, reason = JUDGEMENTS[traits.virtualization]
         assert f"| {platform} | {separated} | {shared} | {reason} |" in page
     for repeats in (2, 3, 4, 5, 8):
         assert f"| {repeats} | {smallest_p(repeats, repeats):.2g} |" in page

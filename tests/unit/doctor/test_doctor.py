@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tailtap.doctor import Check, as_json, can_run
 from tailtap.doctor.nics import check
-from tailtap.host.nic import parse
+from tailtap.machine.nic import parse
 
 ALL = """\
 Time stamping parameters for eth0:

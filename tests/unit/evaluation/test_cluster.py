@@ -90,7 +90,7 @@ def test_a_worker_killed_in_mid_work_costs_time_only(
 ) -> None:
     """The first worker dies with finished pieces in its memory and others in its hands."""
     found: list[Any] = []
-    stopped = threading.Event()
+    waiting, stopped = threading.Event(), threading.Event()
 
     class Waiting(Cluster):
         """Gives no more tasks, from the eighth on, until the first worker stands still."""
@@ -100,6 +100,7 @@ def test_a_worker_killed_in_mid_work_costs_time_only(
         def submit(self, function: Callable[..., object], *arguments: object) -> Task:
             self.given += 1
             if self.given == 8:
+                waiting.set()
                 assert stopped.wait(PATIENCE_SECONDS)
             return super().submit(function, *arguments)
 
@@ -117,6 +118,8 @@ def test_a_worker_killed_in_mid_work_costs_time_only(
         def holds_results() -> bool:
             return any(watching.has_what().values())
 
+        # The client needs nothing of the first worker before it gives the next task.
+        assert waiting.wait(PATIENCE_SECONDS)
         wait_until(holds_results, "the first results")
         first.send_signal(signal.SIGSTOP)
         stopped.set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
 import threading
@@ -14,6 +15,7 @@ from captures import RECORD, write_many
 from numpy.typing import NDArray
 
 import tailtap
+from tailtap import report
 from tailtap.errors import InputError
 
 FIGURES = ("hdr", "worst", "gaps", "latency", "rates")
@@ -57,8 +59,21 @@ def test_evaluating_imports_nothing_that_draws_or_is_privileged(folder: Path) ->
         *map(str, (folder / "before.pcap", folder / "after.pcap")),
     ]
     run = subprocess.run(command, check=True, capture_output=True, text=True)
-    others = {"matplotlib", "bokeh", "tailtap.report", "tailtap.host", "tailtap.experiment"}
+    others = {"matplotlib", "bokeh", "tailtap.report", "tailtap.stations", "tailtap.experiment"}
     assert not others & set(run.stdout.split())
+
+
+def test_writing_tables_does_not_load_pandas(folder: Path, tmp_path: Path) -> None:
+    assert importlib.util.find_spec("pandas"), "statsmodels depends on it"
+    script = (
+        "import sys, tailtap; *pair, out = sys.argv[1:]; tailtap.evaluate(*pair).write(out);"
+        "print(*sys.modules)"
+    )
+    files = (folder / "before.pcap", folder / "after.pcap", tmp_path / "out")
+    command = [sys.executable, "-c", script, *map(str, files)]
+    run = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert (tmp_path / "out" / "distribution.parquet").exists()
+    assert "pandas" not in run.stdout.split()
 
 
 def test_the_names_of_the_package() -> None:
@@ -121,7 +136,7 @@ def test_what_was_written_is_loaded(found: tailtap.Evaluation, tmp_path: Path) -
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_figures_of_one_evaluation(found: tailtap.Evaluation, tmp_path: Path, name: str) -> None:
-    figure = found.figure(name)
+    figure = report.figure(found, name)
     figure.savefig(tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 5_000
     [axes] = figure.axes
@@ -133,13 +148,13 @@ def test_figures_of_one_evaluation(found: tailtap.Evaluation, tmp_path: Path, na
 
 
 def test_the_hdr_figure_ends_at_the_maximum(found: tailtap.Evaluation) -> None:
-    [axes] = found.figure("hdr").axes
+    [axes] = report.figure(found, "hdr").axes
     assert max(float(np.max(line.get_ydata())) for line in axes.lines) == found.max
 
 
 def test_a_figure_that_there_is_not(found: tailtap.Evaluation) -> None:
     with pytest.raises(InputError, match="'cdf' is no figure: give one of hdr, worst"):
-        found.figure("cdf")
+        report.figure(found, "cdf")
 
 
 @pytest.mark.timeout(20)

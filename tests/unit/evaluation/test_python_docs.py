@@ -93,7 +93,7 @@ def test_the_notebook_makes_captures_and_explains_them(tmp_path: Path) -> None:
     assert len(figures) == 3
     said = text_of(outputs)
     assert "matched by moonsniff" in said
-    assert "12 bursts of up to 28 packets" in said
+    assert "12 clusters of up to 28 packets" in said
     assert "median time between them: 250.0 ms" in said
 
 
@@ -103,4 +103,4 @@ def test_the_notebook_takes_captures_of_ones_own(captures: Path) -> None:
     settings.source = "BEFORE, AFTER = 'before.pcap', 'after.pcap'"
     said = text_of(executed(notebook, captures))
     assert "100,000 packets matched by moonsniff" in said
-    assert "50 bursts of up to 1 packets" in said
+    assert "50 clusters of up to 1 packets" in said

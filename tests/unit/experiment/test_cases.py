@@ -35,7 +35,7 @@ def chosen(path: Path, text: str, *overrides: str) -> list[tuple[object, ...]]:
 def test_keys_of_a_case_change_together(tmp_path: Path) -> None:
     checked = check(tmp_path, CARDS)
     assert [
-        (one.dut.ports, one.tap.ports, one.traffic.rate) for _, one in checked.combinations
+        (one.dut.given("ports"), one.tap.ports, one.traffic.rate) for _, one in checked.combinations
     ] == [
         (("a0", "a1"), ("b0", "b1"), 10_000),
         (("a0", "a1"), ("b0", "b1"), 20_000),
@@ -82,13 +82,13 @@ def test_cases_alone_are_enough(tmp_path: Path) -> None:
         ),
         (
             "\n  - {dut.cpus: [1], traffic.cpu: 0}\n  - {traffic.cpu: 0, dut.cpus: [1]}",
-            ":5: cases[1]: {'traffic.cpu': 0, 'dut.cpus': [1]} is there already",
+            ":5: cases[1]: {'traffic.cpu': 0, 'dut.cpus': [1]} is in the list twice",
         ),
         (
             "\n  - repeat: 2",
             (
                 ":4: cases[0].repeat: only a path into dut, traffic, tap, evaluation can vary, "
-                "such as traffic.rate"
+                "such as traffic.rate, and trace, interrupts"
             ),
         ),
         (
@@ -102,8 +102,8 @@ def test_cases_alone_are_enough(tmp_path: Path) -> None:
         (
             "\n  - dut.ports: [a, b]",
             (
-                ":4: cases[0].dut.ports: they are at one end of two cables: say with tap.ports "
-                "what is at the other"
+                ":4: cases[0].dut.ports: these are one end of two cables: name the cards "
+                "at the other with tap.ports"
             ),
         ),
         (
@@ -146,7 +146,7 @@ def test_what_cases_replace_cannot_be_set_in_vain(tmp_path: Path) -> None:
 def test_a_scale_may_have_other_cases(tmp_path: Path) -> None:
     text = CARDS + "scales:\n  large: {cases: [], traffic.duration: 1 s, tap.clock: hardware}\n"
     large = check(tmp_path, text, "scale=large").combinations
-    assert [(one.dut.ports, one.tap.clock) for _, one in large] == [(None, "hardware")] * 2
+    assert [(one.dut.given("ports"), one.tap.clock) for _, one in large] == [(None, "hardware")] * 2
 
 
 def test_what_matches_all_of_an_exclusion_is_left_out(tmp_path: Path) -> None:
@@ -178,26 +178,29 @@ def test_exclusions_reach_into_cases_and_values_that_are_lists(tmp_path: Path) -
         (
             "  - {dut.platform: xen}\n",
             (
-                ":7: exclude[0].dut.platform: 'xen' is none of its values, which are written "
+                ":7: exclude[0].dut.platform: 'xen' is none of the values of this key: "
                 "bare-metal, container, vm"
             ),
         ),
         (
             "  - dut.platform: vm\n  - dut.platform: [vm, xen]\n",
-            ":8: exclude[1].dut.platform: 'xen' is none of its values",
+            ":8: exclude[1].dut.platform: 'xen' is none of the values of this key",
         ),
-        ("  - dut.platform: []\n", ":7: exclude[0].dut.platform: [] is none of its values"),
+        (
+            "  - dut.platform: []\n",
+            ":7: exclude[0].dut.platform: [] is none of the values of this key",
+        ),
         (
             "  - dut.platfrom: vm\n",
-            ":7: exclude[0].dut.platfrom: nothing varies this: did you mean 'dut.platform'?",
+            ":7: exclude[0].dut.platfrom: this key does not vary: did you mean 'dut.platform'?",
         ),
         (
             "  - traffic.rate: 10 kpkt/s\n",
-            (":7: exclude[0].traffic.rate: nothing varies this: known: dut.platform, dut.kernel"),
+            ":7: exclude[0].traffic.rate: this key does not vary: known: dut.platform",
         ),
         (
             "  - dut.platform: [bare-metal, container]\n  - dut.platform: vm\n",
-            (":6: exclude: this leaves out every combination: nothing is left to measure"),
+            (":6: exclude: this excludes every combination: nothing is left to measure"),
         ),
         ("  - vm\n", ":7: exclude[0]: write a list of mappings from varied key paths"),
         ("  dut.platform: vm\n", ":6: exclude: write a list of mappings from varied key paths"),
@@ -213,10 +216,11 @@ def test_an_exclusion_must_leave_something_out(tmp_path: Path) -> None:
     text = "name: a\ntraffic: {}\ncases: [{traffic.cpu: 0, dut.cpus: [1]}, "
     text += "{traffic.cpu: 1, dut.cpus: [0]}]\nexclude: [{traffic.cpu: 0, dut.cpus: [0]}]\n"
     assert complaint(tmp_path, text) == (
-        "/e.yaml:4: exclude[0]: this leaves nothing out: no combination has all of it"
+        "/e.yaml:4: exclude[0]: this excludes nothing: no combination has all of these values"
     )
     assert complaint(tmp_path, "name: a\ntraffic: {}\nexclude: [{dut.cpus: [1]}]\n") == (
-        "/e.yaml:3: exclude[0].dut.cpus: nothing varies this: there is neither vary nor cases"
+        "/e.yaml:3: exclude[0].dut.cpus: this key does not vary: the file has neither vary nor "
+        "cases"
     )
 
 

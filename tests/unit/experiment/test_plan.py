@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailtap.experiment.plan import make_plan, plan_as_json, slugify
+from tailtap.experiment.plan import make_plan, plan_as_json
 from tailtap.experiment.reading import read_experiment
+from tailtap.files import slugify
 
 TEXT = """\
 name: An experiment

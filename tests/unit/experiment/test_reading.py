@@ -11,6 +11,7 @@ from experiment_files import FIVE_LINES, check, complaint
 
 from tailtap.errors import InputError
 from tailtap.experiment.reading import read_experiment
+from tailtap.platform.boot import parameters_of_others
 from tailtap.traffic.pattern import parse_pattern
 
 ROOT = Path(__file__).parents[3]
@@ -24,6 +25,7 @@ def test_five_lines_are_enough(tmp_path: Path) -> None:
         "dut": {
             "platform": "bare-metal",
             "forwarder": "tc-mirred",
+            "line": 1,
             "cpus": [1],
             "memory": None,
             "cgroup": None,
@@ -33,9 +35,14 @@ def test_five_lines_are_enough(tmp_path: Path) -> None:
             "huge_pages": None,
             "ports": None,
             "options": {},
+            "tuning": "none",
+            "irq": "core",
+            "napi": "softirq",
+            "queues": None,
         },
         "traffic": {
             "generator": "af_packet",
+            "options": {},
             "replay": None,
             "rate": 50_000,
             "pattern": {"kind": "constant"},
@@ -47,15 +54,18 @@ def test_five_lines_are_enough(tmp_path: Path) -> None:
             "flows": 1,
             "ip": 4,
             "vlan": None,
+            "ttl": 64,
             "cpu": 0,
             "bidirectional": False,
             "reverse_cpu": None,
             "slip_limit": 100_000,
             "external": None,
         },
-        "tap": {"clock": "monotonic", "ports": None},
+        "tap": {"kind": "inline", "clock": "monotonic", "ports": None},
         "evaluation": {"key": "auto", "trim": 0, "window": 5_000_000_000},
         "counters": False,
+        "trace": "none",
+        "interrupts": "none",
     }
 
 
@@ -127,16 +137,16 @@ def test_the_wire_has_no_forwarder(tmp_path: Path) -> None:
 
 def test_what_a_platform_does_not_use_is_refused(tmp_path: Path) -> None:
     assert complaint(tmp_path, FIVE_LINES, "dut.cgroup=2") == (
-        "--set 'dut.cgroup=2': dut.cgroup: this means nothing on platform bare-metal, "
-        "but on container"
+        "--set 'dut.cgroup=2': dut.cgroup: platform bare-metal does not have this key, "
+        "which belongs to container"
     )
 
 
 def test_what_one_of_the_platforms_does_not_use_is_refused_with_its_line(tmp_path: Path) -> None:
     text = "name: a\ntraffic: {}\ndut:\n  memory: 1 GiB\nvary:\n  dut.platform: [vm, bare-metal]\n"
     said = (
-        "this means nothing on platform bare-metal, but on container, vm (keep them apart with "
-        "cases, or leave the combination out with exclude), with "
+        "platform bare-metal does not have this key, which belongs to container, vm (separate them "
+        "with cases, or leave the combination out with exclude), with "
     )
     assert complaint(tmp_path, text) == (
         f"/e.yaml:4: dut.memory: {said}vary.dut.platform[1] (/e.yaml:6)"
@@ -173,7 +183,8 @@ def test_a_kernel_and_its_boot_parameters_are_two_things(tmp_path: Path) -> None
 def test_a_run_is_without_the_boot_parameters_of_others(tmp_path: Path) -> None:
     def without(text: str) -> list[frozenset[str]]:
         found = check(tmp_path, f"name: a\ntraffic: {{}}\n{text}\n").combinations
-        return [experiment.wanted().boot_without for _, experiment in found]
+        specs = [experiment.dut_spec() for _, experiment in found]
+        return [parameters_of_others(one.options.boot, one.varied["boot"]) for one in specs]
 
     assert without("dut: {boot: audit=0}") == [frozenset()]
     assert without("vary: {dut.boot: ['', idle=poll audit=0, audit=1]}") == [
@@ -417,7 +428,7 @@ def test_a_run_is_without_the_boot_parameters_of_others(tmp_path: Path) -> None:
             "name: a\ntraffic: {}\nvary:\n  repeat: [1, 2]\n",
             (
                 "/e.yaml:4: vary.repeat: only a path into dut, traffic, tap, evaluation can "
-                "vary, such as traffic.rate"
+                "vary, such as traffic.rate, and trace, interrupts"
             ),
         ),
         (
@@ -426,7 +437,7 @@ def test_a_run_is_without_the_boot_parameters_of_others(tmp_path: Path) -> None:
         ),
         (
             "name: a\ntraffic: {}\nvary:\n  traffic.flows: [2, 2]\n",
-            "/e.yaml:4: vary.traffic.flows[1]: 2 is there already",
+            "/e.yaml:4: vary.traffic.flows[1]: 2 is in the list twice",
         ),
         (
             "name: a\ntraffic: {}\nevaluation: {key: moonsnif}\n",
@@ -503,7 +514,7 @@ vary:
         ("testpmd, options: {mode: routing}", ":3: dut.options.mode: "),
         (
             "{testpmd: {mode: io}}, options: {mode: mac}",
-            "forwarder has its options with it already",
+            "the forwarder's options are given twice",
         ),
         ("{external: {command: 'x {port}'}}", ":3: dut.forwarder.external.command: {port} stands"),
     ],

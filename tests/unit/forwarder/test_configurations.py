@@ -26,8 +26,8 @@ from tailtap.forwarder.suricata import (
     many_rules,
     render,
 )
-from tailtap.host.local import LocalHost
 from tailtap.platform import Dut
+from tailtap.stations.local import LocalHost
 from tailtap.template import check_command, fill_in
 from tailtap.traffic.flows import Flows
 from tailtap.traffic.model import Traffic

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from boot_trees import write
 
 from tailtap.errors import MachineError
 from tailtap.platform.boot import (
@@ -119,10 +120,16 @@ def test_the_host_was_booted_with_what_is_asked_for_or_the_run_fails(tmp_path: P
     )
     line = "ro nohz_full=1-3 rcu_nocbs=1-3 isolcpus=1-3"
     machine(root, line, nohz="1-3", isolated="1-3")
+    log = "6,1,1,-;Linux version 6.12\n6,2,1,-;rcu: \\x09Offload RCU callbacks from CPUs: 1-3.\n"
+    write(root, "/dev/kmsg", log)
+    write(root, "/proc/irq/default_smp_affinity", "0000000f\n")
     assert require_of_host(TUNED, frozenset(), [1, 2], root) == {
         "command_line": line,
         "nohz_full": (1, 2, 3),
         "isolated": (1, 2, 3),
+        "rcu_nocbs": (1, 2, 3),
+        "irqaffinity": (0, 1, 2, 3),
+        "unknown": (),
     }
 
 
@@ -137,6 +144,18 @@ def test_a_kernel_that_does_not_do_what_it_was_booted_with(tmp_path: Path) -> No
         )
     root = machine(tmp_path, line, nohz="1-2", isolated="2")
     assert "cpu/isolated says 2: take" in refusal(TUNED, frozenset(), root)
+    root = machine(tmp_path, line, nohz="1-2", isolated="1-2")
+    version = "6,1,1,-;Linux version 6.12\n"
+    write(root, "/dev/kmsg", f"{version}6,2,1,-;rcu: \\x09Offload RCU callbacks from CPUs: 2.\n")
+    assert "it offloads the RCU callbacks of 2: take" in refusal(TUNED, frozenset(), root)
+    unknown = 'Unknown kernel command line parameters "skew-tic=1 splash", will be passed'
+    write(root, "/dev/kmsg", f"{version}5,2,1,-;{unknown} to user space.\n")
+    machine(root, "skew-tic=1 splash")
+    assert refusal("skew_tic=1", frozenset(), root) == (
+        "dut.boot: this machine was booted with skew_tic=1, but its kernel does not know that "
+        "parameter: take a kernel that can do it, or spell it as kernels do"
+    )
+    assert require_of_host("splash", frozenset(), [1, 2], root)["unknown"] == ("skew_tic",)
     # Interrupts are kept off these CPUs, the scheduler is not: nothing to read back.
     line = "isolcpus=managed_irq,1"
     require(line, Boot(line, (), ()), "it", "no")

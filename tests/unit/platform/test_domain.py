@@ -9,11 +9,11 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from tailtap.errors import InputError, MachineError
-from tailtap.host.domains import belongs_to
-from tailtap.host.local import LocalHost
+from tailtap.machine.domains import belongs_to
 from tailtap.platform.vm.domain import Design, Domain, describe
 from tailtap.platform.vm.kernels import kernel
 from tailtap.platform.vm.kvm import explanation
+from tailtap.stations.local import LocalHost
 
 DESIGN = Design(
     name="tt-abc123-dut",

@@ -9,9 +9,10 @@ import pytest
 from comparisons import write_run
 from published_trees import write_mixed
 
-from tailtap.report import load_experiment, write_report
+from tailtap.report import write_report
 from tailtap.report.comparison import compared
-from tailtap.report.groups import configurations, floor_of
+from tailtap.results.groups import configurations, floor_of
+from tailtap.results.reader import load_experiment
 
 
 @pytest.fixture(scope="module")
@@ -70,8 +71,8 @@ def test_cases_are_configurations_and_the_wire_is_their_floor(tmp_path: Path) ->
     groups = configurations(experiment)
     assert [(group.label, len(group.members)) for group in groups] == [
         ("wire · None · None", 2),
-        ("vm · ['a0', 'a1'] · ['b0', 'b1']", 2),
-        ("vm · ['c0', 'c1'] · ['d0', 'd1']", 2),
+        ("vm · a0 and a1 · b0 and b1", 2),
+        ("vm · c0 and c1 · d0 and d1", 2),
     ]
     assert [floor_of(group, groups) for group in groups] == [None, groups[0], groups[0]]
     section = compared(experiment, groups)

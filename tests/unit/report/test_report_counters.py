@@ -8,9 +8,9 @@ from typing import Any
 
 from experiment_folders import write_run
 
-from tailtap.report import load_experiment
-from tailtap.report.groups import configurations
 from tailtap.report.tables import counter_heads, counter_rows
+from tailtap.results.groups import configurations
+from tailtap.results.reader import load_experiment
 
 
 def window(switches: int | None, **more: Any) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailtap.evaluation import Histogram, Percentile
-from tailtap.report.data import as_words
 from tailtap.report.hdr import (
     SUPPORT,
     Curve,
@@ -20,7 +19,8 @@ from tailtap.report.hdr import (
     tick_label,
     ticks_of_percentiles,
 )
-from tailtap.report.values import Integers
+from tailtap.results.reader import as_words
+from tailtap.results.run import Integers
 
 SAMPLES = st.lists(st.integers(0, 5_000), min_size=1, max_size=400)
 
@@ -176,7 +176,10 @@ def test_ticks_stand_at_round_percentiles() -> None:
         ({"testpmd": {}}, "testpmd"),
         ({"external": {"command": "f () { :; }"}}, "external (command f () { :; })"),
         ({"kind": "burst", "packets": 32}, "kind burst, packets 32"),
+        ({"without": ["timers", "same-pages"]}, "without timers and same-pages"),
+        (["timers", "same-pages"], "timers and same-pages"),
+        ([1, 2], "[1, 2]"),
     ],
 )
-def test_varied_mappings_are_told_in_words(value: object, words: str) -> None:
+def test_varied_values_are_told_in_words(value: object, words: str) -> None:
     assert as_words(value) == words

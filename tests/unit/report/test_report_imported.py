@@ -18,12 +18,13 @@ from published_trees import write_mixed, write_rates
 from tailtap.errors import InputError
 from tailtap.evaluation import Percentile
 from tailtap.evaluation.percentiles import papers
-from tailtap.report import load_experiment, write_report
-from tailtap.report.groups import DRAWN, Configuration, configurations, finding
+from tailtap.report import write_report
 from tailtap.report.hdr import curve_of, percentile_curve
-from tailtap.report.imported import short_places
-from tailtap.report.selection import select
 from tailtap.report.tables import count_rows, imported_rows, summary_heads, summary_rows
+from tailtap.results.groups import DRAWN, Configuration, configurations, finding
+from tailtap.results.imported import short_places
+from tailtap.results.reader import load_experiment
+from tailtap.results.selection import select
 from tailtap.store.exporters import export
 from tailtap.store.importer import FIRST_NUMBER, import_tree
 

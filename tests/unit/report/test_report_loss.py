@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from experiment_folders import write_run
 
-from tailtap.report import load_experiment, write_report
+from tailtap.report import write_report
 from tailtap.report.figures import loss_figure, write_figures
-from tailtap.report.groups import configurations, finding
 from tailtap.report.loss import LossCurve, axes_of, loss_curves
 from tailtap.report.tables import loss_rows, summary_rows, warning_rows
+from tailtap.results.groups import configurations, finding
+from tailtap.results.reader import load_experiment
 
 LIMIT = {"wire": 1e9, "bare-metal": 50_000}
 RATES = (20_000, 40_000, 80_000)

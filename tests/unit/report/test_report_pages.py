@@ -11,15 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from experiment_folders import LISTED, traffic, write_evaluation, write_experiment, write_run
 from pages import visible
-from typer.testing import CliRunner
 
-from tailtap.cli import app
+from tailtap.cli.program import program
 from tailtap.errors import InputError
-from tailtap.report import load_experiment, write_report
-from tailtap.report.groups import configurations, finding, floor_of, listed
+from tailtap.machine.numa import Numa
+from tailtap.report import write_report
 from tailtap.report.tables import environment_facts, summary_rows, tap_rows, warning_rows
+from tailtap.results.groups import configurations, finding, floor_of, listed
+from tailtap.results.reader import load_experiment
+from tailtap.topology.placement import Placed, Placement, facts
+from tailtap.topology.smallest import smallest
 
 EVIL = "<img src=x onerror=alert(1)>$\\frac{{{</script>"
 
@@ -170,6 +174,44 @@ def test_facts_that_differ_name_their_runs(folder: Path) -> None:
     assert [value for _, value in platform.values] == ["wire", "bare-metal", "container"]
 
 
+def test_the_page_says_how_the_run_was_wired(tmp_path: Path) -> None:
+    write_run(tmp_path, 1, {"dut.platform": "bare-metal"})
+    [path] = tmp_path.glob("runs/*/run.json")
+    content = json.loads(path.read_text())
+    assert "wiring" not in environment_facts(load_experiment(tmp_path))
+    # The environment has a topology, too: that of the processors.
+    content["environment"] = {"topology": {"cores": "0-1"}}
+    path.write_text(json.dumps(content | smallest("namespace", (1, 2)).as_json()))
+    told = environment_facts(load_experiment(tmp_path))["wiring"]
+    assert {fact.name: fact.values[0][1] for fact in told} == {
+        "node gen": "generator, namespace",
+        "node tap": "timestamper, namespace",
+        "node dut": "dut, namespace, CPUs 1, 2, irq core, by softirq",
+        "links": "gen:tt-gen – tap:tt-a0, tap:tt-a1 – dut:tt-in, dut:tt-out – tap:tt-b0",
+        "flow forward": "gen:tt-gen → tap:tt-a0 (tap) → tap:tt-a1 → dut:tt-in → dut:tt-out → "
+        "tap:tt-b0 (tap)",
+    }
+
+
+def test_the_page_says_where_packets_were_received_and_what_crossed_nodes(tmp_path: Path) -> None:
+    write_run(tmp_path, 1, {"dut.irq": "node"})
+    [path] = tmp_path.glob("runs/*/run.json")
+    placed = Placed((1,), {"tt-in": "ens1", "tt-out": "ens2"}, {"tt-in": (6, 7)})
+    numa = Numa((0, 1, 6, 7), {0: (0, 1), 1: (6, 7)}, {"ens1": 1, "ens2": 0})
+    interrupt = {"port": "tt-in", "handled": {"6": 12, "7": 3}}
+    more = {"placement": facts("dut", placed, numa), "card_interrupts": {"45": interrupt}}
+    graph = smallest("namespace", (1,), placement=Placement("node", threads=True, queues=1))
+    path.write_text(json.dumps(json.loads(path.read_text()) | graph.as_json() | more))
+    rows = environment_facts(load_experiment(tmp_path))["wiring"]
+    told = {fact.name: fact.values[0][1] for fact in rows}
+    assert told["node dut"] == "dut, namespace, CPUs 1, irq node, by threads, 1 queues"
+    assert told["port tt-in"] == "card ens1, NUMA node 1, received on CPUs 6, 7"
+    assert told["port tt-out"] == "card ens2, NUMA node 0"
+    assert told["NUMA crossing 1"].startswith("the card ens1 (tt-in) is on NUMA node 1")
+    assert told["NUMA crossing 2"].startswith("the cards ens1 (tt-in) and ens2 (tt-out)")
+    assert told["interrupt 45 of tt-in"] == "CPU 6: 12, CPU 7: 3"
+
+
 def test_names_are_text_never_markup(tmp_path: Path) -> None:
     warning = [{"code": EVIL, "message": EVIL}]
     write_run(tmp_path, 1, {"dut.platform": "wire", "x": EVIL}, name=EVIL, warnings=warning)
@@ -240,7 +282,7 @@ def test_a_damaged_run_is_listed_and_does_not_stop_the_report(
 
 
 def test_a_folder_without_an_experiment_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no experiment folder"):
+    with pytest.raises(InputError, match="no runs in it"):
         load_experiment(tmp_path)
     with pytest.raises(InputError, match="no such folder"):
         load_experiment(tmp_path / "missing")
@@ -274,10 +316,10 @@ def test_reports_are_the_same_for_the_same_data(tmp_path: Path) -> None:
 def test_the_command_prints_the_page_or_an_object(folder: Path, tmp_path: Path) -> None:
     runner = CliRunner()
     out = ["--out", str(tmp_path), "--no-figures"]
-    plain = runner.invoke(app, ["report", str(folder), *out])
+    plain = runner.invoke(program, ["report", str(folder), *out])
     assert plain.stdout == f"{tmp_path / 'index.html'}\n"
     assert "reading" in plain.stderr
-    result = runner.invoke(app, ["report", str(folder), *out, "--json", "--quiet"])
+    result = runner.invoke(program, ["report", str(folder), *out, "--json", "--quiet"])
     assert result.stderr == ""
     told = json.loads(result.stdout)
     assert told["bytes"] == (tmp_path / "index.html").stat().st_size

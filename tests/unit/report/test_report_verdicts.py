@@ -6,8 +6,8 @@ from pathlib import Path
 
 from experiment_folders import write_run
 
-from tailtap.report import load_experiment
 from tailtap.report.verdicts import verdict_rows
+from tailtap.results.reader import load_experiment
 
 
 def test_times_get_the_micro_sign_and_words_stay_as_they_are(tmp_path: Path) -> None:

@@ -154,7 +154,7 @@ def test_one_run_and_a_bare_evaluation(experiment: Path, tmp_path: Path) -> None
     run = sorted(experiment.glob("runs/*"))[0]
     for source in (run, run / "evaluation"):
         for kind, exporter in EXPORTERS.items():
-            if not exporter.address:
+            if not exporter.address and kind != "perfetto":  # that one needs a trace
                 assert export(source, kind, tmp_path / kind).runs == 1
     names = {path.name for path in (tmp_path / "hgrm").iterdir()}
     assert names == {f"{run.name}.hgrm", "evaluation.hgrm"}
@@ -191,9 +191,10 @@ def test_every_packet(tmp_path: Path) -> None:
 def test_what_cannot_be_exported_is_one_line(experiment: Path, tmp_path: Path) -> None:
     failed = write_run(tmp_path / "failed", 1, {}, status="failed", error="no lxc")
     cases = [
-        (tmp_path / "nowhere", "csv", "neither a run nor an experiment"),
+        (tmp_path / "nowhere", "csv", "no such folder"),
+        (tmp_path, "csv", "no runs in it"),
         (tmp_path / "failed", "csv", "no run of it was finished"),
-        (failed, "csv", "this run was not finished"),
+        (failed, "csv", "no run of it was finished"),
         (experiment, "xlsx", "unknown format"),
         (experiment, "postgresql", "unknown format"),
         (experiment, "csv://x", "unknown format"),

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from experiment_folders import START, Integers, Traffic, traffic, write_experiment
 
-from tailtap.report import load_experiment
-from tailtap.report.groups import configurations
+from tailtap.results.groups import configurations
+from tailtap.results.reader import load_experiment
 from tailtap.store import add_run
 
 PAGE = Path(__file__).parents[3] / "docs/queries.md"
@@ -172,7 +172,7 @@ def test_the_worst_repeat_is_that_of_the_report(
 def test_the_floor_beside_the_result(
     database: duckdb.DuckDBPyConnection, measured: dict[int, Traffic]
 ) -> None:
-    rows = ask(database, "The floor beside the result")
+    rows = ask(database, "Results compared with the floor")
     assert len(rows) == 2 * 3
     [row] = [r for r in rows if "10 kpkt/s" in r["configuration"] and r["p"] == 0.99]
     value = max(nearest_rank(latencies(measured[number]), 0.99) for number in (5, 6, 7))
@@ -211,21 +211,21 @@ def test_the_worst_over_time(
         assert sum(r["packets"] for r in asked) == PACKETS
 
 
-def test_bursts(database: duckdb.DuckDBPyConnection, measured: dict[int, Traffic]) -> None:
-    rows = ask(database, "Bursts among the worst hundred packets")
+def test_clusters(database: duckdb.DuckDBPyConnection, measured: dict[int, Traffic]) -> None:
+    rows = ask(database, "Clusters among the worst hundred packets")
     for number, data in measured.items():
         ingress, latency = worst_of(data, 100)
         order = np.argsort(ingress)
         times, late = ingress[order], latency[order]
-        bursts = np.split(np.arange(100), np.flatnonzero(np.diff(times) > 1_000_000) + 1)
+        clusters = np.split(np.arange(100), np.flatnonzero(np.diff(times) > 1_000_000) + 1)
         asked = [row for row in rows if row["run"] == number]
         assert [
             (r["at_ns"], r["length_ns"], r["packets"], r["slowest_ns"]) for r in asked
         ] == [
-            (times[b[0]] - START, np.ptp(times[b]), b.size, late[b].max())
-            for b in bursts
+            (times[c[0]] - START, np.ptp(times[c]), c.size, late[c].max())
+            for c in clusters
         ]  # fmt: skip
-        assert [row["burst"] for row in asked] == list(range(1, len(bursts) + 1))
+        assert [row["cluster"] for row in asked] == list(range(1, len(clusters) + 1))
 
 
 def test_the_distribution_function(
@@ -269,8 +269,8 @@ def test_the_beat_of_a_timer(
             assert row["ratio"] == pytest.approx(row["packets"] * 100 / 5000)
 
 
-def test_runs_to_doubt(database: duckdb.DuckDBPyConnection) -> None:
-    rows = ask(database, "Runs to doubt")
+def test_runs_with_warnings_or_without_a_result(database: duckdb.DuckDBPyConnection) -> None:
+    rows = ask(database, "Runs with warnings or without a result")
     assert [(r["run"], r["code"]) for r in rows] == [
         *((number, "steal") for number in range(1, 8)), (8, "slip"), (8, "steal"),
         (9, "steal"), (10, "steal"), (FAILED, "failed"),
@@ -278,10 +278,10 @@ def test_runs_to_doubt(database: duckdb.DuckDBPyConnection) -> None:
     assert "apt install lxc" in rows[-1]["message"]
 
 
-def test_slip_beside_latency(
+def test_slip_and_latency(
     database: duckdb.DuckDBPyConnection, measured: dict[int, Traffic]
 ) -> None:
-    rows = ask(database, "The generator's slip beside the latency")
+    rows = ask(database, "The generator's slip and the latency")
     assert {row["run"] for row in rows} == set(measured)
     for row in rows:
         assert row["slip_ns"] == int(40 * (1 - row["p"]) ** -0.7)

@@ -246,7 +246,7 @@ def test_few_bursts_say_what_intervals_are_worth(fit: Fit) -> None:
     model = fit(heavy(100_000, 14))
     assert model.chosen is not None
     message = next(flag.message for flag in model.chosen.flags if flag.code == "few-bursts")
-    assert "100 bursts" in message or "99 bursts" in message
+    assert "100 clusters" in message or "99 clusters" in message
     assert "docs/model.md" in message
 
 

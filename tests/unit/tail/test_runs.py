@@ -67,7 +67,7 @@ def test_a_run_without_a_tail_among_others(experiment: Path, tmp_path: Path) -> 
     assert [warning.code for warning in found.warnings] == ["no-tail"]
     with pytest.raises(InputError, match="kept no exceedances"):
         model_runs([old])
-    with pytest.raises(InputError, match="neither a run nor an experiment"):
+    with pytest.raises(InputError, match="no runs in it"):
         model_runs([tmp_path / "out"])
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tailtap.errors import InputError
 from tailtap.experiment.reading import read_experiment
-from tailtap.host.local import LocalHost
+from tailtap.stations.local import LocalHost
 from tailtap.traffic.model import Traffic
 from tailtap.traffic.own import OwnGenerator
 
@@ -98,7 +98,7 @@ def test_ids_of_the_capture_can_be_kept(tmp_path: Path) -> None:
         ("replay: e.yaml", "e.yaml"),
         (
             "replay: FILE, generator: external, external: {command: x}",
-            "replay is for our own generator",
+            "replay is for tailtap's own generators",
         ),
     ],
 )

@@ -9,7 +9,7 @@ import pytest
 from tails import write_tail
 
 from tailtap.evaluation.values import Histogram, Percentile, Warning
-from tailtap.tail.stored import load_tail
+from tailtap.results.tail import load_tail
 from tailtap.verdict.evidence import Evidence
 from tailtap.verdict.judge import JUDGES, Finding, judge
 from tailtap.verdict.requirement import QUANTITIES, parse_requirement
@@ -150,7 +150,7 @@ def test_bursts_weaken_what_late_packets_say(tmp_path: Path) -> None:
     together = Evidence(**{**vars(alone), "tail": tail})
     assert answer("p99.9 < 2 us", alone).answer == "holds"
     found = answer("p99.9 < 2 us", together)
-    assert found.answer == "not shown" and "counted in bursts of 50" in found.reason
+    assert found.answer == "not shown" and "counted in clusters of 50" in found.reason
     assert found.figures["design_effect"] == 50
 
 

@@ -5,11 +5,15 @@
 //! modulo 2^32 ns: about every 4.3 s they jump back by just that much. The jumps are undone here,
 //! which is unambiguous as long as packets follow each other within half of that.
 
-use super::{Content, LATEST_NS, Packet, Progress, TOO_LATE, le_u32};
+use std::path::Path;
+
+use super::error::HeaderError;
+use super::format::{Progress, Reader};
+use super::{Content, LATEST_NS, Notes, Packet, Sink, TOO_LATE, le_u32};
 
 const RECORD_LEN: usize = 12;
 /// The period of MoonSniff's times.
-pub(crate) const PERIOD_NS: u64 = 1 << 32;
+const PERIOD_NS: u64 = 1 << 32;
 
 #[derive(Default)]
 pub(super) struct Decoder {
@@ -17,18 +21,23 @@ pub(super) struct Decoder {
     offset: u64,
 }
 
-impl Decoder {
-    /// How often the time jumped back by a whole period so far.
-    pub(super) fn unwrapped(&self) -> u64 {
-        self.offset / PERIOD_NS
+impl Reader for Decoder {
+    const HOLDS_IDS: bool = true;
+    const MAY_BE_EMPTY: bool = true;
+
+    /// Whether the name, less a compression suffix, ends in `.mscap`.
+    fn recognises(_: &[u8], path: &Path) -> bool {
+        let name = path.file_name().map(|n| n.to_string_lossy().to_lowercase()).unwrap_or_default();
+        let name = name.strip_suffix(".zst").or(name.strip_suffix(".gz")).unwrap_or(&name);
+        name.ends_with(".mscap")
     }
 
-    pub(super) fn decode(
-        &mut self,
-        bytes: &[u8],
-        limit: usize,
-        sink: &mut impl FnMut(Packet<'_>),
-    ) -> Progress {
+    fn open(_: &[u8], _: &mut Notes) -> Result<(Self, usize), HeaderError> {
+        Ok((Self::default(), 0))
+    }
+
+    #[inline]
+    fn decode(&mut self, bytes: &[u8], limit: usize, sink: &mut impl Sink) -> Progress {
         let mut used = 0;
         for record in bytes.chunks_exact(RECORD_LEN).take(limit) {
             let low = u64::from(le_u32(record));
@@ -41,9 +50,13 @@ impl Decoder {
                 return Progress::Damaged(used, TOO_LATE.into());
             }
             self.last = time;
-            sink(Packet { time_ns, content: Content::Id(le_u32(&record[8..])) });
+            sink.take(Packet { time_ns, content: Content::Id(le_u32(&record[8..])) });
             used += RECORD_LEN;
         }
         if used == limit * RECORD_LEN { Progress::Full(used) } else { Progress::More(used) }
+    }
+
+    fn note(&self, notes: &mut Notes) {
+        notes.unwrapped = self.offset / PERIOD_NS;
     }
 }

@@ -3,9 +3,13 @@
 //!
 //! Our own reader and not a library's: the loop below is what bounds the evaluation's speed.
 
-use super::{Content, HeaderError, LINKTYPE_ETHERNET, MAX_FRAME, Packet, Progress, le_u32};
+use std::path::Path;
 
-pub(super) const HEADER_LEN: usize = 24;
+use super::error::HeaderError;
+use super::format::{Progress, Reader};
+use super::{Content, LINKTYPE_ETHERNET, MAX_FRAME, Notes, Packet, Sink, le_u32};
+
+const HEADER_LEN: usize = 24;
 const RECORD_HEADER_LEN: usize = 16;
 const MICROSECONDS: u32 = 0xa1b2_c3d4;
 const NANOSECONDS: u32 = 0xa1b2_3c4d;
@@ -32,12 +36,12 @@ fn magic(head: &[u8]) -> Option<(bool, bool)> {
     }
 }
 
-pub(super) fn is_pcap(head: &[u8]) -> bool {
-    magic(head).is_some()
-}
+impl Reader for Decoder {
+    fn recognises(head: &[u8], _: &Path) -> bool {
+        magic(head).is_some()
+    }
 
-impl Decoder {
-    pub(super) fn new(head: &[u8]) -> Result<Self, HeaderError> {
+    fn open(head: &[u8], _: &mut Notes) -> Result<(Self, usize), HeaderError> {
         let (swapped, nanoseconds) = magic(head).ok_or(HeaderError::Unknown)?;
         if head.len() < HEADER_LEN {
             return Err(HeaderError::Cut);
@@ -48,16 +52,12 @@ impl Decoder {
         if linktype != LINKTYPE_ETHERNET {
             return Err(HeaderError::LinkType(linktype));
         }
-        Ok(Self { swapped, ns_per_fraction: if nanoseconds { 1 } else { 1_000 } })
+        let ns_per_fraction = if nanoseconds { 1 } else { 1_000 };
+        Ok((Self { swapped, ns_per_fraction }, HEADER_LEN))
     }
 
     #[inline]
-    pub(super) fn decode(
-        &self,
-        bytes: &[u8],
-        limit: usize,
-        sink: &mut impl FnMut(Packet<'_>),
-    ) -> Progress {
+    fn decode(&mut self, bytes: &[u8], limit: usize, sink: &mut impl Sink) -> Progress {
         // Two copies of the loop, so that the common one has no byte swaps.
         if self.swapped {
             self.decode_as::<true>(bytes, limit, sink)
@@ -66,12 +66,26 @@ impl Decoder {
         }
     }
 
+    fn first_record(&self) -> Option<u64> {
+        Some(HEADER_LEN as u64)
+    }
+
+    /// Where a chain of records begins that could follow each other, none of them before `since`.
+    /// Without that, zeros and a clock that has not run for long look like a record at the end of
+    /// the file.
+    fn find(&self, bytes: &[u8], _: u64, since: u64) -> Option<usize> {
+        let mut starts = 0..bytes.len().min(RECORD_HEADER_LEN + MAX_FRAME);
+        starts.find(|&start| self.is_chain(&bytes[start..], since))
+    }
+}
+
+impl Decoder {
     #[inline]
     fn decode_as<const SWAPPED: bool>(
         &self,
         bytes: &[u8],
         limit: usize,
-        sink: &mut impl FnMut(Packet<'_>),
+        sink: &mut impl Sink,
     ) -> Progress {
         let mut at = 0;
         for _ in 0..limit {
@@ -88,7 +102,7 @@ impl Decoder {
             };
             let seconds = u64::from(order(le_u32(header), SWAPPED));
             let fraction = u64::from(order(le_u32(&header[4..]), SWAPPED));
-            sink(Packet {
+            sink.take(Packet {
                 time_ns: seconds * 1_000_000_000 + fraction * self.ns_per_fraction,
                 content: Content::Frame {
                     bytes: frame,
@@ -98,16 +112,6 @@ impl Decoder {
             at = start + captured;
         }
         Progress::Full(at)
-    }
-}
-
-impl Decoder {
-    /// Where in the middle of a file the next record begins: where a chain of records does that
-    /// could follow each other, none of them before `since`, in seconds. Without that, zeros and a
-    /// clock that has not run for long look like a record at the end of the file.
-    pub(super) fn find(&self, bytes: &[u8], since: u64) -> Option<usize> {
-        let mut starts = 0..bytes.len().min(RECORD_HEADER_LEN + MAX_FRAME);
-        starts.find(|&start| self.is_chain(&bytes[start..], since))
     }
 
     fn is_chain(&self, mut bytes: &[u8], since: u64) -> bool {

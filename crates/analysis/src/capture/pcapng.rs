@@ -1,9 +1,15 @@
 //! pcapng, through the pcap-parser library.
 
+use std::path::Path;
+
 use pcap_parser::pcapng::{Block, parse_block_be, parse_block_le};
 use pcap_parser::traits::PcapNGPacketBlock;
 
-use super::{Content, LATEST_NS, LINKTYPE_ETHERNET, MAX_FRAME, Packet, Progress, TOO_LATE, le_u32};
+use super::error::HeaderError;
+use super::format::{Progress, Reader};
+use super::{
+    Content, LATEST_NS, LINKTYPE_ETHERNET, MAX_FRAME, Notes, Packet, Sink, TOO_LATE, le_u32,
+};
 
 const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
@@ -50,32 +56,20 @@ pub(super) struct Decoder {
     interfaces: Vec<Interface>,
     /// Whether an Ethernet interface was described so far, in any section.
     ethernet: bool,
+    /// The link type of a packet that is not Ethernet, if one was met.
     foreign_linktype: Option<u32>,
 }
 
-pub(super) fn is_pcapng(head: &[u8]) -> bool {
-    head.len() >= 12
-        && le_u32(head) == SECTION_HEADER
-        && [BYTE_ORDER_MAGIC, BYTE_ORDER_MAGIC.swap_bytes()].contains(&le_u32(&head[8..]))
-}
-
-impl Decoder {
-    /// The link type of a packet that is not Ethernet, if one was met.
-    pub(super) fn foreign_linktype(&self) -> Option<u32> {
-        self.foreign_linktype
+impl Reader for Decoder {
+    fn recognises(head: &[u8], _: &Path) -> bool {
+        is_pcapng(head)
     }
 
-    /// Whether there was a packet, but no Ethernet interface before it: that will not change.
-    pub(super) fn is_foreign(&self) -> bool {
-        self.foreign_linktype.is_some() && !self.ethernet
+    fn open(head: &[u8], _: &mut Notes) -> Result<(Self, usize), HeaderError> {
+        is_pcapng(head).then(|| (Self::default(), 0)).ok_or(HeaderError::Unknown)
     }
 
-    pub(super) fn decode(
-        &mut self,
-        bytes: &[u8],
-        limit: usize,
-        sink: &mut impl FnMut(Packet<'_>),
-    ) -> Progress {
+    fn decode(&mut self, bytes: &[u8], limit: usize, sink: &mut impl Sink) -> Progress {
         let mut at = 0;
         let mut left = limit;
         while left > 0 {
@@ -99,7 +93,7 @@ impl Decoder {
             match parse(block) {
                 Ok((_, block)) => match self.take(&block) {
                     Ok(Some(packet)) => {
-                        sink(packet);
+                        sink.take(packet);
                         left -= 1;
                     }
                     Ok(None) => {}
@@ -113,6 +107,23 @@ impl Decoder {
             }
         }
         Progress::Full(at)
+    }
+
+    fn foreign_linktype(&self, ended: bool) -> Option<u32> {
+        self.foreign_linktype.filter(|_| ended || self.is_foreign())
+    }
+}
+
+fn is_pcapng(head: &[u8]) -> bool {
+    head.len() >= 12
+        && le_u32(head) == SECTION_HEADER
+        && [BYTE_ORDER_MAGIC, BYTE_ORDER_MAGIC.swap_bytes()].contains(&le_u32(&head[8..]))
+}
+
+impl Decoder {
+    /// Whether there was a packet, but no Ethernet interface before it: that will not change.
+    fn is_foreign(&self) -> bool {
+        self.foreign_linktype.is_some() && !self.ethernet
     }
 
     /// What a block means: a packet, or something to remember, or nothing.

@@ -1,31 +1,53 @@
 //! tailtap's own stamp files; the format is described in [`crate::stamps`].
 
-use super::{Content, HeaderError, LATEST_NS, Packet, Progress, TOO_LATE};
-use crate::stamps::{HEADER_LEN, Header, RECORD_LEN, Stamp};
+use std::path::Path;
 
-pub(super) fn header(head: &[u8]) -> Result<Header, HeaderError> {
-    if head.len() < HEADER_LEN {
-        return Err(HeaderError::Cut);
+use super::error::HeaderError;
+use super::format::{Progress, Reader};
+use super::{Content, LATEST_NS, Notes, Packet, Sink, TOO_LATE};
+use crate::stamps::{HEADER_LEN, Header, MAGIC, RECORD_LEN, Stamp};
+
+pub(super) struct Decoder;
+
+impl Reader for Decoder {
+    const HOLDS_IDS: bool = true;
+
+    fn recognises(head: &[u8], _: &Path) -> bool {
+        head.starts_with(&MAGIC)
     }
-    Header::decode(head).ok_or(HeaderError::Unknown)
-}
 
-pub(super) fn decode(bytes: &[u8], limit: usize, sink: &mut impl FnMut(Packet<'_>)) -> Progress {
-    let (records, _) = bytes.as_chunks::<RECORD_LEN>();
-    let records = &records[..records.len().min(limit)];
-    for (place, record) in records.iter().enumerate() {
-        let stamp = Stamp::decode(record);
-        if stamp.time_ns > LATEST_NS {
-            return Progress::Damaged(place * RECORD_LEN, TOO_LATE.into());
+    fn open(head: &[u8], notes: &mut Notes) -> Result<(Self, usize), HeaderError> {
+        if head.len() < HEADER_LEN {
+            return Err(HeaderError::Cut);
         }
-        sink(Packet { time_ns: stamp.time_ns, content: Content::Id(stamp.id) });
+        let header = Header::decode(head).ok_or(HeaderError::Unknown)?;
+        notes.tap = header.counts;
+        notes.unclosed = header.counts.is_none();
+        notes.clock = Some(header.clock);
+        Ok((Self, HEADER_LEN))
     }
-    let used = records.len() * RECORD_LEN;
-    if records.len() == limit { Progress::Full(used) } else { Progress::More(used) }
-}
 
-/// How many bytes behind a position in the file the next record begins.
-pub(super) fn find(position: u64) -> usize {
-    let record = RECORD_LEN as u64;
-    ((record - (position - HEADER_LEN as u64) % record) % record) as usize
+    #[inline]
+    fn decode(&mut self, bytes: &[u8], limit: usize, sink: &mut impl Sink) -> Progress {
+        let (records, _) = bytes.as_chunks::<RECORD_LEN>();
+        let records = &records[..records.len().min(limit)];
+        for (place, record) in records.iter().enumerate() {
+            let stamp = Stamp::decode(record);
+            if stamp.time_ns > LATEST_NS {
+                return Progress::Damaged(place * RECORD_LEN, TOO_LATE.into());
+            }
+            sink.take(Packet { time_ns: stamp.time_ns, content: Content::Id(stamp.id) });
+        }
+        let used = records.len() * RECORD_LEN;
+        if records.len() == limit { Progress::Full(used) } else { Progress::More(used) }
+    }
+
+    fn first_record(&self) -> Option<u64> {
+        Some(HEADER_LEN as u64)
+    }
+
+    fn find(&self, _: &[u8], position: u64, _: u64) -> Option<usize> {
+        let record = RECORD_LEN as u64;
+        Some(((record - (position - HEADER_LEN as u64) % record) % record) as usize)
+    }
 }

@@ -40,7 +40,7 @@ impl Partial {
         let both = std::mem::take(&mut self.worst).into_iter().chain(next.worst);
         both.for_each(|packet| worst.push(packet));
         self.worst = worst.into_sorted();
-        self.exceedances.merge(next.exceedances);
+        self.exceedances.merge(next.exceedances, &self.latencies);
         self.blocks.merge(next.blocks);
         self.ingress.merge(next.ingress);
         self.egress.merge(next.egress);
@@ -117,16 +117,18 @@ pub(super) struct Reorder {
 }
 
 impl Reorder {
-    /// Shows a packet; packets come in the order of their egress stamps.
-    #[inline]
-    pub fn record(&mut self, ingress_ns: u64, egress_ns: u64) {
-        if ingress_ns < self.latest_ns {
-            self.count += 1;
-        } else {
-            self.latest_ns = ingress_ns;
-            if ingress_ns < self.first_egress_ns.unwrap_or(u64::MAX) {
-                self.first_egress_ns.get_or_insert(egress_ns);
-                self.early.push(ingress_ns);
+    /// Shows packets by their stamps; they come in the order of their egress stamps.
+    pub fn record_all(&mut self, ingress: &[u64], egress: &[u64]) {
+        let mut early_before = self.first_egress_ns.unwrap_or(u64::MAX);
+        for (&ingress_ns, &egress_ns) in ingress.iter().zip(egress) {
+            if ingress_ns < self.latest_ns {
+                self.count += 1;
+            } else {
+                self.latest_ns = ingress_ns;
+                if ingress_ns < early_before {
+                    early_before = *self.first_egress_ns.get_or_insert(egress_ns);
+                    self.early.push(ingress_ns);
+                }
             }
         }
     }

@@ -113,8 +113,12 @@ impl Piece {
         let walked = match streamed {
             Err(Stop::Unsorted) => {
                 let sorted = || {
-                    let mut ingress = Cursor::sorted(ingress.open()?, &before)?;
-                    let mut egress = Cursor::sorted(egress.open()?, &after)?;
+                    let (ingress, egress) = thread::scope(|scope| {
+                        let reading = scope.spawn(|| Cursor::sorted(ingress.open()?, &before));
+                        let egress = egress.open().map(|open| Cursor::sorted(open, &after));
+                        (reading.join().expect("reading does not panic"), egress)
+                    });
+                    let (mut ingress, mut egress) = (ingress?, egress??);
                     let tally = walk.run(&mut ingress, &mut egress)?;
                     Ok((side(&mut ingress), side(&mut egress), tally))
                 };

@@ -54,21 +54,45 @@ impl From<StreamError> for Stop {
     }
 }
 
+/// The matched packets of a batch, a column for each thing that is known of them.
+#[derive(Default)]
+struct Matched {
+    /// Places in the batch.
+    places: Vec<usize>,
+    ingress: Vec<u64>,
+    egress: Vec<u64>,
+    latencies: Vec<u64>,
+}
+
+impl Matched {
+    #[inline]
+    fn push(&mut self, place: usize, ingress_ns: u64, egress_ns: u64) {
+        self.places.push(place);
+        self.ingress.push(ingress_ns);
+        self.egress.push(egress_ns);
+        self.latencies.push(egress_ns - ingress_ns);
+    }
+
+    fn clear(&mut self) {
+        self.places.clear();
+        self.ingress.clear();
+        self.egress.clear();
+        self.latencies.clear();
+    }
+}
+
 impl Tally {
-    /// Adds matched packets, given as places in `times` and ingress stamps.
-    fn record_all(
-        &mut self,
-        matched: &[(usize, u64)],
-        times: &[u64],
-        name: impl Fn(usize) -> Name,
-    ) {
-        let latency = |&(i, ingress_ns): &(usize, u64)| times[i] - ingress_ns;
-        self.latencies.record_all(matched.iter().map(latency));
-        for pair @ &(i, ingress_ns) in matched {
-            self.reorder.record(ingress_ns, times[i]);
-            self.worst.offer(ingress_ns, times[i], || name(i));
-            self.exceedances.record(ingress_ns, latency(pair));
-            self.blocks.record(times[i], latency(pair));
+    /// Adds matched packets, in time order.
+    fn record_all(&mut self, matched: &Matched, name: impl Fn(usize) -> Name) {
+        let Matched { places, ingress, egress, latencies } = matched;
+        // One loop for each statistic: each is short and keeps what it needs in registers.
+        self.latencies.record_all(latencies.iter().copied());
+        self.reorder.record_all(ingress, egress);
+        self.worst.offer_all(ingress, egress, latencies, |i| name(places[i]));
+        self.exceedances.record_all(ingress, latencies);
+        self.blocks.record_all(egress, latencies);
+        if self.exceedances.is_full() {
+            self.exceedances.shrink(&self.latencies);
         }
     }
 }
@@ -80,8 +104,9 @@ impl Walk<'_> {
         ingress: &mut Cursor<X>,
         egress: &mut Cursor<X>,
     ) -> Result<Tally, Stop> {
-        let cut = |cursor: &Cursor<X>| {
-            cursor.first_ns().map_or(0, |time| time.saturating_add(self.trim_ns))
+        let cut = |cursor: &Cursor<X>| match (cursor.first_ns(), self.trim_ns) {
+            (None, _) | (_, 0) => 0,
+            (Some(time), trim_ns) => time.saturating_add(trim_ns),
         };
         let (cut_before, cut_after) = (cut(ingress), cut(egress));
         let mut matcher =
@@ -94,44 +119,46 @@ impl Walk<'_> {
             exceedances: Exceedances::new(self.packets),
             blocks: Blocks::default(),
         };
-        // The places of the matched packets in a batch, with their ingress stamps.
-        let mut matched: Vec<(usize, u64)> = Vec::new();
+        let mut matched = Matched::default();
         loop {
             let (times, keys, shown) = egress.next();
             let (Some(&first), Some(&last)) = (times.first(), times.last()) else { break };
             self.feed(ingress, &mut matcher, last.saturating_add(self.window_ns), first)?;
             let counts = &mut tally.counts;
+            // Nearly all batches count from end to end.
+            let whole = [first, last].iter().all(|&time| self.span.contains(time));
+            let whole = whole && first >= cut_after;
             matcher.look_up_all(keys, times, |i, verdict| {
                 let time = times[i];
-                if !self.span.contains(time) {
+                if !whole && !self.span.contains(time) {
                     return;
                 }
-                if time < cut_after {
+                if !whole && time < cut_after {
                     counts.trimmed_egress += 1;
                     counts.trimmed_ingress += u64::from(matches!(verdict, Verdict::Match { .. }));
                     return;
                 }
                 match verdict {
-                    Verdict::Match { ingress_ns } => matched.push((i, ingress_ns)),
+                    Verdict::Match { ingress_ns } => matched.push(i, ingress_ns, time),
                     Verdict::Duplicate => counts.duplicate_egress += 1,
                     Verdict::NonCausal => counts.noncausal += 1,
                     Verdict::Unmatched => counts.unmatched_egress += 1,
                 }
             });
-            tally.record_all(&matched, times, |i| X::name(keys[i], shown[i]));
+            tally.record_all(&matched, |i| X::name(keys[i], shown[i]));
             matched.clear();
             let count = times.len();
             egress.advance(count)?;
         }
         self.feed(ingress, &mut matcher, u64::MAX, u64::MAX)?;
-        let fates = matcher.finish();
+        let fates = matcher.fates();
         let counts = &mut tally.counts;
         counts.matched = tally.latencies.count();
         counts.lost = fates.lost;
         counts.duplicate_ingress = fates.repeated;
         counts.trimmed_ingress += fates.trimmed;
         counts.reordered = tally.reorder.count();
-        tally.exceedances.shrink();
+        tally.exceedances.shrink(&tally.latencies);
         Ok(tally)
     }
 

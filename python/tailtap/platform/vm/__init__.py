@@ -21,30 +21,49 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import time
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, Field
+
+from tailtap.check import Check
+from tailtap.cpulist import list_cpus
 from tailtap.errors import InputError, MachineError
 from tailtap.findings import Findings
-from tailtap.host.cards import handed_over
-from tailtap.host.cpus import list_cpus
-from tailtap.host.domains import FOLDERS, Domains
-from tailtap.host.guest import GuestHost
-from tailtap.host.huge_pages import Pages, require_possible, reserved
-from tailtap.host.local import require_program
-from tailtap.host.pci import address_of
+from tailtap.machine import facts as machine_facts
+from tailtap.machine.domains import FOLDERS, DomainFolder
+from tailtap.machine.huge_pages import Pages, Reservation, require_possible, reservation
+from tailtap.machine.knobs.tree import Tree
+from tailtap.machine.pci import address_of
+from tailtap.machine.privileges import missing_capabilities
+from tailtap.machine.resource import Resource
+from tailtap.machine.vfio import VfioCard
 from tailtap.platform import boot
-from tailtap.platform.boot import Boot, cpus_or_none
-from tailtap.platform.dut import Dut, Wanted
-from tailtap.platform.kernel import NAMES, Kernel
-from tailtap.platform.vm import initramfs, kernels
-from tailtap.platform.vm.domain import PORTS, Design, Domain
+from tailtap.platform.dut import Dut, DutSpec
+from tailtap.platform.kernel import NAMES, running_kernel
+from tailtap.platform.options import KernelOptions
+from tailtap.platform.vm import initramfs, kernels, told
+from tailtap.platform.vm.domain import Design, Domain
 from tailtap.platform.vm.kvm import Accelerator, accelerator, foreseen
-from tailtap.topology.lab import DUT_EGRESS, DUT_INGRESS, FROM_DUT, TO_DUT, Cables, Lab
+from tailtap.platform.vm.line import Line, line_of, purpose_of
+from tailtap.schema import Size
+from tailtap.stations.guest import GuestHost
+from tailtap.stations.local import PACKAGES, require_program
+from tailtap.topology.graph import NodeKind
+from tailtap.topology.lab import Lab
+from tailtap.topology.smallest import (
+    DUT_EGRESS,
+    DUT_INGRESS,
+    FROM_DUT,
+    TAPS,
+    TO_DUT,
+    Cables,
+)
+from tailtap.traits import BUILT_IN, Traits
 
-ROLE = "dut"
 DEFAULT_MEMORY = 1 << 30
 LEAST_MEMORY = 256 << 20
 """Debian's kernel and its page tables, the initramfs, and room for a forwarder."""
@@ -52,133 +71,194 @@ ADDRESSES = {TO_DUT: "52:54:00:74:74:01", FROM_DUT: "52:54:00:74:74:02"}
 """By these the guest knows which port is which; 52:54:00 is QEMU's."""
 BOOT_SECONDS = 30.0
 PATIENCE = 10.0
-"""How many times longer things may take when software stands in for the CPU."""
-ALWAYS = "console=ttyS0 quiet panic=-1 no_timer_check ipv6.disable=1 random.trust_cpu=on"
-"""A guest says what goes wrong, ends when it crashes, relies on its timer, and sends no packets
-of its own."""
-
+"""How many times longer things may take when QEMU emulates the CPU (TCG)."""
 PROGRAMS = ("qemu-system-x86_64", "virt-qemu-run", "depmod", "cpio")
 """What it calls on this machine."""
-SHELL = "/run/busybox"
-"""Where a guest keeps the shell that it booted with: it needs none of this machine's files."""
-_TELL = f"""b={SHELL}
-cd /proc/sys/kernel && $b cat osrelease version && $b cat /proc/cmdline
-cd /sys/devices/system/cpu && $b cat online isolated && $b cat nohz_full || echo
-$b sed -n 's/^MemTotal: *\\([0-9]*\\) kB/\\1/p' /proc/meminfo
-for irq in $($b sed -n 's/^ *\\([0-9]*\\):.*virtio[0-9]*-[io][nu].*put.*/\\1/p' /proc/interrupts) \\
-    $(cd /sys/class/net && $b ls tt-in/device/msi_irqs tt-out/device/msi_irqs 2> /dev/null \\
-        | $b grep '^[0-9]*$')
-do $b cat /proc/irq/$irq/smp_affinity_list; done | $b sort -u
-"""
+
+
+class VmOptions(KernelOptions):
+    """The memory of a virtual machine; its kernel and what that boots with are in the base."""
+
+    memory: Size | None = Field(
+        default=None,
+        description="The memory of the virtual machine, 256 MiB or more. 1 GiB is the default.",
+        examples=["2 GiB"],
+    )
+    huge_pages: bool = Field(
+        default=False,
+        description="Whether that memory is on huge pages. They are reserved for the run and "
+        "released afterwards.",
+        examples=[True],
+    )
 
 
 class Vm:
-    """QEMU with virtio ports; KVM where guests run under it, software where they do not."""
+    """QEMU with virtio ports; under KVM where guests run, else QEMU emulates the CPU (TCG)."""
 
-    has_dut = True
-    own_kernel = True
-    uses: Set[str] = frozenset({"memory", "kernel", "boot", "huge_pages", "ports"})
+    summary = "A virtual machine with a kernel of its own, under QEMU and libvirt."
+    documentation = (
+        "It has one virtual CPU for each of dut.cpus, pinned to it, and one more for itself. Its "
+        "ports are virtio devices, or network cards that are passed through. Where KVM does not "
+        "work, QEMU emulates the CPU (TCG): such latencies mean nothing, and the run has the "
+        "warning `emulated`. Needs the Debian packages qemu-system-x86, libvirt-daemon, kmod and "
+        "cpio; the first run downloads a kernel."
+    )
+    traits: Traits = BUILT_IN["vm"]
+    ports_in: NodeKind | None = "guest"
+    Options: type[BaseModel] = VmOptions
+
+    def diagnose(self) -> Iterator[Check]:
+        """The programs, then a kernel that is booted under KVM, if one has been unpacked."""
+        area, name = "platforms", "vm"
+        missing = [PACKAGES.get(one, one) for one in PROGRAMS if shutil.which(one) is None]
+        if missing:
+            remedy = f"apt-get install --no-install-recommends {' '.join(missing)}"
+            yield Check(area, name, "missing", "QEMU and libvirt are not complete", remedy)
+            return
+        yield Check(area, name, "ok", "every program is there")
+        name = "vm: KVM"
+        package = kernels.PACKAGES[kernels.DEFAULT]
+        if missing_capabilities():
+            yield Check(area, name, "untested", "only root can try it", "run it with sudo")
+            return
+        if not kernels.is_unpacked(package):
+            remedy = "the first run with dut.platform: vm downloads one; look here again after it"
+            yield Check(area, name, "untested", f"{package} is not unpacked yet", remedy)
+            return
+        try:
+            found = accelerator(kernels.kernel(kernels.DEFAULT))
+        except MachineError as error:
+            remedy = "a kernel with KVM and a CPU that has it"
+            yield Check(area, name, "missing", str(error), remedy)
+            return
+        if found.emulated:
+            remedy = "take a machine on which guests boot: here QEMU emulates their CPU (TCG)"
+            yield Check(area, name, "poor", found.reason, remedy)
+        else:
+            yield Check(area, name, "ok", found.reason)
 
     def foresee(
-        self, wanted: Wanted, cables: Cables | None, programs: Sequence[str], findings: Findings
+        self,
+        spec: DutSpec[VmOptions],
+        cables: Cables | None,
+        programs: Sequence[str],
+        findings: Findings,
     ) -> None:
         """Find out whether a guest can be made, and what would run its instructions."""
         for program in PROGRAMS:
             findings.ask(require_program, program)
-        memory = findings.ask(_memory, wanted)
-        name = wanted.kernel or kernels.DEFAULT
+        memory = findings.ask(_memory, spec)
+        name = spec.options.kernel or kernels.DEFAULT
         lacking = kernels.to_download(name)
         if lacking:
             findings.notes.append(
                 f"dut.platform: the first run downloads {' and '.join(lacking)} by apt"
             )
         if kernels.PACKAGES.get(name) not in lacking:
-            findings.ask(kernels.kernel, name)
+            kernel = findings.ask(kernels.kernel, name)
+            left = {} if kernel is None else line_of(spec, kernel).left
+            findings.notes += [f"dut.tuning: the guest's line lacks {knob}: {why}"
+                               for knob, why in left.items()]  # fmt: skip
         for card in () if cables is None else cables.dut:
             findings.ask(address_of, card)
-        if wanted.huge_pages and memory is not None:
-            nodes = _nodes(wanted.cpus)
+        if spec.options.huge_pages and memory is not None:
+            nodes = _nodes(spec.cpus)
             pages = Pages.smallest(node=nodes[0] if nodes else None)
             findings.ask(require_possible, memory, pages, keys="dut")
         speed = foreseen()
         if speed is None:
             findings.notes.append(
-                "the first run finds out whether guests run under KVM here (`tailtap doctor` does, "
-                "too): if not, software stands in for their CPU, which says nothing about latency"
+                "the first run finds out whether guests run under KVM here (so does `tailtap "
+                "doctor`): if not, QEMU emulates their CPU (TCG), and latency says nothing"
             )
         else:
-            findings.notes += [doubt["message"] for doubt in _warnings(speed)]
+            findings.notes += [warning["message"] for warning in _warnings(speed)]
 
-    def build(self, lab: Lab, wanted: Wanted) -> Dut:
+    def machine(self, spec: DutSpec[VmOptions]) -> Mapping[str, Any]:
+        """Nothing: it has a kernel of its own."""
+        return {}
+
+    def resources(
+        self, name: str, spec: DutSpec[VmOptions], cards: Sequence[str]
+    ) -> Sequence[Resource]:
+        """Its memory on huge pages, its cards and the folder of its files.
+
+        The first run with a kernel downloads that.
+        """
+        memory = _memory(spec)
+        passed = [VfioCard.of(card) for card in cards]
+        accelerator(kernels.kernel(spec.options.kernel or kernels.DEFAULT))
+        nodes = _nodes(spec.cpus)
+        pages = []
+        if spec.options.huge_pages:
+            pages.append(reservation(memory, keys="dut", node=nodes[0] if nodes else None))
+        return [*pages, *passed, DomainFolder(name)]
+
+    def start(self, lab: Lab, spec: DutSpec[VmOptions]) -> Dut:
         """Boot the guest and give its ports their names and interrupts. Raises `MachineError`."""
-        memory = _memory(wanted)
-        kernel = kernels.kernel(wanted.kernel or kernels.DEFAULT)
+        kernel = kernels.kernel(spec.options.kernel or kernels.DEFAULT)
         speed = accelerator(kernel)
-        if lab.cables is None:
-            for link in (TO_DUT, FROM_DUT):
-                lab.add_tap(lab.tap, link)
-        else:
-            lab.lend_to_taps(lab.cables)
-        domain, guest = lab.keep(_booted(lab, wanted, kernel, memory, speed))
-        own = _own_cpus(wanted)
-        facts = {**_facts(domain, guest, speed), **lab.facts()}
-        _check_facts(wanted, facts, own)
+        line, purpose = line_of(spec, kernel), purpose_of(spec)
+        domain, guest = lab.keep(_booted(lab, spec, kernel, speed, line))
+        own = purpose.cpus
+        with told.recorded(guest, kernel, purpose) as tree:
+            facts = {**_facts(domain, tree, speed), **lab.facts()}
+            _check_facts(spec, facts, own)
+            booted, judged = boot.host_boot(tree.root), told.judged(tree, purpose)
+        full = "a kernel keeps 2047 characters of its command line: shorten dut.boot"
+        boot.require(line.asked, booted, "the guest", full)
+        told.require_effect(judged, line)
+        facts |= {"boot": booted.facts(), "tuning": told.as_record(judged, line)}
         return Dut(
             guest,
             DUT_INGRESS,
             DUT_EGRESS,
             own,
-            wanted.both_ways,
+            spec.both_ways,
             facts,
             patience=_patience(speed),
             warnings=_warnings(speed),
+            threads=[thread for _, thread in _virtual_cpus(domain)],
+            node=spec.node,
         )
 
 
 @contextlib.contextmanager
 def _booted(
-    lab: Lab, wanted: Wanted, kernel: kernels.Kernel, memory: int, speed: Accelerator
+    lab: Lab, spec: DutSpec[VmOptions], kernel: kernels.Kernel, speed: Accelerator, line: Line
 ) -> Iterator[tuple[Domain, GuestHost]]:
     """A machine whose agent answers, with all its vCPUs where they belong."""
-    name = lab.name_of(ROLE)
+    name = lab.name_of(spec.node)
     folder = FOLDERS / name
-    lab.journal.add("domain", name)
     with contextlib.ExitStack() as stack:
-        nodes = _nodes(wanted.cpus)
-        pages = None
-        if wanted.huge_pages:
-            node = nodes[0] if nodes else None
-            pages = stack.enter_context(reserved(memory, lab.journal, keys="dut", node=node))
-        passed = [
-            stack.enter_context(handed_over(card, lab.journal))
-            for card in (() if lab.cables is None else lab.cables.dut)
-        ]
-        stack.callback(Domains().remove, name)
-        folder.mkdir(mode=0o700, parents=True)
+        nodes = _nodes(spec.cpus)
+        made = lab.resources(spec.node)
+        passed = [one for one in made if isinstance(one, VfioCard)]
+        pages = [one for one in made if isinstance(one, Reservation)]
         image = folder / "initramfs"
         design = Design(
             name=name,
             kernel=kernel.image,
             initramfs=image,
-            command_line=_command_line(wanted),
-            memory=memory,
+            command_line=line.text,
+            memory=_memory_size(spec),
             kvm=not speed.emulated,
-            placement=_placement(wanted.cpus),
-            io_cpus=wanted.cpus,
+            placement=_placement(spec.cpus),
+            io_cpus=spec.cpus,
             # The reserved pages are on one node, others wherever the CPUs are.
-            nodes=nodes[:1] if wanted.huge_pages else nodes,
+            nodes=nodes[:1] if spec.options.huge_pages else nodes,
             links={} if passed else ADDRESSES,
             cards=[card.address for card in passed],
-            huge_page_kib=None if pages is None else pages.size_kib,
+            huge_page_kib=pages[0].size_kib if pages else None,
         )
-        domain = Domain(design, folder, lab.tap)
-        own = list_cpus(_own_cpus(wanted))
+        domain = Domain(design, folder, lab.host(TAPS))
+        own = list_cpus(purpose_of(spec).cpus)
         macs = [card.mac for card in passed] or list(ADDRESSES.values())
         links = f"{macs[0]} {DUT_INGRESS} {macs[1]} {DUT_EGRESS}"
-        settings = {"links": links, "mtu": str(lab.mtu), "cpus": own}
-        initramfs.write(image, kernel, PORTS, settings, [card.alias for card in passed])
+        settings = {"links": links, "mtu": str(lab.graph.links[-1].mtu), "cpus": own}
+        initramfs.write(image, kernel, settings, [card.alias for card in passed])
         stack.enter_context(domain)
-        guest = GuestHost(name, domain.ports, _patience(speed))
+        guest = GuestHost(name, domain.port, _patience(speed))
         stack.callback(guest.close)
         limit = BOOT_SECONDS * _patience(speed)
         try:
@@ -191,19 +271,6 @@ def _booted(
             ) from error
         _pin(domain)
         yield domain, guest
-
-
-def _own_cpus(wanted: Wanted) -> tuple[int, ...]:
-    """The DuT's CPUs as the guest numbers them."""
-    return tuple(range(1, len(wanted.cpus) + 1))
-
-
-def _boot(wanted: Wanted) -> str:
-    return boot.filled_in(wanted.boot, _own_cpus(wanted))
-
-
-def _command_line(wanted: Wanted) -> str:
-    return f"{ALWAYS} {_boot(wanted)}".strip()
 
 
 def _placement(cpus: Sequence[int]) -> list[list[int]]:
@@ -232,41 +299,38 @@ def _pin(domain: Domain) -> None:
     os.sched_setaffinity(threads["qemu-system-x86"], domain.design.io_cpus)
 
 
-def _facts(domain: Domain, guest: GuestHost, speed: Accelerator) -> dict[str, Any]:
+def _facts(domain: Domain, tree: Tree, speed: Accelerator) -> dict[str, Any]:
     """What the guest and this machine's kernel say of it, not what was asked."""
-    said = guest.run([SHELL, "sh", "-c", _TELL]).stdout.splitlines()
-    if len(said) < 8:
-        raise MachineError(f"the guest does not tell what it is: {' '.join(said)}")
-    release, version, command_line, online, isolated, nohz, memory, *interrupts = said
-    kernel = Kernel(release, version, "PREEMPT_RT" in version)
-    booted = Boot(command_line, cpus_or_none(nohz), cpus_or_none(isolated))
     pinning = {
         name: ",".join(map(str, sorted(os.sched_getaffinity(thread))))
-        for name, thread in sorted(domain.threads().items())
-        if name.startswith("CPU ")
+        for name, thread in _virtual_cpus(domain)
     }
     return {
         "name": domain.design.name,
         "accelerator": speed.kind,
         "accelerator_reason": speed.reason,
-        "kernel": kernel.facts(),
-        "boot": booted.facts(),
-        "cpus_online": online,
-        "memory": int(memory) * 1024,
+        "kernel": running_kernel(tree.root).facts(),
+        "cpus_online": machine_facts.cpu_set("online", tree.root),
+        "memory": machine_facts.memory("MemTotal", tree.root) or 0,
         "huge_pages": domain.on_huge_pages(),
         "passed_through": list(domain.design.cards),
-        "interrupt_cpus": " ".join(interrupts),
+        "interrupt_cpus": told.interrupt_cpus(tree),
         "vcpu_pinning": pinning,
     }
 
 
-def _check_facts(wanted: Wanted, facts: dict[str, Any], own: Sequence[int]) -> None:
+def _virtual_cpus(domain: Domain) -> list[tuple[str, int]]:
+    """The threads that the guest's CPUs are, with their names."""
+    return [item for item in sorted(domain.threads().items()) if item[0].startswith("CPU ")]
+
+
+def _check_facts(spec: DutSpec[VmOptions], facts: dict[str, Any], own: Sequence[int]) -> None:
     """Raises `MachineError` when the guest is not what was asked for."""
-    expected = [list_cpus(cpus) for cpus in _placement(wanted.cpus)]
+    expected = [list_cpus(cpus) for cpus in _placement(spec.cpus)]
     found = list(facts["vcpu_pinning"].values())
     if found != expected:
         raise MachineError(f"the virtual CPUs should run on CPUs {expected}, but run on {found}")
-    if wanted.huge_pages and facts["huge_pages"] < facts["memory"]:
+    if spec.options.huge_pages and facts["huge_pages"] < facts["memory"]:
         raise MachineError(
             f"the guest's memory should be on huge pages, and {facts['huge_pages']} bytes of it are"
         )
@@ -275,14 +339,12 @@ def _check_facts(wanted: Wanted, facts: dict[str, Any], own: Sequence[int]) -> N
             f"the ports' interrupts should go to the guest's CPUs {list_cpus(own)}, but go to "
             f"{facts['interrupt_cpus'] or 'none'}"
         )
-    kind = facts["kernel"]["kind"]
-    if wanted.kernel in NAMES and wanted.kernel != kind:
+    kind, name = facts["kernel"]["kind"], spec.options.kernel
+    if name in NAMES and name != kind:
         raise MachineError(
-            f"dut.kernel: the guest should run {wanted.kernel}, but its kernel is {kind}: remove "
-            f"{kernels.folder_of(kernels.PACKAGES[wanted.kernel])}, so that it is downloaded again"
+            f"dut.kernel: the guest should run {name}, but its kernel is {kind}: remove "
+            f"{kernels.folder_of(kernels.PACKAGES[name])}, so that it is downloaded again"
         )
-    full = "a kernel keeps 2047 characters of its command line: shorten dut.boot"
-    boot.require(_boot(wanted), Boot(**facts["boot"]), "the guest", full)
 
 
 def _warnings(speed: Accelerator) -> list[dict[str, str]]:
@@ -291,8 +353,8 @@ def _warnings(speed: Accelerator) -> list[dict[str, str]]:
     return [
         {
             "code": "emulated",
-            "message": "software stands in for the virtual machine's CPU, so that this is not a "
-            f"statement about latency: KVM does not work here ({speed.reason})",
+            "message": "QEMU emulates the virtual machine's CPU (TCG), so latency says nothing "
+            f"about a virtual machine: KVM does not work here ({speed.reason})",
         }
     ]
 
@@ -301,9 +363,9 @@ def _patience(speed: Accelerator) -> float:
     return PATIENCE if speed.emulated else 1.0
 
 
-def _memory(wanted: Wanted) -> int:
+def _memory(spec: DutSpec[VmOptions]) -> int:
     """The guest's memory in bytes. Raises `InputError`, `MachineError` when it cannot be that."""
-    memory = DEFAULT_MEMORY if wanted.memory is None else wanted.memory
+    memory = _memory_size(spec)
     if memory < LEAST_MEMORY:
         raise InputError(
             f"dut.memory of {memory >> 20} MiB is too little for a virtual machine: "
@@ -313,12 +375,14 @@ def _memory(wanted: Wanted) -> int:
     return memory
 
 
+def _memory_size(spec: DutSpec[VmOptions]) -> int:
+    return DEFAULT_MEMORY if spec.options.memory is None else spec.options.memory
+
+
 def _require_free(memory: int) -> None:
-    for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
-        if line.startswith("MemAvailable:"):
-            available = int(line.split()[1]) * 1024
-            if memory > available:
-                raise MachineError(
-                    f"dut.memory of {memory >> 20} MiB is more than the {available >> 20} MiB "
-                    "that this machine has left: ask for less"
-                )
+    available = machine_facts.memory("MemAvailable")
+    if available is not None and memory > available:
+        raise MachineError(
+            f"dut.memory of {memory >> 20} MiB is more than the {available >> 20} MiB that this "
+            "machine has left: ask for less"
+        )

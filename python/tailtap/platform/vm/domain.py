@@ -19,13 +19,13 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 from tailtap.errors import MachineError
-from tailtap.host.domains import threads_of
-from tailtap.host.local import LocalHost
-from tailtap.host.process import Process
+from tailtap.machine.domains import threads_of
 from tailtap.platform.vm.kernels import CACHE
+from tailtap.stations.local import LocalHost
+from tailtap.stations.process import Process
 
-PORTS = 16
-"""Commands that run in a guest at the same time, and one more port for short ones."""
+PORT = "tailtap"
+"""What the guest calls the virtio-serial port to its agent."""
 SERVICE = "libvirt-qemu"
 """The user and group that libvirt looks up, whoever QEMU runs as. Debian makes them with the
 package of the daemon that runs as a service."""
@@ -42,12 +42,12 @@ stdio_handler = "file"
 START_SECONDS = 60.0
 """How long libvirt may take; the first time it asks QEMU for all that it can do."""
 TAIL = 400
-"""How much of the console is worth quoting."""
+"""How many characters of the console an error quotes."""
 
 
 @dataclass(frozen=True)
 class Design:
-    """What the machine is made of."""
+    """The design of a virtual machine."""
 
     name: str
     kernel: Path
@@ -71,7 +71,7 @@ class Design:
 
 
 class Domain:
-    """A machine that runs. Use it as a context."""
+    """A running virtual machine. Use it as a context."""
 
     def __init__(self, design: Design, folder: Path, host: LocalHost) -> None:
         """The machine of `design`, in `folder`, on `host`, where its links are."""
@@ -81,9 +81,9 @@ class Domain:
         self._process: Process | None = None
 
     @property
-    def ports(self) -> list[Path]:
-        """The sockets of the guest's virtio-serial ports."""
-        return [self.folder / f"port{number}" for number in range(PORTS)]
+    def port(self) -> Path:
+        """The socket of the guest's virtio-serial port."""
+        return self.folder / "port"
 
     @property
     def huge_pages(self) -> Path:
@@ -92,7 +92,7 @@ class Domain:
 
     @property
     def console(self) -> Path:
-        """What the guest's kernel says."""
+        """The file with the output of the guest's kernel."""
         return self.folder / "console.log"
 
     def __enter__(self) -> Domain:
@@ -121,7 +121,7 @@ class Domain:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End it. Its folder stays: `Domains.remove` removes it, and what did not end."""
+        """End it. Its folder stays: `DomainFolder` removes it, and what did not end."""
         if self._process is not None:
             self._process.close()
 
@@ -136,7 +136,7 @@ class Domain:
         return int(found[1]) * 1024 if found else 0
 
     def failure(self) -> str:
-        """Why it does not do what it should: what libvirt and the console say, on one line."""
+        """The reason of a failure, from libvirt and the console, as one line."""
         said = self._process.errors() if self._process and self._process.ended else ""
         if not said and self.console.exists():
             text = self.console.read_text(encoding="utf-8", errors="replace")
@@ -166,7 +166,7 @@ class Domain:
     def _wait(self) -> None:
         assert self._process is not None
         deadline = time.monotonic() + START_SECONDS
-        while not self.ports[-1].exists() or not self.threads():
+        while not self.port.exists() or not self.threads():
             if self._process.ended:
                 raise MachineError(f"libvirt cannot start the virtual machine: {self.failure()}")
             if time.monotonic() > deadline:
@@ -212,7 +212,7 @@ def describe(design: Design, domain: Domain) -> ET.Element:
         _add(root, event, "destroy")
     devices = _add(root, "devices")
     _add(devices, "controller", type="usb", model="none")
-    _add(devices, "controller", type="virtio-serial", ports=str(PORTS + 1))
+    _add(devices, "controller", type="virtio-serial", ports="2")
     shared = _add(devices, "filesystem", type="mount", accessmode="passthrough", multidevs="remap")
     _add(shared, "source", dir="/")
     _add(shared, "target", dir="tailtap")
@@ -228,10 +228,9 @@ def describe(design: Design, domain: Domain) -> ET.Element:
         pci, bus, slot, function = (f"0x{part}" for part in re.split("[:.]", card))
         place = {"domain": pci, "bus": bus, "slot": slot, "function": function}
         _add(_add(passed, "source"), "address", **place)
-    for number, path in enumerate(domain.ports):
-        channel = _add(devices, "channel", type="unix")
-        _add(channel, "source", mode="bind", path=str(path))
-        _add(channel, "target", type="virtio", name=f"tailtap.{number}")
+    channel = _add(devices, "channel", type="unix")
+    _add(channel, "source", mode="bind", path=str(domain.port))
+    _add(channel, "target", type="virtio", name=PORT)
     console = _add(devices, "serial", type="file")
     _add(console, "source", path=str(domain.console))
     _add(devices, "memballoon", model="none")

@@ -50,11 +50,8 @@ $b mount -o bind "/root$modules" "$target"
 $b mount -t devpts devpts /root/dev/pts
 $b mount -t tmpfs tmpfs /root/dev/shm
 $b ip link set lo up
-ports=
-for number in $numbers; do
-    for port in /root/sys/class/virtio-ports/*; do
-        [ "$($b cat "$port/name")" != "tailtap.$number" ] || ports="$ports /dev/${port##*/}"
-    done
+for device in /root/sys/class/virtio-ports/*; do
+    [ "$($b cat "$device/name")" != "$port" ] || path=/dev/${device##*/}
 done
-# shellcheck disable=SC2086
-exec $b switch_root /root "$python" -I -S "$agent" $ports
+# The agent becomes the last command when nobody wants the guest any more.
+exec $b switch_root /root "$python" -I -S -c "$agent" "$path" /run/busybox poweroff -f

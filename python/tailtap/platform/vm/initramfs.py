@@ -13,9 +13,10 @@ from importlib import resources
 from pathlib import Path
 
 from tailtap.errors import InputError
-from tailtap.host import CommandFailed, agent
-from tailtap.host.local import LocalHost
+from tailtap.platform.vm.domain import PORT
 from tailtap.platform.vm.kernels import Kernel, shell
+from tailtap.stations import CommandFailed, agent
+from tailtap.stations.local import LocalHost
 
 MODULES = ("virtio_pci", "virtio_console", "virtio_net", "9pnet_virtio", "9p", "overlay")
 """What a guest needs before it has this machine's files; the kernel loads the rest itself."""
@@ -31,11 +32,10 @@ READERS: Mapping[str, Callable[[bytes], bytes]] = {
 def write(
     target: Path,
     kernel: Kernel,
-    ports: int,
     settings: Mapping[str, str],
     cards: Sequence[str] = (),
 ) -> None:
-    """Write the archive for `kernel`, whose agent gets `ports` ports.
+    """Write the archive for `kernel`.
 
     `settings` are the ``links`` (pairs of a MAC address and a name), their ``mtu``, and the
     ``cpus`` that take their interrupts. `cards` are aliases of the modules that drive the links
@@ -63,9 +63,9 @@ def write(
             "insert": " ".join(inserted),
             "release": kernel.release,
             "modules": str(kernel.modules.resolve()),
-            "numbers": " ".join(map(str, range(ports))),
+            "port": PORT,
             "python": sys.executable,
-            "agent": str(Path(agent.__file__).resolve()),
+            "agent": agent.program(),
         }
         lines = (f"{name}={shlex.quote(value)}\n" for name, value in content.items())
         (root / "settings").write_text("".join(lines), encoding="utf-8")

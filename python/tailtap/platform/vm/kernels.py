@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tailtap.errors import InputError, MachineError
-from tailtap.host.local import LocalHost
 from tailtap.platform.kernel import RT, VANILLA, version_of
+from tailtap.stations.local import LocalHost
 
 CACHE = Path("/var/cache/tailtap")
-"""Packages, and what is known of this machine until it boots again."""
+"""The folder of packages, and of facts about this machine until it reboots."""
 PACKAGES: Mapping[str, str] = {VANILLA: "linux-image-amd64", RT: "linux-image-rt-amd64"}
 """The package of each kernel that has a name."""
 DEFAULT = VANILLA
@@ -43,9 +43,16 @@ class Kernel:
         """The folder that ``lib/modules`` is in."""
         return self.modules.parents[2]
 
+    @property
+    def config(self) -> Path | None:
+        """The file that says how it was built, where distributions put it; None without one."""
+        name = f"config-{self.release}"
+        places = (self.image.parent / name, self.modules / "config", Path("/boot") / name)
+        return next((path for path in places if path.is_file()), None)
+
 
 def kernel(name: str) -> Kernel:
-    """The kernel of that name, unpacked if it is not there yet, or the one with that path.
+    """The kernel of that name, downloaded if it is missing, or the one with that path.
 
     Raises `InputError` for anything else and for a kernel without its modules, `MachineError` when
     the image cannot be read or the package cannot be got.

@@ -1,7 +1,7 @@
 """Whether KVM works here, found out by booting a kernel under it.
 
-The device node says nothing: a hypervisor may offer KVM to us and guests hang all the same, some
-after their first instructions. So the kernel has to boot until it misses its root file system.
+The device node proves nothing: under a hypervisor that offers KVM, guests may still hang, some
+after their first instructions. So a kernel must boot until it misses its root file system.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from tailtap.host.local import LocalHost
 from tailtap.platform.vm.kernels import CACHE, Kernel
+from tailtap.stations.local import LocalHost
 
 QEMU = "qemu-system-x86_64"
 DEVICE = Path("/dev/kvm")
@@ -24,24 +24,24 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 PROBE_SECONDS = 10.0
 """How long the kernel may take; with KVM it needs one second."""
 REACHED = "VFS: Unable to mount root fs"
-"""The last words of a kernel that found everything else."""
+"""The last message of a kernel that found everything else."""
 
 
 @dataclass(frozen=True)
 class Accelerator:
-    """What runs the guest's instructions, and why."""
+    """KVM or TCG, and the reason."""
 
     kind: Literal["kvm", "tcg"]
     reason: str
 
     @property
     def emulated(self) -> bool:
-        """Whether software stands in for the CPU: latencies then say nothing."""
+        """Whether QEMU emulates the CPU (TCG): latency then says nothing."""
         return self.kind == "tcg"
 
 
 def accelerator(kernel: Kernel) -> Accelerator:
-    """KVM if `kernel` boots under it, else software. What is found holds until this machine boots.
+    """KVM if `kernel` boots under it, else TCG. The answer is kept until this machine reboots.
 
     Raises `MachineError` when QEMU is missing.
     """
@@ -63,7 +63,7 @@ def foreseen() -> Accelerator | None:
 
 
 def remembered() -> Accelerator | None:
-    """What was found since this machine booted; None when nobody has tried."""
+    """The answer that is stored since this machine booted; None when there is none."""
     with contextlib.suppress(OSError, ValueError, KeyError):
         content = json.loads(_memory().read_text(encoding="utf-8"))
         if content["boot"] == _boot():
@@ -105,7 +105,7 @@ def _probe(kernel: Kernel) -> Accelerator:
 
 
 def explanation(words: str) -> str:
-    """What explains it best of all that QEMU and the kernel said."""
+    """The most telling line of QEMU's and the kernel's output."""
     lines = [line.strip() for line in words.splitlines() if line.strip()]
     errors = [line for line in lines if "error:" in line] or lines[-1:]
     return f": {errors[0].removeprefix(f'{QEMU}: ')}" if errors else ""

@@ -30,6 +30,8 @@ window.tailtap = (() => {
     return await new Response(stream).text();
   }
 
+  // What other scripts of the page add: their figures' kinds, and start, paint and reading of these.
+  const parts = [];
   const state = { hidden: new Set(), bands: true, runs: [], curves: [], plots: [], printing: false };
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const darkMedia = matchMedia("(prefers-color-scheme: dark)");
@@ -66,7 +68,8 @@ window.tailtap = (() => {
       for (const tool of plot.toolbar.tools)
         if (tool.type === "CrosshairTool") tool.overlay.line_color = axis;
     }
-    for (const { renderer, run, role, curve } of marks()) {
+    for (const { renderer, run, role, curve, cause } of marks()) {
+      if (cause !== undefined) continue;
       const colours = curve === undefined ? state.runs[run] : state.curves[curve];
       const own = dark ? colours.dark : colours.light;
       const glyph = renderer.glyph;
@@ -78,6 +81,7 @@ window.tailtap = (() => {
       else if (role === "hollow") glyph.setv({ fill_color: null, line_color: own });
       else if (role !== "hit") glyph.setv({ line_color: own });
     }
+    for (const part of parts) part.paint(dark);
   }
 
   function show() {
@@ -190,18 +194,19 @@ window.tailtap = (() => {
   }
 
   function hovers() {
-    const tagged = new Map(marks().map(({ renderer, run, role }) => [renderer.data_source.id, { run, role }]));
+    const tagged = new Map(marks().map(({ renderer, ...tag }) => [renderer.data_source.id, tag]));
     const places = { before: " (before)", line: " (after)" };
     for (const plot of state.plots)
       for (const tool of plot.toolbar.tools) {
         if (tool.type !== "HoverTool") continue;
         const kind = tool.tags[0];
         const sided = plot.renderers.some((r) => r.tags[0]?.role === "before");
+        const part = parts.find((one) => one.kinds.includes(kind));
         tool.tooltips = (source, vars) => {
-          const { run, role } = tagged.get(source.id);
+          const { run, role, cause } = tagged.get(source.id);
           if (kind === "hdr") return tooltip(curves(plot, run, vars));
           const name = state.runs[run].label + (sided ? places[role] ?? "" : "");
-          return tooltip(readings(kind, name, source, vars));
+          return tooltip((part?.reading ?? readings)(kind, name, source, vars, cause));
         };
       }
   }
@@ -226,7 +231,8 @@ window.tailtap = (() => {
     const library = document.createElement("script");
     library.textContent = await unpack("library");
     document.head.append(library);
-    const { document: json, roots, runs, curves } = JSON.parse(await unpack("payload"));
+    const payload = JSON.parse(await unpack("payload"));
+    const { document: json, roots, runs, curves } = payload;
     Object.assign(state, { runs, curves });
     Bokeh.set_log_level("warn");
     await Bokeh.embed.embed_items({ report: json },
@@ -235,6 +241,7 @@ window.tailtap = (() => {
     for (const plot of state.plots)
       plot.js_reset = document.getElementById(roots[plot.id])
         .addEventListener("dblclick", () => plot.reset.emit());
+    if (payload.timelines) for (const part of parts) part.start(payload);
     hovers();
     fit();
     paint();
@@ -249,5 +256,5 @@ window.tailtap = (() => {
     place.hidden = false;
     throw error;
   });
-  return { time, rate, seconds, count, percent, state, ready };
+  return { time, rate, seconds, count, percent, state, parts, ready };
 })();

@@ -7,22 +7,32 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tailtap.errors import InputError
+from tailtap.registry import Registry
+from tailtap.results.reader import finished_runs
 from tailtap.store.exporters.base import Exporter
-from tailtap.store.exporters.hgrm import Hgrm
-from tailtap.store.exporters.papers import Papers
-from tailtap.store.exporters.postgresql import PostgreSQL
-from tailtap.store.exporters.tables import Csv, Parquet
-from tailtap.store.sources import find_runs
-
-EXPORTERS: Mapping[str, Exporter] = {
-    "parquet": Parquet(),
-    "csv": Csv(),
-    "hgrm": Hgrm(),
-    "papers": Papers(),
-    "postgresql": PostgreSQL(),
-}
 
 __all__ = ["EXPORTERS", "Exported", "Exporter", "export"]
+
+
+def _built_in() -> Mapping[str, Exporter]:
+    from tailtap.store.exporters.hgrm import Hgrm
+    from tailtap.store.exporters.papers import Papers
+    from tailtap.store.exporters.perfetto import Perfetto
+    from tailtap.store.exporters.postgresql import PostgreSQL
+    from tailtap.store.exporters.tables import Csv, Parquet
+
+    return {
+        "parquet": Parquet(),
+        "csv": Csv(),
+        "hgrm": Hgrm(),
+        "papers": Papers(),
+        "perfetto": Perfetto(),
+        "postgresql": PostgreSQL(),
+    }
+
+
+EXPORTERS: Registry[Exporter] = Registry("exporter", "tailtap.exporters", Exporter, _built_in)
+"""Every format by its name."""
 
 
 @dataclass(frozen=True)
@@ -49,16 +59,21 @@ def export(source: Path, to: str, out: Path | None = None, *, packets: bool = Fa
     kind = "postgresql" if scheme == "postgres" else scheme
     exporter = EXPORTERS.get(kind)
     if exporter is None or exporter.address != bool(separator):
-        raise InputError(
-            f"--to {scheme}: unknown format; give parquet, csv, hgrm, papers or an address "
-            "postgresql://USER@HOST/DATABASE"
-        )
+        raise InputError(f"--to {scheme}: unknown format; give {_formats()}")
     if exporter.address and out is not None:
         raise InputError("--out is for files; with an address, --to says where the tables go")
     if packets and not exporter.holds_packets:
-        raise InputError(
-            f"--packets: {kind} has no place for them; parquet, csv and postgresql have"
-        )
-    runs = find_runs(source)
+        others = [name for name, one in EXPORTERS.working() if one.holds_packets]
+        raise InputError(f"--packets: {kind} has no place for them; {' and '.join(others)} have")
+    runs = finished_runs(source)
     destination = to if exporter.address else str(out or source / "export" / kind)
     return Exported(kind, len(runs), exporter.export(runs, destination, packets=packets))
+
+
+def _formats() -> str:
+    """What `--to` can be, in words."""
+    names = [
+        f"an address {name}://USER@HOST/DATABASE" if one.address else name
+        for name, one in EXPORTERS.working()
+    ]
+    return f"{', '.join(names[:-1])} or {names[-1]}"

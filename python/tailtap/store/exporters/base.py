@@ -8,24 +8,31 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
+from tailtap.check import Check
 from tailtap.errors import MachineError
-from tailtap.store.sources import StoredRun
+from tailtap.results.run import Run
 
 
 class Exporter(Protocol):
     """Writes finished runs in one format."""
 
-    @property
-    def address(self) -> bool:
-        """Whether the destination is the address of a database, not a folder."""
+    summary: str
+    """What it writes, in one sentence."""
 
-    @property
-    def holds_packets(self) -> bool:
-        """Whether the format has a place for every packet."""
+    documentation: str
+    """What its users should know, as a paragraph of Markdown."""
 
-    def export(
-        self, runs: Sequence[StoredRun], destination: str, *, packets: bool = False
-    ) -> list[str]:
+    address: bool
+    """Whether the destination is the address of a database, not a folder."""
+
+    holds_packets: bool
+    """Whether the format has a place for every packet."""
+
+    def diagnose(self) -> Iterator[Check]:
+        """The checks of `tailtap doctor`: find out whether it works here."""
+        ...
+
+    def export(self, runs: Sequence[Run], destination: str, *, packets: bool = False) -> list[str]:
         """Write `runs` to `destination`; return the files or tables written, in order.
 
         With `packets`, where the format holds them, every matched packet is written too.
@@ -37,7 +44,7 @@ class Exporter(Protocol):
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """A draft of the file `path`, which it becomes when the block ends without an error.
+    """A draft of the file `path`, which replaces it when the block ends without an error.
 
     The folder is made if missing. Raises `MachineError` when it cannot be written.
     """

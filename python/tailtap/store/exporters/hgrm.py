@@ -9,9 +9,10 @@ from typing import TextIO
 
 import numpy as np
 
+from tailtap.check import Check
 from tailtap.evaluation.values import Pair
+from tailtap.results.run import Run
 from tailtap.store.exporters.base import whole
-from tailtap.store.sources import StoredRun
 
 #: Reporting points in each half of the distance to 100 %: HdrHistogram's default.
 TICKS = 5
@@ -22,16 +23,20 @@ SCALE = 1000
 class Hgrm:
     """One file a run, `SLUG.hgrm`, values in microseconds (HdrHistogram's scaling of 1000)."""
 
+    summary = "HdrHistogram's percentile text, in microseconds: one file for each run."
+    documentation = "For programs that draw HDR diagrams. The percentiles are exact."
     address = False
     holds_packets = False
 
-    def export(
-        self, runs: Sequence[StoredRun], destination: str, *, packets: bool = False
-    ) -> list[str]:
+    def diagnose(self) -> Iterator[Check]:
+        """It is a part of tailtap."""
+        yield Check("exporters", "hgrm", "ok", "needs nothing of its own")
+
+    def export(self, runs: Sequence[Run], destination: str, *, packets: bool = False) -> list[str]:
         """Write a file for each run into the folder `destination`."""
         written = []
         for run in runs:
-            evaluation = run.evaluation()
+            evaluation = run.stored
             path = Path(destination) / f"{run.slug}.hgrm"
             with whole(path) as draft, draft.open("w", encoding="ascii") as file:
                 write_distribution(file, evaluation.distribution)
@@ -44,8 +49,8 @@ def write_distribution(file: TextIO, distribution: Pair) -> None:
 
     The layout is that of its Java version: columns of 12, 14, 10 and 14 characters, a last row of
     100 % without 1/(1-p), and three lines of summary. Values are exact: three decimals of a
-    microsecond are nanoseconds. The last line says what is true of a distribution without
-    rounding: a single bucket whose sub-buckets are a nanosecond wide and reach the maximum.
+    microsecond are nanoseconds. The last line describes a distribution without rounding: a single
+    bucket whose sub-buckets are a nanosecond wide and reach the maximum.
     """
     values, counts = distribution
     total = int(counts.sum())

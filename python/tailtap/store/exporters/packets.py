@@ -9,10 +9,10 @@ import pyarrow as pa
 
 from tailtap.errors import InputError
 from tailtap.evaluation import evaluate, tables
-from tailtap.store.sources import StoredRun
+from tailtap.results.run import Run
 
 
-def all_packets(run: StoredRun) -> pa.Table:
+def all_packets(run: Run) -> pa.Table:
     """Latency, stamps (ns) and key of every matched packet, in the order of the ingress stamps.
 
     The captures are matched again with the options of the stored evaluation. Raises `InputError`
@@ -42,11 +42,11 @@ def all_packets(run: StoredRun) -> pa.Table:
     return tables.worst(found.worst_packets).sort_by("ingress_ns")
 
 
-def _capture(run: StoredRun, side: dict[str, Any]) -> Path:
+def _capture(run: Run, side: dict[str, Any]) -> Path:
     """The capture of one side: beside the evaluation, as in a run folder, or where it was read."""
     path = Path(side["path"])
-    places = [run.folder.parent / path.name, path]
-    for place in places if run.record else reversed(places):
+    beside = [run.folder.parent / path.name] if run.folder else []
+    for place in (*beside, path) if run.record else (path, *beside):
         if place.is_file():
             return place
     raise InputError(f"{path}: --packets: this capture of {run.slug} is no longer there")

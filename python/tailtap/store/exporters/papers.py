@@ -1,4 +1,4 @@
-"""The nine CSV files of the published results, for the plot scripts that came with them."""
+"""The nine CSV files of the published results, for the plot scripts published with them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 
+from tailtap.check import Check
 from tailtap.evaluation import Evaluation
 from tailtap.evaluation.model import SIDES
 from tailtap.evaluation.percentiles import papers
 from tailtap.evaluation.values import Column, Pair
+from tailtap.files import slugify
+from tailtap.results.run import Run
 from tailtap.store.exporters.base import write_text
 from tailtap.store.exporters.numeric import divide
-from tailtap.store.sources import StoredRun, slugify
 
 #: The published lists of worst packets end here.
 WORST = 5000
@@ -23,17 +25,21 @@ CAPTURE = re.compile(r"latencies-pre[^/]*\.pcap(\.zst)?")
 class Papers:
     """Nine files a run, named as the published ones, in a folder for each configuration."""
 
+    summary = "The nine CSV files of the published results for each run."
+    documentation = "Named as the published files, in a folder for each configuration."
     address = False
     holds_packets = False
 
-    def export(
-        self, runs: Sequence[StoredRun], destination: str, *, packets: bool = False
-    ) -> list[str]:
+    def diagnose(self) -> Iterator[Check]:
+        """It is a part of tailtap."""
+        yield Check("exporters", "papers", "ok", "needs nothing of its own")
+
+    def export(self, runs: Sequence[Run], destination: str, *, packets: bool = False) -> list[str]:
         """Write the files of each run below the folder `destination`."""
         folders = _folders(runs)
         written = []
         for run, folder in zip(runs, folders, strict=True):
-            evaluation = run.evaluation()
+            evaluation = run.stored
             stem = file_stem(run, evaluation)
             for suffix, text in files(evaluation).items():
                 path = Path(destination) / folder / f"{stem}.{suffix}.csv"
@@ -41,7 +47,7 @@ class Papers:
         return written
 
 
-def file_stem(run: StoredRun, evaluation: Evaluation) -> str:
+def file_stem(run: Run, evaluation: Evaluation) -> str:
     """What the names of a run's files begin with: that of its capture before the device.
 
     A run of ours is `latencies-pre-rate<pkt/s>-repeat<from 0>.pcap.zst`. An evaluation of a
@@ -105,10 +111,10 @@ def files(evaluation: Evaluation) -> dict[str, str]:
     }
 
 
-def _folders(runs: Sequence[StoredRun]) -> list[str]:
+def _folders(runs: Sequence[Run]) -> list[str]:
     """A folder for each run, as in the published trees: one for all rates and repeats."""
     paths = [
-        "/".join(slugify(str(v)) or "-" for k, v in run.variables.items() if k != "traffic.rate")
+        "/".join(slugify(v) or "-" for k, v in run.variables.items() if k != "traffic.rate")
         for run in runs
     ]
     places = [(path, run.rate, run.repeat) for path, run in zip(paths, runs, strict=True)]

@@ -2,33 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.resources import files
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from tailtap.check import Check
 from tailtap.errors import MachineError
+from tailtap.results.run import Run
 from tailtap.store.exporters.rows import COLUMNS, rows, tables
-from tailtap.store.sources import StoredRun
 
 if TYPE_CHECKING:
     import psycopg
 
 #: Rows that are turned into Python values at a time.
 BATCH = 10_000
-#: Taken while the tables are made: PostgreSQL's IF NOT EXISTS is no protection against another
-#: session that makes the same table at the same time. The number is ours alone.
+#: Locked while the tables are made: PostgreSQL's IF NOT EXISTS does not protect against another
+#: session that makes the same table at the same time. No other program uses this number.
 LOCK = 0x7461_696C_7461_7000
 
 
 class PostgreSQL:
     """One transaction for each run: it replaces what the database held of that run."""
 
+    summary = "Tables and views of a PostgreSQL database."
+    documentation = (
+        "A run that the database already has is replaced. Needs `pip install 'tailtap[postgres]'`."
+    )
     address = True
     holds_packets = True
 
-    def export(
-        self, runs: Sequence[StoredRun], destination: str, *, packets: bool = False
-    ) -> list[str]:
+    def diagnose(self) -> Iterator[Check]:
+        """Look for the package that it needs."""
+        area, name = "exporters", "postgresql"
+        if find_spec("psycopg") is None:
+            remedy = "pip install 'tailtap[postgres]'"
+            yield Check(area, name, "missing", "the package psycopg is missing", remedy)
+        else:
+            yield Check(area, name, "ok", "psycopg is installed")
+
+    def export(self, runs: Sequence[Run], destination: str, *, packets: bool = False) -> list[str]:
         """Write the runs into the database at the address `destination`."""
         try:
             import psycopg
@@ -64,7 +77,7 @@ def _reason(error: psycopg.Error) -> str:
     return lines[0] if lines else type(error).__name__
 
 
-def _replace(connection: psycopg.Connection[Any], run: StoredRun, wanted: Sequence[str]) -> None:
+def _replace(connection: psycopg.Connection[Any], run: Run, wanted: Sequence[str]) -> None:
     """Put one run in place of what the database held of it; its number there stays."""
     record = rows(run, "runs").to_pylist()[0]
     record["number"] = record.pop("run")

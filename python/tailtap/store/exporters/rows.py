@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 from tailtap.errors import InputError
+from tailtap.results.run import Run
 from tailtap.store.database import OBJECTS
 from tailtap.store.exporters.packets import all_packets
-from tailtap.store.sources import StoredRun
 
 _TEXT, _INT, _REAL = pa.string(), pa.int64(), pa.float64()
 COUNTS = (
@@ -73,7 +73,7 @@ def schema(table: str) -> pa.Schema:
     return pa.schema({"run": pa.int32(), "slug": _TEXT, **COLUMNS[table]})
 
 
-def rows(run: StoredRun, table: str) -> pa.Table:
+def rows(run: Run, table: str) -> pa.Table:
     """The rows of one run in `table`. Raises `InputError` when its evaluation is damaged."""
     columns = COLUMNS[table]
     try:
@@ -92,7 +92,7 @@ def rows(run: StoredRun, table: str) -> pa.Table:
     return whole.cast(schema(table))
 
 
-def _records(run: StoredRun, table: str) -> list[dict[str, Any]]:
+def _records(run: Run, table: str) -> list[dict[str, Any]]:
     match table:
         case "runs":
             return [_run_record(run)]
@@ -107,7 +107,7 @@ def _records(run: StoredRun, table: str) -> list[dict[str, Any]]:
             return [{"code": row["code"], "message": row["message"]} for row in found]
 
 
-def _run_record(run: StoredRun) -> dict[str, Any]:
+def _run_record(run: Run) -> dict[str, Any]:
     record = run.record
     objects = {
         name: None if record.get(name) is None else json.dumps(record[name]) for name in OBJECTS

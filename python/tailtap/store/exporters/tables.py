@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,10 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from tailtap.check import Check
+from tailtap.results.run import Run
 from tailtap.store.exporters.base import whole
 from tailtap.store.exporters.rows import rows, schema, tables
-from tailtap.store.sources import StoredRun
 
 
 class _Tables(ABC):
@@ -23,13 +24,15 @@ class _Tables(ABC):
     holds_packets = True
     suffix: str
 
+    def diagnose(self) -> Iterator[Check]:
+        """It is a part of tailtap."""
+        yield Check("exporters", self.suffix, "ok", "needs nothing of its own")
+
     @abstractmethod
     def writer(self, path: Path, columns: pa.Schema) -> Any:
         """An Arrow writer of tables with these columns into the file `path`."""
 
-    def export(
-        self, runs: Sequence[StoredRun], destination: str, *, packets: bool = False
-    ) -> list[str]:
+    def export(self, runs: Sequence[Run], destination: str, *, packets: bool = False) -> list[str]:
         """Write a file for each table into the folder `destination`."""
         written = []
         for table in tables(packets):
@@ -44,6 +47,8 @@ class _Tables(ABC):
 class Parquet(_Tables):
     """Parquet files."""
 
+    summary = "Parquet files: one for each table, compressed with zstd."
+    documentation = "docs/files.md describes tables and columns."
     suffix = "parquet"
 
     def writer(self, path: Path, columns: pa.Schema) -> Any:
@@ -54,6 +59,8 @@ class Parquet(_Tables):
 class Csv(_Tables):
     """CSV files with a header; text is quoted where it must be, a missing value is empty."""
 
+    summary = "CSV files with a header: one for each table."
+    documentation = "Text is quoted where it must be, and a missing value is empty."
     suffix = "csv"
 
     def writer(self, path: Path, columns: pa.Schema) -> Any:

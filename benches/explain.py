@@ -1,0 +1,124 @@
+"""How long it takes to join late packets with a trace, compared with evaluating the same captures.
+
+The device is simulated: packets at a constant rate, one in twenty thousand held up by a task, and a
+trace with a timer's interrupt, a task and idle for each packet. Both run in turn, from the page
+cache, on all cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from stamps import write_stamps
+from traced import DUT, HOG, IDLE, NAMES, SERVED_BIT, SERVER, START, TASK, VECTOR
+
+from benches import timing
+from benches.timing import MIB, MILLION
+from tailtap import evaluation
+from tailtap.cause import explain_runs
+
+GAP_NS = 10_000
+LATENCY_NS = 3_000
+HELD_NS = 500_000
+HELD_ONE_IN = 20_000
+RECORD = np.dtype(
+    [("start", "<u8"), ("dur", "<u4"), ("kind", "u1"), ("flags", "u1"), ("cpu", "<u2"),
+     ("aux", "<u8"), ("id", "<u4"), ("steal", "<u4")]
+)  # fmt: skip
+
+
+def write_run(folder: Path, pairs: int) -> Path:
+    """A run folder of so many packets, with its trace."""
+    folder.mkdir()
+    random = np.random.default_rng(1)
+    ingress = START + np.arange(pairs) * GAP_NS
+    egress = ingress + LATENCY_NS + random.integers(0, 500, pairs)
+    held = np.arange(HELD_ONE_IN // 2, pairs - 200, HELD_ONE_IN)
+    for place in range(HELD_NS // GAP_NS):  # those that come while the task has the core
+        done = ingress[held] + HELD_NS + 2_000 * (place + 1)
+        egress[held + place] = np.maximum(egress[held + place], done)
+    egress = np.maximum.accumulate(egress)
+    ids = np.arange(pairs)
+    write_stamps(folder / "ingress.stamps", ingress, ids)
+    write_stamps(folder / "egress.stamps", egress, ids)
+    (folder / "trace.events").write_bytes(b"TTTRACE1" + _records(ingress, egress, held).tobytes())
+    ended = int(egress[-1]) + 1
+    (folder / "trace.json").write_text(
+        json.dumps({
+            "schema": "tailtap.trace/1", "clock": "monotonic", "mode": "thin", "cpus": [DUT],
+            "started_ns": START - 1, "ended_ns": ended, "lost": {}, "names": NAMES,
+            "served": {"by": "task", "pids": [SERVER], "cpus": [DUT]},
+        })
+    )  # fmt: skip
+    (folder / "run.json").write_text(
+        json.dumps({"schema": "tailtap.run/1", "slug": folder.name, "status": "done", "number": 1})
+    )
+    evaluation.evaluate(folder / "ingress.stamps", folder / "egress.stamps").write(
+        folder / "evaluation"
+    )
+    return folder
+
+
+def _records(ingress: np.ndarray, egress: np.ndarray, held: np.ndarray) -> np.ndarray:
+    """The server's stretch before each egress, an interrupt in it, idle between, and the task."""
+    start = np.maximum(egress - 1_500, np.concatenate(([START], egress[:-1])))
+    serving = _column(start, egress, TASK, SERVER, SERVED_BIT)
+    interrupts = _column(start + 200, np.minimum(start + 600, egress), VECTOR, 1)
+    idle = _column(np.concatenate(([START - 1], egress[:-1])), start, IDLE, 1)
+    tasks = _column(ingress[held] + 100, ingress[held] + HELD_NS, TASK, HOG, HOG)
+    found = np.concatenate((serving, interrupts, idle[idle["dur"] > 0], tasks))
+    return found[np.argsort(found["start"] + found["dur"], kind="stable")]
+
+
+def _column(start: np.ndarray, end: np.ndarray, kind: int, id: int, aux: int = 0) -> np.ndarray:
+    records = np.zeros(start.size, RECORD)
+    records["start"], records["dur"] = start, np.maximum(end - start, 0)
+    records["kind"], records["cpu"], records["id"], records["aux"] = kind, DUT, id, aux
+    return records
+
+
+def measured(work: Callable[[], object], rounds: int) -> float:
+    """The median time of some rounds in seconds."""
+    seconds = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds)
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(prog="benches.explain", description=__doc__)
+    parser.add_argument("--pairs", type=float, nargs="+", default=[1, 10], help="millions")
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    print(f"{timing.machine()}; median of {options.rounds} rounds\n")
+    print(
+        f"{'M pairs':>8}{'M records':>11}{'late':>9}{'evaluate s':>12}{'explain s':>11}{'ratio':>7}"
+    )
+    for millions in options.pairs:
+        with tempfile.TemporaryDirectory(prefix="tt-bench-") as folder:
+            run = write_run(Path(folder) / "001-simulated", int(millions * MILLION))
+            sides = run / "ingress.stamps", run / "egress.stamps"
+            evaluating = measured(partial(evaluation.evaluate, *sides), options.rounds)
+            found = explain_runs([run])[0]
+            assert found.labels.rows[0].name.cause == "task", "another cause than the simulated one"
+            joining = measured(partial(explain_runs, [run]), options.rounds)
+            records = found.joined.notes["records"] / MILLION
+            late = found.joined.state.size
+            print(f"{millions:8g}{records:11.1f}{late:9,}{evaluating:12.2f}{joining:11.2f}"
+                  f"{joining / evaluating:7.1f}")  # fmt: skip
+    print(f"\na record takes 32 bytes in the file: {32 * MILLION / MIB:.0f} MiB for a million")
+
+
+if __name__ == "__main__":
+    main()

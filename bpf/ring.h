@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
+/* The ring that eBPF programs and user space share; the consumer is crates/datapath/src/ring.rs.
+ *
+ * Producers take a slot by moving `head` with compare and exchange, which never takes a slot that is
+ * not free, so nothing has to be undone when the ring is full, and a producer may interrupt another.
+ * A slot begins with two words, both stored whole and neither ever zero: it is complete when both are
+ * nonzero. The consumer zeroes both words, then moves `tail`. It is woken by nobody.
+ */
+#ifndef RING_H
+#define RING_H
+
+/* Tries to take a slot. Each failure means that somebody else took one, so more than a few in a row
+ * are next to impossible; what fails them all is counted as lost. */
+#define TRIES 16
+
+/* Takes a slot of a ring of `mask` + 1 slots: its number, or -1 when the ring is full. */
+static __always_inline long take_slot(__u64 *head, __u64 *tail, __u64 mask)
+{
+	for (int i = 0; i < TRIES; i++) {
+		__u64 taken = *(volatile __u64 *)head;
+		__u64 emptied = *(volatile __u64 *)tail;
+
+		if (taken - emptied > mask)
+			return -1;
+		if (__sync_val_compare_and_swap(head, taken, taken + 1) == taken)
+			return taken & mask;
+	}
+	return -1;
+}
+
+#endif

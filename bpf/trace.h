@@ -1,0 +1,398 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
+/* What the tracer's programs share: what they are told, the state of each core, and its ring.
+ *
+ * A record is written once, when its interval has ended, into the ring of its core. Intervals below
+ * the floor are added up by kind, and written when they are 5 us together or the first of them is 1 ms
+ * old, whichever event comes next; user space writes what is left at the end.
+ *
+ * A packet waits for the interrupt by which its core is told of it, and for the softirq. What is to be
+ * stored of the former is kept until the latter has ended, so that no packet waits for that.
+ *
+ * What is open on a core (`struct core`) is written by that core only. A program that interrupts
+ * another writes other members, so that nothing is locked.
+ */
+#ifndef TRACE_H
+#define TRACE_H
+
+/* CPUs that can be told from each other, as cpu_set_t has. */
+#define MAX_CPUS 1024
+/* Functions that were queued for other cores and have not begun there. */
+#define SENT 1024
+/* Names of tasks, and work functions that were interrupted. */
+#define MAX_NAMES 16384
+#define MAX_WORKS 1024
+/* Tasks that the forwarder is served by. */
+#define MAX_SERVED 4096
+/* When short intervals that were added up are written: their sum, and the age of the first. */
+#define FLUSH_SUM_NS 5000
+#define FLUSH_AGE_NS 1000000
+/* A function that began later than this after it was queued has a record about it. */
+#define DELAY_NS 1000
+/* An idle state that was left earlier has none. */
+#define IDLE_NS 1000
+#define UNKNOWN 0xffffffffu
+
+/* The kinds of records; their meaning is in docs/files.md. */
+enum kind {
+	IRQ = 1,
+	VECTOR = 2,
+	FUNCTION = 3,
+	DELAY = 4,
+	SOFTIRQ = 5,
+	TASK = 6,
+	WAKEUP = 7,
+	WORK = 8,
+	IDLE = 9,
+	NMI = 10,
+	HRTIMER = 11,
+	TLB = 12,
+	PAGE_FAULT = 13,
+	RECLAIM = 14,
+	COMPACTION = 15,
+	FREQUENCY = 16,
+	KVM_EXIT = 17,
+	MIGRATE = 18,
+	RUNNABLE = 19,
+};
+
+enum vector {
+	TIMER = 1,
+	RESCHEDULE = 2,
+	CALL = 3,
+	CALL_SINGLE = 4,
+	IRQ_WORK = 5,
+	THERMAL = 6,
+	PLATFORM_IPI = 7,
+	OTHER_VECTOR = 8,
+	VECTORS = 9,
+};
+
+#define SOFTIRQS 10
+/* Sums of short intervals: of interrupts by number, of vectors, of softirqs. */
+#define SUMS (1 + VECTORS + SOFTIRQS)
+
+/* Set before loading. The layout is known to trace/program.rs. */
+const volatile struct {
+	__u32 mask; /* slots in a core's ring - 1 */
+	__u32 floor_ns; /* intervals below are added up */
+	__u32 full; /* record all, not only what had the core */
+	__u32 served; /* whether tasks are in the map `served` */
+	__u64 steal_at; /* from a core's `runqueues` to its `steal_time`; 0: no hypervisor tells */
+	__u64 own; /* the function by which a core is told of packets, which are its work */
+	__u32 cores[MAX_CPUS]; /* the place of a CPU in the map `cores`, counted from 1; 0: not traced */
+} config SEC(".rodata");
+
+struct record {
+	__u64 start_ns;
+	__u64 what; /* dur_ns in bits 0..31, kind in 32..39, flags in 40..47, cpu in 48..63 */
+	__u64 aux;
+	__u64 more; /* id in bits 0..31, steal_ns in 32..63 */
+};
+
+/* Intervals of one kind below the floor. */
+struct sum {
+	__u64 start_ns; /* of the first; 0: there is none */
+	__u64 end_ns; /* of the last */
+	__u64 total_ns;
+	__u32 count;
+	__u32 id;
+};
+
+/* A task that has the core. */
+struct stretch {
+	__u64 start_ns;
+	__u64 aux;
+	__u32 pid; /* UNKNOWN until the first switch */
+	__u32 pad;
+};
+
+/* The function of a worker that has the core. */
+struct work {
+	__u64 start_ns; /* 0: none */
+	__u64 function;
+	__u32 pid;
+	__u32 pad;
+};
+
+/* A core and its ring. Until `open` the layout is known to trace/core.rs. */
+struct core {
+	__u64 head; /* slots taken so far */
+	__u64 lost; /* records that found no slot */
+	__u64 lost_since; /* when the first of them did not; user space takes it */
+	__u64 first; /* the core's first slot in the map `ring`; written by user space, like all below */
+	__u64 cpu;
+	__u64 pad0[3];
+	__u64 tail; /* slots emptied so far; written by user space */
+	__u64 pad1[7];
+	struct sum sums[SUMS]; /* written by the core again */
+	struct stretch task;
+	__u64 open; /* nothing: what begins here is the programs' alone */
+	__u64 came; /* the address of the task that `task` tells of */
+	__u64 steal_at; /* the address of the hypervisor's counter; 0: not known yet */
+	__u64 steal_ns; /* what it was */
+	__u64 irq_ns;
+	__u64 vector_ns;
+	__u64 told; /* whether the vector has a record about what was called in it */
+	__u64 function;
+	__u64 function_ns;
+	__u64 function_sent_ns;
+	__u64 function_sender;
+	__u64 raised_ns[SOFTIRQS];
+	__u64 softirq_ns;
+	__u64 softirq_raised_ns;
+	__u64 idle_ns;
+	__u64 idle_state;
+	__u64 hrtimer_ns;
+	__u64 hrtimer_function;
+	__u64 guest_ns; /* since when the virtual CPU is out of its guest */
+	__u64 rescheduled_ns; /* when another core sent a reschedule IPI */
+	__u64 rescheduled_by;
+	__u64 oldest_ns; /* since when a sum waits to be written; 0: none does */
+	__u64 own_ns; /* when the core was told of packets; 0: nothing of that waits to be written */
+	__u64 own_sent_ns; /* when it was to be told; 0: not known */
+	__u64 own_sender;
+	__u64 own_vector; /* the vector in which it was told, if that has ended */
+	__u64 own_vector_ns;
+	__u64 own_end_ns;
+	__u64 reclaim_ns;
+	__u64 compaction_ns;
+	__u32 reclaim_pid;
+	__u32 compaction_pid;
+	struct work work;
+} __attribute__((aligned(64)));
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1); /* set before loading: the cores */
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(struct core));
+} cores SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1); /* set before loading: the slots of all cores */
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(struct record));
+} ring SEC(".maps");
+
+/* What is read of the kernel's own structures; their layout comes from its BTF. */
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+struct irqaction {
+	unsigned int irq;
+};
+struct rq {
+	__u64 clock;
+};
+struct cfs_rq {
+	struct rq *rq;
+};
+struct sched_entity {
+	struct cfs_rq *cfs_rq;
+};
+/* Without members where the kernel does not account for waiting. */
+struct sched_info {
+	unsigned long long last_arrival;
+};
+struct thread_info {
+	unsigned int cpu;
+};
+struct task_struct {
+	struct thread_info thread_info;
+	unsigned int flags;
+	struct sched_entity se;
+	struct sched_info sched_info;
+	int pid;
+	int tgid;
+	char comm[16];
+};
+/* Before Linux 5.14, and since. */
+struct task_struct___state {
+	long state;
+};
+struct task_struct___states {
+	unsigned int __state;
+};
+/* On some architectures before Linux 5.16. */
+struct task_struct___cpu {
+	unsigned int cpu;
+};
+struct work_struct {
+	void *func;
+};
+struct hrtimer {
+	void *function;
+};
+#pragma clang attribute pop
+
+/* The place of a CPU in `cores`, counted from 1; 0 if it is not traced. */
+static __always_inline __u32 place_of(__u32 cpu)
+{
+	if (cpu >= MAX_CPUS)
+		return 0;
+	/* The verifier does not follow how the compiler asks that. */
+	barrier_var(cpu);
+	return config.cores[cpu & (MAX_CPUS - 1)];
+}
+
+/* A traced CPU; none for others. */
+static __always_inline struct core *core_of(__u32 cpu)
+{
+	__u32 key = place_of(cpu);
+
+	if (!key)
+		return 0;
+	key -= 1;
+	return bpf_map_lookup_elem(&cores, &key);
+}
+
+/* The core that this runs on, if it is traced. */
+static __always_inline struct core *here(void)
+{
+	return core_of(bpf_get_smp_processor_id());
+}
+
+/* What the hypervisor took of this core since the last record, in ns. Two records that interrupt
+ * each other may both tell of it. */
+static __always_inline __u64 stolen(struct core *core)
+{
+	__u64 before = core->steal_ns, now = 0;
+
+	if (!config.steal_at)
+		return 0;
+	if (!core->steal_at) {
+		/* The kernel does not tell programs where a core's variables are; a task's run queue is one
+		 * of them. */
+		struct task_struct *task = bpf_get_current_task_btf();
+
+		if (!bpf_core_field_exists(task->se.cfs_rq))
+			return 0;
+		core->steal_at = (__u64)task->se.cfs_rq->rq + config.steal_at;
+		bpf_probe_read_kernel(&core->steal_ns, sizeof(__u64), (void *)core->steal_at);
+		return 0;
+	}
+	bpf_probe_read_kernel(&now, sizeof(now), (void *)core->steal_at);
+	core->steal_ns = now;
+	now -= before;
+	return now < UNKNOWN ? now : UNKNOWN;
+}
+
+/* Stores a record of a core. */
+static __always_inline void put(struct core *core, __u64 start, __u64 dur, __u64 kind, __u64 aux,
+				__u64 id, __u64 steal)
+{
+	long slot = take_slot(&core->head, &core->tail, config.mask);
+	__u32 key = core->first + slot;
+	struct record *record;
+
+	if (slot < 0) {
+		__sync_fetch_and_add(&core->lost, 1);
+		if (!core->lost_since)
+			core->lost_since = start + dur;
+		return;
+	}
+	record = bpf_map_lookup_elem(&ring, &key);
+	if (!record)
+		return;
+	if (dur > UNKNOWN)
+		dur = UNKNOWN;
+	*(volatile __u64 *)&record->aux = aux;
+	*(volatile __u64 *)&record->more = (id & UNKNOWN) | steal << 32;
+	*(volatile __u64 *)&record->start_ns = start;
+	/* An exchange orders the stores before it, on every architecture. */
+	__sync_lock_test_and_set(&record->what, dur | kind << 32 | core->cpu << 48);
+}
+
+/* Stores an interval of the core that this runs on. */
+static __always_inline void tell(struct core *core, __u64 start, __u64 end, __u32 kind, __u32 id,
+				 __u64 aux)
+{
+	put(core, start, end - start, kind, aux, id, stolen(core));
+}
+
+#define ADDED_UP (1 << 8)
+
+/* Stores a sum of short intervals. */
+static __always_inline void tell_sum(struct core *core, struct sum *sum, __u32 kind)
+{
+	__u64 window = sum->end_ns - sum->start_ns;
+
+	put(core, sum->start_ns, sum->total_ns, kind | ADDED_UP, sum->count | window << 32, sum->id,
+	    stolen(core));
+	sum->start_ns = 0;
+}
+
+static __always_inline __u32 kind_of_sum(int place)
+{
+	return place == 0 ? IRQ : place <= VECTORS ? VECTOR : SOFTIRQ;
+}
+
+/* Stores all sums. A function of its own, as it is rarely called. */
+static __noinline int tell_sums(struct core *core)
+{
+	if (!core)
+		return 0;
+	core->oldest_ns = 0;
+	for (int i = 0; i < SUMS; i++) {
+		if (core->sums[i].start_ns)
+			tell_sum(core, &core->sums[i], kind_of_sum(i));
+	}
+	return 0;
+}
+
+/* Stores an interval, or adds it to a sum if it is short. */
+static __always_inline void tell_or_add(struct core *core, __u64 start, __u64 end, __u32 kind,
+					__u32 id, __u64 aux, struct sum *sum)
+{
+	if (end - start >= config.floor_ns) {
+		tell(core, start, end, kind, id, aux);
+		return;
+	}
+	if (sum->start_ns && sum->id != id)
+		tell_sum(core, sum, kind);
+	if (!sum->start_ns) {
+		sum->start_ns = start;
+		sum->total_ns = 0;
+		sum->count = 0;
+		sum->id = id;
+		if (!core->oldest_ns)
+			core->oldest_ns = start;
+	}
+	sum->end_ns = end;
+	sum->total_ns += end - start;
+	sum->count += 1;
+	if (sum->total_ns >= FLUSH_SUM_NS)
+		tell_sum(core, sum, kind);
+}
+
+/* Stores how the core was told of packets. */
+static __noinline int tell_own(struct core *core)
+{
+	__u64 vector;
+
+	if (!core)
+		return 0;
+	if (core->own_sent_ns && core->own_ns - core->own_sent_ns > DELAY_NS)
+		tell(core, core->own_sent_ns, core->own_ns, DELAY, core->own_sender, config.own);
+	vector = core->own_vector;
+	/* Older verifiers follow `vector < VECTORS`, not what the compiler makes of two conditions. */
+	barrier_var(vector);
+	if (vector < VECTORS && core->own_vector)
+		tell_or_add(core, core->own_vector_ns, core->own_end_ns, VECTOR, vector, 0,
+			    &core->sums[vector]);
+	core->own_vector = 0;
+	core->own_ns = 0;
+	return 0;
+}
+
+/* Stores what has waited: before every record, so that none that is much later stands before it. */
+static __always_inline void settle(struct core *core, __u64 now)
+{
+	if (core->own_ns)
+		tell_own(core);
+	if (core->oldest_ns && now - core->oldest_ns > FLUSH_AGE_NS)
+		tell_sums(core);
+}
+
+#endif

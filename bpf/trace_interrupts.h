@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
+/* Programs of the tracer: interrupts of devices, vectors, functions that other cores call, softirqs. */
+#ifndef TRACE_INTERRUPTS_H
+#define TRACE_INTERRUPTS_H
+
+/* Device interrupts. Nothing interrupts them but NMIs. */
+SEC("tp_btf/irq_handler_entry")
+int BPF_PROG(irq_began, int irq)
+{
+	struct core *core = here();
+
+	if (core)
+		core->irq_ns = bpf_ktime_get_ns();
+	return 0;
+}
+
+SEC("tp_btf/irq_handler_exit")
+int BPF_PROG(irq_ended, int irq)
+{
+	struct core *core = here();
+	__u64 now;
+
+	if (!core || !core->irq_ns)
+		return 0;
+	now = bpf_ktime_get_ns();
+	settle(core, now);
+	tell_or_add(core, core->irq_ns, now, IRQ, irq, 0, &core->sums[0]);
+	core->irq_ns = 0;
+	return 0;
+}
+
+/* Vectors: the local timer, and what other cores ask for. */
+static __always_inline int vector_began(void)
+{
+	struct core *core = here();
+
+	if (core) {
+		core->vector_ns = bpf_ktime_get_ns();
+		core->told = 0;
+	}
+	return 0;
+}
+
+static __always_inline int vector_ended(__u32 vector)
+{
+	struct core *core = here();
+	__u64 now;
+
+	if (!core || !core->vector_ns)
+		return 0;
+	now = bpf_ktime_get_ns();
+	if (core->own_ns && !core->told) {
+		core->own_vector = vector;
+		core->own_vector_ns = core->vector_ns;
+		core->own_end_ns = now;
+		core->vector_ns = 0;
+		return 0;
+	}
+	settle(core, now);
+	/* What was told of it has a place only in a record of its own. */
+	if (core->told)
+		tell(core, core->vector_ns, now, VECTOR, vector, 0);
+	else
+		tell_or_add(core, core->vector_ns, now, VECTOR, vector, 0, &core->sums[vector]);
+	core->vector_ns = 0;
+	return 0;
+}
+
+#define FOLLOW_VECTOR(name, vector)                                                                \
+	SEC("tp_btf/" #name "_entry")                                                              \
+	int BPF_PROG(name##_began)                                                                 \
+	{                                                                                          \
+		return vector_began();                                                             \
+	}                                                                                          \
+	SEC("tp_btf/" #name "_exit")                                                               \
+	int BPF_PROG(name##_ended)                                                                 \
+	{                                                                                          \
+		return vector_ended(vector);                                                       \
+	}
+
+FOLLOW_VECTOR(local_timer, TIMER)
+FOLLOW_VECTOR(call_function, CALL)
+FOLLOW_VECTOR(call_function_single, CALL_SINGLE)
+FOLLOW_VECTOR(irq_work, IRQ_WORK)
+FOLLOW_VECTOR(thermal_apic, THERMAL)
+FOLLOW_VECTOR(x86_platform_ipi, PLATFORM_IPI)
+FOLLOW_VECTOR(error_apic, OTHER_VECTOR)
+FOLLOW_VECTOR(spurious_apic, OTHER_VECTOR)
+FOLLOW_VECTOR(threshold_apic, OTHER_VECTOR)
+FOLLOW_VECTOR(deferred_error_apic, OTHER_VECTOR)
+
+/* The one whose sender is noted by `ipi_sent`. */
+SEC("tp_btf/reschedule_entry")
+int BPF_PROG(reschedule_began)
+{
+	struct core *core = here();
+	__u64 sent;
+
+	if (!core)
+		return 0;
+	core->vector_ns = bpf_ktime_get_ns();
+	core->told = 0;
+	sent = core->rescheduled_ns;
+	core->rescheduled_ns = 0;
+	if (!sent || core->vector_ns - sent <= DELAY_NS)
+		return 0;
+	settle(core, core->vector_ns);
+	tell(core, sent, core->vector_ns, DELAY, core->rescheduled_by, 0);
+	return 0;
+}
+
+SEC("tp_btf/reschedule_exit")
+int BPF_PROG(reschedule_ended)
+{
+	return vector_ended(RESCHEDULE);
+}
+
+/* Only in full: it runs for every IPI, that of a packet as well. */
+SEC("tp_btf/ipi_send_cpu")
+int BPF_PROG(ipi_sent, __u32 cpu, unsigned long caller, void *function)
+{
+	struct core *core;
+
+	/* The other ones call functions, which are noted as they are queued. */
+	if (function)
+		return 0;
+	core = core_of(cpu);
+	if (core) {
+		core->rescheduled_by = bpf_get_smp_processor_id();
+		*(volatile __u64 *)&core->rescheduled_ns = bpf_ktime_get_ns();
+	}
+	return 0;
+}
+
+/* Functions that are queued for a traced core, by the address of their call. Two that share a place
+ * are next to impossible at the same time; the first one's sender is then not known. */
+struct sent {
+	__u64 call;
+	__u64 time_ns;
+	__u64 cpu;
+};
+
+static struct sent sent[SENT];
+
+static __always_inline struct sent *sent_at(__u64 call)
+{
+	/* Multiplicative hashing, Knuth 6.4. */
+	return &sent[call * 0x9e3779b97f4a7c15ull >> 54 & (SENT - 1)];
+}
+
+/* Arguments as numbers: the verifier neither calculates with pointers, nor shows those of functions. */
+static __always_inline void read_arguments(unsigned long long *from, __u64 *into, __u32 size)
+{
+	bpf_probe_read_kernel(into, size, from);
+}
+
+SEC("tp_btf/csd_queue_cpu")
+int BPF_PROG(function_queued, __u32 cpu)
+{
+	struct sent *place;
+	__u64 call = 0;
+
+	if (!place_of(cpu))
+		return 0;
+	read_arguments(&ctx[3], &call, sizeof(call));
+	place = sent_at(call);
+	place->time_ns = bpf_ktime_get_ns();
+	place->cpu = bpf_get_smp_processor_id();
+	*(volatile __u64 *)&place->call = call;
+	return 0;
+}
+
+SEC("tp_btf/csd_function_entry")
+int BPF_PROG(function_began)
+{
+	struct core *core = here();
+	__u64 arguments[2] = {}; /* the function, its call */
+	__u64 time = 0, sender = UNKNOWN;
+	struct sent *place;
+
+	if (!core)
+		return 0;
+	read_arguments(&ctx[0], arguments, sizeof(arguments));
+	place = sent_at(arguments[1]);
+	if (*(volatile __u64 *)&place->call == arguments[1]) {
+		time = place->time_ns;
+		sender = place->cpu;
+		place->call = 0;
+	}
+	/* That a packet has come is the core's own work: its vector tells how long it took. */
+	if (arguments[0] == config.own && core->vector_ns) {
+		if (core->own_ns)
+			tell_own(core);
+		core->own_ns = core->vector_ns;
+		core->own_sent_ns = time;
+		core->own_sender = sender;
+		return 0;
+	}
+	core->function = arguments[0];
+	core->function_sent_ns = time;
+	core->function_sender = sender;
+	core->function_ns = bpf_ktime_get_ns();
+	return 0;
+}
+
+SEC("tp_btf/csd_function_exit")
+int BPF_PROG(function_ended)
+{
+	struct core *core = here();
+	__u64 began, now, queued;
+
+	if (!core || !core->function_ns)
+		return 0;
+	now = bpf_ktime_get_ns();
+	began = core->function_ns;
+	core->function_ns = 0;
+	queued = core->function_sent_ns;
+	settle(core, now);
+	if (queued && began - queued > DELAY_NS)
+		tell(core, queued, began, DELAY, core->function_sender, core->function);
+	tell(core, began, now, FUNCTION, core->function_sender, core->function);
+	core->told = 1;
+	return 0;
+}
+
+/* Softirqs. */
+SEC("tp_btf/softirq_raise")
+int BPF_PROG(softirq_raised, __u32 vector)
+{
+	struct core *core = here();
+
+	if (!core || vector >= SOFTIRQS || core->raised_ns[vector])
+		return 0;
+	/* In an interrupt: its begin, which saves reading the clock. */
+	if (core->vector_ns)
+		core->raised_ns[vector] = core->vector_ns;
+	else
+		core->raised_ns[vector] = core->irq_ns ? core->irq_ns : bpf_ktime_get_ns();
+	return 0;
+}
+
+SEC("tp_btf/softirq_entry")
+int BPF_PROG(softirq_began, __u32 vector)
+{
+	struct core *core = here();
+
+	if (!core || vector >= SOFTIRQS)
+		return 0;
+	core->softirq_ns = bpf_ktime_get_ns();
+	/* It may be raised again while it runs. */
+	core->softirq_raised_ns = core->raised_ns[vector];
+	core->raised_ns[vector] = 0;
+	return 0;
+}
+
+SEC("tp_btf/softirq_exit")
+int BPF_PROG(softirq_ended, __u32 vector)
+{
+	struct core *core = here();
+	__u64 began, raised, now;
+
+	if (!core || vector >= SOFTIRQS || !core->softirq_ns)
+		return 0;
+	now = bpf_ktime_get_ns();
+	began = core->softirq_ns;
+	core->softirq_ns = 0;
+	raised = core->softirq_raised_ns;
+	settle(core, now);
+	tell_or_add(core, began, now, SOFTIRQ, vector, raised ? began - raised : 0,
+		    &core->sums[VECTORS + 1 + vector]);
+	return 0;
+}
+
+#endif

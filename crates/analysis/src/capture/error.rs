@@ -1,0 +1,75 @@
+//! Why a capture cannot be read at all.
+
+use std::path::{Path, PathBuf};
+
+/// A capture cannot be read at all.
+#[derive(Debug, thiserror::Error)]
+pub enum CaptureError {
+    /// The operating system refused.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// There is nothing in the file.
+    #[error("{0}: the file is empty: was the capture stopped before it wrote anything?")]
+    Empty(PathBuf),
+    /// The first bytes are of no known kind.
+    #[error(
+        "{path}: not a capture that tailtap reads (first bytes {magic}): pcap, pcapng, stamp files \
+         and MoonSniff's mscap are known, plain or compressed with zstd or gzip; name an mscap file \
+         *.mscap or give --format mscap"
+    )]
+    UnknownFormat {
+        /// The file.
+        path: PathBuf,
+        /// Its first bytes, in hexadecimal.
+        magic: String,
+    },
+    /// The file ends within its header.
+    #[error("{0}: the file ends within its header: the capture is cut off")]
+    HeaderCut(PathBuf),
+    /// The packets are not Ethernet frames.
+    #[error(
+        "{path}: link type {linktype} is not Ethernet: capture on the Ethernet interface itself, \
+         not on 'any' or a tunnel"
+    )]
+    LinkType {
+        /// The file.
+        path: PathBuf,
+        /// LINKTYPE_ value of the file.
+        linktype: u32,
+    },
+    /// The compressed data is broken before the first packet.
+    #[error("{path}: the {compression} data is broken: {source}")]
+    Compression {
+        /// The file.
+        path: PathBuf,
+        /// zstd or gzip.
+        compression: &'static str,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+/// A header that cannot be used, before the path is known.
+pub(super) enum HeaderError {
+    Cut,
+    Unknown,
+    LinkType(u32),
+}
+
+impl HeaderError {
+    pub(super) fn at(self, path: &Path, head: &[u8]) -> CaptureError {
+        match self {
+            Self::Cut => CaptureError::HeaderCut(path.to_owned()),
+            Self::Unknown => {
+                let magic = head.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+                CaptureError::UnknownFormat { path: path.to_owned(), magic }
+            }
+            Self::LinkType(linktype) => CaptureError::LinkType { path: path.to_owned(), linktype },
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! The table of formats, and what a format must be able to do.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::error::HeaderError;
+use super::{Notes, Sink, mscap, pcap, pcapng, stampfile};
+
+/// How far a reader came with the bytes that it was given.
+pub(super) enum Progress {
+    /// It used this many bytes; more are needed for the next packet.
+    More(usize),
+    /// It used this many bytes and delivered as many packets as were asked for.
+    Full(usize),
+    /// After this many bytes nothing can be made of the file any more, and why.
+    Damaged(usize, String),
+}
+
+/// Makes packets of the bytes of a file. Functions that are given are right for most formats.
+pub(super) trait Reader: Sized {
+    /// Whether records hold packet ids in place of frames.
+    const HOLDS_IDS: bool = false;
+    /// Whether a file without a single byte is a capture without packets.
+    const MAY_BE_EMPTY: bool = false;
+
+    /// Whether a file is of this format, by its first bytes or its name.
+    fn recognises(head: &[u8], path: &Path) -> bool;
+
+    /// Reads the header at the start of a file. Returns its length, which may be 0.
+    fn open(head: &[u8], notes: &mut Notes) -> Result<(Self, usize), HeaderError>;
+
+    /// Hands at most `limit` packets to `sink`. `bytes` begin with a record.
+    fn decode(&mut self, bytes: &[u8], limit: usize, sink: &mut impl Sink) -> Progress;
+
+    /// Where the first record begins, in formats that can be read from any record on.
+    fn first_record(&self) -> Option<u64> {
+        None
+    }
+
+    /// In such formats, how far behind the start of `bytes`, which stand at `position` in the file,
+    /// the next record seems to begin. No packet there is earlier than `since`, in seconds.
+    fn find(&self, _bytes: &[u8], _position: u64, _since: u64) -> Option<usize> {
+        None
+    }
+
+    /// The link type of the packets, if none that was or will be read is Ethernet. `ended` says
+    /// that no more will be read.
+    fn foreign_linktype(&self, _ended: bool) -> Option<u32> {
+        None
+    }
+
+    /// Writes down what was found out so far.
+    fn note(&self, _notes: &mut Notes) {}
+}
+
+/// Makes an enumeration of the formats, and of their readers a type that passes every call on: a
+/// call through a pointer for each packet would be slower.
+macro_rules! formats {
+    ($($(#[doc = $doc:literal])* $format:ident, $name:literal, $reader:ty;)*) => {
+        /// A capture file format.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        pub enum Format {
+            $($(#[doc = $doc])* $format,)*
+        }
+
+        impl Format {
+            const ALL: &[Self] = &[$(Self::$format),*];
+
+            /// The name used in options and reports.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$format => $name,)*
+                }
+            }
+
+            /// Whether its records hold packet ids in place of frames.
+            pub fn holds_ids(self) -> bool {
+                match self {
+                    $(Self::$format => <$reader>::HOLDS_IDS,)*
+                }
+            }
+
+            pub(super) fn may_be_empty(self) -> bool {
+                match self {
+                    $(Self::$format => <$reader>::MAY_BE_EMPTY,)*
+                }
+            }
+
+            fn recognises(self, head: &[u8], path: &Path) -> bool {
+                match self {
+                    $(Self::$format => <$reader>::recognises(head, path),)*
+                }
+            }
+
+            pub(super) fn open(
+                self,
+                head: &[u8],
+                notes: &mut Notes,
+            ) -> Result<(AnyReader, usize), HeaderError> {
+                match self {
+                    $(Self::$format => <$reader>::open(head, notes)
+                        .map(|(reader, len)| (AnyReader::$format(reader), len)),)*
+                }
+            }
+        }
+
+        /// A reader of any format; its functions are those of [`Reader`].
+        pub(super) enum AnyReader {
+            $($format($reader),)*
+        }
+
+        impl AnyReader {
+            #[inline]
+            pub(super) fn decode(
+                &mut self,
+                bytes: &[u8],
+                limit: usize,
+                sink: &mut impl Sink,
+            ) -> Progress {
+                match self {
+                    $(Self::$format(reader) => reader.decode(bytes, limit, sink),)*
+                }
+            }
+
+            pub(super) fn first_record(&self) -> Option<u64> {
+                match self {
+                    $(Self::$format(reader) => reader.first_record(),)*
+                }
+            }
+
+            pub(super) fn find(&self, bytes: &[u8], position: u64, since: u64) -> Option<usize> {
+                match self {
+                    $(Self::$format(reader) => reader.find(bytes, position, since),)*
+                }
+            }
+
+            pub(super) fn foreign_linktype(&self, ended: bool) -> Option<u32> {
+                match self {
+                    $(Self::$format(reader) => reader.foreign_linktype(ended),)*
+                }
+            }
+
+            pub(super) fn note(&self, notes: &mut Notes) {
+                match self {
+                    $(Self::$format(reader) => reader.note(notes),)*
+                }
+            }
+        }
+    };
+}
+
+// Files are recognised in this order: mscap is last because it goes by the name.
+formats! {
+    /// Classic pcap: micro- or nanoseconds, either byte order.
+    Pcap, "pcap", pcap::Decoder;
+    /// pcapng.
+    Pcapng, "pcapng", pcapng::Decoder;
+    /// tailtap's own stamp file.
+    Stamps, "stamps", stampfile::Decoder;
+    /// MoonSniff's mscap: 12-byte little-endian records of u64 nanoseconds and u32 id.
+    Mscap, "mscap", mscap::Decoder;
+}
+
+impl Format {
+    /// The format of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|format| format.name() == name)
+    }
+
+    /// The format of a file with these first bytes.
+    pub(super) fn recognise(head: &[u8], path: &Path) -> Option<Self> {
+        Self::ALL.iter().copied().find(|format| format.recognises(head, path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stamps::MAGIC;
+
+    #[test]
+    fn every_format_has_a_name_of_its_own() {
+        for &format in Format::ALL {
+            assert_eq!(Format::from_name(format.name()), Some(format));
+        }
+        assert_eq!(Format::from_name("erf"), None);
+    }
+
+    #[test]
+    fn content_counts_before_the_name() {
+        let recognise = |head: &[u8], name: &str| Format::recognise(head, Path::new(name));
+        let pcap = 0xa1b2_3c4du32.to_le_bytes();
+        for name in ["x", "x.pcap", "x.mscap"] {
+            assert_eq!(recognise(&pcap, name), Some(Format::Pcap));
+            assert_eq!(recognise(&MAGIC, name), Some(Format::Stamps));
+        }
+        for name in ["x.mscap", "X.MSCAP", "x.mscap.zst", "x.mscap.gz"] {
+            assert_eq!(recognise(&[0; 12], name), Some(Format::Mscap));
+        }
+        assert_eq!(recognise(&[0; 12], "x.pcap"), None);
+        assert_eq!(recognise(&[], "mscap"), None);
+    }
+}

@@ -1,0 +1,389 @@
+//! AF_XDP sockets that only send: frames lie in memory shared with the kernel (the UMEM), and
+//! their places go through a ring to the kernel and come back through another one.
+//!
+//! The layout is that of <linux/if_xdp.h>, described in Documentation/networking/af_xdp.rst of the
+//! kernel. No program is attached and nothing is received.
+
+use std::io;
+use std::mem::{size_of, zeroed};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use libc::c_int;
+use memmap2::{MmapMut, MmapOptions, MmapRaw};
+
+use super::{Device, Mode};
+use crate::cpu::check;
+use crate::interface::Interface;
+use crate::socket::set_option;
+
+/// Frames that can be under way at once: enough for a receiver that is held up for some
+/// milliseconds. A power of two.
+const FRAMES: u32 = 8192;
+/// Frames that are handed over at once when the generator is behind.
+const BATCH: usize = 64;
+/// The option for how many of them one system call takes in generic mode, 32 unless it is set;
+/// XDP_MAX_TX_SKB_BUDGET of <linux/if_xdp.h>, Linux 6.17.
+const MAX_TX_SKB_BUDGET: c_int = 9;
+/// Chunks of memory for one frame each: half a page, or a page, which is the most.
+const CHUNKS: [usize; 2] = [2048, 4096];
+/// What the socket may have under way in bytes, as the kernel counts: see `socket.rs`.
+const SEND_BUFFER: c_int = 1 << 29;
+/// Tries to hand over what the kernel did not take at once.
+const KICKS: usize = 64;
+
+/// An AF_XDP socket cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum AfXdpError {
+    /// The kernel is too old or built without it.
+    #[error(
+        "this kernel has no AF_XDP (CONFIG_XDP_SOCKETS, Linux 5.4): send with --generator \
+         af_packet"
+    )]
+    Missing,
+    /// Not enough memory may be locked.
+    #[error(
+        "AF_XDP needs {need_kib} KiB of locked memory and {have_kib} KiB are allowed: raise it \
+         with `ulimit -l {need_kib}`, or run as root"
+    )]
+    Memory {
+        /// What is needed.
+        need_kib: u64,
+        /// What is allowed.
+        have_kib: u64,
+    },
+    /// Frames are too large.
+    #[error(
+        "AF_XDP holds packets of up to {most} B, not {size} B: lower --size or send with \
+         --generator af_packet"
+    )]
+    Large {
+        /// The largest size asked for, FCS included.
+        size: usize,
+        /// The most.
+        most: usize,
+    },
+    /// The queue of the interface is taken.
+    #[error("another AF_XDP socket has queue 0 of interface {name}: end that program first")]
+    Busy {
+        /// The interface.
+        name: String,
+    },
+    /// The privilege is missing.
+    #[error("the kernel does not permit AF_XDP")]
+    NotPermitted,
+    /// The system refused something else.
+    #[error("cannot {what} for AF_XDP: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// One side of a ring that we share with the kernel.
+struct Ring {
+    memory: MmapRaw,
+    offset: libc::xdp_ring_offset,
+}
+
+impl Ring {
+    /// Maps the ring of a socket that lies at `page_offset`, with entries of `entry` bytes.
+    fn map(
+        socket: &OwnedFd,
+        page_offset: u64,
+        offset: libc::xdp_ring_offset,
+        entry: usize,
+    ) -> io::Result<Self> {
+        let len = offset.desc as usize + FRAMES as usize * entry;
+        let memory = MmapOptions::new()
+            .len(len)
+            .offset(page_offset)
+            .populate()
+            .map_raw(socket.as_raw_fd())?;
+        Ok(Self { memory, offset })
+    }
+
+    fn word(&self, at: u64) -> &AtomicU32 {
+        // SAFETY: the kernel said that an aligned u32 is there; it lives as long as the mapping
+        // and is accessed through atomics alone.
+        unsafe { &*self.memory.as_ptr().add(at as usize).cast::<AtomicU32>() }
+    }
+
+    fn producer(&self) -> &AtomicU32 {
+        self.word(self.offset.producer)
+    }
+
+    fn consumer(&self) -> &AtomicU32 {
+        self.word(self.offset.consumer)
+    }
+
+    /// The place of an entry; positions count on and wrap around the ring.
+    fn entry<T>(&self, position: u32) -> *mut T {
+        let index = (position & (FRAMES - 1)) as usize;
+        // SAFETY: `map` made room for this many entries of this size.
+        unsafe { self.memory.as_mut_ptr().add(self.offset.desc as usize).cast::<T>().add(index) }
+    }
+}
+
+/// A socket that sends through queue 0 of an interface.
+pub struct AfXdp {
+    // Before the memory that its rings point into: dropped first.
+    socket: OwnedFd,
+    transmit: Ring,
+    completed: Ring,
+    umem: MmapMut,
+    /// Chunks that nobody uses.
+    free: Vec<u64>,
+    /// Where the next frame goes in the transmit ring, published or not.
+    next: u32,
+    /// Frames pushed since the last flush for which no chunk was free.
+    homeless: usize,
+    mode: Mode,
+    interface: Interface,
+}
+
+impl AfXdp {
+    /// Opens an interface for frames of up to `largest` bytes, without FCS: natively where the
+    /// driver can, else generically.
+    pub fn open(interface: &Interface, largest: usize) -> Result<Self, AfXdpError> {
+        let system = |what| move |source| AfXdpError::System { what, source };
+        let Some(chunk) = CHUNKS.into_iter().find(|&chunk| largest <= chunk) else {
+            let (size, most) = (largest + 4, CHUNKS[1] + 4);
+            return Err(AfXdpError::Large { size, most });
+        };
+        let len = FRAMES as usize * chunk;
+        // Mapped memory begins at a page, as the kernel demands.
+        let mut umem = MmapMut::map_anon(len).map_err(system("reserve memory"))?;
+        let socket = Self::bind(interface, &mut umem, chunk)?;
+        let offsets: libc::xdp_mmap_offsets =
+            get(&socket, libc::XDP_MMAP_OFFSETS).map_err(system("lay out rings"))?;
+        let options: libc::xdp_options =
+            get(&socket, libc::XDP_OPTIONS).map_err(system("read the mode"))?;
+        let native = options.flags & libc::XDP_OPTIONS_ZEROCOPY != 0;
+        let transmit = Ring::map(
+            &socket,
+            libc::XDP_PGOFF_TX_RING as u64,
+            offsets.tx,
+            size_of::<libc::xdp_desc>(),
+        );
+        let completed =
+            Ring::map(&socket, libc::XDP_UMEM_PGOFF_COMPLETION_RING, offsets.cr, size_of::<u64>());
+        Ok(Self {
+            transmit: transmit.map_err(system("map a ring"))?,
+            completed: completed.map_err(system("map a ring"))?,
+            socket,
+            umem,
+            free: (0..u64::from(FRAMES)).map(|frame| frame * chunk as u64).collect(),
+            next: 0,
+            homeless: 0,
+            mode: if native { Mode::Native } else { Mode::Generic },
+            interface: interface.clone(),
+        })
+    }
+
+    /// A socket with its memory and rings, bound to queue 0 of the interface.
+    fn bind(
+        interface: &Interface,
+        umem: &mut MmapMut,
+        chunk: usize,
+    ) -> Result<OwnedFd, AfXdpError> {
+        let system = |what| move |source| AfXdpError::System { what, source };
+        // SAFETY: takes no pointers; the descriptor is ours.
+        let socket = unsafe {
+            check(libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0))
+                .map(|fd| OwnedFd::from_raw_fd(fd))
+        };
+        let socket = socket.map_err(|error| match error.raw_os_error() {
+            Some(libc::EAFNOSUPPORT) => AfXdpError::Missing,
+            Some(libc::EPERM | libc::EACCES) => AfXdpError::NotPermitted,
+            _ => system("open a socket")(error),
+        })?;
+        let region = libc::xdp_umem_reg {
+            addr: umem.as_mut_ptr() as u64,
+            len: umem.len() as u64,
+            chunk_size: chunk as u32,
+            headroom: 0,
+            flags: 0,
+            tx_metadata_len: 0,
+        };
+        set_option(&socket, libc::SOL_XDP, libc::XDP_UMEM_REG, &region).map_err(
+            |error| match error.raw_os_error() {
+                Some(libc::ENOBUFS) => AfXdpError::Memory {
+                    need_kib: umem.len() as u64 / 1024,
+                    have_kib: locked_memory() / 1024,
+                },
+                _ => system("register memory")(error),
+            },
+        )?;
+        // What is received would go through the fill ring, which there must be.
+        for ring in [libc::XDP_UMEM_FILL_RING, libc::XDP_UMEM_COMPLETION_RING, libc::XDP_TX_RING] {
+            set_option(&socket, libc::SOL_XDP, ring, &FRAMES).map_err(system("make a ring"))?;
+        }
+        set_option(&socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER).map_err(
+            |error| match error.raw_os_error() {
+                Some(libc::EPERM) => AfXdpError::NotPermitted,
+                _ => system("reserve room")(error),
+            },
+        )?;
+        // Kernels before it take as many in two calls.
+        let _ = set_option(&socket, libc::SOL_XDP, MAX_TX_SKB_BUDGET, &(BATCH as c_int));
+        let address = libc::sockaddr_xdp {
+            sxdp_family: libc::AF_XDP as u16,
+            // Without a mode the kernel takes the native one where the driver has it.
+            sxdp_flags: libc::XDP_USE_NEED_WAKEUP,
+            sxdp_ifindex: interface.index as u32,
+            sxdp_queue_id: 0,
+            sxdp_shared_umem_fd: 0,
+        };
+        // SAFETY: pointer and length describe `address`.
+        check(unsafe {
+            libc::bind(
+                socket.as_raw_fd(),
+                (&raw const address).cast(),
+                size_of::<libc::sockaddr_xdp>() as libc::socklen_t,
+            )
+        })
+        .map_err(|error| match error.raw_os_error() {
+            Some(libc::EBUSY) => AfXdpError::Busy { name: interface.name.clone() },
+            _ => system("bind a socket")(error),
+        })?;
+        Ok(socket)
+    }
+
+    /// Takes back the chunks that the kernel is done with.
+    fn reap(&mut self) {
+        let begin = self.completed.consumer().load(Ordering::Relaxed);
+        let end = self.completed.producer().load(Ordering::Acquire);
+        for step in 0..end.wrapping_sub(begin) {
+            // SAFETY: the kernel published this entry.
+            let chunk = unsafe { self.completed.entry::<u64>(begin.wrapping_add(step)).read() };
+            self.free.push(chunk);
+        }
+        self.completed.consumer().store(end, Ordering::Release);
+    }
+
+    /// Frames in the transmit ring that the kernel has not taken.
+    fn waiting(&self) -> u32 {
+        self.next.wrapping_sub(self.transmit.consumer().load(Ordering::Acquire))
+    }
+}
+
+impl Device for AfXdp {
+    fn room(&self) -> usize {
+        BATCH
+    }
+
+    fn push(&mut self, frame: &[u8]) {
+        if self.free.is_empty() {
+            self.reap();
+        }
+        // The open loop must not wait: what the device is behind with is its loss. (A chunk that
+        // is free has room in the ring, which has an entry for each.)
+        let Some(chunk) = self.free.pop() else {
+            self.homeless += 1;
+            return;
+        };
+        let at = chunk as usize;
+        self.umem[at..at + frame.len()].copy_from_slice(frame);
+        let place = libc::xdp_desc { addr: chunk, len: frame.len() as u32, options: 0 };
+        // SAFETY: the entry lies in the ring, and the kernel does not read it before it is
+        // published.
+        unsafe { self.transmit.entry::<libc::xdp_desc>(self.next).write(place) };
+        self.next = self.next.wrapping_add(1);
+    }
+
+    fn flush(&mut self) -> usize {
+        let failed = self.hand_over();
+        // Chunks that have just come back are used next: they are in the caches, where going round
+        // all of them would find each one cold.
+        self.reap();
+        failed
+    }
+
+    fn is_gone(&self) -> bool {
+        !self.interface.exists()
+    }
+
+    fn mode(&self) -> Option<Mode> {
+        Some(self.mode)
+    }
+}
+
+impl AfXdp {
+    /// Publishes what was pushed and wakes up the kernel until it has taken everything.
+    fn hand_over(&mut self) -> usize {
+        self.transmit.producer().store(self.next, Ordering::Release);
+        let mut failed = std::mem::take(&mut self.homeless);
+        for _ in 0..KICKS {
+            let wanted = match self.mode {
+                // The driver polls the ring and says when it wants to be woken up.
+                Mode::Native => {
+                    let flags = self.transmit.word(self.transmit.offset.flags);
+                    flags.load(Ordering::Acquire) & libc::XDP_RING_NEED_WAKEUP != 0
+                }
+                Mode::Generic => self.waiting() > 0,
+            };
+            if !wanted {
+                break;
+            }
+            // SAFETY: a send without data only wakes up the kernel.
+            let kicked = unsafe {
+                libc::sendto(
+                    self.socket.as_raw_fd(),
+                    std::ptr::null(),
+                    0,
+                    libc::MSG_DONTWAIT,
+                    std::ptr::null(),
+                    0,
+                )
+            };
+            if kicked >= 0 {
+                if self.mode == Mode::Native {
+                    break;
+                }
+                continue;
+            }
+            match io::Error::last_os_error().raw_os_error() {
+                // A packet was made and the device dropped it.
+                Some(libc::EBUSY) => failed += 1,
+                // As many as the kernel takes at a time, or none for lack of room.
+                Some(libc::EAGAIN | libc::ENOBUFS | libc::EINTR) => self.reap(),
+                // The interface is down or gone: the frames stay where they are.
+                _ => {
+                    failed += self.waiting() as usize;
+                    break;
+                }
+            }
+        }
+        failed
+    }
+}
+
+/// An option of the socket that the kernel fills in.
+fn get<T>(socket: &OwnedFd, option: c_int) -> io::Result<T> {
+    // SAFETY: pointer and length describe `value`; zeroes are valid for the kernel's structures.
+    unsafe {
+        let mut value: T = zeroed();
+        let mut len = size_of::<T>() as libc::socklen_t;
+        check(libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_XDP,
+            option,
+            (&raw mut value).cast(),
+            &raw mut len,
+        ))?;
+        Ok(value)
+    }
+}
+
+/// Bytes of memory that this process may lock.
+fn locked_memory() -> u64 {
+    // SAFETY: pointer to a valid rlimit.
+    unsafe {
+        let mut limit: libc::rlimit = zeroed();
+        libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit);
+        limit.rlim_cur
+    }
+}

@@ -1,0 +1,77 @@
+//! Why a tap could not do its work.
+
+use std::error::Error;
+use std::io;
+
+use super::writer::WriteError;
+use super::{MAX_RECORDS, MAX_SNAP};
+use crate::bpf::BpfError;
+use crate::cpu::CpuError;
+use crate::interface::InterfaceError;
+
+/// A tap could not do its work.
+#[derive(Debug, thiserror::Error)]
+pub enum TapError {
+    /// The ring would be empty or too large.
+    #[error("{records} records are not possible: give --records a number from 1 to {MAX_RECORDS}")]
+    Records {
+        /// The number asked for.
+        records: u64,
+    },
+    /// The snap length is out of range.
+    #[error("a snap length of {snap} B is not possible: give --snap-length 1 B to {MAX_SNAP} B")]
+    Snap {
+        /// The length asked for.
+        snap: u32,
+    },
+    /// A key, and packets as a whole.
+    #[error(
+        "--key is for stamp files: a pcap has the packets themselves, so give the key to `tailtap \
+         evaluate`"
+    )]
+    KeyOfPackets,
+    /// An interface cannot be used.
+    #[error(transparent)]
+    Interface(#[from] InterfaceError),
+    /// The CPU cannot be used.
+    #[error(transparent)]
+    Cpu(#[from] CpuError),
+    /// The eBPF program cannot be used.
+    #[error(transparent)]
+    Bpf(#[from] BpfError),
+    /// No memory for the ring.
+    #[error(
+        "no memory for {records} records of {size} B in the kernel: give a lower number to \
+         --records{}", if *size > 16 { " or --snap-length" } else { "" }
+    )]
+    Memory {
+        /// The number asked for.
+        records: u64,
+        /// Bytes of each.
+        size: usize,
+    },
+    /// A file could not be created.
+    #[error("{0} (choose another place with --write)")]
+    Create(WriteError),
+    /// A file could not be written to its end.
+    #[error("{error}: {stored} of {seen} packets are stored (choose another place with --write)")]
+    Write {
+        /// Where and why.
+        error: WriteError,
+        /// Packets in all files of the link.
+        stored: u64,
+        /// Packets that the tap saw.
+        seen: u64,
+    },
+    /// The system refused something else.
+    #[error("cannot {what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The caller's function failed.
+    #[error("{0}")]
+    Ready(Box<dyn Error + Send + Sync>),
+}

@@ -1,0 +1,36 @@
+//! The keys whose ids a tap can stamp.
+
+use std::str::FromStr;
+
+use tailtap_analysis::key::{Field, KeyKind};
+
+use super::program::MAX_KEY_WIDTH;
+
+/// Where the packets that are stamped carry their ids.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TapKey {
+    /// In MoonSniff's layout.
+    Moonsniff,
+    /// At a fixed place, at most [`MAX_KEY_WIDTH`] bytes wide.
+    Field(Field),
+}
+
+/// A text that names no key of a tap.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "'{0}' is not a key of a tap: give moonsniff or OFFSET:WIDTH:le|be with a width of 1 to \
+     {MAX_KEY_WIDTH} bytes (42:4:le, say)"
+)]
+pub struct ParseTapKeyError(String);
+
+impl FromStr for TapKey {
+    type Err = ParseTapKeyError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.parse() {
+            Ok(KeyKind::Moonsniff) => Ok(Self::Moonsniff),
+            Ok(KeyKind::Field(field)) if field.width <= MAX_KEY_WIDTH => Ok(Self::Field(field)),
+            _ => Err(ParseTapKeyError(text.into())),
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! A link while it is tapped.
+
+use std::mem::size_of;
+use std::time::Duration;
+
+use super::program::{Attached, Keep, Moment, Program, Verdict};
+use super::ring::Ring;
+use super::writer::{Target, WriteError, Writer};
+use super::{Cost, Forward, Link, Report, TapError};
+use crate::bpf::BpfError;
+use crate::clock::now_ns;
+use crate::interface::Interface;
+
+/// What is warned about when CLOCK_REALTIME jumps.
+const CLOCK_SET: &str = "the system's clock was set";
+/// What an interface is warned about that was deleted while it was tapped.
+const VANISHED: &str = "interface vanished";
+
+/// A link whose interfaces were found, with its program loaded.
+pub(super) struct Prepared<'a> {
+    link: &'a Link,
+    interface: Interface,
+    forward: Option<Interface>,
+    pub(super) program: Program,
+}
+
+impl<'a> Prepared<'a> {
+    pub(super) fn new(link: &'a Link, keep: Keep, slots: u32) -> Result<Self, TapError> {
+        let interface = Interface::find_up(&link.interface)?;
+        let forward = match &link.forward {
+            Forward::To(name) => Some(Interface::find_up(name)?),
+            Forward::Pass | Forward::Drop => None,
+        };
+        let verdict = match (&link.forward, &forward) {
+            (_, Some(interface)) => Verdict::Redirect(interface.index),
+            (Forward::Drop, _) => Verdict::Drop,
+            _ => Verdict::Pass,
+        };
+        let moment = if link.stamps_arrival() { Moment::Arrival(&interface) } else { Moment::Now };
+        let program = Program::load(verdict, keep, slots, moment).map_err(|error| match error {
+            BpfError::Memory { .. } => TapError::Memory {
+                records: slots.into(),
+                size: keep.slot_words() * size_of::<u64>(),
+            },
+            other => other.into(),
+        })?;
+        Ok(Self { link, interface, forward, program })
+    }
+
+    fn interfaces(&self) -> impl Iterator<Item = &Interface> {
+        std::iter::once(&self.interface).chain(&self.forward)
+    }
+}
+
+/// A tap that is attached, with its file.
+pub(super) struct LiveTap<'a> {
+    prepared: &'a Prepared<'a>,
+    attachment: Option<Attached>,
+    pub(super) ring: Ring<'a>,
+    /// Records moved at once.
+    chunk: u64,
+    writer: Writer,
+    /// What the interface had dropped at the start, and until the tap was taken away.
+    dropped: (Option<u64>, Option<u64>),
+    pub(super) failed: Option<WriteError>,
+    warnings: Vec<String>,
+}
+
+impl<'a> LiveTap<'a> {
+    pub(super) fn start(
+        prepared: &'a Prepared<'a>,
+        target: &Target,
+        chunk: u64,
+        ahead: u64,
+    ) -> Result<Self, TapError> {
+        let Prepared { link, interface, program, .. } = prepared;
+        let ring = program.ring();
+        ring.set_ahead(ahead);
+        let (path, name) = (link.path.clone(), link.name.clone());
+        let writer = Writer::create(Target { path, link: name, ..target.clone() });
+        let writer = writer.map_err(TapError::Create)?;
+        let attachment = program.attach(interface, link.hook)?;
+        Ok(Self {
+            prepared,
+            dropped: (interface.dropped(), None),
+            attachment: Some(attachment),
+            ring,
+            chunk,
+            writer,
+            failed: None,
+            warnings: Vec::new(),
+        })
+    }
+
+    /// The kernel's stamps are of CLOCK_REALTIME, which somebody has put on by the difference.
+    pub(super) fn clock_was_set(&mut self, before: u64, now: u64) {
+        self.ring.set_ahead(now);
+        if self.prepared.link.stamps_arrival() {
+            let by = Duration::from_nanos(now.abs_diff(before));
+            let message =
+                format!("{CLOCK_SET} by {by:?}: stamps of the moment before may be wrong");
+            self.warnings.push(message);
+        }
+    }
+
+    pub(super) fn seen(&self) -> u64 {
+        let counters = self.ring.counters();
+        counters.head + counters.lost
+    }
+
+    /// Moves what waits in the ring now to the file; not what comes meanwhile, so that other links
+    /// get their turn and signals are heard however fast packets come.
+    pub(super) fn drain(&mut self) {
+        if self.failed.is_none() {
+            self.failed = self.move_records().err();
+        }
+    }
+
+    fn move_records(&mut self) -> Result<(), WriteError> {
+        let now = now_ns();
+        let mut left = self.ring.waiting();
+        loop {
+            let writer = &mut self.writer;
+            let limit = left.min(self.chunk);
+            let moved = self.ring.drain(limit, |record, rest| writer.push(record, rest));
+            left -= moved;
+            let is_last = left == 0 || moved < limit;
+            self.writer.flush(now, is_last, self.ring.counters())?;
+            if is_last {
+                return Ok(());
+            }
+        }
+    }
+
+    pub(super) fn detach(&mut self) {
+        let gone = self.prepared.interfaces().filter(|i| !i.exists());
+        self.warnings.extend(gone.map(|interface| format!("{VANISHED}: {}", interface.name)));
+        self.dropped.1 = self.prepared.interface.dropped();
+        self.attachment = None;
+    }
+
+    /// Empties the ring and completes the file. No program may run any more.
+    pub(super) fn finish(mut self, (floor_ns, clock_ns): (f64, f64)) -> Result<Report, TapError> {
+        self.drain();
+        let counters = self.ring.counters();
+        let finished = match self.failed {
+            None => self.writer.finish(counters),
+            Some(error) => Err((error, self.writer)),
+        };
+        let (counts, files) = match finished {
+            Ok(finished) => finished,
+            Err((error, writer)) => {
+                // The file that could not take everything still says exactly what it lacks.
+                let stored = writer.stored();
+                let seen = counters.head + counters.lost;
+                writer.abandon(counters);
+                return Err(TapError::Write { error, stored, seen });
+            }
+        };
+        let mut warnings = self.warnings;
+        if counters.taken < counters.handed {
+            warnings.push(format!(
+                "{} of {} XDP frames vanished between being handed over and being received: frames \
+                 behind them have the stamps of earlier ones",
+                counters.handed - counters.taken,
+                counters.handed
+            ));
+        }
+        let (time, runs) = self.prepared.program.run_time().unwrap_or((0, 0));
+        let tap_ns = time as f64 / runs.max(1) as f64;
+        let cost = Cost { tap_ns, floor_ns, clock_ns };
+        Ok(Report {
+            link: self.prepared.link.clone(),
+            files,
+            counts,
+            late: counters.late,
+            dropped: match self.dropped {
+                (Some(before), Some(after)) => after.saturating_sub(before),
+                _ => 0,
+            },
+            warnings,
+            cost: (runs > 0).then_some(cost),
+        })
+    }
+}

@@ -1,0 +1,111 @@
+//! The ring that the eBPF tap fills, and the counters beside it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::ring;
+
+/// What every slot begins with. Of a stamp that is all, byte for byte as in the stamp file.
+pub type Record = ring::Record;
+
+/// The counters that the program and the consumer share: `state` in bpf/tap.bpf.c.
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
+pub struct State {
+    head: AtomicU64,
+    lost: AtomicU64,
+    other: AtomicU64,
+    late: AtomicU64,
+    padding0: [u64; 4],
+    tail: AtomicU64,
+    ahead: AtomicU64,
+    padding1: [u64; 6],
+    handed: AtomicU64,
+    /// The program's own.
+    notes: [AtomicU64; 2],
+    padding2: [u64; 5],
+    taken: AtomicU64,
+    /// The program's own.
+    note: AtomicU64,
+    padding3: [u64; 6],
+}
+
+/// What the program has counted so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Slots taken: stamps stored in the ring since the beginning.
+    pub head: u64,
+    /// Packets with an id for which the ring had no room.
+    pub lost: u64,
+    /// Packets without an id.
+    pub other: u64,
+    /// Packets that were stamped on receipt, as nobody had stamped them when they were handed over.
+    pub late: u64,
+    /// XDP frames that were handed over to the interface.
+    pub handed: u64,
+    /// XDP frames that the interface received.
+    pub taken: u64,
+}
+
+/// The ring, seen by its only consumer.
+#[derive(Debug)]
+pub struct Ring<'a> {
+    state: &'a State,
+    slots: ring::Ring<'a>,
+}
+
+impl<'a> Ring<'a> {
+    /// The ring in `words`: slots of `slot_words` words, at least two, whose number must be a power
+    /// of two.
+    pub fn new(state: &'a State, words: &'a [AtomicU64], slot_words: usize) -> Self {
+        Self { state, slots: ring::Ring::new(&state.head, &state.tail, words, slot_words) }
+    }
+
+    /// The program's counters.
+    pub fn counters(&self) -> Counters {
+        Counters {
+            head: self.state.head.load(Ordering::Acquire),
+            lost: self.state.lost.load(Ordering::Acquire),
+            other: self.state.other.load(Ordering::Acquire),
+            late: self.state.late.load(Ordering::Acquire),
+            handed: self.state.handed.load(Ordering::Acquire),
+            taken: self.state.taken.load(Ordering::Acquire),
+        }
+    }
+
+    /// Tells the program what CLOCK_REALTIME is ahead of CLOCK_MONOTONIC, in ns.
+    pub fn set_ahead(&self, ahead: u64) {
+        self.state.ahead.store(ahead, Ordering::Relaxed);
+    }
+
+    /// Records that wait in the ring.
+    pub fn waiting(&self) -> u64 {
+        self.slots.waiting()
+    }
+
+    /// Whether so much of the ring is used that it should be drained.
+    pub fn should_drain(&self) -> bool {
+        self.slots.should_drain()
+    }
+
+    /// Takes complete records out, at most `limit`, and returns how many. `take` gets the first two
+    /// words of each slot and the words behind them.
+    pub fn drain(&mut self, limit: u64, take: impl FnMut(Record, &[AtomicU64])) -> u64 {
+        self.slots.drain(limit, take)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn state_has_the_layout_of_the_program() {
+        use std::mem::{offset_of, size_of};
+        assert_eq!(size_of::<State>(), 256);
+        let offsets = [offset_of!(State, head), offset_of!(State, lost), offset_of!(State, other)];
+        assert_eq!(offsets, [0, 8, 16]);
+        assert_eq!([offset_of!(State, late), offset_of!(State, tail)], [24, 64]);
+        assert_eq!([offset_of!(State, ahead), offset_of!(State, handed)], [72, 128]);
+        assert_eq!(offset_of!(State, taken), 192);
+    }
+}

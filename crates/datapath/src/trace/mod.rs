@@ -1,0 +1,271 @@
+//! The tracer: what the kernel did on chosen cores, into one file.
+//!
+//! A record's way: an eBPF program ([`program`]) stores it in its core's ring in shared memory
+//! ([`core`], [`crate::ring`]); the thread that runs [`trace`] takes it out, puts the records of each
+//! core into the order of their ends, and writes them ([`record`], [`writer`]). What they name by a
+//! number has its name looked up at the end ([`kernel`]).
+
+mod core;
+mod error;
+mod kernel;
+mod program;
+mod record;
+mod writer;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::OnReady;
+use crate::bpf::enable_statistics;
+use crate::clock::{Deadline, now_ns};
+use crate::cpu::{is_online, pin, synchronize_rcu};
+use crate::ring::{Ring, poll_period};
+use crate::signals::StopSignals;
+
+use program::{MAX_CPUS, Program};
+use record::{Kind, Record};
+use writer::Writer;
+
+pub use error::TraceError;
+pub use program::{HookCost, lacking};
+pub use record::Kind as RecordKind;
+
+/// Records of a core's ring unless told otherwise: 32 MiB.
+pub const DEFAULT_RECORDS: u64 = 1 << 20;
+/// The largest ring: 2 GiB for each core.
+const MAX_RECORDS: u64 = 1 << 26;
+/// A rate that no core exceeds, in records for each second.
+const FASTEST: u64 = 4_000_000;
+
+/// What is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// What is needed to name the context that had the core.
+    Thin,
+    /// All.
+    Full,
+}
+
+impl Mode {
+    const ALL: [Self; 2] = [Self::Thin, Self::Full];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Thin => "thin",
+            Self::Full => "full",
+        }
+    }
+}
+
+/// A word that is no mode.
+#[derive(Debug, thiserror::Error)]
+#[error("there is no mode {0:?}: give --mode thin or full")]
+pub struct NoMode(String);
+
+impl FromStr for Mode {
+    type Err = NoMode;
+
+    fn from_str(text: &str) -> Result<Self, NoMode> {
+        let found = Self::ALL.into_iter().find(|mode| mode.name() == text);
+        found.ok_or_else(|| NoMode(text.into()))
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What to trace and for how long.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The file.
+    pub path: PathBuf,
+    /// The CPUs; each once.
+    pub cpus: Vec<usize>,
+    /// What is recorded.
+    pub mode: Mode,
+    /// Interrupts and softirqs below this are added up.
+    pub floor_ns: u32,
+    /// Tasks that serve packets: their waking is recorded.
+    pub served: Vec<u32>,
+    /// Room in each core's ring, rounded up to a power of two; `None` for [`DEFAULT_RECORDS`].
+    pub records: Option<u64>,
+    /// Write at least this often; `None` to write nothing while little of the room is used.
+    pub flush_ns: Option<u64>,
+    /// End after this long.
+    pub duration_ns: Option<u64>,
+    /// Where the thread that writes runs.
+    pub cpu: Option<usize>,
+    /// Measure what the programs cost.
+    pub measure_cost: bool,
+}
+
+/// What a trace has.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// When all programs were attached, and when the first one was taken away.
+    pub span_ns: (u64, u64),
+    /// Records in the file, by kind.
+    pub records: BTreeMap<RecordKind, u64>,
+    /// Records that found no room, by CPU.
+    pub lost: BTreeMap<usize, u64>,
+    /// Tracepoints that were not followed, and why.
+    pub missing: Vec<String>,
+    /// What stands in for some of these: what, by what.
+    pub substitutes: Vec<String>,
+    /// Whether the hypervisor tells what it takes.
+    pub steal: bool,
+    /// The names of what the records name by a number.
+    pub names: Names,
+    /// What each program did.
+    pub costs: Vec<HookCost>,
+    /// The release of the kernel.
+    pub kernel: String,
+    /// The identity of its boot.
+    pub boot_id: String,
+}
+
+/// Names of what records name by a number.
+#[derive(Clone, Debug, Default)]
+pub struct Names {
+    /// Tasks.
+    pub pids: BTreeMap<u32, String>,
+    /// Interrupts of devices.
+    pub irqs: BTreeMap<u32, String>,
+    /// Functions of the kernel.
+    pub functions: BTreeMap<u64, String>,
+}
+
+/// Traces until SIGINT, SIGTERM or the duration. Pins the calling thread if asked to.
+pub fn trace(options: &Options, on_ready: Box<OnReady<'_>>) -> Result<Report, TraceError> {
+    let records = options.records.unwrap_or(DEFAULT_RECORDS);
+    if !(1..=MAX_RECORDS).contains(&records) {
+        return Err(TraceError::Records { records });
+    }
+    let traced = |&cpu: &usize| cpu < MAX_CPUS && is_online(cpu);
+    if let Some(&cpu) = options.cpus.iter().find(|cpu| !traced(cpu)) {
+        return Err(TraceError::Cpus { cpu });
+    }
+    if let Some(cpu) = options.cpu {
+        pin(cpu)?;
+    }
+    let system = |what| move |source| TraceError::System { what, source };
+    let signals = StopSignals::install().map_err(system("handle signals"))?;
+    let statistics = options
+        .measure_cost
+        .then(enable_statistics)
+        .transpose()
+        .map_err(system("measure eBPF programs"))?;
+
+    let slots = records.next_power_of_two();
+    let mut program = Program::load(options, slots as usize)?;
+    let failed = |source| TraceError::Write { path: options.path.clone(), source };
+    let mut writer = Writer::create(&options.path, options.cpus.len()).map_err(failed)?;
+    for (place, &cpu) in options.cpus.iter().enumerate() {
+        program.core(place).begin(cpu, place * slots as usize, now_ns());
+    }
+    let attached = program.attach();
+    let program = program;
+    let began = now_ns();
+    on_ready().map_err(TraceError::Ready)?;
+
+    let mut cores: Vec<Traced<'_>> = (0..options.cpus.len())
+        .map(|place| Traced { place, program: &program, ring: program.ring(place), lost: 0 })
+        .collect();
+    let end = options.duration_ns.map_or(u64::MAX, |ns| began.saturating_add(ns));
+    let mut flush = Deadline::new(options.flush_ns, began);
+    let period = poll_period(slots, FASTEST);
+    while !signals.requested() && now_ns() < end {
+        let left = Duration::from_nanos(end.min(flush.due()).saturating_sub(now_ns()));
+        signals.wait(None, period.min(left));
+        let all = flush.is_due();
+        let mut moved = false;
+        for core in &mut cores {
+            if all || core.ring.should_drain() {
+                core.drain(&mut writer);
+                moved = true;
+            }
+        }
+        if moved {
+            writer.flush(now_ns()).map_err(failed)?;
+        }
+    }
+
+    let ended = now_ns();
+    drop(attached);
+    synchronize_rcu();
+    for core in &mut cores {
+        core.drain(&mut writer);
+        let rest = program.core(core.place).unfinished(ended);
+        rest.into_iter().for_each(|record| writer.push(core.place, record));
+    }
+    writer.finish().map_err(failed)?;
+    let costs = program.costs().map_err(system("ask what eBPF programs cost"))?;
+    drop(statistics);
+    let lost = options.cpus.iter().zip(&cores).map(|(&cpu, core)| (cpu, core.lost)).collect();
+    Ok(Report {
+        span_ns: (began, ended),
+        lost,
+        missing: program.missing.clone(),
+        substitutes: program.substitutes.clone(),
+        steal: program.steal,
+        names: names(&program, &writer),
+        records: writer.counts,
+        costs,
+        kernel: kernel::release(),
+        boot_id: kernel::boot_id(),
+    })
+}
+
+/// A core while it is traced.
+struct Traced<'a> {
+    place: usize,
+    program: &'a Program,
+    ring: Ring<'a>,
+    /// Records that are known to have found no room.
+    lost: u64,
+}
+
+impl Traced<'_> {
+    /// Moves what waits in the ring to the writer, and tells it what was lost.
+    fn drain(&mut self, writer: &mut Writer) {
+        use std::sync::atomic::Ordering::Relaxed;
+        let waiting = self.ring.waiting();
+        self.ring.drain(waiting, |[start, what], rest| {
+            let record = Record([start, what, rest[0].load(Relaxed), rest[1].load(Relaxed)]);
+            writer.push(self.place, record);
+        });
+        let core = self.program.core(self.place);
+        let lost = core.lost() - self.lost;
+        if lost > 0 {
+            let now = now_ns();
+            // One that is being counted has not said when yet.
+            let since = core.take_lost_since().unwrap_or(now);
+            let dur = now.saturating_sub(since);
+            let cpu = core.cpu();
+            writer.push(self.place, Record::new(since, dur, Kind::LOST, cpu, lost, 0));
+            self.lost += lost;
+        }
+    }
+}
+
+fn names(program: &Program, writer: &Writer) -> Names {
+    let seen = &writer.named;
+    let known: BTreeMap<u32, String> = program.names().into_iter().collect();
+    let name_of = |&pid: &u32| {
+        let name = known.get(&pid).cloned().or_else(|| kernel::name_of_task(pid))?;
+        Some((pid, name))
+    };
+    let named: BTreeSet<u32> = seen.pids.iter().copied().filter(|&pid| pid != 0).collect();
+    Names {
+        pids: named.iter().filter_map(name_of).collect(),
+        irqs: kernel::irqs(&seen.irqs),
+        functions: kernel::functions(&seen.functions),
+    }
+}

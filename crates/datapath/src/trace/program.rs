@@ -1,0 +1,239 @@
+//! The tracer's eBPF programs: which of them are loaded, what they are told, and their rings.
+
+use std::io;
+use std::mem::size_of;
+use std::sync::atomic::AtomicU64;
+
+use libbpf_rs::{MapCore, MapFlags};
+use memmap2::MmapRaw;
+
+use super::core::Core;
+use super::kernel::{self, Tracepoints};
+use super::record::RECORD_WORDS;
+use super::{Mode, Options, TraceError};
+use crate::bpf::{Attachment, BpfError, Loaded, Opened, TRACE};
+use crate::ring::Ring;
+
+/// CPUs that the programs can tell from each other: `MAX_CPUS` in bpf/trace.h.
+pub(super) const MAX_CPUS: usize = 1024;
+/// Bytes of a name, and of what is kept of a task that serves.
+const NAME_LEN: usize = 16;
+const SERVED_LEN: usize = 24;
+
+/// Tracepoints of which only a full trace has records.
+const FULL: [&str; 12] = [
+    "ipi_send_cpu",
+    "hrtimer_expire_entry",
+    "hrtimer_expire_exit",
+    "page_fault_user",
+    "page_fault_kernel",
+    "cpu_frequency",
+    "mm_vmscan_direct_reclaim_begin",
+    "mm_vmscan_direct_reclaim_end",
+    "mm_compaction_begin",
+    "mm_compaction_end",
+    "kvm_exit",
+    "kvm_entry",
+];
+/// Tracepoints of what a kernel without them cannot do: nothing is missed.
+const WITH_FEATURE: [&str; 11] = [
+    "thermal_apic_entry",
+    "thermal_apic_exit",
+    "x86_platform_ipi_entry",
+    "x86_platform_ipi_exit",
+    "threshold_apic_entry",
+    "threshold_apic_exit",
+    "deferred_error_apic_entry",
+    "deferred_error_apic_exit",
+    "kvm_exit",
+    "kvm_entry",
+    "mm_compaction_begin",
+];
+/// What stands in for a tracepoint where the kernel has only another one.
+const SUBSTITUTES: [(&str, &str, &str); 1] = [(
+    "csd_function_entry",
+    "tlb_flush",
+    "functions that other CPUs call: TLB flushes by tlb_flush within their vector, others by the \
+     vector alone",
+)];
+/// The program that is left out when no task serves.
+const WAKING: &str = "sched_waking";
+
+/// A program and the tracepoint that it follows.
+#[derive(Clone, Debug)]
+pub(super) struct Hook {
+    pub(super) program: String,
+    pub(super) tracepoint: String,
+}
+
+/// The programs, loaded, with a ring for each core.
+pub(super) struct Program {
+    loaded: Loaded,
+    cores: MmapRaw,
+    records: MmapRaw,
+    slots: usize,
+    /// Bytes of a core.
+    core_len: usize,
+    pub(super) hooks: Vec<Hook>,
+    /// What the trace lacks, and why.
+    pub(super) missing: Vec<String>,
+    /// What stands in for it.
+    pub(super) substitutes: Vec<String>,
+    pub(super) steal: bool,
+}
+
+/// What a program did while statistics were on, and how often it was passed over.
+#[derive(Clone, Debug)]
+pub struct HookCost {
+    /// The tracepoint.
+    pub hook: String,
+    /// Runs.
+    pub runs: u64,
+    /// The time of all of them.
+    pub ns: u64,
+    /// Events that were not seen, as they interrupted the program that was at work on one like it.
+    pub skipped: u64,
+}
+
+impl Program {
+    /// Loads what this kernel can follow, with `slots` records for each core, a power of two.
+    pub(super) fn load(options: &Options, slots: usize) -> Result<Self, TraceError> {
+        let mut open = TRACE.open()?;
+        let Choice { hooks, left_out, missing, substitutes } =
+            Choice::make(&open, options.mode, !options.served.is_empty())?;
+        left_out.iter().for_each(|program| open.leave_out(program));
+        let steal_at = kernel::steal_offset();
+        open.set_constants(&constants(options, slots, steal_at.unwrap_or(0)));
+        open.size_map("cores", options.cpus.len() as u32, None)?;
+        open.size_map("ring", (options.cpus.len() * slots) as u32, None)?;
+        let loaded = open.load().map_err(|error| match error {
+            BpfError::Memory { .. } => TraceError::Memory { records: slots as u64 },
+            other => other.into(),
+        })?;
+        let core_len = loaded.map("cores").value_size() as usize;
+        let cores = loaded.map_memory("cores", options.cpus.len() * core_len)?;
+        let len = options.cpus.len() * slots * RECORD_WORDS * size_of::<u64>();
+        let records = loaded.map_memory("ring", len)?;
+        let served = loaded.map("served");
+        for pid in &options.served {
+            served
+                .update(&pid.to_ne_bytes(), &[0; SERVED_LEN], MapFlags::ANY)
+                .map_err(|error| loaded.refused(error))?;
+        }
+        let steal = steal_at.is_some();
+        Ok(Self { loaded, cores, records, slots, core_len, hooks, missing, substitutes, steal })
+    }
+
+    /// What is shared with the programs of the core at this place.
+    pub(super) fn core(&self, place: usize) -> &Core {
+        // SAFETY: the mapping is zeroed memory with this many bytes for each core, aligned to a
+        // page, shared with the kernel and accessed through atomics alone, and lives as long as
+        // `self`.
+        unsafe { &*self.cores.as_ptr().add(place * self.core_len).cast::<Core>() }
+    }
+
+    /// Its ring; there must be one consumer at a time.
+    pub(super) fn ring(&self, place: usize) -> Ring<'_> {
+        let words = self.slots * RECORD_WORDS;
+        // SAFETY: as above; the rings of all cores stand one behind the other.
+        let words = unsafe {
+            let first = self.records.as_ptr().cast::<AtomicU64>().add(place * words);
+            std::slice::from_raw_parts(first, words)
+        };
+        let core = self.core(place);
+        Ring::new(&core.head, &core.tail, words, RECORD_WORDS)
+    }
+
+    /// Begins to trace. What the kernel refuses to follow is missing.
+    pub(super) fn attach(&mut self) -> Vec<Attachment> {
+        let mut attached = Vec::new();
+        for Hook { program, tracepoint } in &self.hooks {
+            match self.loaded.follow(program) {
+                Ok(attachment) => attached.push(attachment),
+                Err(error) => self.missing.push(format!("{tracepoint}: {error}")),
+            }
+        }
+        attached
+    }
+
+    /// The names of tasks, by pid.
+    pub(super) fn names(&self) -> Vec<(u32, String)> {
+        let map = self.loaded.map("names");
+        let entry = |key: Vec<u8>| {
+            let name = map.lookup(&key, MapFlags::ANY).ok()??;
+            let name = name.iter().take(NAME_LEN).copied().take_while(|&byte| byte != 0).collect();
+            let pid = u32::from_ne_bytes(key.try_into().ok()?);
+            Some((pid, String::from_utf8_lossy(&Vec::from_iter::<Vec<u8>>(name)).into_owned()))
+        };
+        map.keys().filter_map(entry).collect()
+    }
+
+    /// What each program did. The times are 0 unless statistics were on
+    /// (see [`enable_statistics`](crate::bpf::enable_statistics)).
+    pub(super) fn costs(&self) -> io::Result<Vec<HookCost>> {
+        let cost = |hook: &Hook| {
+            let (ns, runs) = self.loaded.run_time(&hook.program)?;
+            let skipped = self.loaded.skipped(&hook.program)?;
+            Ok(HookCost { hook: hook.tracepoint.clone(), runs, ns, skipped })
+        };
+        self.hooks.iter().map(cost).collect()
+    }
+}
+
+/// Which programs are loaded, as the kernel has what they follow.
+#[derive(Debug, Default)]
+struct Choice {
+    hooks: Vec<Hook>,
+    left_out: Vec<String>,
+    missing: Vec<String>,
+    substitutes: Vec<String>,
+}
+
+impl Choice {
+    fn make(open: &Opened, mode: Mode, tasks_serve: bool) -> Result<Self, TraceError> {
+        let known = Tracepoints::read().ok_or(TraceError::NoTypes)?;
+        let mut choice = Self::default();
+        for (program, section) in open.programs() {
+            let tracepoint = section.rsplit('/').next().unwrap_or_default().to_owned();
+            let name = tracepoint.as_str();
+            let wanted =
+                (mode == Mode::Full || !FULL.contains(&name)) && (name != WAKING || tasks_serve);
+            if wanted && known.have(name) {
+                choice.hooks.push(Hook { program, tracepoint });
+                continue;
+            }
+            if wanted && !WITH_FEATURE.contains(&name) {
+                choice.missing.push(format!("{name}: this kernel has no such tracepoint"));
+            }
+            choice.left_out.push(program);
+        }
+        for (lacking, stand_in, sentence) in SUBSTITUTES {
+            if !known.have(lacking) && known.have(stand_in) {
+                choice.substitutes.push(sentence.into());
+            }
+        }
+        Ok(choice)
+    }
+}
+
+/// What a trace would lack on this kernel, and what would stand in for it. Needs no privileges.
+pub fn lacking(mode: Mode) -> Result<(Vec<String>, Vec<String>), TraceError> {
+    let choice = Choice::make(&TRACE.open()?, mode, true)?;
+    Ok((choice.missing, choice.substitutes))
+}
+
+/// `config` in bpf/trace.h, as words.
+fn constants(options: &Options, slots: usize, steal_at: i64) -> Vec<u32> {
+    let halves = |word: u64| [word as u32, (word >> 32) as u32];
+    let full = u32::from(options.mode == Mode::Full);
+    let served = u32::from(!options.served.is_empty());
+    let mut words = vec![slots as u32 - 1, options.floor_ns, full, served];
+    words.extend(halves(steal_at as u64));
+    words.extend(halves(kernel::own_function()));
+    let mut cores = [0; MAX_CPUS];
+    for (place, &cpu) in options.cpus.iter().enumerate() {
+        cores[cpu] = place as u32 + 1;
+    }
+    words.extend(cores);
+    words
+}

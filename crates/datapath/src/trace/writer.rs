@@ -1,0 +1,127 @@
+//! Writes a trace: the records of each core in the order of their ends.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+
+use super::record::{Kind, MAGIC, Record};
+
+/// Records that ended this much earlier than the newest of their core are written. A program that is
+/// interrupted between reading the clock and taking a slot stores its record behind later ones.
+pub(super) const HOLD_NS: u64 = 100_000_000;
+
+/// What the records name by a number.
+#[derive(Debug, Default)]
+pub(super) struct Named {
+    pub(super) pids: BTreeSet<u32>,
+    pub(super) irqs: BTreeSet<u32>,
+    pub(super) functions: BTreeSet<u64>,
+}
+
+impl Named {
+    fn note(&mut self, record: Record) {
+        let aux = record.aux();
+        match record.kind() {
+            Kind::IRQ => drop(self.irqs.insert(record.id())),
+            Kind::TASK | Kind::RUNNABLE | Kind::PAGE_FAULT | Kind::MIGRATE => {
+                self.pids.insert(record.id());
+            }
+            Kind::WAKEUP => self.pids.extend([record.id(), aux as u32]),
+            Kind::WORK => {
+                self.pids.insert(record.id());
+                self.functions.insert(aux);
+            }
+            Kind::FUNCTION | Kind::DELAY | Kind::HRTIMER | Kind::NMI => {
+                self.functions.insert(aux);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A trace that is being written. Killed at any time, it leaves a readable file.
+#[derive(Debug)]
+pub(super) struct Writer {
+    file: File,
+    /// By core.
+    pending: Vec<Vec<Record>>,
+    bytes: Vec<u8>,
+    pub(super) named: Named,
+    pub(super) counts: BTreeMap<Kind, u64>,
+}
+
+impl Writer {
+    /// Creates the file for so many cores, or empties it.
+    pub(super) fn create(path: &Path, cores: usize) -> io::Result<Self> {
+        let mut file = File::create(path)?;
+        file.write_all(&MAGIC)?;
+        let pending = vec![Vec::new(); cores];
+        let (named, counts) = Default::default();
+        Ok(Self { file, pending, bytes: Vec::new(), named, counts })
+    }
+
+    /// Takes a record of a core. Nothing is written before [`Writer::flush`].
+    #[inline]
+    pub(super) fn push(&mut self, core: usize, record: Record) {
+        self.pending[core].push(record);
+    }
+
+    /// Writes what ended [`HOLD_NS`] before `until`.
+    pub(super) fn flush(&mut self, until: u64) -> io::Result<()> {
+        self.write(until.saturating_sub(HOLD_NS))
+    }
+
+    /// Writes everything.
+    pub(super) fn finish(&mut self) -> io::Result<()> {
+        self.write(u64::MAX)
+    }
+
+    fn write(&mut self, until: u64) -> io::Result<()> {
+        for records in &mut self.pending {
+            if !records.is_sorted_by_key(|record| record.end()) {
+                records.sort_by_key(|record| record.end());
+            }
+            let ready = records.partition_point(|record| record.end() < until);
+            for record in records.drain(..ready) {
+                self.named.note(record);
+                *self.counts.entry(record.kind()).or_default() += 1;
+                record.write_to(&mut self.bytes);
+            }
+        }
+        let written = self.file.write_all(&self.bytes);
+        self.bytes.clear();
+        written
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn task(start: u64, dur: u64, pid: u32) -> Record {
+        Record::new(start, dur, Kind::TASK, 1, 0, pid)
+    }
+
+    #[test]
+    fn records_are_written_by_their_end_and_young_ones_wait() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("trace.events");
+        let mut writer = Writer::create(&path, 2).expect("created");
+        let late = 2 * HOLD_NS;
+        for record in [task(10, 50, 1), task(20, 10, 2), task(late, 5, 3)] {
+            writer.push(0, record);
+        }
+        writer.push(1, task(5, 5, 4));
+        let pids = || -> Vec<u8> {
+            let bytes = std::fs::read(&path).expect("read");
+            assert_eq!(&bytes[..8], b"TTTRACE1");
+            bytes[8..].chunks(32).map(|record| record[24]).collect()
+        };
+        writer.flush(late).expect("written");
+        assert_eq!(pids(), [2, 1, 4]);
+        writer.finish().expect("written");
+        assert_eq!((pids(), writer.counts[&Kind::TASK]), (vec![2, 1, 4, 3], 4));
+        assert_eq!(writer.named.pids, [1, 2, 3, 4].into());
+    }
+}

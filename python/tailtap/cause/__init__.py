@@ -1,0 +1,14 @@
+"""Why packets of a run were late; docs/explain.md is the model.
+
+A late packet's way through the modules: `late` (which packets, and what usual ones are), `trace`
+(what the run's trace says of itself), `taxonomy` (what its owners are called), `joined` (parts,
+stalls and queues, by `tailtap._core`), `claims` (against chance), `labels` (each packet's cause),
+`periods`, `remedies` (which knobs), `record` and `words` (how it is said), all called by `runs`.
+`stored` has it again for reports and exports, with `shares` (what makes each percentile), and
+`events` and `lanes` (what stood on the cores meanwhile).
+"""
+
+from tailtap.cause.explained import Explained
+from tailtap.cause.runs import explain_runs
+
+__all__ = ["Explained", "explain_runs"]

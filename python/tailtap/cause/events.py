@@ -1,0 +1,137 @@
+"""The records of a trace as columns: what stood on which core, and until when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tailtap.cause.trace import Trace
+from tailtap.errors import InputError
+from tailtap.evaluation.values import Column
+
+MAGIC = b"TTTRACE1"
+RECORD = np.dtype(
+    [("start", "<u8"), ("dur", "<u4"), ("kind", "u1"), ("flags", "u1"), ("cpu", "<u2"),
+     ("aux", "<u8"), ("id", "<u4"), ("steal", "<u4")]
+)  # fmt: skip
+"""A record of `trace.events`, see docs/files.md."""
+Window = tuple[int, int]
+"""From and until, in ns."""
+IRQ, VECTOR, IPI_FUNCTION, IPI_DELAY, SOFTIRQ, TASK, WAKEUP, WORK, IDLE = range(1, 10)
+NMI, HRTIMER, TLB_FLUSH, PAGE_FAULT, RECLAIM, COMPACTION, FREQUENCY, KVM_EXIT = range(10, 18)
+RUNNABLE, LOST = 19, 254
+_ACCUMULATED = 1
+_LONGEST = 0xFFFFFFFF
+_LATEST_NS = 1 << 62
+_STAMPS_MAGIC, _STAMPS_HEADER = b"\x89TTSTMP\n", 64
+_STAMP = np.dtype([("time", "<u8"), ("rest", "<u8")])
+
+
+@dataclass(frozen=True)
+class Events:
+    """Records of a trace. Times are in ns."""
+
+    records: npt.NDArray[Any]
+    """As they stand in the file, see `RECORD`."""
+    end: Column
+    """Where each interval ends; of an accumulated record, the last of its short ones."""
+    number: Column
+    """How many short ones an accumulated record stands for, 0 for any other."""
+    stolen: Column
+    """Where the steal that a record tells of is laid (docs/explain.md)."""
+    stolen_ns: Column
+    """How much of it there is room for."""
+    foreign: npt.NDArray[np.bool_]
+    """Whether it is a softirq of the kind that serves, in which no packet left."""
+
+    def near(self, windows: Sequence[Window]) -> Events:
+        """Those that overlap one of some windows, which ascend and do not overlap."""
+        starts, ends = (np.array(side, np.int64) for side in zip(*windows, strict=True))
+        begun = self.records["start"].astype(np.int64)
+        first = np.minimum(begun, np.where(self.stolen_ns > 0, self.stolen, begun))
+        # The last window that begins before the record ends is the only one to look at.
+        at = np.searchsorted(starts, self.end, side="right") - 1
+        kept = (at >= 0) & (first <= ends[np.maximum(at, 0)])
+        return Events(self.records[kept], self.end[kept], self.number[kept], self.stolen[kept],
+                      self.stolen_ns[kept], self.foreign[kept])  # fmt: skip
+
+
+def merged(windows: Iterable[Window]) -> list[Window]:
+    """Windows that cover the same time, ascend, and do not touch."""
+    found: list[Window] = []
+    for start, end in sorted(windows):
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
+        else:
+            found.append((start, end))
+    return found
+
+
+def read_events(trace: Trace, egress: Path | None = None) -> Events:
+    """All records of a trace, without what stands behind damage.
+
+    `egress` are the stamps after the device, by which softirqs for packets of others are told.
+    Raises `InputError` when the file cannot be read.
+    """
+    records = _whole(trace.events)
+    start = records["start"].astype(np.int64)
+    accumulated = records["flags"] & _ACCUMULATED != 0
+    dur = records["dur"].astype(np.int64)
+    window = (records["aux"] >> np.uint64(32)).astype(np.int64)
+    end = start + np.where(accumulated, np.maximum(window, dur), dur)
+    number = np.where(accumulated, (records["aux"] & np.uint64(_LONGEST)).astype(np.int64), 0)
+    base = np.isin(records["kind"], (TASK, IDLE)) & ~accumulated
+    stolen, stolen_ns = start.copy(), np.zeros(start.size, np.int64)
+    for cpu in np.unique(records["cpu"]):
+        mine = records["cpu"] == cpu
+        places = np.flatnonzero(mine & base)
+        # One that lasted longer than a record can tell ended where the next one began.
+        after = np.append(start[places[1:]], trace.ended_ns)
+        long = records["dur"][places] == _LONGEST
+        end[places[long]] = np.maximum(end[places[long]], after[long])
+        places = np.flatnonzero(mine & (records["kind"] != LOST))
+        if places.size:
+            before = np.maximum.accumulate(np.append(start[places[:1]], end[places[:-1]]))
+            taken = np.minimum(records["steal"][places], np.maximum(end[places] - before, 0))
+            stolen[places] = np.maximum(start[places], before + taken) - taken
+            stolen_ns[places] = taken
+    foreign = _foreign(trace, records, start, end, egress)
+    return Events(records, end, number, stolen, stolen_ns, foreign)
+
+
+def _foreign(
+    trace: Trace, records: npt.NDArray[Any], start: Column, end: Column, egress: Path | None
+) -> npt.NDArray[np.bool_]:
+    serving = (records["kind"] == SOFTIRQ) & (records["id"] == trace.served.vector)
+    if trace.served.by != "softirq" or egress is None or not egress.is_file():
+        return np.zeros(records.size, bool)
+    with egress.open("rb") as file:
+        if file.read(len(_STAMPS_MAGIC)) != _STAMPS_MAGIC:
+            return np.zeros(records.size, bool)
+    count = (egress.stat().st_size - _STAMPS_HEADER) // _STAMP.itemsize
+    stamps = np.fromfile(egress, _STAMP, count, offset=_STAMPS_HEADER)
+    left = np.sort(stamps["time"].astype(np.int64))
+    meanwhile = np.searchsorted(left, end, "right") - np.searchsorted(left, start, "left")
+    found: npt.NDArray[np.bool_] = serving & (meanwhile == 0)
+    return found
+
+
+def _whole(path: Path) -> npt.NDArray[Any]:
+    """The records of a file up to the first that no tracer wrote."""
+    try:
+        with path.open("rb") as file:
+            if file.read(len(MAGIC)) != MAGIC:
+                raise InputError(
+                    f"{path}: this is no trace: give a run that was measured with `trace: thin`"
+                )
+        count = (path.stat().st_size - len(MAGIC)) // RECORD.itemsize
+        records = np.fromfile(path, RECORD, count, offset=len(MAGIC))
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from error
+    bad = np.flatnonzero((records["kind"] == 0) | (records["start"] > _LATEST_NS))
+    return records[: bad[0]] if bad.size else records

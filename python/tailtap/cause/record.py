@@ -1,0 +1,200 @@
+"""What was found of one run: the object of `causes.json` and the tables beside it.
+
+docs/files.md describes both.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from tailtap.cause.claims import FALSE_CLAIMS, SEED
+from tailtap.cause.explained import Explained
+from tailtap.cause.joined import BEHIND, DIRECT, STATES, UNKNOWN
+from tailtap.cause.labels import Row
+from tailtap.cause.remedies import Remedy, knobs_for, remedy
+from tailtap.cause.taxonomy import BY_EXCLUSION, Named
+from tailtap.cause.words import packet_words, period_words, remedy_words
+from tailtap.evaluation.values import Column
+
+Json: TypeAlias = dict[str, Any]
+
+SCHEMA = "tailtap.causes/1"
+WORST = 50
+"""Packets that are told one by one."""
+
+
+def record(found: Explained) -> Json:
+    """The object of `causes.json`. Times are in ns; what there is not, is null."""
+    late, trace, labels = found.joined.late, found.trace, found.labels
+    removal = removed_by(found)
+    return {
+        "schema": SCHEMA,
+        "run": found.run.slug,
+        "late": {
+            "threshold_ns": late.threshold_ns,
+            "packets": int(late.packets.ingress_ns.size),
+            "median_ns": late.median_ns,
+            "delay_ns": int(late.excess_ns.sum()),
+            "stalls": int(found.joined.stall_cpu.size),
+            "words": late.words,
+        },
+        "served": {
+            "by": trace.served.by,
+            "cpus": list(trace.served.cpus),
+            "pids": sorted(trace.served.pids),
+        },
+        "causes": [_row(row, found) for row in labels.rows],
+        "unexplained": {
+            "packets": labels.unexplained_packets,
+            "delay_ns": labels.unexplained_ns,
+        },
+        "periods": [
+            {
+                "cause": name.cause if name else None,
+                "detail": name.detail if name else None,
+                "period_ns": period.period_ns,
+                "z": period.z,
+                "false_alarm": period.false_alarm,
+                "sharpness": period.share,
+                "words": period_words(name, period),
+            }
+            for name, period in found.periods
+        ],
+        "remove": {
+            "knobs": list(removal.knobs) if removal else [],
+            "packets": removal.packets if removal else 0,
+            "share": removal.share if removal else 0.0,
+            "words": remedy_words(removal),
+        },
+        "test": {"seed": SEED, "false_claims": FALSE_CLAIMS},
+        "trace": {
+            "events": int(found.joined.notes["records"]),
+            "lost": sum(found.joined.notes["lost"].values()),
+            "mode": trace.mode,
+            "missing": list(trace.missing),
+            "substitutes": list(trace.substitutes),
+        },
+        "worst": [_packet(found, packet) for packet in _worst(found)],
+        "warnings": [warning._asdict() for warning in found.warnings],
+    }
+
+
+def removed_by(found: Explained) -> Remedy | None:
+    """The knobs that would remove most of the late packets."""
+    causes = {row.name: row.packets for row in found.labels.rows if row.is_cause}
+    packets = int(found.joined.state.size)
+    return remedy(causes, packets, found.knobs, found.met)
+
+
+def tables(found: Explained) -> dict[str, pa.Table]:
+    """Late packets, their parts, and stalls, by the names of their Parquet files."""
+    joined, labels = found.joined, found.labels
+    late = joined.late
+    names = [labels.names[row] for row in labels.of_packets.tolist()]
+    blamed = [labels.names[row] for row in labels.blamed.tolist()]
+    parts = [joined.rows.names[row] for row in joined.part_row.tolist()]
+    stalls = [joined.rows.names[row] for row in joined.stall_row.tolist()]
+    number = np.where(joined.stall == UNKNOWN, 0, joined.stall + 1)
+    return {
+        "causes-late": _table(
+            packet=np.arange(joined.state.size),
+            ingress_ns=late.packets.ingress_ns,
+            egress_ns=late.packets.egress_ns,
+            latency_ns=late.packets.latency_ns,
+            excess_ns=late.excess_ns,
+            cpu=joined.cpu,
+            state=[STATES[state] for state in joined.state.tolist()],
+            cause=[name.cause for name in names],
+            blamed=[name.cause for name in blamed],
+            detail=[name.detail for name in blamed],
+            stall=number,
+        ),
+        "causes-parts": _table(
+            packet=joined.of_packets(),
+            cause=[_part_name(name) for name in parts],
+            detail=[name.detail for name in parts],
+            ns=joined.part_ns,
+        ),
+        "causes-stalls": _table(
+            stall=np.arange(1, joined.stall_cpu.size + 1),
+            cpu=joined.stall_cpu,
+            start_ns=joined.stall_start,
+            end_ns=joined.stall_end,
+            cause=[name.cause for name in stalls],
+            detail=[name.detail for name in stalls],
+            direct=_of_stalls(found, DIRECT),
+            behind=_of_stalls(found, BEHIND),
+        ),
+    }
+
+
+def _table(**columns: Any) -> pa.Table:
+    arrays = [pa.array(column) for column in columns.values()]
+    return pa.Table.from_arrays(arrays, list(columns))
+
+
+def _of_stalls(found: Explained, state: int) -> Column:
+    """How many packets of a state each stall has."""
+    joined = found.joined
+    of_state = joined.stall[(joined.state == state) & (joined.stall != UNKNOWN)]
+    return np.bincount(of_state, minlength=joined.stall_cpu.size).astype(np.int64)
+
+
+def _part_name(name: Named) -> str:
+    return "own-work" if name.cause == "serving" else name.cause
+
+
+def _row(row: Row, found: Explained) -> Json:
+    claim = row.claim
+    tested = claim is not None
+    excluded = row.name.cause in BY_EXCLUSION or row.name.cause == "mixed"
+    return {
+        "cause": row.name.cause,
+        "detail": row.name.detail,
+        "packets": row.packets,
+        "behind": row.behind,
+        "stalls": row.stalls,
+        "delay_ns": row.delay_ns,
+        "worst_ns": row.worst_ns,
+        "share": claim.share if claim else None,
+        "p_value": claim.p if claim else None,
+        "shifts": claim.shifts if claim else None,
+        "claim": "cause" if row.is_cause and tested else "by-exclusion" if excluded else "present",
+        "knobs": [knob.name for knob in knobs_for(row.name, found.knobs, found.met)],
+    }
+
+
+def _worst(found: Explained) -> list[int]:
+    latency = found.joined.late.packets.latency_ns
+    return [int(at) for at in np.argsort(-latency, kind="stable")[:WORST]]
+
+
+def _packet(found: Explained, packet: int) -> Json:
+    joined, labels = found.joined, found.labels
+    packets = joined.late.packets
+    ingress, egress = int(packets.ingress_ns[packet]), int(packets.egress_ns[packet])
+    stall, cpu = int(joined.stall[packet]), int(joined.cpu[packet])
+    behind = int(found.behind[stall]) if stall != UNKNOWN else 0
+    return {
+        "latency": egress - ingress,
+        "ingress_ns": ingress,
+        "egress_ns": egress,
+        "key": found.keys.get((ingress, egress - ingress)),
+        "cpu": None if cpu == UNKNOWN else cpu,
+        "cause": labels.name(packet).cause,
+        "detail": labels.name(packet).detail,
+        "state": STATES[int(joined.state[packet])],
+        "parts": [
+            {
+                "cause": _part_name(joined.rows.names[row]),
+                "detail": joined.rows.names[row].detail,
+                "ns": ns,
+            }
+            for row, ns in joined.parts(packet)
+        ],
+        "stall": None if stall == UNKNOWN else stall + 1,
+        "words": packet_words(joined, labels, packet, behind),
+    }

@@ -1,0 +1,88 @@
+"""Why packets of a run were late, as `tailtap explain` stored it or as it is found out now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tailtap.cause.events import Events, read_events
+from tailtap.cause.record import SCHEMA, Json, record, tables
+from tailtap.cause.remedies import Knob
+from tailtap.cause.runs import explain
+from tailtap.cause.trace import Trace, load
+from tailtap.errors import InputError
+from tailtap.evaluation.values import Column
+from tailtap.files import read_json
+from tailtap.results.run import Run
+
+TABLES = ("causes-late", "causes-parts", "causes-stalls")
+
+
+@dataclass(frozen=True)
+class Causes:
+    """What docs/files.md says of `causes.json` and its tables."""
+
+    run: Run
+    trace: Trace
+    record: Json
+    late: pa.Table
+    parts: pa.Table
+    stalls: pa.Table
+
+    @cached_property
+    def events(self) -> Events:
+        """The records of the trace. Raises `InputError` when they cannot be read."""
+        return read_events(self.trace, self.trace.events.parent / "egress.stamps")
+
+    @property
+    def packets(self) -> int:
+        """How many packets the run's latencies are of."""
+        return int(self.run.stored.counts["matched"])
+
+    def column(self, table: str, name: str) -> Column:
+        """A column of whole numbers of one of the tables."""
+        columns: Column = getattr(self, table)[name].to_numpy()
+        return columns
+
+
+def has_trace(run: Run) -> bool:
+    """Whether the run was measured with a trace."""
+    return run.own_folder is not None and (run.own_folder / "trace.events").is_file()
+
+
+def causes_of(run: Run, knobs: Sequence[Knob] = ()) -> Causes:
+    """Why packets of a run were late; found out now where nothing is stored, or of old captures.
+
+    `knobs` may then be named as remedies. Nothing is written. Raises `InputError` as `load` and
+    `explain` do.
+    """
+    trace = load(run)
+    stored = _stored(run, trace)
+    if stored is not None:
+        return stored
+    found = explain(run, knobs=knobs)
+    made = tables(found)
+    return Causes(run, trace, record(found), *(made[name] for name in TABLES))
+
+
+def _stored(run: Run, trace: Trace) -> Causes | None:
+    """What is stored, unless it is not whole or the run was evaluated anew since."""
+    folder: Path = trace.events.parent
+    try:
+        content = read_json(folder / "causes.json")
+        read = [pq.read_table(folder / f"{name}.parquet") for name in TABLES]
+    except (InputError, OSError, pa.ArrowException):
+        return None
+    late = content.get("late")
+    current = (
+        content.get("schema") == SCHEMA
+        and isinstance(late, dict)
+        and late.get("median_ns") == run.stored.percentile(0.5).value
+        and late.get("packets") == read[0].num_rows
+    )
+    return Causes(run, trace, content, *read) if current else None

@@ -1,0 +1,201 @@
+"""The causes of lateness, and which of them the owner of a nanosecond belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+By = Literal["softirq", "task", "poll", "vcpu"]
+
+
+class Cause(NamedTuple):
+    """A cause: its letter in notes and figures, its name, and what it is in a few words."""
+
+    letter: str
+    name: str
+    words: str
+
+
+CAUSES: tuple[Cause, ...] = (
+    Cause("T", "timer", "the tick or another timer"),
+    Cause("R", "reschedule-ipi", "another core asked this one to schedule"),
+    Cause("J", "function-call-ipi", "another core called a function on this one"),
+    Cause("L", "tlb-flush", "another core had this one flush its TLB"),
+    Cause("D", "device-interrupt", "a device's interrupt"),
+    Cause("S", "softirq", "deferred work of the kernel"),
+    Cause("N", "foreign-net-rx", "receive work for packets of others"),
+    Cause("K", "kernel-thread", "a thread of the kernel had the core"),
+    Cause("P", "task", "another task had the core"),
+    Cause("W", "waiting", "the server was not told, or not put on the core"),
+    Cause("Q", "throttled", "the server could run and was not allowed to"),
+    Cause("F", "page-fault", "memory was fetched, reclaimed or moved"),
+    Cause("I", "idle-exit", "the core slept and had to wake up"),
+    Cause("C", "frequency", "the core changed its frequency"),
+    Cause("X", "steal", "the hypervisor had the core"),
+    Cause("G", "gap", "the core was away and no software knows why"),
+    Cause("M", "nmi", "a non-maskable interrupt"),
+    Cause("O", "own-work", "the server itself took longer"),
+    Cause("E", "link", "card or link"),
+    Cause("B", "behind", "a queue of packets before it"),
+    Cause("", "mixed", "several causes, none with half of the excess"),
+    Cause("", "unexplained", "nothing that is known to be a cause"),
+)
+"""Every cause, in the words of `tailtap explain --json` and of the knobs' table."""
+NAMES = frozenset(cause.name for cause in CAUSES)
+BY_EXCLUSION = ("own-work", "gap", "behind")
+"""Causes that follow from stamps and the state of the server: no event could be shifted."""
+
+UNSEEN, STEAL = 0, 255
+"""Kinds of owners that are no records; the others are those of a trace."""
+KERNEL_THREAD, SERVED = 1, 2
+FOREIGN = 1
+NOTHING, SERVING = 0, 1
+"""The rows that every join has."""
+
+NET_RX = 3
+_VECTORS = {
+    1: ("timer", "local timer"),
+    2: ("reschedule-ipi", ""),
+    3: ("function-call-ipi", ""),
+    4: ("function-call-ipi", ""),
+    5: ("function-call-ipi", "irq_work"),
+    6: ("device-interrupt", "thermal"),
+    7: ("device-interrupt", "platform"),
+    8: ("device-interrupt", "other vector"),
+}
+_SOFTIRQS = ("HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER",
+             "RCU")  # fmt: skip
+_FLUSHES = (
+    "on a switch of tasks",
+    "asked for by another core",
+    "of this core",
+    "of this process",
+    "sent",
+)
+"""enum tlb_flush_reason of the kernel's include/linux/mm_types.h."""
+_FIXED = {
+    4: ("idle-exit", "until the IPI was entered"),
+    7: ("idle-exit", "waking its thread"),
+    10: ("nmi", ""),
+    13: ("page-fault", ""),
+    14: ("page-fault", "reclaim"),
+    15: ("page-fault", "compaction"),
+    19: ("throttled", ""),
+    STEAL: ("steal", ""),
+}
+
+
+class Named(NamedTuple):
+    """A row of the table of causes."""
+
+    cause: str
+    detail: str
+
+    def __str__(self) -> str:
+        """As people read it."""
+        return f"{self.cause} ({self.detail})" if self.detail else self.cause
+
+
+@dataclass(frozen=True)
+class Served:
+    """Who serves packets: what `trace.json` says under `served`."""
+
+    by: By
+    vector: int = NET_RX
+    pids: frozenset[int] = frozenset()
+    cpus: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Names:
+    """What `trace.json` calls processes, interrupts and functions."""
+
+    pids: Mapping[int, str] = field(default_factory=dict)
+    irqs: Mapping[int, str] = field(default_factory=dict)
+    functions: Mapping[int, str] = field(default_factory=dict)
+
+    def function(self, address: int) -> str:
+        """A function's name, or its address."""
+        return self.functions.get(address) or (f"{address:#x}" if address else "")
+
+
+def name(owner: tuple[int, int, int], names: Names, served: Served) -> Named | None:
+    """What has the time of an owner (kind, id, more): a row, or None when nobody knows.
+
+    The server's own time is the row called ``serving``.
+    """
+    kind, id, more = owner
+    if kind in _FIXED:
+        return Named(*_FIXED[kind])
+    match kind:
+        case 1:
+            return Named("device-interrupt", names.irqs.get(id) or f"irq {id}")
+        case 2:
+            return Named(*_VECTORS.get(id, _VECTORS[8]))
+        case 3:
+            function = names.function(id)
+            flush = "flush_tlb" in function
+            return Named("tlb-flush" if flush else "function-call-ipi", function)
+        case 5:
+            return _softirq(id, more, served)
+        case 6:
+            if _serves(id, more, served):
+                return SERVING_NAME
+            thread = names.pids.get(id) or f"pid {id}"
+            return Named("kernel-thread" if more & KERNEL_THREAD else "task", thread)
+        case 8:
+            return Named("kernel-thread", f"kworker: {names.function(id)}")
+        case 9:
+            told = served.by == "softirq"
+            return Named("idle-exit", "") if told else Named("waiting", "its thread slept")
+        case 11:
+            return Named("timer", names.function(id))
+        case 12:
+            return Named("tlb-flush", _FLUSHES[id] if id < len(_FLUSHES) else f"reason {id}")
+        case 17:
+            return Named("own-work", f"exit {id}")
+    return None
+
+
+SERVING_NAME = Named("serving", "")
+
+
+def _softirq(vector: int, more: int, served: Served) -> Named:
+    if served.by == "softirq" and vector == served.vector and not more & FOREIGN:
+        return SERVING_NAME
+    if vector == NET_RX:
+        return Named("foreign-net-rx", "")
+    return Named("softirq", _SOFTIRQS[vector] if vector < len(_SOFTIRQS) else f"{vector}")
+
+
+def _serves(pid: int, more: int, served: Served) -> bool:
+    return served.by != "softirq" and (pid in served.pids or bool(more & SERVED))
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a run's table of causes, and the row of each owner."""
+
+    names: tuple[Named, ...]
+    """By row; the first two are nobody and the server."""
+    of_owners: tuple[int, ...]
+
+    def tested(self) -> list[int]:
+        """The rows that can be held against chance."""
+        return list(range(SERVING + 1, len(self.names)))
+
+
+def sort(owners: Sequence[tuple[int, int, int]], names: Names, served: Served) -> Rows:
+    """The owners of a trace as rows, in the order in which they were met.
+
+    What keeps a virtual CPU from its core is the host's, and says so.
+    """
+    rows = {Named("unexplained", ""): NOTHING, SERVING_NAME: SERVING}
+    found = []
+    for owner in owners:
+        named = name(owner, names, served)
+        if served.by == "vcpu" and named is not None and named != SERVING_NAME:
+            named = Named(named.cause, f"host: {named.detail}" if named.detail else "host")
+        found.append(NOTHING if named is None else rows.setdefault(named, len(rows)))
+    return Rows(tuple(rows), tuple(found))

@@ -1,0 +1,132 @@
+"""`tailtap explain`: say why packets of a run were late."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tailtap.cli.command import command
+from tailtap.cli.options import runs_and_folders
+
+if TYPE_CHECKING:
+    from tailtap.cause.record import Json
+    from tailtap.cause.remedies import Knob
+
+TOLD = 10
+"""Packets that are printed in words."""
+
+
+@command(
+    examples=(
+        (
+            "tailtap explain results/first/runs/001-tc-mirred-r1",
+            "the packets beyond the run's 99.9th percentile",
+        ),
+        (
+            "tailtap explain results/first --late '100 us'",
+            "all runs with a trace, and the packets that took longer than 100 us",
+        ),
+    )
+)
+@runs_and_folders(
+    "Run folders, or experiment folders: then all their finished runs that have a trace."
+)
+@click.option(
+    "--late",
+    default="p99.9",
+    metavar="P|TIME",
+    help="Which packets are late: those above a percentile such as p99.99, or above a latency such "
+    "as '100 us'.",
+)
+def explain(runs: tuple[Path, ...], late: str, json: bool, quiet: bool) -> None:
+    """Say why packets of a run were late, and which knobs would remove the causes.
+
+    Needs runs that were measured with `trace: thin` (or full). The late packets are joined with
+    what the kernel did on the cores that served them, on one clock: each nanosecond of a late
+    packet belongs to one thing. A stall is a time in which a core did not serve while packets
+    waited; a packet is late directly, or behind a stall. A cause is a claim: it is held against
+    random shifts of the same events, and what does not pass is only present.
+
+    causes.json and three tables go into each run's folder. docs/explain.md explains the model, and
+    what it cannot know.
+    """
+    import json as json_module
+    import sys
+
+    from tailtap.cause.record import record
+    from tailtap.cause.runs import explain_runs
+
+    def progress(run: str) -> None:
+        if not quiet:
+            print(f"explain: {run}", file=sys.stderr)
+
+    found = explain_runs(runs, late=late, knobs=remedies(), progress=progress)
+    contents = [record(explained) for explained in found]
+    if json:
+        alone = len(contents) == 1
+        print(json_module.dumps(contents[0] if alone else {"runs": contents}, allow_nan=False))
+        return
+    for content in contents:
+        print_causes(content)
+
+
+def print_causes(content: Json) -> None:
+    """Print the object of ``--json`` of one run: stalls and causes, periods, packets, knobs."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from tailtap.cli.console import print_table
+    from tailtap.units import format_time, format_us
+
+    late, unexplained = content["late"], content["unexplained"]
+    print(
+        f"{content['run']}: {late['packets']:,} packets later than {late['words']}, by "
+        f"{late['stalls']:,} stalls; median {format_time(late['median_ns'])}"
+    )
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("stalls", "packets", "behind", "worst us", "delay us", "share", "p"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("cause", no_wrap=True)
+    table.add_column("knobs")
+    for row in content["causes"]:
+        name = f"{row['cause']} ({row['detail']})" if row["detail"] else row["cause"]
+        present = row["claim"] == "present"
+        table.add_row(
+            f"{row['stalls']:,}",
+            f"{row['packets']:,}",
+            f"{row['behind']:,}",
+            format_us(row["worst_ns"]),
+            format_us(row["delay_ns"]),
+            "" if row["share"] is None else f"{row['share']:.1%}",
+            "" if row["p_value"] is None else f"{row['p_value']:.3g}",
+            Text(f"present: {name}" if present else name),
+            Text(", ".join(row["knobs"][:3]) + (", …" if row["knobs"][3:] else "")),
+            style="dim" if present else None,
+        )
+    print_table(table)
+    share = unexplained["packets"] / late["packets"]
+    print(
+        f"unexplained: {unexplained['packets']:,} packets ({share:.1%}), "
+        f"{format_time(unexplained['delay_ns'])} of {format_time(late['delay_ns'])}"
+    )
+    for period in content["periods"]:
+        print(f"period: {period['words']}")
+    for packet in content["worst"][:TOLD]:
+        print(f"  {packet['key'] or packet['ingress_ns']}: {packet['words']}")
+    print(content["remove"]["words"])
+    for warning in content["warnings"]:
+        print(f"warning: {warning['message']} [{warning['code']}]")
+    print()
+
+
+def remedies() -> list[Knob]:
+    """The knobs of `tailtap host`, as remedies."""
+    from tailtap.cause.remedies import Knob
+    from tailtap.machine.knobs import KNOBS
+
+    return [
+        Knob(knob.name, tuple(knob.removes), knob.risk, knob.settable, knob.recommended)
+        for knob in KNOBS
+    ]

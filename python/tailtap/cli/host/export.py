@@ -1,0 +1,97 @@
+"""`tailtap host export`: write the table of knobs for programs that tune hosts."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from tailtap.cli.command import PATH, command
+from tailtap.cli.completing import files, one_of
+from tailtap.cli.host import also_option, purpose_options
+
+FORMATS = ("tuned", "sysctl", "ansible")
+"""Those of `tailtap.machine.exports`, spelled here as they take long to import."""
+
+
+@command(
+    examples=(
+        ("tailtap host export --format tuned --cpus 2-5", "print a profile of tuned"),
+        (
+            "tailtap host export --format ansible --out tasks.yaml memory timers",
+            "write a task list for two groups",
+        ),
+    )
+)
+@purpose_options
+@click.option(
+    "--format",
+    "format_",
+    required=True,
+    metavar="FORMAT",
+    shell_complete=one_of(*FORMATS),
+    help="tuned: a profile's tuned.conf. sysctl: a file for sysctl.d. ansible: a task list.",
+)
+@also_option
+@click.option(
+    "--out",
+    type=PATH,
+    metavar="FILE",
+    shell_complete=files,
+    help="Where it goes; standard output when not given. Only an earlier export is replaced.",
+)
+def export(
+    names: tuple[str, ...],
+    role: str | None,
+    cpus: str | None,
+    housekeeping: str | None,
+    interfaces: tuple[str, ...],
+    format_: str,
+    also: tuple[str, ...],
+    out: Path | None,
+    json: bool,
+    quiet: bool,
+) -> None:
+    """Write what tunes a host like this one as a tuned profile, a sysctl file or Ansible tasks.
+
+    The values are those of `tailtap host apply` and `tailtap host bootline` for the same options,
+    each with the reason as a comment. Comments at the end name what such a file cannot set, what
+    does not apply to this machine, and what takes links down. Nothing on this machine is changed.
+    """
+    import json as json_module
+
+    from tailtap.cli.host import machine
+    from tailtap.errors import InputError
+    from tailtap.files import write_text
+    from tailtap.machine.exports import FORMATS as KNOWN
+    from tailtap.machine.exports.content import HEAD, content
+    from tailtap.suggest import did_you_mean
+
+    if format_ not in KNOWN:
+        raise InputError(f"--format: there is no {format_!r}: {did_you_mean(format_, KNOWN)}")
+    tree, purpose = machine(role, cpus, housekeeping, interfaces)
+    found = content(tree, purpose, names, also)
+    made = KNOWN[format_](found)
+    if out is not None:
+        try:
+            if out.exists() and HEAD not in out.read_text(encoding="utf-8", errors="replace"):
+                raise InputError(f"--out: {out} is there, and is no export: name another file")
+            write_text(out, made.text)
+        except OSError as error:
+            raise InputError(f"--out: cannot write {out}: {error.strerror}") from error
+    if json:
+        summary = {
+            "schema": "tailtap.host-export/1",
+            "format": format_,
+            "out": None if out is None else str(out),
+            "text": made.text,
+            "left": [{"name": name, "why": why} for name, why in made.left],
+        }
+        print(json_module.dumps(summary))
+    elif out is None:
+        print(made.text, end="")
+    elif not quiet:
+        done = {one.knob.name for one in found.settings} | {one.knob.name for one in found.words}
+        count = len(done - dict(made.left).keys())
+        print(f"wrote {count} knobs to {out}, {len(made.left)} left", file=sys.stderr)

@@ -1,0 +1,76 @@
+"""The page of kinds, made from the registries.
+
+`python -m tailtap.cli.kinds` prints it, with the kinds of all installed packages; a test
+compares it with docs/kinds.md.
+"""
+
+from __future__ import annotations
+
+import inspect
+
+from tailtap.doctor import REGISTRIES
+from tailtap.machine.kinds import KINDS as RESOURCES
+from tailtap.store.exporters import EXPORTERS
+
+HEAD = """# Kinds, and how to add one
+
+Made from the program by `make docs`; a test fails when it is stale.
+
+tailtap knows several kinds of each part of an experiment. Another package can add kinds by Python
+entry points: no line of tailtap changes. `tailtap doctor` shows the new kind, and experiment files
+can name it. `python -m tailtap.experiment.reference` prints its options, and
+`python -m tailtap.cli.kinds` prints this page with it. In the `pyproject.toml` of such a
+package:
+
+```toml
+[project.entry-points."tailtap.forwarders"]
+my-forwarder = "my_package:MyForwarder"
+```
+
+The entry point names an object, or a class of which one object is made. It follows the protocol in
+the file below, which says what each member means. All have a `summary` (one sentence),
+`documentation` (a paragraph) and `diagnose()`, which yields what `tailtap doctor` shows. Kinds with
+options have a pydantic model, `Options`; each field has a description and examples, which the
+reference and editors show. A platform has `traits`, which its runs keep, so that `tailtap compare`
+knows what it is.
+
+A name that two packages use, and a package that cannot be imported, are errors as soon as that name
+is asked for. Everything else works.
+"""
+FILES = {
+    "platforms": "platform/__init__.py",
+    "forwarders": "forwarder/__init__.py",
+    "generators": "traffic/__init__.py",
+    "taps": "instruments/taps/__init__.py",
+    "exporters": "store/exporters/base.py",
+}
+"""Where the protocol of each kind is."""
+
+
+def page() -> str:
+    """The page as Markdown."""
+    parts = [HEAD]
+    for title, kinds in {**REGISTRIES, "exporters": EXPORTERS}.items():
+        parts.append(
+            f"## {title.capitalize()}\n\n"
+            f"Entry points `{kinds.group}`; the protocol is in `python/tailtap/{FILES[title]}`.\n"
+        )
+        rows = ["| name | what it is | package |", "|---|---|---|"]
+        for name, row in kinds.working():
+            rows.append(f"| `{name}` | {row.summary} {row.documentation} | {kinds.package(name)} |")
+        parts.append("\n".join(rows) + "\n")
+    parts.append(
+        f"## Resources\n\nEntry points `{RESOURCES.group}`: classes, under the name that is their "
+        "`kind`; the class that\nthey are derived from is `Resource` in "
+        "`python/tailtap/machine/resource.py`. `tailtap clean` undoes them.\n"
+    )
+    rows = ["| name | what it is | package |", "|---|---|---|"]
+    for name, kind in RESOURCES.working():
+        what = (inspect.getdoc(kind) or "").partition("\n")[0]
+        rows.append(f"| `{name}` | {what} | {RESOURCES.package(name)} |")
+    parts.append("\n".join(rows) + "\n")
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    print(page(), end="")

@@ -1,0 +1,179 @@
+"""`tailtap trace`: record what the kernel does on chosen CPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tailtap.cli.command import command
+from tailtap.cli.completing import files, one_of
+from tailtap.errors import InputError
+
+
+@command()
+@click.option(
+    "--cpus",
+    required=True,
+    metavar="LIST",
+    help="The CPUs, '2-3,5'.",
+)
+@click.option(
+    "--out",
+    required=True,
+    type=click.Path(path_type=Path),
+    shell_complete=files,
+    help="The folder of the files trace.events and trace.json.",
+)
+@click.option(
+    "--mode",
+    default="thin",
+    shell_complete=one_of("thin", "full"),
+    help="thin, unless given: what names the context that had a CPU; full: also single timers, "
+    "page faults, reclaim, compaction, frequencies, exits of guests, and every migration, at a "
+    "higher cost.",
+)
+@click.option(
+    "--duration",
+    "--for",
+    help="Stop after this time, '10 s'.",
+)
+@click.option(
+    "--served",
+    metavar="BY[:PID,...]",
+    help="By what packets are served: softirq; or task, poll or vcpu with the ids of its threads, "
+    "'task:812,813', whose waking and waiting is then recorded.",
+)
+@click.option(
+    "--floor",
+    metavar="TIME",
+    help="Interrupts and softirqs that are shorter are added up; thin: 1 us, full: 0 s.",
+)
+@click.option(
+    "--records",
+    type=int,
+    help="Room for records in the kernel for each CPU, rounded up to a power of two; 1048576 (32 "
+    "MiB) unless given. What finds no room is lost, and counted.",
+)
+@click.option(
+    "--flush",
+    default="1 s",
+    help="Write at least this often. With '0 s' nothing is written while less than a quarter of "
+    "the room is used, so that nothing disturbs a short measurement.",
+)
+@click.option(
+    "--cpu",
+    type=click.IntRange(min=0),
+    help="The CPU of the thread that writes the file; one that is not traced.",
+)
+@click.option(
+    "--cost",
+    is_flag=True,
+    help="Measure how long each program takes. Meanwhile the kernel times all eBPF programs, which "
+    "itself costs some tens of nanoseconds.",
+)
+def trace(
+    cpus: str,
+    out: Path,
+    mode: str,
+    duration: str | None,
+    served: str | None,
+    floor: str | None,
+    records: int | None,
+    flush: str,
+    cpu: int | None,
+    cost: bool,
+    json: bool,
+    quiet: bool,
+) -> None:
+    """Record what the kernel does on chosen CPUs: who had them when, and what was in between.
+
+    eBPF programs on the kernel's tracepoints store an interval when it has ended: interrupts,
+    functions that other CPUs asked for with their sender, softirqs, tasks, work of kernel threads,
+    TLB flushes, idle states. They wake nobody. The clock is that of `tailtap tap`. docs/files.md
+    describes the files, and docs/tracing.md what is recorded.
+
+    The trace runs until SIGINT, SIGTERM or the duration. It is written while it runs; trace.json
+    comes last, so that a trace without it was cut off. What a kernel does not tell is named, and
+    the rest is recorded. With --json it prints one line when it has begun, {"event": "ready"}, and
+    one at the end, {"event": "done", "trace": ...}, with the content of trace.json but for the
+    names, the records by kind, and for each tracepoint how often its program ran, its time in ns
+    (with --cost) and what it did not see.
+    """
+    import json as json_module
+    import sys
+
+    from tailtap.files import make_folder
+    from tailtap.forwarder.served import Served
+    from tailtap.instruments.tracer import warnings_of
+    from tailtap.instruments.tracer.taking import skipped, take
+    from tailtap.units import parse_time
+
+    chosen = parse_list(cpus)
+    floor_ns = None if floor is None else parse_time(floor)
+    if floor_ns is not None and floor_ns >= 1 << 32:
+        raise InputError(f"--floor {floor!r} is too long: give at most 4 s")
+
+    def ready() -> None:
+        if json:
+            print(json_module.dumps({"event": "ready"}), flush=True)
+        elif not quiet:
+            print(f"tracing CPUs {cpus}; SIGINT (Ctrl-C) stops", file=sys.stderr)
+
+    make_folder(out)
+    done = take(
+        out,
+        chosen,
+        ready,
+        mode=mode,
+        floor_ns=floor_ns,
+        served=None if served is None else Served.parse(served),
+        records=records,
+        flush_ns=parse_time(flush) or None,
+        duration_ns=None if duration is None else parse_time(duration),
+        cpu=cpu,
+        measure_cost=cost,
+    )
+    if json:
+        print(json_module.dumps({"event": "done", "trace": done}), flush=True)
+        return
+    seconds = (done["ended_ns"] - done["started_ns"]) / 1e9
+    print(f"{done['records']} records of CPUs {cpus} in {seconds:.1f} s -> {out}")
+    for name, count in sorted(done["kinds"].items(), key=lambda row: -row[1]):
+        print(f"  {name:12} {count:10}  {count / seconds:12.1f}/s")
+    for line in costs(done["hooks"], seconds) if cost else ():
+        print(line)
+    missed = skipped(done["hooks"])
+    if missed:
+        print(f"{missed} events were not seen: they interrupted the recording of one like them")
+    for warning in warnings_of(done):
+        print(f"tailtap: warning: {warning['message']}", file=sys.stderr)
+
+
+def costs(hooks: Mapping[str, Sequence[int]], seconds: float) -> Iterator[str]:
+    """What the programs cost, as lines; `hooks` has runs and ns of each."""
+    runs = sum(row[0] for row in hooks.values())
+    spent = sum(row[1] for row in hooks.values())
+    yield (
+        f"cost: {spent / max(1, runs):.0f} ns for each of {runs} runs, "
+        f"{100 * spent / 1e9 / seconds:.2f} % of one CPU"
+    )
+    for name, (count, ns, _) in sorted(hooks.items(), key=lambda row: -row[1][1]):
+        if count:
+            print_name = f"{name} ({count})"
+            yield f"  {print_name:40} {ns / count:6.0f} ns"
+
+
+def parse_list(text: str) -> list[int]:
+    """CPUs of a list such as ``0-3,8``; raises `InputError`."""
+    from tailtap.cpulist import parse_cpus
+
+    try:
+        cpus: tuple[Any, ...] = parse_cpus(text)
+    except ValueError:
+        cpus = ()
+    if not cpus or len(set(cpus)) != len(cpus):
+        raise InputError(f"--cpus {text!r} is no list of CPUs: write each once, as in '2-3,5'")
+    return sorted(cpus)

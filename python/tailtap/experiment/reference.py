@@ -1,0 +1,144 @@
+"""The reference of experiment files, made from the model and the kinds.
+
+`python -m tailtap.experiment.reference` prints it, with the kinds of all installed packages; a
+test compares it with docs/experiment.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import BaseModel
+
+from tailtap.experiment.fields import default_text, example_text, models_in, type_text
+from tailtap.experiment.model import Dut, Evaluation, Experiment
+from tailtap.experiment.tuning import Without
+from tailtap.forwarder import FORWARDERS
+from tailtap.instruments.interrupts import Counted, Sampling
+from tailtap.instruments.taps import TAPS
+from tailtap.instruments.taps.model import Taps
+from tailtap.platform import PLATFORMS
+from tailtap.registry import Registry
+from tailtap.traffic import GENERATORS
+from tailtap.traffic.external import External
+from tailtap.traffic.flows import Flows
+from tailtap.traffic.model import Traffic
+from tailtap.traffic.pattern import PATTERNS
+from tailtap.traffic.replay import Replay
+
+HEAD = """# Experiment files
+
+Made from the program by `make docs`; a test fails when it is stale.
+
+An experiment file says what is sent through which device, and how often. It is YAML without tags,
+anchors and duplicate keys. An unknown key or a wrong unit is an error that names the line.
+
+```yaml
+name: container-vs-bare-metal
+dut: {forwarder: tc-mirred, cpus: [1]}
+traffic: {rate: 10 kpkt/s, size: 64 B, duration: 10 s, warm_up: 1 s, cpu: 0}
+vary:
+  dut.platform: [wire, bare-metal, container]
+repeat: 3
+require: ["p99.9 < 1 ms", "loss == 0"]
+```
+
+`sudo tailtap run FILE` makes its runs. `tailtap run FILE --check` says which of them this machine
+cannot make. `--set PATH=VALUE` replaces one value, such as `--set traffic.rate='20 kpkt/s'`.
+
+**Quantities** are numbers with a unit. Packet rates: pkt/s, kpkt/s, Mpkt/s. Sizes: B, kB, KiB, MB,
+MiB, GB, GiB. Times: ns, us, ms, s, min, h.
+
+**Key paths** name a value by its keys, with dots in between: `dut.platform`. `vary`, `cases`,
+`exclude`, `scales` and `--set` use them. In `vary`, `cases` and `exclude` they begin with `dut`,
+`traffic`, `tap` or `evaluation`, or are `trace`.
+
+**Editors** complete and check the file by its JSON Schema,
+[experiment.schema.json](experiment.schema.json). With the YAML language server, which many editors
+use, write the path of the schema into the first line of the file:
+
+```yaml
+# yaml-language-server: $schema=docs/experiment.schema.json
+```
+
+`python -m tailtap.experiment.json_schema` prints the schema of the installed version, with the
+kinds of other packages that are installed ([kinds.md](kinds.md)).
+`python -m tailtap.experiment.reference` prints this page in the same way.
+"""
+
+TABLE = "| key | value | default | meaning | example |\n|---|---|---|---|---|"
+
+
+def reference() -> str:
+    """The page as Markdown."""
+    parts = [HEAD, "## The file", _table(Experiment)]
+    parts += ["In `interrupts`:", _table(Counted, "interrupts.")]
+    parts += ["In `interrupts.counters`:", _table(Sampling, "interrupts.counters.")]
+    parts += ["## dut", "The device under test (DuT)."]
+    parts += [_table(Dut, "dut."), "In `dut.tuning`:", _table(Without, "dut.tuning.")]
+    parts += ["The platform has further keys, which stand beside these."]
+    for name, platform in PLATFORMS.working():
+        parts += [f"### Platform {name}", _about(platform), _table(platform.Options, "dut.")]
+    for name, forwarder in FORWARDERS.working():
+        parts += [f"### Forwarder {name}", _about(forwarder)]
+        parts += list(_options(forwarder.Options, "dut.options."))
+    parts += ["## traffic", "What is sent: UDP packets with ids.", _table(Traffic, "traffic.")]
+    parts += ["### Generators", _kinds(GENERATORS)]
+    for name, generator in GENERATORS.working():
+        if generator.Options.model_fields:
+            parts += [f"### Generator {name}", _about(generator)]
+            parts += list(_options(generator.Options, "traffic.options."))
+    parts += ["### traffic.external", _table(External, "traffic.external.")]
+    parts += ["### Patterns", "As a mapping, `kind` is the name of the pattern."]
+    for name, pattern in PATTERNS.items():
+        meaning = str(pattern.model_fields["kind"].description)
+        parts += [f"**{name}**: {meaning}", _table(pattern, "traffic.pattern.", ("kind",))]
+    parts += [
+        "### traffic.flows",
+        "Addresses and ports as ranges.",
+        _table(Flows, "traffic.flows."),
+    ]
+    parts += ["### traffic.replay", _table(Replay, "traffic.replay.")]
+    parts += ["## tap", _table(Taps, "tap."), "### Taps", _kinds(TAPS)]
+    parts += ["## evaluation", _table(Evaluation, "evaluation.")]
+    return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
+
+
+def _about(row: Any) -> str:
+    return f"{row.summary} {row.documentation}"
+
+
+def _kinds(kinds: Registry[Any]) -> str:
+    """The rows of a registry as a list."""
+    return "\n".join(f"- `{name}`: {_about(row)}" for name, row in kinds.working())
+
+
+def _options(model: type[BaseModel], prefix: str) -> Iterator[str]:
+    """The tables of a kind's options and of the models in them."""
+    yield _table(model, prefix) or "It has no options."
+    for name, field in model.model_fields.items():
+        for inner in models_in(field.annotation):
+            yield f"In `{prefix}{name}`:"
+            yield _table(inner, f"{prefix}{name}.")
+
+
+def _table(model: type[BaseModel], prefix: str = "", without: tuple[str, ...] = ()) -> str:
+    """One row for each field of a model; empty for a model without fields."""
+    rows = []
+    for name, field in model.model_fields.items():
+        if name in without:
+            continue
+        default = "required" if field.is_required() else _code(default_text(field))
+        examples = ", ".join(_code(example_text(value)) for value in field.examples or ())
+        cells = (f"`{prefix}{name}`", type_text(field), default, field.description or "", examples)
+        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join([TABLE, *rows]) if rows else ""
+
+
+def _code(text: str | None) -> str:
+    return "—" if text is None else f"`{text}`"
+
+
+if __name__ == "__main__":
+    print(reference(), end="")

@@ -1,0 +1,82 @@
+"""By what a forwarder's packets are served: what must have a core so that a packet moves."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from tailtap.errors import InputError
+
+By = Literal["softirq", "task", "poll", "vcpu"]
+
+NET_RX = 3
+"""The number of the softirq that receives; ``enum`` in include/linux/interrupt.h."""
+_WRITTEN = re.compile(r"(softirq|task|poll|vcpu)(?::([0-9]{1,9}(?:,[0-9]{1,9})*))?")
+
+
+@dataclass(frozen=True)
+class Served:
+    """By what, and for threads by which of them."""
+
+    by: By
+    """`softirq`: NET_RX on the DuT's CPUs. `task`: threads that sleep until packets come. `poll`:
+    threads that never sleep. `vcpu`: the threads of a virtual machine's CPUs.
+    """
+    pids: Sequence[int] = ()
+    """The ids of the threads, as this kernel numbers them."""
+
+    @classmethod
+    def parse(cls, text: str) -> Served:
+        """What `str` wrote: ``softirq``, or ``task:PID,PID``. Raises `InputError`."""
+        match = _WRITTEN.fullmatch(text)
+        if match is None or (match[1] == "softirq") == (match[2] is not None):
+            raise InputError(
+                f"{text!r} does not say by what packets are served: write softirq, or task, poll "
+                "or vcpu with the ids of its threads, 'task:812,813'"
+            )
+        pids = match[2].split(",") if match[2] else []
+        return cls(cast(By, match[1]), tuple(map(int, pids)))
+
+    def __str__(self) -> str:
+        """As `tailtap trace --served` takes it."""
+        return f"{self.by}:{','.join(map(str, self.pids))}" if self.pids else self.by
+
+    def document(self, cpus: Sequence[int]) -> dict[str, Any]:
+        """As ``trace.json`` has it; `cpus` are those that it is served on."""
+        vector = NET_RX if self.by == "softirq" else None
+        return {"by": self.by, "vector": vector, "pids": list(self.pids), "cpus": list(cpus)}
+
+
+SOFTIRQ = Served("softirq")
+"""The kernel forwards, where it receives."""
+
+
+def threads_of(pid: int, proc: Path = Path("/proc")) -> tuple[int, ...]:
+    """The threads of a process and of all that it started; none of one that is gone."""
+    found: list[int] = []
+    waiting = [pid]
+    while waiting:
+        for task in sorted((proc / str(waiting.pop()) / "task").glob("[0-9]*"), key=_number):
+            found.append(_number(task))
+            try:
+                children = (task / "children").read_text(encoding="ascii")
+            except OSError:  # it ended meanwhile
+                continue
+            waiting += map(int, children.split())
+    return tuple(found)
+
+
+def is_running(thread: int, proc: Path = Path("/proc")) -> bool:
+    """Whether a thread has a CPU or waits for one; proc_pid_stat(5)."""
+    try:
+        stat = (proc / str(thread) / "stat").read_text(errors="replace")
+    except OSError:  # it ended meanwhile
+        return False
+    return stat.rpartition(")")[2].split()[0] == "R"
+
+
+def _number(path: Path) -> int:
+    return int(path.name)

@@ -1,0 +1,34 @@
+"""What is observed during a run: one file for each instrument, one row in `INSTRUMENTS`.
+
+Taps (`taps/`) are instruments too; as what they see is the measurement, the timestamper runs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tailtap.instruments.card_interrupts import CardInterrupts
+from tailtap.instruments.energy import Energy
+from tailtap.instruments.interrupts import InterruptSampler
+from tailtap.instruments.kernel_counters import KernelCounters
+from tailtap.instruments.links import LinkWatch
+from tailtap.instruments.memory import Memory
+from tailtap.instruments.observing import Instrument, Observation, Reading, Scope, Tracing
+from tailtap.instruments.perf import ProcessorCounters
+from tailtap.instruments.tracer import Tracer
+
+__all__ = ["INSTRUMENTS", "Instrument", "Observation", "Reading", "Scope", "Tracing"]
+
+INSTRUMENTS: Mapping[str, Instrument] = {
+    "energy": Energy(),
+    "links": LinkWatch(),
+    "trace": Tracer(),
+    "memory": Memory(),
+    "processor-counters": ProcessorCounters(),
+    "card-interrupts": CardInterrupts(),
+    "kernel-counters": KernelCounters(),
+    "interrupts": InterruptSampler(),
+}
+"""Every instrument by its name in ``run.json``, in the order in which they start. They stop in the
+opposite order: what starts last is about the traffic and nothing else.
+"""

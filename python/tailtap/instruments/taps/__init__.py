@@ -1,0 +1,62 @@
+"""What stamps packets before and after the DuT: one file a kind, one row in `TAPS`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from tailtap.check import Check
+from tailtap.registry import Registry
+from tailtap.stations import Host
+from tailtap.stations.process import Process
+from tailtap.topology.graph import Flow
+from tailtap.traffic.external import MOONSNIFF
+
+__all__ = ["TAPS", "Tap"]
+
+
+class Tap(Protocol):
+    """One kind of tap pair."""
+
+    summary: str
+    """What it is, in one sentence."""
+
+    documentation: str
+    """What its users should know, as a paragraph of Markdown."""
+
+    def diagnose(self) -> Iterator[Check]:
+        """What `tailtap doctor` says of it: find out whether it works here. Leaves nothing."""
+        ...
+
+    def start(
+        self,
+        host: Host,
+        folder: Path,
+        packets: int,
+        flow: Flow,
+        key: str = MOONSNIFF,
+    ) -> Process:
+        """Stamp the packets of `flow` on both sides into `folder`; returns when ready.
+
+        `host` is where its tap points are, and there is room for `packets` of them.
+
+        `key` says where packets carry their ids, as ``tailtap tap --key``.
+
+        Raises `MachineError` when this machine cannot do it.
+        """
+        ...
+
+    def stop(self, process: Process) -> dict[str, Any]:
+        """End the taps; what each one counted, by its side. Raises `MachineError`."""
+        ...
+
+
+def _built_in() -> Mapping[str, Tap]:
+    from tailtap.instruments.taps.inline import InlineTap
+
+    return {"inline": InlineTap()}
+
+
+TAPS: Registry[Tap] = Registry("tap", "tailtap.taps", Tap, _built_in)
+"""Every kind of tap by its name in the experiment file."""

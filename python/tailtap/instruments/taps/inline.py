@@ -1,0 +1,116 @@
+"""eBPF programs on links of their own on both sides of the DuT, by ``tailtap tap``."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+from tailtap.check import Check
+from tailtap.errors import TailtapError
+from tailtap.machine.privileges import missing_capabilities
+from tailtap.stations import Host
+from tailtap.stations.process import STOP_SECONDS, Process
+from tailtap.topology.graph import Flow
+from tailtap.topology.lab import Lab
+from tailtap.topology.smallest import FORWARD, TAPS, smallest
+from tailtap.traffic.external import MOONSNIFF
+
+MAX_ROOM = 4 * 2**20
+"""Stamps that the kernel keeps at most for each side (64 MiB); the tap empties it all the time."""
+QUIET_SHARE = 4
+"""While less than a quarter of its room is used, the tap writes nothing and disturbs nobody."""
+READY_SECONDS = 120.0
+"""How long loading the programs and reserving room for the stamps may take."""
+
+
+_PREQUEUE = Path("/proc/sys/net/core/netdev_tstamp_prequeue")
+
+
+def stamps_after_queueing() -> bool:
+    """Whether the kernel stamps packets behind its receive queues, not before (the default).
+
+    Only the machine's first network namespace shows the setting; elsewhere it is taken for 1.
+    """
+    try:
+        return _PREQUEUE.read_text(encoding="ascii").strip() == "0"
+    except OSError:
+        return False
+
+
+class InlineTap:
+    """One process that stamps ingress packets and hands them on, and absorbs egress packets.
+
+    An ingress stamp is of the moment at which the packet is handed on to the DuT, an egress stamp
+    of the moment at which the DuT handed it over.
+    """
+
+    summary = "eBPF programs on links of their own on both sides of the DuT."
+    documentation = (
+        "They stamp a packet when it is handed to the DuT, and when the DuT hands it over. "
+        "`tailtap tap` is the same tap. Needs Linux 5.12 with CONFIG_BPF_SYSCALL and "
+        "CONFIG_NET_CLS_BPF."
+    )
+
+    def diagnose(self) -> Iterator[Check]:
+        """Load, attach and stop both taps in a lab that is removed."""
+        area, name = "taps", "inline"
+        if os.geteuid() != 0 or missing_capabilities():
+            found = "only root can try it"
+            yield Check(area, name, "untested", found, "run it with sudo", required=True)
+            return
+        try:
+            with contextlib.ExitStack() as stack:
+                folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tt-"))
+                lab = stack.enter_context(Lab(smallest()))
+                lab.wait_until_up()
+                process = self.start(lab.host(TAPS), Path(folder), 1024, lab.graph.flow(FORWARD))
+                stack.callback(process.close)
+                self.stop(process)
+        except TailtapError as error:
+            remedy = "Linux 5.12 or newer with CONFIG_BPF_SYSCALL and CONFIG_NET_CLS_BPF"
+            yield Check(area, name, "missing", str(error), remedy, required=True)
+            return
+        found = "both taps were loaded, attached and stopped"
+        yield Check(area, name, "ok", found, required=True)
+
+    def start(
+        self,
+        host: Host,
+        folder: Path,
+        packets: int,
+        flow: Flow,
+        key: str = MOONSNIFF,
+    ) -> Process:
+        """Start the taps and wait until they are attached. Raises `MachineError`."""
+        room = min(packets * QUIET_SHARE, MAX_ROOM)
+        command = [*host.program, "tap"]
+        command += [
+            f"ingress={flow.ingress.name}:{flow.onward.name}",
+            f"egress={flow.egress.name}:drop",
+        ]
+        command += ["--write", str(folder / "{link}.stamps"), "--records", str(room), "--json"]
+        # Writing would wake up a CPU that may be the generator's.
+        command += ["--key", key, "--flush", "0 s"]
+        process = host.start(command)
+        try:
+            process.expect("ready", READY_SECONDS)
+        except BaseException:
+            process.close()
+            raise
+        return process
+
+    def stop(self, process: Process) -> dict[str, Any]:
+        """Let the taps write what they hold, and end them. Raises `MachineError`."""
+        process.interrupt()
+        done = process.expect("done", STOP_SECONDS)
+        process.close()
+        links = cast("dict[str, Any]", done["links"])
+        for link in links.values():
+            # Relative to the run folder, so that the folder can be moved; there is one file.
+            link["file"] = Path(link["file"]).name
+            del link["files"]
+        return links

@@ -1,0 +1,57 @@
+"""What taps say against the stamps that they took."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tailtap.instruments.observing import Warning
+from tailtap.instruments.taps.inline import stamps_after_queueing
+
+
+def of_links(links: Mapping[str, Mapping[str, Any]]) -> Iterator[Warning]:
+    """What the counts of each link tell."""
+    for link, counts in links.items():
+        if counts["lost"]:
+            yield _warning(
+                "stamps-lost",
+                f"the {link} tap had no room for {counts['lost']} of {counts['seen']} stamps: "
+                "these packets count as lost or unmatched though they may have passed",
+            )
+        if counts.get("dropped"):
+            yield _warning(
+                "tap-drops",
+                f"the kernel dropped {counts['dropped']} packets between the DuT and the {link} "
+                "tap, warm-up included, as a queue of the DuT's CPUs was full "
+                "(net.core.netdev_max_backlog): they count as lost though the DuT sent them",
+            )
+        if counts.get("late"):
+            yield _deferred(
+                f"the kernel did not record when {counts['late']} packets reached the {link} tap: "
+                "they were stamped on receipt, later by an unknown time"
+            )
+        for message in counts.get("warnings", ()):
+            yield _warning("tap", f"the {link} tap says: {message}")
+
+
+def of_deferral(*, cables: bool) -> Iterator[Warning]:
+    """Whether egress stamps are later than the moment at which packets leave the DuT."""
+    if cables:
+        yield _deferred(
+            "packets are stamped when the interrupt of the card behind the DuT is served: the "
+            "cable, the card's interrupt moderation (`ethtool -c`) and the interrupt count as the "
+            "DuT's latency, which no clock here could tell apart"
+        )
+    if stamps_after_queueing():
+        yield _deferred(
+            "packets are stamped when they are received, and not when the DuT hands them over: "
+            "set net.core.netdev_tstamp_prequeue to 1"
+        )
+
+
+def _deferred(message: str) -> Warning:
+    return _warning("egress-deferred", message)
+
+
+def _warning(code: str, message: str) -> Warning:
+    return {"code": code, "message": message}

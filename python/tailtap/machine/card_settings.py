@@ -1,0 +1,224 @@
+"""Settings of network cards that only `ethtool` shows and changes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tailtap.errors import MachineError
+from tailtap.machine.resource import Resource
+from tailtap.stations import CommandFailed
+from tailtap.stations.local import LocalHost
+from tailtap.stations.namespace import NamespaceHost
+
+SHOW = {"coalesce": "-c", "rings": "-g", "channels": "-l", "features": "-k", "pause": "-a",
+        "eee": "--show-eee", "spread": "-x"}  # fmt: skip
+"""The option of `ethtool` that shows each table of settings."""
+CHANGE = {"coalesce": "-C", "rings": "-G", "channels": "-L", "features": "-K", "pause": "-A",
+          "eee": "--set-eee", "spread": "-X"}  # fmt: skip
+"""The option that changes settings of that table."""
+_SHORT = {
+    "generic-receive-offload": "gro",
+    "large-receive-offload": "lro",
+    "tcp-segmentation-offload": "tso",
+    "generic-segmentation-offload": "gso",
+}
+"""Features are changed by other names than they are shown by."""
+_NAMES = {"autonegotiate": "autoneg", "eee status": "eee"}
+_EEE = {"enabled": "on", "disabled": "off"}
+
+
+def parse(table: str, text: str) -> dict[str, str]:
+    """The settings in what `ethtool` shows of a table, by the names that change them.
+
+    Maxima have ``max`` in front of their name. What a card does not have is left out, and so are
+    features that the kernel does not let anybody change.
+    """
+    if table == "spread":
+        return _spread(text)
+    found: dict[str, str] = {}
+    prefix = ""
+    for line in text.splitlines():
+        if line.startswith(("Pre-set maximums", "Current hardware settings")):
+            prefix = "max " if line.startswith("Pre-set") else ""
+        elif adaptive := re.match(r"Adaptive RX:\s*(\S+)\s+TX:\s*(\S+)", line):
+            found["adaptive-rx"], found["adaptive-tx"] = adaptive.groups()
+        elif pair := re.match(r"\s*([\w -]+?):\s*(\S.*?)\s*$", line):
+            name = pair[1].lower()
+            name = prefix + _NAMES.get(name, _SHORT.get(name, name))
+            if not pair[2].endswith("[fixed]"):
+                found.setdefault(name, pair[2].split()[0])
+    if table == "eee":
+        return {"eee": _EEE[found["eee"]]} if found.get("eee") in _EEE else {}
+    return {name: value for name, value in found.items() if value != "n/a"}
+
+
+def _spread(text: str) -> dict[str, str]:
+    """Over how many of the first receive queues packets are spread, each as often as the others.
+
+    Nothing for a table of weights, which one number does not tell.
+    """
+    rows = re.findall(r"^\s*\d+:((?:\s+\d+)+)\s*$", text, re.MULTILINE)
+    queues = [int(queue) for row in rows for queue in row.split()]
+    rings = re.search(r"with (\d+) RX ring", text)
+    count = max(queues, default=-1) + 1
+    if rings is None or not queues or any(queue != i % count for i, queue in enumerate(queues)):
+        return {}
+    return {"equal": str(count), "max equal": rings[1]}
+
+
+def settings(interface: str, table: str, namespace: str | None = None) -> dict[str, str]:
+    """What a card says that is in a network namespace; nothing if it has no such table.
+
+    None is this process's own namespace. Raises `MachineError` when `ethtool` is missing.
+    """
+    told = _host(namespace).run(["ethtool", SHOW[table], interface], check=False)
+    return parse(table, told.stdout) if told.status == 0 else {}
+
+
+def _host(namespace: str | None) -> LocalHost:
+    return LocalHost() if namespace is None else NamespaceHost(namespace)
+
+
+@dataclass(frozen=True)
+class CardSetting(Resource):
+    """Settings of one table of a network card, made at once: some are only allowed together."""
+
+    kind: ClassVar[str] = "card setting"
+
+    interface: str
+    table: str
+    """A key of `SHOW`."""
+    values: Mapping[str, str]
+    """By the names that `ethtool` changes them by."""
+    namespace: str | None = None
+    """Where the card is; None for this process's own namespace."""
+
+    @property
+    def label(self) -> str:
+        """The command that makes them."""
+        return " ".join(["ethtool", CHANGE[self.table], self.interface, *self._words(self.values)])
+
+    @property
+    def claims(self) -> Sequence[str]:
+        """The table of that card, unless it is in the lab: it is claimed as a whole then."""
+        return [f"{self.table} of card {self.interface}"] if self.namespace is None else ()
+
+    def read(self) -> dict[str, str]:
+        """Each setting as it is; those that the card does not have are left out."""
+        found = settings(self.interface, self.table, self.namespace)
+        return {name: found[name] for name in self.values if name in found}
+
+    def plan(self) -> dict[str, str]:
+        """The settings that are wanted."""
+        return dict(self.values)
+
+    def apply(self) -> None:
+        """Make those that differ. Raises `MachineError` when the card is then otherwise."""
+        before = self.read()
+        self._change({name: value for name, value in self.values.items()
+                      if before.get(name) != value})  # fmt: skip
+        after = self.read()
+        for name, value in self.values.items():
+            if after.get(name) != value:
+                said = after.get(name, "not there")
+                raise MachineError(f"{self.label}: {name} should be {value}, but is {said}")
+
+    def undo(self, old: Mapping[str, str], applied: None = None) -> str | None:
+        """Make those that still are as we made them what they were before."""
+        back: dict[str, str] = {}
+        changed: list[str] = []
+        for name, value in self.read().items():
+            before = old.get(name, value)
+            if value == self.values[name] != before:
+                back[name] = before
+            elif value != before:
+                changed.append(f"{name} ({value}, before tailtap {before})")
+        self._change(back)
+        if not changed:
+            return None
+        names = ", ".join(changed)
+        return f"somebody else changed {self.interface}'s {names}: it is left as it is"
+
+    def pending(self, old: Mapping[str, str], applied: None = None) -> bool:
+        """Whether a setting is another than before; a card that is gone has none."""
+        return any(value != old.get(name, value) for name, value in self.read().items())
+
+    def _change(self, values: Mapping[str, str]) -> None:
+        if not values:  # ethtool calls a change of nothing a failure
+            return
+        command = ["ethtool", CHANGE[self.table], self.interface, *self._words(values)]
+        try:
+            _host(self.namespace).run(command)
+        except CommandFailed as error:
+            raise MachineError(f"`{' '.join(command)}` failed: {error.reason}") from error
+
+    @staticmethod
+    def _words(values: Mapping[str, str]) -> list[str]:
+        return [word for pair in values.items() for word in pair]
+
+
+@dataclass(frozen=True)
+class CardQueues(Resource):
+    """The number of queues of a card in the lab, each with an interrupt for receiving.
+
+    Cards that send and receive through the same queues call them combined. Changing their number
+    takes the link down for a moment.
+    """
+
+    kind: ClassVar[str] = "card queues"
+
+    namespace: str
+    """Where the card is."""
+    port: str
+    """What it is called there."""
+    count: int
+
+    @property
+    def label(self) -> str:
+        """How many, and where."""
+        return f"{self.count} queues of {self.namespace}/{self.port}"
+
+    def read(self) -> dict[str, str]:
+        """How many queues of each kind there are; nothing for a card that has no choice."""
+        told = self._told()
+        return {name: told[name] for name in _kinds_of(told)}
+
+    def plan(self) -> dict[str, str]:
+        """As many of each kind."""
+        return dict.fromkeys(self.read(), str(self.count))
+
+    def apply(self) -> None:
+        """Make them so many. Raises `MachineError` for more than the card has."""
+        told = self._told()
+        kinds = _kinds_of(told)
+        most = min((int(told[f"max {name}"]) for name in kinds), default=1)
+        if self.count > most:
+            raise MachineError(
+                f"dut.queues: {self.count}: the card at {self.port} has {most} at most: take fewer"
+            )
+        if kinds:
+            self._setting(kinds).apply()
+
+    def undo(self, old: Mapping[str, str], applied: None = None) -> str | None:
+        """Make them as many as before, unless somebody else has changed that."""
+        return self._setting(old).undo(old) if old else None
+
+    def pending(self, old: Mapping[str, str], applied: None = None) -> bool:
+        """Whether there are other numbers than before; a card that is gone has none."""
+        return any(value != old.get(name, value) for name, value in self.read().items())
+
+    def _told(self) -> dict[str, str]:
+        return settings(self.port, "channels", self.namespace)
+
+    def _setting(self, kinds: Iterable[str]) -> CardSetting:
+        values = dict.fromkeys(kinds, str(self.count))
+        return CardSetting(self.port, "channels", values, self.namespace)
+
+
+def _kinds_of(told: Mapping[str, str]) -> list[str]:
+    """The kinds of queues that a card receives and sends through."""
+    kinds = ["combined"] if int(told.get("max combined", "0")) else ["rx", "tx"]
+    return [name for name in kinds if name in told and int(told.get(f"max {name}", "0"))]

@@ -1,0 +1,1 @@
+"""One run, the runner that makes all runs of an experiment, and what makes a run doubtful."""

@@ -1,0 +1,187 @@
+"""`tailtap run --check`: what of an experiment this machine cannot do, before anything is made.
+
+Everything is asked by what the real run asks first. What only trying it would tell, such as whether
+a kernel has a certain classifier, is not found out: `tailtap doctor` tries that.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tailtap import forwarder, platform
+from tailtap.experiment.model import Experiment
+from tailtap.experiment.plan import PlannedRun, make_plan
+from tailtap.experiment.reading import CheckedExperiment
+from tailtap.experiment.tuning import NONE
+from tailtap.findings import Findings
+from tailtap.forwarder import Asked
+from tailtap.instruments.perf import Counting
+from tailtap.instruments.tracer import foresee as foresee_tracer
+from tailtap.machine.cards import CardState
+from tailtap.machine.knobs.tree import Tree
+from tailtap.machine.numa import Numa
+from tailtap.machine.privileges import missing_capabilities, require_root
+from tailtap.measure.preconditions import require_clock, require_cpus, require_room, stamp_bytes
+from tailtap.roles.tuning import planned, purpose_for, require_boot
+from tailtap.stations.local import LocalHost, require_program
+from tailtap.topology.compiler import compile_graph, placed
+from tailtap.topology.placement import crossings
+from tailtap.traffic import GENERATORS
+
+SCHEMA = "tailtap.check/1"
+PROGRAMS = ("ip", "setpriv")
+"""What every run calls on this machine, whatever is measured."""
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """A planned experiment, and what was found out about it."""
+
+    name: str
+    differs: Sequence[str]
+    runs: Sequence[tuple[PlannedRun, Findings]]
+    whole: Findings
+    """What concerns all runs."""
+    seconds: float
+    """How long packets are sent, all runs together."""
+    stamp_bytes: int
+
+    @property
+    def can_run(self) -> bool:
+        """Whether nothing is known that prevents any of the runs."""
+        return not self.whole.problems and not self.impossible
+
+    @property
+    def impossible(self) -> Sequence[tuple[PlannedRun, Findings]]:
+        """The runs with problems of their own."""
+        return [row for row in self.runs if row[1].problems]
+
+    def as_json(self) -> dict[str, Any]:
+        """What ``tailtap run --check --json`` prints."""
+        return {
+            "schema": SCHEMA,
+            "name": self.name,
+            "differs": list(self.differs),
+            "can_run": self.can_run,
+            "runs": [
+                {
+                    "number": run.number,
+                    "slug": run.slug,
+                    "variables": dict(run.variables),
+                    **_messages(findings),
+                }
+                for run, findings in self.runs
+            ],
+            **_messages(self.whole),
+            "traffic_seconds": self.seconds,
+            "stamp_bytes": self.stamp_bytes,
+        }
+
+
+def check_experiment(checked: CheckedExperiment, out: Path) -> Outlook:
+    """Plan the experiment and find out what keeps this machine from it; makes nothing.
+
+    `out` is where its results would go. Takes about 10 ms for each combination of variables.
+    """
+    plan = make_plan(checked)
+    whole = Findings()
+    if os.geteuid() == 0:
+        whole.ask(require_root)
+    else:
+        whole.notes.append("a run needs root; what only root can ask was not asked: use sudo")
+    for program in PROGRAMS:
+        whole.ask(require_program, program)
+    whole.ask(require_room, out, plan)
+    # Repeats are the same experiment.
+    known: dict[int, Findings] = {}
+    for run in plan:
+        if id(run.experiment) not in known:
+            known[id(run.experiment)] = _foresee(run)
+    return Outlook(
+        checked.name,
+        checked.differs,
+        [(run, known[id(run.experiment)]) for run in plan],
+        whole,
+        sum(run.experiment.traffic.seconds for run in plan),
+        stamp_bytes(plan),
+    )
+
+
+def _foresee(run: PlannedRun) -> Findings:
+    experiment, findings = run.experiment, Findings()
+    dut, traffic = experiment.dut, experiment.traffic
+    findings.ask(require_cpus, [run])
+    findings.ask(require_clock, [run])
+    GENERATORS[traffic.generator].foresee(traffic, findings)
+    kind = platform.PLATFORMS[dut.platform]
+    cables = experiment.cables()
+    for card in () if cables is None else (*cables.dut, *cables.tap):
+        findings.ask(CardState.of, card)
+    _foresee_placement(experiment, findings)
+    _foresee_tuning(experiment, findings)
+    programs = [need.program for need in forwarder.FORWARDERS[dut.forwarder].needs]
+    kind.foresee(experiment.dut_spec(both_ways=traffic.bidirectional), cables, programs, findings)
+    if kind.traits.has_dut:
+        _foresee_forwarder(experiment, findings)
+        if experiment.counters and not missing_capabilities():
+            findings.ask(_count)
+        if experiment.trace != "none":
+            foresee_tracer(experiment.trace, findings)
+    return findings
+
+
+def _foresee_placement(experiment: Experiment, findings: Findings) -> None:
+    """Whether the graph can be made here, and which packets cross from one NUMA node to another."""
+    graph = experiment.graph()
+    numa = Numa.of(graph.cards)
+    if findings.ask(compile_graph, graph, "000000", numa.online, numa) is None:
+        return
+    for node in graph.nodes:
+        if node.task == "dut":
+            sentences = crossings(node.name, placed(graph, node.name, numa), numa)
+            findings.notes += [f"dut.irq: {sentence}" for sentence in sentences]
+
+
+def _foresee_tuning(experiment: Experiment, findings: Findings) -> None:
+    """What `dut.tuning` would set, and what keeps it from that."""
+    if experiment.dut.tuning == NONE:
+        return
+    tree = Tree()
+    purpose = findings.ask(purpose_for, experiment, tree)
+    if purpose is None:
+        return
+    findings.ask(require_boot, experiment, tree, purpose)
+    wanted = findings.ask(planned, experiment, tree, purpose)
+    if wanted is None:
+        return
+    names = [change.knob.name for change in wanted.changes]
+    findings.notes.append(f"dut.tuning: sets {', '.join(names) or 'nothing: all is as wanted'}")
+    findings.notes += [f"dut.tuning: {name} stays as it is: {why}" for name, why in wanted.left]
+
+
+def _foresee_forwarder(experiment: Experiment, findings: Findings) -> None:
+    dut, cables = experiment.dut, experiment.cables()
+    kind = forwarder.FORWARDERS[dut.forwarder]
+    on = platform.PLATFORMS[dut.platform]
+    for need in kind.needs:
+        findings.ask(need.find, LocalHost())
+    cards = () if cables is None else cables.dut
+    asked = Asked(experiment.traffic, len(dut.cpus), cards, on.traits.own_kernel)
+    kind.foresee(kind.Options.model_validate(dut.options), asked, findings)
+
+
+def _count() -> None:
+    """Raises `MachineError` when processors must not be counted on."""
+    with Counting():
+        pass
+
+
+def _messages(findings: Findings) -> Mapping[str, list[dict[str, str]]]:
+    return {
+        "problems": [{"message": text} for text in findings.problems],
+        "notes": [{"message": text} for text in findings.notes],
+    }

@@ -1,0 +1,63 @@
+"""What an experiment asks of this machine whatever its platforms and forwarders are."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from tailtap.errors import MachineError
+from tailtap.experiment.plan import PlannedRun
+from tailtap.machine.cpus import FOLDER, is_offline, usable
+
+STAMP_BYTES = 16
+SIDES = 2
+
+
+def require_cpus(plan: Sequence[PlannedRun]) -> None:
+    """Raises `MachineError` when the experiment asks for a CPU that is not there or is off."""
+    have = usable()
+    for run in plan:
+        traffic = run.experiment.traffic
+        wanted = [("traffic.cpu", traffic.cpu), ("traffic.reverse_cpu", traffic.reversed().cpu)]
+        wanted += [("dut.cpus", cpu) for cpu in run.experiment.dut.cpus]
+        for key, cpu in wanted:
+            if cpu in have:
+                continue
+            choice = ", ".join(str(number) for number in sorted(have))
+            if is_offline(cpu):
+                raise MachineError(
+                    f"CPU {cpu} for {key} is offline: `echo 1 > {FOLDER}/cpu{cpu}/online`, or "
+                    f"choose from {choice}"
+                )
+            raise MachineError(f"there is no CPU {cpu} here for {key}: choose from {choice}")
+
+
+def require_clock(plan: Sequence[PlannedRun]) -> None:
+    """Raises `MachineError` when the experiment asks for stamps that the lab cannot take."""
+    if any(run.experiment.tap.clock == "hardware" for run in plan):
+        raise MachineError(
+            "tap.clock: hardware: the lab's tap before the DuT is on a veth pair, which stamps in "
+            "software only: leave it out, or stamp on another host with "
+            "`tailtap tap --clock hardware` and compare with `tailtap evaluate` (docs/hardware.md)"
+        )
+
+
+def stamp_bytes(plan: Sequence[PlannedRun]) -> int:
+    """About how many bytes the stamps of these runs take, those of both directions."""
+    packets = sum(
+        run.experiment.traffic.packets * (1 if run.reverse is None else 2) for run in plan
+    )
+    return packets * STAMP_BYTES * SIDES
+
+
+def require_room(out: Path, pending: Sequence[PlannedRun]) -> None:
+    """Raises `MachineError` when the stamps of the runs to come cannot fit on the disk."""
+    needed = stamp_bytes(pending)
+    existing = next(path for path in (out, *out.absolute().parents) if path.exists())
+    free = shutil.disk_usage(existing).free
+    if needed > free:
+        raise MachineError(
+            f"{out}: the stamps of all runs to come need {needed / 1e6:.1f} MB and the disk "
+            f"has {free / 1e6:.1f} MB: make room or choose another --out"
+        )

@@ -1,0 +1,179 @@
+"""The quality of a measurement: warnings that are stored with the run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tailtap import platform
+from tailtap.evaluation.overload import overload
+from tailtap.experiment.model import Experiment
+from tailtap.instruments.observing import Warning
+from tailtap.units import format_rate, format_time
+
+SLIP_P = 0.99
+"""One packet in a hundred leaving later than ``traffic.slip_limit``: that was not the load."""
+RATE_SHARE = 0.99
+"""Less of the asked rate than this was another experiment."""
+EXTERNAL_SHARE = 0.1
+"""How far the rate of another generator may be from the asked one, either way."""
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What generator and taps of one direction said in the end."""
+
+    generator: Mapping[str, Any]
+    taps: Mapping[str, Mapping[str, Any]]
+    warnings: Sequence[Mapping[str, str]] = ()
+    """What the taps say against their stamps."""
+    files: Sequence[str] = ()
+    """Names of the files that the taps left in the run folder."""
+    tap_cpus: str | None = None
+    """The CPUs that the taps' process might run on."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one run left behind besides its stamps."""
+
+    sent: Sequence[Sent]
+    """One for each direction, the first one first."""
+    facts: Mapping[str, Any]
+    """Keys of ``run.json``: what platform, forwarder and instruments found out."""
+    warnings: Sequence[Mapping[str, str]] = ()
+    """What platform and instruments say against measurements in it."""
+    brought: Mapping[str, Any] = field(default_factory=dict)
+    """By instrument, which `facts` and `files` are its."""
+    own_kernel: bool = False
+    """Whether the DuT has a kernel of its own, so that `softnet` does not show its work."""
+
+    def with_facts(self, facts: Mapping[str, Any]) -> Measured:
+        """This and more of what is known; facts that are mappings join those of their name."""
+        joined = {
+            name: {**self.facts.get(name, {}), **value} if isinstance(value, Mapping) else value
+            for name, value in facts.items()
+        }
+        return replace(self, facts={**self.facts, **joined})
+
+
+def warnings_of(experiment: Experiment, measured: Measured, sent: Sent) -> list[Warning]:
+    """The warnings about the direction `sent` of a run."""
+    limit = experiment.traffic.slip_limit
+    return [
+        *measured.warnings,
+        *_setup(experiment, measured),
+        *_generator(sent.generator, limit),
+        *sent.warnings,
+        *_elsewhere(experiment, measured),
+    ]
+
+
+def external_rate(experiment: Experiment, ingress: Mapping[str, Any]) -> list[Warning]:
+    """Whether the generator of others sent what was asked, by the evaluation's `ingress` input.
+
+    What it says of itself could not be compared, so the tap counts for it.
+    """
+    traffic = experiment.traffic
+    if traffic.external is None:
+        return []
+    packets, seconds = ingress["packets"], (ingress["last_ns"] - ingress["first_ns"]) / 1e9
+    rate = (packets - 1) / seconds if seconds > 0 else 0.0
+    if abs(rate - traffic.rate) <= EXTERNAL_SHARE * traffic.rate:
+        return []
+    return [
+        _warning(
+            "generator-rate",
+            f"the ingress tap saw {packets} packets with an id at {format_rate(round(rate))} where "
+            f"traffic.rate is {format_rate(traffic.rate)}, so the run is invalid: change "
+            "traffic.external.command",
+        )
+    ]
+
+
+def overloaded(experiment: Experiment, sent: Sent, counts: Mapping[str, int]) -> list[Warning]:
+    """Whether the device could not keep up, by the `counts` of the evaluation.
+
+    Stamps that the taps had no room for make packets seem lost; so many are left out.
+    """
+    unknown = sum(tap["lost"] for tap in sent.taps.values())
+    has_dut = platform.PLATFORMS[experiment.dut.platform].traits.has_dut
+    found = overload(counts["lost"] - unknown, counts["matched"] + counts["lost"], has_dut=has_dut)
+    return [] if found is None else [_warning(found.code, found.message)]
+
+
+def _warning(code: str, message: str) -> Warning:
+    return {"code": code, "message": message}
+
+
+def _setup(experiment: Experiment, measured: Measured) -> Iterator[Warning]:
+    dut, traffic = experiment.dut, experiment.traffic
+    has_dut = platform.PLATFORMS[dut.platform].traits.has_dut
+    if has_dut and traffic.cpu in {*dut.cpus, *_receiving(measured)}:
+        yield _warning(
+            "shared-cpu",
+            f"generator and DuT share CPU {traffic.cpu}: the latency includes the generator's "
+            "work; give them different CPUs with traffic.cpu, dut.cpus and dut.irq",
+        )
+    if traffic.bidirectional and traffic.reversed().cpu in (traffic.cpu, *dut.cpus):
+        yield _warning(
+            "shared-cpu",
+            f"the generator of the other direction shares CPU {traffic.reversed().cpu} with the "
+            "first one or with the DuT, so that they delay each other; give it another one with "
+            "traffic.reverse_cpu",
+        )
+
+
+def _generator(generator: Mapping[str, Any], slip_limit: int) -> Iterator[Warning]:
+    if generator["failed"]:
+        yield _warning(
+            "failed-sends",
+            f"{generator['failed']} packets could not be sent: they are not in the ingress capture",
+        )
+    if generator.get("with_id") is not None and generator["with_id"] < generator["sent"]:
+        without = generator["sent"] - generator["with_id"]
+        yield _warning(
+            "without-id",
+            f"{without} of the {generator['sent']} packets sent have no id, as they are no UDP: "
+            "they load the DuT and are not measured",
+        )
+    rate, achieved = generator["scheduled_rate"], generator["achieved_rate"]
+    if rate is not None and achieved < RATE_SHARE * rate:
+        yield _warning(
+            "generator-rate",
+            f"the generator reached {format_rate(round(achieved))} of {format_rate(round(rate))}, "
+            "so the run is invalid: lower traffic.rate or give it a CPU of its own",
+        )
+    slip = generator["slip_ns"]  # None when nothing was sent
+    for row in slip["percentiles"] if slip else ():
+        if row["p"] == SLIP_P and row["value"] > slip_limit:
+            yield _warning(
+                "generator-slip",
+                f"1 % of the packets left more than {format_time(row['value'])} after their time "
+                f"(traffic.slip_limit {format_time(slip_limit)}), so the run is invalid: the load "
+                "was not the one that was asked for",
+            )
+
+
+def _elsewhere(experiment: Experiment, measured: Measured) -> Iterator[Warning]:
+    """Whether the DuT's packets were received on other CPUs than they should be."""
+    dut = experiment.dut
+    if not platform.PLATFORMS[dut.platform].traits.has_dut or measured.own_kernel:
+        return
+    softnet = measured.facts.get("softnet", {})
+    arrived = sum(sent.taps["ingress"]["seen"] for sent in measured.sent)
+    cpus = sorted(_receiving(measured) or dut.cpus)
+    processed = sum(softnet.get(str(cpu), {}).get("processed", 0) for cpu in cpus)
+    if processed < arrived:
+        yield _warning(
+            "work-elsewhere",
+            f"CPUs {cpus} received {processed} of {arrived} packets: the rest of the DuT's work "
+            "ran on other CPUs",
+        )
+
+
+def _receiving(measured: Measured) -> set[int]:
+    """Where the DuT's packets are received; empty where that is left to the kernel."""
+    ports = measured.facts.get("placement", {}).get("ports", {})
+    return {cpu for port in ports.values() for cpu in port.get("cpus", ())}

@@ -1,0 +1,316 @@
+"""One run: have the roles begin, wait for the traffic, collect what they found out.
+
+Nothing is done here but asking: what a role does, it does on its station (`roles`), and all of it
+is undone when its site is closed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tailtap.errors import MachineError, TailtapError
+from tailtap.experiment.model import Experiment
+from tailtap.files import write_json
+from tailtap.measure.quality import Measured, Sent
+from tailtap.results.folder import RunFolder
+from tailtap.stations.session import FAILED, FINISHED, Json, Session, Site, Station
+from tailtap.topology.smallest import FORWARD, REVERSE
+from tailtap.traffic.model import Traffic
+
+DUT, GENERATOR, TIMESTAMPER = "dut", "generator", "timestamper"
+SETTLE_SECONDS = 0.1
+"""How long packets may be under way after the last one was sent."""
+PROBE_SECONDS = 2.0
+"""How long the first packet may take where there is no DuT."""
+PROBE_AGAIN_SECONDS = 0.3
+"""How long to wait for the probe's packets before others are sent."""
+PROBE_PAUSE_SECONDS = 0.005
+OVERTIME = 3.0
+OVERTIME_SECONDS = 120.0
+"""A generator that takes this much longer than the traffic lasts hangs."""
+TICK_SECONDS = 1.0
+"""How often the progress is told; each time costs the machine a wake-up."""
+
+Stations = Mapping[str, Station]
+"""The station of each role."""
+Tick = Callable[[float], None]
+"""Called now and then with the seconds since the generator was started."""
+
+
+class Guard(Protocol):
+    """Says during a measurement whether its rest is worth making."""
+
+    period: float
+    """How often it is asked, in s; each time costs the machine a wake-up."""
+
+    def over(self, seconds: float, ingress: int, egress: int, reach: float) -> bool:
+        """Whether to end it after `seconds`.
+
+        So many packets have come to the ingress and the egress tap by now, warm-up and probes
+        included. `reach` is how long in s a packet may be under way before it counts as lost.
+        """
+        ...
+
+
+def everywhere(station: Station) -> Stations:
+    """All roles on one station."""
+    return dict.fromkeys((DUT, GENERATOR, TIMESTAMPER), station)
+
+
+class Vanished(MachineError):
+    """A link of the lab was deleted while packets were sent."""
+
+
+def measure(
+    experiment: Experiment,
+    folder: RunFolder,
+    tick: Tick | None,
+    guard: Guard | None = None,
+    reverse: RunFolder | None = None,
+    *,
+    stations: Stations,
+) -> Measured:
+    """Make one measurement into `folder`: both stamp files and ``generator.json``.
+
+    The other direction of bidirectional traffic goes into `reverse`. A measurement that the
+    `guard` ends is whole but for its length.
+
+    Raises `MachineError` when it cannot be made or something broke during it. Whatever happens,
+    nothing of it stays on the stations.
+    """
+    with contextlib.ExitStack() as stack:
+        at_work = _AtWork.open(stations, {"experiment": experiment.document()}, stack)
+        try:
+            measured = _measure(experiment, at_work, folder, reverse, tick, guard)
+        except TailtapError:
+            # What the roles wrote until then may say why. Who is gone cannot tell.
+            with contextlib.suppress(TailtapError, OSError):
+                at_work.fetch()
+            raise
+        for site in reversed(at_work.distinct):
+            measured = measured.with_facts(site.close())
+    return measured
+
+
+@dataclass(frozen=True)
+class _AtWork:
+    """The sites of a measurement, and the roles that have begun on them."""
+
+    sites: Mapping[str, Site]
+    """By role; roles on one station share one."""
+    distinct: Sequence[Site]
+    """Each one once, in the order in which they were opened."""
+    sessions: list[Session]
+
+    @classmethod
+    def open(cls, stations: Stations, setup: Json, stack: contextlib.ExitStack) -> _AtWork:
+        """Open one site on each station; leaving `stack` closes them all, the newest first."""
+        opened: dict[int, Site] = {}
+        for station in stations.values():
+            if id(station) not in opened:
+                site = opened[id(station)] = station.open(setup)
+                stack.callback(site.close)
+        sites = {role: opened[id(station)] for role, station in stations.items()}
+        return cls(sites, list(opened.values()), [])
+
+    def begin(self, role: str, plan: Json) -> Session:
+        """Begin a role where it belongs."""
+        session = self.sites[role].begin(role, plan)
+        self.sessions.append(session)
+        return session
+
+    def fetch(self) -> None:
+        """Have every file that the roles wrote in its run folder."""
+        for session in self.sessions:
+            session.fetch()
+
+
+@dataclass(frozen=True)
+class _Direction:
+    """What is sent in which direction, who sends and stamps it, and where it is stored."""
+
+    name: str
+    traffic: Traffic
+    folder: RunFolder
+    generator: Session
+    timestamper: Session
+
+    @classmethod
+    def begin(cls, at_work: _AtWork, name: str, traffic: Traffic, folder: RunFolder) -> _Direction:
+        """Begin both roles; they do nothing yet."""
+        plan: Json = {"flow": name, "folder": str(folder.path)}
+        stamping = at_work.begin(TIMESTAMPER, plan)
+        return cls(name, traffic, folder, at_work.begin(GENERATOR, plan), stamping)
+
+
+def _measure(
+    experiment: Experiment,
+    at_work: _AtWork,
+    folder: RunFolder,
+    reverse: RunFolder | None,
+    tick: Tick | None,
+    guard: Guard | None,
+) -> Measured:
+    traffic = experiment.traffic
+    dut = at_work.begin(DUT, {"folder": str(folder.path)})
+    prepared = dut.ask("prepare")
+    forwards = prepared["ready_seconds"] is not None
+    directions = [_Direction.begin(at_work, FORWARD, traffic, folder)]
+    if reverse is not None:
+        directions.append(_Direction.begin(at_work, REVERSE, traffic.reversed(), reverse))
+    stations = _stations(at_work, prepared, directions[0].generator)
+    for direction in directions:
+        direction.timestamper.ask("start")
+    for direction in directions:
+        _probe(dut, prepared, direction)
+    for direction in directions:
+        direction.timestamper.ask("restart")
+    reach = SETTLE_SECONDS * prepared["patience"] + prepared["holds_ns"] / 1e9
+    dut.ask("observe")
+    try:
+        for direction in directions:
+            direction.generator.ask("start")
+        watch = None if guard is None else _Watch(guard, directions[0].timestamper, reach)
+        _wait(dut, directions, traffic.seconds, tick, watch)
+        sent = [direction.generator.ask("result")["generator"] for direction in directions]
+        time.sleep(reach)
+        observed = dut.ask("read")
+        stamped = [direction.timestamper.ask("stop") for direction in directions]
+        said = dut.ask("stop")["forwarder"]
+        at_work.fetch()
+    except Vanished:
+        raise
+    except MachineError as error:
+        _explain(dut, error)
+        raise
+    for direction, content in zip(directions, sent, strict=True):
+        write_json(direction.folder.generator, content)
+    return Measured(
+        [Sent(content, one["taps"], one["warnings"], one["files"], one["cpus"])
+         for content, one in zip(sent, stamped, strict=True)],
+        {
+            **observed["facts"],
+            "platform": prepared["platform"],
+            "tuning": prepared["tuning"],
+            **({} if prepared["placement"] is None else {"placement": prepared["placement"]}),
+            "stations": stations,
+            "forwarder": {**said, "cpu_ns": observed["cpu_ns"]} if forwards else {},
+        },
+        [*prepared["warnings"], *observed["warnings"]],
+        observed["brought"],
+        own_kernel=prepared["own_kernel"],
+    )  # fmt: skip
+
+
+def _stations(at_work: _AtWork, prepared: Mapping[str, Any], generator: Session) -> Json:
+    """What is known of machines besides the DuT's, by the role that they have."""
+    if at_work.sites[GENERATOR] is at_work.sites[DUT]:
+        return {}
+    told = generator.ask("describe", boot_id=prepared["boot_id"])["station"]
+    return {} if told is None else {GENERATOR: told}
+
+
+def _explain(dut: Session, error: MachineError) -> None:
+    """Raise what explains `error`: a link that is gone, a forwarder that ended."""
+    try:
+        dut.ask("check", links=True)
+    except MachineError as cause:
+        raise cause from error
+
+
+def _probe(dut: Session, prepared: Mapping[str, Any], direction: _Direction) -> None:
+    """Send packets until one gets from the generator to the egress tap.
+
+    Everything may take `patience` times longer than usual. Raises `MachineError` when the forwarder
+    ends or its time is over.
+    """
+    before = direction.timestamper.ask("count")["egress"]
+    limit = prepared["patience"] * (prepared["ready_seconds"] or PROBE_SECONDS)
+    deadline = time.monotonic() + limit
+    while True:
+        dut.ask("check")
+        direction.generator.ask("probe")
+        again = time.monotonic() + PROBE_AGAIN_SECONDS
+        while time.monotonic() < again:
+            if direction.timestamper.ask("count")["egress"] != before:
+                return
+            time.sleep(PROBE_PAUSE_SECONDS)
+        if time.monotonic() > deadline:
+            why = dut.ask("why")["reason"]
+            if direction.name == REVERSE:
+                raise MachineError(
+                    f"no packet came back through the DuT within {limit:g} s: leave out "
+                    f"traffic.bidirectional if the forwarder carries packets one way only: {why}"
+                )
+            raise MachineError(f"no packet came through the DuT within {limit:g} s: {why}")
+
+
+@dataclass(frozen=True)
+class _Watch:
+    """A guard, and who tells it how many packets have passed."""
+
+    guard: Guard
+    timestamper: Session
+    reach: float
+
+    def over(self, seconds: float) -> bool:
+        count = self.timestamper.ask("count")
+        return self.guard.over(seconds, count["ingress"], count["egress"], self.reach)
+
+
+def _wait(
+    dut: Session,
+    directions: Sequence[_Direction],
+    seconds: float,
+    tick: Tick | None,
+    watch: _Watch | None,
+) -> None:
+    """Return when every generator has ended, after about `seconds`; sleep until then.
+
+    They are ended early when `watch` says so.
+
+    Raises `MachineError` when a link is deleted, a tap or forwarder ends, or time runs out.
+    """
+    began = time.monotonic()
+    deadline = began + OVERTIME * seconds + OVERTIME_SECONDS
+    left = [direction.generator for direction in directions]
+    # The DuT first: what it says explains what others miss.
+    others = [dut, *(direction.timestamper for direction in directions)]
+    while True:
+        # Before it sleeps: an answer may have brought events along.
+        for session in (*others, *left.copy()):
+            for event in session.events():
+                if event["event"] == FAILED:
+                    raise (Vanished if event.get("link") else MachineError)(event["reason"])
+                if event["event"] == FINISHED and session in left:
+                    left.remove(session)
+        if not left:
+            return
+        now = time.monotonic()
+        if now > deadline:
+            raise MachineError("the generator does not come to an end")
+        pause = deadline - now
+        if tick is not None:
+            pause = min(pause, TICK_SECONDS)
+        if watch is not None:
+            pause = min(pause, watch.guard.period)
+        _sleep([*others, *left], pause)
+        if tick is not None:
+            tick(time.monotonic() - began)
+        if watch is not None and watch.over(time.monotonic() - began):
+            watch = None
+            for session in left:
+                session.ask("interrupt")
+
+
+def _sleep(sessions: Sequence[Session], seconds: float) -> None:
+    """Sleep until one of the sessions may have events, at most so many seconds."""
+    with selectors.DefaultSelector() as selector:
+        for descriptor in {session.fileno() for session in sessions}:
+            selector.register(descriptor, selectors.EVENT_READ)
+        selector.select(seconds)

@@ -1,0 +1,1 @@
+"""Run folders and imported runs: where they are, what they hold, how they group."""

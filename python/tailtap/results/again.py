@@ -1,0 +1,176 @@
+"""Evaluating runs again that were made before, perhaps with other settings or elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from tailtap.errors import InputError, Interrupted, MachineError, TailtapError
+from tailtap.evaluation import Evaluation
+from tailtap.evaluation.evaluate import Settings
+from tailtap.evaluation.executors import Executor
+from tailtap.evaluation.many import Captures, Progress, evaluate_many
+from tailtap.results.folder import ExperimentFolder, RunFolder, RunStore
+from tailtap.results.reader import run_folders
+from tailtap.results.summary import SCHEMA, summarize_run
+
+Changes = Mapping[str, Any]
+"""Fields of `Settings` by name: what takes the place of a run's own settings."""
+PrintLine = Callable[[str], object]
+"""Called with a line about each run that has come to its end."""
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Runs in the order of their numbers, and the experiment that they are, if they are one."""
+
+    path: Path
+    folders: list[RunFolder]
+    experiment: ExperimentFolder | None
+
+
+def find(path: Path) -> Runs:
+    """The runs of an experiment folder, of a folder of run folders, or a run folder alone.
+
+    Raises `InputError` when there is none.
+    """
+    found = [RunFolder(folder) for folder in run_folders(path)]
+    if not found:
+        raise InputError(
+            f"{path}: there are no runs in it (no runs/*/run.json, no */run.json): give the "
+            "folder of an experiment, or two captures"
+        )
+    numbers = {run.path: run.read().get("number", 0) for run in found}
+    found.sort(key=lambda run: (numbers[run.path], run.path.name))
+    return Runs(path, found, _experiment_of(path))
+
+
+def _experiment_of(path: Path) -> ExperimentFolder | None:
+    """The experiment that a folder is, or that its runs belong to."""
+    if (path / "runs").is_dir():
+        return ExperimentFolder(path)
+    for runs in (path.absolute(), path.absolute().parent):
+        if runs.name == "runs" and (runs.parent / "experiment.yaml").is_file():
+            return ExperimentFolder(runs.parent)
+    return None
+
+
+def evaluate_again(
+    runs: Runs,
+    executor: Executor,
+    changes: Changes,
+    *,
+    chunk_bytes: int,
+    percentiles: Sequence[float],
+    print_line: PrintLine,
+    store: RunStore,
+    progress: Progress | None = None,
+) -> Outcome:
+    """Evaluate all finished runs and put the results in place of those that they had.
+
+    Each run is evaluated as its ``run.json`` says, but for `changes`. A run that cannot be
+    evaluated keeps what it had, and the others go on. `store` puts the new results into the
+    database of an experiment; what was imported into it stays.
+
+    Raises `InputError` when no run is finished or another tailtap writes into the folder,
+    `MachineError` when the executor cannot go on or results cannot be stored, `Interrupted` when
+    the user stopped it. Whatever was evaluated until then is kept, and in the database.
+    """
+    pending = [run for run in runs.folders if run.done]
+    if not pending:
+        raise InputError(f"{runs.path}: no run of it was finished; tailtap run --resume goes on")
+    for run in pending:
+        if not os.access(run.evaluation if run.evaluation.exists() else run.path, os.W_OK):
+            raise MachineError(
+                f"{run.path}: its results could not be written: this needs the user who made it"
+            )
+    captures = [Captures(run.ingress, run.egress, _settings(run, changes)) for run in pending]
+    outcome = Outcome(runs)
+    with runs.experiment.locked() if runs.experiment else contextlib.nullcontext():
+        try:
+            for index, found in evaluate_many(
+                captures, executor, chunk_bytes=chunk_bytes, progress=progress
+            ):
+                outcome.take(pending[index], found, percentiles)
+                print_line(
+                    f"{len(outcome.ended)} of {len(pending)}: {outcome.line(pending[index])}"
+                )
+        except KeyboardInterrupt:
+            raise Interrupted(
+                f"interrupted: {len(outcome.evaluations)} of {len(pending)} runs were evaluated; "
+                "the others keep what they had"
+            ) from None
+        finally:
+            outcome.store(store)
+    return outcome
+
+
+def _settings(run: RunFolder, changes: Changes) -> Settings:
+    own = run.read().get("parameters", {}).get("evaluation", {})
+    names = {"key": "key", "trim": "trim_ns", "window": "window_ns"}
+    settings = Settings(**{field: own[name] for name, field in names.items() if name in own})
+    return replace(settings, **changes)
+
+
+@dataclass
+class Outcome:
+    """What has come of the runs so far."""
+
+    runs: Runs
+    evaluations: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """What `tailtap evaluate --json` prints, by the names of run folders."""
+    errors: dict[str, TailtapError] = field(default_factory=dict)
+    """Why runs could not be evaluated, by the names of their folders."""
+
+    @property
+    def ended(self) -> set[str]:
+        """The names of the runs that have come to their end."""
+        return {*self.evaluations, *self.errors}
+
+    def take(
+        self, run: RunFolder, found: Evaluation | TailtapError, percentiles: Sequence[float]
+    ) -> None:
+        """Keep the result of a run, on the disk first."""
+        if isinstance(found, Evaluation):
+            found.write(run.evaluation)
+            self.evaluations[run.path.name] = found.as_json(percentiles)
+        else:
+            self.errors[run.path.name] = found
+
+    def store(self, store: RunStore) -> None:
+        """Put what has ended, and runs that never were finished, into the experiment's database.
+
+        In the order of the runs, so that it does not depend on which ended first.
+        """
+        if self.runs.experiment is not None:
+            ended = [
+                run for run in self.runs.folders if run.path.name in self.ended or not run.done
+            ]
+            store.add_runs(self.runs.experiment.database, [run.path for run in ended])
+
+    def line(self, run: RunFolder) -> str:
+        """The line about a run that has come to its end."""
+        name = run.path.name
+        if name in self.errors:
+            return f"{name}: failed, its earlier evaluation stays: {self.errors[name]}"
+        warnings = self.evaluations[name]["warnings"]
+        return "; ".join([name, *(f"warning: {warning['message']}" for warning in warnings)])
+
+    def summary(self) -> dict[str, Any]:
+        """What came of all runs, as ``tailtap run --json`` prints it."""
+        experiment = self.runs.experiment
+        rows = []
+        for run in self.runs.folders:
+            row = summarize_run(run, self.evaluations.get(run.path.name))
+            error = self.errors.get(run.path.name)
+            rows.append(row if error is None else {**row, "status": "failed", "error": str(error)})
+        return {
+            "schema": SCHEMA,
+            "folder": str(self.runs.path),
+            "database": str(experiment.database) if experiment else None,
+            "runs": rows,
+        }

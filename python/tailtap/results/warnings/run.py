@@ -1,0 +1,144 @@
+"""Warnings about a run: its load, its machine, its taps and its counters."""
+
+from __future__ import annotations
+
+from tailtap.results.warnings.entry import Entry
+
+TITLE = "The run"
+ENTRIES = (
+    Entry(
+        "generator-slip",
+        "One packet in a hundred left later than `traffic.slip_limit` after its time.",
+        "Lower the rate, or give the generator a CPU of its own with `traffic.cpu`.",
+        True,
+    ),
+    Entry(
+        "generator-rate",
+        (
+            "The generator sent less than 99 % of the rate that was asked for; an "
+            "external generator may be off by 10 % either way."
+        ),
+        (
+            "Lower `traffic.rate`, or give the generator a CPU of its own. For an "
+            "external generator, change `traffic.external.command`."
+        ),
+        True,
+    ),
+    Entry(
+        "failed-sends",
+        "The kernel refused packets of the generator. They are in no capture.",
+        "Lower the rate, or try another `traffic.generator`.",
+    ),
+    Entry(
+        "without-id",
+        (
+            "Packets of a replayed capture are no UDP and carry no id. They load the device "
+            "and are not measured."
+        ),
+        "Nothing, if the load is what matters; else replay a capture of UDP.",
+    ),
+    Entry(
+        "shared-cpu",
+        (
+            "A generator runs on a CPU of the device or of the other generator, so that they delay "
+            "each other."
+        ),
+        "Give each its own CPU with `traffic.cpu`, `traffic.reverse_cpu` and `dut.cpus`.",
+    ),
+    Entry(
+        "stamps-lost",
+        (
+            "A tap had no room for some stamps. These packets count as lost or unmatched "
+            "though they may have passed."
+        ),
+        "Lower the rate, or leave more CPU time to the tap's writer.",
+    ),
+    Entry(
+        "tap-drops",
+        (
+            "The kernel dropped packets between the device and a tap. They count as lost "
+            "though the device sent them."
+        ),
+        "Raise `net.core.netdev_max_backlog`, or lower the rate.",
+    ),
+    Entry(
+        "egress-deferred",
+        (
+            "Packets were stamped later than they left the device, by an unknown time: on "
+            "receipt, or by the interrupt of a card."
+        ),
+        "Set `net.core.netdev_tstamp_prequeue` to 1; of cards, use those that stamp in hardware.",
+    ),
+    Entry(
+        "trace-lost",
+        (
+            "The trace had no room for some events. What happened on these CPUs then is not known, "
+            "and no packet of that time gets a cause."
+        ),
+        "Give `tailtap trace` more `--records`, or leave more CPU time to its writer.",
+    ),
+    Entry(
+        "trace-incomplete",
+        "This kernel does not tell some of the events that a trace has; the rest is recorded.",
+        "Use a newer kernel: Linux 6.5 tells all of them.",
+    ),
+    Entry(
+        "tap",
+        "A tap said something of itself; the sentence is its own.",
+        "What the sentence says.",
+    ),
+    Entry(
+        "steal",
+        "A hypervisor took more than 1 % of the time of a CPU that measures.",
+        "Measure on a machine without neighbours, or pin virtual CPUs.",
+    ),
+    Entry(
+        "backlog-drops",
+        "The kernel dropped packets before a CPU could receive them.",
+        "Raise `net.core.netdev_max_backlog`, or lower the rate.",
+    ),
+    Entry(
+        "work-elsewhere",
+        "The CPUs of `dut.irq` received fewer packets than arrived: others did part of the work.",
+        "Give the device its CPUs with `dut.cpus`, and look at `dut.irq`.",
+    ),
+    Entry(
+        "interrupts-elsewhere",
+        "An interrupt of the device's cards was handled on other CPUs than those of `dut.irq`.",
+        (
+            "Stop what moves interrupts, such as irqbalance. Some the kernel places itself, and "
+            "some CPUs have no vector left: choose others."
+        ),
+    ),
+    Entry(
+        "numa-crossing",
+        (
+            "Packets or the forwarder's memory are on another NUMA node than the CPUs that work on "
+            "them. The sentence names the crossing."
+        ),
+        "Choose `dut.cpus` and `dut.irq` of the card's node, and both cards of one node.",
+    ),
+    Entry(
+        "counters-missing",
+        "This machine does not count some of the events that `counters: true` asks for.",
+        "Measure on a machine with hardware counters; the other counts are good.",
+    ),
+    Entry(
+        "interrupts-late",
+        "One sample of the interrupt counters in a hundred came half a period late, or not at all.",
+        "Sample less often (`interrupts`), or leave a CPU to neither DuT nor generator.",
+    ),
+    Entry(
+        "emulated",
+        (
+            "QEMU emulates the virtual machine's CPU (TCG), as KVM does not work here. Its "
+            "latency is no statement about a virtual machine."
+        ),
+        "Run on a machine with KVM.",
+    ),
+    Entry(
+        "overload",
+        "More than 0.1 % of the packets were lost. The latency is that of full queues.",
+        "Lower `traffic.rate`, or let `tailtap search` find the highest rate that holds.",
+    ),
+)

@@ -1,0 +1,263 @@
+"""The role that is measured: a platform with two ports, a forwarder in it, and what observes them.
+
+It exists where there is no device at all, too (platform `wire`): the links are its work then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tailtap import forwarder, platform
+from tailtap.errors import MachineError
+from tailtap.forwarder import Running, Served, Setting
+from tailtap.forwarder.setting import CpuTime
+from tailtap.instruments import INSTRUMENTS, Observation, Scope, Tracing
+from tailtap.instruments.interrupts import sampling_ns
+from tailtap.machine.journal import boot_id
+from tailtap.platform import Dut
+from tailtap.roles.role import Request, Workbench
+from tailtap.roles.tuning import tune
+from tailtap.stations.process import Process
+from tailtap.stations.session import FAILED, Json
+from tailtap.topology.graph import Port
+from tailtap.topology.lab import Lab
+from tailtap.topology.placement import facts as placement_facts
+
+
+class DeviceUnderTest:
+    """Plan: ``{"folder"}``. The forwarder's log goes into the folder.
+
+    Events: `failed`, when the forwarder ended on its own or a link was deleted; with ``"link":
+    true`` in the latter case.
+    """
+
+    def __init__(self, bench: Workbench, plan: Json) -> None:
+        """A device that does not exist yet."""
+        self._bench = bench
+        self._folder = Path(plan["folder"])
+        self._stack = contextlib.ExitStack()
+        self._devices: Sequence[Dut] = ()
+        self._running: list[Running] = []
+        self._observing: dict[str, Observation] = {}
+        self._spent: CpuTime | None = None
+        self._over = False
+
+    def requests(self) -> Mapping[str, Request]:
+        """What it can be asked: each one's answer is told by its method."""
+        return {
+            "prepare": self._prepare,
+            "check": self._check,
+            "why": self._why,
+            "observe": self._observe,
+            "read": self._read,
+            "stop": self._stop,
+        }
+
+    def sources(self) -> Sequence[Process]:
+        """The forwarders, which say nothing before their end, and the news of links."""
+        if self._over or not self._observing:
+            return []
+        found = [process for one in self._observing.values() for process in one.sources()]
+        return [*found, *(process for _, process in self._processes())]
+
+    def look(self) -> Sequence[Json]:
+        """What makes the run worth nothing: a link's end, the forwarder's."""
+        if self._over or not self._observing:
+            return []
+        # A vanished interface explains every other failure.
+        for one in self._observing.values():
+            if trouble := one.trouble():
+                self._over = True
+                return [{"event": FAILED, "reason": trouble, "link": True}]
+        for running, process in self._processes():
+            if process.readable():
+                self._over = True
+                return [{"event": FAILED, "reason": _failure(running, process)}]
+        return []
+
+    def close(self) -> None:
+        """End the forwarders and what observes. What was built goes with the lab."""
+        for one in self._observing.values():
+            one.close()
+        self._observing.clear()
+        self._stack.close()
+
+    def _processes(self) -> list[tuple[Running, Process]]:
+        return [(one, one.process) for one in self._running if one.process is not None]
+
+    def _prepare(self, content: Json) -> Json:
+        """Tune the machine, build the device and start the forwarder of each of its nodes.
+
+        What was tuned, and what the machine is like then (`tuning`), and what tells its boot from
+        those of other machines (`boot_id`); where its packets are received, and what of that
+        crosses NUMA nodes (`placement`); the facts of the platform
+        (`platform`), warnings about every measurement of it, whether it has a kernel of its own
+        (`own_kernel`), how many times longer than here everything may take in it (`patience`);
+        how long in s the first packet may take (`ready_seconds`, None where nothing forwards),
+        and how long in ns a packet is kept on purpose (`holds_ns`).
+        """
+        experiment, lab = self._bench.experiment, self._bench.lab
+        tuning = tune(experiment, lab)
+        spec = experiment.dut_spec(both_ways=experiment.traffic.bidirectional)
+        self._devices = platform.build(lab, platform.PLATFORMS[experiment.dut.platform], spec)
+        lab.wait_until_up()
+        if not self._devices:
+            return {"platform": {}, "tuning": tuning, "boot_id": boot_id(), "placement": None,
+                    "warnings": [], "own_kernel": False, "patience": 1.0, "ready_seconds": None,
+                    "holds_ns": 0}  # fmt: skip
+        placement = _placement(lab, [device.node for device in self._devices])
+        crossing = [{"code": "numa-crossing", "message": sentence}
+                    for sentence in placement["crossings"]]  # fmt: skip
+        setting = Setting(lab, self._folder, experiment.traffic)
+        chosen = forwarder.FORWARDERS[experiment.dut.forwarder]
+        options = chosen.Options.model_validate(experiment.dut.options)
+        for device in self._devices:
+            running = chosen.start(device, options, setting)
+            self._running.append(running)
+            self._stack.callback(running.close)
+        warnings = [dict(row) for device in self._devices for row in device.warnings]
+        return {
+            "platform": self._told([device.facts for device in self._devices]),
+            "tuning": tuning,
+            "boot_id": boot_id(),
+            "placement": placement,
+            "warnings": [row for n, row in enumerate(warnings) if row not in warnings[:n]]
+            + crossing,
+            "own_kernel": self._own_kernel,
+            "patience": max(device.patience for device in self._devices),
+            "ready_seconds": max(running.ready_seconds for running in self._running),
+            "holds_ns": sum(running.holds_ns for running in self._running),
+        }
+
+    def _check(self, content: Json) -> Json:
+        """Raises `MachineError` when the forwarder ended or, with `links`, when one of these is
+        gone or carries nothing.
+        """
+        broken = self._bench.lab.broken_ports() if content.get("links") else []
+        if broken:
+            raise MachineError(f"{broken[0]} during the run")
+        for running, process in self._processes():
+            if process.ended:
+                raise MachineError(_failure(running, process))
+        return {}
+
+    def _why(self, content: Json) -> Json:
+        """Why no packet comes through (`reason`)."""
+        if not self._running:
+            return {"reason": "the lab's links are broken"}
+        return {"reason": self._running[0].failure()}
+
+    def _observe(self, content: Json) -> Json:
+        """Start the instruments."""
+        bench = self._bench
+        kind = platform.PLATFORMS[bench.experiment.dut.platform]
+        traffic = bench.experiment.traffic
+        has_dut, lab = kind.traits.has_dut, bench.lab
+        processes = [] if self._own_kernel else [process for _, process in self._processes()]
+        scope = Scope(
+            bench.experiment.dut.cpus if has_dut else (),
+            (traffic.cpu, traffic.reversed().cpu) if traffic.bidirectional else (traffic.cpu,),
+            lab,
+            bench.counting,
+            processes[0].pid if len(processes) == 1 else None,
+            self._tracing(),
+            self._folder,
+            sampling_ns(bench.experiment.interrupts),
+            {key: row for one in self._devices for key, row in lab.interrupts(one.node).items()},
+            lab.numa,
+        )
+        self._spent = self._cpu_time()
+        for name, instrument in INSTRUMENTS.items():
+            observation = instrument.start(scope)
+            if observation is not None:
+                self._observing[name] = observation
+        return {}
+
+    def _read(self, content: Json) -> Json:
+        """End the instruments: `facts`, `warnings`, and by instrument what it brought (`brought`).
+
+        Raises `MachineError` when a link is gone or carries nothing.
+        """
+        self._over = True
+        readings = {name: self._observing[name].stop() for name in reversed(self._observing)}
+        facts: dict[str, Any] = {}
+        for reading in readings.values():
+            facts |= reading.facts
+        return {
+            "facts": facts,
+            "warnings": [dict(row) for reading in readings.values() for row in reading.warnings],
+            "brought": {
+                name: {"facts": sorted(reading.facts), "files": list(reading.files)}
+                for name, reading in readings.items()
+            },
+            "cpu_ns": self._spent_since(),
+        }
+
+    def _stop(self, content: Json) -> Json:
+        """End the forwarders; what they say of themselves (`forwarder`)."""
+        return {"forwarder": self._told([running.stop() for running in self._running])}
+
+    def _told(self, facts: Sequence[Mapping[str, Any]]) -> Json:
+        """What the nodes have in common, and by node (`nodes`) what they do not."""
+        if not facts:
+            return {}
+        common = {key: value for key, value in facts[0].items()
+                  if all(key in other and other[key] == value for other in facts)}  # fmt: skip
+        own = {device.node: {key: value for key, value in one.items() if key not in common}
+               for device, one in zip(self._devices, facts, strict=True)}  # fmt: skip
+        return {**common, **({"nodes": own} if any(own.values()) else {})}
+
+    @property
+    def _own_kernel(self) -> bool:
+        return any(device.host.own_kernel for device in self._devices)
+
+    def _tracing(self) -> Tracing | None:
+        """What the experiment asks a trace for."""
+        experiment = self._bench.experiment
+        if experiment.trace == "none":
+            return None
+        directions = 2 if experiment.traffic.bidirectional else 1
+        packets = directions * experiment.traffic.packets
+        served = None
+        if self._running:
+            one, *more = [running.served() for running in self._running]
+            served = Served(one.by, [*one.pids, *(pid for other in more for pid in other.pids)])
+        if self._own_kernel:
+            threads = [thread for device in self._devices for thread in device.threads]
+            served = Served("vcpu", threads)
+        return Tracing(experiment.trace, self._folder, packets, served)
+
+    def _spent_since(self) -> CpuTime | None:
+        """The forwarders' CPU time meanwhile; None when it could not be read."""
+        now = self._cpu_time()
+        if self._spent is None or now is None:
+            return None
+        return {name: value - self._spent[name] for name, value in now.items()}
+
+    def _cpu_time(self) -> CpuTime | None:
+        """That of all of them so far; None when that of one could not be read."""
+        times = [running.cpu_time() for running in self._running]
+        known = [one for one in times if one is not None]
+        if not known or len(known) < len(times):
+            return None
+        return {name: sum(one[name] for one in known) for name in known[0]}
+
+
+def _failure(running: Running, process: Process) -> str:
+    return running.failure() if process.ended else process.failure()
+
+
+def _placement(lab: Lab, nodes: Sequence[str]) -> dict[str, Any]:
+    """`placement` of ``run.json``: in a line the ports are named with their nodes."""
+    told = {node: placement_facts(node, lab.placed(node), lab.numa) for node in nodes}
+    if len(nodes) == 1:
+        return told[nodes[0]]
+    return {
+        **told[nodes[0]],
+        "ports": {str(Port(node, port)): facts
+                  for node, one in told.items() for port, facts in one["ports"].items()},
+        "crossings": [sentence for one in told.values() for sentence in one["crossings"]],
+    }  # fmt: skip

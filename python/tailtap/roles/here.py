@@ -1,0 +1,156 @@
+"""The station that is this process: roles are asked by calling them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+from collections.abc import Iterable, Iterator
+
+from pydantic import ValidationError
+
+from tailtap import platform
+from tailtap.errors import InputError, MachineError
+from tailtap.experiment.model import Experiment
+from tailtap.instruments.perf import Counting, Snapshot, window
+from tailtap.machine import environment
+from tailtap.roles import ROLES
+from tailtap.roles.role import Role, Workbench
+from tailtap.stations.process import Process
+from tailtap.stations.session import ANSWER_SECONDS, Json
+from tailtap.topology.lab import Lab
+
+
+class Here:
+    """This machine, worked on by this process."""
+
+    name = "this machine"
+
+    def environment(self) -> Json:
+        """What a reader needs to know of this machine now."""
+        return environment.describe()
+
+    def open(self, setup: Json) -> HereSite:
+        """Build the lab's generator and taps. Setup: ``{"experiment": DOCUMENT}``.
+
+        Raises `InputError`, `MachineError`.
+        """
+        try:
+            experiment = Experiment.model_validate(setup["experiment"])
+        except ValidationError as error:  # it was checked where other kinds are installed
+            place = ".".join(map(str, error.errors()[0]["loc"]))
+            raise InputError(
+                f"{self.name} cannot have this experiment: {place}: {error.errors()[0]['msg']}"
+            ) from error
+        return HereSite(experiment)
+
+
+class HereSite:
+    """A lab on this machine, and the roles in it."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        """Raises `MachineError` when the lab cannot be built."""
+        traffic, dut = experiment.traffic, experiment.dut
+        senders = {traffic.cpu, *([traffic.reversed().cpu] if traffic.bidirectional else [])}
+        self._sessions: list[HereSession] = []
+        self._observed: Json = {}
+        self._stack = contextlib.ExitStack()
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(_away_from(dut.cpus, senders))
+            counting = None
+            if experiment.counters and platform.PLATFORMS[dut.platform].traits.has_dut:
+                # From before the DuT is built until it is gone. Whoever starts and ends it is not
+                # on its CPUs, so that these tell nothing of that.
+                counting = stack.enter_context(Counting())
+                stack.callback(self._over_life, counting, counting.read())
+            lab = stack.enter_context(Lab(experiment.graph()))
+            stack.callback(self._end_roles)
+            self._bench = Workbench(lab, experiment, counting)
+            self._stack = stack.pop_all()
+
+    def begin(self, role: str, plan: Json) -> HereSession:
+        """Begin a role. Raises `TailtapError`."""
+        session = HereSession(ROLES[role](self._bench, plan), role)
+        self._sessions.append(session)
+        return session
+
+    def close(self) -> Json:
+        """End the roles and remove the lab; what was counted from its beginning to its end."""
+        self._stack.close()
+        return self._observed
+
+    def _end_roles(self) -> None:
+        with contextlib.ExitStack() as stack:
+            for session in self._sessions:
+                stack.callback(session.close)
+
+    def _over_life(self, counting: Counting, before: Snapshot) -> None:
+        self._observed = {"counters": {"lifetime": window(before, counting.read(), None)}}
+
+
+class HereSession:
+    """A role that is an object of this process."""
+
+    def __init__(self, role: Role, name: str) -> None:
+        """`role` at work; `name` is what messages call it."""
+        self._role, self._name = role, name
+        self._waiting = select.epoll()
+        self._sources: dict[int, Process] = {}
+
+    def ask(self, request: str, /, *, seconds: float = ANSWER_SECONDS, **content: object) -> Json:
+        """The role's answer. It keeps its own limits of time. Raises `TailtapError`."""
+        answer = self._role.requests().get(request)
+        if answer is None:
+            raise MachineError(f"the {self._name} cannot be asked to {request}")
+        try:
+            return answer(dict(content))
+        finally:
+            self._wait_for_sources()
+
+    def fileno(self) -> int:
+        """Readable when one of the role's sources is."""
+        return self._waiting.fileno()
+
+    def events(self) -> list[Json]:
+        """What has happened since the last call, without waiting."""
+        found = list(self._role.look())
+        self._wait_for_sources()
+        return found
+
+    def fetch(self) -> None:
+        """Nothing to do: the plan's folder is on this machine."""
+
+    def close(self) -> None:
+        """End the role."""
+        self._role.close()
+        self._waiting.close()
+
+    def _wait_for_sources(self) -> None:
+        if self._waiting.closed:
+            return
+        wanted = {process.fileno(): process for process in self._role.sources()}
+        for descriptor, process in self._sources.items():
+            if wanted.get(descriptor) is not process:  # another one may have its number now
+                with contextlib.suppress(OSError):  # closed with its process
+                    self._waiting.unregister(descriptor)
+        for descriptor, process in wanted.items():
+            if self._sources.get(descriptor) is not process:
+                self._waiting.register(descriptor, select.EPOLLIN)
+        self._sources = wanted
+
+
+@contextlib.contextmanager
+def _away_from(dut_cpus: Iterable[int], generator_cpus: Iterable[int]) -> Iterator[None]:
+    """Keep this process and its children off the measured CPUs, as far as there are others.
+
+    Generators and the forwarder then pin themselves to theirs.
+    """
+    before = os.sched_getaffinity(0)
+    for occupied in ({*generator_cpus, *dut_cpus}, set(dut_cpus)):
+        if before - occupied:
+            os.sched_setaffinity(0, before - occupied)
+            break
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)

@@ -1,0 +1,103 @@
+"""A container of this machine: commands run in its namespaces and control groups."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from tailtap.cpulist import list_cpus
+from tailtap.errors import MachineError
+from tailtap.stations import CommandFailed
+from tailtap.stations.local import COMMAND_SECONDS, LocalHost
+from tailtap.stations.process import Process
+
+SIGNALLED = 128
+"""lxc-attach ends with this and the number of the signal that ended the command."""
+
+
+class ContainerHost(LocalHost):
+    """Commands run by ``lxc-attach``, as root of the container and within its limits."""
+
+    own_files = True
+
+    def __init__(self, container: str, enter: Sequence[str], cpus: Sequence[int]) -> None:
+        """A host for the running container `container`; what is started runs on `cpus`.
+
+        `enter` goes in front of every command: the ``lxc-attach`` that finds the container.
+        """
+        self.container = container
+        self.prefix = enter
+        self._cpus = list_cpus(cpus)
+
+    @property
+    def name(self) -> str:
+        """The host's name in messages."""
+        return f"container {self.container}"
+
+    def start(self, command: Sequence[str]) -> Process:
+        """Start `command` on the container's CPUs; it ends at the latest when tailtap does."""
+        # lxc-attach ends with tailtap, and the command with lxc-attach. The container's services
+        # may have a CPU more than the DuT.
+        within = ["setpriv", "--pdeathsig", "TERM", "--", "taskset", "-c", self._cpus]
+        return Attached([*self.prefix, *within, *command], self.title(command))
+
+    def put(self, source: Path, target: Path) -> None:
+        """Copy a file into the container, which resolves `target`."""
+        with source.open("rb") as file:
+            self._copy(["sh", "-c", 'cat > "$1"', "put", str(target)], file.fileno(), None)
+
+    def get(self, source: Path, target: Path) -> None:
+        """Copy a file out of the container, which resolves `source`."""
+        with target.open("wb") as file:
+            self._copy(["cat", str(source)], subprocess.DEVNULL, file.fileno())
+
+    def _copy(self, command: Sequence[str], stdin: int, stdout: int | None) -> None:
+        whole = [*self.prefix, *command]
+        try:
+            done = subprocess.run(
+                whole,
+                stdin=stdin,
+                stdout=stdout,
+                stderr=subprocess.PIPE,
+                timeout=COMMAND_SECONDS,
+                check=False,
+            )
+        except FileNotFoundError as error:
+            raise MachineError(
+                "the program lxc-attach is missing: install the Debian package lxc"
+            ) from error
+        except subprocess.TimeoutExpired as error:
+            raise CommandFailed(whole, f"no answer within {COMMAND_SECONDS:g} s") from error
+        if done.returncode != 0:
+            raise CommandFailed(whole, done.stderr.decode(errors="replace"))
+
+
+class Attached(Process):
+    """A command in a container, behind an ``lxc-attach`` that waits for it."""
+
+    @property
+    def pid(self) -> int:
+        """The command's process id on this machine; that of lxc-attach until the command runs."""
+        return next(iter(_inside(self._child.pid)), self._child.pid)
+
+    def _meaning(self, status: int) -> int:
+        return SIGNALLED - status if status > SIGNALLED else status
+
+
+def _inside(parent: int) -> list[int]:
+    """The running processes that `parent` started in another process id namespace.
+
+    lxc-attach has a second child on the way to the first, which stays in ours.
+    """
+    ours = Path("/proc/self/ns/pid").readlink()
+    found: list[int] = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+            inside = (path.parent / "ns/pid").readlink() != ours
+        except OSError:  # it ended just now
+            continue
+        if inside and int(fields[1]) == parent and fields[0] != "Z":
+            found.append(int(path.parent.name))
+    return found

@@ -1,0 +1,273 @@
+"""The far end of a stream to a station: does there what `stream.py` says that can be asked.
+
+Roles are asked one after the other, whatever channels their questions came by: they work on the
+same machine. A file is sent between two answers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import select
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+
+from tailtap.errors import InputError, MachineError, TailtapError
+from tailtap.stations import files
+from tailtap.stations.loop import Link, Loop
+from tailtap.stations.mux import Channel, Handler, Mux
+from tailtap.stations.session import Json, Session, Site, Station
+from tailtap.stations.stream import FIRST, Lines
+
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+Folders = Callable[[], AbstractContextManager[Path]]
+"""Makes a folder for what the roles of a site write, and removes it."""
+
+
+def serve(station: Station, requests: int, answers: int, folders: Folders) -> None:
+    """Do on `station` what is asked by the descriptor `requests`, until it ends.
+
+    Then close what is open; signals by which this process is ended close it as well, and so does
+    the end of the requests while a role works. Afterwards such signals are ignored. Raises
+    `MachineError` when what comes is no request.
+    """
+    loop = Loop()
+    stops = _Stops()
+    serving = _Serving(station, loop, folders, stops)
+    mux = Mux(
+        {
+            "environment": serving.environment,
+            "site": serving.open,
+            "role": serving.begin,
+            "get": files.get,
+        }
+    )
+    Link(loop, mux, requests, answers)
+    with contextlib.closing(serving), stops:
+        _watch(requests)
+        while mux.over is None:
+            loop.step()
+    if mux.over:
+        raise MachineError(f"who asks {mux.over}")
+
+
+class _Serving:
+    """The site that is open at this end, and the roles in it."""
+
+    def __init__(self, station: Station, loop: Loop, folders: Folders, stops: _Stops) -> None:
+        self._station, self._loop, self._folders, self._stops = station, loop, folders, stops
+        self._stack = contextlib.ExitStack()
+        self._folder: Path | None = None
+        self._numbers = itertools.count()
+        self.site: Site | None = None
+        self._roles: list[_RoleTalk] = []
+
+    def environment(self, channel: Channel, content: Json) -> Handler:
+        _answering(channel, FIRST, self._station.environment)
+        channel.close()
+        return Handler()
+
+    def open(self, channel: Channel, content: Json) -> Handler:
+        def opening() -> Json:
+            if self.site is not None:
+                raise InputError("a station cannot be asked for a second site now")
+            self.site = self._station.open(content["setup"])
+            return {}
+
+        return _SiteTalk(self) if _answering(channel, FIRST, opening) else _closed(channel)
+
+    def begin(self, channel: Channel, content: Json) -> Handler:
+        sessions: list[Session] = []
+        folder = Path()
+
+        def beginning() -> Json:
+            nonlocal folder
+            if self.site is None:
+                raise InputError("a station cannot be asked for a role before a site")
+            folder = self._next_folder()
+            plan = {**content["plan"], "folder": str(folder)}
+            sessions.append(self.site.begin(content["role"], plan))
+            return {}
+
+        if not _answering(channel, FIRST, beginning):
+            return _closed(channel)
+        role = _RoleTalk(self._loop, channel, sessions[0], folder)
+        self._roles.append(role)
+        return role
+
+    def close_site(self) -> Json:
+        """Close the site and remove its folder; what was observed."""
+        site, self.site = self.site, None
+        for role in self._roles:
+            role.let_go()
+        self._roles.clear()
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self._stops.wait())
+            stack.callback(self._remove_folder)
+            return {} if site is None else site.close()
+
+    def close(self) -> None:
+        self.close_site()
+
+    def _next_folder(self) -> Path:
+        if self._folder is None:
+            self._folder = self._stack.enter_context(self._folders())
+        folder = self._folder / str(next(self._numbers))
+        folder.mkdir()
+        return folder
+
+    def _remove_folder(self) -> None:
+        self._folder = None
+        self._stack.close()
+
+
+class _Talk(Handler):
+    """A channel of messages: each is answered."""
+
+    def __init__(self) -> None:
+        self._lines = Lines()
+
+    def received(self, channel: Channel, stream: int, data: bytes) -> None:
+        channel.grant(len(data), stream)
+        for message in self._lines.feed(data):
+            _answering(channel, message["id"], partial(self.do, message))
+
+    def do(self, message: Json) -> Json:
+        """Do what a message asks for. Raises `TailtapError`."""
+        raise NotImplementedError
+
+
+class _SiteTalk(_Talk):
+    def __init__(self, serving: _Serving) -> None:
+        super().__init__()
+        self._serving = serving
+
+    def do(self, message: Json) -> Json:
+        match message:
+            case {"close": True}:
+                return self._serving.close_site()
+        raise _unknown(message)
+
+
+class _RoleTalk(_Talk):
+    def __init__(self, loop: Loop, channel: Channel, session: Session, folder: Path) -> None:
+        super().__init__()
+        self._loop, self._channel, self._session, self._folder = loop, channel, session, folder
+        self._at_work = True
+        loop.watch(session.fileno(), reading=self._tell)
+
+    def do(self, message: Json) -> Json:
+        match message:
+            case {"ask": str(asked), "content": dict(content)} if self._at_work:
+                return self._session.ask(asked, **content)
+            case {"files": True}:
+                found = (path for path in sorted(self._folder.rglob("*")) if path.is_file())
+                names = [str(path.relative_to(self._folder)) for path in found]
+                return {"folder": str(self._folder), "files": names}
+            case {"end": True}:
+                self.let_go()
+                self._session.close()
+                return {}
+        raise _unknown(message)
+
+    def let_go(self) -> None:
+        """Tell no more events: the role is about to end."""
+        if self._at_work:
+            self._at_work = False
+            self._loop.watch(self._session.fileno())
+
+    def _tell(self) -> None:
+        for event in self._session.events():
+            _say(self._channel, event=event)
+
+
+def _answering(channel: Channel, number: int, answer: Callable[[], Json]) -> bool:
+    """Send the answer to request `number`, or why there is none; whether there was one."""
+    try:
+        content = answer()
+    except TailtapError as error:
+        _say(channel, id=number, failed=str(error), status=error.exit_status)
+    except OSError as error:
+        said = f"{error.strerror}: {error.filename}" if error.filename else str(error)
+        _say(channel, id=number, failed=said, status=MachineError.exit_status)
+    else:
+        _say(channel, id=number, answer=content)
+        return True
+    return False
+
+
+def _closed(channel: Channel) -> Handler:
+    channel.close()
+    return Handler()
+
+
+def _say(channel: Channel, **message: object) -> None:
+    channel.send(json.dumps(message).encode() + b"\n")
+
+
+def _unknown(message: Json) -> InputError:
+    return InputError(f"a station cannot be asked for {sorted(message)} now")
+
+
+class _Stops:
+    """The first signal that ends a process raises `SystemExit`; more cannot stop the cleaning.
+
+    Use it as a context: after it these signals are ignored.
+    """
+
+    def __init__(self) -> None:
+        self._busy = False
+        self._waiting: int | None = None
+
+    def __enter__(self) -> None:
+        for stop in STOPS:
+            signal.signal(stop, self._end)
+
+    def __exit__(self, *_: object) -> None:
+        _ignore()
+
+    @contextlib.contextmanager
+    def wait(self) -> Iterator[None]:
+        """Let signals wait: half a cleaning would leave the other half."""
+        self._busy = True
+        try:
+            yield
+        finally:
+            self._busy = False
+            if self._waiting is not None:
+                self._end(self._waiting, None)
+
+    def _end(self, number: int, frame: object) -> None:
+        if self._busy:
+            self._waiting = number
+            return
+        _ignore()
+        raise SystemExit(128 + number)
+
+
+def _ignore() -> None:
+    for stop in STOPS:
+        signal.signal(stop, signal.SIG_IGN)
+
+
+def _watch(requests: int) -> None:
+    """End this process, as a signal does, when the requests end: a role may work for long.
+
+    A thread sleeps until then; it wakes nobody.
+    """
+    main = threading.main_thread().ident
+    assert main is not None  # it runs
+    ending = select.poll()
+    ending.register(requests, select.POLLRDHUP)
+
+    def wait() -> None:
+        ending.poll()
+        with contextlib.suppress(ProcessLookupError):
+            signal.pthread_kill(main, signal.SIGTERM)
+
+    threading.Thread(target=wait, name="who asks is gone", daemon=True).start()

@@ -1,0 +1,237 @@
+"""A station at the other end of a stream, such as standard input and output of a command there.
+
+The stream has channels (`mux.py`). Those of the kinds ``environment``, ``site`` and ``role`` carry
+messages, which are lines of JSON:
+
+- ``environment``: its first message is the answer;
+- ``site``, opened with ``{"setup"}``, is answered when the site is open; ``{"id", "close": true}``
+  closes it. There is one at a time;
+- ``role``, opened with ``{"role", "plan"}``, is answered when the role has begun. Then
+  ``{"id", "ask": REQUEST, "content"}`` asks it, ``{"id", "files": true}`` asks for the files in its
+  folder, and ``{"id", "end": true}`` ends it.
+
+Answers are ``{"id", "answer"}`` or ``{"id", "failed", "status"}``, the first one's id is 0. A role
+says ``{"event"}`` whenever something happens. Files are fetched by channels of their own, before
+the site is closed: what a role writes is in a folder of the station's.
+
+The station closes its site when the stream ends: a measuring process that dies leaves nothing.
+`serving.py` is its end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+
+from tailtap.errors import MachineError, TailtapError
+from tailtap.stations.connection import Connection, error_of
+from tailtap.stations.mux import Channel, Handler, parse
+from tailtap.stations.process import Process
+from tailtap.stations.session import ANSWER_SECONDS, FAILED, Json
+
+CLOSE_SECONDS = 60.0
+"""How long a station may take to put its machine back."""
+FIRST = 0
+"""The id of the answer to what opened a channel."""
+
+
+class StreamStation:
+    """A machine that is reached by a command, such as ``ssh HOST python3 -m tailtap.roles``."""
+
+    def __init__(self, command: Sequence[str], name: str) -> None:
+        """`command` serves roles on its standard input and output; `name` is for messages."""
+        self.name = name
+        self._command = list(command)
+
+    def environment(self) -> Json:
+        """What a reader needs to know of the machine there. Raises `TailtapError`."""
+        with contextlib.closing(self._reach()) as site:
+            return site.begin_talk("environment")[1]
+
+    def open(self, setup: Json) -> StreamSite:
+        """Start the command and open a site. Raises `TailtapError`."""
+        site = self._reach()
+        try:
+            site.open(setup)
+        except BaseException:
+            with contextlib.suppress(TailtapError):
+                site.close()
+            raise
+        return site
+
+    def _reach(self) -> StreamSite:
+        return StreamSite(Process(self._command, self.name, with_input=True))
+
+
+class StreamSite:
+    """A site at the other end."""
+
+    def __init__(self, process: Process) -> None:
+        """`process` is the command that serves it."""
+        self.process = process
+        self.connection = Connection(
+            process.fileno(), process.input_fileno(), process.title, process.failure
+        )
+        self._ids = itertools.count(FIRST + 1)
+        self._talk: Talk | None = None
+        self._observed: Json = {}
+        self._silent: str | None = None
+        self._closed = False
+
+    def open(self, setup: Json) -> None:
+        """Make what the measurement needs there. Raises `TailtapError`."""
+        self._talk = self.begin_talk("site", setup=setup)[0]
+
+    def begin(self, role: str, plan: Json) -> StreamSession:
+        """Begin a role there; its files are for the plan's folder here. Raises `TailtapError`."""
+        talk, _ = self.begin_talk("role", role=role, plan=plan)
+        return StreamSession(self, talk, Path(plan["folder"]) if "folder" in plan else None)
+
+    def close(self) -> Json:
+        """End the roles and wait until the machine is as it was. Raises `MachineError`."""
+        talk, self._talk = self._talk, None
+        try:
+            if talk is not None and not self.process.ended and self._silent is None:
+                self._observed = self.call(talk, CLOSE_SECONDS, close=True)
+        finally:
+            if not self._closed:
+                self._closed = True
+                # It closes its site at the end of its input, whatever it was doing.
+                self.connection.close()
+                self.process.end_input()
+                self.process.wait(CLOSE_SECONDS)
+                self.process.close()
+        return self._observed
+
+    def begin_talk(self, kind: str, **content: object) -> tuple[Talk, Json]:
+        """Open a channel of messages, and its first answer. Raises `TailtapError`."""
+        talk = Talk()
+        talk.channel = self.connection.open(kind, talk, **content)
+        return talk, self._answer(talk, FIRST, ANSWER_SECONDS)
+
+    def call(self, talk: Talk, seconds: float, **request: object) -> Json:
+        """Send a request and wait for its answer, at most `seconds`.
+
+        Raises the `TailtapError` that it failed by, and `MachineError` when no answer comes. Who
+        has not answered in time is not asked again.
+        """
+        number = next(self._ids)
+        talk.channel.send(json.dumps({"id": number, **request}).encode() + b"\n")
+        return self._answer(talk, number, seconds)
+
+    def events(self, talk: Talk) -> list[Json]:
+        """What has happened to a role since the last call; the end of the stream is a failure."""
+        if not self._closed:
+            self.connection.look()
+        found, talk.events = talk.events, []
+        if not found and self.connection.mux.over is not None:
+            return [{"event": FAILED, "reason": self.connection.ending()}]
+        return found
+
+    def _answer(self, talk: Talk, number: int, seconds: float) -> Json:
+        if self._silent is not None:
+            raise MachineError(self._silent)
+        try:
+            self.connection.wait(
+                lambda: number in talk.answers or talk.result is not None,
+                time.monotonic() + seconds,
+            )
+        except TimeoutError as error:
+            self._silent = f"{self.process.title} does not answer within {seconds:g} s"
+            raise MachineError(self._silent) from error
+        if number not in talk.answers:
+            self.connection.answer(talk.result)
+            raise MachineError(f"{self.process.title} has closed what it was asked")
+        message = talk.answers.pop(number)
+        if "failed" in message:
+            raise error_of(message["failed"], message["status"])
+        answer: Json = message["answer"]
+        return answer
+
+
+class StreamSession:
+    """A role at the other end."""
+
+    def __init__(self, site: StreamSite, talk: Talk, folder: Path | None) -> None:
+        """The role that `talk` is with; what it leaves is for `folder`."""
+        self._site, self._talk, self._folder = site, talk, folder
+        self._closed = False
+
+    def ask(self, request: str, /, *, seconds: float = ANSWER_SECONDS, **content: object) -> Json:
+        """The role's answer. Raises `TailtapError`."""
+        return self._site.call(self._talk, seconds, ask=request, content=content)
+
+    def fileno(self) -> int:
+        """The stream's: all sessions of a site have one."""
+        return self._site.process.fileno()
+
+    def events(self) -> list[Json]:
+        """What has happened since the last call, without waiting."""
+        return self._site.events(self._talk)
+
+    def fetch(self) -> None:
+        """Copy the files that the role left there into its plan's folder here.
+
+        Raises `MachineError`, and `OSError` when one cannot be written here.
+        """
+        if self._folder is None:
+            return
+        there = self._site.call(self._talk, ANSWER_SECONDS, files=True)
+        for name in there["files"]:
+            path = PurePosixPath(name)
+            if path.is_absolute() or ".." in path.parts:
+                raise MachineError(f"{self._site.process.title} has a file {name!r} for nobody")
+            target = self._folder / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            self._site.connection.get(Path(there["folder"]) / path, target)
+
+    def close(self) -> None:
+        """End the role."""
+        if not self._closed:
+            self._closed = True
+            if not self._site.process.ended:
+                self._site.call(self._talk, CLOSE_SECONDS, end=True)
+
+
+class Talk(Handler):
+    """A channel of messages, as the measuring process has it."""
+
+    channel: Channel
+
+    def __init__(self) -> None:
+        """Nothing was said yet; `channel` is set when there is one."""
+        self.answers: dict[int, Json] = {}
+        """By the id of the request; those that nobody has taken yet."""
+        self.events: list[Json] = []
+        self.result: Json | None = None
+        self._lines = Lines()
+
+    def received(self, channel: Channel, stream: int, data: bytes) -> None:
+        """Keep what the whole messages say."""
+        for message in self._lines.feed(data):
+            if "event" in message:
+                self.events.append(message["event"])
+            else:
+                self.answers[message["id"]] = message
+        channel.grant(len(data), stream)
+
+    def closed(self, channel: Channel, result: Json) -> None:
+        """Nothing more is said."""
+        self.result = result
+
+
+class Lines:
+    """Finds the messages in bytes that come in pieces of any size."""
+
+    def __init__(self) -> None:
+        """Nothing has come yet."""
+        self._received = b""
+
+    def feed(self, data: bytes) -> list[Json]:
+        """The messages that are whole now. Raises `ProtocolError` for what is none."""
+        *lines, self._received = (self._received + data).split(b"\n")
+        return [parse(line) for line in lines]

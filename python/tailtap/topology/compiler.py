@@ -1,0 +1,258 @@
+"""Compiles a graph to the resources of one machine.
+
+It is a pure function: the same graph and name give the same resources, in the same order.
+
+A packet that is sent into a veth pair is received by the other end in the *sender's* softirq, on
+the sender's core, unless its port is steered elsewhere. So:
+
+- The ports through which packets enter a DuT are steered to where its `placement` says: its own
+  CPUs, unless that says otherwise (receive packet steering, or threads that poll). So would the
+  interrupts of a network card be: the DuT works there, woken up by an interrupt. Those of its real
+  cards are sent there as well, and each of their queues sends for few CPUs.
+- The taps' ports are left alone. The ingress tap then stamps on the generator's CPU as it hands
+  the packet to the DuT, and the egress stamp is taken on the DuT's as the DuT hands it back: no
+  wake-up and no waiting for another CPU is counted as the DuT's latency. The interrupts of real
+  cards there go where tailtap itself works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from tailtap.cpulist import cpu_mask, list_cpus
+from tailtap.errors import InputError
+from tailtap.machine import namespaces
+from tailtap.machine.card_interrupts import CardInterrupts
+from tailtap.machine.card_settings import CardQueues
+from tailtap.machine.cards import Card
+from tailtap.machine.kernel_values import KernelValue
+from tailtap.machine.numa import Numa
+from tailtap.machine.port_threads import PortThreads
+from tailtap.machine.resource import Resource
+from tailtap.topology.graph import Graph, Link, Node, Port
+from tailtap.topology.numbering import Addresses, numbered
+from tailtap.topology.placement import CORE, DEFAULT, Placed, Placement, cpus_of, send_queues
+
+FIRST_INDEX = 101
+"""The number of the first end of a veth pair: beyond those that namespaces hand out themselves."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing to make."""
+
+    resource: Resource
+    port: Port | None = None
+    """The port whose network card it lends or sets, if it does."""
+
+
+def name_of(identity: str, node: str) -> str:
+    """What the namespace, container or domain of a node is called: ``tt-ID-NODE``."""
+    return f"tt-{identity}-{node}"
+
+
+def compile_graph(
+    graph: Graph, identity: str, service_cpus: Iterable[int], numa: Numa
+) -> Mapping[str, Sequence[Step]]:
+    """What is made for each node, in the order in which it is made; nodes are in their order too.
+
+    A link belongs to the later one of its nodes. `identity` are the six digits of the lab,
+    `service_cpus` where tailtap itself works, and `numa` is what the machine says of its CPUs and
+    of the cards. Raises `InputError`, `MachineError` for links that cannot be made, and for
+    placements that this machine has no CPUs for.
+    """
+    _check_cores(graph)
+    order = {node.name: place for place, node in enumerate(graph.nodes)}
+    links: dict[str, list[tuple[int, Link]]] = {node.name: [] for node in graph.nodes}
+    addresses = numbered(graph)
+    for number, link in enumerate(graph.links):
+        later = max((port.node for port in link.ends), key=order.__getitem__)
+        links[later].append((FIRST_INDEX + 2 * number, link))
+    service = list_cpus(service_cpus)
+    return {
+        node.name: [
+            *(Step(resource) for resource in _node(node, identity)),
+            *(
+                step
+                for index, link in links[node.name]
+                for step in (
+                    *_link(graph, link, index, identity, service, addresses),
+                    *_steering(graph, link, identity, numa),
+                )
+            ),
+        ]
+        for node in graph.nodes
+    }
+
+
+def in_order(steps: Iterable[Step]) -> list[Step]:
+    """The steps of several nodes, so that many of one kind follow each other: all namespaces, then
+    all virtual links, then whatever needs both, as it was.
+    """
+    first = (namespaces.Namespace, namespaces.Link)
+    return sorted(steps, key=lambda step: next(
+        (place for place, kind in enumerate(first) if isinstance(step.resource, kind)), len(first)
+    ))  # fmt: skip
+
+
+def _node(node: Node, identity: str) -> Iterator[Resource]:
+    name = name_of(identity, node.name)
+    if node.kind == "namespace":
+        yield namespaces.Namespace(name)
+    elif node.kind == "container":
+        yield namespaces.Namespace(name, container=name)
+
+
+def _link(
+    graph: Graph,
+    link: Link,
+    index: int,
+    identity: str,
+    service: str,
+    addresses: Mapping[Port, Addresses],
+) -> Iterator[Step]:
+    outside = [port for port in link.ends if graph.node(port.node).kind != "guest"]
+    if not outside:
+        raise InputError(
+            f"{link.ends[0]} and {link.ends[1]} are ports of virtual machines, which cannot be "
+            "joined: put a namespace between them"
+        )
+    if link.cards is not None:
+        # Whoever runs a guest passes its cards through.
+        for port, card in zip(link.ends, link.cards, strict=True):
+            if port in outside:
+                namespace = name_of(identity, port.node)
+                yield Step(Card(card, namespace, port.name, link.mtu), port)
+                if graph.node(port.node).task == "timestamper":
+                    yield Step(CardInterrupts(namespace, port.name, service), port)
+    elif len(outside) == 2:
+        one, other = link.ends
+        macs = [addresses[port].mac for port in link.ends if port in addresses]
+        yield Step(
+            namespaces.Link(
+                one.name, name_of(identity, one.node), index,
+                other.name, name_of(identity, other.node), index + 1, link.mtu, *macs,
+            )
+        )  # fmt: skip
+    else:
+        for port in outside:
+            yield Step(namespaces.TapDevice(port.name, name_of(identity, port.node), link.mtu))
+
+
+def placed(graph: Graph, name: str, numa: Numa) -> Placed:
+    """Where the packets are received that come into a node, and what belongs to its ports.
+
+    Raises as `compile_graph` does.
+    """
+    node, cards = graph.node(name), graph.cards_of(name)
+    entered = graph.entered(name) if node.kind != "guest" else ()
+    receiving = {
+        port.name: cpus_of(node.placement, node.cpus, cards.get(port.name), numa)
+        for port in entered
+    }
+    return Placed(node.cpus, cards, receiving)
+
+
+def _check_cores(graph: Graph) -> None:
+    """Raises `InputError` where `core` has too few cores.
+
+    Each handler has a core of its own then, so that a line of nodes is not longer than there are
+    cores; hardware-supported-containers, section IV-B.
+    """
+    taken: dict[int, str] = {}
+    for node in graph.nodes:
+        if node.placement.irq != CORE or node.kind == "guest":
+            continue
+        for cpu in node.cpus:
+            if (other := taken.setdefault(cpu, node.name)) != node.name:
+                raise InputError(
+                    f"dut.irq: core has too few cores: {other} and {node.name} share CPU {cpu}: "
+                    "give each its own, or choose node, none or a list of CPUs"
+                )
+        if node.cpus and (node.placement.queues or 0) > len(node.cpus):
+            raise InputError(
+                f"dut.irq: core has too few cores: {node.placement.queues} queues have an "
+                f"interrupt each, and {node.name} has {len(node.cpus)} of dut.cpus: take fewer in "
+                "dut.queues, or choose node, none or a list of CPUs"
+            )
+
+
+def _steering(graph: Graph, link: Link, identity: str, numa: Numa) -> Iterator[Step]:
+    """Where the work for packets is done that come through a link into a node with CPUs."""
+    for place, port in enumerate(link.ends):
+        node = graph.node(port.node)
+        if not node.cpus or node.kind == "guest":
+            _require_default(node)
+            continue
+        card = None if link.cards is None else link.cards[place]
+        entered = port in graph.entered(node.name)
+        if card is None and not entered:
+            continue
+        cpus = cpus_of(node.placement, node.cpus, card, numa)
+        namespace, lent = name_of(identity, node.name), None if card is None else port
+        if lent is not None:
+            steps = _card_steering(namespace, port.name, node.placement, cpus)
+            yield from (Step(resource, lent) for resource in steps)
+        if entered and node.placement.threads:
+            yield Step(_threads(graph, port, identity, cpus, is_card=card is not None), lent)
+        elif entered and cpus:
+            yield Step(receive_steering(namespace, port.name, cpus), lent)
+
+
+def _require_default(node: Node) -> None:
+    """Raises `InputError` for a virtual machine whose packets should be received elsewhere."""
+    if node.kind == "guest" and node.placement != DEFAULT:
+        raise InputError(
+            "dut.irq, dut.napi, dut.queues: a virtual machine numbers its own CPUs, and receives "
+            "on those of dut.cpus: leave them out, or take another dut.platform"
+        )
+
+
+def _card_steering(
+    namespace: str, port: str, placement: Placement, cpus: Sequence[int]
+) -> Iterator[Resource]:
+    """The queues of a card, and where it interrupts and who sends through it."""
+    if placement.queues is not None:
+        yield CardQueues(namespace, port, placement.queues)
+    if not cpus:
+        return
+    yield CardInterrupts(namespace, port, list_cpus(cpus), apart=placement.irq == CORE)
+    # A card with one queue has nothing to choose from, and no such file.
+    if placement.queues is not None and placement.queues > 1:
+        for queue, senders in enumerate(send_queues(cpus, placement.queues)):
+            yield KernelValue(
+                [f"/sys/class/net/{port}/queues/tx-{queue}/xps_cpus"],
+                cpu_mask(senders),
+                "mask",
+                namespace,
+                hint=f"cannot let only CPUs {list_cpus(senders)} send through queue {queue} of "
+                f"{port}: this needs a kernel with CONFIG_XPS and so many queues of both kinds",
+            )
+
+
+def _threads(
+    graph: Graph, port: Port, identity: str, cpus: Sequence[int], *, is_card: bool
+) -> PortThreads:
+    peer = graph.peer(port)
+    if not is_card and graph.node(peer.node).kind == "guest":
+        raise InputError(
+            f"dut.napi: threads: {port} is a tap device, which is never polled: leave it out"
+        )
+    namespace, cores = name_of(identity, port.node), list_cpus(cpus)
+    if is_card:
+        return PortThreads(namespace, port.name, cores)
+    return PortThreads(namespace, port.name, cores, name_of(identity, peer.node), peer.name)
+
+
+def receive_steering(namespace: str, port: str, cpus: Iterable[int]) -> KernelValue:
+    """The receive work of a port, on `cpus`."""
+    mask = cpu_mask(cpus)
+    return KernelValue(
+        [f"/sys/class/net/{port}/queues/rx-*/rps_cpus"],
+        mask,
+        "mask",
+        namespace,
+        hint=f"cannot steer the receive work of {port} to CPU mask {mask}: this needs a kernel "
+        "with CONFIG_RPS and these CPUs online",
+    )

@@ -1,0 +1,218 @@
+"""A topology as data: nodes, ports, links, and the flows through them with their tap points."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal
+
+from tailtap.errors import InputError
+from tailtap.topology.placement import DEFAULT, Placement
+
+Task = Literal["generator", "timestamper", "dut"]
+"""What a node is there for: the role whose station it is on."""
+
+NodeKind = Literal["namespace", "container", "guest"]
+"""What holds the ports of a node: a network namespace, the one of a container, or a virtual
+machine."""
+
+LONGEST_NAME = 15
+"""Characters of a port's name that the kernel keeps (IFNAMSIZ without the final zero)."""
+
+
+@dataclass(frozen=True, order=True)
+class Port:
+    """One end of a link."""
+
+    node: str
+    name: str
+
+    def __str__(self) -> str:
+        """``NODE:NAME``, as in run.json."""
+        return f"{self.node}:{self.name}"
+
+
+@dataclass(frozen=True)
+class Node:
+    """What has ports."""
+
+    name: str
+    task: Task
+    kind: NodeKind = "namespace"
+    cpus: tuple[int, ...] = ()
+    """The CPUs that it works on. Empty: whoever its packets come from works for it."""
+    placement: Placement = DEFAULT
+    """Where the packets that come in are received, as far as it has CPUs."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The node in run.json."""
+        return {
+            "name": self.name,
+            "task": self.task,
+            "kind": self.kind,
+            "cpus": list(self.cpus),
+            **({"placement": self.placement.as_json()} if self.cpus else {}),
+        }
+
+
+@dataclass(frozen=True)
+class Link:
+    """Two ports that are joined: by a virtual link, or by a cable between two network cards."""
+
+    ends: tuple[Port, Port]
+    mtu: int
+    """In bytes."""
+    cards: tuple[str, str] | None = None
+    """The network cards that are its ends, by their names on their machine; None for a virtual
+    link."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The link in run.json."""
+        cards = {} if self.cards is None else {"cards": list(self.cards)}
+        return {"ends": [str(port) for port in self.ends], "mtu": self.mtu, **cards}
+
+
+@dataclass(frozen=True)
+class Flow:
+    """Packets of one generator: the ports that they pass, and where they are stamped."""
+
+    name: str
+    path: tuple[Port, ...]
+    """From the generator's port to the one that absorbs them."""
+    stamped: tuple[Port, ...]
+    """The tap points, in the order of the path: the first is before the DuT, the last after it."""
+
+    @property
+    def generator(self) -> Port:
+        """The port from which they are sent."""
+        return self.path[0]
+
+    @property
+    def ingress(self) -> Port:
+        """The port at which they are stamped before the DuT."""
+        return self.stamped[0]
+
+    @property
+    def egress(self) -> Port:
+        """The port at which they are stamped after it."""
+        return self.stamped[-1]
+
+    @property
+    def onward(self) -> Port:
+        """The port through which they leave the first tap for the DuT."""
+        return self.path[self.path.index(self.ingress) + 1]
+
+    def as_json(self) -> dict[str, Any]:
+        """The flow in run.json."""
+        return {
+            "name": self.name,
+            "path": [str(port) for port in self.path],
+            "stamped": [str(port) for port in self.stamped],
+        }
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Nodes, the links between their ports, and the flows through both."""
+
+    nodes: tuple[Node, ...]
+    links: tuple[Link, ...]
+    flows: tuple[Flow, ...]
+
+    def __post_init__(self) -> None:
+        """Raises `InputError` for a graph that cannot be: it names the node, port or flow."""
+        names = [node.name for node in self.nodes]
+        _once(names, "node")
+        _once(map(str, self.ports), "port")
+        _once((flow.name for flow in self.flows), "flow")
+        for port in self.ports:
+            if port.node not in names:
+                raise InputError(f"port {port} belongs to no node: there are {', '.join(names)}")
+            if not 0 < len(port.name) <= LONGEST_NAME:
+                raise InputError(
+                    f"port {port}: a name has 1 to {LONGEST_NAME} characters, as in the kernel"
+                )
+        for flow in self.flows:
+            self._check(flow)
+
+    @property
+    def ports(self) -> Iterator[Port]:
+        """The ports in the order of the links."""
+        return (port for link in self.links for port in link.ends)
+
+    def node(self, name: str) -> Node:
+        """The node of this name. Raises `KeyError`."""
+        for node in self.nodes:
+            if node.name == name:
+                return node
+        raise KeyError(name)
+
+    def flow(self, name: str) -> Flow:
+        """The flow of this name. Raises `KeyError`."""
+        for flow in self.flows:
+            if flow.name == name:
+                return flow
+        raise KeyError(name)
+
+    def peer(self, port: Port) -> Port:
+        """The port at the other end of a port's link. Raises `KeyError`."""
+        for link in self.links:
+            if port in link.ends:
+                return link.ends[1 - link.ends.index(port)]
+        raise KeyError(str(port))
+
+    def cards_of(self, node: str) -> dict[str, str]:
+        """The network cards that are ports of a node, by the names of these ports."""
+        return {
+            port.name: card
+            for link in self.links
+            for port, card in zip(link.ends, link.cards or (), strict=False)
+            if port.node == node
+        }
+
+    @property
+    def cards(self) -> list[str]:
+        """All network cards, in the order of the links."""
+        return [card for link in self.links for card in link.cards or ()]
+
+    def entered(self, node: str) -> list[Port]:
+        """The ports through which a flow enters a node, each once, in the order of the flows."""
+        found = (
+            after
+            for flow in self.flows
+            for before, after in pairwise(flow.path)
+            if after.node == node and self.peer(after) == before
+        )
+        return list(dict.fromkeys(found))
+
+    def as_json(self) -> dict[str, Any]:
+        """`nodes`, `links` and `flows` of run.json."""
+        return {
+            "nodes": [node.as_json() for node in self.nodes],
+            "links": [link.as_json() for link in self.links],
+            "flows": [flow.as_json() for flow in self.flows],
+        }
+
+    def _check(self, flow: Flow) -> None:
+        """Raises `InputError` when a flow takes a way that is not there."""
+        known = set(self.ports)
+        for port in (*flow.path, *flow.stamped):
+            if port not in known:
+                raise InputError(f"flow {flow.name}: there is no port {port}")
+        for before, after in pairwise(flow.path):
+            if before.node != after.node and self.peer(before) != after:
+                raise InputError(f"flow {flow.name}: no link joins {before} and {after}")
+        places = [flow.path.index(port) for port in flow.stamped if port in flow.path]
+        if len(places) != len(flow.stamped) or len(places) < 2 or places != sorted(set(places)):
+            raise InputError(
+                f"flow {flow.name}: its tap points are two or more ports of its path, in order"
+            )
+
+
+def _once(names: Iterable[str], what: str) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise InputError(f"{what} {name} is there twice: give each a name of its own")
+        seen.add(name)

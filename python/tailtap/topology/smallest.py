@@ -1,0 +1,113 @@
+"""The smallest graph, one DuT between two links, and a line of several.
+
+```
+node gen                       node tap                        node dut
+    tt-gen ═══════════════ tt-a0 ─tap ingress─▶ tt-a1 ══════════ tt-in
+    tt-rev ═══════════════ tt-b1       tt-b0 ◀─tap egress─          │ forwarder
+                                         ╚═════════════════════ tt-out
+```
+
+Traffic in both directions has a second generator, on `tt-rev`. Its packets pass the same pieces
+the other way: they are stamped as they come to `tt-b1`, go on through `tt-b0` into the DuT's egress
+port, and are stamped and absorbed as they come back to `tt-a1`.
+
+Network cards can be the ends of the two links beside the DuT, with cables between them. They keep
+the ports' names for as long as they are lent to the lab.
+
+Without a DuT `tt-a1` and `tt-b0` are the two ends of one link. A line has nodes `dut1`, `dut2`, …
+instead of `dut`, and a link from the `tt-out` of each to the `tt-in` of the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tailtap.topology.graph import Flow, Graph, Link, Node, NodeKind, Port
+from tailtap.topology.placement import DEFAULT, Placement
+
+GENERATOR, TAPS, DUT = "gen", "tap", "dut"
+"""The nodes' names, where the DuT is one."""
+DUT_INGRESS, DUT_EGRESS = "tt-in", "tt-out"
+"""The DuT's ports."""
+TO_DUT, FROM_DUT = "tt-a1", "tt-b0"
+"""The taps' ports at the other ends of the DuT's links."""
+FORWARD, REVERSE = "forward", "reverse"
+"""The flows' names: that from the DuT's ingress port to its egress port, and the other one."""
+
+ETHERNET_OVERHEAD = 18
+"""Bytes of a frame that the MTU does not count: the Ethernet header and the check sequence."""
+DEFAULT_MTU = 1500
+
+_SENDING, _SENDING_BACK = Port(GENERATOR, "tt-gen"), Port(GENERATOR, "tt-rev")
+_FIRST_TAP, _FIRST_TAP_BACK = Port(TAPS, "tt-a0"), Port(TAPS, "tt-b1")
+_TO, _FROM = Port(TAPS, TO_DUT), Port(TAPS, FROM_DUT)
+
+
+@dataclass(frozen=True)
+class Cables:
+    """Two cables between network cards of one machine, in front of the DuT and behind it."""
+
+    dut: tuple[str, str]
+    """The DuT's ingress and egress port."""
+    tap: tuple[str, str]
+    """What is at the other ends."""
+
+
+def smallest(
+    kind: NodeKind | None = None,
+    cpus: Iterable[int] = (),
+    *,
+    frame_size: int = 0,
+    both_ways: bool = False,
+    cables: Cables | None = None,
+    placement: Placement = DEFAULT,
+    length: int = 1,
+) -> Graph:
+    """The graph of one DuT whose ports are in a `kind` of node and whose work is on `cpus`.
+
+    With a `length` it is a line of as many, which share the CPUs out if there is one for each, and
+    else all work on all of them.
+
+    Its packets are received as `placement` says. Without a kind there is no DuT. Links carry frames
+    of `frame_size` bytes, check sequence included. With `both_ways` a second generator sends
+    through the DuT from behind.
+    """
+    mtu = max(DEFAULT_MTU, frame_size - ETHERNET_OVERHEAD)
+    nodes = [Node(GENERATOR, "generator"), Node(TAPS, "timestamper")]
+    links = [Link((_SENDING, _FIRST_TAP), mtu)]
+    if both_ways:
+        links.append(Link((_SENDING_BACK, _FIRST_TAP_BACK), mtu))
+    if kind is None:
+        between: tuple[Port, ...] = ()
+        links.append(Link((_TO, _FROM), mtu))
+    else:
+        names = dut_names(length)
+        for name, own in zip(names, share_out(tuple(cpus), length), strict=True):
+            nodes.append(Node(name, "dut", kind, own, placement))
+        between = tuple(Port(name, port) for name in names for port in (DUT_INGRESS, DUT_EGRESS))
+        before = after = None
+        if cables is not None:
+            before, after = (cables.tap[0], cables.dut[0]), (cables.dut[1], cables.tap[1])
+        links.append(Link((_TO, between[0]), mtu, before))
+        links += [Link(ends, mtu) for ends in zip(between[1::2], between[2::2], strict=False)]
+        links.append(Link((between[-1], _FROM), mtu, after))
+    way = (_SENDING, _FIRST_TAP, _TO, *between, _FROM)
+    flows = [Flow(FORWARD, way, (_FIRST_TAP, _FROM))]
+    if both_ways:
+        back = (_SENDING_BACK, _FIRST_TAP_BACK, _FROM, *reversed(between), _TO)
+        flows.append(Flow(REVERSE, back, (_FIRST_TAP_BACK, _TO)))
+    return Graph(tuple(nodes), tuple(links), tuple(flows))
+
+
+def dut_names(length: int) -> list[str]:
+    """What the nodes of a line are called, in the order in which packets pass them."""
+    return [DUT] if length == 1 else [f"{DUT}{number}" for number in range(1, length + 1)]
+
+
+def share_out(cpus: tuple[int, ...], length: int) -> list[tuple[int, ...]]:
+    """The CPUs of each node of a line: as many of its own as there are, or all of them."""
+    if len(cpus) < length:
+        return [cpus] * length
+    return [cpus[place * len(cpus) // length : (place + 1) * len(cpus) // length]
+            for place in range(length)]  # fmt: skip

@@ -1,0 +1,95 @@
+"""`tailtap host` as a user calls it, without root and without changing anything."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import pytest
+from program import one_line_error, tailtap
+
+from tailtap.machine.knobs import KNOBS
+from tailtap.machine.knobs.knob import GROUPS
+from tailtap.machine.knobs.purpose import ROLES
+
+CPUS = max(os.sched_getaffinity(0)) + 1
+
+
+def test_an_audit_as_json_holds_every_knob() -> None:
+    run = tailtap("host", "audit", "--json")
+    content = json.loads(run.stdout)
+    assert content["schema"] == "tailtap.audit/1"
+    assert [row["name"] for row in content["rows"]] == [knob.name for knob in KNOBS]
+    assert run.returncode == (0 if content["met"] else 1)
+    assert content["met"] == all(row["answer"] != "not-met" for row in content["rows"])
+    for row in content["rows"]:
+        assert row["answer"] in ("met", "not-met", "not-applicable", "unknown"), row
+        assert row["settable"] in ("runtime", "boot", "no"), row
+        assert row["why"] and row["source"], row
+        if row["answer"] in ("met", "not-met"):
+            assert row["value"] is not None and row["wanted"] is not None, row
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_every_role_can_be_audited(role: str) -> None:
+    run = tailtap("host", "audit", "--role", role)
+    assert run.returncode in (0, 1), run
+    assert run.stdout.startswith(f"{role}, device on ")
+    assert run.stderr == ""
+
+
+def test_a_named_knob_is_explained() -> None:
+    run = tailtap("host", "audit", "stat-interval")
+    assert "stat-interval" in run.stdout
+    assert "folds each core's memory" in " ".join(run.stdout.split())
+    assert "transparent-huge-pages" not in run.stdout
+    brief = tailtap("host", "audit", "--quiet", *GROUPS)
+    assert brief.stdout.count("\n") == 1
+
+
+def test_a_plan_says_what_apply_would_set_and_sets_nothing() -> None:
+    audited = json.loads(tailtap("host", "audit", "--json").stdout)
+    planned = json.loads(tailtap("host", "apply", "--dry-run", "--json").stdout)
+    assert planned["dry_run"] is True
+    assert {row["name"] for row in planned["changes"]} <= {
+        row["name"] for row in audited["rows"]
+        if row["answer"] == "not-met" and row["settable"] == "runtime"
+    }  # fmt: skip
+    left = {row["name"] for row in planned["left"]}
+    assert {
+        row["name"] for row in audited["rows"]
+        if row["answer"] == "not-met" and row["settable"] == "boot"
+    } <= left  # fmt: skip
+    again = json.loads(tailtap("host", "audit", "--json").stdout)
+    assert settable(again) == settable(audited)
+
+
+def settable(audited: dict[str, Any]) -> dict[str, str]:
+    """The answer of each knob that can be set; what only can be read changes by itself."""
+    return {row["name"]: row["answer"] for row in audited["rows"] if row["settable"] == "runtime"}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("audit", "--cpus", "4096"), "--cpus: this machine has no CPU 4096: it has"),
+        (("audit", "--cpus", "x"), "--cpus x: this is no list of CPUs"),
+        (("audit", "--role", "bare"), "--role: there is no role 'bare'"),
+        (("audit", "stat-intervall"), "no knob or group 'stat-intervall': did you mean"),
+        (("apply", "--dry-run", "--interface", "none0"), "--interface: there is no 'none0'"),
+        (("apply", "--dry-run", "skew-tick"), "skew-tick is set on the kernel's command line"),
+        (("apply", "--dry-run", "swap"), "swap cannot be set by tailtap"),
+    ],
+)
+def test_bad_input_is_one_line(words: tuple[str, ...], message: str) -> None:
+    assert message in one_line_error(tailtap("host", *words), 2)
+
+
+@pytest.mark.skipif(CPUS < 2, reason="with one CPU nothing can overlap")
+def test_cores_that_leave_nothing_or_are_both_are_refused() -> None:
+    every = f"0-{(os.cpu_count() or 1) - 1}"
+    said = one_line_error(tailtap("host", "apply", "--cpus", every), 2)
+    assert "leaves no housekeeping core" in said
+    said = one_line_error(tailtap("host", "audit", "--cpus", "0", "--housekeeping", "0"), 2)
+    assert "--cpus and --housekeeping both have CPU 0" in said

@@ -1,0 +1,101 @@
+"""Lines of network namespaces: they carry every packet, and nothing but packets."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from labtools import own_machine, record, statuses, write_experiment
+
+from tailtap.forwarder import FORWARDERS, Setting
+from tailtap.platform import PLATFORMS, DutSpec, build, graph_of
+from tailtap.topology.graph import Port
+from tailtap.topology.lab import Lab
+from tailtap.topology.placement import Placement
+from tailtap.topology.smallest import dut_names
+from tailtap.traffic.model import Traffic
+
+SECOND_AND_A_HALF = 1.5
+RATE = "500 pkt/s"
+PACKETS = 100
+
+
+@pytest.mark.parametrize(
+    ("forwarder", "more", "lengths"),
+    [
+        ("kernel-route", "", [1, 8]),
+        ("kernel-route", ", ip: 6, size: 128 B, bidirectional: true", [3]),
+        ("tc-mirred", "", [2]),
+        pytest.param("kernel-route", ", ttl: 65", [64], marks=pytest.mark.slow),
+        pytest.param("tc-mirred", "", [64], marks=pytest.mark.slow),
+    ],
+)
+def test_a_line_carries_every_packet(
+    tmp_path: Path, forwarder: str, more: str, lengths: list[int]
+) -> None:
+    experiment = write_experiment(
+        tmp_path,
+        f"""
+name: line
+dut: {{forwarder: {forwarder}}}
+traffic: {{rate: {RATE}, duration: 200 ms, warm_up: 0 s{more}}}
+vary: {{dut.line: {lengths}}}
+""",
+    )
+    out = tmp_path / "out"
+    with own_machine() as machine:
+        done = machine.tailtap("run", str(experiment), "--out", str(out))
+        assert done.returncode == 0, done.stderr
+        assert machine.namespaces() == []
+    runs = sorted((out / "runs").iterdir())
+    directions = 2 if "bidirectional" in more else 1
+    assert statuses(out) == ["done"] * len(lengths) * directions
+    for run, length in zip(runs, [n for n in lengths for _ in range(directions)], strict=True):
+        told = record(run)
+        counts = json.loads((run / "evaluation/evaluation.json").read_text())["counts"]
+        assert (counts["matched"], counts["lost"]) == (PACKETS, 0)
+        nodes = [node["name"] for node in told["nodes"] if node["task"] == "dut"]
+        assert nodes == dut_names(length)
+        assert told["parameters"]["dut"]["line"] == length
+
+
+@pytest.mark.parametrize("version", [4, 6])
+def test_a_line_is_silent_and_merges_no_packets(tmp_path: Path, version: int) -> None:
+    """Nobody resolves, announces or looks for anything while no packets are sent."""
+    platform, forwarder = PLATFORMS["bare-metal"], FORWARDERS["kernel-route"]
+    spec = DutSpec((0,), platform.Options(), placement=Placement((0,)), length=3)
+    traffic = Traffic.model_validate({"ip": version, "size": "128 B"})
+    with Lab(graph_of(platform, spec)) as lab:
+        devices = build(lab, platform, spec)
+        lab.wait_until_up()
+        watching = lab.watch()
+        for device in devices:
+            forwarder.start(device, forwarder.Options(), Setting(lab, tmp_path, traffic)).close()
+        settled = {port: lab.received(port) for port in lab.graph.ports}
+        time.sleep(SECOND_AND_A_HALF)
+        assert {port: lab.received(port) for port in lab.graph.ports} == settled
+        assert not any(settled.values()), "packets of nobody"
+        news = [line for one in watching for line in one.read_available() or ()]
+        for one in watching:
+            one.close()
+        # A port that takes on an address tells so; no link comes or goes.
+        assert not [line for line in news if lab.deleted_port(line)]
+        for device in devices:
+            for port in (device.ingress, device.egress):
+                shown = device.host.run(["ethtool", "-k", port]).stdout
+                assert "generic-receive-offload: off" in shown
+                assert "rx-udp-gro-forwarding: on" not in shown
+
+
+def test_the_ends_of_a_link_have_the_addresses_of_the_graph() -> None:
+    platform = PLATFORMS["bare-metal"]
+    spec = DutSpec((0,), platform.Options(), placement=Placement((0,)), length=2)
+    with Lab(graph_of(platform, spec)) as lab:
+        build(lab, platform, spec)
+        [out] = (way.next for way in lab.ways["dut1"])
+        assert out is not None
+        shown = lab.host("dut2").run(["cat", "/sys/class/net/tt-in/address"]).stdout.strip()
+        assert shown == out.mac
+        assert lab.graph.peer(Port("dut1", "tt-out")) == Port("dut2", "tt-in")

@@ -1,0 +1,148 @@
+"""Where the receive work of a DuT on the lab's links is done, as the kernel counts it.
+
+Packets are received three times on their way: by the ingress tap's port on the generator's
+CPU, by the DuT's port where `dut.irq` says, and by the egress tap's on the CPU that forwards.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from labtools import TAILTAP, Machine, own_machine, record, write_experiment
+from namespaces import Namespace
+
+from tailtap.errors import MachineError
+from tailtap.machine.card_settings import CardQueues
+
+pytestmark = pytest.mark.skipif(
+    len(os.sched_getaffinity(0)) < 2, reason="generator and DuT need a CPU each"
+)
+
+PACKETS = 1000
+WARM_UP = 100
+EXPERIMENT = """\
+name: placement
+dut: {cpus: [1]}
+traffic:
+  {rate: 2 kpkt/s, duration: 500 ms, warm_up_packets: 100, cpu: 0, slip_limit: 10 s}
+cases:
+- {dut.irq: none, dut.cpus: [1], dut.napi: softirq}
+- {dut.irq: core, dut.cpus: [1], dut.napi: softirq}
+- {dut.irq: [1], dut.cpus: [0], dut.napi: softirq}
+- {dut.irq: node, dut.cpus: [1], dut.napi: threads}
+"""
+THREADS = "for f in /proc/[0-9]*/comm; do grep -s ^napi/tt-in $f; done; true"
+
+
+def counted(run: dict[str, Any], cpu: int, name: str = "processed") -> int:
+    return int(run["softnet"][str(cpu)][name])
+
+
+def codes(run: dict[str, Any]) -> set[str]:
+    return {row["code"] for row in run["warnings"]} & {"work-elsewhere", "shared-cpu"}
+
+
+@pytest.mark.alone
+def test_packets_are_received_where_the_experiment_says(tmp_path: Path) -> None:
+    path = write_experiment(tmp_path, EXPERIMENT)
+    sent = PACKETS + WARM_UP
+    with own_machine() as machine:
+        for attempt in range(3):
+            out = tmp_path / f"out{attempt}"
+            done = machine.run(*TAILTAP, "run", str(path), "--out", str(out), seconds=400)
+            assert done.returncode == 0, done.stderr
+            runs = [record(run) for run in sorted((out / "runs").iterdir())]
+            # Counters are the whole machine's: with much more in them they tell nothing of ours.
+            if all(sum(counted(run, cpu) for cpu in (0, 1)) < 4 * sent for run in runs):
+                break
+        else:
+            pytest.skip("other programs here keep receiving thousands of packets a second")
+        none, core, listed, node = runs
+        # Where the kernel puts it is where the packets come from: the generator's CPU.
+        assert counted(none, 0) >= 3 * sent
+        assert counted(none, 1) < sent
+        assert codes(none) == {"work-elsewhere"}
+        assert none["placement"]["ports"] == {"tt-in": {"cpus": []}}
+        # The DuT's own, or the one that is listed, though the DuT is said to be on another.
+        for run in (core, listed):
+            assert counted(run, 0) < 2 * sent
+            assert counted(run, 1) >= 2 * sent
+            assert counted(run, 1, "received_rps") > 0  # steered there by interrupts
+            assert run["placement"]["ports"] == {"tt-in": {"cpus": [1]}}
+        assert codes(core) == set()
+        assert codes(listed) == {"shared-cpu"}
+        # A thread polls there, without any steering. CPU 0 keeps the housekeeping.
+        assert node["placement"]["ports"]["tt-in"]["cpus"] == sorted(
+            cpu for cpu in os.sched_getaffinity(0) if cpu != 0
+        )
+        assert counted(node, 0) < 2 * sent
+        assert counted(node, 1, "received_rps") == 0
+        assert codes(node) == set()
+        assert [run["nodes"][2]["placement"] for run in (none, listed, node)] == [
+            {"irq": "none", "napi": "softirq"},
+            {"irq": [1], "napi": "softirq"},
+            {"irq": "node", "napi": "threads"},
+        ]
+        assert machine.run("sh", "-c", THREADS).stdout == ""  # they end with their port
+        told = json.loads(machine.tailtap("compare", str(out), "--json", "--quiet").stdout)
+    labels = {one["label"] for load in told["loads"] for one in load["configurations"]}
+    assert "irq none · [1] · napi softirq" in labels
+    assert "irq [1] · [0] · napi softirq" in labels
+
+
+def problems(machine: Machine, path: Path, *settings: str) -> list[str]:
+    options = [word for setting in settings for word in ("--set", setting)]
+    done = machine.tailtap("run", str(path), "--check", "--json", *options)
+    [run] = json.loads(done.stdout)["runs"]
+    return [row["message"] for row in run["problems"]]
+
+
+def test_the_check_says_what_the_run_would_say(tmp_path: Path) -> None:
+    text = "name: p\ntraffic: {rate: 2 kpkt/s, duration: 100 ms, cpu: 0}\n"
+    path = write_experiment(tmp_path, text)
+    with own_machine() as machine:
+        assert problems(machine, path, "dut.irq=node", "dut.napi=threads") == []
+        [wrong] = problems(machine, path, "dut.irq=[1, 8000]")
+        assert wrong.startswith("dut.irq: CPU 8000 is not there or is off: choose from 0-")
+        out = ("--out", str(tmp_path / "out"), "--set", "dut.irq=[1, 8000]")
+        done = machine.tailtap("run", str(path), *out)
+        assert done.returncode == 3
+        assert wrong in done.stderr
+        unknown = machine.tailtap("run", str(path), "--check", "--set", "dut.irq=cores")
+        assert unknown.returncode == 2
+        assert "dut.irq" in unknown.stderr
+        queues = machine.tailtap("run", str(path), "--check", "--set", "dut.queues=2")
+        assert "links of the lab have one queue" in queues.stderr
+
+
+def test_queues_are_made_read_back_and_put_back(namespace: Namespace) -> None:
+    four = "numrxqueues 4 numtxqueues 4"
+    namespace.run(*f"ip link add one {four} type veth peer name two {four}".split())
+    namespace.run("ethtool", "-L", "one", "rx", "3", "tx", "2")
+
+    def shown() -> str:
+        return namespace.run("ethtool", "-l", "one").stdout
+
+    before, change = shown(), CardQueues(namespace.name, "one", 4)
+    old = change.read()
+    assert old == {"rx": "3", "tx": "2"}
+    change.apply()
+    assert change.read() == change.plan() == {"rx": "4", "tx": "4"}
+    assert change.pending(old)
+    assert change.undo(old) is None
+    assert shown() == before
+    with pytest.raises(MachineError, match="the card at one has 4 at most"):
+        CardQueues(namespace.name, "one", 5).apply()
+    # What has one queue needs no change to have one.
+    one = "numrxqueues 1 numtxqueues 1"
+    namespace.run(*f"ip link add three {one} type veth peer name four {one}".split())
+    single = CardQueues(namespace.name, "three", 1)
+    old = single.read()
+    single.apply()
+    assert (old, single.pending(old)) == ({"rx": "1", "tx": "1"}, False)
+    with pytest.raises(MachineError, match="has 1 at most"):
+        CardQueues(namespace.name, "three", 2).apply()

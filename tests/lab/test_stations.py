@@ -1,0 +1,117 @@
+"""Real roles at the other end of a stream: a whole run, and ends that vanish."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from labtools import wait_for
+
+from tailtap import store
+from tailtap.experiment.reading import read_experiment
+from tailtap.machine import clean
+from tailtap.machine.journal import read_all
+from tailtap.measure.runner import run_experiment
+from tailtap.roles.__main__ import PLACE
+from tailtap.stations.stream import StreamStation
+
+pytestmark = pytest.mark.alone
+
+COMMAND = (sys.executable, "-P", "-m", "tailtap.roles")
+TEXT = """
+name: far
+dut: {platform: bare-metal, forwarder: xdp, cpus: [1]}
+traffic: {rate: 5 kpkt/s, duration: 500 ms, warm_up: 100 ms}
+"""
+
+
+@pytest.mark.parametrize("apart", [False, True], ids=["same files", "other files"])
+def test_a_run_on_a_station_behind_a_stream_is_like_any_other(tmp_path: Path, apart: bool) -> None:
+    source = tmp_path / "far.yaml"
+    source.write_text(TEXT)
+    command = [*COMMAND]
+    if apart:  # nothing is where the experiment's files are here
+        hide = f"mount -t tmpfs -o ro none {tmp_path} && exec {shlex.join(COMMAND)}"
+        command = ["unshare", "--mount", "sh", "-c", hide]
+    station = StreamStation(command, "the far end")
+    checked = read_experiment(source)
+    [folder] = run_experiment(
+        checked, source, tmp_path / "out", store=store, resume=False, quiet=True, station=station
+    )
+    record = json.loads(folder.record.read_text())
+    assert (record["status"], record["error"]) == ("done", None)
+    assert record["generator"]["sent"] == 2500
+    assert record["forwarder"]["mode"] in ("native", "generic")
+    assert record["taps"]["egress"]["seen"] >= 2500
+    assert {"kernel-counters", "links", "memory", "taps"} <= set(record["instruments"])
+    counts = json.loads((folder.evaluation / "evaluation.json").read_text())["counts"]
+    assert counts["ingress"] == 2500
+    assert not list(PLACE.glob("tt-*-roles"))
+
+
+CONTROLLER = """
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from tailtap import store
+from tailtap.experiment.reading import read_experiment
+from tailtap.measure.runner import run_experiment
+from tailtap.stations.stream import StreamStation
+source = Path(sys.argv[1])
+station = StreamStation(sys.argv[2:], "the far end")
+run_experiment(read_experiment(source), source, source.parent / "out",
+               store=store, resume=False, quiet=True, station=station)
+"""
+
+
+@contextlib.contextmanager
+def controller_of(source: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A measuring process whose station stamps packets."""
+    command = [sys.executable, "-c", CONTROLLER, str(source), *COMMAND]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as controller:
+        try:
+            wait_for(lambda: list(PLACE.glob("tt-*-roles/*/ingress.stamps")), "taps at work")
+            yield controller
+        finally:
+            controller.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_machine_is_put_back_when_the_controller_is_gone(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    source = tmp_path / "far.yaml"
+    source.write_text(TEXT.replace("500 ms", "600 s"))
+    before = {record.path for record in read_all()}
+    with controller_of(source) as controller:
+        assert {record.path for record in read_all()} - before
+        controller.send_signal(number)
+        controller.wait()
+    # By itself: nobody calls `tailtap clean`.
+    wait_for(lambda: not {record.path for record in read_all()} - before, "an undone lab")
+    assert not list(PLACE.glob("tt-*-roles"))
+
+
+def test_what_a_killed_station_leaves_is_found(tmp_path: Path) -> None:
+    source = tmp_path / "far.yaml"
+    source.write_text(TEXT.replace("500 ms", "600 s"))
+    with controller_of(source) as controller:
+        children = Path(f"/proc/{controller.pid}/task/{controller.pid}/children").read_text()
+        for child in children.split():
+            os.kill(int(child), signal.SIGKILL)
+        controller.wait()
+    [record] = [json.loads(path.read_text()) for path in tmp_path.glob("out/runs/*/run.json")]
+    assert record["status"] == "failed"
+    assert record["error"] == "the far end was ended by SIGKILL"
+    left = [item for item in clean.find() if item.pid == int(child)]
+    assert {"folder", "namespace"} <= {item.kind for item in left}
+    clean.remove(left)
+    assert not list(PLACE.glob("tt-*-roles"))

@@ -1,0 +1,289 @@
+"""`tailtap trace` against what was done on purpose: the injectors' own times are the truth.
+
+A test that disturbs CPU 1 traces that CPU, or the other one, which must have none of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import injectors
+import numpy as np
+import pytest
+from injectors import Injector
+from namespaces import TAILTAP
+from numpy.typing import NDArray
+from traces import (
+    CALL,
+    FUNCTION,
+    HRTIMER,
+    LOST,
+    SOFTIRQ,
+    TASK,
+    TIMER,
+    VECTOR,
+    WORK,
+    Trace,
+    events,
+    tracing,
+)
+
+pytestmark = [
+    pytest.mark.alone,
+    pytest.mark.timed,
+    pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="needs a CPU beside the traced one"),
+]
+
+TRACED, SENDER = 1, 0
+PERIOD_NS = 20_000_000
+LATE_NS = 10_000_000
+"""How long a hypervisor may keep the traced CPU away."""
+
+
+@pytest.fixture(scope="module")
+def injector(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program that disturbs a CPU."""
+    return injectors.build(tmp_path_factory.mktemp("injector"))
+
+
+def within(records: NDArray[Any], begin: int, end: int) -> NDArray[Any]:
+    """Records that overlap an interval."""
+    chosen = (records["start"] <= end) & (records["start"] + records["dur"] >= begin)
+    found: NDArray[Any] = records[chosen]
+    return found
+
+
+def some(injecting: contextlib.AbstractContextManager[Injector], seconds: float) -> Injector:
+    """Disturb for so long, and tell how."""
+    with injecting as injector:
+        time.sleep(seconds)
+    assert injector.injections
+    return injector
+
+
+def test_barriers_are_functions_with_their_sender(injector: Path, tmp_path: Path) -> None:
+    """Each one is an interval within its injection, inside a vector, from the CPU that asked."""
+    with tracing(tmp_path, str(TRACED)):
+        barrier = injectors.membarrier(
+            injector, cpu=TRACED, helper=SENDER, count=1, period_ns=PERIOD_NS
+        )
+        done = some(barrier, 1.0)
+    trace = Trace.read(tmp_path)
+    barriers = trace.functions("ipi_mb")
+    calls = trace.of(VECTOR)
+    calls = calls[(calls["id"] >= CALL) & (calls["flags"] == 0)]
+    reached = [one for one in done.injections if one.reached]
+    assert reached
+    for one in reached:
+        found = within(barriers, one.start_ns, one.end_ns)
+        if not len(found):  # the spinner lost the CPU just before
+            continue
+        [mine] = found
+        last = mine["start"] + mine["dur"]
+        assert mine["id"] == SENDER
+        assert one.start_ns <= mine["start"]
+        assert last <= one.end_ns
+        around = (calls["start"] <= mine["start"]) & (calls["start"] + calls["dur"] >= last)
+        assert around.sum() == 1
+    seen = [len(within(barriers, one.start_ns, one.end_ns)) for one in reached]
+    assert sum(seen) >= 0.9 * len(reached)
+
+
+def test_a_hog_has_its_stretches(injector: Path, tmp_path: Path) -> None:
+    """What the injector says that it worked is what its thread had the CPU for, and its name."""
+    with tracing(tmp_path, str(TRACED)):
+        hog = injectors.hog(injector, cpu=TRACED, busy_ns=2_000_000, period_ns=PERIOD_NS)
+        done = some(hog, 0.5)
+    trace = Trace.read(tmp_path)
+    thread = done.process.pid
+    stretches = trace.of(TASK, id=thread)
+    for one in done.injections:
+        mine = within(stretches, one.start_ns, one.end_ns)
+        begins = np.maximum(mine["start"].astype(np.int64), one.start_ns)
+        ends = np.minimum((mine["start"] + mine["dur"]).astype(np.int64), one.end_ns)
+        # Only a task that is more urgent takes it away.
+        assert np.sum(ends - begins) > 0.9 * (one.end_ns - one.start_ns)
+    assert (stretches["aux"] & 0xFFFFFFFF == thread).all()
+    assert trace.said["names"]["pids"][str(thread)] == "injector"
+
+
+def test_timers_are_told_with_their_vector(injector: Path, tmp_path: Path) -> None:
+    """In full every timer that was armed expires in the trace, and within some interrupt."""
+    count = 50
+    with tracing(tmp_path, str(TRACED), "--mode", "full"):
+        done = some(injectors.timers(injector, cpu=TRACED, count=count, period_ns=PERIOD_NS), 0.5)
+    trace = Trace.read(tmp_path)
+    names = trace.said["names"]["functions"]
+    ours = [int(at, 16) for at, name in names.items() if name.startswith("timerfd_tmrproc")]
+    expired = trace.of(HRTIMER)
+    expired = expired[np.isin(expired["aux"], ours)]
+    vectors = trace.of(VECTOR, id=TIMER)
+    for one in done.injections:
+        # Somebody else's timers may be among them.
+        mine = within(expired, one.start_ns, one.end_ns + LATE_NS)
+        assert len(mine) >= count
+    for timer in expired:
+        last = timer["start"] + timer["dur"]
+        around = (vectors["start"] <= timer["start"]) & (vectors["start"] + vectors["dur"] >= last)
+        assert around.sum() == 1
+
+
+def test_workers_have_their_function(injector: Path, tmp_path: Path) -> None:
+    """Reading vm/stat_refresh runs a function on every CPU, between begin and end."""
+    with tracing(tmp_path, str(TRACED)):
+        done = some(injectors.kworkers(injector, helper=SENDER, period_ns=PERIOD_NS), 0.5)
+    trace = Trace.read(tmp_path)
+    names = trace.said["names"]
+    known = names["functions"].items()
+    addresses = [int(at, 16) for at, name in known if name == "refresh_vm_stats"]
+    works = trace.of(WORK)
+    works = works[np.isin(works["aux"], addresses)]
+    for one in done.injections:
+        mine = within(works, one.start_ns, one.end_ns)
+        assert len(mine) >= 1
+        assert all(names["pids"][str(pid)].startswith(f"kworker/{TRACED}") for pid in mine["id"])
+
+
+@pytest.mark.parametrize("kind", ["membarrier", "hog"])
+def test_what_is_done_to_another_cpu_is_not_there(
+    injector: Path, tmp_path: Path, kind: str
+) -> None:
+    """The trace of the CPU on which nothing was done has neither the function nor the thread."""
+    injecting = {
+        "membarrier": injectors.membarrier(
+            injector, cpu=TRACED, helper=SENDER, count=5, period_ns=PERIOD_NS
+        ),
+        "hog": injectors.hog(injector, cpu=TRACED, period_ns=PERIOD_NS),
+    }[kind]
+    with tracing(tmp_path, str(SENDER)):
+        done = some(injecting, 0.5)
+    trace = Trace.read(tmp_path)
+    assert set(trace.records["cpu"]) == {SENDER}
+    assert not len(trace.functions("ipi_mb"))
+    if kind == "hog":
+        # It began on some CPU, before it moved to its own.
+        stretches = trace.of(TASK, id=done.process.pid)
+        first, last = done.injections[0].start_ns, done.injections[-1].end_ns
+        assert not len(within(stretches, first, last))
+
+
+def test_records_follow_their_ends_and_tasks_follow_each_other(
+    injector: Path, tmp_path: Path
+) -> None:
+    """Records of a CPU are in the order of their ends, and one task at a time has it."""
+    with tracing(tmp_path, "0,1", "--mode", "full", "--flush", "100 ms"):
+        some(injectors.hog(injector, cpu=TRACED, busy_ns=1_000_000, period_ns=PERIOD_NS), 0.5)
+    trace = Trace.read(tmp_path)
+    for cpu in (0, 1):
+        records = trace.records[trace.records["cpu"] == cpu]
+        ends = (records["start"] + records["dur"]).astype(np.int64)
+        assert (np.diff(ends) >= 0).all()
+        tasks = records[records["kind"] == TASK]
+        begins = tasks["start"].astype(np.int64)
+        assert (begins[1:] >= (begins + tasks["dur"])[:-1]).all()
+    assert trace.said["lost"] == {"0": 0, "1": 0}
+    assert trace.said["records"] == len(trace.records)
+
+
+def test_what_finds_no_room_is_counted(injector: Path, tmp_path: Path) -> None:
+    """While nobody empties the ring, everything behind its 64 records is lost, and counted."""
+    with tracing(tmp_path, str(TRACED), "--records", "64", "--flush", "0 s") as process:
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(0.1)
+        hog = injectors.hog(injector, cpu=TRACED, busy_ns=100_000, period_ns=1_000_000)
+        done = some(hog, 0.5)
+        process.send_signal(signal.SIGCONT)
+    trace = Trace.read(tmp_path)
+    told = trace.of(LOST)
+    assert told["aux"].sum() == trace.said["lost"][str(TRACED)]
+    lost = told[np.argmax(told["aux"])]
+    # Each time the hog had the CPU is a record, and so is the idle time or the task between.
+    assert lost["aux"] >= 2 * (len(done.injections) - 64)
+    stored = trace.records[trace.records["kind"] != LOST]
+    begin, end = int(lost["start"]), int(lost["start"]) + int(lost["dur"])
+    inside = (stored["start"] > begin) & (stored["start"] + stored["dur"] < end)
+    assert not inside.any()
+    assert begin < done.injections[-1].start_ns < end
+
+
+def test_a_killed_trace_has_records_and_no_description(injector: Path, tmp_path: Path) -> None:
+    """The file of one that is killed can be read as far as it goes."""
+    (tmp_path / "trace.json").write_text("of another trace")
+    with tracing(tmp_path, str(TRACED), "--flush", "100 ms") as process:
+        some(injectors.hog(injector, cpu=TRACED, period_ns=PERIOD_NS), 0.5)
+        process.kill()
+    assert not (tmp_path / "trace.json").exists()
+    records = events(tmp_path)
+    assert len(records)
+    assert set(records["cpu"]) == {TRACED}
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    """`tailtap` to its end."""
+    return subprocess.run(
+        [TAILTAP, *words], check=False, capture_output=True, text=True, timeout=60
+    )
+
+
+def test_a_person_sees_what_there_was(tmp_path: Path) -> None:
+    """The summary has the kinds and what they cost."""
+    done = run("trace", "--cpus", "0-1", "--out", str(tmp_path), "--for", "300 ms", "--cost")
+    assert done.returncode == 0, done.stderr
+    assert " records of CPUs 0-1 in 0.3 s -> " in done.stdout
+    assert "  task " in done.stdout
+    assert "cost: " in done.stdout
+    assert " % of one CPU" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--cpus", "4095"], "CPU 4095 cannot be traced"),
+        (["--cpus", "1", "--records", "0"], "0 records are not possible"),
+        (["--cpus", "1", "--mode", "thick"], "there is no mode"),
+    ],
+)
+def test_what_cannot_be_traced_is_refused(tmp_path: Path, words: Sequence[str], says: str) -> None:
+    """In one line, with the option that mends it."""
+    done = run("trace", "--out", str(tmp_path), *words)
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert "--" in done.stderr
+
+
+def test_a_run_has_its_trace(tmp_path: Path) -> None:
+    """With the key `trace`: files, facts, who serves, and the DuT's work in it."""
+    experiment = tmp_path / "traced.yaml"
+    experiment.write_text(
+        "name: traced\n"
+        "dut: {platform: bare-metal, forwarder: tc-mirred, cpus: [1]}\n"
+        "traffic: {rate: 5 kpkt/s, duration: 500 ms, warm_up: 100 ms, slip_limit: 1 s}\n"
+        "vary: {trace: [none, thin]}\n"
+    )
+    out = tmp_path / "out"
+    done = run("run", str(experiment), "--out", str(out), "--quiet")
+    assert done.returncode == 0, done.stderr
+    without, with_trace = sorted((out / "runs").iterdir())
+    assert not (without / "trace.events").exists()
+    assert "trace" not in json.loads((without / "run.json").read_text())
+    trace = Trace.read(with_trace)
+    record = json.loads((with_trace / "run.json").read_text())
+    assert record["trace"]["records"] == len(trace.records)
+    assert record["instruments"]["trace"]["files"] == ["trace.events", "trace.json"]
+    assert trace.said["served"] == {"by": "softirq", "vector": 3, "pids": [], "cpus": [1]}
+    received = trace.of(SOFTIRQ, id=3)
+    alone = received[received["flags"] == 0]
+    together = received[received["flags"] == 1]
+    runs = len(alone) + int((together["aux"] & 0xFFFFFFFF).sum())
+    # Each packet is served by a softirq; some share one when they wait.
+    assert runs > 500
+    assert trace.said["mode"] == "thin"
+    assert not len(trace.of(FUNCTION)) or set(trace.of(FUNCTION)["cpu"]) == {1}

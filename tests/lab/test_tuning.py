@@ -1,0 +1,120 @@
+"""Runs whose host is tuned for them, and put back after them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from labtools import Machine, own_machine, record, statuses, write_experiment
+
+from tailtap.machine.knobs import KNOBS
+from tailtap.machine.knobs.purpose import Purpose
+from tailtap.machine.knobs.tree import Absent, Tree, Unreadable
+
+EXPERIMENT = """\
+name: tuned
+dut: {cpus: [1]}
+traffic: {rate: 2 kpkt/s, duration: 1 s, warm_up: 100 ms, cpu: 0}
+vary:
+"""
+
+pytestmark = [
+    pytest.mark.alone,
+    pytest.mark.skipif(
+        len(os.sched_getaffinity(0)) < 2, reason="generator and DuT need a CPU each"
+    ),
+]
+
+
+@pytest.fixture
+def machine() -> Iterator[Machine]:
+    """One whose host can be tuned."""
+    with own_machine() as made:
+        yield made
+
+
+def state() -> dict[str, dict[str, str]]:
+    """Every knob that can be set while this machine runs, as it is now."""
+    tree = Tree()
+    purpose = Purpose.of(tree, "bare-metal", [1])
+    found: dict[str, dict[str, str]] = {}
+    for knob in KNOBS:
+        if knob.settable == "runtime":
+            try:
+                found[knob.name] = dict(knob.read(tree, purpose))
+            except (Absent, Unreadable):
+                continue
+    assert found
+    return found
+
+
+THREADS = "kernel-threads"
+"""The kernel ends and makes threads as it likes; each has its number in its place."""
+
+
+def put_back(before: dict[str, dict[str, str]]) -> bool:
+    """Whether everything is as it was, but for threads of the kernel that came or went since."""
+    after = state()
+    old, new = before[THREADS], after[THREADS]
+    same = all(new[name] == old[name] for name in old.keys() & new.keys())
+    return same and {**before, THREADS: {}} == {**after, THREADS: {}}
+
+
+LEFT_OUT = "stat-interval"
+
+
+def test_every_knob_but_one_is_set_for_a_run_and_put_back(machine: Machine, tmp_path: Path) -> None:
+    before = state()
+    out = tmp_path / "out"
+    values = f"[runtime, {{without: {LEFT_OUT}}}, none]"
+    path = write_experiment(tmp_path, f"{EXPERIMENT}  dut.tuning: {values}\n")
+    done = machine.tailtap("run", str(path), "--out", str(out))
+    assert put_back(before)
+    runs = [record(run) for run in sorted((out / "runs").iterdir())]
+    assert statuses(out) == ["done"] * len(runs), done.stderr
+    tuned, apart, plain = runs
+    everything = set(tuned["tuning"]["before"])
+    assert len(everything) > 2
+    assert plain["tuning"]["before"] == {}
+    assert {name: plain["tuning"]["audit"][name]["answer"] for name in everything} == dict.fromkeys(
+        everything, "not-met"
+    )
+    # The kernel keeps some interrupts where they are, which such a knob lets it do.
+    may_refuse = {knob.name for knob in KNOBS if getattr(knob.where, "optional", False)}
+    for name in everything:
+        assert tuned["tuning"]["audit"][name]["answer"] == "met" or name in may_refuse
+        assert tuned["tuning"]["before"][name] == plain["tuning"]["audit"][name]["value"]
+    assert set(apart["tuning"]["before"]) == everything - {LEFT_OUT}
+    assert apart["tuning"]["audit"][LEFT_OUT]["answer"] == "not-met"
+
+
+def test_a_killed_run_leaves_a_host_that_clean_puts_back(machine: Machine, tmp_path: Path) -> None:
+    before = state()
+    path = write_experiment(tmp_path, EXPERIMENT + "  dut.tuning: [runtime]\n")
+    with machine.held(tmp_path, "run", str(path), "--out", str(tmp_path / "out")) as running:
+        assert not put_back(before)
+        os.killpg(running.process.pid, signal.SIGKILL)
+        running.process.wait()
+    assert not put_back(before)
+    cleaned = machine.tailtap("clean", "--json")
+    assert cleaned.returncode == 0, cleaned.stderr
+    assert "value" in {row["kind"] for row in json.loads(cleaned.stdout)["removed"]}
+    assert put_back(before)
+
+
+def test_a_kernel_that_was_booted_otherwise_is_told_the_line(
+    machine: Machine, tmp_path: Path
+) -> None:
+    path = write_experiment(tmp_path, EXPERIMENT + "  dut.tuning: [full]\n")
+    before = state()
+    machine.tailtap("run", str(path), "--out", str(tmp_path / "out"))
+    [run] = (tmp_path / "out/runs").iterdir()
+    error = record(run)["error"]
+    assert error.startswith("dut.tuning: full needs a kernel that was booted with ")
+    assert "isolcpus=" in error
+    assert "\n" not in error
+    assert put_back(before)

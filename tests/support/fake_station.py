@@ -1,0 +1,225 @@
+"""A station without a machine behind it: its roles answer, and fail, die or hang when told to.
+
+Packets that it "sent" took 1 us to 2 us, and their stamps are written as taps write them, so that
+whatever evaluates a run has something to work on.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from stamps import write_stamps
+
+from tailtap.errors import MachineError
+from tailtap.stations.session import ANSWER_SECONDS, FAILED, FINISHED, Json
+
+PACKETS = 1000
+GAP_NS = 100_000
+SLIP: Json = {"percentiles": [{"p": 0.99, "value": 100}]}
+ANSWERS: Mapping[tuple[str, str], Json] = {
+    ("dut", "prepare"): {
+        "tuning": None,
+        "boot_id": "of paper",
+        "placement": None,
+        "platform": {"kernel": "of paper"},
+        "warnings": [],
+        "own_kernel": False,
+        "patience": 1.0,
+        "ready_seconds": 1.0,
+        "holds_ns": 0,
+    },
+    ("dut", "why"): {"reason": "it sleeps"},
+    ("dut", "read"): {
+        "facts": {"softnet": {"1": {"processed": 10 * PACKETS}}, "elapsed_ns": 1},
+        "warnings": [],
+        "brought": {"kernel-counters": {"facts": ["elapsed_ns", "softnet"], "files": []}},
+        "cpu_ns": None,
+    },
+    ("dut", "stop"): {"forwarder": {"version": "1"}},
+    ("generator", "describe"): {"station": None},
+    ("generator", "result"): {
+        "generator": {
+            "failed": 0,
+            "scheduled_rate": 10_000.0,
+            "achieved_rate": 10_000.0,
+            "slip_ns": SLIP,
+        }
+    },
+}
+
+
+@dataclass
+class FakeStation:
+    """What befalls its roles is said beforehand; what was asked of them stands in `asked`."""
+
+    fails: Mapping[tuple[str, str], BaseException] = field(default_factory=dict)
+    """Raised by a role, by its name, when it is asked something."""
+    happens: Mapping[str, Json] = field(default_factory=dict)
+    """An event of a role while packets are sent."""
+    meddle: Callable[[str, str], None] = lambda role, request: None
+    """Called with each role and what it is asked; may raise in its place."""
+    endless: bool = False
+    """Whether the generator never finishes."""
+    mute: bool = False
+    """Whether nothing gets through the device."""
+    answers: Mapping[tuple[str, str], Json] = field(default_factory=dict)
+    """What roles answer in place of `ANSWERS`."""
+    asked: list[tuple[str, str]] = field(default_factory=list)
+    said: dict[tuple[str, str], Json] = field(default_factory=dict)
+    """What each question came with last."""
+    opened: int = 0
+    closed: int = 0
+    apart: Path | None = None
+    """The folder of its own in which its roles write; by default they write where plans say."""
+    name: str = "a fake"
+    marker: Path | None = None
+    """A file that is made when a site is closed."""
+
+    def environment(self) -> Json:
+        return {"kernel": {"release": "of paper"}}
+
+    def open(self, setup: Json) -> FakeSite:
+        self.opened += 1
+        self.answer("site", "open")
+        return FakeSite(self)
+
+    def answer(self, role: str, request: str) -> Json:
+        self.asked.append((role, request))
+        self.meddle(role, request)
+        if (role, request) in self.fails:
+            raise self.fails[role, request]
+        return dict({**ANSWERS, **self.answers}.get((role, request), {}))
+
+
+@dataclass
+class FakeSite:
+    station: FakeStation
+    _open: bool = True
+
+    def begin(self, role: str, plan: Json) -> FakeSession:
+        self.station.answer(role, "begin")
+        return FakeSession(self.station, role, plan)
+
+    def close(self) -> Json:
+        if self._open:
+            self._open = False
+            self.station.closed += 1
+            self.station.answer("site", "close")
+            if self.station.marker is not None:
+                self.station.marker.touch()
+        return {"counters": {"lifetime": {}}}
+
+
+class FakeSession:
+    def __init__(self, station: FakeStation, role: str, plan: Json) -> None:
+        self._station, self._role, self._plan = station, role, plan
+        self._woken, self._waking = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._counted = 0
+        self._folder = Path(str(plan.get("folder", "")))
+        if station.apart is not None:
+            self._folder = station.apart / role
+            self._folder.mkdir(parents=True, exist_ok=True)
+        self._events: list[Json] = []
+        self._closed = False
+
+    def __del__(self) -> None:
+        os.close(self._woken)
+        os.close(self._waking)
+
+    def ask(self, request: str, /, *, seconds: float = ANSWER_SECONDS, **content: object) -> Json:
+        self._station.said[self._role, request] = content
+        answer = self._station.answer(self._role, request)
+        match self._role, request:
+            case "generator", "start" if not self._station.endless:
+                self._tell({"event": FINISHED})
+            case "dut", "observe":
+                if self._role in self._station.happens:
+                    self._tell(self._station.happens[self._role])
+            case "timestamper", "restart":
+                if self._role in self._station.happens:
+                    self._tell(self._station.happens[self._role])
+            case "timestamper", "count":
+                self._counted += 0 if self._station.mute else 1
+                return {"ingress": self._counted, "egress": self._counted}
+            case "timestamper", "stop":
+                return self._stamps(self._folder)
+            case "dut", "prepare":
+                self._folder.joinpath("forwarder.log").write_text("it forwards\n", "utf-8")
+        return answer
+
+    def fileno(self) -> int:
+        return self._woken
+
+    def events(self) -> list[Json]:
+        if self._events:
+            os.read(self._woken, 64)
+        found, self._events = self._events, []
+        return found
+
+    def fetch(self) -> None:
+        self._station.answer(self._role, "fetch")
+        if self._station.apart is not None:
+            for path in self._folder.iterdir():
+                shutil.copyfile(path, Path(str(self._plan["folder"])) / path.name)
+
+    def close(self) -> None:
+        self._closed = True
+
+    def _tell(self, event: Json) -> None:
+        self._events.append(event)
+        os.write(self._waking, b".")
+
+    @staticmethod
+    def _stamps(folder: Path) -> Json:
+        ids = np.arange(PACKETS)
+        times = 1_000_000_000 + ids * GAP_NS
+        write_stamps(folder / "ingress.stamps", times, ids)
+        write_stamps(folder / "egress.stamps", times + 1000 + ids, ids)
+        counts = {"seen": PACKETS, "lost": 0}
+        return {
+            "taps": {link: {**counts, "file": f"{link}.stamps"} for link in ("ingress", "egress")},
+            "warnings": [],
+            "files": ["egress.stamps", "ingress.stamps"],
+            "cpus": "0",
+        }
+
+
+def gone(role: str) -> MachineError:
+    """What is said of a role that is not there any more."""
+    return MachineError(f"{role} was ended by SIGKILL")
+
+
+def failed(reason: str, *, link: bool = False) -> Json:
+    """The event of a role that cannot go on."""
+    event: Json = {"event": FAILED, "reason": reason}
+    return {**event, "link": True} if link else event
+
+
+REQUESTS: Sequence[tuple[str, str]] = (
+    ("site", "open"),
+    ("dut", "begin"),
+    ("dut", "prepare"),
+    ("timestamper", "begin"),
+    ("generator", "begin"),
+    ("timestamper", "start"),
+    ("timestamper", "count"),
+    ("dut", "check"),
+    ("generator", "probe"),
+    ("timestamper", "restart"),
+    ("dut", "observe"),
+    ("generator", "start"),
+    ("generator", "result"),
+    ("dut", "read"),
+    ("timestamper", "stop"),
+    ("dut", "stop"),
+    ("dut", "fetch"),
+    ("timestamper", "fetch"),
+    ("generator", "fetch"),
+    ("site", "close"),
+)
+"""Everything that a good run asks, in the order in which it is asked first."""

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+/* injector KIND CPU FROM PERIOD_NS SPREAD_NS BUSY_NS COUNT SECONDS LOG [FILE ON OFF]
+ *
+ * Disturbs one CPU every PERIOD_NS, give or take up to SPREAD_NS, and writes each injection as one JSON line into LOG when it
+ * ends: after SECONDS, or by SIGTERM or SIGINT. It keeps the times in memory until then, so that
+ * its log disturbs nobody. Times are of CLOCK_MONOTONIC, integer ns. FROM is the CPU on which it
+ * works where it does not have to work on CPU itself. It prints "ready" before the first injection,
+ * and why it cannot inject on standard error. ../injectors.py says what the kinds do. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/membarrier.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/timerfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MOST_SECONDS 120
+#define MOST_TIMERS 10000
+#define PAGES 64
+#define FIFO_PRIORITY 50
+
+struct injection {
+	int64_t start, end, reached;
+};
+
+static struct {
+	int cpu, from, count, timers[MOST_TIMERS];
+	int64_t busy;
+	const char *file, *on, *off, *policy;
+} with;
+
+static volatile sig_atomic_t stopped;
+static volatile uint64_t turns; /* of the spinner */
+
+static void stop(int number)
+{
+	(void)number;
+	stopped = 1;
+}
+
+static int64_t now(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return time.tv_sec * 1000000000ll + time.tv_nsec;
+}
+
+static void sleep_until(int64_t due)
+{
+	struct timespec time = {due / 1000000000, due % 1000000000};
+
+	while (!stopped && clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &time, NULL) == EINTR)
+		;
+}
+
+/* A number from -limit to limit: the same numbers each time. */
+static int64_t some(int64_t limit)
+{
+	static uint64_t state = 1;
+
+	state = state * 6364136223846793005u + 1442695040888963407u;
+	return (int64_t)((state >> 32) % (2 * limit + 1)) - limit;
+}
+
+static void die(const char *what)
+{
+	fprintf(stderr, "%s: %s\n", what, strerror(errno));
+	exit(1);
+}
+
+static void pin(int cpu)
+{
+	cpu_set_t cpus;
+
+	CPU_ZERO(&cpus);
+	CPU_SET(cpu, &cpus);
+	if (sched_setaffinity(0, sizeof(cpus), &cpus)) /* of the calling thread */
+		die("sched_setaffinity");
+}
+
+/* A thread of this process on the disturbed CPU, so that its memory map is in use there. It works
+ * only where nobody else wants to. */
+static void *spin(void *unused)
+{
+	struct sched_param none = {0};
+
+	(void)unused;
+	pin(with.cpu);
+	if (sched_setscheduler(0, SCHED_IDLE, &none))
+		die("SCHED_IDLE");
+	for (;;)
+		turns++;
+	return NULL;
+}
+
+static void begin_spinner(void)
+{
+	pthread_t thread;
+
+	errno = pthread_create(&thread, NULL, spin, NULL);
+	if (errno)
+		die("pthread_create");
+}
+
+static long membarrier(int command)
+{
+	return syscall(SYS_membarrier, command, 0, 0);
+}
+
+static void begin_membarrier(void)
+{
+	if (membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED))
+		die("membarrier");
+	begin_spinner();
+}
+
+static void inject_membarrier(void)
+{
+	for (int i = 0; i < with.count; i++)
+		membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+}
+
+static void inject_tlb(void)
+{
+	size_t size = PAGES * (size_t)sysconf(_SC_PAGESIZE);
+
+	for (int i = 0; i < with.count; i++) {
+		void *pages = mmap(NULL, size, PROT_READ | PROT_WRITE,
+				   MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+
+		if (pages == MAP_FAILED || mprotect(pages, size, PROT_READ) || munmap(pages, size))
+			die("mmap");
+	}
+}
+
+static void begin_hog(void)
+{
+	struct sched_param fifo = {.sched_priority = FIFO_PRIORITY};
+
+	/* A control group without a budget for real-time tasks refuses. */
+	with.policy = "fifo";
+	if (sched_setscheduler(0, SCHED_FIFO, &fifo)) {
+		with.policy = "nice";
+		if (setpriority(PRIO_PROCESS, 0, -20))
+			die("setpriority");
+	}
+}
+
+static void inject_hog(void)
+{
+	int64_t until = now() + with.busy;
+
+	while (now() < until && !stopped)
+		;
+}
+
+static void begin_timers(void)
+{
+	if (with.count > MOST_TIMERS)
+		with.count = MOST_TIMERS;
+	for (int i = 0; i < with.count; i++) {
+		with.timers[i] = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC);
+		if (with.timers[i] < 0)
+			die("timerfd_create");
+	}
+}
+
+/* BUSY_NS apart. A timer expires on the CPU that arms it. Nobody reads, so that nobody is woken. */
+static void inject_timers(void)
+{
+	int64_t due = now() + 100000 + with.count * 1000ll;
+
+	for (int i = 0; i < with.count; i++, due += with.busy) {
+		struct itimerspec when = {.it_value = {due / 1000000000, due % 1000000000}};
+
+		timerfd_settime(with.timers[i], TFD_TIMER_ABSTIME, &when, NULL);
+	}
+	sleep_until(due);
+}
+
+static void write_file(const char *text)
+{
+	int file = open(with.file, O_WRONLY | O_CLOEXEC);
+
+	if (file < 0 || write(file, text, strlen(text)) < 0)
+		die(with.file);
+	close(file);
+}
+
+static void inject_file(void)
+{
+	write_file(with.on);
+	if (with.busy)
+		sleep_until(now() + with.busy);
+	if (*with.off)
+		write_file(with.off);
+}
+
+static const struct kind {
+	const char *name;
+	void (*begin)(void), (*inject)(void);
+	int there; /* whether it works on the disturbed CPU itself */
+	int spins; /* whether it reaches that CPU only while its spinner has it */
+} KINDS[] = {
+	{"membarrier", begin_membarrier, inject_membarrier, 0, 1},
+	{"tlb", begin_spinner, inject_tlb, 0, 1},
+	{"hog", begin_hog, inject_hog, 1, 0},
+	{"timers", begin_timers, inject_timers, 1, 0},
+	{"file", NULL, inject_file, 0, 0},
+};
+
+int main(int argc, char **argv)
+{
+	struct sigaction action = {.sa_handler = stop}; /* without SA_RESTART: sleeping ends */
+	const struct kind *kind = NULL;
+	struct injection *injections;
+	int64_t period, spread, first, until;
+	size_t room, number = 0;
+	FILE *log;
+
+	if (argc != 10 && argc != 13)
+		return 2;
+	for (size_t i = 0; i < sizeof(KINDS) / sizeof(*KINDS); i++)
+		if (!strcmp(KINDS[i].name, argv[1]))
+			kind = &KINDS[i];
+	with.cpu = atoi(argv[2]);
+	with.from = atoi(argv[3]);
+	period = atoll(argv[4]);
+	spread = atoll(argv[5]);
+	with.busy = atoll(argv[6]);
+	with.count = atoi(argv[7]);
+	until = atoll(argv[8]);
+	if (!kind || spread < 0 || period - spread < 1000000 || until < 1 || until > MOST_SECONDS)
+		return 2;
+	if (argc == 13) {
+		with.file = argv[10];
+		with.on = argv[11];
+		with.off = argv[12];
+	}
+	log = fopen(argv[9], "w");
+	if (!log)
+		die(argv[9]);
+	room = until * 1000000000 / (period - spread) + 1;
+	injections = calloc(room, sizeof(*injections));
+	if (!injections)
+		die("calloc");
+	memset(injections, 0xff, room * sizeof(*injections)); /* no page fault later on */
+	prctl(PR_SET_PDEATHSIG, SIGTERM);
+	prctl(PR_SET_TIMERSLACK, 1);
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGTERM, &action, NULL);
+	pin(kind->there ? with.cpu : with.from);
+	if (kind->begin)
+		kind->begin();
+	puts("ready");
+	fflush(stdout);
+
+	first = now() + period;
+	until = first + until * 1000000000;
+	for (int64_t due = first; number < room && due < until; due += period + some(spread)) {
+		if (due < now())
+			continue; /* it took longer than a period: this one is left out */
+		sleep_until(due);
+		if (stopped)
+			break;
+		injections[number].reached = -(int64_t)turns;
+		injections[number].start = now();
+		kind->inject();
+		injections[number].end = now();
+		injections[number++].reached += turns;
+	}
+	for (size_t i = 0; i < number; i++)
+		fprintf(log,
+			"{\"cpu\": %d, \"start_ns\": %lld, \"end_ns\": %lld, \"reached\": %s%s%s%s}\n",
+			with.cpu, (long long)injections[i].start, (long long)injections[i].end,
+			!kind->spins || injections[i].reached ? "true" : "false",
+			with.policy ? ", \"policy\": \"" : "", with.policy ? with.policy : "",
+			with.policy ? "\"" : "");
+	if (fclose(log))
+		die(argv[9]);
+	_exit(0); /* with the spinner */
+}

@@ -1,0 +1,176 @@
+"""A package of somebody else: one kind of everything that other packages can add to tailtap."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, Field
+
+from tailtap.check import Check
+from tailtap.findings import Findings
+from tailtap.forwarder import Asked, Need, Setting
+from tailtap.forwarder.own import Forwarding
+from tailtap.instruments.taps.inline import InlineTap
+from tailtap.machine.resource import Resource, Value
+from tailtap.platform import Dut, DutSpec
+from tailtap.platform.bare_metal import BareMetal
+from tailtap.platform.options import KernelOptions
+from tailtap.results.run import Run
+from tailtap.schema import Size, Strict
+from tailtap.stations import Host
+from tailtap.stations.process import Process
+from tailtap.topology.lab import Lab
+from tailtap.traffic.own import OwnGenerator
+from tailtap.traits import Traits
+
+
+class PodOptions(KernelOptions):
+    """A key that no other platform has."""
+
+    cache: Size = Field(
+        default=2**20, description="How much cache the pod may use.", examples=["2 MiB"]
+    )
+
+
+class Pod(BareMetal):
+    """Bare metal by another name."""
+
+    summary = "A pod, which is a kind of container."
+    documentation = "Nobody knows what is in it."
+    traits = Traits(virtualization="container")
+    Options: type[BaseModel] = PodOptions
+
+    def diagnose(self) -> Iterator[Check]:
+        """It needs nothing."""
+        yield Check("platforms", "pod", "ok", "pods grow here")
+
+    def start(self, lab: Lab, spec: DutSpec[Any]) -> Dut:
+        """A namespace, which says what the experiment asked for."""
+        made = super().start(lab, spec)
+        facts = {**made.facts, "cache": spec.options.cache}
+        return Dut(made.host, made.ingress, made.egress, made.cpus, made.both_ways, facts)
+
+
+class RelayOptions(Strict):
+    """An option that no other forwarder has."""
+
+    lanes: int = Field(default=1, description="How many lanes it has.", examples=[2])
+
+
+class Relay:
+    """`tailtap forward` by another name."""
+
+    summary = "A relay between the ports."
+    documentation = "It has lanes."
+    in_kernel = False
+    routes = False
+    in_line = False
+    Options: type[BaseModel] = RelayOptions
+    needs: Sequence[Need] = (Need("true", "install coreutils"),)
+
+    def diagnose(self) -> Iterator[Check]:
+        """It needs nothing."""
+        yield Check("forwarders", "relay", "ok", "relays")
+
+    def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
+        """Whatever is asked is possible."""
+        findings.notes.append(f"a relay will run: {options!r}")
+
+    def start(self, dut: Dut, options: BaseModel, setting: Setting) -> Forwarding:
+        """On the first of the DuT's CPUs."""
+        arguments = [dut.ingress, dut.egress, "--cpu", str(dut.cpus[0])]
+        return Forwarding.start("relay", dut, arguments)
+
+
+class TrickleOptions(Strict):
+    """An option that no other generator has."""
+
+    drops: int = Field(default=1, description="How many drops there are.", examples=[3])
+
+
+class Trickle(OwnGenerator):
+    """Our own generator by another name."""
+
+    def __init__(self) -> None:
+        """It sends through AF_PACKET sockets."""
+        super().__init__("af_packet")
+        self.summary = "A trickle of packets."
+        self.documentation = "It is slow."
+        self.Options = TrickleOptions
+
+    def diagnose(self) -> Iterator[Check]:
+        """It needs nothing."""
+        yield Check("generators", "trickle", "ok", "trickles")
+
+    def result(self, process: Process) -> dict[str, Any]:
+        """What it sent, and by whom."""
+        return {**super().result(process), "by": "trickle"}
+
+
+class Listener(InlineTap):
+    """Our own tap by another name."""
+
+    summary = "A listener on both sides."
+    documentation = "It is all ears."
+
+    def diagnose(self) -> Iterator[Check]:
+        """It needs nothing."""
+        yield Check("taps", "listener", "ok", "listens")
+
+    def start(self, host: Host, folder: Path, *more: Any, **others: Any) -> Process:
+        """Leave a trace."""
+        (folder / "listened").touch()
+        return super().start(host, folder, *more, **others)
+
+
+class Lines:
+    """A line for each run."""
+
+    summary = "One line of text for each run."
+    documentation = "It is short."
+    address = False
+    holds_packets = False
+
+    def diagnose(self) -> Iterator[Check]:
+        """It needs nothing."""
+        yield Check("exporters", "lines", "ok", "lines up")
+
+    def export(self, runs: Sequence[Run], destination: str, *, packets: bool = False) -> list[str]:
+        """Write them into the file lines.txt."""
+        path = Path(destination) / "lines.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(f"{run.slug}\n" for run in runs))
+        return [str(path)]
+
+
+@dataclass(frozen=True)
+class Flag(Resource):
+    """A file that is there for as long as a measurement lasts."""
+
+    kind: ClassVar[str] = "flag"
+
+    path: str
+
+    @property
+    def label(self) -> str:
+        """Its path."""
+        return self.path
+
+    def read(self) -> bool:
+        """Whether it is there."""
+        return Path(self.path).exists()
+
+    def plan(self) -> Value:
+        """It is there."""
+        return True
+
+    def apply(self) -> None:
+        """Make it."""
+        Path(self.path).touch()
+
+    def undo(self, old: Value, applied: Value = None) -> None:
+        """Remove it."""
+        Path(self.path).unlink(missing_ok=True)

@@ -1,0 +1,137 @@
+"""Runs that say on which machine they were made, and what ran where."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from experiment_folders import write_run
+from recorded_machines import unpacked
+
+from tailtap.cpulist import ranges
+from tailtap.experiment.model import Experiment
+from tailtap.machine import environment
+from tailtap.machine.knobs.purpose import Purpose
+from tailtap.machine.knobs.tree import Tree
+from tailtap.machine.tuning.apply import apply
+from tailtap.machine.tuning.audit import audit
+from tailtap.machine.tuning.plan import plan
+from tailtap.platform import PLATFORMS
+from tailtap.roles.tuning import record
+
+
+def recorded(name: str, folder: Path) -> dict[str, Any]:
+    """The environment of a recorded machine, as its runs store it."""
+    return environment.describe(unpacked(name, folder))
+
+
+def large() -> dict[str, Any]:
+    """An environment that is made up: two sockets of 32 cores with two threads each."""
+
+    def core(number: int) -> str:
+        return f"{number},{number + 64}"
+
+    sockets = ["0-31,64-95", "32-63,96-127"]
+    own = [("1", "Data", "48K"), ("1", "Instruction", "32K"), ("2", "Unified", "2048K")]
+    caches = [
+        {"level": level, "type": kind, "size": size, "cpus": core(number)}
+        for level, kind, size in own
+        for number in range(64)
+    ]
+    caches += [
+        {"level": "3", "type": "Unified", "size": "61440K", "cpus": cpus} for cpus in sockets
+    ]
+    nics = [
+        {"name": name, "driver": "ice", "numa_node": node, "interrupts": []}
+        for name, node in (("eno1", 0), ("ens1f0", 0), ("ens1f1", 0), ("ens5f0", 1), ("ens5f1", 1))
+    ]
+    return {
+        "hostname": "large",
+        "kernel": {"release": "6.12.0"},
+        "cpu": {"online": "0-127", "isolated": "2-7", "nohz_full": "2-7"},
+        "topology": {
+            "cores": [core(number) for number in range(64)],
+            "packages": sockets,
+            "caches": caches,
+            "numa_nodes": {"0": sockets[0], "1": sockets[1]},
+            "node_memory": {"0": 256 << 30, "1": 256 << 30},
+            "node_distances": {"0": [10, 21], "1": [21, 10]},
+        },
+        "interrupts": {},
+        "nics": nics,
+    }
+
+
+def place(
+    run: Path,
+    surroundings: dict[str, Any],
+    *,
+    dut: Sequence[int],
+    generator: int,
+    taps: Sequence[int],
+    ports: tuple[Sequence[str], Sequence[str]] | None = None,
+    **more: Any,
+) -> None:
+    """Have `run` say that it was made there: with network cards as `ports` of DuT and taps.
+
+    `more` are keys of the record.
+    """
+    path = run / "run.json"
+    content = json.loads(path.read_text("utf-8"))
+    platform = content["parameters"]["dut"]["platform"]
+    cards = {} if ports is None else {"ports": list(ports[0])}
+    experiment = Experiment.model_validate({
+        "name": "placed",
+        "dut": {"platform": platform, "cpus": list(dut), **cards},
+        "traffic": {"cpu": generator},
+        "tap": {} if ports is None else {"ports": list(ports[1])},
+    })  # fmt: skip
+    content["parameters"]["dut"]["cpus"] = list(dut)
+    content["parameters"]["traffic"]["cpu"] = generator
+    content |= experiment.graph().as_json()
+    content["traits"] = PLATFORMS[platform].traits.as_json()
+    content["instruments"] = {"taps": {"facts": ["taps"], "files": [], "cpus": ranges(taps)}}
+    content["environment"] = surroundings
+    path.write_text(json.dumps(content | more), "utf-8")
+
+
+def placed_run(
+    folder: Path, number: int, surroundings: dict[str, Any], *, platform: str = "bare-metal",
+    variables: dict[str, str] | None = None, **where: Any,
+) -> Path:  # fmt: skip
+    """A finished run in `folder` with few packets, placed."""
+    run = write_run(folder, number, {"dut.platform": platform, **(variables or {})}, packets=2_000)
+    place(run, surroundings, **where)
+    return run
+
+
+ABLATED = ["stat-interval", "soft-watchdog", "hung-task"]
+
+
+def tuned(folder: Path, knobs: Sequence[str], *, role: str = "bare-metal") -> dict[str, Any]:
+    """What a run stores of a recorded machine in `folder` on which `knobs` were set."""
+    tree = Tree(unpacked("cloud-vm", folder))
+    purpose = Purpose.of(tree, role, [1], [0], [])
+    before: dict[str, str | None] = {}
+    if knobs:
+        wanted = plan(tree, purpose, knobs)
+        before = {change.knob.name: change.before.value for change in wanted.changes}
+        apply(wanted, folder / "journals")
+    return record(audit(tree, purpose), before, {})
+
+
+def write_ablation(folder: Path) -> Path:
+    """Five runs: with all of `ABLATED` set, with all but one each, with none."""
+    there = recorded("cloud-vm", folder / "machine")
+    values = {
+        "runtime": ABLATED,
+        **{f"without {name}": [k for k in ABLATED if k != name] for name in ABLATED},
+        "none": [],
+    }
+    for number, (value, knobs) in enumerate(values.items(), 1):
+        told = tuned(folder / f"tuned-{number}", knobs)
+        placed_run(folder, number, there, variables={"dut.tuning": value}, dut=[1], generator=0,
+                   taps=[0], tuning=told)  # fmt: skip
+    return folder

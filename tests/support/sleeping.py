@@ -1,0 +1,28 @@
+"""Whether a process sleeps, as the kernel's counts of it say."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+PATIENCE_SECONDS = 200.0
+LOOK_SECONDS = 1.0
+
+
+def sleeps(pid: int) -> bool:
+    """Whether the process is woken up by nothing for a while; it may be on its way to sleep."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    before, now = -1, _switches(pid)
+    while before != now and time.monotonic() < deadline:
+        time.sleep(LOOK_SECONDS)
+        before, now = now, _switches(pid)
+    return before == now
+
+
+def _switches(pid: int) -> int:
+    """How often its threads began to run."""
+    found = 0
+    for status in Path(f"/proc/{pid}/task").glob("*/status"):
+        lines = status.read_text(encoding="utf-8").splitlines()
+        found += sum(int(line.split()[1]) for line in lines if "ctxt_switches" in line)
+    return found

@@ -1,0 +1,89 @@
+"""`dut.line`: how a line is wired, and what keeps an experiment from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from experiment_files import complaint
+
+from tailtap.experiment.model import Experiment
+from tailtap.topology.smallest import dut_names
+
+
+def experiment(dut: dict[str, Any], **traffic: Any) -> Experiment:
+    return Experiment.model_validate({"name": "line", "dut": dut, "traffic": traffic})
+
+
+def test_a_line_has_a_node_and_a_link_more_for_each() -> None:
+    graph = experiment({"line": 5}).graph()
+    assert [node.name for node in graph.nodes] == ["gen", "tap", *dut_names(5)]
+    assert [str(port) for port in graph.flow("forward").path] == [
+        "gen:tt-gen", "tap:tt-a0", "tap:tt-a1",
+        *(f"dut{n}:{port}" for n in range(1, 6) for port in ("tt-in", "tt-out")),
+        "tap:tt-b0",
+    ]  # fmt: skip
+    assert len(graph.links) == 7
+    assert {link.mtu for link in experiment({"line": 5}, size="9000 B").graph().links} == {8982}
+
+
+def test_a_line_of_one_is_the_device_that_it_was() -> None:
+    assert experiment({"line": 1}).graph() == experiment({}).graph()
+
+
+@pytest.mark.parametrize(
+    ("dut", "expected"),
+    [
+        # With fewer CPUs than nodes, all nodes are on all of them.
+        ({"line": 3}, [((1,), (1,))] * 3),
+        ({"line": 2, "cpus": [1, 2]}, [((1,), "core"), ((2,), "core")]),
+        ({"line": 2, "cpus": [1, 2], "irq": "none"}, [((1,), "none"), ((2,), "none")]),
+        ({"line": 3, "cpus": [1, 2], "irq": "none"}, [((1, 2), "none")] * 3),
+    ],
+)
+def test_where_the_nodes_of_a_line_work(dut: dict[str, Any], expected: list[Any]) -> None:
+    made = experiment(dut)
+    nodes = [node for node in made.graph().nodes if node.task == "dut"]
+    assert [(node.cpus, node.placement.irq) for node in nodes] == expected
+    irq = nodes[0].placement.as_json()["irq"]
+    assert made.parameters()["dut"]["irq"] == irq
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("dut: {line: 65}", "less than or equal to 64"),
+        (
+            "dut: {line: 64, forwarder: kernel-route}",
+            "traffic.ttl: packets with a time to live of 64 end before the end of a line of 64",
+        ),
+        ("dut: {forwarder: kernel-route}\ntraffic: {ttl: 1}", "it must be 2 or more"),
+        ("dut: {line: 2, platform: vm}", "dut.line: platform vm cannot form a line"),
+        ("dut: {line: 2, forwarder: testpmd}", "take tc-mirred or kernel-route"),
+        ("dut: {line: 2, irq: core}", "dut.irq: core gives each node a core of its own"),
+        (
+            "dut: {line: 2, ports: [a, b]}\ntap: {ports: [c, d]}",
+            "dut.ports: a line is made of virtual links",
+        ),
+    ],
+)
+def test_what_cannot_form_a_line_is_named(tmp_path: Path, text: str, expected: str) -> None:
+    whole = f"name: line\n{text}\n"
+    said = complaint(tmp_path, whole if "traffic:" in text else f"{whole}traffic: {{}}\n")
+    assert expected in said
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "dut: {line: 63, forwarder: kernel-route}\ntraffic: {}",
+        "dut: {line: 64, forwarder: kernel-route}\ntraffic: {ttl: 65}",
+        "dut: {line: 64}\ntraffic: {ttl: 1}",
+        "dut: {line: 64, platform: wire, forwarder: testpmd}\ntraffic: {ttl: 1}",
+    ],
+)
+def test_what_can(text: str) -> None:
+    import yaml
+
+    Experiment.model_validate({"name": "line", **yaml.safe_load(text)})

@@ -1,0 +1,144 @@
+"""What the kernel is told to route: packets are walked through the rules of every node."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tailtap.errors import MachineError
+from tailtap.forwarder import Setting
+from tailtap.forwarder.kernel_route import KernelRoute
+from tailtap.forwarder.setting import DESTINATION_MAC, NEXT_HOP_MAC
+from tailtap.machine.namespaces import Link as Veth
+from tailtap.machine.numa import Numa
+from tailtap.platform import Dut
+from tailtap.stations import Completed, Host
+from tailtap.topology.compiler import compile_graph, name_of
+from tailtap.topology.graph import Flow, Port
+from tailtap.topology.lab import Lab
+from tailtap.topology.placement import Placement
+from tailtap.topology.smallest import FORWARD, dut_names, smallest
+from tailtap.traffic.model import Traffic
+
+IDENTITY = "0123ab"
+
+
+@dataclass
+class Kernel:
+    """A host that obeys ip(8) as far as `kernel-route` asks it to."""
+
+    refuses: str = ""
+    """The first word of what it does not know."""
+    macs: dict[str, str] = field(default_factory=dict)
+    rules: dict[tuple[str, int], str] = field(default_factory=dict)
+    """The table by the port that packets come in at, and their UDP destination port."""
+    neighbours: dict[tuple[str, str], str] = field(default_factory=dict)
+    routes: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Next hop and port by table."""
+
+    def run(self, command: Sequence[str], *, stdin: str = "", check: bool = True) -> Completed:
+        answers = ""
+        for number, line in enumerate(stdin.splitlines(), 1):
+            words = line.split()
+            if self.refuses and line.startswith(self.refuses):
+                return Completed(answers, f"not known\nCommand failed -:{number}\n", 1)
+            told = dict(pairwise(words))
+            match words[:2]:
+                case ["link", "set"] if "address" in told:
+                    self.macs[told["dev"]] = told["address"]
+                case ["rule", "add"]:
+                    low, _, high = told["dport"].partition("-")
+                    for port in range(int(low), int(high) + 1):
+                        self.rules[told["iif"], port] = told["table"]
+                case ["neigh", "replace"]:
+                    assert told["nud"] == "permanent"
+                    self.neighbours[told["dev"], words[2]] = told["lladdr"]
+                case ["route", "replace"]:
+                    self.routes[told["table"]] = told["via"], told["dev"]
+                case ["route", "get"]:
+                    hop, out = self.routes[self.rules[told["iif"], int(told["dport"])]]
+                    answers += f"{words[2]} via {hop} dev {out} table 1 \n    cache iif\n"
+        return Completed(f"{answers}6.1.0\n", "", 0)
+
+    def sent(self, entered: str, mac: str, port: int) -> tuple[str, str]:
+        """Where a packet leaves that came in so, and to which hardware address."""
+        assert self.macs[entered] == mac, "it is for somebody else"
+        hop, out = self.routes[self.rules[entered, port]]
+        return out, self.neighbours[out, hop]
+
+
+def routed(lab: Lab, traffic: Traffic, nodes: Sequence[str], refuses: str = "") -> dict[str, Any]:
+    """The kernel of each node, told what to do."""
+    kernels: dict[str, Kernel] = {}
+    ends = {}
+    for steps in compile_graph(lab.graph, IDENTITY, [0], Numa((0, 1))).values():
+        for one in (step.resource for step in steps):
+            if isinstance(one, Veth):
+                ends[one.namespace, one.port] = one.address
+                ends[one.peer_namespace, one.peer_port] = one.peer_address
+    for node in nodes:
+        kernel = kernels[node] = Kernel(refuses)
+        kernel.macs = {port: mac for (where, port), mac in ends.items()
+                       if where == name_of(IDENTITY, node)}  # fmt: skip
+        both = traffic.bidirectional
+        dut = Dut(cast("Host", kernel), "tt-in", "tt-out", (1,), both, node=node)
+        KernelRoute().start(dut, KernelRoute.Options(), Setting(lab, Path(), traffic))
+    return kernels
+
+
+@settings(max_examples=20)  # up to 64 nodes each
+@given(st.integers(1, 64), st.booleans(), st.sampled_from([4, 6]), st.integers(1, 20))
+def test_packets_find_their_way_through_a_line_of_any_length(
+    length: int, both_ways: bool, version: int, ports: int
+) -> None:
+    last = 52 + ports
+    traffic = Traffic.model_validate(
+        {
+            "ip": version,
+            "bidirectional": both_ways,
+            "flows": {"dport": f"53-{last}"},
+            "size": "128 B",
+        }
+    )
+    graph = smallest("namespace", (1,), both_ways=both_ways, length=length,
+                     placement=Placement((1,)))  # fmt: skip
+    lab = Lab(graph)
+    kernels = routed(lab, traffic, dut_names(length))
+    for flow in graph.flows:
+        sent = traffic if flow.name == FORWARD else traffic.reversed()
+        first, count = sent.ranges().destination_ports
+        for port in (first, first + count - 1):
+            assert walked(lab, kernels, flow, port) == flow.path
+
+
+def walked(lab: Lab, kernels: dict[str, Kernel], flow: Flow, port: int) -> tuple[Port, ...]:
+    """The ports that a packet to a UDP port passes, as the kernels say."""
+    path = list(flow.path[:3])
+    mac = DESTINATION_MAC
+    while (entered := lab.graph.peer(path[-1])).node in kernels:
+        out, mac = kernels[entered.node].sent(entered.name, mac, port)
+        path += [entered, Port(entered.node, out)]
+    assert mac == NEXT_HOP_MAC
+    return (*path, entered)
+
+
+@pytest.mark.parametrize(
+    ("refuses", "message"),
+    [
+        ("rule", "cannot route by UDP port (it needs CONFIG_IP_MULTIPLE_TABLES"),
+        ("route get", "does not route 10.1.0.1 from tt-in to tt-out: it says not known"),
+    ],
+)
+def test_a_kernel_that_cannot_is_quoted(refuses: str, message: str) -> None:
+    lab = Lab(smallest("namespace", (1,)))
+    with pytest.raises(MachineError) as caught:
+        routed(lab, Traffic(), ["dut"], refuses)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)

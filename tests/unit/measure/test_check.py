@@ -1,0 +1,165 @@
+"""What a check finds out before anything is made, whatever the machine is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from experiment_files import check
+
+from tailtap.findings import Findings
+from tailtap.measure.check import Outlook, check_experiment
+
+NO_CARDS = (
+    "dut.options.driver: vfio-pci drives network cards, and the DuT's ports are links of the "
+)
+BARE = "name: a\ntraffic: {cpu: 0}\ndut: {cpus: [0]}\n"
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def outlook(text: str, *overrides: str) -> Outlook:
+    here = Path.cwd()
+    checked = check(here, text, *overrides)
+    found = check_experiment(checked, Path("out"))
+    assert [path.name for path in here.iterdir()] == ["e.yaml"]
+    return found
+
+
+def problems(*overrides: str, text: str = BARE) -> list[str]:
+    [(_, found)] = outlook(text, *overrides).runs
+    return found.problems
+
+
+def test_each_run_has_its_own_answer() -> None:
+    text = "name: a\ntraffic: {}\ndut: {platform: wire, cpus: [0]}\nrepeat: 2\n"
+    text += "vary: {traffic.cpu: [0, 8000]}\ndiffers: [it is smaller]\n"
+    found = outlook(text)
+    assert not found.can_run
+    assert [run.slug for run, _ in found.runs] == [
+        "001-0-r1",
+        "002-8000-r1",
+        "003-0-r2",
+        "004-8000-r2",
+    ]
+    assert [len(row.problems) for _, row in found.runs] == [0, 1, 0, 1]
+    assert [run.number for run, _ in found.impossible] == [2, 4]
+    content = found.as_json()
+    assert {key: content[key] for key in ("schema", "name", "differs", "can_run")} == {
+        "schema": "tailtap.check/1",
+        "name": "a",
+        "differs": ["it is smaller"],
+        "can_run": False,
+    }
+    assert content["runs"][0] == {
+        "number": 1,
+        "slug": "001-0-r1",
+        "variables": {"traffic.cpu": 0},
+        "problems": [],
+        "notes": [],
+    }
+    [problem] = content["runs"][1]["problems"]
+    assert problem["message"].startswith("there is no CPU 8000 here for traffic.cpu: choose from")
+    assert (content["traffic_seconds"], content["stamp_bytes"]) == (44, 4 * 100_000 * 16 * 2)
+
+
+def test_everything_that_is_wrong_is_told_at_once() -> None:
+    found = problems("dut.cpus=[8000]", "tap.clock=hardware", "dut.kernel='0.1'")
+    assert [text.split(":")[0] for text in found] == [
+        "there is no CPU 8000 here for dut.cpus",
+        "tap.clock",
+        "dut.kernel",
+    ]
+
+
+def test_cards_that_are_asked_for_must_be_named() -> None:
+    driver = "dut.forwarder={testpmd: {driver: vfio-pci}}"
+    [found] = [text for text in problems(driver) if "dpdk-testpmd" not in text]
+    assert found.startswith(NO_CARDS)
+    assert "--set dut.ports='[INGRESS, EGRESS]'" in found
+    assert "--set tap.ports='[BEFORE, BEHIND]'" in found
+
+
+def test_cards_that_are_not_there() -> None:
+    found = problems("dut.ports=[tt-no0, tt-no1]", "tap.ports=[tt-no2, lo]")
+    assert [text.split(":")[0] for text in found] == [
+        "there is no interface 'tt-no0' on this machine (`ip link` lists them)",
+        "there is no interface 'tt-no1' on this machine (`ip link` lists them)",
+        "there is no interface 'tt-no2' on this machine (`ip link` lists them)",
+        "lo is not Ethernet",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["traffic.size=9000 B", "dut.forwarder=testpmd"], "traffic.size: DPDK's programs hold "),
+        (
+            ["dut.forwarder={suricata: {mode: dpdk}}"],
+            "dut.cpus: suricata in its mode dpdk polls each port on a CPU of its own",
+        ),
+        (
+            ["dut.platform=vm", "dut.forwarder={testpmd: {driver: vfio-pci}}"],
+            "dut.options.driver: vfio-pci takes cards of this machine",
+        ),
+        (
+            ["dut.forwarder={testpmd: {huge_pages: true, memory: 900000 GiB}}"],
+            "dut.options.huge_pages: false",
+        ),
+        (
+            ["dut.forwarder={external: {command: 'tt-no-such {ingress}'}}"],
+            "the program tt-no-such is missing on this machine: check dut.options.command",
+        ),
+        (
+            ["traffic.generator=external", "traffic.external={command: tt-no-such}"],
+            "the program tt-no-such is missing: check traffic.external.command",
+        ),
+        (
+            ["dut.platform=container", "dut.root=debian", "dut.forwarder=suricata"],
+            "dut.root: the program suricata is not in Debian's file system",
+        ),
+        (["dut.platform=container", "dut.memory=1 MiB"], "dut.memory: 1 MiB is too little"),
+        (["dut.platform=container", "dut.boot=tt.never=1"], "dut.boot: this machine was not boot"),
+        (["dut.platform=vm", "dut.memory=1 MiB"], "dut.memory of 1 MiB is too little"),
+        (["dut.platform=vm", "dut.kernel=/tt/vmlinuz"], "dut.kernel: cannot read /tt/vmlinuz"),
+        (["dut.platform=vm", "dut.kernel='6.1'"], "dut.kernel: '6.1' is neither vanilla, rt nor"),
+    ],
+)
+def test_what_cannot_work_is_a_problem(overrides: list[str], said: str) -> None:
+    assert [text for text in problems(*overrides) if said in text], problems(*overrides)
+
+
+def test_where_there_is_no_device_nothing_of_it_matters() -> None:
+    overrides = ("dut.platform=wire", "dut.forwarder={external: {command: tt-no-such}}")
+    assert problems(*overrides) == []
+
+
+def test_a_command_that_is_there_may_need_more() -> None:
+    overrides = ("traffic.generator=external", "traffic.external={command: sh -c true}")
+    [(_, found)] = outlook(BARE, "dut.platform=wire", *overrides).runs
+    assert found.problems == []
+    assert found.notes == ["traffic.external.command: tailtap does not check what sh needs"]
+
+
+def test_the_disk_must_have_room_for_all_runs() -> None:
+    found = outlook(BARE, "traffic={rate: 10 Mpkt/s, duration: 400 s}", "repeat=10000")
+    assert len(found.runs) == 10_000
+    [text] = [text for text in found.whole.problems if "need" in text]
+    assert "1280000000.0 MB and the disk has" in text
+    assert not found.can_run and len(found.as_json()["problems"]) == len(found.whole.problems)
+
+
+def test_both_directions_take_room() -> None:
+    one, two = (outlook(BARE, f"traffic.bidirectional={word}") for word in ("false", "true"))
+    assert two.stamp_bytes == 2 * one.stamp_bytes
+
+
+def test_only_errors_of_ours_are_findings() -> None:
+    findings = Findings()
+    with pytest.raises(ZeroDivisionError):
+        findings.ask(divmod, 1, 0)
+    assert findings.problems == []
+    assert findings.ask(divmod, 7, 2) == (3, 1)

@@ -1,0 +1,173 @@
+"""Each warning appears when its limit is passed, and not before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tailtap.experiment.model import Dut, Experiment
+from tailtap.instruments.taps.warnings import of_deferral, of_links
+from tailtap.measure.quality import (
+    Measured,
+    Sent,
+    external_rate,
+    overloaded,
+    warnings_of,
+)
+from tailtap.results.warnings import is_valid
+from tailtap.traffic.model import Traffic
+
+SLIP_LIMIT_NS = 100_000
+EXPERIMENT = Experiment(name="a", dut=Dut(), traffic=Traffic())
+
+
+def softnet(processed: int = 2000) -> dict[str, Any]:
+    row = {"dropped": 0, "received_rps": 0, "softirq_net_rx": 9}
+    return {"softnet": {"0": {**row, "processed": 0}, "1": {**row, "processed": processed}}}
+
+
+def generator(**changes: Any) -> dict[str, Any]:
+    content: dict[str, Any] = {
+        "rate": 10_000,
+        "scheduled_rate": 10_000.0,
+        "achieved_rate": 9_950.0,
+        "failed": 0,
+    }
+    content["slip_ns"] = {"percentiles": [{"p": 0.99, "value": SLIP_LIMIT_NS}]}
+    return {**content, **changes}
+
+
+SENT = Sent(generator(), {"ingress": {"seen": 1000, "lost": 0}})
+GOOD = Measured([SENT], softnet())
+
+
+def codes(measured: Measured, experiment: Experiment = EXPERIMENT) -> list[str]:
+    """Those of the last direction."""
+    found = warnings_of(experiment, measured, measured.sent[-1])
+    return [warning["code"] for warning in found]
+
+
+def of_generator(**changes: Any) -> Measured:
+    return replace(GOOD, sent=[replace(SENT, generator=generator(**changes))])
+
+
+def test_a_good_run_has_none() -> None:
+    assert codes(GOOD) == []
+    assert is_valid(warnings_of(EXPERIMENT, GOOD, SENT))
+
+
+@pytest.mark.parametrize(
+    ("measured", "code"),
+    [
+        (of_generator(failed=1), "failed-sends"),
+        (of_generator(achieved_rate=9_899.0), "generator-rate"),
+        (
+            of_generator(slip_ns={"percentiles": [{"p": 0.99, "value": SLIP_LIMIT_NS + 1}]}),
+            "generator-slip",
+        ),
+        (replace(GOOD, facts=softnet(processed=999)), "work-elsewhere"),
+    ],
+)
+def test_each_limit(measured: Measured, code: str) -> None:
+    assert codes(measured) == [code]
+    found = warnings_of(EXPERIMENT, measured, measured.sent[0])
+    assert is_valid(found) == (not code.startswith("generator-"))
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"lost": 1}, "stamps-lost"),
+        ({"late": 1}, "egress-deferred"),
+        ({"dropped": 1}, "tap-drops"),
+        ({"warnings": ["its clock is another one"]}, "tap"),
+    ],
+)
+def test_what_taps_say_against_their_stamps(change: dict[str, Any], code: str) -> None:
+    links = {"ingress": {"seen": 1000, "lost": 0}, "egress": {"seen": 1000, "lost": 0}}
+    assert list(of_links(links)) == []
+    [warning] = of_links({**links, "egress": {**links["egress"], **change}})
+    assert warning["code"] == code
+    assert "egress" in warning["message"]
+
+
+def test_stamps_behind_a_cable_are_deferred() -> None:
+    assert [warning["code"] for warning in of_deferral(cables=True)][:1] == ["egress-deferred"]
+
+
+def test_what_platform_and_instruments_say_concerns_both_directions() -> None:
+    both = [replace(SENT, warnings=[{"code": name, "message": ""}]) for name in ("one", "other")]
+    measured = replace(GOOD, sent=both, warnings=[{"code": "steal", "message": ""}])
+    said = [[row["code"] for row in warnings_of(EXPERIMENT, measured, sent)] for sent in both]
+    assert said == [["steal", "one"], ["steal", "other"]]
+
+
+def test_what_came_both_ways_was_to_be_received_on_the_duts_cpus() -> None:
+    assert codes(replace(GOOD, sent=[SENT, SENT])) == []
+    assert codes(replace(GOOD, sent=[SENT, SENT], facts=softnet(1999))) == ["work-elsewhere"]
+
+
+def test_the_slip_limit_is_the_experiments() -> None:
+    strict = Experiment(name="a", dut=Dut(), traffic=Traffic.model_validate({"slip_limit": "1 us"}))
+    assert codes(GOOD, strict) == ["generator-slip"]
+
+
+def test_a_pattern_is_held_to_its_own_rate() -> None:
+    # On for a tenth of the time: a tenth of the rate is what was asked for.
+    on_off = generator(scheduled_rate=1_000.0, achieved_rate=999.0)
+    assert codes(replace(GOOD, sent=[replace(SENT, generator=on_off)])) == []
+
+
+@pytest.mark.parametrize(
+    ("last_ns", "said"),
+    [
+        (1_100_000_000, []),
+        (1_050_000_000, ["generator-rate"]),
+        (1_300_000_000, ["generator-rate"]),
+    ],
+)
+def test_another_generator_is_judged_by_the_ingress_tap(last_ns: int, said: list[str]) -> None:
+    content = {"generator": "external", "external": {"command": "x"}, "rate": "10 kpkt/s"}
+    experiment = Experiment(name="a", dut=Dut(), traffic=Traffic.model_validate(content))
+    nothing = dict.fromkeys(("sent", "failed", "scheduled_rate", "achieved_rate", "slip_ns"))
+    assert codes(replace(GOOD, sent=[replace(SENT, generator=nothing)]), experiment) == []
+    ingress = {"packets": 1001, "first_ns": 1_000_000_000, "last_ns": last_ns}
+    assert [doubt["code"] for doubt in external_rate(experiment, ingress)] == said
+    assert external_rate(EXPERIMENT, ingress) == []
+
+
+def test_shared_cpu() -> None:
+    shared = Experiment(name="a", dut=Dut(cpus=(0, 1)), traffic=Traffic(cpu=0))
+    assert codes(GOOD, shared) == ["shared-cpu"]
+    wire = Experiment(name="a", dut=Dut(platform="wire", cpus=(0,)), traffic=Traffic(cpu=0))
+    assert codes(GOOD, wire) == []
+
+
+def test_the_wire_does_no_work_of_its_own() -> None:
+    wire = Experiment(name="a", dut=Dut(platform="wire"), traffic=Traffic())
+    assert codes(replace(GOOD, facts=softnet(processed=0)), wire) == []
+
+
+@pytest.mark.parametrize(
+    ("lost", "stamps_lost", "platform", "expected"),
+    [
+        (10, 0, "bare-metal", None),
+        (11, 0, "bare-metal", "the device was overloaded"),
+        (11, 0, "wire", "there is no device"),
+        (11, 1, "bare-metal", None),
+    ],
+)
+def test_an_overloaded_device_is_told_from_taps_without_room(
+    lost: int, stamps_lost: int, platform: str, expected: str | None
+) -> None:
+    """One packet in a thousand may be lost; those whose stamp was lost do not count."""
+    sent = Sent(generator(), {"ingress": {"lost": 0}, "egress": {"lost": stamps_lost}})
+    experiment = Experiment(name="a", dut=Dut(platform=platform), traffic=Traffic())
+    counts = {"lost": lost, "matched": 10_000 - lost}
+    found = overloaded(experiment, sent, counts)
+    assert [warning["code"] for warning in found] == ([] if expected is None else ["overload"])
+    assert is_valid(found)
+    if expected is not None:
+        assert expected in found[0]["message"]

@@ -1,0 +1,300 @@
+"""One run and the runner on a station without a machine: every way in which a role can fail."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_station import PACKETS, REQUESTS, FakeStation, failed, gone
+
+from tailtap.errors import InputError, MachineError
+from tailtap.experiment.model import Experiment
+from tailtap.experiment.reading import read_experiment
+from tailtap.measure import run as run_module
+from tailtap.measure.run import everywhere, measure
+from tailtap.measure.runner import run_experiment
+from tailtap.results.folder import RunFolder
+
+TEXT = """
+name: paper
+traffic: {rate: 10 kpkt/s, duration: 100 ms, warm_up: 0 s}
+repeat: 2
+"""
+
+
+class Store:
+    """Remembers what it was to keep."""
+
+    def __init__(self) -> None:
+        self.kept: list[str] = []
+
+    def begin_anew(self, database: Path) -> bool:
+        return True
+
+    def add_runs(self, database: Path, folders: Sequence[Path]) -> None:
+        self.kept += [folder.name for folder in folders]
+
+
+def runs(
+    tmp_path: Path, station: FakeStation, text: str = TEXT, *, quiet: bool = True
+) -> list[dict[str, Any]]:
+    """The records of an experiment on `station`."""
+    source = tmp_path / "e.yaml"
+    source.write_text(text)
+    store = Store()
+    made = run_experiment(
+        read_experiment(source),
+        source,
+        tmp_path / "out",
+        store=store,
+        resume=False,
+        quiet=quiet,
+        station=station,
+    )
+    assert store.kept == [folder.path.name for folder in made]
+    return [json.loads(folder.record.read_text()) for folder in made]
+
+
+def test_a_run_asks_each_role_in_order_and_stores_what_it_says(tmp_path: Path) -> None:
+    station = FakeStation()
+    records = runs(tmp_path, station)
+    first = list(dict.fromkeys(station.asked))
+    assert first == list(REQUESTS)
+    assert (station.opened, station.closed) == (2, 2)
+    for record in records:
+        assert (record["status"], record["error"], record["valid"]) == ("done", None, True)
+        assert record["platform"] == {"kernel": "of paper"}
+        assert record["environment"] == {"kernel": {"release": "of paper"}}
+        assert record["stations"] == {}
+        assert record["forwarder"] == {"version": "1", "cpu_ns": None}
+        assert record["counters"] == {"lifetime": {}}
+        assert record["instruments"] == {
+            "taps": {"facts": ["taps"], "files": ["egress.stamps", "ingress.stamps"], "cpus": "0"},
+            "kernel-counters": {"facts": ["elapsed_ns", "softnet"], "files": []},
+        }
+        assert record["warnings"] == []
+        folder = tmp_path / "out/runs" / record["slug"]
+        evaluation = json.loads((folder / "evaluation/evaluation.json").read_text())
+        assert evaluation["counts"]["matched"] == PACKETS
+        assert evaluation["latency_ns"]["max"] == 1000 + PACKETS - 1
+        assert (folder / "generator.json").is_file()
+
+
+class FailsOnce(FakeStation):
+    """Everything befalls the first run only."""
+
+    def open(self, setup: Any) -> Any:
+        if self.opened:
+            self.fails, self.happens = {}, {}
+        return super().open(setup)
+
+
+@pytest.mark.parametrize("error", [gone("the role"), InputError("its plan makes no sense")])
+@pytest.mark.parametrize(("role", "request_"), REQUESTS)
+def test_a_role_that_fails_or_dies_fails_its_run_alone(
+    tmp_path: Path, role: str, request_: str, error: Exception
+) -> None:
+    station = FailsOnce(fails={(role, request_): error})
+    first, second = runs(tmp_path, station)
+    assert (first["status"], first["error"]) == ("failed", str(error))
+    assert second["status"] == "done"
+    assert station.closed == station.opened - (request_ == "open")
+
+
+@pytest.mark.parametrize(
+    ("role", "event", "said"),
+    [
+        ("dut", failed("the forwarder l2fwd was ended by SIGSEGV"), "was ended by SIGSEGV"),
+        ("timestamper", failed("tailtap tap ended with status 3"), "ended with status 3"),
+        ("dut", failed("interface tt-in vanished during the run", link=True), "tt-in vanished"),
+    ],
+)
+def test_what_happens_while_packets_are_sent_ends_the_run(
+    tmp_path: Path, role: str, event: dict[str, Any], said: str
+) -> None:
+    station = FailsOnce(happens={role: event}, endless=True)
+    began = time.monotonic()
+    with pytest.raises(MachineError, match=said):
+        measure(_experiment(), _folder(tmp_path), None, stations=everywhere(station))
+    assert time.monotonic() - began < run_module.OVERTIME_SECONDS / 2
+    assert ("generator", "result") not in station.asked
+    assert station.closed == 1
+
+
+def test_a_vanished_link_explains_what_else_fails(tmp_path: Path) -> None:
+    """The device is asked what is wrong before the first error is believed."""
+    station = FakeStation(fails={("generator", "result"): gone("the generator")})
+
+    def meddle(role: str, request: str) -> None:
+        if (role, request) == ("dut", "check") and ("generator", "result") in station.asked:
+            raise MachineError("interface tt-gen of namespace tt-gen vanished during the run")
+
+    station.meddle = meddle
+    with pytest.raises(MachineError, match="tt-gen vanished"):
+        measure(_experiment(), _folder(tmp_path), None, stations=everywhere(station))
+    assert station.closed == 1
+
+
+def test_a_generator_that_hangs_is_not_waited_for_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_module, "OVERTIME_SECONDS", 0.2)
+    station = FakeStation(endless=True)
+    with pytest.raises(MachineError, match="the generator does not come to an end"):
+        measure(_experiment(), _folder(tmp_path), None, stations=everywhere(station))
+    assert station.closed == 1
+
+
+def test_a_device_that_lets_nothing_through_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_module, "PROBE_AGAIN_SECONDS", 0.02)
+    station = FakeStation(mute=True)
+    with pytest.raises(MachineError, match=r"no packet came through the DuT within 1 s: it sleeps"):
+        measure(_experiment(), _folder(tmp_path), None, stations=everywhere(station))
+    assert station.asked.count(("generator", "probe")) > 10
+    assert station.closed == 1
+
+
+def test_a_guard_ends_the_generator_early(tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+
+    class Guard:
+        period = 0.01
+
+        def over(self, seconds: float, ingress: int, egress: int, reach: float) -> bool:
+            seen.append((ingress, egress))
+            return len(seen) == 3
+
+    ticks: list[float] = []
+    end = MachineError("it was asked to end")
+    station = FakeStation(endless=True, fails={("generator", "interrupt"): end})
+    with pytest.raises(MachineError, match="it was asked to end"):
+        measure(
+            _experiment(), _folder(tmp_path), ticks.append, Guard(), stations=everywhere(station)
+        )
+    assert len(seen) == 3
+    assert len(ticks) >= 3
+    assert seen[0] < seen[2]
+
+
+def test_both_directions_are_stamped_and_sent_by_roles_of_their_own(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    station = FakeStation()
+    text = TEXT.replace("warm_up: 0 s", "warm_up: 0 s, bidirectional: true, reverse_cpu: 2")
+    records = runs(tmp_path, station, text.replace("repeat: 2", "repeat: 1"), quiet=False)
+    assert capfd.readouterr().err.startswith("run 1 of 2: ")  # each direction is a run
+    assert [record["variables"]["direction"] for record in records] == ["forward", "reverse"]
+    assert [record["status"] for record in records] == ["done", "done"]
+    for role, request in (("generator", "start"), ("timestamper", "stop"), ("generator", "result")):
+        assert station.asked.count((role, request)) == 2
+    assert station.asked.count(("dut", "prepare")) == 1
+
+
+def test_ctrl_c_closes_the_site(tmp_path: Path) -> None:
+    station = FakeStation(fails={("dut", "read"): KeyboardInterrupt()})
+    with pytest.raises(KeyboardInterrupt):
+        measure(_experiment(), _folder(tmp_path), None, stations=everywhere(station))
+    assert station.closed == 1
+
+
+def _two(tmp_path: Path, **told: Any) -> tuple[FakeStation, FakeStation]:
+    """One for generator and timestamper, one for the DuT, each with files of its own."""
+    sends = FakeStation(name="the sender", apart=tmp_path / "sender", **told.get("sends", {}))
+    forwards = FakeStation(name="the device", apart=tmp_path / "device", **told.get("forwards", {}))
+    return sends, forwards
+
+
+def _measure_on(tmp_path: Path, sends: FakeStation, forwards: FakeStation) -> RunFolder:
+    folder = _folder(tmp_path)
+    stations = {"dut": forwards, "generator": sends, "timestamper": sends}
+    measure(_experiment(), folder, None, stations=stations)
+    return folder
+
+
+def test_a_run_has_roles_on_two_stations(tmp_path: Path) -> None:
+    sends, forwards = _two(tmp_path)
+    folder = _measure_on(tmp_path, sends, forwards)
+    assert {role for role, _ in sends.asked} == {"site", "generator", "timestamper"}
+    assert {role for role, _ in forwards.asked} == {"site", "dut"}
+    assert (sends.opened, sends.closed, forwards.opened, forwards.closed) == (1, 1, 1, 1)
+    # Each wrote where it is; all of it is here.
+    assert {path.name for path in folder.path.iterdir()} == {
+        "egress.stamps", "forwarder.log", "generator.json", "ingress.stamps"
+    }  # fmt: skip
+
+
+def test_the_machine_of_the_generator_is_described_where_it_is_another_one(tmp_path: Path) -> None:
+    told = {"environment": {"hostname": "the sender"}, "tuning": {"role": "generator"}}
+    sends, forwards = _two(tmp_path)
+    sends.answers = {("generator", "describe"): {"station": told}}
+    stations = {"dut": forwards, "generator": sends, "timestamper": sends}
+    measured = measure(_experiment(), _folder(tmp_path), None, stations=stations)
+    assert measured.facts["stations"] == {"generator": told}
+    # It is asked before packets are sent, and told which machine is the DuT's.
+    order = [request for role, request in sends.asked if role == "generator"]
+    assert order[:3] == ["begin", "describe", "probe"]
+    assert sends.said["generator", "describe"] == {"boot_id": "of paper"}
+
+
+def test_two_stations_on_one_machine_describe_it_once(tmp_path: Path) -> None:
+    sends, forwards = _two(tmp_path)
+    stations = {"dut": forwards, "generator": sends, "timestamper": sends}
+    measured = measure(_experiment(), _folder(tmp_path), None, stations=stations)
+    assert ("generator", "describe") in sends.asked
+    assert measured.facts["stations"] == {}
+
+
+@pytest.mark.parametrize(("role", "request_"), REQUESTS[1:])
+def test_one_of_two_stations_fails_alone(tmp_path: Path, role: str, request_: str) -> None:
+    which = "forwards" if role == "dut" else "sends"
+    error = gone(f"the {role}")
+    sends, forwards = _two(tmp_path, **{which: {"fails": {(role, request_): error}}})
+    with pytest.raises(MachineError, match=str(error)):
+        _measure_on(tmp_path, sends, forwards)
+    assert (sends.opened, sends.closed, forwards.opened, forwards.closed) == (1, 1, 1, 1)
+
+
+@pytest.mark.parametrize("which", ["sends", "forwards"])
+def test_a_station_that_cannot_be_opened_leaves_the_other_as_it_was(
+    tmp_path: Path, which: str
+) -> None:
+    sends, forwards = _two(tmp_path, **{which: {"fails": {("site", "open"): gone("sshd")}}})
+    with pytest.raises(MachineError, match="sshd was ended by SIGKILL"):
+        _measure_on(tmp_path, sends, forwards)
+    assert {role for role, _ in (*sends.asked, *forwards.asked)} == {"site"}
+    assert forwards.closed == (which == "sends")
+    assert sends.closed == 0  # it was never opened
+
+
+def test_an_event_of_one_station_ends_the_run_on_both(tmp_path: Path) -> None:
+    event = failed("tailtap tap ended with status 3")
+    sends, forwards = _two(tmp_path, sends={"happens": {"timestamper": event}, "endless": True})
+    with pytest.raises(MachineError, match="ended with status 3"):
+        _measure_on(tmp_path, sends, forwards)
+    assert (sends.closed, forwards.closed) == (1, 1)
+    # What was written until then came all the same.
+    assert (tmp_path / "run/forwarder.log").is_file()
+
+
+def test_a_station_that_cannot_be_put_back_does_not_keep_the_other_one(tmp_path: Path) -> None:
+    sends, forwards = _two(tmp_path, sends={"fails": {("site", "close"): gone("the sender")}})
+    with pytest.raises(MachineError, match="the sender was ended by SIGKILL"):
+        _measure_on(tmp_path, sends, forwards)
+    assert forwards.closed == 1
+
+
+def _experiment() -> Experiment:
+    traffic = {"duration": "100 ms", "warm_up": "0 s"}
+    return Experiment.model_validate({"name": "a", "traffic": traffic})
+
+
+def _folder(tmp_path: Path) -> RunFolder:
+    folder = RunFolder(tmp_path / "run")
+    folder.start_anew()
+    return folder
