@@ -1,4 +1,4 @@
-"""Lines of network namespaces: they carry every packet, and nothing but packets."""
+"""Lines of namespaces and of containers: they carry every packet, and nothing but packets."""
 
 from __future__ import annotations
 
@@ -23,23 +23,26 @@ PACKETS = 100
 
 
 @pytest.mark.parametrize(
-    ("forwarder", "more", "lengths"),
+    ("platform", "forwarder", "more", "lengths"),
     [
-        ("kernel-route", "", [1, 8]),
-        ("kernel-route", ", ip: 6, size: 128 B, bidirectional: true", [3]),
-        ("tc-mirred", "", [2]),
-        pytest.param("kernel-route", ", ttl: 65", [64], marks=pytest.mark.slow),
-        pytest.param("tc-mirred", "", [64], marks=pytest.mark.slow),
+        ("bare-metal", "kernel-route", "", [1, 8]),
+        ("bare-metal", "kernel-route", ", ip: 6, size: 128 B, bidirectional: true", [3]),
+        ("bare-metal", "tc-mirred", "", [2]),
+        ("container", "kernel-route", "", [1, 8]),
+        pytest.param("bare-metal", "kernel-route", ", ttl: 65", [64], marks=pytest.mark.slow),
+        pytest.param("bare-metal", "tc-mirred", "", [64], marks=pytest.mark.slow),
+        pytest.param("container", "kernel-route", ", ttl: 65", [32, 64], marks=pytest.mark.slow),
+        pytest.param("container", "tc-mirred", "", [32], marks=pytest.mark.slow),
     ],
 )
 def test_a_line_carries_every_packet(
-    tmp_path: Path, forwarder: str, more: str, lengths: list[int]
+    tmp_path: Path, platform: str, forwarder: str, more: str, lengths: list[int]
 ) -> None:
     experiment = write_experiment(
         tmp_path,
         f"""
 name: line
-dut: {{forwarder: {forwarder}}}
+dut: {{platform: {platform}, forwarder: {forwarder}}}
 traffic: {{rate: {RATE}, duration: 200 ms, warm_up: 0 s{more}}}
 vary: {{dut.line: {lengths}}}
 """,

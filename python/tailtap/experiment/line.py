@@ -66,7 +66,7 @@ def check_line(dut: Dut, traffic: Traffic) -> None:
 
 def _joins(platform: Platform) -> bool:
     """Whether links can join two nodes of a platform."""
-    return platform.ports_in == "namespace"
+    return platform.ports_in in ("namespace", "container")
 
 
 def _named(kinds: Registry[Row], able: Callable[[Row], bool]) -> str:
