@@ -11,11 +11,14 @@ from tailtap.cli.command import command
 from tailtap.cli.options import runs_and_folders
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tailtap.cause.record import Json
     from tailtap.cause.remedies import Knob
+    from tailtap.cause.stalls import Line
 
 TOLD = 10
-"""Packets that are printed in words."""
+"""Stalls that are printed in words."""
 
 
 @command(
@@ -57,6 +60,7 @@ def explain(runs: tuple[Path, ...], late: str, json: bool, quiet: bool) -> None:
 
     from tailtap.cause.record import record
     from tailtap.cause.runs import explain_runs
+    from tailtap.cause.stalls import worst_stalls
 
     def progress(run: str) -> None:
         if not quiet:
@@ -68,12 +72,12 @@ def explain(runs: tuple[Path, ...], late: str, json: bool, quiet: bool) -> None:
         alone = len(contents) == 1
         print(json_module.dumps(contents[0] if alone else {"runs": contents}, allow_nan=False))
         return
-    for content in contents:
-        print_causes(content)
+    for explained, content in zip(found, contents, strict=True):
+        print_causes(content, worst_stalls(explained, TOLD))
 
 
-def print_causes(content: Json) -> None:
-    """Print the object of ``--json`` of one run: stalls and causes, periods, packets, knobs."""
+def print_causes(content: Json, worst: Sequence[Line]) -> None:
+    """Print the object of ``--json`` of one run: causes, periods, its `worst` stalls, knobs."""
     from rich.table import Table
     from rich.text import Text
 
@@ -113,8 +117,8 @@ def print_causes(content: Json) -> None:
     )
     for period in content["periods"]:
         print(f"period: {period['words']}")
-    for packet in content["worst"][:TOLD]:
-        print(f"  {packet['key'] or packet['ingress_ns']}: {packet['words']}")
+    for line in worst:
+        print(f"  {line.key}: {line.words}")
     print(content["remove"]["words"])
     for warning in content["warnings"]:
         print(f"warning: {warning['message']} [{warning['code']}]")
