@@ -135,7 +135,7 @@ def stamp(
     """
 
 def tap(
-    links: list[tuple[str, str, bool, str | None, Path]],
+    links: Sequence[tuple[str, str | None, str, bool, str | None, Path]],
     on_ready: Callable[[], object],
     *,
     snap: int | None = None,
@@ -151,8 +151,9 @@ def tap(
 ) -> dict[str, dict[str, Any]]:
     """Stamp or capture packets on links until SIGINT or SIGTERM.
 
-    A link is (name, interface, egress, forward, file). With `egress` the packets that leave are
-    stamped, else those that arrive. The forward is an interface, "drop", or None for a passive tap.
+    A link is (name, namespace, interface, egress, forward, file). The namespace is a name or path,
+    or None for that of this thread. With `egress` the packets that leave are stamped, else those
+    that arrive. The forward is an interface, "drop", or None for a passive tap.
     With `snap` its bytes of every packet are written as pcap, else stamps. `rotate` is the largest
     size in bytes and the longest time in ns of a file. `on_ready` is called once all taps are
     attached. Returns what `tailtap tap --json` prints for each link. Raises `InputError` and

@@ -6,8 +6,8 @@
 //! - [`forward`]: the forwarders that are ours: the fault injector and the redirecting XDP program.
 //!
 //! `bpf` loads and attaches eBPF programs for them. All work in the network namespace of the calling
-//! thread, take times from CLOCK_MONOTONIC (but for stamps of cards), and stop on SIGINT or SIGTERM
-//! with a full report.
+//! thread, but for taps that name another one ([`namespace`]). They take times from CLOCK_MONOTONIC (but
+//! for stamps of cards), and stop on SIGINT or SIGTERM with a full report.
 
 use std::error::Error;
 
@@ -21,6 +21,7 @@ pub mod device;
 pub mod forward;
 pub mod generate;
 pub mod interface;
+pub mod namespace;
 mod ring;
 pub mod signals;
 mod socket;

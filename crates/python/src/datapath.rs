@@ -22,6 +22,7 @@ use tailtap_datapath::generate::schedule::{Length, Pattern};
 use tailtap_datapath::generate::template::{Addresses, Flows, Layout, Ports};
 use tailtap_datapath::generate::{Content, GenerateError};
 use tailtap_datapath::interface::InterfaceError;
+use tailtap_datapath::namespace::NamespaceError;
 use tailtap_datapath::tap::file::{Format, TapClock};
 use tailtap_datapath::tap::writer::Rotation;
 use tailtap_datapath::tap::{Forward, Hook, Link, TapError, TapKey};
@@ -41,12 +42,15 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     Ok(())
 }
 
+/// Name, namespace, interface, whether packets that leave are stamped, forward and file of a link.
+type TapLink = (String, Option<String>, String, bool, Option<String>, PathBuf);
+
 #[pyfunction]
 #[pyo3(signature = (links, on_ready, *, snap=None, key, clock, rotate, records=None, flush_ns=None, duration_ns=None, count=None, cpu=None, measure_cost=false))]
 #[expect(clippy::too_many_arguments, reason = "the parameters of the Python function")]
 fn tap<'py>(
     py: Python<'py>,
-    links: Vec<(String, String, bool, Option<String>, PathBuf)>,
+    links: Vec<TapLink>,
     on_ready: Py<PyAny>,
     snap: Option<u32>,
     key: &str,
@@ -59,8 +63,9 @@ fn tap<'py>(
     cpu: Option<usize>,
     measure_cost: bool,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let links = links.into_iter().map(|(name, interface, egress, forward, path)| Link {
+    let links = links.into_iter().map(|(name, namespace, interface, egress, forward, path)| Link {
         name,
+        namespace,
         interface,
         hook: if egress { Hook::Egress } else { Hook::Ingress },
         forward: match forward.as_deref() {
@@ -89,6 +94,7 @@ fn tap<'py>(
         .map_err(|error| {
             let input = match &error {
                 TapError::Interface(error) => is_input(error),
+                TapError::Namespace(error) => matches!(error, NamespaceError::Missing { .. }),
                 TapError::Bpf(error) => error.is_input(),
                 TapError::Ready(error) => return raised(py, error.as_ref()),
                 TapError::Records { .. }
@@ -112,6 +118,7 @@ fn tap<'py>(
         link.set_item("other", report.counts.other)?;
         link.set_item("late", report.late)?;
         link.set_item("dropped", report.dropped)?;
+        link.set_item("namespace", report.link.namespace)?;
         link.set_item("interface", report.link.interface)?;
         link.set_item("warnings", report.warnings)?;
         if let Some(cost) = report.cost {

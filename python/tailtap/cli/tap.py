@@ -19,7 +19,9 @@ from tailtap.errors import InputError
     nargs=-1,
     required=True,
     metavar="LINK...",
-    help="[NAME=]INTERFACE[@egress][:FORWARD]. NAME defaults to the interface. FORWARD is "
+    help="[NAME=][NETNS/]INTERFACE[@egress][:FORWARD]. NAME defaults to the interface. NETNS is "
+    "the network namespace of its interfaces, by its name in `ip netns list` or by a path such "
+    "as /proc/PID/ns/net; without it they are in the current one. FORWARD is "
     "another interface, through which every packet leaves after its stamp (inline tap), or "
     "'drop', which absorbs it. Without FORWARD the packet goes on its way (passive tap). "
     "With @egress the packets that leave through the interface are stamped (of a "
@@ -130,8 +132,8 @@ def tap(
     A stamp file holds packets with an id: UDP over IPv4 or IPv6, also VLAN-tagged, whose payload
     starts with MoonSniff's layout, a little-endian 32-bit id and the byte 0x55; or, with --key,
     all packets with an id at that place. Other packets are counted. A pcap holds all packets, cut
-    to the snap length, with their VLAN tags. The links are interfaces of the current network
-    namespace, and must be up.
+    to the snap length, with their VLAN tags. One tap can stamp in several network namespaces, all
+    on the same clock. The links must be up.
 
     The tap runs until SIGINT, SIGTERM, the duration or the number of packets. It writes while
     traffic flows, so the files of a tap that was killed can be read. With --json it prints one
@@ -145,6 +147,7 @@ def tap(
 
     from tailtap import _core
     from tailtap.instruments.taps.hardware import STAMPERS, stamp
+    from tailtap.instruments.taps.links import parse_links
     from tailtap.units import parse_time
 
     snap = _snap(_format(write, format), snap_length)
@@ -269,37 +272,3 @@ def _rotation(limits: Sequence[str]) -> tuple[int | None, int | None]:
         else:
             time = value
     return size, time
-
-
-def parse_links(links: Sequence[str], write: str) -> list[tuple[str, str, bool, str | None, Path]]:
-    """Links as (name, interface, egress, forward, file).
-
-    Raises `InputError` for a malformed link, for a name or a file that occurs twice.
-    """
-    if len(links) > 1 and "{link}" not in write:
-        raise InputError(
-            f"--write {write!r} is one file for {len(links)} links: put {{link}} into its name"
-        )
-    parsed: dict[str, tuple[str, str, bool, str | None, Path]] = {}
-    for link in links:
-        name, equals, rest = link.rpartition("=")
-        hook, colon, forward = rest.partition(":")
-        interface = hook.removesuffix("@egress")
-        egress = hook != interface
-        if not interface or (equals and not name) or (colon and not forward):
-            raise InputError(f"{link!r} is not a link: write [NAME=]INTERFACE[@egress][:FORWARD]")
-        name = name or interface
-        if "/" in name:
-            raise InputError(f"link name {name!r} cannot be part of a file name: leave out the /")
-        if name in parsed:
-            raise InputError(f"two links are called {name!r}: name them, as in NAME=INTERFACE")
-        if forward == interface:
-            raise InputError(f"{link!r} sends packets back where they came from: that is a loop")
-        parsed[name] = (
-            name,
-            interface,
-            egress,
-            forward or None,
-            Path(write.replace("{link}", name)),
-        )
-    return list(parsed.values())

@@ -8,6 +8,7 @@ use super::{MAX_RECORDS, MAX_SNAP};
 use crate::bpf::BpfError;
 use crate::cpu::CpuError;
 use crate::interface::InterfaceError;
+use crate::namespace::NamespaceError;
 
 /// A tap could not do its work.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +31,9 @@ pub enum TapError {
          evaluate`"
     )]
     KeyOfPackets,
+    /// A network namespace cannot be used.
+    #[error(transparent)]
+    Namespace(#[from] NamespaceError),
     /// An interface cannot be used.
     #[error(transparent)]
     Interface(#[from] InterfaceError),

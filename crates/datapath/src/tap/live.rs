@@ -10,6 +10,7 @@ use super::{Cost, Forward, Link, Report, TapError};
 use crate::bpf::BpfError;
 use crate::clock::now_ns;
 use crate::interface::Interface;
+use crate::namespace::{Namespace, inside};
 
 /// What is warned about when CLOCK_REALTIME jumps.
 const CLOCK_SET: &str = "the system's clock was set";
@@ -19,6 +20,7 @@ const VANISHED: &str = "interface vanished";
 /// A link whose interfaces were found, with its program loaded.
 pub(super) struct Prepared<'a> {
     link: &'a Link,
+    namespace: Option<Namespace>,
     interface: Interface,
     forward: Option<Interface>,
     pub(super) program: Program,
@@ -26,6 +28,18 @@ pub(super) struct Prepared<'a> {
 
 impl<'a> Prepared<'a> {
     pub(super) fn new(link: &'a Link, keep: Keep, slots: u32) -> Result<Self, TapError> {
+        let namespace = link.namespace.as_deref().map(Namespace::open).transpose()?;
+        let (interface, forward, program) =
+            inside(namespace.as_ref(), || Self::load(link, keep, slots))??;
+        Ok(Self { link, namespace, interface, forward, program })
+    }
+
+    /// Finds the interfaces in the namespace that this thread is in, and loads the program for them.
+    fn load(
+        link: &Link,
+        keep: Keep,
+        slots: u32,
+    ) -> Result<(Interface, Option<Interface>, Program), TapError> {
         let interface = Interface::find_up(&link.interface)?;
         let forward = match &link.forward {
             Forward::To(name) => Some(Interface::find_up(name)?),
@@ -44,7 +58,7 @@ impl<'a> Prepared<'a> {
             },
             other => other.into(),
         })?;
-        Ok(Self { link, interface, forward, program })
+        Ok((interface, forward, program))
     }
 
     fn interfaces(&self) -> impl Iterator<Item = &Interface> {
@@ -73,16 +87,18 @@ impl<'a> LiveTap<'a> {
         chunk: u64,
         ahead: u64,
     ) -> Result<Self, TapError> {
-        let Prepared { link, interface, program, .. } = prepared;
+        let Prepared { link, namespace, interface, program, .. } = prepared;
         let ring = program.ring();
         ring.set_ahead(ahead);
         let (path, name) = (link.path.clone(), link.name.clone());
         let writer = Writer::create(Target { path, link: name, ..target.clone() });
         let writer = writer.map_err(TapError::Create)?;
-        let attachment = program.attach(interface, link.hook)?;
+        let (attachment, dropped) = inside(namespace.as_ref(), || {
+            program.attach(interface, link.hook).map(|attachment| (attachment, interface.dropped()))
+        })??;
         Ok(Self {
             prepared,
-            dropped: (interface.dropped(), None),
+            dropped: (dropped, None),
             attachment: Some(attachment),
             ring,
             chunk,
@@ -133,10 +149,14 @@ impl<'a> LiveTap<'a> {
     }
 
     pub(super) fn detach(&mut self) {
-        let gone = self.prepared.interfaces().filter(|i| !i.exists());
-        self.warnings.extend(gone.map(|interface| format!("{VANISHED}: {}", interface.name)));
-        self.dropped.1 = self.prepared.interface.dropped();
-        self.attachment = None;
+        let prepared = self.prepared;
+        let left = inside(prepared.namespace.as_ref(), || {
+            let gone = prepared.interfaces().filter(|i| !i.exists());
+            self.warnings.extend(gone.map(|interface| format!("{VANISHED}: {}", interface.name)));
+            self.dropped.1 = prepared.interface.dropped();
+            self.attachment = None;
+        });
+        self.warnings.extend(left.err().map(|error| error.to_string()));
     }
 
     /// Empties the ring and completes the file. No program may run any more.

@@ -65,6 +65,9 @@ pub enum Forward {
 pub struct Link {
     /// What to call it.
     pub name: String,
+    /// The network namespace of its interfaces, as [`Namespace::open`](crate::namespace::Namespace::open)
+    /// has it; that of the calling thread unless given.
+    pub namespace: Option<String>,
     /// The interface whose packets are stamped.
     pub interface: String,
     /// Which of them.

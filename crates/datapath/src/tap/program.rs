@@ -177,7 +177,7 @@ impl Program {
         }
     }
 
-    /// Attaches the tap to an interface of this network namespace, before what is there.
+    /// Attaches the tap to an interface of this thread's network namespace, before what is there.
     pub fn attach(&self, interface: &Interface, hook: Hook) -> Result<Attached, BpfError> {
         let tcx = Place::Tcx(hook);
         let programs = programs_on(interface, hook).map_err(|error| self.loaded.refused(error))?;

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tailtap.errors import InputError, MachineError
+from tailtap.instruments.taps.links import TapLink
 from tailtap.machine.nic import Timestamping, timestamping
 
 STAMPERS = ("hardware", "software")
@@ -59,7 +60,7 @@ def _who(answer: Timestamping) -> str:
 
 
 def stamp(
-    links: Sequence[tuple[str, str, bool, str | None, Path]],
+    links: Sequence[TapLink],
     clock: str,
     on_ready: Callable[[], object],
     *,
@@ -70,15 +71,19 @@ def stamp(
     """Stamp what `links` receive until SIGINT or SIGTERM, by the card or for comparison by the
     kernel.
 
-    A link is (name, interface, egress, forward, stamp file). Raises `InputError` for a link that
-    forwards or is tapped on its way out, and `MachineError` with the reason for an interface that
-    cannot stamp every packet.
+    Raises `InputError` for a link that forwards, is tapped on its way out or is in another network
+    namespace, and `MachineError` with the reason for an interface that cannot stamp every packet.
     """
     from tailtap import _core
 
     chosen: list[tuple[str, str, str, bool, Path]] = []
     clocks: dict[str, int | None] = {}
-    for name, interface, egress, forward, path in links:
+    for name, namespace, interface, egress, forward, path in links:
+        if namespace is not None:
+            raise InputError(
+                f"link {name!r}: --clock {clock} stamps in the current network namespace: leave "
+                f"{namespace}/ out, and start it by `ip netns exec`"
+            )
         if egress or forward not in (None, "drop"):
             raise InputError(
                 f"link {name!r}: --clock {clock} stamps what an interface receives and forwards "

@@ -1,0 +1,66 @@
+"""The links of ``tailtap tap``: ``[NAME=][NETNS/]INTERFACE[@egress][:FORWARD]``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tailtap.errors import InputError
+
+FORM = "[NAME=][NETNS/]INTERFACE[@egress][:FORWARD]"
+
+
+class TapLink(NamedTuple):
+    """A link as `tailtap._core.tap` takes it."""
+
+    name: str
+    namespace: str | None
+    """The network namespace of its interfaces: a name of ip-netns(8), or a path; None for ours."""
+    interface: str
+    egress: bool
+    """Whether the packets that leave are stamped, not those that arrive."""
+    forward: str | None
+    """Through which interface they leave, or ``drop``; None where they go on their way."""
+    path: Path
+
+
+def parse_links(links: Sequence[str], write: str) -> list[TapLink]:
+    """The links of a command, whose files are `write` with their names.
+
+    Raises `InputError` for a malformed link, for a name or a file that occurs twice.
+    """
+    if len(links) > 1 and "{link}" not in write:
+        raise InputError(
+            f"--write {write!r} is one file for {len(links)} links: put {{link}} into its name"
+        )
+    parsed: dict[str, TapLink] = {}
+    for link in links:
+        name, equals, rest = link.rpartition("=")
+        # No interface has a slash in its name: what stands before the last one is the namespace.
+        namespace, slash, rest = rest.rpartition("/")
+        hook, colon, forward = rest.partition(":")
+        interface = hook.removesuffix("@egress")
+        if (
+            not interface
+            or (equals and not name)
+            or (slash and not namespace)
+            or (colon and not forward)
+        ):
+            raise InputError(f"{link!r} is not a link: write {FORM}")
+        name = name or interface
+        if "/" in name:
+            raise InputError(f"link name {name!r} cannot be part of a file name: leave out the /")
+        if name in parsed:
+            raise InputError(f"two links are called {name!r}: name them, as in NAME=INTERFACE")
+        if forward == interface:
+            raise InputError(f"{link!r} sends packets back where they came from: that is a loop")
+        parsed[name] = TapLink(
+            name,
+            namespace or None,
+            interface,
+            hook != interface,
+            forward or None,
+            Path(write.replace("{link}", name)),
+        )
+    return list(parsed.values())
