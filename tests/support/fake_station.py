@@ -186,6 +186,10 @@ class FakeSession:
             "warnings": [],
             "files": ["egress.stamps", "ingress.stamps"],
             "cpus": "0",
+            "points": [
+                {"name": "ingress", "port": "tap:tt-a0", "file": "ingress.stamps", "before": "dut"},
+                {"name": "egress", "port": "tap:tt-b0", "file": "egress.stamps", "before": None},
+            ],
         }
 
 

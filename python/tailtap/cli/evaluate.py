@@ -216,6 +216,7 @@ def _evaluate_folder(
     import sys
 
     from tailtap import store
+    from tailtap.cli.hops import print_hops
     from tailtap.cli.runs import PERCENTILES, print_runs
     from tailtap.errors import InputError, MachineError
     from tailtap.evaluation.percentiles import DEFAULT, parse_list
@@ -238,7 +239,9 @@ def _evaluate_folder(
     if json:
         print(json_module.dumps(outcome.summary()))
     else:
-        print_runs(outcome.summary(), columns)
+        summary = outcome.summary()
+        print_runs(summary, columns)
+        print_hops(summary)
     if outcome.errors:
         name, first = min(outcome.errors.items())
         kinds = {type(error).exit_status for error in outcome.errors.values()}

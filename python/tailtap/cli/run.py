@@ -74,6 +74,7 @@ def run(
     import json as json_module
 
     from tailtap import store
+    from tailtap.cli.hops import print_hops
     from tailtap.cli.outlook import differences
     from tailtap.cli.runs import print_runs
     from tailtap.cli.verdict import exit_status, print_verdict
@@ -102,6 +103,7 @@ def run(
         print(json_module.dumps({**summary, "verdict": verdict}))
     else:
         print_runs(summary)
+        print_hops(summary)
         if verdict is not None:
             print_verdict(verdict)
     failed = [row for row in summary["runs"] if row["status"] != "done"]

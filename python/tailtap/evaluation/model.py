@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tailtap import _core
 from tailtap.errors import InputError
-from tailtap.evaluation.percentiles import DEFAULT, papers
+from tailtap.evaluation.percentiles import DEFAULT, latency_json, papers, percentiles_of
 from tailtap.evaluation.values import (
     Blocks,
     Columns,
@@ -30,6 +29,8 @@ from tailtap.evaluation.values import (
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from tailtap.evaluation.hops import Hops
 
 Json: TypeAlias = dict[str, Any]
 
@@ -49,6 +50,8 @@ class Evaluation:
     inputs: dict[str, Json]
     options: dict[str, int]
     warnings: list[Warning] = field(default_factory=list)
+    hops: Hops | None = None
+    """The hops of a line, where packets were stamped between its nodes."""
 
     @cached_property
     def distribution(self) -> Pair:
@@ -105,22 +108,7 @@ class Evaluation:
 
     def percentiles(self, ps: Sequence[float] = DEFAULT) -> list[Percentile]:
         """The percentiles `ps` (each 0 to 1) of the latency, in the order given."""
-        if not all(0 <= p <= 1 for p in ps):
-            raise InputError("a percentile lies between 0 and 1")
-        values, counts = self.columns.distribution
-        found = _core.percentiles(view(values), view(counts), ps)
-        return [
-            Percentile(*row)
-            for row in zip(
-                found["p"],
-                found["value"],
-                found["low"],
-                found["high"],
-                found["above"],
-                found["supported"],
-                strict=True,
-            )
-        ]
+        return percentiles_of(self.columns.distribution, ps)
 
     def worst(self, n: int = 5000) -> list[WorstPacket]:
         """The `n` worst packets that were kept, worst first."""
@@ -171,32 +159,20 @@ class Evaluation:
             "blocks": tables.columns(self.blocks),
             "gaps": tables.by_side(self.gap_counts, ("bucket_ns", "count")),
             "rates": tables.by_side(self.rate_counts, ("start_ns", "packets")),
+            **({} if self.hops is None else self.hops.to_arrow()),
         }
 
     def as_json(self, ps: Sequence[float] = DEFAULT, worst: int = 10) -> Json:
         """The object that `tailtap evaluate --json` prints."""
+        hops = self.hops
         return {
             "schema": SCHEMA,
             "key": self.key,
             "key_reason": self.key_reason,
             "counts": self.counts,
-            "latency_ns": {
-                "min": self.min,
-                "mean": self.mean,
-                "max": self.max,
-                "percentiles": [
-                    {
-                        "p": p.p,
-                        "value": p.value,
-                        "low": p.low,
-                        "high": p.high,
-                        "above": p.above,
-                        "supported": p.supported,
-                    }
-                    for p in self.percentiles(ps)
-                ],
-            },
-            "worst": [packet._asdict() for packet in self.worst(worst)],
+            "latency_ns": latency_json(self.min, self.mean, self.max, self.percentiles(ps)),
+            "worst": [self._packet_json(i, packet) for i, packet in enumerate(self.worst(worst))],
+            **({} if hops is None else {"hops": hops.as_json(ps)}),
             "inputs": self.inputs,
             "options": self.options,
             "exceedances": {
@@ -206,6 +182,10 @@ class Evaluation:
             "blocks": {"width_ns": self.columns.blocks[0]},
             "warnings": [warning._asdict() for warning in self.warnings],
         }
+
+    def _packet_json(self, place: int, packet: WorstPacket) -> Json:
+        hops = {} if self.hops is None else {"hops": self.hops.of_packet(place)}
+        return {**packet._asdict(), **hops}
 
     def write(self, folder: str | PathLike[str]) -> None:
         """Writes `evaluation.json` and the Parquet tables into `folder`, made if missing.
@@ -227,13 +207,20 @@ class Evaluation:
             if meta["schema"] != SCHEMA:
                 raise ValueError(f"its schema is {meta['schema']!r}, not {SCHEMA!r}")
             names = ("distribution", "worst", "exceedances", "blocks", "gaps", "rates")
-            return cls._of(meta, {name: tables.read(folder, name) for name in names})
+            found = cls._of(meta, {name: tables.read(folder, name) for name in names})
+            return found if meta.get("hops") is None else found._with_hops(meta["hops"], folder)
         except OSError as error:
             raise InputError(f"{folder}: not an evaluation: {error}") from error
         except (ValueError, LookupError, TypeError) as error:
             raise InputError(
                 f"{folder}: not a whole evaluation ({error}); run tailtap evaluate --out again"
             ) from error
+
+    def _with_hops(self, meta: Sequence[Json], folder: Path) -> Evaluation:
+        from tailtap.evaluation import hops, tables
+
+        read = {name: tables.read(folder, name) for name in hops.TABLES}
+        return replace(self, hops=hops.Hops.of_tables(meta, read))
 
     @classmethod
     def _of(cls, meta: Json, read: dict[str, pa.Table]) -> Evaluation:

@@ -1,11 +1,15 @@
-"""Which percentiles are listed, and how they are written."""
+"""Percentiles of a distribution: which ones are listed, and how they are written."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from decimal import Decimal
+from typing import Any
 
+from tailtap import _core
 from tailtap.errors import InputError
+from tailtap.evaluation.values import Percentile, RawPair, view
 
 DEFAULT: tuple[float, ...] = (0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999, 0.99999, 0.999999)
 
@@ -25,6 +29,51 @@ def papers() -> tuple[float, ...]:
             found.add((x - 1) / x)
             x += step
     return tuple(sorted(found))
+
+
+def percentiles_of(distribution: RawPair, ps: Sequence[float]) -> list[Percentile]:
+    """The percentiles `ps` of distinct values, ascending, and how often each occurred.
+
+    Raises `InputError` for one that is not between 0 and 1.
+    """
+    if not all(0 <= p <= 1 for p in ps):
+        raise InputError("a percentile lies between 0 and 1")
+    values, counts = distribution
+    found = _core.percentiles(view(values), view(counts), ps)
+    return [
+        Percentile(*row)
+        for row in zip(
+            found["p"],
+            found["value"],
+            found["low"],
+            found["high"],
+            found["above"],
+            found["supported"],
+            strict=True,
+        )
+    ]
+
+
+def latency_json(
+    smallest: int, mean: float, largest: int, percentiles: Sequence[Percentile]
+) -> dict[str, Any]:
+    """`latency_ns` of an evaluation's JSON."""
+    return {
+        "min": smallest,
+        "mean": mean,
+        "max": largest,
+        "percentiles": [
+            {
+                "p": p.p,
+                "value": p.value,
+                "low": p.low,
+                "high": p.high,
+                "above": p.above,
+                "supported": p.supported,
+            }
+            for p in percentiles
+        ],
+    }
 
 
 def label(p: float) -> str:

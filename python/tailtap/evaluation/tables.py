@@ -10,10 +10,12 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -93,6 +95,32 @@ def by_side(sides: Mapping[str, Pair], names: tuple[str, str]) -> pa.Table:
             names[1]: _integers(np.concatenate([pair[1] for pair in sides.values()])),
         }
     )
+
+
+def by_hop(hops: Iterable[pa.Table]) -> pa.Table:
+    """The tables of all hops as one, with the number of the hop, from 1, in the first column."""
+    found = list(hops)
+    numbers = np.repeat(np.arange(1, len(found) + 1), [table.num_rows for table in found])
+    return pa.concat_tables(found).add_column(0, "hop", _integers(numbers))
+
+
+def split_by_hop(table: pa.Table, hops: int) -> list[pa.Table]:
+    """What `by_hop` was made of."""
+    edges = np.searchsorted(column(table, "hop"), np.arange(1, hops + 2)).tolist()
+    return [table.slice(start, end - start) for start, end in pairwise(edges)]
+
+
+def optional_times(packets: Column, latency_ns: Column, known: npt.NDArray[np.bool_]) -> pa.Table:
+    """What packets took, null where that is not `known`."""
+    valid = _bits(known.tolist())
+    times = np.where(known, latency_ns, 0)
+    return _table({"packet": _integers(packets), "latency_ns": _integers(times, valid)})
+
+
+def known_times(table: pa.Table, unknown: int) -> Column:
+    """What packets took, in the order of the packets, `unknown` in place of null."""
+    times: Column = table.column("latency_ns").fill_null(unknown).to_numpy()
+    return times
 
 
 def _table(columns: Mapping[str, pa.Array]) -> pa.Table:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
@@ -103,6 +104,14 @@ class Warning(NamedTuple):
 
     code: str
     message: str
+
+
+class HopCaptures(NamedTuple):
+    """The captures before and behind one node of a line."""
+
+    node: str
+    ingress: Path
+    egress: Path
 
 
 @dataclass(frozen=True)

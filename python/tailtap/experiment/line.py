@@ -1,4 +1,6 @@
-"""`dut.line`: what keeps an experiment from a line of several nodes, found out on reading it."""
+"""`dut.line`, `dut.taps`: what keeps an experiment from a line of several nodes, and from taps
+between them, found out on reading it.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +19,35 @@ if TYPE_CHECKING:
 
 LONGEST_LINE = 64
 """Nodes, as in hardware-supported-containers."""
+
+
+HOPS = "hops"
+"""The value of `dut.taps` by which packets are stamped between the nodes."""
+
+
+def check_hops(dut: Dut) -> None:
+    """Raises `Misfit` unless packets can be stamped between nodes, if that is asked for."""
+    if dut.taps != HOPS:
+        return
+    leave = "leave dut.taps out, or the combination with exclude"
+    if not PLATFORMS[dut.platform].traits.has_dut:
+        reason = f"platform {dut.platform} has no nodes, so there are no hops: {leave}"
+        beside = "platform"
+    elif dut.given("ports") is not None:
+        reason = f"hops are between the nodes of a line, and network cards form none: {leave}"
+        beside = "ports"
+    elif dut.line == 1:
+        reason = f"a single device is one hop: make dut.line 2 or more; else {leave}"
+        beside = "line"
+    elif dut.placement.threads:
+        reason = (
+            "a thread that polls a port receives packets long after they were handed over, and "
+            f"nothing tells when that was: choose napi: softirq; else {leave}"
+        )
+        beside = "napi"
+    else:
+        return
+    raise Misfit(("dut", "taps"), reason, [("dut", beside)])
 
 
 def check_line(dut: Dut, traffic: Traffic) -> None:

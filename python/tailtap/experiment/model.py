@@ -23,7 +23,7 @@ from pydantic import (
 
 from tailtap import platform
 from tailtap.document import Misfit
-from tailtap.experiment.line import LONGEST_LINE, check_line
+from tailtap.experiment.line import HOPS, LONGEST_LINE, check_hops, check_line
 from tailtap.experiment.placing import IrqOption, sorted_cpus
 from tailtap.experiment.tuning import FULL, Tuning
 from tailtap.forwarder import FORWARDERS
@@ -74,6 +74,13 @@ class Dut(Strict):
         "of its own and the same platform and forwarder; veth pairs join them. docs/lines.md says "
         "what a line can show.",
         examples=[16],
+    )
+    taps: Literal["ends", "hops"] = Field(
+        default="ends",
+        description="Where packets of a line are stamped. ends is before the first node and behind "
+        "the last. hops is also between two nodes, which tells how long each node took; the taps "
+        "between are part of the latency. docs/lines.md says what they cost.",
+        examples=["hops"],
     )
     cpus: Annotated[
         tuple[Cpu, ...], Field(strict=False, min_length=1), Written("list of CPU numbers")
@@ -403,6 +410,7 @@ class Experiment(Strict):
 
     @model_validator(mode="after")
     def _line_can_be_formed(self) -> Experiment:
+        check_hops(self.dut)
         check_line(self.dut, self.traffic)
         return self
 
@@ -427,6 +435,7 @@ class Experiment(Strict):
             self.dut_spec(both_ways=self.traffic.bidirectional),
             frame_size=max(self.traffic.sizes),
             cables=self.cables(),
+            hops=self.dut.taps == HOPS,
         )
 
     def _ports(self) -> Ports | None:

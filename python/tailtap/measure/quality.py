@@ -10,6 +10,7 @@ from tailtap import platform
 from tailtap.evaluation.overload import overload
 from tailtap.experiment.model import Experiment
 from tailtap.instruments.observing import Warning
+from tailtap.topology.graph import EGRESS, INGRESS
 from tailtap.units import format_rate, format_time
 
 SLIP_P = 0.99
@@ -32,6 +33,9 @@ class Sent:
     """Names of the files that the taps left in the run folder."""
     tap_cpus: str | None = None
     """The CPUs that the taps' process might run on."""
+    tap_points: Sequence[Mapping[str, str | None]] = ()
+    """`name`, `port` and `file` of the tap points, in the order in which packets pass them, and the
+    node that they enter next (`before`)."""
 
 
 @dataclass(frozen=True)
@@ -95,9 +99,9 @@ def external_rate(experiment: Experiment, ingress: Mapping[str, Any]) -> list[Wa
 def overloaded(experiment: Experiment, sent: Sent, counts: Mapping[str, int]) -> list[Warning]:
     """Whether the device could not keep up, by the `counts` of the evaluation.
 
-    Stamps that the taps had no room for make packets seem lost; so many are left out.
+    Stamps that the taps at both ends had no room for make packets seem lost; so many are left out.
     """
-    unknown = sum(tap["lost"] for tap in sent.taps.values())
+    unknown = sum(sent.taps[side]["lost"] for side in (INGRESS, EGRESS) if side in sent.taps)
     has_dut = platform.PLATFORMS[experiment.dut.platform].traits.has_dut
     found = overload(counts["lost"] - unknown, counts["matched"] + counts["lost"], has_dut=has_dut)
     return [] if found is None else [_warning(found.code, found.message)]

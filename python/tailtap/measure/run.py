@@ -191,7 +191,7 @@ def _measure(
     for direction, content in zip(directions, sent, strict=True):
         write_json(direction.folder.generator, content)
     return Measured(
-        [Sent(content, one["taps"], one["warnings"], one["files"], one["cpus"])
+        [Sent(content, *(one[key] for key in ("taps", "warnings", "files", "cpus", "points")))
          for content, one in zip(sent, stamped, strict=True)],
         {
             **observed["facts"],

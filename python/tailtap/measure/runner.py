@@ -22,6 +22,8 @@ import yaml
 from tailtap.document import dotted, load
 from tailtap.errors import InputError, Interrupted, MachineError, TailtapError
 from tailtap.evaluation import evaluate
+from tailtap.evaluation.evaluate import Settings
+from tailtap.evaluation.hops import evaluate_hops
 from tailtap.experiment.plan import PlannedRun, make_plan, plan_as_json
 from tailtap.experiment.reading import CheckedExperiment
 from tailtap.files import make_folder, slugify, write_json, write_text
@@ -44,6 +46,7 @@ from tailtap.results.folder import (
     RunFolder,
     RunStore,
     Status,
+    hop_captures,
     require_folder,
 )
 from tailtap.results.warnings import is_valid
@@ -216,7 +219,14 @@ class _Direction:
 
     def keep(self, measured: Measured, sent: Sent, warnings: list[Warning]) -> None:
         """Enter what was measured into the record."""
-        stamps = {"taps": {"facts": ["taps"], "files": list(sent.files), "cpus": sent.tap_cpus}}
+        stamps = {
+            "taps": {
+                "facts": ["taps"],
+                "files": list(sent.files),
+                "cpus": sent.tap_cpus,
+                "points": list(sent.tap_points),
+            }
+        }
         self.record.update(
             measured.facts,
             generator=sent.generator,
@@ -235,6 +245,10 @@ class _Direction:
             trim_ns=settings.trim,
             window_ns=settings.window,
         )
+        hops = hop_captures(self.record, self.folder.path)
+        if hops:
+            how = Settings(settings.key, settings.trim, settings.window)
+            evaluation = evaluate_hops(evaluation, hops, how)
         evaluation.write(self.folder.evaluation)
         self.record["warnings"] += external_rate(experiment, evaluation.inputs["ingress"])
         self.record["warnings"] += overloaded(experiment, sent, evaluation.counts)

@@ -88,9 +88,17 @@ class Platform(Protocol):
 
 
 def graph_of(
-    platform: Platform, spec: DutSpec[Any], *, frame_size: int = 0, cables: Cables | None = None
+    platform: Platform,
+    spec: DutSpec[Any],
+    *,
+    frame_size: int = 0,
+    cables: Cables | None = None,
+    hops: bool = False,
 ) -> Graph:
-    """The graph of a DuT on `platform`, for frames of up to `frame_size` bytes."""
+    """The graph of a DuT on `platform`, for frames of up to `frame_size` bytes.
+
+    With `hops` it has tap points between the nodes of a line.
+    """
     return smallest(
         platform.ports_in,
         spec.cpus,
@@ -99,6 +107,7 @@ def graph_of(
         cables=cables,
         placement=spec.placement,
         length=spec.length,
+        hops=hops,
     )
 
 

@@ -13,8 +13,10 @@ from tailtap.errors import InputError, Interrupted, MachineError, TailtapError
 from tailtap.evaluation import Evaluation
 from tailtap.evaluation.evaluate import Settings
 from tailtap.evaluation.executors import Executor
+from tailtap.evaluation.hops import settings_of_hop, with_hops
 from tailtap.evaluation.many import Captures, Progress, evaluate_many
-from tailtap.results.folder import ExperimentFolder, RunFolder, RunStore
+from tailtap.evaluation.values import HopCaptures
+from tailtap.results.folder import ExperimentFolder, RunFolder, RunStore, hop_captures
 from tailtap.results.reader import run_folders
 from tailtap.results.summary import SCHEMA, summarize_run
 
@@ -88,17 +90,20 @@ def evaluate_again(
             raise MachineError(
                 f"{run.path}: its results could not be written: this needs the user who made it"
             )
-    captures = [Captures(run.ingress, run.egress, _settings(run, changes)) for run in pending]
+    work = [_Work.of(run, changes) for run in pending]
+    captures = [pair for one in work for pair in one.captures]
+    owners = [one for one in work for _ in one.captures]
+    places = [place for one in work for place in range(len(one.captures))]
     outcome = Outcome(runs)
     with runs.experiment.locked() if runs.experiment else contextlib.nullcontext():
         try:
             for index, found in evaluate_many(
                 captures, executor, chunk_bytes=chunk_bytes, progress=progress
             ):
-                outcome.take(pending[index], found, percentiles)
-                print_line(
-                    f"{len(outcome.ended)} of {len(pending)}: {outcome.line(pending[index])}"
-                )
+                one = owners[index]
+                if one.take(places[index], found):
+                    outcome.take(one.run, one.result(), percentiles)
+                    print_line(f"{len(outcome.ended)} of {len(pending)}: {outcome.line(one.run)}")
         except KeyboardInterrupt:
             raise Interrupted(
                 f"interrupted: {len(outcome.evaluations)} of {len(pending)} runs were evaluated; "
@@ -107,6 +112,47 @@ def evaluate_again(
         finally:
             outcome.store(store)
     return outcome
+
+
+@dataclass
+class _Work:
+    """A run on its way: its own captures, and those of its hops."""
+
+    run: RunFolder
+    hops: list[HopCaptures]
+    captures: list[Captures]
+    """Those at both ends first, then those of each hop."""
+    found: dict[int, Evaluation | TailtapError] = field(default_factory=dict)
+    """What has come of them, by their places."""
+
+    @classmethod
+    def of(cls, run: RunFolder, changes: Changes) -> _Work:
+        settings = _settings(run, changes)
+        hops = hop_captures(run.read(), run.path)
+        own = settings_of_hop(settings)
+        return cls(run, hops, [
+            Captures(run.ingress, run.egress, settings),
+            *(Captures(hop.ingress, hop.egress, own) for hop in hops),
+        ])  # fmt: skip
+
+    def take(self, place: int, found: Evaluation | TailtapError) -> bool:
+        """Keep what has come of one pair; whether it was the last one."""
+        self.found[place] = found
+        return len(self.found) == len(self.captures)
+
+    def result(self) -> Evaluation | TailtapError:
+        """The evaluation of the run, or the error of the first pair that gave one."""
+        evaluations: list[Evaluation] = []
+        for place in range(len(self.captures)):
+            one = self.found[place]
+            if isinstance(one, TailtapError):
+                return one
+            evaluations.append(one)
+        whole, *hops = evaluations
+        try:
+            return with_hops(whole, self.hops, hops) if hops else whole
+        except TailtapError as error:
+            return error
 
 
 def _settings(run: RunFolder, changes: Changes) -> Settings:

@@ -11,11 +11,13 @@ import contextlib
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from tailtap.errors import InputError
+from tailtap.evaluation.values import HopCaptures
 from tailtap.files import make_folder, read_json, sync_tree, write_json
 
 Status = Literal["running", "done", "failed", "interrupted"]
@@ -29,6 +31,21 @@ class RunStore(Protocol):
 
     def add_runs(self, database: Path, folders: Sequence[Path]) -> None:
         """Put run folders into the database, in place of what it held of these runs."""
+
+
+def hop_captures(record: Mapping[str, Any], folder: Path) -> list[HopCaptures]:
+    """The captures of each hop of a run in `folder`, by its record.
+
+    Empty where packets were stamped at the ends only, and of runs of earlier versions.
+    """
+    taps = (record.get("instruments") or {}).get("taps") or {}
+    points = taps.get("points") or ()
+    if len(points) <= 2:
+        return []
+    return [
+        HopCaptures(point["before"], folder / point["file"], folder / after["file"])
+        for point, after in pairwise(points)
+    ]
 
 
 class RunFolder:
@@ -70,8 +87,7 @@ class RunFolder:
         """
         if not self.done:
             return False
-        stamps = [path for path in self.stamps if path.exists()]
-        files = [self.generator, self.evaluation / "evaluation.json", *stamps]
+        files = [self.generator, self.evaluation / "evaluation.json", *self.stamps]
         try:
             files += self.evaluation.iterdir()
             return all(path.stat().st_size for path in files)
@@ -79,9 +95,9 @@ class RunFolder:
             return False
 
     @property
-    def stamps(self) -> tuple[Path, Path]:
-        """The stamps of both taps."""
-        return self.ingress, self.egress
+    def stamps(self) -> list[Path]:
+        """The stamp files that are there, those between the nodes of a line included."""
+        return sorted(self.path.glob("*.stamps"))
 
     def start_anew(self) -> None:
         """Make the folder, empty, whatever an earlier attempt left in it."""

@@ -1,4 +1,4 @@
-"""The role that stamps: taps before and after the DuT, for one flow."""
+"""The role that stamps: taps before and after the DuT, and between its nodes, for one flow."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tailtap.cpulist import ranges
 from tailtap.instruments.taps import TAPS
-from tailtap.instruments.taps.warnings import of_deferral, of_links
+from tailtap.instruments.taps.warnings import of_deferral, of_hops, of_links
 from tailtap.roles.role import Request, Workbench
 from tailtap.stations.process import Process
 from tailtap.stations.session import FAILED, Json
@@ -29,6 +29,8 @@ class Timestamper:
         """Taps that do not stamp yet."""
         self._flow = bench.lab.graph.flow(plan["flow"])
         self._host = bench.lab.host(self._flow.ingress.node)
+        within = self._flow.stamped[1:-1]
+        self._namespaces = {port.node: bench.lab.name_of(port.node) for port in within}
         self._kind = TAPS[bench.experiment.tap.kind]
         self._traffic = bench.traffic(plan["flow"])
         self._cables = bench.experiment.cables() is not None
@@ -77,7 +79,9 @@ class Timestamper:
 
     def _stamp(self, key: str) -> None:
         room = int(self._traffic.packets * ROOM) + SPARE_ROOM
-        self._process = self._kind.start(self._host, self._folder, room, self._flow, key)
+        self._process = self._kind.start(
+            self._host, self._folder, room, self._flow, key, namespaces=self._namespaces
+        )
 
     def _count(self, content: Json) -> Json:
         """Packets that have come to `ingress` and `egress` since their links exist."""
@@ -88,17 +92,30 @@ class Timestamper:
         return {"ingress": ingress, "egress": egress}
 
     def _stop(self, content: Json) -> Json:
-        """End the taps: what each of them counted, warnings, their files, and where they ran."""
+        """End the taps: what each of them counted, warnings, their files, and where they ran.
+
+        `points` has the tap points in the order in which packets pass them, and `before` of each is
+        the node of the DuT that they enter next.
+        """
         assert self._process is not None  # asked in order
         self._ended = True
         cpus = _allowed(self._process.pid)
         links = self._kind.stop(self._process)
-        warnings = [*of_links(links), *of_deferral(cables=self._cables)]
+        warnings = [
+            *of_links(links, self._flow),
+            *of_deferral(cables=self._cables),
+            *of_hops(self._flow),
+        ]
+        points = [
+            {"name": name, "port": str(port), "file": links[name]["file"], "before": before}
+            for name, port, before in self._flow.points
+        ]
         return {
             "taps": links,
             "warnings": warnings,
             "files": sorted(link["file"] for link in links.values()),
             "cpus": cpus,
+            "points": points,
         }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from tailtap.errors import InputError
 from tailtap.topology.placement import DEFAULT, Placement
@@ -16,6 +16,9 @@ Task = Literal["generator", "timestamper", "dut"]
 NodeKind = Literal["namespace", "container", "guest"]
 """What holds the ports of a node: a network namespace, the one of a container, or a virtual
 machine."""
+
+INGRESS, EGRESS = "ingress", "egress"
+"""What the captures before and behind the DuT are called."""
 
 LONGEST_NAME = 15
 """Characters of a port's name that the kernel keeps (IFNAMSIZ without the final zero)."""
@@ -73,6 +76,16 @@ class Link:
         return {"ends": [str(port) for port in self.ends], "mtu": self.mtu, **cards}
 
 
+class TapPoint(NamedTuple):
+    """A port at which the packets of a flow are stamped."""
+
+    name: str
+    """What its capture is called; within the DuT like the node that packets enter there."""
+    port: Port
+    before: str | None
+    """The node of the DuT that packets enter next; None behind the last one."""
+
+
 @dataclass(frozen=True)
 class Flow:
     """Packets of one generator: the ports that they pass, and where they are stamped."""
@@ -81,7 +94,8 @@ class Flow:
     path: tuple[Port, ...]
     """From the generator's port to the one that absorbs them."""
     stamped: tuple[Port, ...]
-    """The tap points, in the order of the path: the first is before the DuT, the last after it."""
+    """The tap points, in the order of the path: the first is before the DuT, the last after it, and
+    others are where packets enter a node of the DuT."""
 
     @property
     def generator(self) -> Port:
@@ -97,6 +111,19 @@ class Flow:
     def egress(self) -> Port:
         """The port at which they are stamped after it."""
         return self.stamped[-1]
+
+    @property
+    def points(self) -> list[TapPoint]:
+        """The tap points in the order of the path."""
+        within = [TapPoint(port.node, port, port.node) for port in self.stamped[1:-1]]
+        first = TapPoint(INGRESS, self.ingress, next(iter(self.passed), None))
+        return [first, *within, TapPoint(EGRESS, self.egress, None)]
+
+    @property
+    def passed(self) -> list[str]:
+        """The nodes of the DuT that they pass, in order."""
+        within = self.path[self.path.index(self.onward) + 1 : -1]
+        return list(dict.fromkeys(port.node for port in within))
 
     @property
     def onward(self) -> Port:

@@ -15,7 +15,8 @@ Network cards can be the ends of the two links beside the DuT, with cables betwe
 the ports' names for as long as they are lent to the lab.
 
 Without a DuT `tt-a1` and `tt-b0` are the two ends of one link. A line has nodes `dut1`, `dut2`, …
-instead of `dut`, and a link from the `tt-out` of each to the `tt-in` of the next.
+instead of `dut`, and a link from the `tt-out` of each to the `tt-in` of the next. Where each hop is
+looked at, packets are stamped as well at the port by which they enter each node but the first.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ def smallest(
     cables: Cables | None = None,
     placement: Placement = DEFAULT,
     length: int = 1,
+    hops: bool = False,
 ) -> Graph:
     """The graph of one DuT whose ports are in a `kind` of node and whose work is on `cpus`.
 
@@ -71,7 +73,8 @@ def smallest(
 
     Its packets are received as `placement` says. Without a kind there is no DuT. Links carry frames
     of `frame_size` bytes, check sequence included. With `both_ways` a second generator sends
-    through the DuT from behind.
+    through the DuT from behind. With `hops` packets are also stamped where they enter each node
+    of the line but the first: there the node before handed them over.
     """
     mtu = max(DEFAULT_MTU, frame_size - ETHERNET_OVERHEAD)
     nodes = [Node(GENERATOR, "generator"), Node(TAPS, "timestamper")]
@@ -93,10 +96,12 @@ def smallest(
         links += [Link(ends, mtu) for ends in zip(between[1::2], between[2::2], strict=False)]
         links.append(Link((between[-1], _FROM), mtu, after))
     way = (_SENDING, _FIRST_TAP, _TO, *between, _FROM)
-    flows = [Flow(FORWARD, way, (_FIRST_TAP, _FROM))]
+    flows = [Flow(FORWARD, way, (_FIRST_TAP, *(between[2::2] if hops else ()), _FROM))]
     if both_ways:
-        back = (_SENDING_BACK, _FIRST_TAP_BACK, _FROM, *reversed(between), _TO)
-        flows.append(Flow(REVERSE, back, (_FIRST_TAP_BACK, _TO)))
+        inside_out = between[::-1]
+        back = (_SENDING_BACK, _FIRST_TAP_BACK, _FROM, *inside_out, _TO)
+        within = inside_out[2::2] if hops else ()
+        flows.append(Flow(REVERSE, back, (_FIRST_TAP_BACK, *within, _TO)))
     return Graph(tuple(nodes), tuple(links), tuple(flows))
 
 

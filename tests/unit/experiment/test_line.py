@@ -1,4 +1,4 @@
-"""`dut.line`: how a line is wired, and what keeps an experiment from it."""
+"""`dut.line`, `dut.taps`: how a line is wired and stamped, and what keeps an experiment from it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 from experiment_files import complaint
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tailtap.experiment.model import Experiment
+from tailtap.topology.graph import Port
 from tailtap.topology.smallest import dut_names
 
 
@@ -72,6 +75,55 @@ def test_what_cannot_form_a_line_is_named(tmp_path: Path, text: str, expected: s
     whole = f"name: line\n{text}\n"
     said = complaint(tmp_path, whole if "traffic:" in text else f"{whole}traffic: {{}}\n")
     assert expected in said
+
+
+@given(st.integers(2, 64), st.booleans())
+def test_hops_have_a_tap_point_between_any_two_nodes(length: int, both_ways: bool) -> None:
+    """They are where a packet comes into a node, so that a hop is a node and the link behind it."""
+    graph = experiment({"line": length, "taps": "hops"}, bidirectional=both_ways).graph()
+    plain = experiment({"line": length}, bidirectional=both_ways).graph()
+    assert (graph.nodes, graph.links) == (plain.nodes, plain.links)
+    assert [flow.path for flow in graph.flows] == [flow.path for flow in plain.flows]
+    tapped: list[Port] = []
+    for flow, ends in zip(graph.flows, plain.flows, strict=True):
+        nodes = dut_names(length)[:: 1 if flow.name == "forward" else -1]
+        assert flow.passed == nodes
+        assert (flow.ingress, flow.egress) == (ends.ingress, ends.egress)
+        assert [(point.name, point.before) for point in flow.points] == [
+            ("ingress", nodes[0]), *((node, node) for node in nodes[1:]), ("egress", None),
+        ]  # fmt: skip
+        within = [port for _, port, _ in flow.points[1:-1]]
+        assert within == [port for port in flow.path if port in within]
+        for port in within:
+            assert port in graph.entered(port.node)
+            assert graph.peer(port) == flow.path[flow.path.index(port) - 1]
+        tapped += within
+    assert len(set(tapped)) == len(tapped) == (length - 1) * len(graph.flows)
+
+
+@pytest.mark.parametrize("dut", [{}, {"line": 3}, {"platform": "wire"}])
+def test_without_hops_packets_are_stamped_at_the_ends(dut: dict[str, Any]) -> None:
+    [flow] = experiment(dut).graph().flows
+    assert [str(port) for port in flow.stamped] == ["tap:tt-a0", "tap:tt-b0"]
+    assert [point.before for point in flow.points] == [next(iter(flow.passed), None), None]
+
+
+@pytest.mark.parametrize(
+    ("dut", "expected"),
+    [
+        ("{taps: hops}", "a single device is one hop: make dut.line 2 or more"),
+        ("{taps: hops, platform: wire, line: 3}", "platform wire has no nodes"),
+        ("{taps: hops, ports: [a, b]}", "network cards form none"),
+        ("{taps: hops, ports: [a, b], line: 3}", "network cards form none"),
+        ("{taps: hops, line: 3, napi: threads}", "choose napi: softirq"),
+        ("{taps: each, line: 3}", "'ends' or 'hops'"),
+    ],
+)
+def test_where_there_are_no_hops_is_named(tmp_path: Path, dut: str, expected: str) -> None:
+    ports = "tap: {ports: [c, d]}\n" if "ports" in dut else ""
+    said = complaint(tmp_path, f"name: line\ndut: {dut}\n{ports}traffic: {{}}\n")
+    assert expected in said
+    assert "dut.taps" in said
 
 
 @pytest.mark.parametrize(

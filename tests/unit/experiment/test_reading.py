@@ -26,6 +26,7 @@ def test_five_lines_are_enough(tmp_path: Path) -> None:
             "platform": "bare-metal",
             "forwarder": "tc-mirred",
             "line": 1,
+            "taps": "ends",
             "cpus": [1],
             "memory": None,
             "cgroup": None,

@@ -87,8 +87,9 @@ def test_each_limit(measured: Measured, code: str) -> None:
 )
 def test_what_taps_say_against_their_stamps(change: dict[str, Any], code: str) -> None:
     links = {"ingress": {"seen": 1000, "lost": 0}, "egress": {"seen": 1000, "lost": 0}}
-    assert list(of_links(links)) == []
-    [warning] = of_links({**links, "egress": {**links["egress"], **change}})
+    flow = EXPERIMENT.graph().flow("forward")
+    assert list(of_links(links, flow)) == []
+    [warning] = of_links({**links, "egress": {**links["egress"], **change}}, flow)
     assert warning["code"] == code
     assert "egress" in warning["message"]
 

@@ -73,9 +73,19 @@ def test_a_run_asks_each_role_in_order_and_stores_what_it_says(tmp_path: Path) -
         assert record["forwarder"] == {"version": "1", "cpu_ns": None}
         assert record["counters"] == {"lifetime": {}}
         assert record["instruments"] == {
-            "taps": {"facts": ["taps"], "files": ["egress.stamps", "ingress.stamps"], "cpus": "0"},
+            "taps": {
+                "facts": ["taps"],
+                "files": ["egress.stamps", "ingress.stamps"],
+                "cpus": "0",
+                "points": [
+                    {"name": "ingress", "port": "tap:tt-a0", "file": "ingress.stamps",
+                     "before": "dut"},
+                    {"name": "egress", "port": "tap:tt-b0", "file": "egress.stamps",
+                     "before": None},
+                ],
+            },
             "kernel-counters": {"facts": ["elapsed_ns", "softnet"], "files": []},
-        }
+        }  # fmt: skip
         assert record["warnings"] == []
         folder = tmp_path / "out/runs" / record["slug"]
         evaluation = json.loads((folder / "evaluation/evaluation.json").read_text())

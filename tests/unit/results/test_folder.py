@@ -51,7 +51,8 @@ def finished(folder: RunFolder) -> None:
     """What a run leaves, with something in every file."""
     folder.start_anew()
     folder.evaluation.mkdir()
-    for path in (*folder.stamps, folder.generator, folder.evaluation / "evaluation.json"):
+    stamps = (folder.ingress, folder.egress)
+    for path in (*stamps, folder.generator, folder.evaluation / "evaluation.json"):
         path.write_text("content")
     (folder.evaluation / "worst.parquet").write_text("content")
     folder.write({"status": "done"})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from tailtap.check import Check
@@ -16,8 +17,12 @@ from tailtap.traffic.external import MOONSNIFF
 __all__ = ["TAPS", "Tap"]
 
 
+NOWHERE: Mapping[str, str] = MappingProxyType({})
+"""No network namespaces."""
+
+
 class Tap(Protocol):
-    """One kind of tap pair."""
+    """One kind of taps: those before and behind the DuT, and between the nodes of a line."""
 
     summary: str
     """What it is, in one sentence."""
@@ -36,10 +41,13 @@ class Tap(Protocol):
         packets: int,
         flow: Flow,
         key: str = MOONSNIFF,
+        namespaces: Mapping[str, str] = NOWHERE,
     ) -> Process:
-        """Stamp the packets of `flow` on both sides into `folder`; returns when ready.
+        """Stamp the packets of `flow` at its tap points into `folder`; returns when ready.
 
-        `host` is where its tap points are, and there is room for `packets` of them.
+        `host` is where its first and last tap point are, and there is room for `packets` of them.
+        Those between are in the network namespaces that `namespaces` has by their nodes. Each is a
+        file ``NAME.stamps`` by its name in `Flow.points`.
 
         `key` says where packets carry their ids, as ``tailtap tap --key``.
 
@@ -48,7 +56,7 @@ class Tap(Protocol):
         ...
 
     def stop(self, process: Process) -> dict[str, Any]:
-        """End the taps; what each one counted, by its side. Raises `MachineError`."""
+        """End the taps; what each one counted, by its name. Raises `MachineError`."""
         ...
 
 

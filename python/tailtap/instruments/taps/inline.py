@@ -5,22 +5,24 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
 from tailtap.check import Check
 from tailtap.errors import TailtapError
+from tailtap.instruments.taps import NOWHERE
 from tailtap.machine.privileges import missing_capabilities
 from tailtap.stations import Host
 from tailtap.stations.process import STOP_SECONDS, Process
-from tailtap.topology.graph import Flow
+from tailtap.topology.graph import EGRESS, INGRESS, Flow
 from tailtap.topology.lab import Lab
 from tailtap.topology.smallest import FORWARD, TAPS, smallest
 from tailtap.traffic.external import MOONSNIFF
 
-MAX_ROOM = 4 * 2**20
-"""Stamps that the kernel keeps at most for each side (64 MiB); the tap empties it all the time."""
+MAX_ROOM = 8 * 2**20
+"""Stamps that the kernel keeps at most for all tap points together (128 MiB); they are emptied all
+the time."""
 QUIET_SHARE = 4
 """While less than a quarter of its room is used, the tap writes nothing and disturbs nobody."""
 READY_SECONDS = 120.0
@@ -45,7 +47,8 @@ class InlineTap:
     """One process that stamps ingress packets and hands them on, and absorbs egress packets.
 
     An ingress stamp is of the moment at which the packet is handed on to the DuT, an egress stamp
-    of the moment at which the DuT handed it over.
+    of the moment at which the DuT handed it over. Between the nodes of a line packets go on their
+    way, and a stamp is of the moment at which the node before handed them over.
     """
 
     summary = "eBPF programs on links of their own on both sides of the DuT."
@@ -84,13 +87,16 @@ class InlineTap:
         packets: int,
         flow: Flow,
         key: str = MOONSNIFF,
+        namespaces: Mapping[str, str] = NOWHERE,
     ) -> Process:
         """Start the taps and wait until they are attached. Raises `MachineError`."""
-        room = min(packets * QUIET_SHARE, MAX_ROOM)
+        points = flow.points
+        room = max(1, min(packets * QUIET_SHARE, MAX_ROOM // len(points)))
         command = [*host.program, "tap"]
         command += [
-            f"ingress={flow.ingress.name}:{flow.onward.name}",
-            f"egress={flow.egress.name}:drop",
+            f"{INGRESS}={flow.ingress.name}:{flow.onward.name}",
+            *(f"{name}={namespaces[port.node]}/{port.name}" for name, port, _ in points[1:-1]),
+            f"{EGRESS}={flow.egress.name}:drop",
         ]
         command += ["--write", str(folder / "{link}.stamps"), "--records", str(room), "--json"]
         # Writing would wake up a CPU that may be the generator's.

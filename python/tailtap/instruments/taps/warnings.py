@@ -7,18 +7,34 @@ from typing import Any
 
 from tailtap.instruments.observing import Warning
 from tailtap.instruments.taps.inline import stamps_after_queueing
+from tailtap.topology.graph import Flow
 
 
-def of_links(links: Mapping[str, Mapping[str, Any]]) -> Iterator[Warning]:
-    """What the counts of each link tell."""
+def of_links(links: Mapping[str, Mapping[str, Any]], flow: Flow) -> Iterator[Warning]:
+    """What the counts of each link tell. Links are called as in `Flow.points`."""
+    within = {port.node for port in flow.stamped[1:-1]}
     for link, counts in links.items():
-        if counts["lost"]:
+        if counts["lost"] and link in within:
+            yield _warning(
+                "stamps-lost",
+                f"the tap before {link} had no room for {counts['lost']} of {counts['seen']} "
+                "stamps: these packets seem lost in the hop before it",
+            )
+        elif counts["lost"]:
             yield _warning(
                 "stamps-lost",
                 f"the {link} tap had no room for {counts['lost']} of {counts['seen']} stamps: "
                 "these packets count as lost or unmatched though they may have passed",
             )
-        if counts.get("dropped"):
+        if counts.get("dropped") and link in within:
+            before = flow.passed[flow.passed.index(link) - 1]
+            yield _warning(
+                "backlog-drops",
+                f"{link} dropped {counts['dropped']} packets as they came from {before}, warm-up "
+                "included, as a queue of its CPUs was full (net.core.netdev_max_backlog): they "
+                f"count as lost by {before}",
+            )
+        elif counts.get("dropped"):
             yield _warning(
                 "tap-drops",
                 f"the kernel dropped {counts['dropped']} packets between the DuT and the {link} "
@@ -32,6 +48,18 @@ def of_links(links: Mapping[str, Mapping[str, Any]]) -> Iterator[Warning]:
             )
         for message in counts.get("warnings", ()):
             yield _warning("tap", f"the {link} tap says: {message}")
+
+
+def of_hops(flow: Flow) -> Iterator[Warning]:
+    """That taps between the nodes are part of what is measured."""
+    count = len(flow.stamped) - 2
+    if count:
+        taps = "1 tap" if count == 1 else f"{count} taps"
+        yield _warning(
+            "taps-within",
+            f"the latency includes {taps} between the nodes, and each delays every packet: measure "
+            "with dut.taps: ends to know the line's own",
+        )
 
 
 def of_deferral(*, cables: bool) -> Iterator[Warning]:

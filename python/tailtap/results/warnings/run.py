@@ -62,6 +62,14 @@ ENTRIES = (
         "Raise `net.core.netdev_max_backlog`, or lower the rate.",
     ),
     Entry(
+        "taps-within",
+        (
+            "Packets were stamped between the nodes of a line as well (`dut.taps: hops`). The taps "
+            "there delay every packet, and this is part of the latency."
+        ),
+        "Nothing to find the slow hop; for the line's own latency measure with `dut.taps: ends`.",
+    ),
+    Entry(
         "egress-deferred",
         (
             "Packets were stamped later than they left the device, by an unknown time: on "

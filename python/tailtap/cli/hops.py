@@ -1,0 +1,70 @@
+"""The hops of a run of a line, as tables on the terminal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+PERCENTILES = (0.5, 0.99, 0.999)
+"""The columns of the table, as far as they were asked for."""
+MOST_RUNS = 3
+"""Runs whose hops are printed; of more, the page and the files tell."""
+MOST_PACKETS = 5
+"""Worst packets that are told of."""
+MOST_PARTS = 3
+"""Hops that are named of a packet, the slowest first."""
+
+
+def print_hops(summary: dict[str, Any]) -> None:
+    """Print the hops of the runs that have some: who lost packets, and who made the worst ones."""
+    rows = [row for row in summary["runs"] if (row["evaluation"] or {}).get("hops")]
+    if len(rows) > MOST_RUNS:
+        print(f"{len(rows)} runs have hops: `tailtap report` shows them all")
+        return
+    for row in rows:
+        _print_run(row["slug"], row["evaluation"])
+
+
+def _print_run(slug: str, evaluation: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    from tailtap.cli.console import print_table
+    from tailtap.evaluation.percentiles import label
+    from tailtap.units import format_us
+
+    hops = evaluation["hops"]
+    known = {row["p"] for row in hops[0]["latency_ns"]["percentiles"]}
+    listed = [p for p in PERCENTILES if p in known]
+    table = Table(box=None, pad_edge=False, header_style="bold", title=f"hops of {slug}",
+                  title_justify="left")  # fmt: skip
+    table.add_column("hop")
+    for name in ("packets", "lost", *map(label, listed), "max", "slowest of the worst"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for hop in hops:
+        found = {row["p"]: row for row in hop["latency_ns"]["percentiles"]}
+        table.add_row(
+            hop["node"],
+            f"{hop['counts']['matched']:,}",
+            f"{hop['counts']['lost']:,}",
+            *(
+                format_us(found[p]["value"]) + (" " if found[p]["supported"] else "*")
+                for p in listed
+            ),
+            format_us(hop["latency_ns"]["max"]),
+            f"{hop['slowest_of_worst']:,}",
+        )
+    print_table(table)
+    for packet in evaluation["worst"][:MOST_PACKETS]:
+        print(f"packet {packet['key']}: {in_words(packet, [hop['node'] for hop in hops])}")
+
+
+def in_words(packet: dict[str, Any], nodes: list[str]) -> str:
+    """How long a packet took, and at which nodes: ``4.1 ms, of which dut3 3.9 ms``."""
+    from tailtap.units import format_time
+
+    parts = sorted(
+        ((ns, node) for node, ns in zip(nodes, packet["hops"], strict=True) if ns is not None),
+        key=lambda part: -part[0],
+    )
+    told = ", ".join(f"{node} {format_time(ns)}" for ns, node in parts[:MOST_PARTS])
+    missing = "; not every tap has a stamp of it" if None in packet["hops"] else ""
+    return f"{format_time(packet['latency'])}, of which {told}{missing}"

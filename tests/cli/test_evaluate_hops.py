@@ -1,0 +1,86 @@
+"""`tailtap evaluate` on a run of a line whose packets were stamped between the nodes."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from program import tailtap
+from runs import write_run
+from stamps import write_stamps
+
+PACKETS = 20_000
+NAMES = ("ingress", "dut2", "dut3", "egress")
+STALLED, LOST = 777, 4_000
+STALL_NS = 3_900_000
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """Three nodes: the third held up one packet, the second lost one."""
+    run = write_run(tmp_path, 1, packets=PACKETS)
+    random = np.random.default_rng(7)
+    took = random.integers(5_000, 60_000, (PACKETS, 3))
+    took[STALLED, 2] = STALL_NS
+    sent = 9_000_000_000 + np.arange(PACKETS) * 100_000
+    times = np.column_stack((sent, sent[:, None] + np.cumsum(took, axis=1)))
+    for place, name in enumerate(NAMES):
+        ids = np.arange(PACKETS) if place < 2 else np.delete(np.arange(PACKETS), LOST)
+        ids = ids[np.argsort(times[ids, place], kind="stable")]
+        write_stamps(run / f"{name}.stamps", times[ids, place], ids)
+    record = json.loads((run / "run.json").read_text())
+    before = ("dut1", "dut2", "dut3", None)
+    points = [{"name": name, "port": f"{name}:tt-in", "file": f"{name}.stamps", "before": node}
+              for name, node in zip(NAMES, before, strict=True)]  # fmt: skip
+    record["instruments"] = {"taps": {"points": points}}
+    (run / "run.json").write_text(json.dumps(record))
+    return run
+
+
+def evaluated(run: Path, *options: str) -> dict[str, Any]:
+    done = tailtap("evaluate", str(run), "--json", *options)
+    assert done.returncode == 0, done.stderr
+    [row] = json.loads(done.stdout)["runs"]
+    found: dict[str, Any] = row["evaluation"]
+    return found
+
+
+def test_hops_are_told_and_stored(run: Path) -> None:
+    found = evaluated(run)
+    hops = found["hops"]
+    assert [row["node"] for row in hops] == ["dut1", "dut2", "dut3"]
+    assert [row["counts"]["lost"] for row in hops] == [0, 1, 0]
+    assert sum(row["slowest_of_worst"] for row in hops) == 5_000
+    worst = found["worst"][0]
+    assert (worst["key"], worst["hops"][2]) == (str(STALLED), STALL_NS)
+    assert json.loads((run / "evaluation/evaluation.json").read_text()) == found
+    files = {path.name for path in (run / "evaluation").glob("hops*")}
+    assert files == {"hops.parquet", "hops-distribution.parquet", "hops-worst.parquet"}
+
+
+def test_pieces_give_the_same_hops(run: Path) -> None:
+    whole = evaluated(run)
+    files = {path.name: path.read_bytes() for path in (run / "evaluation").iterdir()}
+    assert evaluated(run, "--chunk", "50 kB", "--jobs", "2") == whole
+    assert {path.name: path.read_bytes() for path in (run / "evaluation").iterdir()} == files
+
+
+def test_the_table_says_who_was_slow(run: Path) -> None:
+    done = tailtap("evaluate", str(run))
+    assert done.returncode == 0, done.stderr
+    assert "hops of 001-bare-metal" in done.stdout
+    assert re.search(r"^dut2 +19,999 +1 ", done.stdout, re.MULTILINE)
+    assert re.search(rf"^packet {STALLED}: .* of which dut3 3\.9 ms, dut[12] ", done.stdout, re.M)
+
+
+def test_a_capture_that_is_gone_keeps_what_was(run: Path) -> None:
+    before = evaluated(run)
+    (run / "dut3.stamps").unlink()
+    done = tailtap("evaluate", str(run), "--json")
+    assert done.returncode == 2
+    assert "dut3.stamps" in done.stderr
+    assert json.loads((run / "evaluation/evaluation.json").read_text()) == before

@@ -1,0 +1,190 @@
+"""A line hop by hop: the hops of every packet add up, delay and loss are found where they began."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from labtools import Machine, own_machine, record, stamps, write_experiment
+from numpy.typing import NDArray
+
+from tailtap.evaluation import Evaluation
+from tailtap.evaluation.percentiles import DEFAULT
+
+Integers = NDArray[np.int64]
+GONE = -1
+
+PLAIN = """
+name: hops
+dut: {{platform: {platform}, forwarder: {forwarder}, taps: hops}}
+traffic: {{rate: 1 kpkt/s, duration: 300 ms, warm_up: 50 ms{more}}}
+vary: {{dut.line: {lengths}}}
+"""
+BURST, BURSTS_A_SECOND = 5, 50
+FAULTY = f"""
+name: faulty
+dut: {{forwarder: kernel-route, line: 4, taps: hops}}
+traffic:
+  rate: {BURST * BURSTS_A_SECOND} pkt/s
+  pattern: burst:packets={BURST}
+  flows: {{dst: 10.1.0.1-10.1.0.4}}
+  duration: 2 s
+  warm_up: 0 s
+  bidirectional: true
+"""
+PACKETS = 2 * BURST * BURSTS_A_SECOND
+FLOWS = 4
+BUCKET_BYTES, BITS_A_SECOND, FRAME_BYTES = 100, 250_000, 60
+EACH_NS = FRAME_BYTES * 8 * 1_000_000_000 // BITS_A_SECOND
+LATE_NS = 1_000_000
+"""What a token bucket delays by less may be the machine's own."""
+
+
+def points(run: Path) -> list[Mapping[str, Any]]:
+    told: list[Mapping[str, Any]] = record(run)["instruments"]["taps"]["points"]
+    return told
+
+
+def passed(run: Path) -> Integers:
+    """When each packet passed each tap point, read without tailtap: rows are ids."""
+    read = [stamps(run / point["file"]) for point in points(run)]
+    found = np.full((int(max(table["id"].max() for table in read)) + 1, len(read)), GONE, np.int64)
+    for place, table in enumerate(read):
+        assert len(np.unique(table["id"])) == len(table)
+        found[table["id"], place] = table["time_ns"]
+    return found
+
+
+def check_sums(run: Path) -> Evaluation:
+    """Every hop has the times that the captures say, and those of a packet are its latency."""
+    evaluation, times = Evaluation.load(run / "evaluation"), passed(run)
+    assert evaluation.hops is not None
+    rows = evaluation.hops.rows
+    assert [row.node for row in rows] == [point["before"] for point in points(run)[:-1]]
+    for place, row in enumerate(rows):
+        before, after = times[:, place], times[:, place + 1]
+        took = (after - before)[(before != GONE) & (after != GONE)]
+        values, counts = np.unique(took, return_counts=True)
+        assert np.array_equal(np.frombuffer(row.distribution[0], np.int64), values)
+        assert np.array_equal(np.frombuffer(row.distribution[1], np.int64), counts)
+        assert row.counts["lost"] == int(((before != GONE) & (after == GONE)).sum())
+        ordered = np.sort(took)
+        for percentile in row.percentiles():
+            rank = max(int(np.ceil(round(percentile.p * len(ordered), 6))), 1)
+            assert percentile.value == ordered[rank - 1]
+    worst = evaluation.worst_packets
+    assert np.array_equal(evaluation.hops.worst, np.diff(times[[int(key) for key in worst.key]]))
+    assert np.array_equal(evaluation.hops.worst.sum(axis=1), worst.latency_ns)
+    assert (evaluation.hops.worst > 0).all()
+    return evaluation
+
+
+@pytest.mark.parametrize(
+    ("platform", "forwarder", "more", "lengths"),
+    [
+        ("bare-metal", "kernel-route", "", [3, 8]),
+        ("bare-metal", "tc-mirred", ", bidirectional: true", [3]),
+        pytest.param("bare-metal", "kernel-route", ", ttl: 65", [64], marks=pytest.mark.slow),
+    ],
+)
+def test_the_hops_of_every_packet_add_up(
+    tmp_path: Path, platform: str, forwarder: str, more: str, lengths: list[int]
+) -> None:
+    text = PLAIN.format(platform=platform, forwarder=forwarder, more=more, lengths=lengths)
+    experiment, out = write_experiment(tmp_path, text), tmp_path / "out"
+    with own_machine() as machine:
+        done = machine.tailtap("run", str(experiment), "--out", str(out), "--json")
+        assert done.returncode == 0, done.stderr
+        assert machine.namespaces() == []
+    told = json.loads(done.stdout)["runs"]
+    directions = 2 if "bidirectional" in more else 1
+    assert len(told) == len(lengths) * directions
+    for run in told:
+        evaluation = check_sums(Path(run["folder"]))
+        length = run["parameters"]["dut"]["line"]
+        assert evaluation.counts["matched"] == 300
+        hops = run["evaluation"]["hops"]
+        assert [(row["hop"], row["counts"]["matched"]) for row in hops] == [
+            (number, 300) for number in range(1, length + 1)
+        ]
+        nodes = [f"dut{number}" for number in range(1, length + 1)]
+        back = run["variables"].get("direction") == "reverse"
+        assert [row["node"] for row in hops] == (nodes[::-1] if back else nodes)
+        assert [row["p"] for row in hops[0]["latency_ns"]["percentiles"]] == list(DEFAULT)
+        for packet in run["evaluation"]["worst"]:
+            assert sum(packet["hops"]) == packet["latency"]
+        assert "taps-within" in [warning["code"] for warning in run["warnings"]]
+    again = own_evaluation(out)
+    assert [run["evaluation"] for run in again] == [run["evaluation"] for run in told]
+
+
+def own_evaluation(out: Path) -> list[dict[str, Any]]:
+    """What evaluating all runs again says."""
+    with own_machine() as machine:
+        done = machine.tailtap("evaluate", str(out), "--json")
+    assert done.returncode == 0, done.stderr
+    runs: list[dict[str, Any]] = json.loads(done.stdout)["runs"]
+    return runs
+
+
+def made_late(before: Integers) -> Integers:
+    """How long a token bucket holds each of some packets, by the times at which they come."""
+    bucket_ns = BUCKET_BYTES * EACH_NS // FRAME_BYTES
+    ready, held = np.iinfo(np.int64).min // 2, np.zeros_like(before)
+    for place in np.argsort(before):
+        # When the bucket was last empty, had it never been full since.
+        ready = max(ready, int(before[place]) - bucket_ns) + EACH_NS
+        held[place] = max(0, ready - int(before[place]))
+    return held
+
+
+def break_line(machine: Machine) -> None:
+    """The second node loses the packets to one address, the third one is slow in one direction."""
+    second, third = (
+        next(name for name in machine.namespaces() if name.endswith(f"-dut{number}"))
+        for number in (2, 3)
+    )
+    lose = ["rule", "add", "to", "10.1.0.4", "blackhole", "priority", "1"]
+    assert machine.run("ip", "-n", second, *lose).returncode == 0
+    slow = ["root", "tbf", "rate", f"{BITS_A_SECOND}bit", "burst", str(BUCKET_BYTES)]
+    done = machine.run(
+        *("tc", "-n", third, "qdisc", "add", "dev", "tt-out", *slow, "limit", "100000")
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.alone
+@pytest.mark.timed
+def test_delay_and_loss_are_found_in_the_hop_that_made_them(tmp_path: Path) -> None:
+    experiment, out = write_experiment(tmp_path, FAULTY), tmp_path / "out"
+    with (
+        own_machine() as machine,
+        machine.held(tmp_path, "run", str(experiment), "--out", str(out), place="probe") as running,
+    ):
+        break_line(machine)
+        running.go_on()
+        assert running.ended()[0] == 0
+    there, back = sorted((out / "runs").iterdir())
+    evaluation = check_sums(there)
+    assert evaluation.hops is not None
+    # Every fourth packet is for the address that is lost.
+    lost = [row.counts["lost"] for row in evaluation.hops.rows]
+    assert lost == [0, PACKETS // FLOWS, 0, 0]
+    assert evaluation.counts["lost"] == PACKETS // FLOWS
+    times = passed(there)
+    times = times[times[:, 2] != GONE]
+    late = made_late(times[:, 2]) > LATE_NS
+    assert 0.3 * len(late) < late.sum()
+    hops = np.diff(times[late])
+    assert np.mean(hops.argmax(axis=1) == 2) >= 0.95
+    assert evaluation.hops.slowest.argmax() == 2
+    # On the way back packets pass the same nodes, and none of the faults.
+    other = check_sums(back)
+    assert other.hops is not None
+    assert [row.node for row in other.hops.rows] == ["dut4", "dut3", "dut2", "dut1"]
+    assert [row.counts["lost"] for row in other.hops.rows] == [0] * 4
+    assert np.median(np.diff(passed(back))[:, 1]) < LATE_NS
