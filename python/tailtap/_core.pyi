@@ -222,6 +222,12 @@ class Cores:
     def between(self, cpu: int, from_ns: int, until_ns: int) -> list[tuple[int, int, int]]:
         """What a core did: from, until, and the owner's number."""
 
+    def starts(self, cpu: int, owners: list[int], from_ns: int, until_ns: int) -> bytes:
+        """When stretches of some owners start on a core between two times, as an i64 column in ns.
+
+        One that is under way at `from_ns` starts then.
+        """
+
     def totals(self, from_ns: int, until_ns: int) -> list[int]:
         """The time of each owner on all cores, in ns."""
 

@@ -1,10 +1,11 @@
 //! `tailtap._core.Cores`: what the kernel did on some cores, for `tailtap.cause`.
 
 use std::path::PathBuf;
+use std::thread;
 
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyBytes, PyDict};
 use tailtap_analysis::cause::claims::Window;
 use tailtap_analysis::cause::egress::Egress;
 use tailtap_analysis::cause::join::{Join, Stay, Usual};
@@ -59,10 +60,16 @@ impl Cores {
     ) -> PyResult<(Self, Bound<'py, PyDict>)> {
         let times: Vec<u64> = times.to_vec(py)?.into_iter().map(i64::cast_unsigned).collect();
         let (cores, found, notes) = py.detach(|| {
-            let mut trace = Trace::open(&trace, &cpus).map_err(|e| raise("InputError", e))?;
-            let found = Egress::read(&egress, &times, &mut trace, serving)
-                .map_err(|error| raise("InputError", error))?;
-            Ok::<_, PyErr>((cause::Cores::lay_out(&trace, ended_ns), found, trace.notes))
+            let trace = Trace::open(&trace, &cpus).map_err(|e| raise("InputError", e))?;
+            let serving = serving.map(|vector| (vector, &*egress));
+            let (cores, found) = thread::scope(|scope| {
+                let found = scope.spawn(|| Egress::read(&egress, &times));
+                let cores = cause::Cores::lay_out(&trace, ended_ns, serving);
+                (cores, found.join().expect("reading stamps does not panic"))
+            });
+            let found = found.map_err(|error| raise("InputError", error))?;
+            let cores = cores.map_err(|error| raise("InputError", error))?;
+            Ok::<_, PyErr>((cores, found, trace.notes))
         })?;
         let dict = PyDict::new(py);
         dict.set_item("records", notes.records)?;
@@ -87,13 +94,27 @@ impl Cores {
         timeline.map_or_else(Vec::new, |found| found.between(from_ns, until_ns).collect())
     }
 
+    /// When stretches of some owners start on a core, between two times; see the stub.
+    fn starts<'py>(
+        &self,
+        py: Python<'py>,
+        cpu: u16,
+        owners: Vec<u32>,
+        from_ns: u64,
+        until_ns: u64,
+    ) -> Bound<'py, PyBytes> {
+        let timeline = self.0.timelines.get(&cpu);
+        let all = timeline.into_iter().flat_map(|found| found.between(from_ns, until_ns));
+        let wanted = all.filter(|stretch| owners.contains(&stretch.2));
+        let starts: Vec<u64> = wanted.map(|stretch| stretch.0).collect();
+        column(py, starts)
+    }
+
     /// The time on all cores of each owner within a span.
     fn totals(&self, from_ns: u64, until_ns: u64) -> Vec<u64> {
         let mut totals = vec![0; self.0.owners.list().len()];
         for timeline in self.0.timelines.values() {
-            for (from, until, owner) in timeline.between(from_ns, until_ns) {
-                totals[owner as usize] += until - from;
-            }
+            timeline.add_totals(from_ns, until_ns, &mut totals);
         }
         totals
     }

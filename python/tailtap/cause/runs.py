@@ -128,12 +128,11 @@ def _periods(
 
 def _tick(joined: Joined, span: tuple[int, int]) -> float | None:
     """The frequency of the tick on the first serving core that shows one."""
-    timers = {number for number, owner in enumerate(joined.cores.owners) if owner == LOCAL_TIMER}
+    timers = [number for number, owner in enumerate(joined.cores.owners) if owner == LOCAL_TIMER]
     until = min(span[1], span[0] + TICK_NS)
-    for cpu in sorted({int(cpu) for cpu in joined.cpu}):
-        stretches = joined.cores.between(cpu, span[0], until) if cpu != UNKNOWN else []
-        starts = [start for start, _, owner in stretches if owner in timers]
-        if found := tick(np.array(starts, np.int64)):
+    for cpu in sorted({int(cpu) for cpu in joined.cpu} - {UNKNOWN}):
+        starts = joined.cores.starts(cpu, timers, span[0], until)
+        if found := tick(np.frombuffer(starts, np.int64)):
             return found
     return None
 

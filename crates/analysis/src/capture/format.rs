@@ -23,6 +23,8 @@ pub(super) trait Reader: Sized {
     const HOLDS_IDS: bool = false;
     /// Whether a file without a single byte is a capture without packets.
     const MAY_BE_EMPTY: bool = false;
+    /// Whether [`Self::find`] looks at the bytes: in formats whose records have one length it counts.
+    const SEARCHES: bool = true;
 
     /// Whether a file is of this format, by its first bytes or its name.
     fn recognises(head: &[u8], path: &Path) -> bool;
@@ -84,6 +86,12 @@ macro_rules! formats {
             pub(super) fn may_be_empty(self) -> bool {
                 match self {
                     $(Self::$format => <$reader>::MAY_BE_EMPTY,)*
+                }
+            }
+
+            pub(super) fn searches(self) -> bool {
+                match self {
+                    $(Self::$format => <$reader>::SEARCHES,)*
                 }
             }
 

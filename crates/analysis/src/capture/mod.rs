@@ -31,6 +31,9 @@ const MAX_FRAME: usize = 256 * 1024;
 /// How far a record is looked for, in bytes.
 const SEARCH: u64 = 1 << 22;
 
+/// So near, in bytes, a record is looked for first: a few of them, unless they are large.
+const NEAR: u64 = 1 << 12;
+
 /// Latest stamp that is believed: 146 years in nanoseconds. The matching table holds no later one.
 pub(crate) const LATEST_NS: u64 = (1 << 62) - 2;
 
@@ -180,8 +183,10 @@ impl Capture {
         let mut near = start;
         while near < size {
             self.seek(near, Some(near + SEARCH))?;
-            let wanted = self.input.want(SEARCH as usize);
-            wanted.map_err(|source| CaptureError::Io { path: self.path.clone(), source })?;
+            if self.format.searches() {
+                let wanted = self.input.want(SEARCH as usize);
+                wanted.map_err(|source| CaptureError::Io { path: self.path.clone(), source })?;
+            }
             let since = marks.last().map_or(0, |mark: &Mark| mark.time_ns / 1_000_000_000);
             let found = match near == start {
                 true => Some(0),
@@ -201,7 +206,20 @@ impl Capture {
 
     /// The record at `offset`, or the first one behind it that is later than the one before it.
     fn mark(&mut self, offset: u64, any: bool) -> Result<Option<Mark>, CaptureError> {
-        self.seek(offset, Some(offset + SEARCH))?;
+        match self.mark_within(offset, NEAR, any)? {
+            None => self.mark_within(offset, SEARCH, any),
+            found => Ok(found),
+        }
+    }
+
+    /// The same, among the next so many bytes.
+    fn mark_within(
+        &mut self,
+        offset: u64,
+        length: u64,
+        any: bool,
+    ) -> Result<Option<Mark>, CaptureError> {
+        self.seek(offset, Some(offset + length))?;
         let mut before = None;
         loop {
             let offset = self.position();

@@ -11,6 +11,7 @@ pub(super) struct Decoder;
 
 impl Reader for Decoder {
     const HOLDS_IDS: bool = true;
+    const SEARCHES: bool = false;
 
     fn recognises(head: &[u8], _: &Path) -> bool {
         head.starts_with(&MAGIC)

@@ -3,19 +3,22 @@
 //! Besag, J. and Clifford, P. (1991), Sequential Monte Carlo p-values, Biometrika 78, 301-304: a test
 //! may end when `ENOUGH` shifts have reached what was observed.
 
-use std::collections::{BTreeMap, HashSet};
 use std::thread;
 
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 use super::join::Join;
-use super::timeline::Timeline;
+use super::shifts::{Class, Part, Walk};
 use super::{NOTHING, Row, SERVING};
 use crate::stream::Span;
 
 /// Shifts that reach what was observed, after which a test ends.
 const ENOUGH: u32 = 10;
+/// Shifts that are made at once to begin with: most rows have reached their end then.
+const FIRST: usize = 32;
+/// Numbers that are kept at once, one for each shift, window and row.
+const MOST: usize = 1 << 22;
 
 /// A stay that a stall made long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,33 +48,20 @@ pub struct Claim {
     pub p: f64,
 }
 
-/// The stretches of one row on one core, and how long they are up to each.
-#[derive(Default)]
-struct Sums {
-    starts: Vec<u64>,
-    /// How long all before were, and the length of this one.
-    before: Vec<(u64, u64)>,
+/// The windows of a test, and where they may be shifted.
+struct Test<'a> {
+    join: &'a Join<'a>,
+    windows: &'a [Window],
+    span: Span,
+    longer_than: u64,
 }
 
-impl Sums {
-    fn push(&mut self, from: u64, until: u64) {
-        let total = self.before.last().map_or(0, |&(before, length)| before + length);
-        self.starts.push(from);
-        self.before.push((total, until - from));
-    }
-
-    /// Nanoseconds of the row before a time.
-    fn until(&self, time: u64) -> u64 {
-        let Some(last) = self.starts.partition_point(|&start| start < time).checked_sub(1) else {
-            return 0;
-        };
-        let (before, length) = self.before[last];
-        before + (time - self.starts[last]).min(length)
-    }
-
-    fn within(&self, from: u64, until: u64) -> u64 {
-        self.until(until) - self.until(from)
-    }
+/// The test of one row so far.
+struct Progress {
+    claim: Claim,
+    /// Shifts that reached what was observed, and what all of them covered.
+    reached: u32,
+    total: f64,
 }
 
 impl Join<'_> {
@@ -101,126 +91,133 @@ impl Join<'_> {
         let least = least.unwrap_or(0).min(length / 4);
         let range = (length - 2 * least).max(1);
         let by: Vec<u64> = (0..shifts).map(|_| least + random.next_u64() % range).collect();
-        let sums = self.sums(tested, longer_than);
-        let workers = thread::available_parallelism().map_or(1, usize::from);
-        let share = tested.len().div_ceil(workers).max(1);
-        let unserved = self.unserved();
-        let claim = |row: &Row| {
-            let sums = sums.get(row);
-            Test { sums, unserved: &unserved, windows: &windows, span }.claim(*row, &by)
-        };
-        thread::scope(|scope| {
-            let parts: Vec<_> = tested
-                .chunks(share)
-                .map(|rows| scope.spawn(move || rows.iter().map(claim).collect::<Vec<_>>()))
-                .collect();
-            let parts = parts.into_iter().map(|part| part.join().expect("tests do not panic"));
-            parts.flatten().collect()
-        })
-    }
-
-    /// The times without service of each core, the ends exclusive. What nobody saw may be service.
-    fn unserved(&self) -> BTreeMap<u16, Vec<(u64, u64)>> {
-        let of = |timeline: &Timeline| {
-            let mut found: Vec<(u64, u64)> = Vec::new();
-            for (from, until, owner) in timeline.stretches() {
-                match found.last_mut() {
-                    _ if matches!(self.rows[owner as usize], SERVING | NOTHING) => {}
-                    Some(last) if last.1 == from => last.1 = until,
-                    _ => found.push((from, until)),
-                }
-            }
-            found
-        };
-        self.cores.timelines.iter().map(|(&cpu, timeline)| (cpu, of(timeline))).collect()
-    }
-
-    fn sums(&self, tested: &[Row], longer_than: u64) -> BTreeMap<Row, BTreeMap<u16, Sums>> {
-        let tested: HashSet<Row> = tested.iter().copied().collect();
-        let mut sums: BTreeMap<Row, BTreeMap<u16, Sums>> = BTreeMap::new();
-        for (&cpu, timeline) in &self.cores.timelines {
-            let mut unserved: Vec<(u64, u64, Row)> = Vec::new();
-            let mut end = |unserved: &mut Vec<(u64, u64, Row)>| {
-                let length = unserved.last().map_or(0, |last| last.1 - unserved[0].0);
-                for (from, until, row) in unserved.drain(..) {
-                    if length > longer_than && tested.contains(&row) {
-                        sums.entry(row).or_default().entry(cpu).or_default().push(from, until);
-                    }
-                }
-            };
-            for (from, until, owner) in timeline.stretches() {
-                match self.rows[owner as usize] {
-                    SERVING => end(&mut unserved),
-                    row => unserved.push((from, until, row)),
-                }
-            }
-            end(&mut unserved);
+        let test = Test { join: self, windows: &windows, span, longer_than };
+        let mut rows: Vec<_> = tested.iter().map(|&row| Progress::new(row)).collect();
+        let mut open: Vec<&mut Progress> = rows.iter_mut().collect();
+        if open.is_empty() {
+            return Vec::new();
         }
-        sums
+        test.shift(&mut open, &[0], Progress::observe);
+        open.retain(|row| row.claim.observed > 0.0);
+        let (mut made, mut share) = (0, FIRST);
+        while made < by.len() && !open.is_empty() {
+            let most = MOST / (windows.len() * open.len()).max(1);
+            let end = by.len().min(made + share.min(most).max(1));
+            test.shift(&mut open, &by[made..end], Progress::count);
+            open.retain(|row| row.reached < ENOUGH);
+            (made, share) = (end, 2 * share);
+        }
+        rows.into_iter().map(Progress::finish).collect()
     }
 }
 
-/// The test of one row.
-struct Test<'a> {
-    sums: Option<&'a BTreeMap<u16, Sums>>,
-    unserved: &'a BTreeMap<u16, Vec<(u64, u64)>>,
-    windows: &'a [Window],
-    span: Span,
+impl Progress {
+    fn new(row: Row) -> Self {
+        let claim = Claim { row, observed: 0.0, expected: 0.0, shifts: 0, p: 1.0 };
+        Self { claim, reached: 0, total: 0.0 }
+    }
+
+    /// Takes what the row covers of the windows where they are.
+    fn observe(&mut self, found: f64) {
+        self.claim.observed = found;
+    }
+
+    /// Takes what the row covers of shifted windows.
+    fn count(&mut self, found: f64) {
+        if self.reached < ENOUGH {
+            self.total += found;
+            self.claim.shifts += 1;
+            self.reached += u32::from(found >= self.claim.observed);
+        }
+    }
+
+    fn finish(mut self) -> Claim {
+        let shifts = self.claim.shifts;
+        if shifts > 0 {
+            self.claim.expected = self.total / f64::from(shifts);
+            self.claim.p = match self.reached {
+                ENOUGH => f64::from(ENOUGH) / f64::from(shifts),
+                reached => f64::from(reached + 1) / f64::from(shifts + 1),
+            };
+        }
+        self.claim
+    }
 }
 
 impl Test<'_> {
-    /// What the row covers of the windows that are shifted by a time.
-    fn covered(&self, shift: u64) -> f64 {
-        let Span { from_ns, until_ns } = self.span;
-        let length = (until_ns - from_ns).max(1);
-        let of = |window: &Window| {
-            let cpu = window.cpu;
-            let Some(sums) = self.sums.and_then(|sums| sums.get(&cpu)) else { return 0.0 };
-            // Shifting the packets is the same as shifting the events the other way.
-            let from = from_ns + (window.from_ns - from_ns + shift) % length;
-            let until = from + (window.until_ns - window.from_ns);
-            let covered = if until <= until_ns {
-                sums.within(from, self.served_until(cpu, until).max(from))
-            } else {
-                let around = self.served_until(cpu, from_ns + (until - until_ns));
-                sums.within(from, until_ns) + sums.within(from_ns, around.max(from_ns))
+    /// Tells each of some rows what it covers of the windows, shifted by each of some times.
+    fn shift(&self, rows: &mut [&mut Progress], by: &[u64], tell: impl Fn(&mut Progress, f64)) {
+        let mut classes = vec![Class::Other; self.join.rows.len()];
+        for (class, row) in classes.iter_mut().zip(self.join.rows) {
+            *class = match (*row, rows.iter().position(|progress| progress.claim.row == *row)) {
+                (SERVING, _) => Class::Serving,
+                (NOTHING, _) => Class::Nothing,
+                (_, Some(place)) => Class::Asked(place),
+                _ => Class::Other,
             };
-            (covered as f64 / window.excess_ns.max(1) as f64).min(1.0)
-        };
-        self.windows.iter().map(of).sum()
-    }
-
-    /// Up to when a packet that left at a time was waiting for service: it cannot have left while
-    /// nobody served.
-    fn served_until(&self, cpu: u16, time: u64) -> u64 {
-        let Some(unserved) = self.unserved.get(&cpu) else { return time };
-        let before = unserved.partition_point(|&(start, _)| start < time);
-        match before.checked_sub(1).map(|last| unserved[last]) {
-            Some((start, end)) if time < end => start,
-            _ => time,
         }
-    }
-
-    fn claim(&self, row: Row, by: &[u64]) -> Claim {
-        let observed = self.covered(0);
-        let (mut reached, mut total, mut shifts) = (0, 0.0, 0);
-        if observed > 0.0 {
-            for &shift in by {
-                let found = self.covered(shift);
-                total += found;
-                shifts += 1;
-                reached += u32::from(found >= observed);
-                if reached >= ENOUGH {
-                    break;
-                }
+        let (windows, rows_count) = (self.windows.len(), rows.len());
+        let mut covered = vec![0; by.len() * windows * rows_count];
+        for (parts, found) in self.walk(&classes, rows_count, by) {
+            for (part, found) in parts.iter().zip(found.chunks_exact(rows_count)) {
+                let covered = &mut covered[part.slot * rows_count..][..rows_count];
+                covered.iter_mut().zip(found).for_each(|(sum, ns)| *sum += ns);
             }
         }
-        let expected = if shifts == 0 { 0.0 } else { total / f64::from(shifts) };
-        let p = match (shifts, reached) {
-            (0, _) => 1.0,
-            (_, ENOUGH) => f64::from(reached) / f64::from(shifts),
-            _ => f64::from(reached + 1) / f64::from(shifts + 1),
+        for shifted in covered.chunks_exact(windows.max(1) * rows_count) {
+            for (place, row) in rows.iter_mut().enumerate() {
+                let share = |(window, at): (&Window, usize)| {
+                    let ns = shifted[at * rows_count + place];
+                    (ns as f64 / window.excess_ns.max(1) as f64).min(1.0)
+                };
+                tell(row, self.windows.iter().zip(0..).map(share).sum());
+            }
+        }
+    }
+
+    /// Walks along all cores, side by side: parts of shifted windows, and what rows cover of them.
+    fn walk(&self, classes: &[Class], rows: usize, by: &[u64]) -> Vec<(Vec<Part>, Vec<u64>)> {
+        let timelines = &self.join.cores.timelines;
+        let workers = thread::available_parallelism().map_or(1, usize::from);
+        thread::scope(|scope| {
+            let mut threads = Vec::new();
+            for (&cpu, timeline) in timelines {
+                let mut parts = self.parts(cpu, by);
+                parts.sort_unstable();
+                let share = parts.len().div_ceil(workers).max(1);
+                let walk = Walk { timeline, classes, rows, longer_than: self.longer_than };
+                threads.extend(parts.chunks(share).map(|parts| {
+                    let parts = parts.to_vec();
+                    scope.spawn(move || {
+                        let found = walk.covered(&parts);
+                        (parts, found)
+                    })
+                }));
+            }
+            threads.into_iter().map(|part| part.join().expect("walks do not panic")).collect()
+        })
+    }
+
+    /// Where the windows of a core lie when they are shifted. Shifting the packets is the same as
+    /// shifting the events the other way.
+    fn parts(&self, cpu: u16, by: &[u64]) -> Vec<Part> {
+        let Span { from_ns, until_ns } = self.span;
+        let length = until_ns.saturating_sub(from_ns).max(1);
+        let mut parts = Vec::new();
+        let mut push = |from_ns, until_ns, slot, cut| {
+            if from_ns < until_ns {
+                parts.push(Part { from_ns, until_ns, slot, cut });
+            }
         };
-        Claim { row, observed, expected, shifts, p }
+        for (place, shift) in by.iter().enumerate() {
+            for (at, window) in self.windows.iter().enumerate().filter(|one| one.1.cpu == cpu) {
+                let slot = place * self.windows.len() + at;
+                let from = from_ns + (window.from_ns - from_ns + shift) % length;
+                let until = from + (window.until_ns - window.from_ns);
+                push(from, until.min(until_ns), slot, until <= until_ns);
+                push(from_ns, from_ns + until.saturating_sub(until_ns), slot, true);
+            }
+        }
+        parts
     }
 }

@@ -1,17 +1,14 @@
-//! What the stamps after the device say of cores and of queues, in one pass over the file.
+//! What the stamps after the device say of cores and of queues.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::capture::CaptureError;
 use crate::stamps::{HEADER_LEN, Header, RECORD_LEN};
-use crate::trace::{Record, Trace, kind};
 
 /// How much of the file is read at a time.
 const CHUNK: usize = RECORD_LEN << 14;
-/// A flag of records in memory: a softirq of the serving kind during which no packet left.
-pub(super) const FOREIGN_FLAG: u8 = 0x80;
 
 /// What was asked of the packets after the device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,14 +20,91 @@ pub struct Egress {
 }
 
 impl Egress {
-    /// Reads a stamp file. `times` ascend. The softirqs of the vector `serving` in `trace` during
-    /// which no packet left its core become those of others.
-    pub fn read(
-        path: &Path,
-        times: &[u64],
-        trace: &mut Trace,
-        serving: Option<u32>,
-    ) -> Result<Self, CaptureError> {
+    /// Reads a stamp file. `times` ascend.
+    pub fn read(path: &Path, times: &[u64]) -> Result<Self, CaptureError> {
+        let mut stamps = Stamps::open(path)?;
+        let mut found = Self::default();
+        let mut packets = 0;
+        // Whether any packet names a core but the first: files without cores hold zeros.
+        let mut told = false;
+        while stamps.refill()? {
+            for bytes in stamps.records() {
+                let (time, cpu) = decode(bytes);
+                told |= cpu != 0;
+                while let Some(&asked) = times.get(found.positions.len())
+                    && asked <= time
+                {
+                    found.positions.push(packets);
+                    found.cpus.push((asked == time).then_some(cpu));
+                }
+                packets += 1;
+            }
+        }
+        found.positions.resize(times.len(), packets);
+        found.cpus.resize(times.len(), None);
+        if !told {
+            found.cpus.fill(None);
+        }
+        Ok(found)
+    }
+}
+
+/// The packets that left one core, in the order of time.
+pub(super) struct Leaving {
+    stamps: Stamps,
+    /// The core; none for all of them.
+    cpu: Option<u16>,
+    /// The first that was not passed, among those that are in memory.
+    place: usize,
+}
+
+impl Leaving {
+    /// Reads a stamp file.
+    pub(super) fn open(path: &Path, cpu: Option<u16>) -> Result<Self, CaptureError> {
+        Ok(Self { stamps: Stamps::open(path)?, cpu, place: 0 })
+    }
+
+    /// Whether one left within a stretch of time, the end inclusive, and none before it has that one.
+    /// Stretches ascend.
+    pub(super) fn any_within(&mut self, from: u64, until: u64) -> Result<bool, CaptureError> {
+        let mut found = false;
+        loop {
+            for bytes in &self.stamps.records()[self.place..] {
+                let (time, cpu) = decode(bytes);
+                if self.cpu.is_none_or(|wanted| wanted == cpu) {
+                    if time > until {
+                        return Ok(found);
+                    }
+                    found |= time >= from;
+                }
+                self.place += 1;
+            }
+            if !self.stamps.refill()? {
+                self.place = self.stamps.records().len();
+                return Ok(found);
+            }
+            self.place = 0;
+        }
+    }
+}
+
+/// The time and the core of a record.
+fn decode(bytes: &[u8; RECORD_LEN]) -> (u64, u16) {
+    let time = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"));
+    (time, u16::from_le_bytes([bytes[14], bytes[15]]))
+}
+
+/// The records of a stamp file, some at a time.
+struct Stamps {
+    path: PathBuf,
+    file: File,
+    buffer: Vec<u8>,
+    filled: usize,
+}
+
+impl Stamps {
+    /// Reads the header.
+    fn open(path: &Path) -> Result<Self, CaptureError> {
         let io = |source| CaptureError::Io { path: path.to_owned(), source };
         let mut file = File::open(path).map_err(io)?;
         let mut header = [0; HEADER_LEN];
@@ -44,106 +118,27 @@ impl Egress {
             let magic = header[..8].iter().map(|byte| format!("{byte:02x}")).collect();
             return Err(CaptureError::UnknownFormat { path: path.to_owned(), magic });
         }
-        let mut survey = Survey::new(times);
-        let mut serves: Vec<Serves<'_>> = trace
-            .cores
-            .iter_mut()
-            .filter_map(|(&cpu, records)| serving.map(|vector| Serves::new(cpu, records, vector)))
-            .collect();
-        let only = serves.len() == 1;
-        let mut buffer = vec![0; CHUNK];
-        let mut filled = 0;
-        loop {
-            let more = match file.read(&mut buffer[filled..]) {
-                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                more => more.map_err(io)?,
-            };
-            filled += more;
-            let (records, rest) = buffer[..filled].as_chunks::<RECORD_LEN>();
-            let rest = rest.len();
-            for bytes in records {
-                let time = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"));
-                let cpu = u16::from_le_bytes([bytes[14], bytes[15]]);
-                survey.take(time, cpu);
-                for core in serves.iter_mut().filter(|core| only || core.cpu == cpu) {
-                    core.take(time);
-                }
+        Ok(Self { path: path.to_owned(), file, buffer: vec![0; CHUNK], filled: 0 })
+    }
+
+    /// Those in memory.
+    fn records(&self) -> &[[u8; RECORD_LEN]] {
+        self.buffer[..self.filled].as_chunks().0
+    }
+
+    /// Forgets those in memory and reads the next ones; `false` at the end.
+    fn refill(&mut self) -> Result<bool, CaptureError> {
+        let rest = self.filled % RECORD_LEN;
+        self.buffer.copy_within(self.filled - rest..self.filled, 0);
+        self.filled = rest;
+        while self.filled < RECORD_LEN {
+            match self.file.read(&mut self.buffer[self.filled..]) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(source) => return Err(CaptureError::Io { path: self.path.clone(), source }),
+                Ok(0) => return Ok(false),
+                Ok(more) => self.filled += more,
             }
-            if more == 0 {
-                return Ok(survey.finish());
-            }
-            buffer.copy_within(filled - rest..filled, 0);
-            filled = rest;
         }
-    }
-}
-
-/// Answers questions about times that ascend.
-struct Survey<'a> {
-    times: &'a [u64],
-    found: Egress,
-    packets: u64,
-    /// Whether any packet names a core but the first: files without cores hold zeros.
-    told: bool,
-}
-
-impl<'a> Survey<'a> {
-    fn new(times: &'a [u64]) -> Self {
-        Self { times, found: Egress::default(), packets: 0, told: false }
-    }
-
-    fn take(&mut self, time: u64, cpu: u16) {
-        self.told |= cpu != 0;
-        while let Some(&asked) = self.times.get(self.found.positions.len())
-            && asked <= time
-        {
-            self.found.positions.push(self.packets);
-            self.found.cpus.push((asked == time).then_some(cpu));
-        }
-        self.packets += 1;
-    }
-
-    fn finish(mut self) -> Egress {
-        self.found.positions.resize(self.times.len(), self.packets);
-        self.found.cpus.resize(self.times.len(), None);
-        if !self.told {
-            self.found.cpus.fill(None);
-        }
-        self.found
-    }
-}
-
-/// Finds out in which softirqs of one core packets of the run left.
-struct Serves<'a> {
-    cpu: u16,
-    /// The softirqs that may serve, in the order of time.
-    softirqs: Vec<&'a mut Record>,
-    /// The first that may still see a packet.
-    next: usize,
-}
-
-impl<'a> Serves<'a> {
-    /// All are those of others until a packet leaves. Short ones that were gathered into one record are not looked at.
-    fn new(cpu: u16, records: &'a mut [Record], vector: u32) -> Self {
-        let serving = |record: &&mut Record| {
-            record.kind == kind::SOFTIRQ && record.id == vector && record.accumulated().is_none()
-        };
-        let mut softirqs: Vec<_> = records.iter_mut().filter(serving).collect();
-        softirqs.sort_by_key(|record| record.start_ns);
-        for record in &mut softirqs {
-            record.flags |= FOREIGN_FLAG;
-        }
-        Self { cpu, softirqs, next: 0 }
-    }
-
-    fn take(&mut self, time: u64) {
-        while self.softirqs.get(self.next).is_some_and(|record| record.end_ns() < time) {
-            self.next += 1;
-        }
-        if let Some(record) = self.softirqs.get_mut(self.next)
-            && record.start_ns <= time
-        {
-            record.flags &= !FOREIGN_FLAG;
-        }
+        Ok(true)
     }
 }

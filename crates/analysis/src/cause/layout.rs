@@ -1,8 +1,9 @@
-//! The records of one core as intervals with owners.
+//! The records of one core as intervals with owners, in the order of time.
 
-use super::egress::FOREIGN_FLAG;
+use super::egress::Leaving;
 use super::{FOREIGN, KERNEL_THREAD, Owner, Owners, SERVED, STEAL};
-use crate::trace::{Record, kind};
+use crate::capture::CaptureError;
+use crate::trace::{Ahead, Record, kind};
 
 /// A task's record has this bit in its second word if the task is served.
 const SERVED_BIT: u64 = 1 << 48;
@@ -26,85 +27,169 @@ pub(super) enum Level {
     Lost,
 }
 
-const TASK_LEVEL: Level = Level::Context(0);
-
 /// A stretch of time that somebody may own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Interval {
     pub start: u64,
     pub end: u64,
-    pub level: Level,
     pub owner: u32,
+    pub level: Level,
+    /// Its owner is an idle core.
+    pub idle: bool,
 }
 
-/// The intervals of records of one core, which come in the order of the file.
-pub(super) fn intervals(records: &[Record], ended_ns: u64, owners: &mut Owners) -> Vec<Interval> {
-    let mut found = Vec::with_capacity(records.len());
-    let next_base = starts_after(records, ended_ns);
-    let mut flush: Option<Record> = None;
-    let mut function_ns = None;
-    let mut previous_end = records.first().map_or(0, |record| record.start_ns);
-    for (place, record) in records.iter().enumerate() {
-        let level = level(record.kind);
+/// Makes intervals of the records of one core, which come block by block in the order of the file.
+pub(super) struct Arranger {
+    ended_ns: u64,
+    /// The softirq that serves, and the packets that left.
+    serving: Option<(u32, Leaving)>,
+    owners: Owners,
+    /// Intervals before which others may still come, and the earliest start of them.
+    pending: Vec<Interval>,
+    earliest_ns: u64,
+    /// The latest end of all records so far, those of lost ones left out.
+    previous_end: Option<u64>,
+    /// The last flush of the TLB that is a moment and has no vector yet.
+    flush: Option<Record>,
+    /// When the last function of an interrupt between processors began.
+    function_ns: Option<u64>,
+}
+
+impl Arranger {
+    /// For a trace that ended at a time. `serving` is the vector of the softirq that serves, and the
+    /// packets that left the core: without any, it is one of others.
+    pub(super) fn new(ended_ns: u64, serving: Option<(u32, Leaving)>) -> Self {
+        Self {
+            ended_ns,
+            serving,
+            owners: Owners::default(),
+            pending: Vec::new(),
+            earliest_ns: u64::MAX,
+            previous_end: None,
+            flush: None,
+            function_ns: None,
+        }
+    }
+
+    /// Takes the records of a block; `ahead` is what comes behind it. Returns the intervals that are
+    /// known to be next, in the order of their starts.
+    pub(super) fn take(
+        &mut self,
+        records: &[Record],
+        ahead: &Ahead,
+    ) -> Result<Vec<Interval>, CaptureError> {
+        for place in 0..records.len() {
+            self.add(records, place, ahead)?;
+        }
+        // Steal may lie before its record, and not before the end of the one before that.
+        let known = ahead.earliest_ns.min(self.previous_end.unwrap_or(u64::MAX));
+        let known = if *ahead == Ahead::NONE { u64::MAX } else { known };
+        if self.earliest_ns >= known {
+            return Ok(Vec::new());
+        }
+        let mut ready = Vec::with_capacity(self.pending.len());
+        let mut earliest_ns = u64::MAX;
+        self.pending.retain(|interval| {
+            let later = interval.start >= known;
+            if later {
+                earliest_ns = earliest_ns.min(interval.start);
+            } else {
+                ready.push(*interval);
+            }
+            later
+        });
+        self.earliest_ns = earliest_ns;
+        // Of those that begin together the longer one comes first, and what refines it comes last.
+        ready.sort_by(|one, other| {
+            let rest = |of: &Interval| (of.level == Level::Refinement, u64::MAX - of.end);
+            one.start.cmp(&other.start).then_with(|| rest(one).cmp(&rest(other)))
+        });
+        Ok(ready)
+    }
+
+    /// All owners that were met.
+    pub(super) fn into_owners(self) -> Owners {
+        self.owners
+    }
+
+    fn add(&mut self, records: &[Record], place: usize, ahead: &Ahead) -> Result<(), CaptureError> {
+        let record = &records[place];
         let start = record.start_ns;
         let mut end = record.end_ns();
-        if record.kind == kind::LOST {
-            // What was lost lies before the record that found room again.
-            end = end.max(records.get(place + 1).map_or(ended_ns, Record::end_ns));
-        } else if level == Some(TASK_LEVEL) && record.dur_ns == u32::MAX {
-            end = end.max(next_base[place]);
-        }
+        let previous_end = *self.previous_end.get_or_insert(start);
         let mut owner = owner(record);
         match record.kind {
-            kind::IPI_FUNCTION => function_ns = Some(start),
-            kind::TLB_FLUSH if record.dur_ns == 0 => flush = Some(*record),
+            kind::LOST => {
+                // What was lost lies before the record that found room again.
+                let next = records.get(place + 1).map(Record::end_ns).or(ahead.end_ns);
+                end = end.max(next.unwrap_or(self.ended_ns));
+            }
+            kind::TASK | kind::IDLE if record.dur_ns == u32::MAX => {
+                end = end.max(self.next_base(&records[place..], ahead));
+            }
+            kind::SOFTIRQ => {
+                if let Some((vector, leaving)) = &mut self.serving
+                    && record.id == *vector
+                    // Short ones that were gathered into one record are not looked at.
+                    && record.accumulated().is_none()
+                    && !leaving.any_within(start, end)?
+                {
+                    owner.more = FOREIGN;
+                }
+            }
+            kind::IPI_FUNCTION => self.function_ns = Some(start),
+            kind::TLB_FLUSH if record.dur_ns == 0 => self.flush = Some(*record),
             kind::VECTOR => {
                 // Kernels that do not tell the function tell the flush, as a moment within.
                 let within = |time: u64| start <= time && time <= end;
-                if let Some(flush) = flush.take_if(|flush| within(flush.start_ns))
-                    && !function_ns.is_some_and(within)
+                if let Some(flush) = self.flush.take_if(|flush| within(flush.start_ns))
+                    && !self.function_ns.is_some_and(within)
                 {
                     owner = self::owner(&flush);
                 }
             }
             _ => {}
         }
-        if let Some(level) = level {
-            let owner = owners.number(owner);
-            let mut push = |start, end| found.push(Interval { start, end, level, owner });
+        if let Some(level) = level(record.kind) {
+            let idle = owner.kind == kind::IDLE;
+            let owner = self.owners.number(owner);
+            let of = |start, end| Interval { start, end, owner, level, idle };
             match record.accumulated() {
                 Some((window, number)) if level != Level::Lost => {
-                    pieces(record, window, number, push);
+                    pieces(record, window, number, |start, end| self.push(of(start, end)));
                 }
-                _ => push(start, end),
+                _ => self.push(of(start, end)),
             }
         }
         if record.steal_ns > 0 {
             let stolen = u64::from(record.steal_ns).min(end.saturating_sub(previous_end));
             let end = start.max(previous_end + stolen);
-            let owner = owners.number(Owner { kind: STEAL, id: 0, more: 0 });
-            found.push(Interval { start: end - stolen, end, level: Level::Steal, owner });
+            let owner = self.owners.number(Owner { kind: STEAL, id: 0, more: 0 });
+            let level = Level::Steal;
+            self.push(Interval { start: end - stolen, end, owner, level, idle: false });
         }
         if record.kind != kind::LOST {
-            previous_end = previous_end.max(end);
+            self.previous_end = Some(previous_end.max(end));
         }
+        Ok(())
     }
-    found.retain(|interval| interval.start < interval.end);
-    found
-}
 
-/// For each record of a task or of idle, the start of the next one: where one ended that lasted
-/// longer than a record can tell.
-fn starts_after(records: &[Record], ended_ns: u64) -> Vec<u64> {
-    let mut next = ended_ns;
-    let mut starts = vec![ended_ns; records.len()];
-    for (record, slot) in records.iter().zip(&mut starts).rev() {
-        if level(record.kind) == Some(TASK_LEVEL) && record.accumulated().is_none() {
-            *slot = next;
-            next = record.start_ns;
+    fn push(&mut self, interval: Interval) {
+        if interval.start < interval.end {
+            self.earliest_ns = self.earliest_ns.min(interval.start);
+            self.pending.push(interval);
         }
     }
-    starts
+
+    /// When the next record of a task or of idle begins, behind the first of `records`: there one
+    /// ended that lasted longer than a record can tell.
+    fn next_base(&self, records: &[Record], ahead: &Ahead) -> u64 {
+        if !records[0].is_base() {
+            return self.ended_ns;
+        }
+        let next = records[1..].iter().find(|record| record.is_base());
+        next.map(|record| record.start_ns).or(ahead.base_ns).unwrap_or(self.ended_ns)
+    }
 }
 
 /// Lays several short intervals out evenly: the first at the start, whole nanoseconds, and as long
@@ -123,7 +208,7 @@ fn pieces(record: &Record, window: u64, number: u64, mut each: impl FnMut(u64, u
 /// The level of a kind; none for one that owns no time.
 fn level(kind: u8) -> Option<Level> {
     Some(match kind {
-        kind::TASK | kind::IDLE => TASK_LEVEL,
+        kind::TASK | kind::IDLE => Level::Context(0),
         kind::SOFTIRQ => Level::Context(1),
         kind::IRQ | kind::VECTOR => Level::Context(2),
         kind::NMI => Level::Context(3),
@@ -145,17 +230,21 @@ fn level(kind: u8) -> Option<Level> {
 
 /// Who owns the time of a record.
 fn owner(record: &Record) -> Owner {
-    let Record { kind, flags, aux, .. } = *record;
+    let Record { kind, aux, .. } = *record;
     let id = u64::from(record.id);
     let (kind, id, more) = match kind {
         kind::IPI_FUNCTION => (kind, aux, id),
-        kind::SOFTIRQ => (kind, id, if flags & FOREIGN_FLAG == 0 { 0 } else { FOREIGN }),
         kind::TASK => {
             let thread = if aux & KERNEL_THREAD_BITS == 0 { 0 } else { KERNEL_THREAD };
             (kind, id, thread | if aux & SERVED_BIT == 0 { 0 } else { SERVED })
         }
         kind::WORK | kind::HRTIMER => (kind, aux, 0),
-        kind::IRQ | kind::VECTOR | kind::IDLE | kind::TLB_FLUSH | kind::KVM_EXIT => (kind, id, 0),
+        kind::IRQ
+        | kind::VECTOR
+        | kind::SOFTIRQ
+        | kind::IDLE
+        | kind::TLB_FLUSH
+        | kind::KVM_EXIT => (kind, id, 0),
         kind::LOST => (super::UNSEEN, 0, 0),
         kind => (kind, 0, 0),
     };

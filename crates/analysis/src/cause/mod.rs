@@ -2,23 +2,26 @@
 //!
 //! The model is that of docs/explain.md. The way of a record through the modules:
 //!
-//! [`layout`] (records to intervals with owners) → [`timeline`] (each nanosecond to one owner) →
-//! [`join`] (the parts of late packets, stalls, queues) and [`claims`] (what chance would give), with
-//! [`egress`] for what the stamps after the device say of cores and queues.
+//! [`layout`] (records to intervals with owners) → [`sweep`] (each nanosecond to one of them) →
+//! [`timeline`] (where that is kept) → [`join`] (the parts of late packets, stalls, queues) and
+//! [`claims`] (what chance would give, by [`shifts`]), with [`egress`] for what the stamps after the
+//! device say of cores and queues. [`cores`] runs the first three side by side.
 //!
 //! Nothing here knows what an owner is called, or which one serves: the caller sorts owners into
 //! [`Row`]s.
 
 pub mod claims;
+pub mod cores;
 pub mod egress;
 pub mod join;
 mod layout;
+mod shifts;
+mod sweep;
 pub mod timeline;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
-use crate::trace::Trace;
-use timeline::Timeline;
+pub use cores::Cores;
 
 /// What a nanosecond can belong to: the kind of its record, and which of this kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -55,13 +58,21 @@ pub const SERVING: Row = 1;
 pub struct Owners {
     list: Vec<Owner>,
     places: HashMap<Owner, u32>,
+    /// Some of those that were asked for last: few owners have nearly all records.
+    recent: Vec<(Owner, u32)>,
 }
+
+/// So many owners are found without a search, a power of two.
+const RECENT: usize = 64;
 
 impl Default for Owners {
     fn default() -> Self {
-        let mut owners = Self { list: Vec::new(), places: HashMap::new() };
-        owners.number(Owner { kind: UNSEEN, id: 0, more: 0 });
-        owners
+        let nobody = Owner { kind: UNSEEN, id: 0, more: 0 };
+        Self {
+            list: vec![nobody],
+            places: HashMap::from([(nobody, Self::NOBODY)]),
+            recent: vec![(nobody, Self::NOBODY); RECENT],
+        }
     }
 }
 
@@ -71,36 +82,21 @@ impl Owners {
 
     /// The number of an owner.
     fn number(&mut self, owner: Owner) -> u32 {
-        *self.places.entry(owner).or_insert_with(|| {
+        let mixed = owner.id ^ owner.id >> 8 ^ u64::from(owner.kind) << 2 ^ owner.more;
+        let recent = &mut self.recent[mixed as usize % RECENT];
+        if recent.0 == owner {
+            return recent.1;
+        }
+        let number = *self.places.entry(owner).or_insert_with(|| {
             self.list.push(owner);
             (self.list.len() - 1) as u32
-        })
+        });
+        *recent = (owner, number);
+        number
     }
 
     /// All owners by their numbers.
     pub fn list(&self) -> &[Owner] {
         &self.list
-    }
-}
-
-/// What each of some cores did.
-#[derive(Clone, Debug)]
-pub struct Cores {
-    /// By core.
-    pub timelines: BTreeMap<u16, Timeline>,
-    /// Who is in them.
-    pub owners: Owners,
-}
-
-impl Cores {
-    /// Lays out the records of a trace that ended at a time.
-    pub fn lay_out(trace: &Trace, ended_ns: u64) -> Self {
-        let mut owners = Owners::default();
-        let mut timelines = BTreeMap::new();
-        for (&cpu, records) in &trace.cores {
-            let intervals = layout::intervals(records, ended_ns, &mut owners);
-            timelines.insert(cpu, timeline::sweep(intervals, &owners));
-        }
-        Self { timelines, owners }
     }
 }

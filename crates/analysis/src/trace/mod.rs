@@ -16,9 +16,11 @@
 
 mod error;
 mod read;
+mod survey;
 
 pub use error::TraceError;
 pub use read::{Notes, Trace};
+pub use survey::Ahead;
 
 /// First bytes of every trace file.
 pub const MAGIC: [u8; 8] = *b"TTTRACE1";
@@ -117,6 +119,11 @@ impl Record {
             id: u32::from_le_bytes(four(24)),
             steal_ns: u32::from_le_bytes(four(28)),
         }
+    }
+
+    /// Whether it is one stretch of a task or of idle.
+    pub fn is_base(&self) -> bool {
+        matches!(self.kind, kind::TASK | kind::IDLE) && self.flags & ACCUMULATED == 0
     }
 
     /// The time from the start of several short intervals to the end of the last, and how many they

@@ -1,15 +1,21 @@
-//! Reads the records of some cores. A file that is cut off or damaged gives what stands before.
+//! Reads the records of some cores, in two passes. A file that is cut off or damaged gives what
+//! stands before.
+//!
+//! A core's records come in the order in which they ended, so that a long one comes after all that
+//! lie in it. The first pass finds out for each block of the file how far back the records behind it
+//! reach. With that, the second one says with each block up to when a core's time is known, and nobody
+//! has to hold more of a trace than its longest record covers.
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{ErrorKind, Read};
-use std::path::Path;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 
-use super::{MAGIC, RECORD_LEN, Record, TraceError, kind};
-use crate::capture::LATEST_NS;
+use super::survey::Ahead;
+use super::{MAGIC, RECORD_LEN, Record, TraceError};
 
-/// How much of the file is read at a time.
-const CHUNK: usize = RECORD_LEN << 13;
+/// Records that are read at a time: so few that they stay in the processor's cache.
+pub(super) const BLOCK: u64 = 1 << 13;
 
 /// What the reader found out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,82 +31,159 @@ pub struct Notes {
 }
 
 /// The records of some cores.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug)]
 pub struct Trace {
-    /// Of each core, in the order of the file.
-    pub cores: BTreeMap<u16, Vec<Record>>,
+    path: PathBuf,
+    pub(super) file: File,
+    /// The cores, ascending.
+    pub(super) cores: Vec<u16>,
+    /// The place of each core among `cores`, if it has one.
+    pub(super) places: Vec<Option<u16>>,
+    /// For each block and each core, what comes behind it.
+    pub(super) ahead: Vec<Ahead>,
     /// What the reader found out.
     pub notes: Notes,
 }
 
 impl Trace {
-    /// Reads the records of the cores `wanted` from a file.
+    /// Opens a trace for the cores `wanted`, and looks through it once.
+    ///
+    /// # Panics
+    /// If a thread cannot be started.
     pub fn open(path: &Path, wanted: &[u16]) -> Result<Self, TraceError> {
         let io = |source| TraceError::Io { path: path.to_owned(), source };
-        let mut file = File::open(path).map_err(io)?;
+        let file = File::open(path).map_err(io)?;
         let mut magic = [0; MAGIC.len()];
-        match file.read_exact(&mut magic) {
-            Err(error) if error.kind() != ErrorKind::UnexpectedEof => return Err(io(error)),
-            Ok(()) if magic == MAGIC => {}
-            _ => return Err(TraceError::NotATrace(path.to_owned())),
+        let read = fill(&file, &mut magic, 0).map_err(io)?;
+        if read < magic.len() || magic != MAGIC {
+            return Err(TraceError::NotATrace(path.to_owned()));
         }
-        Self::read(file, wanted).map_err(io)
+        let length = file.metadata().map_err(io)?.len() - MAGIC.len() as u64;
+        let mut cores = wanted.to_vec();
+        cores.sort_unstable();
+        cores.dedup();
+        let mut places = vec![None; usize::from(u16::MAX) + 1];
+        for (place, &cpu) in cores.iter().enumerate() {
+            places[usize::from(cpu)] = Some(place as u16);
+        }
+        let path = path.to_owned();
+        let mut trace =
+            Self { path, file, cores, places, ahead: Vec::new(), notes: Notes::default() };
+        trace.survey(length).map_err(|source| trace.io(source))?;
+        Ok(trace)
     }
 
-    /// Reads the records behind the magic.
-    fn read(mut source: impl Read, wanted: &[u16]) -> std::io::Result<Self> {
-        let mut trace = Self::default();
-        trace.cores.extend(wanted.iter().map(|&cpu| (cpu, Vec::new())));
-        let mut buffer = vec![0; CHUNK];
-        let mut filled = 0;
-        loop {
-            let more = match source.read(&mut buffer[filled..]) {
-                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                more => more?,
-            };
-            filled += more;
-            if more == 0 {
-                trace.notes.rest = filled as u64;
-                return Ok(trace);
-            }
-            let (records, rest) = buffer[..filled].as_chunks::<RECORD_LEN>();
-            let rest = rest.len();
-            for bytes in records {
-                if !trace.take(Record::decode(bytes)) {
-                    let before = trace.notes.records * RECORD_LEN as u64;
-                    trace.notes.damaged_at = Some(before + MAGIC.len() as u64);
-                    return Ok(trace);
+    /// The cores whose records are read, ascending.
+    pub fn cores(&self) -> &[u16] {
+        &self.cores
+    }
+
+    /// Hands over the records block by block: the core's place among [`cores`](Self::cores), its
+    /// records in the order of the file, and what comes behind them. Ends early when `take` is
+    /// false.
+    pub fn read(
+        &self,
+        mut take: impl FnMut(usize, Vec<Record>, Ahead) -> bool,
+    ) -> Result<(), TraceError> {
+        let mut buffer = vec![0; BLOCK as usize * RECORD_LEN];
+        let mut found = vec![Vec::new(); self.cores.len()];
+        let mut left = self.notes.records;
+        for (block, ahead) in self.ahead.chunks_exact(self.cores.len().max(1)).enumerate() {
+            let asked = left.min(BLOCK) as usize * RECORD_LEN;
+            left -= left.min(BLOCK);
+            let at = offset(block as u64 * BLOCK);
+            let read = fill(&self.file, &mut buffer[..asked], at).map_err(|e| self.io(e))?;
+            for bytes in buffer[..read].as_chunks::<RECORD_LEN>().0 {
+                let record = Record::decode(bytes);
+                if let Some(place) = self.places[usize::from(record.cpu)] {
+                    found[usize::from(place)].push(record);
                 }
             }
-            buffer.copy_within(filled - rest..filled, 0);
-            filled = rest;
+            for (place, (records, &ahead)) in found.iter_mut().zip(ahead).enumerate() {
+                let empty = Vec::with_capacity(records.len());
+                if !records.is_empty() && !take(place, std::mem::replace(records, empty), ahead) {
+                    return Ok(());
+                }
+            }
         }
+        Ok(())
     }
 
-    /// Takes a record in; `false` when no tracer wrote it.
-    fn take(&mut self, record: Record) -> bool {
-        if record.start_ns > LATEST_NS || record.kind == 0 {
-            return false;
-        }
-        self.notes.records += 1;
-        if record.kind == kind::LOST {
-            let lost = self.notes.lost.entry(record.cpu).or_default();
-            *lost = lost.saturating_add(record.aux);
-        }
-        if let Some(records) = self.cores.get_mut(&record.cpu) {
-            records.push(record);
-        }
-        true
+    fn io(&self, source: std::io::Error) -> TraceError {
+        TraceError::Io { path: self.path.clone(), source }
     }
+}
+
+impl Notes {
+    pub(super) fn lose(&mut self, cpu: u16, records: u64) {
+        let lost = self.lost.entry(cpu).or_default();
+        *lost = lost.saturating_add(records);
+    }
+
+    /// Adds what was read next.
+    pub(super) fn add(&mut self, next: Self) {
+        self.records += next.records;
+        self.rest = next.rest;
+        self.damaged_at = next.damaged_at;
+        for (cpu, records) in next.lost {
+            self.lose(cpu, records);
+        }
+    }
+}
+
+/// Where a record begins in the file.
+pub(super) fn offset(record: u64) -> u64 {
+    MAGIC.len() as u64 + record * RECORD_LEN as u64
+}
+
+/// Reads up to the end of a buffer or of the file; returns how many bytes.
+pub(super) fn fill(file: &File, buffer: &mut [u8], at: u64) -> std::io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match file.read_at(&mut buffer[filled..], at + filled as u64) {
+            Ok(0) => break,
+            Ok(more) => filled += more,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::kind;
     use super::*;
+    use crate::capture::LATEST_NS;
     use proptest::prelude::*;
+    use rand_xoshiro::SplitMix64;
+    use rand_xoshiro::rand_core::{Rng, SeedableRng};
+    use std::io::Write;
 
     fn file(records: &[Record]) -> Vec<u8> {
         records.iter().flat_map(|record| record.encode()).collect()
+    }
+
+    /// What stands behind the magic, and the records of each core.
+    fn read(bytes: &[u8], wanted: &[u16]) -> (Notes, BTreeMap<u16, Vec<Record>>) {
+        let mut file = tempfile::NamedTempFile::new().expect("a file");
+        file.write_all(&[&MAGIC, bytes].concat()).expect("room");
+        let trace = Trace::open(file.path(), wanted).expect("a trace");
+        let mut found: BTreeMap<u16, Vec<Record>> = BTreeMap::new();
+        let mut last: BTreeMap<u16, Ahead> = BTreeMap::new();
+        found.extend(wanted.iter().map(|&cpu| (cpu, Vec::new())));
+        let take = |place: usize, records: Vec<Record>, ahead: Ahead| {
+            let cpu = trace.cores()[place];
+            let mut with = Ahead::NONE;
+            records.iter().for_each(|record| with.add(record));
+            let before = last.insert(cpu, ahead);
+            assert!(before.is_none_or(|before| before == with.then(ahead)));
+            found.get_mut(&cpu).expect("a wanted core").extend(records);
+            true
+        };
+        trace.read(take).expect("a file that stays");
+        assert!(last.values().all(|ahead| *ahead == Ahead::NONE));
+        (trace.notes, found)
     }
 
     fn record() -> impl Strategy<Value = Record> {
@@ -122,13 +205,13 @@ mod tests {
     proptest! {
         #[test]
         fn records_round_trip(records in proptest::collection::vec(record(), 0..50)) {
-            let trace = Trace::read(&file(&records)[..], &[0, 1, 2]).expect("memory reads");
-            for (cpu, found) in &trace.cores {
+            let (notes, cores) = read(&file(&records), &[0, 1, 2]);
+            for (cpu, found) in &cores {
                 let of_core: Vec<_> = records.iter().filter(|r| r.cpu == *cpu).copied().collect();
                 prop_assert_eq!(found, &of_core);
             }
-            prop_assert_eq!(trace.notes.records, records.len() as u64);
-            prop_assert_eq!(trace.notes.damaged_at, None);
+            prop_assert_eq!(notes.records, records.len() as u64);
+            prop_assert_eq!(notes.damaged_at, None);
         }
 
         #[test]
@@ -138,32 +221,56 @@ mod tests {
         ) {
             let bytes = file(&records);
             let cut = cut.min(bytes.len());
-            let trace = Trace::read(&bytes[..cut], &[0, 1, 2]).expect("memory reads");
-            prop_assert_eq!(trace.notes.records, (cut / RECORD_LEN) as u64);
-            prop_assert_eq!(trace.notes.rest, (cut % RECORD_LEN) as u64);
+            let (notes, _) = read(&bytes[..cut], &[0, 1, 2]);
+            prop_assert_eq!(notes.records, (cut / RECORD_LEN) as u64);
+            prop_assert_eq!(notes.rest, (cut % RECORD_LEN) as u64);
         }
 
         #[test]
         fn any_bytes_are_read(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
-            let trace = Trace::read(&bytes[..], &[0]).expect("memory reads");
-            prop_assert!(trace.notes.records <= (bytes.len() / RECORD_LEN) as u64);
+            let (notes, _) = read(&bytes, &[0]);
+            prop_assert!(notes.records <= (bytes.len() / RECORD_LEN) as u64);
         }
+    }
+
+    #[test]
+    fn a_block_tells_what_comes_behind_it_and_damage_ends_all_of_them() {
+        // Read by two threads, and damaged where the second one reads.
+        let mut random = SplitMix64::seed_from_u64(1);
+        let mut records: Vec<_> = (0..70 * BLOCK)
+            .map(|at| Record {
+                start_ns: 1_000 * at + random.next_u64() % 10_000_000,
+                kind: [kind::TASK, kind::IRQ][at as usize % 2],
+                cpu: (random.next_u64() % 3) as u16,
+                ..Record::default()
+            })
+            .collect();
+        assert_eq!(read(&file(&records), &[0, 2]).1[&2].len(), {
+            records.iter().filter(|record| record.cpu == 2).count()
+        });
+        let bad = 66 * BLOCK as usize + 5;
+        records[bad].kind = 0;
+        let (notes, cores) = read(&file(&records), &[1]);
+        assert_eq!(notes.records, bad as u64);
+        assert_eq!(notes.damaged_at, Some(offset(bad as u64)));
+        let of_core = records[..bad].iter().filter(|record| record.cpu == 1);
+        assert!(of_core.eq(&cores[&1]));
     }
 
     #[test]
     fn damage_ends_the_trace() {
         let good = Record { kind: kind::IRQ, start_ns: 5, ..Record::default() };
         let bad = Record { kind: kind::IRQ, start_ns: u64::MAX, ..good };
-        let trace = Trace::read(&file(&[good, bad, good])[..], &[0]).expect("memory reads");
-        assert_eq!(trace.cores[&0], [good]);
-        assert_eq!(trace.notes.damaged_at, Some(40));
+        let (notes, cores) = read(&file(&[good, bad, good]), &[0]);
+        assert_eq!(cores[&0], [good]);
+        assert_eq!(notes.damaged_at, Some(40));
     }
 
     #[test]
     fn what_was_lost_is_counted_on_all_cores() {
         let lost = Record { kind: kind::LOST, cpu: 7, aux: 12, ..Record::default() };
-        let trace = Trace::read(&file(&[lost, lost])[..], &[0]).expect("memory reads");
-        assert_eq!(trace.notes.lost, BTreeMap::from([(7, 24)]));
-        assert!(trace.cores[&0].is_empty());
+        let (notes, cores) = read(&file(&[lost, lost]), &[0]);
+        assert_eq!(notes.lost, BTreeMap::from([(7, 24)]));
+        assert!(cores[&0].is_empty());
     }
 }
