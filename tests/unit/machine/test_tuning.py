@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -157,6 +158,17 @@ def test_the_interface_of_the_default_route_is_left_alone(tree: Tree, journals: 
     left = plan(tree, only, ["steering"], disruptive=True)
     assert not left.changes
     assert left.left == [("steering", "the default route is by eth0")]
+
+
+def test_what_is_only_to_compare_is_set_beside_the_default_route(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table, "KNOBS", (replace(STEERING, recommended=False),))
+    both = Purpose.of(tree, cpus="2-3", interfaces=["eth0", "eth1"])
+    [change] = plan(tree, both, ["steering"], disruptive=True).changes
+    assert change.purpose.interfaces == ("eth1",)
+    only = plan(tree, both.without({"eth1"}), ["steering"], disruptive=True)
+    assert (only.changes, only.left) == ([], [("steering", "the default route is by eth0")])
 
 
 def test_tuning_stays_until_it_is_reverted(tree: Tree, journals: Path) -> None:

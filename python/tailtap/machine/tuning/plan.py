@@ -105,7 +105,7 @@ def _step(
     if knob.disruptive:
         kept = tree.default_route()
         without = purpose.without(kept)
-        if without != purpose and judge(knob, tree, without).answer == "not-applicable":
+        if without != purpose and _is_nothing(judge(knob, tree, without)):
             return (
                 f"the default route is by {', '.join(sorted(kept))}"
                 if judge(knob, tree, purpose).differs
@@ -132,6 +132,11 @@ def _step(
         return Change(before, value, purpose, knob.where.changes(tree, purpose, value))
     except (Absent, Unreadable) as reason:
         return str(reason)
+
+
+def _is_nothing(row: Judgement) -> bool:
+    """Whether there is nothing to set; a knob that is only to compare may well differ."""
+    return row.answer == "not-applicable" and not row.differs
 
 
 def _not_now(knob: Knob) -> str:
