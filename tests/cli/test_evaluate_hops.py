@@ -7,38 +7,14 @@ import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
+from line_runs import STALL_NS, STALLED, write_line_run
 from program import tailtap
-from runs import write_run
-from stamps import write_stamps
-
-PACKETS = 20_000
-NAMES = ("ingress", "dut2", "dut3", "egress")
-STALLED, LOST = 777, 4_000
-STALL_NS = 3_900_000
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """Three nodes: the third held up one packet, the second lost one."""
-    run = write_run(tmp_path, 1, packets=PACKETS)
-    random = np.random.default_rng(7)
-    took = random.integers(5_000, 60_000, (PACKETS, 3))
-    took[STALLED, 2] = STALL_NS
-    sent = 9_000_000_000 + np.arange(PACKETS) * 100_000
-    times = np.column_stack((sent, sent[:, None] + np.cumsum(took, axis=1)))
-    for place, name in enumerate(NAMES):
-        ids = np.arange(PACKETS) if place < 2 else np.delete(np.arange(PACKETS), LOST)
-        ids = ids[np.argsort(times[ids, place], kind="stable")]
-        write_stamps(run / f"{name}.stamps", times[ids, place], ids)
-    record = json.loads((run / "run.json").read_text())
-    before = ("dut1", "dut2", "dut3", None)
-    points = [{"name": name, "port": f"{name}:tt-in", "file": f"{name}.stamps", "before": node}
-              for name, node in zip(NAMES, before, strict=True)]  # fmt: skip
-    record["instruments"] = {"taps": {"points": points}}
-    (run / "run.json").write_text(json.dumps(record))
-    return run
+    return write_line_run(tmp_path)
 
 
 def evaluated(run: Path, *options: str) -> dict[str, Any]:

@@ -56,7 +56,8 @@ def report(
     Of runs with a trace it says why packets were late, as `tailtap explain` stored it or, where
     that did not run yet, as it finds it: the causes and the knobs that remove them, the worst
     packets by cause, what makes each percentile, and what the cores did around each of them. Of
-    runs with `interrupts: counters` it shows which counters rose where packets were late.
+    runs with `interrupts: counters` it shows which counters rose where packets were late. Of lines
+    with `dut.taps: hops` it shows how long each node took, and which one made the worst packets.
 
     The page also shows runs that `tailtap import --into DIR` added to DIR, marked as imported.
     What their files do not contain, such as confidence intervals, is shown as not published.

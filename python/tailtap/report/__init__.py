@@ -65,6 +65,8 @@ def write_report(
     from tailtap.report.causes import stories
     from tailtap.report.causes.figures import cause_figures
     from tailtap.report.figures import write_figures
+    from tailtap.report.hops import lines
+    from tailtap.report.hops.figures import hop_figures
     from tailtap.report.interrupt_table import sampled_of
     from tailtap.report.page import render
     from tailtap.results.groups import configurations
@@ -84,16 +86,18 @@ def write_report(
                  "choose what the figures show by --runs")  # fmt: skip
     target = out or folder / "report"
     told, sampled = stories(drawn, knobs, progress), sampled_of(drawn, progress)
+    by_hop = lines(drawn)
     try:
         target.mkdir(parents=True, exist_ok=True)
         written: list[Path] = []
         if figures:
             progress("drawing the figures for print")
-            written = write_figures(drawn, target / "figures", cause_figures(told))
+            more = {**cause_figures(told), **hop_figures(by_hop)}
+            written = write_figures(drawn, target / "figures", more)
         progress("writing the page")
         page = target / "index.html"
         names = [path.stem for path in written if path.suffix == ".png"]
-        text = render(experiment, groups, names, search, told, sampled)
+        text = render(experiment, groups, names, search, told, sampled, by_hop)
         page.write_text(text, "utf-8")
     except OSError as error:
         raise InputError(

@@ -22,6 +22,9 @@ from tailtap.report.audit import audits_of
 from tailtap.report.causes import Story
 from tailtap.report.causes.page import section
 from tailtap.report.energy import energy_heads, energy_rows
+from tailtap.report.hops import Line
+from tailtap.report.hops.interactive import KINDS as HOPS
+from tailtap.report.hops.page import section as hop_section
 from tailtap.report.interrupt_table import HEADS as SAMPLED_HEADS
 from tailtap.report.interrupt_table import Sampled
 from tailtap.report.loss import loss_curves
@@ -44,15 +47,17 @@ def render(
     search: Search | None = None,
     stories: Sequence[Story] = (),
     sampled: Sequence[Sampled] = (),
+    lines: Sequence[Line] = (),
 ) -> str:
     """The page as text. `figures` are the names of the print figures beside it, if any.
 
     `search` is the search for the highest rate that the experiment belongs to, `stories` say why
-    packets of traced runs were late, and `sampled` which interrupts rose where they were.
+    packets of traced runs were late, `sampled` which interrupts rose where they were, and `lines`
+    are runs whose hops are known.
     """
     drawn = [group for group in groups if group.drawn]
-    causes = section(stories)
-    document, panels = interactive.build(drawn, causes.figures)
+    causes, shown = section(stories), hop_section(lines)
+    document, panels = interactive.build(drawn, [*causes.figures, *shown.figures])
     curves = loss_curves(drawn)
     own = [run for run in experiment.finished if run.origin is None]
     counted = [run.evaluation for run in own or experiment.finished if run.evaluation]
@@ -71,6 +76,7 @@ def render(
             for member in group.members
         ],
         "curves": [{"light": curve.light, "dark": curve.dark} for curve in curves],
+        "hops": [colour._asdict() for colour in shown.colours],
         **causes.payload,
     }
     environment = Environment(
@@ -112,10 +118,13 @@ def render(
         maps=maps_of(groups),
         audits=audits_of(groups),
         causes=causes,
+        hops=shown,
         sampled=sampled,
         sampled_heads=SAMPLED_HEADS,
         facts=tables.environment_facts(experiment),
-        panels={kind: [p for p in panels if p.kind == kind] for kind in (*SECTIONS, *CAUSES)},
+        panels={
+            kind: [p for p in panels if p.kind == kind] for kind in (*SECTIONS, *CAUSES, *HOPS)
+        },
         dashes=interactive.DASHES,
         figures=figures,
         facts_of_measurement=_measurement_line(experiment),

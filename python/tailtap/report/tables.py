@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tailtap.evaluation import Percentile
 from tailtap.evaluation.model import SIDES
 from tailtap.evaluation.percentiles import label as percentile_label
 from tailtap.report.loss import LossCurve, Point
@@ -103,24 +104,30 @@ def _summary_row(
             hint = "unsupported: how many packets lie above is not published"
             cells.append(Cell(time_text(row.value), "unsupported", hint))
             continue
-        above = f"{count_text(row.above)} packets above"
         if evaluation.overloaded and p > 1 - (evaluation.loss or 0):
             hint = "overload: more packets were lost than lie above it, so the value is unknown"
             cells.append(Cell(time_text(row.value), "unsupported", hint))
-        elif not row.supported:
-            hint = f"unsupported: only {above}; one more slow packet would change it"
-            cells.append(Cell(time_text(row.value), "unsupported", hint))
         else:
-            hint = f"{percent_text(p)}: {above}"
-            if row.low is not None and row.high is not None:
-                hint += f"; 95 % confidence {time_text(row.low)} to {time_text(row.high)}"
-            elif origin:
-                hint += "; no confidence interval is published"
-            cells.append(Cell(time_text(row.value), "", hint))
+            cells.append(
+                percentile_cell(row, "; no confidence interval is published" * bool(origin))
+            )
     slowest = evaluation.maximum
     cells.append(Cell(DASH if slowest is None else time_text(slowest), "max"))
     source = origin.source if origin else ""
     return Row(label, group.light, group.dark, look, tuple(cells), source)
+
+
+def percentile_cell(row: Percentile, without_interval: str = "") -> Cell:
+    """A percentile with its interval, or what is said where there is none."""
+    above = f"{count_text(row.above)} packets above"
+    if not row.supported:
+        hint = f"unsupported: only {above}; one more slow packet would change it"
+        return Cell(time_text(row.value), "unsupported", hint)
+    hint = f"{percent_text(row.p)}: {above}{without_interval}"
+    if row.low is not None and row.high is not None:
+        hint = f"{percent_text(row.p)}: {above}; 95 % confidence {time_text(row.low)} to "
+        hint += time_text(row.high)
+    return Cell(time_text(row.value), "", hint)
 
 
 def _loss_cell(evaluation: Evaluation, look: str = "alarm") -> Cell:

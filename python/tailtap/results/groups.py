@@ -196,7 +196,7 @@ def _in_order(experiment: Experiment) -> list[list[Run]]:
     return sorted(group(experiment.finished), key=order)
 
 
-NEEDS_NAME = frozenset(("dut.irq", "dut.napi", "dut.queues"))
+NEEDS_NAME = frozenset(("dut.irq", "dut.napi", "dut.queues", "dut.taps"))
 """Variables whose values say nothing without their name: `none` of what?"""
 
 

@@ -32,7 +32,7 @@ window.tailtap = (() => {
 
   // What other scripts of the page add: their figures' kinds, and start, paint and reading of these.
   const parts = [];
-  const state = { hidden: new Set(), bands: true, runs: [], curves: [], plots: [], printing: false };
+  const state = { hidden: new Set(), bands: true, runs: [], curves: [], hops: [], plots: [], printing: false };
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const darkMedia = matchMedia("(prefers-color-scheme: dark)");
 
@@ -68,14 +68,15 @@ window.tailtap = (() => {
       for (const tool of plot.toolbar.tools)
         if (tool.type === "CrosshairTool") tool.overlay.line_color = axis;
     }
-    for (const { renderer, run, role, curve, cause } of marks()) {
+    for (const { renderer, run, role, curve, hop, cause } of marks()) {
       if (cause !== undefined) continue;
-      const colours = curve === undefined ? state.runs[run] : state.curves[curve];
+      const colours = state.hops[hop] ?? state.curves[curve] ?? state.runs[run];
       const own = dark ? colours.dark : colours.light;
       const glyph = renderer.glyph;
       if (role === "band") glyph.setv({ fill_color: own, fill_alpha: dark ? 0.2 : 0.14 });
       else if (role === "fill") glyph.setv({ fill_color: before, fill_alpha: 0.22 });
       else if (role === "before") glyph.setv({ line_color: before });
+      else if (role === "bar") glyph.setv({ fill_color: own });
       else if (role === "dots") glyph.setv({ fill_color: own, fill_alpha: 0.55 });
       else if (role === "point") glyph.setv({ fill_color: own, line_color: own });
       else if (role === "hollow") glyph.setv({ fill_color: null, line_color: own });
@@ -188,6 +189,7 @@ window.tailtap = (() => {
   function readings(kind, name, source, vars) {
     const at = (column) => source.get(column)[vars.index];
     if (kind === "loss") return [name, at("told")];
+    if (kind === "hops") return [at("told"), name];
     if (kind === "worst") return [time(at("y")), name, `at ${Number(at("x").toFixed(4))}\u00a0s`];
     if (kind === "rates") return [`${group(at("y"))} packets`, name, `second ${Math.floor(vars.x) + 1}`];
     return [`${count(at("y")) || 0} packets`, name, `about ${time(vars.x)}`];
@@ -232,8 +234,8 @@ window.tailtap = (() => {
     library.textContent = await unpack("library");
     document.head.append(library);
     const payload = JSON.parse(await unpack("payload"));
-    const { document: json, roots, runs, curves } = payload;
-    Object.assign(state, { runs, curves });
+    const { document: json, roots, runs, curves, hops } = payload;
+    Object.assign(state, { runs, curves, hops });
     Bokeh.set_log_level("warn");
     await Bokeh.embed.embed_items({ report: json },
       [{ docid: "report", roots, root_ids: Object.keys(roots) }]);
