@@ -88,6 +88,7 @@ def check_sums(run: Path) -> Evaluation:
     [
         ("bare-metal", "kernel-route", "", [3, 8]),
         ("bare-metal", "tc-mirred", ", bidirectional: true", [3]),
+        ("container", "kernel-route", "", [2]),
         pytest.param("bare-metal", "kernel-route", ", ttl: 65", [64], marks=pytest.mark.slow),
     ],
 )

@@ -34,7 +34,7 @@ def _print_run(slug: str, evaluation: dict[str, Any]) -> None:
     hops = evaluation["hops"]
     known = {row["p"] for row in hops[0]["latency_ns"]["percentiles"]}
     listed = [p for p in PERCENTILES if p in known]
-    table = Table(box=None, pad_edge=False, header_style="bold", title=f"hops of {slug}",
+    table = Table(box=None, pad_edge=False, header_style="bold", title=f"hops of {slug}, in us",
                   title_justify="left")  # fmt: skip
     table.add_column("hop")
     for name in ("packets", "lost", *map(label, listed), "max", "slowest of the worst"):
