@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tailtap.errors import MachineError
+from tailtap.experiment.line import HOPS
+from tailtap.experiment.model import Experiment
 from tailtap.experiment.plan import PlannedRun
 from tailtap.machine.cpus import FOLDER, is_offline, usable
 
@@ -45,10 +47,16 @@ def require_clock(plan: Sequence[PlannedRun]) -> None:
 
 def stamp_bytes(plan: Sequence[PlannedRun]) -> int:
     """About how many bytes the stamps of these runs take, those of both directions."""
-    packets = sum(
-        run.experiment.traffic.packets * (1 if run.reverse is None else 2) for run in plan
+    return STAMP_BYTES * sum(
+        run.experiment.traffic.packets * _taps(run.experiment) * (1 if run.reverse is None else 2)
+        for run in plan
     )
-    return packets * STAMP_BYTES * SIDES
+
+
+def _taps(experiment: Experiment) -> int:
+    """How often a packet is stamped."""
+    dut = experiment.dut
+    return SIDES + (dut.line - 1 if dut.taps == HOPS else 0)
 
 
 def require_room(out: Path, pending: Sequence[PlannedRun]) -> None:

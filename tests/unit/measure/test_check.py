@@ -157,6 +157,11 @@ def test_both_directions_take_room() -> None:
     assert two.stamp_bytes == 2 * one.stamp_bytes
 
 
+def test_taps_between_nodes_take_room() -> None:
+    ends, hops = (outlook(BARE, f"dut={{line: 9, taps: {taps}}}") for taps in ("ends", "hops"))
+    assert hops.stamp_bytes == 5 * ends.stamp_bytes
+
+
 def test_only_errors_of_ours_are_findings() -> None:
     findings = Findings()
     with pytest.raises(ZeroDivisionError):
