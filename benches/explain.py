@@ -15,12 +15,15 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from stamps import write_stamps
-from traced import DUT, HOG, IDLE, NAMES, SERVED_BIT, SERVER, START, TASK, VECTOR
+import numpy.typing as npt
+from program import TAILTAP
+from traced import DUT, HOG, IDLE, NAMES, SERVED_BIT, SERVER, START, TASK, VECTOR, Integers
 
-from benches import timing
+from benches import process, timing
+from benches.long import BLOCK, stamp_file
 from benches.timing import MIB, MILLION
 from tailtap import evaluation
 from tailtap.cause import explain_runs
@@ -36,25 +39,27 @@ RECORD = np.dtype(
 
 
 def write_run(folder: Path, pairs: int) -> Path:
-    """A run folder of so many packets, with its trace."""
-    folder.mkdir()
+    """A run folder of so many packets, with its trace, made in blocks."""
+    folder.mkdir(parents=True)
     random = np.random.default_rng(1)
-    ingress = START + np.arange(pairs) * GAP_NS
-    egress = ingress + LATENCY_NS + random.integers(0, 500, pairs)
-    held = np.arange(HELD_ONE_IN // 2, pairs - 200, HELD_ONE_IN)
-    for place in range(HELD_NS // GAP_NS):  # those that come while the task has the core
-        done = ingress[held] + HELD_NS + 2_000 * (place + 1)
-        egress[held + place] = np.maximum(egress[held + place], done)
-    egress = np.maximum.accumulate(egress)
-    ids = np.arange(pairs)
-    write_stamps(folder / "ingress.stamps", ingress, ids)
-    write_stamps(folder / "egress.stamps", egress, ids)
-    (folder / "trace.events").write_bytes(b"TTTRACE1" + _records(ingress, egress, held).tobytes())
-    ended = int(egress[-1]) + 1
+    left = START  # when the last packet left
+    with (
+        stamp_file(folder / "ingress.stamps", pairs) as before,
+        stamp_file(folder / "egress.stamps", pairs) as after,
+        (folder / "trace.events").open("wb") as trace,
+    ):
+        trace.write(b"TTTRACE1")
+        for first in range(0, pairs, BLOCK):
+            ids = np.arange(first, min(first + BLOCK, pairs))
+            ingress, egress, held = _packets(ids, random)
+            before(ingress, ids)
+            after(egress, ids)
+            _records(ingress, egress, held, left).tofile(trace)
+            left = int(egress[-1])
     (folder / "trace.json").write_text(
         json.dumps({
             "schema": "tailtap.trace/1", "clock": "monotonic", "mode": "thin", "cpus": [DUT],
-            "started_ns": START - 1, "ended_ns": ended, "lost": {}, "names": NAMES,
+            "started_ns": START - 1, "ended_ns": left + 1, "lost": {}, "names": NAMES,
             "served": {"by": "task", "pids": [SERVER], "cpus": [DUT]},
         })
     )  # fmt: skip
@@ -67,18 +72,30 @@ def write_run(folder: Path, pairs: int) -> Path:
     return folder
 
 
-def _records(ingress: np.ndarray, egress: np.ndarray, held: np.ndarray) -> np.ndarray:
+def _packets(ids: Integers, random: np.random.Generator) -> tuple[Integers, Integers, Integers]:
+    """When packets come and leave, and the places of those that the task takes the core from."""
+    ingress = START + ids * GAP_NS
+    egress = ingress + LATENCY_NS + random.integers(0, 500, ids.size)
+    held = np.arange(HELD_ONE_IN // 2, ids.size - 200, HELD_ONE_IN)
+    for place in range(HELD_NS // GAP_NS):  # those that come while the task has the core
+        done = ingress[held] + HELD_NS + 2_000 * (place + 1)
+        egress[held + place] = np.maximum(egress[held + place], done)
+    return ingress, np.maximum.accumulate(egress), held
+
+
+def _records(ingress: Integers, egress: Integers, held: Integers, left: int) -> npt.NDArray[Any]:
     """The server's stretch before each egress, an interrupt in it, idle between, and the task."""
-    start = np.maximum(egress - 1_500, np.concatenate(([START], egress[:-1])))
+    before = np.concatenate(([left], egress[:-1]))
+    start = np.maximum(egress - 1_500, before)
     serving = _column(start, egress, TASK, SERVER, SERVED_BIT)
     interrupts = _column(start + 200, np.minimum(start + 600, egress), VECTOR, 1)
-    idle = _column(np.concatenate(([START - 1], egress[:-1])), start, IDLE, 1)
+    idle = _column(before, start, IDLE, 1)
     tasks = _column(ingress[held] + 100, ingress[held] + HELD_NS, TASK, HOG, HOG)
     found = np.concatenate((serving, interrupts, idle[idle["dur"] > 0], tasks))
     return found[np.argsort(found["start"] + found["dur"], kind="stable")]
 
 
-def _column(start: np.ndarray, end: np.ndarray, kind: int, id: int, aux: int = 0) -> np.ndarray:
+def _column(start: Integers, end: Integers, kind: int, id: int, aux: int = 0) -> npt.NDArray[Any]:
     records = np.zeros(start.size, RECORD)
     records["start"], records["dur"] = start, np.maximum(end - start, 0)
     records["kind"], records["cpu"], records["id"], records["aux"] = kind, DUT, id, aux
@@ -100,23 +117,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="benches.explain", description=__doc__)
     parser.add_argument("--pairs", type=float, nargs="+", default=[1, 10], help="millions")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--keep", type=Path, help="keep the runs here, and use those that are here")
     options = parser.parse_args()
     print(f"{timing.machine()}; median of {options.rounds} rounds\n")
-    print(
-        f"{'M pairs':>8}{'M records':>11}{'late':>9}{'evaluate s':>12}{'explain s':>11}{'ratio':>7}"
-    )
+    print(f"{'M pairs':>8}{'M records':>11}{'late':>9}{'evaluate s':>12}{'explain s':>11}"
+          f"{'ratio':>7}{'peak MiB':>10}")  # fmt: skip
     for millions in options.pairs:
         with tempfile.TemporaryDirectory(prefix="tt-bench-") as folder:
-            run = write_run(Path(folder) / "001-simulated", int(millions * MILLION))
+            run = (options.keep or Path(folder)) / f"001-simulated-{millions:g}"
+            if not run.exists():
+                write_run(run, int(millions * MILLION))
             sides = run / "ingress.stamps", run / "egress.stamps"
             evaluating = measured(partial(evaluation.evaluate, *sides), options.rounds)
             found = explain_runs([run])[0]
             assert found.labels.rows[0].name.cause == "task", "another cause than the simulated one"
-            joining = measured(partial(explain_runs, [run]), options.rounds)
             records = found.joined.notes["records"] / MILLION
             late = found.joined.state.size
+            del found
+            joining = measured(partial(explain_runs, [run]), options.rounds)
+            program = process.run(TAILTAP, "explain", run, "--quiet", "--json")
+            ratio, peak = joining / evaluating, program.peak / MIB
             print(f"{millions:8g}{records:11.1f}{late:9,}{evaluating:12.2f}{joining:11.2f}"
-                  f"{joining / evaluating:7.1f}")  # fmt: skip
+                  f"{ratio:7.1f}{peak:10,.0f}", flush=True)  # fmt: skip
     print(f"\na record takes 32 bytes in the file: {32 * MILLION / MIB:.0f} MiB for a million")
 
 

@@ -1,20 +1,18 @@
 //! What each core did: traces laid out, the cores side by side.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::path::Path;
-use std::sync::mpsc::sync_channel;
 use std::thread;
 
 use super::Owners;
+use super::belt::belt;
 use super::egress::Leaving;
-use super::layout::Arranger;
+use super::layout::{Arranger, Interval};
 use super::sweep::Sweep;
 use super::timeline::Timeline;
 use crate::capture::CaptureError;
 use crate::trace::{Ahead, Record, Trace, TraceError};
-
-/// Blocks that may wait between two threads.
-const WAITING: usize = 4;
 
 /// What each of some cores did.
 #[derive(Clone, Debug)]
@@ -59,30 +57,40 @@ impl Cores {
             arrangers.push(Arranger::new(ended_ns, serving.map(leaving).transpose()?));
         }
         let found: Vec<_> = thread::scope(|scope| {
-            let (senders, threads): (Vec<_>, Vec<_>) = arrangers
+            let (feeds, threads): (Vec<_>, Vec<_>) = arrangers
                 .into_iter()
                 .map(|mut arranger| {
-                    let (sender, blocks) = sync_channel::<(Vec<Record>, Ahead)>(WAITING);
-                    let (arranged, intervals) = sync_channel(WAITING);
+                    let (feed, blocks) = belt::<Record, Ahead>();
+                    let (arranged, intervals) = belt::<Interval, ()>();
                     let arranging = scope.spawn(move || {
-                        let last = (Vec::new(), Ahead::NONE);
-                        for (records, ahead) in blocks.into_iter().chain([last]) {
-                            let ready = arranger.take(&records, &ahead)?;
-                            arranged.send(ready).expect("who sweeps takes all");
-                        }
+                        let mut hand_over = |records: &[Record], ahead| {
+                            let mut ready = arranged.empty();
+                            arranger.take(records, &ahead, &mut ready)?;
+                            arranged.send(ready, ());
+                            Ok::<_, CaptureError>(())
+                        };
+                        blocks.each(&mut hand_over)?;
+                        hand_over(&[], Ahead::NONE)?;
                         Ok::<_, CaptureError>(arranger.into_owners())
                     });
                     let sweeping = scope.spawn(move || {
                         let mut sweep = Sweep::default();
-                        intervals.into_iter().for_each(|ready| sweep.take(&ready));
+                        let swept = intervals.each(|ready, ()| {
+                            sweep.take(ready);
+                            Ok::<_, Infallible>(())
+                        });
+                        swept.expect("a sweep has no errors");
                         sweep.finish()
                     });
-                    (sender, (arranging, sweeping))
+                    (feed, (arranging, sweeping))
                 })
                 .unzip();
-            // Nobody takes more when the stamps cannot be read.
-            trace.read(|place, records, ahead| senders[place].send((records, ahead)).is_ok())?;
-            drop(senders);
+            trace.read(|place, records, ahead| {
+                let full = std::mem::replace(records, feeds[place].empty());
+                // Nobody takes more when the stamps cannot be read.
+                feeds[place].send(full, ahead)
+            })?;
+            drop(feeds);
             let ended = threads.into_iter().map(|(arranging, sweeping)| {
                 let timeline = sweeping.join().expect("a sweep does not panic");
                 Ok((arranging.join().expect("arranging does not panic")?, timeline))

@@ -1,5 +1,7 @@
 //! The records of one core as intervals with owners, in the order of time.
 
+use std::cmp::{Ordering, Reverse};
+
 use super::egress::Leaving;
 use super::{FOREIGN, KERNEL_THREAD, Owner, Owners, SERVED, STEAL};
 use crate::capture::CaptureError;
@@ -11,6 +13,8 @@ const SERVED_BIT: u64 = 1 << 48;
 const KERNEL_THREAD_BITS: u64 = 0xff << 40;
 /// Several short ones are laid out as at most so many.
 const MOST_PIECES: u64 = 1024;
+/// An interval is moved so many places on average at most, before all are sorted anew.
+const STEPS: usize = 16;
 
 /// How an interval stands to others that cover the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,15 +42,28 @@ pub(super) struct Interval {
     pub idle: bool,
 }
 
+impl Interval {
+    /// By their starts. Of those that begin together the longer one comes first, and what refines it
+    /// comes last.
+    fn order(&self, other: &Self) -> Ordering {
+        let rest = |of: &Self| (of.level == Level::Refinement, Reverse(of.end));
+        self.start.cmp(&other.start).then_with(|| rest(self).cmp(&rest(other)))
+    }
+
+    fn comes_before(&self, other: &Self) -> bool {
+        self.order(other).is_lt()
+    }
+}
+
 /// Makes intervals of the records of one core, which come block by block in the order of the file.
 pub(super) struct Arranger {
     ended_ns: u64,
     /// The softirq that serves, and the packets that left.
     serving: Option<(u32, Leaving)>,
     owners: Owners,
-    /// Intervals before which others may still come, and the earliest start of them.
+    /// Intervals before which others may still come, and how many of them are in order.
     pending: Vec<Interval>,
-    earliest_ns: u64,
+    sorted: usize,
     /// The latest end of all records so far, those of lost ones left out.
     previous_end: Option<u64>,
     /// The last flush of the TLB that is a moment and has no vector yet.
@@ -64,47 +81,53 @@ impl Arranger {
             serving,
             owners: Owners::default(),
             pending: Vec::new(),
-            earliest_ns: u64::MAX,
+            sorted: 0,
             previous_end: None,
             flush: None,
             function_ns: None,
         }
     }
 
-    /// Takes the records of a block; `ahead` is what comes behind it. Returns the intervals that are
-    /// known to be next, in the order of their starts.
+    /// Takes the records of a block; `ahead` is what comes behind it. Adds the intervals that are known
+    /// to be next to `ready`, in the order of their starts.
     pub(super) fn take(
         &mut self,
         records: &[Record],
         ahead: &Ahead,
-    ) -> Result<Vec<Interval>, CaptureError> {
+        ready: &mut Vec<Interval>,
+    ) -> Result<(), CaptureError> {
         for place in 0..records.len() {
             self.add(records, place, ahead)?;
         }
         // Steal may lie before its record, and not before the end of the one before that.
         let known = ahead.earliest_ns.min(self.previous_end.unwrap_or(u64::MAX));
         let known = if *ahead == Ahead::NONE { u64::MAX } else { known };
-        if self.earliest_ns >= known {
-            return Ok(Vec::new());
-        }
-        let mut ready = Vec::with_capacity(self.pending.len());
-        let mut earliest_ns = u64::MAX;
-        self.pending.retain(|interval| {
-            let later = interval.start >= known;
-            if later {
-                earliest_ns = earliest_ns.min(interval.start);
-            } else {
-                ready.push(*interval);
+        self.sort();
+        let known = self.pending.partition_point(|interval| interval.start < known);
+        ready.extend(self.pending.drain(..known));
+        self.sorted = self.pending.len();
+        Ok(())
+    }
+
+    /// Sorts the new ones among those that are pending. Nearly all stand a few places from where they
+    /// belong, behind those that lie in them.
+    fn sort(&mut self) {
+        let new = self.pending.len() - self.sorted;
+        let mut steps = STEPS * new;
+        for place in self.sorted..self.pending.len() {
+            let interval = self.pending[place];
+            let mut at = place;
+            while at > 0 && interval.comes_before(&self.pending[at - 1]) {
+                if steps == 0 {
+                    self.pending[at] = interval;
+                    self.pending.sort_by(Interval::order);
+                    return;
+                }
+                self.pending[at] = self.pending[at - 1];
+                (at, steps) = (at - 1, steps - 1);
             }
-            later
-        });
-        self.earliest_ns = earliest_ns;
-        // Of those that begin together the longer one comes first, and what refines it comes last.
-        ready.sort_by(|one, other| {
-            let rest = |of: &Interval| (of.level == Level::Refinement, u64::MAX - of.end);
-            one.start.cmp(&other.start).then_with(|| rest(one).cmp(&rest(other)))
-        });
-        Ok(ready)
+            self.pending[at] = interval;
+        }
     }
 
     /// All owners that were met.
@@ -176,7 +199,6 @@ impl Arranger {
 
     fn push(&mut self, interval: Interval) {
         if interval.start < interval.end {
-            self.earliest_ns = self.earliest_ns.min(interval.start);
             self.pending.push(interval);
         }
     }

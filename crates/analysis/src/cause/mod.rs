@@ -10,6 +10,7 @@
 //! Nothing here knows what an owner is called, or which one serves: the caller sorts owners into
 //! [`Row`]s.
 
+mod belt;
 pub mod claims;
 pub mod cores;
 pub mod egress;

@@ -39,9 +39,13 @@ impl Sweep {
         loop {
             let (owner, until) = winner(&self.active);
             self.timeline.push(self.now, owner);
-            self.now = until.min(time);
-            self.active.retain(|interval| interval.end > self.now);
-            if self.now == time {
+            if until > time {
+                self.now = time;
+                return;
+            }
+            self.now = until;
+            self.active.retain(|interval| interval.end > until);
+            if until == time {
                 return;
             }
         }
@@ -64,6 +68,11 @@ impl Sweep {
 
 /// Who has the core, and until when at most.
 fn winner(active: &[Interval]) -> (u32, u64) {
+    if let [only] = active
+        && let Level::Context(_) = only.level
+    {
+        return (only.owner, only.end);
+    }
     let mut until = u64::MAX;
     let (mut lost, mut steal) = (None, None);
     // The highest context; of several at one level the one that began later, or is shorter.
@@ -125,7 +134,8 @@ mod tests {
         for (place, records) in blocks.iter().enumerate() {
             let mut ahead = Ahead::NONE;
             blocks[place + 1..].iter().copied().flatten().for_each(|record| ahead.add(record));
-            let ready = arranger.take(records, &ahead).expect("no file is read");
+            let mut ready = Vec::new();
+            arranger.take(records, &ahead, &mut ready).expect("no file is read");
             assert!(ready.is_sorted_by_key(|interval| interval.start));
             sweep.take(&ready);
         }

@@ -79,11 +79,11 @@ impl Trace {
     }
 
     /// Hands over the records block by block: the core's place among [`cores`](Self::cores), its
-    /// records in the order of the file, and what comes behind them. Ends early when `take` is
-    /// false.
+    /// records in the order of the file, and what comes behind them. `take` may keep the buffer and
+    /// leave another one. Ends early when it is false.
     pub fn read(
         &self,
-        mut take: impl FnMut(usize, Vec<Record>, Ahead) -> bool,
+        mut take: impl FnMut(usize, &mut Vec<Record>, Ahead) -> bool,
     ) -> Result<(), TraceError> {
         let mut buffer = vec![0; BLOCK as usize * RECORD_LEN];
         let mut found = vec![Vec::new(); self.cores.len()];
@@ -100,10 +100,10 @@ impl Trace {
                 }
             }
             for (place, (records, &ahead)) in found.iter_mut().zip(ahead).enumerate() {
-                let empty = Vec::with_capacity(records.len());
-                if !records.is_empty() && !take(place, std::mem::replace(records, empty), ahead) {
+                if !records.is_empty() && !take(place, records, ahead) {
                     return Ok(());
                 }
+                records.clear();
             }
         }
         Ok(())
@@ -172,13 +172,13 @@ mod tests {
         let mut found: BTreeMap<u16, Vec<Record>> = BTreeMap::new();
         let mut last: BTreeMap<u16, Ahead> = BTreeMap::new();
         found.extend(wanted.iter().map(|&cpu| (cpu, Vec::new())));
-        let take = |place: usize, records: Vec<Record>, ahead: Ahead| {
+        let take = |place: usize, records: &mut Vec<Record>, ahead: Ahead| {
             let cpu = trace.cores()[place];
             let mut with = Ahead::NONE;
             records.iter().for_each(|record| with.add(record));
             let before = last.insert(cpu, ahead);
             assert!(before.is_none_or(|before| before == with.then(ahead)));
-            found.get_mut(&cpu).expect("a wanted core").extend(records);
+            found.get_mut(&cpu).expect("a wanted core").append(records);
             true
         };
         trace.read(take).expect("a file that stays");

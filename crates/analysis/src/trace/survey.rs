@@ -28,10 +28,10 @@ impl Ahead {
     /// Counts a record in that comes behind those so far.
     pub(crate) fn add(&mut self, record: &Record) {
         self.earliest_ns = self.earliest_ns.min(record.start_ns);
-        if record.is_base() {
-            self.base_ns.get_or_insert(record.start_ns);
+        if self.base_ns.is_none() && record.is_base() {
+            self.base_ns = Some(record.start_ns);
         }
-        self.end_ns.get_or_insert(record.end_ns());
+        self.end_ns = self.end_ns.or_else(|| Some(record.end_ns()));
     }
 
     /// These records, and then those of `next`.
