@@ -14,9 +14,11 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, MaxNLocator, NullLoc
 
 from tailtap.report.figures import COLUMN, PANEL_LETTERS, TIMES, WIDTH, log_ticks
 from tailtap.report.hops import Line
-from tailtap.report.hops.interactive import HALF, labelled
+from tailtap.report.hops.interactive import HALF, MOST_LABELS, labelled
 from tailtap.results.text import broken
 
+LEGEND_ROOM = 1.4
+"""How much higher than the highest bar an axis reaches, so that none lies under the legend."""
 STYLES: dict[str, Any] = {"p50": "-", "p99": (0, (5, 1.6)), "p99.9": (0, (2.2, 1.4)), "max": ":"}
 
 
@@ -39,7 +41,7 @@ def percentiles_figure(lines: Sequence[Line]) -> Figure:
         for name, rows in line.percentiles.items():
             y = [max(row.value, 1) for row in rows]
             axes.plot(x, y, color=line.group.light, linestyle=STYLES[name], linewidth=0.9,
-                      marker="o", markersize=2.2)  # fmt: skip
+                      marker="o", markersize=2.2 if len(x) <= MOST_LABELS else 0.9)  # fmt: skip
             known = [(place, row.low, row.high) for place, row in enumerate(rows, 1)
                      if row.low is not None and row.high is not None]  # fmt: skip
             if known:
@@ -74,6 +76,7 @@ def packets_figure(lines: Sequence[Line]) -> Figure:
         axes.yaxis.set_major_locator(MaxNLocator(5))
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         axes.set_xlim(0.4, line.shown.size + 0.6)
+        axes.set_ylim(0, int(bottom.max()) * LEGEND_ROOM)
         axes.grid(axis="x", visible=False)
         axes.set_axisbelow(True)
 

@@ -89,7 +89,7 @@ def _percentiles(line: Line) -> Any:
             f"{node}: {name} {time_text(row.value)}"
             for node, row in zip(line.nodes, rows, strict=True)
         ]
-        dots = Scatter(x="x", y="y", size=6, marker="circle")
+        dots = Scatter(x="x", y="y", size=6 if count <= MOST_LABELS else 4, marker="circle")
         marks.append(_mark(plot, line, "point", {"x": x, "y": y, "told": told}, dots))
     use_tools(plot, HoverTool(renderers=marks, limit=3, tags=["hops"]), "both")
     return plot
