@@ -62,17 +62,19 @@ def causes_of(run: Run, knobs: Sequence[Knob] = ()) -> Causes:
     `explain` do.
     """
     trace = load(run)
-    stored = _stored(run, trace)
+    stored = read_stored(trace.events.parent, run.stored.percentile(0.5).value)
     if stored is not None:
-        return stored
+        return Causes(run, trace, stored[0], *stored[1])
     found = explain(run, knobs=knobs)
     made = tables(found)
     return Causes(run, trace, record(found), *(made[name] for name in TABLES))
 
 
-def _stored(run: Run, trace: Trace) -> Causes | None:
-    """What is stored, unless it is not whole or the run was evaluated anew since."""
-    folder: Path = trace.events.parent
+def read_stored(folder: Path, median_ns: int) -> tuple[Json, list[pa.Table]] | None:
+    """`causes.json` of a run folder and its `TABLES`.
+
+    None unless they are whole, and of a run with this median: it was not evaluated anew since.
+    """
     try:
         content = read_json(folder / "causes.json")
         read = [pq.read_table(folder / f"{name}.parquet") for name in TABLES]
@@ -82,7 +84,7 @@ def _stored(run: Run, trace: Trace) -> Causes | None:
     current = (
         content.get("schema") == SCHEMA
         and isinstance(late, dict)
-        and late.get("median_ns") == run.stored.percentile(0.5).value
+        and late.get("median_ns") == median_ns
         and late.get("packets") == read[0].num_rows
     )
-    return Causes(run, trace, content, *read) if current else None
+    return (content, read) if current else None

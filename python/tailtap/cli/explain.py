@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,8 +53,8 @@ def explain(runs: tuple[Path, ...], late: str, json: bool, quiet: bool) -> None:
     waited; a packet is late directly, or behind a stall. A cause is a claim: it is held against
     random shifts of the same events, and what does not pass is only present.
 
-    causes.json and three tables go into each run's folder. docs/explain.md explains the model, and
-    what it cannot know.
+    causes.json and three tables go into each run's folder, and their rows into the results.duckdb
+    of its experiment. docs/explain.md explains the model, and what it cannot know.
     """
     import json as json_module
     import sys
@@ -71,9 +72,25 @@ def explain(runs: tuple[Path, ...], late: str, json: bool, quiet: bool) -> None:
     if json:
         alone = len(contents) == 1
         print(json_module.dumps(contents[0] if alone else {"runs": contents}, allow_nan=False))
-        return
-    for explained, content in zip(found, contents, strict=True):
-        print_causes(content, worst_stalls(explained, TOLD))
+    else:
+        for explained, content in zip(found, contents, strict=True):
+            print_causes(content, worst_stalls(explained, TOLD))
+    _store([folder for explained in found if (folder := explained.run.own_folder)])
+
+
+def _store(folders: Iterable[Path]) -> None:
+    """Put runs into the databases of their experiments, where there are such."""
+    databases: dict[Path, list[Path]] = {}
+    for folder in folders:
+        runs = folder.absolute().parent
+        database = runs.parent / "results.duckdb"
+        if runs.name == "runs" and database.is_file():
+            databases.setdefault(database, []).append(folder)
+    if databases:
+        from tailtap.store import add_runs
+
+        for database, of_it in databases.items():
+            add_runs(database, of_it)
 
 
 def print_causes(content: Json, worst: Sequence[Line]) -> None:

@@ -25,7 +25,9 @@ OBJECTS = (
     "counters",
     "environment",
 )
-TABLES = ("runs", "evaluations", *PARQUET, "warnings")
+#: Tables of what `tailtap explain` found out.
+CAUSES = ("causes", "stalls", "late_packets")
+TABLES = ("runs", "evaluations", *PARQUET, "warnings", *CAUSES)
 
 
 def add_run(database: Path, folder: Path) -> None:
@@ -74,7 +76,11 @@ def begin_anew(database: Path) -> bool:
             connection.execute(files(__package__).joinpath("schema.sql").read_text())
             escaped = str(database).replace("'", "''")
             connection.execute(f"ATTACH '{escaped}' AS old")
-            for table in TABLES:
+            there = connection.execute(
+                "SELECT table_name FROM duckdb_tables() WHERE database_name = 'old'"
+            ).fetchall()
+            # One that an earlier version made has fewer tables.
+            for table in (table for table in TABLES if (table,) in there):
                 connection.execute(
                     f"INSERT INTO {table} BY NAME SELECT * FROM old.{table} "
                     "WHERE run IN (SELECT run FROM old.runs WHERE status = 'imported')"
@@ -139,8 +145,41 @@ def _insert(connection: duckdb.DuckDBPyConnection, run: dict[str, Any], evaluati
                 f"INSERT INTO {table} BY NAME SELECT ? AS run, * FROM read_parquet(?)",
                 [number, str(evaluation / f"{table}.parquet")],
             )
+        _insert_causes(connection, number, evaluation.parent)
     if warnings:
         connection.executemany(
             "INSERT INTO warnings VALUES (?, ?, ?)",
             [[number, warning["code"], warning["message"]] for warning in warnings],
         )
+
+
+def _insert_causes(connection: duckdb.DuckDBPyConnection, number: int, folder: Path) -> None:
+    """Puts in what `tailtap explain` found out, unless the run was evaluated anew since."""
+    if not (folder / "causes.json").is_file():
+        return
+    from tailtap.cause.stored import read_stored
+
+    median = connection.execute(
+        "SELECT value FROM percentiles WHERE run = ? AND p = 0.5", [number]
+    ).fetchone()
+    stored = read_stored(folder, median[0]) if median else None
+    if stored is None:
+        return
+    content, (late, _, stalls) = stored
+    columns = [name for name, *_ in connection.execute("DESCRIBE causes").fetchall()]
+    for row in content["causes"]:
+        values = {**row, "run": number, "knobs": json.dumps(row["knobs"])}
+        connection.execute(
+            f"INSERT INTO causes VALUES ({', '.join('?' * len(columns))})",
+            [values[name] for name in columns],
+        )
+    unknown = "nullif(cpu, -1) AS cpu, nullif(stall, 0) AS stall"
+    for table, rows, chosen in (
+        ("stalls", stalls, "*"),
+        ("late_packets", late, f"* REPLACE ({unknown})"),
+    ):
+        connection.register("explained", rows)
+        connection.execute(
+            f"INSERT INTO {table} BY NAME SELECT ? AS run, {chosen} FROM explained", [number]
+        )
+        connection.unregister("explained")

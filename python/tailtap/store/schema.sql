@@ -90,3 +90,67 @@ CREATE TABLE IF NOT EXISTS warnings (
     code VARCHAR NOT NULL,
     message VARCHAR NOT NULL
 );
+
+CREATE TABLE IF NOT EXISTS causes (
+    run INTEGER NOT NULL,
+    cause VARCHAR NOT NULL,
+    detail VARCHAR NOT NULL,
+    claim VARCHAR NOT NULL,
+    packets BIGINT NOT NULL,
+    behind BIGINT NOT NULL,
+    stalls BIGINT NOT NULL,
+    delay_ns BIGINT NOT NULL,
+    worst_ns BIGINT NOT NULL,
+    share DOUBLE,
+    p_value DOUBLE,
+    shifts BIGINT,
+    knobs JSON NOT NULL
+);
+
+CREATE TABLE IF NOT EXISTS stalls (
+    run INTEGER NOT NULL,
+    stall BIGINT NOT NULL,
+    cpu BIGINT NOT NULL,
+    start_ns BIGINT NOT NULL,
+    end_ns BIGINT NOT NULL,
+    cause VARCHAR NOT NULL,
+    detail VARCHAR NOT NULL,
+    direct BIGINT NOT NULL,
+    behind BIGINT NOT NULL
+);
+
+CREATE TABLE IF NOT EXISTS late_packets (
+    run INTEGER NOT NULL,
+    packet BIGINT NOT NULL,
+    ingress_ns BIGINT NOT NULL,
+    egress_ns BIGINT NOT NULL,
+    latency_ns BIGINT NOT NULL,
+    excess_ns BIGINT NOT NULL,
+    cpu BIGINT,
+    state VARCHAR NOT NULL,
+    cause VARCHAR NOT NULL,
+    blamed VARCHAR NOT NULL,
+    detail VARCHAR NOT NULL,
+    stall BIGINT
+);
+
+-- The same with what their runs are.
+
+CREATE VIEW IF NOT EXISTS run_causes AS
+SELECT slug, experiment, repeat, variables, causes.* FROM causes JOIN runs USING (run);
+
+CREATE VIEW IF NOT EXISTS run_stalls AS
+SELECT slug, experiment, repeat, variables, stalls.* FROM stalls JOIN runs USING (run);
+
+CREATE VIEW IF NOT EXISTS run_late_packets AS
+SELECT
+    slug,
+    experiment,
+    repeat,
+    variables,
+    late_packets.*,
+    stalls.start_ns AS stall_start_ns,
+    stalls.end_ns AS stall_end_ns
+FROM late_packets
+JOIN runs USING (run)
+LEFT JOIN stalls ON stalls.run = late_packets.run AND stalls.stall = late_packets.stall;

@@ -9,14 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 import pytest
 from captures import write_many
+from program import TAILTAP
 from published_trees import write_rates
+from traced import arrivals, hog, random_blocks, simulate, write_run
 
 from tailtap import evaluation
 from tailtap.errors import InputError, MachineError
 from tailtap.store import add_run, begin_anew
-from tailtap.store.database import TABLES
+from tailtap.store.database import CAUSES, TABLES
 from tailtap.store.importer import import_tree
 
 
@@ -76,8 +79,67 @@ def test_every_table_of_the_schema_is_known() -> None:
     schema = Path(evaluation.__file__).parents[1] / "store/schema.sql"
     connection = duckdb.connect()
     connection.execute(schema.read_text())
-    tables = {name for (name,) in connection.execute("SHOW TABLES").fetchall()}
+    rows = connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()
+    tables = {name for (name,) in rows}
     assert tables == set(TABLES)
+
+
+@pytest.fixture
+def traced(tmp_path: Path) -> Path:
+    """An experiment of one run in which a task takes the core, stored and not yet explained."""
+    random = np.random.default_rng(1)
+    blocks = random_blocks(hog, 4, (500_000, 600_000), 0.5, random)
+    simulated = simulate(arrivals(20_000, 0.5, random), blocks, random)
+    folder = tmp_path / "experiment"
+    write_run(folder / "runs" / "001-traced", simulated)
+    add_run(folder / "results.duckdb", folder / "runs" / "001-traced")
+    return folder
+
+
+def counted(database: Path) -> list[int]:
+    with duckdb.connect(str(database), read_only=True) as connection:
+        counts = [connection.execute(f"SELECT count(*) FROM {name}").fetchone() for name in CAUSES]
+    return [count for (count,) in filter(None, counts)]
+
+
+def test_what_explain_finds_is_stored_until_the_run_is_evaluated_anew(traced: Path) -> None:
+    database, run = traced / "results.duckdb", traced / "runs" / "001-traced"
+    assert counted(database) == [0, 0, 0]
+    for late in ("50 us", "20 us"):
+        subprocess.run([TAILTAP, "explain", str(traced), "--late", late, "--quiet"], check=True,
+                       capture_output=True)  # fmt: skip
+        content = json.loads((run / "causes.json").read_text())
+        expected = [len(content["causes"]), content["late"]["stalls"], content["late"]["packets"]]
+        assert all(expected)
+        assert counted(database) == expected
+    with duckdb.connect(str(database), read_only=True) as connection:
+        [cause] = connection.execute("SELECT cause, packets, knobs FROM run_causes").fetchall()
+        assert cause[:2] == ("task", content["causes"][0]["packets"])
+        assert json.loads(cause[2]) == content["causes"][0]["knobs"] != []
+    kept = {path: path.read_bytes() for path in run.glob("causes*")}
+    (run / "causes-late.parquet").write_bytes(b"damaged")
+    add_run(database, run)
+    assert counted(database) == [0, 0, 0]
+    (run / "causes-late.parquet").write_bytes(kept[run / "causes-late.parquet"])
+    add_run(database, run)
+    assert counted(database) == expected
+    sides = run / "ingress.stamps", run / "egress.stamps"
+    evaluation.evaluate(*sides, trim_ns=250_000_000).write(run / "evaluation")
+    add_run(database, run)
+    assert counted(database) == [0, 0, 0]
+
+
+def test_beginning_anew_takes_databases_of_earlier_versions(tmp_path: Path) -> None:
+    database = tmp_path / "results.duckdb"
+    import_tree(write_rates(tmp_path, [10_000]), database)
+    with duckdb.connect(str(database)) as connection:
+        for name in CAUSES:
+            connection.execute(f"DROP VIEW run_{name}")
+            connection.execute(f"DROP TABLE {name}")
+    assert begin_anew(database)
+    with duckdb.connect(str(database), read_only=True) as connection:
+        assert connection.execute("SELECT count(*) FROM runs").fetchone() == (1,)
+    assert counted(database) == [0, 0, 0]
 
 
 def test_what_is_no_run_folder_is_refused(tmp_path: Path) -> None:

@@ -12,16 +12,20 @@ import duckdb
 import numpy as np
 import pytest
 from experiment_folders import START, Integers, Traffic, traffic, write_experiment
+from traced import arrivals, hog, kworker, random_blocks, simulate, write_run
 
+from tailtap.cause import Explained, explain_runs
 from tailtap.results.groups import configurations
 from tailtap.results.reader import load_experiment
-from tailtap.store import add_run
+from tailtap.store import add_run, add_runs
 
 PAGE = Path(__file__).parents[3] / "docs/queries.md"
 SCHEMA = Path(__file__).parents[3] / "python/tailtap/store/schema.sql"
 PACKETS = 20_000
 SECOND = 10**9
 FAILED = 11
+
+OF_CAUSES = ("What made packets late, over the repeats", "The stalls behind the worst packets")
 
 Rows = list[dict[str, Any]]
 
@@ -51,6 +55,35 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def database(folder: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     with duckdb.connect(str(folder / "results.duckdb"), read_only=True) as connection:
+        yield connection
+
+
+@pytest.fixture(scope="module")
+def traced_runs(tmp_path_factory: pytest.TempPathFactory) -> list[Explained]:
+    """Two repeats in which a task takes the core, explained."""
+    folder = tmp_path_factory.mktemp("traced")
+    runs = []
+    for number in (1, 2):
+        random = np.random.default_rng(number)
+        blocks = [
+            *random_blocks(hog, 6, (300_000, 900_000), 1.0, random),
+            *random_blocks(kworker, 4, (100_000, 200_000), 1.0, random),
+        ]
+        simulated = simulate(arrivals(20_000, 1.0, random), blocks, random)
+        run = write_run(folder / f"00{number}-traced", simulated)
+        record = json.loads((run / "run.json").read_text())
+        record |= {"number": number, "repeat": number, "variables": {"traffic.rate": "20 kpkt/s"}}
+        (run / "run.json").write_text(json.dumps(record))
+        runs.append(run)
+    return explain_runs(runs, late="20 us")
+
+
+@pytest.fixture(scope="module")
+def explained(traced_runs: list[Explained]) -> Iterator[duckdb.DuckDBPyConnection]:
+    folders = [found.run.own_folder for found in traced_runs if found.run.own_folder]
+    database = folders[0].parent / "results.duckdb"
+    add_runs(database, folders)
+    with duckdb.connect(str(database), read_only=True) as connection:
         yield connection
 
 
@@ -94,7 +127,9 @@ def worst_of(data: Traffic, n: int) -> tuple[Integers, Integers]:
 def test_every_table_and_column_is_documented_with_its_type() -> None:
     connection = duckdb.connect()
     connection.execute(SCHEMA.read_text())
-    names = [name for (name,) in connection.execute("SHOW TABLES").fetchall()]
+    names = [
+        name for (name,) in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()
+    ]
     text = sections()
     assert [title for title in text if title in names] == re.findall(
         r"CREATE TABLE IF NOT EXISTS (\w+)", SCHEMA.read_text()
@@ -120,9 +155,26 @@ def test_there_are_ten_queries_and_more() -> None:
         assert title in QUERIES or "| column |" in text, title
 
 
+def test_every_view_is_documented() -> None:
+    [text] = re.findall(r"^## Views\n(.*?)^## ", PAGE.read_text(), re.S | re.M)
+    views = re.findall(r"CREATE VIEW IF NOT EXISTS (\w+)", SCHEMA.read_text())
+    connection = duckdb.connect()
+    connection.execute(SCHEMA.read_text())
+    assert len(views) == 3
+    for view in views:
+        assert f"`{view}`" in text
+        table = view.removeprefix("run_")
+        columns, of_table = (
+            {column for column, *_ in connection.execute(f"DESCRIBE {name}").fetchall()}
+            for name in (view, table)
+        )
+        assert of_table < columns
+        assert all(f"`{column}`" in text for column in columns - of_table), columns - of_table
+
+
 @pytest.mark.parametrize("title", QUERIES)
-def test_every_query_gives_rows(database: duckdb.DuckDBPyConnection, title: str) -> None:
-    rows = ask(database, title)
+def test_every_query_gives_rows(request: pytest.FixtureRequest, title: str) -> None:
+    rows = ask(request.getfixturevalue("explained" if title in OF_CAUSES else "database"), title)
     assert rows
     assert all(any(row[column] is not None for row in rows) for column in rows[0])
 
@@ -286,3 +338,42 @@ def test_slip_and_latency(
     for row in rows:
         assert row["slip_ns"] == int(40 * (1 - row["p"]) ** -0.7)
         assert row["latency_ns"] == nearest_rank(latencies(measured[row["run"]]), row["p"])
+
+
+def test_what_made_packets_late(
+    explained: duckdb.DuckDBPyConnection, traced_runs: list[Explained]
+) -> None:
+    rows = ask(explained, OF_CAUSES[0])
+    claimed = [row for found in traced_runs for row in found.labels.rows if row.is_cause]
+    late = sum(found.joined.state.size for found in traced_runs)
+    assert {row["cause"] for row in rows} == {row.name.cause for row in claimed}
+    for row in rows:
+        of_cause = [c for c in claimed if tuple(c.name) == (row["cause"], row["detail"])]
+        assert row["runs"] == len(of_cause)
+        assert row["packets"] == sum(c.packets for c in of_cause)
+        assert row["share"] == pytest.approx(row["packets"] / late)
+        assert row["stalls"] == sum(c.stalls for c in of_cause)
+        assert row["worst_ns"] == max(c.worst_ns for c in of_cause)
+    assert rows[0]["cause"] == "task" and rows[0]["runs"] == 2
+
+
+def test_stalls_behind_the_worst_packets(
+    explained: duckdb.DuckDBPyConnection, traced_runs: list[Explained]
+) -> None:
+    rows = ask(explained, OF_CAUSES[1])
+    for number, found in enumerate(traced_runs, 1):
+        joined = found.joined
+        latency = joined.late.packets.latency_ns
+        worst = [
+            (int(latency[joined.stall == stall].max()), stall)
+            for stall in range(joined.stall_cpu.size)
+            if (joined.stall == stall).any()
+        ]
+        worst.sort(key=lambda one: (-one[0], one[1]))
+        asked = [row for row in rows if row["run"] == number]
+        assert [(row["worst_ns"], row["stall"] - 1) for row in asked] == worst[:10]
+        for row in asked:
+            stall = row["stall"] - 1
+            assert row["packets"] == int((joined.stall == stall).sum())
+            assert row["stall_ns"] == joined.stall_end[stall] - joined.stall_start[stall]
+            assert (row["cause"], row["detail"]) == joined.rows.names[joined.stall_row[stall]]
