@@ -19,6 +19,7 @@ from tailtap.machine.card_interrupts import affinity, device_interrupts
 from tailtap.machine.kernel_values import KernelValue
 from tailtap.machine.namespaces import ports
 from tailtap.machine.pci import default_route_interfaces
+from tailtap.machine.port_threads import make_threads
 from tailtap.machine.resource import Resource, read_text
 from tailtap.stations.local import LocalHost
 
@@ -95,6 +96,9 @@ class Card(Resource):
     port: str
     """Where it is in the lab, and what it is called there."""
     mtu: int
+    threads: bool = False
+    """Whether it is polled by threads of its own there. They are made before it moves, as they keep
+    the name that it has when they are made, and its name here is no other card's."""
 
     @property
     def label(self) -> str:
@@ -119,6 +123,8 @@ class Card(Resource):
         """Move it into the lab; its settings there. Raises `MachineError`."""
         device = Path("/sys/class/net", self.interface, "device")
         found = str(device.resolve()) if device.exists() else None
+        if self.threads:
+            make_threads(self.interface)
         local = LocalHost()
         # Moving takes it down, and only a port that is down changes its name.
         move = ["netns", self.namespace, "name", self.port]
@@ -190,7 +196,9 @@ class Card(Resource):
         some, which is not somebody else's doing.
         """
         found = _settings(None, self.interface, before.device) if there is None else there
-        ours = {"mtu": str(self.mtu)} if applied is None else applied
+        ours = {"mtu": str(self.mtu)} if applied is None else dict(applied)
+        if self.threads:
+            ours["threaded"] = "1"
         if there is not None and applied is None:  # it was moved a moment ago
             found = {"mtu": there["mtu"]}
         return {

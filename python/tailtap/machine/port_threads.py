@@ -3,26 +3,35 @@
 Documentation/networking/napi.rst of the kernel: threaded. A veth port is only polled with generic
 receive offload on, and then only for packets of a peer that cannot send segments to be cut
 (veth_skb_is_eligible_for_gro in drivers/net/veth.c), or while an XDP program is attached to it.
+
+Before Linux 6.17 a card's threads stay when they are switched off, and are used again. Their name
+is what the card was called when they were made. So a card gets them before it moves into a lab
+(`cards.Card`): there it is called what any other card was called in the same place.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
+from tailtap.cpulist import parse_cpus
 from tailtap.errors import MachineError
-from tailtap.machine.resource import Resource, Value
+from tailtap.machine.resource import Resource, Value, read_text
+from tailtap.machine.threads import allowed
 from tailtap.stations import CommandFailed, Host
 from tailtap.stations.local import LocalHost
 from tailtap.stations.namespace import NamespaceHost
 
-# The kernel threads of a port are called napi/PORT-NUMBER; 15 characters are kept. Behind the name,
-# the 17th word of stat is how nice it is; proc_pid_stat(5).
+# The kernel threads of a port are called napi/PORT-NUMBER. Behind the name, the 17th word of stat
+# is how nice it is; proc_pid_stat(5). A port may be a pattern.
 _THREADS = """port=$1
 for folder in /proc/[0-9]*; do
     read -r name < "$folder/comm" 2> /dev/null || continue
-    case $name in napi/"$port"-*) ;; *) continue ;; esac
+    case $name in napi/$port-*) ;; *) continue ;; esac
     read -r stat < "$folder/stat" 2> /dev/null || continue
     set -- ${stat##*) }
     echo "${folder#/proc/}" "${17}"
@@ -30,22 +39,30 @@ done"""
 # Like the softirq that it replaces, such a thread has priority over other work.
 URGENT = -20
 _FILE = "/sys/class/net/{port}/threaded"
+_ANY_PORT = "tt-*"
+_KTHREADD = "2"
+"""The thread of the kernel that all others have their CPUs from."""
 
 
-def poll_in_threads(host: Host, port: str, cpus: str) -> Sequence[str]:
+def poll_in_threads(host: Host, port: str, cpus: str, card: str | None = None) -> Sequence[str]:
     """Have `port` polled by threads on `cpus`, a list; empty: on any. The threads' numbers.
 
-    Raises `MachineError` when this kernel cannot (before Linux 5.12), or nothing polls the port.
+    `card` is what a network card is called on its own machine. Raises `MachineError` when this
+    kernel cannot (before Linux 5.12), or nothing polls the port.
     """
     kernel = _kernel_of(host)
     reason = "there is no such thread"
     try:
         before = _threads(kernel, port)
         _write(host, port, "1")
-        # Other measurements have ports of the same name; their threads are urgent. Before Linux
-        # 6.17 a card's threads stay when they are switched off, and are used again.
-        made = set(_threads(kernel, port)) - set(before)
-        found = sorted(made or {one for one, nice in before.items() if nice != URGENT})
+        found = sorted(set(_threads(kernel, port)) - set(before))
+        if not found and card is not None:
+            found = sorted(_threads(kernel, card))
+        # Other measurements have ports of the same name; their threads are urgent.
+        found = found or _idle(before)
+        if not found and card is not None:
+            # Given other queues in a lab, a card has threads that are named after its place there.
+            found = _idle(_threads(kernel, _ANY_PORT))
         for thread in found:
             kernel.run(["renice", "-n", str(URGENT), "-p", thread])
             if cpus:
@@ -61,6 +78,25 @@ def poll_in_threads(host: Host, port: str, cpus: str) -> Sequence[str]:
     )
 
 
+def make_threads(card: str) -> None:
+    """Have a network card of this machine polled by threads, which are named after it.
+
+    Raises `MachineError` when this kernel cannot.
+    """
+    path = Path(_FILE.format(port=card))
+    try:
+        # sysfs lets nobody make a file, and calls that a lack of rights.
+        reason = "" if path.exists() else f"there is no {path}"
+        if not reason:
+            path.write_text("1", encoding="ascii")
+    except OSError as error:
+        reason = str(error.strerror)
+    if reason:
+        raise MachineError(
+            f"{card} cannot be polled by threads (threaded NAPI, Linux 5.12): {reason}"
+        )
+
+
 def _kernel_of(host: Host) -> Host:
     """Where the kernel's threads are seen: a container shares the kernel and does not see them."""
     return host if host.own_kernel else LocalHost()
@@ -71,6 +107,10 @@ def _threads(kernel: Host, port: str) -> dict[str, int]:
     told = kernel.run(["sh", "-c", _THREADS, "threads", port]).stdout
     rows = (line.split() for line in told.splitlines())
     return {thread: int(nice) for thread, nice in rows}
+
+
+def _idle(threads: Mapping[str, int]) -> list[str]:
+    return sorted(one for one, nice in threads.items() if nice != URGENT)
 
 
 def _write(host: Host, port: str, value: str) -> None:
@@ -91,17 +131,24 @@ class PortThreads(Resource):
     peer_namespace: str | None = None
     peer: str | None = None
     """The other end of a veth pair; None for a network card."""
+    card: str | None = None
+    """What a network card is called on its own machine; None for a veth port."""
 
     @property
     def label(self) -> str:
         """The port."""
         return f"threads of {self.namespace}/{self.port}"
 
-    def read(self) -> dict[str, str]:
-        """Whether threads poll it; nothing when it is gone."""
+    def read(self) -> dict[str, Any]:
+        """Whether threads poll it, unless it is gone, and of a card how its `threads` run."""
         file = _FILE.format(port=self.port)
         told = NamespaceHost(self.namespace).run(["cat", file], check=False).stdout.strip()
-        return {"threaded": told} if told else {}
+        found: dict[str, Any] = {"threaded": told} if told else {}
+        if self.card is not None:
+            local = LocalHost()
+            numbers = [*_threads(local, self.card), *_idle(_threads(local, self.port))]
+            found["threads"] = {one: run for one in numbers if (run := _run_of(one)) is not None}
+        return found
 
     def plan(self) -> dict[str, str]:
         """They do."""
@@ -117,18 +164,53 @@ class PortThreads(Resource):
             # They go with the pair, which is the lab's own.
             host.run(["ethtool", "-K", self.port, "gro", "on"])
             NamespaceHost(self.peer_namespace).run(["ethtool", "-K", self.peer, "tso", "off"])
-        return {"threads": list(poll_in_threads(host, self.port, self.cpus))}
+        return {"threads": list(poll_in_threads(host, self.port, self.cpus, self.card))}
 
-    def undo(self, old: Mapping[str, str], applied: Mapping[str, Any] | None = None) -> str | None:
-        """Have it polled as before."""
-        if not self.pending(old):
+    def undo(self, old: Mapping[str, Any], applied: Mapping[str, Any] | None = None) -> str | None:
+        """Have it polled as before, by threads that run as before, unless somebody else moved them.
+
+        Threads that were made for it get what the kernel gives to new ones, should they stay.
+        """
+        before = dict(old.get("threads", {}))
+        kernel = allowed(read_text(Path("/proc", _KTHREADD, "status")) or "")
+        for number in (applied or {}).get("threads", ()):
+            before.setdefault(number, [0, kernel])
+        left = [said for number, run in before.items() if (said := self._back(number, run))]
+        now = self.read().get("threaded", old.get("threaded"))
+        if now != old.get("threaded"):
+            _write(NamespaceHost(self.namespace), self.port, old["threaded"])
+        if not left:
             return None
-        for thread in (applied or {}).get("threads", ()):
-            # They are as nice as others again, should they stay.
-            LocalHost().run(["renice", "-n", "0", "-p", thread], check=False)
-        _write(NamespaceHost(self.namespace), self.port, old["threaded"])
+        return f"somebody else changed {', '.join(left)}: it is left as it is"
+
+    def pending(self, old: Mapping[str, Any], applied: Value = None) -> bool:
+        """Whether it is there and polled otherwise, or by threads that run otherwise."""
+        now = self.read().get("threaded", old.get("threaded"))
+        return now != old.get("threaded") or any(
+            _run_of(number) not in (None, run) for number, run in old.get("threads", {}).items()
+        )
+
+    def _back(self, number: str, before: Sequence[Any]) -> str | None:
+        """Let a thread run as `before`; what it is if that is neither ours nor that, else None."""
+        now = _run_of(number)
+        if now is None or now == list(before):
+            return None
+        nice, cpus = now
+        ours = not self.cpus or parse_cpus(cpus) == parse_cpus(self.cpus)
+        if nice not in (URGENT, before[0]) or (not ours and cpus != before[1]):
+            return f"thread {number} of {self.port} (nice {nice}, on CPUs {cpus})"
+        with contextlib.suppress(ProcessLookupError):  # it has ended
+            os.setpriority(os.PRIO_PROCESS, int(number), before[0])
+            if before[1] is not None and cpus != before[1]:
+                os.sched_setaffinity(int(number), parse_cpus(before[1]))
         return None
 
-    def pending(self, old: Mapping[str, str], applied: Value = None) -> bool:
-        """Whether it is there and polled otherwise."""
-        return self.read().get("threaded", old.get("threaded")) != old.get("threaded")
+
+def _run_of(number: str) -> list[Any] | None:
+    """How nice a polling thread is, and on which CPUs it may run; None when it has ended."""
+    cpus = allowed(read_text(Path("/proc", number, "status")) or "")
+    if cpus is None or not (read_text(Path("/proc", number, "comm")) or "").startswith("napi/"):
+        return None
+    with contextlib.suppress(ProcessLookupError):
+        return [os.getpriority(os.PRIO_PROCESS, int(number)), cpus]
+    return None

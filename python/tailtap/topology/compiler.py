@@ -123,7 +123,8 @@ def _link(
         for port, card in zip(link.ends, link.cards, strict=True):
             if port in outside:
                 namespace = name_of(identity, port.node)
-                yield Step(Card(card, namespace, port.name, link.mtu), port)
+                threads = graph.node(port.node).placement.threads and _is_entered(graph, port)
+                yield Step(Card(card, namespace, port.name, link.mtu, threads), port)
                 if graph.node(port.node).task == "timestamper":
                     yield Step(CardInterrupts(namespace, port.name, service), port)
     elif len(outside) == 2:
@@ -186,7 +187,7 @@ def _steering(graph: Graph, link: Link, identity: str, numa: Numa) -> Iterator[S
             _require_default(node)
             continue
         card = None if link.cards is None else link.cards[place]
-        entered = port in graph.entered(node.name)
+        entered = _is_entered(graph, port)
         if card is None and not entered:
             continue
         cpus = cpus_of(node.placement, node.cpus, card, numa)
@@ -195,7 +196,7 @@ def _steering(graph: Graph, link: Link, identity: str, numa: Numa) -> Iterator[S
             steps = _card_steering(namespace, port.name, node.placement, cpus)
             yield from (Step(resource, lent) for resource in steps)
         if entered and node.placement.threads:
-            yield Step(_threads(graph, port, identity, cpus, is_card=card is not None), lent)
+            yield Step(_threads(graph, port, identity, cpus, card), lent)
         elif entered and cpus:
             yield Step(receive_steering(namespace, port.name, cpus), lent)
 
@@ -231,17 +232,22 @@ def _card_steering(
             )
 
 
+def _is_entered(graph: Graph, port: Port) -> bool:
+    """Whether packets come in at a port."""
+    return port in graph.entered(port.node)
+
+
 def _threads(
-    graph: Graph, port: Port, identity: str, cpus: Sequence[int], *, is_card: bool
+    graph: Graph, port: Port, identity: str, cpus: Sequence[int], card: str | None
 ) -> PortThreads:
+    namespace, cores = name_of(identity, port.node), list_cpus(cpus)
+    if card is not None:
+        return PortThreads(namespace, port.name, cores, card=card)
     peer = graph.peer(port)
-    if not is_card and graph.node(peer.node).kind == "guest":
+    if graph.node(peer.node).kind == "guest":
         raise InputError(
             f"dut.napi: threads: {port} is a tap device, which is never polled: leave it out"
         )
-    namespace, cores = name_of(identity, port.node), list_cpus(cpus)
-    if is_card:
-        return PortThreads(namespace, port.name, cores)
     return PortThreads(namespace, port.name, cores, name_of(identity, peer.node), peer.name)
 
 

@@ -152,3 +152,11 @@ def test_a_card_without_hardware_has_no_interrupts(tmp_path: Path) -> None:
     change = steered("1", tmp_path)
     assert change.read() == {}
     assert change.undo({}) is None
+
+
+def test_a_card_can_be_polled_by_threads_of_its_own() -> None:
+    card = Card("ens1f0", "tt-abc123-dut", "tt-in", 1500, threads=True)
+    assert Card.parse(json.loads(json.dumps(card.as_json()))) == card
+    # No kernel without them, and no card that is not there, has such a file.
+    with pytest.raises(MachineError, match=r"ens1f0 cannot be polled by threads .*: there is no "):
+        card.apply()

@@ -266,6 +266,16 @@ def test_queues_are_made_before_what_they_have_is_placed() -> None:
         for step in steps
         if isinstance(step.resource, KernelValue)
     ]
+    # The threads of a card have its own name, as they are made before it moves.
+    cards = {step.resource.port: step.resource.threads
+             for step in compile_graph(
+                 smallest("namespace", (2, 3), cables=CABLES, placement=Placement(threads=True)),
+                 IDENTITY, [0], NUMA)[DUT]
+             if isinstance(step.resource, Card)}  # fmt: skip
+    assert cards == {"tt-a1": False, "tt-in": True, "tt-out": False, "tt-b0": False}
+    assert [step.resource.card for step in steps if isinstance(step.resource, PortThreads)] == [
+        CABLES.dut[0]
+    ]
     assert sending == [
         (["tt-in", "tx-0"], 1 << 2),
         (["tt-in", "tx-1"], 1 << 3),
