@@ -140,3 +140,13 @@ def test_what_is_no_stamp_file_is_named(tmp_path: Path, content: bytes | None) -
     one = np.array([1])
     with pytest.raises(InputError, match=r"dut2\.stamps: "):
         first_between(path, one, one, one, UNKNOWN)
+
+
+def test_hops_are_told_where_no_packet_is_kept(tmp_path: Path) -> None:
+    captures = line(tmp_path, np.array([[1, 2, 3], [11, 13, 15]]) + START)
+    whole = evaluate(captures[0].ingress, captures[-1].egress, worst=0)
+    evaluate_hops(whole, captures, WIDE).write(tmp_path / "evaluation")
+    again = Evaluation.load(tmp_path / "evaluation")
+    assert again.hops is not None
+    assert (again.hops.worst.shape, again.hops.slowest.tolist()) == ((0, 2), [0, 0])
+    assert [row.max for row in again.hops.rows] == [2, 2]
