@@ -29,6 +29,7 @@ def links(namespace: Namespace) -> None:
         "ethtool -L two rx 3 tx 4",
         "ethtool -K one gro on",
         "ethtool -K two tso off",
+        "ethtool -K one tx-tcp-mangleid-segmentation off",
     ):
         namespace.run(*command.split())
 

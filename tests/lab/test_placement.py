@@ -119,6 +119,10 @@ def test_the_check_says_what_the_run_would_say(tmp_path: Path) -> None:
         assert "links of the lab have one queue" in queues.stderr
 
 
+def numbers(state: dict[str, Any]) -> dict[str, str]:
+    return {name: value for name, value in state.items() if name in ("rx", "tx")}
+
+
 def test_queues_are_made_read_back_and_put_back(namespace: Namespace) -> None:
     four = "numrxqueues 4 numtxqueues 4"
     namespace.run(*f"ip link add one {four} type veth peer name two {four}".split())
@@ -129,9 +133,9 @@ def test_queues_are_made_read_back_and_put_back(namespace: Namespace) -> None:
 
     before, change = shown(), CardQueues(namespace.name, "one", 4)
     old = change.read()
-    assert old == {"rx": "3", "tx": "2"}
+    assert numbers(old) == {"rx": "3", "tx": "2"}
     change.apply()
-    assert change.read() == change.plan() == {"rx": "4", "tx": "4"}
+    assert numbers(change.read()) == change.plan() == {"rx": "4", "tx": "4"}
     assert change.pending(old)
     assert change.undo(old) is None
     assert shown() == before
@@ -143,6 +147,6 @@ def test_queues_are_made_read_back_and_put_back(namespace: Namespace) -> None:
     single = CardQueues(namespace.name, "three", 1)
     old = single.read()
     single.apply()
-    assert (old, single.pending(old)) == ({"rx": "1", "tx": "1"}, False)
+    assert (numbers(old), single.pending(old)) == ({"rx": "1", "tx": "1"}, False)
     with pytest.raises(MachineError, match="has 1 at most"):
         CardQueues(namespace.name, "three", 2).apply()

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tailtap.errors import MachineError
+from tailtap.machine.card_places import places, put_back
+from tailtap.machine.card_spread import parse_table, set_table
 from tailtap.machine.resource import Resource
 from tailtap.stations import CommandFailed
 from tailtap.stations.local import LocalHost
@@ -26,6 +28,9 @@ _SHORT = {
     "generic-segmentation-offload": "gso",
 }
 """Features are changed by other names than they are shown by."""
+_SPREAD, _QUEUES = "spread", "channels"
+_BESIDE = ("places", "table")
+"""What is read of a card beside settings, as a change of them changes it."""
 _NAMES = {"autonegotiate": "autoneg", "eee status": "eee"}
 _EEE = {"enabled": "on", "disabled": "off"}
 
@@ -36,8 +41,8 @@ def parse(table: str, text: str) -> dict[str, str]:
     Maxima have ``max`` in front of their name. What a card does not have is left out, and so are
     features that the kernel does not let anybody change.
     """
-    if table == "spread":
-        return _spread(text)
+    if table == _SPREAD:
+        return parse_table(text)
     found: dict[str, str] = {}
     prefix = ""
     for line in text.splitlines():
@@ -53,20 +58,6 @@ def parse(table: str, text: str) -> dict[str, str]:
     if table == "eee":
         return {"eee": _EEE[found["eee"]]} if found.get("eee") in _EEE else {}
     return {name: value for name, value in found.items() if value != "n/a"}
-
-
-def _spread(text: str) -> dict[str, str]:
-    """Over how many of the first receive queues packets are spread, each as often as the others.
-
-    Nothing for a table of weights, which one number does not tell.
-    """
-    rows = re.findall(r"^\s*\d+:((?:\s+\d+)+)\s*$", text, re.MULTILINE)
-    queues = [int(queue) for row in rows for queue in row.split()]
-    rings = re.search(r"with (\d+) RX ring", text)
-    count = max(queues, default=-1) + 1
-    if rings is None or not queues or any(queue != i % count for i, queue in enumerate(queues)):
-        return {}
-    return {"equal": str(count), "max equal": rings[1]}
 
 
 def settings(interface: str, table: str, namespace: str | None = None) -> dict[str, str]:
@@ -106,10 +97,18 @@ class CardSetting(Resource):
         """The table of that card, unless it is in the lab: it is claimed as a whole then."""
         return [f"{self.table} of card {self.interface}"] if self.namespace is None else ()
 
-    def read(self) -> dict[str, str]:
-        """Each setting as it is; those that the card does not have are left out."""
-        found = settings(self.interface, self.table, self.namespace)
-        return {name: found[name] for name in self.values if name in found}
+    def read(self) -> dict[str, Any]:
+        """Each setting as it is; those that the card does not have are left out.
+
+        With the number of queues, also where their work is done, the `places`, and how packets are
+        spread over them, the `table`; that also with the number of those they are spread over.
+        """
+        found: dict[str, Any] = self._now()
+        if found and self.table == _QUEUES:
+            found["places"] = places(self.interface, self.namespace)
+        if found and self.table in (_QUEUES, _SPREAD):
+            found |= {name: text for name, text in self._spread().items() if name == "table"}
+        return found
 
     def plan(self) -> dict[str, str]:
         """The settings that are wanted."""
@@ -118,33 +117,76 @@ class CardSetting(Resource):
     def apply(self) -> None:
         """Make those that differ. Raises `MachineError` when the card is then otherwise."""
         before = self.read()
-        self._change({name: value for name, value in self.values.items()
-                      if before.get(name) != value})  # fmt: skip
-        after = self.read()
+        differing = {name: value for name, value in self.values.items()
+                     if before.get(name) != value}  # fmt: skip
+        try:
+            self._change(differing)
+        except MachineError:
+            if not self._spread_over_fewer(before):
+                raise
+            self._change(differing)
+        if "places" in before:
+            put_back(self.interface, before["places"], self.namespace)
+        after = self._now()
         for name, value in self.values.items():
             if after.get(name) != value:
                 said = after.get(name, "not there")
                 raise MachineError(f"{self.label}: {name} should be {value}, but is {said}")
 
-    def undo(self, old: Mapping[str, str], applied: None = None) -> str | None:
-        """Make those that still are as we made them what they were before."""
+    def undo(self, old: Mapping[str, Any], applied: None = None) -> str | None:
+        """Make those that still are as we made them what they were before.
+
+        Over which queues packets are spread is not put back by its number, but as it was.
+        """
+        now = self._now()
         back: dict[str, str] = {}
         changed: list[str] = []
-        for name, value in self.read().items():
+        for name, value in now.items():
             before = old.get(name, value)
             if value == self.values[name] != before:
                 back[name] = before
             elif value != before:
                 changed.append(f"{name} ({value}, before tailtap {before})")
-        self._change(back)
+        if self.table != _SPREAD:
+            self._change(back)
         if not changed:
+            if any(old.get(name) != self.values[name] for name in now):
+                self._put_back(old)
             return None
         names = ", ".join(changed)
         return f"somebody else changed {self.interface}'s {names}: it is left as it is"
 
-    def pending(self, old: Mapping[str, str], applied: None = None) -> bool:
+    def pending(self, old: Mapping[str, Any], applied: None = None) -> bool:
         """Whether a setting is another than before; a card that is gone has none."""
         return any(value != old.get(name, value) for name, value in self.read().items())
+
+    def _now(self) -> dict[str, str]:
+        found = settings(self.interface, self.table, self.namespace)
+        return {name: found[name] for name in self.values if name in found}
+
+    def _spread(self) -> dict[str, str]:
+        return settings(self.interface, _SPREAD, self.namespace)
+
+    def _spread_over_fewer(self, before: Mapping[str, Any]) -> bool:
+        """Spread packets over as many queues as there are to be: with a table that somebody has
+        set, the kernel refuses fewer.
+        """
+        if self.table != _QUEUES or "table" not in before:
+            return False
+        count = self.values.get("combined", self.values.get("rx", "0"))
+        if max(map(int, before["table"].split())) < int(count) or count == "0":
+            return False
+        CardSetting(self.interface, _SPREAD, {"equal": count}, self.namespace).apply()
+        return True
+
+    def _put_back(self, before: Mapping[str, Any]) -> None:
+        """What a change of the settings has changed beside them."""
+        if "places" in before:
+            put_back(self.interface, before["places"], self.namespace)
+        if "table" in before and (now := self._spread()).get("table") not in (
+            None, before["table"],
+        ):  # fmt: skip
+            set_table(self.interface, before["table"], int(now["max equal"]), self.namespace)
 
     def _change(self, values: Mapping[str, str]) -> None:
         if not values:  # ethtool calls a change of nothing a failure
@@ -181,14 +223,15 @@ class CardQueues(Resource):
         """How many, and where."""
         return f"{self.count} queues of {self.namespace}/{self.port}"
 
-    def read(self) -> dict[str, str]:
-        """How many queues of each kind there are; nothing for a card that has no choice."""
-        told = self._told()
-        return {name: told[name] for name in _kinds_of(told)}
+    def read(self) -> dict[str, Any]:
+        """How many queues of each kind there are, and what `CardSetting` reads beside; nothing for
+        a card that has no choice.
+        """
+        return self._setting(_kinds_of(self._told())).read()
 
     def plan(self) -> dict[str, str]:
         """As many of each kind."""
-        return dict.fromkeys(self.read(), str(self.count))
+        return dict.fromkeys(_kinds_of(self._told()), str(self.count))
 
     def apply(self) -> None:
         """Make them so many. Raises `MachineError` for more than the card has."""
@@ -202,11 +245,11 @@ class CardQueues(Resource):
         if kinds:
             self._setting(kinds).apply()
 
-    def undo(self, old: Mapping[str, str], applied: None = None) -> str | None:
+    def undo(self, old: Mapping[str, Any], applied: None = None) -> str | None:
         """Make them as many as before, unless somebody else has changed that."""
-        return self._setting(old).undo(old) if old else None
+        return self._setting(name for name in old if name not in _BESIDE).undo(old) if old else None
 
-    def pending(self, old: Mapping[str, str], applied: None = None) -> bool:
+    def pending(self, old: Mapping[str, Any], applied: None = None) -> bool:
         """Whether there are other numbers than before; a card that is gone has none."""
         return any(value != old.get(name, value) for name, value in self.read().items())
 

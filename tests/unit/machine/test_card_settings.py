@@ -42,6 +42,8 @@ Combined:\t{now}
 FEATURES = """Features for eth1:
 tcp-segmentation-offload: on
 \ttx-tcp-segmentation: on
+\ttx-tcp-ecn-segmentation: on [fixed]
+\ttx-tcp-mangleid-segmentation: off
 generic-receive-offload: on
 large-receive-offload: on [fixed]
 rx-gro-hw: off [requested on]
@@ -148,6 +150,10 @@ def test_features_pause_frames_and_sleeping_links() -> None:
     assert value("receive-merging", FEATURES) == "on"
     assert change("receive-merging", FEATURES) == {"gro": "off"}
     assert value("card-splitting", FEATURES) == "on"
+    # What is off already is not switched on when it is put back; what the kernel holds is left out.
+    assert change("card-splitting", FEATURES) == {"tx-tcp-segmentation": "off"}
+    without = FEATURES.replace("tx-tcp-segmentation: on", "tx-tcp-segmentation: off")
+    assert value("card-splitting", without) == "off"
     assert value("card-merging", FEATURES) is None
     assert value("pause-frames", PAUSE) == "rx"
     assert change("pause-frames", PAUSE) == {"autoneg": "off", "rx": "off", "tx": "off"}
@@ -169,8 +175,11 @@ def test_rings() -> None:
         (4, "0 1 2 3 0 1 2 3", "0 1 2 3 0 1 2 3", "4"),
         (4, "0 1 2 0 1 2 0 1", "2 0 1 2 0 1 2 0", "3"),
         (4, "0 0 0 0 0 0 0 0", "0 0 0 0 0 0 0 0", "1"),
+        # Drivers begin with blocks, which may differ by what division leaves over.
+        (4, "0 0 0 0 0 0 0 0", "1 1 1 1 1 1 1 1", "2"),
+        (4, "0 0 0 0 0 0 1 1", "1 1 1 2 2 2 2 2", "3"),
         # Weights that one number does not tell are left alone.
-        (4, "0 0 0 0 0 0 0 0", "1 1 1 1 1 1 1 1", None),
+        (4, "0 0 0 0 0 0 0 0", "0 0 1 1 1 1 1 1", None),
         (4, "2 3 2 3 2 3 2 3", "2 3 2 3 2 3 2 3", None),
         (1, "0 0 0 0 0 0 0 0", "0 0 0 0 0 0 0 0", None),
     ],

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -20,6 +21,8 @@ Settings = Mapping[str, str]
 INTEL = "Intel Ethernet 800 Series Linux Performance Tuning Guide"
 LARGEST = "largest"
 NETLINK = "Documentation/networking/ethtool-netlink.rst"
+_SPLITTING = re.compile("tx-tcp.*-segmentation")
+"""The features of TCP segmentation; netdev_features_strings of the kernel."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,21 @@ def _one(table: str, name: str) -> Card:
     return Card(table, name, lambda told: told.get(name), lambda _told, value: {name: value})
 
 
+def _splitting(told: Settings) -> dict[str, str]:
+    """What the kernel and `ethtool` call tso in one word: some of it is off on most cards."""
+    return {name: value for name, value in told.items() if _SPLITTING.fullmatch(name)}
+
+
+def _splits(told: Settings) -> str | None:
+    found = set(_splitting(told).values())
+    return ("on" if "on" in found else "off") if found else None
+
+
+def _no_splitting(told: Settings, _value: str) -> Settings:
+    # One by one: `tso on` would switch on later what had been off.
+    return {name: "off" for name, value in _splitting(told).items() if value == "on"}
+
+
 def _waiting(side: str) -> Card:
     """Whether a card waits for more packets before it interrupts: ``off``, or for how long.
 
@@ -118,7 +136,7 @@ def _largest(told: Settings) -> str | None:
 
 
 def _spread(told: Settings) -> str | None:
-    return told["equal"] if int(told.get("max equal", "0")) > 1 else None
+    return told.get("equal") if int(told.get("max equal", "0")) > 1 else None
 
 
 def _pause(told: Settings) -> str | None:
@@ -136,6 +154,8 @@ def _cores(purpose: Purpose, _tree: Tree) -> Wish:
     return Wish(str(len(purpose.cpus)), "at-most")
 
 
+# A card spreads packets over fewer queues before it has fewer: it refuses the other way around, and
+# all is put back in reverse.
 ROWS = (
     Knob(
         "adaptive-receive",
@@ -185,6 +205,25 @@ ROWS = (
         recommended=False,
     ),
     Knob(
+        "receive-spread",
+        "cards",
+        Card(
+            "spread",
+            "receive queues that packets are spread over",
+            _spread,
+            lambda _told, value: {"equal": value},
+            "number",
+        ),
+        _cores,
+        "Packets are spread over more queues than the device has cores, so that some arrive at "
+        "others. That needs no fewer queues, and so no link goes down.",
+        "Documentation/networking/scaling.rst: RSS; ethtool(8): --set-rxfh-indir",
+        removes=("foreign-net-rx",),
+        risk=1,
+        roles=HOST | {"vm-guest"},
+        recommended=False,
+    ),
+    Knob(
         "card-queues",
         "cards",
         Card("channels", "receive queues", _queues, _fewer, "number"),
@@ -210,25 +249,6 @@ ROWS = (
         risk=1,
         roles=HOST | {"vm-guest"},
         disruptive=True,
-        recommended=False,
-    ),
-    Knob(
-        "receive-spread",
-        "cards",
-        Card(
-            "spread",
-            "receive queues that packets are spread over",
-            _spread,
-            lambda _told, value: {"equal": value},
-            "number",
-        ),
-        _cores,
-        "Packets are spread over more queues than the device has cores, so that some arrive at "
-        "others. That needs no fewer queues, and so no link goes down.",
-        "Documentation/networking/scaling.rst: RSS; ethtool(8): --set-rxfh-indir",
-        removes=("foreign-net-rx",),
-        risk=1,
-        roles=HOST | {"vm-guest"},
         recommended=False,
     ),
     Knob(
@@ -258,7 +278,7 @@ ROWS = (
     Knob(
         "card-splitting",
         "cards",
-        _one("features", "tso"),
+        Card("features", "tso", _splits, _no_splitting),
         fixed("off"),
         "A large packet leaves as a burst that others wait behind. Forwarders rarely have any.",
         "Documentation/networking/segmentation-offloads.rst",

@@ -57,6 +57,9 @@ some drivers. Each change is entered in a journal before it is made, and read ba
 refuses one, all are put back, and the message names it. Places that the kernel manages itself, such
 as interrupts of some drivers, may refuse; they are told, and the rest stands.
 
+A card whose number of queues changes has new interrupts and queues. They get the CPUs that those
+before had in their place, and after `revert` they have those from before.
+
 What is *disruptive* takes links down or stops what runs. It is set with `--disruptive` only, and
 never on the interface of the default route.
 
