@@ -69,7 +69,9 @@ impl Walk<'_> {
         // Of an open part, what had been added up when it began.
         let mut found = vec![0; parts.len() * rows];
         let mut open: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
+        // The next part that begins, and when one begins or ends.
         let mut next = 0;
+        let mut event = parts.first().map_or(u64::MAX, |part| part.from_ns);
         let mut state = self.begin();
         loop {
             if open.is_empty() {
@@ -89,32 +91,27 @@ impl Walk<'_> {
                 Some(Class::Asked(row)) if state.counts == Some(true) => Some(row),
                 _ => None,
             };
-            loop {
-                let begins = parts.get(next).map_or(u64::MAX, |part| part.from_ns);
-                let ends = open.peek().map_or(u64::MAX, |first| first.0.0);
-                let time = begins.min(ends);
-                if time >= end {
-                    break;
-                }
+            while event < end {
                 let so_far = |row: usize| {
-                    state.sums[row] + if asked == Some(row) { time - state.at } else { 0 }
+                    state.sums[row] + if asked == Some(row) { event - state.at } else { 0 }
                 };
-                if begins <= ends {
+                if let Some(part) = parts.get(next).filter(|part| part.from_ns == event) {
                     (0..rows).for_each(|row| found[next * rows + row] = so_far(row));
-                    open.push(Reverse((parts[next].until_ns, next)));
+                    open.push(Reverse((part.until_ns, next)));
                     next += 1;
-                    continue;
+                } else if let Some(Reverse((_, place))) = open.pop() {
+                    let unserved = matches!(state.class, Some(Class::Other | Class::Asked(_)));
+                    for (row, found) in found[place * rows..][..rows].iter_mut().enumerate() {
+                        let until = if parts[place].cut && unserved {
+                            state.sums[row] - state.since[row]
+                        } else {
+                            so_far(row)
+                        };
+                        *found = until.saturating_sub(*found);
+                    }
                 }
-                let Some(Reverse((_, place))) = open.pop() else { break };
-                let unserved = matches!(state.class, Some(Class::Other | Class::Asked(_)));
-                for (row, found) in found[place * rows..][..rows].iter_mut().enumerate() {
-                    let until = if parts[place].cut && unserved {
-                        state.sums[row] - state.since[row]
-                    } else {
-                        so_far(row)
-                    };
-                    *found = until.saturating_sub(*found);
-                }
+                let begins = parts.get(next).map_or(u64::MAX, |part| part.from_ns);
+                event = open.peek().map_or(u64::MAX, |first| first.0.0).min(begins);
             }
             if let Some(row) = asked {
                 let ns = end - state.at;
