@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from tailtap.errors import InputError
+from tailtap.stations import Host
 
 By = Literal["softirq", "task", "poll", "vcpu"]
 
@@ -67,6 +68,33 @@ def threads_of(pid: int, proc: Path = Path("/proc")) -> tuple[int, ...]:
                 continue
             waiting += map(int, children.split())
     return tuple(found)
+
+
+# The shell tells its own id, which the program has that it becomes.
+_TELL = "echo $$; exec cat /proc/[0-9]*/task/[0-9]*/stat"
+_AGENT, _KTHREADD = 1, 2
+"""The first process of a guest, and the parent of the threads of its kernel."""
+
+
+def in_guest(served: Served, guest: Host) -> Served:
+    """By what packets are served in a virtual machine, its threads as its own kernel numbers them.
+
+    Nothing runs in a guest of ours but what was started there, so that these are all threads of
+    processes besides the agent; of a forwarder that polls, those that run. So ask while nothing
+    but the forwarder was started. Raises `MachineError`.
+    """
+    if served.by == "softirq":
+        return served
+    asking, *lines = guest.run(["sh", "-c", _TELL], check=False).stdout.splitlines()
+    pids = []
+    for line in lines:
+        thread, _, rest = line.partition(" ")
+        state, parent, *_ = rest.rpartition(")")[2].split()
+        if thread in (asking, str(_AGENT), str(_KTHREADD)) or int(parent) == _KTHREADD:
+            continue
+        if served.by != "poll" or state == "R":
+            pids.append(int(thread))
+    return Served(served.by, pids)
 
 
 def is_running(thread: int, proc: Path = Path("/proc")) -> bool:

@@ -13,13 +13,16 @@ from tailtap.instruments.interrupts import InterruptSampler
 from tailtap.instruments.kernel_counters import KernelCounters
 from tailtap.instruments.links import LinkWatch
 from tailtap.instruments.memory import Memory
-from tailtap.instruments.observing import Instrument, Observation, Reading, Scope, Tracing
+from tailtap.instruments.observing import Guest, Instrument, Observation, Reading, Scope, Tracing
 from tailtap.instruments.perf import ProcessorCounters
 from tailtap.instruments.tracer import Tracer
+from tailtap.instruments.tracer.guest import GuestTracer
 
-__all__ = ["INSTRUMENTS", "Instrument", "Observation", "Reading", "Scope", "Tracing"]
+__all__ = ["INSTRUMENTS", "Guest", "Instrument", "Observation", "Reading", "Scope", "Tracing"]
 
 INSTRUMENTS: Mapping[str, Instrument] = {
+    # First and last: where QEMU emulates the CPU, it takes seconds to start.
+    "trace-guest": GuestTracer(),
     "energy": Energy(),
     "links": LinkWatch(),
     "trace": Tracer(),

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from tailtap.forwarder.served import Served
 from tailtap.machine.numa import Numa
+from tailtap.stations import Host
 from tailtap.stations.process import Process
 
 Warning = Mapping[str, str]
@@ -54,6 +55,25 @@ class Tracing:
 
 
 @dataclass(frozen=True)
+class Guest:
+    """The virtual machine that the DuT is: a kernel of its own, to be traced in it."""
+
+    host: Host
+    cpus: Sequence[int]
+    """Those of its CPUs that serve; the first one of all is for its own housekeeping."""
+    ports: tuple[str, str]
+    """Where packets come in, and where they go out."""
+    key: str
+    """Where packets carry their ids, as `tailtap tap --key`."""
+    served: Served
+    """By what its packets are served, its threads as its own kernel numbers them."""
+    memory: int
+    """In bytes."""
+    patience: float
+    """How many times longer than on this machine anything may take in it."""
+
+
+@dataclass(frozen=True)
 class Scope:
     """What of a station is observed during one run."""
 
@@ -67,6 +87,8 @@ class Scope:
     """The process that forwards, as far as it is one of this kernel's."""
     tracing: Tracing | None = None
     """None when the kernel is not to be traced."""
+    guest: Guest | None = None
+    """Where the DuT is a virtual machine, and the kernel is to be traced."""
     folder: Path | None = None
     """Where files of the run go."""
     sampling_ns: int | None = None

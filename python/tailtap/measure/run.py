@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from tailtap.errors import MachineError, TailtapError
 from tailtap.experiment.model import Experiment
 from tailtap.files import write_json
+from tailtap.measure.clocks import guest_clock_of
 from tailtap.measure.quality import Measured, Sent
 from tailtap.results.folder import RunFolder
 from tailtap.stations.session import FAILED, FINISHED, Json, Session, Site, Station
@@ -183,6 +184,7 @@ def _measure(
         stamped = [direction.timestamper.ask("stop") for direction in directions]
         said = dut.ask("stop")["forwarder"]
         at_work.fetch()
+        clock = guest_clock_of(folder.path, observed["facts"])
     except Vanished:
         raise
     except MachineError as error:
@@ -195,13 +197,14 @@ def _measure(
          for content, one in zip(sent, stamped, strict=True)],
         {
             **observed["facts"],
+            **clock.facts,
             "platform": prepared["platform"],
             "tuning": prepared["tuning"],
             **({} if prepared["placement"] is None else {"placement": prepared["placement"]}),
             "stations": stations,
             "forwarder": {**said, "cpu_ns": observed["cpu_ns"]} if forwards else {},
         },
-        [*prepared["warnings"], *observed["warnings"]],
+        [*prepared["warnings"], *observed["warnings"], *clock.warnings],
         observed["brought"],
         own_kernel=prepared["own_kernel"],
     )  # fmt: skip

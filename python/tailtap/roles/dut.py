@@ -13,8 +13,9 @@ from typing import Any
 from tailtap import forwarder, platform
 from tailtap.errors import MachineError
 from tailtap.forwarder import Running, Served, Setting
+from tailtap.forwarder.served import in_guest
 from tailtap.forwarder.setting import CpuTime
-from tailtap.instruments import INSTRUMENTS, Observation, Scope, Tracing
+from tailtap.instruments import INSTRUMENTS, Guest, Observation, Scope, Tracing
 from tailtap.instruments.interrupts import sampling_ns
 from tailtap.machine.journal import boot_id
 from tailtap.platform import Dut
@@ -25,6 +26,7 @@ from tailtap.stations.session import FAILED, Json
 from tailtap.topology.graph import Port
 from tailtap.topology.lab import Lab
 from tailtap.topology.placement import facts as placement_facts
+from tailtap.topology.smallest import FORWARD
 
 
 class DeviceUnderTest:
@@ -164,6 +166,7 @@ class DeviceUnderTest:
             bench.counting,
             processes[0].pid if len(processes) == 1 else None,
             self._tracing(),
+            self._guest(),
             self._folder,
             sampling_ns(bench.experiment.interrupts),
             {key: row for one in self._devices for key, row in lab.interrupts(one.node).items()},
@@ -229,6 +232,21 @@ class DeviceUnderTest:
             threads = [thread for device in self._devices for thread in device.threads]
             served = Served("vcpu", threads)
         return Tracing(experiment.trace, self._folder, packets, served)
+
+    def _guest(self) -> Guest | None:
+        """The virtual machine that is to be traced in itself."""
+        if self._bench.experiment.trace == "none" or not self._own_kernel or not self._running:
+            return None
+        [device], [running] = self._devices, self._running  # no line has virtual machines
+        return Guest(
+            device.host,
+            device.cpus,
+            (device.ingress, device.egress),
+            self._bench.traffic(FORWARD).key,
+            in_guest(running.served(), device.host),
+            device.facts["memory"],
+            device.patience,
+        )
 
     def _spent_since(self) -> CpuTime | None:
         """The forwarders' CPU time meanwhile; None when it could not be read."""

@@ -116,14 +116,14 @@ class Following:
         self._process.close()
 
 
-def warnings_of(trace: Mapping[str, Any]) -> Iterator[Warning]:
-    """What a trace lacks."""
+def warnings_of(trace: Mapping[str, Any], name: str = "the trace") -> Iterator[Warning]:
+    """What a trace lacks; `name` is what it is called."""
     lost = {cpu: count for cpu, count in trace["lost"].items() if count}
     if lost:
         counts = ", ".join(f"{count} of CPU {cpu}" for cpu, count in lost.items())
         yield {
             "code": "trace-lost",
-            "message": f"the trace had no room for {counts}: what happened then is not known",
+            "message": f"{name} had no room for {counts}: what happened then is not known",
         }
     if trace["missing"]:
-        yield {"code": "trace-incomplete", "message": f"of the trace: {_lack(trace)}"}
+        yield {"code": "trace-incomplete", "message": f"of {name}: {_lack(trace)}"}

@@ -91,6 +91,22 @@ ENTRIES = (
         "Use a newer kernel: Linux 6.5 tells all of them.",
     ),
     Entry(
+        "guest-untraced",
+        (
+            "What the kernel in the virtual machine did is not known, or only in part. Of late "
+            "packets only the host's part is told."
+        ),
+        "Take a guest's kernel with types of its own (CONFIG_DEBUG_INFO_BTF) and memory for them.",
+    ),
+    Entry(
+        "guest-clock",
+        (
+            "The clock of the virtual machine cannot be aligned with its host's by packets that "
+            "both stamped. Of late packets only the host's part is told."
+        ),
+        "Use a forwarder whose packets pass the guest's kernel; on a clock that stepped, repeat.",
+    ),
+    Entry(
         "tap",
         "A tap said something of itself; the sentence is its own.",
         "What the sentence says.",

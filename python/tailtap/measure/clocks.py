@@ -1,0 +1,24 @@
+"""The clock of the DuT's guest against that of the stamps, as a fact of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tailtap.errors import InputError
+from tailtap.guest_clock import guest_clock
+from tailtap.instruments.observing import Reading
+
+
+def guest_clock_of(folder: Path, facts: Mapping[str, Any]) -> Reading:
+    """`trace_guest` with its `alignment`, where there is a trace of a guest; or why it has none."""
+    trace = facts.get("trace_guest")
+    if trace is None:
+        return Reading()
+    try:
+        clock = guest_clock(folder)
+    except InputError as error:
+        message = f"the guest's clock is not known: {error}; only the host's part can be told"
+        return Reading({}, [{"code": "guest-clock", "message": message}])
+    return Reading({"trace_guest": {**trace, "alignment": clock.record()}})
