@@ -215,6 +215,17 @@ class Cores:
         say so.
         """
 
+    def with_guest(
+        self, guest: Cores, seats: list[int | None], clock: list[tuple[int, int]]
+    ) -> Cores:
+        """These cores with those of a guest below them.
+
+        `seats` has for each owner the core of the guest that it is, if it is one: while it has the
+        time, what the guest did has it instead. Owners of the guest have the bit 2^63 in `more`.
+        `clock` has two moments at least, as the guest's clock and as the host's shows them; both
+        ascend, and times between them lie on straight lines.
+        """
+
     @property
     def owners(self) -> list[tuple[int, int, int]]:
         """Who is in it, by number: the kind of record, which of this kind, and more."""

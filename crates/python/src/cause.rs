@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use tailtap_analysis::cause::claims::Window;
 use tailtap_analysis::cause::egress::Egress;
+use tailtap_analysis::cause::guest::Clock;
 use tailtap_analysis::cause::join::{Join, Stay, Usual};
 use tailtap_analysis::cause::{self, Row};
 use tailtap_analysis::stream::Span;
@@ -80,6 +81,22 @@ impl Cores {
         let cpus = found.cpus.into_iter().map(|cpu| cpu.map_or(NONE, i64::from).cast_unsigned());
         dict.set_item("cpus", column(py, cpus))?;
         Ok((Self(cores), dict))
+    }
+
+    /// These cores with those of a guest below them; see the stub.
+    fn with_guest(
+        &self,
+        py: Python<'_>,
+        guest: &Self,
+        seats: Vec<Option<u16>>,
+        clock: Vec<(u64, u64)>,
+    ) -> PyResult<Self> {
+        let wrong = pyo3::exceptions::PyValueError::new_err;
+        let clock = Clock::new(clock).ok_or_else(|| wrong("moments of a clock must ascend"))?;
+        if seats.len() != self.0.owners.list().len() {
+            return Err(wrong("every owner needs a seat"));
+        }
+        Ok(Self(py.detach(|| self.0.with_guest(&guest.0, &seats, &clock))))
     }
 
     /// The owners by their numbers: kind, which of this kind, and more.

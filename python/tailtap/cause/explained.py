@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from tailtap.cause.guest import Guest
 from tailtap.cause.joined import BEHIND, UNKNOWN, Joined
 from tailtap.cause.labels import Labels
 from tailtap.cause.periods import Period
@@ -31,6 +32,8 @@ class Explained:
     knobs: tuple[Knob, ...]
     met: frozenset[str]
     """Knobs that were as they should be while the run was measured."""
+    guest: Guest | None = None
+    """The guest that was traced as well."""
 
     @cached_property
     def behind(self) -> Column:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tailtap import _core
+from tailtap.cause.guest import Chosen, Guest
 from tailtap.cause.late import Late, Packets
-from tailtap.cause.taxonomy import Rows, sort
+from tailtap.cause.taxonomy import GUEST, SERVING, Rows, sort
 from tailtap.cause.trace import Trace
 from tailtap.evaluation.values import Column
 
@@ -45,6 +46,10 @@ class Joined:
     """The direct packet of each stall with the largest latency."""
     usual_ns: Mapping[int, int]
     """What usual packets see of each row."""
+    guest_notes: Mapping[str, Any] | None = None
+    """What the reader of the guest's trace found out."""
+    coarse: int = 0
+    """Packets that the guest's clock is too coarse for: what they saw of the guest is service."""
 
     def parts(self, packet: int) -> list[tuple[int, int]]:
         """Rows and nanoseconds of a packet, the largest first."""
@@ -57,8 +62,14 @@ class Joined:
         return np.repeat(np.arange(len(self.state)), np.diff(self.offset))
 
 
-def join(trace: Trace, late: Late, usual: Packets, egress: Path) -> Joined:
-    """Join late packets with a trace. Raises `InputError` when a file cannot be read."""
+def join(
+    trace: Trace, late: Late, usual: Packets, egress: Path, guest: Guest | None = None
+) -> Joined:
+    """Join late packets with a trace and, below it, with that of a `guest`.
+
+    Packets that the guest's clock is too coarse for see its time as service. Raises `InputError`
+    when a file cannot be read.
+    """
     served = trace.served
     sides = (usual, late.packets)
     asked = np.unique(np.concatenate([ns for p in sides for ns in (p.ingress_ns, p.egress_ns)]))
@@ -80,28 +91,86 @@ def join(trace: Trace, late: Late, usual: Packets, egress: Path) -> Joined:
         cpu = np.where(cpus[ended] == UNKNOWN, only, cpus[ended])
         return packets.ingress_ns, packets.egress_ns, cpu, positions[ended] - positions[begun]
 
-    rows = sort(cores.owners, trace.names, served)
-    columns = stays(late.packets)
-    found: Any = cores.join(list(rows.of_owners), stays(usual), columns, late.median_ns)
+    kernel, guest_notes = None, None
+    if guest is not None:
+        kernel = guest.kernel
+        cores, guest_notes = guest.below(cores)
+    rows = sort(cores.owners, trace.names, served, kernel)
+    before, columns = stays(usual), stays(late.packets)
 
-    def column(name: str) -> Column:
-        return np.frombuffer(found[name], np.int64)
+    def joined(of_owners: Sequence[int]) -> Joined:
+        found: Any = cores.join(list(of_owners), before, columns, late.median_ns)
 
-    return Joined(
-        late=late,
-        cores=cores,
-        rows=rows,
-        notes=notes,
-        cpu=columns[2],
-        state=column("state"),
-        stall=column("stall"),
-        offset=column("offset"),
-        part_row=column("part_row"),
-        part_ns=column("part_ns"),
-        stall_cpu=column("stall_cpu"),
-        stall_start=column("stall_start"),
-        stall_end=column("stall_end"),
-        stall_row=column("stall_row"),
-        stall_worst=column("stall_worst"),
-        usual_ns=dict(enumerate(found["usual_ns"])),
+        def column(name: str) -> Column:
+            return np.frombuffer(found[name], np.int64)
+
+        return Joined(
+            late=late,
+            cores=cores,
+            rows=rows,
+            notes=notes,
+            cpu=columns[2],
+            state=column("state"),
+            stall=column("stall"),
+            offset=column("offset"),
+            part_row=column("part_row"),
+            part_ns=column("part_ns"),
+            stall_cpu=column("stall_cpu"),
+            stall_start=column("stall_start"),
+            stall_end=column("stall_end"),
+            stall_row=column("stall_row"),
+            stall_worst=column("stall_worst"),
+            usual_ns=dict(enumerate(found["usual_ns"])),
+            guest_notes=guest_notes,
+        )
+
+    whole = joined(rows.of_owners)
+    if guest is None:
+        return whole
+    coarse = guest.coarse(late.packets.egress_ns, late.excess_ns)
+    if not coarse.any():
+        return whole
+    hosts = [SERVING if owner[2] & GUEST else row
+             for owner, row in zip(cores.owners, rows.of_owners, strict=True)]  # fmt: skip
+    return _either(whole, joined(hosts), coarse)
+
+
+def _either(one: Joined, other: Joined, chosen: Chosen) -> Joined:
+    """The packets of one join but for those that are `chosen`, which are of the other one."""
+    moved = np.where(other.stall == UNKNOWN, UNKNOWN, other.stall + one.stall_cpu.size)
+    stall = np.where(chosen, moved, one.stall)
+    kept, place = np.unique(stall[stall != UNKNOWN], return_inverse=True)
+    stall[stall != UNKNOWN] = place
+
+    def of_stalls(name: str) -> Column:
+        both: Column = np.concatenate([getattr(one, name), getattr(other, name)])[kept]
+        return both
+
+    counts = np.where(chosen, np.diff(other.offset), np.diff(one.offset))
+    from_one, from_other = (
+        np.repeat(wanted, np.diff(side.offset))
+        for side, wanted in ((one, ~chosen), (other, chosen))
+    )
+    order = np.argsort(
+        np.concatenate([one.of_packets()[from_one], other.of_packets()[from_other]]), kind="stable"
+    )
+
+    def of_parts(name: str) -> Column:
+        mine, others = getattr(one, name)[from_one], getattr(other, name)[from_other]
+        both: Column = np.concatenate([mine, others])[order]
+        return both
+
+    return replace(
+        one,
+        coarse=int(chosen.sum()),
+        state=np.where(chosen, other.state, one.state),
+        stall=stall,
+        offset=np.concatenate([[0], np.cumsum(counts)]),
+        part_row=of_parts("part_row"),
+        part_ns=of_parts("part_ns"),
+        stall_cpu=of_stalls("stall_cpu"),
+        stall_start=of_stalls("stall_start"),
+        stall_end=of_stalls("stall_end"),
+        stall_row=of_stalls("stall_row"),
+        stall_worst=of_stalls("stall_worst"),
     )

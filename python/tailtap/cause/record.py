@@ -77,8 +77,26 @@ def record(found: Explained) -> Json:
             "missing": list(trace.missing),
             "substitutes": list(trace.substitutes),
         },
+        "guest": _guest(found),
         "worst": [_packet(found, packet) for packet in _worst(found)],
         "warnings": [warning._asdict() for warning in found.warnings],
+    }
+
+
+def _guest(found: Explained) -> Json | None:
+    """What is known of the guest and of its clock."""
+    guest, notes = found.guest, found.joined.guest_notes
+    if guest is None or notes is None:
+        return None
+    served = guest.trace.served
+    return {
+        "served": {"by": served.by, "cpus": list(served.cpus), "pids": sorted(served.pids)},
+        "clock": guest.clock.record(),
+        "coarse": found.joined.coarse,
+        "events": int(notes["records"]),
+        "lost": sum(notes["lost"].values()),
+        "missing": list(guest.trace.missing),
+        "substitutes": list(guest.trace.substitutes),
     }
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tailtap.cause.taxonomy import Named
+from tailtap.cause.taxonomy import Named, is_of
 
+IN_GUEST = "guest: "
 MOST_KNOBS = 5
 LEAST_SHARE = 0.01
 """A knob that removes less than this share of the late packets is not named."""
@@ -75,7 +76,14 @@ class Remedy:
 
 
 def knobs_for(name: Named, knobs: Sequence[Knob], met: Collection[str] = ()) -> list[Knob]:
-    """The knobs that remove a cause, the cheapest first; those that are `met` have done so."""
+    """The knobs that remove a cause, the cheapest first; those that are `met` have done so.
+
+    A guest has its kernel's line and nothing else that could be set for it: knobs of a guest's
+    cause are called ``guest: NAME``, in `met` as well.
+    """
+    if is_of("guest", name):
+        knobs = [replace(knob, name=f"{IN_GUEST}{knob.name}") for knob in knobs
+                 if knob.settable == "boot"]  # fmt: skip
     made = next(
         (made for cause, word, made in MADE_FOR if cause == name.cause and word in name.detail),
         None,
@@ -84,8 +92,12 @@ def knobs_for(name: Named, knobs: Sequence[Knob], met: Collection[str] = ()) -> 
         knob
         for knob in knobs
         if knob.name not in met
-        and (name.cause in knob.removes if made is None else knob.name in made)
-        and any(word in name.detail for word in ONLY_FOR.get(knob.name, ("",)))
+        and (
+            name.cause in knob.removes if made is None else knob.name.removeprefix(IN_GUEST) in made
+        )
+        and any(
+            word in name.detail for word in ONLY_FOR.get(knob.name.removeprefix(IN_GUEST), ("",))
+        )
     ]
     return sorted(found, key=lambda knob: knob._rank)
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from tailtap.cause.claims import claims
 from tailtap.cause.explained import Explained
+from tailtap.cause.guest import Guest, guest_of
 from tailtap.cause.joined import UNKNOWN, Joined, join
 from tailtap.cause.labels import Labels, label
 from tailtap.cause.late import DEFAULT, late_packets, usual_packets
 from tailtap.cause.periods import FEWEST, Period, periods, tick
 from tailtap.cause.record import record, tables
-from tailtap.cause.remedies import Knob
+from tailtap.cause.remedies import IN_GUEST, Knob
 from tailtap.cause.taxonomy import Named
 from tailtap.cause.trace import Trace, load
 from tailtap.errors import InputError
@@ -22,6 +24,7 @@ from tailtap.evaluation import tables as files
 from tailtap.evaluation.values import Warning
 from tailtap.results.reader import finished_runs
 from tailtap.results.run import Run, mapping
+from tailtap.units import format_time
 
 Progress = Callable[[str], None]
 LOCAL_TIMER = (2, 1, 0)
@@ -60,20 +63,24 @@ def explain(run: Run, *, late: str = DEFAULT, knobs: Sequence[Knob] = ()) -> Exp
     trace = load(run)
     folder = trace.events.parent
     packets = late_packets(run, late)
-    joined = join(trace, packets, usual_packets(run, folder), folder / "egress.stamps")
+    guest, unknown = guest_of(folder, trace)
+    usual = usual_packets(run, folder)
+    joined = join(trace, packets, usual, folder / "egress.stamps", guest)
+    served = trace.served if guest is None else guest.trace.served
     side = run.stored.inputs["ingress"]
     span = max(trace.started_ns, int(side["first_ns"])), min(trace.ended_ns, int(side["last_ns"]))
-    tested = claims(joined, trace.served, span, _usual_gap(run))
-    labels = label(joined, tested, trace.served)
+    tested = claims(joined, served, span, _usual_gap(run))
+    labels = label(joined, tested, served)
     return Explained(
         run=run,
         trace=trace,
         joined=joined,
         labels=labels,
         periods=tuple(_periods(run, joined, labels, span)),
-        warnings=tuple(_warnings(run, trace, joined)),
+        warnings=(*_warnings(run, trace, joined), *unknown, *_of_guest(guest, joined)),
         knobs=tuple(knobs),
         met=frozenset(_met(run)),
+        guest=guest,
     )
 
 
@@ -178,9 +185,42 @@ def _warnings(run: Run, trace: Trace, joined: Joined) -> Iterator[Warning]:
         )
 
 
+def _of_guest(guest: Guest | None, joined: Joined) -> Iterator[Warning]:
+    """What keeps the guest's part unexplained."""
+    notes = joined.guest_notes
+    if guest is None or notes is None:
+        return
+    if notes["damaged_at"] is not None or notes["rest"]:
+        yield Warning(
+            "trace-damaged",
+            f"{guest.trace.events.name} is damaged or cut off behind {notes['records']:,} records: "
+            "what the guest did later is not known",
+        )
+    if lost := sum(notes["lost"].values()):
+        yield Warning(
+            "trace-lost",
+            f"the tracer in the guest had no room for {lost:,} records: what the guest did then is "
+            "not known",
+        )
+    if joined.coarse:
+        late = joined.state.size
+        yield Warning(
+            "guest-clock-coarse",
+            f"the guest's clock is known to {format_time(guest.clock.width_ns)}, which is no small "
+            f"part of the excess of {joined.coarse:,} of {late:,} late packets: of these only the "
+            "host's part is told",
+        )
+
+
 def _met(run: Run) -> Iterator[str]:
-    """The knobs that the run's audit found as they should be."""
-    audit = mapping(mapping(run.record, "tuning"), "audit")
-    for name in audit:
-        if mapping(audit, name).get("answer") == "met":
-            yield name
+    """The knobs that the run's audits found as they should be, on the machine and in its guest."""
+    audits = {"": mapping(run.record, "tuning"), IN_GUEST: mapping(_platform(run), "tuning")}
+    for where, tuning in audits.items():
+        audit = mapping(tuning, "audit")
+        for name in audit:
+            if mapping(audit, name).get("answer") == "met":
+                yield f"{where}{name}"
+
+
+def _platform(run: Run) -> Mapping[str, Any]:
+    return mapping(run.record, "platform")

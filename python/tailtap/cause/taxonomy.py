@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 By = Literal["softirq", "task", "poll", "vcpu"]
@@ -46,10 +46,12 @@ NAMES = frozenset(cause.name for cause in CAUSES)
 BY_EXCLUSION = ("own-work", "gap", "behind")
 """Causes that follow from stamps and the state of the server: no event could be shifted."""
 
-UNSEEN, STEAL = 0, 255
+UNSEEN, TASK, STEAL = 0, 6, 255
 """Kinds of owners that are no records; the others are those of a trace."""
 KERNEL_THREAD, SERVED = 1, 2
 FOREIGN = 1
+GUEST = 1 << 63
+"""A bit of any owner: a guest's kernel says so."""
 NOTHING, SERVING = 0, 1
 """The rows that every join has."""
 
@@ -120,6 +122,13 @@ class Names:
         return self.functions.get(address) or (f"{address:#x}" if address else "")
 
 
+class Kernel(NamedTuple):
+    """A kernel that was traced: what it calls things, and by what it serves packets."""
+
+    names: Names
+    served: Served
+
+
 def name(owner: tuple[int, int, int], names: Names, served: Served) -> Named | None:
     """What has the time of an owner (kind, id, more): a row, or None when nobody knows.
 
@@ -139,7 +148,7 @@ def name(owner: tuple[int, int, int], names: Names, served: Served) -> Named | N
             return Named("tlb-flush" if flush else "function-call-ipi", function)
         case 5:
             return _softirq(id, more, served)
-        case 6:
+        case 6:  # TASK
             if _serves(id, more, served):
                 return SERVING_NAME
             thread = names.pids.get(id) or f"pid {id}"
@@ -186,16 +195,40 @@ class Rows:
         return list(range(SERVING + 1, len(self.names)))
 
 
-def sort(owners: Sequence[tuple[int, int, int]], names: Names, served: Served) -> Rows:
+def sort(
+    owners: Sequence[tuple[int, int, int]],
+    names: Names,
+    served: Served,
+    guest: Kernel | None = None,
+) -> Rows:
     """The owners of a trace as rows, in the order in which they were met.
 
-    What keeps a virtual CPU from its core is the host's, and says so.
+    What keeps a virtual CPU from its core is the host's, and says so; what a `guest` does that was
+    traced as well is the guest's.
     """
     rows = {Named("unexplained", ""): NOTHING, SERVING_NAME: SERVING}
     found = []
     for owner in owners:
-        named = name(owner, names, served)
-        if served.by == "vcpu" and named is not None and named != SERVING_NAME:
-            named = Named(named.cause, f"host: {named.detail}" if named.detail else "host")
+        kind, id, more = owner
+        if more & GUEST and guest is not None:
+            named = _whose("guest", name((kind, id, more ^ GUEST), *guest))
+        elif served.by == "vcpu" and guest is not None and kind == TASK:
+            # Threads of virtual CPUs that are no seat: the guest's trace does not tell of them.
+            nobody = replace(served, pids=frozenset())
+            named = _whose("host", name((kind, id, more & ~SERVED), names, nobody))
+        else:
+            named = name(owner, names, served)
+            named = _whose("host", named) if served.by == "vcpu" else named
         found.append(NOTHING if named is None else rows.setdefault(named, len(rows)))
     return Rows(tuple(rows), tuple(found))
+
+
+def is_of(machine: str, name: Named) -> bool:
+    """Whether a row is one of the ``host``, or of the ``guest``."""
+    return name.detail == machine or name.detail.startswith(f"{machine}: ")
+
+
+def _whose(machine: str, named: Named | None) -> Named | None:
+    if named is None or named == SERVING_NAME:
+        return named
+    return Named(named.cause, f"{machine}: {named.detail}" if named.detail else machine)

@@ -13,6 +13,7 @@ from tailtap.files import read_json
 from tailtap.results.run import Run, mapping
 
 SCHEMA = "tailtap.trace/1"
+GUEST_EVENTS, GUEST_RECORD = "trace-guest.events", "trace-guest.json"
 NO_TRACE = "measure it with `trace: thin` in the experiment file, or --set trace=thin"
 
 
@@ -49,6 +50,18 @@ def load(run: Run) -> Trace:
             "measure again"
         )
     record = read_json(path)
+    trace = _read(folder / "trace.events", path, record)
+    _belongs(path, record, trace, run)
+    return trace
+
+
+def load_guest(folder: Path) -> Trace:
+    """The trace that was taken in the run's virtual machine, on its clock. Raises `InputError`."""
+    path = folder / GUEST_RECORD
+    return _read(folder / GUEST_EVENTS, path, read_json(path))
+
+
+def _read(events: Path, path: Path, record: Mapping[str, Any]) -> Trace:
     if record.get("schema") != SCHEMA:
         raise InputError(f"{path}: its schema is {record.get('schema')!r} instead of {SCHEMA!r}")
     if record.get("served", {}) is None:
@@ -57,16 +70,14 @@ def load(run: Run) -> Trace:
             "`tailtap trace --served`, or measure with a forwarder that says so"
         )
     try:
-        trace = _trace(folder, record)
+        return _trace(events, record)
     except (TypeError, ValueError, KeyError) as error:
         raise InputError(
             f"{path}: damaged: {type(error).__name__} {error}; measure again"
         ) from error
-    _belongs(path, record, trace, run)
-    return trace
 
 
-def _trace(folder: Path, record: Mapping[str, Any]) -> Trace:
+def _trace(events: Path, record: Mapping[str, Any]) -> Trace:
     served, names = record["served"], mapping(record, "names")
     pids, irqs = mapping(names, "pids"), mapping(names, "irqs")
     functions = mapping(names, "functions")
@@ -76,7 +87,7 @@ def _trace(folder: Path, record: Mapping[str, Any]) -> Trace:
     cpus = tuple(int(cpu) for cpu in record["cpus"])
     records = record.get("records")
     return Trace(
-        events=folder / "trace.events",
+        events=events,
         started_ns=int(record["started_ns"]),
         ended_ns=int(record["ended_ns"]),
         cpus=cpus,

@@ -7,6 +7,8 @@
 //! [`claims`] (what chance would give, by [`shifts`]), with [`egress`] for what the stamps after the
 //! device say of cores and queues. [`cores`] runs the first three side by side.
 //!
+//! [`guest`] lays what a guest's kernel did under what its host did.
+//!
 //! Nothing here knows what an owner is called, or which one serves: the caller sorts owners into
 //! [`Row`]s.
 
@@ -14,6 +16,7 @@ mod belt;
 pub mod claims;
 pub mod cores;
 pub mod egress;
+pub mod guest;
 pub mod join;
 mod layout;
 mod shifts;
@@ -46,6 +49,8 @@ pub const KERNEL_THREAD: u64 = 1;
 pub const SERVED: u64 = 2;
 /// A bit of a softirq: no packet of the run left during it.
 pub const FOREIGN: u64 = 1;
+/// A bit of any owner: a guest's kernel says so, and its id and the other bits are the guest's.
+pub const GUEST: u64 = 1 << 63;
 
 /// Where an owner belongs: a row of the table of causes.
 pub type Row = u32;

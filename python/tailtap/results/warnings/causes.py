@@ -27,4 +27,12 @@ ENTRIES = (
         ),
         "Keep the forwarder on its cores (`dut.cpus`), or trace the others too.",
     ),
+    Entry(
+        "guest-clock-coarse",
+        (
+            "The clock of the virtual machine is not known well enough for some late packets: what "
+            "the guest did counts as service for them."
+        ),
+        "Give a higher `--late`; packets that pass the guest quickly make the interval narrow.",
+    ),
 )

@@ -1,0 +1,104 @@
+"""What a guest's kernel did, below what its host did: its trace, its clock, and its seats.
+
+A seat is a core of the guest, which is a thread of the host. docs/explain.md, "Guests", says who
+has the time of a seat.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from tailtap import _core
+from tailtap.cause.taxonomy import TASK, Kernel
+from tailtap.cause.trace import GUEST_EVENTS, GUEST_RECORD, Trace, load_guest
+from tailtap.errors import InputError
+from tailtap.evaluation.values import Column, Warning
+from tailtap.guest_clock import EGRESS, GuestClock, guest_clock
+
+Chosen: TypeAlias = npt.NDArray[np.bool_]
+WIDE = 0.2
+"""A packet is joined with the guest where the interval of the clock is at most this part of its
+excess."""
+_SEAT = re.compile(r"CPU (\d+)/")
+"""What QEMU calls the thread of a virtual CPU."""
+
+
+@dataclass(frozen=True)
+class Guest:
+    """The guest of a run."""
+
+    trace: Trace
+    clock: GuestClock
+    seats: Mapping[int, int]
+    """The core of the guest that a thread of the host is."""
+
+    @property
+    def kernel(self) -> Kernel:
+        """By what its packets are served, and what it calls things."""
+        return Kernel(self.trace.names, self.trace.served)
+
+    def below(self, host: _core.Cores) -> tuple[_core.Cores, Mapping[str, Any]]:
+        """The cores of its host with its own below them, and what the reader of its trace found
+        out. Raises `InputError`.
+        """
+        served = self.trace.served
+        cores, notes = _core.Cores.read(
+            self.trace.events,
+            list(served.cpus),
+            self.trace.ended_ns,
+            egress=self.trace.events.parent / EGRESS,
+            times=np.empty(0, np.int64),
+            serving=served.vector if served.by == "softirq" else None,
+        )
+        seats = [self.seats.get(id) if kind == TASK else None for kind, id, _ in host.owners]
+        theirs, ours = (side.tolist() for side in self.clock.moments())
+        moments = list(zip(theirs, ours, strict=True))
+        return host.with_guest(cores, seats, moments), notes
+
+    def coarse(self, egress_ns: Column, excess_ns: Column) -> Chosen:
+        """Which packets the clock is not known well enough for, by when they left."""
+        wide: Chosen = 2 * self.clock.off_ns(egress_ns) > WIDE * excess_ns
+        return wide
+
+
+def guest_of(folder: Path, host: Trace) -> tuple[Guest | None, list[Warning]]:
+    """The guest of the run in a folder; None where there is none, or nothing is known of it.
+
+    In the latter case a warning says why.
+    """
+    if host.served.by != "vcpu":
+        return None, []
+    if not (folder / GUEST_RECORD).is_file():
+        cut_off = (folder / GUEST_EVENTS).is_file()
+        reason = "it was cut off before its end" if cut_off else "the run has none"
+        return None, [_unknown("guest-untraced", reason)]
+    try:
+        trace = load_guest(folder)
+    except InputError as error:
+        return None, [_unknown("guest-untraced", str(error))]
+    try:
+        clock = guest_clock(folder)
+    except InputError as error:
+        return None, [_unknown("guest-clock", str(error))]
+    seats = {pid: int(found[1]) for pid, name in host.names.pids.items()
+             if pid in host.served.pids and (found := _SEAT.match(name))}  # fmt: skip
+    serving = {pid: cpu for pid, cpu in seats.items() if cpu in trace.served.cpus}
+    if not serving:
+        reason = "no thread of the host is known to be one of its CPUs that serve"
+        return None, [_unknown("guest-untraced", reason)]
+    return Guest(trace, clock, serving), []
+
+
+def _unknown(code: str, reason: str) -> Warning:
+    what = "clock is" if code == "guest-clock" else "trace is"
+    return Warning(
+        code,
+        f"the guest's {what} not known: {reason}; of late packets only the host's part is told",
+    )

@@ -1,0 +1,209 @@
+"""Late packets of a virtual machine, with what both kernels did: the injectors' logs are the truth.
+
+One run serves all: a hog in the guest takes the core from the forwarder, and a hog on the host
+takes it from the guest. They come at irregular times, so that mostly one of them delays a packet.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import injectors
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from injectors import Injection
+from labtools import TAILTAP, Machine, own_machine, record, write_experiment
+from traces import RECORD, TASK
+
+from tailtap.evaluation import Evaluation
+from tailtap.guest_clock import GuestClock, guest_clock
+from tailtap.platform.vm import kernels
+
+pytestmark = [
+    pytest.mark.alone,
+    pytest.mark.timed,
+    pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="generator and DuT need a CPU each"),
+]
+
+SUPPORT = Path(__file__).parents[1] / "support"
+EXPERIMENT = """\
+name: guest
+dut:
+  platform: vm
+  forwarder: external
+  cpus: [1]
+  memory: 512 MiB
+  options: {{command: "{program} {{ingress}} {{egress}} {{folder}}/times"}}
+traffic: {{rate: 1 kpkt/s, duration: 6 s, warm_up: 0 s, cpu: 0, slip_limit: 1 s}}
+trace: thin
+"""
+PACKETS = 6000
+BOOT_SECONDS = 300
+CPU, GUEST_CPU = 1, 1
+"""The CPU of this machine that the guest's serving CPU is pinned to, and that one."""
+BUSY_NS, PERIOD_NS, SPREAD_NS, SECONDS = 12_000_000, 300_000_000, 100_000_000, 4
+"""A hog, and for how long there is one in the guest: less than packets are sent."""
+LATE, LATE_NS = "2 ms", 2_000_000
+NEAR_NS = 5_000_000
+"""Packets that came so much around an injection belong neither to it nor to the others."""
+END_SECONDS = 120
+
+
+@dataclass(frozen=True)
+class Truth:
+    """A run, what was done on the host and in the guest by the host's clock, and what is told."""
+
+    folder: Path
+    clock: GuestClock
+    host: Sequence[Injection]
+    guest: Sequence[Injection]
+    late: dict[str, Any]
+    causes: dict[str, Any]
+
+
+def built(folder: Path, source: Path) -> Path:
+    """A program of one file."""
+    program = folder / source.stem
+    subprocess.run(["cc", "-O2", "-Wall", str(source), "-o", str(program)], check=True)
+    return program
+
+
+@contextlib.contextmanager
+def hog_in_guest(machine: Machine, program: Path) -> Iterator[list[Injection]]:
+    """A hog on the guest's serving CPU; its injections are in the list at the end."""
+    [name] = machine.run("ls", "/run/tailtap/vm").stdout.split()
+    relay = [sys.executable, "-P", "-m", "tailtap.stations.relay"]
+    relay += [f"/run/tailtap/vm/{name}/port-channels", "sh", "-c", '"$@" && cat /run/log', "hog"]
+    numbers = (GUEST_CPU, GUEST_CPU, PERIOD_NS, SPREAD_NS, BUSY_NS, 1, SECONDS)
+    relay += [str(program), "hog", *map(str, numbers), "/run/log"]
+    found: list[Injection] = []
+    with subprocess.Popen(
+        machine.command(*relay), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            yield found
+            said, errors = process.communicate(timeout=END_SECONDS)
+            assert process.returncode == 0, errors
+            found += [Injection(**json.loads(line)) for line in said.splitlines()]
+        finally:
+            process.kill()
+
+
+def disturbed(folder: Path) -> Truth:
+    """A run that is disturbed on the host and in the guest."""
+    kernels.shell()
+    kernels.kernel(kernels.DEFAULT)
+    forwarder = built(folder, SUPPORT / "recorder/forwarder.c")
+    injector = injectors.build(folder)
+    path = write_experiment(folder, EXPERIMENT.format(program=forwarder))
+    command = ("run", str(path), "--out", str(folder / "out"), "--quiet")
+    hog = injectors.hog(
+        injector, cpu=CPU, busy_ns=BUSY_NS, period_ns=PERIOD_NS, spread_ns=SPREAD_NS
+    )
+    with own_machine() as machine:
+        with machine.held(folder, *command, patience=BOOT_SECONDS) as running:
+            # That in the guest ends by itself, before the packets do, and the other one then.
+            with hog as host, hog_in_guest(machine, injector) as guest:
+                running.go_on()
+            status, said = ended(running.process)
+        assert status == 0, said
+        assert machine.namespaces() == []
+    [run] = (folder / "out/runs").iterdir()
+    told = subprocess.run([*TAILTAP, "explain", str(run), "--late", LATE, "--json", "--quiet"],
+                          capture_output=True, text=True, check=False)  # fmt: skip
+    assert told.returncode == 0, told.stderr
+    table = pq.read_table(run / "causes-late.parquet")
+    columns = {name: table.column(name).to_numpy(zero_copy_only=False)
+               for name in table.column_names}  # fmt: skip
+    clock = guest_clock(run)
+    return Truth(run, clock, host.injections, on_host(guest, clock), columns,
+                 json.loads(told.stdout))  # fmt: skip
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """The exit status of a run, and what it said."""
+    _, said = process.communicate(timeout=END_SECONDS)
+    return process.returncode, said
+
+
+def on_host(injections: Sequence[Injection], clock: GuestClock) -> list[Injection]:
+    """Injections of the guest by the clock of the host."""
+    times = np.array([[one.start_ns, one.end_ns] for one in injections], np.int64)
+    return [Injection(CPU, start, end, True)
+            for start, end in clock.host_ns(times.ravel()).reshape(-1, 2).tolist()]  # fmt: skip
+
+
+def delayed(late: dict[str, Any], injections: Sequence[Injection]) -> tuple[Any, Any]:
+    """Which late packets waited mostly for an injection, and which came near one."""
+    mine = np.zeros(late["ingress_ns"].size, bool)
+    near = mine.copy()
+    for one in injections:
+        waited = np.minimum(late["egress_ns"], one.end_ns)
+        waited = waited - np.maximum(late["ingress_ns"], one.start_ns)
+        mine |= 2 * waited > late["excess_ns"]
+        near |= (late["egress_ns"] > one.start_ns - NEAR_NS) & (
+            late["ingress_ns"] < one.end_ns + NEAR_NS
+        )
+    return mine, near
+
+
+def test_what_both_kernels_did_is_told(tmp_path: Path) -> None:
+    """In one test: it is repeated with its run."""
+    truth = disturbed(tmp_path)
+    check_files(truth)
+    check_blame(truth, "guest", truth.guest, truth.host)
+    check_blame(truth, "host", truth.host, truth.guest)
+
+
+def check_files(truth: Truth) -> None:
+    """Both traces, the guest's stamps, and how its clock stands to the host's."""
+    content = record(truth.folder)
+    assert Evaluation.load(truth.folder / "evaluation").counts["lost"] == 0
+    said = content["trace_guest"]
+    assert said["kernel"] == content["platform"]["kernel"]["release"]
+    assert (said["cpus"], said["lost"], said["served"]["by"]) == ([1], {"1": 0}, "task")
+    assert set(content["instruments"]["trace-guest"]["files"]) == {
+        "trace-guest.events", "trace-guest.json", "guest-ingress.stamps", "guest-egress.stamps",
+    }  # fmt: skip
+    for link in ("guest-ingress", "guest-egress"):
+        assert said["taps"][link]["stored"] == PACKETS
+    alignment = said["alignment"]
+    assert alignment["packets"] == {"there": PACKETS, "back": PACKETS}
+    least, most = alignment["offset_ns"]
+    assert 0 < most - least < 1_000_000
+    assert abs(alignment["drift"]) < 1e-3
+    records = np.fromfile(truth.folder / "trace-guest.events", RECORD, offset=8)
+    assert said["records"] == records.size
+    # The forwarder's thread, as the guest's kernel numbers it, had the CPU for the packets.
+    stretches = records[(records["kind"] == TASK) & (records["aux"] >> 48 & 1 == 1)]
+    assert set(stretches["id"].tolist()) == set(said["served"]["pids"])
+    assert stretches.size > PACKETS / 2
+    assert not {"guest-untraced", "guest-clock"} & {row["code"] for row in content["warnings"]}
+
+
+def check_blame(
+    truth: Truth, whose: str, its: Sequence[Injection], others: Sequence[Injection]
+) -> None:
+    """Of the packets that a hog delayed by its log, 95 in 100 are blamed on it; and hardly any of
+    those that it was not near."""
+    late = truth.late
+    mine, near = delayed(late, its)
+    mine &= ~delayed(late, others)[0] & (late["blamed"] != "steal")
+    blamed = (late["blamed"] == "task") & (late["detail"] == f"{whose}: injector")
+    assert mine.sum() > 50
+    assert blamed[mine].mean() >= 0.95
+    assert blamed[~near].sum() <= 0.01 * max(1, (~near).sum())
+    rows = {row["detail"]: row for row in truth.causes["causes"]}
+    assert rows[f"{whose}: injector"]["claim"] == "cause"
+    assert "injector" not in rows
