@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 
 from tailtap.errors import MachineError
-from tailtap.platform import PLATFORMS, DutSpec, build, graph_of
+from tailtap.platform import PLATFORMS, DutSpec, alike, build, graph_of
 from tailtap.platform.roots import ROOTS
 from tailtap.topology.lab import Lab
 
@@ -30,9 +30,9 @@ def once(platform: str, options: Mapping[str, str]) -> tuple[float, float, float
     """Milliseconds of a start, of a command, and of the removal with the whole lab."""
     kind = PLATFORMS[platform]
     spec = DutSpec((CPU,), kind.Options.model_validate(options))
-    with Lab(graph_of(kind, spec)) as lab:
+    with Lab(graph_of(alike(kind, spec))) as lab:
         began = time.perf_counter()
-        [device] = build(lab, kind, spec)
+        [device] = build(lab, alike(kind, spec))
         lab.wait_until_up()
         started = time.perf_counter()
         for _ in range(COMMANDS):

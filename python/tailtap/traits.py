@@ -6,9 +6,9 @@ platform is not installed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 Virtualization = Literal["none", "container", "machine"]
 
@@ -28,6 +28,17 @@ class Traits:
     def as_json(self) -> dict[str, Any]:
         """The traits in ``run.json``."""
         return asdict(self)
+
+
+def together(several: Iterable[Traits]) -> Traits:
+    """Those of a DuT whose nodes have these: the most virtual of them counts."""
+    found = list(several)
+    order = get_args(Virtualization)
+    return Traits(
+        any(one.has_dut for one in found),
+        any(one.own_kernel for one in found),
+        max((one.virtualization for one in found), key=order.index),
+    )
 
 
 BUILT_IN: Mapping[str, Traits] = {

@@ -32,7 +32,7 @@ from standing import standing
 from tailtap.errors import MachineError
 from tailtap.evaluation import Evaluation
 from tailtap.machine import cgroups, lxc
-from tailtap.platform import PLATFORMS, Dut, DutSpec, build, graph_of
+from tailtap.platform import PLATFORMS, Dut, DutSpec, alike, build, graph_of
 from tailtap.platform.boot import host_boot, parameters
 from tailtap.platform.container import ContainerOptions
 from tailtap.platform.roots import ROOTS
@@ -263,13 +263,13 @@ def test_only_runs_that_ask_for_what_the_machine_was_booted_with_are_made(
 
 def test_a_name_that_is_in_use_is_left_alone() -> None:
     platform, spec = PLATFORMS["container"], DutSpec((1,), ContainerOptions())
-    with Lab(graph_of(platform, spec)) as lab:
+    with Lab(graph_of(alike(platform, spec))) as lab:
         taken = lxc.folder(lab.name_of("dut"))
         taken.mkdir(parents=True)
         (taken / "precious").touch()
         try:
             with pytest.raises(MachineError) as caught:
-                build(lab, platform, spec)
+                build(lab, alike(platform, spec))
             assert str(caught.value) == (
                 f"the container name {taken.name} is in use: `tailtap clean` removes what is left "
                 "of it"

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from labtools import own_machine, record, statuses, write_experiment
 
+from tailtap.evaluation import Evaluation
 from tailtap.forwarder import FORWARDERS, Setting
-from tailtap.platform import PLATFORMS, DutSpec, build, graph_of
+from tailtap.platform import PLATFORMS, DutSpec, alike, build, graph_of
 from tailtap.topology.graph import Port
 from tailtap.topology.lab import Lab
 from tailtap.topology.placement import Placement
@@ -64,17 +65,55 @@ vary: {{dut.line: {lengths}}}
         assert told["parameters"]["dut"]["line"] == length
 
 
+HELD = [20, 40, 60]
+HOLD_NS = 30_000_000
+CHAIN = f"""
+name: chain
+dut:
+  line: [router, fault, box, router]
+  nodes:
+    router: {{forwarder: kernel-route}}
+    fault: {{forwarder: {{fault: {{hold: {{ids: {HELD}, time: {HOLD_NS} ns}}}}}}}}
+    box: {{platform: container, memory: 64 MiB, forwarder: tc-mirred}}
+traffic: {{rate: {RATE}, duration: 200 ms, warm_up: 0 s, bidirectional: true}}
+"""
+
+
+def test_nodes_of_a_line_differ(tmp_path: Path) -> None:
+    """Routers find each other past nodes that do not route, both ways."""
+    out = tmp_path / "out"
+    with own_machine() as machine:
+        done = machine.tailtap("run", str(write_experiment(tmp_path, CHAIN)), "--out", str(out))
+        assert done.returncode == 0, done.stderr
+        assert machine.namespaces() == []
+    there, back = sorted((out / "runs").iterdir())
+    for run in (there, back):
+        counts = json.loads((run / "evaluation/evaluation.json").read_text())["counts"]
+        assert (counts["matched"], counts["lost"]) == (PACKETS, 0)
+    told = record(there)
+    nodes = {node["name"]: node["kind"] for node in told["nodes"] if node["task"] == "dut"}
+    assert nodes == {"router1": "namespace", "fault": "namespace", "box": "container",
+                     "router2": "namespace"}  # fmt: skip
+    memory = told["platform"]["nodes"]["box"]["cgroup"]["memory"]
+    assert memory["memory.limit_in_bytes" if memory["version"] == 1 else "memory.max"] == 64 << 20
+    assert told["forwarder"]["nodes"]["fault"]["held"] == len(HELD)
+    assert told["traits"]["virtualization"] == "container"
+    evaluation = Evaluation.load(there / "evaluation")
+    late = {int(packet.key) for packet in evaluation.worst(PACKETS) if packet.latency >= HOLD_NS}
+    assert late >= set(HELD)
+
+
 @pytest.mark.parametrize("version", [4, 6])
 def test_a_line_is_silent_and_merges_no_packets(tmp_path: Path, version: int) -> None:
     """Nobody resolves, announces or looks for anything while no packets are sent."""
     platform, forwarder = PLATFORMS["bare-metal"], FORWARDERS["kernel-route"]
-    spec = DutSpec((0,), platform.Options(), placement=Placement((0,)), length=3)
+    devices = alike(platform, DutSpec((0,), platform.Options(), placement=Placement((0,))), 3)
     traffic = Traffic.model_validate({"ip": version, "size": "128 B"})
-    with Lab(graph_of(platform, spec)) as lab:
-        devices = build(lab, platform, spec)
+    with Lab(graph_of(devices)) as lab:
+        made = build(lab, devices)
         lab.wait_until_up()
         watching = lab.watch()
-        for device in devices:
+        for device in made:
             forwarder.start(device, forwarder.Options(), Setting(lab, tmp_path, traffic)).close()
         settled = {port: lab.received(port) for port in lab.graph.ports}
         time.sleep(SECOND_AND_A_HALF)
@@ -85,7 +124,7 @@ def test_a_line_is_silent_and_merges_no_packets(tmp_path: Path, version: int) ->
             one.close()
         # A port that takes on an address tells so; no link comes or goes.
         assert not [line for line in news if lab.deleted_port(line)]
-        for device in devices:
+        for device in made:
             for port in (device.ingress, device.egress):
                 shown = device.host.run(["ethtool", "-k", port]).stdout
                 assert "generic-receive-offload: off" in shown
@@ -94,9 +133,9 @@ def test_a_line_is_silent_and_merges_no_packets(tmp_path: Path, version: int) ->
 
 def test_the_ends_of_a_link_have_the_addresses_of_the_graph() -> None:
     platform = PLATFORMS["bare-metal"]
-    spec = DutSpec((0,), platform.Options(), placement=Placement((0,)), length=2)
-    with Lab(graph_of(platform, spec)) as lab:
-        build(lab, platform, spec)
+    devices = alike(platform, DutSpec((0,), platform.Options(), placement=Placement((0,))), 2)
+    with Lab(graph_of(devices)) as lab:
+        build(lab, devices)
         [out] = (way.next for way in lab.ways["dut1"])
         assert out is not None
         shown = lab.host("dut2").run(["cat", "/sys/class/net/tt-in/address"]).stdout.strip()

@@ -67,7 +67,7 @@ class Relay:
     documentation = "It has lanes."
     in_kernel = False
     routes = False
-    in_line = False
+    shares_cpus = False
     Options: type[BaseModel] = RelayOptions
     needs: Sequence[Need] = (Need("true", "install coreutils"),)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tailtap.platform import PLATFORMS, Dut, DutSpec, build, graph_of
+from tailtap.platform import PLATFORMS, Dut, DutSpec, alike, build, graph_of
 from tailtap.topology.lab import Lab
 
 
@@ -14,7 +14,7 @@ from tailtap.topology.lab import Lab
 def standing(platform: str, spec: DutSpec[Any]) -> Iterator[tuple[Lab, Dut]]:
     """The lab of a DuT on `platform`, its links up, and the DuT."""
     kind = PLATFORMS[platform]
-    with Lab(graph_of(kind, spec)) as lab:
-        [device] = build(lab, kind, spec)
+    with Lab(graph_of(alike(kind, spec))) as lab:
+        [device] = build(lab, alike(kind, spec))
         lab.wait_until_up()
         yield lab, device

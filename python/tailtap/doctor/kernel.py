@@ -10,7 +10,7 @@ from pathlib import Path
 from tailtap.check import Check
 from tailtap.errors import MachineError
 from tailtap.machine.privileges import missing_capabilities
-from tailtap.platform import PLATFORMS, DutSpec, build, graph_of
+from tailtap.platform import PLATFORMS, DutSpec, alike, build, graph_of
 from tailtap.stations import CommandFailed
 from tailtap.topology.lab import Lab
 
@@ -45,8 +45,8 @@ def _check_lab() -> Iterator[Check]:
     try:
         platform = PLATFORMS["bare-metal"]
         spec = DutSpec((PROBE_CPU,), platform.Options())
-        with Lab(graph_of(platform, spec)) as lab:
-            build(lab, platform, spec)
+        with Lab(graph_of(alike(platform, spec))) as lab:
+            build(lab, alike(platform, spec))
             lab.wait_until_up()
     except CommandFailed as error:
         remedy = "a kernel with CONFIG_NET_NS and CONFIG_VETH; the package iproute2"

@@ -1,17 +1,24 @@
-"""`dut.line`, `dut.taps`: what keeps an experiment from a line of several nodes, and from taps
-between them, found out on reading it.
-"""
+"""`dut.line`, `dut.nodes`, `dut.taps`: the nodes that packets pass one after the other."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
+
+from pydantic import Discriminator, Field, Tag
 
 from tailtap.document import Misfit
 from tailtap.forwarder import FORWARDERS
 from tailtap.platform import PLATFORMS, Platform
 from tailtap.registry import Registry, Row
-from tailtap.topology.placement import CORE
+from tailtap.schema import Written
+from tailtap.suggest import did_you_mean
+from tailtap.topology.graph import EGRESS, INGRESS
+from tailtap.topology.placement import CORE, Placement
+from tailtap.topology.smallest import GENERATOR, TAPS, dut_names, share_out
 
 if TYPE_CHECKING:
     from tailtap.experiment.model import Dut
@@ -19,6 +26,114 @@ if TYPE_CHECKING:
 
 LONGEST_LINE = 64
 """Nodes, as in hardware-supported-containers."""
+OTHERS: Final = (GENERATOR, TAPS, INGRESS, EGRESS)
+"""Names of other nodes, and of captures, which within a line are called after nodes."""
+OF_THE_WHOLE: Final = ("line", "nodes", "tuning", "queues", "ports")
+"""Keys of `dut` that a node has not: what they say holds for all nodes, or for none of a line."""
+
+NodeName: TypeAlias = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,11}$"), Written("name")]
+"""What a node may be called, as a part of names of the kernel."""
+
+
+def _form(value: object) -> str:
+    return "list" if isinstance(value, list | tuple) else "number"
+
+
+Line: TypeAlias = Annotated[
+    Annotated[int, Field(ge=1, le=LONGEST_LINE), Tag("number")]
+    | Annotated[list[NodeName], Field(min_length=1, max_length=LONGEST_LINE), Tag("list")],
+    Discriminator(_form),
+    Written("number, or list of names in dut.nodes"),
+]
+
+
+@dataclass(frozen=True)
+class Member:
+    """One node of a DuT."""
+
+    name: str
+    dut: Dut
+    """Its keys: its own ones, and for the rest those of the whole."""
+    cpus: tuple[int, ...]
+    """The CPUs that it works on."""
+    placement: Placement
+    """Where packets that come in are received."""
+
+
+def own_keys(whole: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of a node, as they are written: what it leaves out is as in `dut`.
+
+    Raises `Misfit` for a key that no node has.
+    """
+    for key in own:
+        if key in OF_THE_WHOLE:
+            raise Misfit((key,), "a node does not have this key: write it in dut")
+    inherited = {key: value for key, value in whole.items() if key not in OF_THE_WHOLE}
+    if "forwarder" in own:
+        inherited.pop("options", None)
+    return {**inherited, **own}
+
+
+def members_of(dut: Dut) -> Sequence[Member]:
+    """The nodes of a DuT in the order in which packets pass them.
+
+    Those that do not say on which CPUs they work share out those of `dut`.
+    """
+    if isinstance(dut.line, int):
+        named = dict.fromkeys(dut_names(dut.line), dut)
+        sharing = list(named)
+    else:
+        kinds = _names(dut.line)
+        named = {name: dut.named[kind] for name, kind in kinds.items()}
+        sharing = [name for name, kind in kinds.items() if "cpus" not in dut.nodes[kind]]
+    shares = dict(zip(sharing, share_out(dut.cpus, len(sharing)), strict=True))
+    cpus = {name: shares.get(name, node.cpus) for name, node in named.items()}
+    return [
+        Member(name, node, cpus[name], _placement(name, node, cpus)) for name, node in named.items()
+    ]
+
+
+def _names(kinds: Sequence[str]) -> dict[str, str]:
+    """The names of the nodes, with what each is: numbered where it is there several times."""
+    times = Counter(kinds)
+    found: dict[str, str] = {}
+    for place, kind in enumerate(kinds):
+        name = kind if times[kind] == 1 else f"{kind}{kinds[: place + 1].count(kind)}"
+        if name in found or name in OTHERS:
+            raise Misfit(("line",), f"something else is called {name}: choose another name")
+        found[name] = kind
+    return found
+
+
+def _placement(name: str, dut: Dut, cpus: Mapping[str, tuple[int, ...]]) -> Placement:
+    """Unless `dut.irq` is given, a node that shares its CPUs receives on all of them."""
+    others = {cpu for other, theirs in cpus.items() if other != name for cpu in theirs}
+    shares = not others.isdisjoint(cpus[name])
+    irq = cpus[name] if shares and "irq" not in dut.model_fields_set else dut.irq
+    return Placement(irq, dut.napi == "threads", dut.queues)
+
+
+def check_nodes(dut: Dut) -> None:
+    """Raises `Misfit` unless `dut.line` names nodes that there are, with CPUs of `dut`."""
+    for kind in dut.line if isinstance(dut.line, list) else ():
+        if kind not in dut.nodes:
+            known = did_you_mean(kind, list(dut.nodes)) if dut.nodes else "describe it there"
+            raise Misfit(("line",), f"dut.nodes has no {kind}: {known}")
+    for kind, node in dut.named.items():
+        foreign = sorted(set(node.cpus) - set(dut.cpus))
+        if foreign:
+            raise Misfit(
+                ("nodes", kind, "cpus"),
+                f"CPU {foreign[0]} is none of dut.cpus, which has those of all nodes",
+                [("dut", "cpus")],
+            )
+        unknown = next((key for key in node.unused if key in dut.nodes[kind]), None)
+        if unknown is not None:
+            raise Misfit(
+                ("nodes", kind, unknown),
+                f"platform {node.platform} does not have this key",
+                [("dut", "platform")],
+            )
 
 
 HOPS = "hops"
@@ -30,16 +145,16 @@ def check_hops(dut: Dut) -> None:
     if dut.taps != HOPS:
         return
     leave = "leave dut.taps out, or the combination with exclude"
-    if not PLATFORMS[dut.platform].traits.has_dut:
+    if isinstance(dut.line, int) and not PLATFORMS[dut.platform].traits.has_dut:
         reason = f"platform {dut.platform} has no nodes, so there are no hops: {leave}"
         beside = "platform"
     elif dut.given("ports") is not None:
         reason = f"hops are between the nodes of a line, and network cards form none: {leave}"
         beside = "ports"
-    elif dut.line == 1:
+    elif len(dut.members) == 1:
         reason = f"a single device is one hop: make dut.line 2 or more; else {leave}"
         beside = "line"
-    elif dut.placement.threads:
+    elif any(one.placement.threads for one in dut.members):
         reason = (
             "a thread that polls a port receives packets long after they were handed over, and "
             f"nothing tells when that was: choose napi: softirq; else {leave}"
@@ -52,10 +167,10 @@ def check_hops(dut: Dut) -> None:
 
 def check_line(dut: Dut, traffic: Traffic) -> None:
     """Raises `Misfit` unless packets can pass all nodes of the line."""
-    platform, forwarder = PLATFORMS[dut.platform], FORWARDERS[dut.forwarder]
-    if not platform.traits.has_dut:
+    members = members_of(dut)
+    if isinstance(dut.line, int) and not PLATFORMS[dut.platform].traits.has_dut:
         return
-    routers = dut.line if forwarder.routes else 0
+    routers = sum(FORWARDERS[one.dut.forwarder].routes for one in members)
     if traffic.replay is None and traffic.external is None and traffic.ttl <= routers:
         raise Misfit(
             ("traffic", "ttl"),
@@ -65,34 +180,51 @@ def check_line(dut: Dut, traffic: Traffic) -> None:
         )
     if dut.line == 1:
         return
-    if not _joins(platform):
-        raise Misfit(
-            ("dut", "line"),
-            f"platform {dut.platform} cannot form a line: take {_named(PLATFORMS, _joins)}, or "
-            "leave dut.line out",
-            [("dut", "platform")],
-        )
-    if not forwarder.in_line:
-        raise Misfit(
-            ("dut", "line"),
-            f"forwarder {dut.forwarder} cannot form a line, as it needs CPUs of its own at each "
-            f"node: take {_named(FORWARDERS, lambda row: row.in_line)}, or leave dut.line out",
-            [("dut", "forwarder")],
-        )
+    for platform in dict.fromkeys(one.dut.platform for one in members):
+        if not _joins(PLATFORMS[platform]):
+            raise Misfit(
+                ("dut", "line"),
+                f"platform {platform} cannot form a line: take {_able(PLATFORMS, _joins)}, or "
+                "leave dut.line out",
+                [("dut", "platform"), ("dut", "nodes")],
+            )
     if dut.given("ports") is not None:
         raise Misfit(
             ("dut", "ports"),
             "a line is made of virtual links: leave the network cards out, or dut.line",
             [("dut", "line")],
         )
-    if dut.placement.irq == CORE and dut.line > len(dut.cpus):
+    for one, other, cpu in _sharing(members):
+        _check_sharing(one, other, cpu)
+
+
+def _check_sharing(one: Member, other: Member, cpu: int) -> None:
+    """Raises `Misfit` unless two nodes can share a CPU."""
+    for forwarder in (one.dut.forwarder, other.dut.forwarder):
+        if not FORWARDERS[forwarder].shares_cpus:
+            raise Misfit(
+                ("dut", "line"),
+                f"{one.name} and {other.name} share CPU {cpu}, and forwarder {forwarder} needs "
+                "CPUs of its own: give each node its own in dut.cpus, or take "
+                f"{_able(FORWARDERS, lambda row: row.shares_cpus)}",
+                [("dut", "forwarder"), ("dut", "cpus")],
+            )
+    if CORE in (one.placement.irq, other.placement.irq):
         raise Misfit(
             ("dut", "irq"),
-            f"core gives each node a core of its own, and a line of {dut.line} has "
-            f"{len(dut.cpus)} of dut.cpus: name {dut.line}, choose node, none or a list of CPUs, "
-            "or leave the combination out with exclude",
+            f"core gives each node a core of its own, and {one.name} and {other.name} share CPU "
+            f"{cpu}: name more in dut.cpus, choose node, none or a list of CPUs, or leave the "
+            "combination out with exclude",
             [("dut", "line"), ("dut", "cpus")],
         )
+
+
+def _sharing(members: Sequence[Member]) -> Iterator[tuple[Member, Member, int]]:
+    """The pairs of nodes that share CPUs, with one of these."""
+    for one, other in combinations(members, 2):
+        common = set(one.cpus) & set(other.cpus)
+        if common:
+            yield one, other, min(common)
 
 
 def _joins(platform: Platform) -> bool:
@@ -100,5 +232,5 @@ def _joins(platform: Platform) -> bool:
     return platform.ports_in in ("namespace", "container")
 
 
-def _named(kinds: Registry[Row], able: Callable[[Row], bool]) -> str:
+def _able(kinds: Registry[Row], able: Callable[[Row], bool]) -> str:
     return " or ".join(name for name, row in kinds.working() if able(row))

@@ -7,7 +7,7 @@ options.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -16,6 +16,7 @@ from pydantic import (
     Field,
     ModelWrapValidatorHandler,
     PrivateAttr,
+    ValidationError,
     create_model,
     field_validator,
     model_validator,
@@ -23,13 +24,24 @@ from pydantic import (
 
 from tailtap import platform
 from tailtap.document import Misfit
-from tailtap.experiment.line import HOPS, LONGEST_LINE, check_hops, check_line
+from tailtap.experiment.explaining import explain
+from tailtap.experiment.line import (
+    HOPS,
+    Line,
+    Member,
+    NodeName,
+    check_hops,
+    check_line,
+    check_nodes,
+    members_of,
+    own_keys,
+)
 from tailtap.experiment.placing import IrqOption, sorted_cpus
 from tailtap.experiment.tuning import FULL, Tuning
 from tailtap.forwarder import FORWARDERS
 from tailtap.instruments.interrupts import Interrupts
 from tailtap.instruments.taps.model import Taps
-from tailtap.platform import PLATFORMS, DutSpec
+from tailtap.platform import PLATFORMS, Devices, DutSpec, Platform
 from tailtap.platform.options import PortOptions
 from tailtap.registry import one_of
 from tailtap.schema import (
@@ -44,9 +56,9 @@ from tailtap.schema import (
 )
 from tailtap.suggest import did_you_mean
 from tailtap.topology.graph import Graph
-from tailtap.topology.placement import Placement
 from tailtap.topology.smallest import Cables
 from tailtap.traffic.model import Traffic
+from tailtap.traits import Traits, together
 from tailtap.units import format_time
 from tailtap.verdict.requirement import parse_requirements
 
@@ -68,12 +80,21 @@ class Dut(Strict):
         "name to its options.",
         examples=["xdp", {"suricata": {"rules": "many"}}],
     )
-    line: Annotated[int, Field(ge=1, le=LONGEST_LINE)] = Field(
+    line: Line = Field(
         default=1,
-        description="How many such devices packets pass one after the other. Each has two ports "
-        "of its own and the same platform and forwarder; veth pairs join them. docs/lines.md says "
-        "what a line can show.",
-        examples=[16],
+        description="How many such devices packets pass one after the other, or which of "
+        "dut.nodes, in their order. Each has two ports of its own; veth pairs join them. "
+        "docs/lines.md says what a line can show.",
+        examples=[16, ["router", "firewall", "router"]],
+    )
+    nodes: Annotated[
+        dict[NodeName, dict[str, Any]], Written("mapping from names to keys of dut")
+    ] = Field(
+        default_factory=dict,
+        description="Nodes that dut.line names. Each has the keys of dut that differ from those of "
+        "dut: platform, forwarder, options, cpus (some of dut.cpus), irq, napi, and those of its "
+        "platform.",
+        examples=[{"router": {"forwarder": "kernel-route"}, "firewall": {"platform": "container"}}],
     )
     taps: Literal["ends", "hops"] = Field(
         default="ends",
@@ -129,15 +150,19 @@ class Dut(Strict):
     )
 
     _settings: BaseModel = PrivateAttr(default_factory=NoOptions)
+    _named: dict[str, Dut] = PrivateAttr(default_factory=dict)
     _unused: dict[str, Any] = PrivateAttr(default_factory=dict)
     _unused_as_written: dict[str, Any] = PrivateAttr(default_factory=dict)
 
     @property
-    def placement(self) -> Placement:
-        """Where packets that come in are received."""
-        shared = self.line > len(self.cpus) and "irq" not in self.model_fields_set
-        irq = self.cpus if shared else self.irq
-        return Placement(irq, self.napi == "threads", self.queues)
+    def named(self) -> Mapping[str, Dut]:
+        """Each of `nodes` as a device of its own, with all of its keys."""
+        return self._named
+
+    @property
+    def members(self) -> Sequence[Member]:
+        """Its nodes in the order in which packets pass them."""
+        return members_of(self)
 
     @property
     def settings(self) -> BaseModel:
@@ -177,6 +202,9 @@ class Dut(Strict):
                 if value != field.get_default(call_default_factory=True):
                     dut._unused[key] = value
                     dut._unused_as_written[key] = data[key]
+        for name, content in dut.nodes.items():
+            dut._named[name] = _node(cls, data, name, content)
+        check_nodes(dut)
         return dut
 
     @model_validator(mode="before")
@@ -204,6 +232,18 @@ class Dut(Strict):
     @classmethod
     def _sorted_without_duplicates(cls, cpus: tuple[int, ...]) -> tuple[int, ...]:
         return sorted_cpus(cpus)
+
+
+def _node(kind: type[Dut], whole: Mapping[str, Any], name: str, own: Mapping[str, Any]) -> Dut:
+    """A node with its own keys and those of the whole. Raises `Misfit`."""
+    try:
+        return kind.model_validate(own_keys(whole, own))
+    except Misfit as error:
+        raise Misfit(("nodes", name, *error.at), str(error)) from error
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        reason = explain(first, first["loc"], lambda _: [*kind.model_fields, *platform.declaring()])
+        raise Misfit(("nodes", name, *first["loc"]), reason) from error
 
 
 KEYS = ("auto", "moonsniff")
@@ -364,9 +404,10 @@ class Experiment(Strict):
 
     @model_validator(mode="after")
     def _platform_uses_what_is_asked(self) -> Experiment:
-        unused = next(iter(self.dut.unused), None)
+        every = [one.dut.unused for one in self.dut.members]
+        unused = next((key for key in self.dut.unused if all(key in one for one in every)), None)
         # Without a DuT no key of it has a meaning, so none of them is an error.
-        if unused is not None and PLATFORMS[self.dut.platform].traits.has_dut:
+        if unused is not None and self.traits.has_dut:
             remedy = ""
             if self._varies("dut.platform") or self._varies(f"dut.{unused}"):
                 remedy = " (separate them with cases, or leave the combination out with exclude)"
@@ -398,8 +439,7 @@ class Experiment(Strict):
 
     @model_validator(mode="after")
     def _queues_are_of_cards(self) -> Experiment:
-        has_dut = PLATFORMS[self.dut.platform].traits.has_dut
-        if self.dut.queues is not None and self._ports() is None and has_dut:
+        if self.dut.queues is not None and self._ports() is None and self.traits.has_dut:
             raise Misfit(
                 ("dut", "queues"),
                 "links of the lab have one queue: name network cards with dut.ports, or leave it "
@@ -410,18 +450,51 @@ class Experiment(Strict):
 
     @model_validator(mode="after")
     def _line_can_be_formed(self) -> Experiment:
+        if self.dut.nodes and isinstance(self.dut.line, int) and not self._varies("dut.line"):
+            raise Misfit(
+                ("dut", "nodes"),
+                "dut.line names none of these nodes: name them in the order in which packets pass "
+                f"them, such as [{', '.join(self.dut.nodes)}]",
+                [("dut", "line")],
+            )
         check_hops(self.dut)
         check_line(self.dut, self.traffic)
         return self
 
-    def dut_spec(self, *, both_ways: bool = False) -> DutSpec[Any]:
-        """What this asks the platform for."""
-        dut = self.dut
-        varied = {name: self._values(f"dut.{name}") for name in type(dut.settings).model_fields}
-        full = dut.tuning == FULL
-        return DutSpec(
-            dut.cpus, dut.settings, varied, both_ways, full, dut.placement, length=dut.line
+    @model_validator(mode="after")
+    def _trace_knows_who_serves(self) -> Experiment:
+        forwarders = sorted({one.dut.forwarder for one in self.dut.members})
+        if self.trace != "none" and len(forwarders) > 1:
+            raise Misfit(
+                ("trace",),
+                f"nodes with {' and '.join(forwarders)} are served by different things, which a "
+                "trace does not tell apart: take one forwarder, or leave trace out",
+                [("dut", "line"), ("dut", "nodes")],
+            )
+        return self
+
+    @property
+    def traits(self) -> Traits:
+        """What is known of the platforms of its DuT."""
+        return together(PLATFORMS[one.dut.platform].traits for one in self.dut.members)
+
+    def devices(self) -> Devices:
+        """What each node of the DuT is asked for, in the order in which packets pass them."""
+        return [self._device(member) for member in self.dut.members]
+
+    def _device(self, member: Member) -> tuple[Platform, DutSpec[Any]]:
+        dut, settings = member.dut, member.dut.settings
+        spec = DutSpec(
+            member.cpus,
+            settings,
+            {name: self._values(f"dut.{name}") for name in type(settings).model_fields},
+            self.traffic.bidirectional,
+            self.dut.tuning == FULL,
+            member.placement,
+            member.name,
+            FORWARDERS[dut.forwarder].routes,
         )
+        return PLATFORMS[dut.platform], spec
 
     def cables(self) -> Cables | None:
         """The cables at the DuT's ports; None for links of the lab."""
@@ -431,8 +504,7 @@ class Experiment(Strict):
     def graph(self) -> Graph:
         """How generators, taps and DuT are wired together."""
         return platform.graph_of(
-            PLATFORMS[self.dut.platform],
-            self.dut_spec(both_ways=self.traffic.bidirectional),
+            self.devices(),
             frame_size=max(self.traffic.sizes),
             cables=self.cables(),
             hops=self.dut.taps == HOPS,
@@ -467,10 +539,12 @@ class Experiment(Strict):
         dut = self.dut
         content["dut"] |= dict.fromkeys(platform.declaring())
         content["dut"] |= dut.settings.model_dump(mode="json")
-        content["dut"]["irq"] = dut.placement.as_json()["irq"]
+        [irq, *others] = [one.placement.as_json()["irq"] for one in dut.members]
+        if all(other == irq for other in others):
+            content["dut"]["irq"] = irq
         if self._ports() is None:
             content["tap"]["ports"] = None
-        if not PLATFORMS[dut.platform].traits.has_dut:
+        if not self.traits.has_dut:
             content["dut"]["forwarder"] = None
             content["dut"]["options"] = {}
         return content

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -19,12 +20,12 @@ from tailtap.document import (
 )
 from tailtap.errors import InputError
 from tailtap.experiment.combinations import combinations, where_varied
+from tailtap.experiment.explaining import explain
 from tailtap.experiment.model import Dut, Experiment
 from tailtap.experiment.scales import every_scale, path_of, scaled, split_choice
 from tailtap.experiment.tuning import expanded
 from tailtap.forwarder import FORWARDERS
 from tailtap.platform import declaring
-from tailtap.suggest import did_you_mean
 from tailtap.traffic import GENERATORS
 
 Origins = Mapping[KeyPath, KeyPath]
@@ -106,20 +107,11 @@ def _validate(document: Document, data: Mapping[str, Any], origins: Origins) -> 
         experiment = Experiment.model_validate(data)
     except ValidationError as error:
         raise _first_error(document, data, error, (), origins, Experiment) from error
-    dut, traffic = experiment.dut, experiment.traffic
-    kinds: list[tuple[type[BaseModel], Mapping[str, Any], KeyPath, KeyPath]] = [
-        (
-            FORWARDERS[dut.forwarder].Options,
-            dut.options,
-            _place_of_options(data, dut.forwarder),
-            ("dut", "forwarder"),
-        ),
-        (
-            GENERATORS[traffic.generator].Options,
-            traffic.options,
-            ("traffic", "options"),
-            ("traffic", "generator"),
-        ),
+    traffic = experiment.traffic
+    generator = GENERATORS[traffic.generator].Options
+    kinds: list[_Options] = [
+        *_of_forwarders(experiment.dut, data),
+        (generator, traffic.options, ("traffic", "options"), ("traffic", "generator")),
     ]
     for model, options, prefix, kind in kinds:
         try:
@@ -129,10 +121,23 @@ def _validate(document: Document, data: Mapping[str, Any], origins: Origins) -> 
     return experiment
 
 
-def _place_of_options(data: Mapping[str, Any], name: str) -> KeyPath:
-    """Where the file has the forwarder's options: below its name, or in `options`."""
-    with_name = isinstance(data.get("dut", {}).get("forwarder"), Mapping)
-    return ("dut", "forwarder", name) if with_name else ("dut", "options")
+_Options = tuple[type[BaseModel], Mapping[str, Any], KeyPath, KeyPath]
+"""Options of a kind: their model, their values, where they stand, and where the kind is named."""
+
+
+def _of_forwarders(dut: Dut, data: Mapping[str, Any]) -> Iterator[_Options]:
+    """Those of the DuT's forwarder, and of each node that has its own."""
+    every: list[tuple[KeyPath, Dut, Mapping[str, Any]]] = [(("dut",), dut, data.get("dut", {}))]
+    for name, node in dut.named.items():
+        every.append((("dut", "nodes", name), node, dut.nodes[name]))
+    for path, one, written in every:
+        named = written.get("forwarder")
+        if len(path) > 1 and not {"forwarder", "options"} & set(written):
+            continue
+        # Below the forwarder's name, or in `options`.
+        below = ("forwarder", one.forwarder) if isinstance(named, Mapping) else ("options",)
+        options = FORWARDERS[one.forwarder].Options
+        yield options, one.options, path + below, (*path, "forwarder")
 
 
 def _first_error(
@@ -163,7 +168,9 @@ def _first_error(
             break
     more = f" (and {len(details) - 1} more)" if len(details) > 1 else ""
     where = f"{document.place(path)}: {dotted(path)}" if path else document.place(path)
-    return InputError(f"{where}: {_explain(first, location, model)}{more}{others}")
+    return InputError(
+        f"{where}: {explain(first, location, partial(_known_keys, model))}{more}{others}"
+    )
 
 
 def _circumstances(
@@ -192,19 +199,6 @@ def _without_tags(data: object, location: KeyPath) -> KeyPath:
             path.append(part)
             data = data[part] if part < len(data) else None
     return tuple(path)
-
-
-def _explain(detail: Mapping[str, Any], location: KeyPath, model: type[BaseModel]) -> str:
-    kind = detail["type"]
-    if kind == "extra_forbidden":
-        known = _known_keys(model, location[:-1])
-        return f"unknown key: {did_you_mean(str(location[-1]), known)}"
-    if kind == "missing":
-        return "this key is missing"
-    if kind == "value_error":
-        return str(detail["ctx"]["error"])
-    message = str(detail["msg"])
-    return f"{message[:1].lower()}{message[1:]}, not {detail['input']!r}"
 
 
 def _known_keys(model: type[BaseModel], path: KeyPath) -> list[str]:

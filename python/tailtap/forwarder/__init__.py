@@ -72,8 +72,8 @@ class Forwarder(Protocol):
     routes: bool
     """Whether it takes one from each packet's time to live, as routers do."""
 
-    in_line: bool
-    """Whether many of it forward one after the other on the same CPUs, as in a line of nodes."""
+    shares_cpus: bool
+    """Whether several of it can work on the same CPUs, as the nodes of a line may."""
 
     Options: type[BaseModel]
     """What ``dut.options`` may hold."""

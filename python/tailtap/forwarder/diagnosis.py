@@ -12,7 +12,7 @@ from tailtap.check import Check
 from tailtap.errors import MachineError, TailtapError
 from tailtap.forwarder.setting import Need, Setting
 from tailtap.machine.privileges import missing_capabilities
-from tailtap.platform import PLATFORMS, Dut, DutSpec, build, graph_of
+from tailtap.platform import PLATFORMS, Dut, DutSpec, alike, build, graph_of
 from tailtap.stations.local import LocalHost
 from tailtap.topology.lab import Lab
 from tailtap.traffic.model import Traffic
@@ -53,8 +53,8 @@ def try_in_lab(
             traffic = Traffic()
             platform = PLATFORMS["bare-metal"]
             spec = DutSpec((PROBE_CPU,), platform.Options())
-            lab = stack.enter_context(Lab(graph_of(platform, spec)))
-            [dut] = build(lab, platform, spec)
+            lab = stack.enter_context(Lab(graph_of(alike(platform, spec))))
+            [dut] = build(lab, alike(platform, spec))
             lab.wait_until_up()
             found = attempt(dut, Setting(lab, Path(folder), traffic))
         except TailtapError as error:

@@ -39,7 +39,7 @@ class DpdkL2fwd:
     )
     in_kernel = False
     routes = False
-    in_line = False
+    shares_cpus = False
     Options: type[BaseModel] = L2fwdOptions
     needs: Sequence[Need] = (built("dpdk-l2fwd"),)
 
@@ -57,7 +57,7 @@ class DpdkL2fwd:
         program = self.needs[0].find(dut.host)
         cpus = dut.cpus[:2]
         with contextlib.ExitStack() as stack:
-            work = stack.enter_context(WorkFolder(dut.host, setting))
+            work = stack.enter_context(WorkFolder(dut, setting))
             ports = dpdk.ports(dut, chosen, setting, stack)
             command = [
                 *draining(program, chosen.drain),

@@ -39,7 +39,7 @@ class DpdkL3fwd:
     )
     in_kernel = False
     routes = True
-    in_line = False
+    shares_cpus = False
     Options: type[BaseModel] = ExampleOptions
     needs: Sequence[Need] = (built("dpdk-l3fwd"),)
 
@@ -56,7 +56,7 @@ class DpdkL3fwd:
         chosen = cast("ExampleOptions", options)
         program = self.needs[0].find(dut.host)
         with contextlib.ExitStack() as stack:
-            work = stack.enter_context(WorkFolder(dut.host, setting))
+            work = stack.enter_context(WorkFolder(dut, setting))
             ports = dpdk.ports(dut, chosen, setting, stack)
             command = [*draining(program, chosen.drain), *dpdk.lcores(dut.cpus[:1])]
             command += [*ports.arguments(), "--"]

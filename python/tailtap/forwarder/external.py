@@ -62,7 +62,7 @@ class ExternalForwarder:
     documentation = "It runs on the DuT's CPUs."
     in_kernel = False
     routes = False
-    in_line = False
+    shares_cpus = False
     Options: type[BaseModel] = ExternalOptions
     needs: Sequence[Need] = ()
 
@@ -84,7 +84,7 @@ class ExternalForwarder:
         chosen = cast("ExternalOptions", options)
         cpus = ",".join(str(cpu) for cpu in dut.cpus)
         with contextlib.ExitStack() as stack:
-            work = stack.enter_context(WorkFolder(dut.host, setting))
+            work = stack.enter_context(WorkFolder(dut, setting))
             values = {"ingress": dut.ingress, "egress": dut.egress, "folder": work.path}
             values |= {"cpu": dut.cpus[0], "cpus": cpus}
             words = fill_in(chosen.command, values)

@@ -108,7 +108,7 @@ class Fault:
     )
     in_kernel = False
     routes = False
-    in_line = False
+    shares_cpus = True
     Options: type[BaseModel] = FaultOptions
 
     needs: Sequence[Need] = ()

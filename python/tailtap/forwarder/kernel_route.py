@@ -67,7 +67,7 @@ class KernelRoute:
     )
     in_kernel = True
     routes = True
-    in_line = True
+    shares_cpus = True
     Options: type[BaseModel] = NoOptions
     needs: Sequence[Need] = (Need("ip", "install the Debian package iproute2"),)
 

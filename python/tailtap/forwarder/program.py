@@ -19,11 +19,9 @@ from tailtap.errors import MachineError
 from tailtap.forwarder.served import Served, is_running, threads_of
 from tailtap.forwarder.setting import CpuTime, Setting
 from tailtap.machine.folders import Folder
-from tailtap.stations import Host
+from tailtap.platform.dut import Dut
 from tailtap.stations.process import Process
 
-LOG = "forwarder.log"
-"""The program's log in the run folder."""
 STOP_SECONDS = 15.0
 """How long a program may take to end after it was asked to."""
 LAST_LINES = 3
@@ -45,11 +43,14 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 class WorkFolder:
     """A folder on the DuT's host for one forwarder. Use it as a context; leaving removes it."""
 
-    def __init__(self, host: Host, setting: Setting) -> None:
-        """A folder on `host`, not made yet."""
-        self.host = host
+    def __init__(self, dut: Dut, setting: Setting) -> None:
+        """A folder on the host of `dut`, not made yet."""
+        self.host = dut.host
         self.setting = setting
-        self.path = Path(f"/tmp/tt-{setting.lab.journal.identity}-forwarder")
+        name = f"forwarder{setting.part(dut)}"
+        self.path = Path(f"/tmp/tt-{setting.lab.journal.identity}-{name}")
+        self.log_name = f"{name}.log"
+        """What the program's log is called in the run folder."""
         self._made = contextlib.ExitStack()
 
     def __enter__(self) -> WorkFolder:
@@ -85,7 +86,7 @@ class WorkFolder:
     def keep_log(self) -> bool:
         """Copy the log into the run folder; False when there is none."""
         with contextlib.suppress(OSError, MachineError):
-            self.host.get(self.path / "log", self.setting.folder / LOG)
+            self.host.get(self.path / "log", self.setting.folder / self.log_name)
             return True
         return False
 
@@ -164,7 +165,7 @@ class Program:
             "version": version,
             "command": self._command,
             "exit_status": status,
-            "log": LOG if self._log_kept else None,
+            "log": self._work.log_name if self._log_kept else None,
             **self._facts,
         }
 

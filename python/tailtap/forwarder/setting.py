@@ -44,6 +44,12 @@ class Setting:
     folder: Path
     """The run folder on this machine: logs go there."""
     traffic: Traffic
+    in_line: bool = False
+    """Whether other nodes have forwarders as well."""
+
+    def part(self, dut: Dut) -> str:
+        """What comes behind the names of the things of one node."""
+        return f"-{dut.node}" if self.in_line else ""
 
     def asked(self, dut: Dut) -> Asked:
         """What the run asks a forwarder on `dut` for."""

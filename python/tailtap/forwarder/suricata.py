@@ -117,7 +117,7 @@ class Suricata:
     )
     in_kernel = False
     routes = False
-    in_line = False
+    shares_cpus = False
     Options: type[BaseModel] = SuricataOptions
     needs: Sequence[Need] = (SURICATA,)
 
@@ -138,7 +138,7 @@ class Suricata:
         program = SURICATA.find(dut.host)
         _require_cpus(chosen, len(dut.cpus))
         with contextlib.ExitStack() as stack:
-            work = stack.enter_context(WorkFolder(dut.host, setting))
+            work = stack.enter_context(WorkFolder(dut, setting))
             content = common(chosen.mode, dut.cpus, work.path)
             facts: dict[str, Any] = {"mode": chosen.mode, "rules": chosen.rules}
             facts |= {"rules_evaluated": EVALUATED} if chosen.rules == "many" else {}

@@ -42,7 +42,7 @@ class TcMirred:
     )
     in_kernel = True
     routes = False
-    in_line = True
+    shares_cpus = True
     Options: type[BaseModel] = NoOptions
     needs: Sequence[Need] = (Need("tc", "install the Debian package iproute2"),)
 

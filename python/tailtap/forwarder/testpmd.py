@@ -43,7 +43,7 @@ class Testpmd:
     )
     in_kernel = False
     routes = False
-    in_line = False
+    shares_cpus = False
     Options: type[BaseModel] = TestpmdOptions
     needs: Sequence[Need] = (dpdk.TESTPMD,)
 
@@ -61,7 +61,7 @@ class Testpmd:
         program = dpdk.TESTPMD.find(dut.host)
         cpus = dut.cpus[:2]
         with contextlib.ExitStack() as stack:
-            work = stack.enter_context(WorkFolder(dut.host, setting))
+            work = stack.enter_context(WorkFolder(dut, setting))
             ports = dpdk.ports(dut, chosen, setting, stack)
             command = [program, *dpdk.lcores(cpus, idle_main=True), *ports.arguments(), "--"]
             command += ["--auto-start", "--no-flush-rx", f"--nb-cores={len(cpus)}"]

@@ -57,7 +57,7 @@ class Xdp:
     )
     in_kernel = True
     routes = False
-    in_line = False
+    shares_cpus = False
     Options: type[BaseModel] = XdpOptions
     needs: Sequence[Need] = ()
 

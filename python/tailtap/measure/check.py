@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tailtap import forwarder, platform
+from tailtap import forwarder
+from tailtap.experiment.line import Member
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.plan import PlannedRun, make_plan
 from tailtap.experiment.reading import CheckedExperiment
@@ -26,6 +27,7 @@ from tailtap.machine.knobs.tree import Tree
 from tailtap.machine.numa import Numa
 from tailtap.machine.privileges import missing_capabilities, require_root
 from tailtap.measure.preconditions import require_clock, require_cpus, require_room, stamp_bytes
+from tailtap.platform import PLATFORMS
 from tailtap.roles.tuning import planned, purpose_for, require_boot
 from tailtap.stations.local import LocalHost, require_program
 from tailtap.topology.compiler import compile_graph, placed
@@ -113,20 +115,24 @@ def check_experiment(checked: CheckedExperiment, out: Path) -> Outlook:
 
 def _foresee(run: PlannedRun) -> Findings:
     experiment, findings = run.experiment, Findings()
-    dut, traffic = experiment.dut, experiment.traffic
+    traffic = experiment.traffic
     findings.ask(require_cpus, [run])
     findings.ask(require_clock, [run])
     GENERATORS[traffic.generator].foresee(traffic, findings)
-    kind = platform.PLATFORMS[dut.platform]
     cables = experiment.cables()
     for card in () if cables is None else (*cables.dut, *cables.tap):
         findings.ask(CardState.of, card)
     _foresee_placement(experiment, findings)
     _foresee_tuning(experiment, findings)
-    programs = [need.program for need in forwarder.FORWARDERS[dut.forwarder].needs]
-    kind.foresee(experiment.dut_spec(both_ways=traffic.bidirectional), cables, programs, findings)
-    if kind.traits.has_dut:
-        _foresee_forwarder(experiment, findings)
+    members = experiment.dut.members
+    every = {(id(member.dut), len(member.cpus)): (device, member)
+             for device, member in zip(experiment.devices(), members, strict=True)}  # fmt: skip
+    for (kind, spec), member in every.values():
+        programs = [need.program for need in forwarder.FORWARDERS[member.dut.forwarder].needs]
+        kind.foresee(spec, cables, programs, findings)
+        if kind.traits.has_dut:
+            _foresee_forwarder(member, experiment, findings)
+    if experiment.traits.has_dut:
         if experiment.counters and not missing_capabilities():
             findings.ask(_count)
         if experiment.trace != "none":
@@ -163,14 +169,14 @@ def _foresee_tuning(experiment: Experiment, findings: Findings) -> None:
     findings.notes += [f"dut.tuning: {name} stays as it is: {why}" for name, why in wanted.left]
 
 
-def _foresee_forwarder(experiment: Experiment, findings: Findings) -> None:
-    dut, cables = experiment.dut, experiment.cables()
+def _foresee_forwarder(member: Member, experiment: Experiment, findings: Findings) -> None:
+    dut, cables = member.dut, experiment.cables()
     kind = forwarder.FORWARDERS[dut.forwarder]
-    on = platform.PLATFORMS[dut.platform]
+    on = PLATFORMS[dut.platform]
     for need in kind.needs:
         findings.ask(need.find, LocalHost())
     cards = () if cables is None else cables.dut
-    asked = Asked(experiment.traffic, len(dut.cpus), cards, on.traits.own_kernel)
+    asked = Asked(experiment.traffic, len(member.cpus), cards, on.traits.own_kernel)
     kind.foresee(kind.Options.model_validate(dut.options), asked, findings)
 
 

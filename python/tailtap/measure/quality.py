@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tailtap import platform
 from tailtap.evaluation.overload import overload
 from tailtap.experiment.model import Experiment
 from tailtap.instruments.observing import Warning
@@ -102,7 +101,7 @@ def overloaded(experiment: Experiment, sent: Sent, counts: Mapping[str, int]) ->
     Stamps that the taps at both ends had no room for make packets seem lost; so many are left out.
     """
     unknown = sum(sent.taps[side]["lost"] for side in (INGRESS, EGRESS) if side in sent.taps)
-    has_dut = platform.PLATFORMS[experiment.dut.platform].traits.has_dut
+    has_dut = experiment.traits.has_dut
     found = overload(counts["lost"] - unknown, counts["matched"] + counts["lost"], has_dut=has_dut)
     return [] if found is None else [_warning(found.code, found.message)]
 
@@ -113,8 +112,7 @@ def _warning(code: str, message: str) -> Warning:
 
 def _setup(experiment: Experiment, measured: Measured) -> Iterator[Warning]:
     dut, traffic = experiment.dut, experiment.traffic
-    has_dut = platform.PLATFORMS[dut.platform].traits.has_dut
-    if has_dut and traffic.cpu in {*dut.cpus, *_receiving(measured)}:
+    if experiment.traits.has_dut and traffic.cpu in {*dut.cpus, *_receiving(measured)}:
         yield _warning(
             "shared-cpu",
             f"generator and DuT share CPU {traffic.cpu}: the latency includes the generator's "
@@ -163,7 +161,7 @@ def _generator(generator: Mapping[str, Any], slip_limit: int) -> Iterator[Warnin
 def _elsewhere(experiment: Experiment, measured: Measured) -> Iterator[Warning]:
     """Whether the DuT's packets were received on other CPUs than they should be."""
     dut = experiment.dut
-    if not platform.PLATFORMS[dut.platform].traits.has_dut or measured.own_kernel:
+    if not experiment.traits.has_dut or measured.own_kernel:
         return
     softnet = measured.facts.get("softnet", {})
     arrived = sum(sent.taps["ingress"]["seen"] for sent in measured.sent)

@@ -40,7 +40,6 @@ from tailtap.measure.quality import (
     warnings_of,
 )
 from tailtap.measure.run import Guard, Tick, everywhere, measure
-from tailtap.platform import PLATFORMS
 from tailtap.results.folder import (
     ExperimentFolder,
     RunFolder,
@@ -265,7 +264,7 @@ def _first_record(run: PlannedRun, surroundings: Mapping[str, Any]) -> dict[str,
         "name": run.experiment.name,
         "variables": dict(run.variables),
         "parameters": run.experiment.parameters(),
-        "traits": PLATFORMS[run.experiment.dut.platform].traits.as_json(),
+        "traits": run.experiment.traits.as_json(),
         **run.experiment.graph().as_json(),
         "started": _now(),
         "finished": None,

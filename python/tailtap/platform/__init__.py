@@ -16,12 +16,22 @@ from tailtap.findings import Findings
 from tailtap.machine.resource import Resource
 from tailtap.platform.dut import Dut, DutSpec
 from tailtap.registry import Registry
-from tailtap.topology.graph import Graph, NodeKind
+from tailtap.topology.graph import Graph, Node, NodeKind
 from tailtap.topology.lab import Lab
-from tailtap.topology.smallest import Cables, smallest
+from tailtap.topology.smallest import Cables, dut_names, line, share_out
 from tailtap.traits import Traits
 
-__all__ = ["PLATFORMS", "Dut", "DutSpec", "Platform", "build", "declaring", "graph_of"]
+__all__ = [
+    "PLATFORMS",
+    "Devices",
+    "Dut",
+    "DutSpec",
+    "Platform",
+    "alike",
+    "build",
+    "declaring",
+    "graph_of",
+]
 
 
 class Platform(Protocol):
@@ -87,46 +97,53 @@ class Platform(Protocol):
         ...
 
 
+Devices = Sequence[tuple[Platform, DutSpec[Any]]]
+"""What each node of a DuT is asked for, in the order in which packets pass them."""
+
+
+def alike(platform: Platform, spec: DutSpec[Any], length: int = 1) -> Devices:
+    """So many equal nodes: they share the CPUs out, or else all work on all of them."""
+    shares = zip(dut_names(length), share_out(spec.cpus, length), strict=True)
+    return [(platform, replace(spec, node=node, cpus=cpus)) for node, cpus in shares]
+
+
 def graph_of(
-    platform: Platform,
-    spec: DutSpec[Any],
-    *,
-    frame_size: int = 0,
-    cables: Cables | None = None,
-    hops: bool = False,
+    devices: Devices, *, frame_size: int = 0, cables: Cables | None = None, hops: bool = False
 ) -> Graph:
-    """The graph of a DuT on `platform`, for frames of up to `frame_size` bytes.
+    """The graph of a DuT for frames of up to `frame_size` bytes.
 
     With `hops` it has tap points between the nodes of a line.
     """
-    return smallest(
-        platform.ports_in,
-        spec.cpus,
-        frame_size=frame_size,
-        both_ways=spec.both_ways,
-        cables=cables,
-        placement=spec.placement,
-        length=spec.length,
-        hops=hops,
-    )
+    nodes = [
+        Node(spec.node, "dut", platform.ports_in, spec.cpus, spec.placement, spec.routes)
+        for platform, spec in devices
+        if platform.ports_in is not None
+    ]
+    both_ways = any(spec.both_ways for _, spec in devices)
+    return line(nodes, frame_size=frame_size, both_ways=both_ways, cables=cables, hops=hops)
 
 
-def build(lab: Lab, platform: Platform, spec: DutSpec[Any]) -> Sequence[Dut]:
+def build(lab: Lab, devices: Devices) -> Sequence[Dut]:
     """Make the DuT of `lab`: its nodes, in the order of the graph, which may have none.
 
     Raises `InputError`, `MachineError` when this machine cannot do it.
     """
-    specs = [replace(spec, node=node.name, cpus=node.cpus)
-             for node in lab.graph.nodes if node.task == "dut"]  # fmt: skip
-    machine = platform.machine(spec)
+    asked: list[tuple[Platform, DutSpec[Any], Mapping[str, Any]]] = []
+    for platform, spec in devices:
+        known = (facts for other, same, facts in asked
+                 if other is platform and same.options == spec.options)  # fmt: skip
+        machine = next(known, None)
+        asked.append((platform, spec, platform.machine(spec) if machine is None else machine))
+    nodes = {node.name for node in lab.graph.nodes}
+    asked = [row for row in asked if row[1].node in nodes]
     lab.add({
-        one.node: platform.resources(
-            lab.name_of(one.node), one, list(lab.graph.cards_of(one.node).values())
+        spec.node: platform.resources(
+            lab.name_of(spec.node), spec, list(lab.graph.cards_of(spec.node).values())
         )
-        for one in specs
+        for platform, spec, _ in asked
     })  # fmt: skip
-    made = [platform.start(lab, one) for one in specs]
-    return [replace(dut, facts={**machine, **dut.facts}) for dut in made]
+    made = [(platform.start(lab, spec), machine) for platform, spec, machine in asked]
+    return [replace(dut, facts={**machine, **dut.facts}) for dut, machine in made]
 
 
 def _built_in() -> Mapping[str, Platform]:

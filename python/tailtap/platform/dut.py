@@ -31,10 +31,10 @@ class DutSpec(Generic[Options_co]):
     """Whether the kernel is booted with the parameters that the table of knobs recommends."""
     placement: Placement = DEFAULT
     """Where its packets are received."""
-    length: int = 1
-    """How many nodes the DuT has, in a line."""
     node: str = DUT
-    """The node of the graph that a platform is asked for."""
+    """The node of the graph that it is for."""
+    routes: bool = True
+    """Whether packets are addressed to it, as to a router."""
 
 
 @dataclass(frozen=True)

@@ -103,8 +103,7 @@ class DeviceUnderTest:
         """
         experiment, lab = self._bench.experiment, self._bench.lab
         tuning = tune(experiment, lab)
-        spec = experiment.dut_spec(both_ways=experiment.traffic.bidirectional)
-        self._devices = platform.build(lab, platform.PLATFORMS[experiment.dut.platform], spec)
+        self._devices = platform.build(lab, experiment.devices())
         lab.wait_until_up()
         if not self._devices:
             return {"platform": {}, "tuning": tuning, "boot_id": boot_id(), "placement": None,
@@ -113,10 +112,10 @@ class DeviceUnderTest:
         placement = _placement(lab, [device.node for device in self._devices])
         crossing = [{"code": "numa-crossing", "message": sentence}
                     for sentence in placement["crossings"]]  # fmt: skip
-        setting = Setting(lab, self._folder, experiment.traffic)
-        chosen = forwarder.FORWARDERS[experiment.dut.forwarder]
-        options = chosen.Options.model_validate(experiment.dut.options)
-        for device in self._devices:
+        setting = Setting(lab, self._folder, experiment.traffic, len(self._devices) > 1)
+        for device, member in zip(self._devices, experiment.dut.members, strict=True):
+            chosen = forwarder.FORWARDERS[member.dut.forwarder]
+            options = chosen.Options.model_validate(member.dut.options)
             running = chosen.start(device, options, setting)
             self._running.append(running)
             self._stack.callback(running.close)
@@ -155,9 +154,8 @@ class DeviceUnderTest:
     def _observe(self, content: Json) -> Json:
         """Start the instruments."""
         bench = self._bench
-        kind = platform.PLATFORMS[bench.experiment.dut.platform]
         traffic = bench.experiment.traffic
-        has_dut, lab = kind.traits.has_dut, bench.lab
+        has_dut, lab = bench.experiment.traits.has_dut, bench.lab
         processes = [] if self._own_kernel else [process for _, process in self._processes()]
         scope = Scope(
             bench.experiment.dut.cpus if has_dut else (),

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator
 
 from pydantic import ValidationError
 
-from tailtap import platform
 from tailtap.errors import InputError, MachineError
 from tailtap.experiment.model import Experiment
 from tailtap.instruments.perf import Counting, Snapshot, window
@@ -58,7 +57,7 @@ class HereSite:
         with contextlib.ExitStack() as stack:
             stack.enter_context(_away_from(dut.cpus, senders))
             counting = None
-            if experiment.counters and platform.PLATFORMS[dut.platform].traits.has_dut:
+            if experiment.counters and experiment.traits.has_dut:
                 # From before the DuT is built until it is gone. Whoever starts and ends it is not
                 # on its CPUs, so that these tell nothing of that.
                 counting = stack.enter_context(Counting())

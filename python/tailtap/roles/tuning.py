@@ -11,7 +11,6 @@ from tailtap.machine.knobs.tree import Tree
 from tailtap.machine.tuning.apply import tuned
 from tailtap.machine.tuning.audit import Audit, audit, stored
 from tailtap.machine.tuning.plan import Plan, plan
-from tailtap.platform import PLATFORMS
 from tailtap.stations.session import Json
 from tailtap.topology.lab import Lab
 
@@ -19,7 +18,7 @@ from tailtap.topology.lab import Lab
 def purpose_for(experiment: Experiment, tree: Tree) -> Purpose:
     """What the machine is to be ready for. Raises `InputError` where no other CPU is left."""
     dut, cables = experiment.dut, experiment.cables()
-    virtualization = PLATFORMS[dut.platform].traits.virtualization
+    virtualization = experiment.traits.virtualization
     return purpose_of(virtualization, dut.cpus, () if cables is None else cables.dut, tree)
 
 
@@ -33,7 +32,7 @@ def planned(experiment: Experiment, tree: Tree, purpose: Purpose) -> Plan:
 
 def require_boot(experiment: Experiment, tree: Tree, purpose: Purpose) -> None:
     """Raises `MachineError` where the run needs a kernel that was booted otherwise."""
-    if experiment.dut.tuning != FULL or PLATFORMS[experiment.dut.platform].traits.own_kernel:
+    if experiment.dut.tuning != FULL or experiment.traits.own_kernel:
         return
     boot = [knob.name for knob in KNOBS if knob.settable == "boot"]
     lacking = [row for row in audit(tree, purpose, boot).rows if row.answer == "not-met"]

@@ -47,6 +47,8 @@ class Node:
     """The CPUs that it works on. Empty: whoever its packets come from works for it."""
     placement: Placement = DEFAULT
     """Where the packets that come in are received, as far as it has CPUs."""
+    routes: bool = True
+    """Whether packets are addressed to it, as to a router; else they pass it as they are."""
 
     def as_json(self) -> dict[str, Any]:
         """The node in run.json."""

@@ -45,7 +45,7 @@ class Way:
     own: Addresses | None
     """What the packets that come in are addressed to; None where the generator chose it."""
     next: Addresses | None
-    """The port that they go on to; None behind the last node of the DuT."""
+    """The port that they are sent on to; None behind the last node of the DuT that routes."""
 
 
 def numbered(graph: Graph) -> dict[Port, Addresses]:
@@ -73,15 +73,22 @@ def numbered(graph: Graph) -> dict[Port, Addresses]:
 
 
 def ways(graph: Graph) -> dict[str, list[Way]]:
-    """How the flows pass each node that they pass, in their order. Raises as `numbered` does."""
+    """How the flows pass each node of the DuT, in their order. Raises as `numbered` does.
+
+    Only nodes that route are addressed: the generator addresses the first of them, and each sends
+    on to the next one, whatever lies in between.
+    """
     addresses = numbered(graph)
-    peers = {port: peer for link in graph.links
-             for port, peer in (link.ends, link.ends[::-1])}  # fmt: skip
+    duts = {node.name: node for node in graph.nodes if node.task == "dut"}
     found: dict[str, list[Way]] = {}
     for flow in graph.flows:
-        for entered, left in pairwise(flow.path):
-            if entered.node == left.node and peers[entered] != left:
-                own, onward = addresses.get(entered), addresses.get(peers[left])
-                way = Way(flow.name, entered, left, own, onward)
-                found.setdefault(entered.node, []).append(way)
+        passed = [(entered, left) for entered, left in pairwise(flow.path)
+                  if entered.node == left.node and entered.node in duts]  # fmt: skip
+        routers = [entered for entered, _ in passed if duts[entered.node].routes]
+        for place, (entered, left) in enumerate(passed, 1):
+            own = None if entered in routers[:1] else addresses.get(entered)
+            behind = (port for port, _ in passed[place:] if port in routers)
+            onward = next((addresses[port] for port in behind), None)
+            way = Way(flow.name, entered, left, own, onward)
+            found.setdefault(entered.node, []).append(way)
     return found

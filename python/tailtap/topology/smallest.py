@@ -21,7 +21,7 @@ looked at, packets are stamped as well at the port by which they enter each node
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tailtap.topology.graph import Flow, Graph, Link, Node, NodeKind, Port
@@ -76,19 +76,31 @@ def smallest(
     through the DuT from behind. With `hops` packets are also stamped where they enter each node
     of the line but the first: there the node before handed them over.
     """
+    duts: list[Node] = []
+    if kind is not None:
+        shares = zip(dut_names(length), share_out(tuple(cpus), length), strict=True)
+        duts = [Node(name, "dut", kind, own, placement) for name, own in shares]
+    return line(duts, frame_size=frame_size, both_ways=both_ways, cables=cables, hops=hops)
+
+
+def line(
+    duts: Sequence[Node],
+    *,
+    frame_size: int = 0,
+    both_ways: bool = False,
+    cables: Cables | None = None,
+    hops: bool = False,
+) -> Graph:
+    """The graph of nodes that packets pass one after the other; the rest is as in `smallest`."""
     mtu = max(DEFAULT_MTU, frame_size - ETHERNET_OVERHEAD)
-    nodes = [Node(GENERATOR, "generator"), Node(TAPS, "timestamper")]
+    nodes = [Node(GENERATOR, "generator"), Node(TAPS, "timestamper"), *duts]
     links = [Link((_SENDING, _FIRST_TAP), mtu)]
     if both_ways:
         links.append(Link((_SENDING_BACK, _FIRST_TAP_BACK), mtu))
-    if kind is None:
-        between: tuple[Port, ...] = ()
+    between = tuple(Port(one.name, port) for one in duts for port in (DUT_INGRESS, DUT_EGRESS))
+    if not duts:
         links.append(Link((_TO, _FROM), mtu))
     else:
-        names = dut_names(length)
-        for name, own in zip(names, share_out(tuple(cpus), length), strict=True):
-            nodes.append(Node(name, "dut", kind, own, placement))
-        between = tuple(Port(name, port) for name in names for port in (DUT_INGRESS, DUT_EGRESS))
         before = after = None
         if cables is not None:
             before, after = (cables.tap[0], cables.dut[0]), (cables.dut[1], cables.tap[1])

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tailtap.experiment.model import Experiment
 from tailtap.topology.graph import Port
+from tailtap.topology.numbering import ways
 from tailtap.topology.smallest import dut_names
 
 
@@ -63,8 +64,45 @@ def test_where_the_nodes_of_a_line_work(dut: dict[str, Any], expected: list[Any]
         ),
         ("dut: {forwarder: kernel-route}\ntraffic: {ttl: 1}", "it must be 2 or more"),
         ("dut: {line: 2, platform: vm}", "dut.line: platform vm cannot form a line"),
-        ("dut: {line: 2, forwarder: testpmd}", "take tc-mirred or kernel-route"),
+        (
+            "dut: {line: 2, forwarder: testpmd}",
+            "dut.line: dut1 and dut2 share CPU 1, and forwarder testpmd needs CPUs of its own",
+        ),
         ("dut: {line: 2, irq: core}", "dut.irq: core gives each node a core of its own"),
+        ("dut: {line: [a]}", "dut.line: dut.nodes has no a: describe it there"),
+        ("dut: {line: [b], nodes: {a: {}}}", "dut.line: dut.nodes has no b: known: a"),
+        ("dut: {line: [a, a, a2], nodes: {a: {}, a2: {}}}", "something else is called a2"),
+        ("dut: {line: [tap], nodes: {tap: {}}}", "something else is called tap"),
+        ("dut: {nodes: {a: {}, b: {}}}", "dut.nodes: dut.line names none of these nodes"),
+        ("dut: {line: [A], nodes: {A: {}}}", "string should match pattern"),
+        ("dut: {line: [a], nodes: {a: {line: 2}}}", "dut.nodes.a.line: a node does not have this"),
+        ("dut: {line: [a], nodes: {a: {cpu: 1}}}", "dut.nodes.a.cpu: unknown key: did you mean 'c"),
+        ("dut: {line: [a], nodes: {a: {cpus: [2]}}}", "dut.nodes.a.cpus: CPU 2 is none of dut.cpu"),
+        ("dut: {line: [a], nodes: {a: {cpus: one}}}", "dut.nodes.a.cpus: input should be a valid"),
+        (
+            "dut: {line: [a], nodes: {a: {memory: 1 GiB}}}",
+            "dut.nodes.a.memory: platform bare-metal does not have this key",
+        ),
+        (
+            "dut: {memory: 1 GiB, line: [a], nodes: {a: {}}}",
+            "dut.memory: platform bare-metal does not have this key",
+        ),
+        (
+            "dut: {line: [a, b], nodes: {a: {forwarder: testpmd}, b: {}}}",
+            "a and b share CPU 1, and forwarder testpmd needs CPUs of its own",
+        ),
+        (
+            "dut: {line: [a, b], nodes: {a: {platform: wire}, b: {}}}",
+            "dut.line: platform wire cannot form a line",
+        ),
+        (
+            "dut: {line: [a], nodes: {a: {forwarder: {fault: {holds: 1}}}}}",
+            "dut.nodes.a.forwarder.fault.holds: unknown key: did you mean 'hold'",
+        ),
+        (
+            "trace: thin\ndut: {line: [a, b], nodes: {a: {forwarder: fault}, b: {}}}",
+            "trace: nodes with fault and tc-mirred are served by different things",
+        ),
         (
             "dut: {line: 2, ports: [a, b]}\ntap: {ports: [c, d]}",
             "dut.ports: a line is made of virtual links",
@@ -126,9 +164,47 @@ def test_where_there_are_no_hops_is_named(tmp_path: Path, dut: str, expected: st
     assert "dut.taps" in said
 
 
+def test_nodes_have_their_own_keys_and_those_of_the_whole() -> None:
+    made = experiment(
+        {
+            "cpus": [1, 2, 3],
+            "memory": "64 MiB",
+            "forwarder": {"fault": {"drop": [1]}},
+            "line": ["r", "fw", "r"],
+            "nodes": {
+                "r": {"forwarder": "kernel-route", "cpus": [1]},
+                "fw": {"platform": "container", "irq": "none"},
+            },
+        }
+    )
+    members = made.dut.members
+    assert [(one.name, one.dut.platform, one.dut.forwarder, one.cpus) for one in members] == [
+        ("r1", "bare-metal", "kernel-route", (1,)),
+        ("fw", "container", "fault", (1, 2, 3)),
+        ("r2", "bare-metal", "kernel-route", (1,)),
+    ]
+    assert [one.dut.options for one in members] == [{}, {"drop": [1]}, {}]
+    # Nodes that share CPUs receive on theirs unless they say otherwise.
+    assert [one.placement.irq for one in members] == [(1,), "none", (1,)]
+    assert made.devices()[1][1].options.memory == 64 << 20
+    graph = made.graph()
+    assert [(node.name, node.kind) for node in graph.nodes if node.task == "dut"] == [
+        ("r1", "namespace"), ("fw", "container"), ("r2", "namespace"),
+    ]  # fmt: skip
+    assert made.traits.virtualization == "container"
+    # The first router is addressed by the generator, and sends to the next one, past the fault.
+    found = ways(graph)
+    [first], [last] = found["r1"], found["r2"]
+    assert first.own is None
+    assert first.next == last.own
+    assert last.next is None
+
+
 @pytest.mark.parametrize(
     "text",
     [
+        "dut: {line: 2, forwarder: testpmd, cpus: [1, 2]}",
+        "dut: {line: [a, b, a], nodes: {a: {}, b: {forwarder: fault}}}\ntraffic: {ttl: 1}",
         "dut: {line: 63, forwarder: kernel-route}\ntraffic: {}",
         "dut: {line: 64, forwarder: kernel-route}\ntraffic: {ttl: 65}",
         "dut: {line: 64}\ntraffic: {ttl: 1}",
@@ -138,4 +214,4 @@ def test_where_there_are_no_hops_is_named(tmp_path: Path, dut: str, expected: st
 def test_what_can(text: str) -> None:
     import yaml
 
-    Experiment.model_validate({"name": "line", **yaml.safe_load(text)})
+    Experiment.model_validate({"name": "line", "traffic": {}, **yaml.safe_load(text)})

@@ -42,7 +42,7 @@ def test_examples_survive_the_way(path: Path) -> None:
         there = again(experiment)
         assert there == experiment
         assert there.parameters() == experiment.parameters()
-        assert there.dut_spec() == experiment.dut_spec()
+        assert there.devices() == experiment.devices()
 
 
 def test_every_kind_of_quantity_survives() -> None:

@@ -26,6 +26,7 @@ def test_five_lines_are_enough(tmp_path: Path) -> None:
             "platform": "bare-metal",
             "forwarder": "tc-mirred",
             "line": 1,
+            "nodes": {},
             "taps": "ends",
             "cpus": [1],
             "memory": None,
@@ -184,7 +185,7 @@ def test_a_kernel_and_its_boot_parameters_are_two_things(tmp_path: Path) -> None
 def test_a_run_is_without_the_boot_parameters_of_others(tmp_path: Path) -> None:
     def without(text: str) -> list[frozenset[str]]:
         found = check(tmp_path, f"name: a\ntraffic: {{}}\n{text}\n").combinations
-        specs = [experiment.dut_spec() for _, experiment in found]
+        specs = [experiment.devices()[0][1] for _, experiment in found]
         return [parameters_of_others(one.options.boot, one.varied["boot"]) for one in specs]
 
     assert without("dut: {boot: audit=0}") == [frozenset()]
