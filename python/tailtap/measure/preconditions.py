@@ -56,7 +56,7 @@ def stamp_bytes(plan: Sequence[PlannedRun]) -> int:
 def _taps(experiment: Experiment) -> int:
     """How often a packet is stamped."""
     dut = experiment.dut
-    return SIDES + (dut.line - 1 if dut.taps == HOPS else 0)
+    return SIDES + (len(dut.members) - 1 if dut.taps == HOPS else 0)
 
 
 def require_room(out: Path, pending: Sequence[PlannedRun]) -> None:
