@@ -68,6 +68,7 @@ def booted(request: pytest.FixtureRequest) -> Iterator[tuple[Lab, Dut]]:
         yield made
 
 
+@pytest.mark.timed  # an emulated CPU that is held for longer than its queues last loses packets
 @pytest.mark.parametrize("forwarder", FORWARDERS)
 def test_no_packet_is_lost_in_a_machine_of_its_own(
     booted: tuple[Lab, Dut], forwarder: str, tmp_path: Path
