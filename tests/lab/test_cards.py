@@ -166,6 +166,23 @@ def test_cards_that_are_lent_when_it_is_killed_at_any_step_are_given_back(machin
     assert kinds == {"card", "folder", "journal", "namespace", "link", "value"}
 
 
+CHANGED = """
+from pathlib import Path
+from tailtap.machine.cards import Card
+
+card = Card("card1", "tt-nowhere", "tt-in", 1500)
+before = card.read()
+assert not card.pending(before)
+Path("/sys/class/net/card1/queues/rx-0/rps_cpus").write_text("1")
+assert card.pending(before)
+"""
+
+
+def test_a_card_is_not_given_back_before_its_settings_are(machine: Machine) -> None:
+    done = machine.run(sys.executable, "-P", "-c", CHANGED)
+    assert done.returncode == 0, done.stderr
+
+
 def test_what_others_set_on_a_card_stays(machine: Machine, tmp_path: Path) -> None:
     path = write_experiment(tmp_path, experiment())
     before = state(machine)

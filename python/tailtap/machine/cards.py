@@ -178,7 +178,8 @@ class Card(Resource):
         found = _settings(None, self.interface, before.device)
         settings = {name: text for name, text in before.settings().items() if name in found}
         flags = ("UP" in row["flags"], "PROMISC" in row["flags"])
-        return settings.items() > found.items() or flags != (before.up, before.promiscuous)
+        differs = not settings.items() <= found.items()
+        return differs or flags != (before.up, before.promiscuous)
 
     def _is_astray(self) -> bool:
         here = ports(None)
