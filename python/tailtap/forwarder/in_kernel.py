@@ -17,13 +17,15 @@ class InKernel:
     name: str
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Facts about the rules, for ``run.json``."""
+    kernel: Served = SOFTIRQ
+    """By what of the kernel packets are served."""
     process: None = None
     holds_ns: int = 0
     ready_seconds: float = READY_SECONDS
 
     def served(self) -> Served:
-        """By the softirq that receives."""
-        return SOFTIRQ
+        """By the softirq that receives, or by threads that do so in its place."""
+        return self.kernel
 
     def cpu_time(self) -> None:
         """None: no process does the kernel's work."""

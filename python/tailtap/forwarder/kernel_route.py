@@ -19,6 +19,7 @@ from tailtap.errors import MachineError
 from tailtap.findings import Findings
 from tailtap.forwarder.diagnosis import try_in_lab
 from tailtap.forwarder.in_kernel import InKernel
+from tailtap.forwarder.served import by_kernel
 from tailtap.forwarder.setting import (
     DESTINATION_MAC,
     NEXT_HOP_MAC,
@@ -114,7 +115,8 @@ class KernelRoute:
             )
         answers, _, release = done.stdout.strip().rpartition("\n")
         _check(ways, answers if done.status == 0 else done.stdout, said)
-        return InKernel("kernel-route", {"version": release})
+        served = by_kernel(setting.lab, dut.node)
+        return InKernel("kernel-route", {"version": release}, served)
 
 
 def _route(traffic: Traffic, table: int, way: Way, flows: Ranges) -> list[str]:

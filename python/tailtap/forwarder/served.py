@@ -6,10 +6,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from tailtap.errors import InputError
 from tailtap.stations import Host
+
+if TYPE_CHECKING:
+    from tailtap.topology.lab import Lab
 
 By = Literal["softirq", "task", "poll", "vcpu"]
 
@@ -53,6 +56,15 @@ class Served:
 
 SOFTIRQ = Served("softirq")
 """The kernel forwards, where it receives."""
+
+
+def by_kernel(lab: Lab, node: str) -> Served:
+    """By what the kernel forwards on a node: threads that poll its ports, else the softirq.
+
+    With threaded NAPI what the softirq would do runs in these threads (`dut.napi: threads`).
+    """
+    threads = lab.port_threads(node)
+    return Served("task", threads) if threads else SOFTIRQ
 
 
 def threads_of(pid: int, proc: Path = Path("/proc")) -> tuple[int, ...]:

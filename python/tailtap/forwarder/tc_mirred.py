@@ -16,6 +16,7 @@ from tailtap.errors import MachineError
 from tailtap.findings import Findings
 from tailtap.forwarder.diagnosis import try_in_lab
 from tailtap.forwarder.in_kernel import InKernel
+from tailtap.forwarder.served import by_kernel
 from tailtap.forwarder.setting import Asked, Need, Setting
 from tailtap.platform.dut import Dut
 from tailtap.schema import NoOptions
@@ -66,7 +67,8 @@ class TcMirred:
         classifier = install(dut, CLASSIFIERS)
         if dut.both_ways:
             install(replace(dut, ingress=dut.egress, egress=dut.ingress), [classifier])
-        return InKernel("tc-mirred", {"classifier": classifier})
+        served = by_kernel(setting.lab, dut.node)
+        return InKernel("tc-mirred", {"classifier": classifier}, served)
 
 
 def _working(dut: Dut) -> list[str]:

@@ -21,7 +21,7 @@ from tailtap.errors import MachineError
 from tailtap.findings import Findings
 from tailtap.forwarder.diagnosis import try_in_lab
 from tailtap.forwarder.own import Forwarding
-from tailtap.forwarder.served import SOFTIRQ, Served
+from tailtap.forwarder.served import Served, by_kernel
 from tailtap.forwarder.setting import Asked, Need, Setting
 from tailtap.machine.port_threads import poll_in_threads
 from tailtap.platform.dut import Dut
@@ -95,7 +95,7 @@ class Xdp:
         except BaseException:
             running.close()
             raise
-        kernel = Served("task", threads) if threads else SOFTIRQ
+        kernel = Served("task", threads) if threads else by_kernel(lab, dut.node)
         return replace(running, kernel=kernel, hint=GENERIC_HINT if mode == "generic" else "")
 
 

@@ -203,6 +203,10 @@ class Journal:
             self._applied[entry.number] = applied
             self._write({"applied": entry.number, "state": applied})
 
+    def applied(self, entry: Entry) -> Value:
+        """What making the change of an entry found out; None where it found out nothing."""
+        return self._applied.get(entry.number)
+
     def enter(self, resource: Resource) -> Entry:
         """Enter a change that is about to be made, with the state before it.
 

@@ -19,6 +19,7 @@ from tailtap.machine import cards
 from tailtap.machine.card_interrupts import CardInterrupts, device_interrupts
 from tailtap.machine.journal import Journal
 from tailtap.machine.numa import Numa
+from tailtap.machine.port_threads import PortThreads
 from tailtap.machine.resource import Joint, Resource
 from tailtap.machine.vfio import passed_through
 from tailtap.stations.local import LocalHost
@@ -47,6 +48,7 @@ class Lab:
         self._steps: Mapping[str, Sequence[Step]] = {}
         self._beneath: dict[str, tuple[Sequence[Resource], int]] = {}
         self._cards: dict[Port, cards.CardState] = {}
+        self._threads: dict[str, list[int]] = {}
         self._lent: dict[Port, contextlib.ExitStack] = {}
         self._handed_over: set[Port] = set()
         self._journal: Journal | None = None
@@ -98,6 +100,9 @@ class Lab:
         if step.port is not None and isinstance(step.resource, cards.Card):
             self._cards[step.port] = cards.CardState(**entry.old)
         stack.enter_context(self.journal.made(entry, step.resource))
+        if isinstance(step.resource, PortThreads):
+            made: Any = self.journal.applied(entry)
+            self._threads.setdefault(step.resource.namespace, []).extend(map(int, made["threads"]))
 
     def resources(self, node: str) -> Sequence[Resource]:
         """What was made beneath a node: what `add` was given."""
@@ -125,6 +130,11 @@ class Lab:
         self._lent[port].close()
         with passed_through(self._cards[port].interface, self.journal) as card:
             yield card.address
+
+    def port_threads(self, node: str) -> Sequence[int]:
+        """The kernel threads that poll the ports of a node; none where softirqs do."""
+        # A lab that was not entered has no names.
+        return self._threads.get(self.name_of(node), ()) if self._threads else ()
 
     def facts(self) -> dict[str, Any]:
         """The cards in the lab by the port that each is, for ``run.json``; nothing without any."""
@@ -229,6 +239,7 @@ class Lab:
         finally:
             self._beneath.clear()
             self._cards.clear()
+            self._threads.clear()
             self._lent.clear()
             self._handed_over.clear()
             if self._journal is not None:
