@@ -16,8 +16,8 @@
 
 #include "ring.h"
 #include "trace.h"
-#include "trace_interrupts.h"
 #include "trace_tasks.h"
+#include "trace_interrupts.h"
 #include "trace_full.h"
 
 #define IDLE_EXIT UNKNOWN

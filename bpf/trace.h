@@ -23,6 +23,8 @@
 #define MAX_WORKS 1024
 /* Tasks that the forwarder is served by. */
 #define MAX_SERVED 4096
+/* Network namespaces whose packets are served. */
+#define MAX_NETWORKS 1024
 /* When short intervals that were added up are written: their sum, and the age of the first. */
 #define FLUSH_SUM_NS 5000
 #define FLUSH_AGE_NS 1000000
@@ -31,6 +33,8 @@
 /* An idle state that was left earlier has none. */
 #define IDLE_NS 1000
 #define UNKNOWN 0xffffffffu
+/* Where the thread begins in the word that tells a sender; CPUs are below MAX_CPUS. */
+#define SENDER_THREAD 10
 
 /* The kinds of records; their meaning is in docs/files.md. */
 enum kind {
@@ -53,6 +57,7 @@ enum kind {
 	KVM_EXIT = 17,
 	MIGRATE = 18,
 	RUNNABLE = 19,
+	FOREIGN_RX = 20,
 };
 
 enum vector {
@@ -140,6 +145,8 @@ struct core {
 	__u64 raised_ns[SOFTIRQS];
 	__u64 softirq_ns;
 	__u64 softirq_raised_ns;
+	__u64 softirq_vector; /* of the softirq that runs, or ran last */
+	__u64 foreign_ns; /* since when a softirq receives packets of others; 0: it does not */
 	__u64 idle_ns;
 	__u64 idle_state;
 	__u64 hrtimer_ns;
@@ -223,6 +230,21 @@ struct work_struct {
 };
 struct hrtimer {
 	void *function;
+};
+struct ns_common {
+	unsigned int inum;
+};
+struct net {
+	struct ns_common ns;
+};
+typedef struct {
+	struct net *net;
+} possible_net_t;
+struct net_device {
+	possible_net_t nd_net;
+};
+struct sk_buff {
+	struct net_device *dev;
 };
 #pragma clang attribute pop
 

@@ -137,10 +137,16 @@ int BPF_PROG(ipi_sent, __u32 cpu, unsigned long caller, void *function)
 struct sent {
 	__u64 call;
 	__u64 time_ns;
-	__u64 cpu;
+	__u64 sender;
 };
 
 static struct sent sent[SENT];
+
+/* Who sends: its CPU in bits 0..9, and the thread that has that CPU in bits 10..31. */
+static __always_inline __u32 sender(void)
+{
+	return bpf_get_smp_processor_id() | (__u32)bpf_get_current_pid_tgid() << SENDER_THREAD;
+}
 
 static __always_inline struct sent *sent_at(__u64 call)
 {
@@ -157,16 +163,22 @@ static __always_inline void read_arguments(unsigned long long *from, __u64 *into
 SEC("tp_btf/csd_queue_cpu")
 int BPF_PROG(function_queued, __u32 cpu)
 {
+	__u64 arguments[2] = {}; /* the function, its call */
+	struct task_struct *task;
 	struct sent *place;
-	__u64 call = 0;
 
 	if (!place_of(cpu))
 		return 0;
-	read_arguments(&ctx[3], &call, sizeof(call));
-	place = sent_at(call);
+	read_arguments(&ctx[2], arguments, sizeof(arguments));
+	/* Whoever tells of packets is not named: they would wait for that. */
+	if (arguments[0] != config.own) {
+		task = bpf_get_current_task_btf();
+		remember(task->pid, task);
+	}
+	place = sent_at(arguments[1]);
 	place->time_ns = bpf_ktime_get_ns();
-	place->cpu = bpf_get_smp_processor_id();
-	*(volatile __u64 *)&place->call = call;
+	place->sender = sender();
+	*(volatile __u64 *)&place->call = arguments[1];
 	return 0;
 }
 
@@ -175,7 +187,7 @@ int BPF_PROG(function_began)
 {
 	struct core *core = here();
 	__u64 arguments[2] = {}; /* the function, its call */
-	__u64 time = 0, sender = UNKNOWN;
+	__u64 time = 0, from = UNKNOWN;
 	struct sent *place;
 
 	if (!core)
@@ -184,7 +196,7 @@ int BPF_PROG(function_began)
 	place = sent_at(arguments[1]);
 	if (*(volatile __u64 *)&place->call == arguments[1]) {
 		time = place->time_ns;
-		sender = place->cpu;
+		from = place->sender;
 		place->call = 0;
 	}
 	/* That a packet has come is the core's own work: its vector tells how long it took. */
@@ -193,12 +205,12 @@ int BPF_PROG(function_began)
 			tell_own(core);
 		core->own_ns = core->vector_ns;
 		core->own_sent_ns = time;
-		core->own_sender = sender;
+		core->own_sender = from;
 		return 0;
 	}
 	core->function = arguments[0];
 	core->function_sent_ns = time;
-	core->function_sender = sender;
+	core->function_sender = from;
 	core->function_ns = bpf_ktime_get_ns();
 	return 0;
 }
@@ -220,6 +232,65 @@ int BPF_PROG(function_ended)
 		tell(core, queued, began, DELAY, core->function_sender, core->function);
 	tell(core, began, now, FUNCTION, core->function_sender, core->function);
 	core->told = 1;
+	return 0;
+}
+
+/* Packets of others that a softirq receives while it may serve. */
+
+#define NET_RX 3
+
+/* Network namespaces, by the inode that tells them apart, whose packets are those that are served. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_NETWORKS);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(__u8));
+} networks SEC(".maps");
+
+/* A stretch of such packets ends with one that is served, with its poll, or with the softirq. It has a
+ * record however short it is: there are no more of these than of what ends them. */
+static __noinline int foreign_ended(struct core *core)
+{
+	__u64 began, now;
+
+	if (!core)
+		return 0;
+	began = core->foreign_ns;
+	core->foreign_ns = 0;
+	now = bpf_ktime_get_ns();
+	settle(core, now);
+	tell(core, began, now, FOREIGN_RX, 0, 0);
+	return 0;
+}
+
+/* Left out unless user space says which packets are served, like the next one. */
+SEC("tp_btf/netif_receive_skb")
+int BPF_PROG(received, struct sk_buff *packet)
+{
+	struct core *core = here();
+	__u32 network;
+
+	/* A task may receive as well: it has the time of that. */
+	if (!core || !core->softirq_ns || core->softirq_vector != NET_RX)
+		return 0;
+	network = packet->dev->nd_net.net->ns.inum;
+	if (!bpf_map_lookup_elem(&networks, &network)) {
+		if (!core->foreign_ns)
+			core->foreign_ns = bpf_ktime_get_ns();
+	} else if (core->foreign_ns) {
+		foreign_ended(core);
+	}
+	return 0;
+}
+
+/* Packets that a driver passes on itself (XDP) are not received above. */
+SEC("tp_btf/napi_poll")
+int BPF_PROG(polled)
+{
+	struct core *core = here();
+
+	if (core && core->foreign_ns)
+		foreign_ended(core);
 	return 0;
 }
 
@@ -247,6 +318,7 @@ int BPF_PROG(softirq_began, __u32 vector)
 	if (!core || vector >= SOFTIRQS)
 		return 0;
 	core->softirq_ns = bpf_ktime_get_ns();
+	core->softirq_vector = vector;
 	/* It may be raised again while it runs. */
 	core->softirq_raised_ns = core->raised_ns[vector];
 	core->raised_ns[vector] = 0;
@@ -261,6 +333,8 @@ int BPF_PROG(softirq_ended, __u32 vector)
 
 	if (!core || vector >= SOFTIRQS || !core->softirq_ns)
 		return 0;
+	if (core->foreign_ns)
+		foreign_ended(core);
 	now = bpf_ktime_get_ns();
 	began = core->softirq_ns;
 	core->softirq_ns = 0;

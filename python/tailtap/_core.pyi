@@ -168,6 +168,7 @@ def trace(
     mode: str,
     floor_ns: int,
     served: list[int],
+    networks: list[int] = ...,
     records: int | None = None,
     flush_ns: int | None = None,
     duration_ns: int | None = None,
@@ -177,6 +178,8 @@ def trace(
     """Record what the kernel does on `cpus` until SIGINT, SIGTERM or the duration; what it has.
 
     The waking of the threads `served` is recorded, and interrupts below `floor_ns` are added up.
+    Where `networks` are given (the inodes of their namespaces), what softirqs spend on packets of
+    others is recorded.
     There is room for so many records of each CPU, and `cpu` is that of the thread that writes them.
     `kinds` of the answer has the records by kind, `lost` those that found no room by CPU, `missing`
     what this kernel does not tell, `substitutes` what stands in for it, `pids`, `irqs` and

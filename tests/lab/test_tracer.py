@@ -88,13 +88,15 @@ def test_barriers_are_functions_with_their_sender(injector: Path, tmp_path: Path
             continue
         [mine] = found
         last = mine["start"] + mine["dur"]
-        assert mine["id"] == SENDER
+        # The CPU, and the thread that asked there.
+        assert (mine["id"] & 0x3FF, mine["id"] >> 10) == (SENDER, done.process.pid)
         assert one.start_ns <= mine["start"]
         assert last <= one.end_ns
         around = (calls["start"] <= mine["start"]) & (calls["start"] + calls["dur"] >= last)
         assert around.sum() == 1
     seen = [len(within(barriers, one.start_ns, one.end_ns)) for one in reached]
     assert sum(seen) >= 0.9 * len(reached)
+    assert trace.said["names"]["pids"][str(done.process.pid)] == "injector"
 
 
 def test_a_hog_has_its_stretches(injector: Path, tmp_path: Path) -> None:

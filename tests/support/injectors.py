@@ -14,9 +14,13 @@ import json
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from namespaces import Namespace
 
 SOURCE = Path(__file__).parent / "injector" / "injector.c"
 PERIOD_NS = 100_000_000
@@ -41,7 +45,7 @@ class Injection:
     """False where the spinner of `membarrier` or `tlb_shootdowns` did not have the CPU meanwhile:
     somebody else worked there, so that nothing was interrupted."""
     policy: str | None = None
-    """How a hog was allowed to run: `fifo`, or `nice` at -20."""
+    """How the injector was allowed to run: `fifo`, or `nice` at -20."""
 
 
 @dataclass
@@ -72,8 +76,8 @@ def membarrier(
 ) -> contextlib.AbstractContextManager[Injector]:
     """`count` function call interrupts (ipi_mb) in a row at `cpu`, sent from CPU `helper`.
 
-    The kernel interrupts a CPU that runs this process. So a thread of it spins there with
-    SCHED_IDLE: the CPU never idles meanwhile, and whoever else wants it, has it.
+    The kernel interrupts a CPU that runs this process. So a thread of it spins there at nice 19:
+    the CPU never idles meanwhile, and whoever else wants it, has it.
     """
     return _injecting(program, "membarrier", cpu, helper, period_ns, spread_ns, count=count)
 
@@ -102,7 +106,7 @@ def hog(
     period_ns: int = PERIOD_NS,
     spread_ns: int = 0,
 ) -> contextlib.AbstractContextManager[Injector]:
-    """A task that keeps `cpu` for `busy_ns`: SCHED_FIFO where allowed, otherwise at nice -20."""
+    """A task that keeps `cpu` for `busy_ns`, as urgent as it may be."""
     return _injecting(program, "hog", cpu, cpu, period_ns, spread_ns, busy_ns=busy_ns)
 
 
@@ -126,11 +130,40 @@ def timers(
 
 
 def kworkers(
-    program: Path, *, helper: int, period_ns: int = PERIOD_NS, spread_ns: int = 0
+    program: Path, *, helper: int, count: int = 1, period_ns: int = PERIOD_NS, spread_ns: int = 0
 ) -> contextlib.AbstractContextManager[Injector]:
-    """A kworker on every CPU (vm/stat_refresh), asked for on CPU `helper`."""
+    """A kworker on every CPU (vm/stat_refresh), `count` times in a row, asked for on `helper`."""
     file = ("/proc/sys/vm/stat_refresh", "1", "")
-    return _injecting(program, "file", EVERY_CPU, helper, period_ns, spread_ns, file=file)
+    return _injecting(
+        program, "file", EVERY_CPU, helper, period_ns, spread_ns, count=count, file=file
+    )
+
+
+@contextlib.contextmanager
+def flow(
+    program: Path,
+    namespace: Namespace,
+    *,
+    cpu: int,
+    helper: int,
+    count: int = 64,
+    listeners: int = 128,
+    period_ns: int = PERIOD_NS,
+    spread_ns: int = 0,
+) -> Iterator[Injector]:
+    """`count` frames from one port of `namespace` to another, received by the softirq of `cpu`.
+
+    They are sent from `helper`, and each of them is shown to so many sockets, which takes some
+    microseconds. An injection lasts until all have been received.
+    """
+    namespace.veth("flow-out", "flow-in")
+    steering = "/sys/class/net/flow-in/queues/rx-0/rps_cpus"
+    namespace.run("sh", "-c", f"echo {1 << cpu:x} > {steering}")
+    with _injecting(
+        program, "flow", cpu, helper, period_ns, spread_ns, count=count,
+        file=("flow-out", "flow-in", str(listeners)), inside=namespace.inside,
+    ) as injector:  # fmt: skip
+        yield injector
 
 
 @contextlib.contextmanager
@@ -197,12 +230,13 @@ def _injecting(
     busy_ns: int = 0,
     count: int = 1,
     file: tuple[str, str, str] | None = None,
+    inside: Callable[..., Sequence[str]] = lambda *command: command,
 ) -> Iterator[Injector]:
     """Runs an injector until the body or its time ends; `injections` has its log then."""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
         numbers = (cpu, helper, period_ns, spread_ns, busy_ns, count, SECONDS)
-        command = [str(program), kind, *map(str, numbers), str(log), *(file or ())]
+        command = inside(str(program), kind, *map(str, numbers), str(log), *(file or ()))
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )

@@ -17,7 +17,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 }
 
 #[pyfunction]
-#[pyo3(signature = (path, cpus, on_ready, *, mode, floor_ns, served, records=None, flush_ns=None, duration_ns=None, cpu=None, measure_cost=false))]
+#[pyo3(signature = (path, cpus, on_ready, *, mode, floor_ns, served, networks=Vec::new(), records=None, flush_ns=None, duration_ns=None, cpu=None, measure_cost=false))]
 #[expect(clippy::too_many_arguments, reason = "the parameters of the Python function")]
 fn trace<'py>(
     py: Python<'py>,
@@ -27,6 +27,7 @@ fn trace<'py>(
     mode: &str,
     floor_ns: u32,
     served: Vec<u32>,
+    networks: Vec<u32>,
     records: Option<u64>,
     flush_ns: Option<u64>,
     duration_ns: Option<u64>,
@@ -40,6 +41,7 @@ fn trace<'py>(
         mode,
         floor_ns,
         served,
+        networks,
         records,
         flush_ns,
         duration_ns,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,31 @@ Window = tuple[int, int]
 """From and until, in ns."""
 IRQ, VECTOR, IPI_FUNCTION, IPI_DELAY, SOFTIRQ, TASK, WAKEUP, WORK, IDLE = range(1, 10)
 NMI, HRTIMER, TLB_FLUSH, PAGE_FAULT, RECLAIM, COMPACTION, FREQUENCY, KVM_EXIT = range(10, 18)
-RUNNABLE, LOST = 19, 254
+RUNNABLE, FOREIGN_RX, LOST = 19, 20, 254
+UNKNOWN_SENDER = 0xFFFFFFFF
 _ACCUMULATED = 1
 _LONGEST = 0xFFFFFFFF
 _LATEST_NS = 1 << 62
 _STAMPS_MAGIC, _STAMPS_HEADER = b"\x89TTSTMP\n", 64
 _STAMP = np.dtype([("time", "<u8"), ("rest", "<u8")])
+
+
+@dataclass(frozen=True)
+class Sender:
+    """Who asked another core for something."""
+
+    cpu: int
+    thread: int
+    """The thread that had this core; 0 where it idled, or nobody told."""
+
+    @classmethod
+    def of(cls, word: int) -> Sender | None:
+        """What `id` tells of a function call or its delay; None if that is not known."""
+        return None if word == UNKNOWN_SENDER else cls(word & 0x3FF, word >> 10)
+
+    def words(self, names: Mapping[int, str]) -> str:
+        """As people read it, with the `names` of threads."""
+        return names.get(self.thread) or f"CPU {self.cpu}"
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from tailtap.cause import events as kinds
-from tailtap.cause.events import Events
+from tailtap.cause.events import Events, Sender
 from tailtap.cause.taxonomy import FOREIGN, KERNEL_THREAD, SERVED, STEAL, Named, name
 from tailtap.cause.trace import Trace
 
@@ -24,11 +24,10 @@ _CONTEXTS: dict[int, Lane] = {
 }  # fmt: skip
 _REFINEMENTS = frozenset((kinds.IPI_FUNCTION, kinds.WORK, kinds.HRTIMER, kinds.TLB_FLUSH,
                           kinds.PAGE_FAULT, kinds.RECLAIM, kinds.COMPACTION,
-                          kinds.KVM_EXIT))  # fmt: skip
+                          kinds.KVM_EXIT, kinds.FOREIGN_RX))  # fmt: skip
 _OVERLAYS = frozenset((kinds.IPI_DELAY, kinds.WAKEUP, kinds.RUNNABLE))
 _REFINED: tuple[Lane, ...] = ("nmi", "interrupt", "softirq", "task")
 _KERNEL_THREAD_BITS, _SERVED_BIT = 0xFF << 40, 1 << 48
-UNKNOWN_CPU = 0xFFFFFFFF
 
 
 class Slice(NamedTuple):
@@ -161,8 +160,9 @@ def _named(kind: int, id: int, aux: int, foreign: bool, trace: Trace) -> tuple[s
         case kinds.SOFTIRQ if found.cause in ("serving", "foreign-net-rx"):
             return "NET_RX" if id == 3 else f"softirq {id}", found.cause
         case kinds.IPI_DELAY:
-            sender = "" if id == UNKNOWN_CPU else f" from CPU {id}"
-            return f"IPI under way{sender}", found.cause
+            sender = Sender.of(id)
+            who = f" from {sender.words(trace.names.pids)}" if sender else ""
+            return f"IPI under way{who}", found.cause
         case kinds.WAKEUP:
             return f"waking {trace.names.pids.get(id) or f'pid {id}'}", found.cause
         case kinds.RUNNABLE:

@@ -8,10 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tailtap.cause.events import IPI_FUNCTION
+from tailtap.cause.events import IPI_FUNCTION, Sender
 from tailtap.cause.explained import Explained
 from tailtap.cause.joined import BEHIND, UNKNOWN
-from tailtap.cause.lanes import UNKNOWN_CPU
 from tailtap.cause.remedies import knobs_for
 from tailtap.cause.taxonomy import NOTHING, SERVING
 from tailtap.cause.words import packet_words
@@ -115,10 +114,10 @@ def _course(found: Explained, stall: int) -> str:
         row = rows.of_owners[owner]
         if row in (NOTHING, SERVING):
             continue
-        kind, _, sender = owners[owner]
+        kind, _, more = owners[owner]
         words = str(rows.names[row])
-        if kind == IPI_FUNCTION and sender != UNKNOWN_CPU:
-            words += f" from CPU {sender}"
+        if kind == IPI_FUNCTION and (sender := Sender.of(more)):
+            words += f" from {sender.words(found.trace.names.pids)}"
         one = held.setdefault(words, _Held(words, start, end))
         one.last, one.total = end, one.total + end - start
     largest = sorted(held.values(), key=lambda one: -one.total)[:MOST_OWNERS]

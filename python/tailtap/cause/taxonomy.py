@@ -84,6 +84,7 @@ _FIXED = {
     14: ("page-fault", "reclaim"),
     15: ("page-fault", "compaction"),
     19: ("throttled", ""),
+    20: ("foreign-net-rx", ""),
     STEAL: ("steal", ""),
 }
 

@@ -47,6 +47,12 @@ from tailtap.errors import InputError
     "'task:812,813', whose waking and waiting is then recorded.",
 )
 @click.option(
+    "--networks",
+    metavar="INODE,...",
+    help="The network namespaces whose packets softirqs serve, as `stat -c %i /run/netns/NAME` "
+    "prints them: what softirqs spend on packets of others is then recorded.",
+)
+@click.option(
     "--floor",
     metavar="TIME",
     help="Interrupts and softirqs that are shorter are added up; thin: 1 us, full: 0 s.",
@@ -80,6 +86,7 @@ def trace(
     mode: str,
     duration: str | None,
     served: str | None,
+    networks: str | None,
     floor: str | None,
     records: int | None,
     flush: str,
@@ -130,6 +137,7 @@ def trace(
         mode=mode,
         floor_ns=floor_ns,
         served=None if served is None else Served.parse(served),
+        networks=[] if networks is None else parse_networks(networks),
         records=records,
         flush_ns=parse_time(flush) or None,
         duration_ns=None if duration is None else parse_time(duration),
@@ -177,3 +185,14 @@ def parse_list(text: str) -> list[int]:
     if not cpus or len(set(cpus)) != len(cpus):
         raise InputError(f"--cpus {text!r} is no list of CPUs: write each once, as in '2-3,5'")
     return sorted(cpus)
+
+
+def parse_networks(text: str) -> list[int]:
+    """Inodes of network namespaces; raises `InputError`."""
+    found = [int(word) for word in text.split(",") if word.isascii() and word.isdigit()]
+    if len(found) != len(text.split(",")) or not all(0 < inode < 1 << 32 for inode in found):
+        raise InputError(
+            f"--networks {text!r} does not name network namespaces: write their inodes, as "
+            "`stat -c %i /run/netns/NAME` prints them, '4026532178,4026532289'"
+        )
+    return found

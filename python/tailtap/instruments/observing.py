@@ -52,6 +52,8 @@ class Tracing:
     """How many packets are sent."""
     served: Served | None
     """By what they are served; None where nothing forwards."""
+    networks: Sequence[int] = ()
+    """The inodes of the network namespaces that they pass, where softirqs serve them."""
 
 
 @dataclass(frozen=True)

@@ -229,7 +229,10 @@ class DeviceUnderTest:
         if self._own_kernel:
             threads = [thread for device in self._devices for thread in device.threads]
             served = Served("vcpu", threads)
-        return Tracing(experiment.trace, self._folder, packets, served)
+        # Threads have the time of what they do; a softirq receives for everybody.
+        by_softirq = served is not None and served.by == "softirq"
+        networks = self._bench.lab.networks() if by_softirq else ()
+        return Tracing(experiment.trace, self._folder, packets, served, networks)
 
     def _guest(self) -> Guest | None:
         """The virtual machine that is to be traced in itself."""

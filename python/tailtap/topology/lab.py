@@ -30,6 +30,8 @@ from tailtap.topology.graph import Graph, Port
 from tailtap.topology.numbering import Way, ways
 from tailtap.topology.placement import Placed
 
+NAMESPACES = Path("/run/netns")
+"""Where ip-netns(8) has the network namespaces by their names."""
 T = TypeVar("T")
 R = TypeVar("R", bound=Resource)
 
@@ -115,6 +117,12 @@ class Lab:
     def host(self, node: str) -> NamespaceHost:
         """Where commands see the ports of a node that is no virtual machine."""
         return NamespaceHost(self.name_of(node))
+
+    def networks(self) -> Sequence[int]:
+        """The inodes by which the kernel tells the network namespaces of the lab from others."""
+        names = (self.host(node.name).namespace for node in self.graph.nodes)
+        found = (NAMESPACES / name for name in names)
+        return [path.stat().st_ino for path in found if path.exists()]
 
     def name_of(self, node: str) -> str:
         """What the namespace, container or domain of a node is called."""

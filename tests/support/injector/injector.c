@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* injector KIND CPU FROM PERIOD_NS SPREAD_NS BUSY_NS COUNT SECONDS LOG [FILE ON OFF]
+/* injector KIND CPU FROM PERIOD_NS SPREAD_NS BUSY_NS COUNT SECONDS LOG [FILE|PORT ON OFF]
  *
  * Disturbs one CPU every PERIOD_NS, give or take up to SPREAD_NS, and writes each injection as one JSON line into LOG when it
  * ends: after SECONDS, or by SIGTERM or SIGINT. It keeps the times in memory until then, so that
@@ -7,9 +7,13 @@
  * works where it does not have to work on CPU itself. It prints "ready" before the first injection,
  * and why it cannot inject on standard error. ../injectors.py says what the kinds do. */
 #define _GNU_SOURCE
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/if_packet.h>
 #include <linux/membarrier.h>
+#include <net/if.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -20,6 +24,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <time.h>
@@ -29,13 +34,17 @@
 #define MOST_TIMERS 10000
 #define PAGES 64
 #define FIFO_PRIORITY 50
+#define PROTOCOL 0x88b5 /* of frames; IEEE 802's for experiments */
+#define FRAME_LEN 60
+#define LOOK_NS 20000 /* how often it looks whether frames have arrived */
+#define MOST_WAIT_NS 20000000
 
 struct injection {
 	int64_t start, end, reached;
 };
 
 static struct {
-	int cpu, from, count, timers[MOST_TIMERS];
+	int cpu, from, count, timers[MOST_TIMERS], sender, counter;
 	int64_t busy;
 	const char *file, *on, *off, *policy;
 } with;
@@ -91,15 +100,13 @@ static void pin(int cpu)
 }
 
 /* A thread of this process on the disturbed CPU, so that its memory map is in use there. It works
- * only where nobody else wants to. */
+ * only where nobody else wants to but other idle work, such as a build in the background. */
 static void *spin(void *unused)
 {
-	struct sched_param none = {0};
-
 	(void)unused;
 	pin(with.cpu);
-	if (sched_setscheduler(0, SCHED_IDLE, &none))
-		die("SCHED_IDLE");
+	if (setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), 19))
+		die("setpriority");
 	for (;;)
 		turns++;
 	return NULL;
@@ -145,7 +152,8 @@ static void inject_tlb(void)
 	}
 }
 
-static void begin_hog(void)
+/* Whoever injects does so at once, whatever else works on its CPU. */
+static void become_urgent(void)
 {
 	struct sched_param fifo = {.sched_priority = FIFO_PRIORITY};
 
@@ -201,11 +209,60 @@ static void write_file(const char *text)
 
 static void inject_file(void)
 {
-	write_file(with.on);
+	for (int i = 0; i < with.count; i++)
+		write_file(with.on);
 	if (with.busy)
 		sleep_until(now() + with.busy);
 	if (*with.off)
 		write_file(with.off);
+}
+
+static int listen_at(const char *port)
+{
+	struct sockaddr_ll address = {
+		.sll_family = AF_PACKET,
+		.sll_protocol = htons(PROTOCOL),
+		.sll_ifindex = (int)if_nametoindex(port),
+	};
+	int made = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0);
+
+	if (made < 0 || bind(made, (struct sockaddr *)&address, sizeof(address)))
+		die(port);
+	return made;
+}
+
+/* A socket that frames are sent through, one that counts them where they arrive, and OFF others there
+ * that want none of them: each frame is shown to all, in the softirq that receives. */
+static void begin_flow(void)
+{
+	struct sock_filter none = BPF_STMT(BPF_RET | BPF_K, 0);
+	struct sock_fprog filter = {1, &none};
+
+	with.sender = listen_at(with.file);
+	with.counter = listen_at(with.on);
+	for (int i = 0; i < atoi(with.off); i++)
+		if (setsockopt(listen_at(with.on), SOL_SOCKET, SO_ATTACH_FILTER, &filter,
+			       sizeof(filter)))
+			die("SO_ATTACH_FILTER");
+}
+
+/* Over when all frames have arrived. Nobody sleeps on the socket: each of them would wake it. */
+static void inject_flow(void)
+{
+	unsigned char frame[FRAME_LEN] = {
+		0x02, 0, 0, 0, 0, 1, 0x02, 0, 0, 0, 0, 2, PROTOCOL >> 8, PROTOCOL & 0xff,
+	};
+	int64_t until = now() + MOST_WAIT_NS;
+	int arrived = 0;
+
+	for (int i = 0; i < with.count; i++)
+		if (send(with.sender, frame, sizeof(frame), 0) < 0)
+			die(with.file);
+	while (arrived < with.count && now() < until && !stopped) {
+		sleep_until(now() + LOOK_NS);
+		while (recv(with.counter, frame, sizeof(frame), MSG_DONTWAIT) >= 0)
+			arrived++;
+	}
 }
 
 static const struct kind {
@@ -216,9 +273,10 @@ static const struct kind {
 } KINDS[] = {
 	{"membarrier", begin_membarrier, inject_membarrier, 0, 1},
 	{"tlb", begin_spinner, inject_tlb, 0, 1},
-	{"hog", begin_hog, inject_hog, 1, 0},
+	{"hog", NULL, inject_hog, 1, 0},
 	{"timers", begin_timers, inject_timers, 1, 0},
 	{"file", NULL, inject_file, 0, 0},
+	{"flow", begin_flow, inject_flow, 0, 0},
 };
 
 int main(int argc, char **argv)
@@ -264,6 +322,9 @@ int main(int argc, char **argv)
 	pin(kind->there ? with.cpu : with.from);
 	if (kind->begin)
 		kind->begin();
+	/* Arming timers must not take the CPU from others: their interrupts do. */
+	if (kind->inject != inject_timers)
+		become_urgent();
 	puts("ready");
 	fflush(stdout);
 

@@ -20,7 +20,7 @@ from tailtap import _core
 UNTIL = 160
 ENDED = 150
 TIMES = st.integers(0, 120)
-KINDS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19)
+KINDS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20)
 
 
 @st.composite

@@ -9,9 +9,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from traced import START, WORK, Block, arrivals, flush, hog, kworker, simulate, write_run
+from traced import (
+    HOG,
+    IPI_FUNCTION,
+    OTHER,
+    START,
+    WORK,
+    Block,
+    Record,
+    arrivals,
+    flush,
+    hog,
+    kworker,
+    simulate,
+    write_run,
+)
 
 from tailtap.cause import Explained, explain_runs
+from tailtap.cause.events import Sender
 from tailtap.cause.joined import BEHIND
 from tailtap.cause.remedies import Knob
 from tailtap.cause.stalls import worst_stalls
@@ -21,6 +36,11 @@ SECONDS = 0.5
 HOG_NS, WORKER_NS, FLUSH_NS = 600_000, 1_790_000, 4_000
 KNOBS = (Knob("isolated-cpus", ("task",), 1, "boot"), Knob("workqueues", ("kernel-thread",), 1,
                                                            "runtime"))  # fmt: skip
+
+
+def asked_for(record: Record) -> Record:
+    """The same, asked for by the hog on the other core."""
+    return replace(record, id=OTHER | HOG << 10) if record.kind == IPI_FUNCTION else record
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +56,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if one.kind == WORK:
             later = replace(one, start=one.start + FLUSH_NS, dur=one.dur - FLUSH_NS)
             simulated.records[place] = later
-    simulated.records += [record for start in at[::2] for record in flush(start, FLUSH_NS)]
+    simulated.records += [asked_for(r) for start in at[::2] for r in flush(start, FLUSH_NS)]
     return write_run(tmp_path_factory.mktemp("runs") / "001-stalls", simulated)
 
 
@@ -61,7 +81,7 @@ def test_a_line_has_the_course_of_its_stall(found: Explained) -> None:
     joined = found.joined
     for line in worst_stalls(found, 11):
         told = re.fullmatch(
-            r"1\.7\d+ ms late: tlb-flush \(flush_tlb_func\) from CPU 0 for 3\.\d+ us, then "
+            r"1\.7\d+ ms late: tlb-flush \(flush_tlb_func\) from hog for 3\.\d+ us, then "
             r"kernel-thread \(kworker: vmstat_update\) for 1\.7\d+ ms; (\d+) more packets waited "
             r"for its end; (\d+) packets? behind this stall; removed by: workqueues",
             line.words,
@@ -72,6 +92,13 @@ def test_a_line_has_the_course_of_its_stall(found: Explained) -> None:
         behind = joined.state == BEHIND
         assert int(told[1]) == (mine & ~behind).sum() - 1
         assert int(told[2]) == (mine & behind).sum()
+
+
+def test_a_sender_is_a_thread_or_else_a_core() -> None:
+    """Where the core idled or nobody told, only the core is known, and in the end not even that."""
+    names = {HOG: "hog"}
+    told = [Sender.of(word) for word in (OTHER | HOG << 10, 5 | 77 << 10, 5, 0xFFFFFFFF)]
+    assert [one and one.words(names) for one in told] == ["hog", "CPU 5", "CPU 5", None]
 
 
 def _ingress(found: Explained, key: str) -> int:

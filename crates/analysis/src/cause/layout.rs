@@ -241,6 +241,7 @@ fn level(kind: u8) -> Option<Level> {
         | kind::PAGE_FAULT
         | kind::RECLAIM
         | kind::COMPACTION
+        | kind::FOREIGN_RX
         | kind::KVM_EXIT => Level::Refinement,
         kind::IPI_DELAY => Level::Overlay(0),
         kind::WAKEUP => Level::Overlay(1),

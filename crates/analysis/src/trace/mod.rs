@@ -65,6 +65,8 @@ pub mod kind {
     pub const KVM_EXIT: u8 = 17;
     /// A served task that could run and did not.
     pub const RUNNABLE: u8 = 19;
+    /// A softirq received packets of other networks than those that are served.
+    pub const FOREIGN_RX: u8 = 20;
     /// The tracer had no room for records.
     pub const LOST: u8 = 254;
 }

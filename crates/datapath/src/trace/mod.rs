@@ -94,6 +94,9 @@ pub struct Options {
     pub floor_ns: u32,
     /// Tasks that serve packets: their waking is recorded.
     pub served: Vec<u32>,
+    /// Network namespaces (inodes) whose packets are served by softirqs: what a softirq spends on
+    /// those of others is recorded. Nothing is when there are none.
+    pub networks: Vec<u32>,
     /// Room in each core's ring, rounded up to a power of two; `None` for [`DEFAULT_RECORDS`].
     pub records: Option<u64>,
     /// Write at least this often; `None` to write nothing while little of the room is used.

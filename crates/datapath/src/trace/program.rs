@@ -58,6 +58,8 @@ const SUBSTITUTES: [(&str, &str, &str); 1] = [(
 )];
 /// The program that is left out when no task serves.
 const WAKING: &str = "sched_waking";
+/// Those that are left out when nobody says in which networks packets are served.
+const RECEIVING: [&str; 2] = ["netif_receive_skb", "napi_poll"];
 
 /// A program and the tracepoint that it follows.
 #[derive(Clone, Debug)]
@@ -99,8 +101,12 @@ impl Program {
     /// Loads what this kernel can follow, with `slots` records for each core, a power of two.
     pub(super) fn load(options: &Options, slots: usize) -> Result<Self, TraceError> {
         let mut open = TRACE.open()?;
-        let Choice { hooks, left_out, missing, substitutes } =
-            Choice::make(&open, options.mode, !options.served.is_empty())?;
+        let Choice { hooks, left_out, missing, substitutes } = Choice::make(
+            &open,
+            options.mode,
+            !options.served.is_empty(),
+            !options.networks.is_empty(),
+        )?;
         left_out.iter().for_each(|program| open.leave_out(program));
         let steal_at = kernel::steal_offset();
         open.set_constants(&constants(options, slots, steal_at.unwrap_or(0)));
@@ -118,6 +124,12 @@ impl Program {
         for pid in &options.served {
             served
                 .update(&pid.to_ne_bytes(), &[0; SERVED_LEN], MapFlags::ANY)
+                .map_err(|error| loaded.refused(error))?;
+        }
+        let networks = loaded.map("networks");
+        for network in &options.networks {
+            networks
+                .update(&network.to_ne_bytes(), &[0], MapFlags::ANY)
                 .map_err(|error| loaded.refused(error))?;
         }
         let steal = steal_at.is_some();
@@ -190,14 +202,20 @@ struct Choice {
 }
 
 impl Choice {
-    fn make(open: &Opened, mode: Mode, tasks_serve: bool) -> Result<Self, TraceError> {
+    fn make(
+        open: &Opened,
+        mode: Mode,
+        tasks_serve: bool,
+        networks_known: bool,
+    ) -> Result<Self, TraceError> {
         let known = Tracepoints::read().ok_or(TraceError::NoTypes)?;
         let mut choice = Self::default();
         for (program, section) in open.programs() {
             let tracepoint = section.rsplit('/').next().unwrap_or_default().to_owned();
             let name = tracepoint.as_str();
-            let wanted =
-                (mode == Mode::Full || !FULL.contains(&name)) && (name != WAKING || tasks_serve);
+            let wanted = (mode == Mode::Full || !FULL.contains(&name))
+                && (name != WAKING || tasks_serve)
+                && (!RECEIVING.contains(&name) || networks_known);
             if wanted && known.have(name) {
                 choice.hooks.push(Hook { program, tracepoint });
                 continue;
@@ -218,7 +236,7 @@ impl Choice {
 
 /// What a trace would lack on this kernel, and what would stand in for it. Needs no privileges.
 pub fn lacking(mode: Mode) -> Result<(Vec<String>, Vec<String>), TraceError> {
-    let choice = Choice::make(&TRACE.open()?, mode, true)?;
+    let choice = Choice::make(&TRACE.open()?, mode, true, true)?;
     Ok((choice.missing, choice.substitutes))
 }
 

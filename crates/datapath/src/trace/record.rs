@@ -6,6 +6,8 @@ pub(super) const MAGIC: [u8; 8] = *b"TTTRACE1";
 pub(super) const RECORD_WORDS: usize = 4;
 
 const ADDED_UP: u64 = 1;
+/// Where the thread begins in the word that tells a sender, behind its CPU.
+const SENDER_THREAD: u32 = 10;
 
 /// What happened: `enum kind` in bpf/trace.h.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -49,6 +51,7 @@ impl Kind {
             17 => "kvm-exit",
             18 => "migrate",
             19 => "runnable",
+            20 => "foreign-rx",
             254 => "lost",
             _ => "unknown",
         }
@@ -88,7 +91,26 @@ impl Record {
         self.0[3] as u32
     }
 
+    /// The thread that sent what this is about, if it is known: `sender()` in
+    /// bpf/trace_interrupts.h.
+    pub(super) fn sender(self) -> Option<u32> {
+        let thread = self.id() >> SENDER_THREAD;
+        (thread != 0 && self.id() != u32::MAX).then_some(thread)
+    }
+
     pub(super) fn write_to(self, bytes: &mut Vec<u8>) {
         self.0.iter().for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sender_is_known_where_a_thread_had_its_core() {
+        let sender = |id| Record::new(5, 5, Kind::FUNCTION, 1, 0, id).sender();
+        assert_eq!(sender(1023 | 77 << SENDER_THREAD), Some(77));
+        assert_eq!((sender(3), sender(u32::MAX)), (None, None));
     }
 }

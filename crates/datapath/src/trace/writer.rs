@@ -32,9 +32,11 @@ impl Named {
                 self.pids.insert(record.id());
                 self.functions.insert(aux);
             }
-            Kind::FUNCTION | Kind::DELAY | Kind::HRTIMER | Kind::NMI => {
+            Kind::FUNCTION | Kind::DELAY => {
                 self.functions.insert(aux);
+                self.pids.extend(record.sender());
             }
+            Kind::HRTIMER | Kind::NMI => drop(self.functions.insert(aux)),
             _ => {}
         }
     }

@@ -88,6 +88,8 @@ class Following:
         command += ["--records", str(room), "--flush", "0 s", "--json"]
         if tracing.served is not None:
             command += ["--served", str(tracing.served)]
+        if tracing.networks:
+            command += ["--networks", ",".join(map(str, tracing.networks))]
         self._process = host.start(command)
         try:
             self._process.expect("ready", READY_SECONDS)

@@ -26,6 +26,7 @@ def take(
     mode: str,
     floor_ns: int | None = None,
     served: Served | None = None,
+    networks: Sequence[int] = (),
     records: int | None = None,
     flush_ns: int | None = None,
     duration_ns: int | None = None,
@@ -36,7 +37,9 @@ def take(
     but for the names, the records by kind (`kinds`), and what each program did (`hooks`: runs, ns,
     skipped).
 
-    There is room for `records` of each CPU. Raises `InputError`, `MachineError`.
+    There is room for `records` of each CPU. `networks` are the inodes of the network
+    namespaces whose packets softirqs serve, as far as that is known. Raises `InputError`,
+    `MachineError`.
     """
     from tailtap import _core
 
@@ -49,6 +52,7 @@ def take(
         mode=mode,
         floor_ns=floor,
         served=[] if served is None else list(served.pids),
+        networks=list(networks),
         records=records,
         flush_ns=flush_ns,
         duration_ns=duration_ns,

@@ -11,8 +11,8 @@ from typing import IO, Any
 import numpy as np
 
 from tailtap.cause import events as kinds
-from tailtap.cause.events import Window, merged
-from tailtap.cause.lanes import LANES, UNKNOWN_CPU, Lane, Slice, rows, slices
+from tailtap.cause.events import Sender, Window, merged
+from tailtap.cause.lanes import LANES, Lane, Slice, rows, slices
 from tailtap.cause.stored import Causes
 from tailtap.store.exporters.packets import all_packets
 from tailtap.store.exporters.perfetto.tracks import Drawn, Tracks
@@ -104,16 +104,16 @@ def _senders(out: Tracks, found: Sequence[Slice]) -> dict[int, list[int]]:
     sent = {(one.cpu, one.end): one.start for one in found if one.kind == kinds.IPI_DELAY}
     arriving: dict[int, list[int]] = {}
     tracks: dict[int, int] = {}
-    calls = [(place, one) for place, one in enumerate(found)
-             if one.kind == kinds.IPI_FUNCTION and one.id != UNKNOWN_CPU]  # fmt: skip
-    for place, one in calls:
-        if one.id not in tracks:
-            tracks[one.id] = out.track("IPIs sent", out.core(one.id), rank=len(LANES))
+    calls = [(place, one, sender) for place, one in enumerate(found)
+             if one.kind == kinds.IPI_FUNCTION and (sender := Sender.of(one.id))]  # fmt: skip
+    for place, one, sender in calls:
+        if sender.cpu not in tracks:
+            tracks[sender.cpu] = out.track("IPIs sent", out.core(sender.cpu), rank=len(LANES))
         arriving[place] = [_IPI_FLOWS + place]
         told = {"function": one.name, "to CPU": one.cpu}
         # What was entered within a microsecond has no record of its way.
         at = sent.get((one.cpu, one.start), one.start)
-        out.instant(tracks[one.id], at, f"IPI to CPU {one.cpu}", told, _IPI_FLOWS + place)
+        out.instant(tracks[sender.cpu], at, f"IPI to CPU {one.cpu}", told, _IPI_FLOWS + place)
     return arriving
 
 
@@ -154,8 +154,10 @@ def _told(one: Slice) -> Row:
             told["irq"] = one.id
         case kinds.SOFTIRQ if one.aux:
             told["raised before ns"] = one.aux
-        case kinds.IPI_FUNCTION | kinds.IPI_DELAY if one.id != UNKNOWN_CPU:
-            told["sender CPU"] = one.id
+        case kinds.IPI_FUNCTION | kinds.IPI_DELAY if sender := Sender.of(one.id):
+            told["sender CPU"] = sender.cpu
+            if sender.thread:
+                told["sender thread"] = sender.thread
         case kinds.TLB_FLUSH:
             told["pages"] = one.aux if one.aux < 1 << 63 else "all"
     return told
