@@ -1,17 +1,33 @@
-"""`tailtap explain` against what the kernel was made to do for others: the logs are the truth."""
+"""`tailtap explain` against what the kernel was made to do for others: the logs are the truth.
+
+Three injectors delay no packet clearly more than the noise of a virtual machine with two cores, as
+was measured there: the core serves between any two of them. A barrier interrupts it for 0.5 us, its
+function takes 0.07 us of that; a TLB flush takes 0.6 us, at most 11; what a kworker does to refresh
+the counters of memory takes 0.4 us. While kworkers do so a hundred times in a row, the median
+latency rises from 22.4 to 23.0 us. Of these it is shown that the trace tells each, and calls with
+who asked for them, and that `explain` does not blame other packets on them.
+"""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from explaining import DUT, OTHER, explained, held, undisturbed
 from injectors import (
+    Injection,
     build,
     flow,
+    kworkers,
+    membarrier,
+    tlb_shootdowns,
 )
 from namespaces import Namespace
+from numpy.typing import NDArray
+from traces import WORK, Trace
 
 pytestmark = [
     pytest.mark.alone,
@@ -42,3 +58,61 @@ def test_another_flow_makes_packets_late(
     assert blamed[others].sum() <= 0.01 * others.sum()
     [row] = found.rows(FOREIGN)
     assert row["claim"] == "cause"
+
+
+def test_short_interruptions_are_told_and_not_blamed(program: Path, tmp_path: Path) -> None:
+    """Barriers, TLB shootdowns and kworkers are in the trace, each with who asked for it."""
+    found = explained(
+        tmp_path,
+        "tc-mirred",
+        [
+            lambda _: membarrier(program, cpu=DUT, helper=OTHER, count=1000),
+            lambda _: tlb_shootdowns(program, cpu=DUT, helper=OTHER, period_ns=70_000_000),
+            lambda _: kworkers(program, helper=OTHER, count=10, period_ns=130_000_000),
+        ],
+        "p99.9",
+    )
+    trace = Trace.read(found.run)
+    names = trace.said["names"]["functions"]
+    vmstat = [int(at, 16) for at, name in names.items() if name == "refresh_vm_stats"]
+    works = trace.of(WORK)
+    works = works[np.isin(works["aux"], vmstat)]
+    barriers, flushes, refreshes = (
+        [one for one in injections if one.reached and during(trace, one)]
+        for injections in found.injections
+    )
+    for records, injections in (
+        (trace.functions("ipi_mb"), barriers),
+        (trace.functions("flush_tlb_func"), flushes),
+    ):
+        assert injections
+        mine = [within(records, one) for one in injections]
+        # The spinner may lose its core just before.
+        assert np.mean([len(some) > 0 for some in mine]) >= 0.9
+        senders = np.concatenate([some["id"] for some in mine])
+        assert np.mean((senders & 0x3FF) == OTHER) >= 0.9
+        threads = {trace.said["names"]["pids"][str(sender >> 10)] for sender in senders}
+        assert "injector" in threads
+    assert refreshes
+    assert all(len(within(works, one)) for one in refreshes)
+    for detail, injections in (
+        ("ipi_mb", barriers),
+        ("flush_tlb_func", flushes),
+        ("kworker: refresh_vm_stats", refreshes),
+    ):
+        _, others = held(found.late, injections)
+        assert (found.late["detail"][others] == detail).sum() <= 0.01 * others.sum()
+
+
+def during(trace: Trace, injection: Injection) -> bool:
+    """Whether the kernel was traced from its begin to its end."""
+    began, ended = trace.said["started_ns"], trace.said["ended_ns"]
+    return bool(began < injection.start_ns and injection.end_ns < ended)
+
+
+def within(records: NDArray[Any], injection: Injection) -> NDArray[Any]:
+    """The records that lie in an injection."""
+    ends = records["start"] + records["dur"]
+    chosen = (records["start"] >= injection.start_ns) & (ends <= injection.end_ns)
+    found: NDArray[Any] = records[chosen]
+    return found
