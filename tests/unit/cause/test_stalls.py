@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from program import TAILTAP
 from traced import (
     HOG,
     IPI_FUNCTION,
@@ -30,7 +31,6 @@ from tailtap.cause.events import Sender
 from tailtap.cause.joined import BEHIND
 from tailtap.cause.remedies import Knob
 from tailtap.cause.stalls import worst_stalls
-from tailtap.cli.explain import explain
 
 SECONDS = 0.5
 HOG_NS, WORKER_NS, FLUSH_NS = 600_000, 1_790_000, 4_000
@@ -108,9 +108,10 @@ def _ingress(found: Explained, key: str) -> int:
 
 
 def test_the_program_prints_the_lines(folder: Path, found: Explained) -> None:
-    done = CliRunner().invoke(explain, [str(folder), "--late", "20 us", "--quiet"])
-    assert done.exit_code == 0, done.output
-    shown = [line.strip() for line in done.output.splitlines() if " late: " in line]
+    command = [str(TAILTAP), "explain", str(folder), "--late", "20 us", "--quiet"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    shown = [line.strip() for line in done.stdout.splitlines() if " late: " in line]
     expected = [f"{line.key}: {line.words}" for line in worst_stalls(found, 10)]
     # The program knows more knobs.
     assert [one.partition("; removed by")[0] for one in shown] == [
