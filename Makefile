@@ -94,6 +94,16 @@ $(BIN)/dpdk-l3fwd: scripts/build-forwarders.sh scripts/debian-sources.sh | $(VEN
 .PHONY: forwarders
 forwarders: $(BIN)/dpdk-l3fwd ## Install DPDK and Suricata, and build DPDK's examples into .venv/bin
 
+# A QEMU with igb cards: the machine's own, or that of the release's backports, which is unpacked and
+# not installed. It emulates cards for tests; guests of tailtap run in the machine's own.
+$(VENV)/emulator/made: scripts/emulator.sh | $(BIN)/dpdk-l3fwd
+	@echo "getting an emulator of network cards"
+	@APT_OPTIONS="$(APT_OWN)" sh scripts/emulator.sh $(@D)
+	@touch $@
+
+.PHONY: emulator
+emulator: $(VENV)/emulator/made ## Get a QEMU that emulates the network cards of tests
+
 .PHONY: demo
 demo: setup ## Measure a small lab on this machine and write its report
 	@$(SUDO) rm -rf demo
@@ -139,7 +149,7 @@ LAB := -m pytest -p no:cacheprovider tests/lab
 IN_CI := not slow and not nested
 
 .PHONY: test-lab-together
-test-lab-together: compiled forwarders ## Run the tests that need root and measure nothing, side by side
+test-lab-together: compiled forwarders emulator ## Run the tests that need root and measure nothing, side by side
 	@$(SUDO) $(BIN)/python $(LAB) -m "$(IN_CI) and not alone" --numprocesses $(shell nproc) \
 	    --dist loadfile --no-loadscope-reorder
 
@@ -156,11 +166,11 @@ test-lab: ## Run the tests that need root (run nothing else)
 test: lint test-rust test-python test-package test-lab ## Run every check and the tests that CI runs
 
 .PHONY: test-slow
-test-slow: compiled forwarders ## Run the slow tests that CI leaves out, except test-nested
+test-slow: compiled forwarders emulator ## Run the slow tests that CI leaves out, except test-nested
 	@$(SUDO) $(BIN)/python -m pytest -p no:cacheprovider -m slow tests
 
 .PHONY: test-nested
-test-nested: compiled ## Test cards passed through to a nested virtual machine (10 minutes)
+test-nested: compiled emulator ## Test cards passed through to a nested virtual machine (10 minutes)
 	@$(SUDO) $(BIN)/python -m pytest -p no:cacheprovider -m nested tests/lab
 
 .PHONY: test-all

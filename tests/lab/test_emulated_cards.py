@@ -1,4 +1,4 @@
-"""DuTs on cards of a PCI bus: in a virtual machine that has an IOMMU and four emulated cards.
+"""DuTs on cards of a PCI bus: in a virtual machine that has an IOMMU and emulated cards.
 
 tailtap runs inside of it, as it would on such a machine.
 """
@@ -12,27 +12,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from card_runs import (
+    BOTH,
+    EXPERIMENT,
+    PACKETS,
+    SECONDS,
+    came,
+    handled,
+    most,
+    run,
+    state,
+)
 from emulated_cards import machine_with_cards
 from forwarders import require
-from labtools import TAILTAP, stamps
+from guest_cards import THREADS, TUNING
+from guest_programs import script, tailtaps
+from labtools import TAILTAP
 
+from tailtap.machine.knobs import ethtool
 from tailtap.stations.guest import GuestHost
 
-PACKETS = 400
-EXPERIMENT = """\
-name: cards
-dut: {{forwarder: {forwarder}, cpus: [1], ports: [eth1, eth2], options: {options}}}
-tap: {{ports: [eth0, eth3]}}
-traffic: {{rate: 200 pkt/s, duration: 2 s, warm_up: 0 s, cpu: 0}}
-"""
-STATE = """
-for n in 0 1 2 3; do
-    readlink /sys/class/net/eth$n/device/driver
-    cat /sys/class/net/eth$n/mtu /sys/class/net/eth$n/flags /sys/class/net/eth$n/address
-done
-cat /proc/sys/vm/nr_hugepages
-ip netns list
-"""
 AWAY = """
 from tailtap.machine.cards import Card
 from tailtap.machine.journal import Journal
@@ -43,8 +42,6 @@ os._exit(0)
 """
 """Lends a card and ends without giving it back."""
 MOUNT = "mountpoint -q /sys/fs/cgroup || mount -t cgroup2 cgroup2 /sys/fs/cgroup"
-SECONDS = 60.0
-
 pytestmark = pytest.mark.timeout(1200)
 
 
@@ -55,40 +52,16 @@ def guest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuestHost]:
         yield machine
 
 
-def state(guest: GuestHost) -> str:
-    return guest.run(["sh", "-c", STATE]).stdout
-
-
-def run(guest: GuestHost, folder: Path, name: str, text: str) -> list[tuple[dict[str, Any], Any]]:
-    """What ``run.json`` of each run says, and the stamps behind the DuT."""
-    guest.run(["sh", "-c", 'cat > "$1"', "write", f"/root/{name}.yaml"], stdin=text)
-    before = state(guest)
-    command = [*TAILTAP, "run", f"/root/{name}.yaml", "--out", f"/root/{name}"]
-    done = guest.run(command, check=False, seconds=SECONDS)
-    assert state(guest) == before
-    made: list[tuple[dict[str, Any], Any]] = []
-    for place in guest.run(["sh", "-c", f"echo /root/{name}/runs/*"]).stdout.split():
-        content: dict[str, Any] = json.loads(guest.run(["cat", f"{place}/run.json"]).stdout)
-        if content["status"] != "done":
-            made.append((content, done.stderr))
-            continue
-        guest.get(Path(place, "egress.stamps"), folder / "egress.stamps")
-        made.append((content, stamps(folder / "egress.stamps")))
-    return made
-
-
 @pytest.fixture(scope="module")
 def both(
     guest: GuestHost, tmp_path_factory: pytest.TempPathFactory
 ) -> list[tuple[dict[str, Any], Any]]:
-    """A run by the kernel and one by DPDK, in one experiment: tailtap takes long to start."""
-    forwarders = "vary: {dut.forwarder: [tc-mirred, {testpmd: {driver: vfio-pci}}]}\n"
-    text = EXPERIMENT.replace("forwarder: {forwarder}, ", "").replace(", options: {options}", "")
-    return run(guest, tmp_path_factory.mktemp("both"), "both", text.format() + forwarders)
+    """Runs by the kernel and one by DPDK, in one experiment: tailtap takes long to start."""
+    return run(guest, tmp_path_factory.mktemp("both"), "both", BOTH)
 
 
 def test_the_kernel_redirects_between_cards(both: list[tuple[dict[str, Any], Any]]) -> None:
-    made, found = both[0]
+    made, found = both[1]
     assert made["status"] == "done", made["error"]
     assert [row["id"] for row in found] == list(range(PACKETS))
     cards = made["platform"]["cards"]
@@ -101,16 +74,101 @@ def test_the_kernel_redirects_between_cards(both: list[tuple[dict[str, Any], Any
     assert set(cards["tt-b0"]["interrupts"].values()) == {"2"}
 
 
+def test_interrupts_come_where_the_experiment_says(
+    guest: GuestHost, both: list[tuple[dict[str, Any], Any]]
+) -> None:
+    made, _ = both[1]
+    # eth1 is on node 0, whose CPU 0 does the housekeeping, and eth2 on node 1.
+    assert [came(made, port) for port in ("tt-in", "tt-out")] == [{1}, {2}]
+    assert "interrupts-elsewhere" not in {row["code"] for row in made["warnings"]}
+    assert made["placement"]["crossings"]
+    # What the kernel counted by itself says so too.
+    assert [most(run) for run in handled(guest, "tt-in-rx-0", 50)] == [1]
+    assert [most(run) for run in handled(guest, "tt-out-tx-0", 50)] == [2]
+
+
+def test_threads_of_a_card_poll_it(
+    guest: GuestHost, both: list[tuple[dict[str, Any], Any]]
+) -> None:
+    made, found = both[1]
+    assert made["status"] == "done", made["error"]
+    assert [row["id"] for row in found] == list(range(PACKETS))
+    assert made["nodes"][2]["placement"] == {"irq": "node", "napi": "threads"}
+    # The kernel has kept the thread, which had the card's own name and woke up for packets.
+    [thread] = [row for row in script(guest, THREADS) if row[0].startswith("napi/eth1-")]
+    _, woken, run = thread
+    assert woken > 50
+    assert run == [0, [0, 1, 2]]
+
+
 def test_dpdk_drives_cards_by_vfio_and_they_come_back(
     guest: GuestHost, both: list[tuple[dict[str, Any], Any]]
 ) -> None:
     require("testpmd")
-    made, found = both[1]
+    made, found = both[0]
     assert made["status"] == "done", made["error"]
     assert [row["id"] for row in found] == list(range(PACKETS))
     assert made["forwarder"]["driver"] == "vfio-pci"
-    log = guest.run(["sh", "-c", "cat /root/both/runs/002-*/forwarder.log"]).stdout
+    log = guest.run(["sh", "-c", "cat /root/both/runs/001-*/forwarder.log"]).stdout
     assert "Probe PCI driver: net_e1000_em" in log
+
+
+IMPOSSIBLE = {
+    ("dut.irq=node", "dut.ports=[eth0, eth3]", "tap.ports=[eth1, eth2]"): (
+        "dut.irq: node: eth0 does not say to which of the NUMA nodes 0-1 it belongs, as virtual "
+        "cards do: choose core, or name the CPUs"
+    ),
+    ("dut.irq=[1, 7]",): "dut.irq: CPU 7 is not there or is off: choose from 0-2",
+    ("dut.queues=2",): (
+        "dut.irq: core has too few cores: 2 queues have an interrupt each, and dut has 1 of "
+        "dut.cpus: take fewer in dut.queues, or choose node, none or a list of CPUs"
+    ),
+}
+"""What the check foresees."""
+
+
+@pytest.mark.slow
+def test_what_the_cards_cannot_do_is_refused_in_one_line(guest: GuestHost) -> None:
+    text = BOTH.partition("cases")[0]
+    guest.run(["sh", "-c", 'cat > "$1"', "write", "/root/one.yaml"], stdin=text)
+    before = state(guest)
+    calls = []
+    for settings in IMPOSSIBLE:
+        options = [word for setting in settings for word in ("--set", setting)]
+        calls.append(["run", "/root/one.yaml", "--check", "--json", *options])
+    one_queue = ["--set", "dut.queues=2", "--set", "dut.irq=node", "--out", "/root/queues"]
+    *foreseen, refused = tailtaps(guest, *calls, ["run", "/root/one.yaml", *one_queue])
+    for done, expected in zip(foreseen, IMPOSSIBLE.values(), strict=True):
+        assert done["status"] == 3, done
+        [row] = json.loads(done["out"])["runs"]
+        assert [found["message"] for found in row["problems"]] == [expected]
+    assert refused["status"] == 3, refused
+    made = json.loads(guest.run(["sh", "-c", "cat /root/queues/runs/*/run.json"]).stdout)
+    assert made["error"] == "dut.queues: 2: the card at tt-in has 1 at most: take fewer"
+    assert state(guest) == before
+
+
+KNOBS = [*(row.name for row in ethtool.ROWS), "interrupt-default", "card-interrupts",
+         "receive-steering", "threaded-napi"]  # fmt: skip
+LACKING = ["adaptive-receive", "adaptive-send", "send-coalescing", "receive-spread", "card-queues",
+           "card-merging", "link-sleep"]  # fmt: skip
+"""What e1000e cannot do."""
+
+
+def test_cards_are_tuned_and_put_back(guest: GuestHost) -> None:
+    told = script(guest, TUNING, json.dumps(KNOBS), json.dumps(LACKING), seconds=SECONDS)
+    assert {(row["answer"], row["why"]) for row in told["lacking"]} == {
+        ("not-applicable", "no card here lets anybody choose (eth1)")
+    }
+    planned = [change["name"] for change in told["applied"]["changes"]]
+    assert told["applied"]["partly"] == []
+    assert told["only"]["changes"] == []
+    assert {row["why"] for row in told["only"]["left"]} == {"the default route is by eth0"}
+    answers = {row["name"]: row["answer"] for row in told["second"] if row["name"] in planned}
+    # A card with one queue has nothing to spread packets over.
+    assert answers == dict.fromkeys(planned, "met") | {"receive-spread": "not-applicable"}
+    assert told["reverted"]["left"] == []
+    assert told["after"] == told["before"]
 
 
 @pytest.mark.slow

@@ -1,6 +1,10 @@
 """A machine with real network cards, as far as its kernel can tell: QEMU emulates them.
 
-Four cards on a PCI bus behind an IOMMU, two cables: between eth0 and eth1, and eth2 and eth3.
+Six cards on PCI buses behind an IOMMU, and three cables: between eth0 and eth1, eth2 and eth3, eth4
+and eth5. The first four have one queue and are driven by e1000e; eth1 is on NUMA node 0, eth2 on
+node 1, and the others do not say it. eth4 and eth5 have a queue for each CPU and are driven by igb.
+CPUs 0 and 1 are of node 0, CPU 2 is of node 1.
+
 Software runs the machine's instructions, so that it needs no KVM and has no sense of time.
 """
 
@@ -8,15 +12,20 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from tailtap.platform.vm import initramfs
 from tailtap.platform.vm.domain import PORT
 from tailtap.platform.vm.kernels import kernel
 from tailtap.stations.guest import GuestHost
 
+EMULATOR = Path(sys.prefix, "emulator/qemu-system-x86_64")
+"""A QEMU that knows igb; `make emulator` puts it there."""
 PATIENCE = 20.0
 BOOT_SECONDS = 300.0
 CPUS = 3
@@ -25,15 +34,48 @@ COMMAND_LINE = (
 )
 MACHINE = ["-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max", "-m", "3G"]
 MACHINE += ["-smp", str(CPUS), "-device", "intel-iommu"]
+NODES = {0: ("0-1", "2G"), 1: ("2", "1G")}
+"""The CPUs and the memory of each NUMA node."""
 QUIET = ["-nodefaults", "-no-reboot", "-display", "none"]
 FILES = ["-fsdev", "local,id=files,path=/,security_model=passthrough,readonly=on,multidevs=remap"]
 FILES += ["-device", "virtio-9p-pci,fsdev=files,mount_tag=tailtap"]
+CARDS = ("e1000e", "e1000e", "e1000e", "e1000e", "igb", "igb")
+NEAR = {1: 0, 2: 1}
+"""The NUMA node of a card's bus; the first bus belongs to none."""
+NAMES = """
+number() { read -r mac < "$1/address"; echo $((0x${mac##*:})); }
+for step in card eth; do
+    for card in /sys/class/net/*; do
+        [ ! -e "$card/device" ] || ip link set dev "${card##*/}" name "$step$(number "$card")"
+    done
+done
+for n in 0 1 2 3 4 5; do ip link set dev eth$n up; done
+for n in 0 1 2 3 4 5; do ip link set dev eth$n down; done
+"""
+"""Drivers find cards in the order of their buses. A card has its interrupts once it was up."""
+
+
+def _nodes() -> Iterator[str]:
+    for node, (cpus, memory) in NODES.items():
+        yield from ("-object", f"memory-backend-ram,id=memory{node},size={memory}")
+        first, _, last = cpus.partition("-")
+        owned = f"cpus={first}-{last or first}"
+        yield from ("-numa", f"node,nodeid={node},{owned},memdev=memory{node}")
+        bus = f"bus=pcie.0,bus_nr={64 * (node + 1)}"
+        yield from ("-device", f"pxb-pcie,id=bus{node},{bus},numa_node={node}")
 
 
 def _cards() -> Iterator[str]:
-    for number in range(4):
+    for number, kind in enumerate(CARDS):
         yield from ("-netdev", f"hubport,id=cable{number},hubid={number // 2}")
-        yield from ("-device", f"e1000e,netdev=cable{number},mac=52:54:00:74:75:0{number}")
+        bus = f"bus{NEAR[number]}" if number in NEAR else "pcie.0"
+        # igb keeps places on its bus for virtual functions.
+        if number in NEAR or kind == "igb":
+            slot = f"id=slot{number},bus={bus},chassis={number}"
+            yield from ("-device", f"pcie-root-port,{slot}")
+            bus = f"slot{number}"
+        mac = f"52:54:00:74:75:0{number}"
+        yield from ("-device", f"{kind},netdev=cable{number},mac={mac},bus={bus}")
 
 
 def _socket(folder: Path) -> Iterator[str]:
@@ -45,12 +87,14 @@ def _socket(folder: Path) -> Iterator[str]:
 @contextlib.contextmanager
 def machine_with_cards(folder: Path) -> Iterator[GuestHost]:
     """It runs commands, and sees this machine's files, read-only under an overlay."""
+    if not EMULATOR.exists():
+        pytest.skip("no emulator of igb cards is here: run `make emulator`")
     debian = kernel("vanilla")
     image, console = folder / "initramfs", folder / "console.log"
     initramfs.write(image, debian, {"links": "", "mtu": "1500", "cpus": "0"})
     # Programs in it have their time limits: tests beside it wait for it, not it for them.
-    command = ["setpriv", "--pdeathsig", "KILL", "--", "nice", "-n", "-10", "qemu-system-x86_64"]
-    command += [*MACHINE, *QUIET, *FILES, *_cards(), *_socket(folder)]
+    command = ["setpriv", "--pdeathsig", "KILL", "--", "nice", "-n", "-10", str(EMULATOR)]
+    command += [*MACHINE, *QUIET, *FILES, *_socket(folder), *_nodes(), *_cards()]
     command += ["-kernel", str(debian.image), "-initrd", str(image), "-append", COMMAND_LINE]
     command += ["-serial", f"file:{console}"]
     with (folder / "qemu.log").open("wb") as log:
@@ -64,7 +108,8 @@ def machine_with_cards(folder: Path) -> Iterator[GuestHost]:
         guest = GuestHost("cards", folder / "port", PATIENCE)
         try:
             guest.wait_until_up(deadline)
-            guest.run(["modprobe", "--all", "e1000e", "vfio-pci"])
+            guest.run(["modprobe", "--all", "e1000e", "igb", "vfio-pci"])
+            guest.run(["sh", "-ec", NAMES])
             yield guest
         finally:
             guest.close()
