@@ -22,8 +22,8 @@ from tailtap.instruments.tracer.taking import EVENTS, RECORD
 
 FILES = {EVENTS: "trace-guest.events", RECORD: "trace-guest.json"}
 """What the tracer's files are called in the run folder."""
-FOLDER = Path("/run/tailtap-trace")
-"""Where they are in the guest, in its memory."""
+FOLDER = Path("/run")
+"""Where they are in the guest, in its memory; it is there before either program starts."""
 HOUSEKEEPING = 0
 """The guest's CPU that serves no packets: the tracer and the taps work there."""
 READY_SECONDS = 30.0
