@@ -98,6 +98,16 @@ class Flows(Strict):
         examples=[5000],
     )
 
+    def answers(self, version: Version) -> Flows:
+        """The flows the other way: also what is left out here has its place there."""
+        source, destination = DEFAULTS[version]
+        return Flows(
+            src=self.dst or destination,
+            dst=self.src or source,
+            sport=self.dport or PORTS[1],
+            dport=self.sport or PORTS[0],
+        )
+
     def ranges(self, version: Version) -> Ranges:
         """The ranges of IP `version`. Raises `InputError` naming the key of a wrong one."""
         source, destination = DEFAULTS[version]

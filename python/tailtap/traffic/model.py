@@ -241,9 +241,8 @@ class Traffic(Strict):
     def reversed(self) -> Traffic:
         """What the other generator of bidirectional traffic sends: the flows' answers."""
         flows = self.flows if isinstance(self.flows, Flows) else numbered(self.flows, self.ip)
-        back = Flows(src=flows.dst, dst=flows.src, sport=flows.dport, dport=flows.sport)
         cpu = self.cpu if self.reverse_cpu is None else self.reverse_cpu
-        return self.model_copy(update={"flows": back, "cpu": cpu})
+        return self.model_copy(update={"flows": flows.answers(self.ip), "cpu": cpu})
 
     def ranges(self) -> Ranges:
         """Addresses and ports of the flows."""

@@ -120,11 +120,19 @@ def test_the_other_direction_is_a_run_with_the_next_number(tmp_path: Path) -> No
     assert plan[1].reverse is None and "direction" not in plan[1].variables
 
 
-def test_the_other_direction_has_the_answers_to_the_flows(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "flows",
+    [
+        "{src: 10.1.0.1-10.1.0.3, dst: 10.2.0.1, sport: 1000-1009, dport: 53}",
+        "{dst: 10.2.0.1, sport: 1000-1009}",
+        "3",
+        "1, ip: 6, size: 128 B",
+    ],
+)
+def test_the_other_direction_has_the_answers_to_the_flows(tmp_path: Path, flows: str) -> None:
     path = tmp_path / "e.yaml"
     path.write_text(
-        "name: both\ntraffic: {bidirectional: true, reverse_cpu: 1, "
-        "flows: {src: 10.1.0.1-10.1.0.3, dst: 10.2.0.1, sport: 1000-1009, dport: 53}}\n"
+        f"name: both\ntraffic: {{bidirectional: true, reverse_cpu: 1, flows: {flows}}}\n"
     )
     [(_, experiment)] = read_experiment(path).combinations
     there, back = experiment.traffic.ranges(), experiment.traffic.reversed().ranges()
