@@ -210,7 +210,7 @@ BENCH := PYTHONPATH=tests/support $(BIN)/python -m benches
 
 .PHONY: bench
 bench: APT_MORE = $(APT_BENCH)
-bench: setup forwarders ## Compare speed with other tools, and measure single packets (10 minutes)
+bench: setup forwarders ## Compare speed with other tools, and measure single packets (25 minutes)
 	@$(BENCH).evaluate
 	@echo
 	@$(BENCH).explain
@@ -226,6 +226,8 @@ bench: setup forwarders ## Compare speed with other tools, and measure single pa
 	@$(SUDO) $(BENCH).tracing
 	@echo
 	@$(SUDO) $(BENCH).platforms
+	@echo
+	@$(SUDO) $(BENCH).lines
 	@echo
 	@$(SUDO) $(BENCH).single
 
