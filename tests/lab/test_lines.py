@@ -70,7 +70,8 @@ HOLD_NS = 30_000_000
 CHAIN = f"""
 name: chain
 dut:
-  line: [router, fault, box, router]
+  taps: hops
+  line: [router, box, fault, router]
   nodes:
     router: {{forwarder: kernel-route}}
     fault: {{forwarder: {{fault: {{hold: {{ids: {HELD}, time: {HOLD_NS} ns}}}}}}}}
@@ -92,7 +93,7 @@ def test_nodes_of_a_line_differ(tmp_path: Path) -> None:
         assert (counts["matched"], counts["lost"]) == (PACKETS, 0)
     told = record(there)
     nodes = {node["name"]: node["kind"] for node in told["nodes"] if node["task"] == "dut"}
-    assert nodes == {"router1": "namespace", "fault": "namespace", "box": "container",
+    assert nodes == {"router1": "namespace", "box": "container", "fault": "namespace",
                      "router2": "namespace"}  # fmt: skip
     memory = told["platform"]["nodes"]["box"]["cgroup"]["memory"]
     assert memory["memory.limit_in_bytes" if memory["version"] == 1 else "memory.max"] == 64 << 20
@@ -101,6 +102,15 @@ def test_nodes_of_a_line_differ(tmp_path: Path) -> None:
     evaluation = Evaluation.load(there / "evaluation")
     late = {int(packet.key) for packet in evaluation.worst(PACKETS) if packet.latency >= HOLD_NS}
     assert late >= set(HELD)
+    # The fault in the third hop is found in the third hop.
+    hops = evaluation.hops
+    assert hops is not None
+    for place, packet in enumerate(evaluation.worst(PACKETS)):
+        if int(packet.key) in HELD:
+            taken = hops.of_packet(place)
+            assert sum(one or 0 for one in taken) == packet.latency
+            assert (taken[2] or 0) >= HOLD_NS
+            assert max(one or 0 for one in (*taken[:2], taken[3])) < HOLD_NS
 
 
 @pytest.mark.parametrize("version", [4, 6])

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from tailtap.evaluation import Percentile
 from tailtap.evaluation.percentiles import label as percentile_label
@@ -196,7 +197,7 @@ def _in_order(experiment: Experiment) -> list[list[Run]]:
     return sorted(group(experiment.finished), key=order)
 
 
-NEEDS_NAME = frozenset(("dut.irq", "dut.napi", "dut.queues", "dut.taps"))
+NEEDS_NAME = frozenset(("dut.irq", "dut.line", "dut.napi", "dut.queues", "dut.taps"))
 """Variables whose values say nothing without their name: `none` of what?"""
 
 
@@ -215,10 +216,19 @@ def label_parts(run: Run, without: tuple[str, ...] = ()) -> list[str]:
     if values or not run.record:
         return values
     dut = mapping(run.parameters, "dut")
-    known = [str(dut.get(name) or "") for name in ("platform", "forwarder")]
+    known = _device(dut)
     if run.rate is not None and not RATE.startswith(without):
         known.append(format_rate(run.rate))
     return [part for part in known if part]
+
+
+def _device(dut: Mapping[str, Any]) -> list[str]:
+    """What is measured, by the keys of `dut`: nodes that differ by their names."""
+    line = dut.get("line")
+    if isinstance(line, list):
+        return [f"line {' and '.join(map(str, line))}"]
+    known = [str(dut.get(name) or "") for name in ("platform", "forwarder")]
+    return [*known, *([f"line {line}"] if line not in (None, 1) else [])]
 
 
 def configuration_label(run: Run, fallback: str, without: tuple[str, ...] = ()) -> str:

@@ -88,3 +88,24 @@ def test_imported_runs_are_ranked_with_what_is_published_of_them(tmp_path: Path)
     assert {"bare-metal", "whole", "uncounted"} <= set(rows)
     assert rows["whole"].source and not rows["bare-metal"].source
     assert "counted" not in rows and "worst" not in rows
+
+
+@pytest.mark.parametrize(
+    ("varied", "dut", "label"),
+    [
+        ({"dut.line": 8}, {}, "line 8"),
+        ({"dut.line": ["router", "box"]}, {}, "line router and box"),
+        ({}, {"line": ["router", "box"]}, "line router and box · 10 kpkt/s"),
+        ({}, {"line": 8}, "bare-metal · tc-mirred · line 8 · 10 kpkt/s"),
+        ({}, {"line": 1}, "bare-metal · tc-mirred · 10 kpkt/s"),
+    ],
+)
+def test_a_line_is_called_a_line(
+    tmp_path: Path, varied: dict[str, Any], dut: dict[str, Any], label: str
+) -> None:
+    """And not after a platform or forwarder that none of its nodes may have."""
+    device = {"platform": "bare-metal", "forwarder": "tc-mirred", **dut}
+    parameters = {"dut": device, "traffic": {"rate": 10_000, "size": 64, "duration": 10**9}}
+    write_run(tmp_path, 1, varied, packets=100, changes={"parameters": parameters})
+    [group] = configurations(load_experiment(tmp_path))
+    assert group.label == label
