@@ -17,12 +17,11 @@ import numpy as np
 
 from tailtap.alignment import Alignment, Crossings, Times, align, matched
 from tailtap.errors import InputError
+from tailtap.stamps import read_stamps
 
 INGRESS, EGRESS = "guest-ingress.stamps", "guest-egress.stamps"
 FILES = (INGRESS, EGRESS)
 """The guest's stamps in the run folder; the host's are `ingress.stamps` and `egress.stamps`."""
-_MAGIC, _HEADER = b"\x89TTSTMP\n", 64
-_STAMP = np.dtype([("time", "<u8"), ("id", "<u4"), ("length", "<u2"), ("flags", "<u2")])
 
 
 @dataclass(frozen=True)
@@ -120,12 +119,5 @@ def _on_lines(times: Times, at: Times, values: Times) -> Times:
 
 def _stamps(path: Path) -> tuple[Times, Any]:
     """Times and ids of a stamp file."""
-    try:
-        with path.open("rb") as file:
-            if file.read(len(_MAGIC)) != _MAGIC:
-                raise InputError(f"{path}: this is no stamp file")
-        count = max(0, path.stat().st_size - _HEADER) // _STAMP.itemsize
-        stamps = np.fromfile(path, _STAMP, count, offset=_HEADER)
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from error
-    return stamps["time"].astype(np.int64), stamps["id"].astype(np.uint64)
+    records = read_stamps(path)
+    return records["time_ns"].astype(np.int64), records["id"].astype(np.uint64)

@@ -66,7 +66,7 @@ vary: {{dut.line: {lengths}}}
 
 
 HELD = [20, 40, 60]
-HOLD_NS = 30_000_000
+HOLD_NS = 300_000_000
 CHAIN = f"""
 name: chain
 dut:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from tailtap.cause.trace import Trace
 from tailtap.errors import InputError
 from tailtap.evaluation.values import Column
+from tailtap.stamps import read_stamps
 
 MAGIC = b"TTTRACE1"
 RECORD = np.dtype(
@@ -29,8 +30,6 @@ UNKNOWN_SENDER = 0xFFFFFFFF
 _ACCUMULATED = 1
 _LONGEST = 0xFFFFFFFF
 _LATEST_NS = 1 << 62
-_STAMPS_MAGIC, _STAMPS_HEADER = b"\x89TTSTMP\n", 64
-_STAMP = np.dtype([("time", "<u8"), ("rest", "<u8")])
 
 
 @dataclass(frozen=True)
@@ -129,12 +128,10 @@ def _foreign(
     serving = (records["kind"] == SOFTIRQ) & (records["id"] == trace.served.vector)
     if trace.served.by != "softirq" or egress is None or not egress.is_file():
         return np.zeros(records.size, bool)
-    with egress.open("rb") as file:
-        if file.read(len(_STAMPS_MAGIC)) != _STAMPS_MAGIC:
-            return np.zeros(records.size, bool)
-    count = (egress.stat().st_size - _STAMPS_HEADER) // _STAMP.itemsize
-    stamps = np.fromfile(egress, _STAMP, count, offset=_STAMPS_HEADER)
-    left = np.sort(stamps["time"].astype(np.int64))
+    try:
+        left = np.sort(read_stamps(egress)["time_ns"].astype(np.int64))
+    except InputError:  # a capture of packets
+        return np.zeros(records.size, bool)
     meanwhile = np.searchsorted(left, end, "right") - np.searchsorted(left, start, "left")
     found: npt.NDArray[np.bool_] = serving & (meanwhile == 0)
     return found

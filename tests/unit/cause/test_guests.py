@@ -136,7 +136,7 @@ def replace_latency(simulated: Simulated, more_ns: int) -> Simulated:
         ("none", "guest-untraced", "the run has none"),
         ("served", "guest-untraced", "does not say by what packets are served"),
         ("stamps", "guest-clock", "no packet was stamped in the guest where it went out"),
-        ("gone", "guest-clock", "guest-egress.stamps: No such file or directory"),
+        ("gone", "guest-clock", "guest-egress.stamps: cannot read it: No such file or directory"),
         ("stepped", "guest-clock", "stepped"),
         ("events", "trace-damaged", "trace-guest.events is damaged or cut off"),
     ],
