@@ -21,7 +21,7 @@ from tailtap.topology.placement import CORE, Placement
 from tailtap.topology.smallest import GENERATOR, TAPS, dut_names, share_out
 
 if TYPE_CHECKING:
-    from tailtap.experiment.model import Dut
+    from tailtap.experiment.dut import Dut
     from tailtap.traffic.model import Traffic
 
 LONGEST_LINE = 64

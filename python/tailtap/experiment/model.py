@@ -7,53 +7,21 @@ options.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    Field,
-    ModelWrapValidatorHandler,
-    PrivateAttr,
-    ValidationError,
-    create_model,
-    field_validator,
-    model_validator,
-)
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from tailtap import platform
 from tailtap.document import Misfit
-from tailtap.experiment.explaining import explain
-from tailtap.experiment.line import (
-    HOPS,
-    Line,
-    Member,
-    NodeName,
-    check_hops,
-    check_line,
-    check_nodes,
-    members_of,
-    own_keys,
-)
-from tailtap.experiment.placing import IrqOption, sorted_cpus
-from tailtap.experiment.tuning import FULL, Tuning
+from tailtap.experiment.dut import Dut
+from tailtap.experiment.line import HOPS, Member, check_hops, check_line
+from tailtap.experiment.tuning import FULL
 from tailtap.forwarder import FORWARDERS
 from tailtap.instruments.interrupts import Interrupts
 from tailtap.instruments.taps.model import Taps
 from tailtap.platform import PLATFORMS, Devices, DutSpec, Platform
 from tailtap.platform.options import PortOptions
-from tailtap.registry import one_of
-from tailtap.schema import (
-    AS_WRITTEN,
-    Cpu,
-    NoOptions,
-    Ports,
-    Strict,
-    Time,
-    Written,
-    as_value_error,
-)
+from tailtap.schema import AS_WRITTEN, Ports, Strict, Time, Written, as_value_error
 from tailtap.suggest import did_you_mean
 from tailtap.topology.graph import Graph
 from tailtap.topology.smallest import Cables
@@ -61,190 +29,6 @@ from tailtap.traffic.model import Traffic
 from tailtap.traits import Traits, together
 from tailtap.units import format_time
 from tailtap.verdict.requirement import parse_requirements
-
-
-class Dut(Strict):
-    """The device under test: a platform with two ports, and what forwards between them.
-
-    The platform declares further keys, such as `memory`.
-    """
-
-    platform: Annotated[str, one_of(lambda: PLATFORMS), Written("name")] = Field(
-        default="bare-metal",
-        description="What the DuT runs on.",
-        examples=["container"],
-    )
-    forwarder: Annotated[str, one_of(lambda: FORWARDERS), Written("name, or mapping")] = Field(
-        default="tc-mirred",
-        description="What moves packets between the DuT's ports: its name, or a mapping from its "
-        "name to its options.",
-        examples=["xdp", {"suricata": {"rules": "many"}}],
-    )
-    line: Line = Field(
-        default=1,
-        description="How many such devices packets pass one after the other, or which of "
-        "dut.nodes, in their order. Each has two ports of its own; veth pairs join them. "
-        "docs/lines.md says what a line can show.",
-        examples=[16, ["router", "firewall", "router"]],
-    )
-    nodes: Annotated[
-        dict[NodeName, dict[str, Any]], Written("mapping from names to keys of dut")
-    ] = Field(
-        default_factory=dict,
-        description="Nodes that dut.line names. Each has the keys of dut that differ from those of "
-        "dut: platform, forwarder, options, cpus (some of dut.cpus), irq, napi, and those of its "
-        "platform.",
-        examples=[{"router": {"forwarder": "kernel-route"}, "firewall": {"platform": "container"}}],
-    )
-    taps: Literal["ends", "hops"] = Field(
-        default="ends",
-        description="Where packets of a line are stamped. ends is before the first node and behind "
-        "the last. hops is also between two nodes, which tells how long each node took; the taps "
-        "between are part of the latency. docs/lines.md says what they cost.",
-        examples=["hops"],
-    )
-    cpus: Annotated[
-        tuple[Cpu, ...], Field(strict=False, min_length=1), Written("list of CPU numbers")
-    ] = Field(
-        default=(1,),
-        description="The CPUs that the DuT works on. The nodes of a line share them out if there "
-        "are as many CPUs as nodes, and else all work on all of them.",
-        examples=[[2, 3]],
-    )
-    irq: IrqOption = Field(
-        default="core",
-        description="Where packets that come in are received: the interrupts of network cards, and "
-        "on the lab's links receive packet steering. none leaves that to the kernel. node is "
-        "every CPU of the card's NUMA node, but CPU 0 (on the lab's links, of the node of "
-        "dut.cpus). core is dut.cpus, each interrupt on one of them. A list has the CPUs. For a "
-        "line with more nodes than dut.cpus the default is the list of dut.cpus.",
-        examples=["none", [2, 3]],
-    )
-    napi: Literal["softirq", "threads"] = Field(
-        default="softirq",
-        description="What polls the ports that packets come in at: a softirq, or a kernel thread "
-        "for each queue (threaded NAPI, Linux 5.12), on the CPUs of dut.irq.",
-        examples=["threads"],
-    )
-    queues: Annotated[int, Field(ge=1, le=1024)] | None = Field(
-        default=None,
-        description="How many queues each of dut.ports has, as the papers have one. By default as "
-        "many as it has.",
-        examples=[1],
-    )
-    options: dict[str, Any] = Field(
-        default_factory=dict,
-        description="Options of the forwarder, unless they are written with its name.",
-        examples=[{"mode": "generic"}],
-    )
-
-    tuning: Tuning = Field(
-        default="none",
-        description="What is tuned on the DuT's machine for a run, and put back after it. runtime "
-        "sets every knob that is recommended and can be set while the machine runs. full requires "
-        "the kernel's command line as well: a virtual machine boots with it, on other platforms "
-        "the run fails and names it. A list has knobs and groups. docs/host.md describes the "
-        "knobs. As the values that vary, `ablation` stands for all of them, all but one each, and "
-        "none.",
-        examples=["runtime", ["timers", "memory"], {"without": "transparent-huge-pages"}],
-    )
-
-    _settings: BaseModel = PrivateAttr(default_factory=NoOptions)
-    _named: dict[str, Dut] = PrivateAttr(default_factory=dict)
-    _unused: dict[str, Any] = PrivateAttr(default_factory=dict)
-    _unused_as_written: dict[str, Any] = PrivateAttr(default_factory=dict)
-
-    @property
-    def named(self) -> Mapping[str, Dut]:
-        """Each of `nodes` as a device of its own, with all of its keys."""
-        return self._named
-
-    @property
-    def members(self) -> Sequence[Member]:
-        """Its nodes in the order in which packets pass them."""
-        return members_of(self)
-
-    @property
-    def settings(self) -> BaseModel:
-        """The keys that the platform declares, as an instance of its `Options`."""
-        return self._settings
-
-    @property
-    def unused(self) -> Mapping[str, Any]:
-        """Values of keys that this platform does not know and others do, defaults left out."""
-        return self._unused
-
-    @property
-    def unused_as_written(self) -> Mapping[str, Any]:
-        """The same as they are written in the file."""
-        return self._unused_as_written
-
-    def given(self, key: str) -> Any:
-        """The value of a key that platforms declare; None where it is left out."""
-        return self._unused.get(key, getattr(self._settings, key, None))
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _keys_of_platforms(cls, data: Any, handler: ModelWrapValidatorHandler[Dut]) -> Dut:
-        if not isinstance(data, Mapping):
-            return handler(data)
-        declared = platform.declaring()
-        dut = handler({key: value for key, value in data.items() if key not in declared})
-        options = PLATFORMS[dut.platform].Options
-        own = {key: value for key, value in data.items() if key in options.model_fields}
-        dut._settings = options.model_validate(own)
-        for key in declared:
-            if key in data and key not in own:
-                field = PLATFORMS[declared[key][0]].Options.model_fields[key]
-                fields: dict[str, Any] = {key: (field.annotation, field)}
-                one = create_model("Key", __base__=Strict, **fields)
-                value = getattr(one.model_validate({key: data[key]}), key)
-                if value != field.get_default(call_default_factory=True):
-                    dut._unused[key] = value
-                    dut._unused_as_written[key] = data[key]
-        for name, content in dut.nodes.items():
-            dut._named[name] = _node(cls, data, name, content)
-        check_nodes(dut)
-        return dut
-
-    @model_validator(mode="before")
-    @classmethod
-    def _forwarder_with_options(cls, data: Any) -> Any:
-        """``forwarder: {suricata: {rules: none}}`` is the forwarder's name and its options."""
-        named = data.get("forwarder") if isinstance(data, Mapping) else None
-        if not isinstance(named, Mapping):
-            return data
-        if data.get("options"):
-            raise ValueError(
-                "the forwarder's options are given twice: write them with its name, or in options"
-            )
-        if len(named) != 1:
-            raise ValueError(
-                "forwarder is one name, or one name with its options, such as "
-                "{suricata: {rules: none}}"
-            )
-        [(name, options)] = named.items()
-        if not isinstance(options, Mapping):
-            raise ValueError(f"the options of forwarder {name} are a mapping, not {options!r}")
-        return {**data, "forwarder": name, "options": dict(options)}
-
-    @field_validator("cpus")
-    @classmethod
-    def _sorted_without_duplicates(cls, cpus: tuple[int, ...]) -> tuple[int, ...]:
-        return sorted_cpus(cpus)
-
-
-def _node(kind: type[Dut], whole: Mapping[str, Any], name: str, own: Mapping[str, Any]) -> Dut:
-    """A node with its own keys and those of the whole. Raises `Misfit`."""
-    try:
-        return kind.model_validate(own_keys(whole, own))
-    except Misfit as error:
-        raise Misfit(("nodes", name, *error.at), str(error)) from error
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        reason = explain(first, first["loc"], lambda _: [*kind.model_fields, *platform.declaring()])
-        raise Misfit(("nodes", name, *first["loc"]), reason) from error
-
 
 KEYS = ("auto", "moonsniff")
 """Keys that the lab's taps store: the packet's id and nothing else."""

@@ -20,8 +20,9 @@ from tailtap.document import (
 )
 from tailtap.errors import InputError
 from tailtap.experiment.combinations import combinations, where_varied
+from tailtap.experiment.dut import Dut
 from tailtap.experiment.explaining import explain
-from tailtap.experiment.model import Dut, Experiment
+from tailtap.experiment.model import Experiment
 from tailtap.experiment.scales import every_scale, path_of, scaled, split_choice
 from tailtap.experiment.tuning import expanded
 from tailtap.forwarder import FORWARDERS

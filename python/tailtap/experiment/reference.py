@@ -11,8 +11,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from tailtap.experiment.dut import Dut
 from tailtap.experiment.fields import default_text, example_text, models_in, type_text
-from tailtap.experiment.model import Dut, Evaluation, Experiment
+from tailtap.experiment.model import Evaluation, Experiment
 from tailtap.experiment.tuning import Without
 from tailtap.forwarder import FORWARDERS
 from tailtap.instruments.interrupts import Counted, Sampling

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tailtap.experiment.model import Dut, Experiment
+from tailtap.experiment.dut import Dut
+from tailtap.experiment.model import Experiment
 from tailtap.instruments.taps.warnings import of_deferral, of_links
 from tailtap.measure.quality import (
     Measured,
