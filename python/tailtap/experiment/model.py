@@ -24,12 +24,14 @@ from tailtap.platform.options import PortOptions
 from tailtap.schema import AS_WRITTEN, Ports, Strict, Time, Written, as_value_error
 from tailtap.suggest import did_you_mean
 from tailtap.topology.graph import Graph
-from tailtap.topology.smallest import Cables
+from tailtap.topology.smallest import FORWARD, REVERSE, Cables
 from tailtap.traffic.model import Traffic
 from tailtap.traits import Traits, together
 from tailtap.units import format_time
 from tailtap.verdict.requirement import parse_requirements
 
+DIRECTION = "direction"
+"""The variable that differs between the two runs of bidirectional traffic."""
 KEYS = ("auto", "moonsniff")
 """Keys that the lab's taps store: the packet's id and nothing else."""
 
@@ -261,6 +263,30 @@ class Experiment(Strict):
     def traits(self) -> Traits:
         """What is known of the platforms of its DuT."""
         return together(PLATFORMS[one.dut.platform].traits for one in self.dut.members)
+
+    @property
+    def flows(self) -> tuple[str, ...]:
+        """The names of the flows that are measured at the same time, each as a run."""
+        return (FORWARD, REVERSE) if self.traffic.bidirectional else (FORWARD,)
+
+    @property
+    def flow_variable(self) -> str:
+        """The variable of the plan by which the runs of several flows differ."""
+        return DIRECTION
+
+    def traffic_of(self, flow: str) -> Traffic:
+        """What is sent as one of `flows`."""
+        return self.traffic.reversed() if flow == REVERSE else self.traffic
+
+    @property
+    def seconds(self) -> float:
+        """About how long packets are sent, warm-up and pause included."""
+        return max(self.traffic_of(flow).seconds for flow in self.flows)
+
+    @property
+    def senders(self) -> tuple[int, ...]:
+        """The CPUs of the generators, ascending."""
+        return tuple(sorted({self.traffic_of(flow).cpu for flow in self.flows}))
 
     def devices(self) -> Devices:
         """What each node of the DuT is asked for, in the order in which packets pass them."""

@@ -6,17 +6,16 @@ neighbours) then meets every combination, not only the last.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.reading import CheckedExperiment
 from tailtap.files import slugify
+from tailtap.topology.smallest import FORWARD
 
 SCHEMA = "tailtap.plan/1"
-DIRECTION = "direction"
-"""The variable that differs between the two runs of bidirectional traffic."""
 MAX_PART = 40
 """Most characters of one value in a slug, so that it has room for the others."""
 MAX_SLUG = 100
@@ -25,25 +24,23 @@ MAX_SLUG = 100
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One measurement of the plan. `variables` are the varied values as written."""
+    """One flow of one measurement of the plan."""
 
     number: int
     slug: str
     repeat: int
     variables: Mapping[str, Any]
+    """The varied values as written, and the flow's name where there are several flows."""
     experiment: Experiment
+    flow: str
+    """One of the experiment's flows."""
+    together: Sequence[PlannedRun] = ()
+    """The runs of the other flows, measured at the same time. Only the first flow's run has any."""
 
     @property
-    def reverse(self) -> PlannedRun | None:
-        """The run of the other direction of bidirectional traffic, measured at the same time.
-
-        It has the next number.
-        """
-        if not self.experiment.traffic.bidirectional or self.variables.get(DIRECTION) != "forward":
-            return None
-        slug = f"{self.number + 1:03}{self.slug.removeprefix(f'{self.number:03}')}-reverse"
-        variables = {**self.variables, DIRECTION: "reverse"}
-        return replace(self, number=self.number + 1, slug=slug, variables=variables)
+    def group(self) -> Sequence[PlannedRun]:
+        """This run and those of the other flows."""
+        return [self, *self.together]
 
     def as_json(self) -> dict[str, Any]:
         """The run's row in ``plan.json``."""
@@ -57,26 +54,43 @@ class PlannedRun:
 
 
 def make_plan(checked: CheckedExperiment) -> list[PlannedRun]:
-    """All runs of an experiment, numbered from 1. The same experiment gives the same plan.
+    """All measurements of an experiment. The same experiment gives the same plan.
 
-    Bidirectional traffic takes two numbers, one for each direction; the plan has the first.
+    Runs are numbered from 1, and each flow is one: the plan has the first flow's, which has the
+    others (`together`).
     """
     runs: list[PlannedRun] = []
     number = 0
     for repeat in range(1, checked.repeat + 1):
         for variables, experiment in checked.combinations:
-            number += 1
             parts = [_part(value) for value in variables.values()]
             parts = [part for part in parts if part] or [slugify(checked.name) or "run"]
             if checked.repeat > 1:
                 parts.append(f"r{repeat}")
-            slug = f"{number:03}-{'-'.join(parts)}"[:MAX_SLUG].rstrip("-.")
-            run = PlannedRun(number, slug, repeat, variables, experiment)
-            if experiment.traffic.bidirectional:
-                run = replace(run, variables={**variables, DIRECTION: "forward"})
-                number += 1
-            runs.append(run)
+            runs.append(plan_run(number + 1, "-".join(parts), repeat, variables, experiment))
+            number += len(experiment.flows)
     return runs
+
+
+def plan_run(
+    number: int, name: str, repeat: int, variables: Mapping[str, Any], experiment: Experiment
+) -> PlannedRun:
+    """The run of an experiment's first flow, with those of the others, numbered from `number`.
+
+    Slugs are numbers and `name`. That of bidirectional traffic's first direction is as it would be
+    without the other one.
+    """
+    several = len(experiment.flows) > 1
+    runs = []
+    for place, flow in enumerate(experiment.flows):
+        own = {experiment.flow_variable: flow} if several else {}
+        ending = f"-{_part(flow)}" if several and flow != FORWARD else ""
+        slug = f"{number + place:03}-{name}"[: MAX_SLUG - len(ending)].rstrip("-.") + ending
+        runs.append(
+            PlannedRun(number + place, slug, repeat, {**variables, **own}, experiment, flow)
+        )
+    first, *others = runs
+    return replace(first, together=others)
 
 
 def plan_as_json(name: str, runs: list[PlannedRun]) -> dict[str, Any]:

@@ -108,7 +108,7 @@ def check_experiment(checked: CheckedExperiment, out: Path) -> Outlook:
         checked.differs,
         [(run, known[id(run.experiment)]) for run in plan],
         whole,
-        sum(run.experiment.traffic.seconds for run in plan),
+        sum(run.experiment.seconds for run in plan),
         stamp_bytes(plan),
     )
 

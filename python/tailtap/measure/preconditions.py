@@ -46,10 +46,11 @@ def require_clock(plan: Sequence[PlannedRun]) -> None:
 
 
 def stamp_bytes(plan: Sequence[PlannedRun]) -> int:
-    """About how many bytes the stamps of these runs take, those of both directions."""
+    """About how many bytes the stamps of these runs take, those of all flows."""
     return STAMP_BYTES * sum(
-        run.experiment.traffic.packets * _taps(run.experiment) * (1 if run.reverse is None else 2)
+        one.experiment.traffic_of(one.flow).packets * _taps(one.experiment)
         for run in plan
+        for one in run.group
     )
 
 

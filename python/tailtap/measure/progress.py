@@ -143,7 +143,7 @@ def make_reporter(runs: list[PlannedRun], total: int, quiet: bool) -> Reporter:
 
 def seconds_of(experiment: Experiment) -> float:
     """How long a run takes, about."""
-    return experiment.traffic.seconds + OVERHEAD_SECONDS
+    return experiment.seconds + OVERHEAD_SECONDS
 
 
 def complaints(record: dict[str, Any]) -> list[str]:

@@ -22,7 +22,7 @@ EXTERNAL_SHARE = 0.1
 
 @dataclass(frozen=True)
 class Sent:
-    """What generator and taps of one direction said in the end."""
+    """What generator and taps of one flow said in the end."""
 
     generator: Mapping[str, Any]
     taps: Mapping[str, Mapping[str, Any]]
@@ -42,7 +42,7 @@ class Measured:
     """What one run left behind besides its stamps."""
 
     sent: Sequence[Sent]
-    """One for each direction, the first one first."""
+    """One for each of the experiment's flows, in their order."""
     facts: Mapping[str, Any]
     """Keys of ``run.json``: what platform, forwarder and instruments found out."""
     warnings: Sequence[Mapping[str, str]] = ()
@@ -62,7 +62,7 @@ class Measured:
 
 
 def warnings_of(experiment: Experiment, measured: Measured, sent: Sent) -> list[Warning]:
-    """The warnings about the direction `sent` of a run."""
+    """The warnings about the flow `sent` of a measurement."""
     limit = experiment.traffic.slip_limit
     return [
         *measured.warnings,

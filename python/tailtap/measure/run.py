@@ -20,7 +20,7 @@ from tailtap.measure.clocks import guest_clock_of
 from tailtap.measure.quality import Measured, Sent
 from tailtap.results.folder import RunFolder
 from tailtap.stations.session import FAILED, FINISHED, Json, Session, Site, Station
-from tailtap.topology.smallest import FORWARD, REVERSE
+from tailtap.topology.smallest import REVERSE
 from tailtap.traffic.model import Traffic
 
 DUT, GENERATOR, TIMESTAMPER = "dut", "generator", "timestamper"
@@ -69,17 +69,16 @@ class Vanished(MachineError):
 
 def measure(
     experiment: Experiment,
-    folder: RunFolder,
+    folders: Mapping[str, RunFolder],
     tick: Tick | None,
     guard: Guard | None = None,
-    reverse: RunFolder | None = None,
     *,
     stations: Stations,
 ) -> Measured:
-    """Make one measurement into `folder`: both stamp files and ``generator.json``.
+    """Make one measurement of all flows: stamp files and ``generator.json`` of each.
 
-    The other direction of bidirectional traffic goes into `reverse`. A measurement that the
-    `guard` ends is whole but for its length.
+    `folders` has the run folder of each of the experiment's flows. What is known of the DuT goes
+    into the first flow's. A measurement that the `guard` ends is whole but for its length.
 
     Raises `MachineError` when it cannot be made or something broke during it. Whatever happens,
     nothing of it stays on the stations.
@@ -87,7 +86,7 @@ def measure(
     with contextlib.ExitStack() as stack:
         at_work = _AtWork.open(stations, {"experiment": experiment.document()}, stack)
         try:
-            measured = _measure(experiment, at_work, folder, reverse, tick, guard)
+            measured = _measure(experiment, at_work, folders, tick, guard)
         except TailtapError:
             # What the roles wrote until then may say why. Who is gone cannot tell.
             with contextlib.suppress(TailtapError, OSError):
@@ -132,8 +131,8 @@ class _AtWork:
 
 
 @dataclass(frozen=True)
-class _Direction:
-    """What is sent in which direction, who sends and stamps it, and where it is stored."""
+class _Flow:
+    """What is sent as a flow, who sends and stamps it, and where it is stored."""
 
     name: str
     traffic: Traffic
@@ -142,7 +141,7 @@ class _Direction:
     timestamper: Session
 
     @classmethod
-    def begin(cls, at_work: _AtWork, name: str, traffic: Traffic, folder: RunFolder) -> _Direction:
+    def begin(cls, at_work: _AtWork, name: str, traffic: Traffic, folder: RunFolder) -> _Flow:
         """Begin both roles; they do nothing yet."""
         plan: Json = {"flow": name, "folder": str(folder.path)}
         stamping = at_work.begin(TIMESTAMPER, plan)
@@ -152,36 +151,36 @@ class _Direction:
 def _measure(
     experiment: Experiment,
     at_work: _AtWork,
-    folder: RunFolder,
-    reverse: RunFolder | None,
+    folders: Mapping[str, RunFolder],
     tick: Tick | None,
     guard: Guard | None,
 ) -> Measured:
-    traffic = experiment.traffic
+    folder = folders[experiment.flows[0]]
     dut = at_work.begin(DUT, {"folder": str(folder.path)})
     prepared = dut.ask("prepare")
     forwards = prepared["ready_seconds"] is not None
-    directions = [_Direction.begin(at_work, FORWARD, traffic, folder)]
-    if reverse is not None:
-        directions.append(_Direction.begin(at_work, REVERSE, traffic.reversed(), reverse))
-    stations = _stations(at_work, prepared, directions[0].generator)
-    for direction in directions:
-        direction.timestamper.ask("start")
-    for direction in directions:
-        _probe(dut, prepared, direction)
-    for direction in directions:
-        direction.timestamper.ask("restart")
+    flows = [
+        _Flow.begin(at_work, name, experiment.traffic_of(name), folders[name])
+        for name in experiment.flows
+    ]
+    stations = _stations(at_work, prepared, flows[0].generator)
+    for flow in flows:
+        flow.timestamper.ask("start")
+    for flow in flows:
+        _probe(dut, prepared, flow)
+    for flow in flows:
+        flow.timestamper.ask("restart")
     reach = SETTLE_SECONDS * prepared["patience"] + prepared["holds_ns"] / 1e9
     dut.ask("observe")
     try:
-        for direction in directions:
-            direction.generator.ask("start")
-        watch = None if guard is None else _Watch(guard, directions[0].timestamper, reach)
-        _wait(dut, directions, traffic.seconds, tick, watch)
-        sent = [direction.generator.ask("result")["generator"] for direction in directions]
+        for flow in flows:
+            flow.generator.ask("start")
+        watch = None if guard is None else _Watch(guard, flows[0].timestamper, reach)
+        _wait(dut, flows, experiment.seconds, tick, watch)
+        sent = [flow.generator.ask("result")["generator"] for flow in flows]
         time.sleep(reach)
         observed = dut.ask("read")
-        stamped = [direction.timestamper.ask("stop") for direction in directions]
+        stamped = [flow.timestamper.ask("stop") for flow in flows]
         said = dut.ask("stop")["forwarder"]
         at_work.fetch()
         clock = guest_clock_of(folder.path, observed["facts"])
@@ -190,8 +189,8 @@ def _measure(
     except MachineError as error:
         _explain(dut, error)
         raise
-    for direction, content in zip(directions, sent, strict=True):
-        write_json(direction.folder.generator, content)
+    for flow, content in zip(flows, sent, strict=True):
+        write_json(flow.folder.generator, content)
     return Measured(
         [Sent(content, *(one[key] for key in ("taps", "warnings", "files", "cpus", "points")))
          for content, one in zip(sent, stamped, strict=True)],
@@ -226,26 +225,26 @@ def _explain(dut: Session, error: MachineError) -> None:
         raise cause from error
 
 
-def _probe(dut: Session, prepared: Mapping[str, Any], direction: _Direction) -> None:
+def _probe(dut: Session, prepared: Mapping[str, Any], flow: _Flow) -> None:
     """Send packets until one gets from the generator to the egress tap.
 
     Everything may take `patience` times longer than usual. Raises `MachineError` when the forwarder
     ends or its time is over.
     """
-    before = direction.timestamper.ask("count")["egress"]
+    before = flow.timestamper.ask("count")["egress"]
     limit = prepared["patience"] * (prepared["ready_seconds"] or PROBE_SECONDS)
     deadline = time.monotonic() + limit
     while True:
         dut.ask("check")
-        direction.generator.ask("probe")
+        flow.generator.ask("probe")
         again = time.monotonic() + PROBE_AGAIN_SECONDS
         while time.monotonic() < again:
-            if direction.timestamper.ask("count")["egress"] != before:
+            if flow.timestamper.ask("count")["egress"] != before:
                 return
             time.sleep(PROBE_PAUSE_SECONDS)
         if time.monotonic() > deadline:
             why = dut.ask("why")["reason"]
-            if direction.name == REVERSE:
+            if flow.name == REVERSE:
                 raise MachineError(
                     f"no packet came back through the DuT within {limit:g} s: leave out "
                     f"traffic.bidirectional if the forwarder carries packets one way only: {why}"
@@ -268,7 +267,7 @@ class _Watch:
 
 def _wait(
     dut: Session,
-    directions: Sequence[_Direction],
+    flows: Sequence[_Flow],
     seconds: float,
     tick: Tick | None,
     watch: _Watch | None,
@@ -281,9 +280,9 @@ def _wait(
     """
     began = time.monotonic()
     deadline = began + OVERTIME * seconds + OVERTIME_SECONDS
-    left = [direction.generator for direction in directions]
+    left = [flow.generator for flow in flows]
     # The DuT first: what it says explains what others miss.
-    others = [dut, *(direction.timestamper for direction in directions)]
+    others = [dut, *(flow.timestamper for flow in flows)]
     while True:
         # Before it sleeps: an answer may have brought events along.
         for session in (*others, *left.copy()):

@@ -123,19 +123,19 @@ def _run_all(
         )
     for run in plan:
         if run not in pending:
-            store.add_runs(folder.database, [folder.run(one.slug).path for one in both(run)])
-    with make_reporter(pending, sum(len(both(run)) for run in plan), quiet) as reporter:
+            store.add_runs(folder.database, [folder.run(one.slug).path for one in run.group])
+    with make_reporter(pending, sum(len(run.group) for run in plan), quiet) as reporter:
         for run in pending:
             reporter.started(run)
             tick = reporter.tick if reporter.wants_ticks else None
             record = make_run(run, folder.run(run.slug), tick, station=station)
-            store.add_runs(folder.database, [folder.run(one.slug).path for one in both(run)])
+            store.add_runs(folder.database, [folder.run(one.slug).path for one in run.group])
             reporter.finished(run, record)
-    return [folder.run(one.slug) for run in plan for one in both(run)]
+    return [folder.run(one.slug) for run in plan for one in run.group]
 
 
 def _is_whole(folder: ExperimentFolder, run: PlannedRun) -> bool:
-    return all(folder.run(one.slug).whole for one in both(run))
+    return all(folder.run(one.slug).whole for one in run.group)
 
 
 def make_run(
@@ -149,42 +149,38 @@ def make_run(
 ) -> dict[str, Any]:
     """Make one run and evaluate it; its record, with the reason when it failed.
 
-    The other direction of bidirectional traffic is evaluated as a run of its own, in a folder
-    beside this one. A run that the `guard` ended is done all the same; its ``generator`` says
-    `interrupted`. With `keep_stamps` false its stamps are removed when it has ended.
+    Each flow is evaluated as a run of its own: those of `together` go into folders beside this one.
+    When one of them fails, all do. A run that the `guard` ended is done all the same; its
+    ``generator`` says `interrupted`. With `keep_stamps` false its stamps are removed when it has
+    ended.
     """
     # For each run: tuning may have changed since the last one.
     station = station or Here()
     surroundings = station.environment()
-    directions = [
-        _Direction(one, beside(folder, one), _first_record(one, surroundings)) for one in both(run)
-    ]
-    for direction in directions:
-        direction.folder.start_anew()
-        direction.store()
-    first, *back = directions
+    flows = [_Flow(one, beside(folder, one), _first_record(one, surroundings)) for one in run.group]
+    for flow in flows:
+        flow.folder.start_anew()
+        flow.store()
 
     def end(status: Status, error: str | None) -> None:
-        # The first one last: when it is done, so is the other.
-        for direction in reversed(directions):
-            for stamps in direction.folder.stamps if not keep_stamps else ():
+        # The first one last: when it is done, so are the others.
+        for flow in reversed(flows):
+            for stamps in flow.folder.stamps if not keep_stamps else ():
                 stamps.unlink(missing_ok=True)
-            direction.record.update(status=status, error=error, finished=_now())
-            direction.store()
+            flow.record.update(status=status, error=error, finished=_now())
+            flow.store()
 
     try:
-        reverse = back[0].folder if back else None
-        measured = measure(
-            run.experiment, folder, tick, guard, reverse, stations=everywhere(station)
-        )
-        for direction, sent in zip(directions, measured.sent, strict=True):
-            direction.keep(measured, sent, warnings_of(run.experiment, measured, sent))
-        for direction, sent in zip(directions, measured.sent, strict=True):
-            direction.evaluate(sent)
-        # The load is that of both generators.
-        valid = all(is_valid(direction.record["warnings"]) for direction in directions)
-        for direction in directions:
-            direction.record["valid"] = valid
+        folders = {flow.run.flow: flow.folder for flow in flows}
+        measured = measure(run.experiment, folders, tick, guard, stations=everywhere(station))
+        for flow, sent in zip(flows, measured.sent, strict=True):
+            flow.keep(measured, sent, warnings_of(run.experiment, measured, sent))
+        for flow, sent in zip(flows, measured.sent, strict=True):
+            flow.evaluate(sent)
+        # The load is that of all flows.
+        valid = all(is_valid(flow.record["warnings"]) for flow in flows)
+        for flow in flows:
+            flow.record["valid"] = valid
     except TailtapError as error:
         end("failed", str(error))
     except KeyboardInterrupt:
@@ -192,12 +188,7 @@ def make_run(
         raise
     else:
         end("done", None)
-    return first.record
-
-
-def both(run: PlannedRun) -> list[PlannedRun]:
-    """The run and, of bidirectional traffic, that of the other direction."""
-    return [run] if run.reverse is None else [run, run.reverse]
+    return flows[0].record
 
 
 def beside(folder: RunFolder, run: PlannedRun) -> RunFolder:
@@ -206,8 +197,8 @@ def beside(folder: RunFolder, run: PlannedRun) -> RunFolder:
 
 
 @dataclass(frozen=True)
-class _Direction:
-    """One direction of a run: what is known of it, and where it is kept."""
+class _Flow:
+    """One flow of a measurement: what is known of its run, and where it is kept."""
 
     run: PlannedRun
     folder: RunFolder

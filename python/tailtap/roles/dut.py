@@ -154,12 +154,11 @@ class DeviceUnderTest:
     def _observe(self, content: Json) -> Json:
         """Start the instruments."""
         bench = self._bench
-        traffic = bench.experiment.traffic
         has_dut, lab = bench.experiment.traits.has_dut, bench.lab
         processes = [] if self._own_kernel else [process for _, process in self._processes()]
         scope = Scope(
             bench.experiment.dut.cpus if has_dut else (),
-            (traffic.cpu, traffic.reversed().cpu) if traffic.bidirectional else (traffic.cpu,),
+            bench.experiment.senders,
             lab,
             bench.counting,
             processes[0].pid if len(processes) == 1 else None,
@@ -220,8 +219,7 @@ class DeviceUnderTest:
         experiment = self._bench.experiment
         if experiment.trace == "none":
             return None
-        directions = 2 if experiment.traffic.bidirectional else 1
-        packets = directions * experiment.traffic.packets
+        packets = sum(experiment.traffic_of(flow).packets for flow in experiment.flows)
         served = None
         if self._running:
             one, *more = [running.served() for running in self._running]

@@ -49,13 +49,11 @@ class HereSite:
 
     def __init__(self, experiment: Experiment) -> None:
         """Raises `MachineError` when the lab cannot be built."""
-        traffic, dut = experiment.traffic, experiment.dut
-        senders = {traffic.cpu, *([traffic.reversed().cpu] if traffic.bidirectional else [])}
         self._sessions: list[HereSession] = []
         self._observed: Json = {}
         self._stack = contextlib.ExitStack()
         with contextlib.ExitStack() as stack:
-            stack.enter_context(_away_from(dut.cpus, senders))
+            stack.enter_context(_away_from(experiment.dut.cpus, experiment.senders))
             counting = None
             if experiment.counters and experiment.traits.has_dut:
                 # From before the DuT is built until it is gone. Whoever starts and ends it is not

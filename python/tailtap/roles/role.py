@@ -11,7 +11,6 @@ from tailtap.instruments.observing import Counters
 from tailtap.stations.process import Process
 from tailtap.stations.session import Json
 from tailtap.topology.lab import Lab
-from tailtap.topology.smallest import FORWARD
 from tailtap.traffic.model import Traffic
 
 Request: TypeAlias = Callable[[Json], Json]
@@ -29,8 +28,7 @@ class Workbench:
 
     def traffic(self, flow: str) -> Traffic:
         """What is sent as this flow."""
-        traffic = self.experiment.traffic
-        return traffic if flow == FORWARD else traffic.reversed()
+        return self.experiment.traffic_of(flow)
 
 
 class Role(Protocol):

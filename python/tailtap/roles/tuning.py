@@ -70,10 +70,8 @@ def judged_as_generator(experiment: Experiment, tree: Tree | None = None) -> Jso
     None where nothing can be kept apart from them, as on a machine with a single CPU.
     """
     tree = tree or Tree()
-    traffic = experiment.traffic
-    cpus = {traffic.cpu, *([traffic.reversed().cpu] if traffic.bidirectional else [])}
     try:
-        purpose = Purpose.of(tree, "generator", sorted(cpus), interfaces=[])
+        purpose = Purpose.of(tree, "generator", list(experiment.senders), interfaces=[])
     except InputError:
         return None
     return record(audit(tree, purpose), {}, {})

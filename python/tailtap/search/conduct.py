@@ -18,14 +18,13 @@ from tailtap.document import load
 from tailtap.errors import InputError, Interrupted, MachineError, TailtapError
 from tailtap.experiment.combinations import CASES, VARY
 from tailtap.experiment.model import Evaluation, Experiment
-from tailtap.experiment.plan import DIRECTION, PlannedRun
+from tailtap.experiment.plan import PlannedRun, plan_run
 from tailtap.experiment.reading import CheckedExperiment, read_experiment
 from tailtap.files import make_folder, read_json, slugify, write_text
 from tailtap.machine.privileges import require_root
 from tailtap.measure.preconditions import require_clock, require_cpus
 from tailtap.measure.runner import (
     beside,
-    both,
     experiment_text,
     first_difference,
     interruptible,
@@ -277,8 +276,8 @@ class Search:
 
     def _make(self, trial: Trial) -> Made:
         earlier = sum(made.result.trial.rate == trial.rate for made in self.made)
-        ways = 2 if self.plan.experiment.traffic.bidirectional else 1
-        run = _planned(self.plan, ways * len(self.made) + 1, earlier + 1, trial)
+        flows = len(self.plan.experiment.flows)
+        run = _planned(self.plan, flows * len(self.made) + 1, earlier + 1, trial)
         folder = self.folder.trials.run(run.slug)
         traffic = run.experiment.traffic
         warm_up = traffic.warm_up * traffic.rate // 1_000_000_000 + traffic.warm_up_packets
@@ -289,7 +288,7 @@ class Search:
         if record["taps"] is None:
             raise MachineError(f"trial {run.number} failed: {record['error']}")
         results = []
-        for one in both(run):
+        for one in run.group:
             there = beside(folder, one)
             results.append(_result(run, there, there.read(), trial, guard))
         codes = tuple(warning["code"] for warning in record["warnings"])
@@ -298,14 +297,11 @@ class Search:
 
 def _planned(plan: Plan, number: int, repeat: int, trial: Trial) -> PlannedRun:
     text = rate_text(trial.rate)
-    variables = {"traffic.rate": text}
-    if plan.experiment.traffic.bidirectional:
-        variables[DIRECTION] = "forward"
-    return PlannedRun(number, f"{number:03}-{slugify(text)}", repeat, variables, plan.trial(trial))
+    return plan_run(number, slugify(text), repeat, {"traffic.rate": text}, plan.trial(trial))
 
 
 def _worse(results: Sequence[Result]) -> Result:
-    """The result of both directions: a rate must hold in each of them."""
+    """The result of all flows: a rate must hold for each of them."""
     doubted = [result for result in results if not result.valid]
     return doubted[0] if doubted else max(results, key=lambda result: result.loss)
 

@@ -111,13 +111,12 @@ def test_the_other_direction_is_a_run_with_the_next_number(tmp_path: Path) -> No
         (4, "004-20kpkt-s-true"),
         (6, "006-20kpkt-s-false"),
     ]
-    back = plan[2].reverse
-    assert back is not None
+    [back] = plan[2].together
     assert (back.number, back.slug) == (5, "005-20kpkt-s-true-reverse")
     assert plan[2].variables["direction"] == "forward"
     assert back.variables == {**plan[2].variables, "direction": "reverse"}
-    assert back.reverse is None
-    assert plan[1].reverse is None and "direction" not in plan[1].variables
+    assert not back.together
+    assert not plan[1].together and "direction" not in plan[1].variables
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from tailtap.experiment.plan import PlannedRun
 from tailtap.measure.progress import Lines, Silent, complaints, make_reporter
 from tailtap.traffic.model import Traffic
 
-RUN = PlannedRun(2, "002-a", 1, {}, Experiment(name="a", traffic=Traffic()))
+RUN = PlannedRun(2, "002-a", 1, {}, Experiment(name="a", traffic=Traffic()), "forward")
 
 
 def record(**changes: Any) -> dict[str, Any]:

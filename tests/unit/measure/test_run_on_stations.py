@@ -18,6 +18,7 @@ from tailtap.measure import run as run_module
 from tailtap.measure.run import everywhere, measure
 from tailtap.measure.runner import run_experiment
 from tailtap.results.folder import RunFolder
+from tailtap.topology.smallest import FORWARD
 
 TEXT = """
 name: paper
@@ -129,7 +130,7 @@ def test_what_happens_while_packets_are_sent_ends_the_run(
     station = FailsOnce(happens={role: event}, endless=True)
     began = time.monotonic()
     with pytest.raises(MachineError, match=said):
-        measure(_experiment(), _folder(tmp_path), None, stations=everywhere(station))
+        measure(_experiment(), _folders(tmp_path), None, stations=everywhere(station))
     assert time.monotonic() - began < run_module.OVERTIME_SECONDS / 2
     assert ("generator", "result") not in station.asked
     assert station.closed == 1
@@ -145,7 +146,7 @@ def test_a_vanished_link_explains_what_else_fails(tmp_path: Path) -> None:
 
     station.meddle = meddle
     with pytest.raises(MachineError, match="tt-gen vanished"):
-        measure(_experiment(), _folder(tmp_path), None, stations=everywhere(station))
+        measure(_experiment(), _folders(tmp_path), None, stations=everywhere(station))
     assert station.closed == 1
 
 
@@ -155,7 +156,7 @@ def test_a_generator_that_hangs_is_not_waited_for_for_ever(
     monkeypatch.setattr(run_module, "OVERTIME_SECONDS", 0.2)
     station = FakeStation(endless=True)
     with pytest.raises(MachineError, match="the generator does not come to an end"):
-        measure(_experiment(), _folder(tmp_path), None, stations=everywhere(station))
+        measure(_experiment(), _folders(tmp_path), None, stations=everywhere(station))
     assert station.closed == 1
 
 
@@ -165,7 +166,7 @@ def test_a_device_that_lets_nothing_through_says_why(
     monkeypatch.setattr(run_module, "PROBE_AGAIN_SECONDS", 0.02)
     station = FakeStation(mute=True)
     with pytest.raises(MachineError, match=r"no packet came through the DuT within 1 s: it sleeps"):
-        measure(_experiment(), _folder(tmp_path), None, stations=everywhere(station))
+        measure(_experiment(), _folders(tmp_path), None, stations=everywhere(station))
     assert station.asked.count(("generator", "probe")) > 10
     assert station.closed == 1
 
@@ -185,7 +186,7 @@ def test_a_guard_ends_the_generator_early(tmp_path: Path) -> None:
     station = FakeStation(endless=True, fails={("generator", "interrupt"): end})
     with pytest.raises(MachineError, match="it was asked to end"):
         measure(
-            _experiment(), _folder(tmp_path), ticks.append, Guard(), stations=everywhere(station)
+            _experiment(), _folders(tmp_path), ticks.append, Guard(), stations=everywhere(station)
         )
     assert len(seen) == 3
     assert len(ticks) >= 3
@@ -209,7 +210,7 @@ def test_both_directions_are_stamped_and_sent_by_roles_of_their_own(
 def test_ctrl_c_closes_the_site(tmp_path: Path) -> None:
     station = FakeStation(fails={("dut", "read"): KeyboardInterrupt()})
     with pytest.raises(KeyboardInterrupt):
-        measure(_experiment(), _folder(tmp_path), None, stations=everywhere(station))
+        measure(_experiment(), _folders(tmp_path), None, stations=everywhere(station))
     assert station.closed == 1
 
 
@@ -223,7 +224,7 @@ def _two(tmp_path: Path, **told: Any) -> tuple[FakeStation, FakeStation]:
 def _measure_on(tmp_path: Path, sends: FakeStation, forwards: FakeStation) -> RunFolder:
     folder = _folder(tmp_path)
     stations = {"dut": forwards, "generator": sends, "timestamper": sends}
-    measure(_experiment(), folder, None, stations=stations)
+    measure(_experiment(), {FORWARD: folder}, None, stations=stations)
     return folder
 
 
@@ -244,7 +245,7 @@ def test_the_machine_of_the_generator_is_described_where_it_is_another_one(tmp_p
     sends, forwards = _two(tmp_path)
     sends.answers = {("generator", "describe"): {"station": told}}
     stations = {"dut": forwards, "generator": sends, "timestamper": sends}
-    measured = measure(_experiment(), _folder(tmp_path), None, stations=stations)
+    measured = measure(_experiment(), _folders(tmp_path), None, stations=stations)
     assert measured.facts["stations"] == {"generator": told}
     # It is asked before packets are sent, and told which machine is the DuT's.
     order = [request for role, request in sends.asked if role == "generator"]
@@ -255,7 +256,7 @@ def test_the_machine_of_the_generator_is_described_where_it_is_another_one(tmp_p
 def test_two_stations_on_one_machine_describe_it_once(tmp_path: Path) -> None:
     sends, forwards = _two(tmp_path)
     stations = {"dut": forwards, "generator": sends, "timestamper": sends}
-    measured = measure(_experiment(), _folder(tmp_path), None, stations=stations)
+    measured = measure(_experiment(), _folders(tmp_path), None, stations=stations)
     assert ("generator", "describe") in sends.asked
     assert measured.facts["stations"] == {}
 
@@ -308,3 +309,7 @@ def _folder(tmp_path: Path) -> RunFolder:
     folder = RunFolder(tmp_path / "run")
     folder.start_anew()
     return folder
+
+
+def _folders(tmp_path: Path) -> dict[str, RunFolder]:
+    return {FORWARD: _folder(tmp_path)}

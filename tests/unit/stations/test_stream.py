@@ -25,6 +25,7 @@ from tailtap.results.folder import RunFolder
 from tailtap.stations.connection import Connection
 from tailtap.stations.frames import HELLO, encode
 from tailtap.stations.stream import StreamSite, StreamStation, Talk
+from tailtap.topology.smallest import FORWARD
 
 SUPPORT = Path(__file__).parents[2] / "support"
 SERVER = """
@@ -97,7 +98,9 @@ def closed(tmp_path: Path) -> bool:
 def test_a_whole_run_passes(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     folder.start_anew()
-    measured = measure(_experiment(), folder, None, stations=everywhere(station(tmp_path)))
+    measured = measure(
+        _experiment(), {FORWARD: folder}, None, stations=everywhere(station(tmp_path))
+    )
     assert closed(tmp_path)
     assert measured.facts["counters"] == {"lifetime": {}}
     assert measured.facts["forwarder"]["version"] == "1"
@@ -133,7 +136,7 @@ def test_what_a_failed_run_left_is_fetched_too(tmp_path: Path) -> None:
     folder.start_anew()
     far = station(tmp_path, full=["dut", "observe"])
     with pytest.raises(MachineError) as caught:
-        measure(_experiment(), folder, None, stations=everywhere(far))
+        measure(_experiment(), {FORWARD: folder}, None, stations=everywhere(far))
     assert str(caught.value) == "No space left on device: /far/stamps"
     assert (folder.path / "forwarder.log").read_text() == "it forwards\n"
     assert {path.name for path in tmp_path.iterdir()} == {"closed", "run"}
@@ -159,7 +162,7 @@ def test_two_stations_die_separately(tmp_path: Path) -> None:
     with pytest.raises(MachineError, match="the second host was ended by SIGKILL"):
         measure(
             _experiment(),
-            folder,
+            {FORWARD: folder},
             None,
             stations={"generator": first, "timestamper": first, "dut": second},
         )
