@@ -17,7 +17,7 @@ the sender's core, unless its port is steered elsewhere. So:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tailtap.cpulist import cpu_mask, list_cpus
@@ -30,7 +30,7 @@ from tailtap.machine.kernel_values import KernelValue
 from tailtap.machine.numa import Numa
 from tailtap.machine.port_threads import PortThreads
 from tailtap.machine.resource import Resource
-from tailtap.topology.graph import Graph, Link, Node, Port
+from tailtap.topology.graph import TASKS, Graph, Link, Node, Port, Task
 from tailtap.topology.numbering import Addresses, numbered
 from tailtap.topology.placement import CORE, DEFAULT, Placed, Placement, cpus_of, send_queues
 
@@ -53,37 +53,45 @@ def name_of(identity: str, node: str) -> str:
 
 
 def compile_graph(
-    graph: Graph, identity: str, service_cpus: Iterable[int], numa: Numa
+    graph: Graph,
+    identity: str,
+    service_cpus: Iterable[int],
+    numa: Numa,
+    tasks: Collection[Task] = TASKS,
 ) -> Mapping[str, Sequence[Step]]:
-    """What is made for each node, in the order in which it is made; nodes are in their order too.
+    """What is made for each node with one of these tasks, in the order in which it is made.
 
-    A link belongs to the later one of its nodes. `identity` are the six digits of the lab,
+    Nodes are in their order too. A virtual link belongs to the later one of its nodes, and a network card to its own node, as the
+    other end of its cable may be on another machine. `identity` are the six digits of the lab,
     `service_cpus` where tailtap itself works, and `numa` is what the machine says of its CPUs and
     of the cards. Raises `InputError`, `MachineError` for links that cannot be made, and for
     placements that this machine has no CPUs for.
     """
     _check_cores(graph)
     order = {node.name: place for place, node in enumerate(graph.nodes)}
-    links: dict[str, list[tuple[int, Link]]] = {node.name: [] for node in graph.nodes}
+    steps = {node.name: [Step(resource) for resource in _node(node, identity)]
+             for node in graph.nodes if node.task in tasks}  # fmt: skip
     addresses = numbered(graph)
-    for number, link in enumerate(graph.links):
-        later = max((port.node for port in link.ends), key=order.__getitem__)
-        links[later].append((FIRST_INDEX + 2 * number, link))
     service = list_cpus(service_cpus)
-    return {
-        node.name: [
-            *(Step(resource) for resource in _node(node, identity)),
-            *(
-                step
-                for index, link in links[node.name]
-                for step in (
-                    *_link(graph, link, index, identity, service, addresses),
-                    *_steering(graph, link, identity, numa),
-                )
-            ),
-        ]
-        for node in graph.nodes
-    }
+    for number, link in enumerate(graph.links):
+        if link.carded:
+            for port, card in link.carded:
+                if port.node in steps:
+                    steps[port.node] += _card(graph, link, port, card, identity, service)
+                    steps[port.node] += _steering(graph, port, identity, numa, card)
+            continue
+        here = {port.node in steps for port in link.ends}
+        if here == {False}:
+            continue
+        if len(here) == 2:
+            raise InputError(f"{link.ends[0]} and {link.ends[1]} are on two machines, which no "
+                             "virtual link joins: give them network cards")  # fmt: skip
+        later = max((port.node for port in link.ends), key=order.__getitem__)
+        index = FIRST_INDEX + 2 * number
+        steps[later] += _link(graph, link, index, identity, addresses)
+        for port in link.ends:
+            steps[later] += _steering(graph, port, identity, numa)
+    return steps
 
 
 def in_order(steps: Iterable[Step]) -> list[Step]:
@@ -104,30 +112,30 @@ def _node(node: Node, identity: str) -> Iterator[Resource]:
         yield namespaces.Namespace(name, container=name)
 
 
-def _link(
-    graph: Graph,
-    link: Link,
-    index: int,
-    identity: str,
-    service: str,
-    addresses: Mapping[Port, Addresses],
+def _card(
+    graph: Graph, link: Link, port: Port, card: str, identity: str, service: str
 ) -> Iterator[Step]:
+    node = graph.node(port.node)
+    if node.kind == "guest":  # whoever runs it passes its cards through
+        return
+    namespace = name_of(identity, node.name)
+    threads = node.placement.threads and _is_entered(graph, port)
+    yield Step(Card(card, namespace, port.name, link.mtu, threads), port)
+    if node.task == "timestamper":
+        yield Step(CardInterrupts(namespace, port.name, service), port)
+
+
+def _link(
+    graph: Graph, link: Link, index: int, identity: str, addresses: Mapping[Port, Addresses]
+) -> Iterator[Step]:
+    """A virtual link."""
     outside = [port for port in link.ends if graph.node(port.node).kind != "guest"]
     if not outside:
         raise InputError(
             f"{link.ends[0]} and {link.ends[1]} are ports of virtual machines, which cannot be "
             "joined: put a namespace between them"
         )
-    if link.cards is not None:
-        # Whoever runs a guest passes its cards through.
-        for port, card in zip(link.ends, link.cards, strict=True):
-            if port in outside:
-                namespace = name_of(identity, port.node)
-                threads = graph.node(port.node).placement.threads and _is_entered(graph, port)
-                yield Step(Card(card, namespace, port.name, link.mtu, threads), port)
-                if graph.node(port.node).task == "timestamper":
-                    yield Step(CardInterrupts(namespace, port.name, service), port)
-    elif len(outside) == 2:
+    if len(outside) == 2:
         one, other = link.ends
         macs = [addresses[port].mac for port in link.ends if port in addresses]
         yield Step(
@@ -179,26 +187,29 @@ def _check_cores(graph: Graph) -> None:
             )
 
 
-def _steering(graph: Graph, link: Link, identity: str, numa: Numa) -> Iterator[Step]:
-    """Where the work for packets is done that come through a link into a node with CPUs."""
-    for place, port in enumerate(link.ends):
-        node = graph.node(port.node)
-        if not node.cpus or node.kind == "guest":
-            _require_default(node)
-            continue
-        card = None if link.cards is None else link.cards[place]
-        entered = _is_entered(graph, port)
-        if card is None and not entered:
-            continue
-        cpus = cpus_of(node.placement, node.cpus, card, numa)
-        namespace, lent = name_of(identity, node.name), None if card is None else port
-        if lent is not None:
-            steps = _card_steering(namespace, port.name, node.placement, cpus)
-            yield from (Step(resource, lent) for resource in steps)
-        if entered and node.placement.threads:
-            yield Step(_threads(graph, port, identity, cpus, card), lent)
-        elif entered and cpus:
-            yield Step(receive_steering(namespace, port.name, cpus), lent)
+def _steering(
+    graph: Graph, port: Port, identity: str, numa: Numa, card: str | None = None
+) -> Iterator[Step]:
+    """Where the work for packets is done that come in at a port, as far as its node has CPUs.
+
+    The port is the end of a virtual link, or `card`.
+    """
+    node = graph.node(port.node)
+    if not node.cpus or node.kind == "guest":
+        _require_default(node)
+        return
+    entered = _is_entered(graph, port)
+    if card is None and not entered:
+        return
+    cpus = cpus_of(node.placement, node.cpus, card, numa)
+    namespace, lent = name_of(identity, node.name), None if card is None else port
+    if lent is not None:
+        steps = _card_steering(namespace, port.name, node.placement, cpus)
+        yield from (Step(resource, lent) for resource in steps)
+    if entered and node.placement.threads:
+        yield Step(_threads(graph, port, identity, cpus, card), lent)
+    elif entered and cpus:
+        yield Step(receive_steering(namespace, port.name, cpus), lent)
 
 
 def _require_default(node: Node) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from tailtap.errors import InputError
 from tailtap.topology.placement import DEFAULT, Placement
 
 Task = Literal["generator", "timestamper", "dut"]
 """What a node is there for: the role whose station it is on."""
+TASKS: tuple[Task, ...] = get_args(Task)
 
 NodeKind = Literal["namespace", "container", "guest"]
 """What holds the ports of a node: a network namespace, the one of a container, or a virtual
@@ -62,6 +63,15 @@ class Node:
 
 
 @dataclass(frozen=True)
+class Splitter:
+    """Where a cable's packets come to as well: a passive optical splitter, or a mirror port."""
+
+    port: Port
+    card: str
+    """The network card that is this port, by its name on its machine."""
+
+
+@dataclass(frozen=True)
 class Link:
     """Two ports that are joined: by a virtual link, or by a cable between two network cards."""
 
@@ -69,13 +79,30 @@ class Link:
     mtu: int
     """In bytes."""
     cards: tuple[str, str] | None = None
-    """The network cards that are its ends, by their names on their machine; None for a virtual
+    """The network cards that are its ends, by their names on their machines; None for a virtual
     link."""
+    splitter: Splitter | None = None
+    """Who sees what its first end sends to its second one. Only cables have one."""
+
+    @property
+    def ports(self) -> tuple[Port, ...]:
+        """Its ends, and the port of its splitter."""
+        return self.ends if self.splitter is None else (*self.ends, self.splitter.port)
+
+    @property
+    def carded(self) -> tuple[tuple[Port, str], ...]:
+        """Its ports that are network cards, with these."""
+        split = () if self.splitter is None else ((self.splitter.port, self.splitter.card),)
+        return (*zip(self.ends, self.cards or (), strict=False), *split)
 
     def as_json(self) -> dict[str, Any]:
         """The link in run.json."""
-        cards = {} if self.cards is None else {"cards": list(self.cards)}
-        return {"ends": [str(port) for port in self.ends], "mtu": self.mtu, **cards}
+        found: dict[str, Any] = {"ends": [str(port) for port in self.ends], "mtu": self.mtu}
+        if self.cards is not None:
+            found["cards"] = list(self.cards)
+        if self.splitter is not None:
+            found["splitter"] = {"port": str(self.splitter.port), "card": self.splitter.card}
+        return found
 
 
 class TapPoint(NamedTuple):
@@ -94,7 +121,8 @@ class Flow:
 
     name: str
     path: tuple[Port, ...]
-    """From the generator's port to the one that absorbs them."""
+    """From the generator's port to the one that absorbs them; a splitter's port stands between the
+    ends of its cable."""
     stamped: tuple[Port, ...]
     """The tap points, in the order of the path: the first is before the DuT, the last after it, and
     others are where packets enter a node of the DuT."""
@@ -124,8 +152,10 @@ class Flow:
     @property
     def passed(self) -> list[str]:
         """The nodes of the DuT that they pass, in order."""
-        within = self.path[self.path.index(self.onward) + 1 : -1]
-        return list(dict.fromkeys(port.node for port in within))
+        within = self.path[self.path.index(self.ingress) : self.path.index(self.egress)]
+        nodes = dict.fromkeys(port.node for port in within)
+        taps = (self.ingress.node, self.egress.node)
+        return [node for node in nodes if node not in taps]
 
     @property
     def onward(self) -> Port:
@@ -168,7 +198,7 @@ class Graph:
     @property
     def ports(self) -> Iterator[Port]:
         """The ports in the order of the links."""
-        return (port for link in self.links for port in link.ends)
+        return (port for link in self.links for port in link.ports)
 
     def node(self, name: str) -> Node:
         """The node of this name. Raises `KeyError`."""
@@ -196,14 +226,14 @@ class Graph:
         return {
             port.name: card
             for link in self.links
-            for port, card in zip(link.ends, link.cards or (), strict=False)
+            for port, card in link.carded
             if port.node == node
         }
 
     @property
     def cards(self) -> list[str]:
         """All network cards, in the order of the links."""
-        return [card for link in self.links for card in link.cards or ()]
+        return [card for link in self.links for _, card in link.carded]
 
     def entered(self, node: str) -> list[Port]:
         """The ports through which a flow enters a node, each once, in the order of the flows."""
@@ -211,7 +241,7 @@ class Graph:
             after
             for flow in self.flows
             for before, after in pairwise(flow.path)
-            if after.node == node and self.peer(after) == before
+            if after.node == node and before.node != node
         )
         return list(dict.fromkeys(found))
 
@@ -223,6 +253,10 @@ class Graph:
             "flows": [flow.as_json() for flow in self.flows],
         }
 
+    def _joined(self, one: Port, other: Port) -> bool:
+        """Whether packets get from a port to another one of the same link."""
+        return any(one in link.ports and other in link.ports for link in self.links)
+
     def _check(self, flow: Flow) -> None:
         """Raises `InputError` when a flow takes a way that is not there."""
         known = set(self.ports)
@@ -230,7 +264,7 @@ class Graph:
             if port not in known:
                 raise InputError(f"flow {flow.name}: there is no port {port}")
         for before, after in pairwise(flow.path):
-            if before.node != after.node and self.peer(before) != after:
+            if before.node != after.node and not self._joined(before, after):
                 raise InputError(f"flow {flow.name}: no link joins {before} and {after}")
         places = [flow.path.index(port) for port in flow.stamped if port in flow.path]
         if len(places) != len(flow.stamped) or len(places) < 2 or places != sorted(set(places)):

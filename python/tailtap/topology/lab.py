@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
@@ -26,7 +26,7 @@ from tailtap.stations.local import LocalHost
 from tailtap.stations.namespace import NamespaceHost
 from tailtap.stations.process import Process
 from tailtap.topology.compiler import Step, compile_graph, in_order, name_of, placed
-from tailtap.topology.graph import Graph, Port
+from tailtap.topology.graph import TASKS, Graph, Port, Task
 from tailtap.topology.numbering import Way, ways
 from tailtap.topology.placement import Placed
 
@@ -42,10 +42,16 @@ UP_SECONDS = 5.0
 class Lab:
     """What a graph says, on this machine. Use it as a context; leaving removes everything."""
 
-    def __init__(self, graph: Graph) -> None:
-        """A lab for `graph`; makes nothing yet."""
+    def __init__(self, graph: Graph, tasks: Collection[Task] = TASKS) -> None:
+        """A lab for those nodes of `graph` that have these tasks; makes nothing yet.
+
+        Other nodes are on other machines.
+        """
         self.graph = graph
-        self.numa = Numa.of(graph.cards)
+        self._tasks = tasks
+        self._here = [node for node in graph.nodes if node.task in tasks]
+        own = (graph.cards_of(node.name).values() for node in self._here)
+        self.numa = Numa.of(card for some in own for card in some)
         self._local = LocalHost()
         self._steps: Mapping[str, Sequence[Step]] = {}
         self._beneath: dict[str, tuple[Sequence[Resource], int]] = {}
@@ -61,8 +67,10 @@ class Lab:
         self._journal = Journal.create()
         try:
             service = os.sched_getaffinity(0)
-            self._steps = compile_graph(self.graph, self._journal.identity, service, self.numa)
-            self.add({node.name: () for node in self.graph.nodes if node.task != "dut"})
+            self._steps = compile_graph(
+                self.graph, self._journal.identity, service, self.numa, self._tasks
+            )
+            self.add({node.name: () for node in self._here if node.task != "dut"})
         except BaseException:
             self.remove()
             raise
@@ -120,7 +128,7 @@ class Lab:
 
     def networks(self) -> Sequence[int]:
         """The inodes by which the kernel tells the network namespaces of the lab from others."""
-        names = (self.host(node.name).namespace for node in self.graph.nodes)
+        names = (self.host(node.name).namespace for node in self._here)
         found = (NAMESPACES / name for name in names)
         return [path.stat().st_ino for path in found if path.exists()]
 
@@ -264,8 +272,8 @@ class Lab:
             if node.name in self._beneath and node.kind != "guest"
         }
         for link in self.graph.links:
-            if all(port.node in self._beneath for port in link.ends):
-                for port in link.ends:
+            if link.carded or all(port.node in self._beneath for port in link.ends):
+                for port in link.ports:
                     if port.node in found and port not in self._handed_over:
                         found[port.node].append(port)
         return found

@@ -14,6 +14,16 @@ port, and are stamped and absorbed as they come back to `tt-a1`.
 Network cards can be the ends of the two links beside the DuT, with cables between them. They keep
 the ports' names for as long as they are lent to the lab.
 
+A timestamper behind splitters is in nobody's way. The DuT's ports are joined with the generator's,
+which absorbs what comes back, and the splitters' copies end at the timestamper:
+
+```
+node gen                                        node dut
+    tt-gen ═════════════════╤══════════════════════ tt-in
+    tt-back ════════════════│══╤═══════════════════ tt-out
+                node tap  tt-a0 tt-b0
+```
+
 Without a DuT `tt-a1` and `tt-b0` are the two ends of one link. A line has nodes `dut1`, `dut2`, …
 instead of `dut`, and a link from the `tt-out` of each to the `tt-in` of the next. Where each hop is
 looked at, packets are stamped as well at the port by which they enter each node but the first.
@@ -24,7 +34,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tailtap.topology.graph import Flow, Graph, Link, Node, NodeKind, Port
+from tailtap.errors import InputError
+from tailtap.topology.graph import Flow, Graph, Link, Node, NodeKind, Port, Splitter
 from tailtap.topology.placement import DEFAULT, Placement
 
 GENERATOR, TAPS, DUT = "gen", "tap", "dut"
@@ -41,18 +52,21 @@ ETHERNET_OVERHEAD = 18
 DEFAULT_MTU = 1500
 
 _SENDING, _SENDING_BACK = Port(GENERATOR, "tt-gen"), Port(GENERATOR, "tt-rev")
+_BACK = Port(GENERATOR, "tt-back")
 _FIRST_TAP, _FIRST_TAP_BACK = Port(TAPS, "tt-a0"), Port(TAPS, "tt-b1")
 _TO, _FROM = Port(TAPS, TO_DUT), Port(TAPS, FROM_DUT)
 
 
 @dataclass(frozen=True)
 class Cables:
-    """Two cables between network cards of one machine, in front of the DuT and behind it."""
+    """Two cables between network cards, in front of the DuT and behind it."""
 
     dut: tuple[str, str]
     """The DuT's ingress and egress port."""
     tap: tuple[str, str]
-    """What is at the other ends."""
+    """What is at the other ends, or behind the splitters of both."""
+    generator: tuple[str, str] | None = None
+    """What is at the other ends where cables have splitters: what sends, and what absorbs."""
 
 
 def smallest(
@@ -93,6 +107,8 @@ def line(
 ) -> Graph:
     """The graph of nodes that packets pass one after the other; the rest is as in `smallest`."""
     mtu = max(DEFAULT_MTU, frame_size - ETHERNET_OVERHEAD)
+    if cables is not None and cables.generator is not None:
+        return _split(duts, mtu, cables, cables.generator, both_ways=both_ways)
     nodes = [Node(GENERATOR, "generator"), Node(TAPS, "timestamper"), *duts]
     links = [Link((_SENDING, _FIRST_TAP), mtu)]
     if both_ways:
@@ -115,6 +131,29 @@ def line(
         within = inside_out[2::2] if hops else ()
         flows.append(Flow(REVERSE, back, (_FIRST_TAP_BACK, *within, _TO)))
     return Graph(tuple(nodes), tuple(links), tuple(flows))
+
+
+def _split(
+    duts: Sequence[Node], mtu: int, cables: Cables, sender: tuple[str, str], *, both_ways: bool
+) -> Graph:
+    """The graph of one DuT between cables with splitters. Raises `InputError` for another one."""
+    if len(duts) != 1:
+        raise InputError("cables with splitters need one DuT between them: take another "
+                         "dut.platform than wire, and no line")  # fmt: skip
+    if both_ways:
+        raise InputError("a splitter copies one direction of a cable: leave out "
+                         "traffic.bidirectional")  # fmt: skip
+    [dut] = duts
+    entry, leaving = Port(dut.name, DUT_INGRESS), Port(dut.name, DUT_EGRESS)
+    links = [
+        Link(
+            (_SENDING, entry), mtu, (sender[0], cables.dut[0]), Splitter(_FIRST_TAP, cables.tap[0])
+        ),
+        Link((leaving, _BACK), mtu, (cables.dut[1], sender[1]), Splitter(_FROM, cables.tap[1])),
+    ]
+    nodes = (Node(GENERATOR, "generator"), Node(TAPS, "timestamper"), dut)
+    way = (_SENDING, _FIRST_TAP, entry, leaving, _FROM, _BACK)
+    return Graph(nodes, tuple(links), (Flow(FORWARD, way, (_FIRST_TAP, _FROM)),))
 
 
 def dut_names(length: int) -> list[str]:

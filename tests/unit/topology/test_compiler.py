@@ -19,7 +19,7 @@ from tailtap.machine.namespaces import Namespace, TapDevice
 from tailtap.machine.numa import Numa
 from tailtap.machine.port_threads import PortThreads
 from tailtap.topology.compiler import Step, compile_graph, in_order, name_of
-from tailtap.topology.graph import Flow, Graph, Link, Node, NodeKind, Port
+from tailtap.topology.graph import Flow, Graph, Link, Node, NodeKind, Port, Task
 from tailtap.topology.placement import Irq, Placement, cpus_of
 from tailtap.topology.smallest import DUT, GENERATOR, TAPS, Cables, smallest
 
@@ -66,7 +66,8 @@ def test_a_virtual_machine_is_behind_tap_devices_and_steers_itself() -> None:
 
 @pytest.mark.parametrize("kind", ["namespace", "container"])
 def test_cards_take_the_places_of_ports(kind: NodeKind) -> None:
-    steps = compile_graph(smallest(kind, [1], cables=CABLES), IDENTITY, [5, 6], NUMA)[DUT]
+    compiled = compile_graph(smallest(kind, [1], cables=CABLES), IDENTITY, [5, 6], NUMA)
+    steps = [*compiled[TAPS], *compiled[DUT]]
     places = {
         step.resource.interface: (step.resource.namespace, step.resource.port, step.port)
         for step in steps
@@ -84,13 +85,46 @@ def test_cards_take_the_places_of_ports(kind: NodeKind) -> None:
         if isinstance(step.resource, CardInterrupts)
     }
     assert interrupts == {"tt-a1": "5,6", "tt-b0": "5,6", "tt-in": "1", "tt-out": "1"}
-    assert not any(isinstance(step.resource, Veth) for step in steps)
+    assert not any(isinstance(step.resource, Veth) for step in compiled[DUT])
+
+
+def test_cards_of_other_machines_are_left_alone() -> None:
+    graph = smallest("namespace", [1], cables=CABLES)
+    tester = compile_graph(graph, IDENTITY, [5], NUMA, ("generator", "timestamper"))
+    others: Sequence[Task] = ("dut",)
+    device = compile_graph(graph, IDENTITY, [5], NUMA, others)
+    assert list(tester) == [GENERATOR, TAPS]
+    assert list(device) == [DUT]
+    assert {**tester, **device} == compile_graph(graph, IDENTITY, [5], NUMA)
+    with pytest.raises(InputError, match="gen:tt-gen and tap:tt-a0 are on two machines"):
+        compile_graph(graph, IDENTITY, [5], NUMA, ("timestamper", "dut"))
+
+
+def test_a_timestamper_behind_splitters_has_cards_only() -> None:
+    cables = Cables(("in0", "out0"), ("copy0", "copy1"), ("sends", "absorbs"))
+    graph = smallest("namespace", [1], cables=cables)
+    [flow] = graph.flows
+    assert [str(port) for port in flow.path] == [
+        "gen:tt-gen", "tap:tt-a0", "dut:tt-in", "dut:tt-out", "tap:tt-b0", "gen:tt-back",
+    ]  # fmt: skip
+    assert (flow.ingress, flow.egress) == (Port(TAPS, "tt-a0"), Port(TAPS, "tt-b0"))
+    assert flow.passed == [DUT]
+    assert graph.entered(DUT) == [Port(DUT, "tt-in")]
+    compiled = compile_graph(graph, IDENTITY, [5], NUMA)
+    cards = {node: [step.resource.interface for step in steps if isinstance(step.resource, Card)]
+             for node, steps in compiled.items()}  # fmt: skip
+    assert cards == {
+        GENERATOR: ["sends", "absorbs"], TAPS: ["copy0", "copy1"], DUT: ["in0", "out0"],
+    }  # fmt: skip
+    with pytest.raises(InputError, match="a splitter copies one direction"):
+        smallest("namespace", [1], cables=cables, both_ways=True)
 
 
 def test_the_cards_of_a_virtual_machine_are_left_to_who_runs_it() -> None:
-    steps = compile_graph(smallest("guest", [1], cables=CABLES), IDENTITY, [5], NUMA)[DUT]
-    cards = [step.resource.interface for step in steps if isinstance(step.resource, Card)]
-    assert cards == ["before", "behind"]
+    compiled = compile_graph(smallest("guest", [1], cables=CABLES), IDENTITY, [5], NUMA)
+    cards = {node: [step.resource.interface for step in steps if isinstance(step.resource, Card)]
+             for node, steps in compiled.items()}  # fmt: skip
+    assert cards == {GENERATOR: [], TAPS: ["before", "behind"], DUT: []}
 
 
 def test_two_virtual_machines_cannot_be_joined() -> None:
@@ -272,7 +306,7 @@ def test_queues_are_made_before_what_they_have_is_placed() -> None:
                  smallest("namespace", (2, 3), cables=CABLES, placement=Placement(threads=True)),
                  IDENTITY, [0], NUMA)[DUT]
              if isinstance(step.resource, Card)}  # fmt: skip
-    assert cards == {"tt-a1": False, "tt-in": True, "tt-out": False, "tt-b0": False}
+    assert cards == {"tt-in": True, "tt-out": False}
     assert [step.resource.card for step in steps if isinstance(step.resource, PortThreads)] == [
         CABLES.dut[0]
     ]
