@@ -15,13 +15,14 @@ from tailtap.forwarder import FORWARDERS, Setting
 from tailtap.platform import PLATFORMS, DutSpec, alike, build, graph_of
 from tailtap.topology.lab import Lab
 from tailtap.topology.placement import Placement
+from tailtap.topology.smallest import FORWARD
 from tailtap.traffic.model import Traffic
 
 ROUNDS = 3
 LENGTHS = (1, 2, 4, 8, 16, 32, 64)
 KINDS = ("bare-metal", "container")
 CPU = 1
-TRAFFIC = Traffic.model_validate({"ttl": max(LENGTHS) + 1})
+SENT = {FORWARD: Traffic.model_validate({"ttl": max(LENGTHS) + 1})}
 
 
 def once(platform: str, length: int, folder: Path) -> tuple[float, float, float]:
@@ -34,7 +35,7 @@ def once(platform: str, length: int, folder: Path) -> tuple[float, float, float]
         lab.wait_until_up()
         stands = time.perf_counter()
         for node in nodes:
-            router.start(node, router.Options(), Setting(lab, folder, TRAFFIC, length > 1))
+            router.start(node, router.Options(), Setting(lab, folder, SENT, in_line=length > 1))
         forwards = time.perf_counter()
     gone = time.perf_counter()
     return stands - began, forwards - stands, gone - forwards

@@ -15,7 +15,7 @@ from tailtap.platform import PLATFORMS, DutSpec, alike, build, graph_of
 from tailtap.topology.graph import Port
 from tailtap.topology.lab import Lab
 from tailtap.topology.placement import Placement
-from tailtap.topology.smallest import dut_names
+from tailtap.topology.smallest import FORWARD, dut_names
 from tailtap.traffic.model import Traffic
 
 SECOND_AND_A_HALF = 1.5
@@ -124,7 +124,9 @@ def test_a_line_is_silent_and_merges_no_packets(tmp_path: Path, version: int) ->
         lab.wait_until_up()
         watching = lab.watch()
         for device in made:
-            forwarder.start(device, forwarder.Options(), Setting(lab, tmp_path, traffic)).close()
+            forwarder.start(
+                device, forwarder.Options(), Setting(lab, tmp_path, {FORWARD: traffic})
+            ).close()
         settled = {port: lab.received(port) for port in lab.graph.ports}
         time.sleep(SECOND_AND_A_HALF)
         assert {port: lab.received(port) for port in lab.graph.ports} == settled

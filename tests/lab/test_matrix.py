@@ -127,7 +127,7 @@ def pass_through(
     traffic = Traffic.model_validate(sent)
     with ExitStack() as stack:
         stack.callback(device.host.run, ["sh", "-c", AS_BOOTED, "as-booted", device.ingress])
-        setting = Setting(lab, folder, traffic)
+        setting = Setting(lab, folder, {FORWARD: traffic})
         forwarding = kind.start(device, kind.Options.model_validate(options), setting)
         stack.callback(forwarding.close)
         flow = lab.graph.flow(FORWARD)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from tailtap.check import Check
 from tailtap.findings import Findings
-from tailtap.forwarder import Asked, Need, Setting
+from tailtap.forwarder import Asked, Need, Serves, Setting
 from tailtap.forwarder.own import Forwarding
 from tailtap.instruments.taps.inline import InlineTap
 from tailtap.machine.resource import Resource, Value
@@ -51,7 +51,7 @@ class Pod(BareMetal):
         """A namespace, which says what the experiment asked for."""
         made = super().start(lab, spec)
         facts = {**made.facts, "cache": spec.options.cache}
-        return Dut(made.host, made.ingress, made.egress, made.cpus, made.both_ways, facts)
+        return replace(made, facts=facts)
 
 
 class RelayOptions(Strict):
@@ -67,6 +67,7 @@ class Relay:
     documentation = "It has lanes."
     in_kernel = False
     routes = False
+    serves: Serves = "pair"
     shares_cpus = False
     Options: type[BaseModel] = RelayOptions
     needs: Sequence[Need] = (Need("true", "install coreutils"),)

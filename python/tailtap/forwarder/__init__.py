@@ -10,12 +10,21 @@ from pydantic import BaseModel
 from tailtap.check import Check
 from tailtap.findings import Findings
 from tailtap.forwarder.served import Served
-from tailtap.forwarder.setting import Asked, CpuTime, Need, Setting
+from tailtap.forwarder.setting import Asked, CpuTime, Need, Serves, Setting
 from tailtap.platform.dut import Dut
 from tailtap.registry import Registry
 from tailtap.stations.process import Process
 
-__all__ = ["FORWARDERS", "Asked", "Forwarder", "Need", "Running", "Served", "Setting"]
+__all__ = [
+    "FORWARDERS",
+    "Asked",
+    "Forwarder",
+    "Need",
+    "Running",
+    "Served",
+    "Serves",
+    "Setting",
+]
 
 
 class Running(Protocol):
@@ -71,6 +80,9 @@ class Forwarder(Protocol):
 
     routes: bool
     """Whether it takes one from each packet's time to live, as routers do."""
+
+    serves: Serves
+    """Which nodes of a graph it can serve."""
 
     shares_cpus: bool
     """Whether several of it can work on the same CPUs, as the nodes of a line may."""

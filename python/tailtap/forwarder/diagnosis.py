@@ -15,6 +15,7 @@ from tailtap.machine.privileges import missing_capabilities
 from tailtap.platform import PLATFORMS, Dut, DutSpec, alike, build, graph_of
 from tailtap.stations.local import LocalHost
 from tailtap.topology.lab import Lab
+from tailtap.topology.smallest import FORWARD
 from tailtap.traffic.model import Traffic
 
 AREA = "forwarders"
@@ -50,13 +51,12 @@ def try_in_lab(
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tt-"))
         try:
-            traffic = Traffic()
             platform = PLATFORMS["bare-metal"]
             spec = DutSpec((PROBE_CPU,), platform.Options())
             lab = stack.enter_context(Lab(graph_of(alike(platform, spec))))
             [dut] = build(lab, alike(platform, spec))
             lab.wait_until_up()
-            found = attempt(dut, Setting(lab, Path(folder), traffic))
+            found = attempt(dut, Setting(lab, Path(folder), {FORWARD: Traffic()}))
         except TailtapError as error:
             yield Check(AREA, name, "missing", str(error), remedy, required)
             return

@@ -140,7 +140,7 @@ def lcores(cpus: Sequence[int], *, idle_main: bool = False) -> list[str]:
 
 def _require_fitting(options: DpdkOptions, asked: Asked) -> None:
     """Raises `InputError` for options or traffic that DPDK cannot handle."""
-    largest = max(asked.traffic.sizes)
+    largest = asked.largest
     if largest > MAX_FRAME:
         raise InputError(
             f"traffic.size: DPDK's programs hold packets of up to {MAX_FRAME} B, not {largest} B: "

@@ -14,7 +14,7 @@ from tailtap.forwarder import dpdk
 from tailtap.forwarder.built import ExampleOptions, built, draining
 from tailtap.forwarder.diagnosis import find_programs
 from tailtap.forwarder.program import Program, WorkFolder
-from tailtap.forwarder.setting import Asked, Need, Setting
+from tailtap.forwarder.setting import Asked, Need, Serves, Setting
 from tailtap.platform.dut import Dut
 
 
@@ -39,6 +39,7 @@ class DpdkL2fwd:
     )
     in_kernel = False
     routes = False
+    serves: Serves = "pair"
     shares_cpus = False
     Options: type[BaseModel] = L2fwdOptions
     needs: Sequence[Need] = (built("dpdk-l2fwd"),)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from ipaddress import summarize_address_range
 from typing import cast
 
 from pydantic import BaseModel
@@ -19,9 +18,10 @@ from tailtap.forwarder import dpdk
 from tailtap.forwarder.built import ExampleOptions, built, draining
 from tailtap.forwarder.diagnosis import find_programs
 from tailtap.forwarder.program import Program, WorkFolder
-from tailtap.forwarder.setting import NEXT_HOP_MAC, Asked, Need, Setting
+from tailtap.forwarder.setting import Asked, Need, Serves, Setting
 from tailtap.platform.dut import Dut
-from tailtap.traffic.model import Traffic
+from tailtap.topology.numbering import NEXT_HOP_MAC
+from tailtap.traffic.flows import Ranges, prefixes
 
 INGRESS, EGRESS = 0, 1
 """What l3fwd calls the ports."""
@@ -39,6 +39,7 @@ class DpdkL3fwd:
     )
     in_kernel = False
     routes = True
+    serves: Serves = "pair"
     shares_cpus = False
     Options: type[BaseModel] = ExampleOptions
     needs: Sequence[Need] = (built("dpdk-l3fwd"),)
@@ -63,8 +64,10 @@ class DpdkL3fwd:
             # Both ports, whatever address packets are sent to; queue 0 of each on core 0.
             command += ["-p", "3", "-P", "--config", f"({INGRESS},0,0),({EGRESS},0,0)"]
             command += ["--parse-ptype", "--lookup", "lpm"]
+            there = [setting.flows[way.flow].ranges() for way in setting.lab.ways[dut.node]
+                     if way.entered.name == dut.ingress]  # fmt: skip
             for version in (4, 6):
-                lines = "\n".join(routes(setting.traffic, version)) + "\n"
+                lines = "\n".join(routes(there, setting.ip, version)) + "\n"
                 command += [f"--rule_ipv{version}", str(work.put(f"routes{version}", lines))]
             for number in (INGRESS, EGRESS):
                 command.append(f"--eth-dest={number},{NEXT_HOP_MAC}")
@@ -81,17 +84,19 @@ class DpdkL3fwd:
             )
 
 
-def routes(traffic: Traffic, version: int) -> Iterator[str]:
-    """The lines of l3fwd's file of routes for IP `version`."""
-    if version != traffic.ip:
+def routes(flows: Sequence[Ranges], ip: int, version: int) -> Iterator[str]:
+    """The lines of l3fwd's file of routes for IP `version`.
+
+    `flows`, of IP version `ip`, come in at the ingress port.
+    """
+    if version != ip:
         yield f"R{UNUSED[version]} {EGRESS}"
         return
-    flows = traffic.ranges()
+    there = [(EGRESS, prefix) for one in flows for prefix in prefixes(*one.destination)]
+    back = [(INGRESS, prefix) for one in flows for prefix in prefixes(*one.source)]
     known: set[str] = set()
-    for port, (first, count) in ((EGRESS, flows.destination), (INGRESS, flows.source)):
-        last = first + (count - 1)
-        for prefix in summarize_address_range(first, last):
-            text = prefix.exploded
-            if text not in known:
-                known.add(text)
-                yield f"R{text} {port}"
+    for port, prefix in (*there, *back):
+        text = prefix.exploded
+        if text not in known:
+            known.add(text)
+            yield f"R{text} {port}"

@@ -13,7 +13,7 @@ from tailtap.errors import MachineError
 from tailtap.findings import Findings
 from tailtap.forwarder.diagnosis import find_programs
 from tailtap.forwarder.program import Program, WorkFolder
-from tailtap.forwarder.setting import Asked, Need, Setting
+from tailtap.forwarder.setting import Asked, Need, Serves, Setting
 from tailtap.platform.dut import Dut
 from tailtap.schema import Strict, Time
 from tailtap.stations import Host
@@ -62,6 +62,7 @@ class ExternalForwarder:
     documentation = "It runs on the DuT's CPUs."
     in_kernel = False
     routes = False
+    serves: Serves = "pair"
     shares_cpus = False
     Options: type[BaseModel] = ExternalOptions
     needs: Sequence[Need] = ()

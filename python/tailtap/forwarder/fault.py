@@ -17,7 +17,7 @@ from tailtap.check import Check
 from tailtap.findings import Findings
 from tailtap.forwarder.diagnosis import find_programs
 from tailtap.forwarder.own import Forwarding
-from tailtap.forwarder.setting import Asked, Need, Setting
+from tailtap.forwarder.setting import Asked, Need, Serves, Setting
 from tailtap.platform.dut import Dut
 from tailtap.schema import Rate, Strict, Time, Written
 
@@ -97,8 +97,9 @@ class FaultOptions(Strict):
 class Fault:
     """``tailtap forward`` on the first of the DuT's CPUs.
 
-    With traffic in both directions only the forward one has faults: packets that come in at the
-    egress port pass a second process, on the last of the CPUs, unchanged.
+    Each way through the node has a process. With traffic in both directions only the forward one
+    has faults: packets that come in at the egress port pass a process on the last of the CPUs,
+    unchanged.
     """
 
     summary = "Forwards, and holds, drops, duplicates or limits packets as told (layer 2)."
@@ -108,6 +109,7 @@ class Fault:
     )
     in_kernel = False
     routes = False
+    serves: Serves = "ports"
     shares_cpus = True
     Options: type[BaseModel] = FaultOptions
 
@@ -123,7 +125,7 @@ class Fault:
     def start(self, dut: Dut, options: BaseModel, setting: Setting) -> Forwarding:
         """Start the process and wait until it forwards. Raises `MachineError`."""
         chosen = cast("FaultOptions", options)
-        arguments = [dut.ingress, dut.egress, "--cpu", str(dut.cpus[0])]
+        arguments: list[str] = []
         if chosen.hold is not None and chosen.hold.ids:
             arguments += ["--hold", _list(chosen.hold.ids)]
             arguments += ["--hold-for", f"{chosen.hold.time} ns"]
@@ -134,15 +136,19 @@ class Fault:
         if chosen.limit is not None:
             arguments += ["--limit", f"{chosen.limit.rate} pkt/s"]
             arguments += ["--queue", str(chosen.limit.queue)]
+        others: dict[str, Forwarding] = {}
         with contextlib.ExitStack() as stack:
-            back = None
-            if dut.both_ways:
-                plain = [dut.egress, dut.ingress, "--cpu", str(dut.cpus[-1])]
-                back = Forwarding.start("fault", dut, plain)
-                stack.callback(back.close)
-            running = Forwarding.start("fault", dut, arguments, chosen.longest_ns)
+            for number, (entered, left) in reversed(list(enumerate(dut.ways))):
+                back = (left, entered) in dut.ways[:number]
+                words = [entered, left, "--cpu", str(dut.cpus[-1 if back else 0])]
+                words += [] if back else arguments
+                holds = 0 if back else chosen.longest_ns
+                running = Forwarding.start("fault", dut, words, holds)
+                stack.callback(running.close)
+                if number:
+                    others["reverse" if back else f"{entered} to {left}"] = running
             stack.pop_all()
-        return replace(running, back=back)
+        return replace(running, others=others)
 
 
 def _list(ids: tuple[int, ...]) -> str:

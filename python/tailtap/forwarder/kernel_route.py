@@ -1,10 +1,12 @@
-"""`kernel-route`: the kernel routes, from one port to the other, by policy and static neighbours.
+"""`kernel-route`: the kernel routes each flow its way, to static neighbours.
 
-What comes in at a port and goes to one of the traffic's UDP destination ports is looked up in a
-routing table of its own (ip-rule(8)), whose default route leads out of the other port to a
-neighbour with a fixed hardware address: no protocol resolves anything while packets are measured.
-The DuT's outer ports take on the hardware addresses that the packets are sent to; those between
-nodes of a line have the graph's (topology/numbering.py).
+By port: what comes in at a port and goes to one of a flow's UDP destination ports is looked up in a
+routing table of its own (ip-rule(8)), whose default route is the flow's. The kernel walks the rules
+one by one. By address: the kernel's main table has a route for each flow's destination.
+
+A route leads out of a port to a neighbour with a fixed hardware address: no protocol resolves
+anything while packets are measured. The DuT's outer ports take on the hardware addresses that the
+packets are sent to; those between nodes have the graph's (topology/numbering.py).
 """
 
 from __future__ import annotations
@@ -20,22 +22,14 @@ from tailtap.findings import Findings
 from tailtap.forwarder.diagnosis import try_in_lab
 from tailtap.forwarder.in_kernel import InKernel
 from tailtap.forwarder.served import by_kernel
-from tailtap.forwarder.setting import (
-    DESTINATION_MAC,
-    NEXT_HOP_MAC,
-    Asked,
-    Need,
-    Setting,
-)
+from tailtap.forwarder.setting import Asked, Need, Serves, Setting
 from tailtap.platform.dut import Dut
 from tailtap.schema import NoOptions
-from tailtap.topology.numbering import BEHIND, Way
-from tailtap.topology.smallest import REVERSE
-from tailtap.traffic.flows import Ranges
-from tailtap.traffic.model import Traffic
+from tailtap.topology.numbering import BEHIND, DESTINATION_MAC, NEXT_HOP_MAC, Way
+from tailtap.traffic.flows import Ranges, prefixes
 
-TABLES = (7474, 7475)
-"""The routing tables of the two directions."""
+FIRST_TABLE = 7474
+"""The routing table of a node's first flow; each has one."""
 
 # Without reverse path filtering: the sources are not known here, and need not be.
 _SETTINGS = {
@@ -60,14 +54,16 @@ for port in "$@"; do echo 0 > $base/$port/disable_ipv6; done""",
 class KernelRoute:
     """The kernel's own forwarding path of layer 3."""
 
-    summary = "The kernel routes packets from one port to the other (layer 3)."
+    summary = "The kernel routes packets (layer 3)."
     documentation = (
-        "Packets to the traffic's UDP destination ports are looked up in a routing table of their "
-        "own. The flows need addresses that can be forwarded. Needs Linux 4.17 with "
-        "CONFIG_IP_MULTIPLE_TABLES. Ready within 2 s."
+        "dut.route_by says how it tells flows apart. port: packets to a flow's UDP destination "
+        "ports are looked up in a routing table of its own, which needs Linux 4.17 with "
+        "CONFIG_IP_MULTIPLE_TABLES. address: there is a route for each flow's destination. The "
+        "flows need addresses that can be forwarded. Ready within 2 s."
     )
     in_kernel = True
     routes = True
+    serves: Serves = "flows"
     shares_cpus = True
     Options: type[BaseModel] = NoOptions
     needs: Sequence[Need] = (Need("ip", "install the Debian package iproute2"),)
@@ -89,29 +85,29 @@ class KernelRoute:
 
         Raises `MachineError`.
         """
-        traffic, host = setting.traffic, dut.host
-        ways = [(way, (traffic.reversed() if way.flow == REVERSE else traffic).ranges())
-                for way in setting.lab.ways[dut.node]]  # fmt: skip
+        version, host = setting.ip, dut.host
+        ways = [(way, setting.flows[way.flow].ranges()) for way in setting.lab.ways[dut.node]]
         # Without a single address of its own, the kernel takes no gateway for one of a neighbour.
         commands = ["link set dev lo up"]
         # First, because a port that changes its address forgets its neighbours.
-        commands += [f"link set dev {way.entered.name} address {DESTINATION_MAC}"
-                     for way, _ in ways if way.own is None]  # fmt: skip
-        for table, (way, flows) in zip(TABLES, ways, strict=False):
-            commands += _route(traffic, table, way, flows)
+        commands += dict.fromkeys(f"link set dev {way.entered.name} address {way.mac}"
+                                  for way, _ in ways if way.mac == DESTINATION_MAC)  # fmt: skip
+        for number, (way, flows) in enumerate(ways):
+            table = FIRST_TABLE + number if setting.route_by == "port" else None
+            commands += _route(version, table, way, flows)
         asked = [_question(way, flows) for way, flows in ways]
         # In one go: a line has many nodes.
-        script = f"{_SETTINGS[traffic.ip]}\nip -{traffic.ip} -batch -\nuname -r"
+        script = f"{_SETTINGS[version]}\nip -{version} -batch -\nuname -r"
         done = host.run(
-            ["sh", "-ec", script, "settings", dut.ingress, dut.egress],
+            ["sh", "-ec", script, "settings", *dut.ports],
             stdin="".join(f"{command}\n" for command in [*commands, *asked]),
             check=False,
         )
         said = " ".join(done.stderr.split())
         if done.status != 0 and _failed(said, [*commands, *asked]) not in asked:
             raise MachineError(
-                "this kernel cannot route by UDP port (it needs CONFIG_IP_MULTIPLE_TABLES and "
-                f"Linux 4.17): {said}"
+                f"this kernel cannot route by {setting.route_by} (by port it needs "
+                f"CONFIG_IP_MULTIPLE_TABLES and Linux 4.17): {said}"
             )
         answers, _, release = done.stdout.strip().rpartition("\n")
         _check(ways, answers if done.status == 0 else done.stdout, said)
@@ -119,18 +115,25 @@ class KernelRoute:
         return InKernel("kernel-route", {"version": release}, served)
 
 
-def _route(traffic: Traffic, table: int, way: Way, flows: Ranges) -> list[str]:
-    """The commands of ip(8) that send what comes in at a port out of the other."""
-    hop, mac = BEHIND[traffic.ip], NEXT_HOP_MAC
+def _route(version: int, table: int | None, way: Way, flows: Ranges) -> list[str]:
+    """The commands of ip(8) that send a flow its way: by its ports in a `table`, or by address."""
+    hop, mac = BEHIND[version], NEXT_HOP_MAC
     if way.next is not None:
-        hop, mac = way.next.ip(traffic.ip), way.next.mac
+        hop, mac = way.next.ip(version), way.next.mac
+    out = way.left.name
+    neighbour = f"neigh replace {hop} lladdr {mac} dev {out} nud permanent"
+    to = f"via {hop} dev {out} onlink"
+    if table is None:
+        return [
+            neighbour,
+            *(f"route replace {prefix} {to}" for prefix in prefixes(*flows.destination)),
+        ]
     first, count = flows.destination_ports
     ports = f"{first}-{first + count - 1}"
-    out = way.left.name
     return [
         f"rule add iif {way.entered.name} ipproto udp dport {ports} table {table}",
-        f"neigh replace {hop} lladdr {mac} dev {out} nud permanent",
-        f"route replace default via {hop} dev {out} onlink table {table}",
+        neighbour,
+        f"route replace default {to} table {table}",
     ]
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +32,8 @@ class Forwarding:
     """Whether it runs under another kernel, so that its process here is only a proxy."""
     kernel: Served | None = None
     """By what of the kernel packets are served; None when this program does it."""
-    back: Forwarding | None = None
-    """A second one, for the other direction."""
+    others: Mapping[str, Forwarding] = field(default_factory=dict)
+    """More of it, for other ways through the same node: `reverse`, or the names of two ports."""
 
     @classmethod
     def start(cls, name: str, dut: Dut, arguments: Sequence[str], holds_ns: int = 0) -> Forwarding:
@@ -50,9 +50,7 @@ class Forwarding:
         """By the kernel, or by threads that wait for packets."""
         if self.kernel is not None:
             return self.kernel
-        pids = (
-            [self.process.pid] if self.back is None else [self.process.pid, self.back.process.pid]
-        )
+        pids = [self.process.pid, *(one.process.pid for one in self.others.values())]
         return Served("task", [thread for pid in pids for thread in threads_of(pid)])
 
     def cpu_time(self) -> CpuTime | None:
@@ -76,10 +74,10 @@ class Forwarding:
         done = self.process.expect("done", STOP_SECONDS)
         self.process.close()
         told = {name: value for name, value in done.items() if name != "event"}
-        return told if self.back is None else {**told, "reverse": self.back.stop()}
+        return {**told, **{name: one.stop() for name, one in self.others.items()}}
 
     def close(self) -> None:
         """End it if it still runs."""
         self.process.close()
-        if self.back is not None:
-            self.back.close()
+        for one in self.others.values():
+            one.close()

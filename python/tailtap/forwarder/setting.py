@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 from tailtap.errors import MachineError
 from tailtap.platform.dut import Dut
@@ -14,20 +15,23 @@ from tailtap.stations.local import SYSTEM_PATH
 from tailtap.topology.lab import Lab
 from tailtap.traffic.model import Traffic
 
-DESTINATION_MAC = "02:74:74:00:00:02"
-"""The default destination of the generator's packets."""
-NEXT_HOP_MAC = "02:74:74:00:00:03"
-"""The next hop of a forwarder of layer 3."""
-
 READY_SECONDS = 2.0
 """Seconds until the first packet must have come through a forwarder in the kernel."""
+
+
+Serves: TypeAlias = Literal["pair", "ports", "flows"]
+"""`pair`: nodes with two ports. `ports`: nodes where all that comes in at a port leaves by the same
+other one. `flows`: nodes where each flow goes its own way."""
+
+RouteBy: TypeAlias = Literal["address", "port"]
 
 
 @dataclass(frozen=True)
 class Asked:
     """What a run asks its forwarder for; known before anything is started."""
 
-    traffic: Traffic
+    largest: int
+    """Bytes of the largest packet, check sequence included."""
     cpus: int
     """How many CPUs are the DuT's."""
     cards: Sequence[str]
@@ -43,9 +47,22 @@ class Setting:
     lab: Lab
     folder: Path
     """The run folder on this machine: logs go there."""
-    traffic: Traffic
+    flows: Mapping[str, Traffic]
+    """What is sent, by flow."""
+    route_by: RouteBy = "port"
+    """By what routers tell flows apart."""
     in_line: bool = False
     """Whether other nodes have forwarders as well."""
+
+    @property
+    def ip(self) -> int:
+        """The version of IP, which all flows have in common."""
+        return next(iter(self.flows.values())).ip
+
+    @property
+    def largest(self) -> int:
+        """Bytes of the largest packet, check sequence included."""
+        return max(size for traffic in self.flows.values() for size in traffic.sizes)
 
     def part(self, dut: Dut) -> str:
         """What comes behind the names of the things of one node."""
@@ -54,7 +71,7 @@ class Setting:
     def asked(self, dut: Dut) -> Asked:
         """What the run asks a forwarder on `dut` for."""
         cards = list(self.lab.graph.cards_of(dut.node).values())
-        return Asked(self.traffic, len(dut.cpus), cards, dut.host.own_kernel)
+        return Asked(self.largest, len(dut.cpus), cards, dut.host.own_kernel)
 
 
 @dataclass(frozen=True)

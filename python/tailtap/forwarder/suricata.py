@@ -28,7 +28,7 @@ from tailtap.findings import Findings
 from tailtap.forwarder import dpdk
 from tailtap.forwarder.diagnosis import find_programs
 from tailtap.forwarder.program import Program, WorkFolder
-from tailtap.forwarder.setting import Asked, Need, Setting
+from tailtap.forwarder.setting import Asked, Need, Serves, Setting
 from tailtap.platform.dut import Dut
 from tailtap.traffic.model import Traffic
 from tailtap.traffic.sizes import header_bytes
@@ -117,6 +117,7 @@ class Suricata:
     )
     in_kernel = False
     routes = False
+    serves: Serves = "pair"
     shares_cpus = False
     Options: type[BaseModel] = SuricataOptions
     needs: Sequence[Need] = (SURICATA,)
@@ -314,7 +315,7 @@ def _test_rules(work: WorkFolder, command: Sequence[str], name: str) -> None:
 
 
 def _mtu(setting: Setting) -> int:
-    return max(1500, *(size - 18 for size in setting.traffic.sizes))
+    return max(1500, setting.largest - 18)
 
 
 def _words(value: object) -> object:

@@ -7,7 +7,6 @@ The classifier is ``matchall`` or, where the kernel lacks it, ``u32`` with an em
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from pydantic import BaseModel
 
@@ -17,9 +16,10 @@ from tailtap.findings import Findings
 from tailtap.forwarder.diagnosis import try_in_lab
 from tailtap.forwarder.in_kernel import InKernel
 from tailtap.forwarder.served import by_kernel
-from tailtap.forwarder.setting import Asked, Need, Setting
+from tailtap.forwarder.setting import Asked, Need, Serves, Setting
 from tailtap.platform.dut import Dut
 from tailtap.schema import NoOptions
+from tailtap.stations import Host
 
 CLASSIFIERS: Mapping[str, Sequence[str]] = {
     "matchall": ["matchall"],
@@ -43,6 +43,7 @@ class TcMirred:
     )
     in_kernel = True
     routes = False
+    serves: Serves = "ports"
     shares_cpus = True
     Options: type[BaseModel] = NoOptions
     needs: Sequence[Need] = (Need("tc", "install the Debian package iproute2"),)
@@ -60,13 +61,11 @@ class TcMirred:
         """Nothing: only a run shows whether the kernel can do it."""
 
     def start(self, dut: Dut, options: BaseModel, setting: Setting) -> InKernel:
-        """Install the rule and read back that it is there. Raises `MachineError`.
-
-        A DuT that carries both ways gets a second rule, from its egress port to the other.
-        """
-        classifier = install(dut, CLASSIFIERS)
-        if dut.both_ways:
-            install(replace(dut, ingress=dut.egress, egress=dut.ingress), [classifier])
+        """Install a rule for each way and read back that it is there. Raises `MachineError`."""
+        first, *others = dut.ways
+        classifier = install(dut.host, first, CLASSIFIERS)
+        for way in others:
+            install(dut.host, way, [classifier])
         served = by_kernel(setting.lab, dut.node)
         return InKernel("tc-mirred", {"classifier": classifier}, served)
 
@@ -77,7 +76,7 @@ def _working(dut: Dut) -> list[str]:
     refusals: list[str] = []
     for name in CLASSIFIERS:
         try:
-            found.append(install(dut, [name]))
+            found.append(install(dut.host, dut.ways[0], [name]))
         except MachineError as error:
             refusals.append(str(error))
     if not found:
@@ -85,18 +84,19 @@ def _working(dut: Dut) -> list[str]:
     return found
 
 
-def install(dut: Dut, classifiers: Iterable[str]) -> str:
-    """Redirect everything by the first of `classifiers` that this kernel has; its name.
+def install(host: Host, way: tuple[str, str], classifiers: Iterable[str]) -> str:
+    """Redirect what comes in at the first port of `way` to the second; by which classifier.
 
-    Raises `MachineError` when it has none of them.
+    It is the first of `classifiers` that this kernel has. Raises `MachineError` when it has none.
     """
+    entered, left = way
     refusals: list[str] = []
     for name in classifiers:
-        words = ["install", dut.ingress, dut.egress, *CLASSIFIERS[name]]
-        done = dut.host.run(["sh", "-ec", _INSTALL, *words], check=False)
+        words = ["install", entered, left, *CLASSIFIERS[name]]
+        done = host.run(["sh", "-ec", _INSTALL, *words], check=False)
         if done.status != 0:
             refusals.append(f"{name}: {' '.join(done.stderr.split())}")
-        elif name in done.stdout and dut.egress in done.stdout:
+        elif name in done.stdout and left in done.stdout:
             return name
         else:
             refusals.append(f"{name}: the rule does not show up")

@@ -16,8 +16,9 @@ from tailtap.findings import Findings
 from tailtap.forwarder import dpdk
 from tailtap.forwarder.diagnosis import find_programs
 from tailtap.forwarder.program import Program, WorkFolder
-from tailtap.forwarder.setting import NEXT_HOP_MAC, Asked, Need, Setting
+from tailtap.forwarder.setting import Asked, Need, Serves, Setting
 from tailtap.platform.dut import Dut
+from tailtap.topology.numbering import NEXT_HOP_MAC
 
 BUFFERS = 16_384
 """Packet buffers for both ports; by default testpmd makes room for dozens of queues."""
@@ -43,6 +44,7 @@ class Testpmd:
     )
     in_kernel = False
     routes = False
+    serves: Serves = "pair"
     shares_cpus = False
     Options: type[BaseModel] = TestpmdOptions
     needs: Sequence[Need] = (dpdk.TESTPMD,)

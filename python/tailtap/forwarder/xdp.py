@@ -9,6 +9,7 @@ lab's taps are.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Literal, cast
@@ -22,7 +23,7 @@ from tailtap.findings import Findings
 from tailtap.forwarder.diagnosis import try_in_lab
 from tailtap.forwarder.own import Forwarding
 from tailtap.forwarder.served import Served, by_kernel
-from tailtap.forwarder.setting import Asked, Need, Setting
+from tailtap.forwarder.setting import Asked, Need, Serves, Setting
 from tailtap.machine.port_threads import poll_in_threads
 from tailtap.platform.dut import Dut
 from tailtap.schema import Strict
@@ -57,6 +58,7 @@ class Xdp:
     )
     in_kernel = True
     routes = False
+    serves: Serves = "ports"
     shares_cpus = False
     Options: type[BaseModel] = XdpOptions
     needs: Sequence[Need] = ()
@@ -78,25 +80,30 @@ class Xdp:
     def start(self, dut: Dut, options: BaseModel, setting: Setting) -> Forwarding:
         """Attach the program. Raises `MachineError`."""
         mode = cast("XdpOptions", options).mode
-        arguments = [dut.ingress, dut.egress, "--xdp", mode]
-        arguments += ["--both-ways"] if dut.both_ways else []
         lab = setting.lab
         if mode == "native" and not lab.graph.cards_of(dut.node):
             # A veth port takes redirected frames only if its peer polls, as it does with GRO on.
-            for port in (dut.egress, dut.ingress) if dut.both_ways else (dut.egress,):
+            for port in dict.fromkeys(left for _, left in dut.ways):
                 peer = lab.graph.peer(Port(dut.node, port))
                 lab.host(peer.node).run(["ethtool", "-K", peer.name, "gro", "on"])
-        running = Forwarding.start("xdp", dut, arguments)
+        started: dict[str, Forwarding] = {}
         threads: list[int] = []
-        try:
+        with contextlib.ExitStack() as stack:
+            for number, (entered, left) in enumerate(dut.ways):
+                if (left, entered) in dut.ways[:number]:
+                    continue  # one program does both
+                arguments = [entered, left, "--xdp", mode]
+                arguments += ["--both-ways"] if (left, entered) in dut.ways else []
+                running = started[f"{entered} to {left}"] = Forwarding.start("xdp", dut, arguments)
+                stack.callback(running.close)
             if mode == "native":
-                for port in (dut.ingress, dut.egress) if dut.both_ways else (dut.ingress,):
-                    threads += _poll_in_thread(lab, dut, port)
-        except BaseException:
-            running.close()
-            raise
+                for entered, _ in dut.ways:
+                    threads += _poll_in_thread(lab, dut, entered)
+            stack.pop_all()
         kernel = Served("task", threads) if threads else by_kernel(lab, dut.node)
-        return replace(running, kernel=kernel, hint=GENERIC_HINT if mode == "generic" else "")
+        hint = GENERIC_HINT if mode == "generic" else ""
+        first = started.pop(next(iter(started)))
+        return replace(first, kernel=kernel, hint=hint, others=started)
 
 
 def _poll_in_thread(lab: Lab, dut: Dut, port: str) -> list[int]:

@@ -176,7 +176,8 @@ def _foresee_forwarder(member: Member, experiment: Experiment, findings: Finding
     for need in kind.needs:
         findings.ask(need.find, LocalHost())
     cards = () if cables is None else cables.dut
-    asked = Asked(experiment.traffic, len(member.cpus), cards, on.traits.own_kernel)
+    largest = max(size for flow in experiment.flows for size in experiment.traffic_of(flow).sizes)
+    asked = Asked(largest, len(member.cpus), cards, on.traits.own_kernel)
     kind.foresee(kind.Options.model_validate(dut.options), asked, findings)
 
 

@@ -18,7 +18,7 @@ from tailtap.platform.kernel import check_host_kernel, running_kernel
 from tailtap.platform.options import KernelOptions, require_boot_of_host
 from tailtap.topology.graph import NodeKind
 from tailtap.topology.lab import Lab
-from tailtap.topology.smallest import DUT_EGRESS, DUT_INGRESS, Cables
+from tailtap.topology.smallest import Cables
 from tailtap.traits import BUILT_IN, Traits
 
 
@@ -62,5 +62,5 @@ class BareMetal:
 
     def start(self, lab: Lab, spec: DutSpec[KernelOptions]) -> Dut:
         """Nothing has to be started."""
-        host, ports = lab.host(spec.node), (DUT_INGRESS, DUT_EGRESS)
-        return Dut(host, *ports, spec.cpus, spec.both_ways, lab.facts(), node=spec.node)
+        host, ways = lab.host(spec.node), lab.passes(spec.node)
+        return Dut(host, ways, spec.cpus, lab.facts(), node=spec.node)

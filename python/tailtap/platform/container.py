@@ -31,7 +31,7 @@ from tailtap.stations.container import ContainerHost
 from tailtap.stations.local import LocalHost, require_program
 from tailtap.topology.graph import NodeKind
 from tailtap.topology.lab import Lab
-from tailtap.topology.smallest import DUT, DUT_EGRESS, DUT_INGRESS, Cables, smallest
+from tailtap.topology.smallest import DUT, Cables, smallest
 from tailtap.traits import BUILT_IN, Traits
 from tailtap.units import format_size, format_time
 
@@ -147,8 +147,7 @@ class Container:
             "init_cpus": _allowed(pid),
             **lab.facts(),
         }
-        ports = DUT_INGRESS, DUT_EGRESS
-        return Dut(host, *ports, spec.cpus, spec.both_ways, facts, node=spec.node)
+        return Dut(host, lab.passes(spec.node), spec.cpus, facts, node=spec.node)
 
 
 class _Limits:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from pydantic import BaseModel
 
@@ -37,16 +37,18 @@ class DutSpec(Generic[Options_co]):
     """Whether packets are addressed to it, as to a router."""
 
 
+Ways: TypeAlias = tuple[tuple[str, str], ...]
+"""Pairs of ports: what comes in at the first is to leave by the second. Each pair is there once."""
+
+
 @dataclass(frozen=True)
 class Dut:
-    """A host with two ports, and the CPUs that it works on: one node of the graph."""
+    """A host with ports, and the CPUs that it works on: one node of the graph."""
 
     host: Host
-    ingress: str
-    egress: str
+    ways: Ways
+    """How packets pass it, in the order of the flows; there is one way at least."""
     cpus: tuple[int, ...]
-    both_ways: bool = False
-    """Whether a forwarder must also carry packets from `egress` to `ingress`."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """The settings as the platform read them back: `platform` in ``run.json``."""
     patience: float = 1.0
@@ -57,3 +59,23 @@ class Dut:
     """The threads of this machine that its CPUs are, where these are virtual."""
     node: str = DUT
     """The node of the graph that it is."""
+
+    @property
+    def ingress(self) -> str:
+        """The port at which packets of the first flow come in."""
+        return self.ways[0][0]
+
+    @property
+    def egress(self) -> str:
+        """The port by which they leave."""
+        return self.ways[0][1]
+
+    @property
+    def both_ways(self) -> bool:
+        """Whether packets also go from `egress` to `ingress`."""
+        return (self.egress, self.ingress) in self.ways
+
+    @property
+    def ports(self) -> list[str]:
+        """All ports that packets pass, in the order of the flows."""
+        return list(dict.fromkeys(port for way in self.ways for port in way))

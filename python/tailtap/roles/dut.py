@@ -112,7 +112,8 @@ class DeviceUnderTest:
         placement = _placement(lab, [device.node for device in self._devices])
         crossing = [{"code": "numa-crossing", "message": sentence}
                     for sentence in placement["crossings"]]  # fmt: skip
-        setting = Setting(lab, self._folder, experiment.traffic, len(self._devices) > 1)
+        sent = {flow: experiment.traffic_of(flow) for flow in experiment.flows}
+        setting = Setting(lab, self._folder, sent, in_line=len(self._devices) > 1)
         for device, member in zip(self._devices, experiment.dut.members, strict=True):
             chosen = forwarder.FORWARDERS[member.dut.forwarder]
             options = chosen.Options.model_validate(member.dut.options)

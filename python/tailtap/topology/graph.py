@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -157,6 +158,11 @@ class Flow:
         taps = (self.ingress.node, self.egress.node)
         return [node for node in nodes if node not in taps]
 
+    def within(self, node: str) -> Iterator[tuple[Port, Port]]:
+        """The ports between which they pass a node."""
+        return ((entered, left) for entered, left in pairwise(self.path)
+                if entered.node == left.node == node)  # fmt: skip
+
     @property
     def onward(self) -> Port:
         """The port through which they leave the first tap for the DuT."""
@@ -216,10 +222,7 @@ class Graph:
 
     def peer(self, port: Port) -> Port:
         """The port at the other end of a port's link. Raises `KeyError`."""
-        for link in self.links:
-            if port in link.ends:
-                return link.ends[1 - link.ends.index(port)]
-        raise KeyError(str(port))
+        return self._peers[port]
 
     def cards_of(self, node: str) -> dict[str, str]:
         """The network cards that are ports of a node, by the names of these ports."""
@@ -237,13 +240,11 @@ class Graph:
 
     def entered(self, node: str) -> list[Port]:
         """The ports through which a flow enters a node, each once, in the order of the flows."""
-        found = (
-            after
-            for flow in self.flows
-            for before, after in pairwise(flow.path)
-            if after.node == node and before.node != node
-        )
-        return list(dict.fromkeys(found))
+        return self._entered.get(node, [])
+
+    def passes(self, node: str) -> list[tuple[Port, Port]]:
+        """The ports between which flows pass a node, each pair once, in the order of the flows."""
+        return list(dict.fromkeys(way for flow in self.flows for way in flow.within(node)))
 
     def as_json(self) -> dict[str, Any]:
         """`nodes`, `links` and `flows` of run.json."""
@@ -253,9 +254,23 @@ class Graph:
             "flows": [flow.as_json() for flow in self.flows],
         }
 
-    def _joined(self, one: Port, other: Port) -> bool:
-        """Whether packets get from a port to another one of the same link."""
-        return any(one in link.ports and other in link.ports for link in self.links)
+    @cached_property
+    def _peers(self) -> Mapping[Port, Port]:
+        every = [link.ends for link in self.links]
+        return {**dict(every), **{other: one for one, other in every}}
+
+    @cached_property
+    def _link_of(self) -> Mapping[Port, Link]:
+        return {port: link for link in self.links for port in link.ports}
+
+    @cached_property
+    def _entered(self) -> Mapping[str, list[Port]]:
+        found: dict[str, dict[Port, None]] = {}
+        for flow in self.flows:
+            for before, after in pairwise(flow.path):
+                if after.node != before.node:
+                    found.setdefault(after.node, {})[after] = None
+        return {node: list(ports) for node, ports in found.items()}
 
     def _check(self, flow: Flow) -> None:
         """Raises `InputError` when a flow takes a way that is not there."""
@@ -264,7 +279,7 @@ class Graph:
             if port not in known:
                 raise InputError(f"flow {flow.name}: there is no port {port}")
         for before, after in pairwise(flow.path):
-            if before.node != after.node and not self._joined(before, after):
+            if before.node != after.node and self._link_of[before] is not self._link_of[after]:
                 raise InputError(f"flow {flow.name}: no link joins {before} and {after}")
         places = [flow.path.index(port) for port in flow.stamped if port in flow.path]
         if len(places) != len(flow.stamped) or len(places) < 2 or places != sorted(set(places)):

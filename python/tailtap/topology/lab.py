@@ -166,6 +166,10 @@ class Lab:
         """How the flows pass each node."""
         return ways(self.graph)
 
+    def passes(self, node: str) -> tuple[tuple[str, str], ...]:
+        """The names of the ports between which flows pass a node, each pair once."""
+        return tuple((entered.name, left.name) for entered, left in self.graph.passes(node))
+
     def interrupts(self, node: str) -> dict[str, tuple[str, tuple[int, ...]]]:
         """The interrupts of the cards of a node that are in the lab: port and CPUs by number.
 

@@ -7,13 +7,17 @@ generator chose the address that its packets have, and nobody reads that of pack
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv6Address
 from itertools import pairwise
 
 from tailtap.errors import InputError
 from tailtap.topology.graph import Graph, Port
 
+DESTINATION_MAC = "02:74:74:00:00:02"
+"""The hardware address that the generator's packets have, unless it is told another."""
+NEXT_HOP_MAC = "02:74:74:00:00:03"
+"""That of the neighbour behind the DuT."""
 _FIRST_V4, _FIRST_V6 = IPv4Address("169.254.0.0"), IPv6Address("fe80::")
 """Link-local (RFC 3927, RFC 4291): no flow can go there."""
 BEHIND = {4: "169.254.116.116", 6: "fe80::7474"}
@@ -42,10 +46,10 @@ class Way:
     flow: str
     entered: Port
     left: Port
-    own: Addresses | None
-    """What the packets that come in are addressed to; None where the generator chose it."""
+    mac: str | None
+    """The hardware address that the port needs at which they come in; None for any."""
     next: Addresses | None
-    """The port that they are sent on to; None behind the last node of the DuT that routes."""
+    """Those of the port that they are sent on to; None behind the last node that routes."""
 
 
 def numbered(graph: Graph) -> dict[Port, Addresses]:
@@ -76,19 +80,31 @@ def ways(graph: Graph) -> dict[str, list[Way]]:
     """How the flows pass each node of the DuT, in their order. Raises as `numbered` does.
 
     Only nodes that route are addressed: the generator addresses the first of them, and each sends
-    on to the next one, whatever lies in between.
+    on to the next one, whatever lies in between. A port that is the first one for one flow and a
+    later one for another has the generator's address for both.
     """
     addresses = numbered(graph)
     duts = {node.name: node for node in graph.nodes if node.task == "dut"}
+    passed = {
+        flow.name: [(entered, left) for entered, left in pairwise(flow.path)
+                    if entered.node == left.node and entered.node in duts]
+        for flow in graph.flows
+    }  # fmt: skip
+    routers = {
+        flow: [entered for entered, _ in pairs if duts[entered.node].routes]
+        for flow, pairs in passed.items()
+    }
+    for port in {port for entered in routers.values() for port in entered[:1]}:
+        if port in addresses:
+            addresses[port] = replace(addresses[port], mac=DESTINATION_MAC)
     found: dict[str, list[Way]] = {}
-    for flow in graph.flows:
-        passed = [(entered, left) for entered, left in pairwise(flow.path)
-                  if entered.node == left.node and entered.node in duts]  # fmt: skip
-        routers = [entered for entered, _ in passed if duts[entered.node].routes]
-        for place, (entered, left) in enumerate(passed, 1):
-            own = None if entered in routers[:1] else addresses.get(entered)
-            behind = (port for port, _ in passed[place:] if port in routers)
+    for flow, pairs in passed.items():
+        for place, (entered, left) in enumerate(pairs, 1):
+            first = entered in routers[flow][:1]
+            mac = DESTINATION_MAC if first else None
+            if not first and entered in addresses:
+                mac = addresses[entered].mac
+            behind = (port for port, _ in pairs[place:] if port in routers[flow])
             onward = next((addresses[port] for port in behind), None)
-            way = Way(flow.name, entered, left, own, onward)
-            found.setdefault(entered.node, []).append(way)
+            found.setdefault(entered.node, []).append(Way(flow, entered, left, mac, onward))
     return found

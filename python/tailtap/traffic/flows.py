@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import re
-from ipaddress import AddressValueError, IPv4Address, IPv6Address, ip_address
+from ipaddress import (
+    AddressValueError,
+    IPv4Address,
+    IPv4Network,
+    IPv6Address,
+    IPv6Network,
+    ip_address,
+    summarize_address_range,
+)
 from math import prod
 from typing import Annotated, Literal, NamedTuple, TypeAlias
 
@@ -134,6 +142,11 @@ class Ranges(NamedTuple):
     def flows(self) -> int:
         """The number of flows."""
         return prod(values for _, values in self)
+
+
+def prefixes(first: Address, count: int) -> list[IPv4Network | IPv6Network]:
+    """The networks that have these addresses and no others."""
+    return list(summarize_address_range(first, first + (count - 1)))
 
 
 def numbered(count: int, version: Version) -> Flows:

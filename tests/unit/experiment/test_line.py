@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tailtap.experiment.model import Experiment
 from tailtap.topology.graph import Port
-from tailtap.topology.numbering import ways
+from tailtap.topology.numbering import DESTINATION_MAC, ways
 from tailtap.topology.smallest import dut_names
 
 
@@ -195,8 +195,9 @@ def test_nodes_have_their_own_keys_and_those_of_the_whole() -> None:
     # The first router is addressed by the generator, and sends to the next one, past the fault.
     found = ways(graph)
     [first], [last] = found["r1"], found["r2"]
-    assert first.own is None
-    assert first.next == last.own
+    assert first.mac == DESTINATION_MAC
+    assert first.next is not None
+    assert first.next.mac == last.mac
     assert last.next is None
 
 

@@ -30,18 +30,17 @@ from tailtap.platform import Dut
 from tailtap.stations.local import LocalHost
 from tailtap.template import check_command, fill_in
 from tailtap.traffic.flows import Flows
-from tailtap.traffic.model import Traffic
 
 
 def test_l3fwd_gets_a_route_for_every_address_of_the_flows() -> None:
-    traffic = Traffic(flows=Flows(src="10.0.0.1", dst="10.1.0.0-10.1.0.5"))
-    assert list(routes(traffic, 4)) == ["R10.1.0.0/30 1", "R10.1.0.4/31 1", "R10.0.0.1/32 0"]
-    assert list(routes(traffic, 6)) == ["R2001:db8::/32 1"]
+    flows = [Flows(src="10.0.0.1", dst="10.1.0.0-10.1.0.5").ranges(4)]
+    assert list(routes(flows, 4, 4)) == ["R10.1.0.0/30 1", "R10.1.0.4/31 1", "R10.0.0.1/32 0"]
+    assert list(routes(flows, 4, 6)) == ["R2001:db8::/32 1"]
 
 
 def test_a_destination_that_is_a_source_too_is_a_destination() -> None:
-    traffic = Traffic(flows=Flows(src="10.0.0.1", dst="10.0.0.1"))
-    assert list(routes(traffic, 4)) == ["R10.0.0.1/32 1"]
+    flows = [Flows(src="10.0.0.1", dst="10.0.0.1").ranges(4)]
+    assert list(routes(flows, 4, 4)) == ["R10.0.0.1/32 1"]
 
 
 def test_logical_cores_lie_on_the_cpus_of_the_dut() -> None:
@@ -114,7 +113,7 @@ def test_our_rules_are_many_and_one_drops() -> None:
 
 
 def test_suricatas_configuration_is_what_it_was_made_from() -> None:
-    dut = Dut(LocalHost(), "in", "out", (1,))
+    dut = Dut(LocalHost(), (("in", "out"),), (1,))
     content = common("af_packet", dut.cpus, Path("/work")) | af_packet_mode(dut)
     text = render(content)
     assert text.startswith("%YAML 1.1\n---\n")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from itertools import pairwise, product
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import pytest
 from hypothesis import given, settings
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from tailtap.errors import MachineError
 from tailtap.forwarder import Setting
 from tailtap.forwarder.kernel_route import KernelRoute
-from tailtap.forwarder.setting import DESTINATION_MAC, NEXT_HOP_MAC
+from tailtap.forwarder.setting import RouteBy
 from tailtap.machine.namespaces import Link as Veth
 from tailtap.machine.numa import Numa
 from tailtap.platform import Dut
@@ -23,11 +24,13 @@ from tailtap.stations import Completed, Host
 from tailtap.topology.compiler import compile_graph, name_of
 from tailtap.topology.graph import Flow, Port
 from tailtap.topology.lab import Lab
+from tailtap.topology.numbering import DESTINATION_MAC, NEXT_HOP_MAC
 from tailtap.topology.placement import Placement
-from tailtap.topology.smallest import FORWARD, dut_names, smallest
+from tailtap.topology.smallest import FORWARD, REVERSE, TAPS, dut_names, smallest
+from tailtap.traffic.flows import Address
 from tailtap.traffic.model import Traffic
 
-IDENTITY = "0123ab"
+IDENTITY, MAIN = "0123ab", "main"
 
 
 @dataclass
@@ -35,13 +38,15 @@ class Kernel:
     """A host that obeys ip(8) as far as `kernel-route` asks it to."""
 
     refuses: str = ""
-    """The first word of what it does not know."""
+    """The first words of what it does not know."""
     macs: dict[str, str] = field(default_factory=dict)
     rules: dict[tuple[str, int], str] = field(default_factory=dict)
     """The table by the port that packets come in at, and their UDP destination port."""
     neighbours: dict[tuple[str, str], str] = field(default_factory=dict)
-    routes: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """Next hop and port by table."""
+    routes: dict[tuple[str, IPv4Network | IPv6Network], tuple[str, str]] = field(
+        default_factory=dict
+    )
+    """Next hop and port by table and destination."""
 
     def run(self, command: Sequence[str], *, stdin: str = "", check: bool = True) -> Completed:
         answers = ""
@@ -61,20 +66,34 @@ class Kernel:
                     assert told["nud"] == "permanent"
                     self.neighbours[told["dev"], words[2]] = told["lladdr"]
                 case ["route", "replace"]:
-                    self.routes[told["table"]] = told["via"], told["dev"]
+                    any_one = "0.0.0.0/0" if "." in told["via"] else "::/0"
+                    to = ip_network(any_one if words[2] == "default" else words[2])
+                    self.routes[told.get("table", MAIN), to] = told["via"], told["dev"]
                 case ["route", "get"]:
-                    hop, out = self.routes[self.rules[told["iif"], int(told["dport"])]]
+                    hop, out = self.way(told["iif"], ip_address(words[2]), int(told["dport"]))
                     answers += f"{words[2]} via {hop} dev {out} table 1 \n    cache iif\n"
         return Completed(f"{answers}6.1.0\n", "", 0)
 
-    def sent(self, entered: str, mac: str, port: int) -> tuple[str, str]:
+    def way(self, entered: str, destination: Address, port: int) -> tuple[str, str]:
+        """The next hop and the port of the longest prefix in the table that rules choose."""
+        table = self.rules.get((entered, port), MAIN)
+        fitting = [to for where, to in self.routes if where == table and destination in to]
+        return self.routes[table, max(fitting, key=lambda to: to.prefixlen)]
+
+    def sent(self, entered: str, mac: str, destination: Address, port: int) -> tuple[str, str]:
         """Where a packet leaves that came in so, and to which hardware address."""
         assert self.macs[entered] == mac, "it is for somebody else"
-        hop, out = self.routes[self.rules[entered, port]]
+        hop, out = self.way(entered, destination, port)
         return out, self.neighbours[out, hop]
 
 
-def routed(lab: Lab, traffic: Traffic, nodes: Sequence[str], refuses: str = "") -> dict[str, Any]:
+def routed(
+    lab: Lab,
+    traffic: Mapping[str, Traffic],
+    nodes: Iterable[str],
+    refuses: str = "",
+    route_by: RouteBy = "port",
+) -> dict[str, Kernel]:
     """The kernel of each node, told what to do."""
     kernels: dict[str, Kernel] = {}
     ends = {}
@@ -87,9 +106,8 @@ def routed(lab: Lab, traffic: Traffic, nodes: Sequence[str], refuses: str = "") 
         kernel = kernels[node] = Kernel(refuses)
         kernel.macs = {port: mac for (where, port), mac in ends.items()
                        if where == name_of(IDENTITY, node)}  # fmt: skip
-        both = traffic.bidirectional
-        dut = Dut(cast("Host", kernel), "tt-in", "tt-out", (1,), both, node=node)
-        KernelRoute().start(dut, KernelRoute.Options(), Setting(lab, Path(), traffic))
+        dut = Dut(cast("Host", kernel), lab.passes(node), (1,), node=node)
+        KernelRoute().start(dut, KernelRoute.Options(), Setting(lab, Path(), traffic, route_by))
     return kernels
 
 
@@ -110,35 +128,46 @@ def test_packets_find_their_way_through_a_line_of_any_length(
     graph = smallest("namespace", (1,), both_ways=both_ways, length=length,
                      placement=Placement((1,)))  # fmt: skip
     lab = Lab(graph)
-    kernels = routed(lab, traffic, dut_names(length))
+    sent = {FORWARD: traffic, REVERSE: traffic.reversed()}
+    kernels = routed(lab, sent, dut_names(length))
     for flow in graph.flows:
-        sent = traffic if flow.name == FORWARD else traffic.reversed()
-        first, count = sent.ranges().destination_ports
-        for port in (first, first + count - 1):
-            assert walked(lab, kernels, flow, port) == flow.path
+        for destination, port in extremes(sent[flow.name]):
+            assert walked(lab, kernels, flow, destination, port) == flow.path
 
 
-def walked(lab: Lab, kernels: dict[str, Kernel], flow: Flow, port: int) -> tuple[Port, ...]:
-    """The ports that a packet to a UDP port passes, as the kernels say."""
+def extremes(traffic: Traffic) -> Iterator[tuple[Address, int]]:
+    """The first and the last of the destinations, each with the first and the last UDP port."""
+    ranges = traffic.ranges()
+    (address, addresses), (port, ports) = ranges.destination, ranges.destination_ports
+    yield from product((address, address + (addresses - 1)), (port, port + ports - 1))
+
+
+def walked(
+    lab: Lab, kernels: Mapping[str, Kernel], flow: Flow, destination: Address, port: int
+) -> tuple[Port, ...]:
+    """The ports that a packet passes, as the kernels say; other nodes pass it as it is."""
     path = list(flow.path[:3])
     mac = DESTINATION_MAC
-    while (entered := lab.graph.peer(path[-1])).node in kernels:
-        out, mac = kernels[entered.node].sent(entered.name, mac, port)
+    while (entered := lab.graph.peer(path[-1])).node != TAPS:
+        if entered.node in kernels:
+            out, mac = kernels[entered.node].sent(entered.name, mac, destination, port)
+        else:
+            [out] = {left for come, left in lab.passes(entered.node) if come == entered.name}
         path += [entered, Port(entered.node, out)]
-    assert mac == NEXT_HOP_MAC
+    assert mac == NEXT_HOP_MAC or not kernels
     return (*path, entered)
 
 
 @pytest.mark.parametrize(
     ("refuses", "message"),
     [
-        ("rule", "cannot route by UDP port (it needs CONFIG_IP_MULTIPLE_TABLES"),
+        ("rule", "cannot route by port (by port it needs CONFIG_IP_MULTIPLE_TABLES"),
         ("route get", "does not route 10.1.0.1 from tt-in to tt-out: it says not known"),
     ],
 )
 def test_a_kernel_that_cannot_is_quoted(refuses: str, message: str) -> None:
     lab = Lab(smallest("namespace", (1,)))
     with pytest.raises(MachineError) as caught:
-        routed(lab, Traffic(), ["dut"], refuses)
+        routed(lab, {FORWARD: Traffic()}, ["dut"], refuses)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)

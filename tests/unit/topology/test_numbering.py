@@ -14,7 +14,7 @@ from tailtap.machine.namespaces import Link as Veth
 from tailtap.machine.numa import Numa
 from tailtap.topology.compiler import compile_graph, name_of
 from tailtap.topology.graph import Graph, Link, Node, Port
-from tailtap.topology.numbering import BEHIND, MOST_LINKS, numbered, ways
+from tailtap.topology.numbering import BEHIND, DESTINATION_MAC, MOST_LINKS, numbered, ways
 from tailtap.topology.placement import Placement
 from tailtap.topology.smallest import FORWARD, REVERSE, dut_names, share_out, smallest
 
@@ -64,9 +64,9 @@ def test_a_flow_passes_the_nodes_of_a_line_in_order(length: int, both_ways: bool
         for before, after in pairwise(passed):
             assert graph.peer(before.left) == after.entered
             assert before.next is not None
-            assert before.next == after.own
+            assert before.next.mac == after.mac
         if passed:
-            assert passed[0].own is None
+            assert passed[0].mac == DESTINATION_MAC
             assert passed[-1].next is None
 
 

@@ -211,10 +211,8 @@ class Vm:
         facts |= {"boot": booted.facts(), "tuning": told.as_record(judged, line)}
         return Dut(
             guest,
-            DUT_INGRESS,
-            DUT_EGRESS,
+            lab.passes(spec.node),
             own,
-            spec.both_ways,
             facts,
             patience=_patience(speed),
             warnings=_warnings(speed),
