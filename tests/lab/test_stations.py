@@ -19,6 +19,7 @@ from tailtap import store
 from tailtap.experiment.reading import read_experiment
 from tailtap.machine import clean
 from tailtap.machine.journal import read_all
+from tailtap.measure.run import everywhere
 from tailtap.measure.runner import run_experiment
 from tailtap.roles.__main__ import PLACE
 from tailtap.stations.stream import StreamStation
@@ -44,8 +45,9 @@ def test_a_run_on_a_station_behind_a_stream_is_like_any_other(tmp_path: Path, ap
     station = StreamStation(command, "the far end")
     checked = read_experiment(source)
     [folder] = run_experiment(
-        checked, source, tmp_path / "out", store=store, resume=False, quiet=True, station=station
-    )
+        checked, source, tmp_path / "out", store=store, resume=False, quiet=True,
+        stations=everywhere(station),
+    )  # fmt: skip
     record = json.loads(folder.record.read_text())
     assert (record["status"], record["error"]) == ("done", None)
     assert record["generator"]["sent"] == 2500
@@ -63,12 +65,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from tailtap import store
 from tailtap.experiment.reading import read_experiment
+from tailtap.measure.run import everywhere
 from tailtap.measure.runner import run_experiment
 from tailtap.stations.stream import StreamStation
 source = Path(sys.argv[1])
 station = StreamStation(sys.argv[2:], "the far end")
 run_experiment(read_experiment(source), source, source.parent / "out",
-               store=store, resume=False, quiet=True, station=station)
+               store=store, resume=False, quiet=True, stations=everywhere(station))
 """
 
 

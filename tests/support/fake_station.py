@@ -74,6 +74,7 @@ class FakeStation:
     """What each question came with last."""
     opened: int = 0
     closed: int = 0
+    cleaned: int = 0
     apart: Path | None = None
     """The folder of its own in which its roles write; by default they write where plans say."""
     name: str = "a fake"
@@ -87,6 +88,9 @@ class FakeStation:
         self.opened += 1
         self.answer("site", "open")
         return FakeSite(self)
+
+    def clean(self) -> None:
+        self.cleaned += 1
 
     def answer(self, role: str, request: str) -> Json:
         self.asked.append((role, request))
@@ -104,6 +108,9 @@ class FakeSite:
     def begin(self, role: str, plan: Json) -> FakeSession:
         self.station.answer(role, "begin")
         return FakeSession(self.station, role, plan)
+
+    def keep(self, seconds: float) -> None:
+        self.station.answer("site", "keep")
 
     def close(self) -> Json:
         if self._open:
@@ -216,6 +223,7 @@ REQUESTS: Sequence[tuple[str, str]] = (
     ("generator", "probe"),
     ("timestamper", "restart"),
     ("dut", "observe"),
+    ("site", "keep"),
     ("generator", "start"),
     ("generator", "result"),
     ("dut", "read"),

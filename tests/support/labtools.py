@@ -77,6 +77,8 @@ class Machine:
     """A view of this machine with network namespaces of its own: nobody else's are in reach."""
 
     def __init__(self, holder: int) -> None:
+        self.pid = holder
+        """A process in its namespaces."""
         self._enter = ("nsenter", "--target", str(holder), "--mount", "--net", "--")
 
     def command(self, *words: str) -> list[str]:

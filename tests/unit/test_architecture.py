@@ -28,6 +28,7 @@ FLOORS = (
     "experiment",
     "roles",
     "measure",
+    "testbed",
     "search",
     "store",
     "report",

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tailtap.cli.command import command
+from tailtap.cli.command import PATH, command
+from tailtap.cli.completing import experiment_files
 from tailtap.cli.options import experiment_file, measuring, require_out
 
 if TYPE_CHECKING:
     from tailtap.experiment.reading import CheckedExperiment
+    from tailtap.measure.run import Stations
 
 
 @command(
@@ -35,6 +37,12 @@ if TYPE_CHECKING:
 @experiment_file
 @measuring(unfinished="runs")
 @click.option(
+    "--testbed",
+    type=PATH,
+    shell_complete=experiment_files,
+    help="A testbed file (YAML): generator, timestamper and DuT are on the hosts that it says.",
+)
+@click.option(
     "--check",
     is_flag=True,
     help="Measure nothing: plan the runs and say what of them this machine cannot do.",
@@ -44,6 +52,7 @@ def run(
     set_: tuple[str, ...],
     out: Path | None,
     resume: bool,
+    testbed: Path | None,
     check: bool,
     json: bool,
     quiet: bool,
@@ -84,6 +93,11 @@ def run(
     from tailtap.results.summary import summarize
 
     checked = read_experiment(experiment, set_)
+    stations = None
+    if testbed is not None:
+        if check:
+            raise InputError("--check asks this machine: `tailtap testbed check` asks a testbed's")
+        stations = _stations(checked, testbed)
     if check:
         if resume:
             raise InputError("--check asks about the whole experiment: leave --resume out")
@@ -94,7 +108,10 @@ def run(
     if not quiet:
         for line in differences(checked.differs):
             print(line, file=sys.stderr)
-    runs = run_experiment(checked, experiment, folder, store=store, resume=resume, quiet=quiet)
+    runs = run_experiment(
+        checked, experiment, folder, store=store, resume=resume, quiet=quiet,
+        stations=stations, testbed=testbed,
+    )  # fmt: skip
     summary = summarize(folder, runs)
     verdict = None
     if checked.require and any(run.done for run in runs):
@@ -114,6 +131,19 @@ def run(
         )
     if verdict is not None:
         sys.exit(exit_status(verdict))
+
+
+def _stations(checked: CheckedExperiment, path: Path) -> Stations:
+    """The stations of a testbed, between whose cards the experiment is measured then."""
+    from tailtap.errors import naming
+    from tailtap.testbed.model import read_testbed
+    from tailtap.testbed.stations import stations_of
+    from tailtap.testbed.wiring import cables_of
+
+    testbed = read_testbed(path)
+    with naming(str(path)):
+        checked.wire(cables_of(testbed))
+    return stations_of(testbed)
 
 
 def _check(checked: CheckedExperiment, out: Path, *, json: bool) -> None:

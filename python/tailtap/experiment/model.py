@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, field_validator, model_validator
 
 from tailtap import platform
 from tailtap.document import Misfit
+from tailtap.errors import InputError
 from tailtap.experiment.dut import Dut
 from tailtap.experiment.line import HOPS, Member, check_hops, check_line
 from tailtap.experiment.tuning import FULL
@@ -177,6 +178,8 @@ class Experiment(Strict):
         )
     )
 
+    _wired: Cables | None = PrivateAttr(default=None)
+
     @model_validator(mode="after")
     def _trim_leaves_something(self) -> Experiment:
         if self.evaluation.trim >= self.traffic.duration:
@@ -306,8 +309,32 @@ class Experiment(Strict):
         )
         return PLATFORMS[dut.platform], spec
 
+    def wired(self, cables: Cables | None) -> Experiment:
+        """This experiment between the cards of a testbed; None leaves it as it is.
+
+        Raises `InputError` where it names cards itself, or cannot be measured there.
+        """
+        if cables is None:
+            return self
+        if self._ports() is not None:
+            raise InputError("dut.ports, tap.ports: the testbed has the network cards: leave "
+                             "both out")  # fmt: skip
+        if self.dut.taps == HOPS:
+            raise InputError("dut.taps: hops: the timestamper of a testbed does not see what is "
+                             "between the nodes of a DuT: leave it out")  # fmt: skip
+        found = self.model_copy()
+        found._wired = cables
+        return found
+
+    @property
+    def testbed_cables(self) -> Cables | None:
+        """What `wired` was given."""
+        return self._wired
+
     def cables(self) -> Cables | None:
         """The cables at the DuT's ports; None for links of the lab."""
+        if self._wired is not None:
+            return self._wired
         ports = self._ports()
         return None if ports is None or self.tap.ports is None else Cables(ports, self.tap.ports)
 

@@ -27,6 +27,7 @@ from tailtap.experiment.scales import every_scale, path_of, scaled, split_choice
 from tailtap.experiment.tuning import expanded
 from tailtap.forwarder import FORWARDERS
 from tailtap.platform import declaring
+from tailtap.topology.smallest import Cables
 from tailtap.traffic import GENERATORS
 
 Origins = Mapping[KeyPath, KeyPath]
@@ -60,6 +61,12 @@ class CheckedExperiment:
         self.repeat: int = first.repeat
         self.require: Sequence[str] = first.require
         self.differs: Sequence[str] = first.differs
+
+    def wire(self, cables: Cables) -> None:
+        """Measure all of it between the cards of a testbed. Raises as `Experiment.wired` does."""
+        self.combinations = [
+            (values, experiment.wired(cables)) for values, experiment in self.combinations
+        ]
 
 
 def read_experiment(path: Path, overrides: Sequence[str] = ()) -> CheckedExperiment:
@@ -107,7 +114,7 @@ def _validate(document: Document, data: Mapping[str, Any], origins: Origins) -> 
     try:
         experiment = Experiment.model_validate(data)
     except ValidationError as error:
-        raise _first_error(document, data, error, (), origins, Experiment) from error
+        raise first_error(document, data, error, (), origins, Experiment) from error
     traffic = experiment.traffic
     generator = GENERATORS[traffic.generator].Options
     kinds: list[_Options] = [
@@ -118,7 +125,7 @@ def _validate(document: Document, data: Mapping[str, Any], origins: Origins) -> 
         try:
             model.model_validate(options, context=traffic)
         except ValidationError as error:
-            raise _first_error(document, data, error, prefix, origins, model, [kind]) from error
+            raise first_error(document, data, error, prefix, origins, model, [kind]) from error
     return experiment
 
 
@@ -141,7 +148,7 @@ def _of_forwarders(dut: Dut, data: Mapping[str, Any]) -> Iterator[_Options]:
         yield options, one.options, path + below, (*path, "forwarder")
 
 
-def _first_error(
+def first_error(
     document: Document,
     data: Mapping[str, Any],
     error: ValidationError,
@@ -150,6 +157,7 @@ def _first_error(
     model: type[BaseModel],
     beside: Sequence[KeyPath] = (),
 ) -> InputError:
+    """What is wrong with the `data` of a document, below `prefix`, as a message with its place."""
     # A misspelt key is both unknown and missing: say the first.
     details = sorted(error.errors(include_url=False), key=lambda row: row["type"] == "missing")
     first = details[0]

@@ -34,6 +34,8 @@ PROBE_PAUSE_SECONDS = 0.005
 OVERTIME = 3.0
 OVERTIME_SECONDS = 120.0
 """A generator that takes this much longer than the traffic lasts hangs."""
+LEASE_SECONDS = 30.0
+"""How much longer than that a station waits for us."""
 TICK_SECONDS = 1.0
 """How often the progress is told; each time costs the machine a wake-up."""
 
@@ -84,7 +86,12 @@ def measure(
     nothing of it stays on the stations.
     """
     with contextlib.ExitStack() as stack:
-        at_work = _AtWork.open(stations, {"experiment": experiment.document()}, stack)
+        cables = experiment.testbed_cables
+        setup = {
+            "experiment": experiment.document(),
+            "cables": None if cables is None else cables.as_json(),
+        }
+        at_work = _AtWork.open(stations, setup, stack)
         try:
             measured = _measure(experiment, at_work, folders, tick, guard)
         except TailtapError:
@@ -113,7 +120,8 @@ class _AtWork:
         opened: dict[int, Site] = {}
         for station in stations.values():
             if id(station) not in opened:
-                site = opened[id(station)] = station.open(setup)
+                tasks = [role for role, other in stations.items() if other is station]
+                site = opened[id(station)] = station.open({**setup, "tasks": tasks})
                 stack.callback(site.close)
         sites = {role: opened[id(station)] for role, station in stations.items()}
         return cls(sites, list(opened.values()), [])
@@ -123,6 +131,11 @@ class _AtWork:
         session = self.sites[role].begin(role, plan)
         self.sessions.append(session)
         return session
+
+    def keep(self, seconds: float) -> None:
+        """Have all sites stay for so long though nobody says a word to them."""
+        for site in self.distinct:
+            site.keep(seconds)
 
     def fetch(self) -> None:
         """Have every file that the roles wrote in its run folder."""
@@ -172,6 +185,7 @@ def _measure(
         flow.timestamper.ask("restart")
     reach = SETTLE_SECONDS * prepared["patience"] + prepared["holds_ns"] / 1e9
     dut.ask("observe")
+    at_work.keep(_longest(experiment.seconds) + LEASE_SECONDS)
     try:
         for flow in flows:
             flow.generator.ask("start")
@@ -279,7 +293,7 @@ def _wait(
     Raises `MachineError` when a link is deleted, a tap or forwarder ends, or time runs out.
     """
     began = time.monotonic()
-    deadline = began + OVERTIME * seconds + OVERTIME_SECONDS
+    deadline = began + _longest(seconds)
     left = [flow.generator for flow in flows]
     # The DuT first: what it says explains what others miss.
     others = [dut, *(flow.timestamper for flow in flows)]
@@ -308,6 +322,11 @@ def _wait(
             watch = None
             for session in left:
                 session.ask("interrupt")
+
+
+def _longest(seconds: float) -> float:
+    """How long in s a generator may take for traffic that lasts `seconds`."""
+    return OVERTIME * seconds + OVERTIME_SECONDS
 
 
 def _sleep(sessions: Sequence[Session], seconds: float) -> None:

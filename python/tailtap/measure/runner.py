@@ -39,7 +39,7 @@ from tailtap.measure.quality import (
     overloaded,
     warnings_of,
 )
-from tailtap.measure.run import Guard, Tick, everywhere, measure
+from tailtap.measure.run import DUT, Guard, Stations, Tick, everywhere, measure
 from tailtap.results.folder import (
     ExperimentFolder,
     RunFolder,
@@ -50,7 +50,6 @@ from tailtap.results.folder import (
 )
 from tailtap.results.warnings import is_valid
 from tailtap.roles.here import Here
-from tailtap.stations.session import Station
 
 SCHEMA = "tailtap.run/1"
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -70,18 +69,19 @@ def run_experiment(
     store: RunStore,
     resume: bool,
     quiet: bool,
-    station: Station | None = None,
+    stations: Stations | None = None,
+    testbed: Path | None = None,
 ) -> list[RunFolder]:
     """Make all runs of the experiment read from `source` into the folder `out`, and into `store`.
 
-    All roles are on `station`; without one they are on this machine, which is asked first whether
-    it can have them. Returns the run folders in the order of the plan, failed ones included. With
-    `resume`, runs that are done and whole already stay as they are. Raises `InputError` for a
-    folder that does not fit, `MachineError` when nothing can run here, `Interrupted` when the user
-    stopped it.
+    Roles are on their `stations`; without any they are on this machine, which is asked first
+    whether it can have them. `testbed` is the file that says where the stations are. Returns the
+    run folders in the order of the plan, failed ones included. With `resume`, runs that are done
+    and whole already stay as they are. Raises `InputError` for a folder that does not fit,
+    `MachineError` when nothing can run here, `Interrupted` when the user stopped it.
     """
     plan = make_plan(checked)
-    if station is None:
+    if stations is None:
         require_root()
         require_cpus(plan)
         require_clock(plan)
@@ -91,8 +91,10 @@ def run_experiment(
         require_folder(out, resume=resume)
         with folder.locked(), interruptible():
             _prepare(folder, checked, source, plan, resume)
+            if testbed is not None:
+                write_text(folder.testbed, testbed.read_text(encoding="utf-8"))
             try:
-                return _run_all(folder, plan, store, quiet, station)
+                return _run_all(folder, plan, store, quiet, stations)
             except KeyboardInterrupt:
                 remove_own_leftovers()
                 done = sum(_is_whole(folder, run) for run in plan)
@@ -107,7 +109,7 @@ def _run_all(
     plan: list[PlannedRun],
     store: RunStore,
     quiet: bool,
-    station: Station | None,
+    stations: Stations | None,
 ) -> list[RunFolder]:
     pending = [run for run in plan if not _is_whole(folder, run)]
     if not quiet:
@@ -128,7 +130,7 @@ def _run_all(
         for run in pending:
             reporter.started(run)
             tick = reporter.tick if reporter.wants_ticks else None
-            record = make_run(run, folder.run(run.slug), tick, station=station)
+            record = make_run(run, folder.run(run.slug), tick, stations=stations)
             store.add_runs(folder.database, [folder.run(one.slug).path for one in run.group])
             reporter.finished(run, record)
     return [folder.run(one.slug) for run in plan for one in run.group]
@@ -145,7 +147,7 @@ def make_run(
     guard: Guard | None = None,
     *,
     keep_stamps: bool = True,
-    station: Station | None = None,
+    stations: Stations | None = None,
 ) -> dict[str, Any]:
     """Make one run and evaluate it; its record, with the reason when it failed.
 
@@ -154,10 +156,8 @@ def make_run(
     ``generator`` says `interrupted`. With `keep_stamps` false its stamps are removed when it has
     ended.
     """
-    # For each run: tuning may have changed since the last one.
-    station = station or Here()
-    surroundings = station.environment()
-    flows = [_Flow(one, beside(folder, one), _first_record(one, surroundings)) for one in run.group]
+    stations = stations or everywhere(Here())
+    flows = [_Flow(one, beside(folder, one), _first_record(one)) for one in run.group]
     for flow in flows:
         flow.folder.start_anew()
         flow.store()
@@ -171,8 +171,13 @@ def make_run(
             flow.store()
 
     try:
+        # For each run: tuning may have changed since the last one.
+        surroundings = stations[DUT].environment()
+        for flow in flows:
+            flow.record["environment"] = dict(surroundings)
+            flow.store()
         folders = {flow.run.flow: flow.folder for flow in flows}
-        measured = measure(run.experiment, folders, tick, guard, stations=everywhere(station))
+        measured = measure(run.experiment, folders, tick, guard, stations=stations)
         for flow, sent in zip(flows, measured.sent, strict=True):
             flow.keep(measured, sent, warnings_of(run.experiment, measured, sent))
         for flow, sent in zip(flows, measured.sent, strict=True):
@@ -183,6 +188,7 @@ def make_run(
             flow.record["valid"] = valid
     except TailtapError as error:
         end("failed", str(error))
+        _clean(stations)
     except KeyboardInterrupt:
         end("interrupted", "stopped by the user")
         raise
@@ -244,7 +250,14 @@ class _Flow:
         self.record["warnings"] += overloaded(experiment, sent, evaluation.counts)
 
 
-def _first_record(run: PlannedRun, surroundings: Mapping[str, Any]) -> dict[str, Any]:
+def _clean(stations: Stations) -> None:
+    """Have the stations undo what a failed run left, as far as they can be reached."""
+    for station in {id(one): one for one in stations.values()}.values():
+        with contextlib.suppress(TailtapError):  # the next run says why
+            station.clean()
+
+
+def _first_record(run: PlannedRun) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "number": run.number,
@@ -275,7 +288,7 @@ def _first_record(run: PlannedRun, surroundings: Mapping[str, Any]) -> dict[str,
         "instruments": {},
         "warnings": [],
         "valid": None,
-        "environment": dict(surroundings),
+        "environment": {},
     }
 
 

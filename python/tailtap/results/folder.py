@@ -113,6 +113,7 @@ class ExperimentFolder:
         """The experiment folder at `path`, existing or not."""
         self.path = path
         self.experiment = path / "experiment.yaml"
+        self.testbed = path / "testbed.yaml"
         self.plan = path / "plan.json"
         self.runs = path / "runs"
         self.database = path / "results.duckdb"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from pydantic import ValidationError
 
@@ -17,7 +17,9 @@ from tailtap.roles import ROLES
 from tailtap.roles.role import Role, Workbench
 from tailtap.stations.process import Process
 from tailtap.stations.session import ANSWER_SECONDS, Json
+from tailtap.topology.graph import TASKS, Task
 from tailtap.topology.lab import Lab
+from tailtap.topology.smallest import Cables
 
 
 class Here:
@@ -30,9 +32,11 @@ class Here:
         return environment.describe()
 
     def open(self, setup: Json) -> HereSite:
-        """Build the lab's generator and taps. Setup: ``{"experiment": DOCUMENT}``.
+        """Build what of the lab's generator and taps is here.
 
-        Raises `InputError`, `MachineError`.
+        Setup: ``{"experiment": DOCUMENT, "cables": CABLES, "tasks": TASKS}``, with the cables of a
+        testbed or null, and the tasks of the nodes that are here. Raises `InputError`,
+        `MachineError`.
         """
         try:
             experiment = Experiment.model_validate(setup["experiment"])
@@ -41,26 +45,32 @@ class Here:
             raise InputError(
                 f"{self.name} cannot have this experiment: {place}: {error.errors()[0]['msg']}"
             ) from error
-        return HereSite(experiment)
+        cables = None if setup["cables"] is None else Cables.of(setup["cables"])
+        return HereSite(experiment.wired(cables), setup["tasks"])
+
+    def clean(self) -> None:
+        """Nothing to do: a site of this process is closed whatever happens."""
 
 
 class HereSite:
     """A lab on this machine, and the roles in it."""
 
-    def __init__(self, experiment: Experiment) -> None:
-        """Raises `MachineError` when the lab cannot be built."""
+    def __init__(self, experiment: Experiment, tasks: Collection[Task] = TASKS) -> None:
+        """The nodes with these tasks are here. Raises `MachineError` when they cannot be made."""
+        dut = "dut" in tasks and experiment.traits.has_dut
         self._sessions: list[HereSession] = []
         self._observed: Json = {}
         self._stack = contextlib.ExitStack()
         with contextlib.ExitStack() as stack:
-            stack.enter_context(_away_from(experiment.dut.cpus, experiment.senders))
+            senders = experiment.senders if "generator" in tasks else ()
+            stack.enter_context(_away_from(experiment.dut.cpus if dut else (), senders))
             counting = None
-            if experiment.counters and experiment.traits.has_dut:
+            if experiment.counters and dut:
                 # From before the DuT is built until it is gone. Whoever starts and ends it is not
                 # on its CPUs, so that these tell nothing of that.
                 counting = stack.enter_context(Counting())
                 stack.callback(self._over_life, counting, counting.read())
-            lab = stack.enter_context(Lab(experiment.graph()))
+            lab = stack.enter_context(Lab(experiment.graph(), tasks))
             stack.callback(self._end_roles)
             self._bench = Workbench(lab, experiment, counting)
             self._stack = stack.pop_all()
@@ -70,6 +80,9 @@ class HereSite:
         session = HereSession(ROLES[role](self._bench, plan), role)
         self._sessions.append(session)
         return session
+
+    def keep(self, seconds: float) -> None:
+        """Nothing to do: it ends with this process."""
 
     def close(self) -> Json:
         """End the roles and remove the lab; what was counted from its beginning to its end."""

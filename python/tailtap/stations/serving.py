@@ -9,9 +9,11 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import os
 import select
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
@@ -29,16 +31,28 @@ Folders = Callable[[], AbstractContextManager[Path]]
 """Makes a folder for what the roles of a site write, and removes it."""
 
 
-def serve(station: Station, requests: int, answers: int, folders: Folders) -> None:
+LEASE_SECONDS = 180.0
+"""How long this end stays without a word from who asks, unless it was asked to `keep`: longer than
+any answer takes. A controller whose cable was cut says nothing, and its end is never seen."""
+
+
+def serve(
+    station: Station,
+    requests: int,
+    answers: int,
+    folders: Folders,
+    lease_seconds: float = LEASE_SECONDS,
+) -> None:
     """Do on `station` what is asked by the descriptor `requests`, until it ends.
 
     Then close what is open; signals by which this process is ended close it as well, and so does
-    the end of the requests while a role works. Afterwards such signals are ignored. Raises
-    `MachineError` when what comes is no request.
+    the end of the requests while a role works, and of the lease. Afterwards such signals are
+    ignored. Raises `MachineError` when what comes is no request.
     """
     loop = Loop()
     stops = _Stops()
-    serving = _Serving(station, loop, folders, stops)
+    lease = _Lease(requests, lease_seconds)
+    serving = _Serving(station, loop, folders, stops, lease)
     mux = Mux(
         {
             "environment": serving.environment,
@@ -49,7 +63,7 @@ def serve(station: Station, requests: int, answers: int, folders: Folders) -> No
     )
     Link(loop, mux, requests, answers)
     with contextlib.closing(serving), stops:
-        _watch(requests)
+        lease.watch()
         while mux.over is None:
             loop.step()
     if mux.over:
@@ -59,8 +73,11 @@ def serve(station: Station, requests: int, answers: int, folders: Folders) -> No
 class _Serving:
     """The site that is open at this end, and the roles in it."""
 
-    def __init__(self, station: Station, loop: Loop, folders: Folders, stops: _Stops) -> None:
+    def __init__(
+        self, station: Station, loop: Loop, folders: Folders, stops: _Stops, lease: _Lease
+    ) -> None:
         self._station, self._loop, self._folders, self._stops = station, loop, folders, stops
+        self.lease = lease
         self._stack = contextlib.ExitStack()
         self._folder: Path | None = None
         self._numbers = itertools.count()
@@ -96,7 +113,7 @@ class _Serving:
 
         if not _answering(channel, FIRST, beginning):
             return _closed(channel)
-        role = _RoleTalk(self._loop, channel, sessions[0], folder)
+        role = _RoleTalk(self.lease, self._loop, channel, sessions[0], folder)
         self._roles.append(role)
         return role
 
@@ -127,12 +144,14 @@ class _Serving:
 
 
 class _Talk(Handler):
-    """A channel of messages: each is answered."""
+    """A channel of messages: each is answered, and renews the lease."""
 
-    def __init__(self) -> None:
+    def __init__(self, lease: _Lease) -> None:
+        self.lease = lease
         self._lines = Lines()
 
     def received(self, channel: Channel, stream: int, data: bytes) -> None:
+        self.lease.renew()
         channel.grant(len(data), stream)
         for message in self._lines.feed(data):
             _answering(channel, message["id"], partial(self.do, message))
@@ -144,19 +163,24 @@ class _Talk(Handler):
 
 class _SiteTalk(_Talk):
     def __init__(self, serving: _Serving) -> None:
-        super().__init__()
+        super().__init__(serving.lease)
         self._serving = serving
 
     def do(self, message: Json) -> Json:
         match message:
             case {"close": True}:
                 return self._serving.close_site()
+            case {"keep": int(seconds) | float(seconds)}:
+                self.lease.keep(seconds)
+                return {}
         raise _unknown(message)
 
 
 class _RoleTalk(_Talk):
-    def __init__(self, loop: Loop, channel: Channel, session: Session, folder: Path) -> None:
-        super().__init__()
+    def __init__(
+        self, lease: _Lease, loop: Loop, channel: Channel, session: Session, folder: Path
+    ) -> None:
+        super().__init__(lease)
         self._loop, self._channel, self._session, self._folder = loop, channel, session, folder
         self._at_work = True
         loop.watch(session.fileno(), reading=self._tell)
@@ -255,19 +279,44 @@ def _ignore() -> None:
         signal.signal(stop, signal.SIG_IGN)
 
 
-def _watch(requests: int) -> None:
-    """End this process, as a signal does, when the requests end: a role may work for long.
+class _Lease:
+    """Ends this process, as a signal does, when the requests end or nothing is said for too long.
 
-    A thread sleeps until then; it wakes nobody.
+    A role may work for long, so a thread waits. It sleeps until there is something to do; `keep`
+    alone wakes it up, and that is asked before packets are measured.
     """
-    main = threading.main_thread().ident
-    assert main is not None  # it runs
-    ending = select.poll()
-    ending.register(requests, select.POLLRDHUP)
 
-    def wait() -> None:
-        ending.poll()
+    def __init__(self, requests: int, seconds: float) -> None:
+        self._requests, self._seconds = requests, seconds
+        self._until = time.monotonic() + seconds
+        self._woken, self._waking = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def renew(self) -> None:
+        """Somebody has asked something."""
+        self._until = max(self._until, time.monotonic() + self._seconds)
+
+    def keep(self, seconds: float) -> None:
+        """Stay for so long without a word, and no longer than that."""
+        self._until = time.monotonic() + seconds
+        os.write(self._waking, b".")
+
+    def watch(self) -> None:
+        """Begin to wait."""
+        main = threading.main_thread().ident
+        assert main is not None  # it runs
+        threading.Thread(
+            target=self._wait, args=(main,), name="who asks is gone", daemon=True
+        ).start()
+
+    def _wait(self, main: int) -> None:
+        ending = select.poll()
+        ending.register(self._requests, select.POLLRDHUP)
+        ending.register(self._woken, select.POLLIN)
+        while (left := self._until - time.monotonic()) > 0:
+            found = dict(ending.poll(left * 1000))
+            if self._requests in found:
+                break
+            if self._woken in found:
+                os.read(self._woken, 64)
         with contextlib.suppress(ProcessLookupError):
             signal.pthread_kill(main, signal.SIGTERM)
-
-    threading.Thread(target=wait, name="who asks is gone", daemon=True).start()

@@ -63,6 +63,13 @@ class Site(Protocol):
         """
         ...
 
+    def keep(self, seconds: float) -> None:
+        """Stay for so long though nobody may say a word; `close` ends it all the same.
+
+        Whoever hears nothing for longer closes the site. Raises `TailtapError`.
+        """
+        ...
+
     def close(self) -> Json:
         """End all roles, newest first, and put the machine back as it was.
 
@@ -86,4 +93,8 @@ class Station(Protocol):
 
     def open(self, setup: Json) -> Site:
         """Make what a measurement needs whatever its roles do. Raises `TailtapError`."""
+        ...
+
+    def clean(self) -> None:
+        """Undo what is left of measurements that failed. Raises `TailtapError`."""
         ...

@@ -5,7 +5,8 @@ messages, which are lines of JSON:
 
 - ``environment``: its first message is the answer;
 - ``site``, opened with ``{"setup"}``, is answered when the site is open; ``{"id", "close": true}``
-  closes it. There is one at a time;
+  closes it, and ``{"id", "keep": SECONDS}`` says for how long nothing may be asked. There is one at
+  a time;
 - ``role``, opened with ``{"role", "plan"}``, is answered when the role has begun. Then
   ``{"id", "ask": REQUEST, "content"}`` asks it, ``{"id", "files": true}`` asks for the files in its
   folder, and ``{"id", "end": true}`` ends it.
@@ -14,7 +15,8 @@ Answers are ``{"id", "answer"}`` or ``{"id", "failed", "status"}``, the first on
 says ``{"event"}`` whenever something happens. Files are fetched by channels of their own, before
 the site is closed: what a role writes is in a folder of the station's.
 
-The station closes its site when the stream ends: a measuring process that dies leaves nothing.
+The station closes its site when the stream ends: a measuring process that dies leaves nothing. One
+whose cable was cut does not end the stream; the station waits for it no longer than for its lease.
 `serving.py` is its end.
 """
 
@@ -46,15 +48,26 @@ class StreamStation:
         """`command` serves roles on its standard input and output; `name` is for messages."""
         self.name = name
         self._command = list(command)
+        self._reached: StreamSite | None = None
 
     def environment(self) -> Json:
-        """What a reader needs to know of the machine there. Raises `TailtapError`."""
-        with contextlib.closing(self._reach()) as site:
-            return site.begin_talk("environment")[1]
+        """What a reader needs to know of the machine there. Raises `TailtapError`.
+
+        The stream is kept for the next site.
+        """
+        site = self._take()
+        try:
+            told = site.begin_talk("environment")[1]
+        except BaseException:
+            with contextlib.suppress(TailtapError):
+                site.close()
+            raise
+        self._reached = site
+        return told
 
     def open(self, setup: Json) -> StreamSite:
         """Start the command and open a site. Raises `TailtapError`."""
-        site = self._reach()
+        site = self._take()
         try:
             site.open(setup)
         except BaseException:
@@ -62,6 +75,18 @@ class StreamStation:
                 site.close()
             raise
         return site
+
+    def clean(self) -> None:
+        """Let go of the stream; whoever serves it undoes what is open."""
+        if self._reached is not None:
+            self._take().close()
+
+    def _take(self) -> StreamSite:
+        """A stream on which there is no site, and which nobody else has."""
+        site, self._reached = self._reached, None
+        if site is not None and not site.process.ended:
+            return site
+        return self._reach()
 
     def _reach(self) -> StreamSite:
         return StreamSite(Process(self._command, self.name, with_input=True))
@@ -90,6 +115,11 @@ class StreamSite:
         """Begin a role there; its files are for the plan's folder here. Raises `TailtapError`."""
         talk, _ = self.begin_talk("role", role=role, plan=plan)
         return StreamSession(self, talk, Path(plan["folder"]) if "folder" in plan else None)
+
+    def keep(self, seconds: float) -> None:
+        """Stay for so long without a word. Raises `TailtapError`."""
+        assert self._talk is not None  # it is open
+        self.call(self._talk, ANSWER_SECONDS, keep=seconds)
 
     def close(self) -> Json:
         """End the roles and wait until the machine is as it was. Raises `MachineError`."""

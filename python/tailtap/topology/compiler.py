@@ -61,11 +61,12 @@ def compile_graph(
 ) -> Mapping[str, Sequence[Step]]:
     """What is made for each node with one of these tasks, in the order in which it is made.
 
-    Nodes are in their order too. A virtual link belongs to the later one of its nodes, and a network card to its own node, as the
-    other end of its cable may be on another machine. `identity` are the six digits of the lab,
-    `service_cpus` where tailtap itself works, and `numa` is what the machine says of its CPUs and
-    of the cards. Raises `InputError`, `MachineError` for links that cannot be made, and for
-    placements that this machine has no CPUs for.
+    Nodes are in their order too. A virtual link belongs to the later one of its nodes, and a
+    network card to its own node, as the other end of its cable may be on another machine.
+
+    `identity` are the six digits of the lab, `service_cpus` where tailtap itself works, and `numa`
+    is what the machine says of its CPUs and of the cards. Raises `InputError`, `MachineError` for
+    links that cannot be made, and for placements that this machine has no CPUs for.
     """
     _check_cores(graph)
     order = {node.name: place for place, node in enumerate(graph.nodes)}

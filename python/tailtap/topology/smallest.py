@@ -31,7 +31,7 @@ looked at, packets are stamped as well at the port by which they enter each node
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tailtap.errors import InputError
@@ -67,6 +67,20 @@ class Cables:
     """What is at the other ends, or behind the splitters of both."""
     generator: tuple[str, str] | None = None
     """What is at the other ends where cables have splitters: what sends, and what absorbs."""
+
+    def as_json(self) -> dict[str, list[str] | None]:
+        """The cards by the role that they belong to; `of` reads them again."""
+        return {name: None if cards is None else list(cards) for name, cards in vars(self).items()}
+
+    @classmethod
+    def of(cls, content: Mapping[str, Sequence[str] | None]) -> Cables:
+        """What `as_json` gave."""
+        dut, tap, generator = (
+            None if cards is None else (cards[0], cards[1])
+            for cards in (content["dut"], content["tap"], content["generator"])
+        )
+        assert dut is not None and tap is not None
+        return cls(dut, tap, generator)
 
 
 def smallest(

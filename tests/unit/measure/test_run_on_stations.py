@@ -54,7 +54,7 @@ def runs(
         store=store,
         resume=False,
         quiet=quiet,
-        station=station,
+        stations=everywhere(station),
     )
     assert store.kept == [folder.path.name for folder in made]
     return [json.loads(folder.record.read_text()) for folder in made]

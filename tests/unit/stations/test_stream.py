@@ -171,7 +171,9 @@ def test_two_stations_die_separately(tmp_path: Path) -> None:
 
 
 def test_the_environment_is_that_of_the_far_end(tmp_path: Path) -> None:
-    assert station(tmp_path).environment() == {"kernel": {"release": "of paper"}}
+    far = station(tmp_path)
+    assert far.environment() == {"kernel": {"release": "of paper"}}
+    far.clean()
 
 
 def test_what_a_role_raises_is_raised_here(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tailtap import guest_clock
 from tailtap.errors import MachineError
 from tailtap.instruments.observing import Guest, Quiet, Reading, Scope, Tracing, Warning
 from tailtap.instruments.taps.inline import QUIET_SHARE
@@ -98,7 +97,7 @@ class InGuest(Quiet):
 
     def _fetched(self, folder: Path) -> Iterator[str]:
         """Fetch what there is; the names in the run folder."""
-        names = {**FILES, **{name: name for name in guest_clock.FILES}}
+        names = {**FILES, **{name: name for name in _stamps()}}
         for name, here in names.items():
             # Of a trace that was cut off some are not there.
             with contextlib.suppress(MachineError):
@@ -107,9 +106,16 @@ class InGuest(Quiet):
 
     def _warnings(self, trace: dict[str, Any], files: tuple[str, ...]) -> Iterator[Warning]:
         yield from warnings_of(trace, "the guest's trace")
-        missing = sorted({*FILES.values(), *guest_clock.FILES} - set(files))
+        missing = sorted({*FILES.values(), *_stamps()} - set(files))
         if missing:
             yield _untraced(f"{', '.join(missing)} could not be fetched from it")
+
+
+def _stamps() -> tuple[str, ...]:
+    """The files of the guest's taps. NumPy, which reads them, is not there on every station."""
+    from tailtap.guest_clock import FILES as stamps
+
+    return stamps
 
 
 def _trace_command(guest: Guest, tracing: Tracing) -> list[str]:

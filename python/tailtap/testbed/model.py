@@ -1,0 +1,148 @@
+"""The testbed file: hosts, the cables between their network cards, and the roles of hosts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, NamedTuple, TypeAlias
+
+from pydantic import Field, GetPydanticSchema, ValidationError, model_validator
+from pydantic_core import core_schema
+
+from tailtap.document import Misfit, load
+from tailtap.errors import InputError
+from tailtap.experiment.reading import first_error
+from tailtap.schema import Strict, Written
+
+HostName: TypeAlias = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,30}$"), Written("name")]
+
+
+class Socket(NamedTuple):
+    """A network card of a host."""
+
+    host: str
+    card: str
+
+    def __str__(self) -> str:
+        """``HOST:CARD``, as in the file."""
+        return f"{self.host}:{self.card}"
+
+
+def _socket(text: str) -> Socket:
+    host, colon, card = text.partition(":")
+    if not (host and colon and card) or " " in text:
+        raise ValueError("write HOST:CARD, such as dut:enp1s0f0")
+    return Socket(host, card)
+
+
+Card: TypeAlias = Annotated[
+    Socket,
+    GetPydanticSchema(
+        lambda *_: core_schema.no_info_after_validator_function(
+            _socket, core_schema.str_schema(), serialization=core_schema.to_string_ser_schema()
+        )
+    ),
+    Written("HOST:CARD"),
+]
+
+
+class Host(Strict):
+    """A machine of the testbed."""
+
+    ssh: Annotated[str, Field(pattern=r"^[^\s-]\S*$")] | None = Field(
+        default=None,
+        description="Where ssh finds it: USER@ADDRESS or a name of ssh's own configuration. Left "
+        "out, it is the machine on which tailtap is started.",
+        examples=["root@dut.example.org"],
+    )
+    python: Annotated[str, Field(pattern=r"^[^\s-]\S*$")] = Field(
+        default="python3",
+        description="The interpreter there. It must be of the same version as tailtap's own here.",
+        examples=["/usr/bin/python3.11"],
+    )
+
+
+class Cable(Strict):
+    """A cable between two network cards."""
+
+    ends: tuple[Card, Card] = Field(
+        strict=False,
+        description="The two cards that it joins.",
+        examples=[["tester:enp1s0f0", "dut:enp3s0f0"]],
+    )
+    splitter: Card | None = Field(
+        default=None,
+        description="The card that sees what this cable carries from the generator to the DuT, or "
+        "from the DuT to the generator: behind an optical splitter, or at a mirror port.",
+        examples=["stamper:enp1s0f0"],
+    )
+
+
+class RoleMap(Strict):
+    """Which host has which role in a measurement."""
+
+    dut: HostName = Field(description="The host that is measured.", examples=["dut"])
+    generator: HostName = Field(description="The host that sends.", examples=["tester"])
+    timestamper: HostName = Field(description="The host that stamps.", examples=["tester"])
+
+
+class Testbed(Strict):
+    """A testbed file after reading."""
+
+    __test__ = False  # no class of tests
+
+    hosts: Annotated[
+        dict[HostName, Host], Field(min_length=1), Written("mapping from names to hosts")
+    ] = Field(
+        description="The machines.",
+        examples=[{"tester": {"ssh": "root@tester"}, "dut": {"ssh": "root@dut"}}],
+    )
+    cables: Annotated[list[Cable], Written("list of cables")] = Field(
+        description="The cables. Of those at the DuT's host the first is before the DuT, and the "
+        "second behind it.",
+        examples=[[{"ends": ["tester:enp1s0f0", "dut:enp3s0f0"]}]],
+    )
+    roles: RoleMap = Field(
+        description="Who does what.",
+        examples=[{"dut": "dut", "generator": "tester", "timestamper": "tester"}],
+    )
+    ssh_config: Annotated[str, Field(min_length=1)] | None = Field(
+        default=None,
+        description="A configuration file for ssh instead of its own, beside the testbed file. It "
+        "says users, ports, keys and jump hosts.",
+        examples=["ssh_config"],
+    )
+
+    @model_validator(mode="after")
+    def _names_that_are_there(self) -> Testbed:
+        for role, host in self.roles.model_dump().items():
+            self._require(host, ("roles", role))
+        taken: dict[Socket, int] = {}
+        for number, cable in enumerate(self.cables):
+            at = ("cables", number)
+            for card in (*cable.ends, *([] if cable.splitter is None else [cable.splitter])):
+                self._require(card.host, at)
+                if card in taken:
+                    raise Misfit(at, f"{card} has a cable already", [("cables", taken[card])])
+                taken[card] = number
+        return self
+
+    def _require(self, host: str, at: tuple[str | int, ...]) -> None:
+        if host not in self.hosts:
+            known = ", ".join(self.hosts)
+            raise Misfit(at, f"hosts has no {host}: there are {known}", [("hosts",)])
+
+
+def read_testbed(path: Path) -> Testbed:
+    """The testbed of a file. Raises `InputError` with file, line and key path."""
+    document = load(path)
+    try:
+        testbed = Testbed.model_validate(dict(document.data))
+    except ValidationError as error:
+        raise first_error(document, document.data, error, (), {}, Testbed) from error
+    if testbed.ssh_config is None:
+        return testbed
+    config = path.absolute().parent / testbed.ssh_config
+    if not config.is_file():
+        place = document.place(("ssh_config",))
+        raise InputError(f"{place}: ssh_config: there is no file {config}")
+    return testbed.model_copy(update={"ssh_config": str(config)})

@@ -1,0 +1,122 @@
+"""Machines with an sshd each, as network namespaces on this one, and cables between them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from labtools import Machine, own_machine, wait_for
+
+from tailtap.platform.vm.kernels import unpacked
+
+PORT = 22
+USER = "tt-sshd:x:64999:64999::/run/sshd:/usr/sbin/nologin\n"
+"""The user whose rights sshd has before a login; it is called sshd there."""
+CONFIG = """
+Port {port}
+ListenAddress {address}
+HostKey {folder}/host
+AuthorizedKeysFile {folder}/login.pub
+PermitRootLogin prohibit-password
+StrictModes no
+UsePAM no
+PidFile none
+"""
+CLIENT = """
+Host *
+    User root
+    IdentityFile {folder}/login
+    IdentitiesOnly yes
+    UserKnownHostsFile {folder}/known_hosts
+    GlobalKnownHostsFile none
+    StrictHostKeyChecking yes
+"""
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """Machines that the controller reaches by ssh."""
+
+    controller: Machine
+    machines: Mapping[str, Machine]
+    addresses: Mapping[str, str]
+    folder: Path
+    """Keys, and the configuration of the controller's ssh: `ssh_config`."""
+    servers: Mapping[str, subprocess.Popen[bytes]]
+
+    @property
+    def config(self) -> Path:
+        return self.folder / "ssh_config"
+
+    def cable(self, one: str, card: str, other: str, there: str) -> None:
+        """Join two hosts by a pair of cards."""
+        pids = [self.machines[name].pid for name in (one, other)]
+        add = ["ip", "link", "add", card, "netns", str(pids[0]), "type", "veth"]
+        subprocess.run([*add, "peer", "name", there, "netns", str(pids[1])], check=True)
+
+
+@contextlib.contextmanager
+def ssh_hosts(folder: Path, names: Sequence[str]) -> Iterator[Hosts]:
+    """Hosts of these names; everything of them is gone afterwards."""
+    program = unpacked("openssh-server") / "usr/sbin/sshd"
+    libraries = next((unpacked("libwrap0") / "usr/lib").glob("*-linux-gnu"))
+    for key in ("host", "login"):
+        subprocess.run(
+            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / key)], check=True
+        )
+    passwd = folder / "passwd"
+    passwd.write_text(Path("/etc/passwd").read_text() + USER.replace("tt-sshd", "sshd"))
+    (folder / "ssh_config").write_text(CLIENT.format(folder=folder))
+    public = " ".join((folder / "host.pub").read_text().split()[:2])
+    with contextlib.ExitStack() as stack:
+        controller = stack.enter_context(own_machine())
+        controller.run("ip", "link", "set", "lo", "up")
+        machines = {name: stack.enter_context(own_machine()) for name in names}
+        addresses: dict[str, str] = {}
+        servers: dict[str, subprocess.Popen[bytes]] = {}
+        known: list[str] = []
+        for number, (name, machine) in enumerate(machines.items(), 1):
+            addresses[name] = f"198.51.100.{4 * number + 2}"
+            near = f"198.51.100.{4 * number + 1}"
+            subprocess.run(
+                ["ip", "link", "add", f"to-{name}", "netns", str(controller.pid), "type", "veth",
+                 "peer", "name", "control", "netns", str(machine.pid)], check=True,
+            )  # fmt: skip
+            for where, port, address in (
+                (controller, f"to-{name}", near), (machine, "control", addresses[name]),
+            ):  # fmt: skip
+                where.run("ip", "addr", "add", f"{address}/30", "dev", port)
+                where.run("ip", "link", "set", port, "up")
+            machine.run("ip", "link", "set", "lo", "up")
+            machine.run("mkdir", "-p", "/run/sshd")
+            machine.run("mount", "--bind", str(passwd), "/etc/passwd")
+            config = folder / f"sshd-{name}"
+            config.write_text(CONFIG.format(port=PORT, address=addresses[name], folder=folder))
+            environment = f"LD_LIBRARY_PATH={libraries}"
+            command = machine.command(
+                "env", environment, str(program), "-D", "-e", "-f", str(config)
+            )
+            log = stack.enter_context((folder / f"{name}.log").open("wb"))
+            server = subprocess.Popen(command, stderr=log, start_new_session=True)
+            servers[name] = server
+            stack.callback(_end, server)
+            known.append(f"{addresses[name]} {public}\n")
+        (folder / "known_hosts").write_text("".join(known))
+        for path in [folder / f"{name}.log" for name in names]:
+            wait_for(partial(_listens, path), f"sshd of {path.stem}")
+        yield Hosts(controller, machines, addresses, folder, servers)
+
+
+def _listens(log: Path) -> bool:
+    return b"listening" in log.read_bytes()
+
+
+def _end(server: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(server.pid, 15)
+    server.wait()
