@@ -42,6 +42,7 @@ ANSWERS: Mapping[tuple[str, str], Json] = {
     },
     ("dut", "stop"): {"forwarder": {"version": "1"}},
     ("generator", "describe"): {"station": None},
+    ("timestamper", "describe"): {"station": None},
     ("generator", "result"): {
         "generator": {
             "failed": 0,

@@ -59,6 +59,22 @@ class Hosts:
         add = ["ip", "link", "add", card, "netns", str(pids[0]), "type", "veth"]
         subprocess.run([*add, "peer", "name", there, "netns", str(pids[1])], check=True)
 
+    def split_cable(self, ends: tuple[tuple[str, str], tuple[str, str]], copy: str) -> None:
+        """A cable between cards of two hosts whose packets come to a card of `copy` as well.
+
+        The splitter is a bridge of the controller that learns no addresses, so that it floods.
+        """
+        one, card = ends[0]
+        bridge = f"split-{one}"
+        add = self.controller.run("ip", "link", "add", bridge, "type", "bridge", "ageing_time", "0")
+        assert add.returncode == 0, add.stderr
+        self.controller.run("ip", "link", "set", bridge, "up")
+        for host, name in (*ends, (copy, f"seen-{card}")):
+            pair = ["ip", "link", "add", f"{name}-s", "netns", str(self.controller.pid)]
+            peer = ["peer", "name", name, "netns", str(self.machines[host].pid)]
+            subprocess.run([*pair, "type", "veth", *peer], check=True)
+            self.controller.run("ip", "link", "set", f"{name}-s", "master", bridge, "up")
+
 
 @contextlib.contextmanager
 def ssh_hosts(folder: Path, names: Sequence[str]) -> Iterator[Hosts]:

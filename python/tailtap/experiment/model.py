@@ -322,7 +322,11 @@ class Experiment(Strict):
         if self.dut.taps == HOPS:
             raise InputError("dut.taps: hops: the timestamper of a testbed does not see what is "
                              "between the nodes of a DuT: leave it out")  # fmt: skip
-        found = self.model_copy()
+        kind = self.tap.kind if "kind" in self.tap.model_fields_set else cables.tap_kind
+        if kind != cables.tap_kind:
+            raise InputError(f"tap.kind: {kind} does not fit to the cables of the testbed, which "
+                             f"are for {cables.tap_kind}: leave it out")  # fmt: skip
+        found = self.model_copy(update={"tap": self.tap.model_copy(update={"kind": kind})})
         found._wired = cables
         return found
 

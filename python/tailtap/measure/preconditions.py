@@ -12,6 +12,8 @@ from tailtap.experiment.model import Experiment
 from tailtap.experiment.plan import PlannedRun
 from tailtap.machine.cpus import FOLDER, is_offline, usable
 
+PASSIVE = "passive"
+"""The kind of taps that stamp copies of packets."""
 STAMP_BYTES = 16
 SIDES = 2
 
@@ -37,6 +39,11 @@ def require_cpus(plan: Sequence[PlannedRun]) -> None:
 
 def require_clock(plan: Sequence[PlannedRun]) -> None:
     """Raises `MachineError` when the experiment asks for stamps that the lab cannot take."""
+    if any(run.experiment.tap.kind == PASSIVE for run in plan):
+        raise MachineError(
+            "tap.kind: passive: this machine has no cables with splitters: leave it out, or say "
+            "where they are with --testbed (docs/testbed.md)"
+        )
     if any(run.experiment.tap.clock == "hardware" for run in plan):
         raise MachineError(
             "tap.clock: hardware: the lab's tap before the DuT is on a veth pair, which stamps in "

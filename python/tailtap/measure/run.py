@@ -176,7 +176,7 @@ def _measure(
         _Flow.begin(at_work, name, experiment.traffic_of(name), folders[name])
         for name in experiment.flows
     ]
-    stations = _stations(at_work, prepared, flows[0].generator)
+    stations = _stations(at_work, prepared, flows[0])
     for flow in flows:
         flow.timestamper.ask("start")
     for flow in flows:
@@ -223,12 +223,14 @@ def _measure(
     )  # fmt: skip
 
 
-def _stations(at_work: _AtWork, prepared: Mapping[str, Any], generator: Session) -> Json:
+def _stations(at_work: _AtWork, prepared: Mapping[str, Any], flow: _Flow) -> Json:
     """What is known of machines besides the DuT's, by the role that they have."""
-    if at_work.sites[GENERATOR] is at_work.sites[DUT]:
-        return {}
-    told = generator.ask("describe", boot_id=prepared["boot_id"])["station"]
-    return {} if told is None else {GENERATOR: told}
+    found: Json = {}
+    for role, session in ((GENERATOR, flow.generator), (TIMESTAMPER, flow.timestamper)):
+        if at_work.sites[role] is not at_work.sites[DUT]:
+            told = session.ask("describe", boot_id=prepared["boot_id"])["station"]
+            found |= {} if told is None else {role: told}
+    return found
 
 
 def _explain(dut: Session, error: MachineError) -> None:

@@ -18,6 +18,7 @@ class LoadGenerator:
 
     def __init__(self, bench: Workbench, plan: Json) -> None:
         """A generator that sends nothing yet."""
+        self._lab = bench.lab
         port = bench.lab.graph.flow(plan["flow"]).generator
         self._host, self._port = bench.lab.host(port.node), port.name
         self._experiment, self._traffic = bench.experiment, bench.traffic(plan["flow"])
@@ -62,7 +63,8 @@ class LoadGenerator:
         return {"station": {"environment": environment.describe(), "tuning": tuning}}
 
     def _probe(self, content: Json) -> Json:
-        """Send a few packets that count for nothing."""
+        """Send a few packets that count for nothing, once the links are up."""
+        self._lab.wait_until_up()
         self._kind.probe(self._host, self._port, self._traffic)
         return {}
 

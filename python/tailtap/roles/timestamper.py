@@ -9,6 +9,8 @@ from pathlib import Path
 from tailtap.cpulist import ranges
 from tailtap.instruments.taps import TAPS
 from tailtap.instruments.taps.warnings import of_deferral, of_hops, of_links
+from tailtap.machine import environment
+from tailtap.machine.journal import boot_id
 from tailtap.roles.role import Request, Workbench
 from tailtap.stations.process import Process
 from tailtap.stations.session import FAILED, Json
@@ -34,6 +36,8 @@ class Timestamper:
         self._kind = TAPS[bench.experiment.tap.kind]
         self._traffic = bench.traffic(plan["flow"])
         self._cables = bench.experiment.cables() is not None
+        self._passive = bench.experiment.tap.kind == "passive"
+        self._lab = bench.lab
         self._folder = Path(plan["folder"])
         self._process: Process | None = None
         self._ended = False
@@ -41,6 +45,7 @@ class Timestamper:
     def requests(self) -> Mapping[str, Request]:
         """What it can be asked: each one's answer is told by its method."""
         return {
+            "describe": self._describe,
             "start": self._start,
             "restart": self._restart,
             "count": self._count,
@@ -64,8 +69,18 @@ class Timestamper:
         if self._process is not None:
             self._process.close()
 
+    def _describe(self, content: Json) -> Json:
+        """Its machine (`station`), as that of a generator is described; nothing is judged there.
+
+        None where it is the DuT's machine, whose boot the question comes with (`boot_id`).
+        """
+        if content["boot_id"] is not None and content["boot_id"] == boot_id():
+            return {"station": None}
+        return {"station": {"environment": environment.describe(), "tuning": None}}
+
     def _start(self, content: Json) -> Json:
-        """Begin to stamp."""
+        """Begin to stamp, once the links are up."""
+        self._lab.wait_until_up()
         self._stamp(MOONSNIFF)
         return {}
 
@@ -103,7 +118,7 @@ class Timestamper:
         links = self._kind.stop(self._process)
         warnings = [
             *of_links(links, self._flow),
-            *of_deferral(cables=self._cables),
+            *of_deferral(cables=self._cables, passive=self._passive),
             *of_hops(self._flow),
         ]
         points = [

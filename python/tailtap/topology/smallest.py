@@ -68,6 +68,11 @@ class Cables:
     generator: tuple[str, str] | None = None
     """What is at the other ends where cables have splitters: what sends, and what absorbs."""
 
+    @property
+    def tap_kind(self) -> str:
+        """The kind of taps that stamps between them."""
+        return "inline" if self.generator is None else "passive"
+
     def as_json(self) -> dict[str, list[str] | None]:
         """The cards by the role that they belong to; `of` reads them again."""
         return {name: None if cards is None else list(cards) for name, cards in vars(self).items()}

@@ -64,7 +64,8 @@ def folder():
     with tempfile.TemporaryDirectory(dir=Path(told["marker"]).parent, prefix="far-") as path:
         yield Path(path)
 
-serve(station, sys.stdin.fileno(), sys.stdout.fileno(), folder)
+lease = told.get("lease", serving.LEASE_SECONDS)
+serve(station, sys.stdin.fileno(), sys.stdout.fileno(), folder, lease)
 """
 PATIENCE_SECONDS = 200.0
 SETUP: Mapping[str, Any] = {"experiment": {}}
@@ -232,6 +233,37 @@ def test_events_that_come_with_an_answer_are_kept(tmp_path: Path) -> None:
             while not (events := session.events()) and time.monotonic() < deadline:
                 time.sleep(0.02)
             assert events == [wanted]
+
+
+@pytest.mark.parametrize("hangs", [[], ["dut", "prepare"]])
+def test_a_site_whose_controller_falls_silent_is_closed(tmp_path: Path, hangs: list[str]) -> None:
+    """The stream stays open, as it does when a cable is cut; a role may be at work."""
+    with opened(tmp_path, lease=0.5, hangs=hangs) as site:
+        dut = site.begin("dut", {})
+        with pytest.raises(MachineError, match=r"the far end (ended|does not answer)"):
+            dut.ask("prepare", seconds=0.1)
+            time.sleep(1)
+            dut.ask("why")
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not site.process.ended and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert closed(tmp_path)
+
+
+def test_a_lease_is_renewed_by_questions_and_lasts_as_long_as_asked(tmp_path: Path) -> None:
+    with opened(tmp_path, lease=1.0) as site:
+        dut = site.begin("dut", {})
+        for _ in range(5):
+            time.sleep(0.4)
+            dut.ask("why")
+        site.keep(PATIENCE_SECONDS)
+        time.sleep(1.5)
+        assert dut.ask("why") == {"reason": "it sleeps"}
+        site.keep(0.2)
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not site.process.ended and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert closed(tmp_path)
 
 
 def test_what_makes_no_sense_is_quoted(tmp_path: Path) -> None:

@@ -62,8 +62,9 @@ class Tap(Protocol):
 
 def _built_in() -> Mapping[str, Tap]:
     from tailtap.instruments.taps.inline import InlineTap
+    from tailtap.instruments.taps.passive import PassiveTap
 
-    return {"inline": InlineTap()}
+    return {"inline": InlineTap(), "passive": PassiveTap()}
 
 
 TAPS: Registry[Tap] = Registry("tap", "tailtap.taps", Tap, _built_in)

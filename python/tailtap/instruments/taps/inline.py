@@ -92,12 +92,7 @@ class InlineTap:
         """Start the taps and wait until they are attached. Raises `MachineError`."""
         points = flow.points
         room = max(1, min(packets * QUIET_SHARE, MAX_ROOM // len(points)))
-        command = [*host.program, "tap"]
-        command += [
-            f"{INGRESS}={flow.ingress.name}:{flow.onward.name}",
-            *(f"{name}={namespaces[port.node]}/{port.name}" for name, port, _ in points[1:-1]),
-            f"{EGRESS}={flow.egress.name}:drop",
-        ]
+        command = [*host.program, "tap", *self.links(flow, namespaces)]
         command += ["--write", str(folder / "{link}.stamps"), "--records", str(room), "--json"]
         # Writing would wake up a CPU that may be the generator's.
         command += ["--key", key, "--flush", "0 s"]
@@ -108,6 +103,14 @@ class InlineTap:
             process.close()
             raise
         return process
+
+    def links(self, flow: Flow, namespaces: Mapping[str, str]) -> list[str]:
+        """The links of ``tailtap tap`` for the tap points of a flow."""
+        return [
+            f"{INGRESS}={flow.ingress.name}:{flow.onward.name}",
+            *(f"{name}={namespaces[port.node]}/{port.name}" for name, port, _ in flow.points[1:-1]),
+            f"{EGRESS}={flow.egress.name}:drop",
+        ]
 
     def stop(self, process: Process) -> dict[str, Any]:
         """Let the taps write what they hold, and end them. Raises `MachineError`."""

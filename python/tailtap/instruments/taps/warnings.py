@@ -62,9 +62,16 @@ def of_hops(flow: Flow) -> Iterator[Warning]:
         )
 
 
-def of_deferral(*, cables: bool) -> Iterator[Warning]:
-    """Whether egress stamps are later than the moment at which packets leave the DuT."""
-    if cables:
+def of_deferral(*, cables: bool, passive: bool = False) -> Iterator[Warning]:
+    """Whether stamps are later than the moment at which packets enter or leave the DuT."""
+    if passive:
+        yield _warning(
+            "stamped-on-interrupt",
+            "both stamps of a packet are taken when the interrupt of a card behind a splitter is "
+            "served: what delays one of the two (interrupt moderation, `ethtool -c`, or other work "
+            "of the timestamper) counts as the DuT's latency, or shortens it",
+        )
+    elif cables:
         yield _deferred(
             "packets are stamped when the interrupt of the card behind the DuT is served: the "
             "cable, the card's interrupt moderation (`ethtool -c`) and the interrupt count as the "

@@ -78,6 +78,15 @@ ENTRIES = (
         "Set `net.core.netdev_tstamp_prequeue` to 1; of cards, use those that stamp in hardware.",
     ),
     Entry(
+        "stamped-on-interrupt",
+        (
+            "Packets were stamped behind splitters, when the interrupts of the timestamper's cards "
+            "were served. Each of the two stamps can be late by an unknown time."
+        ),
+        "Switch interrupt moderation off (`ethtool -C`), tune the timestamper, or use cards that "
+        "stamp in hardware.",
+    ),
+    Entry(
         "trace-lost",
         (
             "The trace had no room for some events. What happened on these CPUs then is not known, "

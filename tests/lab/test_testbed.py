@@ -1,0 +1,216 @@
+"""Roles on three machines that ssh reaches: a whole run, hosts that die, and what is not there."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from labtools import Held, Machine, record, stamps, wait_for
+from ssh_hosts import Hosts, ssh_hosts
+
+TESTBED = """
+hosts:
+  tester: {{ssh: {tester}, python: /usr/bin/python3}}
+  dut: {{ssh: {dut}, python: /usr/bin/python3}}
+cables:
+  - {{ends: [tester:card0, dut:card1]}}
+  - {{ends: [dut:card2, tester:card3]}}
+roles: {{dut: dut, generator: tester, timestamper: tester}}
+ssh_config: ssh_config
+"""
+SPLIT = """
+hosts:
+  tester: {{ssh: {tester}, python: /usr/bin/python3}}
+  dut: {{ssh: {dut}, python: /usr/bin/python3}}
+  stamper: {{ssh: {stamper}, python: /usr/bin/python3}}
+cables:
+  - {{ends: [tester:lit0, dut:lit1], splitter: stamper:seen-lit0}}
+  - {{ends: [dut:lit2, tester:lit3], splitter: stamper:seen-lit2}}
+roles: {{dut: dut, generator: tester, timestamper: stamper}}
+ssh_config: ssh_config
+"""
+EXPERIMENT = """
+name: far
+dut: {platform: bare-metal, forwarder: tc-mirred, cpus: [1]}
+traffic: {rate: 5 kpkt/s, duration: 400 ms, warm_up: 100 ms, cpu: 0}
+"""
+PACKETS = 2000
+PROGRAMS = "/var/lib/tailtap/programs"
+
+pytestmark = pytest.mark.skipif(
+    len(os.sched_getaffinity(0)) < 2, reason="generator and DuT need a CPU each"
+)
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
+    folder = tmp_path_factory.mktemp("hosts")
+    with ssh_hosts(folder, ["tester", "dut", "stamper"]) as made:
+        made.cable("tester", "card0", "dut", "card1")
+        made.cable("dut", "card2", "tester", "card3")
+        made.split_cable((("tester", "lit0"), ("dut", "lit1")), "stamper")
+        made.split_cable((("dut", "lit2"), ("tester", "lit3")), "stamper")
+        (folder / "lab.yaml").write_text(TESTBED.format(**made.addresses))
+        (folder / "split.yaml").write_text(SPLIT.format(**made.addresses))
+        (folder / "experiment.yaml").write_text(EXPERIMENT)
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(hosts: Hosts) -> Iterator[None]:
+    """Whatever a test did, every host is as it was."""
+    before = {name: state(machine) for name, machine in hosts.machines.items()}
+    yield
+    for name, machine in hosts.machines.items():
+        wait_for(lambda machine=machine, name=name: state(machine) == before[name], name)  # type: ignore[misc]
+
+
+def state(machine: Machine) -> tuple[list[str], list[str], str]:
+    """Namespaces, journals, and the cards with their names and flags."""
+    journals = machine.run("sh", "-c", "ls /var/lib/tailtap/journals").stdout.split()
+    links = json.loads(machine.run("ip", "-j", "link", "show").stdout)
+    cards = sorted((link["ifname"], link["mtu"], "UP" in link["flags"]) for link in links)
+    return machine.namespaces(), journals, str(cards)
+
+
+def words(hosts: Hosts, out: Path, *more: str, testbed: str = "lab.yaml") -> list[str]:
+    folder = hosts.folder
+    return ["run", str(folder / "experiment.yaml"), "--testbed", str(folder / testbed),
+            "--out", str(out), *more]  # fmt: skip
+
+
+def runs(out: Path) -> list[dict[str, Any]]:
+    return [record(path) for path in sorted((out / "runs").iterdir())]
+
+
+def test_roles_on_other_hosts_are_like_those_on_one(hosts: Hosts, tmp_path: Path) -> None:
+    """Generator and taps on one host and the device on another; then each role on a third."""
+    for out, testbed in (("far", "lab.yaml"), ("split", "split.yaml")):
+        done = hosts.controller.tailtap(*words(hosts, tmp_path / out, testbed=testbed))
+        assert done.returncode == 0, done.stderr
+    here = tmp_path / "here"
+    source = str(hosts.folder / "experiment.yaml")
+    near = hosts.controller.tailtap("run", source, "--out", str(here))
+    assert near.returncode == 0, near.stderr
+    for folder in (tmp_path / "far", tmp_path / "split", here):
+        [run] = (folder / "runs").iterdir()
+        counts = json.loads((run / "evaluation/evaluation.json").read_text())["counts"]
+        assert (counts["ingress"], counts["matched"], counts["lost"]) == (PACKETS, PACKETS, 0)
+        for side in ("ingress", "egress"):
+            assert [row["id"] for row in stamps(run / f"{side}.stamps")] == list(range(PACKETS))
+    [told] = runs(tmp_path / "far")
+    assert [link.get("cards") for link in told["links"]] == [
+        None, ["card0", "card1"], ["card2", "card3"],
+    ]  # fmt: skip
+    [told] = runs(tmp_path / "split")
+    assert [link["splitter"]["port"] for link in told["links"]] == ["tap:tt-a0", "tap:tt-b0"]
+    assert "stamped-on-interrupt" in {warning["code"] for warning in told["warnings"]}
+    assert (tmp_path / "far/testbed.yaml").read_text() == (hosts.folder / "lab.yaml").read_text()
+    for machine in hosts.machines.values():
+        assert len(machine.run("ls", PROGRAMS).stdout.split()) == 1
+
+
+@contextlib.contextmanager
+def held(hosts: Hosts, folder: Path, *more: str) -> Iterator[Held]:
+    """An experiment of two runs that stands still in the first one."""
+    with hosts.controller.held(folder, *words(hosts, folder / "out", *more)) as running:
+        yield running
+
+
+def station(hosts: Hosts, host: str, program: str) -> int:
+    """The process of a program on a host, found by its words."""
+    machine = hosts.machines[host]
+    found: list[int] = []
+
+    def look() -> bool:
+        inside = Path(f"/proc/{machine.pid}/ns/net").readlink()
+        for path in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                said = (path / "cmdline").read_bytes().decode().replace("\0", " ")
+                if program in said and (path / "ns/net").readlink() == inside:
+                    found.append(int(path.name))
+        return bool(found)
+
+    wait_for(look, f"{program} on {host}")
+    return found[0]
+
+
+@pytest.mark.parametrize(
+    ("host", "program", "said"),
+    [
+        ("dut", "-m tailtap.roles", "dut"),
+        ("tester", "-m tailtap.roles", "tester"),
+        ("dut", "sshd: root@notty", "dut"),
+    ],
+)
+def test_who_dies_fails_one_run_and_leaves_nothing(
+    hosts: Hosts, tmp_path: Path, host: str, program: str, said: str
+) -> None:
+    with held(hosts, tmp_path, "--set", "repeat=2") as running:
+        os.kill(station(hosts, host, program), signal.SIGKILL)
+        running.go_on()
+        status, errors = running.ended()
+    assert status == 3, errors
+    first, second = runs(tmp_path / "out")
+    assert (first["status"], second["status"]) == ("failed", "done")
+    assert said in first["error"]
+    more = ("--set", "repeat=2", "--resume")
+    again = hosts.controller.tailtap(*words(hosts, tmp_path / "out", *more))
+    assert again.returncode == 0, again.stderr
+    assert [run["status"] for run in runs(tmp_path / "out")] == ["done", "done"]
+
+
+def test_hosts_are_put_back_when_the_controller_is_killed(hosts: Hosts, tmp_path: Path) -> None:
+    with held(hosts, tmp_path) as running:
+        assert all(machine.namespaces() for machine in hosts.machines.values())
+        os.killpg(running.process.pid, signal.SIGKILL)
+        running.process.wait()
+
+
+def test_a_cable_that_is_cut_fails_the_run(hosts: Hosts, tmp_path: Path) -> None:
+    tester = hosts.machines["tester"]
+    with held(hosts, tmp_path) as running:
+        [namespace] = [name for name in tester.namespaces() if name.endswith("-tap")]
+        cut = tester.run("ip", "-n", namespace, "link", "set", "tt-a1", "down")
+        assert cut.returncode == 0, cut.stderr
+        running.go_on()
+        status, errors = running.ended()
+    assert status == 3, errors
+    [run] = runs(tmp_path / "out")
+    assert "tt-in (the card card1)" in run["error"]
+
+
+CHANGED = {
+    "unknown": ("ssh_config: ssh_config", "ssh_config: empty_config", "its host key is not known"),
+    "interpreter": ("/usr/bin/python3", "/nowhere/python3", "no such interpreter"),
+    "nobody": ("ssh: {dut}", "ssh: 198.51.100.250", "cannot be reached by ssh"),
+    "swapped": ("card1", "card9", "there is no interface 'card9'"),
+    "user": ("ssh: {dut}", "ssh: stranger@{dut}", "cannot be reached by ssh"),
+}
+
+
+@pytest.mark.parametrize("case", CHANGED)
+def test_what_is_not_there_is_told_in_one_line(hosts: Hosts, tmp_path: Path, case: str) -> None:
+    old, new, said = CHANGED[case]
+    client = (hosts.folder / "ssh_config").read_text()
+    (tmp_path / "ssh_config").write_text(client)
+    (tmp_path / "empty_config").write_text(client.replace("known_hosts", "nothing_known"))
+    text = TESTBED.format(**hosts.addresses)
+    old, new = old.format(**hosts.addresses), new.format(**hosts.addresses)
+    assert old in text
+    (tmp_path / "lab.yaml").write_text(text.replace(old, new))
+    source = str(hosts.folder / "experiment.yaml")
+    out = tmp_path / "out"
+    done = hosts.controller.tailtap(
+        "run", source, "--testbed", str(tmp_path / "lab.yaml"), "--out", str(out), "--quiet"
+    )
+    assert done.returncode == 3
+    [run] = runs(out)
+    assert said in run["error"]
+    assert "\n" not in run["error"]
