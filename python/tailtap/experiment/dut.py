@@ -18,8 +18,10 @@ from pydantic import (
 
 from tailtap import platform
 from tailtap.document import Misfit
+from tailtap.experiment.chains import Links, joined
 from tailtap.experiment.explaining import explain
 from tailtap.experiment.line import (
+    COUNT,
     Line,
     Member,
     NodeName,
@@ -27,6 +29,7 @@ from tailtap.experiment.line import (
     members_of,
     own_keys,
 )
+from tailtap.experiment.network import FlowName, check_links, paths_of
 from tailtap.experiment.placing import IrqOption, sorted_cpus
 from tailtap.experiment.tuning import Tuning
 from tailtap.forwarder import FORWARDERS
@@ -63,10 +66,38 @@ class Dut(Strict):
         dict[NodeName, dict[str, Any]], Written("mapping from names to keys of dut")
     ] = Field(
         default_factory=dict,
-        description="Nodes that dut.line names. Each has the keys of dut that differ from those of "
-        "dut: platform, forwarder, options, cpus (some of dut.cpus), irq, napi, and those of its "
-        "platform.",
+        description="Nodes that dut.line or dut.links names. Each has the keys of dut that differ "
+        "from those of dut: platform, forwarder, options, cpus (some of dut.cpus), irq, napi, and "
+        "those of its platform. count makes several of it: with count: 3 node r is r1, r2 and r3.",
         examples=[{"router": {"forwarder": "kernel-route"}, "firewall": {"platform": "container"}}],
+    )
+    links: Links = Field(
+        default_factory=list,
+        description="What joins dut.nodes, instead of dut.line: chains of names. in and out are "
+        "before and behind the DuT. What no flow passes is not made. docs/graphs.md says what a "
+        "graph can be.",
+        examples=[["in - fw - r1 - r2 - out", "fw - r3 - out"]],
+    )
+    flows: Annotated[
+        dict[FlowName, dict[str, Any]], Written("mapping from names to a path and keys of traffic")
+    ] = Field(
+        default_factory=dict,
+        description="Flows that are measured at the same time, each as a run of its own. path has "
+        "the nodes that it passes, and may be left out where links leave one way only. It may have "
+        "a rate, pattern, size, flows, ttl and cpu of its own; the rest is as in traffic.",
+        examples=[
+            {
+                "a": {"path": ["in", "fw", "r1", "r2", "out"], "rate": "10 kpkt/s"},
+                "b": {"path": ["in", "fw", "r3", "out"], "rate": "1 kpkt/s", "pattern": "poisson"},
+            }
+        ],
+    )
+    route_by: Literal["address", "port"] | None = Field(
+        default=None,
+        description="By what kernel-route tells flows apart. address is a route for each flow's "
+        "destination. port is a rule and a table for each flow's UDP destination port, as in "
+        "hardware-supported-containers. By default address where there are dut.flows, else port.",
+        examples=["port"],
     )
     taps: Literal["ends", "hops"] = Field(
         default="ends",
@@ -137,6 +168,32 @@ class Dut(Strict):
         return members_of(self)
 
     @property
+    def named_nodes(self) -> bool:
+        """Whether its nodes are those of `nodes`, not so many as `line` says."""
+        return bool(self.links) or not isinstance(self.line, int)
+
+    @property
+    def is_network(self) -> bool:
+        """Whether flows have paths and ends of their own."""
+        return bool(self.links or self.flows)
+
+    @property
+    def paths(self) -> Mapping[str, Sequence[str]]:
+        """The nodes that each flow passes, in their order."""
+        return paths_of(self)
+
+    @property
+    def passed(self) -> Sequence[str]:
+        """The nodes of `links` that flows pass, in the order of `links`."""
+        used = {name for path in self.paths.values() for name in path}
+        return [name for name in joined(self.links) if name in used]
+
+    @property
+    def routing(self) -> Literal["address", "port"]:
+        """`route_by`, or what it is by default."""
+        return self.route_by or ("address" if self.flows else "port")
+
+    @property
     def settings(self) -> BaseModel:
         """The keys that the platform declares, as an instance of its `Options`."""
         return self._settings
@@ -177,6 +234,7 @@ class Dut(Strict):
         for name, content in dut.nodes.items():
             dut._named[name] = _node(cls, data, name, content)
         check_nodes(dut)
+        check_links(dut)
         return dut
 
     @model_validator(mode="before")
@@ -214,5 +272,6 @@ def _node(kind: type[Dut], whole: Mapping[str, Any], name: str, own: Mapping[str
         raise Misfit(("nodes", name, *error.at), str(error)) from error
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        reason = explain(first, first["loc"], lambda _: [*kind.model_fields, *platform.declaring()])
+        known = [*kind.model_fields, *platform.declaring(), COUNT]
+        reason = explain(first, first["loc"], lambda _: known)
         raise Misfit(("nodes", name, *first["loc"]), reason) from error

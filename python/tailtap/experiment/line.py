@@ -1,4 +1,4 @@
-"""`dut.line`, `dut.nodes`, `dut.taps`: the nodes that packets pass one after the other."""
+"""`dut.line`, `dut.nodes`, `dut.taps`: the nodes that packets pass."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 from pydantic import Discriminator, Field, Tag
 
-from tailtap.document import Misfit
+from tailtap.document import KeyPath, Misfit, dotted
 from tailtap.forwarder import FORWARDERS
 from tailtap.platform import PLATFORMS, Platform
 from tailtap.registry import Registry, Row
@@ -26,10 +26,15 @@ if TYPE_CHECKING:
 
 LONGEST_LINE = 64
 """Nodes, as in hardware-supported-containers."""
-OTHERS: Final = (GENERATOR, TAPS, INGRESS, EGRESS)
-"""Names of other nodes, and of captures, which within a line are called after nodes."""
-OF_THE_WHOLE: Final = ("line", "nodes", "tuning", "queues", "ports")
+OTHERS: Final = (GENERATOR, TAPS, INGRESS, EGRESS, "in", "out")
+"""Names of other nodes, of captures, which within a line are called after nodes, and of both ends
+of `dut.links`."""
+OF_THE_WHOLE: Final = (
+    "line", "nodes", "links", "flows", "route_by", "tuning", "queues", "ports"
+)  # fmt: skip
 """Keys of `dut` that a node has not: what they say holds for all nodes, or for none of a line."""
+COUNT: Final = "count"
+"""The key of a node that says how many there are of it."""
 
 NodeName: TypeAlias = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,11}$"), Written("name")]
 """What a node may be called, as a part of names of the kernel."""
@@ -71,19 +76,29 @@ def own_keys(whole: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]
     inherited = {key: value for key, value in whole.items() if key not in OF_THE_WHOLE}
     if "forwarder" in own:
         inherited.pop("options", None)
-    return {**inherited, **own}
+    return {**inherited, **{key: value for key, value in own.items() if key != COUNT}}
+
+
+def count_of(dut: Dut, kind: str) -> int:
+    """How many nodes there are of a kind. Raises `Misfit`."""
+    count = dut.nodes[kind].get(COUNT, 1)
+    if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= LONGEST_LINE:
+        raise Misfit(("nodes", kind, COUNT), f"this is a number from 1 to {LONGEST_LINE}")
+    return count
 
 
 def members_of(dut: Dut) -> Sequence[Member]:
-    """The nodes of a DuT in the order in which packets pass them.
+    """The nodes of a DuT in the order in which packets pass them, or in that of `dut.links`.
 
     Those that do not say on which CPUs they work share out those of `dut`.
     """
-    if isinstance(dut.line, int):
+    if isinstance(dut.line, int) and not dut.links:
         named = dict.fromkeys(dut_names(dut.line), dut)
         sharing = list(named)
     else:
-        kinds = _names(dut.line)
+        kinds = kinds_of(dut)
+        if dut.links:
+            kinds = {name: kinds[name] for name in dut.passed}
         named = {name: dut.named[kind] for name, kind in kinds.items()}
         sharing = [name for name, kind in kinds.items() if "cpus" not in dut.nodes[kind]]
     shares = dict(zip(sharing, share_out(dut.cpus, len(sharing)), strict=True))
@@ -93,14 +108,20 @@ def members_of(dut: Dut) -> Sequence[Member]:
     ]
 
 
-def _names(kinds: Sequence[str]) -> dict[str, str]:
-    """The names of the nodes, with what each is: numbered where it is there several times."""
+def kinds_of(dut: Dut) -> dict[str, str]:
+    """The names of the nodes, with what each is: numbered where it is there several times.
+
+    Those of `dut.line`, or all that `dut.links` may name. Raises `Misfit`.
+    """
+    line = dut.line if isinstance(dut.line, list) and not dut.links else list(dut.nodes)
+    kinds = [kind for kind in line for _ in range(count_of(dut, kind))]
     times = Counter(kinds)
     found: dict[str, str] = {}
     for place, kind in enumerate(kinds):
         name = kind if times[kind] == 1 else f"{kind}{kinds[: place + 1].count(kind)}"
         if name in found or name in OTHERS:
-            raise Misfit(("line",), f"something else is called {name}: choose another name")
+            at = ("nodes",) if dut.links else ("line",)
+            raise Misfit(at, f"something else is called {name}: choose another name")
         found[name] = kind
     return found
 
@@ -145,7 +166,7 @@ def check_hops(dut: Dut) -> None:
     if dut.taps != HOPS:
         return
     leave = "leave dut.taps out, or the combination with exclude"
-    if isinstance(dut.line, int) and not PLATFORMS[dut.platform].traits.has_dut:
+    if not dut.named_nodes and not PLATFORMS[dut.platform].traits.has_dut:
         reason = f"platform {dut.platform} has no nodes, so there are no hops: {leave}"
         beside = "platform"
     elif dut.given("ports") is not None:
@@ -168,45 +189,59 @@ def check_hops(dut: Dut) -> None:
 def check_line(dut: Dut, traffic: Traffic) -> None:
     """Raises `Misfit` unless packets can pass all nodes of the line."""
     members = members_of(dut)
-    if isinstance(dut.line, int) and not PLATFORMS[dut.platform].traits.has_dut:
+    if not dut.named_nodes and not PLATFORMS[dut.platform].traits.has_dut:
         return
-    routers = sum(FORWARDERS[one.dut.forwarder].routes for one in members)
+    check_routers(traffic, sum(FORWARDERS[one.dut.forwarder].routes for one in members))
+    if dut.line != 1:
+        check_members(dut, members, ("dut", "line"))
+
+
+def check_routers(traffic: Traffic, routers: int, at: KeyPath | None = None) -> None:
+    """Raises `Misfit` unless packets live long enough to pass so many routers.
+
+    `at` is the key that has the time to live, unless it is that of `traffic`.
+    """
     if traffic.replay is None and traffic.external is None and traffic.ttl <= routers:
         raise Misfit(
-            ("traffic", "ttl"),
+            at or ("traffic", "ttl"),
             f"packets with a time to live of {traffic.ttl} end before the end of a line of "
             f"{routers} routers: it must be {routers + 1} or more",
-            [("dut", "line"), ("dut", "forwarder")],
+            [("dut", "line"), ("dut", "links"), ("dut", "forwarder")],
         )
-    if dut.line == 1:
-        return
+
+
+def check_members(dut: Dut, members: Sequence[Member], key: KeyPath) -> None:
+    """Raises `Misfit` unless nodes can be joined, and can share the CPUs that they share.
+
+    `key` says which nodes there are.
+    """
     for platform in dict.fromkeys(one.dut.platform for one in members):
         if not _joins(PLATFORMS[platform]):
             raise Misfit(
-                ("dut", "line"),
-                f"platform {platform} cannot form a line: take {_able(PLATFORMS, _joins)}, or "
-                "leave dut.line out",
+                key,
+                f"platform {platform} cannot form a line: take {able(PLATFORMS, _joins)}, or "
+                f"leave {dotted(key)} out",
                 [("dut", "platform"), ("dut", "nodes")],
             )
     if dut.given("ports") is not None:
         raise Misfit(
             ("dut", "ports"),
-            "a line is made of virtual links: leave the network cards out, or dut.line",
-            [("dut", "line")],
+            f"a line is made of virtual links: leave the network cards out, or {dotted(key)}",
+            [key],
         )
     for one, other, cpu in _sharing(members):
-        _check_sharing(one, other, cpu)
+        _check_sharing(one, other, cpu, key)
 
 
-def _check_sharing(one: Member, other: Member, cpu: int) -> None:
+def _check_sharing(one: Member, other: Member, cpu: int, key: KeyPath) -> None:
     """Raises `Misfit` unless two nodes can share a CPU."""
     for forwarder in (one.dut.forwarder, other.dut.forwarder):
         if not FORWARDERS[forwarder].shares_cpus:
             raise Misfit(
-                ("dut", "line"),
+                key,
                 f"{one.name} and {other.name} share CPU {cpu}, and forwarder {forwarder} needs "
                 "CPUs of its own: give each node its own in dut.cpus, or take "
-                f"{_able(FORWARDERS, lambda row: row.shares_cpus)}",
+                f"{able(FORWARDERS, lambda row: row.shares_cpus)}",
                 [("dut", "forwarder"), ("dut", "cpus")],
             )
     if CORE in (one.placement.irq, other.placement.irq):
@@ -215,7 +250,7 @@ def _check_sharing(one: Member, other: Member, cpu: int) -> None:
             f"core gives each node a core of its own, and {one.name} and {other.name} share CPU "
             f"{cpu}: name more in dut.cpus, choose node, none or a list of CPUs, or leave the "
             "combination out with exclude",
-            [("dut", "line"), ("dut", "cpus")],
+            [key, ("dut", "cpus")],
         )
 
 
@@ -232,5 +267,6 @@ def _joins(platform: Platform) -> bool:
     return platform.ports_in in ("namespace", "container")
 
 
-def _able(kinds: Registry[Row], able: Callable[[Row], bool]) -> str:
-    return " or ".join(name for name, row in kinds.working() if able(row))
+def able(kinds: Registry[Row], is_able: Callable[[Row], bool]) -> str:
+    """The names of those kinds that are able to do something, in words."""
+    return " or ".join(name for name, row in kinds.working() if is_able(row))

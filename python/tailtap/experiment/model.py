@@ -16,6 +16,7 @@ from tailtap.document import Misfit
 from tailtap.errors import InputError
 from tailtap.experiment.dut import Dut
 from tailtap.experiment.line import HOPS, Member, check_hops, check_line
+from tailtap.experiment.network import check_network, traffic_of
 from tailtap.experiment.tuning import FULL
 from tailtap.forwarder import FORWARDERS
 from tailtap.instruments.interrupts import Interrupts
@@ -33,6 +34,8 @@ from tailtap.verdict.requirement import parse_requirements
 
 DIRECTION = "direction"
 """The variable that differs between the two runs of bidirectional traffic."""
+FLOW = "flow"
+"""The variable that differs between the runs of `dut.flows`."""
 KEYS = ("auto", "moonsniff")
 """Keys that the lab's taps store: the packet's id and nothing else."""
 
@@ -239,15 +242,18 @@ class Experiment(Strict):
 
     @model_validator(mode="after")
     def _line_can_be_formed(self) -> Experiment:
-        if self.dut.nodes and isinstance(self.dut.line, int) and not self._varies("dut.line"):
+        if self.dut.nodes and not self.dut.named_nodes and not self._varies("dut.line"):
             raise Misfit(
                 ("dut", "nodes"),
                 "dut.line names none of these nodes: name them in the order in which packets pass "
-                f"them, such as [{', '.join(self.dut.nodes)}]",
+                f"them, such as [{', '.join(self.dut.nodes)}], or join them with dut.links",
                 [("dut", "line")],
             )
         check_hops(self.dut)
-        check_line(self.dut, self.traffic)
+        if self.dut.is_network:
+            check_network(self)
+        else:
+            check_line(self.dut, self.traffic)
         return self
 
     @model_validator(mode="after")
@@ -270,15 +276,19 @@ class Experiment(Strict):
     @property
     def flows(self) -> tuple[str, ...]:
         """The names of the flows that are measured at the same time, each as a run."""
+        if self.dut.flows:
+            return tuple(self.dut.flows)
         return (FORWARD, REVERSE) if self.traffic.bidirectional else (FORWARD,)
 
     @property
     def flow_variable(self) -> str:
         """The variable of the plan by which the runs of several flows differ."""
-        return DIRECTION
+        return FLOW if self.dut.flows else DIRECTION
 
     def traffic_of(self, flow: str) -> Traffic:
         """What is sent as one of `flows`."""
+        if self.dut.flows:
+            return traffic_of(self.dut, self.traffic, flow)
         return self.traffic.reversed() if flow == REVERSE else self.traffic
 
     @property
@@ -344,11 +354,13 @@ class Experiment(Strict):
 
     def graph(self) -> Graph:
         """How generators, taps and DuT are wired together."""
+        largest = max(size for flow in self.flows for size in self.traffic_of(flow).sizes)
         return platform.graph_of(
             self.devices(),
-            frame_size=max(self.traffic.sizes),
+            frame_size=largest,
             cables=self.cables(),
             hops=self.dut.taps == HOPS,
+            paths=self.dut.paths if self.dut.is_network else None,
         )
 
     def _ports(self) -> Ports | None:
@@ -373,10 +385,15 @@ class Experiment(Strict):
         content["dut"] = {**content.get("dut", {}), **dut}
         return content
 
-    def parameters(self) -> dict[str, Any]:
-        """What one run does, for `run.json`: without the keys that make several runs of a file."""
+    def parameters(self, flow: str | None = None) -> dict[str, Any]:
+        """What one run does, for `run.json`: without the keys that make several runs of a file.
+
+        `traffic` is that of the `flow` that the run is of.
+        """
         about = {"name", "differs", "cases", "vary", "exclude", "repeat", "scales", "require"}
         content = self.model_dump(mode="json", exclude=about)
+        if flow is not None and self.dut.flows:
+            content["traffic"] = self.traffic_of(flow).model_dump(mode="json")
         dut = self.dut
         content["dut"] |= dict.fromkeys(platform.declaring())
         content["dut"] |= dut.settings.model_dump(mode="json")

@@ -49,7 +49,7 @@ class PlannedRun:
             "slug": self.slug,
             "repeat": self.repeat,
             "variables": dict(self.variables),
-            "parameters": self.experiment.parameters(),
+            "parameters": self.experiment.parameters(self.flow),
         }
 
 

@@ -112,7 +112,7 @@ class KernelRoute:
         answers, _, release = done.stdout.strip().rpartition("\n")
         _check(ways, answers if done.status == 0 else done.stdout, said)
         served = by_kernel(setting.lab, dut.node)
-        return InKernel("kernel-route", {"version": release}, served)
+        return InKernel("kernel-route", {"version": release, "route_by": setting.route_by}, served)
 
 
 def _route(version: int, table: int | None, way: Way, flows: Ranges) -> list[str]:

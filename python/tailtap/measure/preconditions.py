@@ -24,6 +24,7 @@ def require_cpus(plan: Sequence[PlannedRun]) -> None:
     for run in plan:
         traffic = run.experiment.traffic
         wanted = [("traffic.cpu", traffic.cpu), ("traffic.reverse_cpu", traffic.reversed().cpu)]
+        wanted += [("dut.flows", cpu) for cpu in run.experiment.senders]
         wanted += [("dut.cpus", cpu) for cpu in run.experiment.dut.cpus]
         for key, cpu in wanted:
             if cpu in have:
@@ -55,16 +56,18 @@ def require_clock(plan: Sequence[PlannedRun]) -> None:
 def stamp_bytes(plan: Sequence[PlannedRun]) -> int:
     """About how many bytes the stamps of these runs take, those of all flows."""
     return STAMP_BYTES * sum(
-        one.experiment.traffic_of(one.flow).packets * _taps(one.experiment)
+        one.experiment.traffic_of(one.flow).packets * _taps(one.experiment, one.flow)
         for run in plan
         for one in run.group
     )
 
 
-def _taps(experiment: Experiment) -> int:
-    """How often a packet is stamped."""
+def _taps(experiment: Experiment, flow: str) -> int:
+    """How often a packet of a flow is stamped."""
     dut = experiment.dut
-    return SIDES + (len(dut.members) - 1 if dut.taps == HOPS else 0)
+    if dut.taps != HOPS:
+        return SIDES
+    return SIDES + len(dut.paths[flow]) - 1 if dut.is_network else SIDES + len(dut.members) - 1
 
 
 def require_room(out: Path, pending: Sequence[PlannedRun]) -> None:

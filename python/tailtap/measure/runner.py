@@ -267,7 +267,7 @@ def _first_record(run: PlannedRun) -> dict[str, Any]:
         "error": None,
         "name": run.experiment.name,
         "variables": dict(run.variables),
-        "parameters": run.experiment.parameters(),
+        "parameters": run.experiment.parameters(run.flow),
         "traits": run.experiment.traits.as_json(),
         **run.experiment.graph().as_json(),
         "started": _now(),

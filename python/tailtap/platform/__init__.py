@@ -18,6 +18,7 @@ from tailtap.platform.dut import Dut, DutSpec
 from tailtap.registry import Registry
 from tailtap.topology.graph import Graph, Node, NodeKind
 from tailtap.topology.lab import Lab
+from tailtap.topology.network import network
 from tailtap.topology.smallest import Cables, dut_names, line, share_out
 from tailtap.traits import Traits
 
@@ -108,17 +109,27 @@ def alike(platform: Platform, spec: DutSpec[Any], length: int = 1) -> Devices:
 
 
 def graph_of(
-    devices: Devices, *, frame_size: int = 0, cables: Cables | None = None, hops: bool = False
+    devices: Devices,
+    *,
+    frame_size: int = 0,
+    cables: Cables | None = None,
+    hops: bool = False,
+    paths: Mapping[str, Sequence[str]] | None = None,
 ) -> Graph:
     """The graph of a DuT for frames of up to `frame_size` bytes.
 
-    With `hops` it has tap points between the nodes of a line.
+    With `hops` it has tap points between nodes. It is a line, unless there are `paths`: the nodes
+    that each flow passes.
     """
     nodes = [
         Node(spec.node, "dut", platform.ports_in, spec.cpus, spec.placement, spec.routes)
         for platform, spec in devices
         if platform.ports_in is not None
     ]
+    if paths is not None:
+        there = {node.name for node in nodes}
+        ways = {flow: [name for name in path if name in there] for flow, path in paths.items()}
+        return network(nodes, ways, frame_size=frame_size, hops=hops)
     both_ways = any(spec.both_ways for _, spec in devices)
     return line(nodes, frame_size=frame_size, both_ways=both_ways, cables=cables, hops=hops)
 

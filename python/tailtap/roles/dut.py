@@ -113,7 +113,9 @@ class DeviceUnderTest:
         crossing = [{"code": "numa-crossing", "message": sentence}
                     for sentence in placement["crossings"]]  # fmt: skip
         sent = {flow: experiment.traffic_of(flow) for flow in experiment.flows}
-        setting = Setting(lab, self._folder, sent, in_line=len(self._devices) > 1)
+        setting = Setting(
+            lab, self._folder, sent, experiment.dut.routing, in_line=len(self._devices) > 1
+        )
         for device, member in zip(self._devices, experiment.dut.members, strict=True):
             chosen = forwarder.FORWARDERS[member.dut.forwarder]
             options = chosen.Options.model_validate(member.dut.options)

@@ -78,6 +78,13 @@ class Plan:
             raise InputError(
                 "--set traffic.rate: the search chooses the rate: give --from and --to"
             )
+        for name, flow in self.experiment.dut.flows.items():
+            if "rate" in flow:
+                place = self.checked.document.place(("dut", "flows", name, "rate"))
+                raise InputError(
+                    f"{place}: dut.flows.{name}.rate: the search sets one rate for all flows: "
+                    "leave it out"
+                )
         if isinstance(self.experiment.traffic.pattern, Ramp):
             place = self.checked.document.place(("traffic", "pattern"))
             raise InputError(f"{place}: traffic.pattern: a ramp has no rate to search for")

@@ -12,8 +12,11 @@ from typing import cast
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from networks import Made, networks
 
 from tailtap.errors import MachineError
+from tailtap.experiment.model import Experiment
+from tailtap.experiment.network import serving
 from tailtap.forwarder import Setting
 from tailtap.forwarder.kernel_route import KernelRoute
 from tailtap.forwarder.setting import RouteBy
@@ -22,8 +25,9 @@ from tailtap.machine.numa import Numa
 from tailtap.platform import Dut
 from tailtap.stations import Completed, Host
 from tailtap.topology.compiler import compile_graph, name_of
-from tailtap.topology.graph import Flow, Port
+from tailtap.topology.graph import Flow, Node, Port
 from tailtap.topology.lab import Lab
+from tailtap.topology.network import network
 from tailtap.topology.numbering import DESTINATION_MAC, NEXT_HOP_MAC
 from tailtap.topology.placement import Placement
 from tailtap.topology.smallest import FORWARD, REVERSE, TAPS, dut_names, smallest
@@ -154,7 +158,8 @@ def walked(
         else:
             [out] = {left for come, left in lab.passes(entered.node) if come == entered.name}
         path += [entered, Port(entered.node, out)]
-    assert mac == NEXT_HOP_MAC or not kernels
+    routers = [node for node in flow.passed if node in kernels]
+    assert mac == (NEXT_HOP_MAC if routers else DESTINATION_MAC)
     return (*path, entered)
 
 
@@ -171,3 +176,38 @@ def test_a_kernel_that_cannot_is_quoted(refuses: str, message: str) -> None:
         routed(lab, {FORWARD: Traffic()}, ["dut"], refuses)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@settings(max_examples=25, deadline=None)  # up to 100 nodes and 40 flows each
+@given(networks(), st.sampled_from(["address", "port"]), st.sampled_from([4, 6]), st.data())
+def test_every_flow_is_walked_through_any_network(
+    made: Made, route_by: RouteBy, version: int, data: st.DataObject
+) -> None:
+    """Some nodes do not route where their ways leave no choice."""
+    plain = network([Node(name, "dut") for name in made.nodes], made.paths)
+    free = [name for name in made.nodes if serving(plain.passes(name)) != "flows"]
+    bridges = set(data.draw(st.lists(st.sampled_from(free)))) if free else set()
+    nodes = [Node(name, "dut", routes=name not in bridges) for name in made.nodes]
+    lab = Lab(network(nodes, made.paths))
+    passed = {name for path in made.paths.values() for name in path}
+    content = {
+        "name": "walked",
+        "dut": {
+            "route_by": route_by,
+            "forwarder": "kernel-route",
+            "nodes": {name: {"forwarder": "tc-mirred"} if name in bridges else {}
+                      for name in made.nodes},
+            "links": [f"{one} - {other}" for one, other in made.links]
+            + [chain for path in made.paths.values()
+               for chain in (f"in - {path[0]}", f"{path[-1]} - out")],
+            "flows": {name: {"path": ["in", *path, "out"]} for name, path in made.paths.items()},
+        },
+        "traffic": {"ip": version, "size": "128 B", "ttl": 255},
+    }  # fmt: skip
+    experiment = Experiment.model_validate(content)
+    sent = {flow: experiment.traffic_of(flow) for flow in experiment.flows}
+    kernels = routed(lab, sent, [name for name in passed if name not in bridges], "", route_by)
+    for flow in lab.graph.flows:
+        assert flow.path == experiment.graph().flow(flow.name).path
+        for destination, port in extremes(sent[flow.name]):
+            assert walked(lab, kernels, flow, destination, port) == flow.path

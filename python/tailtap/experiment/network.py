@@ -1,0 +1,270 @@
+"""`dut.links`, `dut.flows`, `dut.route_by`: a network of nodes, and the flows through it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from ipaddress import IPv4Address, IPv6Address
+from itertools import combinations, pairwise
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
+
+from pydantic import Field, ValidationError
+
+from tailtap.document import KeyPath, Misfit
+from tailtap.experiment.chains import IN, OUT, joined, simple_ways
+from tailtap.experiment.explaining import explain
+from tailtap.experiment.line import (
+    HOPS,
+    Member,
+    able,
+    check_members,
+    check_routers,
+    kinds_of,
+)
+from tailtap.forwarder import FORWARDERS, Serves
+from tailtap.platform import PLATFORMS
+from tailtap.schema import AS_WRITTEN, Written
+from tailtap.suggest import did_you_mean
+from tailtap.topology.graph import Graph, Port
+from tailtap.topology.network import LONGEST_NODE
+from tailtap.topology.numbering import Way, ways
+from tailtap.topology.smallest import FORWARD
+from tailtap.traffic.flows import Address, Flows, Ranges, numbered
+from tailtap.traffic.model import Traffic
+
+if TYPE_CHECKING:
+    from tailtap.experiment.dut import Dut
+    from tailtap.experiment.model import Experiment
+
+MOST_NODES = 100
+MOST_FLOWS = 1000
+PATH: Final = "path"
+OF_FLOWS: Final = ("rate", "pattern", "size", "flows", "ttl", "cpu")
+"""Keys of `traffic` that a flow may have of its own."""
+DESTINATIONS: Mapping[int, Address] = {4: IPv4Address("198.19.0.0"), 6: IPv6Address("2001:2::")}
+"""The destinations of flows follow these, by version of IP: of the networks that are kept for
+benchmarks (RFC 2544, RFC 5180)."""
+FIRST_PORT = 1001
+"""The UDP destination port of the first flow, as in hardware-supported-containers."""
+
+FlowName: TypeAlias = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,23}$"), Written("name")]
+"""What a flow may be called, as a part of names of folders."""
+
+
+def check_links(dut: Dut) -> None:
+    """Raises `Misfit` unless `dut.links` joins nodes that there are, and flows pass them."""
+    if dut.links and "line" in dut.model_fields_set:
+        raise Misfit(("links",), "dut.line says which nodes there are already: write one of the "
+                     "two", [("line",)])  # fmt: skip
+    names = kinds_of(dut)
+    links = joined(dut.links)
+    for name in links:
+        if name not in names and name not in (IN, OUT):
+            known = did_you_mean(name, list(names)) if names else "describe it there"
+            raise Misfit(("links",), f"dut.nodes has no {name}: {known}", [("nodes",)])
+        if len(name) > LONGEST_NODE:
+            raise Misfit(("links",), f"{name} is too long for names of ports: a node has "
+                         f"{LONGEST_NODE} characters")  # fmt: skip
+    if len(links) - 2 > MOST_NODES:
+        raise Misfit(("links",), f"{len(links) - 2} nodes are too many: take {MOST_NODES} or less")
+    if len(dut.flows) > MOST_FLOWS:
+        raise Misfit(("flows",), f"{len(dut.flows)} flows are too many: take {MOST_FLOWS} or less")
+    for name, flow in dut.flows.items():
+        for key in flow:
+            if key not in (PATH, *OF_FLOWS):
+                whole = key in Traffic.model_fields
+                why = "all flows have this key in common: write it in traffic" if whole else (
+                    f"unknown key: {did_you_mean(key, [PATH, *OF_FLOWS])}")  # fmt: skip
+                raise Misfit(("flows", name, key), why)
+        if PATH in flow:
+            _check_path(dut, name, flow[PATH], links)
+    if dut.links:
+        paths_of(dut)
+
+
+def _check_path(dut: Dut, flow: str, path: Any, links: Mapping[str, Sequence[str]]) -> None:
+    """Raises `Misfit` unless links join the nodes of a path."""
+
+    def refuse(reason: str) -> Misfit:
+        return Misfit(("flows", flow, PATH), reason, [("links",)])
+
+    if not dut.links:
+        raise refuse("every flow passes the whole line: leave path out, or name links in dut.links")
+    if not isinstance(path, list) or len(path) < 3 or path[0] != IN or path[-1] != OUT:
+        raise refuse(f"write the names of nodes as packets pass them, such as [{IN}, fw, {OUT}]")
+    for one, other in pairwise(path):
+        if other not in links.get(one, ()):
+            beside = ", ".join(map(str, links.get(one, ()))) or "no node"
+            raise refuse(f"no link joins {one} and {other}: from {one} packets get to {beside}")
+    for name in path:
+        if path.count(name) > 1:
+            raise refuse(f"{name} is there twice: packets pass each node once")
+
+
+def paths_of(dut: Dut) -> dict[str, tuple[str, ...]]:
+    """The nodes that each flow passes, in their order.
+
+    Raises `Misfit` where a flow without a path has not exactly one way.
+    """
+    if not dut.links:
+        line = tuple(member.name for member in dut.members)
+        return dict.fromkeys(dut.flows or (FORWARD,), line)
+    sole: tuple[str, ...] | None = None
+    found: dict[str, tuple[str, ...]] = {}
+    for name, flow in (dut.flows or {FORWARD: {}}).items():
+        if PATH in flow:
+            found[name] = tuple(flow[PATH][1:-1])
+        else:
+            sole = sole or _sole_way(dut, name)
+            found[name] = sole
+    return found
+
+
+def _sole_way(dut: Dut, flow: str) -> tuple[str, ...]:
+    every = simple_ways(joined(dut.links))
+    first, second = next(every, None), next(every, None)
+    at = ("flows", flow) if flow in dut.flows else ("links",)
+    if first is None:
+        raise Misfit(at, f"no links lead from {IN} to {OUT}: begin a chain with {IN} and end one "
+                     f"with {OUT}", [("links",)])  # fmt: skip
+    if second is not None:
+        one, other = (" - ".join((IN, *way, OUT)) for way in (first, second))
+        raise Misfit(at, f"there are several ways, {one} and {other}: say which with a path in "
+                     "dut.flows", [("links",)])  # fmt: skip
+    return first
+
+
+def traffic_of(dut: Dut, traffic: Traffic, name: str) -> Traffic:
+    """What is sent as a flow of `dut.flows`: its own keys, and those of `traffic` for the rest.
+
+    Its destination is its own as well, unless its `flows` say where they go. Raises `Misfit`.
+    """
+    own = {key: value for key, value in dut.flows[name].items() if key != PATH}
+    sent = traffic
+    if own:
+        how: dict[str, Any] = {"mode": "json", "exclude_unset": True, "context": dict(AS_WRITTEN)}
+        try:
+            sent = Traffic.model_validate({**traffic.model_dump(**how), **own})
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            reason = explain(first, first["loc"], lambda _: OF_FLOWS)
+            raise Misfit(("dut", "flows", name, *first["loc"]), reason, [("traffic",)]) from error
+    flows = sent.flows if isinstance(sent.flows, Flows) else numbered(sent.flows, sent.ip)
+    place = list(dut.flows).index(name)
+    if dut.routing == "address" and flows.dst is None:
+        destination = DESTINATIONS[sent.ip] + place + 1
+        flows = flows.model_copy(update={"dst": str(destination)})
+    elif dut.routing == "port" and flows.dport is None:
+        flows = flows.model_copy(update={"dport": str(FIRST_PORT + place)})
+    return sent.model_copy(update={"flows": flows})
+
+
+def check_network(experiment: Experiment) -> None:
+    """Raises `Misfit` unless the nodes can be made and joined, and every flow finds its way."""
+    dut, traffic = experiment.dut, experiment.traffic
+    if traffic.bidirectional:
+        raise Misfit(("traffic", "bidirectional"), "a network has a flow for each direction: leave "
+                     "it out, and write both in dut.flows", [("dut",)])  # fmt: skip
+    if dut.flows and (traffic.replay is not None or traffic.external is not None):
+        key = "external" if traffic.replay is None else "replay"
+        raise Misfit(("traffic", key), "dut.flows have addresses that tailtap gives its own "
+                     "packets: leave it out", [("dut", "flows")])  # fmt: skip
+    sent = {name: experiment.traffic_of(name) for name in experiment.flows}
+    members = dut.members
+    if not any(PLATFORMS[one.dut.platform].traits.has_dut for one in members):
+        return
+    nodes: KeyPath = ("dut", "links" if dut.links else "flows")
+    check_members(dut, members, nodes)
+    routers = {one.name for one in members if FORWARDERS[one.dut.forwarder].routes}
+    for name, path in paths_of(dut).items():
+        at = ("dut", "flows", name, "ttl") if "ttl" in dut.flows.get(name, {}) else None
+        check_routers(sent[name], len(routers & set(path)), at)
+    graph = experiment.graph()
+    for one in members:
+        _check_forwarder(one, graph, nodes)
+    _check_apart(experiment, ways(graph), {name: one.ranges() for name, one in sent.items()})
+    if dut.taps == HOPS:
+        _check_stamped(graph)
+
+
+def _check_forwarder(member: Member, graph: Graph, key: KeyPath) -> None:
+    """Raises `Misfit` unless the forwarder of a node can serve all of the node's ways."""
+    passes = graph.passes(member.name)
+    chosen = FORWARDERS[member.dut.forwarder].serves
+    wanted = serving(passes)
+    if _LEVELS.index(chosen) < _LEVELS.index(wanted):
+        fitting = able(FORWARDERS, lambda row: _LEVELS.index(row.serves) >= _LEVELS.index(wanted))
+        what = {
+            "ports": f"has {len({port for way in passes for port in way})} ports",
+            "flows": f"sends packets of {_branching(passes)} more than one way",
+        }[wanted]
+        raise Misfit(key, f"{member.name} {what}, which forwarder {member.dut.forwarder} cannot: "
+                     f"take {fitting} there", [("dut", "nodes"), ("dut", "forwarder")])  # fmt: skip
+
+
+_LEVELS: Sequence[Serves] = ("pair", "ports", "flows")
+
+
+def serving(passes: Sequence[tuple[Port, Port]]) -> Serves:
+    """The least that a forwarder must be able to do for packets to pass a node so."""
+    if _branching(passes) is not None:
+        return "flows"
+    return "ports" if len({port for way in passes for port in way}) > 2 else "pair"
+
+
+def _branching(passes: Sequence[tuple[Port, Port]]) -> str | None:
+    """A port from which packets go several ways."""
+    entered = [port for port, _ in passes]
+    return next((port.name for port in entered if entered.count(port) > 1), None)
+
+
+def _check_apart(
+    experiment: Experiment, found: Mapping[str, Sequence[Way]], ranges: Mapping[str, Ranges]
+) -> None:
+    """Raises `Misfit` unless routers can tell flows apart that leave them by different ports."""
+    dut = experiment.dut
+    by_port = dut.routing == "port"
+    for member in dut.members:
+        if not FORWARDERS[member.dut.forwarder].routes:
+            continue
+        for one, other in combinations(found[member.name], 2):
+            if one.left == other.left or (by_port and one.entered != other.entered):
+                continue
+            first, second = ranges[one.flow], ranges[other.flow]
+            what = "UDP port" if by_port else "address"
+            if (
+                _overlap(first.destination_ports, second.destination_ports)
+                if by_port
+                else _overlap(*(_numbers(each) for each in (first, second)))
+            ):
+                raise Misfit(
+                    ("dut", "flows"),
+                    f"{one.flow} and {other.flow} go to the same {what}, by which {member.name} "
+                    "cannot tell them apart: give each another one in its flows, or leave it out "
+                    "of traffic.flows",
+                    [("traffic", "flows"), ("dut", "route_by")],
+                )
+
+
+def _numbers(ranges: Ranges) -> tuple[int, int]:
+    first, count = ranges.destination
+    return int(first), count
+
+
+def _overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    """Whether two ranges, as first value and count, have a value in common."""
+    return one[0] < other[0] + other[1] and other[0] < one[0] + one[1]
+
+
+def _check_stamped(graph: Graph) -> None:
+    """Raises `Misfit` where a tap between nodes would see packets of two flows."""
+    seen: dict[Port, str] = {}
+    for flow in graph.flows:
+        for port in flow.stamped[1:-1]:
+            if port in seen:
+                raise Misfit(
+                    ("dut", "taps"),
+                    f"{seen[port]} and {flow.name} both enter {port.node} at {port.name}, where a "
+                    "tap cannot tell them apart: leave dut.taps out, or lead them other ways",
+                    [("dut", "flows")],
+                )
+            seen[port] = flow.name
