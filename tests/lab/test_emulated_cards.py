@@ -15,6 +15,7 @@ import pytest
 from card_runs import (
     BOTH,
     EXPERIMENT,
+    IN_DRIVER,
     PACKETS,
     SECONDS,
     came,
@@ -25,10 +26,11 @@ from card_runs import (
 )
 from emulated_cards import machine_with_cards
 from forwarders import require
-from guest_cards import THREADS, TUNING
+from guest_cards import PLACED, THREADS, TUNING
 from guest_programs import script, tailtaps
 from labtools import TAILTAP
 
+from tailtap.cpulist import parse_cpus
 from tailtap.machine.knobs import ethtool
 from tailtap.stations.guest import GuestHost
 
@@ -87,6 +89,44 @@ def test_interrupts_come_where_the_experiment_says(
     assert [most(run) for run in handled(guest, "tt-out-tx-0", 50)] == [2]
 
 
+PLACEMENTS = {
+    # By hand they were sent to CPU 0 and to CPU 1.
+    "none": (["none", [2]], {"tt-in": [{0}], "tt-out": [{1}]}),
+    # eth1 is on node 0, whose CPU 0 does the housekeeping, and eth3 on node 1.
+    "node": (["node", [2]], {"tt-in": [{1}], "tt-out": [{2}]}),
+    "core": (["core", [2]], {"tt-in": [{2}], "tt-out": [{2}]}),
+    "cores": (["core", [1, 2]], {"tt-in": [{1}, {2}], "tt-out": [{1}, {2}]}),
+}
+"""What is asked for, and where each card's interrupts may go, in turn: e1000e and igb."""
+
+
+def test_every_placement_moves_the_interrupts_of_both_drivers(guest: GuestHost) -> None:
+    asked = [placement for placement, _ in PLACEMENTS.values()]
+    told = script(guest, PLACED, json.dumps(asked), seconds=SECONDS)
+    for found, (_, expected) in zip(told, PLACEMENTS.values(), strict=True):
+        for port, turns in expected.items():
+            # e1000e has one queue, and packets are spread over igb's three.
+            assert sum(any(went) for _, went in found[port]) >= (1 if port == "tt-in" else 3)
+            for place, (allowed, went) in enumerate(found[port]):
+                cpus = turns[place % len(turns)]
+                assert set(parse_cpus(allowed)) == cpus
+                assert {cpu for cpu, count in enumerate(went) if count} <= cpus
+
+
+def test_a_program_in_the_driver_works_where_its_card_interrupts(
+    guest: GuestHost, tmp_path: Path
+) -> None:
+    [(made, found)] = run(guest, tmp_path, "driver", IN_DRIVER)
+    assert made["status"] == "done", made["error"]
+    assert [row["id"] for row in found] == list(range(PACKETS))
+    assert made["forwarder"]["mode"] == "native"
+    assert [came(made, port) for port in ("tt-in", "tt-out")] == [{1}, {1}]
+    elsewhere = {"interrupts-elsewhere", "work-elsewhere"}
+    assert elsewhere.isdisjoint(row["code"] for row in made["warnings"])
+    # No thread that nobody asked for is left behind.
+    assert not [name for name, *_ in script(guest, THREADS) if name.startswith("napi/tt-")]
+
+
 def test_threads_of_a_card_poll_it(
     guest: GuestHost, both: list[tuple[dict[str, Any], Any]]
 ) -> None:
@@ -109,6 +149,7 @@ def test_dpdk_drives_cards_by_vfio_and_they_come_back(
     assert made["status"] == "done", made["error"]
     assert [row["id"] for row in found] == list(range(PACKETS))
     assert made["forwarder"]["driver"] == "vfio-pci"
+    assert "work-elsewhere" not in {row["code"] for row in made["warnings"]}
     log = guest.run(["sh", "-c", "cat /root/both/runs/001-*/forwarder.log"]).stdout
     assert "Probe PCI driver: net_e1000_em" in log
 

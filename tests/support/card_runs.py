@@ -25,7 +25,7 @@ for n in 0 1 2 3; do
     cat /sys/class/net/eth$n/threaded /sys/class/net/eth$n/queues/rx-*/rps_cpus
     for irq in /sys/class/net/eth$n/device/msi_irqs/*; do
         # One that was never requested, as after another driver had the card, goes anywhere near it.
-        case $n in 1) near=0-1 ;; 2) near=2 ;; *) near=0-2 ;; esac
+        case $n in 1) near=0-1 ;; 2 | 3) near=2 ;; *) near=0-2 ;; esac
         cpus=$near
         read -r cpus 2> /dev/null < "/proc/irq/${irq##*/}/smp_affinity_list"
         [ "$cpus" = $near ] || echo "interrupt ${irq##*/}: $cpus"
@@ -49,6 +49,12 @@ traffic: {rate: 200 pkt/s, duration: 2 s, warm_up: 0 s, cpu: 0}
 cases:
 - {dut.forwarder: {testpmd: {driver: vfio-pci}}, dut.irq: core, dut.napi: softirq}
 - {dut.forwarder: tc-mirred, dut.irq: node, dut.napi: threads}
+"""
+IN_DRIVER = """\
+name: driver
+dut: {cpus: [1], ports: [eth0, eth3], forwarder: xdp}
+tap: {ports: [eth1, eth2]}
+traffic: {rate: 200 pkt/s, duration: 2 s, warm_up: 0 s, cpu: 0}
 """
 SAMPLES = """
 cards=/root/cards.interrupts

@@ -1,9 +1,9 @@
 """A machine with real network cards, as far as its kernel can tell: QEMU emulates them.
 
-Six cards on PCI buses behind an IOMMU, and three cables: between eth0 and eth1, eth2 and eth3, eth4
-and eth5. The first four have one queue and are driven by e1000e; eth1 is on NUMA node 0, eth2 on
-node 1, and the others do not say it. eth4 and eth5 have a queue for each CPU and are driven by igb.
-CPUs 0 and 1 are of node 0, CPU 2 is of node 1.
+Four cards on PCI buses behind an IOMMU, and two cables: between eth0 and eth1, eth2 and eth3. eth1
+and eth2 have one queue and are driven by e1000e, eth0 and eth3 have a queue for each CPU and are
+driven by igb. eth1 is on NUMA node 0, eth2 and eth3 are on node 1, and eth0 does not say it. CPUs 0
+and 1 are of node 0, CPU 2 is of node 1.
 
 Software runs the machine's instructions, so that it needs no KVM and has no sense of time.
 """
@@ -39,8 +39,8 @@ NODES = {0: ("0-1", "2G"), 1: ("2", "1G")}
 QUIET = ["-nodefaults", "-no-reboot", "-display", "none"]
 FILES = ["-fsdev", "local,id=files,path=/,security_model=passthrough,readonly=on,multidevs=remap"]
 FILES += ["-device", "virtio-9p-pci,fsdev=files,mount_tag=tailtap"]
-CARDS = ("e1000e", "e1000e", "e1000e", "e1000e", "igb", "igb")
-NEAR = {1: 0, 2: 1}
+CARDS = ("igb", "e1000e", "e1000e", "igb")
+NEAR = {1: 0, 2: 1, 3: 1}
 """The NUMA node of a card's bus; the first bus belongs to none."""
 NAMES = """
 number() { read -r mac < "$1/address"; echo $((0x${mac##*:})); }
@@ -49,8 +49,8 @@ for step in card eth; do
         [ ! -e "$card/device" ] || ip link set dev "${card##*/}" name "$step$(number "$card")"
     done
 done
-for n in 0 1 2 3 4 5; do ip link set dev eth$n up; done
-for n in 0 1 2 3 4 5; do ip link set dev eth$n down; done
+for n in 0 1 2 3; do ip link set dev eth$n up; done
+for n in 0 1 2 3; do ip link set dev eth$n down; done
 """
 """Drivers find cards in the order of their buses. A card has its interrupts once it was up."""
 

@@ -1,7 +1,8 @@
 """`xdp`: our own XDP program, which redirects what comes in at one port to the other.
 
-In native mode it runs in the driver. On links of the lab that is the sender's context unless the
-port polls in a thread of its own (threaded NAPI), which goes where `dut.irq` says. In generic mode
+In native mode it runs in the driver. A network card has it where its interrupts go, which
+`dut.irq` says. On links of the lab that is the sender's context unless the port polls in a thread
+of its own (threaded NAPI), which goes where `dut.irq` says. In generic mode
 it runs where the kernel's own receive path begins, behind receive packet steering, whatever the
 driver; but the kernel does not run it on packets that were redirected to the port, as those of the
 lab's taps are.
@@ -54,7 +55,7 @@ class Xdp:
     summary = "tailtap's own XDP program redirects packets from one port to the other (layer 2)."
     documentation = (
         "On the lab's links it runs in a kernel thread on the DuT's CPUs (threaded NAPI, Linux "
-        "5.12). Ready within 2 s."
+        "5.12), on network cards where dut.irq sends their interrupts. Ready within 2 s."
     )
     in_kernel = True
     routes = False
@@ -81,9 +82,10 @@ class Xdp:
         """Attach the program. Raises `MachineError`."""
         mode = cast("XdpOptions", options).mode
         lab = setting.lab
-        if mode == "native" and not lab.graph.cards_of(dut.node):
+        cards = lab.graph.cards_of(dut.node)
+        if mode == "native":
             # A veth port takes redirected frames only if its peer polls, as it does with GRO on.
-            for port in dict.fromkeys(left for _, left in dut.ways):
+            for port in dict.fromkeys(left for _, left in dut.ways if left not in cards):
                 peer = lab.graph.peer(Port(dut.node, port))
                 lab.host(peer.node).run(["ethtool", "-K", peer.name, "gro", "on"])
         started: dict[str, Forwarding] = {}
@@ -97,7 +99,7 @@ class Xdp:
                 running = started[f"{entered} to {left}"] = Forwarding.start("xdp", dut, arguments)
                 stack.callback(running.close)
             if mode == "native":
-                for entered, _ in dut.ways:
+                for entered in (entered for entered, _ in dut.ways if entered not in cards):
                     threads += _poll_in_thread(lab, dut, entered)
             stack.pop_all()
         kernel = Served("task", threads) if threads else by_kernel(lab, dut.node)

@@ -163,6 +163,9 @@ def _elsewhere(experiment: Experiment, measured: Measured) -> Iterator[Warning]:
     dut = experiment.dut
     if not experiment.traits.has_dut or measured.own_kernel:
         return
+    if experiment.cables() is not None:
+        yield from _interrupted_elsewhere(dut.cpus, measured)
+        return
     softnet = measured.facts.get("softnet", {})
     arrived = sum(sent.taps["ingress"]["seen"] for sent in measured.sent)
     cpus = sorted(_receiving(measured) or dut.cpus)
@@ -172,6 +175,20 @@ def _elsewhere(experiment: Experiment, measured: Measured) -> Iterator[Warning]:
             "work-elsewhere",
             f"CPUs {cpus} received {processed} of {arrived} packets: the rest of the DuT's work "
             "ran on other CPUs",
+        )
+
+
+def _interrupted_elsewhere(cpus: Sequence[int], measured: Measured) -> Iterator[Warning]:
+    """The same of network cards: a driver, or a program in it, may take packets before the kernel
+    counts them. An interrupt that was sent somewhere is the instrument's to judge.
+    """
+    left = [row for row in measured.facts.get("card_interrupts", {}).values() if not row["cpus"]]
+    handling = {int(cpu) for row in left for cpu in row["handled"]}
+    if not handling <= set(cpus):
+        yield _warning(
+            "work-elsewhere",
+            f"the cards interrupted CPUs {sorted(handling)}, where the kernel let them, and "
+            f"dut.cpus are {sorted(cpus)}: the rest of the DuT's work ran on other CPUs",
         )
 
 

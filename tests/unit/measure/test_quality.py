@@ -111,6 +111,27 @@ def test_what_came_both_ways_was_to_be_received_on_the_duts_cpus() -> None:
     assert codes(replace(GOOD, sent=[SENT, SENT], facts=softnet(1999))) == ["work-elsewhere"]
 
 
+@pytest.mark.parametrize(
+    ("sent_to", "handled", "said"),
+    [
+        ([], {"0": 9, "1": 1}, ["work-elsewhere"]),
+        ([], {"1": 10}, []),
+        ([], {}, []),
+        ([1], {"0": 10}, []),  # the instrument says so itself
+    ],
+)
+def test_cards_work_where_they_interrupt(
+    sent_to: list[int], handled: dict[str, int], said: list[str]
+) -> None:
+    """As what an XDP program takes in the driver is counted nowhere else."""
+    dut = {"cpus": [1], "ports": ["eth1", "eth2"]}
+    tap = {"ports": ["eth0", "eth3"]}
+    cards = Experiment.model_validate({"name": "a", "dut": dut, "traffic": {}, "tap": tap})
+    row = {"port": "tt-in", "cpus": sent_to, "handled": handled}
+    facts = {**softnet(processed=0), "card_interrupts": {"42": row}}
+    assert codes(replace(GOOD, facts=facts), cards) == said
+
+
 def test_the_slip_limit_is_the_experiments() -> None:
     strict = Experiment(name="a", dut=Dut(), traffic=Traffic.model_validate({"slip_limit": "1 us"}))
     assert codes(GOOD, strict) == ["generator-slip"]
