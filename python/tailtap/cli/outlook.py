@@ -24,6 +24,7 @@ def print_outlook(outlook: Outlook) -> None:
     from rich.text import Text
 
     from tailtap.cli.console import print_table
+    from tailtap.cli.drawing import print_networks
 
     for line in differences(outlook.differs):
         print(line)
@@ -37,6 +38,7 @@ def print_outlook(outlook: Outlook) -> None:
         answer = Text("no", style="red") if findings.problems else Text("yes")
         table.add_row(run.slug, answer, ", ".join(map(str, places)))
     print_table(table)
+    print_networks(run for run, _ in outlook.runs)
     remarks = Table(box=None, pad_edge=False, show_header=False)
     remarks.add_column(justify="right", no_wrap=True)
     remarks.add_column(overflow="fold")

@@ -16,6 +16,12 @@ def topology(run: Run) -> dict[str, Any]:
         cpus = f", CPUs {', '.join(map(str, node['cpus']))}" if node["cpus"] else ""
         told[f"node {node['name']}"] = f"{node['task']}, {node['kind']}{cpus}{_asked(node)}"
     told |= _placement(run)
+    own = [flow for flow in flows if flow["name"] == run.variables.get("flow")]
+    if own:  # what other flows pass belongs to their runs
+        flows, passed = own, {port for flow in own for port in flow["path"]}
+        others = [link for link in links if not passed.issuperset(link["ends"])]
+        links = [link for link in links if link not in others]
+        told["links of other flows"] = str(len(others))
     if links:
         told["links"] = ", ".join(" – ".join(link["ends"]) for link in links)
     for flow in flows:

@@ -22,6 +22,8 @@ from tailtap.report import write_report
 from tailtap.report.tables import environment_facts, summary_rows, tap_rows, warning_rows
 from tailtap.results.groups import configurations, finding, floor_of, listed
 from tailtap.results.reader import load_experiment
+from tailtap.topology.graph import Node
+from tailtap.topology.network import network
 from tailtap.topology.placement import Placed, Placement, facts
 from tailtap.topology.smallest import smallest
 
@@ -191,6 +193,26 @@ def test_the_page_says_how_the_run_was_wired(tmp_path: Path) -> None:
         "flow forward": "gen:tt-gen → tap:tt-a0 (tap) → tap:tt-a1 → dut:tt-in → dut:tt-out → "
         "tap:tt-b0 (tap)",
     }
+
+
+def test_the_wiring_of_a_flow_is_its_own(tmp_path: Path) -> None:
+    nodes = [Node(name, "dut") for name in ("fw", "r1", "r2")]
+    graph = network(nodes, {"a": ["fw", "r1"], "b": ["fw", "r2"]})
+    run = write_run(tmp_path, 1, {"flow": "b"})
+    content = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps(content | graph.as_json()))
+    told = {fact.name: fact.values[0][1]
+            for fact in environment_facts(load_experiment(tmp_path))["wiring"]}  # fmt: skip
+    assert "flow a" not in told
+    assert told["flow b"].endswith(
+        "fw:tt-in2 → fw:to-r2 → r2:to-fw → r2:tt-out2 → tap:tt-b0-2 (tap)"
+    )
+    assert told["links"] == (
+        "gen:tt-gen2 – tap:tt-a0-2, tap:tt-a1-2 – fw:tt-in2, r2:tt-out2 – tap:tt-b0-2, "
+        "fw:to-r2 – r2:to-fw"
+    )
+    assert told["links of other flows"] == "4"
+    assert {"node fw", "node r1", "node r2"} <= set(told)
 
 
 def test_the_page_says_where_packets_were_received_and_what_crossed_nodes(tmp_path: Path) -> None:

@@ -1,0 +1,99 @@
+"""The networks of an experiment's runs, as `tailtap run --check` draws them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tailtap.experiment.model import Experiment
+    from tailtap.experiment.plan import PlannedRun
+
+LONGEST = 8
+"""Of more nodes in a row the inner ones are left out."""
+IN, OUT = "in", "out"
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """What is drawn of a network; equal for runs that are wired alike."""
+
+    nodes: tuple[tuple[str, ...], ...]
+    """Name, platform, forwarder, CPUs, and neighbours of each; empty for a line of equal nodes."""
+    flows: tuple[tuple[str, ...], ...]
+    """Name, rate and path of each."""
+
+
+def drawing_of(experiment: Experiment) -> Drawing:
+    """How its nodes are joined, and the ways of its flows."""
+    from tailtap.cpulist import ranges
+    from tailtap.units import format_rate
+
+    graph, dut = experiment.graph(), experiment.dut
+    paths = {flow.name: (IN, *flow.passed, OUT) for flow in graph.flows}
+    beside: dict[str, dict[str, None]] = {}
+    for path in paths.values():
+        for before, after in pairwise(path):
+            beside.setdefault(before, {})[after] = None
+            beside.setdefault(after, {})[before] = None
+    rows = tuple(
+        (
+            one.name,
+            one.dut.platform,
+            one.dut.forwarder,
+            ranges(one.cpus),
+            ", ".join(beside[one.name]),
+        )
+        for one in dut.members
+        if one.name in beside and (dut.named_nodes or dut.flows)
+    )
+    flows = tuple(
+        (name, format_rate(experiment.traffic_of(name).rate), chain(path))
+        for name, path in paths.items()
+    )
+    return Drawing(rows, flows)
+
+
+def chain(path: Sequence[str]) -> str:
+    """A path as `dut.links` has it."""
+    if len(path) > LONGEST + 2:
+        path = [*path[:3], "…", *path[-2:]]
+    return " - ".join(path)
+
+
+def print_networks(runs: Iterable[PlannedRun]) -> None:
+    """Print each network that has several nodes or flows once, with the runs that have it."""
+    found: dict[Drawing, list[str]] = {}
+    known: dict[int, Drawing] = {}  # repeats are the same experiment
+    for run in runs:
+        experiment = run.experiment
+        if len(experiment.dut.members) == 1 and not experiment.dut.flows:
+            continue
+        if id(experiment) not in known:
+            known[id(experiment)] = drawing_of(experiment)
+        found.setdefault(known[id(experiment)], []).append(run.slug)
+    for drawing, slugs in found.items():
+        more = f" and {len(slugs) - 1} more" if len(slugs) > 1 else ""
+        if not drawing.nodes:
+            print(f"{slugs[0]}{more}: {drawing.flows[0][-1]}")
+            continue
+        print(f"\nnetwork of {slugs[0]}{more}:")
+        _print(("node", "platform", "forwarder", "CPUs", "joined with"), drawing.nodes)
+        _print(("flow", "rate", "path"), drawing.flows)
+    if found:
+        print()
+
+
+def _print(names: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    from rich.table import Table
+
+    from tailtap.cli.console import print_table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in names:
+        table.add_column(name, no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    print_table(table)
