@@ -1,7 +1,8 @@
 //! What the stamps after the device say of cores and of queues.
 
 use std::fs::File;
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, Read, Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use crate::capture::CaptureError;
@@ -59,9 +60,11 @@ pub(super) struct Leaving {
 }
 
 impl Leaving {
-    /// Reads a stamp file.
-    pub(super) fn open(path: &Path, cpu: Option<u16>) -> Result<Self, CaptureError> {
-        Ok(Self { stamps: Stamps::open(path)?, cpu, place: 0 })
+    /// Reads a stamp file, from the packets on that left at a time. Its stamps ascend.
+    pub(super) fn open(path: &Path, cpu: Option<u16>, from: u64) -> Result<Self, CaptureError> {
+        let mut stamps = Stamps::open(path)?;
+        stamps.seek(from)?;
+        Ok(Self { stamps, cpu, place: 0 })
     }
 
     /// Whether one left within a stretch of time, the end inclusive, and none before it has that one.
@@ -119,6 +122,26 @@ impl Stamps {
             return Err(CaptureError::UnknownFormat { path: path.to_owned(), magic });
         }
         Ok(Self { path: path.to_owned(), file, buffer: vec![0; CHUNK], filled: 0 })
+    }
+
+    /// Goes to the first record at a time or behind it, by halves.
+    fn seek(&mut self, time: u64) -> Result<(), CaptureError> {
+        let io = |source| CaptureError::Io { path: self.path.clone(), source };
+        let length = self.file.metadata().map_err(io)?.len() as usize;
+        let (mut from, mut until) = (0, length.saturating_sub(HEADER_LEN) / RECORD_LEN);
+        let at = |record: usize| (HEADER_LEN + record * RECORD_LEN) as u64;
+        while from < until {
+            let middle = usize::midpoint(from, until);
+            let mut bytes = [0; RECORD_LEN];
+            self.file.read_exact_at(&mut bytes, at(middle)).map_err(io)?;
+            if decode(&bytes).0 < time {
+                from = middle + 1;
+            } else {
+                until = middle;
+            }
+        }
+        self.file.seek(SeekFrom::Start(at(from))).map_err(io)?;
+        Ok(())
     }
 
     /// Those in memory.

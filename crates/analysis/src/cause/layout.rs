@@ -64,6 +64,8 @@ pub(super) struct Arranger {
     /// Intervals before which others may still come, and how many of them are in order.
     pending: Vec<Interval>,
     sorted: usize,
+    /// How many of them are handed over.
+    known: usize,
     /// The latest end of all records so far, those of lost ones left out.
     previous_end: Option<u64>,
     /// The last flush of the TLB that is a moment and has no vector yet.
@@ -73,40 +75,49 @@ pub(super) struct Arranger {
 }
 
 impl Arranger {
-    /// For a trace that ended at a time. `serving` is the vector of the softirq that serves, and the
-    /// packets that left the core: without any, it is one of others.
-    pub(super) fn new(ended_ns: u64, serving: Option<(u32, Leaving)>) -> Self {
+    /// For a trace that ended at a time, from a moment on that no record before it goes beyond; none for
+    /// its beginning. `serving` is the vector of the softirq that serves, and the packets that left the
+    /// core: without any, it is one of others.
+    pub(super) fn new(
+        ended_ns: u64,
+        from_ns: Option<u64>,
+        serving: Option<(u32, Leaving)>,
+    ) -> Self {
         Self {
             ended_ns,
             serving,
             owners: Owners::default(),
             pending: Vec::new(),
             sorted: 0,
-            previous_end: None,
+            known: 0,
+            previous_end: from_ns,
             flush: None,
             function_ns: None,
         }
     }
 
-    /// Takes the records of a block; `ahead` is what comes behind it. Adds the intervals that are known
-    /// to be next to `ready`, in the order of their starts.
+    /// Takes the records of a block; `ahead` is what comes behind it. Hands over the intervals that are
+    /// known to be next, in the order of their starts.
     pub(super) fn take(
         &mut self,
         records: &[Record],
         ahead: &Ahead,
-        ready: &mut Vec<Interval>,
-    ) -> Result<(), CaptureError> {
+    ) -> Result<&[Interval], CaptureError> {
+        self.pending.drain(..self.known);
+        self.sorted = self.pending.len();
         for place in 0..records.len() {
             self.add(records, place, ahead)?;
         }
         // Steal may lie before its record, and not before the end of the one before that.
         let known = ahead.earliest_ns.min(self.previous_end.unwrap_or(u64::MAX));
-        let known = if *ahead == Ahead::NONE { u64::MAX } else { known };
         self.sort();
-        let known = self.pending.partition_point(|interval| interval.start < known);
-        ready.extend(self.pending.drain(..known));
-        self.sorted = self.pending.len();
-        Ok(())
+        self.known = self.pending.partition_point(|interval| interval.start < known);
+        Ok(&self.pending[..self.known])
+    }
+
+    /// The intervals that are left when no more records come.
+    pub(super) fn rest(&self) -> &[Interval] {
+        &self.pending[self.known..]
     }
 
     /// Sorts the new ones among those that are pending. Nearly all stand a few places from where they

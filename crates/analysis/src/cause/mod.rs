@@ -12,7 +12,6 @@
 //! Nothing here knows what an owner is called, or which one serves: the caller sorts owners into
 //! [`Row`]s.
 
-mod belt;
 pub mod claims;
 pub mod cores;
 pub mod egress;
@@ -65,7 +64,7 @@ pub struct Owners {
     list: Vec<Owner>,
     places: HashMap<Owner, u32>,
     /// Some of those that were asked for last: few owners have nearly all records.
-    recent: Vec<(Owner, u32)>,
+    recent: Box<[(Owner, u32); RECENT]>,
 }
 
 /// So many owners are found without a search, a power of two.
@@ -77,7 +76,7 @@ impl Default for Owners {
         Self {
             list: vec![nobody],
             places: HashMap::from([(nobody, Self::NOBODY)]),
-            recent: vec![(nobody, Self::NOBODY); RECENT],
+            recent: Box::new([(nobody, Self::NOBODY); RECENT]),
         }
     }
 }
@@ -87,17 +86,25 @@ impl Owners {
     pub const NOBODY: u32 = 0;
 
     /// The number of an owner.
+    #[inline]
     fn number(&mut self, owner: Owner) -> u32 {
-        let mixed = owner.id ^ owner.id >> 8 ^ u64::from(owner.kind) << 2 ^ owner.more;
-        let recent = &mut self.recent[mixed as usize % RECENT];
-        if recent.0 == owner {
-            return recent.1;
+        let Owner { kind, id, more } = owner;
+        let mixed = id ^ id >> 8 ^ u64::from(kind) << 2 ^ more;
+        let place = mixed as usize % RECENT;
+        let (recent, number) = self.recent[place];
+        if recent.id == id && recent.more == more && recent.kind == kind {
+            return number;
         }
+        self.search(owner, place)
+    }
+
+    #[cold]
+    fn search(&mut self, owner: Owner, place: usize) -> u32 {
         let number = *self.places.entry(owner).or_insert_with(|| {
             self.list.push(owner);
             (self.list.len() - 1) as u32
         });
-        *recent = (owner, number);
+        self.recent[place] = (owner, number);
         number
     }
 

@@ -2,7 +2,7 @@
 
 use super::Owners;
 use super::layout::{Interval, Level};
-use super::timeline::{Builder, Timeline};
+use super::timeline::Builder;
 
 /// More intervals than this cover no nanosecond of a core, unless the trace is damaged.
 const MOST_ACTIVE: usize = 64;
@@ -29,9 +29,9 @@ impl Sweep {
     }
 
     /// The stretches of all intervals.
-    pub(super) fn finish(mut self) -> Timeline {
+    pub(super) fn finish(mut self) -> Builder {
         self.go_to(u64::MAX);
-        self.timeline.finish()
+        self.timeline
     }
 
     /// Settles whose the time is up to a moment.
@@ -103,19 +103,27 @@ fn winner(active: &[Interval]) -> (u32, u64) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::layout::Arranger;
-    use super::*;
-    use crate::trace::{Ahead, Record};
+    use super::super::{Cores, Owner};
+    use crate::stamps::{Clock, Header};
+    use crate::trace::{ACCUMULATED, MAGIC, Record, Trace, kind};
     use proptest::prelude::*;
+    use std::io::Write;
+
+    /// From, until, and whose it is.
+    type Named = (u64, u64, Owner);
 
     const ENDED: u64 = 400;
+    /// A packet leaves every so many nanoseconds.
+    const LEAVE_NS: usize = 5;
 
     fn record() -> impl Strategy<Value = Record> {
         let lengths = prop_oneof![9 => 0..40u32, 1 => 40..300u32, 1 => Just(u32::MAX)];
         let kinds = prop_oneof![1..=19u8, Just(254u8)];
-        let rest = (0..3u32, prop_oneof![4 => Just(0u32), 1 => 1..60u32], 0..7u64, any::<bool>());
+        let steal = prop_oneof![4 => Just(0u32), 1 => 1..60u32];
+        let rest =
+            (0..3u32, steal, 0..7u64, any::<bool>(), prop_oneof![3 => Just(0), 1 => Just(1)]);
         (0..250u64, lengths, kinds, 0..5u8, rest).prop_map(
-            |(start_ns, dur_ns, kind, short, (id, steal_ns, number, late))| Record {
+            |(start_ns, dur_ns, kind, short, (id, steal_ns, number, late, cpu))| Record {
                 start_ns: start_ns + 50 * u64::from(late),
                 dur_ns,
                 kind,
@@ -123,39 +131,128 @@ mod tests {
                 aux: if short == 0 { 60 << 32 | number } else { number << 40 },
                 id,
                 steal_ns,
-                cpu: 0,
+                cpu,
             },
         )
     }
 
-    fn lay_out(blocks: &[&[Record]]) -> Vec<(u64, u64, u32)> {
-        let mut arranger = Arranger::new(ENDED, None);
-        let mut sweep = Sweep::default();
-        for (place, records) in blocks.iter().enumerate() {
-            let mut ahead = Ahead::NONE;
-            blocks[place + 1..].iter().copied().flatten().for_each(|record| ahead.add(record));
-            let mut ready = Vec::new();
-            arranger.take(records, &ahead, &mut ready).expect("no file is read");
-            assert!(ready.is_sorted_by_key(|interval| interval.start));
-            sweep.take(&ready);
+    /// The stretches of records in a file, whose blocks and parts are so long.
+    fn lay_out(
+        records: &[Record],
+        wanted: &[u16],
+        block: u64,
+        part: usize,
+    ) -> (usize, Vec<Vec<Named>>) {
+        let mut file = tempfile::NamedTempFile::new().expect("a file");
+        file.write_all(&MAGIC).expect("room");
+        records.iter().for_each(|record| file.write_all(&record.encode()).expect("room"));
+        let mut stamps = tempfile::NamedTempFile::new().expect("a file");
+        let header = Header { clock: Clock::Monotonic, counts: None, link: "egress".into() };
+        stamps.write_all(&header.encode()).expect("room");
+        for time in (0..ENDED).step_by(LEAVE_NS) {
+            let record = [time.to_le_bytes(), [0; 8]].concat();
+            stamps.write_all(&record).expect("room");
         }
-        let timeline = sweep.finish();
-        timeline.between(0, 1 << 40).collect()
+        let trace = Trace::open_in(file.path(), wanted, block, part).expect("a trace");
+        let cores =
+            Cores::lay_out(&trace, ENDED, Some((1, stamps.path()))).expect("a file that stays");
+        let owners = cores.owners.list();
+        let stretches = cores.timelines.values().map(|timeline| {
+            let all = timeline.between(0, 1 << 40);
+            all.map(|(from, until, owner)| (from, until, owners[owner as usize])).collect()
+        });
+        (trace.parts().len(), stretches.collect())
+    }
+
+    /// Tasks that follow each other or not, some with an interrupt in them; now and then something ends
+    /// that began long before, and steal, a flush or a function call come in between.
+    fn followed() -> impl Strategy<Value = Vec<Record>> {
+        let kinds = prop_oneof![
+            Just(kind::WAKEUP),
+            Just(kind::WORK),
+            Just(kind::VECTOR),
+            Just(kind::TLB_FLUSH),
+            Just(kind::IPI_FUNCTION),
+            Just(kind::TASK),
+            Just(kind::LOST),
+        ];
+        let other = (0..40u64, 0..12u64, kinds, any::<bool>());
+        let rare = |most: u32| prop_oneof![3 => Just(0u32), 1 => 1..most];
+        let one = (rare(4), 1..8u64, rare(7), proptest::option::weighted(0.3, other), rare(9));
+        proptest::collection::vec(one, 8..40).prop_map(|ones| {
+            let mut at = 10;
+            let mut found = Vec::new();
+            for (place, (gap, dur, inner, other, steal_ns)) in ones.into_iter().enumerate() {
+                let start_ns = at + u64::from(gap);
+                at = start_ns + dur;
+                let record = |start_ns: u64, end: u64, kind: u8| Record {
+                    start_ns,
+                    dur_ns: (end - start_ns) as u32,
+                    kind,
+                    id: place as u32 % 3,
+                    ..Record::default()
+                };
+                if inner > 0 {
+                    let from = start_ns + dur.min(u64::from(inner)) / 2;
+                    let kind = if inner % 2 == 0 { kind::VECTOR } else { kind::SOFTIRQ };
+                    found.push(record(from, at.min(from + u64::from(inner)), kind));
+                }
+                found.push(Record { steal_ns, ..record(start_ns, at, kind::TASK) });
+                if let Some((back, more, kind, accumulated)) = other {
+                    let end = at + more;
+                    let mut other = record(end.saturating_sub(back).max(1), end, kind);
+                    if accumulated && kind == kind::VECTOR {
+                        other.flags = ACCUMULATED;
+                        other.aux = u64::from(other.dur_ns) << 32 | 3;
+                        other.dur_ns /= 2;
+                    }
+                    found.push(other);
+                }
+            }
+            found
+        })
     }
 
     proptest! {
+        #[test]
+        fn parts_of_a_core_give_what_the_whole_gives(
+            records in followed(),
+            block in 2..9u64,
+            part in 1..3usize,
+        ) {
+            let (_, expected) = lay_out(&records, &[0], 1 << 10, 1);
+            prop_assert_eq!(lay_out(&records, &[0], block, part).1, expected);
+        }
+
         /// Records in any order, so that some reach back behind several blocks.
         #[test]
-        fn blocks_give_what_the_whole_gives(
+        fn blocks_and_parts_give_what_the_whole_gives(
             mut records in proptest::collection::vec(record(), 1..60),
-            size in 1..12usize,
+            block in 1..12u64,
+            part in 1..4usize,
             sorted in any::<bool>(),
         ) {
             if sorted {
                 records.sort_by_key(Record::end_ns);
             }
-            let blocks: Vec<_> = records.chunks(size).collect();
-            prop_assert_eq!(lay_out(&blocks), lay_out(&[&records]));
+            let (_, expected) = lay_out(&records, &[0, 1], 1 << 10, 1);
+            prop_assert_eq!(lay_out(&records, &[0, 1], block, part).1, expected);
         }
+    }
+
+    #[test]
+    fn a_trace_of_tasks_that_follow_each_other_is_cut() {
+        let task = |at: u64| Record {
+            start_ns: 10 * at,
+            dur_ns: if at.is_multiple_of(3) { 9 } else { 10 },
+            kind: kind::TASK,
+            id: at as u32 % 4 / 2,
+            cpu: at as u16 % 2,
+            ..Record::default()
+        };
+        let records: Vec<_> = (1..1000).map(task).collect();
+        let (parts, stretches) = lay_out(&records, &[0, 1], 10, 2);
+        assert_eq!(parts, 50);
+        assert_eq!(stretches, lay_out(&records, &[0, 1], 1 << 10, 1).1);
     }
 }

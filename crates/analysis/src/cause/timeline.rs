@@ -33,6 +33,12 @@ impl Piece {
     fn owner(&self, place: usize) -> u32 {
         self.met[usize::from(self.owners[place])]
     }
+
+    fn renumber(&mut self, numbers: &[u32]) {
+        for owner in &mut self.met {
+            *owner = numbers[*owner as usize];
+        }
+    }
 }
 
 /// The stretches of a core, in the order of time. Each ends where the next one begins; the last one
@@ -92,9 +98,7 @@ impl Timeline {
 
     /// Gives each owner another number.
     pub(super) fn renumber(&mut self, numbers: &[u32]) {
-        for owner in self.pieces.iter_mut().flat_map(|piece| &mut piece.met) {
-            *owner = numbers[*owner as usize];
-        }
+        self.pieces.iter_mut().for_each(|piece| piece.renumber(numbers));
     }
 }
 
@@ -145,26 +149,41 @@ pub(super) struct Builder {
     numbers: Vec<u16>,
     /// The start and the owner of the last stretch, and its owner's number in its piece.
     last: Option<(u64, u32, u16)>,
+    /// When it ended, if nobody's time follows. Nobody's stretch is written as soon as it has a length.
+    ended: Option<u64>,
 }
 
 impl Builder {
     /// Whose the time is from a moment on.
     #[inline]
     pub(super) fn push(&mut self, start: u64, owner: u32) {
-        match self.last {
-            Some((_, last, _)) if last == owner => return,
-            None if owner == Owners::NOBODY => return,
-            Some((from, _, number)) => {
-                if let Some(piece) = self.pieces.last_mut() {
-                    piece.ns[usize::from(number)] += start - from;
-                }
-            }
-            None => {}
+        if owner == Owners::NOBODY {
+            self.ended = self.ended.or(self.last.map(|_| start));
+            return;
         }
+        if let Some(end) = self.ended.take()
+            && end < start
+        {
+            self.write(end, Owners::NOBODY);
+        }
+        if self.last.is_none_or(|(_, last, _)| last != owner) {
+            self.write(start, owner);
+        }
+    }
+
+    #[inline]
+    fn write(&mut self, start: u64, owner: u32) {
+        self.close(start);
         let fits =
             |piece: &Piece| piece.starts.len() < MOST && start - piece.base <= u64::from(u32::MAX);
         if !self.pieces.last().is_some_and(fits) {
-            self.begin(start);
+            let room = self.pieces.last().map_or(0, |piece| piece.starts.len());
+            self.add(Piece {
+                base: start,
+                starts: Vec::with_capacity(room),
+                owners: Vec::with_capacity(room),
+                ..Piece::default()
+            });
         }
         let piece = self.pieces.last_mut().expect("one was begun");
         if self.numbers.len() <= owner as usize {
@@ -181,25 +200,66 @@ impl Builder {
         self.last = Some((start, owner, *number));
     }
 
-    fn begin(&mut self, base: u64) {
-        let room = self.pieces.last_mut().map_or(0, |piece| {
-            for &owner in &piece.met {
-                self.numbers[owner as usize] = UNMET;
+    /// Counts the last stretch, which ends at a time.
+    #[inline]
+    fn close(&mut self, end: u64) {
+        if let (Some((from, _, number)), Some(piece)) = (self.last, self.pieces.last_mut()) {
+            piece.ns[usize::from(number)] += end - from;
+        }
+    }
+
+    /// Adds a piece behind all others.
+    fn add(&mut self, piece: Piece) {
+        if let Some(last) = self.pieces.last_mut() {
+            self.numbers.fill(UNMET);
+            last.starts.shrink_to_fit();
+            last.owners.shrink_to_fit();
+        }
+        self.pieces.push(piece);
+    }
+
+    /// Adds what the core did later. `numbers` has the number that each owner there has here.
+    pub(super) fn append(&mut self, later: Self, numbers: &[u32]) {
+        let mut pieces = later.pieces.into_iter();
+        // The first stretch may go on with the last one here, and the others may have room in its piece.
+        if let Some(first) = pieces.next() {
+            for (place, &start) in first.starts.iter().enumerate() {
+                self.push(first.base + u64::from(start), numbers[first.owner(place) as usize]);
             }
-            piece.starts.shrink_to_fit();
-            piece.owners.shrink_to_fit();
-            piece.starts.len()
-        });
-        let starts = Vec::with_capacity(room);
-        self.pieces.push(Piece {
-            base,
-            starts,
-            owners: Vec::with_capacity(room),
-            ..Piece::default()
-        });
+        }
+        for (place, mut piece) in pieces.enumerate() {
+            if place == 0 {
+                self.write_ended();
+                self.close(piece.base); // the ends of the others are counted
+            }
+            piece.renumber(numbers);
+            let last = piece.starts.len() - 1;
+            let start = piece.base + u64::from(piece.starts[last]);
+            self.last = Some((start, piece.owner(last), piece.owners[last]));
+            self.add(piece);
+        }
+        self.number_last();
+        self.ended = later.ended.or(self.ended);
+    }
+
+    /// Finds the numbers of the owners in the last piece again.
+    fn number_last(&mut self) {
+        let Some(piece) = self.pieces.last() else { return };
+        let most = piece.met.iter().max().map_or(0, |&owner| owner as usize + 1);
+        self.numbers.resize(self.numbers.len().max(most), UNMET);
+        for (&owner, number) in piece.met.iter().zip(0..) {
+            self.numbers[owner as usize] = number;
+        }
+    }
+
+    fn write_ended(&mut self) {
+        if let Some(end) = self.ended.take() {
+            self.write(end, Owners::NOBODY);
+        }
     }
 
     pub(super) fn finish(mut self) -> Timeline {
+        self.write_ended();
         self.pieces.shrink_to_fit();
         Timeline { pieces: self.pieces }
     }
@@ -214,12 +274,22 @@ mod tests {
     #[test]
     fn pieces_are_the_same_as_one_list() {
         let mut random = SplitMix64::seed_from_u64(1);
+        let mut whole = Builder::default();
         let mut builder = Builder::default();
         let mut list = Vec::new();
         let mut at = 1_000;
-        for place in 0..200_000 {
+        for place in 0..400_000 {
+            if place % 100_003 == 77 {
+                // What comes later is added with other numbers; in between is nobody, or is not.
+                builder.push(at, Owners::NOBODY);
+                whole.append(std::mem::take(&mut builder), &[0, 6, 5, 4, 3, 2, 1]);
+                if place > 200_000 {
+                    list.push((at, Owners::NOBODY));
+                    at += 77;
+                }
+            }
             let owner = 1 + place % 2 + 2 * (random.next_u64() % 3) as u32;
-            builder.push(at, owner);
+            builder.push(at, 7 - owner);
             list.push((at, owner));
             // Now and then four bytes do not tell the distance.
             at +=
@@ -227,7 +297,8 @@ mod tests {
         }
         builder.push(at, Owners::NOBODY);
         list.push((at, Owners::NOBODY));
-        let timeline = builder.finish();
+        whole.append(builder, &[0, 6, 5, 4, 3, 2, 1]);
+        let timeline = whole.finish();
         assert!(timeline.pieces.len() > 20);
         let cuts: Vec<u64> = (0..60).map(|_| random.next_u64() % (at + 500)).collect();
         for (&one, &other) in cuts.iter().zip(&cuts[1..]) {

@@ -20,7 +20,7 @@ mod survey;
 
 pub use error::TraceError;
 pub use read::{Notes, Trace};
-pub use survey::Ahead;
+pub use survey::{Ahead, Part};
 
 /// First bytes of every trace file.
 pub const MAGIC: [u8; 8] = *b"TTTRACE1";

@@ -11,7 +11,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use super::survey::Ahead;
+use super::survey::{Ahead, PART, Part};
 use super::{MAGIC, RECORD_LEN, Record, TraceError};
 
 /// Records that are read at a time: so few that they stay in the processor's cache.
@@ -39,8 +39,13 @@ pub struct Trace {
     pub(super) cores: Vec<u16>,
     /// The place of each core among `cores`, if it has one.
     pub(super) places: Vec<Option<u16>>,
+    /// Records of a block, and blocks of a part at least.
+    pub(super) block: u64,
+    pub(super) part: usize,
     /// For each block and each core, what comes behind it.
     pub(super) ahead: Vec<Ahead>,
+    /// All parts, in the order of time.
+    pub(super) parts: Vec<Part>,
     /// What the reader found out.
     pub notes: Notes,
 }
@@ -51,6 +56,16 @@ impl Trace {
     /// # Panics
     /// If a thread cannot be started.
     pub fn open(path: &Path, wanted: &[u16]) -> Result<Self, TraceError> {
+        Self::open_in(path, wanted, BLOCK, PART)
+    }
+
+    /// The same with blocks of so many records, and parts of so many blocks.
+    pub(crate) fn open_in(
+        path: &Path,
+        wanted: &[u16],
+        block: u64,
+        part: usize,
+    ) -> Result<Self, TraceError> {
         let io = |source| TraceError::Io { path: path.to_owned(), source };
         let file = File::open(path).map_err(io)?;
         let mut magic = [0; MAGIC.len()];
@@ -67,8 +82,17 @@ impl Trace {
             places[usize::from(cpu)] = Some(place as u16);
         }
         let path = path.to_owned();
-        let mut trace =
-            Self { path, file, cores, places, ahead: Vec::new(), notes: Notes::default() };
+        let mut trace = Self {
+            path,
+            file,
+            cores,
+            places,
+            block,
+            part,
+            ahead: Vec::new(),
+            parts: Vec::new(),
+            notes: Notes::default(),
+        };
         trace.survey(length).map_err(|source| trace.io(source))?;
         Ok(trace)
     }
@@ -78,31 +102,42 @@ impl Trace {
         &self.cores
     }
 
-    /// Hands over the records block by block: the core's place among [`cores`](Self::cores), its
-    /// records in the order of the file, and what comes behind them. `take` may keep the buffer and
-    /// leave another one. Ends early when it is false.
-    pub fn read(
+    /// The parts that can be laid out by themselves, in the order of time; at least one.
+    pub fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    /// Hands over the records of a part block by block: the core's place among [`cores`](Self::cores),
+    /// its records in the order of the file, and what comes behind the block. Ends at an error of
+    /// `take`.
+    pub fn read<E: From<TraceError>>(
         &self,
-        mut take: impl FnMut(usize, &mut Vec<Record>, Ahead) -> bool,
-    ) -> Result<(), TraceError> {
-        let mut buffer = vec![0; BLOCK as usize * RECORD_LEN];
-        let mut found = vec![Vec::new(); self.cores.len()];
-        let mut left = self.notes.records;
-        for (block, ahead) in self.ahead.chunks_exact(self.cores.len().max(1)).enumerate() {
-            let asked = left.min(BLOCK) as usize * RECORD_LEN;
-            left -= left.min(BLOCK);
-            let at = offset(block as u64 * BLOCK);
-            let read = fill(&self.file, &mut buffer[..asked], at).map_err(|e| self.io(e))?;
+        part: &Part,
+        mut take: impl FnMut(usize, &[Record], Ahead) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let cores = self.cores.len();
+        let mut buffer = vec![0; self.block as usize * RECORD_LEN];
+        let mut found = vec![Vec::new(); cores];
+        for block in part.blocks.clone() {
+            let first = block as u64 * self.block;
+            let asked = self.notes.records.saturating_sub(first).min(self.block);
+            let asked = asked as usize * RECORD_LEN;
+            let read = fill(&self.file, &mut buffer[..asked], offset(first));
+            let read = read.map_err(|source| self.io(source))?;
             for bytes in buffer[..read].as_chunks::<RECORD_LEN>().0 {
                 let record = Record::decode(bytes);
                 if let Some(place) = self.places[usize::from(record.cpu)] {
                     found[usize::from(place)].push(record);
                 }
             }
-            for (place, (records, &ahead)) in found.iter_mut().zip(ahead).enumerate() {
-                if !records.is_empty() && !take(place, records, ahead) {
-                    return Ok(());
-                }
+            let is_last = block + 1 == part.blocks.end;
+            for (place, records) in found.iter_mut().enumerate() {
+                let until = part.until.get(place).filter(|_| is_last);
+                let from = part.from.get(place).filter(|_| block == part.blocks.start);
+                // The file may have been cut since it was looked through.
+                let until = until.map_or(records.len(), |cut| cut.records.min(records.len()));
+                let from = from.map_or(0, |cut| cut.records.min(until));
+                take(place, &records[from..until], self.ahead[block * cores + place])?;
                 records.clear();
             }
         }
@@ -172,16 +207,17 @@ mod tests {
         let mut found: BTreeMap<u16, Vec<Record>> = BTreeMap::new();
         let mut last: BTreeMap<u16, Ahead> = BTreeMap::new();
         found.extend(wanted.iter().map(|&cpu| (cpu, Vec::new())));
-        let take = |place: usize, records: &mut Vec<Record>, ahead: Ahead| {
+        let take = |place: usize, records: &[Record], ahead: Ahead| {
             let cpu = trace.cores()[place];
             let mut with = Ahead::NONE;
             records.iter().for_each(|record| with.add(record));
             let before = last.insert(cpu, ahead);
             assert!(before.is_none_or(|before| before == with.then(ahead)));
-            found.get_mut(&cpu).expect("a wanted core").append(records);
-            true
+            found.get_mut(&cpu).expect("a wanted core").extend(records);
+            Ok::<_, TraceError>(())
         };
-        trace.read(take).expect("a file that stays");
+        let whole = Part { blocks: 0..trace.ahead.len() / wanted.len(), ..Part::default() };
+        trace.read(&whole, take).expect("a file that stays");
         assert!(last.values().all(|ahead| *ahead == Ahead::NONE));
         (trace.notes, found)
     }
