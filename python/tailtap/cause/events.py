@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +66,12 @@ class Events:
     """How much of it there is room for."""
     foreign: npt.NDArray[np.bool_]
     """Whether it is a softirq of the kind that serves, in which no packet left."""
+
+    def on_clock(self, shown: Callable[[Column], Column]) -> Events:
+        """The same at times of another clock, which `shown` gives for those of this one."""
+        records = self.records.copy()
+        records["start"] = shown(records["start"].astype(np.int64))
+        return replace(self, records=records, end=shown(self.end), stolen=shown(self.stolen))
 
     def near(self, windows: Sequence[Window]) -> Events:
         """Those that overlap one of some windows, which ascend and do not overlap."""

@@ -48,6 +48,18 @@ class Slice(NamedTuple):
     """Of so many short ones this is the window; 0 for a slice of its own."""
     depth: int = 0
     """How many slices of its lane it lies in."""
+    guest: bool = False
+    """Whether the core is one of the run's virtual machine."""
+
+    @property
+    def core(self) -> str:
+        """The core as people read it."""
+        return f"guest CPU {self.cpu}" if self.guest else f"CPU {self.cpu}"
+
+    @property
+    def place(self) -> tuple[bool, int, int]:
+        """Where its lane belongs among all: lanes of the guest come last."""
+        return self.guest, self.cpu, LANES.index(self.lane)
 
 
 def slices(events: Events, trace: Trace) -> list[Slice]:

@@ -10,7 +10,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tailtap.cause.events import Events, read_events
+from tailtap.cause.events import Events, Window, read_events
+from tailtap.cause.guest import Guest, guest_of
+from tailtap.cause.lanes import Slice, slices
 from tailtap.cause.record import SCHEMA, Json, record, tables
 from tailtap.cause.remedies import Knob
 from tailtap.cause.runs import explain
@@ -18,6 +20,7 @@ from tailtap.cause.trace import Trace, load
 from tailtap.errors import InputError
 from tailtap.evaluation.values import Column
 from tailtap.files import read_json
+from tailtap.guest_clock import EGRESS
 from tailtap.results.run import Run
 
 TABLES = ("causes-late", "causes-parts", "causes-stalls")
@@ -38,6 +41,30 @@ class Causes:
     def events(self) -> Events:
         """The records of the trace. Raises `InputError` when they cannot be read."""
         return read_events(self.trace, self.trace.events.parent / "egress.stamps")
+
+    @cached_property
+    def guest(self) -> Guest | None:
+        """The guest whose trace lies below this one; None where there is none, or nobody knows."""
+        return guest_of(self.trace.events.parent, self.trace)[0]
+
+    @cached_property
+    def guest_events(self) -> Events | None:
+        """The records of the guest's trace by the clock of the host. Raises `InputError`."""
+        if self.guest is None:
+            return None
+        found = read_events(self.guest.trace, self.trace.events.parent / EGRESS)
+        return found.on_clock(self.guest.clock.host_ns)
+
+    def slices(self, windows: Sequence[Window]) -> list[Slice]:
+        """What stood on the cores in some windows, and then what stood on those of the guest.
+
+        `windows` ascend and do not overlap. Raises `InputError` when a trace cannot be read.
+        """
+        found = slices(self.events.near(windows), self.trace)
+        if self.guest is not None and self.guest_events is not None:
+            theirs = slices(self.guest_events.near(windows), self.guest.trace)
+            found += [one._replace(guest=True) for one in theirs]
+        return found
 
     @property
     def packets(self) -> int:

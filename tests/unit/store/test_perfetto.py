@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from guests import SEAT, host_hog, write_guest_run
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 from told import write_told
 from traced import (
@@ -22,6 +23,7 @@ from traced import (
     WORK,
     arrivals,
     flush,
+    hog,
     random_blocks,
     simulate,
     write_run,
@@ -149,6 +151,28 @@ def test_late_packets_lie_from_stamp_to_stamp_and_say_why(whole: Read, causes: C
         assert sum(one.told["parts"].values()) <= one.told["excess_ns"]
     worst = causes.record["worst"][0]
     assert drawn[worst["ingress_ns"], worst["egress_ns"]].told["words"] == worst["words"]
+
+
+def test_a_guest_has_tracks_of_its_own_and_flows_from_them(tmp_path: Path) -> None:
+    random = np.random.default_rng(3)
+    blocks = [*random_blocks(hog, 5, (1_500_000, 1_600_000), 1.0, random),
+              *random_blocks(host_hog, 5, (2_000_000, 2_100_000), 1.0, random)]  # fmt: skip
+    run = write_guest_run(
+        tmp_path / "001-guest", simulate(arrivals(20_000, 1.0, random), blocks, random)
+    )
+    explain_runs([run], late="100 us")
+    found = read(export(run, "perfetto", tmp_path / "out").written[0])
+    flows = list(found.flows())
+    details = {packet.told["detail"] for _, packet in flows}
+    assert details == {"guest: hog", "host: injector"}
+    for event, packet in flows:
+        is_guest = packet.told["detail"] == "guest: hog"
+        assert event.parent == (f"guest CPU {SEAT}" if is_guest else f"CPU {DUT}")
+        assert event.name == ("hog" if is_guest else "injector")
+    clock = found.of("guest's clock")
+    assert [one.start for one in clock] == [one.start for one in found.of("exported")]
+    assert all(one.name.startswith("known to ±") for one in clock)
+    assert all(0 < one.told["off by at most ns"] < 10_000 for one in clock)
 
 
 def test_each_context_of_a_core_has_a_track_and_whole_records(whole: Read, causes: Causes) -> None:

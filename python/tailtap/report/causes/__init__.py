@@ -54,7 +54,7 @@ def stories(
 def _causes(member: Member, knobs: Sequence[Knob]) -> tuple[Causes | None, str]:
     try:
         causes = causes_of(member.run, knobs)
-        _ = causes.events  # a trace that cannot be read is found out here
+        _ = causes.events, causes.guest_events  # a trace that cannot be read is found out here
     except InputError as error:
         return None, str(error)
     return causes, ""

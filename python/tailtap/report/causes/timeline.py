@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tailtap.cause.events import Window, merged
-from tailtap.cause.lanes import LANES, Lane, Slice, rows, slices
+from tailtap.cause.lanes import Lane, Slice, rows
 from tailtap.cause.stored import Causes
 from tailtap.evaluation.values import Column
 from tailtap.results.text import time_text, with_micro_sign
@@ -42,10 +42,10 @@ def timeline(causes: Causes) -> Json:
     views = [_view(packet, bounds) for packet in packets]
     windows = merged(views)
     first = int(causes.run.stored.inputs["ingress"]["first_ns"])
-    found = slices(causes.events.near(windows), causes.trace)
-    lanes = sorted({(one.cpu, LANES.index(one.lane)) for one in found})
-    titles = [PACKETS, STALLS, *(f"CPU {cpu} {TITLES[LANES[lane]]}" for cpu, lane in lanes)]
-    places = {lane: at + 2 for at, lane in enumerate(lanes)}
+    found = causes.slices(windows)
+    lanes = {one.place: f"{one.core} {TITLES[one.lane]}" for one in found}
+    titles = [PACKETS, STALLS, *(lanes[place] for place in sorted(lanes))]
+    places = {place: at + 2 for at, place in enumerate(sorted(lanes))}
     texts: dict[str, int] = {}
 
     def number(text: str) -> int:
@@ -65,7 +65,7 @@ def timeline(causes: Causes) -> Json:
                 "slices": {
                     "start": [max(one.start, window[0]) - window[0] for one in shown],
                     "end": [min(one.end, window[1]) - window[0] for one in shown],
-                    "lane": [places[one.cpu, LANES.index(one.lane)] for one in shown],
+                    "lane": [places[one.place] for one in shown],
                     "depth": [one.depth for one in shown],
                     "name": [number(one.name) for one in shown],
                     "cause": [number(one.cause) for one in shown],
@@ -81,7 +81,7 @@ def timeline(causes: Causes) -> Json:
         "lanes": titles,
         "windows": told,
         "packets": [
-            _packet(packet, view, windows, first)
+            _packet(packet, view, windows, first, causes)
             for packet, view in zip(packets, views, strict=True)
         ],
         "texts": list(texts),
@@ -115,7 +115,9 @@ def _view(packet: Json, stalls: dict[int, Window]) -> Window:
     return start - around, end + around
 
 
-def _packet(packet: Json, view: Window, windows: Sequence[Window], first: int) -> Json:
+def _packet(
+    packet: Json, view: Window, windows: Sequence[Window], first: int, causes: Causes
+) -> Json:
     """A packet, and where in its window it is."""
     at = int(np.searchsorted([start for start, _ in windows], view[0], side="right")) - 1
     start = windows[at][0]
@@ -128,11 +130,23 @@ def _packet(packet: Json, view: Window, windows: Sequence[Window], first: int) -
         "end": packet["egress_ns"] - start,
         "title": f"{time_text(packet['latency'])}, {cause}, at {seconds:.3f} s",
         "words": with_micro_sign(packet["words"]),
+        "clock": _clock(causes, packet["egress_ns"]),
         "parts": [
             [part["cause"], part["detail"], part["ns"]]
             for part in packet["parts"]
         ],
     }  # fmt: skip
+
+
+def _clock(causes: Causes, at: int) -> str:
+    """How well the lanes of the guest stand to the others at a time; empty without a guest."""
+    if causes.guest is None:
+        return ""
+    off = int(causes.guest.clock.off_ns(np.array([at]))[0])
+    return (
+        "Lanes of the guest are drawn by its own clock, which the packets' stamps tell to "
+        f"±{time_text(off)} here."
+    )
 
 
 def _late(causes: Causes, window: Window, number: Any) -> Json:

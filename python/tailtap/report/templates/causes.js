@@ -43,6 +43,7 @@
       this.panel.querySelector(".told").textContent = packet.words;
       this.panel.querySelector(".omitted").textContent = window_.omitted
         ? `${window_.omitted} shorter ones are left out.` : "";
+      this.panel.querySelector(".clock").textContent = packet.clock;
       this.boxes = [...this.packets(window_, packet), ...this.stalls(window_, packet),
         ...this.cores(window_, packet)];
       const [from, until] = packet.view.map((ns) => ns - packet.start);

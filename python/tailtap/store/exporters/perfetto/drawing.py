@@ -12,10 +12,13 @@ import numpy as np
 
 from tailtap.cause import events as kinds
 from tailtap.cause.events import Sender, Window, merged
-from tailtap.cause.lanes import LANES, Lane, Slice, rows, slices
+from tailtap.cause.lanes import LANES, Lane, Slice, rows
 from tailtap.cause.stored import Causes
+from tailtap.cause.taxonomy import Named, is_of
+from tailtap.guest_clock import GuestClock
 from tailtap.store.exporters.packets import all_packets
 from tailtap.store.exporters.perfetto.tracks import Drawn, Tracks
+from tailtap.units import format_time
 
 AROUND_NS = 5_000_000
 """So much before and after each of the worst packets is drawn."""
@@ -42,12 +45,14 @@ def write(causes: Causes, file: IO[bytes], *, packets: bool) -> None:
         windows = _around(causes)
         shown = [Drawn(*window, "around the worst packets", "exported", {}) for window in windows]
         out.slices(out.track("exported"), shown)
-    found = slices(causes.events.near(windows), causes.trace)
+    if causes.guest is not None:
+        out.slices(out.track("guest's clock"), _clock(causes.guest.clock, windows))
+    found = causes.slices(windows)
     late = _overlapping(causes.late.to_pylist(), windows, "ingress_ns", "egress_ns")
     if not packets:
         late = sorted(late, key=lambda row: -row["latency_ns"])[:MOST_LATE]
     stalls = _overlapping(causes.stalls.to_pylist(), windows, "start_ns", "end_ns")
-    leaving = _flows(late, stalls, found)
+    leaving = _flows(late, stalls, found, causes)
     arriving = _senders(out, found)
     _draw_cores(out, found, leaving, arriving)
     _draw_stalls(out, stalls)
@@ -63,6 +68,14 @@ def _around(causes: Causes) -> list[Window]:
     return merged((p["ingress_ns"] - AROUND_NS, p["egress_ns"] + AROUND_NS) for p in worst)
 
 
+def _clock(clock: GuestClock, windows: Sequence[Window]) -> Iterator[Drawn]:
+    """How far slices of the guest may be from where they are drawn."""
+    for window in windows:
+        off = int(clock.off_ns(np.array(window)).max())
+        name = f"known to ±{format_time(off)}"
+        yield Drawn(*window, name, "clock", {"off by at most ns": off})
+
+
 def _overlapping(
     found: Sequence[Row], windows: Sequence[Window], start: str, end: str
 ) -> list[Row]:
@@ -75,17 +88,23 @@ def _overlapping(
 
 
 def _flows(
-    late: Sequence[Row], stalls: Sequence[Row], found: Sequence[Slice]
+    late: Sequence[Row], stalls: Sequence[Row], found: Sequence[Slice], causes: Causes
 ) -> dict[int, list[int]]:
     """For the slices that held late packets up, by their places, the flows to these packets."""
-    places: dict[tuple[int, str], list[int]] = {}
+    seats = {} if causes.guest is None else causes.guest.seats
+    # The core of this machine that each core of the guest has; they are pinned.
+    hosts = {seats[one.id]: one.cpu for one in found
+             if one.kind == kinds.TASK and not one.guest and one.id in seats}  # fmt: skip
+    places: dict[tuple[bool, int | None, str], list[int]] = {}
     for place, one in enumerate(found):
-        places.setdefault((one.cpu, one.cause), []).append(place)
+        cpu = hosts.get(one.cpu) if one.guest else one.cpu
+        places.setdefault((one.guest, cpu, one.cause), []).append(place)
     columns = {key: np.array([[found[at].start, found[at].end, at] for at in ours]).T
                for key, ours in places.items()}  # fmt: skip
     holding = {}
     for stall in stalls:
-        ours = columns.get((stall["cpu"], stall["cause"]))
+        of_guest = is_of("guest", Named(stall["cause"], stall["detail"]))
+        ours = columns.get((of_guest, stall["cpu"], stall["cause"]))
         if ours is None:
             continue
         taken = np.minimum(ours[1], stall["end_ns"]) - np.maximum(ours[0], stall["start_ns"])
@@ -101,19 +120,20 @@ def _flows(
 
 def _senders(out: Tracks, found: Sequence[Slice]) -> dict[int, list[int]]:
     """Draw where interrupts between cores were sent; the flows to the functions they called."""
-    sent = {(one.cpu, one.end): one.start for one in found if one.kind == kinds.IPI_DELAY}
+    sent = {(one.core, one.end): one.start for one in found if one.kind == kinds.IPI_DELAY}
     arriving: dict[int, list[int]] = {}
-    tracks: dict[int, int] = {}
+    tracks: dict[str, int] = {}
     calls = [(place, one, sender) for place, one in enumerate(found)
              if one.kind == kinds.IPI_FUNCTION and (sender := Sender.of(one.id))]  # fmt: skip
     for place, one, sender in calls:
-        if sender.cpu not in tracks:
-            tracks[sender.cpu] = out.track("IPIs sent", out.core(sender.cpu), rank=len(LANES))
+        core = one._replace(cpu=sender.cpu).core
+        if core not in tracks:
+            tracks[core] = out.track("IPIs sent", out.core(core), rank=len(LANES))
         arriving[place] = [_IPI_FLOWS + place]
         told = {"function": one.name, "to CPU": one.cpu}
         # What was entered within a microsecond has no record of its way.
-        at = sent.get((one.cpu, one.start), one.start)
-        out.instant(tracks[sender.cpu], at, f"IPI to CPU {one.cpu}", told, _IPI_FLOWS + place)
+        at = sent.get((one.core, one.start), one.start)
+        out.instant(tracks[core], at, f"IPI to {one.core}", told, _IPI_FLOWS + place)
     return arriving
 
 
@@ -124,22 +144,23 @@ def _draw_cores(
     arriving: Mapping[int, Sequence[int]],
 ) -> None:
     """Draw each lane of each core."""
-    lanes: dict[tuple[int, int, bool], list[tuple[int, Slice]]] = {}
+    lanes: dict[tuple[tuple[bool, int, int], bool], list[tuple[int, Slice]]] = {}
     for place, one in enumerate(found):
         loose = one.number > 0 or one.lane == "waiting"
-        lanes.setdefault((one.cpu, LANES.index(one.lane), loose), []).append((place, one))
-    for (cpu, rank, loose), ones in sorted(lanes.items()):
-        title = TITLES[LANES[rank]]
+        lanes.setdefault((one.place, loose), []).append((place, one))
+    for (where, loose), ones in sorted(lanes.items()):
+        first, rank = ones[0][1], where[-1]
+        title, core = TITLES[first.lane], out.core(first.core)
         drawn = [
             Drawn(one.start, one.end, one.name, one.cause, _told(one), leaving.get(place, ()),
                   arriving.get(place, ()))
             for place, one in ones
         ]  # fmt: skip
         if loose:
-            short = " (short ones, added up)" if ones[0][1].number else ""
-            _draw_rows(out, drawn, title + short, out.core(cpu), rank)
+            short = " (short ones, added up)" if first.number else ""
+            _draw_rows(out, drawn, title + short, core, rank)
         else:
-            out.slices(out.track(title, out.core(cpu), rank=rank), drawn)
+            out.slices(out.track(title, core, rank=rank), drawn)
 
 
 def _told(one: Slice) -> Row:

@@ -43,17 +43,17 @@ class Tracks:
         """`file` is open for writing."""
         self._builder = StreamingTraceProtoBuilder(file)
         self._uuids = count(1)
-        self._cores: dict[int, int] = {}
+        self._cores: dict[str, int] = {}
         first = self._packet()
         first.sequence_flags = TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
         first.first_packet_on_sequence = True
         self._builder.write_packet(first)
 
-    def core(self, cpu: int) -> int:
+    def core(self, name: str) -> int:
         """The track that holds those of a core."""
-        if cpu not in self._cores:
-            self._cores[cpu] = self.track(f"CPU {cpu}", ordered=True)
-        return self._cores[cpu]
+        if name not in self._cores:
+            self._cores[name] = self.track(name, ordered=True)
+        return self._cores[name]
 
     def track(
         self, name: str, parent: int = 0, *, rank: int = 0, ordered: bool = False, unit: str = ""
