@@ -26,6 +26,18 @@ MAX_DIGITS = 20
 """Of whole numbers: what is computed with them has room for 64 bits."""
 
 
+@dataclass(frozen=True)
+class FileKind:
+    """What a file is called in messages."""
+
+    name: str
+    shape: str
+    """What its content is, in a sentence."""
+
+
+EXPERIMENT = FileKind("experiment", "an experiment is a mapping with at least 'name' and 'traffic'")
+
+
 class Misfit(ValueError):
     """A value that does not fit with others; key paths begin at the model that says so."""
 
@@ -90,21 +102,21 @@ def dotted(path: Iterable[str | int]) -> str:
     return text
 
 
-def load(path: Path) -> Document:
-    """Read an experiment file. Raises `InputError` with file, line and key."""
+def load(path: Path, kind: FileKind = EXPERIMENT) -> Document:
+    """Read a file of that kind. Raises `InputError` with file, line and key."""
     try:
         if path.stat().st_size > MAX_BYTES:
-            raise InputError(f"{path}: this is no experiment file: it is larger than 1 MB")
+            raise InputError(f"{path}: this is no {kind.name} file: it is larger than 1 MB")
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: this is no experiment file: it is not UTF-8 text") from error
+        raise InputError(f"{path}: this is no {kind.name} file: it is not UTF-8 text") from error
     except OSError as error:
-        raise InputError(f"{path}: cannot read the experiment: {error.strerror}") from error
-    return parse(text, str(path))
+        raise InputError(f"{path}: cannot read the {kind.name}: {error.strerror}") from error
+    return parse(text, str(path), kind)
 
 
-def parse(text: str, name: str) -> Document:
-    """Parse the text of an experiment file called `name` in messages. Raises `InputError`."""
+def parse(text: str, name: str, kind: FileKind = EXPERIMENT) -> Document:
+    """Parse the text of a file called `name` in messages. Raises `InputError`."""
     try:
         _refuse_what_no_json_says(text, name)
         loader = yaml.SafeLoader(text)
@@ -124,7 +136,7 @@ def parse(text: str, name: str) -> Document:
     except ValueError as error:  # dates such as 2024-99-99, built by the loader
         raise InputError(f"{name}: not valid YAML: {error}") from error
     if not isinstance(data, dict):
-        raise InputError(f"{name}:1: an experiment is a mapping with at least 'name' and 'traffic'")
+        raise InputError(f"{name}:1: {kind.shape}")
     return Document(name, data, places)
 
 

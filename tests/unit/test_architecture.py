@@ -29,6 +29,7 @@ FLOORS = (
     "roles",
     "measure",
     "testbed",
+    "bmc",
     "search",
     "store",
     "report",

@@ -42,6 +42,8 @@ FILES = {
     "forwarders": "forwarder/__init__.py",
     "generators": "traffic/__init__.py",
     "taps": "instruments/taps/__init__.py",
+    "power": "testbed/power/__init__.py",
+    "machines with a controller": "bmc/__init__.py",
     "exporters": "store/exporters/base.py",
 }
 """Where the protocol of each kind is."""

@@ -30,6 +30,7 @@ COMMANDS = {
     "compare": Row("compare", "rank configurations by their tail"),
     "export": Row("export", "write results in the formats of other programs"),
     "import": Row("import_", "read published result files"),
+    "bmc": Row("bmc", "serve IPMI for containers and guests"),
     "doctor": Row("doctor", "check what this machine can measure"),
     "host audit": Row("host.audit", "judge what on this machine adds tail latency"),
     "host apply": Row("host.apply", "set what can be set while the machine runs"),

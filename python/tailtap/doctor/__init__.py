@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
+from tailtap.bmc import MACHINES
 from tailtap.check import Check
 from tailtap.doctor.kernel import check_kernel
 from tailtap.doctor.machine import check_machine
@@ -20,6 +21,7 @@ from tailtap.instruments.taps import TAPS
 from tailtap.instruments.tracer import Tracer
 from tailtap.platform import PLATFORMS
 from tailtap.registry import Registry
+from tailtap.testbed.power import POWERS
 from tailtap.traffic import GENERATORS
 
 __all__ = ["SCHEMA", "Check", "as_json", "can_run", "examine"]
@@ -40,6 +42,8 @@ REGISTRIES: Mapping[str, Registry[Any]] = {
     "forwarders": FORWARDERS,
     "generators": GENERATORS,
     "taps": TAPS,
+    "power": POWERS,
+    "machines with a controller": MACHINES,
 }
 """The kinds that say themselves what they need, by the area in which doctor shows them."""
 

@@ -28,6 +28,8 @@ PACKAGES = {
     "lxc-start": "lxc",
     "lxc-info": "lxc",
     "lxc-attach": "lxc",
+    "lxc-stop": "lxc",
+    "virsh": "libvirt-clients",
 }
 """The Debian package of each program that tailtap calls."""
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

@@ -1,0 +1,79 @@
+"""`command`: whatever commands can switch. It needs no root."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import cast
+
+from pydantic import BaseModel, Field
+
+from tailtap.bmc import BootDevice
+from tailtap.check import Check
+from tailtap.errors import MachineError
+from tailtap.testbed.power.command import Command, CommandOptions, CommandPower
+
+
+class SwitchedOptions(CommandOptions):
+    """The commands, and how the machine is called."""
+
+    name: str = Field(
+        min_length=1, max_length=255, description="What it is called.", examples=["outlet 3"]
+    )
+    reset: Command | None = Field(
+        default=None,
+        description="Lets it begin anew. By default it is switched off and on.",
+        examples=["pdu-client outlet 3 reset"],
+    )
+    shutdown: Command | None = Field(
+        default=None,
+        description="Asks it to shut down. By default it cannot be asked.",
+        examples=["ssh guest poweroff"],
+    )
+
+
+class Switched(CommandPower):
+    """A machine that commands switch."""
+
+    def __init__(self, options: SwitchedOptions) -> None:
+        """By the commands in `options`."""
+        super().__init__(options)
+        self.options: SwitchedOptions = options
+        self._device: BootDevice = "default"
+
+    def reset(self) -> None:
+        """By its own command if there is one."""
+        if self.options.reset is None:
+            self.off()
+            self.on()
+        else:
+            self.run(self.options.reset)
+
+    def shutdown(self) -> None:
+        """Raises `MachineError` when there is no command for it."""
+        if self.options.shutdown is None:
+            raise MachineError(f"{self.options.name} has no command for shutdown")
+        self.run(self.options.shutdown)
+
+    def boot_device(self) -> BootDevice:
+        """What was set."""
+        return self._device
+
+    def set_boot_device(self, device: BootDevice) -> None:
+        """Keep it, to be told again, as long as the controller runs."""
+        self._device = device
+
+
+class CommandKind:
+    """Machines that commands switch."""
+
+    summary = "Whatever commands switch."
+    documentation = "No shell runs them. A boot device is kept and told, and changes nothing."
+    Options: type[BaseModel] = SwitchedOptions
+
+    def diagnose(self) -> Iterator[Check]:
+        """Nothing: what it needs depends on its commands."""
+        yield Check("machines with a controller", "command", "ok", "needs nothing of its own")
+
+    def open(self, options: BaseModel) -> Switched:
+        """By the commands in `options`."""
+        return Switched(cast("SwitchedOptions", options))

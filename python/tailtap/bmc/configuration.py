@@ -1,0 +1,180 @@
+"""What is served where, and to whom: a file, or words on the command line."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, Field, ValidationError
+
+from tailtap.bmc import MACHINES, MachineKind
+from tailtap.document import Document, FileKind, KeyPath, dotted, load, parse
+from tailtap.errors import InputError, naming
+from tailtap.experiment.reading import first_error
+from tailtap.private_file import read_private
+from tailtap.schema import Strict
+from tailtap.suggest import did_you_mean
+
+LOOPBACK = "127.0.0.1"
+MOST = 255
+"""Device ids have a byte."""
+MOST_NAME_BYTES, MOST_PASSWORD_BYTES = 16, 20
+"""IPMI 2.0 has room for no more."""
+FILE = FileKind("list of controllers", "this file is a mapping with 'credentials' and 'machines'")
+USERS = FileKind("file of credentials", "credentials are lines of 'name: password'")
+_SERVED = re.compile(r"([\w-]+):(.+)@([^@]+)")
+
+
+class Listed(Strict):
+    """A file of `tailtap bmc`."""
+
+    credentials: str = Field(min_length=1)
+    machines: list[dict[str, Any]] = Field(min_length=1, max_length=MOST)
+
+
+@dataclass(frozen=True)
+class Served:
+    """A machine that gets a controller."""
+
+    name: str
+    """Kind and name, ``lxc:web``."""
+    kind: MachineKind
+    options: BaseModel
+    listen: tuple[str, int]
+    """IP address and UDP port."""
+
+    @property
+    def exposed(self) -> bool:
+        """Whether others than this machine reach the controller."""
+        return not ipaddress.ip_address(self.listen[0]).is_loopback
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """All that is served, and who may use it."""
+
+    served: Sequence[Served]
+    users: Mapping[str, str]
+    """Passwords by the names of their users."""
+
+
+def read(
+    path: Path | None, serve: Sequence[str] = (), credentials: Path | None = None
+) -> Configuration:
+    """What the file at `path` lists, and what each of `serve` (``KIND:NAME@LISTEN``) names.
+
+    `credentials` replaces those that the file names. Raises `InputError` with file, line and key,
+    or with the option.
+    """
+    served: list[Served] = []
+    if path is not None:
+        document = load(path, FILE)
+        listed = _listed(document)
+        for position, row in enumerate(listed.machines):
+            served.append(_served(document, ("machines", position), row))
+        if credentials is None:
+            credentials = path.parent / Path(listed.credentials).expanduser()
+    served += [_of_words(text) for text in serve]
+    if not served:
+        raise InputError("nothing to serve: give a FILE, or --serve KIND:NAME@LISTEN")
+    if credentials is None:
+        raise InputError("--credentials is missing: a file with lines of 'name: password'")
+    if len(served) > MOST:
+        raise InputError(f"{len(served)} machines are too many: {MOST} have a device id")
+    for what, values in (
+        ("machine", [one.name for one in served]),
+        ("address", [shown(one.listen) for one in served if one.listen[1]]),
+    ):
+        twice = next((value for value in values if values.count(value) > 1), None)
+        if twice is not None:
+            raise InputError(f"the {what} {twice} is given twice: each controller has its own")
+    return Configuration(served, read_users(credentials))
+
+
+def read_users(path: Path) -> dict[str, str]:
+    """Passwords by name, from a file that only its owner may use. Raises `InputError`."""
+    data = parse(read_private(path), str(path), USERS).data
+    for name, password in data.items():
+        if not isinstance(password, str):
+            raise InputError(f"{path}: {name}: a password is text: put quotes around it")
+        if not 0 < len(name.encode()) <= MOST_NAME_BYTES:
+            raise InputError(f"{path}: {name}: names have {MOST_NAME_BYTES} bytes at most in IPMI")
+        if not 0 < len(password.encode()) <= MOST_PASSWORD_BYTES:
+            raise InputError(
+                f"{path}: {name}: passwords have 1 to {MOST_PASSWORD_BYTES} bytes in IPMI"
+            )
+    if not data:
+        raise InputError(f"{path}: there is no user: {USERS.shape}")
+    return dict(data)
+
+
+def parse_listen(value: object) -> tuple[str, int]:
+    """Address and port of ``6230``, ``10.0.0.1:623`` or ``[::1]:6230``; loopback by default.
+
+    Raises `InputError`.
+    """
+    text = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]") if colon else LOOPBACK
+    if re.fullmatch(r"[0-9]{1,5}", port) and int(port) < 1 << 16:
+        try:
+            return str(ipaddress.ip_address(host)), int(port)
+        except ValueError:
+            pass
+    raise InputError(
+        f"{value!r} is no address: write a port of this machine, 6230, or an IP address and a "
+        "port, 10.0.0.1:623 or [::1]:6230"
+    )
+
+
+def shown(address: tuple[Any, ...]) -> str:
+    """An address and a port as they are written, also as the system tells them."""
+    host = f"[{address[0]}]" if ":" in address[0] else address[0]
+    return f"{host}:{address[1]}"
+
+
+def _listed(document: Document) -> Listed:
+    try:
+        return Listed.model_validate(document.data)
+    except ValidationError as error:
+        raise first_error(document, document.data, error, (), {}, Listed) from error
+
+
+def _served(document: Document, path: KeyPath, row: Mapping[str, Any]) -> Served:
+    def wrong(key: str, reason: str) -> InputError:
+        at = (*path, key)
+        return InputError(f"{document.place(at)}: {dotted(at)}: {reason}")
+
+    for key in ("kind", "listen"):
+        if key not in row:
+            raise wrong(key, "this key is missing")
+    name = row["kind"]
+    if not isinstance(name, str) or name not in MACHINES:
+        known = did_you_mean(str(name), MACHINES)
+        raise wrong("kind", f"there is no kind of machine {name!r}: {known}")
+    try:
+        listen = parse_listen(row["listen"])
+    except InputError as error:
+        raise wrong("listen", str(error)) from error
+    kind = MACHINES[name]
+    rest = {key: value for key, value in row.items() if key not in ("kind", "listen")}
+    try:
+        options = kind.Options.model_validate(rest)
+    except ValidationError as error:
+        raise first_error(document, document.data, error, path, {}, kind.Options) from error
+    return Served(f"{name}:{rest['name']}", kind, options, listen)
+
+
+def _of_words(text: str) -> Served:
+    found = _SERVED.fullmatch(text)
+    if found is None:
+        raise InputError(
+            f"--serve {text!r}: write it as KIND:NAME@LISTEN, such as lxc:web@127.0.0.1:6230"
+        )
+    row = {"kind": found[1], "name": found[2], "listen": found[3]}
+    with naming(f"--serve {text!r}"):
+        return _served(Document("", row, {(): "as on the command line"}), (), row)

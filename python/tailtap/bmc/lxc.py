@@ -1,0 +1,114 @@
+"""`lxc`: a container of LXC."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import cast
+
+from pydantic import BaseModel, Field
+
+from tailtap.bmc import BootDevice, State
+from tailtap.check import Check
+from tailtap.errors import MachineError
+from tailtap.schema import Strict
+from tailtap.stations import CommandFailed
+from tailtap.stations.local import LocalHost, require_program
+
+ASK_SECONDS = 10.0
+SWITCH_SECONDS = 60.0
+PROGRAMS = ("lxc-info", "lxc-start", "lxc-stop")
+STOPPED = "STOPPED"
+
+
+class LxcOptions(Strict):
+    """Which container."""
+
+    name: str = Field(
+        pattern=r"^[A-Za-z0-9_.][A-Za-z0-9_.:-]*$",
+        max_length=255,
+        description="The container's name.",
+        examples=["web"],
+    )
+    path: str | None = Field(
+        default=None,
+        pattern=r"^/",
+        description="The folder of containers that it is in. By default LXC's own.",
+        examples=["/srv/containers"],
+    )
+
+
+class Container:
+    """A container that LXC has a configuration of, by LXC's own programs."""
+
+    def __init__(self, options: LxcOptions) -> None:
+        """The container in `options`. Raises `MachineError` when LXC knows none."""
+        self._place = ["-n", options.name, *(["-P", options.path] if options.path else [])]
+        self._device: BootDevice = "default"
+        for program in PROGRAMS:
+            require_program(program)
+        self.status()
+
+    def status(self) -> State:
+        """Off is stopped; all else is on: also frozen, starting and stopping."""
+        told = self._run("lxc-info", "-s", "-H", seconds=ASK_SECONDS).strip()
+        return "off" if told == STOPPED else "on"
+
+    def on(self) -> None:
+        """Start it in the background; it lives on when the controller ends."""
+        if self.status() == "off":
+            self._run("lxc-start", "-d")
+
+    def off(self) -> None:
+        """Kill what runs in it."""
+        if self.status() == "on":
+            self._run("lxc-stop", "-k")
+
+    def reset(self) -> None:
+        """Kill what runs in it, and start it."""
+        self.off()
+        self.on()
+
+    def shutdown(self) -> None:
+        """Send its first process the signal that it shuts down at (``lxc.signal.halt``)."""
+        self._run("lxc-stop", "--nokill", "--nowait")
+
+    def boot_device(self) -> BootDevice:
+        """What was set; a container boots from its file system, whatever that is."""
+        return self._device
+
+    def set_boot_device(self, device: BootDevice) -> None:
+        """Keep it, to be told again, as long as the controller runs."""
+        self._device = device
+
+    def _run(self, program: str, *arguments: str, seconds: float = SWITCH_SECONDS) -> str:
+        command = [program, *self._place, *arguments]
+        done = LocalHost().run(command, check=False, seconds=seconds)
+        if done.status != 0:  # some of them say why on standard output
+            raise CommandFailed(command, done.stderr or done.stdout or f"status {done.status}")
+        return done.stdout
+
+
+class LxcKind:
+    """Containers of LXC."""
+
+    summary = "A container of LXC."
+    documentation = (
+        "A boot device is kept and told, and changes nothing. Needs the Debian package lxc, and "
+        "the rights to start that container."
+    )
+    Options: type[BaseModel] = LxcOptions
+
+    def diagnose(self) -> Iterator[Check]:
+        """Look for LXC's programs."""
+        try:
+            found = [require_program(program) for program in PROGRAMS]
+        except MachineError as error:
+            remedy = "apt-get install --no-install-recommends lxc"
+            what = str(error).partition(":")[0]
+            yield Check("machines with a controller", "lxc", "missing", what, remedy)
+        else:
+            yield Check("machines with a controller", "lxc", "ok", ", ".join(found))
+
+    def open(self, options: BaseModel) -> Container:
+        """The container in `options`."""
+        return Container(cast("LxcOptions", options))

@@ -1,0 +1,47 @@
+"""Serving controllers until it is enough."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from typing import Any
+
+from tailtap.bmc.configuration import Configuration
+from tailtap.errors import MachineError
+
+REMEDY = "pip install 'tailtap[bmc]'"
+
+
+def serve(
+    configuration: Configuration,
+    tell: Callable[[Mapping[str, Any]], None],
+    wait: Callable[[], object],
+) -> None:
+    """Serve all controllers of `configuration` until `wait` returns.
+
+    `tell` is given what happens, as objects of JSON with ``event`` and ``machine``, by several
+    threads, one at a time. The machines stay as they are. Raises `MachineError` when a machine is
+    missing or an address is taken; then nothing is served.
+    """
+    if find_spec("pyghmi") is None:
+        raise MachineError(f"controllers need the package pyghmi: {REMEDY}")
+    from tailtap.bmc.controller import Controller
+
+    with contextlib.ExitStack() as stack:
+        controllers: list[Controller] = []
+        for number, one in enumerate(configuration.served, start=1):
+            try:
+                machine = one.kind.open(one.options)
+            except MachineError as error:
+                raise MachineError(f"{one.name}: {error}") from error
+            made = Controller(
+                one.name, machine, one.listen, configuration.users, tell, number=number
+            )
+            controllers.append(made)
+            stack.callback(made.close)
+        for one, made in zip(configuration.served, controllers, strict=True):
+            made.start()
+            row = {"event": "listening", "machine": one.name, "address": made.address}
+            tell({**row, "exposed": one.exposed})
+        wait()

@@ -1,0 +1,230 @@
+"""Packets that are damaged, repeated or made up: they change nothing, and nothing ends."""
+
+from __future__ import annotations
+
+import random
+import socket
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from controlled import PASSWORD, USER, ipmitool, switchable
+from pyghmi.ipmi.command import Command
+
+from tailtap.bmc import MACHINES, Machine, controller
+from tailtap.bmc.controller import MOST_OPENING, Controller, Outlet
+from tailtap.bmc.session import suite_of
+
+SEED = 16
+PIECE = 1024
+SOME, MANY = 10_000, 1_000_000
+"""How many packets CI sends, and how many `make test-slow` does."""
+NETWORK_FUNCTIONS = (0, 4, 6, 10, 0x2C)
+"""Chassis, sensors, application, storage, groups."""
+
+
+class Recorded(Controller):
+    """A controller that keeps what it received."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.packets: list[tuple[bytes, tuple[Any, ...]]] = []
+        self._busy = threading.Lock()
+
+    def receive(self, packet: bytes, address: tuple[Any, ...]) -> None:
+        with self._busy:
+            super().receive(packet, address)
+            self.packets.append((packet, address))
+
+    def take(self, packet: bytes, address: tuple[Any, ...]) -> None:
+        """Receive a packet that is not kept, while the thread that serves does nothing."""
+        with self._busy:
+            super().receive(packet, address)
+
+    def last(self) -> tuple[bytes, tuple[Any, ...]]:
+        """The last packet, once it is answered."""
+        with self._busy:
+            return self.packets[-1]
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self.address.rpartition(":")[2])
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    kind = MACHINES["command"]
+    return kind.open(kind.Options.model_validate({"name": "m", **switchable(tmp_path)}))
+
+
+@pytest.fixture
+def served(machine: Machine) -> Iterator[Recorded]:
+    users: dict[str, str] = {USER: PASSWORD}
+    events: list[Mapping[str, Any]] = []
+    made = Recorded("command:m", machine, ("127.0.0.1", 0), users, events.append)
+    made.start()
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture
+def client(served: Recorded) -> Iterator[Command]:
+    made = Command("127.0.0.1", USER, PASSWORD, port=served.port)
+    try:
+        yield made
+    finally:
+        made.ipmi_session.logout()
+
+
+def damaged(packet: bytes, others: list[bytes], chance: random.Random) -> bytes:
+    """The packet with changed bits or bytes, cut, longer, or with the end of another one."""
+    changed = bytearray(packet)
+    for _ in range(chance.randint(1, 3)):
+        what = chance.randrange(5)
+        at = chance.randrange(len(changed) or 1)
+        if what == 0 and changed:
+            changed[at] ^= 1 << chance.randrange(8)
+        elif what == 1 and changed:
+            changed[at] = chance.randrange(256)
+        elif what == 2:
+            del changed[at:]
+        elif what == 3:
+            changed += chance.randbytes(chance.randint(1, PIECE))
+        else:
+            changed[at:] = chance.choice(others)[at:]
+    return bytes(changed[:PIECE])
+
+
+def works(served: Recorded) -> None:
+    """A client that knows the password is served."""
+    done = ipmitool(served.port, "chassis", "power", "status")
+    assert (done.returncode, done.stdout) == (0, "Chassis Power is on\n"), done
+
+
+@pytest.mark.parametrize("count", [SOME, pytest.param(MANY, marks=pytest.mark.slow)])
+@pytest.mark.timeout(1800)
+def test_damaged_packets_change_nothing(
+    served: Recorded, machine: Machine, client: Command, count: int
+) -> None:
+    """Of each message of two clients, one of which has a session open meanwhile."""
+    machine.on()
+    works(served)
+    assert served.damaged == 0
+    client.get_power()
+    originals = list(served.packets)
+    assert {packet[5] & 0x3F for packet, _ in originals if packet[4] == 6} == {0, 0x10, 0x12, 0x14}
+    packets = [packet for packet, _ in originals]
+    chance = random.Random(SEED)
+    # Not by the socket, where some would be lost.
+    for number in range(count):
+        packet, address = chance.choice(originals)
+        made = damaged(packet, packets, chance) if number % 10 else chance.randbytes(40)
+        served.take(made, address)
+    assert served.damaged > count // 10
+    assert len(served._sessions) <= MOST_OPENING + 3
+    assert machine.status() == "on"
+    assert client.get_power() == {"powerstate": "on"}
+    served._attempts.succeeded("127.0.0.1")  # some made-up logins had a true beginning
+    works(served)
+
+
+def test_requests_that_make_no_sense_are_answered(served: Recorded, client: Command) -> None:
+    """Of a client that knows the password: any command, any data."""
+    chance = random.Random(SEED)
+    for _ in range(500):
+        answer = client.raw_command(
+            netfn=chance.choice(NETWORK_FUNCTIONS),
+            command=chance.choice([1, 2, 7, 8, 9, 0x37, 0x48, 0x49, 0x54, 0x59, 0x3B, 0x3C, 0x60]),
+            data=chance.randbytes(chance.randrange(8)),
+        )
+        assert "code" in answer
+    client.raw_command(netfn=6, command=0x3B, data=[4])
+    assert "powerstate" in client.get_power()
+    assert served.damaged == 0
+
+
+def test_a_repeated_packet_is_not_carried_out_again(
+    served: Recorded, machine: Machine, client: Command
+) -> None:
+    machine.on()
+    assert client.set_power("off", wait=10)["powerstate"] == "off"
+    after_off = len(served.packets)
+    client.set_power("on", wait=10)
+    assert machine.status() == "on"
+    for packet, address in served.packets[:after_off]:
+        served.take(packet, address)
+    assert machine.status() == "on"
+    # The newest one is answered again, as its answer may have been lost.
+    assert len(sent_after(served, *served.last())) == 1
+    assert sent_after(served, *served.packets[after_off - 1]) == []
+    assert client.get_power() == {"powerstate": "on"}
+
+
+def sent_after(served: Recorded, packet: bytes, address: tuple[Any, ...]) -> list[bytes]:
+    """What the session of a packet sends when that comes from `address`; it reaches nobody."""
+    sent: list[bytes] = []
+
+    class Told:
+        def setblocking(self, _: bool) -> None:
+            pass
+
+        def sendto(self, packet: bytes, _: object) -> None:
+            sent.append(packet)
+
+    session = served._sessions[int.from_bytes(packet[6:10], "little")][0]
+    before = session.socket
+    session.socket = cast("Outlet", Told())
+    served.take(packet, address)
+    session.socket = before
+    return sent
+
+
+def test_a_session_belongs_to_its_address(served: Recorded, client: Command) -> None:
+    client.get_power()
+    packet, address = served.last()
+    assert sent_after(served, packet, ("127.0.0.2", 1)) == []
+    assert len(sent_after(served, packet, address)) == 1
+
+
+def test_sessions_end(served: Recorded, client: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    client.get_power()
+    assert len(served._sessions) == 1
+    monkeypatch.setattr(controller, "IDLE_NS", 0)
+    monkeypatch.setattr(controller, "LOOK_SECONDS", 0.01)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        other.sendto(b"wakes it", ("127.0.0.1", served.port))
+    deadline = time.monotonic() + 10
+    while served._sessions and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert served._sessions == {}
+
+
+def test_as_many_are_served_as_there_is_room_for(
+    served: Recorded, monkeypatch: pytest.MonkeyPatch, client: Command
+) -> None:
+    monkeypatch.setattr(controller, "MOST_SESSIONS", 1)
+    done = ipmitool(served.port, "chassis", "power", "status")
+    assert "insufficient resources for session" in done.stderr
+    assert client.get_power() == {"powerstate": "off"}
+
+
+@pytest.mark.parametrize(
+    ("algorithms", "lengths", "fits"),
+    [((3, 4, 1), (8, 8, 8), True), ((0, 0, 0), (0, 0, 0), True), ((3, 4, 1), (8, 0, 8), True),
+     ((1, 1, 1), (8, 8, 8), False), ((0, 0, 0), (8, 8, 8), False), ((3, 4, 0), (8, 8, 8), False)],
+)  # fmt: skip
+def test_only_suite_17_fits(
+    algorithms: tuple[int, ...], lengths: tuple[int, ...], fits: bool
+) -> None:
+    parts = [
+        bytes([kind, 0, 0, length, algorithm, 0, 0, 0])
+        for kind, (algorithm, length) in enumerate(zip(algorithms, lengths, strict=True))
+    ]
+    assert suite_of(b"".join(parts)) == fits
+    assert not suite_of(b"".join(parts[1:]))
