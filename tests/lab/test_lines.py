@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from forwarders import require
 from labtools import own_machine, record, statuses, write_experiment
 
 from tailtap.evaluation import Evaluation
@@ -111,6 +112,29 @@ def test_nodes_of_a_line_differ(tmp_path: Path) -> None:
             assert sum(one or 0 for one in taken) == packet.latency
             assert (taken[2] or 0) >= HOLD_NS
             assert max(one or 0 for one in (*taken[:2], taken[3])) < HOLD_NS
+
+
+@pytest.mark.alone
+def test_a_program_that_routes_sends_to_the_next_router(tmp_path: Path) -> None:
+    """The kernel takes no packets that are addressed to somebody else."""
+    require("dpdk-l3fwd")
+    out = tmp_path / "out"
+    text = f"""
+name: program
+dut:
+  cpus: [0, 1]
+  line: [program, kernel]
+  nodes:
+    program: {{forwarder: dpdk-l3fwd, cpus: [1]}}
+    kernel: {{forwarder: kernel-route, cpus: [0]}}
+traffic: {{rate: {RATE}, duration: 200 ms, warm_up: 0 s, cpu: 0}}
+"""
+    with own_machine() as machine:
+        done = machine.tailtap("run", str(write_experiment(tmp_path, text)), "--out", str(out))
+        assert done.returncode == 0, done.stderr
+    [run] = (out / "runs").iterdir()
+    counts = json.loads((run / "evaluation/evaluation.json").read_text())["counts"]
+    assert (counts["matched"], counts["lost"]) == (PACKETS, 0)
 
 
 @pytest.mark.parametrize("version", [4, 6])

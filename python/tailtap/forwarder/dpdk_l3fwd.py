@@ -69,8 +69,10 @@ class DpdkL3fwd:
             for version in (4, 6):
                 lines = "\n".join(routes(there, setting.ip, version)) + "\n"
                 command += [f"--rule_ipv{version}", str(work.put(f"routes{version}", lines))]
-            for number in (INGRESS, EGRESS):
-                command.append(f"--eth-dest={number},{NEXT_HOP_MAC}")
+            onward = {way.left.name: way.next.mac for way in setting.lab.ways[dut.node]
+                      if way.next is not None}  # fmt: skip
+            for number, port in ((INGRESS, dut.ingress), (EGRESS, dut.egress)):
+                command.append(f"--eth-dest={number},{onward.get(port, NEXT_HOP_MAC)}")
             return Program(
                 work,
                 "dpdk-l3fwd",

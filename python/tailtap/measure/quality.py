@@ -112,10 +112,12 @@ def _warning(code: str, message: str) -> Warning:
 
 def _setup(experiment: Experiment, measured: Measured) -> Iterator[Warning]:
     dut, traffic = experiment.dut, experiment.traffic
-    if experiment.traits.has_dut and traffic.cpu in {*dut.cpus, *_receiving(measured)}:
+    senders = experiment.senders if dut.flows else (traffic.cpu,)
+    shared = [cpu for cpu in senders if cpu in {*dut.cpus, *_receiving(measured)}]
+    if experiment.traits.has_dut and shared:
         yield _warning(
             "shared-cpu",
-            f"generator and DuT share CPU {traffic.cpu}: the latency includes the generator's "
+            f"generator and DuT share CPU {shared[0]}: the latency includes the generator's "
             "work; give them different CPUs with traffic.cpu, dut.cpus and dut.irq",
         )
     if traffic.bidirectional and traffic.reversed().cpu in (traffic.cpu, *dut.cpus):
