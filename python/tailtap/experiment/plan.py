@@ -30,7 +30,7 @@ class PlannedRun:
     slug: str
     repeat: int
     variables: Mapping[str, Any]
-    """The varied values as written, and the flow's name where there are several flows."""
+    """The varied values as written, and the flow's name where it has one of its own."""
     experiment: Experiment
     flow: str
     """One of the experiment's flows."""
@@ -80,7 +80,8 @@ def plan_run(
     Slugs are numbers and `name`. That of bidirectional traffic's first direction is as it would be
     without the other one.
     """
-    several = len(experiment.flows) > 1
+    # A single flow of dut.flows has its name as well: others may join it where flows vary.
+    several = len(experiment.flows) > 1 or bool(experiment.dut.flows)
     runs = []
     for place, flow in enumerate(experiment.flows):
         own = {experiment.flow_variable: flow} if several else {}

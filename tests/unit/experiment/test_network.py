@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from itertools import islice
 from pathlib import Path
@@ -54,6 +55,18 @@ def test_a_flow_varies_by_its_path(tmp_path: Path) -> None:
     }
     plan = make_plan(check(tmp_path, yaml.safe_dump(content)))
     assert [run.experiment.traffic_of("a").rate for run in plan] == [1000, 3000]
+
+
+def test_a_flow_has_its_name_with_and_without_others(tmp_path: Path) -> None:
+    flows = BRANCHING["flows"]
+    content = {
+        "name": "tenants",
+        "dut": {**BRANCHING, "flows": {}},
+        "traffic": {},
+        "vary": {"dut.flows": [{"b": dict(flows["b"])}, dict(flows)]},
+    }
+    plan = make_plan(check(tmp_path, json.dumps(content)))
+    assert [[one.variables["flow"] for one in run.group] for run in plan] == [["b"], ["a", "b"]]
 
 
 def test_nodes_are_counted_and_share_out_the_cpus() -> None:
