@@ -116,6 +116,26 @@ def test_roles_on_other_hosts_are_like_those_on_one(hosts: Hosts, tmp_path: Path
         assert len(machine.run("ls", PROGRAMS).stdout.split()) == 1
 
 
+def test_cables_that_are_not_where_the_file_says_are_found(hosts: Hosts, tmp_path: Path) -> None:
+    lab = hosts.folder / "split.yaml"
+    done = hosts.controller.tailtap("testbed", "check", str(lab), "--json")
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    told = json.loads(done.stdout)
+    assert [cable["answer"] for cable in told["cables"]] == ["ok", "ok"]
+    assert {host["kernel"] for host in told["hosts"]} == {os.uname().release}
+    swapped = tmp_path / "swapped.yaml"
+    text = lab.read_text().replace("dut:lit1", "dut:x").replace("dut:lit2", "dut:lit1")
+    swapped.write_text(
+        text.replace("dut:x", "dut:lit2").replace("ssh_config: ", f"ssh_config: {hosts.folder}/")
+    )
+    done = hosts.controller.tailtap("testbed", "check", str(swapped), "--json")
+    assert done.returncode == 1, done.stderr
+    assert [(cable["answer"], cable["said"]) for cable in json.loads(done.stdout)["cables"]] == [
+        ("wrong", "what tester:lit0 sends comes to dut:lit1"),
+        ("wrong", "what dut:lit1 sends comes to stamper:seen-lit0 and tester:lit0"),
+    ]
+
+
 @contextlib.contextmanager
 def held(hosts: Hosts, folder: Path, *more: str) -> Iterator[Held]:
     """An experiment of two runs that stands still in the first one."""

@@ -37,6 +37,9 @@ COMMANDS = {
     "host revert": Row("host.revert", "put back what `tailtap host apply` has set"),
     "host bootline": Row("host.bootline", "print or install the kernel's command line"),
     "host export": Row("host.export", "write the table of knobs for programs that tune hosts"),
+    "testbed check": Row(
+        "testbed.check", "find out whether cables are as a testbed file says"
+    ),
     "clean": Row("clean", "undo what a crashed tailtap left changed on the machine"),
     "generate": Row("generate", "send traffic with unique ids"),
     "tap": Row("tap", "stamp or capture every packet that passes a link"),
@@ -44,7 +47,10 @@ COMMANDS = {
     "forward": Row("forward", "forward packets and inject known faults"),
     "completion": Row("completion", "print the completion script of a shell"),
 }
-GROUPS = {"host": "make a machine ready for low tails, and put it back"}
+GROUPS = {
+    "host": "make a machine ready for low tails, and put it back",
+    "testbed": "ask the machines of a testbed",
+}
 
 
 def listed(group: str = "") -> dict[str, str]:

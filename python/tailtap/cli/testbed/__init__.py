@@ -1,0 +1,1 @@
+"""`tailtap testbed`: several machines, and what a person asks of them."""
