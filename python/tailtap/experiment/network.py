@@ -89,11 +89,12 @@ def _check_path(dut: Dut, flow: str, path: Any, links: Mapping[str, Sequence[str
 
     if not dut.links:
         raise refuse("every flow passes the whole line: leave path out, or name links in dut.links")
-    if not isinstance(path, list) or len(path) < 3 or path[0] != IN or path[-1] != OUT:
+    names = isinstance(path, list) and all(isinstance(name, str) for name in path)
+    if not names or len(path) < 3 or path[0] != IN or path[-1] != OUT:
         raise refuse(f"write the names of nodes as packets pass them, such as [{IN}, fw, {OUT}]")
     for one, other in pairwise(path):
         if other not in links.get(one, ()):
-            beside = ", ".join(map(str, links.get(one, ()))) or "no node"
+            beside = ", ".join(links.get(one, ())) or "no node"
             raise refuse(f"no link joins {one} and {other}: from {one} packets get to {beside}")
     for name in path:
         if path.count(name) > 1:
@@ -222,10 +223,12 @@ def _check_apart(
 ) -> None:
     """Raises `Misfit` unless routers can tell flows apart that leave them by different ports."""
     dut = experiment.dut
-    by_port = dut.routing == "port"
     for member in dut.members:
-        if not FORWARDERS[member.dut.forwarder].routes:
+        forwarder = FORWARDERS[member.dut.forwarder]
+        if not forwarder.routes:
             continue
+        # Routers with two ports go by addresses.
+        by_port = dut.routing == "port" and forwarder.serves == "flows"
         for one, other in combinations(found[member.name], 2):
             if one.left == other.left or (by_port and one.entered != other.entered):
                 continue

@@ -64,10 +64,13 @@ class DpdkL3fwd:
             # Both ports, whatever address packets are sent to; queue 0 of each on core 0.
             command += ["-p", "3", "-P", "--config", f"({INGRESS},0,0),({EGRESS},0,0)"]
             command += ["--parse-ptype", "--lookup", "lpm"]
-            there = [setting.flows[way.flow].ranges() for way in setting.lab.ways[dut.node]
-                     if way.entered.name == dut.ingress]  # fmt: skip
+            there, back = (
+                [setting.flows[way.flow].ranges() for way in setting.lab.ways[dut.node]
+                 if way.entered.name == port]
+                for port in (dut.ingress, dut.egress)
+            )  # fmt: skip
             for version in (4, 6):
-                lines = "\n".join(routes(there, setting.ip, version)) + "\n"
+                lines = "\n".join(routes(there, back, setting.ip, version)) + "\n"
                 command += [f"--rule_ipv{version}", str(work.put(f"routes{version}", lines))]
             onward = {way.left.name: way.next.mac for way in setting.lab.ways[dut.node]
                       if way.next is not None}  # fmt: skip
@@ -86,18 +89,19 @@ class DpdkL3fwd:
             )
 
 
-def routes(flows: Sequence[Ranges], ip: int, version: int) -> Iterator[str]:
+def routes(there: Sequence[Ranges], back: Sequence[Ranges], ip: int, version: int) -> Iterator[str]:
     """The lines of l3fwd's file of routes for IP `version`.
 
-    `flows`, of IP version `ip`, come in at the ingress port.
+    Flows of IP version `ip` come in at the ingress port, and those of `back` at the other one.
     """
     if version != ip:
         yield f"R{UNUSED[version]} {EGRESS}"
         return
-    there = [(EGRESS, prefix) for one in flows for prefix in prefixes(*one.destination)]
-    back = [(INGRESS, prefix) for one in flows for prefix in prefixes(*one.source)]
+    ways = [(EGRESS, one.destination) for one in there]
+    ways += [(INGRESS, one.destination) for one in back]
+    ways += [(INGRESS, one.source) for one in there]
     known: set[str] = set()
-    for port, prefix in (*there, *back):
+    for port, prefix in ((port, prefix) for port, some in ways for prefix in prefixes(*some)):
         text = prefix.exploded
         if text not in known:
             known.add(text)

@@ -189,6 +189,7 @@ PATH = ["in", "fw", "r3", "out"]
         ({"links": ["fw - r1 - out"], "flows": {"a": {}}}, "no links lead from in to out"),
         ({"flows": {"a": {"path": ["in", "r1", "out"]}}}, "a.path: no link joins in and r1: from"),
         ({"flows": {"a": {"path": ["fw", "out"]}}}, "dut.flows.a.path: write the names of nodes"),
+        ({"flows": {"a": {"path": ["in", ["fw"], "out"]}}}, "a.path: write the names of nodes"),
         ({"flows": {"a": {"path": "fw"}}}, "dut.flows.a.path: write the names of nodes"),
         (
             {"flows": {"a": {"path": ["in", "fw", "r1", "fw", "r3", "out"]}}},

@@ -34,13 +34,20 @@ from tailtap.traffic.flows import Flows
 
 def test_l3fwd_gets_a_route_for_every_address_of_the_flows() -> None:
     flows = [Flows(src="10.0.0.1", dst="10.1.0.0-10.1.0.5").ranges(4)]
-    assert list(routes(flows, 4, 4)) == ["R10.1.0.0/30 1", "R10.1.0.4/31 1", "R10.0.0.1/32 0"]
-    assert list(routes(flows, 4, 6)) == ["R2001:db8::/32 1"]
+    assert list(routes(flows, [], 4, 4)) == ["R10.1.0.0/30 1", "R10.1.0.4/31 1", "R10.0.0.1/32 0"]
+    assert list(routes(flows, [], 4, 6)) == ["R2001:db8::/32 1"]
+
+
+def test_what_comes_in_at_the_other_port_leaves_by_the_first() -> None:
+    there, back = ([Flows(dst=f"198.19.0.{number}").ranges(4)] for number in (1, 2))
+    assert list(routes(there, back, 4, 4)) == [
+        "R198.19.0.1/32 1", "R198.19.0.2/32 0", "R10.0.0.1/32 0",
+    ]  # fmt: skip
 
 
 def test_a_destination_that_is_a_source_too_is_a_destination() -> None:
     flows = [Flows(src="10.0.0.1", dst="10.0.0.1").ranges(4)]
-    assert list(routes(flows, 4, 4)) == ["R10.0.0.1/32 1"]
+    assert list(routes(flows, [], 4, 4)) == ["R10.0.0.1/32 1"]
 
 
 def test_logical_cores_lie_on_the_cpus_of_the_dut() -> None:
