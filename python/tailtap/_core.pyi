@@ -1,6 +1,6 @@
 """What the compiled module offers; a test compares this file with it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypedDict, final
@@ -143,6 +143,7 @@ def tap(
     clock: str,
     rotate: tuple[int | None, int | None],
     records: int | None = None,
+    rooms: Mapping[str, int] = ...,
     flush_ns: int | None = None,
     duration_ns: int | None = None,
     count: int | None = None,
@@ -155,9 +156,10 @@ def tap(
     or None for that of this thread. With `egress` the packets that leave are stamped, else those
     that arrive. The forward is an interface, "drop", or None for a passive tap.
     With `snap` its bytes of every packet are written as pcap, else stamps. `rotate` is the largest
-    size in bytes and the longest time in ns of a file. `on_ready` is called once all taps are
-    attached. Returns what `tailtap tap --json` prints for each link. Raises `InputError` and
-    `MachineError`.
+    size in bytes and the longest time in ns of a file. There is room for `records` packets in each
+    link's ring, or for as many as `rooms` has by the link's name. `on_ready` is called once all
+    taps are attached. Returns what `tailtap tap --json` prints for each link. Raises `InputError`
+    and `MachineError`.
     """
 
 def trace(
@@ -275,34 +277,33 @@ class Cores:
 def check_tap_key(key: str) -> None:
     """Raise `InputError` for a key whose ids `tap` cannot stamp."""
 
-def generate(
-    interface: str,
-    *,
-    rate: int | None,
-    pattern: tuple[str, list[int]],
-    sizes: Sequence[int],
-    source: tuple[_Address, int],
-    destination: tuple[_Address, int],
-    source_ports: tuple[int, int],
-    destination_ports: tuple[int, int],
-    vlan: int | None,
-    time_to_live: int,
-    source_mac: bytes,
-    destination_mac: bytes,
-    replay: tuple[Path, bool] | None,
-    length: _Length | None,
-    warm_up: _Length,
-    pause_ns: int,
-    cpu: int | None,
-    back_end: str,
-    bypass: bool,
-) -> dict[str, Any]:
-    """Send packets (`rate` in pkt/s, `sizes` in bytes with FCS) and return generator.json.
+class _Sending(TypedDict):
+    interface: str
+    rate: int | None
+    pattern: tuple[str, list[int]]
+    sizes: Sequence[int]
+    source: tuple[_Address, int]
+    destination: tuple[_Address, int]
+    source_ports: tuple[int, int]
+    destination_ports: tuple[int, int]
+    vlan: int | None
+    time_to_live: int
+    source_mac: bytes
+    destination_mac: bytes
+    replay: tuple[Path, bool] | None
+    length: _Length | None
+    warm_up: _Length
+    pause_ns: int
+    back_end: str
+    bypass: bool
+
+def generate(flows: Sequence[_Sending], *, cpu: int | None = None) -> list[dict[str, Any]]:
+    """Send flows (`rate` in pkt/s, `sizes` in bytes with FCS); generator.json of each.
 
     A pattern is its name and its values; addresses and ports are the first one and how many. A
     replay is a capture, sent in place of packets of ours, and whether to write ids into it;
     without a rate it has its own pace, and without a length it is sent once.
-    SIGINT and SIGTERM end it early; the report then says so. Raises `InputError` and
+    SIGINT and SIGTERM end it early; the reports then say so. Raises `InputError` and
     `MachineError`.
     """
 

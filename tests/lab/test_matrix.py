@@ -22,11 +22,11 @@ from standing import standing
 from tailtap import evaluation
 from tailtap.forwarder import FORWARDERS, Setting
 from tailtap.forwarder.own import Forwarding
-from tailtap.instruments.taps import TAPS
+from tailtap.instruments.taps import TAPS, Stamped
 from tailtap.platform import PLATFORMS, Dut, DutSpec
 from tailtap.topology.lab import Lab
 from tailtap.topology.smallest import FORWARD
-from tailtap.traffic import GENERATORS
+from tailtap.traffic import GENERATORS, Sending
 from tailtap.traffic.model import Traffic
 
 EXTERNAL = {"command": f"{TAILTAP} forward {{ingress}} {{egress}} --cpu {{cpu}}"}
@@ -132,18 +132,19 @@ def pass_through(
         stack.callback(forwarding.close)
         flow = lab.graph.flow(FORWARD)
         sender, port = lab.host(flow.generator.node), flow.generator.name
-        stamping = tap.start(lab.host(flow.ingress.node), folder, traffic.packets, flow)
+        stamping = tap.start(lab.host(flow.ingress.node), folder, [Stamped(flow, traffic.packets)])
         stack.callback(stamping.close)
         before = lab.received(flow.egress)
 
         def comes_through() -> bool:
-            generator.probe(sender, port, traffic)
+            generator.probe(sender, [Sending(port, traffic)])
             return lab.received(flow.egress) > before
 
         wait_for(comes_through, "a packet", device.patience * forwarding.ready_seconds)
-        sending = generator.start(sender, port, traffic)
+        [sending] = generator.start(sender, [Sending(port, traffic)])
         stack.callback(sending.close)
-        assert generator.result(sending)["sent"] == traffic.packets
+        [told] = generator.result([sending])
+        assert told["sent"] == traffic.packets
         time.sleep(SETTLE_SECONDS * device.patience + forwarding.holds_ns / 1e9)
         tap.stop(stamping)
         if isinstance(forwarding, Forwarding):

@@ -43,15 +43,14 @@ ANSWERS: Mapping[tuple[str, str], Json] = {
     ("dut", "stop"): {"forwarder": {"version": "1"}},
     ("generator", "describe"): {"station": None},
     ("timestamper", "describe"): {"station": None},
-    ("generator", "result"): {
-        "generator": {
-            "failed": 0,
-            "scheduled_rate": 10_000.0,
-            "achieved_rate": 10_000.0,
-            "slip_ns": SLIP,
-        }
-    },
 }
+SENT: Json = {
+    "failed": 0,
+    "scheduled_rate": 10_000.0,
+    "achieved_rate": 10_000.0,
+    "slip_ns": SLIP,
+}
+"""What the generator says of each flow."""
 
 
 @dataclass
@@ -128,6 +127,7 @@ class FakeSession:
         self._station, self._role, self._plan = station, role, plan
         self._woken, self._waking = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._counted = 0
+        self._flows = plan.get("flows", {})
         self._folder = Path(str(plan.get("folder", "")))
         if station.apart is not None:
             self._folder = station.apart / role
@@ -143,6 +143,8 @@ class FakeSession:
         self._station.said[self._role, request] = content
         answer = self._station.answer(self._role, request)
         match self._role, request:
+            case "generator", "result":
+                return {"flows": dict.fromkeys(self._flows, SENT)}
             case "generator", "start" if not self._station.endless:
                 self._tell({"event": FINISHED})
             case "dut", "observe":
@@ -153,9 +155,11 @@ class FakeSession:
                     self._tell(self._station.happens[self._role])
             case "timestamper", "count":
                 self._counted += 0 if self._station.mute else 1
-                return {"ingress": self._counted, "egress": self._counted}
+                count = {"ingress": self._counted, "egress": self._counted}
+                return {"flows": dict.fromkeys(self._flows, count)}
             case "timestamper", "stop":
-                return self._stamps(self._folder)
+                told = {flow: self._stamps(name) for flow, name in self._flows.items()}
+                return {"cpus": "0", "flows": told}
             case "dut", "prepare":
                 self._folder.joinpath("forwarder.log").write_text("it forwards\n", "utf-8")
         return answer
@@ -171,9 +175,8 @@ class FakeSession:
 
     def fetch(self) -> None:
         self._station.answer(self._role, "fetch")
-        if self._station.apart is not None:
-            for path in self._folder.iterdir():
-                shutil.copyfile(path, Path(str(self._plan["folder"])) / path.name)
+        if self._station.apart is not None and "folder" in self._plan:
+            shutil.copytree(self._folder, str(self._plan["folder"]), dirs_exist_ok=True)
 
     def close(self) -> None:
         self._closed = True
@@ -182,8 +185,9 @@ class FakeSession:
         self._events.append(event)
         os.write(self._waking, b".")
 
-    @staticmethod
-    def _stamps(folder: Path) -> Json:
+    def _stamps(self, name: str) -> Json:
+        folder = self._folder / name
+        folder.mkdir(exist_ok=True)
         ids = np.arange(PACKETS)
         times = 1_000_000_000 + ids * GAP_NS
         write_stamps(folder / "ingress.stamps", times, ids)
@@ -193,7 +197,6 @@ class FakeSession:
             "taps": {link: {**counts, "file": f"{link}.stamps"} for link in ("ingress", "egress")},
             "warnings": [],
             "files": ["egress.stamps", "ingress.stamps"],
-            "cpus": "0",
             "points": [
                 {"name": "ingress", "port": "tap:tt-a0", "file": "ingress.stamps", "before": "dut"},
                 {"name": "egress", "port": "tap:tt-b0", "file": "egress.stamps", "before": None},

@@ -13,6 +13,7 @@ from tailtap.check import Check
 from tailtap.findings import Findings
 from tailtap.forwarder import Asked, Need, Serves, Setting
 from tailtap.forwarder.own import Forwarding
+from tailtap.instruments.taps import Stamped
 from tailtap.instruments.taps.inline import InlineTap
 from tailtap.machine.resource import Resource, Value
 from tailtap.platform import Dut, DutSpec
@@ -106,9 +107,9 @@ class Trickle(OwnGenerator):
         """It needs nothing."""
         yield Check("generators", "trickle", "ok", "trickles")
 
-    def result(self, process: Process) -> dict[str, Any]:
+    def result(self, processes: Sequence[Process]) -> Sequence[dict[str, Any]]:
         """What it sent, and by whom."""
-        return {**super().result(process), "by": "trickle"}
+        return [{**told, "by": "trickle"} for told in super().result(processes)]
 
 
 class Listener(InlineTap):
@@ -121,10 +122,13 @@ class Listener(InlineTap):
         """It needs nothing."""
         yield Check("taps", "listener", "ok", "listens")
 
-    def start(self, host: Host, folder: Path, *more: Any, **others: Any) -> Process:
-        """Leave a trace."""
-        (folder / "listened").touch()
-        return super().start(host, folder, *more, **others)
+    def start(
+        self, host: Host, folder: Path, flows: Sequence[Stamped], *more: Any, **others: Any
+    ) -> Process:
+        """Leave a trace of each flow."""
+        for flow in flows:
+            (folder / flow.folder / "listened").touch()
+        return super().start(host, folder, flows, *more, **others)
 
 
 class Lines:

@@ -20,7 +20,7 @@ use tailtap_datapath::forward::{Limit, PortsError};
 use tailtap_datapath::generate::replay::Replay;
 use tailtap_datapath::generate::schedule::{Length, Pattern};
 use tailtap_datapath::generate::template::{Addresses, Flows, Layout, Ports};
-use tailtap_datapath::generate::{Content, GenerateError};
+use tailtap_datapath::generate::{self, Content, GenerateError};
 use tailtap_datapath::interface::InterfaceError;
 use tailtap_datapath::namespace::NamespaceError;
 use tailtap_datapath::tap::file::{Format, TapClock};
@@ -34,7 +34,7 @@ use crate::errors::raise;
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(tap, module)?)?;
     module.add_function(wrap_pyfunction!(check_tap_key, module)?)?;
-    module.add_function(wrap_pyfunction!(generate, module)?)?;
+    module.add_function(wrap_pyfunction!(send, module)?)?;
     module.add_function(wrap_pyfunction!(most_packets, module)?)?;
     module.add_function(wrap_pyfunction!(recording, module)?)?;
     module.add_function(wrap_pyfunction!(forward, module)?)?;
@@ -46,7 +46,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 type TapLink = (String, Option<String>, String, bool, Option<String>, PathBuf);
 
 #[pyfunction]
-#[pyo3(signature = (links, on_ready, *, snap=None, key, clock, rotate, records=None, flush_ns=None, duration_ns=None, count=None, cpu=None, measure_cost=false))]
+#[pyo3(signature = (links, on_ready, *, snap=None, key, clock, rotate, records=None, rooms=HashMap::new(), flush_ns=None, duration_ns=None, count=None, cpu=None, measure_cost=false))]
 #[expect(clippy::too_many_arguments, reason = "the parameters of the Python function")]
 fn tap<'py>(
     py: Python<'py>,
@@ -57,6 +57,7 @@ fn tap<'py>(
     clock: &str,
     rotate: (Option<u64>, Option<u64>),
     records: Option<u64>,
+    rooms: HashMap<String, u64>,
     flush_ns: Option<u64>,
     duration_ns: Option<u64>,
     count: Option<u64>,
@@ -64,6 +65,7 @@ fn tap<'py>(
     measure_cost: bool,
 ) -> PyResult<Bound<'py, PyDict>> {
     let links = links.into_iter().map(|(name, namespace, interface, egress, forward, path)| Link {
+        records: rooms.get(&name).copied(),
         name,
         namespace,
         interface,
@@ -142,11 +144,10 @@ pub(crate) fn parse<T: FromStr<Err: Error>>(text: &str) -> PyResult<T> {
     text.parse().map_err(|error: T::Err| refused(true, &error))
 }
 
-#[pyfunction]
-#[pyo3(signature = (interface, *, rate, pattern, sizes, source, destination, source_ports, destination_ports, vlan, time_to_live, source_mac, destination_mac, replay, length, warm_up, pause_ns, cpu, back_end, bypass))]
-#[expect(clippy::too_many_arguments, reason = "the parameters of the Python function")]
-fn generate<'py>(
-    py: Python<'py>,
+/// A flow as Python has it, a mapping with these keys.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct Sending {
     interface: String,
     rate: Option<u64>,
     pattern: (String, Vec<u64>),
@@ -163,66 +164,90 @@ fn generate<'py>(
     length: Option<(String, u64)>,
     warm_up: (String, u64),
     pause_ns: u64,
-    cpu: Option<usize>,
     back_end: String,
     bypass: bool,
-) -> PyResult<Bound<'py, PyDict>> {
-    let addresses = |(first, count)| Addresses { first, count };
-    let ports = |(first, count)| Ports { first, count };
-    let length_of = |(unit, value): (String, u64)| match unit.as_str() {
-        "packets" => Length::Count(value),
-        _ => Length::Duration(value),
-    };
-    let pattern = Pattern::from_parts(&pattern.0, &pattern.1).map_err(|e| refused(true, &e))?;
-    let layout = Layout {
-        sizes,
-        flows: Flows {
-            source: addresses(source),
-            destination: addresses(destination),
-            source_ports: ports(source_ports),
-            destination_ports: ports(destination_ports),
-        },
-        vlan,
-        time_to_live,
-        source: source_mac,
-        destination: destination_mac,
-    };
-    let options = tailtap_datapath::generate::Options {
-        interface,
-        pace: rate.map(|rate| (pattern, rate)),
-        content: match replay {
-            Some((path, stamp_ids)) => Content::Replay { path, stamp_ids },
-            None => Content::Made(layout),
-        },
-        length: length.map(length_of),
-        warm_up: length_of(warm_up),
-        pause_ns,
-        cpu,
-        back_end: match back_end.as_str() {
-            "af_xdp" => BackEnd::AfXdp,
-            "af_packet" => BackEnd::AfPacket { bypass },
-            name => return Err(raise("InputError", format!("there is no back end {name:?}"))),
-        },
-    };
-    let report =
-        on_own_thread(py, || tailtap_datapath::generate::generate(&options))?.map_err(|error| {
-            let input = match &error {
-                GenerateError::Interface(error) => is_input(error),
-                GenerateError::Device(DeviceError::AfXdp(
-                    AfXdpError::Large { .. } | AfXdpError::Busy { .. },
-                )) => true,
-                GenerateError::Device(_)
-                | GenerateError::Vanished { .. }
-                | GenerateError::System { .. } => false,
-                _ => true,
-            };
-            refused(input, &error)
-        })?;
+}
+
+impl Sending {
+    fn options(self) -> PyResult<generate::Options> {
+        let addresses = |(first, count)| Addresses { first, count };
+        let ports = |(first, count)| Ports { first, count };
+        let length_of = |(unit, value): (String, u64)| match unit.as_str() {
+            "packets" => Length::Count(value),
+            _ => Length::Duration(value),
+        };
+        let (name, values) = self.pattern;
+        let pattern = Pattern::from_parts(&name, &values).map_err(|e| refused(true, &e))?;
+        let layout = Layout {
+            sizes: self.sizes,
+            flows: Flows {
+                source: addresses(self.source),
+                destination: addresses(self.destination),
+                source_ports: ports(self.source_ports),
+                destination_ports: ports(self.destination_ports),
+            },
+            vlan: self.vlan,
+            time_to_live: self.time_to_live,
+            source: self.source_mac,
+            destination: self.destination_mac,
+        };
+        Ok(generate::Options {
+            interface: self.interface,
+            pace: self.rate.map(|rate| (pattern, rate)),
+            content: match self.replay {
+                Some((path, stamp_ids)) => Content::Replay { path, stamp_ids },
+                None => Content::Made(layout),
+            },
+            length: self.length.map(length_of),
+            warm_up: length_of(self.warm_up),
+            pause_ns: self.pause_ns,
+            back_end: match self.back_end.as_str() {
+                "af_xdp" => BackEnd::AfXdp,
+                "af_packet" => BackEnd::AfPacket { bypass: self.bypass },
+                name => return Err(raise("InputError", format!("there is no back end {name:?}"))),
+            },
+        })
+    }
+}
+
+#[pyfunction]
+#[pyo3(signature = (flows, *, cpu=None), name = "generate")]
+fn send(
+    py: Python<'_>,
+    flows: Vec<Sending>,
+    cpu: Option<usize>,
+) -> PyResult<Vec<Bound<'_, PyDict>>> {
+    let flows: Vec<_> = flows.into_iter().map(Sending::options).collect::<PyResult<_>>()?;
+    let reports = on_own_thread(py, || generate::generate(&flows, cpu))?.map_err(|error| {
+        let input = match &error {
+            GenerateError::Interface(error) => is_input(error),
+            GenerateError::Device(DeviceError::AfXdp(
+                AfXdpError::Large { .. } | AfXdpError::Busy { .. },
+            )) => true,
+            GenerateError::Device(_)
+            | GenerateError::Vanished { .. }
+            | GenerateError::System { .. } => false,
+            _ => true,
+        };
+        refused(input, &error)
+    })?;
+    let of_each = flows.into_iter().zip(reports);
+    of_each.map(|(options, report)| told(py, options, report, cpu)).collect()
+}
+
+/// A flow's `generator.json`.
+fn told(
+    py: Python<'_>,
+    options: generate::Options,
+    report: generate::Report,
+    cpu: Option<usize>,
+) -> PyResult<Bound<'_, PyDict>> {
     let result = PyDict::new(py);
     result.set_item("schema", "tailtap.generator/1")?;
     result.set_item("interface", options.interface)?;
     result.set_item("rate", options.pace.map(|(_, rate)| rate))?;
-    result.set_item("cpu", options.cpu)?;
+    result.set_item("cpu", cpu)?;
+    result.set_item("phase_ns", report.phase_ns)?;
     let warm_up = [("sent", report.warm_up_sent), ("first_ns", report.warm_up_ns)];
     result.set_item("warm_up", HashMap::from(warm_up))?;
     result.set_item("sent", report.sent)?;

@@ -38,11 +38,13 @@ class Command(click.Command):
                 formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
 
 
-def command(*, examples: Examples = ()) -> Callable[[Callable[..., None]], Command]:
+def command(
+    *, examples: Examples = (), cls: type[Command] = Command
+) -> Callable[[Callable[..., None]], Command]:
     """Make a command of a function, with --json and --quiet as its last options."""
 
     def make(function: Callable[..., None]) -> Command:
-        made = click.command(cls=Command)(function)
+        made = click.command(cls=cls)(function)
         made.examples = examples
         made.params += [
             click.Option(

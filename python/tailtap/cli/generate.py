@@ -3,17 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import click
 
-from tailtap.cli.command import PATH, command
+from tailtap.cli.command import PATH, Command, command
 from tailtap.cli.completing import captures, one_of
-from tailtap.errors import InputError, Interrupted, naming
+from tailtap.errors import InputError, Interrupted
+
+NEXT = "--next"
+COMMON = ("cpu", "json", "quiet")
+"""Options of all flows together."""
 
 
-@command()
+class Several(Command):
+    """A command whose words are those of several flows, with `NEXT` between them."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the words of each flow alone; the flows behind the first go into ``ctx.meta``."""
+        flows: list[list[str]] = [[]]
+        for word in args:
+            if word == NEXT:
+                flows.append([])
+            else:
+                flows[-1].append(word)
+        first, *others = flows
+        resilient = ctx.resilient_parsing
+        ctx.meta[NEXT] = [
+            self.make_context(ctx.info_name, one, ctx.parent, resilient_parsing=resilient).params
+            for one in others
+        ]
+        return super().parse_args(ctx, first)
+
+
+@command(
+    cls=Several,
+    examples=(
+        (
+            "tailtap generate eth0 --rate '10 kpkt/s' --duration '10 s'",
+            "send 10 kpkt/s for ten seconds",
+        ),
+        (
+            "tailtap generate a --rate '1 kpkt/s' --count 9 --next b --rate '2 kpkt/s' --count 9",
+            "send a flow into each of two interfaces",
+        ),
+    ),
+)
 @click.argument(
     "interface",
     help="The interface to send through.",
@@ -118,7 +153,7 @@ from tailtap.errors import InputError, Interrupted, naming
 @click.option(
     "--cpu",
     type=click.IntRange(min=0),
-    help="The CPU of the thread that sends.",
+    help="The CPU of the thread that sends all flows.",
 )
 @click.option(
     "--generator",
@@ -135,6 +170,14 @@ from tailtap.errors import InputError, Interrupted, naming
     "egress, instead of straight to the device.",
 )
 @click.option(
+    NEXT,
+    is_flag=True,
+    expose_value=False,
+    help="What follows is another flow: its interface and options, none of which it has from the "
+    "flows before. --cpu, --json and --quiet stand before the first --next, as they are of all "
+    "flows.",
+)
+@click.option(
     "--src-mac",
     default="02:74:74:00:00:01",
     help="Source hardware address.",
@@ -144,33 +187,9 @@ from tailtap.errors import InputError, Interrupted, naming
     default="02:74:74:00:00:02",
     help="Destination hardware address.",
 )
+@click.pass_context
 def generate(
-    interface: str,
-    rate: str | None,
-    pattern: str,
-    size: str,
-    duration: str | None,
-    count: int | None,
-    warm_up: str | None,
-    warm_up_packets: int,
-    pause: str,
-    flows: int | None,
-    src: str | None,
-    dst: str | None,
-    sport: str | None,
-    dport: str | None,
-    ip: int,
-    vlan: int | None,
-    ttl: int | None,
-    replay: Path | None,
-    stamp_ids: bool,
-    cpu: int | None,
-    generator: str,
-    no_bypass: bool,
-    src_mac: str,
-    dst_mac: str,
-    json: bool,
-    quiet: bool,
+    context: click.Context, /, *, cpu: int | None, json: bool, quiet: bool, **flow: Any
 ) -> None:
     """Send UDP packets with unique ids on a fixed schedule, in open loop.
 
@@ -182,103 +201,54 @@ def generate(
     10.1.0.1 (or IPv6 from fd00::1 to fd00:0:0:1::1), UDP from port 1024 to 53, and as payload the
     id (32 bits, little-endian, from 0) and the type byte 0x55. SIGINT and SIGTERM end the traffic
     early; the report is still printed, and the exit status is 4.
+
+    With --next the same thread sends several flows, each with ids and a report of its own. They
+    begin spread over the shortest of their gaps, so that they are not due in the same nanosecond:
+    flow k of n begins k/n of it later (phase_ns in its report).
     """
     import json as json_module
     import sys
 
     from tailtap import _core
-    from tailtap.traffic.flows import DEFAULT_TTL, Flows, numbered
-    from tailtap.traffic.own import BACK_ENDS
-    from tailtap.traffic.pattern import parse_pattern
-    from tailtap.traffic.sizes import least_size, parse_sizes, sizes_of
-    from tailtap.units import format_rate, format_time, parse_rate, parse_time
+    from tailtap.traffic.asked import AskedFlow
 
-    if duration is not None and count is not None:
-        raise InputError("how much to send must be said once: give --duration or --count")
-    if replay is None:
-        if duration is None and count is None:
-            raise InputError("how much to send must be said once: give --duration or --count")
-        if rate is None or stamp_ids:
-            raise InputError("without --replay, --rate is needed and --stamp-ids is not")
-    else:
-        ours = {"--flows": flows, "--src": src, "--dst": dst, "--sport": sport, "--dport": dport}
-        ours |= {"--vlan": vlan, "--ttl": ttl, "--size": None if size == "64 B" else size}
-        if given := [option for option, value in ours.items() if value is not None]:
-            raise InputError(f"{given[0]} does not go with --replay: its packets are as they are")
-        if rate is None and pattern != "constant":
-            raise InputError("--pattern needs a --rate: without one, a --replay has its own pace")
-    if warm_up is not None and warm_up_packets:
-        raise InputError("the warm-up must be said once: give --warm-up or --warm-up-packets")
-    if generator not in BACK_ENDS:
-        raise InputError(f"there is no --generator {generator!r}: known: {', '.join(BACK_ENDS)}")
-    if no_bypass and generator != "af_packet":
-        raise InputError("--no-bypass is for --generator af_packet: the others pass no queue")
-    if ip == 5:
-        raise InputError("there is no IPv5: give --ip 4 or 6")
-    version: Any = ip
-    if flows is not None and src is not None:
-        raise InputError("the source addresses must be said once: give --flows or --src")
-    with naming("--flows"):
-        sources = src if flows is None else numbered(flows, version).src
-    ranges = Flows(src=sources, dst=dst, sport=sport, dport=dport).ranges(version)
-    shape = parse_pattern(pattern)
-    with naming("--size"):
-        sizes = parse_sizes(size)
-    length_ns = None if duration is None else parse_time(duration)
-    length: Any = None if length_ns is None else ("ns", length_ns)
-    if count is not None:
-        length = ("packets", count)
-    sent = _core.generate(
-        interface,
-        rate=None if rate is None else parse_rate(rate),
-        pattern=shape.values(length_ns),
-        sizes=sizes_of(sizes, least_size(ip, vlan is not None)),
-        **ranges._asdict(),
-        vlan=vlan,
-        time_to_live=ttl or DEFAULT_TTL,
-        source_mac=parse_mac(src_mac),
-        destination_mac=parse_mac(dst_mac),
-        replay=None if replay is None else (replay, stamp_ids),
-        length=length,
-        warm_up=("packets", warm_up_packets) if warm_up is None else ("ns", parse_time(warm_up)),
-        pause_ns=parse_time(pause),
-        cpu=cpu,
-        back_end=generator,
-        bypass=not no_bypass,
-    )
-    report = {**sent, "generator": generator}
-    if replay is None:
-        shown = {
-            "size": sizes,
-            "flows": ranges.flows,
-            "ip": ip,
-            "vlan": vlan,
-            "ttl": ttl or DEFAULT_TTL,
-        }
-        report |= {"pattern": shape.model_dump(), **shown}
-    else:
-        own_pace = {"kind": "recorded"} if rate is None else shape.model_dump()
-        report |= {"pattern": own_pace, "replay": str(replay), "stamp_ids": stamp_ids}
+    asked = [AskedFlow(**flow)]
+    for other in context.meta[NEXT]:
+        if given := [name for name in COMMON if other.pop(name) not in (None, False)]:
+            raise InputError(f"--{given[0]} is of all flows: give it before the first {NEXT}")
+        asked.append(AskedFlow(**other))
+    sent = _core.generate([one.sending() for one in asked], cpu=cpu)
+    reports = [{**told, **one.shown()} for told, one in zip(sent, asked, strict=True)]
+    several = len(reports) > 1
     if json:
-        print(json_module.dumps(report), flush=True)
-    else:
-        print(
-            f"{report['sent']} packets sent at {format_rate(round(report['achieved_rate']))}, "
-            f"{report['failed']} failed, {report['warm_up']['sent']} before for warm-up"
-        )
-        if (slip := report["slip_ns"]) is not None:
-            named = [(f"p{100 * entry['p']:.8g}", entry["value"]) for entry in slip["percentiles"]]
-            named.append(("max", slip["max"]))
-            values = ", ".join(f"{name} {format_time(value)}" for name, value in named)
-            print(f"late against the schedule: {values}")
-        if report["mode"]:
-            print(f"handed over by {generator}, {report['mode']} mode")
+        print(json_module.dumps({"flows": reports} if several else reports[0]), flush=True)
+    for report in () if json else reports:
+        place = f"{report['interface']}: " if several else ""
+        for line in _lines(report):
+            print(f"{place}{line}")
         for warning in _warnings(report) if not quiet else ():
-            print(f"tailtap: warning: {warning}", file=sys.stderr)
-    if report["interrupted"]:
+            print(f"tailtap: warning: {place}{warning}", file=sys.stderr)
+    if any(report["interrupted"] for report in reports):
         raise Interrupted(
             "the traffic was ended early by a signal; the report covers what was sent"
         )
+
+
+def _lines(report: dict[str, Any]) -> Iterator[str]:
+    """What a person reads of a flow."""
+    from tailtap.units import format_rate, format_time
+
+    yield (
+        f"{report['sent']} packets sent at {format_rate(round(report['achieved_rate']))}, "
+        f"{report['failed']} failed, {report['warm_up']['sent']} before for warm-up"
+    )
+    if (slip := report["slip_ns"]) is not None:
+        named = [(f"p{100 * entry['p']:.8g}", entry["value"]) for entry in slip["percentiles"]]
+        named.append(("max", slip["max"]))
+        values = ", ".join(f"{name} {format_time(value)}" for name, value in named)
+        yield f"late against the schedule: {values}"
+    if report["mode"]:
+        yield f"handed over by {report['generator']}, {report['mode']} mode"
 
 
 def _warnings(report: dict[str, Any]) -> Iterator[str]:
@@ -301,18 +271,3 @@ def _warnings(report: dict[str, Any]) -> Iterator[str]:
         )
     if report["bunched"]:
         yield f"{report['bunched']} packets were overdue and left together with others"
-
-
-def parse_mac(text: str) -> bytes:
-    """The six bytes of a hardware address such as ``02:74:74:00:00:01``.
-
-    Raises `InputError` when the text is none.
-    """
-    parts = text.split(":")
-    try:
-        address = bytes(int(part, 16) for part in parts)
-    except ValueError:
-        address = b""
-    if len(address) != 6 or any(len(part) != 2 for part in parts):
-        raise InputError(f"{text!r} is not a hardware address: write it as 02:74:74:00:00:01")
-    return address

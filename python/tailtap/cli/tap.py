@@ -32,7 +32,8 @@ from tailtap.errors import InputError
     required=True,
     shell_complete=files,
     help="The file; its suffix, .stamps or .pcap, decides the format. With several links "
-    "it must contain {link}, which stands for the link's name.",
+    "it must contain {link}, which stands for the link's name. A name such as a/in puts the file "
+    "into the folder a, which must be there.",
 )
 @click.option(
     "--format",
@@ -73,9 +74,11 @@ from tailtap.errors import InputError
 )
 @click.option(
     "--records",
-    type=int,
+    multiple=True,
+    metavar="[NAME=]NUMBER",
     help="Room for packets in the kernel for each link, rounded up to a power of two; 64 "
-    "MiB unless given, which is 4194304 stamps. What finds no room is lost, and counted.",
+    "MiB unless given, which is 4194304 stamps. What finds no room is lost, and counted. Give it "
+    "again with a link's name for a link that needs more or less.",
 )
 @click.option(
     "--flush",
@@ -113,7 +116,7 @@ def tap(
     key: str,
     clock: str | None,
     rotate: tuple[str, ...],
-    records: int | None,
+    records: tuple[str, ...],
     flush: str,
     duration: str | None,
     packets: int | None,
@@ -147,12 +150,13 @@ def tap(
 
     from tailtap import _core
     from tailtap.instruments.taps.hardware import STAMPERS, stamp
-    from tailtap.instruments.taps.links import parse_links
+    from tailtap.instruments.taps.links import parse_links, parse_rooms
     from tailtap.units import parse_time
 
     snap = _snap(_format(write, format), snap_length)
     parsed = parse_links(links, write)
     names = [name for name, *_ in parsed]
+    room, rooms = parse_rooms(records, names)
 
     def ready() -> None:
         if json:
@@ -162,7 +166,7 @@ def tap(
 
     duration_ns = None if duration is None else parse_time(duration)
     if clock in STAMPERS:
-        if snap is not None or key != "moonsniff" or rotate or records is not None or cost:
+        if snap is not None or key != "moonsniff" or rotate or records or cost:
             raise InputError(
                 f"--clock {clock} stamps packets with MoonSniff's ids into one stamp file: pcaps, "
                 "--key, --rotate, --records and --cost are of the eBPF tap"
@@ -176,7 +180,8 @@ def tap(
             key=key,
             clock=clock or ("monotonic" if snap is None else "realtime"),
             rotate=_rotation(rotate),
-            records=records,
+            records=room,
+            rooms=rooms,
             flush_ns=parse_time(flush) or None,
             duration_ns=duration_ns,
             count=packets,

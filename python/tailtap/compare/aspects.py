@@ -18,8 +18,10 @@ NO_LOAD = frozenset(
     ("generator", "options", "external", "cpu", "reverse_cpu", "slip_limit", "duration", "warm_up",
      "warm_up_packets", "pause")
 )  # fmt: skip
+#: Variables that tell runs apart that were measured at the same time.
+TOGETHER = ("direction", "flow")
 #: Variables that describe the load of a configuration, not the configuration.
-ASKED = ("traffic.", "evaluation.", "direction")
+ASKED = ("traffic.", "evaluation.", *TOGETHER)
 #: The last part of a variable's path, by the aspect that it decides.
 _DECIDES = {"platform": "platform", "forwarder": "forwarder", "kernel": "kernel",
             "boot": "tuning", "irq": "irq", "nic": "nic", "driver": "nic", "interface": "nic",
@@ -43,8 +45,8 @@ def load_of(run: Run) -> dict[str, Any]:
     }
     if run.offered_rate is not None:
         asked.setdefault("rate", run.offered_rate)
-    # Each direction of bidirectional traffic is a run; the direction is no property of the device.
-    for name in ("evaluation.trim", "direction"):
+    # Each flow is a run; which one it is is no property of the device.
+    for name in ("evaluation.trim", *TOGETHER):
         if value := run.variables.get(name):
             asked[name.removeprefix("evaluation.")] = value
     return asked

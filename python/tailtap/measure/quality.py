@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tailtap.cpulist import ranges
 from tailtap.evaluation.overload import overload
 from tailtap.experiment.model import Experiment
 from tailtap.instruments.observing import Warning
 from tailtap.topology.graph import EGRESS, INGRESS
+from tailtap.traffic.model import Traffic
 from tailtap.units import format_rate, format_time
 
 SLIP_P = 0.99
@@ -30,9 +32,9 @@ class Sent:
     """What the taps say against their stamps."""
     files: Sequence[str] = ()
     """Names of the files that the taps left in the run folder."""
-    tap_cpus: str | None = None
+    cpus: str | None = None
     """The CPUs that the taps' process might run on."""
-    tap_points: Sequence[Mapping[str, str | None]] = ()
+    points: Sequence[Mapping[str, str | None]] = ()
     """`name`, `port` and `file` of the tap points, in the order in which packets pass them, and the
     node that they enter next (`before`)."""
 
@@ -41,8 +43,8 @@ class Sent:
 class Measured:
     """What one run left behind besides its stamps."""
 
-    sent: Sequence[Sent]
-    """One for each of the experiment's flows, in their order."""
+    sent: Mapping[str, Sent]
+    """By the names of the experiment's flows, in their order."""
     facts: Mapping[str, Any]
     """Keys of ``run.json``: what platform, forwarder and instruments found out."""
     warnings: Sequence[Mapping[str, str]] = ()
@@ -61,9 +63,9 @@ class Measured:
         return replace(self, facts={**self.facts, **joined})
 
 
-def warnings_of(experiment: Experiment, measured: Measured, sent: Sent) -> list[Warning]:
-    """The warnings about the flow `sent` of a measurement."""
-    limit = experiment.traffic.slip_limit
+def warnings_of(experiment: Experiment, measured: Measured, flow: str) -> list[Warning]:
+    """The warnings about one flow of a measurement."""
+    sent, limit = measured.sent[flow], experiment.traffic_of(flow).slip_limit
     return [
         *measured.warnings,
         *_setup(experiment, measured),
@@ -73,12 +75,11 @@ def warnings_of(experiment: Experiment, measured: Measured, sent: Sent) -> list[
     ]
 
 
-def external_rate(experiment: Experiment, ingress: Mapping[str, Any]) -> list[Warning]:
+def external_rate(traffic: Traffic, ingress: Mapping[str, Any]) -> list[Warning]:
     """Whether the generator of others sent what was asked, by the evaluation's `ingress` input.
 
     What it says of itself could not be compared, so the tap counts for it.
     """
-    traffic = experiment.traffic
     if traffic.external is None:
         return []
     packets, seconds = ingress["packets"], (ingress["last_ns"] - ingress["first_ns"]) / 1e9
@@ -111,21 +112,12 @@ def _warning(code: str, message: str) -> Warning:
 
 
 def _setup(experiment: Experiment, measured: Measured) -> Iterator[Warning]:
-    dut, traffic = experiment.dut, experiment.traffic
-    senders = experiment.senders if dut.flows else (traffic.cpu,)
-    shared = [cpu for cpu in senders if cpu in {*dut.cpus, *_receiving(measured)}]
+    shared = {*experiment.dut.cpus, *_receiving(measured)} & set(experiment.senders)
     if experiment.traits.has_dut and shared:
         yield _warning(
             "shared-cpu",
-            f"generator and DuT share CPU {shared[0]}: the latency includes the generator's "
+            f"generator and DuT share CPU {ranges(shared)}: the latency includes the generator's "
             "work; give them different CPUs with traffic.cpu, dut.cpus and dut.irq",
-        )
-    if traffic.bidirectional and traffic.reversed().cpu in (traffic.cpu, *dut.cpus):
-        yield _warning(
-            "shared-cpu",
-            f"the generator of the other direction shares CPU {traffic.reversed().cpu} with the "
-            "first one or with the DuT, so that they delay each other; give it another one with "
-            "traffic.reverse_cpu",
         )
 
 
@@ -169,7 +161,7 @@ def _elsewhere(experiment: Experiment, measured: Measured) -> Iterator[Warning]:
         yield from _interrupted_elsewhere(dut.cpus, measured)
         return
     softnet = measured.facts.get("softnet", {})
-    arrived = sum(sent.taps["ingress"]["seen"] for sent in measured.sent)
+    arrived = sum(sent.taps["ingress"]["seen"] for sent in measured.sent.values())
     cpus = sorted(_receiving(measured) or dut.cpus)
     processed = sum(softnet.get(str(cpu), {}).get("processed", 0) for cpu in cpus)
     if processed < arrived:

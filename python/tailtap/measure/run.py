@@ -21,7 +21,6 @@ from tailtap.measure.quality import Measured, Sent
 from tailtap.results.folder import RunFolder
 from tailtap.stations.session import FAILED, FINISHED, Json, Session, Site, Station
 from tailtap.topology.smallest import REVERSE
-from tailtap.traffic.model import Traffic
 
 DUT, GENERATOR, TIMESTAMPER = "dut", "generator", "timestamper"
 SETTLE_SECONDS = 0.1
@@ -54,8 +53,9 @@ class Guard(Protocol):
     def over(self, seconds: float, ingress: int, egress: int, reach: float) -> bool:
         """Whether to end it after `seconds`.
 
-        So many packets have come to the ingress and the egress tap by now, warm-up and probes
-        included. `reach` is how long in s a packet may be under way before it counts as lost.
+        So many packets of all flows have come to the ingress and the egress taps by now, warm-up
+        and probes included. `reach` is how long in s a packet may be under way before it counts as
+        lost.
         """
         ...
 
@@ -143,24 +143,6 @@ class _AtWork:
             session.fetch()
 
 
-@dataclass(frozen=True)
-class _Flow:
-    """What is sent as a flow, who sends and stamps it, and where it is stored."""
-
-    name: str
-    traffic: Traffic
-    folder: RunFolder
-    generator: Session
-    timestamper: Session
-
-    @classmethod
-    def begin(cls, at_work: _AtWork, name: str, traffic: Traffic, folder: RunFolder) -> _Flow:
-        """Begin both roles; they do nothing yet."""
-        plan: Json = {"flow": name, "folder": str(folder.path)}
-        stamping = at_work.begin(TIMESTAMPER, plan)
-        return cls(name, traffic, folder, at_work.begin(GENERATOR, plan), stamping)
-
-
 def _measure(
     experiment: Experiment,
     at_work: _AtWork,
@@ -168,46 +150,41 @@ def _measure(
     tick: Tick | None,
     guard: Guard | None,
 ) -> Measured:
-    folder = folders[experiment.flows[0]]
-    dut = at_work.begin(DUT, {"folder": str(folder.path)})
+    flows = experiment.flows
+    folder = folders[flows[0]].path
+    dut = at_work.begin(DUT, {"folder": str(folder)})
     prepared = dut.ask("prepare")
     forwards = prepared["ready_seconds"] is not None
-    flows = [
-        _Flow.begin(at_work, name, experiment.traffic_of(name), folders[name])
-        for name in experiment.flows
-    ]
-    stations = _stations(at_work, prepared, flows[0])
-    for flow in flows:
-        flow.timestamper.ask("start")
-    for flow in flows:
-        _probe(dut, prepared, flow)
-    for flow in flows:
-        flow.timestamper.ask("restart")
+    names = {flow: folders[flow].path.name for flow in flows}
+    timestamper = at_work.begin(TIMESTAMPER, {"folder": str(folder.parent), "flows": names})
+    generator = at_work.begin(GENERATOR, {"flows": list(flows)})
+    stations = _stations(at_work, prepared, {GENERATOR: generator, TIMESTAMPER: timestamper})
+    timestamper.ask("start")
+    _probe(dut, prepared, generator, timestamper, flows)
+    timestamper.ask("restart")
     reach = SETTLE_SECONDS * prepared["patience"] + prepared["holds_ns"] / 1e9
     dut.ask("observe")
     at_work.keep(_longest(experiment.seconds) + LEASE_SECONDS)
     try:
-        for flow in flows:
-            flow.generator.ask("start")
-        watch = None if guard is None else _Watch(guard, flows[0].timestamper, reach)
-        _wait(dut, flows, experiment.seconds, tick, watch)
-        sent = [flow.generator.ask("result")["generator"] for flow in flows]
+        generator.ask("start")
+        watch = None if guard is None else _Watch(guard, timestamper, reach)
+        _wait(dut, timestamper, generator, experiment.seconds, tick, watch)
+        sent = generator.ask("result")["flows"]
         time.sleep(reach)
         observed = dut.ask("read")
-        stamped = [flow.timestamper.ask("stop") for flow in flows]
+        stamped = timestamper.ask("stop")
         said = dut.ask("stop")["forwarder"]
         at_work.fetch()
-        clock = guest_clock_of(folder.path, observed["facts"])
+        clock = guest_clock_of(folder, observed["facts"])
     except Vanished:
         raise
     except MachineError as error:
         _explain(dut, error)
         raise
-    for flow, content in zip(flows, sent, strict=True):
-        write_json(flow.folder.generator, content)
+    for flow in flows:
+        write_json(folders[flow].generator, sent[flow])
     return Measured(
-        [Sent(content, *(one[key] for key in ("taps", "warnings", "files", "cpus", "points")))
-         for content, one in zip(sent, stamped, strict=True)],
+        {flow: Sent(sent[flow], **stamped["flows"][flow], cpus=stamped["cpus"]) for flow in flows},
         {
             **observed["facts"],
             **clock.facts,
@@ -220,13 +197,15 @@ def _measure(
         [*prepared["warnings"], *observed["warnings"], *clock.warnings],
         observed["brought"],
         own_kernel=prepared["own_kernel"],
-    )  # fmt: skip
+    )
 
 
-def _stations(at_work: _AtWork, prepared: Mapping[str, Any], flow: _Flow) -> Json:
+def _stations(
+    at_work: _AtWork, prepared: Mapping[str, Any], sessions: Mapping[str, Session]
+) -> Json:
     """What is known of machines besides the DuT's, by the role that they have."""
     found: Json = {}
-    for role, session in ((GENERATOR, flow.generator), (TIMESTAMPER, flow.timestamper)):
+    for role, session in sessions.items():
         if at_work.sites[role] is not at_work.sites[DUT]:
             told = session.ask("describe", boot_id=prepared["boot_id"])["station"]
             found |= {} if told is None else {role: told}
@@ -241,31 +220,41 @@ def _explain(dut: Session, error: MachineError) -> None:
         raise cause from error
 
 
-def _probe(dut: Session, prepared: Mapping[str, Any], flow: _Flow) -> None:
-    """Send packets until one gets from the generator to the egress tap.
+def _probe(
+    dut: Session,
+    prepared: Mapping[str, Any],
+    generator: Session,
+    timestamper: Session,
+    flows: Sequence[str],
+) -> None:
+    """Send packets of each flow until one gets from the generator to the egress tap.
 
     Everything may take `patience` times longer than usual. Raises `MachineError` when the forwarder
     ends or its time is over.
     """
-    before = flow.timestamper.ask("count")["egress"]
+    before = timestamper.ask("count")["flows"]
+    missing = list(flows)
     limit = prepared["patience"] * (prepared["ready_seconds"] or PROBE_SECONDS)
     deadline = time.monotonic() + limit
     while True:
         dut.ask("check")
-        flow.generator.ask("probe")
+        generator.ask("probe", flows=missing)
         again = time.monotonic() + PROBE_AGAIN_SECONDS
         while time.monotonic() < again:
-            if flow.timestamper.ask("count")["egress"] != before:
+            now = timestamper.ask("count")["flows"]
+            missing = [flow for flow in missing if now[flow]["egress"] == before[flow]["egress"]]
+            if not missing:
                 return
             time.sleep(PROBE_PAUSE_SECONDS)
         if time.monotonic() > deadline:
             why = dut.ask("why")["reason"]
-            if flow.name == REVERSE:
+            if missing == [REVERSE]:
                 raise MachineError(
                     f"no packet came back through the DuT within {limit:g} s: leave out "
                     f"traffic.bidirectional if the forwarder carries packets one way only: {why}"
                 )
-            raise MachineError(f"no packet came through the DuT within {limit:g} s: {why}")
+            of_flow = f" of flow {missing[0]}" if len(missing) < len(flows) else ""
+            raise MachineError(f"no packet{of_flow} came through the DuT within {limit:g} s: {why}")
 
 
 @dataclass(frozen=True)
@@ -277,18 +266,20 @@ class _Watch:
     reach: float
 
     def over(self, seconds: float) -> bool:
-        count = self.timestamper.ask("count")
-        return self.guard.over(seconds, count["ingress"], count["egress"], self.reach)
+        counts = self.timestamper.ask("count")["flows"].values()
+        ingress, egress = (sum(count[side] for count in counts) for side in ("ingress", "egress"))
+        return self.guard.over(seconds, ingress, egress, self.reach)
 
 
 def _wait(
     dut: Session,
-    flows: Sequence[_Flow],
+    timestamper: Session,
+    generator: Session,
     seconds: float,
     tick: Tick | None,
     watch: _Watch | None,
 ) -> None:
-    """Return when every generator has ended, after about `seconds`; sleep until then.
+    """Return when all generators have ended, after about `seconds`; sleep until then.
 
     They are ended early when `watch` says so.
 
@@ -296,18 +287,17 @@ def _wait(
     """
     began = time.monotonic()
     deadline = began + _longest(seconds)
-    left = [flow.generator for flow in flows]
     # The DuT first: what it says explains what others miss.
-    others = [dut, *(flow.timestamper for flow in flows)]
+    everybody = (dut, timestamper, generator)
     while True:
         # Before it sleeps: an answer may have brought events along.
-        for session in (*others, *left.copy()):
+        finished = False
+        for session in everybody:
             for event in session.events():
                 if event["event"] == FAILED:
                     raise (Vanished if event.get("link") else MachineError)(event["reason"])
-                if event["event"] == FINISHED and session in left:
-                    left.remove(session)
-        if not left:
+                finished |= event["event"] == FINISHED and session is generator
+        if finished:
             return
         now = time.monotonic()
         if now > deadline:
@@ -317,13 +307,12 @@ def _wait(
             pause = min(pause, TICK_SECONDS)
         if watch is not None:
             pause = min(pause, watch.guard.period)
-        _sleep([*others, *left], pause)
+        _sleep(everybody, pause)
         if tick is not None:
             tick(time.monotonic() - began)
         if watch is not None and watch.over(time.monotonic() - began):
             watch = None
-            for session in left:
-                session.ask("interrupt")
+            generator.ask("interrupt")
 
 
 def _longest(seconds: float) -> float:

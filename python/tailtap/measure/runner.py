@@ -27,7 +27,6 @@ from tailtap.evaluation.hops import evaluate_hops
 from tailtap.experiment.plan import PlannedRun, make_plan, plan_as_json
 from tailtap.experiment.reading import CheckedExperiment
 from tailtap.files import make_folder, slugify, write_json, write_text
-from tailtap.instruments.observing import Warning
 from tailtap.machine import clean
 from tailtap.machine.privileges import require_root
 from tailtap.measure.preconditions import require_clock, require_cpus, require_room
@@ -178,10 +177,10 @@ def make_run(
             flow.store()
         folders = {flow.run.flow: flow.folder for flow in flows}
         measured = measure(run.experiment, folders, tick, guard, stations=stations)
-        for flow, sent in zip(flows, measured.sent, strict=True):
-            flow.keep(measured, sent, warnings_of(run.experiment, measured, sent))
-        for flow, sent in zip(flows, measured.sent, strict=True):
-            flow.evaluate(sent)
+        for flow in flows:
+            flow.keep(measured)
+        for flow in flows:
+            flow.evaluate(measured.sent[flow.run.flow])
         # The load is that of all flows.
         valid = all(is_valid(flow.record["warnings"]) for flow in flows)
         for flow in flows:
@@ -213,14 +212,15 @@ class _Flow:
     def store(self) -> None:
         self.folder.write(self.record)
 
-    def keep(self, measured: Measured, sent: Sent, warnings: list[Warning]) -> None:
+    def keep(self, measured: Measured) -> None:
         """Enter what was measured into the record."""
+        sent = measured.sent[self.run.flow]
         stamps = {
             "taps": {
                 "facts": ["taps"],
                 "files": list(sent.files),
-                "cpus": sent.tap_cpus,
-                "points": list(sent.tap_points),
+                "cpus": sent.cpus,
+                "points": list(sent.points),
             }
         }
         self.record.update(
@@ -228,7 +228,7 @@ class _Flow:
             generator=sent.generator,
             taps=sent.taps,
             instruments={**stamps, **measured.brought},
-            warnings=warnings,
+            warnings=warnings_of(self.run.experiment, measured, self.run.flow),
         )
 
     def evaluate(self, sent: Sent) -> None:
@@ -246,7 +246,9 @@ class _Flow:
             how = Settings(settings.key, settings.trim, settings.window)
             evaluation = evaluate_hops(evaluation, hops, how)
         evaluation.write(self.folder.evaluation)
-        self.record["warnings"] += external_rate(experiment, evaluation.inputs["ingress"])
+        self.record["warnings"] += external_rate(
+            experiment.traffic_of(self.run.flow), evaluation.inputs["ingress"]
+        )
         self.record["warnings"] += overloaded(experiment, sent, evaluation.counts)
 
 

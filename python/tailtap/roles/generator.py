@@ -1,30 +1,62 @@
-"""The role that sends: one load generator, for one flow."""
+"""The role that sends: load generators for all flows, where possible one process for each CPU."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from tailtap.machine import environment
 from tailtap.machine.journal import boot_id
 from tailtap.roles.role import Request, Workbench
 from tailtap.roles.tuning import judged_as_generator
+from tailtap.stations import Host
 from tailtap.stations.process import Process
 from tailtap.stations.session import FINISHED, Json
-from tailtap.traffic import GENERATORS
+from tailtap.traffic import GENERATORS, Generator, Sending
+
+
+@dataclass
+class _Group:
+    """Flows that leave from the same CPU of the same host, by the same kind of generator."""
+
+    kind: Generator
+    host: Host
+    flows: dict[str, Sending] = field(default_factory=dict)
+    processes: Sequence[Process] = ()
+
+    def probe(self, names: Collection[str]) -> None:
+        chosen = [sending for name, sending in self.flows.items() if name in names]
+        if chosen:
+            self.kind.probe(self.host, chosen)
+
+    def start(self) -> None:
+        self.processes = self.kind.start(self.host, list(self.flows.values()))
+
+    def results(self) -> dict[str, Any]:
+        return dict(zip(self.flows, self.kind.result(self.processes), strict=True))
 
 
 class LoadGenerator:
-    """Plan: ``{"flow"}``. Events: `finished`, when all packets are sent or it gave up."""
+    """Plan: ``{"flows": [NAME, …]}``. Events: `finished`, when all packets of all flows are sent.
+
+    It is finished as well when generators gave up; then there is no result.
+    """
 
     def __init__(self, bench: Workbench, plan: Json) -> None:
-        """A generator that sends nothing yet."""
-        self._lab = bench.lab
-        port = bench.lab.graph.flow(plan["flow"]).generator
-        self._host, self._port = bench.lab.host(port.node), port.name
-        self._experiment, self._traffic = bench.experiment, bench.traffic(plan["flow"])
-        self._kind = GENERATORS[self._traffic.generator]
-        self._process: Process | None = None
-        self._ended = False
+        """Generators that send nothing yet."""
+        self._experiment, self._lab = bench.experiment, bench.lab
+        groups: dict[tuple[str, int, str], _Group] = {}
+        for name in plan["flows"]:
+            traffic, port = bench.traffic(name), bench.lab.graph.flow(name).generator
+            kind = traffic.generator
+            group = groups.setdefault(
+                (kind, traffic.cpu, port.node),
+                _Group(GENERATORS[kind], bench.lab.host(port.node)),
+            )
+            group.flows[name] = Sending(port.name, traffic)
+        self._groups = list(groups.values())
+        self._sending: list[Process] = []
 
     def requests(self) -> Mapping[str, Request]:
         """What it can be asked: each one's answer is told by its method."""
@@ -37,20 +69,20 @@ class LoadGenerator:
         }
 
     def sources(self) -> Sequence[Process]:
-        """The generator's process while it sends."""
-        return [self._process] if self._process is not None and not self._ended else []
+        """The generators' processes while they send."""
+        return self._sending
 
     def look(self) -> Sequence[Json]:
-        """Its end, which shows in its output, and by which it is ready to tell its result."""
-        if not any(process.readable() for process in self.sources()):
-            return []
-        self._ended = True
-        return [{"event": FINISHED}]
+        """The end of the last one, which shows in its output, and by which results are ready."""
+        before = self._sending
+        self._sending = [process for process in before if not process.readable()]
+        return [{"event": FINISHED}] if before and not self._sending else []
 
     def close(self) -> None:
-        """End it if it still sends."""
-        if self._process is not None:
-            self._process.close()
+        """End those that still send."""
+        for group in self._groups:
+            for process in group.processes:
+                process.close()
 
     def _describe(self, content: Json) -> Json:
         """Its machine (`station`): `environment`, and the audit for the role generator (`tuning`).
@@ -63,23 +95,26 @@ class LoadGenerator:
         return {"station": {"environment": environment.describe(), "tuning": tuning}}
 
     def _probe(self, content: Json) -> Json:
-        """Send a few packets that count for nothing, once the links are up."""
+        """Once the links are up, send a few packets of each of the `flows`, which do not count."""
         self._lab.wait_until_up()
-        self._kind.probe(self._host, self._port, self._traffic)
+        for group in self._groups:
+            group.probe(content["flows"])
         return {}
 
     def _start(self, content: Json) -> Json:
         """Begin with the warm-up."""
-        self._process = self._kind.start(self._host, self._port, self._traffic)
+        for group in self._groups:
+            group.start()
+            self._sending.extend(group.processes)
         return {}
 
     def _interrupt(self, content: Json) -> Json:
         """End early; what was sent until then counts."""
-        if self._process is not None:
-            self._process.interrupt()
+        for process in self._sending:
+            process.interrupt()
         return {}
 
     def _result(self, content: Json) -> Json:
-        """``generator.json``, after the end."""
-        assert self._process is not None  # asked in order
-        return {"generator": self._kind.result(self._process)}
+        """``generator.json`` of each of the `flows`, after the end."""
+        told = [group.results() for group in self._groups]
+        return {"flows": {name: result for one in told for name, result in one.items()}}

@@ -1,4 +1,4 @@
-"""The role that stamps: taps before and after the DuT, and between its nodes, for one flow."""
+"""The role that stamps: taps before and after the DuT, and between its nodes, for all flows."""
 
 from __future__ import annotations
 
@@ -7,38 +7,57 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tailtap.cpulist import ranges
-from tailtap.instruments.taps import TAPS
+from tailtap.instruments.observing import Warning
+from tailtap.instruments.taps import TAPS, Stamped
 from tailtap.instruments.taps.warnings import of_deferral, of_hops, of_links
 from tailtap.machine import environment
 from tailtap.machine.journal import boot_id
 from tailtap.roles.role import Request, Workbench
 from tailtap.stations.process import Process
 from tailtap.stations.session import FAILED, Json
+from tailtap.topology.graph import Flow
 from tailtap.traffic.external import MOONSNIFF
 
 ROOM = 1.05
 SPARE_ROOM = 65_536
-"""Stamps that the taps have room for, beyond the packets that are sent: duplicates, strays."""
+"""Stamps that the taps have room for, beyond the packets that are sent: duplicates, strays. The
+flows share it out."""
 
 
 class Timestamper:
-    """Plan: ``{"flow", "folder"}``. Stamp files go into the folder.
+    """Plan: ``{"folder", "flows": {NAME: FOLDER}}``. The stamp files of a flow go into its folder
+    below the plan's.
 
     Events: `failed`, when the taps ended on their own.
     """
 
     def __init__(self, bench: Workbench, plan: Json) -> None:
         """Taps that do not stamp yet."""
-        self._flow = bench.lab.graph.flow(plan["flow"])
-        self._host = bench.lab.host(self._flow.ingress.node)
-        within = self._flow.stamped[1:-1]
-        self._namespaces = {port.node: bench.lab.name_of(port.node) for port in within}
+        self._folders: dict[str, str] = plan["flows"]
+        self._folder = Path(plan["folder"])
+        self._flows = [bench.lab.graph.flow(name) for name in self._folders]
+        [node] = {flow.ingress.node for flow in self._flows}
+        self._host = bench.lab.host(node)
+        self._namespaces = {
+            port.node: bench.lab.name_of(port.node)
+            for flow in self._flows
+            for port in flow.stamped[1:-1]
+        }
         self._kind = TAPS[bench.experiment.tap.kind]
-        self._traffic = bench.traffic(plan["flow"])
+        # All flows have the same generator, and so the same key.
+        self._key = bench.traffic(self._flows[0].name).key
+        spare = SPARE_ROOM // len(self._flows)
+        self._stamped = [
+            Stamped(
+                flow,
+                int(bench.traffic(flow.name).packets * ROOM) + spare,
+                self._folders[flow.name],
+            )
+            for flow in self._flows
+        ]
         self._cables = bench.experiment.cables() is not None
         self._passive = bench.experiment.tap.kind == "passive"
         self._lab = bench.lab
-        self._folder = Path(plan["folder"])
         self._process: Process | None = None
         self._ended = False
 
@@ -86,50 +105,63 @@ class Timestamper:
 
     def _restart(self, content: Json) -> Json:
         """Forget the packets of the probe: where ids lie elsewhere they have one as well."""
-        if self._traffic.key != MOONSNIFF:
+        if self._key != MOONSNIFF:
             assert self._process is not None  # asked in order
             self._kind.stop(self._process)
-            self._stamp(self._traffic.key)
+            self._stamp(self._key)
         return {}
 
     def _stamp(self, key: str) -> None:
-        room = int(self._traffic.packets * ROOM) + SPARE_ROOM
+        for folder in self._folders.values():
+            (self._folder / folder).mkdir(exist_ok=True)
         self._process = self._kind.start(
-            self._host, self._folder, room, self._flow, key, namespaces=self._namespaces
+            self._host, self._folder, self._stamped, key, namespaces=self._namespaces
         )
 
     def _count(self, content: Json) -> Json:
-        """Packets that have come to `ingress` and `egress` since their links exist."""
+        """By flow (`flows`), packets that have come to `ingress` and `egress` since their links
+        exist.
+        """
         assert self._process is not None  # asked in order
         # The egress first: what passes both taps in between counts in favour of the device.
-        egress = received(self._process.pid, self._flow.egress.name)
-        ingress = received(self._process.pid, self._flow.ingress.name)
-        return {"ingress": ingress, "egress": egress}
+        egress = received(self._process.pid)
+        ingress = received(self._process.pid)
+        return {
+            "flows": {
+                flow.name: {
+                    # A port that vanished is told of by somebody else.
+                    "ingress": ingress.get(flow.ingress.name, 0),
+                    "egress": egress.get(flow.egress.name, 0),
+                }
+                for flow in self._flows
+            }
+        }
 
     def _stop(self, content: Json) -> Json:
-        """End the taps: what each of them counted, warnings, their files, and where they ran.
+        """End the taps: the `cpus` that they might run on, and of each of the `flows` what its taps
+        counted (`taps`), `warnings`, and its `files`.
 
-        `points` has the tap points in the order in which packets pass them, and `before` of each is
-        the node of the DuT that they enter next.
+        Its `points` are the tap points in the order in which packets pass them, and `before` of
+        each is the node of the DuT that they enter next.
         """
         assert self._process is not None  # asked in order
         self._ended = True
         cpus = _allowed(self._process.pid)
-        links = self._kind.stop(self._process)
-        warnings = [
-            *of_links(links, self._flow),
-            *of_deferral(cables=self._cables, passive=self._passive),
-            *of_hops(self._flow),
-        ]
+        stopped = self._kind.stop(self._process)
+        of_all = list(of_deferral(cables=self._cables, passive=self._passive))
+        told = {flow.name: self._told(flow, stopped[self._folders[flow.name]], of_all)
+                for flow in self._flows}  # fmt: skip
+        return {"cpus": cpus, "flows": told}
+
+    def _told(self, flow: Flow, links: Json, of_all: Sequence[Warning]) -> Json:
         points = [
             {"name": name, "port": str(port), "file": links[name]["file"], "before": before}
-            for name, port, before in self._flow.points
+            for name, port, before in flow.points
         ]
         return {
             "taps": links,
-            "warnings": warnings,
+            "warnings": [*of_links(links, flow), *of_all, *of_hops(flow)],
             "files": sorted(link["file"] for link in links.values()),
-            "cpus": cpus,
             "points": points,
         }
 
@@ -142,10 +174,11 @@ def _allowed(pid: int) -> str | None:
         return None
 
 
-def received(pid: int, port: str) -> int:
-    """Packets that `port` has received since it exists, as the process `pid` sees it."""
+def received(pid: int) -> dict[str, int]:
+    """Packets that each port has received since it exists, as the process `pid` sees it."""
+    counts: dict[str, int] = {}
     for line in Path(f"/proc/{pid}/net/dev").read_text(encoding="ascii").splitlines():
-        name, _, columns = line.partition(":")
-        if name.strip() == port:
-            return int(columns.split()[1])
-    return 0  # it vanished: somebody else tells
+        name, colon, columns = line.partition(":")
+        if colon:
+            counts[name.strip()] = int(columns.split()[1])
+    return counts

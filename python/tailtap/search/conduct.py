@@ -286,10 +286,12 @@ class Search:
         flows = len(self.plan.experiment.flows)
         run = _planned(self.plan, flows * len(self.made) + 1, earlier + 1, trial)
         folder = self.folder.trials.run(run.slug)
-        traffic = run.experiment.traffic
-        warm_up = traffic.warm_up * traffic.rate // 1_000_000_000 + traffic.warm_up_packets
-        allowed = float("inf") if trial.give_up is None else trial.give_up * traffic.packets
-        guard = LossGuard(allowed, warm_up, traffic.seconds)
+        sent = [run.experiment.traffic_of(flow) for flow in run.experiment.flows]
+        warm_up = sum(one.warm_up * one.rate // 1_000_000_000 + one.warm_up_packets for one in sent)
+        # Where all flows together have lost so much, one of them has lost so much of its own.
+        packets = sum(one.packets for one in sent)
+        allowed = float("inf") if trial.give_up is None else trial.give_up * packets
+        guard = LossGuard(allowed, warm_up, run.experiment.seconds)
         keep = self.plan.keep_stamps
         record = make_run(run, folder, None, guard, keep_stamps=keep)
         if record["taps"] is None:
@@ -297,7 +299,7 @@ class Search:
         results = []
         for one in run.group:
             there = beside(folder, one)
-            results.append(_result(run, there, there.read(), trial, guard))
+            results.append(_result(one, there, there.read(), trial, guard))
         codes = tuple(warning["code"] for warning in record["warnings"])
         return Made(run.number, run.slug, _worse(results), codes)
 
@@ -328,7 +330,7 @@ def _result(
     achieved = trial.rate if achieved is None else achieved
     return Result(
         trial,
-        packets=run.experiment.traffic.packets if guard.gave_up else came,
+        packets=run.experiment.traffic_of(run.flow).packets if guard.gave_up else came,
         lost=lost,
         achieved=achieved,
         doubt=_doubt(record, trial, guard, achieved),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from pydantic import BaseModel
@@ -13,8 +13,9 @@ from tailtap.registry import Registry
 from tailtap.stations import Host
 from tailtap.stations.process import Process
 from tailtap.traffic.model import Traffic
+from tailtap.traffic.sending import Sending
 
-__all__ = ["GENERATORS", "Generator"]
+__all__ = ["GENERATORS", "Generator", "Sending"]
 
 
 class Generator(Protocol):
@@ -37,16 +38,22 @@ class Generator(Protocol):
         """Find out what `start` would miss on this machine; changes nothing."""
         ...
 
-    def start(self, host: Host, port: str, traffic: Traffic) -> Process:
-        """Send `traffic` into `port`, warm-up first. Raises `MachineError`."""
+    def start(self, host: Host, sendings: Sequence[Sending]) -> Sequence[Process]:
+        """Send each traffic into its port, its warm-up first; all of them have the same CPU.
+
+        One process sends all of them, or one for each. Raises `MachineError`.
+        """
         ...
 
-    def probe(self, host: Host, port: str, traffic: Traffic) -> None:
-        """Send a few warm-up packets and return. Raises `MachineError`."""
+    def probe(self, host: Host, sendings: Sequence[Sending]) -> None:
+        """Send a few warm-up packets of each and return. Raises `MachineError`."""
         ...
 
-    def result(self, process: Process) -> dict[str, Any]:
-        """What the ended process reports, as the content of ``generator.json``."""
+    def result(self, processes: Sequence[Process]) -> Sequence[dict[str, Any]]:
+        """What the ended processes report: the content of ``generator.json`` of each sending.
+
+        Raises `MachineError` when there is none.
+        """
         ...
 
 

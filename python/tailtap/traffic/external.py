@@ -6,7 +6,8 @@ the UDP payload, or an integer at a place that `key` says. That is what the taps
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, Field
@@ -19,6 +20,7 @@ from tailtap.stations.local import require_program
 from tailtap.stations.process import STOP_SECONDS, Process
 from tailtap.template import check_command, fill_in
 from tailtap.traffic.own import OwnGenerator
+from tailtap.traffic.sending import Sending
 
 if TYPE_CHECKING:
     from tailtap.traffic.model import Traffic
@@ -88,23 +90,36 @@ class ExternalGenerator:
                 f"traffic.external.command: tailtap does not check what {words[0]} needs"
             )
 
-    def start(self, host: Host, port: str, traffic: Traffic) -> Process:
-        """Run the command on `traffic.cpu`; it does its own warm-up, if any.
+    def start(self, host: Host, sendings: Sequence[Sending]) -> Sequence[Process]:
+        """Run the command on `traffic.cpu` for each flow; it does its own warm-up, if any.
 
         Raises `MachineError` when it is missing.
         """
+        with contextlib.ExitStack() as stack:
+            started = []
+            for sending in sendings:
+                process = self._start(host, *sending)
+                stack.callback(process.close)
+                started.append(process)
+            stack.pop_all()
+        return started
+
+    def _start(self, host: Host, port: str, traffic: Traffic) -> Process:
         words = _words(port, traffic)
         require_program(words[0], REMEDY)
         # Its output goes to standard error; standard output stays open until it ends.
         pinned = ["taskset", "--cpu-list", str(traffic.cpu), *words]
         return host.start(["sh", "-c", 'exec "$@" 3>&1 1>&2', "generator", *pinned])
 
-    def probe(self, host: Host, port: str, traffic: Traffic) -> None:
+    def probe(self, host: Host, sendings: Sequence[Sending]) -> None:
         """Send a few of tailtap's own packets without an id. Raises `MachineError`."""
-        OwnGenerator("af_packet").probe(host, port, traffic)
+        OwnGenerator("af_packet").probe(host, sendings)
 
-    def result(self, process: Process) -> dict[str, Any]:
-        """The content of ``generator.json``. Raises `MachineError` when the command failed."""
+    def result(self, processes: Sequence[Process]) -> Sequence[dict[str, Any]]:
+        """The content of ``generator.json``. Raises `MachineError` when a command failed."""
+        return [self._result(process) for process in processes]
+
+    def _result(self, process: Process) -> dict[str, Any]:
         process.read_to_end(STOP_SECONDS)
         unknown = dict.fromkeys(("sent", "failed", "scheduled_rate", "achieved_rate", "slip_ns"))
         return {

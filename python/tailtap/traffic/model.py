@@ -121,13 +121,13 @@ class Traffic(Strict):
     )
     bidirectional: bool = Field(
         default=False,
-        description="Whether a second generator sends the answers to the flows the other way at "
+        description="Whether the answers to the flows are sent the other way at "
         "the same time. Each direction is then a run of its own.",
         examples=[True],
     )
     reverse_cpu: Cpu | None = Field(
         default=None,
-        description="The CPU that the second generator runs on. traffic.cpu is the default.",
+        description="The CPU that sends the other direction. traffic.cpu is the default.",
         examples=[3],
     )
     slip_limit: Time = Field(

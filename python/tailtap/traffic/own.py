@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import errno
 import socket
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import BaseModel
 
@@ -18,6 +18,7 @@ from tailtap.stations import Host
 from tailtap.stations.process import STOP_SECONDS, Process
 from tailtap.traffic.flows import Flows
 from tailtap.traffic.pattern import Constant
+from tailtap.traffic.sending import Sending
 
 if TYPE_CHECKING:
     from tailtap.traffic.model import Traffic
@@ -29,7 +30,7 @@ PROBE_PACKETS = 5
 
 
 class OwnGenerator:
-    """One thread that sends each packet at its scheduled time."""
+    """One thread that sends each packet of all flows at its scheduled time."""
 
     def __init__(self, back_end: str) -> None:
         """A generator that hands packets over by `back_end`."""
@@ -37,7 +38,8 @@ class OwnGenerator:
         self.summary = f"tailtap's own generator, which sends through {BACK_ENDS[back_end]}."
         self.documentation = (
             "Open loop: one thread on traffic.cpu sends each packet at its scheduled time, and "
-            "says how late each left. `tailtap generate` is the same generator."
+            "says how late each left. Flows that have that CPU in common are sent by the same "
+            "thread. `tailtap generate` is the same generator."
         )
         self.Options: type[BaseModel] = NoOptions
 
@@ -60,24 +62,33 @@ class OwnGenerator:
         if self._back_end == "af_xdp" and not missing_capabilities():
             findings.ask(require_socket, "AF_XDP", AF_XDP)
 
-    def start(self, host: Host, port: str, traffic: Traffic) -> Process:
-        """Send `traffic` into `port`, warm-up first. Raises `MachineError`."""
-        return host.start(self._command(host, port, traffic))
+    def start(self, host: Host, sendings: Sequence[Sending]) -> Sequence[Process]:
+        """Send all traffic from one thread, warm-up first. Raises `MachineError`."""
+        return [host.start(self._command(host, sendings))]
 
-    def probe(self, host: Host, port: str, traffic: Traffic) -> None:
-        """Send a few warm-up packets and return: they have no id and enter no statistic.
+    def probe(self, host: Host, sendings: Sequence[Sending]) -> None:
+        """Send a few warm-up packets of each and return: they have no id and enter no statistic.
 
         Raises `MachineError` when they cannot be sent.
         """
         probe = {"rate": PROBE_RATE, "pattern": Constant(), "duration": 0, "pause": 0}
         probe |= {"warm_up": 0, "warm_up_packets": PROBE_PACKETS, "replay": None}
-        host.run(self._command(host, port, traffic.model_copy(update=probe)))
+        short = [Sending(port, traffic.model_copy(update=probe)) for port, traffic in sendings]
+        host.run(self._command(host, short))
 
-    def result(self, process: Process) -> dict[str, Any]:
-        """The content of ``generator.json``. Raises `MachineError` when there is none."""
-        return process.read_object(STOP_SECONDS)
+    def result(self, processes: Sequence[Process]) -> Sequence[dict[str, Any]]:
+        """The content of ``generator.json`` of each flow. Raises `MachineError`."""
+        [process] = processes
+        told = process.read_object(STOP_SECONDS)
+        return [told] if "schema" in told else cast("list[dict[str, Any]]", told["flows"])
 
-    def _command(self, host: Host, port: str, traffic: Traffic) -> list[str]:
+    def _command(self, host: Host, sendings: Sequence[Sending]) -> list[str]:
+        command = [*host.program, "generate", "--json", "--cpu", str(sendings[0].traffic.cpu)]
+        for place, sending in enumerate(sendings):
+            command += [*(["--next"] if place else []), *self._flow(*sending)]
+        return command
+
+    def _flow(self, port: str, traffic: Traffic) -> list[str]:
         options: dict[str, object] = {
             "rate": f"{traffic.rate} pkt/s",
             "pattern": traffic.pattern.text(),
@@ -85,7 +96,6 @@ class OwnGenerator:
             "warm-up": None if traffic.warm_up_packets else f"{traffic.warm_up} ns",
             "warm-up-packets": traffic.warm_up_packets or None,
             "pause": f"{traffic.pause} ns",
-            "cpu": traffic.cpu,
             "generator": self._back_end,
             **(_ours(traffic) if traffic.replay is None else {"replay": traffic.replay.file}),
         }
@@ -94,10 +104,10 @@ class OwnGenerator:
             flags += ["--stamp-ids"] if traffic.replay.ids == "stamp" else []
             if traffic.replay.pace == "own":
                 options["rate"] = None
-        command = [*host.program, "generate", port, "--json", *flags]
+        words = [port, *flags]
         for name, value in options.items():
-            command += [] if value is None else [f"--{name}", str(value)]
-        return command
+            words += [] if value is None else [f"--{name}", str(value)]
+        return words
 
 
 def _ours(traffic: Traffic) -> dict[str, object]:

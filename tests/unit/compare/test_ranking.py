@@ -102,16 +102,18 @@ def test_only_the_same_load_is_compared() -> None:
     assert "no-ranking" in [warning.code for warning in found.warnings]
 
 
-def test_directions_are_loads_not_configurations() -> None:
+@pytest.mark.parametrize(
+    ("variable", "values"), [("direction", ("forward", "reverse")), ("flow", ("a", "b"))]
+)
+def test_flows_are_loads_not_configurations(variable: str, values: tuple[str, str]) -> None:
     samples = [
-        replace(run, variables={**run.variables, "direction": way}, slug=f"{run.slug}-{way}")
-        for way in ("forward", "reverse")
+        replace(run, variables={**run.variables, variable: way}, slug=f"{run.slug}-{way}")
+        for way in values
         for run in runs({"vm": [1e4, 1.1e4], "container": [1e4, 1.1e4]})
     ]
     found = compare_loaded(samples)
     assert [(r.load.label, len(r.standings)) for r in found.rankings] == [
-        ("10 kpkt/s, direction forward", 2),
-        ("10 kpkt/s, direction reverse", 2),
+        (f"10 kpkt/s, {variable} {value}", 2) for value in values
     ]
     assert {s.configuration.label for r in found.rankings for s in r.standings} == {
         "vm", "container"}  # fmt: skip

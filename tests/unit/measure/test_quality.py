@@ -18,6 +18,7 @@ from tailtap.measure.quality import (
     warnings_of,
 )
 from tailtap.results.warnings import is_valid
+from tailtap.topology.smallest import FORWARD, REVERSE
 from tailtap.traffic.model import Traffic
 
 SLIP_LIMIT_NS = 100_000
@@ -41,22 +42,22 @@ def generator(**changes: Any) -> dict[str, Any]:
 
 
 SENT = Sent(generator(), {"ingress": {"seen": 1000, "lost": 0}})
-GOOD = Measured([SENT], softnet())
+GOOD = Measured({FORWARD: SENT}, softnet())
 
 
 def codes(measured: Measured, experiment: Experiment = EXPERIMENT) -> list[str]:
     """Those of the last direction."""
-    found = warnings_of(experiment, measured, measured.sent[-1])
+    found = warnings_of(experiment, measured, list(measured.sent)[-1])
     return [warning["code"] for warning in found]
 
 
 def of_generator(**changes: Any) -> Measured:
-    return replace(GOOD, sent=[replace(SENT, generator=generator(**changes))])
+    return replace(GOOD, sent={FORWARD: replace(SENT, generator=generator(**changes))})
 
 
 def test_a_good_run_has_none() -> None:
     assert codes(GOOD) == []
-    assert is_valid(warnings_of(EXPERIMENT, GOOD, SENT))
+    assert is_valid(warnings_of(EXPERIMENT, GOOD, FORWARD))
 
 
 @pytest.mark.parametrize(
@@ -73,7 +74,7 @@ def test_a_good_run_has_none() -> None:
 )
 def test_each_limit(measured: Measured, code: str) -> None:
     assert codes(measured) == [code]
-    found = warnings_of(EXPERIMENT, measured, measured.sent[0])
+    found = warnings_of(EXPERIMENT, measured, FORWARD)
     assert is_valid(found) == (not code.startswith("generator-"))
 
 
@@ -100,15 +101,20 @@ def test_stamps_behind_a_cable_are_deferred() -> None:
 
 
 def test_what_platform_and_instruments_say_concerns_both_directions() -> None:
-    both = [replace(SENT, warnings=[{"code": name, "message": ""}]) for name in ("one", "other")]
+    both = {
+        flow: replace(SENT, warnings=[{"code": code, "message": ""}])
+        for flow, code in ((FORWARD, "one"), (REVERSE, "other"))
+    }
     measured = replace(GOOD, sent=both, warnings=[{"code": "steal", "message": ""}])
-    said = [[row["code"] for row in warnings_of(EXPERIMENT, measured, sent)] for sent in both]
+    said = [[row["code"] for row in warnings_of(EXPERIMENT, measured, flow)] for flow in both]
     assert said == [["steal", "one"], ["steal", "other"]]
 
 
 def test_what_came_both_ways_was_to_be_received_on_the_duts_cpus() -> None:
-    assert codes(replace(GOOD, sent=[SENT, SENT])) == []
-    assert codes(replace(GOOD, sent=[SENT, SENT], facts=softnet(1999))) == ["work-elsewhere"]
+    assert codes(replace(GOOD, sent={FORWARD: SENT, REVERSE: SENT})) == []
+    assert codes(replace(GOOD, sent={FORWARD: SENT, REVERSE: SENT}, facts=softnet(1999))) == [
+        "work-elsewhere"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -140,7 +146,7 @@ def test_the_slip_limit_is_the_experiments() -> None:
 def test_a_pattern_is_held_to_its_own_rate() -> None:
     # On for a tenth of the time: a tenth of the rate is what was asked for.
     on_off = generator(scheduled_rate=1_000.0, achieved_rate=999.0)
-    assert codes(replace(GOOD, sent=[replace(SENT, generator=on_off)])) == []
+    assert codes(replace(GOOD, sent={FORWARD: replace(SENT, generator=on_off)})) == []
 
 
 @pytest.mark.parametrize(
@@ -155,10 +161,10 @@ def test_another_generator_is_judged_by_the_ingress_tap(last_ns: int, said: list
     content = {"generator": "external", "external": {"command": "x"}, "rate": "10 kpkt/s"}
     experiment = Experiment(name="a", dut=Dut(), traffic=Traffic.model_validate(content))
     nothing = dict.fromkeys(("sent", "failed", "scheduled_rate", "achieved_rate", "slip_ns"))
-    assert codes(replace(GOOD, sent=[replace(SENT, generator=nothing)]), experiment) == []
+    assert codes(replace(GOOD, sent={FORWARD: replace(SENT, generator=nothing)}), experiment) == []
     ingress = {"packets": 1001, "first_ns": 1_000_000_000, "last_ns": last_ns}
-    assert [doubt["code"] for doubt in external_rate(experiment, ingress)] == said
-    assert external_rate(EXPERIMENT, ingress) == []
+    assert [doubt["code"] for doubt in external_rate(experiment.traffic, ingress)] == said
+    assert external_rate(EXPERIMENT.traffic, ingress) == []
 
 
 def test_shared_cpu() -> None:

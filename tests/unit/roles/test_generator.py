@@ -26,7 +26,7 @@ def experiment(**traffic: Any) -> Experiment:
 def generator() -> LoadGenerator:
     graph = smallest()
     lab = SimpleNamespace(graph=graph, host=lambda node: None)
-    return LoadGenerator(Workbench(cast(Any, lab), experiment(cpu=0), None), {"flow": "forward"})
+    return LoadGenerator(Workbench(cast(Any, lab), experiment(cpu=0), None), {"flows": ["forward"]})
 
 
 def test_it_describes_its_machine_where_that_is_not_the_duts(generator: LoadGenerator) -> None:

@@ -105,7 +105,7 @@ def test_a_whole_run_passes(tmp_path: Path) -> None:
     assert closed(tmp_path)
     assert measured.facts["counters"] == {"lifetime": {}}
     assert measured.facts["forwarder"]["version"] == "1"
-    assert measured.sent[0].taps["ingress"]["seen"] == PACKETS
+    assert measured.sent[FORWARD].taps["ingress"]["seen"] == PACKETS
     assert folder.generator.is_file()
     # What the roles wrote over there has come, and nothing of it is left there.
     assert {path.name for path in folder.path.iterdir()} == {

@@ -13,6 +13,7 @@ from tailtap.experiment.reading import read_experiment
 from tailtap.stations.local import LocalHost
 from tailtap.traffic.model import Traffic
 from tailtap.traffic.own import OwnGenerator
+from tailtap.traffic.sending import Sending
 
 GAP_US = 2_000
 
@@ -43,7 +44,7 @@ def traffic(tmp_path: Path, text: str) -> Traffic:
 
 def options(sent: Traffic) -> str:
     """The command that sends it."""
-    command = OwnGenerator("af_packet")._command(LocalHost(), "port", sent)
+    command = OwnGenerator("af_packet")._command(LocalHost(), [Sending("port", sent)])
     return " ".join(command[command.index("generate") :])
 
 
@@ -54,8 +55,8 @@ def test_a_path_alone_is_sent_once_as_it_was_captured(tmp_path: Path) -> None:
     assert (sent.rate, sent.duration, sent.packets) == (500, 8_000_000, 4)
     assert sent.sizes == (204,)
     assert options(sent) == (
-        "generate port --json --stamp-ids --pattern constant --duration 8000000 ns "
-        f"--warm-up 1000000000 ns --pause 0 ns --cpu 0 --generator af_packet --replay {file}"
+        "generate --json --cpu 0 port --stamp-ids --pattern constant --duration 8000000 ns "
+        f"--warm-up 1000000000 ns --pause 0 ns --generator af_packet --replay {file}"
     )
 
 

@@ -18,8 +18,10 @@ use crate::interface::Interface;
 use crate::socket::set_option;
 
 /// Frames that can be under way at once: enough for a receiver that is held up for some
-/// milliseconds. A power of two.
+/// milliseconds. Several devices share these out, as their memory is locked. A power of two.
 const FRAMES: u32 = 8192;
+/// The fewest frames of one of many devices: enough for ten milliseconds at 100 kpkt/s.
+const LEAST_FRAMES: u32 = 1024;
 /// Frames that are handed over at once when the generator is behind.
 const BATCH: usize = 64;
 /// The option for how many of them one system call takes in generic mode, 32 unless it is set;
@@ -86,23 +88,26 @@ pub enum AfXdpError {
 struct Ring {
     memory: MmapRaw,
     offset: libc::xdp_ring_offset,
+    /// How many entries it has, a power of two.
+    entries: u32,
 }
 
 impl Ring {
-    /// Maps the ring of a socket that lies at `page_offset`, with entries of `entry` bytes.
+    /// Maps the ring of a socket that lies at `page_offset`, with `entries` of `entry` bytes.
     fn map(
         socket: &OwnedFd,
         page_offset: u64,
         offset: libc::xdp_ring_offset,
+        entries: u32,
         entry: usize,
     ) -> io::Result<Self> {
-        let len = offset.desc as usize + FRAMES as usize * entry;
+        let len = offset.desc as usize + entries as usize * entry;
         let memory = MmapOptions::new()
             .len(len)
             .offset(page_offset)
             .populate()
             .map_raw(socket.as_raw_fd())?;
-        Ok(Self { memory, offset })
+        Ok(Self { memory, offset, entries })
     }
 
     fn word(&self, at: u64) -> &AtomicU32 {
@@ -121,10 +126,16 @@ impl Ring {
 
     /// The place of an entry; positions count on and wrap around the ring.
     fn entry<T>(&self, position: u32) -> *mut T {
-        let index = (position & (FRAMES - 1)) as usize;
+        let index = (position & (self.entries - 1)) as usize;
         // SAFETY: `map` made room for this many entries of this size.
         unsafe { self.memory.as_mut_ptr().add(self.offset.desc as usize).cast::<T>().add(index) }
     }
+}
+
+/// The frames of one of `count` devices.
+fn frames_of(count: usize) -> u32 {
+    let share = FRAMES / u32::try_from(count).unwrap_or(FRAMES).clamp(1, FRAMES);
+    share.next_power_of_two().max(LEAST_FRAMES)
 }
 
 /// A socket that sends through queue 0 of an interface.
@@ -146,17 +157,18 @@ pub struct AfXdp {
 
 impl AfXdp {
     /// Opens an interface for frames of up to `largest` bytes, without FCS: natively where the
-    /// driver can, else generically.
-    pub fn open(interface: &Interface, largest: usize) -> Result<Self, AfXdpError> {
+    /// driver can, else generically. `count` such devices share the memory out.
+    pub fn open(interface: &Interface, largest: usize, count: usize) -> Result<Self, AfXdpError> {
         let system = |what| move |source| AfXdpError::System { what, source };
         let Some(chunk) = CHUNKS.into_iter().find(|&chunk| largest <= chunk) else {
             let (size, most) = (largest + 4, CHUNKS[1] + 4);
             return Err(AfXdpError::Large { size, most });
         };
-        let len = FRAMES as usize * chunk;
+        let frames = frames_of(count);
+        let len = frames as usize * chunk;
         // Mapped memory begins at a page, as the kernel demands.
         let mut umem = MmapMut::map_anon(len).map_err(system("reserve memory"))?;
-        let socket = Self::bind(interface, &mut umem, chunk)?;
+        let socket = Self::bind(interface, &mut umem, frames, chunk)?;
         let offsets: libc::xdp_mmap_offsets =
             get(&socket, libc::XDP_MMAP_OFFSETS).map_err(system("lay out rings"))?;
         let options: libc::xdp_options =
@@ -166,16 +178,22 @@ impl AfXdp {
             &socket,
             libc::XDP_PGOFF_TX_RING as u64,
             offsets.tx,
+            frames,
             size_of::<libc::xdp_desc>(),
         );
-        let completed =
-            Ring::map(&socket, libc::XDP_UMEM_PGOFF_COMPLETION_RING, offsets.cr, size_of::<u64>());
+        let completed = Ring::map(
+            &socket,
+            libc::XDP_UMEM_PGOFF_COMPLETION_RING,
+            offsets.cr,
+            frames,
+            size_of::<u64>(),
+        );
         Ok(Self {
             transmit: transmit.map_err(system("map a ring"))?,
             completed: completed.map_err(system("map a ring"))?,
             socket,
             umem,
-            free: (0..u64::from(FRAMES)).map(|frame| frame * chunk as u64).collect(),
+            free: (0..u64::from(frames)).map(|frame| frame * chunk as u64).collect(),
             next: 0,
             homeless: 0,
             mode: if native { Mode::Native } else { Mode::Generic },
@@ -187,6 +205,7 @@ impl AfXdp {
     fn bind(
         interface: &Interface,
         umem: &mut MmapMut,
+        frames: u32,
         chunk: usize,
     ) -> Result<OwnedFd, AfXdpError> {
         let system = |what| move |source| AfXdpError::System { what, source };
@@ -219,7 +238,7 @@ impl AfXdp {
         )?;
         // What is received would go through the fill ring, which there must be.
         for ring in [libc::XDP_UMEM_FILL_RING, libc::XDP_UMEM_COMPLETION_RING, libc::XDP_TX_RING] {
-            set_option(&socket, libc::SOL_XDP, ring, &FRAMES).map_err(system("make a ring"))?;
+            set_option(&socket, libc::SOL_XDP, ring, &frames).map_err(system("make a ring"))?;
         }
         set_option(&socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER).map_err(
             |error| match error.raw_os_error() {

@@ -36,11 +36,13 @@ pub enum DeviceError {
     System(io::Error),
 }
 
-/// Opens an interface for frames of up to `largest` bytes, without FCS.
+/// Opens an interface for frames of up to `largest` bytes, without FCS. `count` such devices share
+/// what one may take of the machine's memory.
 pub fn open(
     back_end: BackEnd,
     interface: &Interface,
     largest: usize,
+    count: usize,
 ) -> Result<Box<dyn Device>, DeviceError> {
     match back_end {
         BackEnd::AfPacket { bypass } => match AfPacket::open(interface, bypass) {
@@ -50,7 +52,7 @@ pub fn open(
             }
             Err(error) => Err(DeviceError::System(error)),
         },
-        BackEnd::AfXdp => match AfXdp::open(interface, largest) {
+        BackEnd::AfXdp => match AfXdp::open(interface, largest, count) {
             Err(AfXdpError::NotPermitted) => Err(DeviceError::NotPermitted),
             other => Ok(Box::new(other?)),
         },

@@ -1,13 +1,20 @@
-//! The traffic generator: open loop, one thread, paced by the clock.
+//! The traffic generator: open loop, one thread, paced by the clock, for any number of flows.
 //!
-//! [`template`] and [`replay`] make the packets, [`schedule`] says when they are due, [`sender`] sends
-//! them, and [`slip`] counts how late they were.
+//! [`template`] and [`replay`] make the packets, [`schedule`] says when they are due, [`merge`] which
+//! flow's is next, [`sender`] sends them, [`flow`] keeps what became of them, and [`slip`] counts how
+//! late they were.
 //!
 //! Each packet is due when its [`Pattern`] says and leaves then, whatever became of those before
-//! it. How late it was handed to the kernel, its slip, is recorded exactly. Packets that are due
-//! together, or overdue together when the generator is behind, may be handed over in one call: then
-//! the slip of each counts until that call is over, so that none looks better than it was.
+//! it. How late it was handed to the kernel, its slip, is recorded exactly. Packets of a flow that
+//! are due together, or overdue together when the generator is behind, may be handed over in one
+//! call: then the slip of each counts until that call is over, so that none looks better than it was.
+//!
+//! Flows that begin together would have their first packets due in the same nanosecond, and all
+//! later ones too where their rates are multiples of each other. So flow k of n begins k/n of the
+//! shortest mean gap later, its phase.
 
+mod flow;
+mod merge;
 pub mod replay;
 pub mod schedule;
 mod sender;
@@ -27,9 +34,10 @@ use crate::device::registry::{self, BackEnd, DeviceError};
 use crate::interface::{Interface, InterfaceError};
 use crate::signals::StopSignals;
 
+use flow::{Flow, Source, Traffic};
 use replay::{Replay, ReplayError};
 use schedule::{Length, MAX_NS, Pattern, PatternError, Schedule};
-use sender::{Gone, Sender, Source, Traffic};
+use sender::{FlowGone, send};
 use slip::Slip;
 use template::{Layout, LayoutError, Template};
 
@@ -53,7 +61,7 @@ pub enum Content {
     },
 }
 
-/// What to send.
+/// What to send as a flow.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The interface to send through.
@@ -69,15 +77,15 @@ pub struct Options {
     pub warm_up: Length,
     /// Silence between these and the measurement.
     pub pause_ns: u64,
-    /// Where the sending thread runs.
-    pub cpu: Option<usize>,
     /// How to hand packets over.
     pub back_end: BackEnd,
 }
 
-/// What was sent.
+/// What was sent of a flow.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
+    /// How much later than the first flow it began.
+    pub phase_ns: u64,
     /// Warm-up packets handed to the device.
     pub warm_up_sent: u64,
     /// When the warm-up began.
@@ -103,7 +111,7 @@ pub struct Report {
     pub bunched: u64,
     /// How the device takes frames, where there are several ways.
     pub mode: Option<Mode>,
-    /// Whether a signal ended it early.
+    /// Whether a signal ended it before all was sent.
     pub interrupted: bool,
 }
 
@@ -143,6 +151,9 @@ pub enum GenerateError {
         /// The interface's MTU.
         mtu: usize,
     },
+    /// There is no flow.
+    #[error("there is no flow to send")]
+    NoFlow,
     /// There would be nothing to send.
     #[error("that is not a single packet: give a longer --duration or a --count of at least 1")]
     Nothing,
@@ -253,28 +264,44 @@ fn duration(length: Length) -> Option<u64> {
     }
 }
 
-/// Sends the traffic and reports how that went. Ends early on SIGINT and SIGTERM. Pins the calling
-/// thread if asked to and raises its priority: call it from a thread of its own.
-pub fn generate(options: &Options) -> Result<Report, GenerateError> {
-    let Prepared { interface, source, schedule, length } = options.prepare()?;
+/// Sends the traffic of all flows from one thread on `cpu`, and reports how that went, in the order
+/// given. Ends early on SIGINT and SIGTERM. Pins the calling thread if asked to and raises its
+/// priority: call it from a thread of its own.
+pub fn generate(flows: &[Options], cpu: Option<usize>) -> Result<Vec<Report>, GenerateError> {
+    let prepared: Vec<_> = flows.iter().map(Options::prepare).collect::<Result<_, _>>()?;
+    let shortest = prepared.iter().map(|flow| flow.schedule.gap_ns()).min();
+    let shortest = shortest.ok_or(GenerateError::NoFlow)?;
     let system = |what| move |source| GenerateError::System { what, source };
     let signals = StopSignals::install().map_err(system("handle signals"))?;
-    let device = registry::open(options.back_end, &interface, source.largest_size() - FCS_LEN)?;
-    if let Some(cpu) = options.cpu {
+    let open = |(place, (prepared, options)): (usize, (Prepared, &Options))| {
+        let Prepared { interface, source, schedule, length } = prepared;
+        let largest = source.largest_size() - FCS_LEN;
+        let device = registry::open(options.back_end, &interface, largest, flows.len())?;
+        let traffic = Traffic {
+            schedule,
+            length,
+            warm_up: options.warm_up,
+            pause_ns: options.pause_ns,
+            phase_ns: phase_ns(shortest, place, flows.len()),
+        };
+        Ok(Flow::new(device, source, traffic))
+    };
+    let opened: Result<Vec<Flow>, GenerateError> =
+        prepared.into_iter().zip(flows).enumerate().map(open).collect();
+    let opened = opened?;
+    if let Some(cpu) = cpu {
         pin(cpu)?;
     }
     hurry();
-    let traffic = Traffic {
-        start_ns: Monotonic.now() + LEAD_NS,
-        schedule,
-        length,
-        warm_up: options.warm_up,
-        pause_ns: options.pause_ns,
-    };
-    let sender = Sender::new(device, Monotonic, || signals.requested(), source);
-    sender
-        .run(&traffic)
-        .map_err(|Gone { sent }| GenerateError::Vanished { name: interface.name, sent })
+    let start = Monotonic.now() + LEAD_NS;
+    send(opened, start, &Monotonic, || signals.requested()).map_err(|FlowGone { flow, sent }| {
+        GenerateError::Vanished { name: flows[flow].interface.clone(), sent }
+    })
+}
+
+/// How much later the flow at a `place` of `count` begins, when `gap_ns` is the shortest mean gap.
+fn phase_ns(gap_ns: u64, place: usize, count: usize) -> u64 {
+    (u128::from(gap_ns) * place as u128 / count as u128) as u64
 }
 
 #[cfg(test)]
@@ -303,7 +330,6 @@ mod tests {
             length: Some(Length::Count(1)),
             warm_up: Length::Duration(0),
             pause_ns: 0,
-            cpu: None,
             back_end: BackEnd::AfPacket { bypass: true },
         }
     }
@@ -340,9 +366,22 @@ mod tests {
         for (change, expected) in cases {
             let mut options = options();
             change(&mut options);
-            let message = generate(&options).expect_err("refused").to_string();
+            let message = generate(&[options], None).expect_err("refused").to_string();
             assert!(message.contains(expected), "{message}");
             assert!(!message.contains('\n'));
         }
+    }
+
+    #[test]
+    fn nothing_to_send_is_refused() {
+        assert!(matches!(generate(&[], None), Err(GenerateError::NoFlow)));
+    }
+
+    #[test]
+    fn phases_are_spread_over_the_shortest_gap() {
+        let phases: Vec<u64> = (0..4).map(|place| phase_ns(100_000, place, 4)).collect();
+        assert_eq!(phases, [0, 25_000, 50_000, 75_000]);
+        assert_eq!(phase_ns(u64::MAX, 0, 1), 0);
+        assert_eq!(phase_ns(1, 37, 38), 0);
     }
 }

@@ -1,192 +1,59 @@
 //! The loop that sends packets when they are due.
-
-use std::time::Duration;
-
-use tailtap_wire::moonsniff::Kind;
+//!
+//! It goes in rounds. A round waits for the packet that is due next, whichever flow it is of. If
+//! others are due by then, they are part of the round, as far as the devices have room. Each device
+//! is then handed its packets in one call.
 
 use super::Report;
-use super::replay::Replay;
-use super::schedule::{Length, Schedule, Times};
-use super::slip::Counter;
-use super::template::Template;
+use super::flow::{Flow, Gone};
+use super::merge::Merge;
 use crate::clock::Clock;
-use crate::device::Device;
 
-/// Where packets come from.
-pub(super) enum Source {
-    Made(Template),
-    Replay(Replay),
-}
-
-impl Source {
-    fn packet(&mut self, id: u32, kind: Kind) -> &[u8] {
-        match self {
-            Self::Made(template) => template.packet(id, kind),
-            Self::Replay(replay) => replay.packet(id, kind),
-        }
-    }
-
-    fn has_id(&self, id: u32) -> bool {
-        match self {
-            Self::Made(_) => true,
-            Self::Replay(replay) => replay.has_id(id),
-        }
-    }
-
-    pub(super) fn largest_size(&self) -> usize {
-        match self {
-            Self::Made(template) => template.largest_size(),
-            Self::Replay(replay) => replay.largest_size(),
-        }
-    }
-}
-
-/// What is sent, and when.
-pub(super) struct Traffic {
-    /// When the first packet, of the warm-up or measured, may be due.
-    pub(super) start_ns: u64,
-    /// When packets are due.
-    pub(super) schedule: Schedule,
-    /// How much is measured.
-    pub(super) length: Length,
-    /// How much is sent before.
-    pub(super) warm_up: Length,
-    /// Silence in between.
-    pub(super) pause_ns: u64,
-}
-
-/// The device is gone.
+/// The device of a flow is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Gone {
-    /// Packets of the warm-up, or of the measurement, that it took before.
+pub(super) struct FlowGone {
+    /// The flow.
+    pub(super) flow: usize,
+    /// Packets of its warm-up, or of its measurement, that the device took before.
     pub(super) sent: u64,
 }
 
-/// The sending thread's state. `S` says whether to stop.
-pub(super) struct Sender<C, S> {
-    device: Box<dyn Device>,
-    clock: C,
-    stop: S,
-    source: Source,
-    with_id: u64,
-    failed: u64,
-    bunched: u64,
-    slip: Counter,
-    /// When the first and the last measured packet were due.
-    first_due: Option<u64>,
-    last_due: u64,
-    last_ns: u64,
-}
-
-impl<C: Clock, S: Fn() -> bool> Sender<C, S> {
-    pub(super) fn new(device: Box<dyn Device>, clock: C, stop: S, source: Source) -> Self {
-        Self {
-            device,
-            clock,
-            stop,
-            source,
-            with_id: 0,
-            failed: 0,
-            bunched: 0,
-            slip: Counter::new(),
-            first_due: None,
-            last_due: 0,
-            last_ns: 0,
+/// Sends the packets of all flows, of which the first may begin at `start`. `stop` says whether to
+/// end early. Reports flow by flow.
+pub(super) fn send(
+    mut flows: Vec<Flow>,
+    start: u64,
+    clock: &impl Clock,
+    stop: impl Fn() -> bool,
+) -> Result<Vec<Report>, FlowGone> {
+    let mut merge = Merge::new(flows.iter_mut().map(|flow| flow.begin(start)).collect());
+    // The flows of a round, in the order of their first packets.
+    let mut round = Vec::with_capacity(flows.len());
+    while let Some((flow, packet)) = merge.take() {
+        flows[flow].push(packet);
+        round.push(flow);
+        let mut now = clock.wait_until(packet.due, || !stop());
+        if stop() {
+            break;
+        }
+        while let Some((flow, packet)) = merge.peek()
+            && packet.due <= now
+            && flows[flow].takes(packet)
+        {
+            if flows[flow].push(packet) {
+                round.push(flow);
+            }
+            merge.take();
+        }
+        for (place, flow) in round.drain(..).enumerate() {
+            if place > 0 {
+                now = clock.now();
+            }
+            flows[flow].hand_over(now, clock).map_err(|Gone { sent }| FlowGone { flow, sent })?;
         }
     }
-
-    /// Sends the warm-up and the measured packets.
-    pub(super) fn run(mut self, traffic: &Traffic) -> Result<Report, Gone> {
-        let Traffic { start_ns, schedule, length, warm_up, pause_ns } = traffic;
-        let before = schedule.before();
-        // A warm-up of n packets ends when the next one would be due.
-        let warm_up_takes = match *warm_up {
-            Length::Duration(ns) => ns,
-            Length::Count(count) => before.times().nth(count as usize).unwrap_or(0),
-        };
-        let warm_up_sent = self.send(*start_ns, before.times_of(*warm_up), Kind::WarmUp)?;
-        let start = start_ns + warm_up_takes + pause_ns;
-        let sent = self.send(start, schedule.times_of(*length), Kind::Measured)?;
-        let report = self.report(sent, start, schedule.times_of(*length));
-        Ok(Report { warm_up_sent, warm_up_ns: *start_ns, ..report })
-    }
-
-    /// Sends a packet at each of the times after `start`; returns how many the device took.
-    fn send(&mut self, start: u64, times: Times, kind: Kind) -> Result<u64, Gone> {
-        let mut sent = 0;
-        // The id wraps only in a warm-up, where nobody reads it.
-        let ids = (0..=u32::MAX).cycle();
-        let mut packets = ids.zip(times.map(|time| start + time)).peekable();
-        let mut batch = Vec::with_capacity(self.device.room());
-        while let Some((id, due)) = packets.next() {
-            self.device.push(self.source.packet(id, kind));
-            batch.push(due);
-            let first = id;
-            let now = self.clock.wait_until(due, || !(self.stop)());
-            if (self.stop)() {
-                break;
-            }
-            while batch.len() < self.device.room()
-                && let Some((id, due)) = packets.next_if(|&(_, due)| due <= now)
-            {
-                self.device.push(self.source.packet(id, kind));
-                batch.push(due);
-            }
-            let failed = self.device.flush();
-            if kind == Kind::Measured {
-                self.record(first, &batch, now);
-                let ids = (0..batch.len()).map(|number| first.wrapping_add(number as u32));
-                self.with_id += ids.filter(|&id| self.source.has_id(id)).count() as u64;
-            }
-            sent += (batch.len() - failed.min(batch.len())) as u64;
-            self.failed += failed as u64;
-            // A full or a sleeping device may recover; one that is gone does not.
-            if failed > 0 && self.device.is_gone() {
-                return Err(Gone { sent });
-            }
-            batch.clear();
-        }
-        Ok(sent)
-    }
-
-    /// Records that packets from `number` on, due at these times, were handed over from `now` on.
-    fn record(&mut self, number: u32, batch: &[u64], now: u64) {
-        let (first, last) = (batch[0], batch[batch.len() - 1]);
-        let left = if batch.len() == 1 { now } else { self.clock.now() };
-        self.slip.add(number, batch, left);
-        self.bunched += batch.iter().filter(|&&due| due > first).count() as u64;
-        self.first_due.get_or_insert(first);
-        (self.last_due, self.last_ns) = (last, left);
-    }
-
-    /// What was sent, where packets were due at `times` after `start`.
-    fn report(self, sent: u64, start: u64, times: Times) -> Report {
-        let count = self.slip.packets();
-        let first_ns = self.first_due.unwrap_or(0);
-        Report {
-            warm_up_sent: 0,
-            warm_up_ns: 0,
-            sent,
-            failed: self.failed,
-            with_id: self.with_id,
-            first_ns,
-            last_ns: self.last_ns,
-            scheduled_rate: rate(count, self.last_due.saturating_sub(first_ns)),
-            achieved_rate: rate(sent, self.last_ns.saturating_sub(first_ns)),
-            slip: self.slip.finish(start, times),
-            bunched: self.bunched,
-            mode: self.device.mode(),
-            interrupted: (self.stop)(),
-        }
-    }
-}
-
-/// Packets a second from the first to the last of `packets`: n have n - 1 intervals between them.
-fn rate(packets: u64, elapsed_ns: u64) -> f64 {
-    if packets < 2 || elapsed_ns == 0 {
-        return 0.0;
-    }
-    (packets - 1) as f64 / Duration::from_nanos(elapsed_ns).as_secs_f64()
+    let flows = flows.into_iter().enumerate();
+    Ok(flows.map(|(number, flow)| flow.report(merge.has_more_of(number))).collect())
 }
 
 #[cfg(test)]
@@ -199,10 +66,14 @@ mod tests {
 
     use super::*;
     use crate::clock::Simulated;
+    use crate::device::Device;
     use crate::device::faults::{Chances, Faults};
     use crate::device::loopback::Loopback;
-    use crate::generate::schedule::Pattern;
-    use crate::generate::template::{DESTINATION_MAC, Flows, Layout, SOURCE_MAC, TIME_TO_LIVE};
+    use crate::generate::flow::{Source, Traffic};
+    use crate::generate::schedule::{Length, Pattern, Schedule};
+    use crate::generate::template::{
+        DESTINATION_MAC, Flows, Layout, SOURCE_MAC, TIME_TO_LIVE, Template,
+    };
 
     const START: u64 = 1_000_000;
     const MILLISECOND: u64 = 1_000_000;
@@ -224,7 +95,19 @@ mod tests {
     fn traffic(pattern: Pattern, rate: u64, length: Length) -> Traffic {
         let schedule = Schedule::Pattern(pattern, rate);
         let warm_up = Length::Count(0);
-        Traffic { start_ns: START, schedule, length, warm_up, pause_ns: 0 }
+        Traffic { schedule, length, warm_up, pause_ns: 0, phase_ns: 0 }
+    }
+
+    /// Sends one flow.
+    fn send_one(
+        device: impl Device + 'static,
+        clock: &Simulated,
+        source: Source,
+        traffic: Traffic,
+        stop: impl Fn() -> bool,
+    ) -> Result<Report, FlowGone> {
+        let flow = Flow::new(Box::new(device), source, traffic);
+        send(vec![flow], START, clock, stop).map(|mut reports| reports.remove(0))
     }
 
     /// When a frame arrived, by the clock, and the frame.
@@ -249,9 +132,9 @@ mod tests {
     fn packets_leave_when_they_are_due() {
         let clock = Simulated::default();
         let (device, arrivals) = device(&clock, 0);
-        let sender = Sender::new(Box::new(device), clock, || false, source(&[64, 128]));
         let length = Length::Duration(5 * MILLISECOND);
-        let report = sender.run(&traffic(Pattern::Constant, 1000, length)).expect("sent");
+        let traffic = traffic(Pattern::Constant, 1000, length);
+        let report = send_one(device, &clock, source(&[64, 128]), traffic, || false).expect("sent");
         let due = (0..5u64).map(|number| START + number * MILLISECOND);
         let expected: Vec<_> = due.clone().zip((0..5).map(Some)).collect();
         assert_eq!(ids(&arrivals), expected);
@@ -267,10 +150,9 @@ mod tests {
     fn the_warm_up_comes_first_without_ids_and_a_pause_follows() {
         let clock = Simulated::default();
         let (device, arrivals) = device(&clock, 0);
-        let sender = Sender::new(Box::new(device), clock, || false, source(&[64]));
         let mut traffic = traffic(Pattern::Burst { packets: 2 }, 1000, Length::Count(4));
         (traffic.warm_up, traffic.pause_ns) = (Length::Count(2), 3 * MILLISECOND);
-        let report = sender.run(&traffic).expect("sent");
+        let report = send_one(device, &clock, source(&[64]), traffic, || false).expect("sent");
         // Bursts of two every two milliseconds; the measured ones begin a burst and a pause later.
         let at = |ms: u64| START + ms * MILLISECOND;
         let expected =
@@ -285,9 +167,8 @@ mod tests {
         let clock = Simulated::default();
         // A packet each microsecond to a device that takes two for each.
         let (device, arrivals) = device(&clock, 2000);
-        let sender = Sender::new(Box::new(device), clock, || false, source(&[64]));
-        let length = Length::Count(100);
-        let report = sender.run(&traffic(Pattern::Constant, 1_000_000, length)).expect("sent");
+        let traffic = traffic(Pattern::Constant, 1_000_000, Length::Count(100));
+        let report = send_one(device, &clock, source(&[64]), traffic, || false).expect("sent");
         // Packet 0 leaves alone, then 1 and 2, then four at a time (the room), and 99 alone: when
         // the device has had its time for all others. The first packet of the last four is the
         // latest: its slip counts until the call for all four is over.
@@ -307,9 +188,8 @@ mod tests {
             asked.set(asked.get() + 1);
             asked.get() > 20
         };
-        let sender = Sender::new(Box::new(device), clock, stop, source(&[64]));
-        let report = sender.run(&traffic(Pattern::Constant, 1000, Length::Count(100)));
-        let report = report.expect("sent");
+        let traffic = traffic(Pattern::Constant, 1000, Length::Count(100));
+        let report = send_one(device, &clock, source(&[64]), traffic, stop).expect("sent");
         assert!(report.interrupted);
         assert_eq!(report.sent, arrivals.borrow().len() as u64);
         assert!((1..100).contains(&report.sent));
@@ -343,10 +223,10 @@ mod tests {
 
     #[test]
     fn a_device_that_is_gone_ends_the_traffic() {
-        let device = Box::new(Unplugged { left: 6, queued: 0 });
-        let sender = Sender::new(device, Simulated::default(), || false, source(&[64]));
+        let device = Unplugged { left: 6, queued: 0 };
         let traffic = traffic(Pattern::Burst { packets: 4 }, 1000, Length::Count(100));
-        assert_eq!(sender.run(&traffic), Err(Gone { sent: 6 }));
+        let sent = send_one(device, &Simulated::default(), source(&[64]), traffic, || false);
+        assert_eq!(sent, Err(FlowGone { flow: 0, sent: 6 }));
     }
 
     proptest! {
@@ -360,10 +240,9 @@ mod tests {
             let (device, arrivals) = device(&clock, takes_ns);
             let chances = Chances { refuse, lose, ..Chances::default() };
             let device = Faults::new(device, clock.clone(), chances, seed);
-            let sender = Sender::new(Box::new(device), clock, || false, source(&[64]));
             let traffic = traffic(Pattern::Burst { packets: burst }, rate, Length::Count(count));
             let times: Vec<u64> = traffic.schedule.times_of(traffic.length).collect();
-            let report = sender.run(&traffic).expect("sent");
+            let report = send_one(device, &clock, source(&[64]), traffic, || false).expect("sent");
             prop_assert_eq!(report.sent + report.failed, count);
             prop_assert_eq!(report.with_id, count);
             prop_assert!(arrivals.borrow().len() as u64 <= report.sent);
@@ -374,10 +253,125 @@ mod tests {
         }
     }
 
+    /// The flow and the frame of each arrival, and when that was.
+    type Together = Rc<RefCell<Vec<(usize, u64, Option<u32>)>>>;
+
+    /// A flow whose device takes `takes_ns` for each frame.
+    fn flow(
+        number: usize,
+        traffic: Traffic,
+        clock: &Simulated,
+        takes_ns: u64,
+        arrivals: &Together,
+    ) -> Flow {
+        let (clock, list) = (clock.clone(), Rc::clone(arrivals));
+        let sink = move |frame: &[u8]| {
+            clock.advance(takes_ns);
+            list.borrow_mut().push((number, clock.now(), moonsniff::id(frame)));
+        };
+        Flow::new(Box::new(Loopback::new(4, sink)), source(&[64]), traffic)
+    }
+
     #[test]
-    fn rates_count_intervals() {
-        assert_eq!(rate(3, 1_000_000_000), 2.0);
-        assert_eq!(rate(1, 1_000_000_000), 0.0);
-        assert_eq!(rate(2, 0), 0.0);
+    fn each_flow_has_its_own_rate_ids_and_report() {
+        let clock = Simulated::default();
+        let arrivals = Together::default();
+        let mut fast = traffic(Pattern::Constant, 2000, Length::Count(4));
+        fast.warm_up = Length::Count(2);
+        let mut slow = traffic(Pattern::Constant, 1000, Length::Count(2));
+        slow.phase_ns = MILLISECOND / 4;
+        let flows = vec![flow(0, fast, &clock, 0, &arrivals), flow(1, slow, &clock, 0, &arrivals)];
+        let reports = send(flows, START, &clock, || false).expect("sent");
+        let at = |quarters: u64| START + quarters * MILLISECOND / 4;
+        let expected = [
+            (0, at(0), None),
+            (1, at(1), Some(0)),
+            (0, at(2), None),
+            (0, at(4), Some(0)),
+            (1, at(5), Some(1)),
+            (0, at(6), Some(1)),
+            (0, at(8), Some(2)),
+            (0, at(10), Some(3)),
+        ];
+        assert_eq!(*arrivals.borrow(), expected);
+        let sent =
+            reports.iter().map(|one| (one.warm_up_sent, one.sent, one.first_ns, one.phase_ns));
+        let expected = [(2, 4, at(4), 0), (0, 2, at(1), MILLISECOND / 4)];
+        assert!(sent.eq(expected));
+        assert_eq!((reports[0].achieved_rate, reports[1].achieved_rate), (2000.0, 1000.0));
+    }
+
+    #[test]
+    fn a_flow_that_waits_for_another_one_says_how_long() {
+        let clock = Simulated::default();
+        let arrivals = Together::default();
+        let same = || traffic(Pattern::Constant, 1000, Length::Count(3));
+        let flows =
+            vec![flow(0, same(), &clock, 2000, &arrivals), flow(1, same(), &clock, 10, &arrivals)];
+        let reports = send(flows, START, &clock, || false).expect("sent");
+        // Both are due in the same nanosecond: the second one leaves when the first was taken.
+        let slips = reports.iter().map(|one| one.slip.clone().expect("packets left"));
+        assert!(slips.map(|slip| (slip.min, slip.max)).eq([(0, 0), (2000, 2000)]));
+    }
+
+    #[test]
+    fn a_stop_tells_finished_flows_from_others() {
+        let clock = Simulated::default();
+        let arrivals = Together::default();
+        let flows = vec![
+            flow(0, traffic(Pattern::Constant, 1000, Length::Count(2)), &clock, 0, &arrivals),
+            flow(1, traffic(Pattern::Constant, 1000, Length::Count(9)), &clock, 0, &arrivals),
+        ];
+        let stop = || arrivals.borrow().len() >= 6;
+        let reports = send(flows, START, &clock, stop).expect("sent");
+        let told = reports.iter().map(|one| (one.sent, one.interrupted));
+        assert!(told.eq([(2, false), (4, true)]));
+    }
+
+    #[test]
+    fn the_flow_whose_device_is_gone_is_named() {
+        let clock = Simulated::default();
+        let arrivals = Together::default();
+        let well =
+            flow(0, traffic(Pattern::Constant, 1000, Length::Count(9)), &clock, 0, &arrivals);
+        let gone = Unplugged { left: 3, queued: 0 };
+        let lost = traffic(Pattern::Constant, 1000, Length::Count(9));
+        let flows = vec![well, Flow::new(Box::new(gone), source(&[64]), lost)];
+        assert_eq!(send(flows, START, &clock, || false), Err(FlowGone { flow: 1, sent: 3 }));
+    }
+
+    proptest! {
+        /// Whatever the flows and their devices do, each packet of each flow is counted once, and
+        /// flows on time have their packets in the order of the union of their schedules.
+        #[test]
+        fn flows_do_not_mix(
+            shapes in prop::collection::vec((1..5u64, 1000..1_000_000u64, 0..60u64, 0..5000u64), 1..5),
+            takes_ns in prop_oneof![Just(0), 0..5000u64],
+        ) {
+            let clock = Simulated::default();
+            let arrivals = Together::default();
+            let mut expected = Vec::new();
+            let mut flows = Vec::new();
+            for (number, &(burst, rate, count, phase_ns)) in shapes.iter().enumerate() {
+                let pattern = Pattern::Burst { packets: burst };
+                let sent = Traffic { phase_ns, ..traffic(pattern, rate, Length::Count(count)) };
+                let times = sent.schedule.times_of(sent.length).enumerate();
+                expected.extend(times.map(|(id, time)| (START + phase_ns + time, number, id as u32)));
+                flows.push(flow(number, sent, &clock, takes_ns, &arrivals));
+            }
+            expected.sort_unstable();
+            let reports = send(flows, START, &clock, || false).expect("sent");
+            for (number, (report, &(_, _, count, _))) in reports.iter().zip(&shapes).enumerate() {
+                prop_assert_eq!((report.sent, report.with_id), (count, count));
+                let found = arrivals.borrow();
+                let own = found.iter().filter(|row| row.0 == number).filter_map(|row| row.2);
+                prop_assert!(own.eq(0..count as u32));
+            }
+            if takes_ns == 0 {
+                let found: Vec<_> = arrivals.borrow().iter()
+                    .map(|&(number, time, id)| (time, number, id.expect("measured"))).collect();
+                prop_assert_eq!(found, expected);
+            }
+        }
     }
 }

@@ -90,7 +90,9 @@ impl<'a> LiveTap<'a> {
         let Prepared { link, namespace, interface, program, .. } = prepared;
         let ring = program.ring();
         ring.set_ahead(ahead);
-        let (path, name) = (link.path.clone(), link.name.clone());
+        // What stands before is where the file is.
+        let name = link.name.rsplit('/').next().unwrap_or_default();
+        let (path, name) = (link.path.clone(), name.to_owned());
         let writer = Writer::create(Target { path, link: name, ..target.clone() });
         let writer = writer.map_err(TapError::Create)?;
         let (attachment, dropped) = inside(namespace.as_ref(), || {

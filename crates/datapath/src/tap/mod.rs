@@ -76,6 +76,8 @@ pub struct Link {
     pub forward: Forward,
     /// The file.
     pub path: PathBuf,
+    /// Room in its ring, rounded up to a power of two; that of all links unless given.
+    pub records: Option<u64>,
 }
 
 impl Link {
@@ -150,10 +152,7 @@ pub struct Cost {
 pub fn tap(options: &Options, on_ready: Box<OnReady<'_>>) -> Result<Vec<Report>, TapError> {
     let keep = keep(options)?;
     let size = keep.slot_words() * size_of::<u64>();
-    let records = options.records.unwrap_or(DEFAULT_ROOM / size as u64);
-    if !(1..=MAX_RECORDS).contains(&records) {
-        return Err(TapError::Records { records });
-    }
+    let slots = slots(options, DEFAULT_ROOM / size as u64)?;
     if let Some(cpu) = options.cpu {
         pin(cpu)?;
     }
@@ -167,11 +166,11 @@ pub fn tap(options: &Options, on_ready: Box<OnReady<'_>>) -> Result<Vec<Report>,
 
     let stamps = options.links.iter().any(Link::stamps_arrival).then(ask_for_stamps).transpose();
     let _stamps = stamps.map_err(system("ask for the kernel's stamps"))?;
-    let slots = records.next_power_of_two();
     let prepared: Vec<Prepared> = options
         .links
         .iter()
-        .map(|link| Prepared::new(link, keep, slots as u32))
+        .zip(&slots)
+        .map(|(link, &slots)| Prepared::new(link, keep, slots as u32))
         .collect::<Result<_, _>>()?;
     let mut ahead = realtime_ahead_ns();
     let target = Target {
@@ -193,7 +192,8 @@ pub fn tap(options: &Options, on_ready: Box<OnReady<'_>>) -> Result<Vec<Report>,
     let begin = now_ns();
     let end = options.duration_ns.map_or(u64::MAX, |ns| begin.saturating_add(ns));
     let mut flush = Deadline::new(options.flush_ns, begin);
-    let period = poll_period(slots, FASTEST);
+    let smallest = slots.iter().copied().min().unwrap_or(MAX_RECORDS);
+    let period = poll_period(smallest, FASTEST);
     while !signals.requested() {
         let now = now_ns();
         let enough = |count| taps.iter().all(|tap| tap.seen() >= count);
@@ -237,6 +237,19 @@ pub fn tap(options: &Options, on_ready: Box<OnReady<'_>>) -> Result<Vec<Report>,
     reports.into_iter().collect()
 }
 
+/// The slots of each link's ring, of which there are `usual` unless the options say otherwise.
+fn slots(options: &Options, usual: u64) -> Result<Vec<u64>, TapError> {
+    let usual = options.records.unwrap_or(usual);
+    let wanted = options.links.iter().map(|link| link.records.unwrap_or(usual));
+    // What is said of all links is checked even where each link has its own.
+    if let Some(records) =
+        wanted.clone().chain([usual]).find(|wanted| !(1..=MAX_RECORDS).contains(wanted))
+    {
+        return Err(TapError::Records { records });
+    }
+    Ok(wanted.map(u64::next_power_of_two).collect())
+}
+
 /// What the options mean for the eBPF program. Fails when they contradict each other.
 fn keep(options: &Options) -> Result<Keep, TapError> {
     match (options.format, options.key) {
@@ -258,6 +271,29 @@ mod tests {
     fn rings_without_or_with_too_many_records_are_refused() {
         for records in [0, MAX_RECORDS + 1] {
             let error = refused(Options { records: Some(records), ..options() });
+            assert!(matches!(error, TapError::Records { .. }), "{error}");
+        }
+    }
+
+    #[test]
+    fn each_link_may_have_room_of_its_own() {
+        let link = |records| Link {
+            name: "a".into(),
+            namespace: None,
+            interface: "a".into(),
+            hook: Hook::Ingress,
+            forward: Forward::Drop,
+            path: PathBuf::new(),
+            records,
+        };
+        let links = vec![link(None), link(Some(5)), link(Some(1 << 26))];
+        let options = Options { links: links.clone(), ..options() };
+        assert_eq!(slots(&options, 100).expect("possible"), [128, 8, 1 << 26]);
+        let options = Options { records: Some(3), ..options };
+        assert_eq!(slots(&options, 100).expect("possible"), [4, 8, 1 << 26]);
+        for records in [0, MAX_RECORDS + 1] {
+            let links = vec![link(None), link(Some(records))];
+            let error = refused(Options { links, ..options.clone() });
             assert!(matches!(error, TapError::Records { .. }), "{error}");
         }
     }

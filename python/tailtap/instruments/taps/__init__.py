@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from tailtap.check import Check
 from tailtap.registry import Registry
@@ -14,11 +14,21 @@ from tailtap.stations.process import Process
 from tailtap.topology.graph import Flow
 from tailtap.traffic.external import MOONSNIFF
 
-__all__ = ["TAPS", "Tap"]
+__all__ = ["TAPS", "Stamped", "Tap"]
 
 
 NOWHERE: Mapping[str, str] = MappingProxyType({})
 """No network namespaces."""
+
+
+class Stamped(NamedTuple):
+    """A flow whose packets are stamped."""
+
+    flow: Flow
+    packets: int
+    """For how many of them there is to be room."""
+    folder: str = "."
+    """Where its files go, relative to the folder of the taps."""
 
 
 class Tap(Protocol):
@@ -38,16 +48,15 @@ class Tap(Protocol):
         self,
         host: Host,
         folder: Path,
-        packets: int,
-        flow: Flow,
+        flows: Sequence[Stamped],
         key: str = MOONSNIFF,
         namespaces: Mapping[str, str] = NOWHERE,
     ) -> Process:
-        """Stamp the packets of `flow` at its tap points into `folder`; returns when ready.
+        """Stamp the packets of `flows` at their tap points; returns when ready.
 
-        `host` is where its first and last tap point are, and there is room for `packets` of them.
-        Those between are in the network namespaces that `namespaces` has by their nodes. Each is a
-        file ``NAME.stamps`` by its name in `Flow.points`.
+        `host` is where their first and last tap points are. Those between are in the network
+        namespaces that `namespaces` has by their nodes. Each is a file ``NAME.stamps`` by its name
+        in `Flow.points`, in the flow's folder below `folder`.
 
         `key` says where packets carry their ids, as ``tailtap tap --key``.
 
@@ -55,8 +64,11 @@ class Tap(Protocol):
         """
         ...
 
-    def stop(self, process: Process) -> dict[str, Any]:
-        """End the taps; what each one counted, by its name. Raises `MachineError`."""
+    def stop(self, process: Process) -> dict[str, dict[str, Any]]:
+        """End the taps; by the flow's folder and the tap's name, what it counted.
+
+        Raises `MachineError`.
+        """
         ...
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any, cast
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
 
 from tailtap.check import Check
 from tailtap.errors import TailtapError
-from tailtap.instruments.taps import NOWHERE
+from tailtap.instruments.taps import NOWHERE, Stamped
 from tailtap.machine.privileges import missing_capabilities
 from tailtap.stations import Host
 from tailtap.stations.process import STOP_SECONDS, Process
@@ -23,6 +23,8 @@ from tailtap.traffic.external import MOONSNIFF
 MAX_ROOM = 8 * 2**20
 """Stamps that the kernel keeps at most for all tap points together (128 MiB); they are emptied all
 the time."""
+LEAST_ROOM = 4096
+"""Stamps of a tap point that there is room for however many points there are (64 KiB)."""
 QUIET_SHARE = 4
 """While less than a quarter of its room is used, the tap writes nothing and disturbs nobody."""
 READY_SECONDS = 120.0
@@ -70,7 +72,8 @@ class InlineTap:
                 folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tt-"))
                 lab = stack.enter_context(Lab(smallest()))
                 lab.wait_until_up()
-                process = self.start(lab.host(TAPS), Path(folder), 1024, lab.graph.flow(FORWARD))
+                stamped = [Stamped(lab.graph.flow(FORWARD), 1024)]
+                process = self.start(lab.host(TAPS), Path(folder), stamped)
                 stack.callback(process.close)
                 self.stop(process)
         except TailtapError as error:
@@ -84,16 +87,17 @@ class InlineTap:
         self,
         host: Host,
         folder: Path,
-        packets: int,
-        flow: Flow,
+        flows: Sequence[Stamped],
         key: str = MOONSNIFF,
         namespaces: Mapping[str, str] = NOWHERE,
     ) -> Process:
         """Start the taps and wait until they are attached. Raises `MachineError`."""
-        points = flow.points
-        room = max(1, min(packets * QUIET_SHARE, MAX_ROOM // len(points)))
-        command = [*host.program, "tap", *self.links(flow, namespaces)]
-        command += ["--write", str(folder / "{link}.stamps"), "--records", str(room), "--json"]
+        command = [*host.program, "tap", "--write", str(folder / "{link}.stamps"), "--json"]
+        for (flow, _, place), room in zip(flows, rooms(flows), strict=True):
+            for link in self.links(flow, namespaces):
+                point, _, interfaces = link.partition("=")
+                name = str(PurePosixPath(place) / point)
+                command += [f"{name}={interfaces}", "--records", f"{name}={room}"]
         # Writing would wake up a CPU that may be the generator's.
         command += ["--key", key, "--flush", "0 s"]
         process = host.start(command)
@@ -112,14 +116,30 @@ class InlineTap:
             f"{EGRESS}={flow.egress.name}:drop",
         ]
 
-    def stop(self, process: Process) -> dict[str, Any]:
+    def stop(self, process: Process) -> dict[str, dict[str, Any]]:
         """Let the taps write what they hold, and end them. Raises `MachineError`."""
         process.interrupt()
         done = process.expect("done", STOP_SECONDS)
         process.close()
-        links = cast("dict[str, Any]", done["links"])
-        for link in links.values():
+        flows: dict[str, dict[str, Any]] = {}
+        for name, link in done["links"].items():
+            path = PurePosixPath(name)
             # Relative to the run folder, so that the folder can be moved; there is one file.
             link["file"] = Path(link["file"]).name
             del link["files"]
-        return links
+            flows.setdefault(str(path.parent), {})[path.name] = link
+        return flows
+
+
+def rooms(flows: Sequence[Stamped]) -> list[int]:
+    """How many stamps each tap point of each flow has room for.
+
+    That is `QUIET_SHARE` times what it will take, so that nothing is written meanwhile. Where that
+    is more than `MAX_ROOM` together, the flows share it out as they have packets.
+    """
+    stamps = sum(flow.packets * len(flow.flow.points) for flow in flows)
+    if QUIET_SHARE * stamps <= MAX_ROOM:
+        return [max(LEAST_ROOM, QUIET_SHARE * flow.packets) for flow in flows]
+    # A tap rounds up to a power of two, so that this rounds down to one.
+    shares = [max(LEAST_ROOM, flow.packets * MAX_ROOM // stamps) for flow in flows]
+    return [1 << (share.bit_length() - 1) for share in shares]

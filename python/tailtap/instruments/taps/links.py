@@ -49,8 +49,11 @@ def parse_links(links: Sequence[str], write: str) -> list[TapLink]:
         ):
             raise InputError(f"{link!r} is not a link: write {FORM}")
         name = name or interface
-        if "/" in name:
-            raise InputError(f"link name {name!r} cannot be part of a file name: leave out the /")
+        if name.startswith("/") or ".." in name.split("/"):
+            raise InputError(
+                f"link name {name!r} is a place for its file in the folder of --write: a / in it "
+                "leads into a folder there, and nothing leads out"
+            )
         if name in parsed:
             raise InputError(f"two links are called {name!r}: name them, as in NAME=INTERFACE")
         if forward == interface:
@@ -64,3 +67,25 @@ def parse_links(links: Sequence[str], write: str) -> list[TapLink]:
             Path(write.replace("{link}", name)),
         )
     return list(parsed.values())
+
+
+def parse_rooms(records: Sequence[str], names: Sequence[str]) -> tuple[int | None, dict[str, int]]:
+    """What ``--records`` says: for all links, or None, and by the names of single links.
+
+    Raises `InputError` for what is no number, for a name that no link has, or said twice.
+    """
+    every: int | None = None
+    rooms: dict[str, int] = {}
+    for text in records:
+        name, equals, number = text.rpartition("=")
+        if not (number.isascii() and number.isdecimal()):
+            raise InputError(f"--records {text!r} is no number of packets: write 4096 or NAME=4096")
+        if equals and name not in names:
+            raise InputError(f"--records {text!r}: the links are {', '.join(names)}")
+        if name in rooms or (not equals and every is not None):
+            raise InputError(f"--records {text!r}: this is said twice: give it once")
+        if equals:
+            rooms[name] = int(number)
+        else:
+            every = int(number)
+    return every, rooms

@@ -234,6 +234,15 @@ impl Schedule {
         }
     }
 
+    /// The mean gap between packets in nanoseconds, rounded down; at the beginning where the rate
+    /// changes.
+    pub fn gap_ns(&self) -> u64 {
+        match self {
+            Self::Pattern(_, rate) => SECOND / rate,
+            Self::Recorded(recorded) => recorded.period_ns() / recorded.packets(),
+        }
+    }
+
     /// The schedule of the packets before the measurement.
     pub fn before(&self) -> Self {
         match self {

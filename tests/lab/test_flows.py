@@ -1,0 +1,115 @@
+"""Flows measured at the same time: one generator and one tap process, and a run for each flow."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from labtools import Machine, own_machine, record, stamps, statuses, write_experiment
+from namespaces import Namespace
+from stamps import read_stamps
+
+from tailtap.evaluation import Evaluation
+
+RATES = {"a": 2_000, "b": 1_000, "c": 500, "d": 250}
+SECONDS = 0.6
+EXPERIMENT = f"""\
+name: flows
+dut:
+  forwarder: kernel-route
+  nodes: {{r: {{count: 3}}}}
+  links: [in - r1 - r2 - out, in - r3 - out]
+  flows:
+    a: {{path: [in, r1, r2, out], rate: {RATES["a"]} pkt/s}}
+    b: {{path: [in, r3, out], rate: {RATES["b"]} pkt/s, size: 256 B}}
+    c: {{path: [in, r1, r2, out], rate: {RATES["c"]} pkt/s, pattern: "burst:packets=3"}}
+    d: {{path: [in, r3, out], rate: {RATES["d"]} pkt/s}}
+traffic: {{duration: {SECONDS * 1000:g} ms, warm_up: 100 ms, cpu: 0, slip_limit: 10 s}}
+"""
+
+pytestmark = pytest.mark.skipif(
+    len(os.sched_getaffinity(0)) < 2, reason="generator and DuT need a CPU each"
+)
+
+
+def called(machine: Machine, subcommand: str) -> list[int]:
+    """The processes of `tailtap` with a subcommand in the lab's namespaces."""
+    pids = [pid for name in machine.namespaces() for pid in machine.pids(name)]
+    return [pid for pid in pids
+            if subcommand in Path(f"/proc/{pid}/cmdline").read_text().split("\0")]  # fmt: skip
+
+
+def test_each_flow_is_a_run_with_counts_of_its_own(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with own_machine() as machine:
+        path = write_experiment(tmp_path, EXPERIMENT)
+        with machine.held(tmp_path, "run", str(path), "--out", str(out)) as held:
+            assert [len(called(machine, what)) for what in ("generate", "tap")] == [1, 1]
+            held.go_on()
+            status, said = held.ended()
+        assert status == 0, said
+        assert machine.namespaces() == []
+    runs = sorted((out / "runs").iterdir())
+    assert [run.name for run in runs] == [
+        "001-flows-a", "002-flows-b", "003-flows-c", "004-flows-d"
+    ]  # fmt: skip
+    shortest = 1_000_000_000 // RATES["a"]
+    for place, (run, (flow, rate)) in enumerate(zip(runs, RATES.items(), strict=True)):
+        packets = round(rate * SECONDS)
+        told = record(run)
+        assert (told["status"], told["variables"]) == ("done", {"flow": flow})
+        assert told["generator"]["sent"] == packets
+        assert told["generator"]["phase_ns"] == shortest * place // 4
+        for side in ("ingress", "egress"):
+            assert told["taps"][side]["seen"] == packets
+            assert told["taps"][side]["file"] == f"{side}.stamps"
+            assert sorted(stamps(run / f"{side}.stamps")["id"]) == list(range(packets))
+        counts = Evaluation.load(run / "evaluation").counts
+        assert (counts["matched"], counts["lost"]) == (packets, 0)
+
+
+def test_a_killed_generator_fails_all_flows_and_all_are_measured_again(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with own_machine() as machine:
+        path = write_experiment(tmp_path, EXPERIMENT)
+        with machine.held(tmp_path, "run", str(path), "--out", str(out)) as held:
+            [generator] = called(machine, "generate")
+            os.kill(generator, signal.SIGKILL)
+            held.go_on()
+            held.ended()
+        assert statuses(out) == ["failed"] * 4
+        errors = {record(run)["error"] for run in (out / "runs").iterdir()}
+        assert len(errors) == 1 and "SIGKILL" in errors.pop()
+        done = machine.tailtap("run", str(path), "--out", str(out), "--resume")
+    assert done.returncode == 0, done.stderr
+    assert statuses(out) == ["done"] * 4
+
+
+@pytest.mark.parametrize("back_end", ["af_packet", "af_xdp"])
+def test_one_thread_sends_and_one_stamps_many_flows(
+    namespace: Namespace, tmp_path: Path, back_end: str
+) -> None:
+    links, flows = [], []
+    for number in range(4):
+        namespace.veth(f"gen{number}", f"in{number}")
+        (tmp_path / str(number)).mkdir()
+        links += [f"{number}/in=in{number}:drop", "--records", f"{number}/in=4096"]
+        rate, count = 1000 * (number + 1), 100 * (number + 1)
+        flows += [*(["--next"] if number else []), f"gen{number}", "--generator", back_end]
+        flows += ["--rate", f"{rate} pkt/s", "--count", str(count)]
+    tap = namespace.start("tap", *links, "--write", str(tmp_path / "{link}.stamps"))
+    told = json.loads(namespace.tailtap("generate", "--json", *flows).stdout)
+    done = tap.stop()["links"]
+    for number, report in enumerate(told["flows"]):
+        packets = 100 * (number + 1)
+        assert (report["interface"], report["sent"]) == (f"gen{number}", packets)
+        assert report["phase_ns"] == 250_000 * number // 4
+        assert done[f"{number}/in"]["seen"] == packets
+        kept = read_stamps(tmp_path / f"{number}/in.stamps")[1]
+        assert list(kept["id"]) == list(range(packets))
+        # Nothing leaves before it is due.
+        due = report["first_ns"] + kept["id"].astype("i8") * 1_000_000 // (number + 1)
+        assert (kept["time"].astype("i8") >= due).all()
