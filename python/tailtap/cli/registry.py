@@ -37,9 +37,8 @@ COMMANDS = {
     "host revert": Row("host.revert", "put back what `tailtap host apply` has set"),
     "host bootline": Row("host.bootline", "print or install the kernel's command line"),
     "host export": Row("host.export", "write the table of knobs for programs that tune hosts"),
-    "testbed check": Row(
-        "testbed.check", "find out whether cables are as a testbed file says"
-    ),
+    "testbed check": Row("testbed.check", "find out whether cables are as a testbed file says"),
+    "testbed power": Row("testbed.power", "switch a host of a testbed on and off"),
     "clean": Row("clean", "undo what a crashed tailtap left changed on the machine"),
     "generate": Row("generate", "send traffic with unique ids"),
     "tap": Row("tap", "stamp or capture every packet that passes a link"),

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, NamedTuple, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
-from pydantic import Field, GetPydanticSchema, ValidationError, model_validator
+from pydantic import Field, GetPydanticSchema, ValidationError, field_validator, model_validator
 from pydantic_core import core_schema
 
 from tailtap.document import Misfit, load
 from tailtap.errors import InputError
 from tailtap.experiment.reading import first_error
-from tailtap.schema import Strict, Written
+from tailtap.schema import Strict, Written, as_value_error
+from tailtap.testbed.power import checked
 
 HostName: TypeAlias = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,30}$"), Written("name")]
 
@@ -59,6 +60,20 @@ class Host(Strict):
         description="The interpreter there. It must be of the same version as tailtap's own here.",
         examples=["/usr/bin/python3.11"],
     )
+    power: Annotated[dict[str, Any], Written("mapping with the key kind")] | None = Field(
+        default=None,
+        description="What switches the host on and off: a kind and its options, which "
+        "docs/kinds.md lists.",
+        examples=[{"kind": "ipmi", "address": "10.0.0.9", "password_file": "bmc.password"}],
+    )
+
+    @field_validator("power")
+    @classmethod
+    def _power_of_a_kind(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        if value is not None:
+            with as_value_error():
+                checked(value)
+        return value
 
 
 class Cable(Strict):
