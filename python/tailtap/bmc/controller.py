@@ -214,12 +214,16 @@ class Controller(Bmc):  # type: ignore[misc]  # pyghmi has no types
         """The password of the user `name`, None if there is none."""
         return self._users.get(name)
 
-    def login_begun(self, session: Session) -> None:
-        """Count it against the client's host until it succeeds.
+    def login_begun(self, session: Session) -> bool:
+        """Whether the client's host may try; if so, it is counted as a failure until it succeeds.
 
         Many clients with a wrong password say no more: they see that our proof is not theirs.
         """
-        self._attempts.failed(session.sockaddr[0], time.monotonic_ns())
+        host, now = session.sockaddr[0], time.monotonic_ns()
+        if self._attempts.refused(host, now):  # it has opened many sessions before it failed
+            return False
+        self._attempts.failed(host, now)
+        return True
 
     def login_failed(self, session: Session, why: str) -> None:
         """Tell it."""

@@ -159,7 +159,9 @@ class Session(ServerSession):  # type: ignore[misc]  # pyghmi has no types
             self._refuse("rakp2", data[0], Refusal.PRIVILEGE)
             return
         self.username = name
-        self.bmc.login_begun(self)
+        if not self.bmc.login_begun(self):
+            self._refuse("rakp2", data[0], Refusal.NO_ROOM)
+            return
         password = self.bmc.password_of(name)
         if password is None:
             self.bmc.login_failed(self, "there is no such user")
@@ -183,7 +185,6 @@ class Session(ServerSession):  # type: ignore[misc]  # pyghmi has no types
         # A client that does not believe our proof has another password, too.
         if data[1] != 0 or not hmac.compare_digest(proof, data[8:]):
             self.bmc.login_failed(self, "the password is wrong")
-            self._keys = None
             self._refuse("rakp4", data[0], Refusal.INTEGRITY)
             return
         key = hmac.new(password, theirs + ours + self._named(role), hashlib.sha256).digest()
@@ -237,7 +238,9 @@ class Session(ServerSession):  # type: ignore[misc]  # pyghmi has no types
         return bytes([role, len(self.username)]) + self.username
 
     def _refuse(self, message: str, tag: int, why: Refusal) -> None:
+        """Say why, and end the session: who tries again has to open another one."""
         self._send(message, bytes([tag, why, 0, 0]) + self.clientsessionid)
+        self.bmc.close_session(self)
 
     def _send(self, message: str, payload: bytes) -> None:
         self.send_payload(payload, constants.payload_types[message], retry=False)

@@ -15,8 +15,9 @@ from controlled import PASSWORD, USER, ipmitool, switchable
 from pyghmi.ipmi.command import Command
 
 from tailtap.bmc import MACHINES, Machine, controller
+from tailtap.bmc.attempts import MOST_FAILURES
 from tailtap.bmc.controller import MOST_OPENING, Controller, Outlet
-from tailtap.bmc.session import suite_of
+from tailtap.bmc.session import Refusal, suite_of
 
 SEED = 16
 PIECE = 1024
@@ -190,6 +191,58 @@ def test_a_session_belongs_to_its_address(served: Recorded, client: Command) -> 
     packet, address = served.last()
     assert sent_after(served, packet, ("127.0.0.2", 1)) == []
     assert len(sent_after(served, packet, address)) == 1
+
+
+class Guesser:
+    """A client that tries passwords, message by message."""
+
+    def __init__(self, served: Recorded) -> None:
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.socket.connect(("127.0.0.1", served.port))
+        self.socket.settimeout(5)
+
+    def ask(self, kind: int, payload: bytes) -> bytes:
+        """The payload of the answer to a message of RAKP."""
+        head = b"\x06\x00\xff\x07\x06" + bytes([kind]) + bytes(8)
+        self.socket.send(head + len(payload).to_bytes(2, "little") + payload)
+        return self.socket.recv(1024)[16:]
+
+    def open(self) -> bytes:
+        """The id of a new session."""
+        suite = bytes.fromhex("000000080300000001000008040000000200000801000000")
+        return self.ask(0x10, bytes(8) + suite)[8:12]
+
+    def name(self, session: bytes) -> int:
+        """The status that answers the name of a user, with random bytes."""
+        name = USER.encode()
+        told = bytes(4) + session + random.randbytes(16) + bytes([0x14, 0, 0, len(name)]) + name
+        return self.ask(0x12, told)[1]
+
+    def guess(self, session: bytes) -> int:
+        """The status that answers a wrong proof."""
+        return self.ask(0x14, bytes(4) + session + bytes(32))[1]
+
+
+def test_a_session_has_one_guess(served: Recorded) -> None:
+    guesser = Guesser(served)
+    session = guesser.open()
+    assert guesser.name(session) == 0
+    assert guesser.guess(session) == Refusal.INTEGRITY
+    guesser.socket.settimeout(0.3)
+    with pytest.raises(TimeoutError):
+        guesser.name(session)
+    guesser.socket.close()
+
+
+def test_sessions_that_were_opened_before_have_no_more_guesses(served: Recorded) -> None:
+    guesser = Guesser(served)
+    sessions = [guesser.open() for _ in range(MOST_FAILURES + 2)]
+    for session in sessions[:MOST_FAILURES]:
+        assert guesser.name(session) == 0
+        assert guesser.guess(session) == Refusal.INTEGRITY
+    for session in sessions[MOST_FAILURES:]:
+        assert guesser.name(session) == Refusal.NO_ROOM
+    guesser.socket.close()
 
 
 def test_sessions_end(served: Recorded, client: Command, monkeypatch: pytest.MonkeyPatch) -> None:
