@@ -193,8 +193,8 @@ def test_a_package_that_does_not_work_stops_nobody_else(packages: Path, tmp_path
             ("dut: {", "dut: {forwarder: hollow, "),
             (
                 "the forwarder hollow of the package hollow cannot be used: it has no Options, "
-                "diagnose, documentation, foresee, in_kernel, needs, routes, shares_cpus, start, "
-                "summary: repair or uninstall that package"
+                "diagnose, documentation, foresee, in_kernel, needs, routes, serves, shares_cpus, "
+                "start, summary: repair or uninstall that package"
             ),
         ),
         (
