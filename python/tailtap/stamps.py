@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from tailtap.errors import InputError
 
-RECORD = np.dtype([("time_ns", "<u8"), ("id", "<u4"), ("length", "<u2"), ("flags", "<u2")])
+RECORD = np.dtype([("time_ns", "<u8"), ("id", "<u4"), ("length", "<u2"), ("cpu", "<u2")])
 _MAGIC = b"\x89TTSTMP\n\x01\x00\x10\x00"
 """The first bytes: magic, version, size of a record."""
 _HEADER_BYTES = 64

@@ -7,7 +7,7 @@ has the time of a seat.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -21,11 +21,13 @@ from tailtap.cause.trace import GUEST_EVENTS, GUEST_RECORD, Trace, load_guest
 from tailtap.errors import InputError
 from tailtap.evaluation.values import Column, Warning
 from tailtap.guest_clock import EGRESS, GuestClock, guest_clock
+from tailtap.stamps import read_stamps
 
 Chosen: TypeAlias = npt.NDArray[np.bool_]
 WIDE = 0.2
 """A packet is joined with the guest where the interval of the clock is at most this part of its
 excess."""
+_LATEST_NS = 1 << 62
 _SEAT = re.compile(r"CPU (\d+)/")
 """What QEMU calls the thread of a virtual CPU."""
 
@@ -61,6 +63,35 @@ class Guest:
         theirs, ours = (side.tolist() for side in self.clock.moments())
         moments = list(zip(theirs, ours, strict=True))
         return host.with_guest(cores, seats, moments), notes
+
+    def cores_of(self, egress_ns: Column, host: _core.Cores, cpus: Sequence[int]) -> Column:
+        """For packets that left its host at some times, the core among `cpus` whose virtual CPU had
+        them last; -1 where nobody says.
+
+        The host's stamp does not tell that: it is taken where QEMU's own threads run. Raises
+        `InputError`.
+        """
+        folder = self.trace.events.parent
+        ours, theirs = read_stamps(folder / "egress.stamps"), read_stamps(folder / EGRESS)
+        place = np.searchsorted(ours["time_ns"], egress_ns.astype(np.uint64))
+        ids = ours["id"][np.minimum(place, ours.size - 1)]
+        mine = theirs[np.isin(theirs["id"], ids)]
+        mine = mine[np.argsort(mine["id"], kind="stable")]
+        known = np.append(mine["id"].astype(np.int64), -1)
+        at = np.searchsorted(known[:-1], ids)
+        seats = self._cores_of_seats(host, cpus)
+        core = np.array([seats.get(cpu, -1) for cpu in [*mine["cpu"].tolist(), -1]], np.int64)
+        found: Column = np.where(known[at] == ids, core[at], -1)
+        return found
+
+    def _cores_of_seats(self, host: _core.Cores, cpus: Sequence[int]) -> dict[int, int]:
+        """The core that each virtual CPU's thread has most stretches on; it is pinned to one."""
+        found = {}
+        for pid, seat in self.seats.items():
+            owners = [at for at, (kind, id, _) in enumerate(host.owners)
+                      if kind == TASK and id == pid]  # fmt: skip
+            found[seat] = max(cpus, key=lambda cpu: len(host.starts(cpu, owners, 0, _LATEST_NS)))
+        return found
 
     def coarse(self, egress_ns: Column, excess_ns: Column) -> Chosen:
         """Which packets the clock is not known well enough for, by when they left."""

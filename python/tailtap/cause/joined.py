@@ -85,11 +85,15 @@ def join(
     positions = np.frombuffer(notes["positions"], np.int64)
     cpus = np.frombuffer(notes["cpus"], np.int64)
     only = served.cpus[0] if len(served.cpus) == 1 else UNKNOWN
+    host = cores
 
     def stays(packets: Packets) -> tuple[Column, Column, Column, Column]:
         begun = np.searchsorted(asked, packets.ingress_ns)
         ended = np.searchsorted(asked, packets.egress_ns)
-        cpu = np.where(cpus[ended] == UNKNOWN, only, cpus[ended])
+        if guest is not None and only == UNKNOWN:
+            cpu = guest.cores_of(packets.egress_ns, host, served.cpus)
+        else:
+            cpu = np.where(cpus[ended] == UNKNOWN, only, cpus[ended])
         return packets.ingress_ns, packets.egress_ns, cpu, positions[ended] - positions[begun]
 
     kernel, guest_notes = None, None

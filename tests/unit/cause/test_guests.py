@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
 import pytest
-from guests import IN_NS, OUT_NS, Clock, Integers, host_hog, write_guest_run
-from traced import Block, Simulated, arrivals, hog, kworker, random_blocks, simulate
+from guests import IN_NS, OUT_NS, SEAT, VCPU, Clock, Integers, host_hog, write_guest_run
+from stamps import RECORD as STAMP
+from traced import (
+    DUT,
+    IDLE,
+    SECOND,
+    SERVED_BIT,
+    START,
+    TASK,
+    Block,
+    Record,
+    Simulated,
+    arrivals,
+    hog,
+    kworker,
+    random_blocks,
+    simulate,
+)
 
 from tailtap.cause import Explained, explain_runs
 from tailtap.cause.record import record
@@ -65,6 +82,55 @@ def test_each_packet_has_the_cause_of_its_kernel(
     assert {"task (guest: hog)", "task (host: injector)",
             "kernel-thread (guest: kworker: vmstat_update)"} <= claims  # fmt: skip
     assert found.warnings == ()
+
+
+def test_of_several_serving_cpus_the_guest_says_which_had_a_packet(tmp_path: Path) -> None:
+    """QEMU's own threads hand packets over wherever they run: here on the core of the other one."""
+    simulated = busy()
+    folder = write_guest_run(tmp_path / "001-two", simulated)
+    other, other_seat, thread = 2, 2, 902
+    on_cpu(folder / "egress.stamps", other)
+    on_cpu(folder / "guest-egress.stamps", SEAT)
+    host = [Record(at, SECOND, TASK, thread, SERVED_BIT, other)
+            for at in range(START, simulated.ended, SECOND)]  # fmt: skip
+    add_core(folder, "trace", other, host, {str(thread): f"CPU {other_seat}/KVM"}, (VCPU, thread))
+    first = int(Clock().shows([START])[0])
+    idle = [Record(first, 2 * SECOND, IDLE, 1, cpu=other_seat)]
+    add_core(folder, "trace-guest", other_seat, idle)
+    [found] = explain_runs([folder], late="100 us", knobs=KNOBS)
+    details, truth = blamed(folder, simulated)
+    assert len(truth) > 500
+    assert np.mean([one == other for one, other in zip(details, truth, strict=True)]) > 0.99
+    assert set(found.joined.cpu.tolist()) == {DUT}
+    assert found.warnings == ()
+
+
+def on_cpu(path: Path, cpu: int) -> None:
+    """Let all stamps of a file say that they were taken on a CPU."""
+    data = path.read_bytes()
+    records = np.frombuffer(data, STAMP, offset=64).copy()
+    records["flags"] = cpu
+    path.write_bytes(data[:64] + records.tobytes())
+
+
+def add_core(
+    folder: Path,
+    trace: str,
+    cpu: int,
+    records: Sequence[Record],
+    names: Mapping[str, str] | None = None,
+    pids: Sequence[int] | None = None,
+) -> None:
+    """Give a trace another core that serves, with its records and threads."""
+    said = json.loads((folder / f"{trace}.json").read_text())
+    said["cpus"] += [cpu]
+    said["served"]["cpus"] += [cpu]
+    said["served"]["pids"] = list(pids or said["served"]["pids"])
+    said["names"]["pids"] |= names or {}
+    said["records"] += len(records)
+    (folder / f"{trace}.json").write_text(json.dumps(said))
+    with (folder / f"{trace}.events").open("ab") as file:
+        file.writelines(record.encode() for record in records)
 
 
 def test_its_clock_is_told_with_the_truth_in_it(
