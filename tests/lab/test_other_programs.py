@@ -119,7 +119,7 @@ def exported(*names: str) -> Content:
 
 
 def test_tuned_loads_the_profile(tmp_path: Path) -> None:
-    """By tuned's own reader; the daemon that sets what it says needs D-Bus."""
+    """By tuned's own reader."""
     found = exported()
     (tmp_path / "tailtap").mkdir()
     (tmp_path / "tailtap/tuned.conf").write_text(write(found).text)
@@ -221,6 +221,46 @@ def recap(text: str) -> tuple[int, int]:
     match = re.search(r"localhost\s*: .*changed=(\d+) .*unreachable=0 .*failed=(\d+)", text)
     assert match is not None, text
     return int(match[1]), int(match[2])
+
+
+TUNED = ("tuned", "python3-dbus", "python3-gi", "python3-pyudev", "python3-linux-procfs",
+         "libgirepository-1.0-1", "gir1.2-glib-2.0")  # fmt: skip
+# Other files for sysctl are not the profile's, and the system's D-Bus has no tuned.
+DAEMON = r"""
+knobs=$(cat)
+mkdir -p /etc/tuned/tailtap /run/tuned /var/log/tuned
+echo 'reapply_sysctl = 0' > /etc/tuned/tuned-main.conf
+tailtap host export --format tuned --quiet --role bare-metal --cpus 1 --housekeeping 0 \
+    --out /etc/tuned/tailtap/tuned.conf $knobs
+files=$(grep --only-matching '^/sys/[^=]*' /etc/tuned/tailtap/tuned.conf)
+values() { cat /proc/sys/vm/stat_interval $files; echo ---; }
+values
+/usr/bin/python3 /usr/sbin/tuned --no-dbus --profile tailtap --log /tmp/log & tuned=$!
+for tenth in $(seq 300); do
+    ! grep --quiet --no-messages "static tuning from profile 'tailtap' applied" /tmp/log || break
+    sleep 0.1
+done
+values
+kill $tuned
+wait $tuned || true
+values
+grep -e WARNING -e ERROR /tmp/log || true
+"""
+
+
+@pytest.mark.alone
+def test_the_daemon_of_tuned_sets_the_profile_and_puts_it_back(tmp_path: Path) -> None:
+    """There is no boot loader that it could give the words of the kernel's line."""
+    names = ("stat-interval", "transparent-huge-pages", "workqueues-default")
+    found = exported(*names)
+    with put_back(found):
+        assert not_set(found)
+        told = borrowed.run(tmp_path, TUNED, DAEMON, " ".join(names))
+    before, during, after, complaints = told.split("---\n")
+    assert (before, complaints) == (after, "")
+    interval, cpus, pages = during.splitlines()
+    assert (interval, int(cpus, 16)) == ("3600", 1)
+    assert pages.endswith("[never]")
 
 
 @pytest.mark.alone
