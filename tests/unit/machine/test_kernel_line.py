@@ -143,15 +143,33 @@ def test_contradictions(tree: Tree, line: str, wrong: str) -> None:
     assert wrong in (said(tree, "line-contradictions") or "")
 
 
-def test_cores_that_control_groups_isolate_need_no_isolcpus(tree: Tree) -> None:
+PARTITIONS = {
+    "since Linux 6.7": {"cpuset.cpus.isolated": "2-3\n"},
+    "before": {
+        "a/cpuset.cpus.partition": "isolated\n",
+        "a/cpuset.cpus.effective": "2\n",
+        "b.slice/c/cpuset.cpus.partition": "isolated\n",
+        "b.slice/c/cpuset.cpus.effective": "3\n",
+        "d/cpuset.cpus.partition": "isolated invalid (Cpu list in cpuset.cpus not exclusive)\n",
+        "d/cpuset.cpus.effective": "0-1\n",
+    },
+}
+
+
+@pytest.mark.parametrize("files", PARTITIONS.values(), ids=PARTITIONS)
+def test_cores_that_control_groups_isolate_need_no_isolcpus(
+    tree: Tree, files: dict[str, str]
+) -> None:
     booted(tree, "nohz_full=2-3")
-    groups = tree.root / "sys/fs/cgroup"
-    groups.mkdir(parents=True)
-    (groups / "cpuset.cpus.isolated").write_text("2-3\n")
+    for name, text in files.items():
+        path = tree.root / "sys/fs/cgroup" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
     assert said(tree, "line-contradictions") is None
     knob = named("isolated-cpus")
     assert knob is not None
     assert judge(knob, tree, Purpose.of(tree, "bare-metal", "2-3")).answer == "met"
+    assert judge(knob, tree, Purpose.of(tree, "bare-metal", "1-3")).answer == "not-met"
 
 
 def test_parameters_that_the_kernel_was_not_built_for(tree: Tree) -> None:

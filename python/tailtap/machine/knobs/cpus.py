@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from tailtap.cpulist import list_cpus
 from tailtap.machine import facts
 from tailtap.machine.knobs import boot_entry, line
+from tailtap.machine.knobs.groups import partitioned
 from tailtap.machine.knobs.knob import Files, Knob, Told, fixed, on_the_line
 from tailtap.machine.knobs.purpose import HOST, PHYSICAL, Purpose
 from tailtap.machine.knobs.tree import Absent, Tree, Unreadable
@@ -22,8 +23,7 @@ VIRTUAL = "packet-processing-in-virtualized-environments, Table 2"
 
 def _isolated(tree: Tree, _purpose: Purpose) -> Mapping[str, str]:
     """Cores that the scheduler leaves alone, by the command line or by control groups."""
-    found = set(tree.cpus(f"{CPU}/isolated"))
-    found |= set(tree.cpus("/sys/fs/cgroup/cpuset.cpus.isolated"))
+    found = set(tree.cpus(f"{CPU}/isolated")) | partitioned(tree)
     return {f"{CPU}/isolated": ",".join(map(str, sorted(found)))}
 
 

@@ -46,6 +46,22 @@ def _own(tree: Tree, version: int) -> str:
     return "/"
 
 
+def partitioned(tree: Tree) -> set[int]:
+    """The CPUs that groups of version 2 keep out of load balancing while the machine runs.
+
+    The root says so since Linux 6.7, and before that only each partition that is valid.
+    """
+    told = "/sys/fs/cgroup/cpuset.cpus.isolated"
+    if tree.exists(told):
+        return set(tree.cpus(told))
+    return {
+        cpu
+        for path in tree.glob("/sys/fs/cgroup/**/cpuset.cpus.partition")
+        if tree.look(path) == "isolated"
+        for cpu in tree.cpus(path.replace("cpus.partition", "cpus.effective"))
+    }
+
+
 @dataclass(frozen=True)
 class Slices:
     """The CPUs of systemd's units, in the hierarchy of version 2."""

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from tailtap.cpulist import parse_cpus, ranges
 from tailtap.machine import facts
+from tailtap.machine.knobs.groups import partitioned
 from tailtap.machine.knobs.purpose import Purpose
 from tailtap.machine.knobs.tree import Tree, Unreadable
 
@@ -144,7 +145,7 @@ def contradictions(tree: Tree, purpose: Purpose) -> Mapping[str, str]:
     wrong: list[str] = []
     if both := isolated & interrupts:
         wrong.append(f"irqaffinity puts interrupts on core {ranges(tuple(both))} of isolcpus")
-    if alone := tickless - isolated - set(tree.cpus("/sys/fs/cgroup/cpuset.cpus.isolated")):
+    if alone := tickless - isolated - partitioned(tree):
         wrong.append(
             f"nohz_full has core {ranges(tuple(alone))}, which isolcpus does not keep free"
         )
