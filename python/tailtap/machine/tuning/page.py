@@ -58,7 +58,8 @@ refuses one, all are put back, and the message names it. Places that the kernel 
 as interrupts of some drivers, may refuse; they are told, and the rest stands.
 
 A card whose number of queues changes has new interrupts and queues. They get the CPUs that those
-before had in their place, and after `revert` they have those from before.
+before had in their place, and after `revert` they have those from before. Threads that poll it
+(threaded NAPI) end with its queues: new ones run as the kernel starts them.
 
 What is *disruptive* takes links down or stops what runs. It is set with `--disruptive` only, and
 never on the interface of the default route.
@@ -99,6 +100,21 @@ never reboots. After the reboot, `tailtap host audit` says what the kernel took.
 file for sysctl.d, or a task list of Ansible that needs modules of ansible.builtin only. Each has
 the reason as a comment. Comments at the end name the knobs that such a file cannot set, that do not
 apply to this machine, and those that take links down. What will do already is left out, too.
+
+## What it was tried on
+
+Values of /proc and /sys, control groups and kernel threads are set and put back on the machine that
+runs the tests, and on files that tell of others; each of these files says where its facts are from.
+The kernel's line is booted in guests of vanilla and real-time kernels. Cards are emulated ones of
+Intel's drivers e1000e and igb. The exported files are read or set by tuned, sysctl and Ansible.
+
+No machine with the following was at hand. Files or a program stand in for them, which do what the
+kernel's sources and documentation say:
+
+- resctrl (Intel RDT, AMD PQoS): `cache-ways`, `memory-bandwidth`
+- the energy counters of processors (RAPL), and a management controller (IPMI by `ipmitool`): the
+  `energy` of a run
+- physical processors' frequencies, turbo and idle states, and sibling threads
 
 ## Risk
 
