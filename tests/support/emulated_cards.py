@@ -1,9 +1,9 @@
 """A machine with real network cards, as far as its kernel can tell: QEMU emulates them.
 
-Four cards on PCI buses behind an IOMMU, and two cables: between eth0 and eth1, eth2 and eth3. eth1
-and eth2 have one queue and are driven by e1000e, eth0 and eth3 have a queue for each CPU and are
-driven by igb. eth1 is on NUMA node 0, eth2 and eth3 are on node 1, and eth0 does not say it. CPUs 0
-and 1 are of node 0, CPU 2 is of node 1.
+Four cards on PCI buses behind an IOMMU, and two cables: between eth0 and eth1, eth2 and eth3,
+unless a test joins others. eth1 and eth2 have one queue and are driven by e1000e, eth0 and eth3
+have a queue for each CPU and are driven by igb. eth1 is on NUMA node 0, eth2 and eth3 are on node
+1, and eth0 does not say it. CPUs 0 and 1 are of node 0, CPU 2 is of node 1.
 
 Software runs the machine's instructions, so that it needs no KVM and has no sense of time.
 """
@@ -14,7 +14,7 @@ import contextlib
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -40,6 +40,10 @@ QUIET = ["-nodefaults", "-no-reboot", "-display", "none"]
 FILES = ["-fsdev", "local,id=files,path=/,security_model=passthrough,readonly=on,multidevs=remap"]
 FILES += ["-device", "virtio-9p-pci,fsdev=files,mount_tag=tailtap"]
 CARDS = ("igb", "e1000e", "e1000e", "igb")
+NEIGHBOURS = (0, 0, 1, 1)
+"""The cable of each card."""
+OF_A_KIND = (0, 1, 1, 0)
+"""Cables between eth0 and eth3, and between eth1 and eth2."""
 NEAR = {1: 0, 2: 1, 3: 1}
 """The NUMA node of a card's bus; the first bus belongs to none."""
 NAMES = """
@@ -65,9 +69,9 @@ def _nodes() -> Iterator[str]:
         yield from ("-device", f"pxb-pcie,id=bus{node},{bus},numa_node={node}")
 
 
-def _cards() -> Iterator[str]:
+def _cards(cables: Sequence[int]) -> Iterator[str]:
     for number, kind in enumerate(CARDS):
-        yield from ("-netdev", f"hubport,id=cable{number},hubid={number // 2}")
+        yield from ("-netdev", f"hubport,id=cable{number},hubid={cables[number]}")
         bus = f"bus{NEAR[number]}" if number in NEAR else "pcie.0"
         # igb keeps places on its bus for virtual functions.
         if number in NEAR or kind == "igb":
@@ -85,7 +89,7 @@ def _socket(folder: Path) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def machine_with_cards(folder: Path) -> Iterator[GuestHost]:
+def machine_with_cards(folder: Path, cables: Sequence[int] = NEIGHBOURS) -> Iterator[GuestHost]:
     """It runs commands, and sees this machine's files, read-only under an overlay."""
     if not EMULATOR.exists():
         pytest.skip("no emulator of igb cards is here: run `make emulator`")
@@ -94,7 +98,7 @@ def machine_with_cards(folder: Path) -> Iterator[GuestHost]:
     initramfs.write(image, debian, {"links": "", "mtu": "1500", "cpus": "0"})
     # Programs in it have their time limits: tests beside it wait for it, not it for them.
     command = ["setpriv", "--pdeathsig", "KILL", "--", "nice", "-n", "-10", str(EMULATOR)]
-    command += [*MACHINE, *QUIET, *FILES, *_socket(folder), *_nodes(), *_cards()]
+    command += [*MACHINE, *QUIET, *FILES, *_socket(folder), *_nodes(), *_cards(cables)]
     command += ["-kernel", str(debian.image), "-initrd", str(image), "-append", COMMAND_LINE]
     command += ["-serial", f"file:{console}"]
     with (folder / "qemu.log").open("wb") as log:

@@ -1,20 +1,21 @@
-"""Network cards: which can stamp every packet in hardware, how, and by which clock."""
+"""Network cards: which can stamp every packet in hardware, and which have virtual functions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from tailtap.check import Check
-from tailtap.errors import TailtapError
+from tailtap.errors import MachineError, TailtapError
 from tailtap.instruments.taps.hardware import judge
 from tailtap.machine.facts import physical_nics
 from tailtap.machine.nic import Timestamping, timestamping
+from tailtap.machine.virtual_functions import Ability
 
 AREA = "network cards"
 
 
 def check_nics() -> Iterator[Check]:
-    """One check for each interface with a device behind it."""
+    """The checks of each interface with a device behind it."""
     nics = physical_nics()
     if not nics:
         yield Check(AREA, "timestamping", "missing", "there is no physical network card")
@@ -23,6 +24,21 @@ def check_nics() -> Iterator[Check]:
             yield check(timestamping(nic.name))
         except TailtapError as error:
             yield Check(AREA, nic.name, "untested", "hardware timestamps unknown", str(error))
+        yield from check_functions(Ability.of(nic.name))
+
+
+def check_functions(able: Ability) -> Iterator[Check]:
+    """The check of a card that can have virtual functions; nothing of others."""
+    if able.total == 0:
+        return
+    name, found = f"{able.interface}: SR-IOV", f"{able.total} virtual functions for dut.over"
+    try:
+        able.require(1)
+        able.require_driver()
+    except MachineError as error:
+        yield Check(AREA, name, "poor", found, str(error))
+    else:
+        yield Check(AREA, name, "ok", found)
 
 
 def check(answer: Timestamping) -> Check:

@@ -30,6 +30,7 @@ from tailtap.experiment.line import (
     own_keys,
 )
 from tailtap.experiment.network import FlowName, check_links, paths_of
+from tailtap.experiment.over import VETH, Over
 from tailtap.experiment.placing import IrqOption, sorted_cpus
 from tailtap.experiment.tuning import Tuning
 from tailtap.forwarder import FORWARDERS
@@ -99,6 +100,12 @@ class Dut(Strict):
         "hardware-supported-containers. By default address where there are dut.flows, else port.",
         examples=["port"],
     )
+    over: Over = Field(
+        default=VETH,
+        description="What joins nodes: veth pairs, or virtual functions of two network cards "
+        "(SR-IOV), which a cable joins. docs/virtual-functions.md says what that needs.",
+        examples=[{"sriov": ["enp1s0f0", "enp2s0f0"]}],
+    )
     taps: Literal["ends", "hops"] = Field(
         default="ends",
         description="Where packets of a line are stamped. ends is before the first node and behind "
@@ -131,8 +138,8 @@ class Dut(Strict):
     )
     queues: Annotated[int, Field(ge=1, le=1024)] | None = Field(
         default=None,
-        description="How many queues each of dut.ports has, as the papers have one. By default as "
-        "many as it has.",
+        description="How many queues each of dut.ports and of the virtual functions of dut.over "
+        "has, as the papers have one. By default as many as it has.",
         examples=[1],
     )
     options: dict[str, Any] = Field(

@@ -30,7 +30,7 @@ OTHERS: Final = (GENERATOR, TAPS, INGRESS, EGRESS, "in", "out")
 """Names of other nodes, of captures, which within a line are called after nodes, and of both ends
 of `dut.links`."""
 OF_THE_WHOLE: Final = (
-    "line", "nodes", "links", "flows", "route_by", "tuning", "queues", "ports"
+    "line", "nodes", "links", "flows", "route_by", "over", "tuning", "queues", "ports"
 )  # fmt: skip
 """Keys of `dut` that a node has not: what they say holds for all nodes, or for none of a line."""
 COUNT: Final = "count"
@@ -226,7 +226,7 @@ def check_members(dut: Dut, members: Sequence[Member], key: KeyPath) -> None:
     if dut.given("ports") is not None:
         raise Misfit(
             ("dut", "ports"),
-            f"a line is made of virtual links: leave the network cards out, or {dotted(key)}",
+            f"a line has no network cards at its ends: leave them out, or {dotted(key)}",
             [key],
         )
     for one, other, cpu in _sharing(members):

@@ -17,6 +17,7 @@ from tailtap.errors import InputError
 from tailtap.experiment.dut import Dut
 from tailtap.experiment.line import HOPS, Member, check_hops, check_line
 from tailtap.experiment.network import check_network, traffic_of
+from tailtap.experiment.over import VETH, check_over, with_links_over
 from tailtap.experiment.tuning import FULL
 from tailtap.forwarder import FORWARDERS
 from tailtap.instruments.interrupts import Interrupts
@@ -231,12 +232,13 @@ class Experiment(Strict):
 
     @model_validator(mode="after")
     def _queues_are_of_cards(self) -> Experiment:
-        if self.dut.queues is not None and self._ports() is None and self.traits.has_dut:
+        cards = self._ports() is not None or self.dut.over != VETH
+        if self.dut.queues is not None and not cards and self.traits.has_dut:
             raise Misfit(
                 ("dut", "queues"),
-                "links of the lab have one queue: name network cards with dut.ports, or leave it "
-                "out",
-                [("dut", "ports")],
+                "links of the lab have one queue: name network cards with dut.ports or dut.over, "
+                "or leave it out",
+                [("dut", "ports"), ("dut", "over")],
             )
         return self
 
@@ -254,6 +256,8 @@ class Experiment(Strict):
             check_network(self)
         else:
             check_line(self.dut, self.traffic)
+        if self.dut.over != VETH:
+            check_over(self.dut.over, self.dut.taps, self.graph())
         return self
 
     @model_validator(mode="after")
@@ -355,13 +359,14 @@ class Experiment(Strict):
     def graph(self) -> Graph:
         """How generators, taps and DuT are wired together."""
         largest = max(size for flow in self.flows for size in self.traffic_of(flow).sizes)
-        return platform.graph_of(
+        graph = platform.graph_of(
             self.devices(),
             frame_size=largest,
             cables=self.cables(),
             hops=self.dut.taps == HOPS,
             paths=self.dut.paths if self.dut.is_network else None,
         )
+        return with_links_over(graph, self.dut.over)
 
     def _ports(self) -> Ports | None:
         """The network cards that are the DuT's ports."""

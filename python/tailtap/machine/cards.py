@@ -241,7 +241,7 @@ def _inspect(interface: str, root: Path) -> Mapping[str, Any]:
     if not found:
         raise InputError(
             f"there is no interface {interface!r} on this machine (`ip link` lists them): name "
-            "others in dut.ports and tap.ports"
+            "another one in dut.ports, tap.ports or dut.over"
         )
     [row] = found
     why = None

@@ -23,6 +23,7 @@ from tailtap.machine.resource import Resource
 from tailtap.machine.systemd import SliceCpus, StoppedTimers
 from tailtap.machine.threads import ThreadAffinity, ThreadPriority
 from tailtap.machine.vfio import VfioCard
+from tailtap.machine.virtual_functions import VirtualFunction, VirtualFunctions
 from tailtap.machine.wakeup import WakeUp
 from tailtap.registry import Registry
 
@@ -38,6 +39,8 @@ def _built_in() -> Mapping[str, type[Resource]]:
             CardQueues,
             Card,
             CardSetting,
+            VirtualFunction,
+            VirtualFunctions,
             KernelValue,
             TapDevice,
             Namespace,

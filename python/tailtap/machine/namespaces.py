@@ -129,7 +129,9 @@ class Link(Joint):
     @classmethod
     def existing(cls) -> list[Link]:
         """Those of this process's own namespace with a name that a lab gives."""
-        return [cls(port) for port in sorted(ports(None)) if is_ours(port)]
+        # What has a device is no link: a network card is called so while it is lent.
+        devices = {path.parent.name for path in Path("/sys/class/net").glob("*/device")}
+        return [cls(port) for port in sorted(ports(None) - devices) if is_ours(port)]
 
     @classmethod
     def read_all(cls, many: Sequence[Link]) -> list[Value]:

@@ -93,12 +93,17 @@ def bind(address: str, driver: str, root: Path) -> None:
     """Make `driver` take the card, and read back that it did."""
     _release(address, root)
     _write(root / _DEVICES / address / "driver_override", driver if driver == VFIO else "\n")
-    _write(root / "sys/bus/pci/drivers_probe", address)
+    probe(address, root)
     deadline = time.monotonic() + BIND_SECONDS
     while driver_of(address, root) != driver:
         if time.monotonic() > deadline:
             raise MachineError(f"the driver {driver} does not take the card {address}")
         time.sleep(0.01)
+
+
+def probe(address: str, root: Path = ROOT) -> None:
+    """Have the kernel look for a driver of the card. Raises `MachineError`."""
+    _write(root / "sys/bus/pci/drivers_probe", address)
 
 
 def _wait_until_seen(address: str, interface: str, root: Path) -> None:

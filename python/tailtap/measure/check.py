@@ -15,6 +15,7 @@ from typing import Any
 from tailtap import forwarder
 from tailtap.experiment.line import Member
 from tailtap.experiment.model import Experiment
+from tailtap.experiment.over import foresee_over
 from tailtap.experiment.plan import PlannedRun, make_plan
 from tailtap.experiment.reading import CheckedExperiment
 from tailtap.experiment.tuning import NONE
@@ -143,6 +144,7 @@ def _foresee(run: PlannedRun) -> Findings:
 def _foresee_placement(experiment: Experiment, findings: Findings) -> None:
     """Whether the graph can be made here, and which packets cross from one NUMA node to another."""
     graph = experiment.graph()
+    foresee_over(graph, findings)
     numa = Numa.of(graph.cards)
     if findings.ask(compile_graph, graph, "000000", numa.online, numa) is None:
         return

@@ -30,6 +30,7 @@ from tailtap.machine.kernel_values import KernelValue
 from tailtap.machine.numa import Numa
 from tailtap.machine.port_threads import PortThreads
 from tailtap.machine.resource import Resource
+from tailtap.machine.virtual_functions import VirtualFunction, VirtualFunctions
 from tailtap.topology.graph import TASKS, Graph, Link, Node, Port, Task
 from tailtap.topology.numbering import Addresses, numbered
 from tailtap.topology.placement import CORE, DEFAULT, Placed, Placement, cpus_of, send_queues
@@ -74,11 +75,16 @@ def compile_graph(
              for node in graph.nodes if node.task in tasks}  # fmt: skip
     addresses = numbered(graph)
     service = list_cpus(service_cpus)
+    shared = {port.node for link in graph.channels for port in link.ends}
+    for name in [name for name in steps if name in shared][:1]:
+        steps[name] += (Step(resource) for resource in _functions(graph))
     for number, link in enumerate(graph.links):
         if link.carded:
             for port, card in link.carded:
                 if port.node in steps:
-                    steps[port.node] += _card(graph, link, port, card, identity, service)
+                    if link.channel is not None:
+                        steps[port.node].append(_function(link, port, identity, addresses[port]))
+                    steps[port.node] += _card(graph, link, port, identity, service)
                     steps[port.node] += _steering(graph, port, identity, numa, card)
             continue
         here = {port.node in steps for port in link.ends}
@@ -113,12 +119,35 @@ def _node(node: Node, identity: str) -> Iterator[Resource]:
         yield namespaces.Namespace(name, container=name)
 
 
-def _card(
-    graph: Graph, link: Link, port: Port, card: str, identity: str, service: str
-) -> Iterator[Step]:
+def _functions(graph: Graph) -> Iterator[Resource]:
+    """As many virtual functions of each card as links share its cable."""
+    every = [(card, link.mtu) for link in graph.channels for _, card in link.carded]
+    for card in dict.fromkeys(card for card, _ in every):
+        own = [mtu for other, mtu in every if other == card]
+        yield VirtualFunctions(card, len(own), max(own))
+
+
+def _function(link: Link, port: Port, identity: str, own: Addresses) -> Step:
+    """The virtual function that is a port."""
+    function = link.function(port)
+    assert link.channel is not None and function is not None
+    called = _called(link, port, identity)
+    return Step(VirtualFunction(function.card, function.number, called, own.mac, link.channel.vlan))
+
+
+def _called(link: Link, port: Port, identity: str) -> str:
+    """What the network card that is a port is called before it is lent."""
+    function = link.function(port)
+    if function is None:
+        return dict(link.carded)[port]
+    return name_of(identity, f"v{function.number}{'ab'[link.ends.index(port)]}")
+
+
+def _card(graph: Graph, link: Link, port: Port, identity: str, service: str) -> Iterator[Step]:
     node = graph.node(port.node)
     if node.kind == "guest":  # whoever runs it passes its cards through
         return
+    card = _called(link, port, identity)
     namespace = name_of(identity, node.name)
     threads = node.placement.threads and _is_entered(graph, port)
     yield Step(Card(card, namespace, port.name, link.mtu, threads), port)
@@ -155,7 +184,7 @@ def placed(graph: Graph, name: str, numa: Numa) -> Placed:
 
     Raises as `compile_graph` does.
     """
-    node, cards = graph.node(name), graph.cards_of(name)
+    node, cards = graph.node(name), graph.cards_behind(name)
     entered = graph.entered(name) if node.kind != "guest" else ()
     receiving = {
         port.name: cpus_of(node.placement, node.cpus, cards.get(port.name), numa)
@@ -208,7 +237,8 @@ def _steering(
         steps = _card_steering(namespace, port.name, node.placement, cpus)
         yield from (Step(resource, lent) for resource in steps)
     if entered and node.placement.threads:
-        yield Step(_threads(graph, port, identity, cpus, card), lent)
+        named = None if card is None else _called(graph.link(port), port, identity)
+        yield Step(_threads(graph, port, identity, cpus, named), lent)
     elif entered and cpus:
         yield Step(receive_steering(namespace, port.name, cpus), lent)
 

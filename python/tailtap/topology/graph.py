@@ -73,6 +73,31 @@ class Splitter:
 
 
 @dataclass(frozen=True)
+class Function:
+    """A virtual function of a network card (SR-IOV)."""
+
+    card: str
+    """The card, by its name on its machine."""
+    number: int
+
+    def as_json(self) -> dict[str, Any]:
+        """The function in run.json."""
+        return {"card": self.card, "function": self.number}
+
+
+@dataclass(frozen=True)
+class Channel:
+    """A VLAN of a cable that several links share, with a virtual function at each end."""
+
+    ends: tuple[Function, Function]
+    vlan: int
+
+    def as_json(self) -> dict[str, Any]:
+        """The channel in run.json."""
+        return {"functions": [end.as_json() for end in self.ends], "vlan": self.vlan}
+
+
+@dataclass(frozen=True)
 class Link:
     """Two ports that are joined: by a virtual link, or by a cable between two network cards."""
 
@@ -81,18 +106,28 @@ class Link:
     """In bytes."""
     cards: tuple[str, str] | None = None
     """The network cards that are its ends, by their names on their machines; None for a virtual
-    link."""
+    link, and for a channel."""
     splitter: Splitter | None = None
     """Who sees what its first end sends to its second one. Only cables have one."""
+    channel: Channel | None = None
+    """What it has of a cable that it shares with others."""
 
     @property
     def ports(self) -> tuple[Port, ...]:
         """Its ends, and the port of its splitter."""
         return self.ends if self.splitter is None else (*self.ends, self.splitter.port)
 
+    def function(self, port: Port) -> Function | None:
+        """The virtual function that an end is; None for one that is something else."""
+        return None if self.channel is None else self.channel.ends[self.ends.index(port)]
+
     @property
     def carded(self) -> tuple[tuple[Port, str], ...]:
-        """Its ports that are network cards, with these."""
+        """Its ports that are network cards, or functions of these, with the cards."""
+        if self.channel is not None:
+            return tuple(
+                (port, end.card) for port, end in zip(self.ends, self.channel.ends, strict=True)
+            )
         split = () if self.splitter is None else ((self.splitter.port, self.splitter.card),)
         return (*zip(self.ends, self.cards or (), strict=False), *split)
 
@@ -101,6 +136,8 @@ class Link:
         found: dict[str, Any] = {"ends": [str(port) for port in self.ends], "mtu": self.mtu}
         if self.cards is not None:
             found["cards"] = list(self.cards)
+        if self.channel is not None:
+            found |= self.channel.as_json()
         if self.splitter is not None:
             found["splitter"] = {"port": str(self.splitter.port), "card": self.splitter.card}
         return found
@@ -224,8 +261,17 @@ class Graph:
         """The port at the other end of a port's link. Raises `KeyError`."""
         return self._peers[port]
 
+    def link(self, port: Port) -> Link:
+        """The link that a port belongs to. Raises `KeyError`."""
+        return self._link_of[port]
+
     def cards_of(self, node: str) -> dict[str, str]:
         """The network cards that are ports of a node, by the names of these ports."""
+        shared = {port.name for link in self.channels for port in link.ends if port.node == node}
+        return {port: card for port, card in self.cards_behind(node).items() if port not in shared}
+
+    def cards_behind(self, node: str) -> dict[str, str]:
+        """The network cards that are ports of a node, or whose functions are."""
         return {
             port.name: card
             for link in self.links
@@ -235,8 +281,13 @@ class Graph:
 
     @property
     def cards(self) -> list[str]:
-        """All network cards, in the order of the links."""
-        return [card for link in self.links for _, card in link.carded]
+        """All network cards, each once, in the order of the links."""
+        return list(dict.fromkeys(card for link in self.links for _, card in link.carded))
+
+    @property
+    def channels(self) -> list[Link]:
+        """The links that share a cable, in their order."""
+        return [link for link in self.links if link.channel is not None]
 
     def entered(self, node: str) -> list[Port]:
         """The ports through which a flow enters a node, each once, in the order of the flows."""

@@ -50,7 +50,7 @@ class Lab:
         self.graph = graph
         self._tasks = tasks
         self._here = [node for node in graph.nodes if node.task in tasks]
-        own = (graph.cards_of(node.name).values() for node in self._here)
+        own = (graph.cards_behind(node.name).values() for node in self._here)
         self.numa = Numa.of(card for some in own for card in some)
         self._local = LocalHost()
         self._steps: Mapping[str, Sequence[Step]] = {}
@@ -154,8 +154,17 @@ class Lab:
         return self._threads.get(self.name_of(node), ()) if self._threads else ()
 
     def facts(self) -> dict[str, Any]:
-        """The cards in the lab by the port that each is, for ``run.json``; nothing without any."""
-        lent = {port.name: card.facts() for port, card in self._cards.items()}
+        """The cards in the lab by the port that each is, for ``run.json``; nothing without any.
+
+        Ports of a line are named with their nodes.
+        """
+        lent: dict[str, Any] = {}
+        for port, card in self._cards.items():
+            found = card.facts()
+            link = self.graph.link(port)
+            if link.channel is not None and (function := link.function(port)) is not None:
+                found |= {**function.as_json(), "vlan": link.channel.vlan, "mac": card.address}
+            lent[self._told(port)] = found
         return {"cards": lent} if lent else {}
 
     def placed(self, node: str) -> Placed:
@@ -182,7 +191,7 @@ class Lab:
             if step.port is not None and isinstance(step.resource, CardInterrupts)
         }
         return {
-            number: (port.name, sent.get(port, ()))
+            number: (self._told(port), sent.get(port, ()))
             for port, card in self._cards.items()
             if port.node == node and port not in self._handed_over and card.device is not None
             for number in device_interrupts(Path(card.device), cards.ROOT)
@@ -212,7 +221,10 @@ class Lab:
         deadline = time.monotonic() + (cards.UP_SECONDS if self._cards else UP_SECONDS)
         while down := self.broken_ports():
             if time.monotonic() > deadline:
-                hint = ": check the cables and dut.ports, tap.ports" if self._cards else ""
+                hint = ""
+                if self._cards:
+                    keys = "dut.over" if self._shared_cards() else "dut.ports, tap.ports"
+                    hint = f": check the cables and {keys}"
                 raise MachineError(f"the link did not come up: {down[0]}{hint}")
             time.sleep(0.005)
         self._were_up = True
@@ -228,8 +240,16 @@ class Lab:
                 if row is not None and _carries(row):
                     continue
                 what = "vanished" if row is None else f"is {row['operstate'].lower()}"
-                card = f" (the card {self._cards[port].interface})" if port in self._cards else ""
+                card = ""
+                if port in self._cards:
+                    card = f" (the card {dict(self.graph.link(port).carded)[port]})"
                 broken.append(f"interface {port.name}{card} of {host.name} {what}")
+        # Virtual functions say that they are up while their card still talks to its peer.
+        broken += [
+            f"the card {name}, whose virtual functions are ports, is down"
+            for name in self._shared_cards()
+            if not _carries(cards.link(None, name) or {})
+        ]
         return broken
 
     def received(self, port: Port) -> int:
@@ -289,6 +309,17 @@ class Lab:
                         found[port.node].append(port)
         return found
 
+    def _told(self, port: Port) -> str:
+        """A port in run.json: with its node where the DuT has several."""
+        several = sum(node.task == "dut" for node in self.graph.nodes) > 1
+        return str(port) if several else port.name
+
+    def _shared_cards(self) -> list[str]:
+        """The cards of this machine whose virtual functions are in the lab."""
+        links = [self.graph.link(port) for port in self._cards]
+        shared = (end.card for link in links if link.channel for end in link.channel.ends)
+        return list(dict.fromkeys(shared))
+
     def _links(
         self, host: NamespaceHost, *options: str, port: str | None = None
     ) -> Sequence[dict[str, Any]]:
@@ -313,5 +344,5 @@ def _carries(row: Mapping[str, Any]) -> bool:
 
     Those whose driver never tells stay "unknown".
     """
-    told = row["operstate"] in ("UP", "UNKNOWN")
+    told = row.get("operstate") in ("UP", "UNKNOWN")
     return told and {"UP", "LOWER_UP"} <= set(row["flags"]) and row.get("qdisc") != "noop"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tailtap.doctor import Check, as_json, can_run
-from tailtap.doctor.nics import check
+from tailtap.doctor.nics import check, check_functions
 from tailtap.machine.nic import parse
+from tailtap.machine.virtual_functions import Ability
 
 ALL = """\
 Time stamping parameters for eth0:
@@ -60,3 +63,13 @@ def test_cards_differ_in_what_they_stamp() -> None:
         "poor",
         "its driver igc stamps in software only (no hardware-receive), clock /dev/ptp0",
     )
+
+
+def test_cards_with_virtual_functions_are_told() -> None:
+    card = Ability("eth0", 7, 0, True, None)
+    found = [(row.name, row.state, row.found) for row in check_functions(card)]
+    assert found == [("eth0: SR-IOV", "ok", "7 virtual functions for dut.over")]
+    [used] = check_functions(replace(card, made=2))
+    assert used.state == "poor"
+    assert used.remedy.startswith("eth0 has 2 virtual functions already")
+    assert list(check_functions(replace(card, total=0))) == []

@@ -105,7 +105,7 @@ def test_where_the_nodes_of_a_line_work(dut: dict[str, Any], expected: list[Any]
         ),
         (
             "dut: {line: 2, ports: [a, b]}\ntap: {ports: [c, d]}",
-            "dut.ports: a line is made of virtual links",
+            "dut.ports: a line has no network cards at its ends",
         ),
     ],
 )

@@ -30,6 +30,7 @@ def test_five_lines_are_enough(tmp_path: Path) -> None:
             "links": [],
             "flows": {},
             "route_by": None,
+            "over": "veth",
             "taps": "ends",
             "cpus": [1],
             "memory": None,

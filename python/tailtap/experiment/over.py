@@ -1,0 +1,90 @@
+"""`dut.over`: what the links between the nodes of a DuT are made of."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal, TypeAlias
+
+from pydantic import Discriminator, Field, Tag
+
+from tailtap.document import Misfit
+from tailtap.findings import Findings
+from tailtap.forwarder import FORWARDERS
+from tailtap.machine.cards import CardState
+from tailtap.machine.virtual_functions import Ability
+from tailtap.schema import Ports, Strict, Written
+from tailtap.topology.channels import over_channels
+from tailtap.topology.graph import Graph
+
+VETH: Final = "veth"
+
+
+class Sriov(Strict):
+    """Virtual functions of two network cards that a cable joins."""
+
+    sriov: Ports = Field(
+        description="Two network cards of the DuT's machine that a cable joins. Each link between "
+        "nodes has a virtual function of both, and a VLAN of its own.",
+        examples=[["enp1s0f0", "enp2s0f0"]],
+    )
+
+
+def _form(value: object) -> str:
+    return "mapping" if isinstance(value, dict | Sriov) else "word"
+
+
+Over: TypeAlias = Annotated[
+    Annotated[Literal["veth"], Tag("word")] | Annotated[Sriov, Tag("mapping")],
+    Discriminator(_form),
+    Written("`veth`, or `{sriov: [card, card]}`"),
+]
+
+
+def check_over(over: Sriov | str, taps: str, graph: Graph) -> None:
+    """Raises `Misfit` unless packets can come through virtual functions, where these are asked."""
+    if isinstance(over, str):
+        return
+    if over.sriov[0] == over.sriov[1]:
+        raise Misfit(
+            ("dut", "over", "sriov"),
+            "packets between functions of one card pass no cable: name two cards that one joins",
+        )
+    if graph.channels and taps != "ends":
+        raise Misfit(
+            ("dut", "taps"),
+            "a packet that comes from a cable is received long after it was handed over, and "
+            "nothing tells when that was: choose taps: ends, or leave dut.over out",
+            [("dut", "over")],
+        )
+    for port in (port for link in graph.channels for port in link.ends):
+        node = graph.node(port.node)
+        if node.kind == "guest":
+            raise Misfit(
+                ("dut", "over"),
+                f"{node.name} is a virtual machine, to which no virtual functions are passed "
+                "through yet: take another platform, or leave dut.over out",
+                [("dut", "platform"), ("dut", "nodes")],
+            )
+        if not node.routes:
+            able = " or ".join(name for name, row in FORWARDERS.working() if row.routes)
+            raise Misfit(
+                ("dut", "over"),
+                "a network card gives a virtual function only what is addressed to it, and "
+                f"{node.name} is no router: make {able} its forwarder, or leave dut.over out",
+                [("dut", "forwarder"), ("dut", "nodes")],
+            )
+
+
+def with_links_over(graph: Graph, over: Sriov | str) -> Graph:
+    """The same graph, with the links between the nodes of its DuT made of what `over` says."""
+    return graph if isinstance(over, str) else over_channels(graph, over.sriov)
+
+
+def foresee_over(graph: Graph, findings: Findings) -> None:
+    """Find out whether the cards of a graph have the virtual functions that it needs."""
+    wanted = len(graph.channels)
+    for card in dict.fromkeys(card for link in graph.channels for _, card in link.carded):
+        if findings.ask(CardState.of, card) is None:
+            continue
+        able = Ability.of(card)
+        findings.ask(able.require, wanted)
+        findings.ask(able.require_driver)

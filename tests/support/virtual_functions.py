@@ -1,0 +1,94 @@
+"""Lines over the virtual functions of emulated cards: what is run, and what the machine is like.
+
+igb drives eth0 and eth3, with 7 virtual functions each; a cable joins them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from guest_programs import script
+from killed import KILLED
+
+from tailtap.stations.guest import GuestHost
+
+LINES = """\
+name: lines
+dut: {{platform: {platform}, forwarder: kernel-route, line: {length}, cpus: [1], irq: [2],
+  over: {{sriov: [eth0, eth3]}}}}
+traffic: {{rate: 100 pkt/s, duration: 2 s, warm_up: 0 s, cpu: 0}}
+"""
+PACKETS = 200
+STATE = """
+for card in eth0 eth3; do
+    cd /sys/class/net/$card
+    cat flags mtu address threaded device/sriov_numvfs device/sriov_drivers_autoprobe
+    readlink device/driver
+    cat queues/*/rps_cpus
+    # After functions came and went the card has other interrupts, and as many. One that was not
+    # requested since goes anywhere near it.
+    case $card in eth3) near=2 ;; *) near=0-2 ;; esac
+    for irq in device/msi_irqs/*; do
+        sed "s/^$near$/0-2/" "/proc/irq/${irq##*/}/smp_affinity_list"
+    done
+    ip -d link show dev $card | grep -E -o 'promiscuity [0-9]+|vf .*'
+done
+ls /sys/class/net
+find /run/netns /run/tailtap /var/lib/tailtap -type f ! -name lock 2> /dev/null || true
+"""
+
+KILLED_LINE = (
+    KILLED
+    + """
+from tailtap.machine.clean import find, remove
+from tailtap.topology.channels import over_channels
+from tailtap.topology.lab import Lab
+from tailtap.topology.placement import Placement
+from tailtap.topology.smallest import smallest
+
+graph = over_channels(
+    smallest("namespace", [1], length=2, placement=Placement((2,))), ("eth0", "eth3")
+)
+
+
+def line():
+    with Lab(graph) as lab:
+        lab.add({"dut1": (), "dut2": ()})
+
+
+def state():
+    return told("sh", "-c", sys.argv[1])
+
+
+state()
+with Lab(graph):  # the folders of journals are there from now on
+    pass
+before, steps, seen = state(), 0, set()
+while killed(line, steps):
+    found = find()
+    seen |= {item.kind for item in found}
+    left = remove(found)
+    assert not left, (steps, left)
+    again = find()
+    assert not again, (steps, again)
+    after = state()
+    assert after == before, (steps, before, after)
+    steps += 1
+assert state() == before
+print(json.dumps({"steps": steps, "kinds": sorted(seen)}))
+"""
+)
+
+
+def state(guest: GuestHost) -> str:
+    """Everything that a line over virtual functions changes."""
+    return guest.run(["sh", "-c", STATE]).stdout
+
+
+def killed_at_every_step(guest: GuestHost) -> Any:
+    """A line of two is made and removed, killed after its first step, its second, and so on.
+
+    After each, cleaning must leave everything as before. `steps`, and the `kinds` of what was
+    cleaned.
+    """
+    return script(guest, KILLED_LINE, STATE, seconds=300)
