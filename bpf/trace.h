@@ -309,9 +309,10 @@ static __always_inline void put(struct core *core, __u64 start, __u64 dur, __u64
 	struct record *record;
 
 	if (slot < 0) {
-		__sync_fetch_and_add(&core->lost, 1);
+		/* In this order: whoever sees that some were lost also sees since when. */
 		if (!core->lost_since)
-			core->lost_since = start + dur;
+			*(volatile __u64 *)&core->lost_since = start + dur;
+		__sync_fetch_and_add(&core->lost, 1);
 		return;
 	}
 	record = bpf_map_lookup_elem(&ring, &key);

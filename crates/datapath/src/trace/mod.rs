@@ -179,7 +179,13 @@ pub fn trace(options: &Options, on_ready: Box<OnReady<'_>>) -> Result<Report, Tr
     on_ready().map_err(TraceError::Ready)?;
 
     let mut cores: Vec<Traced<'_>> = (0..options.cpus.len())
-        .map(|place| Traced { place, program: &program, ring: program.ring(place), lost: 0 })
+        .map(|place| Traced {
+            place,
+            program: &program,
+            ring: program.ring(place),
+            lost: 0,
+            looked_ns: began,
+        })
         .collect();
     let end = options.duration_ns.map_or(u64::MAX, |ns| began.saturating_add(ns));
     let mut flush = Deadline::new(options.flush_ns, began);
@@ -233,12 +239,16 @@ struct Traced<'a> {
     ring: Ring<'a>,
     /// Records that are known to have found no room.
     lost: u64,
+    /// When the ring was looked at last.
+    looked_ns: u64,
 }
 
 impl Traced<'_> {
     /// Moves what waits in the ring to the writer, and tells it what was lost.
     fn drain(&mut self, writer: &mut Writer) {
         use std::sync::atomic::Ordering::Relaxed;
+        // Before there is room again: records that find it are not of the time of those that did not.
+        let now = now_ns();
         let waiting = self.ring.waiting();
         self.ring.drain(waiting, |[start, what], rest| {
             let record = Record([start, what, rest[0].load(Relaxed), rest[1].load(Relaxed)]);
@@ -247,14 +257,14 @@ impl Traced<'_> {
         let core = self.program.core(self.place);
         let lost = core.lost() - self.lost;
         if lost > 0 {
-            let now = now_ns();
-            // One that is being counted has not said when yet.
-            let since = core.take_lost_since().unwrap_or(now);
+            // One that was counted while we asked the last time said so then.
+            let since = core.take_lost_since().unwrap_or(self.looked_ns);
             let dur = now.saturating_sub(since);
             let cpu = core.cpu();
             writer.push(self.place, Record::new(since, dur, Kind::LOST, cpu, lost, 0));
             self.lost += lost;
         }
+        self.looked_ns = now;
     }
 }
 
