@@ -155,12 +155,15 @@ struct core {
 	__u64 rescheduled_ns; /* when another core sent a reschedule IPI */
 	__u64 rescheduled_by;
 	__u64 oldest_ns; /* since when a sum waits to be written; 0: none does */
+	__u64 own_queued_ns; /* when another core began to tell it of packets; 0: that was entered */
 	__u64 own_ns; /* when the core was told of packets; 0: nothing of that waits to be written */
 	__u64 own_sent_ns; /* when it was to be told; 0: not known */
 	__u64 own_sender;
 	__u64 own_vector; /* the vector in which it was told, if that has ended */
 	__u64 own_vector_ns;
 	__u64 own_end_ns;
+	__u64 throttled_queue; /* the run queue of the served task that was throttled last; 0: none is */
+	__u64 unthrottled_ns; /* when that queue was seen to have quota again */
 	__u64 reclaim_ns;
 	__u64 compaction_ns;
 	__u32 reclaim_pid;
@@ -192,8 +195,10 @@ struct irqaction {
 struct rq {
 	__u64 clock;
 };
+/* Without the count where groups have no quotas (CONFIG_CFS_BANDWIDTH). */
 struct cfs_rq {
 	struct rq *rq;
+	int throttle_count;
 };
 struct sched_entity {
 	struct cfs_rq *cfs_rq;
@@ -416,6 +421,22 @@ static __always_inline void settle(struct core *core, __u64 now)
 		tell_own(core);
 	if (core->oldest_ns && now - core->oldest_ns > FLUSH_AGE_NS)
 		tell_sums(core);
+}
+
+/* Notes when the queue that a served task waits in has quota again. No tracepoint tells: it is given
+ * quota by a timer's interrupt or a function call, or the task that comes next is already its own. */
+static __always_inline void look_for_quota(struct core *core, __u64 now)
+{
+	struct cfs_rq *queue = (struct cfs_rq *)core->throttled_queue;
+	int count = 1;
+
+	if (!queue || !bpf_core_field_exists(queue->throttle_count))
+		return;
+	bpf_probe_read_kernel(&count, sizeof(count), &queue->throttle_count);
+	if (count)
+		return;
+	core->throttled_queue = 0;
+	core->unthrottled_ns = now;
 }
 
 #endif

@@ -49,6 +49,7 @@ static __always_inline int vector_ended(__u32 vector)
 	if (!core || !core->vector_ns)
 		return 0;
 	now = bpf_ktime_get_ns();
+	look_for_quota(core, now);
 	if (core->own_ns && !core->told) {
 		core->own_vector = vector;
 		core->own_vector_ns = core->vector_ns;
@@ -164,10 +165,11 @@ SEC("tp_btf/csd_queue_cpu")
 int BPF_PROG(function_queued, __u32 cpu)
 {
 	__u64 arguments[2] = {}; /* the function, its call */
+	struct core *core = core_of(cpu);
 	struct task_struct *task;
 	struct sent *place;
 
-	if (!place_of(cpu))
+	if (!core)
 		return 0;
 	read_arguments(&ctx[2], arguments, sizeof(arguments));
 	/* Whoever tells of packets is not named: they would wait for that. */
@@ -177,6 +179,8 @@ int BPF_PROG(function_queued, __u32 cpu)
 	}
 	place = sent_at(arguments[1]);
 	place->time_ns = bpf_ktime_get_ns();
+	if (arguments[0] == config.own && !core->own_queued_ns)
+		core->own_queued_ns = place->time_ns;
 	place->sender = sender();
 	*(volatile __u64 *)&place->call = arguments[1];
 	return 0;
@@ -203,6 +207,7 @@ int BPF_PROG(function_began)
 	if (arguments[0] == config.own && core->vector_ns) {
 		if (core->own_ns)
 			tell_own(core);
+		core->own_queued_ns = 0;
 		core->own_ns = core->vector_ns;
 		core->own_sent_ns = time;
 		core->own_sender = from;
@@ -322,6 +327,11 @@ int BPF_PROG(softirq_began, __u32 vector)
 	/* It may be raised again while it runs. */
 	core->softirq_raised_ns = core->raised_ns[vector];
 	core->raised_ns[vector] = 0;
+	if (vector == NET_RX && core->own_queued_ns) {
+		/* A kernel may be silent about the interrupt that raised it. */
+		core->softirq_raised_ns = core->own_queued_ns;
+		core->own_queued_ns = 0;
+	}
 	return 0;
 }
 
@@ -340,8 +350,12 @@ int BPF_PROG(softirq_ended, __u32 vector)
 	core->softirq_ns = 0;
 	raised = core->softirq_raised_ns;
 	settle(core, now);
-	tell_or_add(core, began, now, SOFTIRQ, vector, raised ? began - raised : 0,
-		    &core->sums[VECTORS + 1 + vector]);
+	/* A sum does not tell since when packets waited. */
+	if (vector == NET_RX && raised && began - raised > DELAY_NS)
+		tell(core, began, now, SOFTIRQ, vector, began - raised);
+	else
+		tell_or_add(core, began, now, SOFTIRQ, vector, raised ? began - raised : 0,
+			    &core->sums[VECTORS + 1 + vector]);
 	return 0;
 }
 

@@ -6,11 +6,15 @@
 #define TASK_FLAG_WORKER 0x20
 #define TASK_FLAG_KERNEL 0x200000
 
+/* The word of a task that could run and did not: its control group had used up its quota. */
+#define THROTTLED 1
+
 /* Tasks that serve packets: when they were woken, or lost their core. */
 struct served {
 	__u64 waking_ns;
 	__u64 runnable_ns;
 	__u64 woken_by;
+	__u64 throttled; /* whether it then had to wait for its group's quota */
 };
 
 struct {
@@ -90,21 +94,57 @@ static __always_inline void work_resumed(struct core *core, __u64 now, __u32 pid
 	bpf_map_delete_elem(&works, &pid);
 }
 
-static __always_inline void served_left(struct served *task, __u64 now, __u32 state)
+/* Notes whether a task that could run has to wait until its control group has quota again. Until Linux
+ * 6.17 its whole run queue is then taken away; since, it is told to wait when it would return to user
+ * space, which it may not come to while others have the core. */
+static __always_inline void look_for_throttling(struct core *core, struct served *serves,
+						struct task_struct *task)
 {
-	task->runnable_ns = state ? 0 : now;
-	if (!state)
-		task->waking_ns = 0;
+	serves->throttled = 0;
+	if (!bpf_core_field_exists(task->se.cfs_rq) ||
+	    !bpf_core_field_exists(task->se.cfs_rq->throttle_count))
+		return;
+	if (task->se.cfs_rq->throttle_count <= 0)
+		return;
+	serves->throttled = 1;
+	if (core) {
+		core->unthrottled_ns = 0;
+		core->throttled_queue = (__u64)task->se.cfs_rq;
+	}
+}
+
+static __always_inline void served_left(struct core *core, struct served *serves,
+					struct task_struct *task, __u64 now, __u32 state)
+{
+	serves->runnable_ns = state ? 0 : now;
+	if (state)
+		return;
+	serves->waking_ns = 0;
+	look_for_throttling(core, serves, task);
 }
 
 static __always_inline void served_came(struct core *core, struct served *task, __u64 now, __u32 pid)
 {
-	if (core && task->runnable_ns)
-		tell(core, task->runnable_ns, now, RUNNABLE, pid, 0);
-	else if (core && task->waking_ns)
-		tell(core, task->waking_ns, now, WAKEUP, pid, task->woken_by);
+	__u64 since = task->runnable_ns ? task->runnable_ns : task->waking_ns;
+	__u64 until = now;
+
+	if (core && since) {
+		if (task->throttled) {
+			/* What it waits then is not for its quota. */
+			if (core->unthrottled_ns > since && core->unthrottled_ns < now)
+				until = core->unthrottled_ns;
+			tell(core, since, until, RUNNABLE, pid, THROTTLED);
+			if (until < now)
+				tell(core, until, now, RUNNABLE, pid, 0);
+		} else if (task->runnable_ns) {
+			tell(core, since, now, RUNNABLE, pid, 0);
+		} else {
+			tell(core, since, now, WAKEUP, pid, task->woken_by);
+		}
+	}
 	task->runnable_ns = 0;
 	task->waking_ns = 0;
+	task->throttled = 0;
 }
 
 /* Since when a task that leaves its core had it; 0: not known. */
@@ -157,6 +197,8 @@ int BPF_PROG(switched, int preempted, struct task_struct *from, struct task_stru
 	if (!core && !config.served)
 		return 0;
 	now = bpf_ktime_get_ns();
+	if (core)
+		look_for_quota(core, now);
 	/* Whoever was woken before it left is runnable. */
 	state = preempted ? 0 : state_of(from) & 0xff;
 	if (config.served)
@@ -168,7 +210,7 @@ int BPF_PROG(switched, int preempted, struct task_struct *from, struct task_stru
 		core->task.pid = left;
 	}
 	if (serves)
-		served_left(serves, now, state);
+		served_left(core, serves, from, now, state);
 	if (core) {
 		settle(core, now);
 		flags = from->flags;
@@ -211,6 +253,18 @@ int BPF_PROG(waking, struct task_struct *task)
 		serves->woken_by = (__u32)bpf_get_current_pid_tgid();
 		serves->waking_ns = bpf_ktime_get_ns();
 	}
+	return 0;
+}
+
+/* Left out with the one before: that it was put into its run queue may have shown that there is no quota. */
+SEC("tp_btf/sched_wakeup")
+int BPF_PROG(woken, struct task_struct *task)
+{
+	__u32 pid = task->pid;
+	struct served *serves = bpf_map_lookup_elem(&served, &pid);
+
+	if (serves)
+		look_for_throttling(core_of(cpu_of(task)), serves, task);
 	return 0;
 }
 

@@ -5,12 +5,15 @@ Tasks and timers; `test_explain_kernel` has what the kernel does on behalf of ot
 
 from __future__ import annotations
 
+import contextlib
 import os
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from explaining import DUT, OTHER, explained, held
-from injectors import build, hog, timers
+from explaining import DUT, OTHER, explained, forwarder_of, held
+from injectors import Injector, build, hog, holding, throttling, timers
 
 pytestmark = [
     pytest.mark.alone,
@@ -53,6 +56,45 @@ def test_a_hog_on_another_core_is_never_blamed(program: Path, tmp_path: Path) ->
     assert found.injections[0]
     assert "injector" not in found.late["detail"]
     assert all(row["detail"] != "injector" for row in found.causes["causes"])
+
+
+@contextlib.contextmanager
+def idle_task() -> Iterator[None]:
+    """A task that has the device's core whenever nobody else wants it."""
+    command = ("chrt", "--idle", "0", "taskset", "--cpu-list", str(DUT), "timeout", "60", "yes")
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        try:
+            yield
+        finally:
+            process.terminate()
+
+
+def test_a_quota_makes_packets_late_that_a_task_serves(program: Path, tmp_path: Path) -> None:
+    """Whoever has the core meanwhile: here a task that gives way to any other one."""
+
+    def injecting(run: subprocess.Popen[str]) -> contextlib.AbstractContextManager[Injector]:
+        return throttling(program, [forwarder_of(run)], cpu=DUT, helper=OTHER, spread_ns=80_000_000)
+
+    with idle_task():
+        found = explained(tmp_path, "fault", [injecting], "300 us")
+    mine, others = held(found.late, found.injections[0])
+    blamed = found.blamed("throttled")
+    assert mine.sum() > 1000
+    assert blamed[mine].mean() >= 0.95
+    assert blamed[others].sum() <= 0.01 * others.sum()
+    [row] = found.rows("throttled")
+    assert row["claim"] == "cause"
+
+
+def test_what_waits_before_the_device_is_no_task_s(tmp_path: Path) -> None:
+    """The device's core was told of nothing, whichever task it had."""
+    with idle_task():
+        found = explained(tmp_path, "tc-mirred", [lambda run: holding(run, cpu=OTHER)], "300 us")
+    mine, others = held(found.late, found.injections[0])
+    blamed = found.blamed("waiting", "nobody had told its core")
+    assert mine.sum() > 200
+    assert blamed[mine].mean() >= 0.95
+    assert blamed[others].sum() <= 0.01 * others.sum()
 
 
 def test_timers_make_packets_late_that_the_softirq_serves(program: Path, tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,6 +96,26 @@ def _disturbed(
     with injecting[0](process) as injector:
         injectors.append(injector)
         return _disturbed(process, injecting[1:], injectors)
+
+
+def forwarder_of(run: subprocess.Popen[str]) -> int:
+    """The process of a run that forwards, as soon as it is there."""
+    until = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < until and run.poll() is None:
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                words = (folder / "cmdline").read_bytes().split(b"\0")
+                if b"forward" in words and run.pid in _ancestors(int(folder.name)):
+                    return int(folder.name)
+        time.sleep(0.01)
+    raise AssertionError("the run has no forwarder")
+
+
+def _ancestors(pid: int) -> Iterator[int]:
+    """A process, its parent and so on, proc_pid_stat(5)."""
+    while pid:
+        yield pid
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def undisturbed(injections: Sequence[Injection]) -> list[Injection]:

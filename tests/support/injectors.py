@@ -12,8 +12,11 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import subprocess
 import tempfile
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +32,7 @@ SECONDS = 120
 PATIENCE_SECONDS = 60
 GROUPS = Path("/sys/fs/cgroup")
 EVERY_CPU = -1
-THROTTLE_PERIOD_NS = 10_000_000
+QUOTA_NS, QUOTA_PERIOD_NS = 1_000_000, 50_000_000
 _NUMBERS = itertools.count()
 
 
@@ -173,14 +176,14 @@ def throttling(
     *,
     cpu: int,
     helper: int,
-    busy_ns: int = 20_000_000,
-    period_ns: int = PERIOD_NS,
+    busy_ns: int = 50_000_000,
+    period_ns: int = 2 * PERIOD_NS,
     spread_ns: int = 0,
 ) -> Iterator[Injector]:
-    """Processes that work on `cpu` may have 1 ms of every 10 ms for `busy_ns` of each period.
+    """Processes that work on `cpu` may have 1 ms of every 50 ms for `busy_ns` of each period.
 
     They are in a control group of their own meanwhile, and go back to theirs afterwards. Who needs
-    less is not throttled.
+    less is not throttled. The group has the largest weight, so that little else keeps them waiting.
     """
     unified = (GROUPS / "cgroup.controllers").exists()
     tree = GROUPS if unified else GROUPS / "cpu"
@@ -188,14 +191,16 @@ def throttling(
         (tree / "cgroup.subtree_control").write_text("+cpu")
     group = tree / f"injector-{os.getpid()}-{next(_NUMBERS)}"
     before = {pid: tree / _group(pid, "" if unified else "cpu") for pid in pids}
-    period_us = THROTTLE_PERIOD_NS // 1000
+    quota_us, period_us = QUOTA_NS // 1000, QUOTA_PERIOD_NS // 1000
     group.mkdir()
     try:
         if unified:
-            file = (str(group / "cpu.max"), f"1000 {period_us}", f"max {period_us}")
+            (group / "cpu.weight").write_text("10000")
+            file = (str(group / "cpu.max"), f"{quota_us} {period_us}", f"max {period_us}")
         else:
+            (group / "cpu.shares").write_text("262144")
             (group / "cpu.cfs_period_us").write_text(str(period_us))
-            file = (str(group / "cpu.cfs_quota_us"), "1000", "-1")
+            file = (str(group / "cpu.cfs_quota_us"), str(quota_us), "-1")
         for pid in pids:
             (group / "cgroup.procs").write_text(str(pid))
         with _injecting(
@@ -207,6 +212,65 @@ def throttling(
             with contextlib.suppress(ProcessLookupError):
                 (former / "cgroup.procs").write_text(str(pid))
         group.rmdir()
+
+
+@contextlib.contextmanager
+def holding(
+    run: subprocess.Popen[str], *, cpu: int, busy_ns: int = 3_000_000, period_ns: int = PERIOD_NS
+) -> Iterator[Injector]:
+    """The link to the DuT of a run that has begun keeps its packets for `busy_ns`.
+
+    They have their stamp, and wait on the tap's side of the link, in a queue of `cpu`.
+    """
+    where = _until_there(_tap)
+    queue = ("tc", "-n", where, "qdisc")
+    of_link = ("dev", "tt-a1", "root", "tbf", "limit", "10mb")
+    open_, closed = ("rate", "10gbit", "burst", "1mb"), ("rate", "8kbit", "burst", "2000")
+    subprocess.run([*queue, "add", *of_link, *open_], check=True)
+    injector = Injector(run)
+    stopped = threading.Event()
+
+    def set_(rate: Sequence[str]) -> bool:
+        done = subprocess.run([*queue, "change", *of_link, *rate], capture_output=True, check=False)
+        return done.returncode == 0
+
+    def work() -> None:
+        while not stopped.wait(period_ns / 1e9):
+            start = time.monotonic_ns()
+            if not set_(closed):
+                return  # the lab is gone
+            time.sleep(busy_ns / 1e9)
+            if not set_(open_):
+                return
+            injector.injections.append(Injection(cpu, start, time.monotonic_ns(), reached=True))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield injector
+    finally:
+        stopped.set()
+        thread.join()
+
+
+def _tap() -> str | None:
+    """The namespace of a lab's tap, once its link to the DuT is there."""
+    told = subprocess.run(["ip", "-json", "netns", "list"], capture_output=True, check=True).stdout
+    for entry in json.loads(told or "[]"):
+        if re.fullmatch("tt-[0-9a-f]{6}-tap", entry["name"]):
+            link = ("ip", "-n", entry["name"], "link", "show", "dev", "tt-a1", "up")
+            if subprocess.run(link, capture_output=True, check=False).stdout:
+                return str(entry["name"])
+    return None
+
+
+def _until_there(look: Callable[[], str | None]) -> str:
+    until = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < until:
+        if found := look():
+            return found
+        time.sleep(0.01)
+    raise AssertionError("the run has no lab")
 
 
 def _group(pid: int, controller: str) -> str:

@@ -12,10 +12,13 @@ from traced import Record
 Owner = tuple[int, int, int]
 NOBODY: Owner = (0, 0, 0)
 STOLEN: Owner = (255, 0, 0)
+UNTOLD: Owner = (253, 0, 0)
 CONTEXTS = {6: 0, 9: 0, 5: 1, 1: 2, 2: 2, 10: 3}
 REFINEMENTS = (3, 8, 11, 12, 13, 14, 15, 17, 20)
 OVERLAYS = {4: 0, 7: 1, 19: 2}
-LOST, IDLE, VECTOR, FUNCTION, FLUSH = 254, 9, 2, 3, 12
+RAISED_NS = 2000
+LOST, IDLE, VECTOR, FUNCTION, FLUSH, RUNNABLE = 254, 9, 2, 3, 12, 19
+DELAY, SOFTIRQ = 4, 5
 NOTHING, SERVING = 0, 1
 
 
@@ -62,12 +65,16 @@ def end_of(record: Record) -> int:
     return record.start + (max(record.aux >> 32, record.dur) if record.flags & 1 else record.dur)
 
 
-def owners(records: Sequence[Record], ended: int, until: int) -> list[Owner]:
-    """Who has each nanosecond of a core before `until`."""
+def owners(
+    records: Sequence[Record], ended: int, until: int, serving: int | None = None
+) -> list[Owner]:
+    """Who has each nanosecond of a core before `until`; no packet left in a softirq that serves."""
     contexts: list[tuple[int, bool, int, int, int, Owner]] = []
     overlays: list[tuple[int, int, int, int, Owner]] = []
     stolen: set[int] = set()
     lost: set[int] = set()
+    throttled: set[int] = set()
+    told: set[int] = set()
     previous = records[0].start if records else 0
     functions: list[int] = []
     flushes: list[Record] = []
@@ -79,6 +86,10 @@ def owners(records: Sequence[Record], ended: int, until: int) -> list[Owner]:
             lost.update(range(record.start, max(end, after)))
             end = max(end, after)
         owner = owner_of(record)
+        if kind == SOFTIRQ and record.id == serving and not record.flags & 1:
+            owner = kind, record.id, 1
+            if record.aux > RAISED_NS:
+                told.update(range(max(0, record.start - record.aux), record.start))
         if kind == FUNCTION:
             functions.append(record.start)
         if kind == FLUSH and record.dur == 0:
@@ -93,7 +104,11 @@ def owners(records: Sequence[Record], ended: int, until: int) -> list[Owner]:
             if kind in CONTEXTS or kind in REFINEMENTS:
                 level = CONTEXTS.get(kind, -1)
                 contexts.append((start, kind in REFINEMENTS, -stop, order, level, owner))
+            elif kind == RUNNABLE and record.aux & 1:
+                throttled.update(range(start, stop))
             elif kind in OVERLAYS:
+                if kind == DELAY:
+                    told.update(range(start, stop))
                 overlays.append((OVERLAYS[kind], start, order, stop, owner))
         if record.steal:
             length = min(record.steal, max(0, end - previous))
@@ -114,7 +129,8 @@ def owners(records: Sequence[Record], ended: int, until: int) -> list[Owner]:
             end = min(end, base.end)
         height = base.level if refines and base else level
         covers.append(Cover(height, start, place, end, owner))
-    return [_owner_at(t, covers, overlays, stolen, lost) for t in range(until)]
+    untold = set(range(until)) - told if serving is not None else set()
+    return [_owner_at(t, covers, overlays, stolen, lost, throttled, untold) for t in range(until)]
 
 
 def _owner_at(
@@ -123,16 +139,22 @@ def _owner_at(
     overlays: Sequence[tuple[int, int, int, int, Owner]],
     stolen: set[int],
     lost: set[int],
+    throttled: set[int],
+    untold: set[int],
 ) -> Owner:
     if t in lost:
         return NOBODY
     top = max((c for c in covers if c.start <= t < c.end), default=None)
+    if top is not None and top.level == 0 and t in throttled:
+        return RUNNABLE, 0, 0
     if top is None:
         return STOLEN if t in stolen else NOBODY
     if top.owner[0] == IDLE:
         over = max((o for o in overlays if o[1] <= t < o[3]), default=None)
         return top.owner if over is None else over[4]
-    return STOLEN if t in stolen else top.owner
+    if t in stolen:
+        return STOLEN
+    return UNTOLD if top.level == 0 and t in untold else top.owner
 
 
 class Stay(NamedTuple):

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from tailtap.cause.claims import Claim
 from tailtap.cause.joined import BEHIND, DIRECT, OWN, QUEUED, Joined
-from tailtap.cause.taxonomy import BY_EXCLUSION, NOTHING, SERVING, Named, Served
+from tailtap.cause.taxonomy import NOTHING, SERVING, Named, Served
 from tailtap.evaluation.values import Column
 
 MIXED, UNEXPLAINED_NAME = Named("mixed", ""), Named("unexplained", "")
@@ -35,7 +35,7 @@ class Row:
     @property
     def is_cause(self) -> bool:
         """Whether it is more than present."""
-        return self.name.cause in BY_EXCLUSION or bool(self.claim and self.claim.passed)
+        return self.name.by_exclusion or bool(self.claim and self.claim.passed)
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def label(joined: Joined, claims: Mapping[int, Claim], served: Served) -> Labels
     extra = [served_name, Named("behind", ""), MIXED]
     names = (*rows, *(name for name in extra if name not in rows))
     own, behind, mixed = (names.index(name) for name in extra)
-    passed = np.zeros(len(names), bool)
+    passed = np.array([name.is_untold for name in names])
     passed[[row for row, claim in claims.items() if claim.passed]] = True
 
     top = _top(joined)

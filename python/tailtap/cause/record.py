@@ -15,7 +15,7 @@ from tailtap.cause.explained import Explained
 from tailtap.cause.joined import BEHIND, DIRECT, STATES, UNKNOWN
 from tailtap.cause.labels import Row
 from tailtap.cause.remedies import Remedy, knobs_for, remedy
-from tailtap.cause.taxonomy import BY_EXCLUSION, Named
+from tailtap.cause.taxonomy import Named
 from tailtap.cause.words import packet_words, period_words, remedy_words
 from tailtap.evaluation.values import Column
 
@@ -168,7 +168,7 @@ def _part_name(name: Named) -> str:
 def _row(row: Row, found: Explained) -> Json:
     claim = row.claim
     tested = claim is not None
-    excluded = row.name.cause in BY_EXCLUSION or row.name.cause == "mixed"
+    excluded = row.name.by_exclusion or row.name.cause == "mixed"
     return {
         "cause": row.name.cause,
         "detail": row.name.detail,

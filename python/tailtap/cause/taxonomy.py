@@ -46,7 +46,9 @@ NAMES = frozenset(cause.name for cause in CAUSES)
 BY_EXCLUSION = ("own-work", "gap", "behind")
 """Causes that follow from stamps and the state of the server: no event could be shifted."""
 
-UNSEEN, TASK, STEAL = 0, 6, 255
+_NOT_TOLD = "nobody had told its core"
+
+UNSEEN, TASK, UNTOLD, STEAL = 0, 6, 253, 255
 """Kinds of owners that are no records; the others are those of a trace."""
 KERNEL_THREAD, SERVED = 1, 2
 FOREIGN = 1
@@ -85,6 +87,7 @@ _FIXED = {
     15: ("page-fault", "compaction"),
     19: ("throttled", ""),
     20: ("foreign-net-rx", ""),
+    UNTOLD: ("waiting", _NOT_TOLD),
     STEAL: ("steal", ""),
 }
 
@@ -98,6 +101,16 @@ class Named(NamedTuple):
     def __str__(self) -> str:
         """As people read it."""
         return f"{self.cause} ({self.detail})" if self.detail else self.cause
+
+    @property
+    def is_untold(self) -> bool:
+        """Whether packets waited of which the server had not been told."""
+        return self.detail.endswith(_NOT_TOLD)
+
+    @property
+    def by_exclusion(self) -> bool:
+        """Whether it follows from stamps and the state of the server."""
+        return self.is_untold or self.cause in BY_EXCLUSION
 
 
 @dataclass(frozen=True)
@@ -193,7 +206,8 @@ class Rows:
 
     def tested(self) -> list[int]:
         """The rows that can be held against chance."""
-        return list(range(SERVING + 1, len(self.names)))
+        rows = range(SERVING + 1, len(self.names))
+        return [row for row in rows if not self.names[row].is_untold]
 
 
 def sort(

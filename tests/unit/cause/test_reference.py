@@ -36,7 +36,11 @@ def nested(draw: st.DrawFn, cpu: int) -> list[Record]:
             kind = draw(st.sampled_from(kinds[0]))
             if len(kinds) > 1 and draw(st.booleans()):
                 fill(begin, stop, kinds[1:])
-            found.append(Record(begin, stop - begin, kind, draw(st.integers(0, 3)), cpu=cpu,
+            # Of a task that could run, whether it was throttled; of a softirq, how long it waited.
+            waits = {slow_join.RUNNABLE: st.integers(0, 1),
+                     slow_join.SOFTIRQ: st.sampled_from((0, 1900, 2020))}  # fmt: skip
+            aux = draw(waits.get(kind, st.just(0)))
+            found.append(Record(begin, stop - begin, kind, draw(st.integers(0, 3)), aux, cpu,
                                 steal=draw(st.sampled_from((0, 0, 0, 2, 30)))))  # fmt: skip
             at = stop + draw(st.integers(0, 5))
             if draw(st.booleans()):
@@ -59,13 +63,19 @@ def untidy(draw: st.DrawFn, cpu: int) -> list[Record]:
             aux = draw(st.integers(0, 60)) << 32 | draw(st.integers(0, 6))
         if draw(st.integers(0, 19)) == 0:
             kind, accumulated = slow_join.LOST, False
+        if kind == slow_join.SOFTIRQ:
+            aux = draw(st.sampled_from((aux, 2010)))
         found.append(Record(draw(TIMES), dur, kind, draw(st.integers(0, 3)), aux, cpu,
                             draw(st.sampled_from((0, 0, 3, 50))), int(accumulated)))  # fmt: skip
     return sorted(found, key=slow_join.end_of)
 
 
 def read(
-    folder: Path, records: Sequence[Record], cpus: Sequence[int], times: Sequence[int] = ()
+    folder: Path,
+    records: Sequence[Record],
+    cpus: Sequence[int],
+    times: Sequence[int] = (),
+    serving: int | None = None,
 ) -> tuple[_core.Cores, Any]:
     (folder / "trace.events").write_bytes(
         b"TTTRACE1" + b"".join(record.encode() for record in records)
@@ -73,7 +83,7 @@ def read(
     write_stamps(folder / "egress.stamps", np.array([1_000_000]), [0])
     return _core.Cores.read(
         folder / "trace.events", list(cpus), ENDED, egress=folder / "egress.stamps",
-        times=np.array(times, np.int64), serving=None,
+        times=np.array(times, np.int64), serving=serving,
     )  # fmt: skip
 
 
@@ -87,15 +97,15 @@ CORES = st.lists(st.sampled_from((nested, untidy)), min_size=1, max_size=3).flat
 
 
 @settings(max_examples=300, deadline=None)
-@given(cores=CORES)
+@given(cores=CORES, serving=st.sampled_from((None, 1, 2)))
 def test_each_nanosecond_has_the_owner_of_the_reference(
-    tmp_path_factory: Any, cores: tuple[list[Record], ...]
+    tmp_path_factory: Any, cores: tuple[list[Record], ...], serving: int | None
 ) -> None:
     folder = tmp_path_factory.mktemp("trace")
-    found, _ = read(folder, [r for core in cores for r in core], range(len(cores)))
+    found, _ = read(folder, [r for core in cores for r in core], range(len(cores)), (), serving)
     for cpu, records in enumerate(cores):
         names = [found.owners[owner] for owner in by_nanosecond(found, cpu)]
-        assert names == slow_join.owners(records, ENDED, UNTIL)
+        assert names == slow_join.owners(records, ENDED, UNTIL, serving)
 
 
 PACKETS = st.lists(st.tuples(TIMES, st.integers(1, 40), st.integers(-1, 3), st.integers(0, 6)),

@@ -124,7 +124,9 @@ impl Plan<'_> {
                 }
                 None => None,
             };
-            laid.push((Arranger::new(self.ended_ns, from_ns, serving), Sweep::default()));
+            let mut arranger = Arranger::new(self.ended_ns, from_ns, serving);
+            let sweep = Sweep::new(arranger.untold());
+            laid.push((arranger, sweep));
         }
         self.trace.read(part, |place, records, ahead| {
             let (arranger, sweep) = &mut laid[place];

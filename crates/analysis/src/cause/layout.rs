@@ -3,9 +3,9 @@
 use std::cmp::{Ordering, Reverse};
 
 use super::egress::Leaving;
-use super::{FOREIGN, KERNEL_THREAD, Owner, Owners, SERVED, STEAL};
+use super::{FOREIGN, KERNEL_THREAD, Owner, Owners, SERVED, STEAL, UNTOLD};
 use crate::capture::CaptureError;
-use crate::trace::{Ahead, Record, kind};
+use crate::trace::{Ahead, Record, THROTTLED, kind};
 
 /// A task's record has this bit in its second word if the task is served.
 const SERVED_BIT: u64 = 1 << 48;
@@ -13,6 +13,8 @@ const SERVED_BIT: u64 = 1 << 48;
 const KERNEL_THREAD_BITS: u64 = 0xff << 40;
 /// Several short ones are laid out as at most so many.
 const MOST_PIECES: u64 = 1024;
+/// A softirq that was entered sooner after it was raised waited for the interrupt that raised it alone.
+const RAISED_NS: u64 = 2000;
 /// An interval is moved so many places on average at most, before all are sorted anew.
 const STEPS: usize = 16;
 
@@ -21,8 +23,12 @@ const STEPS: usize = 16;
 pub(super) enum Level {
     /// Says what an idle core waits for.
     Overlay(u8),
+    /// The core knows of packets that it is to serve.
+    Told,
     /// Has the core; higher ones lie on lower ones.
     Context(u8),
+    /// Has what tasks and idle have: the task that serves may not run, whoever else does.
+    Throttled,
     /// Names what the context did in which it begins.
     Refinement,
     /// Has any time but idle.
@@ -141,6 +147,13 @@ impl Arranger {
         }
     }
 
+    /// Who has what tasks have while nobody has told the core of packets. None where tasks serve:
+    /// who tells them is in the trace.
+    pub(super) fn untold(&mut self) -> Option<u32> {
+        let nobody = Owner { kind: UNTOLD, id: 0, more: 0 };
+        self.serving.is_some().then(|| self.owners.number(nobody))
+    }
+
     /// All owners that were met.
     pub(super) fn into_owners(self) -> Owners {
         self.owners
@@ -161,14 +174,19 @@ impl Arranger {
             kind::TASK | kind::IDLE if record.dur_ns == u32::MAX => {
                 end = end.max(self.next_base(&records[place..], ahead));
             }
-            kind::SOFTIRQ => {
+            // Short ones that were gathered into one record are not looked at.
+            kind::SOFTIRQ if record.accumulated().is_none() => {
                 if let Some((vector, leaving)) = &mut self.serving
                     && record.id == *vector
-                    // Short ones that were gathered into one record are not looked at.
-                    && record.accumulated().is_none()
-                    && !leaving.any_within(start, end)?
                 {
-                    owner.more = FOREIGN;
+                    if !leaving.any_within(start, end)? {
+                        owner.more = FOREIGN;
+                    }
+                    if record.aux > RAISED_NS {
+                        let (told, owner) = (record.since_ns(), Owners::NOBODY);
+                        let (level, idle) = (Level::Told, false);
+                        self.push(Interval { start: told, end: start, owner, level, idle });
+                    }
                 }
             }
             kind::IPI_FUNCTION => self.function_ns = Some(start),
@@ -184,7 +202,7 @@ impl Arranger {
             }
             _ => {}
         }
-        if let Some(level) = level(record.kind) {
+        if let Some(level) = level(record) {
             let idle = owner.kind == kind::IDLE;
             let owner = self.owners.number(owner);
             let of = |start, end| Interval { start, end, owner, level, idle };
@@ -238,9 +256,9 @@ fn pieces(record: &Record, window: u64, number: u64, mut each: impl FnMut(u64, u
     }
 }
 
-/// The level of a kind; none for one that owns no time.
-fn level(kind: u8) -> Option<Level> {
-    Some(match kind {
+/// The level of a record; none for one that owns no time.
+fn level(record: &Record) -> Option<Level> {
+    Some(match record.kind {
         kind::TASK | kind::IDLE => Level::Context(0),
         kind::SOFTIRQ => Level::Context(1),
         kind::IRQ | kind::VECTOR => Level::Context(2),
@@ -256,6 +274,7 @@ fn level(kind: u8) -> Option<Level> {
         | kind::KVM_EXIT => Level::Refinement,
         kind::IPI_DELAY => Level::Overlay(0),
         kind::WAKEUP => Level::Overlay(1),
+        kind::RUNNABLE if record.aux & THROTTLED != 0 => Level::Throttled,
         kind::RUNNABLE => Level::Overlay(2),
         kind::LOST => Level::Lost,
         _ => return None,

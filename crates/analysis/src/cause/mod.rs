@@ -29,7 +29,7 @@ pub use cores::Cores;
 /// What a nanosecond can belong to: the kind of its record, and which of this kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Owner {
-    /// One of [`crate::trace::kind`], or one of [`UNSEEN`] and [`STEAL`].
+    /// One of [`crate::trace::kind`], or one of [`UNSEEN`], [`UNTOLD`] and [`STEAL`].
     pub kind: u8,
     /// An interrupt's number, a vector, a process, a state, or a function's address.
     pub id: u64,
@@ -40,6 +40,8 @@ pub struct Owner {
 
 /// No record tells, or records were lost.
 pub const UNSEEN: u8 = 0;
+/// A task had the core, and nobody had told the core of packets.
+pub const UNTOLD: u8 = 253;
 /// The hypervisor had the core.
 pub const STEAL: u8 = 255;
 /// A bit of a task: it is a thread of the kernel.

@@ -14,9 +14,15 @@ pub(super) struct Sweep {
     /// Those that cover now, in the order in which they came.
     active: Vec<Interval>,
     timeline: Builder,
+    /// Who has what tasks have while nobody has told the core of packets; none where it is theirs.
+    untold: Option<u32>,
 }
 
 impl Sweep {
+    pub(super) fn new(untold: Option<u32>) -> Self {
+        Self { untold, ..Self::default() }
+    }
+
     /// Takes intervals in the order of their starts; of those that begin together the longer one
     /// comes first, and what refines it comes last.
     pub(super) fn take(&mut self, intervals: &[Interval]) {
@@ -37,7 +43,7 @@ impl Sweep {
     /// Settles whose the time is up to a moment.
     fn go_to(&mut self, time: u64) {
         loop {
-            let (owner, until) = winner(&self.active);
+            let (owner, until) = winner(&self.active, self.untold);
             self.timeline.push(self.now, owner);
             if until > time {
                 self.now = time;
@@ -67,36 +73,45 @@ impl Sweep {
 }
 
 /// Who has the core, and until when at most.
-fn winner(active: &[Interval]) -> (u32, u64) {
+fn winner(active: &[Interval], untold: Option<u32>) -> (u32, u64) {
+    let untold_of = |top: &Interval| untold.filter(|_| top.level == Level::Context(0) && !top.idle);
     if let [only] = active
         && let Level::Context(_) = only.level
     {
-        return (only.owner, only.end);
+        return (untold_of(only).unwrap_or(only.owner), only.end);
     }
     let mut until = u64::MAX;
-    let (mut lost, mut steal) = (None, None);
+    let (mut lost, mut steal, mut throttled) = (None, None, None);
     // The highest context; of several at one level the one that began later, or is shorter.
     let mut context: Option<&Interval> = None;
     let mut overlay: Option<&Interval> = None;
+    let mut told = false;
     let above = |one: &Interval, other: Option<&Interval>| {
         other.is_none_or(|other| (one.level, one.start) >= (other.level, other.start))
     };
     for one in active {
         until = until.min(one.end);
+        // An interrupt that another core sent may be what tells of packets.
+        told |= matches!(one.level, Level::Told | Level::Overlay(0));
         match one.level {
             Level::Context(_) if above(one, context) => context = Some(one),
             Level::Overlay(_) if above(one, overlay) => overlay = Some(one),
             Level::Steal => steal = steal.or(Some(one.owner)),
+            Level::Throttled => throttled = throttled.or(Some(one.owner)),
             Level::Lost => lost = lost.or(Some(one.owner)),
             _ => {}
         }
     }
-    let owner = match (lost, context) {
-        (Some(lost), _) => lost,
+    let throttled = throttled.filter(|_| context.is_some_and(|top| top.level == Level::Context(0)));
+    let owner = match (lost.or(throttled), context) {
+        (Some(owner), _) => owner,
         // Only a core that does something can be stolen from; what it was is not known.
         (None, None) => steal.unwrap_or(Owners::NOBODY),
         (None, Some(context)) if context.idle => overlay.unwrap_or(context).owner,
-        (None, Some(context)) => steal.unwrap_or(context.owner),
+        (None, Some(context)) => {
+            let untold = untold_of(context).filter(|_| !told);
+            steal.or(untold).unwrap_or(context.owner)
+        }
     };
     (owner, until)
 }

@@ -28,6 +28,8 @@ pub const MAGIC: [u8; 8] = *b"TTTRACE1";
 pub const RECORD_LEN: usize = 32;
 /// The flag of a record that stands for several short intervals.
 pub const ACCUMULATED: u8 = 1;
+/// What a record of [`kind::RUNNABLE`] has in `aux` when the task waited for its group's quota.
+pub const THROTTLED: u64 = 1;
 
 /// What a record is about.
 pub mod kind {
@@ -63,7 +65,8 @@ pub mod kind {
     pub const COMPACTION: u8 = 15;
     /// From one exit of a guest to its next entry.
     pub const KVM_EXIT: u8 = 17;
-    /// A served task that could run and did not.
+    /// A served task that could run and did not; [`THROTTLED`](super::THROTTLED) says whether it was
+    /// allowed to.
     pub const RUNNABLE: u8 = 19;
     /// A softirq received packets of other networks than those that are served.
     pub const FOREIGN_RX: u8 = 20;
@@ -134,6 +137,12 @@ impl Record {
         let window = (self.aux >> 32).max(u64::from(self.dur_ns));
         let number = (self.aux & u64::from(u32::MAX)).max(1);
         (self.flags & ACCUMULATED != 0).then_some((window, number))
+    }
+
+    /// The earliest time that it tells of: of a softirq, when it was raised.
+    pub(crate) fn since_ns(&self) -> u64 {
+        let waited = self.kind == kind::SOFTIRQ && self.flags & ACCUMULATED == 0;
+        self.start_ns.saturating_sub(if waited { self.aux } else { 0 })
     }
 
     /// The end in nanoseconds, of several short intervals that of the last.

@@ -16,7 +16,7 @@ pub(super) const PART: usize = 64;
 /// What the records of a core behind a block are like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ahead {
-    /// The earliest start among them; [`u64::MAX`] when there are none.
+    /// The earliest time that one of them tells of; [`u64::MAX`] when there are none.
     pub earliest_ns: u64,
     /// The start of the first of a task or of idle.
     pub base_ns: Option<u64>,
@@ -30,7 +30,7 @@ impl Ahead {
 
     /// Counts a record in that comes behind those so far.
     pub(crate) fn add(&mut self, record: &Record) {
-        self.earliest_ns = self.earliest_ns.min(record.start_ns);
+        self.earliest_ns = self.earliest_ns.min(record.since_ns());
         if self.base_ns.is_none() && record.is_base() {
             self.base_ns = Some(record.start_ns);
         }
@@ -90,7 +90,7 @@ impl Within {
     #[inline]
     fn add(&mut self, record: &Record) {
         self.ahead.add(record);
-        self.cut = self.cut.filter(|cut| cut.at_ns <= record.start_ns);
+        self.cut = self.cut.filter(|cut| cut.at_ns <= record.since_ns());
         // Nobody knows the end of a long stretch by its record alone.
         let long = matches!(record.kind, kind::TASK | kind::IDLE) && record.dur_ns == u32::MAX;
         let end = if long && !record.is_base() { u64::MAX } else { record.end_ns() };

@@ -18,7 +18,7 @@ use crate::ring::Ring;
 pub(super) const MAX_CPUS: usize = 1024;
 /// Bytes of a name, and of what is kept of a task that serves.
 const NAME_LEN: usize = 16;
-const SERVED_LEN: usize = 24;
+const SERVED_LEN: usize = 32;
 
 /// Tracepoints of which only a full trace has records.
 const FULL: [&str; 12] = [
@@ -56,8 +56,8 @@ const SUBSTITUTES: [(&str, &str, &str); 1] = [(
     "functions that other CPUs call: TLB flushes by tlb_flush within their vector, others by the \
      vector alone",
 )];
-/// The program that is left out when no task serves.
-const WAKING: &str = "sched_waking";
+/// Those that are left out when no task serves.
+const WAKING: [&str; 2] = ["sched_waking", "sched_wakeup"];
 /// Those that are left out when nobody says in which networks packets are served.
 const RECEIVING: [&str; 2] = ["netif_receive_skb", "napi_poll"];
 
@@ -214,7 +214,7 @@ impl Choice {
             let tracepoint = section.rsplit('/').next().unwrap_or_default().to_owned();
             let name = tracepoint.as_str();
             let wanted = (mode == Mode::Full || !FULL.contains(&name))
-                && (name != WAKING || tasks_serve)
+                && (!WAKING.contains(&name) || tasks_serve)
                 && (!RECEIVING.contains(&name) || networks_known);
             if wanted && known.have(name) {
                 choice.hooks.push(Hook { program, tracepoint });
