@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from explaining import DUT, OTHER, explained, held, undisturbed
+from explaining import DUT, OTHER, explain, explained, held, moved, undisturbed
 from injectors import (
     Injection,
     build,
@@ -58,6 +58,15 @@ def test_another_flow_makes_packets_late(
     assert blamed[others].sum() <= 0.01 * others.sum()
     [row] = found.rows(FOREIGN)
     assert row["claim"] == "cause"
+
+
+def test_what_came_at_another_time_is_no_cause(tmp_path: Path) -> None:
+    """The same packets and events, moved against each other, have nothing in common."""
+    found = explained(tmp_path, "tc-mirred", [], "p99.9")
+    for number, by_ns in enumerate((311_111_111, 1_234_567_891)):
+        causes = explain(moved(found.run, tmp_path / f"moved-{number}", by_ns), "p99.9")
+        assert causes["late"]["packets"] == found.causes["late"]["packets"]
+        assert [row for row in causes["causes"] if row["claim"] == "cause"] == []
 
 
 def test_short_interruptions_are_told_and_not_blamed(program: Path, tmp_path: Path) -> None:

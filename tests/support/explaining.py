@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,6 +18,7 @@ import numpy.typing as npt
 import pyarrow.parquet as pq
 from injectors import Injection, Injector
 from namespaces import TAILTAP
+from traces import Trace
 
 DUT, OTHER = 1, 0
 """The core that serves, and that of generator and taps."""
@@ -77,14 +79,33 @@ def explained(
         process.communicate()
     assert process.returncode == 0, said
     [run] = (folder / "out/runs").iterdir()
-    told = subprocess.run([TAILTAP, "explain", str(run), "--late", late, "--json", "--quiet"],
-                          capture_output=True, text=True, check=False)  # fmt: skip
-    assert told.returncode == 0, told.stderr
+    causes = explain(run, late)
     table = pq.read_table(run / "causes-late.parquet")
     columns = {name: table.column(name).to_numpy(zero_copy_only=False)
                for name in table.column_names}  # fmt: skip
-    return Explanation(run, json.loads(told.stdout), columns,
+    return Explanation(run, causes, columns,
                        [injector.injections for injector in injectors])  # fmt: skip
+
+
+def explain(run: Path, late: str) -> dict[str, Any]:
+    """What `tailtap explain` says of a run folder."""
+    told = subprocess.run([TAILTAP, "explain", str(run), "--late", late, "--json", "--quiet"],
+                          capture_output=True, text=True, check=False)  # fmt: skip
+    assert told.returncode == 0, told.stderr
+    causes: dict[str, Any] = json.loads(told.stdout)
+    return causes
+
+
+def moved(run: Path, into: Path, by_ns: int) -> Path:
+    """A copy of a run whose trace is so much later; what passes its end is at its beginning."""
+    shutil.copytree(run, into, ignore=shutil.ignore_patterns("causes*"))
+    trace = Trace.read(run)
+    began, ended = trace.said["started_ns"], trace.said["ended_ns"]
+    records = trace.records.copy()
+    records["start"] = began + (records["start"] - began + by_ns) % (ended - began)
+    records = records[np.argsort(records["start"] + records["dur"], kind="stable")]
+    (into / "trace.events").write_bytes(b"TTTRACE1" + records.tobytes())
+    return into
 
 
 def _disturbed(
