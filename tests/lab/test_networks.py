@@ -130,9 +130,8 @@ def grid(count: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("flows", "route_by"),
     [
-        (6, "port"),
+        (38, "port"),
         pytest.param(38, "address", marks=pytest.mark.slow),
-        pytest.param(38, "port", marks=pytest.mark.slow),
     ],
 )
 def test_many_flows_through_twelve_nodes(tmp_path: Path, flows: int, route_by: str) -> None:
