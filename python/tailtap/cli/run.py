@@ -83,6 +83,7 @@ def run(
     import json as json_module
 
     from tailtap import store
+    from tailtap.cli.flows import print_flows
     from tailtap.cli.hops import print_hops
     from tailtap.cli.outlook import differences
     from tailtap.cli.runs import print_runs
@@ -120,6 +121,7 @@ def run(
         print(json_module.dumps({**summary, "verdict": verdict}))
     else:
         print_runs(summary)
+        print_flows(summary)
         print_hops(summary)
         if verdict is not None:
             print_verdict(verdict)

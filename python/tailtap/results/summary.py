@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tailtap.files import read_json
+from tailtap.results.flows import together
 from tailtap.results.folder import RunFolder
 
 SCHEMA = "tailtap.experiment/1"
@@ -13,11 +14,13 @@ SCHEMA = "tailtap.experiment/1"
 
 def summarize(folder: Path, runs: list[RunFolder]) -> dict[str, Any]:
     """What ``tailtap run --json`` prints: every run with its record and its evaluation."""
+    rows = [summarize_run(run, _evaluation(run)) for run in runs]
     return {
         "schema": SCHEMA,
         "folder": str(folder),
         "database": str(folder / "results.duckdb"),
-        "runs": [summarize_run(run, _evaluation(run)) for run in runs],
+        "runs": rows,
+        "flows": [found.as_json() for found in together(rows)],
     }
 
 
