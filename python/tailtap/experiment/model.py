@@ -336,12 +336,16 @@ class Experiment(Strict):
         if self.dut.taps == HOPS:
             raise InputError("dut.taps: hops: the timestamper of a testbed does not see what is "
                              "between the nodes of a DuT: leave it out")  # fmt: skip
+        if self.dut.is_network:
+            raise InputError("dut.links, dut.flows: a testbed has two cables to the DuT, and each "
+                             "flow of a network needs its own: take dut.line")  # fmt: skip
         kind = self.tap.kind if "kind" in self.tap.model_fields_set else cables.tap_kind
         if kind != cables.tap_kind:
             raise InputError(f"tap.kind: {kind} does not fit to the cables of the testbed, which "
                              f"are for {cables.tap_kind}: leave it out")  # fmt: skip
         found = self.model_copy(update={"tap": self.tap.model_copy(update={"kind": kind})})
         found._wired = cables
+        found.graph()  # raises what does not fit
         return found
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -98,7 +99,7 @@ def test_cables_that_do_not_fit_the_roles(
         cables_of(read_testbed(written(tmp_path, text.replace(old, new))))
 
 
-PLAIN = {"name": "x", "traffic": {"rate": "1 kpkt/s", "duration": "1 s"}}
+PLAIN: dict[str, Any] = {"name": "x", "traffic": {"rate": "1 kpkt/s", "duration": "1 s"}}
 
 
 def test_an_experiment_gets_the_cards_of_a_testbed() -> None:
@@ -112,6 +113,17 @@ def test_an_experiment_gets_the_cards_of_a_testbed() -> None:
     assert wired.wired(None) is wired
 
 
+def test_splitters_need_one_device_and_one_direction() -> None:
+    split = Cables(("d0", "d1"), ("t0", "t1"), ("g0", "g1"))
+    traffic = {**PLAIN["traffic"], "bidirectional": True}
+    both = Experiment.model_validate({**PLAIN, "traffic": traffic})
+    with pytest.raises(InputError, match="a splitter copies one direction"):
+        both.wired(split)
+    wire = Experiment.model_validate({**PLAIN, "dut": {"platform": "wire"}})
+    with pytest.raises(InputError, match="need one DuT between them"):
+        wire.wired(split)
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [
@@ -119,6 +131,7 @@ def test_an_experiment_gets_the_cards_of_a_testbed() -> None:
             {"dut": {"ports": ["a", "b"]}, "tap": {"ports": ["c", "d"]}},
             "the testbed has the",
         ),
+        ({"dut": {"links": ["in - a - out"], "nodes": {"a": {}}}}, "two cables to the DuT"),
         ({"tap": {"kind": "passive"}}, "tap.kind: passive does not fit"),
         ({"dut": {"line": 2, "taps": "hops", "forwarder": "kernel-route"}}, "does not see what is"),
     ],
