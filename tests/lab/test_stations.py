@@ -81,7 +81,7 @@ def controller_of(source: Path) -> Iterator[subprocess.Popen[bytes]]:
     command = [sys.executable, "-c", CONTROLLER, str(source), *COMMAND]
     with subprocess.Popen(command, stderr=subprocess.PIPE) as controller:
         try:
-            wait_for(lambda: list(PLACE.glob("tt-*-roles/*/ingress.stamps")), "taps at work")
+            wait_for(lambda: list(PLACE.glob("tt-*-roles/*/*/ingress.stamps")), "taps at work")
             yield controller
         finally:
             controller.kill()
