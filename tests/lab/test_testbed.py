@@ -7,6 +7,7 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,11 @@ def nothing_is_left(hosts: Hosts) -> Iterator[None]:
     before = {name: state(machine) for name, machine in hosts.machines.items()}
     yield
     for name, machine in hosts.machines.items():
-        wait_for(lambda machine=machine, name=name: state(machine) == before[name], name)  # type: ignore[misc]
+        wait_for(partial(is_as, machine, before[name]), name)
+
+
+def is_as(machine: Machine, before: tuple[list[str], list[str], str]) -> bool:
+    return state(machine) == before
 
 
 def state(machine: Machine) -> tuple[list[str], list[str], str]:

@@ -127,10 +127,9 @@ def judge(cable: Cable, heard: Heard, down: set[Socket], there: set[str]) -> Cab
             return CableFinding(
                 cable, "wrong", f"what {sender} sends comes to {' and '.join(others)}"
             )
-        lifeless = [str(card) for card in cable.ends if card in down]
-        why = f"{' and '.join(lifeless)} sees nobody at the other end" if lifeless else (
-            f"what {sender} sends comes to nobody")  # fmt: skip
-        return CableFinding(cable, "dead", why)
+        lifeless = " and ".join(str(card) for card in cable.ends if card in down)
+        more = f"; no link at {lifeless}" if lifeless else ""
+        return CableFinding(cable, "dead", f"what {sender} sends comes to nobody{more}")
     splitter = cable.splitter
     if splitter is not None and not any(splitter in heard[end] for end in cable.ends):
         where = sorted(

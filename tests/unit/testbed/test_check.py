@@ -27,7 +27,7 @@ def heard(**pairs: str) -> Heard:
         (PLAIN, {"a": "b", "b": "a"}, set(), "ok", ""),
         (PLAIN, {"a": "c", "b": "d"}, set(), "wrong", "what a:0 sends comes to c:0"),
         (PLAIN, {"a": "b"}, set(), "dead", "what b:0 sends comes to nobody"),
-        (PLAIN, {}, {A, B}, "dead", "a:0 and b:0 sees nobody at the other end"),
+        (PLAIN, {}, {A, B}, "dead", "what a:0 sends comes to nobody; no link at a:0 and b:0"),
         (SPLIT, {"a": "bs", "b": "a"}, set(), "ok", ""),
         (SPLIT, {"a": "b", "b": "as"}, set(), "ok", ""),
         (SPLIT, {"a": "bd", "b": "a"}, set(), "wrong", "s:0 sees nothing of this cable; d:0 does"),
