@@ -68,6 +68,8 @@ lease = told.get("lease", serving.LEASE_SECONDS)
 serve(station, sys.stdin.fileno(), sys.stdout.fileno(), folder, lease)
 """
 PATIENCE_SECONDS = 200.0
+LEASE_SECONDS = 3.0
+"""Long against any pause that the machine may make, and short enough to wait for."""
 SETUP: Mapping[str, Any] = {"experiment": {}}
 
 
@@ -238,11 +240,11 @@ def test_events_that_come_with_an_answer_are_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize("hangs", [[], ["dut", "prepare"]])
 def test_a_site_whose_controller_falls_silent_is_closed(tmp_path: Path, hangs: list[str]) -> None:
     """The stream stays open, as it does when a cable is cut; a role may be at work."""
-    with opened(tmp_path, lease=0.5, hangs=hangs) as site:
+    with opened(tmp_path, lease=LEASE_SECONDS, hangs=hangs) as site:
         dut = site.begin("dut", {})
         with pytest.raises(MachineError, match=r"the far end (ended|does not answer)"):
             dut.ask("prepare", seconds=0.1)
-            time.sleep(1)
+            time.sleep(LEASE_SECONDS + 0.5)
             dut.ask("why")
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not site.process.ended and time.monotonic() < deadline:
@@ -251,13 +253,13 @@ def test_a_site_whose_controller_falls_silent_is_closed(tmp_path: Path, hangs: l
 
 
 def test_a_lease_is_renewed_by_questions_and_lasts_as_long_as_asked(tmp_path: Path) -> None:
-    with opened(tmp_path, lease=1.0) as site:
+    with opened(tmp_path, lease=LEASE_SECONDS) as site:
         dut = site.begin("dut", {})
         for _ in range(5):
-            time.sleep(0.4)
+            time.sleep(LEASE_SECONDS / 4)
             dut.ask("why")
         site.keep(PATIENCE_SECONDS)
-        time.sleep(1.5)
+        time.sleep(LEASE_SECONDS + 0.5)
         assert dut.ask("why") == {"reason": "it sleeps"}
         site.keep(0.2)
         deadline = time.monotonic() + PATIENCE_SECONDS
