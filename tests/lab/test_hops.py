@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from labtools import Machine, own_machine, record, stamps, write_experiment
+from labtools import TAILTAP, Machine, own_machine, record, stamps, write_experiment
 from numpy.typing import NDArray
 
 from tailtap.evaluation import Evaluation
 from tailtap.evaluation.percentiles import DEFAULT
+from tailtap.platform.vm import kernels
 
 Integers = NDArray[np.int64]
 GONE = -1
+BOOT_SECONDS = 10 * 60
 
 PLAIN = """
 name: hops
@@ -121,6 +124,76 @@ def test_the_hops_of_every_packet_add_up(
         assert "taps-within" in [warning["code"] for warning in run["warnings"]]
     again = own_evaluation(out)
     assert [run["evaluation"] for run in again] == [run["evaluation"] for run in told]
+
+
+CHAIN = """
+name: chain
+dut:
+  cpus: [1]
+  forwarder: kernel-route
+  taps: hops
+  line: [box, guest, last]
+  nodes:
+    box: {platform: container}
+    guest: {platform: vm, memory: 384 MiB}
+    last: {forwarder: tc-mirred}
+traffic: {rate: 200 pkt/s, duration: 500 ms, warm_up: 0 s, cpu: 0}
+"""
+GUESTS = """
+name: guests
+dut:
+  cpus: [1]
+  platform: vm
+  memory: 384 MiB
+  forwarder: tc-mirred
+  taps: hops
+  nodes: {a: {forwarder: kernel-route}, b: {}, r: {platform: bare-metal, forwarder: kernel-route}}
+  links: [in - a - b - out, a - r - out]
+  flows:
+    one: {path: [in, a, b, out], rate: 100 pkt/s}
+    two: {path: [in, a, r, out], rate: 100 pkt/s}
+traffic: {duration: 1 s, warm_up: 0 s, cpu: 0}
+"""
+
+
+@pytest.fixture
+def _kernel() -> None:
+    """What guests boot with, got by this machine's own network, which `own_machine` has not."""
+    kernels.shell()
+    kernels.kernel(kernels.DEFAULT)
+
+
+@pytest.mark.usefixtures("_kernel")
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="generator and DuT need a CPU each")
+@pytest.mark.parametrize(
+    ("text", "paths"),
+    [
+        (CHAIN, [["box", "guest", "last"]]),
+        pytest.param(GUESTS, [["a", "b"], ["a", "r"]], marks=pytest.mark.slow),
+    ],
+    ids=["chain", "guests"],
+)
+def test_hops_through_virtual_machines_add_up(
+    tmp_path: Path, text: str, paths: list[list[str]]
+) -> None:
+    """Links of containers, guests and namespaces carry every packet."""
+    experiment, out = write_experiment(tmp_path, text), tmp_path / "out"
+    with own_machine() as machine:
+        words = [*TAILTAP, "run", str(experiment), "--out", str(out)]
+        done = machine.run(*words, seconds=BOOT_SECONDS)
+        assert done.returncode == 0, done.stderr
+        assert machine.namespaces() == []
+    for run, path in zip(sorted((out / "runs").iterdir()), paths, strict=True):
+        evaluation = check_sums(run)
+        assert (evaluation.counts["matched"], evaluation.counts["lost"]) == (100, 0)
+        assert evaluation.hops is not None
+        assert [row.node for row in evaluation.hops.rows] == path
+        told = record(run)
+        kinds = {node["name"]: node["kind"] for node in told["nodes"] if node["task"] == "dut"}
+        assert "guest" in {kinds[name] for name in path}
+        assert told["traits"] == {
+            "has_dut": True, "own_kernel": True, "virtualization": "machine",
+        }  # fmt: skip
 
 
 def own_evaluation(out: Path) -> list[dict[str, Any]]:

@@ -115,17 +115,21 @@ def test_nodes_of_a_line_differ(tmp_path: Path) -> None:
 
 
 @pytest.mark.alone
-def test_a_program_that_routes_sends_to_the_next_router(tmp_path: Path) -> None:
+@pytest.mark.parametrize("program", ["dpdk-l3fwd", "testpmd: {mode: mac}"])
+def test_a_program_that_sets_addresses_sends_to_the_next_router(
+    tmp_path: Path, program: str
+) -> None:
     """The kernel takes no packets that are addressed to somebody else."""
-    require("dpdk-l3fwd")
+    require(program.partition(":")[0])
     out = tmp_path / "out"
+    form = f"{{{program}}}" if ":" in program else program
     text = f"""
 name: program
 dut:
   cpus: [0, 1]
   line: [program, kernel]
   nodes:
-    program: {{forwarder: dpdk-l3fwd, cpus: [1]}}
+    program: {{forwarder: {form}, cpus: [1]}}
     kernel: {{forwarder: kernel-route, cpus: [0]}}
 traffic: {{rate: {RATE}, duration: 200 ms, warm_up: 0 s, cpu: 0}}
 """

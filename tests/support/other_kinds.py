@@ -48,11 +48,12 @@ class Pod(BareMetal):
         """It needs nothing."""
         yield Check("platforms", "pod", "ok", "pods grow here")
 
-    def start(self, lab: Lab, spec: DutSpec[Any]) -> Dut:
-        """A namespace, which says what the experiment asked for."""
-        made = super().start(lab, spec)
-        facts = {**made.facts, "cache": spec.options.cache}
-        return replace(made, facts=facts)
+    def start(self, lab: Lab, specs: Sequence[DutSpec[Any]]) -> Sequence[Dut]:
+        """Namespaces, which say what the experiment asked for."""
+        return [
+            replace(made, facts={**made.facts, "cache": spec.options.cache})
+            for made, spec in zip(super().start(lab, specs), specs, strict=True)
+        ]
 
 
 class RelayOptions(Strict):

@@ -129,7 +129,8 @@ def kinds_of(dut: Dut) -> dict[str, str]:
 def _placement(name: str, dut: Dut, cpus: Mapping[str, tuple[int, ...]]) -> Placement:
     """Unless `dut.irq` is given, a node that shares its CPUs receives on all of them."""
     others = {cpu for other, theirs in cpus.items() if other != name for cpu in theirs}
-    shares = not others.isdisjoint(cpus[name])
+    # A virtual machine numbers its own CPUs, and always receives on all of them.
+    shares = not others.isdisjoint(cpus[name]) and not _is_guest(dut)
     irq = cpus[name] if shares and "irq" not in dut.model_fields_set else dut.irq
     return Placement(irq, dut.napi == "threads", dut.queues)
 
@@ -229,6 +230,14 @@ def check_members(dut: Dut, members: Sequence[Member], key: KeyPath) -> None:
             f"a line has no network cards at its ends: leave them out, or {dotted(key)}",
             [key],
         )
+    reserving = [one.name for one in members if one.dut.given("huge_pages")]
+    if len(reserving) > 1:
+        raise Misfit(
+            ("dut", "huge_pages"),
+            f"huge pages are reserved for one virtual machine, not for {' and '.join(reserving)}: "
+            "leave it out, or give it to one node",
+            [key, ("dut", "nodes")],
+        )
     for one, other, cpu in _sharing(members):
         _check_sharing(one, other, cpu, key)
 
@@ -244,7 +253,7 @@ def _check_sharing(one: Member, other: Member, cpu: int, key: KeyPath) -> None:
                 f"{able(FORWARDERS, lambda row: row.shares_cpus)}",
                 [("dut", "forwarder"), ("dut", "cpus")],
             )
-    if CORE in (one.placement.irq, other.placement.irq):
+    if CORE in (node.placement.irq for node in (one, other) if not _is_guest(node.dut)):
         raise Misfit(
             ("dut", "irq"),
             f"core gives each node a core of its own, and {one.name} and {other.name} share CPU "
@@ -262,9 +271,13 @@ def _sharing(members: Sequence[Member]) -> Iterator[tuple[Member, Member, int]]:
             yield one, other, min(common)
 
 
+def _is_guest(dut: Dut) -> bool:
+    return PLATFORMS[dut.platform].ports_in == "guest"
+
+
 def _joins(platform: Platform) -> bool:
     """Whether links can join two nodes of a platform."""
-    return platform.ports_in in ("namespace", "container")
+    return platform.ports_in is not None
 
 
 def able(kinds: Registry[Row], is_able: Callable[[Row], bool]) -> str:

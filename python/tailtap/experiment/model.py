@@ -270,6 +270,13 @@ class Experiment(Strict):
                 "trace does not tell apart: take one forwarder, or leave trace out",
                 [("dut", "line"), ("dut", "nodes")],
             )
+        if self.trace != "none" and len(self.dut.members) > 1 and self.traits.own_kernel:
+            raise Misfit(
+                ("trace",),
+                "a trace looks into one virtual machine that is the whole DuT, not into nodes of a "
+                "line or a network: leave it out",
+                [("dut", "line"), ("dut", "nodes"), ("dut", "platform")],
+            )
         return self
 
     @property

@@ -24,6 +24,7 @@ from tailtap.schema import Size, Strict
 from tailtap.stations import Host
 from tailtap.stations.local import LocalHost
 from tailtap.topology.graph import Port
+from tailtap.topology.numbering import NEXT_HOP_MAC
 
 READY_SECONDS = 20.0
 """How long DPDK may take until its first packet: it maps memory and opens ports."""
@@ -115,6 +116,14 @@ def ports(dut: Dut, options: DpdkOptions, setting: Setting, stack: contextlib.Ex
     memory += [] if options.driver == "vfio-pci" else ["--no-pci"]
     facts = {"driver": options.driver, "huge_pages": huge}
     return Ports(memory, devices, names, facts | ({"huge_pages_reason": why} if why else {}))
+
+
+def next_hops(dut: Dut, setting: Setting) -> tuple[str, str]:
+    """The hardware addresses that packets are sent to out of both ports, ingress first."""
+    onward = {way.left.name: way.next.mac for way in setting.lab.ways[dut.node]
+              if way.next is not None}  # fmt: skip
+    ingress, egress = (onward.get(port, NEXT_HOP_MAC) for port in (dut.ingress, dut.egress))
+    return ingress, egress
 
 
 def foresee(options: DpdkOptions, asked: Asked, findings: Findings) -> None:

@@ -20,7 +20,6 @@ from tailtap.forwarder.diagnosis import find_programs
 from tailtap.forwarder.program import Program, WorkFolder
 from tailtap.forwarder.setting import Asked, Need, Serves, Setting
 from tailtap.platform.dut import Dut
-from tailtap.topology.numbering import NEXT_HOP_MAC
 from tailtap.traffic.flows import Ranges, prefixes
 
 INGRESS, EGRESS = 0, 1
@@ -72,10 +71,8 @@ class DpdkL3fwd:
             for version in (4, 6):
                 lines = "\n".join(routes(there, back, setting.ip, version)) + "\n"
                 command += [f"--rule_ipv{version}", str(work.put(f"routes{version}", lines))]
-            onward = {way.left.name: way.next.mac for way in setting.lab.ways[dut.node]
-                      if way.next is not None}  # fmt: skip
-            for number, port in ((INGRESS, dut.ingress), (EGRESS, dut.egress)):
-                command.append(f"--eth-dest={number},{onward.get(port, NEXT_HOP_MAC)}")
+            for number, mac in zip((INGRESS, EGRESS), dpdk.next_hops(dut, setting), strict=True):
+                command.append(f"--eth-dest={number},{mac}")
             return Program(
                 work,
                 "dpdk-l3fwd",

@@ -18,7 +18,6 @@ from tailtap.forwarder.diagnosis import find_programs
 from tailtap.forwarder.program import Program, WorkFolder
 from tailtap.forwarder.setting import Asked, Need, Serves, Setting
 from tailtap.platform.dut import Dut
-from tailtap.topology.numbering import NEXT_HOP_MAC
 
 BUFFERS = 16_384
 """Packet buffers for both ports; by default testpmd makes room for dozens of queues."""
@@ -68,8 +67,8 @@ class Testpmd:
             command = [program, *dpdk.lcores(cpus, idle_main=True), *ports.arguments(), "--"]
             command += ["--auto-start", "--no-flush-rx", f"--nb-cores={len(cpus)}"]
             command += [f"--total-num-mbufs={BUFFERS}", f"--forward-mode={chosen.mode}"]
-            for number in range(2):
-                command.append(f"--eth-peer={number},{NEXT_HOP_MAC}")
+            for number, mac in enumerate(dpdk.next_hops(dut, setting)):
+                command.append(f"--eth-peer={number},{mac}")
             return Program(
                 work,
                 "testpmd",

@@ -15,7 +15,7 @@ from tailtap.machine.journal import Entry
 from tailtap.machine.kernel_values import KernelValue
 from tailtap.machine.loaders.boot_file import BootFile
 from tailtap.machine.lxc import Container
-from tailtap.machine.namespaces import Link, Namespace, TapDevice
+from tailtap.machine.namespaces import Junction, Link, Namespace, TapDevice
 from tailtap.machine.port_threads import PortThreads
 from tailtap.machine.resctrl.group import ResourceGroup
 from tailtap.machine.resctrl.mount import ResctrlMount
@@ -42,6 +42,7 @@ def _built_in() -> Mapping[str, type[Resource]]:
             VirtualFunction,
             VirtualFunctions,
             KernelValue,
+            Junction,
             TapDevice,
             Namespace,
             Link,

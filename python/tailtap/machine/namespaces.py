@@ -204,6 +204,55 @@ class TapDevice(Resource):
             _delete_link(self.namespace, self.port)
 
 
+@dataclass(frozen=True)
+class Junction(Resource):
+    """A link's end and a tap device that are joined: what comes in at one leaves by the other.
+
+    The kernel redirects before anything else looks at packets. A bridge would learn addresses.
+    """
+
+    kind: ClassVar[str] = "junction"
+
+    namespace: str
+    port: str
+    tap: str
+
+    @property
+    def label(self) -> str:
+        """Both names, behind that of the namespace."""
+        return f"{self.namespace}/{self.port}+{self.tap}"
+
+    def read(self) -> bool:
+        """Whether packets are redirected that come in at the link's end."""
+        if self.port not in ports(self.namespace):
+            return False
+        shown = ["tc", "filter", "show", "dev", self.port, "ingress"]
+        return "mirred" in NamespaceHost(self.namespace).run(shown).stdout
+
+    def plan(self) -> Value:
+        """They are."""
+        return True
+
+    def apply(self) -> None:
+        """Redirect both ways. Raises `CommandFailed` on a kernel that cannot."""
+        for entered, left in ((self.port, self.tap), (self.tap, self.port)):
+            NamespaceHost(self.namespace).run(["sh", "-ec", _REDIRECT, "join", entered, left])
+
+    def undo(self, old: Value, applied: Value = None) -> None:
+        """Redirect nothing."""
+        there = ports(self.namespace)
+        for port in (self.port, self.tap):
+            if not old and port in there:
+                # Without one there is nothing to delete, which is an error to tc(8).
+                command = ["tc", "qdisc", "del", "dev", port, "clsact"]
+                NamespaceHost(self.namespace).run(command, check=False)
+
+
+# An empty mask of u32 matches every packet, and every kernel with mirred has it.
+_REDIRECT = """tc qdisc add dev $1 clsact
+tc filter add dev $1 ingress protocol all u32 match u32 0 0 action mirred egress redirect dev $2"""
+
+
 def ports(namespace: str | None) -> set[str]:
     """The names of the interfaces in a namespace, or in this process's own; none without it."""
     if namespace is None:

@@ -28,7 +28,7 @@ from tailtap.machine.knobs.tree import Tree
 from tailtap.machine.numa import Numa
 from tailtap.machine.privileges import missing_capabilities, require_root
 from tailtap.measure.preconditions import require_clock, require_cpus, require_room, stamp_bytes
-from tailtap.platform import PLATFORMS
+from tailtap.platform import PLATFORMS, require_memory
 from tailtap.roles.tuning import planned, purpose_for, require_boot
 from tailtap.stations.local import LocalHost, require_program
 from tailtap.topology.compiler import compile_graph, placed
@@ -133,6 +133,7 @@ def _foresee(run: PlannedRun) -> Findings:
         kind.foresee(spec, cables, programs, findings)
         if kind.traits.has_dut:
             _foresee_forwarder(member, experiment, findings)
+    findings.ask(require_memory, experiment.devices())
     if experiment.traits.has_dut:
         if experiment.counters and not missing_capabilities():
             findings.ask(_count)

@@ -12,7 +12,9 @@ from typing import Any, Protocol
 from pydantic import BaseModel
 
 from tailtap.check import Check
+from tailtap.errors import MachineError
 from tailtap.findings import Findings
+from tailtap.machine import facts
 from tailtap.machine.resource import Resource
 from tailtap.platform.dut import Dut, DutSpec
 from tailtap.registry import Registry
@@ -32,6 +34,7 @@ __all__ = [
     "build",
     "declaring",
     "graph_of",
+    "require_memory",
 ]
 
 
@@ -89,10 +92,17 @@ class Platform(Protocol):
         """
         ...
 
-    def start(self, lab: Lab, spec: DutSpec[Any]) -> Dut:
-        """The node `spec.node`, when its resources and links are made: start it, read all back.
+    def memory(self, spec: DutSpec[Any]) -> int:
+        """Bytes of this machine's memory that a node has for itself from its start on; 0 if it
+        takes what it needs.
+        """
+        ...
 
-        What must end with the lab is entered by `Lab.keep`. Raises `MachineError` when it is not
+    def start(self, lab: Lab, specs: Sequence[DutSpec[Any]]) -> Sequence[Dut]:
+        """The nodes of `specs`, when their resources and links are made: start them, side by side
+        where that takes its time, and read all back.
+
+        What must end with the lab is entered by `Lab.keep`. Raises `MachineError` when one is not
         what was asked for.
         """
         ...
@@ -147,14 +157,33 @@ def build(lab: Lab, devices: Devices) -> Sequence[Dut]:
         asked.append((platform, spec, platform.machine(spec) if machine is None else machine))
     nodes = {node.name for node in lab.graph.nodes}
     asked = [row for row in asked if row[1].node in nodes]
+    require_memory([(kind, spec) for kind, spec, _ in asked])
     lab.add({
         spec.node: platform.resources(
             lab.name_of(spec.node), spec, list(lab.graph.cards_of(spec.node).values())
         )
         for platform, spec, _ in asked
     })  # fmt: skip
-    made = [(platform.start(lab, spec), machine) for platform, spec, machine in asked]
-    return [replace(dut, facts={**machine, **dut.facts}) for dut, machine in made]
+    duts: dict[str, Dut] = {}
+    for platform in {id(kind): kind for kind, _, _ in asked}.values():
+        specs = [spec for kind, spec, _ in asked if kind is platform]
+        duts |= {dut.node: dut for dut in platform.start(lab, specs)}
+    return [replace(duts[spec.node], facts={**machine, **duts[spec.node].facts})
+            for _, spec, machine in asked]  # fmt: skip
+
+
+def require_memory(devices: Devices) -> None:
+    """Raises `MachineError` when nodes have more memory together than this machine has left."""
+    sizes = {spec.node: kind.memory(spec) for kind, spec in devices}
+    every = [node for node, size in sizes.items() if size]
+    wanted, available = sum(sizes.values()), facts.memory("MemAvailable")
+    if available is None or wanted <= available:
+        return
+    of_each = "" if len(every) == 1 else f" for {', '.join(every)} together"
+    raise MachineError(
+        f"dut.memory of {wanted >> 20} MiB{of_each} is more than the {available >> 20} MiB that "
+        "this machine has left: ask for less"
+    )
 
 
 def _built_in() -> Mapping[str, Platform]:

@@ -60,7 +60,13 @@ class BareMetal:
         """Nothing but this machine."""
         return ()
 
-    def start(self, lab: Lab, spec: DutSpec[KernelOptions]) -> Dut:
+    def memory(self, spec: DutSpec[KernelOptions]) -> int:
+        """What its forwarder needs."""
+        return 0
+
+    def start(self, lab: Lab, specs: Sequence[DutSpec[KernelOptions]]) -> Sequence[Dut]:
         """Nothing has to be started."""
-        host, ways = lab.host(spec.node), lab.passes(spec.node)
-        return Dut(host, ways, spec.cpus, lab.facts(), node=spec.node)
+        return [
+            Dut(lab.host(spec.node), lab.passes(spec.node), spec.cpus, lab.facts(), node=spec.node)
+            for spec in specs
+        ]

@@ -91,7 +91,8 @@ class Container:
             spec = DutSpec((PROBE_CPU,), ContainerOptions())
             with Lab(smallest(self.ports_in, spec.cpus)) as lab:
                 lab.add({DUT: self.resources(lab.name_of(DUT), spec, ())})
-                facts = self.start(lab, spec).facts
+                [made] = self.start(lab, [spec])
+                facts = made.facts
         except MachineError as error:
             remedy = "install the Debian package lxc, on a kernel with cpuset control groups"
             yield Check(area, name, "missing", str(error), remedy)
@@ -130,8 +131,15 @@ class Container:
         made = lxc.Spec(name, root.lower(), root.init, limits, root.shared(), root.files())
         return [lxc.Container(name, made)]
 
-    def start(self, lab: Lab, spec: DutSpec[ContainerOptions]) -> Dut:
-        """Read back what limits it, and wait until its services are up."""
+    def memory(self, spec: DutSpec[ContainerOptions]) -> int:
+        """What runs in it needs: a limit reserves nothing."""
+        return 0
+
+    def start(self, lab: Lab, specs: Sequence[DutSpec[ContainerOptions]]) -> Sequence[Dut]:
+        """Read back what limits them, and wait until their services are up."""
+        return [self._started(lab, spec) for spec in specs]
+
+    def _started(self, lab: Lab, spec: DutSpec[ContainerOptions]) -> Dut:
         name = lab.name_of(spec.node)
         root = ROOTS[spec.options.root or "host"]
         pid = lxc.pid_of(name)

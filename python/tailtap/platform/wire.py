@@ -55,6 +55,10 @@ class Wire:
         """Nothing: there is no DuT."""
         return ()
 
-    def start(self, lab: Lab, spec: DutSpec[Any]) -> Dut:
+    def memory(self, spec: DutSpec[Any]) -> int:
+        """None: there is no DuT."""
+        return 0
+
+    def start(self, lab: Lab, specs: Sequence[DutSpec[Any]]) -> Sequence[Dut]:
         """There is no DuT to start. Raises `MachineError`."""
         raise MachineError("platform wire has no DuT: take another platform")

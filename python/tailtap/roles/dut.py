@@ -239,7 +239,7 @@ class DeviceUnderTest:
         """The virtual machine that is to be traced in itself."""
         if self._bench.experiment.trace == "none" or not self._own_kernel or not self._running:
             return None
-        [device], [running] = self._devices, self._running  # no line has virtual machines
+        [device], [running] = self._devices, self._running  # it is the whole DuT
         return Guest(
             device.host,
             device.cpus,

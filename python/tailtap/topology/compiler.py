@@ -71,7 +71,7 @@ def compile_graph(
     """
     _check_cores(graph)
     order = {node.name: place for place, node in enumerate(graph.nodes)}
-    steps = {node.name: [Step(resource) for resource in _node(node, identity)]
+    steps = {node.name: [Step(resource) for resource in _node(graph, node, identity)]
              for node in graph.nodes if node.task in tasks}  # fmt: skip
     addresses = numbered(graph)
     service = list_cpus(service_cpus)
@@ -111,12 +111,23 @@ def in_order(steps: Iterable[Step]) -> list[Step]:
     ))  # fmt: skip
 
 
-def _node(node: Node, identity: str) -> Iterator[Resource]:
+def tap_devices(graph: Graph, node: str) -> dict[Port, str]:
+    """What the tap devices of a virtual machine's ports are called; none of cards' ports.
+
+    They are in its own namespace if it has one (`Graph.has_namespace`), and else with the taps.
+    """
+    own = graph.has_namespace(node)
+    virtual = [port for port in graph.ports_of(node) if not graph.link(port).carded]
+    return {port: f"tt-vm{number}" if own else graph.peer(port).name
+            for number, port in enumerate(virtual, 1)}  # fmt: skip
+
+
+def _node(graph: Graph, node: Node, identity: str) -> Iterator[Resource]:
     name = name_of(identity, node.name)
-    if node.kind == "namespace":
-        yield namespaces.Namespace(name)
-    elif node.kind == "container":
+    if node.kind == "container":
         yield namespaces.Namespace(name, container=name)
+    elif graph.has_namespace(node.name):
+        yield namespaces.Namespace(name)
 
 
 def _functions(graph: Graph) -> Iterator[Resource]:
@@ -158,14 +169,9 @@ def _card(graph: Graph, link: Link, port: Port, identity: str, service: str) -> 
 def _link(
     graph: Graph, link: Link, index: int, identity: str, addresses: Mapping[Port, Addresses]
 ) -> Iterator[Step]:
-    """A virtual link."""
-    outside = [port for port in link.ends if graph.node(port.node).kind != "guest"]
-    if not outside:
-        raise InputError(
-            f"{link.ends[0]} and {link.ends[1]} are ports of virtual machines, which cannot be "
-            "joined: put a namespace between them"
-        )
-    if len(outside) == 2:
+    """A virtual link, and the tap devices that go on from it into virtual machines."""
+    guests = [port for port in link.ends if graph.node(port.node).kind == "guest"]
+    if all(graph.has_namespace(port.node) for port in link.ends):
         one, other = link.ends
         macs = [addresses[port].mac for port in link.ends if port in addresses]
         yield Step(
@@ -174,9 +180,14 @@ def _link(
                 other.name, name_of(identity, other.node), index + 1, link.mtu, *macs,
             )
         )  # fmt: skip
+        for port in guests:
+            namespace, device = name_of(identity, port.node), tap_devices(graph, port.node)[port]
+            yield Step(namespaces.TapDevice(device, namespace, link.mtu))
+            yield Step(namespaces.Junction(namespace, port.name, device))
     else:
-        for port in outside:
-            yield Step(namespaces.TapDevice(port.name, name_of(identity, port.node), link.mtu))
+        for port in guests:
+            beside = graph.peer(port)
+            yield Step(namespaces.TapDevice(beside.name, name_of(identity, beside.node), link.mtu))
 
 
 def placed(graph: Graph, name: str, numa: Numa) -> Placed:
@@ -185,7 +196,7 @@ def placed(graph: Graph, name: str, numa: Numa) -> Placed:
     Raises as `compile_graph` does.
     """
     node, cards = graph.node(name), graph.cards_behind(name)
-    entered = graph.entered(name) if node.kind != "guest" else ()
+    entered = graph.entered(name) if graph.has_namespace(name) else ()
     receiving = {
         port.name: cpus_of(node.placement, node.cpus, cards.get(port.name), numa)
         for port in entered
@@ -225,8 +236,8 @@ def _steering(
     The port is the end of a virtual link, or `card`.
     """
     node = graph.node(port.node)
-    if not node.cpus or node.kind == "guest":
-        _require_default(node)
+    _require_default(node)
+    if not node.cpus or not graph.has_namespace(node.name):
         return
     entered = _is_entered(graph, port)
     if card is None and not entered:
@@ -248,7 +259,8 @@ def _require_default(node: Node) -> None:
     if node.kind == "guest" and node.placement != DEFAULT:
         raise InputError(
             "dut.irq, dut.napi, dut.queues: a virtual machine numbers its own CPUs, and receives "
-            "on those of dut.cpus: leave them out, or take another dut.platform"
+            "on those of dut.cpus: leave them out, write irq: core and napi: softirq at that node, "
+            "or take another dut.platform"
         )
 
 
@@ -286,10 +298,6 @@ def _threads(
     if card is not None:
         return PortThreads(namespace, port.name, cores, card=card)
     peer = graph.peer(port)
-    if graph.node(peer.node).kind == "guest":
-        raise InputError(
-            f"dut.napi: threads: {port} is a tap device, which is never polled: leave it out"
-        )
     return PortThreads(namespace, port.name, cores, name_of(identity, peer.node), peer.name)
 
 

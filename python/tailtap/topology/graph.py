@@ -289,6 +289,22 @@ class Graph:
         """The links that share a cable, in their order."""
         return [link for link in self.links if link.channel is not None]
 
+    def ports_of(self, node: str) -> list[Port]:
+        """The ports of a node in the order of the links."""
+        return [port for port in self.ports if port.node == node]
+
+    def has_namespace(self, node: str) -> bool:
+        """Whether the ports of a node, or what they are joined to, are in a namespace of its own.
+
+        Tap devices of a virtual machine whose ports all lead to the taps are among these. Those of
+        another one are with it, where the links to other nodes end.
+        """
+        if self.node(node).kind != "guest":
+            return True
+        ports = [port for link in self.links if not link.carded for port in link.ends]
+        beside = [self.node(self.peer(port).node) for port in ports if port.node == node]
+        return any(other.task == "dut" for other in beside)
+
     def entered(self, node: str) -> list[Port]:
         """The ports through which a flow enters a node, each once, in the order of the flows."""
         return self._entered.get(node, [])

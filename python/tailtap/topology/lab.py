@@ -25,7 +25,7 @@ from tailtap.machine.vfio import passed_through
 from tailtap.stations.local import LocalHost
 from tailtap.stations.namespace import NamespaceHost
 from tailtap.stations.process import Process
-from tailtap.topology.compiler import Step, compile_graph, in_order, name_of, placed
+from tailtap.topology.compiler import Step, compile_graph, in_order, name_of, placed, tap_devices
 from tailtap.topology.graph import TASKS, Graph, Port, Task
 from tailtap.topology.numbering import Way, ways
 from tailtap.topology.placement import Placed
@@ -124,8 +124,18 @@ class Lab:
         return self._beneath[node][1]
 
     def host(self, node: str) -> NamespaceHost:
-        """Where commands see the ports of a node that is no virtual machine."""
+        """Where commands see the ports of a node, or the ends of the links to a virtual machine
+        that has a namespace.
+        """
         return NamespaceHost(self.name_of(node))
+
+    def tap_devices(self, node: str) -> tuple[LocalHost, Mapping[Port, str]]:
+        """The tap devices of the ports of a virtual machine, and where they are."""
+        devices = tap_devices(self.graph, node)
+        if self.graph.has_namespace(node):
+            return self.host(node), devices
+        beside = {self.graph.peer(port).node for port in devices}
+        return self.host(beside.pop()) if beside else self._local, devices
 
     def networks(self) -> Sequence[int]:
         """The inodes by which the kernel tells the network namespaces of the lab from others."""
@@ -300,7 +310,7 @@ class Lab:
         found: dict[str, list[Port]] = {
             node.name: []
             for node in self.graph.nodes
-            if node.name in self._beneath and node.kind != "guest"
+            if node.name in self._beneath and self.graph.has_namespace(node.name)
         }
         for link in self.graph.links:
             if link.carded or all(port.node in self._beneath for port in link.ends):

@@ -63,7 +63,11 @@ def test_where_the_nodes_of_a_line_work(dut: dict[str, Any], expected: list[Any]
             "traffic.ttl: packets with a time to live of 64 end before the end of a line of 64",
         ),
         ("dut: {forwarder: kernel-route}\ntraffic: {ttl: 1}", "it must be 2 or more"),
-        ("dut: {line: 2, platform: vm}", "dut.line: platform vm cannot form a line"),
+        (
+            "dut: {line: 2, platform: vm, huge_pages: true}",
+            "dut.huge_pages: huge pages are reserved for one virtual machine, not for dut1 and",
+        ),
+        ("dut: {line: 2, platform: vm}\ntrace: thin", "trace: a trace looks into one virtual"),
         (
             "dut: {line: 2, forwarder: testpmd}",
             "dut.line: dut1 and dut2 share CPU 1, and forwarder testpmd needs CPUs of its own",

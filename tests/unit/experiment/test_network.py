@@ -217,7 +217,10 @@ PATH = ["in", "fw", "r3", "out"]
             {"nodes": {"in": {}, "r": {"count": 3}}},
             "dut.nodes: something else is called in",
         ),
-        ({"platform": "vm"}, "dut.links: platform vm cannot form a line"),
+        (
+            {"nodes": {"fw": {}, "r": {"count": 3, "platform": "wire"}}},
+            "dut.links: platform wire cannot form a line",
+        ),
         ({"irq": "core"}, "dut.irq: core gives each node a core of its own"),
         ({"taps": "hops", "napi": "threads"}, "choose napi: softirq"),
     ],

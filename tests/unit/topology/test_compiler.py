@@ -14,14 +14,15 @@ from tailtap.machine import kinds
 from tailtap.machine.card_interrupts import CardInterrupts
 from tailtap.machine.cards import Card
 from tailtap.machine.kernel_values import KernelValue
+from tailtap.machine.namespaces import Junction, Namespace, TapDevice
 from tailtap.machine.namespaces import Link as Veth
-from tailtap.machine.namespaces import Namespace, TapDevice
 from tailtap.machine.numa import Numa
 from tailtap.machine.port_threads import PortThreads
-from tailtap.topology.compiler import Step, compile_graph, in_order, name_of
+from tailtap.topology.compiler import Step, compile_graph, in_order, name_of, tap_devices
 from tailtap.topology.graph import Flow, Graph, Link, Node, NodeKind, Port, Task
+from tailtap.topology.network import network
 from tailtap.topology.placement import Irq, Placement, cpus_of
-from tailtap.topology.smallest import DUT, GENERATOR, TAPS, Cables, smallest
+from tailtap.topology.smallest import DUT, GENERATOR, TAPS, Cables, line, smallest
 
 IDENTITY = "0123ab"
 CABLES = Cables(("in0", "out0"), ("before", "behind"))
@@ -127,11 +128,51 @@ def test_the_cards_of_a_virtual_machine_are_left_to_who_runs_it() -> None:
     assert cards == {GENERATOR: [], TAPS: ["before", "behind"], DUT: []}
 
 
-def test_two_virtual_machines_cannot_be_joined() -> None:
-    nodes = (Node("a", "dut", "guest"), Node("b", "dut", "guest"))
-    graph = Graph(nodes, (Link((Port("a", "0"), Port("b", "0")), 1500),), ())
-    with pytest.raises(InputError, match="put a namespace between them"):
-        compile_graph(graph, IDENTITY, [0], NUMA)
+def test_a_virtual_machine_between_nodes_has_a_namespace_where_links_meet_its_tap_devices() -> None:
+    nodes = (
+        Node(GENERATOR, "generator"),
+        Node(TAPS, "timestamper"),
+        Node("a", "dut", "guest", (1,)),
+        Node("b", "dut", "guest", (1,)),
+    )
+    graph = line(nodes[2:])
+    assert [graph.has_namespace(node) for node in ("a", "b")] == [True, True]
+    steps = compile_graph(graph, IDENTITY, [0], NUMA)
+    found = [step.resource for step in (*steps["a"], *steps["b"])]
+    assert [one for one in found if isinstance(one, TapDevice)] == [
+        TapDevice("tt-vm1", "tt-0123ab-a", 1500),
+        TapDevice("tt-vm2", "tt-0123ab-a", 1500),
+        TapDevice("tt-vm1", "tt-0123ab-b", 1500),
+        TapDevice("tt-vm2", "tt-0123ab-b", 1500),
+    ]
+    assert [one for one in found if isinstance(one, Junction)] == [
+        Junction("tt-0123ab-a", "tt-in", "tt-vm1"),
+        Junction("tt-0123ab-a", "tt-out", "tt-vm2"),
+        Junction("tt-0123ab-b", "tt-in", "tt-vm1"),
+        Junction("tt-0123ab-b", "tt-out", "tt-vm2"),
+    ]
+    assert tap_devices(graph, "a") == {Port("a", "tt-in"): "tt-vm1", Port("a", "tt-out"): "tt-vm2"}
+    # What comes in at its links is received on its own CPUs.
+    steered = [one for one in found if isinstance(one, KernelValue)]
+    assert [(one.namespace, int(one.value, 16)) for one in steered] == [
+        ("tt-0123ab-a", 2),
+        ("tt-0123ab-b", 2),
+    ]
+
+
+def test_a_virtual_machine_of_several_flows_alone_needs_no_namespace() -> None:
+    graph = network([Node("g", "dut", "guest", (1,))], {"one": ["g"], "two": ["g"]})
+    assert not graph.has_namespace("g")
+    assert tap_devices(graph, "g") == {
+        Port("g", "tt-in1"): "tt-a1-1",
+        Port("g", "tt-out1"): "tt-b0-1",
+        Port("g", "tt-in2"): "tt-a1-2",
+        Port("g", "tt-out2"): "tt-b0-2",
+    }
+    steps = compile_graph(graph, IDENTITY, [0], NUMA)["g"]
+    assert {step.resource.namespace for step in steps if isinstance(step.resource, TapDevice)} == {
+        "tt-0123ab-tap"
+    }
 
 
 @st.composite
@@ -143,12 +184,9 @@ def graphs(draw: st.DrawFn) -> Graph:
     for number in range(1, count):
         other = draw(st.integers(0, number - 1))
         links.append((other, number))
-        # No two virtual machines are neighbours.
-        choice = ["namespace", "container"] if kinds[other] == "guest" else [
-            "namespace", "container", "guest"]  # fmt: skip
+        choice: list[NodeKind] = ["namespace", "container", "guest"]
         kinds.append(draw(st.sampled_from(choice)))
-    apart = [n for n, kind in enumerate(kinds) if kind != "guest"]
-    ends = st.tuples(st.sampled_from(apart), st.sampled_from(apart))
+    ends = st.tuples(st.integers(0, count - 1), st.integers(0, count - 1))
     links += draw(st.lists(ends.filter(lambda pair: pair[0] != pair[1]), max_size=20))
     used = [0] * count
 
@@ -157,16 +195,12 @@ def graphs(draw: st.DrawFn) -> Graph:
         return Port(f"n{node}", f"p{used[node]}")
 
     made = tuple(Link((port(one), port(other)), 1500) for one, other in links)
-    guests = {number for number, kind in enumerate(kinds) if kind == "guest"}
-    near = {n for pair in links for n in pair if guests & set(pair)}
     # Nodes may share CPUs where these are not theirs alone, and virtual machines place nothing.
     irqs: st.SearchStrategy[Irq] = st.sampled_from(["none", "node", (1,), (3, 5)])
     placements = st.builds(Placement, irqs, st.booleans())
-    # A tap device is never polled.
-    near_guests = (st.builds(Placement, irqs), st.just(Placement()))
     nodes = tuple(
         Node(f"n{number}", "dut", kind, draw(st.sampled_from([(), (1,), (2, 3)])),
-             draw(placements if number not in near else near_guests[kind == "guest"]))
+             Placement() if kind == "guest" else draw(placements))
         for number, kind in enumerate(kinds)
     )  # fmt: skip
     path: list[Port] = []
@@ -190,6 +224,8 @@ def test_every_node_and_link_is_made_once_after_what_it_needs(graph: Graph) -> N
     standing: set[str] = set()
     indexes: list[int] = []
     ports: list[tuple[str | None, str]] = []
+    taps: list[tuple[str, str]] = []
+    joined: list[tuple[str, str]] = []
     for step in compiled(graph):
         resource = step.resource
         if isinstance(resource, Namespace):
@@ -202,15 +238,24 @@ def test_every_node_and_link_is_made_once_after_what_it_needs(graph: Graph) -> N
                       (resource.peer_namespace, resource.peer_port)]  # fmt: skip
         elif isinstance(resource, TapDevice):
             assert resource.namespace in standing
-            ports.append((resource.namespace, resource.port))
+            taps.append((resource.namespace, resource.port))
+        elif isinstance(resource, Junction):
+            assert (resource.namespace, resource.port) in ports
+            joined.append((resource.namespace, resource.tap))
         elif isinstance(resource, KernelValue):
             # Only ports that are there are steered.
             port = resource.paths[0].split("/")[4]
             assert (resource.namespace, port) in ports
-    outside = {node.name for node in graph.nodes if node.kind != "guest"}
-    assert standing == {name_of(IDENTITY, name) for name in outside}
+    assert standing == {name_of(IDENTITY, node.name) for node in graph.nodes}
     assert sorted(ports) == sorted(
-        (name_of(IDENTITY, port.node), port.name) for port in graph.ports if port.node in outside
+        (name_of(IDENTITY, port.node), port.name) for port in graph.ports
+    )
+    guests = [node.name for node in graph.nodes if node.kind == "guest"]
+    assert joined == taps
+    assert sorted(joined) == sorted(
+        (name_of(IDENTITY, name), tap)
+        for name in guests
+        for tap in tap_devices(graph, name).values()
     )
     assert len(set(indexes)) == len(indexes)
 
@@ -234,7 +279,9 @@ def test_the_ports_at_which_packets_come_in_are_steered(graph: Graph) -> None:
         irq = node.placement.irq
         # CPU 0 does the housekeeping of node 0, to which CPUs 1 to 3 belong.
         cpus = {1, 2, 3} if irq == "node" else set() if isinstance(irq, str) else set(irq)
-        if node.cpus and node.kind != "guest" and (cpus or node.placement.threads):
+        if node.kind == "guest":
+            cpus = set(node.cpus)
+        if node.cpus and (cpus or node.placement.threads):
             by = "threads" if node.placement.threads else "rps"
             expected[name_of(IDENTITY, port.node), port.name] = by, cpus
     assert steered == expected
@@ -361,17 +408,6 @@ def test_a_virtual_machine_places_nothing(placement: Placement) -> None:
         compiled(graph)
 
 
-def test_a_tap_device_is_not_polled() -> None:
-    nodes = (
-        Node("a", "dut", "guest"),
-        Node("b", "dut", "namespace", (1,), Placement(threads=True)),
-    )
-    ends = Port("a", "0"), Port("b", "0")
-    flow = Flow("f", ends, ends)
-    with pytest.raises(InputError, match="b:0 is a tap device"):
-        compiled(Graph(nodes, (Link(ends, 1500),), (flow,)))
-
-
 @given(graphs())
 def test_it_is_the_same_each_time_and_the_journal_can_hold_it(graph: Graph) -> None:
     steps = compiled(graph)
@@ -419,6 +455,8 @@ def needs(step: Step) -> set[str]:
             return {str(resource.namespace), resource.peer_namespace}
         case TapDevice():
             return {resource.namespace}
+        case Junction():
+            return {f"{resource.namespace} {port}" for port in (resource.port, resource.tap)}
         case KernelValue():
             return {f"{resource.namespace} {resource.paths[0].split('/')[4]}"}
         case PortThreads():

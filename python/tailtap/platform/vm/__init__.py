@@ -11,6 +11,14 @@ The ends of the lab's links are tap devices that QEMU holds: a stamp is taken ri
 enters and leaves the virtual machine, and no link or namespace lies in between. Network cards that
 the experiment names are passed through instead, by vfio-pci.
 
+Beside other nodes it has a namespace of its own, in which links end as at any node. The kernel
+redirects packets between these ends and the tap devices (`Junction`):
+
+```
+dut1 ══ tt-in ─▶ tt-vm1 (tap device) ═══ virtio ═══ tt-in
+dut3 ══ tt-out ◀─ tt-vm2 (tap device) ═══ virtio ═══ tt-out
+```
+
 The guest has one virtual CPU more than the DuT has CPUs. The first is for its own housekeeping,
 on CPUs of this machine that are neither the DuT's nor the generator's, if there are any; the
 others are pinned to the DuT's CPUs, one to one, and take its interrupts and its work. So guests
@@ -24,6 +32,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -52,23 +61,18 @@ from tailtap.platform.vm.line import Line, line_of, purpose_of
 from tailtap.schema import Size
 from tailtap.stations.guest import GuestHost
 from tailtap.stations.local import PACKAGES, require_program
-from tailtap.topology.graph import NodeKind
+from tailtap.topology.graph import NodeKind, Port
 from tailtap.topology.lab import Lab
-from tailtap.topology.smallest import (
-    DUT_EGRESS,
-    DUT_INGRESS,
-    FROM_DUT,
-    TAPS,
-    TO_DUT,
-    Cables,
-)
+from tailtap.topology.numbering import numbered
+from tailtap.topology.smallest import Cables
 from tailtap.traits import BUILT_IN, Traits
 
 DEFAULT_MEMORY = 1 << 30
 LEAST_MEMORY = 256 << 20
 """Debian's kernel and its page tables, the initramfs, and room for a forwarder."""
-ADDRESSES = {TO_DUT: "52:54:00:74:74:01", FROM_DUT: "52:54:00:74:74:02"}
-"""By these the guest knows which port is which; 52:54:00 is QEMU's."""
+OWN_ADDRESS = "52:54:00:74:74:{:02x}"
+"""By its address the guest knows which port is which. Those of ports between nodes have a number of
+the graph, the others this one, which begins with QEMU's 52:54:00."""
 BOOT_SECONDS = 30.0
 PATIENCE = 10.0
 """How many times longer things may take when QEMU emulates the CPU (TCG)."""
@@ -194,45 +198,90 @@ class Vm:
             pages.append(reservation(memory, keys="dut", node=nodes[0] if nodes else None))
         return [*pages, *passed, DomainFolder(name)]
 
-    def start(self, lab: Lab, spec: DutSpec[VmOptions]) -> Dut:
-        """Boot the guest and give its ports their names and interrupts. Raises `MachineError`."""
-        kernel = kernels.kernel(spec.options.kernel or kernels.DEFAULT)
-        speed = accelerator(kernel)
-        line, purpose = line_of(spec, kernel), purpose_of(spec)
-        domain, guest = lab.keep(_booted(lab, spec, kernel, speed, line))
-        own = purpose.cpus
-        with told.recorded(guest, kernel, purpose) as tree:
-            facts = {**_facts(domain, tree, speed), **lab.facts()}
-            _check_facts(spec, facts, own)
-            booted, judged = boot.host_boot(tree.root), told.judged(tree, purpose)
-        full = "a kernel keeps 2047 characters of its command line: shorten dut.boot"
-        boot.require(line.asked, booted, "the guest", full)
-        told.require_effect(judged, line)
-        facts |= {"boot": booted.facts(), "tuning": told.as_record(judged, line)}
-        return Dut(
-            guest,
-            lab.passes(spec.node),
-            own,
-            facts,
-            patience=_patience(speed),
-            warnings=_warnings(speed),
-            threads=[thread for _, thread in _virtual_cpus(domain)],
-            node=spec.node,
-        )
+    def memory(self, spec: DutSpec[VmOptions]) -> int:
+        """The guest's memory, unless it is on huge pages, which are reserved."""
+        return 0 if spec.options.huge_pages else _memory_size(spec)
+
+    def start(self, lab: Lab, specs: Sequence[DutSpec[VmOptions]]) -> Sequence[Dut]:
+        """Boot the guests, all at once, and give their ports names and interrupts.
+
+        Raises `MachineError`.
+        """
+        booting = [lab.keep(_running(lab, spec)) for spec in specs]
+        return [_up(lab, one) for one in booting]
+
+
+@dataclass(frozen=True)
+class _Guest:
+    """A virtual machine that runs, and may still boot."""
+
+    spec: DutSpec[VmOptions]
+    kernel: kernels.Kernel
+    speed: Accelerator
+    line: Line
+    domain: Domain
+    host: GuestHost
+
+    def wait(self) -> None:
+        """Return when its agent answers, all its virtual CPUs where they belong.
+
+        Raises `MachineError`.
+        """
+        limit = BOOT_SECONDS * _patience(self.speed)
+        try:
+            self.host.wait_until_up(time.monotonic() + limit)
+        except (TimeoutError, MachineError) as error:
+            why = "did not boot" if isinstance(error, TimeoutError) else "ended while it booted"
+            raise MachineError(
+                f"the virtual machine with {self.kernel.release} {why} (limit {limit:g} s): check "
+                f"dut.boot and dut.kernel; it said: {self.domain.failure()}"
+            ) from error
+        _pin(self.domain)
+
+
+def _up(lab: Lab, one: _Guest) -> Dut:
+    """The node that a guest is, once it is up and what was asked for. Raises `MachineError`."""
+    spec, kernel, speed, line = one.spec, one.kernel, one.speed, one.line
+    domain, guest, purpose = one.domain, one.host, purpose_of(one.spec)
+    one.wait()
+    own = purpose.cpus
+    with told.recorded(guest, kernel, purpose) as tree:
+        facts = {**_facts(domain, tree, speed), **lab.facts()}
+        _check_facts(spec, facts, own)
+        booted, judged = boot.host_boot(tree.root), told.judged(tree, purpose)
+    full = "a kernel keeps 2047 characters of its command line: shorten dut.boot"
+    boot.require(line.asked, booted, "the guest", full)
+    told.require_effect(judged, line)
+    facts |= {"boot": booted.facts(), "tuning": told.as_record(judged, line)}
+    return Dut(
+        guest,
+        lab.passes(spec.node),
+        own,
+        facts,
+        patience=_patience(speed),
+        warnings=_warnings(speed),
+        threads=[thread for _, thread in _virtual_cpus(domain)],
+        node=spec.node,
+    )
 
 
 @contextlib.contextmanager
-def _booted(
-    lab: Lab, spec: DutSpec[VmOptions], kernel: kernels.Kernel, speed: Accelerator, line: Line
-) -> Iterator[tuple[Domain, GuestHost]]:
-    """A machine whose agent answers, with all its vCPUs where they belong."""
+def _running(lab: Lab, spec: DutSpec[VmOptions]) -> Iterator[_Guest]:
+    """A machine that boots."""
     name = lab.name_of(spec.node)
     folder = FOLDERS / name
+    kernel = kernels.kernel(spec.options.kernel or kernels.DEFAULT)
+    speed, line = accelerator(kernel), line_of(spec, kernel)
     with contextlib.ExitStack() as stack:
         nodes = _nodes(spec.cpus)
         made = lab.resources(spec.node)
         passed = [one for one in made if isinstance(one, VfioCard)]
         pages = [one for one in made if isinstance(one, Reservation)]
+        ports = lab.graph.ports_of(spec.node)
+        where, devices = lab.tap_devices(spec.node)
+        macs = dict(
+            zip(ports, [card.mac for card in passed] or _addresses(lab, ports), strict=True)
+        )
         image = folder / "initramfs"
         design = Design(
             name=name,
@@ -245,30 +294,26 @@ def _booted(
             io_cpus=spec.cpus,
             # The reserved pages are on one node, others wherever the CPUs are.
             nodes=nodes[:1] if spec.options.huge_pages else nodes,
-            links={} if passed else ADDRESSES,
+            links={device: macs[port] for port, device in devices.items()},
             cards=[card.address for card in passed],
             huge_page_kib=pages[0].size_kib if pages else None,
         )
-        domain = Domain(design, folder, lab.host(TAPS))
+        domain = Domain(design, folder, where)
         own = list_cpus(purpose_of(spec).cpus)
-        macs = [card.mac for card in passed] or list(ADDRESSES.values())
-        links = f"{macs[0]} {DUT_INGRESS} {macs[1]} {DUT_EGRESS}"
+        links = " ".join(f"{mac} {port.name}" for port, mac in macs.items())
         settings = {"links": links, "mtu": str(lab.graph.links[-1].mtu), "cpus": own}
         initramfs.write(image, kernel, settings, [card.alias for card in passed])
         stack.enter_context(domain)
         guest = GuestHost(name, domain.port, _patience(speed))
         stack.callback(guest.close)
-        limit = BOOT_SECONDS * _patience(speed)
-        try:
-            guest.wait_until_up(time.monotonic() + limit)
-        except (TimeoutError, MachineError) as error:
-            why = "did not boot" if isinstance(error, TimeoutError) else "ended while it booted"
-            raise MachineError(
-                f"the virtual machine with {kernel.release} {why} (limit {limit:g} s): check "
-                f"dut.boot and dut.kernel; it said: {domain.failure()}"
-            ) from error
-        _pin(domain)
-        yield domain, guest
+        yield _Guest(spec, kernel, speed, line, domain, guest)
+
+
+def _addresses(lab: Lab, ports: Sequence[Port]) -> list[str]:
+    """The hardware addresses of virtual ports."""
+    known = numbered(lab.graph)
+    return [known[port].mac if port in known else OWN_ADDRESS.format(number)
+            for number, port in enumerate(ports, 1)]  # fmt: skip
 
 
 def _placement(cpus: Sequence[int]) -> list[list[int]]:
@@ -362,25 +407,15 @@ def _patience(speed: Accelerator) -> float:
 
 
 def _memory(spec: DutSpec[VmOptions]) -> int:
-    """The guest's memory in bytes. Raises `InputError`, `MachineError` when it cannot be that."""
+    """The guest's memory in bytes. Raises `InputError` when it cannot be that."""
     memory = _memory_size(spec)
     if memory < LEAST_MEMORY:
         raise InputError(
             f"dut.memory of {memory >> 20} MiB is too little for a virtual machine: "
             f"give it {LEAST_MEMORY >> 20} MiB or more"
         )
-    _require_free(memory)
     return memory
 
 
 def _memory_size(spec: DutSpec[VmOptions]) -> int:
     return DEFAULT_MEMORY if spec.options.memory is None else spec.options.memory
-
-
-def _require_free(memory: int) -> None:
-    available = machine_facts.memory("MemAvailable")
-    if available is not None and memory > available:
-        raise MachineError(
-            f"dut.memory of {memory >> 20} MiB is more than the {available >> 20} MiB that this "
-            "machine has left: ask for less"
-        )
