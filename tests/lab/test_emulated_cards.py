@@ -28,6 +28,7 @@ from emulated_cards import machine_with_cards
 from forwarders import require
 from guest_cards import PLACED, THREADS, TUNING
 from guest_programs import script, tailtaps
+from killed_cards import cards_killed
 from labtools import TAILTAP
 
 from tailtap.cpulist import parse_cpus
@@ -43,6 +44,12 @@ lent.__enter__()
 os._exit(0)
 """
 """Lends a card and ends without giving it back."""
+PARTITION = """
+echo +cpuset > /sys/fs/cgroup/cgroup.subtree_control
+mkdir /sys/fs/cgroup/alone
+echo 2 > /sys/fs/cgroup/alone/cpuset.cpus
+echo isolated > /sys/fs/cgroup/alone/cpuset.cpus.partition
+"""
 MOUNT = "mountpoint -q /sys/fs/cgroup || mount -t cgroup2 cgroup2 /sys/fs/cgroup"
 pytestmark = pytest.mark.timeout(1200)
 
@@ -213,6 +220,16 @@ def test_cards_are_tuned_and_put_back(guest: GuestHost) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_cards_are_put_back_after_a_kill_at_any_step(guest: GuestHost) -> None:
+    told = cards_killed(guest, KNOBS, lend=40, apply=30, revert=20)
+    assert {"card", "card-interrupts", "namespace"} <= told.kinds
+    assert {"threaded-napi", "card-queues", "card-interrupts", "receive-ring"} <= set(told.changes)
+    tried = [*told.lend.values(), told.apply, told.revert]
+    assert [len(steps) for steps in tried] == [40, 40, 30, 20]
+
+
+@pytest.mark.slow
 def test_dpdk_in_a_container_drives_cards_as_the_check_foresaw(
     guest: GuestHost, tmp_path: Path
 ) -> None:
@@ -283,3 +300,15 @@ traffic: {rate: 200 pkt/s, duration: 2 s, warm_up: 0 s, cpu: 0}
     # A scheduling domain of its own; Linux 6.1 has both kinds.
     assert limits["cpuset"]["cpuset.cpus.partition"] in ("isolated", "root")
     assert limits["memory"]["memory.max"] == 512 << 20
+
+
+def test_a_partition_of_control_groups_isolates_cores(guest: GuestHost) -> None:
+    guest.run(["sh", "-c", MOUNT])
+    audit = ["host", "audit", "isolated-cpus", "--json", "--role", "bare-metal", "--cpus"]
+    guest.run(["sh", "-ec", PARTITION])
+    try:
+        told = tailtaps(guest, [*audit, "2"], [*audit, "1,2"])
+    finally:
+        guest.run(["sh", "-c", "rmdir /sys/fs/cgroup/alone"])
+    rows = [json.loads(one["out"])["rows"][0] for one in told]
+    assert [(row["value"], row["answer"]) for row in rows] == [("2", "met"), ("2", "not-met")]

@@ -28,7 +28,7 @@ from tailtap.stations.guest import GuestHost
 EMULATOR = Path(sys.prefix, "emulator/qemu-system-x86_64")
 """A QEMU that knows igb; `make emulator` puts it there."""
 PATIENCE = 20.0
-BOOT_SECONDS = 100.0
+BOOT_SECONDS = 60.0
 """How long it may take to boot; 15 s are usual."""
 BOOTS = 4
 """How often it is booted until it comes up. About every fifth time the emulator loses a timer's

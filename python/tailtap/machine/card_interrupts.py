@@ -24,17 +24,28 @@ or no vector is left on that CPU. irqbalance leaves it then, too."""
 def device_interrupts(device: Path, root: Path) -> dict[str, str]:
     """The CPUs that each interrupt of a device may go to, as a list, by its number."""
     found: dict[str, str] = {}
+    messages: list[str] = []
     with contextlib.suppress(OSError):
-        for path in (device / "msi_irqs").iterdir():
-            going = read_text(affinity(path.name, root))
-            if going is not None:
-                found[path.name] = going
-    if not found:
+        messages = [path.name for path in (device / "msi_irqs").iterdir()]
+    for name in messages:
+        going = read_text(affinity(name, root))
+        if going is not None:
+            found[name] = going
+    # With messages that were never requested, `irq` still names one that may be another card's now.
+    if not messages:
         number = read_text(device / "irq")
         going = None if number in (None, "0") else read_text(affinity(str(number), root))
         if going is not None:
             found[str(number)] = going
     return found
+
+
+def in_places(numbers: Iterable[str]) -> dict[str, str]:
+    """The number of each interrupt of a card, by its place among them, such as ``interrupt 0``.
+
+    A driver that changes the number of queues requests interrupts anew: they may get other numbers.
+    """
+    return {f"interrupt {place}": one for place, one in enumerate(sorted(numbers, key=int))}
 
 
 def affinity(number: str, root: Path) -> Path:

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from tailtap.machine.card_interrupts import affinity, device_interrupts
+from tailtap.machine.card_interrupts import affinity, device_interrupts, in_places
 from tailtap.machine.inside import inside
 from tailtap.machine.resource import read_text
 
@@ -65,6 +65,4 @@ def _files(port: str, root: Path) -> dict[str, Path]:
     }
     device = card / "device"
     numbers = device_interrupts(device.resolve(), root) if device.exists() else {}
-    for place, number in enumerate(sorted(numbers, key=int)):
-        found[f"interrupt {place}"] = affinity(number, root)
-    return found
+    return found | {place: affinity(number, root) for place, number in in_places(numbers).items()}

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar, cast
 
 from tailtap.errors import InputError, MachineError
-from tailtap.machine.card_interrupts import affinity, device_interrupts
+from tailtap.machine.card_interrupts import affinity, device_interrupts, in_places
 from tailtap.machine.kernel_values import KernelValue
 from tailtap.machine.namespaces import ports
 from tailtap.machine.pci import default_route_interfaces
@@ -45,7 +45,7 @@ class CardState:
     steering: Mapping[str, str] = field(default_factory=dict)
     """The CPUs of its receive queues, as masks (RPS)."""
     interrupts: Mapping[str, str] = field(default_factory=dict)
-    """The CPUs of its interrupts, as lists."""
+    """The CPUs of its interrupts, as lists, by their places among them."""
 
     @classmethod
     def of(cls, interface: str, root: Path = ROOT) -> CardState:
@@ -65,7 +65,7 @@ class CardState:
             driver.resolve().name if driver.exists() else None,
             None if device is None else str(device),
             {path.parent.name: read_text(path) or "0" for path in queues},
-            {} if device is None else device_interrupts(device, root),
+            {} if device is None else _interrupts(device, root),
         )
 
     def facts(self, root: Path = ROOT) -> dict[str, Any]:
@@ -221,12 +221,11 @@ def restore(before: CardState, keep: Mapping[str, str] | None = None) -> None:
     local.run([*outside, "mtu", mtu, "address", before.address])
     local.run([*outside, "promisc", "on" if before.promiscuous else "off"])
     local.run([*outside, "up" if before.up else "down"])
-    folder = Path("/sys/class/net", before.interface)
     for name, old in before.settings().items():
-        path = _file(name, folder)
+        path = _file(name, before)
         text = kept.get(name, old)
         if path is not None and read_text(path) != text:
-            with contextlib.suppress(OSError):  # of interrupts that are others now
+            with contextlib.suppress(OSError):  # the kernel places some interrupts itself
                 path.write_text(text, encoding="ascii")
 
 
@@ -280,8 +279,8 @@ def link(namespace: str | None, port: str) -> Mapping[str, Any] | None:
 def _settings(namespace: str | None, port: str, device: str | None) -> dict[str, str]:
     """The settings of a card that may change, by name.
 
-    These are ``mtu``, ``threaded``, a queue such as ``rx-0`` (its RPS mask), and the number of an
-    interrupt (its CPUs).
+    These are ``mtu``, ``threaded``, a queue such as ``rx-0`` (its RPS mask), and an interrupt by
+    its place, such as ``interrupt 0`` (its CPUs).
     """
     folder = Path("/sys/class/net", port)
     files = KernelValue(
@@ -293,13 +292,22 @@ def _settings(namespace: str | None, port: str, device: str | None) -> dict[str,
     for path, text in files.read().items():
         name = Path(path).parent.name if path.endswith("rps_cpus") else Path(path).name
         found[name] = text
-    return found | ({} if device is None else device_interrupts(Path(device), ROOT))
+    return found | ({} if device is None else _interrupts(Path(device), ROOT))
 
 
-def _file(name: str, folder: Path) -> Path | None:
-    """Where the setting `name` is, of the interface with this `folder`; None for the MTU."""
-    if name == "mtu":
-        return None
+def _interrupts(device: Path, root: Path) -> dict[str, str]:
+    """The CPUs that each interrupt of a card may go to, by its place."""
+    found = device_interrupts(device, root)
+    return {place: found[number] for place, number in in_places(found).items()}
+
+
+def _file(name: str, before: CardState) -> Path | None:
+    """Where the setting `name` of a card is; None for the MTU, and for what is not there now."""
+    folder = Path("/sys/class/net", before.interface)
+    if name in before.interrupts:
+        found = device_interrupts(Path(str(before.device)), ROOT)
+        number = in_places(found).get(name)
+        return None if number is None else affinity(number, ROOT)
     if name.startswith("rx-"):
         return folder / "queues" / name / "rps_cpus"
-    return affinity(name, ROOT) if name.isdecimal() else folder / name
+    return None if name == "mtu" else folder / name

@@ -21,7 +21,7 @@ STATE = CardState(
     promiscuous=False,
     threaded="0",
     steering={"rx-0": "0", "rx-1": "00000001,00000000"},
-    interrupts={"45": "0-3", "46": "7"},
+    interrupts={"interrupt 0": "0-3", "interrupt 1": "7"},
 )
 
 
@@ -41,8 +41,8 @@ def test_settings_have_a_name_each() -> None:
         "threaded": "0",
         "rx-0": "0",
         "rx-1": "00000001,00000000",
-        "45": "0-3",
-        "46": "7",
+        "interrupt 0": "0-3",
+        "interrupt 1": "7",
     }
 
 
@@ -95,6 +95,16 @@ def test_a_card_without_messages_has_one_interrupt(card: Path, tmp_path: Path) -
     state = replace(STATE, device=str(card))
     steered("3", tmp_path)
     assert state.facts(tmp_path)["interrupts"] == {"47": "3"}
+
+
+def test_messages_that_were_never_requested_are_no_interrupt_of_another_card(
+    card: Path, tmp_path: Path
+) -> None:
+    """The files of a card that another driver had: `irq` has the number that it once had."""
+    for number in (45, 46):
+        (tmp_path / f"proc/irq/{number}/smp_affinity_list").unlink()
+    steered("3", tmp_path)
+    assert (tmp_path / "proc/irq/47/smp_affinity_list").read_text() == "0-7\n"
 
 
 def test_an_interrupt_that_stays_is_told_as_it_is(card: Path, tmp_path: Path) -> None:
