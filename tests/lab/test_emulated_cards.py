@@ -222,11 +222,11 @@ def test_cards_are_tuned_and_put_back(guest: GuestHost) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_cards_are_put_back_after_a_kill_at_any_step(guest: GuestHost) -> None:
-    told = cards_killed(guest, KNOBS, lend=40, apply=30, revert=20)
+    told = cards_killed(guest, KNOBS, lend=20, apply=15, revert=10)
     assert {"card", "card-interrupts", "namespace"} <= told.kinds
     assert {"threaded-napi", "card-queues", "card-interrupts", "receive-ring"} <= set(told.changes)
     tried = [*told.lend.values(), told.apply, told.revert]
-    assert [len(steps) for steps in tried] == [40, 40, 30, 20]
+    assert [len(steps) for steps in tried] == [20, 20, 15, 10]
 
 
 @pytest.mark.slow
