@@ -22,6 +22,8 @@ from tailtap.report.audit import audits_of
 from tailtap.report.causes import Story
 from tailtap.report.causes.page import section
 from tailtap.report.energy import energy_heads, energy_rows
+from tailtap.report.flows import HEADS as FLOW_HEADS
+from tailtap.report.flows import flow_rows
 from tailtap.report.hops import Line
 from tailtap.report.hops.interactive import KINDS as HOPS
 from tailtap.report.hops.page import section as hop_section
@@ -96,6 +98,8 @@ def render(
         warnings=tables.warning_rows(experiment, groups),
         summary_heads=tables.summary_heads(groups),
         summary=list(tables.summary_rows(groups)),
+        flow_heads=FLOW_HEADS,
+        flow_rows=flow_rows(experiment),
         comparison=comparison.compared(experiment, groups),
         comparison_heads=comparison.HEADS,
         counts=tables.COUNTS,

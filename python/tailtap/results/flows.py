@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tailtap.results.run import Run
 
 VARIABLES = ("flow", "direction")
 """The variables by which runs of one measurement differ."""
@@ -29,11 +32,27 @@ class FlowResult:
 
 
 @dataclass(frozen=True)
+class FlowRun:
+    """A run, which may be that of a flow."""
+
+    slug: str
+    repeat: int
+    variables: Mapping[str, Any]
+    result: FlowResult | None
+    """None when it did not end."""
+
+    @property
+    def shared(self) -> dict[str, Any]:
+        """The variables that all flows of its measurement share."""
+        return {key: value for key, value in self.variables.items() if key not in VARIABLES}
+
+
+@dataclass(frozen=True)
 class Together:
     """The flows of one measurement."""
 
-    run: str
-    """The name of the first one's run."""
+    first: FlowRun
+    """The run of the first one."""
     flows: tuple[FlowResult, ...]
 
     @property
@@ -68,7 +87,7 @@ class Together:
         """The row of ``tailtap run --json``."""
         slowest, p = self.slowest, self.percentile
         return {
-            "run": self.run,
+            "run": self.first.slug,
             "flows": [flow.name for flow in self.flows],
             "delivery_fairness": self.delivery_fairness,
             "lossiest": {"flow": self.lossiest.name, "lost": 1 - self.lossiest.share},
@@ -89,29 +108,42 @@ def jain(values: Sequence[float]) -> float:
     return 1.0 if squares == 0 else sum(values) ** 2 / (len(values) * squares)
 
 
-def together(rows: Iterable[Mapping[str, Any]]) -> Iterator[Together]:
-    """The measurements of several flows among the `runs` of ``tailtap run --json``.
+def together(runs: Iterable[FlowRun]) -> Iterator[Together]:
+    """The measurements of several flows among these runs.
 
     Those that did not end, and those of which a flow sent nothing, are left out.
     """
-    groups: dict[str, list[Mapping[str, Any]]] = {}
-    for row in rows:
-        others = {key: value for key, value in row["variables"].items() if key not in VARIABLES}
-        if len(others) < len(row["variables"]):
-            groups.setdefault(repr((sorted(others.items()), row["repeat"])), []).append(row)
+    groups: dict[str, list[FlowRun]] = {}
+    for run in runs:
+        if len(run.shared) < len(run.variables):
+            groups.setdefault(repr((sorted(run.shared.items()), run.repeat)), []).append(run)
     for group in groups.values():
-        found = [_result(row) for row in group if row["evaluation"] is not None]
+        found = [run.result for run in group if run.result is not None]
         if len(group) == len(found) > 1 and all(flow.sent for flow in found):
-            yield Together(group[0]["slug"], tuple(found))
+            yield Together(group[0], tuple(found))
 
 
-def _result(row: Mapping[str, Any]) -> FlowResult:
-    name = next(row["variables"][key] for key in VARIABLES if key in row["variables"])
-    counts, latency = row["evaluation"]["counts"], row["evaluation"]["latency_ns"]
-    supported = (one for one in latency["percentiles"] if one["supported"])
-    return FlowResult(
-        str(name),
-        counts["ingress"],
-        counts["matched"],
-        {one["p"]: one["value"] for one in supported},
-    )
+def printed(row: Mapping[str, Any]) -> FlowRun:
+    """One of the `runs` of ``tailtap run --json``."""
+    result, evaluation = None, row["evaluation"]
+    if evaluation is not None:
+        percentiles = evaluation["latency_ns"]["percentiles"]
+        supported = {one["p"]: one["value"] for one in percentiles if one["supported"]}
+        result = _result(row["variables"], evaluation["counts"], supported)
+    return FlowRun(row["slug"], row["repeat"], row["variables"], result)
+
+
+def stored(run: Run) -> FlowRun:
+    """A run of an experiment."""
+    result, evaluation = None, run.evaluation
+    if evaluation is not None and {"ingress", "matched"} <= set(evaluation.counts):
+        supported = {one.p: one.value for one in evaluation.percentiles if one.supported}
+        result = _result(run.variables, evaluation.counts, supported)
+    return FlowRun(run.slug, run.repeat, run.variables, result)
+
+
+def _result(
+    variables: Mapping[str, Any], counts: Mapping[str, int], percentiles: Mapping[float, int]
+) -> FlowResult:
+    name = next((variables[key] for key in VARIABLES if key in variables), "")
+    return FlowResult(str(name), counts["ingress"], counts["matched"], percentiles)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tailtap.files import read_json
-from tailtap.results.flows import together
+from tailtap.results.flows import printed, together
 from tailtap.results.folder import RunFolder
 
 SCHEMA = "tailtap.experiment/1"
@@ -20,7 +20,7 @@ def summarize(folder: Path, runs: list[RunFolder]) -> dict[str, Any]:
         "folder": str(folder),
         "database": str(folder / "results.duckdb"),
         "runs": rows,
-        "flows": [found.as_json() for found in together(rows)],
+        "flows": [found.as_json() for found in together(map(printed, rows))],
     }
 
 

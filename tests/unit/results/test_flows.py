@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailtap.cli.flows import print_flows
-from tailtap.results.flows import jain, together
+from tailtap.results.flows import jain, printed, together
 
 
 def row(
@@ -49,7 +49,7 @@ def test_the_worst_flows_are_found() -> None:
         row(3, {"dut.line": 2, "flow": "a"}),
         row(4, {"dut.line": 2, "flow": "b"}),
     ]
-    first, second = together(rows)
+    first, second = together(map(printed, rows))
     told = first.as_json()
     assert (told["run"], told["flows"]) == ("001", ["a", "b"])
     assert told["lossiest"] == {"flow": "a", "lost": 0.5}
@@ -65,12 +65,13 @@ def test_only_whole_measurements_of_several_flows_count() -> None:
     failed = {**row(2, {"direction": "reverse"}), "evaluation": None}
     alone = row(3, {"dut.line": 1})
     other = row(4, {"direction": "forward"}, repeat=2)
-    assert list(together([row(1, {"direction": "forward"}), failed, alone, other])) == []
+    rows = [row(1, {"direction": "forward"}), failed, alone, other]
+    assert list(together(map(printed, rows))) == []
 
 
 def test_the_table_names_them(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [row(1, {"flow": "a"}, matched=90), row(2, {"flow": "b"}, p99=2500)]
-    print_flows({"flows": [found.as_json() for found in together(rows)]})
+    print_flows({"flows": [found.as_json() for found in together(map(printed, rows))]})
     said = capsys.readouterr().out
     assert "a (10.000%)" in said
     assert "b (p99 2.500 us)" in said
