@@ -20,7 +20,7 @@ SUDO := $(if $(filter 0,$(shell id -u)),,sudo) \
     env "PATH=$(PATH)" PYTHONDONTWRITEBYTECODE=1 DEBIAN_FRONTEND=noninteractive
 
 # What the lab runs, what the build compiles with, what the tests compare with and look at.
-APT_RUN := iproute2 ethtool linux-perf lxc mmdebstrap python3-venv \
+APT_RUN := iproute2 ethtool linux-perf lxc crun runc podman mmdebstrap python3-venv \
     qemu-system-x86 libvirt-daemon kmod cpio
 APT_BUILD := clang llvm libelf-dev zlib1g-dev linux-libc-dev pkg-config
 # libbpf-dev: the recorder that the stamps are compared with; zsh, fish: what they complete;

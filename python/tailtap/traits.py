@@ -45,6 +45,9 @@ BUILT_IN: Mapping[str, Traits] = {
     "wire": Traits(has_dut=False),
     "bare-metal": Traits(),
     "container": Traits(virtualization="container"),
+    "crun": Traits(virtualization="container"),
+    "runc": Traits(virtualization="container"),
+    "podman": Traits(virtualization="container"),
     "vm": Traits(own_kernel=True, virtualization="machine"),
 }
 """The traits of our own platforms, which runs of earlier versions did not keep."""

@@ -106,6 +106,7 @@ def _shared_objects() -> set[str]:
     names = [str(path) for tree in trees for path in tree.glob("tt-*")]
     names += [str(path) for path in Path("/run/dpdk").glob("tt-*")]
     found = {name for name in names if LABS.search(name)}
+    found |= {str(path) for tree in trees for path in tree.glob("libpod-*")}
     for path in Path("/sys/kernel/mm/hugepages").glob("*/nr_hugepages"):
         found |= {f"{path} {number}" for number in range(int(path.read_text()))}
     return _without_others(found)

@@ -32,6 +32,7 @@ from standing import standing
 from tailtap.errors import MachineError
 from tailtap.evaluation import Evaluation
 from tailtap.machine import cgroups, lxc
+from tailtap.machine.containers import Spec
 from tailtap.platform import PLATFORMS, Dut, DutSpec, alike, build, graph_of
 from tailtap.platform.boot import host_boot, parameters
 from tailtap.platform.container import ContainerOptions
@@ -168,7 +169,7 @@ def test_a_process_that_somebody_ends_says_how(shared: Dut, number: signal.Signa
 
 def test_started_processes_end_with_tailtap(shared: Dut) -> None:
     name = shared.facts["name"]
-    enter = lxc.inside(name)
+    enter = lxc.LXC.inside(name)
     code = (
         "import sys, time\n"
         "from tailtap.stations.container import ContainerHost\n"
@@ -264,7 +265,7 @@ def test_only_runs_that_ask_for_what_the_machine_was_booted_with_are_made(
 def test_a_name_that_is_in_use_is_left_alone() -> None:
     platform, spec = PLATFORMS["container"], DutSpec((1,), ContainerOptions())
     with Lab(graph_of(alike(platform, spec))) as lab:
-        taken = lxc.folder(lab.name_of("dut"))
+        taken = lxc.LXC.folder(lab.name_of("dut"))
         taken.mkdir(parents=True)
         (taken / "precious").touch()
         try:
@@ -276,7 +277,7 @@ def test_a_name_that_is_in_use_is_left_alone() -> None:
             )
             assert (taken / "precious").exists()
         finally:
-            lxc.remove(taken.name)
+            lxc.Container(taken.name).remove()
         assert not taken.exists()
 
 
@@ -286,14 +287,14 @@ def test_a_container_that_does_not_start_says_why(
     for name in ("mount", "umount", "rm", "ip"):
         (tmp_path / name).symlink_to(str(shutil.which(name)))
     with Lab(smallest()) as lab:
-        spec = lxc.Spec(lab.name_of("dut"), Path("/no/such/root"), ["/bin/true"])
+        spec = Spec(lab.name_of("dut"), Path("/no/such/root"), ["/bin/true"])
         with pytest.raises(MachineError, match="LXC cannot start a container") as caught:
             lab.make(lxc.Container(spec.name, spec))
         assert "\n" not in str(caught.value)
         monkeypatch.setenv("PATH", str(tmp_path))
         with pytest.raises(MachineError, match="lxc-start is missing: install the Debian package"):
             lab.make(lxc.Container(spec.name, spec))
-        assert not lxc.folder(spec.name).exists()
+        assert not lxc.LXC.folder(spec.name).exists()
 
 
 def test_a_debian_of_its_own_keeps_its_services_on_one_cpu(tmp_path: Path) -> None:

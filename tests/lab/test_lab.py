@@ -55,7 +55,10 @@ def test_a_lab_that_is_killed_at_any_step_leaves_nothing(reboot: bool) -> None:
 @pytest.mark.parametrize(
     ("work", "least", "expected"),
     [
-        ("container", 15, {"container", "journal", "namespace"}),
+        ("lxc-start", 15, {"container", "journal", "namespace"}),
+        ("crun", 15, {"oci-container", "journal", "namespace"}),
+        pytest.param("runc", 15, {"oci-container", "journal", "namespace"}, marks=pytest.mark.slow),
+        ("podman", 15, {"podman-container", "journal", "namespace"}),
         ("huge pages", 5, {"huge-pages", "journal"}),
     ],
 )

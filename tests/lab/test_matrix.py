@@ -36,8 +36,10 @@ LACKING = ("is missing on", "this machine cannot", "this kernel has no")
 """How an error begins to say that a capability is missing: the only reasons to skip."""
 OTHERS = [name for name, kind in PLATFORMS.items() if kind.traits.has_dut and name != "bare-metal"]
 BOOTS = [name for name in OTHERS if PLATFORMS[name].traits.own_kernel]
-SHARES = [name for name in OTHERS if not PLATFORMS[name].traits.own_kernel]
-"""Platforms whose DuT boots a kernel of its own, and those that share this machine's."""
+ALIKE = ("crun", "runc", "podman")
+SHARES = [name for name in OTHERS if name not in (*BOOTS, *ALIKE)]
+"""Platforms whose DuT boots a kernel of its own, and those that share this machine's; those of them
+that are containers like others, `test_runtimes` tries in CI."""
 FAST, PACKETS = {"rate": "2 kpkt/s", "duration": "500 ms", "warm_up": "100 ms"}, 1_000
 SLOW, SLOW_PACKETS = {"rate": "200 pkt/s", "duration": "2 s", "warm_up": "0 s"}, 400
 """What is sent, and how many packets that are: to see all of them, and to see the drain time."""
@@ -87,7 +89,8 @@ def test_a_drain_time_reaches_the_forwarder_in_a_machine_of_its_own(
 @pytest.mark.alone
 @pytest.mark.parametrize("forwarder", FORWARDERS)
 @pytest.mark.parametrize(
-    "platform", [*SHARES, *(pytest.param(name, marks=pytest.mark.slow) for name in BOOTS)]
+    "platform",
+    [*SHARES, *(pytest.param(name, marks=pytest.mark.slow) for name in (*ALIKE, *BOOTS))],
 )
 def test_no_packet_is_lost(platform: str, forwarder: str, tmp_path: Path) -> None:
     made = run(platform, forwarder, OPTIONS.get(forwarder, {}), FAST, tmp_path)

@@ -8,7 +8,7 @@ from typing import Literal
 
 from labtools import Machine
 
-Work = Literal["lab", "cards", "container", "huge pages"]
+Work = Literal["lab", "cards", "lxc-start", "crun", "runc", "podman", "huge pages"]
 
 KILLED = """
 import json, os, shutil, signal, subprocess, sys
@@ -74,7 +74,9 @@ LAB = (
     + """
 import contextlib
 
-from tailtap.machine import cgroups, huge_pages, lxc
+from tailtap.machine import cgroups, huge_pages
+from tailtap.machine.containers import Spec
+from tailtap.machine.engines import ENGINES
 from tailtap.machine.clean import find, remove
 from tailtap.machine.folders import Folder
 from tailtap.machine.journal import STATE, Journal
@@ -86,7 +88,9 @@ from tailtap.topology.smallest import Cables, smallest
 work, reboot = sys.argv[1], sys.argv[2] == "reboot"
 another = Path("/run/tailtap/another-boot")
 another.write_text("another")
-lxc.CONTAINERS.mkdir(parents=True)
+engines = {engine.program: engine for engine in ENGINES}
+for engine in ENGINES:
+    engine.folder("none").parent.mkdir(parents=True, exist_ok=True)
 
 
 def lab(cables=None):
@@ -101,10 +105,11 @@ def cards():
 
 
 def container():
-    made, root = Journal.create(), ROOTS["host"]
+    made, root, engine = Journal.create(), ROOTS["host"], engines[work]
     name = f"tt-{made.identity}-dut"
-    spec = lxc.Spec(name, root.lower(), root.init, {}, root.shared(), root.files())
-    with contextlib.closing(made), made.held(lxc.Container(name, spec)):
+    init = engine.init or root.init
+    spec = Spec(name, root.lower(), init, (), root.shared(), root.files())
+    with contextlib.closing(made), made.held(engine.container(name, spec)):
         with made.held(Namespace(name, container=name)):
             pass
 
@@ -123,20 +128,23 @@ def state():
               for path in Path("/sys/class/net").glob("card*/queues/rx-*/rps_cpus")}
     files = [str(path) for folder in FOLDERS for path in folder.glob("*")
              if path.name not in ("lock", "another-boot")]
-    containers = [str(path) for path in lxc.CONTAINERS.glob("*")]
+    containers = [str(path) for engine in ENGINES
+                  for path in engine.folder("none").parent.glob("*")]
+    processes = [path.parent.name for path in Path("/proc").glob("[0-9]*/cmdline")
+                 if "/run/tailtap/" in path.read_text(errors="replace")] if work in engines else []
     mounts = [line for line in Path("/proc/mounts").read_text().splitlines()
               if " /run/tailtap/" in line]
     # All tests share these: only those that run alone may look at them.
-    groups = [str(path) for tree in cgroups.hierarchies() for path in tree.path.glob("tt-*")
-              if work == "container"]
+    groups = [str(path) for tree in cgroups.hierarchies() for path in tree.path.glob("*")
+              if work in engines and path.name.startswith(("tt-", "libpod-"))]
     reserved = [path.read_text()
                 for path in Path("/sys/kernel/mm/hugepages").glob("*/nr_hugepages")
                 if work == "huge pages"]
     return (sorted(links), values, told("ip", "netns", "list"), files, containers, mounts, groups,
-            reserved)
+            reserved, processes)
 
 
-works = {"lab": lab, "cards": cards, "container": container, "huge pages": reserve}
+works = {"lab": lab, "cards": cards, "huge pages": reserve, **dict.fromkeys(engines, container)}
 before, steps, seen = state(), 0, set()
 while killed(works[work], steps):
     here = journal.BOOT_ID

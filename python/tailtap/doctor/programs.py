@@ -31,6 +31,9 @@ PROGRAMS = (
     Program("perf", "linux-perf", "profiles of a DuT"),
     Program("tshark", "tshark", "reading captures independently"),
     Program("lxc-start", "lxc", "DuTs in containers"),
+    Program("crun", "crun", "DuTs in containers of crun, and Podman"),
+    Program("runc", "runc", "DuTs in containers of runc"),
+    Program("podman", "podman", "DuTs in containers of Podman"),
     Program("mmdebstrap", "mmdebstrap", "containers with `dut.root: debian`"),
     Program("qemu-system-x86_64", "qemu-system-x86", "DuTs in virtual machines"),
 )

@@ -16,6 +16,8 @@ from tailtap.machine.kernel_values import KernelValue
 from tailtap.machine.loaders.boot_file import BootFile
 from tailtap.machine.lxc import Container
 from tailtap.machine.namespaces import Junction, Link, Namespace, TapDevice
+from tailtap.machine.oci import Bundle
+from tailtap.machine.podman import Pod
 from tailtap.machine.port_threads import PortThreads
 from tailtap.machine.resctrl.group import ResourceGroup
 from tailtap.machine.resctrl.mount import ResctrlMount
@@ -34,6 +36,8 @@ def _built_in() -> Mapping[str, type[Resource]]:
         for kind in (
             DomainFolder,
             Container,
+            Bundle,
+            Pod,
             CardInterrupts,
             PortThreads,
             CardQueues,

@@ -1,23 +1,16 @@
-"""Containers of LXC: started, and removed with everything that belongs to them.
-
-A container's folder below tailtap's state is a tmpfs with its configuration and what is written in
-it. The folder is made first and goes last, so that cleaning finds a container by it whatever
-happened in between.
-"""
+"""Containers of LXC: started, and removed with everything that belongs to them."""
 
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tailtap.errors import MachineError
-from tailtap.machine import cgroups
-from tailtap.machine.journal import STATE, is_ours
-from tailtap.machine.resource import Resource, Value
+from tailtap.machine.containers import DEVICES, Contained, Spec
+from tailtap.machine.journal import STATE
 from tailtap.stations import CommandFailed
 from tailtap.stations.local import LocalHost
 
@@ -25,159 +18,69 @@ CONTAINERS = STATE / "lxc"
 """Where the folders of all containers are: what LXC calls its path."""
 MONITOR = ".monitor"
 """What the control group of LXC's own process is called after the container."""
-REMOVAL_SECONDS = 5.0
-"""How long LXC's own process may hold on to the container's folder."""
-DEVICES = ("/dev/net/tun", "/dev/vfio", "/dev/hugepages", "/sys/fs/bpf")
-"""What forwarders in user space need of the machine, where it has them."""
 
 
 @dataclass(frozen=True)
-class Spec:
-    """What a container is to be."""
-
-    name: str
-    lower: Path
-    """The folder whose content is its root; what it writes goes elsewhere."""
-    init: Sequence[str]
-    """The command that is its first process."""
-    limits: Mapping[str, str] = field(default_factory=dict)
-    """LXC's names for files of its control group, and what is written into them."""
-    shared: Sequence[Path] = ()
-    """Folders of this machine that it sees in the same place and cannot change."""
-    files: Mapping[str, str] = field(default_factory=dict)
-    """Files that it finds besides those of `lower`, by their absolute path."""
-
-
-def folder(name: str) -> Path:
-    """Where everything of the container `name` lies."""
-    return CONTAINERS / name
-
-
-def inside(name: str) -> list[str]:
-    """What goes in front of a command that is to run in the container `name`."""
-    return ["lxc-attach", "-P", str(CONTAINERS), "-n", name, "--"]
-
-
-@dataclass(frozen=True)
-class Container(Resource):
-    """A container that runs, with its control groups, mounts and folder."""
+class Container(Contained):
+    """A container of LXC that runs, with its control groups, mounts and folder."""
 
     kind: ClassVar[str] = "container"
+    place: ClassVar[str] = CONTAINERS.name
 
-    name: str
-    spec: Spec | None = None
-    """What it is to be; None to undo it."""
+    def groups(self) -> Sequence[str]:
+        """Its own, and that of LXC's own process."""
+        return (self.name, self.name + MONITOR)
 
-    @property
-    def label(self) -> str:
-        """Its name."""
-        return self.name
-
-    def read(self) -> bool:
-        """Whether its folder is there. Raises `MachineError` when one is to be made anew."""
-        there = folder(self.name).exists()
-        if there and self.spec is not None:
-            raise MachineError(
-                f"the container name {self.name} is in use: `tailtap clean` removes what is left "
-                "of it"
-            )
-        return there
-
-    def plan(self) -> Value:
-        """It runs."""
-        return True
-
-    def apply(self) -> None:
+    def start(self, spec: Spec) -> None:
         """Start it. Raises `MachineError` when LXC cannot."""
-        assert self.spec is not None
-        where = folder(self.name)
-        where.mkdir(parents=True)
-        _start(self.spec, where)
-
-    def undo(self, old: Value, applied: Value = None) -> None:
-        """End everything in it and remove all that it left."""
-        if not old:
-            remove(self.name)
-
-    def pending(self, old: Value, applied: Value = None) -> bool:
-        """Whether its folder or a control group of it is there."""
-        return folder(self.name).exists() or any(
-            cgroups.groups(name) for name in (self.name, self.name + MONITOR)
-        )
-
-    def as_json(self) -> dict[str, Any]:
-        """Its name, by which all of it is found."""
-        return {"name": self.name}
-
-    @classmethod
-    def existing(cls) -> list[Container]:
-        """Those that have a folder of ours."""
-        return [cls(name) for name in existing()]
-
-
-def pid_of(name: str) -> int:
-    """The process id of the first process of a container that runs. Raises `MachineError`."""
-    asked = ["lxc-info", "-P", str(CONTAINERS), "-n", name, "-p", "-H"]
-    told = LocalHost().run(asked).stdout
-    try:
-        return int(told)
-    except ValueError as error:
-        raise MachineError(
-            f"LXC cannot start a container: {_reason(folder(name) / 'log') or told.strip()}"
-        ) from error
-
-
-def existing() -> list[str]:
-    """The names of all containers of labs, running or not."""
-    return sorted(path.name for path in CONTAINERS.glob("*") if is_ours(path.name))
-
-
-def remove(name: str) -> None:
-    """End the container with everything that runs in it, and remove all that it left.
-
-    Raises `MachineError` when something resists.
-    """
-    cgroups.remove(name)
-    cgroups.remove(name + MONITOR)
-    where = folder(name)
-    deadline = time.monotonic() + REMOVAL_SECONDS
-    while where.is_mount():
+        (self.folder / "config").write_text(configuration(spec), encoding="utf-8")
+        log = self.folder / "log"
+        command = ["lxc-start", "-P", str(CONTAINERS), "-n", spec.name, "-d"]
         try:
-            LocalHost().run(["umount", str(where)])
+            LocalHost().run([*command, "-l", "ERROR", "-o", str(log)])
         except CommandFailed as error:
-            if time.monotonic() > deadline:
-                raise MachineError(f"cannot unmount {where}: {error.reason}") from error
-            time.sleep(0.01)
-    # Only a folder that was never mounted has something in it, as after a reboot.
-    LocalHost().run(["rm", "-rf", "--one-file-system", str(where)])
+            raise MachineError(f"LXC cannot start a container: {_reason(log) or error}") from error
 
 
-def _start(spec: Spec, where: Path) -> None:
-    host = LocalHost()
-    host.run(["mount", "-t", "tmpfs", "-o", "mode=0755", spec.name, str(where)])
-    for path, text in spec.files.items():
-        target = where / "upper" / path.removeprefix("/")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text, encoding="utf-8")
-    (where / "upper").mkdir(exist_ok=True)
-    (where / "config").write_text(configuration(spec), encoding="utf-8")
-    log = where / "log"
-    command = [
-        "lxc-start",
-        "-P",
-        str(CONTAINERS),
-        "-n",
-        spec.name,
-        "-d",
-        "-l",
-        "ERROR",
-        "-o",
-        str(log),
-    ]
-    try:
-        host.run(command)
-    except CommandFailed as error:
-        raise MachineError(f"LXC cannot start a container: {_reason(log) or error}") from error
+class _Lxc:
+    """LXC, by its command line."""
+
+    program = "lxc-start"
+    init: Sequence[str] | None = None
+
+    def folder(self, name: str) -> Path:
+        """Where everything of a container lies."""
+        return CONTAINERS / name
+
+    def container(self, name: str, spec: Spec) -> Container:
+        """A container that runs."""
+        return Container(name, spec)
+
+    def pid_of(self, name: str) -> int:
+        """The process id of the first process of a container that runs. Raises `MachineError`."""
+        asked = ["lxc-info", "-P", str(CONTAINERS), "-n", name, "-p", "-H"]
+        told = LocalHost().run(asked).stdout
+        try:
+            return int(told)
+        except ValueError as error:
+            reason = _reason(self.folder(name) / "log") or told.strip()
+            raise MachineError(f"LXC cannot start a container: {reason}") from error
+
+    def inside(self, name: str) -> list[str]:
+        """What goes in front of a command that is to run in a container."""
+        return ["lxc-attach", "-P", str(CONTAINERS), "-n", name, "--"]
+
+    def group(self, name: str) -> str:
+        """It has the container's name."""
+        return name
+
+    def version(self) -> str:
+        """LXC's version."""
+        return LocalHost().run([self.program, "--version"]).stdout.strip()
+
+
+LXC = _Lxc()
+"""The one engine of this kind."""
 
 
 def configuration(spec: Spec) -> str:
@@ -188,7 +91,7 @@ def configuration(spec: Spec) -> str:
     """
     rows = [
         ("lxc.uts.name", spec.name),
-        ("lxc.rootfs.path", f"overlayfs:{spec.lower}:{folder(spec.name)}/upper"),
+        ("lxc.rootfs.path", f"overlayfs:{spec.lower}:{LXC.folder(spec.name)}/upper"),
         ("lxc.net.0.type", "empty"),
         ("lxc.apparmor.profile", "unconfined"),
         ("lxc.mount.auto", "proc:rw sys:rw cgroup:mixed"),
@@ -197,7 +100,10 @@ def configuration(spec: Spec) -> str:
         # Right below the root group, where a partition of CPUs can be.
         ("lxc.cgroup.dir.container", spec.name),
         ("lxc.cgroup.dir.monitor", spec.name + MONITOR),
-        *spec.limits.items(),
+        *(
+            (f"lxc.cgroup{'' if one.version == 1 else 2}.{one.file}", one.value)
+            for one in spec.limits
+        ),
     ]
     for path in DEVICES:
         if Path(path).exists():

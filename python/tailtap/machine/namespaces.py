@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from tailtap.errors import MachineError
-from tailtap.machine import lxc
+from tailtap.machine import engines
 from tailtap.machine.inside import NAMESPACES, inside, set_up
 from tailtap.machine.journal import is_ours
 from tailtap.machine.resource import Joint, Resource, Value
@@ -74,7 +74,7 @@ class Namespace(Joint):
         batch(
             f"netns add {one.name}"
             if one.container is None
-            else f"netns attach {one.name} {lxc.pid_of(one.container)}"
+            else f"netns attach {one.name} {engines.pid_of(one.container)}"
             for one in many
         )
         inside((one.name, _without_ipv6) for one in many)

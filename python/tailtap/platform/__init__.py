@@ -189,6 +189,9 @@ def require_memory(devices: Devices) -> None:
 def _built_in() -> Mapping[str, Platform]:
     from tailtap.platform.bare_metal import BareMetal
     from tailtap.platform.container import Container
+    from tailtap.platform.crun import Crun
+    from tailtap.platform.podman import Podman
+    from tailtap.platform.runc import Runc
     from tailtap.platform.vm import Vm
     from tailtap.platform.wire import Wire
 
@@ -196,6 +199,9 @@ def _built_in() -> Mapping[str, Platform]:
         "wire": Wire(),
         "bare-metal": BareMetal(),
         "container": Container(),
+        "crun": Crun(),
+        "runc": Runc(),
+        "podman": Podman(),
         "vm": Vm(),
     }
 

@@ -1,64 +1,20 @@
-"""`container`: the DuT is a lean container of LXC.
-
-It shares this machine's kernel. Its ports, links of the lab or network cards, are moved into its
-network namespace, as the papers do; its memory and CPUs are limited by control groups of the
-version that the experiment chooses, and everything that is set is read back.
-"""
+"""`container`: the DuT is a lean container of LXC."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Literal
+from typing import ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
-from tailtap.check import Check
-from tailtap.cpulist import list_cpus, parse_cpus
-from tailtap.errors import MachineError
-from tailtap.findings import Findings
-from tailtap.machine import cgroups, lxc
-from tailtap.machine import facts as machine_facts
-from tailtap.machine.privileges import missing_capabilities
-from tailtap.machine.resource import Resource
-from tailtap.platform.dut import Dut, DutSpec
-from tailtap.platform.kernel import check_host_kernel
-from tailtap.platform.options import KernelOptions, require_boot_of_host
+from tailtap.machine.containers import Engine
+from tailtap.machine.lxc import LXC
+from tailtap.platform.contained import ContainedOptions, ContainerPlatform
 from tailtap.platform.roots import ROOTS, Root
-from tailtap.schema import Size
-from tailtap.stations.container import ContainerHost
-from tailtap.stations.local import LocalHost, require_program
-from tailtap.topology.graph import NodeKind
-from tailtap.topology.lab import Lab
-from tailtap.topology.smallest import DUT, Cables, smallest
-from tailtap.traits import BUILT_IN, Traits
-from tailtap.units import format_size, format_time
-
-PROBE_CPU = 0
-MIN_MEMORY = 32 * 2**20
-"""With less memory than this, the kernel kills the commands that set up a forwarder."""
-PAGE = 4096
-"""The kernel rounds limits of memory to pages, of at most this size where it matters."""
-PARTITIONS = ("isolated", "root")
-"""Kinds of partitions of CPUs, the better one first; Documentation/admin-guide/cgroup-v2.rst."""
 
 
-class ContainerOptions(KernelOptions):
+class ContainerOptions(ContainedOptions):
     """What limits a container, and which files it has."""
 
-    memory: Size | None = Field(
-        default=None,
-        description="How much memory the container may use, limited by a control group. By "
-        "default there is no limit.",
-        examples=["512 MiB"],
-    )
-    cgroup: Literal[1, 2] | None = Field(
-        default=None,
-        description="The version of control groups that limits the container. By default the "
-        "version that has the controllers.",
-        examples=[2],
-    )
     root: Literal["host", "debian"] | None = Field(
         default=None,
         description="The container's root file system: host is this machine's own, debian is one "
@@ -68,213 +24,21 @@ class ContainerOptions(KernelOptions):
     )
 
 
-class Container:
-    """A container with a root file system of its own, limited to the DuT's CPUs."""
+class Container(ContainerPlatform):
+    """LXC, the containers of the papers."""
 
+    name: ClassVar[str] = "container"
     summary = "A container of LXC, which shares this machine's kernel."
     documentation = (
         "Its ports are moved into its network namespace. Control groups limit its memory and CPUs; "
         "`platform` in run.json has what they say. Needs the Debian package lxc, and for "
         "`root: debian` mmdebstrap."
     )
-    traits: Traits = BUILT_IN["container"]
-    ports_in: NodeKind | None = "container"
+    remedy: ClassVar[str] = "install the Debian package lxc, on a kernel with cpuset control groups"
+    engine: Engine = LXC
     Options: type[BaseModel] = ContainerOptions
 
-    def diagnose(self) -> Iterator[Check]:
-        """A container is started, limited to one CPU, and removed."""
-        area, name = "platforms", "container"
-        if missing_capabilities():
-            yield Check(area, name, "untested", "only root can try it", "run it with sudo")
-            return
-        try:
-            spec = DutSpec((PROBE_CPU,), ContainerOptions())
-            with Lab(smallest(self.ports_in, spec.cpus)) as lab:
-                lab.add({DUT: self.resources(lab.name_of(DUT), spec, ())})
-                [made] = self.start(lab, [spec])
-                facts = made.facts
-        except MachineError as error:
-            remedy = "install the Debian package lxc, on a kernel with cpuset control groups"
-            yield Check(area, name, "missing", str(error), remedy)
-            return
-        version = facts["cgroup"]["cpuset"]["version"]
-        started = format_time(round(facts["start_ns"], -6))
-        found = f"one was started in {started}, limited by control groups of version {version}"
-        yield Check(area, name, "ok", found)
-
-    def foresee(
-        self,
-        spec: DutSpec[ContainerOptions],
-        cables: Cables | None,
-        programs: Sequence[str],
-        findings: Findings,
-    ) -> None:
-        """Find out whether this machine was booted so, has LXC, and can limit it."""
-        findings.ask(check_host_kernel, spec.options.kernel)
-        findings.ask(require_boot_of_host, spec)
-        findings.ask(require_program, "lxc-start")
-        root = ROOTS[spec.options.root or "host"]
-        root.foresee(programs, findings)
-        findings.ask(_Limits, spec, root)
-
-    def machine(self, spec: DutSpec[ContainerOptions]) -> Mapping[str, Any]:
-        """It was booted as the experiment says."""
-        kernel = check_host_kernel(spec.options.kernel)
-        return {"kernel": kernel, "boot": require_boot_of_host(spec)}
-
-    def resources(
-        self, name: str, spec: DutSpec[ContainerOptions], cards: Sequence[str]
-    ) -> Sequence[Resource]:
-        """The container, limited. The first run with a root of its own makes that."""
-        root = ROOTS[spec.options.root or "host"]
-        limits = _Limits(spec, root).settings()
-        made = lxc.Spec(name, root.lower(), root.init, limits, root.shared(), root.files())
-        return [lxc.Container(name, made)]
-
-    def memory(self, spec: DutSpec[ContainerOptions]) -> int:
-        """What runs in it needs: a limit reserves nothing."""
-        return 0
-
-    def start(self, lab: Lab, specs: Sequence[DutSpec[ContainerOptions]]) -> Sequence[Dut]:
-        """Read back what limits them, and wait until their services are up."""
-        return [self._started(lab, spec) for spec in specs]
-
-    def _started(self, lab: Lab, spec: DutSpec[ContainerOptions]) -> Dut:
-        name = lab.name_of(spec.node)
-        root = ROOTS[spec.options.root or "host"]
-        pid = lxc.pid_of(name)
-        applied = _Limits(spec, root).applied(name)
-        host = ContainerHost(name, lxc.inside(name), spec.cpus)
-        root.wait_until_ready(host)
-        facts = {
-            "name": name,
-            "lxc": LocalHost().run(["lxc-start", "--version"]).stdout.strip(),
-            "root": spec.options.root or "host",
-            "start_ns": lab.making_ns(spec.node),
-            "cgroup": applied,
-            "init_cpus": _allowed(pid),
-            **lab.facts(),
-        }
-        return Dut(host, lab.passes(spec.node), spec.cpus, facts, node=spec.node)
-
-
-class _Limits:
-    """The limits of a container's control groups: written, and read back."""
-
-    def __init__(self, spec: DutSpec[ContainerOptions], root: Root) -> None:
-        """Raises `MachineError` when this machine cannot limit it so."""
-        self._cpus = tuple(sorted({*spec.cpus, *root.service_cpus}))
-        self._alone = not root.service_cpus
-        self._memory = spec.options.memory
-        self._cpuset = cgroups.require("cpuset", spec.options.cgroup)
-        self._memories: cgroups.Hierarchy | None = None
-        if spec.options.memory is not None:
-            _require_memory(spec.options.memory)
-            self._memories = cgroups.require("memory", spec.options.cgroup)
-
-    def settings(self) -> dict[str, str]:
-        """The limits as LXC's configuration has them."""
-        settings = {_key(self._cpuset, "cpuset.cpus"): list_cpus(self._cpus)}
-        if self._cpuset.version == 1:
-            settings[_key(self._cpuset, "cpuset.sched_load_balance")] = "0"
-        if self._memories is not None:
-            settings[_key(self._memories, _memory_file(self._memories))] = str(self._memory)
-        return settings
-
-    def applied(self, name: str) -> dict[str, Any]:
-        """Each limit as the kernel reports it. Raises `MachineError` when it is another."""
-        group = self._cpuset.group(name)
-        files: dict[str, str | None] = {}
-        if self._cpuset.version == 2 and self._alone:
-            files["cpuset.cpus.partition"] = _partition(group)
-        names = ("cpuset.cpus", "cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.mems")
-        for file in (*names, "cpuset.sched_load_balance"):
-            content = cgroups.read(group / file)
-            if content is not None:
-                files[file] = content
-        if parse_cpus(files.get("cpuset.cpus") or "") != self._cpus:
-            raise MachineError(
-                f"the container should be limited to CPUs {list_cpus(self._cpus)}, but "
-                f"{group}/cpuset.cpus says {files.get('cpuset.cpus') or 'nothing'}"
-            )
-        facts: dict[str, Any] = {
-            "cpuset": {"version": self._cpuset.version, "path": str(group), **files}
-        }
-        if self._cpuset.version == 1:
-            # Its root decides: while that balances, it balances over all CPUs; cpuset(7).
-            facts["cpuset"]["root_sched_load_balance"] = cgroups.read(
-                self._cpuset.path / "cpuset.sched_load_balance"
-            )
-        if self._memories is not None:
-            facts["memory"] = self._applied_memory(self._memories, name)
-        return facts
-
-    def _applied_memory(self, hierarchy: cgroups.Hierarchy, name: str) -> dict[str, Any]:
-        assert self._memory is not None
-        file = _memory_file(hierarchy)
-        said = cgroups.read(hierarchy.group(name) / file)
-        if said is None or not said.isdigit() or abs(int(said) - self._memory) >= PAGE:
-            raise MachineError(
-                f"the container should be limited to {self._memory} bytes of memory, but "
-                f"{hierarchy.group(name)}/{file} says {said or 'nothing'}"
-            )
-        return {
-            "version": hierarchy.version,
-            "path": str(hierarchy.group(name)),
-            file: int(said),
-        }
-
-
-def _key(hierarchy: cgroups.Hierarchy, file: str) -> str:
-    return f"lxc.cgroup.{file}" if hierarchy.version == 1 else f"lxc.cgroup2.{file}"
-
-
-def _memory_file(hierarchy: cgroups.Hierarchy) -> str:
-    return "memory.limit_in_bytes" if hierarchy.version == 1 else "memory.max"
-
-
-def _partition(group: Path) -> str | None:
-    """Make the group's CPUs a scheduling domain of their own, as far as this kernel does it.
-
-    What the kernel says of it then; None for a kernel without partitions (before 5.0).
-    """
-    file = group / "cpuset.cpus.partition"
-    said = cgroups.read(file)
-    if said is None:
-        return None
-    for kind in PARTITIONS:
-        with contextlib.suppress(OSError):
-            file.write_text(kind, encoding="ascii")
-            said = cgroups.read(file)
-            if said == kind:
-                return said
-    with contextlib.suppress(OSError):
-        file.write_text("member", encoding="ascii")
-    return said
-
-
-def _require_memory(wanted: int) -> None:
-    if wanted < MIN_MEMORY:
-        raise MachineError(
-            f"dut.memory: {format_size(wanted)} is too little for a container: give it "
-            f"{format_size(MIN_MEMORY)} or more"
-        )
-    free = machine_facts.memory("MemAvailable")
-    if free is not None and wanted > free:
-        raise MachineError(
-            f"dut.memory: {format_size(wanted)} is wanted, and this machine has "
-            f"{format_size(free)} free: take less"
-        )
-
-
-def _allowed(pid: int) -> str | None:
-    """The CPUs that the container's first process, and so its services, may run on."""
-    return _fields(Path(f"/proc/{pid}/status")).get("Cpus_allowed_list")
-
-
-def _fields(path: Path) -> Mapping[str, str]:
-    try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return {}
-    return {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    def root(self, options: ContainedOptions) -> tuple[str, Root]:
+        """That of `dut.root`."""
+        kind = (isinstance(options, ContainerOptions) and options.root) or "host"
+        return kind, ROOTS[kind]

@@ -9,22 +9,22 @@ from pathlib import Path
 from tailtap.cpulist import list_cpus
 from tailtap.errors import MachineError
 from tailtap.stations import CommandFailed
-from tailtap.stations.local import COMMAND_SECONDS, LocalHost
+from tailtap.stations.local import COMMAND_SECONDS, PACKAGES, LocalHost
 from tailtap.stations.process import Process
 
 SIGNALLED = 128
-"""lxc-attach ends with this and the number of the signal that ended the command."""
+"""What enters a container ends with this and the number of the signal that ended the command."""
 
 
 class ContainerHost(LocalHost):
-    """Commands run by ``lxc-attach``, as root of the container and within its limits."""
+    """Commands run by what enters a container, as its root and within its limits."""
 
     own_files = True
 
     def __init__(self, container: str, enter: Sequence[str], cpus: Sequence[int]) -> None:
         """A host for the running container `container`; what is started runs on `cpus`.
 
-        `enter` goes in front of every command: the ``lxc-attach`` that finds the container.
+        `enter` goes in front of every command, such as the ``lxc-attach`` of that container.
         """
         self.container = container
         self.prefix = enter
@@ -37,7 +37,7 @@ class ContainerHost(LocalHost):
 
     def start(self, command: Sequence[str]) -> Process:
         """Start `command` on the container's CPUs; it ends at the latest when tailtap does."""
-        # lxc-attach ends with tailtap, and the command with lxc-attach. The container's services
+        # What enters ends with tailtap, and the command with that. The container's services
         # may have a CPU more than the DuT.
         within = ["setpriv", "--pdeathsig", "TERM", "--", "taskset", "-c", self._cpus]
         return Attached([*self.prefix, *within, *command], self.title(command))
@@ -65,7 +65,8 @@ class ContainerHost(LocalHost):
             )
         except FileNotFoundError as error:
             raise MachineError(
-                "the program lxc-attach is missing: install the Debian package lxc"
+                f"the program {whole[0]} is missing: install the Debian package "
+                f"{PACKAGES.get(whole[0], whole[0])}"
             ) from error
         except subprocess.TimeoutExpired as error:
             raise CommandFailed(whole, f"no answer within {COMMAND_SECONDS:g} s") from error
@@ -74,11 +75,11 @@ class ContainerHost(LocalHost):
 
 
 class Attached(Process):
-    """A command in a container, behind an ``lxc-attach`` that waits for it."""
+    """A command in a container, behind what entered it and waits."""
 
     @property
     def pid(self) -> int:
-        """The command's process id on this machine; that of lxc-attach until the command runs."""
+        """The command's process id on this machine; that of what enters until the command runs."""
         return next(iter(_inside(self._child.pid)), self._child.pid)
 
     def _meaning(self, status: int) -> int:
@@ -88,7 +89,7 @@ class Attached(Process):
 def _inside(parent: int) -> list[int]:
     """The running processes that `parent` started in another process id namespace.
 
-    lxc-attach has a second child on the way to the first, which stays in ours.
+    What enters may have a second child on the way to the first, which stays in ours.
     """
     ours = Path("/proc/self/ns/pid").readlink()
     found: list[int] = []

@@ -29,6 +29,9 @@ PACKAGES = {
     "lxc-info": "lxc",
     "lxc-attach": "lxc",
     "lxc-stop": "lxc",
+    "crun": "crun",
+    "runc": "runc",
+    "podman": "podman",
     "virsh": "libvirt-clients",
 }
 """The Debian package of each program that tailtap calls."""

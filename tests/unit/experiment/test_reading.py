@@ -144,15 +144,15 @@ def test_the_wire_has_no_forwarder(tmp_path: Path) -> None:
 def test_what_a_platform_does_not_use_is_refused(tmp_path: Path) -> None:
     assert complaint(tmp_path, FIVE_LINES, "dut.cgroup=2") == (
         "--set 'dut.cgroup=2': dut.cgroup: platform bare-metal does not have this key, "
-        "which belongs to container"
+        "which belongs to container, crun, runc, podman"
     )
 
 
 def test_what_one_of_the_platforms_does_not_use_is_refused_with_its_line(tmp_path: Path) -> None:
     text = "name: a\ntraffic: {}\ndut:\n  memory: 1 GiB\nvary:\n  dut.platform: [vm, bare-metal]\n"
     said = (
-        "platform bare-metal does not have this key, which belongs to container, vm (separate them "
-        "with cases, or leave the combination out with exclude), with "
+        "platform bare-metal does not have this key, which belongs to container, crun, runc, "
+        "podman, vm (separate them with cases, or leave the combination out with exclude), with "
     )
     assert complaint(tmp_path, text) == (
         f"/e.yaml:4: dut.memory: {said}vary.dut.platform[1] (/e.yaml:6)"
