@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow.parquet as pq
 
 from tailtap.errors import InputError, MachineError
+from tailtap.store.hops import HOP_COLUMNS, hop_table
 
 #: Tables that an evaluation holds as Parquet files of the same columns, less the run.
 PARQUET = ("percentiles", "distribution", "histogram", "worst", "gaps", "rates")
@@ -27,7 +29,7 @@ OBJECTS = (
 )
 #: Tables of what `tailtap explain` found out.
 CAUSES = ("causes", "stalls", "late_packets")
-TABLES = ("runs", "evaluations", *PARQUET, "warnings", *CAUSES)
+TABLES = ("runs", "evaluations", *PARQUET, "warnings", *HOP_COLUMNS, *CAUSES)
 
 
 def add_run(database: Path, folder: Path) -> None:
@@ -145,12 +147,24 @@ def _insert(connection: duckdb.DuckDBPyConnection, run: dict[str, Any], evaluati
                 f"INSERT INTO {table} BY NAME SELECT ? AS run, * FROM read_parquet(?)",
                 [number, str(evaluation / f"{table}.parquet")],
             )
+        _insert_hops(connection, number, evaluation, found)
         _insert_causes(connection, number, evaluation.parent)
     if warnings:
         connection.executemany(
             "INSERT INTO warnings VALUES (?, ?, ?)",
             [[number, warning["code"], warning["message"]] for warning in warnings],
         )
+
+
+def _insert_hops(
+    connection: duckdb.DuckDBPyConnection, number: int, evaluation: Path, meta: dict[str, Any]
+) -> None:
+    """Puts in what packets took for each hop, of a run that was stamped between nodes."""
+    for table in HOP_COLUMNS if meta.get("hops") else ():
+        found = hop_table(table, meta, lambda name: pq.read_table(evaluation / f"{name}.parquet"))
+        connection.register("found", found)
+        connection.execute(f"INSERT INTO {table} BY NAME SELECT ? AS run, * FROM found", [number])
+        connection.unregister("found")
 
 
 def _insert_causes(connection: duckdb.DuckDBPyConnection, number: int, folder: Path) -> None:

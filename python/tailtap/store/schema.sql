@@ -91,6 +91,54 @@ CREATE TABLE IF NOT EXISTS warnings (
     message VARCHAR NOT NULL
 );
 
+-- Of runs that were stamped between their nodes.
+
+CREATE TABLE IF NOT EXISTS hops (
+    run INTEGER NOT NULL,
+    hop INTEGER NOT NULL,
+    node VARCHAR NOT NULL,
+    ingress BIGINT NOT NULL,
+    egress BIGINT NOT NULL,
+    matched BIGINT NOT NULL,
+    lost BIGINT NOT NULL,
+    reordered BIGINT NOT NULL,
+    noncausal BIGINT NOT NULL,
+    min_ns BIGINT NOT NULL,
+    mean_ns DOUBLE NOT NULL,
+    max_ns BIGINT NOT NULL,
+    slowest_of_worst BIGINT NOT NULL
+);
+
+CREATE TABLE IF NOT EXISTS hop_percentiles (
+    run INTEGER NOT NULL,
+    hop INTEGER NOT NULL,
+    node VARCHAR NOT NULL,
+    p DOUBLE NOT NULL,
+    value BIGINT NOT NULL,
+    low BIGINT,
+    high BIGINT,
+    above BIGINT NOT NULL,
+    supported BOOLEAN NOT NULL
+);
+
+CREATE TABLE IF NOT EXISTS hop_distribution (
+    run INTEGER NOT NULL,
+    hop INTEGER NOT NULL,
+    node VARCHAR NOT NULL,
+    latency_ns BIGINT NOT NULL,
+    count BIGINT NOT NULL
+);
+
+CREATE TABLE IF NOT EXISTS hop_worst (
+    run INTEGER NOT NULL,
+    hop INTEGER NOT NULL,
+    node VARCHAR NOT NULL,
+    key VARCHAR NOT NULL,
+    ingress_ns BIGINT NOT NULL,
+    latency_ns BIGINT NOT NULL,
+    hop_ns BIGINT
+);
+
 CREATE TABLE IF NOT EXISTS causes (
     run INTEGER NOT NULL,
     cause VARCHAR NOT NULL,

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from captures import write_many
 from experiment_folders import write_experiment, write_run
+from line_runs import write_line_run
 
 from tailtap.errors import InputError, MachineError
 from tailtap.evaluation import Evaluation, evaluate
@@ -23,6 +24,7 @@ from tailtap.store.database import PARQUET
 from tailtap.store.exporters import EXPORTERS, export
 from tailtap.store.exporters.hgrm import write_distribution
 from tailtap.store.exporters.rows import COLUMNS, tables
+from tailtap.store.hops import HOP_COLUMNS
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +64,23 @@ def test_tables_hold_what_results_duckdb_holds(experiment: Path, tmp_path: Path,
             f"SELECT DISTINCT variables::JSON->>'dut.platform' FROM '{file}' ORDER BY 1"
         ).fetchall()
         assert platforms == [("bare-metal",), ("wire",)]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_hops_are_exported_as_results_duckdb_has_them(tmp_path: Path, kind: str) -> None:
+    run = write_line_run(tmp_path)
+    database = tmp_path / "results.duckdb"
+    add_run(database, run)
+    export(run, kind, tmp_path / "out")
+    with duckdb.connect(str(database), read_only=True) as connection:
+        for table, columns in HOP_COLUMNS.items():
+            there, exported = (
+                sorted(tuple(map(str, row)) for row in connection.execute(
+                    f"SELECT run, {', '.join(columns)} FROM {name}").fetchall())
+                for name in (table, f"'{tmp_path / 'out' / f'{table}.{kind}'}'")
+            )  # fmt: skip
+            assert there
+            assert exported == there
 
 
 @dataclass

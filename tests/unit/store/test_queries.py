@@ -12,6 +12,7 @@ import duckdb
 import numpy as np
 import pytest
 from experiment_folders import START, Integers, Traffic, traffic, write_experiment
+from line_runs import STALL_NS, STALLED, write_line_run
 from traced import arrivals, hog, kworker, random_blocks, simulate, write_run
 
 from tailtap.cause import Explained, explain_runs
@@ -26,6 +27,8 @@ SECOND = 10**9
 FAILED = 11
 
 OF_CAUSES = ("What made packets late, over the repeats", "The stalls behind the worst packets")
+
+OF_HOPS = "Which hop made packets late"
 
 Rows = list[dict[str, Any]]
 
@@ -103,6 +106,16 @@ def measured(folder: Path) -> dict[int, Traffic]:
     }
 
 
+@pytest.fixture(scope="module")
+def lines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Two runs of lines that were stamped between their nodes."""
+    folder = tmp_path_factory.mktemp("lines")
+    database = folder / "results.duckdb"
+    add_runs(database, [write_line_run(folder, nodes=3), write_line_run(folder, 4, number=2)])
+    with duckdb.connect(str(database), read_only=True) as connection:
+        yield connection
+
+
 def ask(database: duckdb.DuckDBPyConnection, title: str) -> Rows:
     found = database.execute(QUERIES[title])
     names = [column[0] for column in found.description or ()]
@@ -174,7 +187,8 @@ def test_every_view_is_documented() -> None:
 
 @pytest.mark.parametrize("title", QUERIES)
 def test_every_query_gives_rows(request: pytest.FixtureRequest, title: str) -> None:
-    rows = ask(request.getfixturevalue("explained" if title in OF_CAUSES else "database"), title)
+    fixture = {**dict.fromkeys(OF_CAUSES, "explained"), OF_HOPS: "lines"}.get(title, "database")
+    rows = ask(request.getfixturevalue(fixture), title)
     assert rows
     assert all(any(row[column] is not None for row in rows) for column in rows[0])
 
@@ -377,3 +391,52 @@ def test_stalls_behind_the_worst_packets(
             assert row["packets"] == int((joined.stall == stall).sum())
             assert row["stall_ns"] == joined.stall_end[stall] - joined.stall_start[stall]
             assert (row["cause"], row["detail"]) == joined.rows.names[joined.stall_row[stall]]
+
+
+def test_which_hop_made_packets_late(lines: duckdb.DuckDBPyConnection) -> None:
+    rows = ask(lines, OF_HOPS)
+    for number, nodes in ((1, 3), (2, 4)):
+        own = [row for row in rows if row["slug"].startswith(f"00{number}-")]
+        assert [(row["hop"], row["node"]) for row in own] == [
+            (hop, f"dut{hop}") for hop in range(1, nodes + 1)
+        ]
+        parts: dict[str, list[int]] = {}
+        packets = lines.execute(
+            "SELECT key, hop_ns, latency_ns FROM hop_worst WHERE run = ? ORDER BY key, hop",
+            [number],
+        ).fetchall()
+        whole = {}
+        for key, hop_ns, latency in packets:
+            parts.setdefault(key, []).append(hop_ns)
+            whole[key] = latency
+        assert all(sum(parts[key]) == whole[key] for key in parts)
+        chosen = np.array([parts[key] for key in sorted(parts, key=lambda key: -whole[key])[:100]])
+        slowest = np.bincount(chosen.argmax(axis=1), minlength=nodes)
+        if len(set(np.sort(chosen.sum(axis=1))[:2])) == 2:  # no tie for the last place
+            assert [row["slowest_of"] for row in own] == slowest.tolist()
+            assert [row["worst_ns"] for row in own] == chosen.max(axis=0).tolist()
+        assert sum(row["share"] for row in own) == pytest.approx(1)
+    stalled = lines.execute(
+        "SELECT node, hop_ns FROM hop_worst WHERE run = 1 AND key = ? ORDER BY hop_ns DESC LIMIT 1",
+        [str(STALLED)],
+    ).fetchone()
+    assert stalled == ("dut3", STALL_NS)
+
+
+def test_hops_are_those_of_the_evaluation(lines: duckdb.DuckDBPyConnection) -> None:
+    stored = lines.execute("SELECT node, lost, matched FROM hops WHERE run = 1 ORDER BY hop")
+    assert stored.fetchall() == [
+        ("dut1", 0, 20_000), ("dut2", 1, 19_999), ("dut3", 0, 19_999),
+    ]  # fmt: skip
+    differing = lines.execute(
+        """SELECT count(*) FROM hop_percentiles JOIN hops USING (run, hop)
+        WHERE value < min_ns OR value > max_ns OR hop_percentiles.node <> hops.node"""
+    ).fetchone()
+    assert differing == (0,)
+    totals = lines.execute(
+        """SELECT run, hop, sum(count) = any_value(matched),
+        abs(sum(count * hop_distribution.latency_ns) / sum(count) - any_value(mean_ns)) < 0.001
+        FROM hop_distribution JOIN hops USING (run, hop) GROUP BY ALL"""
+    ).fetchall()
+    assert len(totals) == 7
+    assert all(counted and mean for _, _, counted, mean in totals)

@@ -109,6 +109,57 @@ CREATE TABLE IF NOT EXISTS warnings (
 );
 CREATE INDEX IF NOT EXISTS warnings_run ON warnings (run);
 
+CREATE TABLE IF NOT EXISTS hops (
+    run bigint NOT NULL REFERENCES runs ON DELETE CASCADE,
+    hop integer NOT NULL,
+    node text NOT NULL,
+    ingress bigint NOT NULL,
+    egress bigint NOT NULL,
+    matched bigint NOT NULL,
+    lost bigint NOT NULL,
+    reordered bigint NOT NULL,
+    noncausal bigint NOT NULL,
+    min_ns bigint NOT NULL,
+    mean_ns double precision NOT NULL,
+    max_ns bigint NOT NULL,
+    slowest_of_worst bigint NOT NULL,
+    PRIMARY KEY (run, hop)
+);
+
+CREATE TABLE IF NOT EXISTS hop_percentiles (
+    run bigint NOT NULL REFERENCES runs ON DELETE CASCADE,
+    hop integer NOT NULL,
+    node text NOT NULL,
+    p double precision NOT NULL,
+    value bigint NOT NULL,
+    low bigint,
+    high bigint,
+    above bigint NOT NULL,
+    supported boolean NOT NULL,
+    PRIMARY KEY (run, hop, p)
+);
+
+CREATE TABLE IF NOT EXISTS hop_distribution (
+    run bigint NOT NULL REFERENCES runs ON DELETE CASCADE,
+    hop integer NOT NULL,
+    node text NOT NULL,
+    latency_ns bigint NOT NULL,
+    count bigint NOT NULL,
+    PRIMARY KEY (run, hop, latency_ns)
+);
+
+-- What each of the worst packets took for each hop: its whole latency is latency_ns.
+CREATE TABLE IF NOT EXISTS hop_worst (
+    run bigint NOT NULL REFERENCES runs ON DELETE CASCADE,
+    hop integer NOT NULL,
+    node text NOT NULL,
+    key text NOT NULL,
+    ingress_ns bigint NOT NULL,
+    latency_ns bigint NOT NULL,
+    hop_ns bigint
+);
+CREATE INDEX IF NOT EXISTS hop_worst_run ON hop_worst (run, hop);
+
 -- The papers' queries, with the columns of their result files. The text of a double has every
 -- digit that counts; its cast to numeric keeps fifteen.
 CREATE OR REPLACE VIEW papers_percentiles AS

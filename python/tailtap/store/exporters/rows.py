@@ -11,6 +11,7 @@ from tailtap.errors import InputError
 from tailtap.results.run import Run
 from tailtap.store.database import OBJECTS
 from tailtap.store.exporters.packets import all_packets
+from tailtap.store.hops import HOP_COLUMNS, hop_table
 
 _TEXT, _INT, _REAL = pa.string(), pa.int64(), pa.float64()
 COUNTS = (
@@ -59,6 +60,7 @@ COLUMNS: dict[str, dict[str, pa.DataType]] = {
     "gaps": {"side": _TEXT, "bucket_ns": _INT, "count": _INT},
     "rates": {"side": _TEXT, "start_ns": _INT, "packets": _INT},
     "warnings": {"code": _TEXT, "message": _TEXT},
+    **{name: dict(columns) for name, columns in HOP_COLUMNS.items()},
     "packets": {"latency_ns": _INT, "ingress_ns": _INT, "egress_ns": _INT, "key": _TEXT},
 }
 
@@ -79,6 +81,8 @@ def rows(run: Run, table: str) -> pa.Table:
     try:
         if table in ("runs", "evaluations", "warnings"):
             found = pa.Table.from_pylist(_records(run, table), pa.schema(columns))
+        elif table in HOP_COLUMNS:
+            found = hop_table(table, run.meta(), run.table)
         else:
             read = all_packets(run) if table == "packets" else run.table(table)
             found = read.select(list(columns)).cast(pa.schema(columns))
