@@ -43,6 +43,7 @@ FILES = {
     "generators": "traffic/__init__.py",
     "taps": "instruments/taps/__init__.py",
     "power": "testbed/power/__init__.py",
+    "boot ways": "testbed/boot/__init__.py",
     "machines with a controller": "bmc/__init__.py",
     "exporters": "store/exporters/base.py",
 }

@@ -39,6 +39,11 @@ COMMANDS = {
     "host export": Row("host.export", "write the table of knobs for programs that tune hosts"),
     "testbed check": Row("testbed.check", "find out whether cables are as a testbed file says"),
     "testbed power": Row("testbed.power", "switch a host of a testbed on and off"),
+    "testbed boot": Row(
+        "testbed.boot", "boot a host of a testbed with a kernel and its parameters"
+    ),
+    "testbed console": Row("testbed.console", "show the serial console of a host of a testbed"),
+    "testbed image": Row("testbed.image", "make a live image that hosts of a testbed boot"),
     "clean": Row("clean", "undo what a crashed tailtap left changed on the machine"),
     "generate": Row("generate", "send traffic with unique ids"),
     "tap": Row("tap", "stamp or capture every packet that passes a link"),
@@ -48,7 +53,7 @@ COMMANDS = {
 }
 GROUPS = {
     "host": "make a machine ready for low tails, and put it back",
-    "testbed": "ask the machines of a testbed",
+    "testbed": "ask the machines of a testbed, and boot them",
 }
 
 

@@ -15,6 +15,7 @@ from tailtap.cli.options import experiment_file, measuring, require_out
 
 if TYPE_CHECKING:
     from tailtap.experiment.reading import CheckedExperiment
+    from tailtap.measure.boots import Boots
     from tailtap.measure.run import Stations
 
 
@@ -94,11 +95,11 @@ def run(
     from tailtap.results.summary import summarize
 
     checked = read_experiment(experiment, set_)
-    stations = None
+    stations, boots = None, None
     if testbed is not None:
         if check:
             raise InputError("--check asks this machine: `tailtap testbed check` asks a testbed's")
-        stations = _stations(checked, testbed)
+        stations, boots = _stations(checked, testbed, quiet=quiet)
     if check:
         if resume:
             raise InputError("--check asks about the whole experiment: leave --resume out")
@@ -111,7 +112,7 @@ def run(
             print(line, file=sys.stderr)
     runs = run_experiment(
         checked, experiment, folder, store=store, resume=resume, quiet=quiet,
-        stations=stations, testbed=testbed,
+        stations=stations, testbed=testbed, boots=boots,
     )  # fmt: skip
     summary = summarize(folder, runs)
     verdict = None
@@ -135,17 +136,25 @@ def run(
         sys.exit(exit_status(verdict))
 
 
-def _stations(checked: CheckedExperiment, path: Path) -> Stations:
-    """The stations of a testbed, between whose cards the experiment is measured then."""
+def _stations(
+    checked: CheckedExperiment, path: Path, *, quiet: bool
+) -> tuple[Stations, Boots | None]:
+    """The stations of a testbed, between whose cards the experiment is measured then, and what
+    boots the DuT's.
+    """
     from tailtap.errors import naming
     from tailtap.testbed.model import read_testbed
-    from tailtap.testbed.stations import stations_of
+    from tailtap.testbed.stations import booting_of, stations_of
     from tailtap.testbed.wiring import cables_of
+
+    def tell(text: str) -> None:
+        if not quiet:
+            print(text, file=sys.stderr)
 
     testbed = read_testbed(path)
     with naming(str(path)):
         checked.wire(cables_of(testbed))
-    return stations_of(testbed)
+    return stations_of(testbed), booting_of(testbed, testbed.roles.dut, tell)
 
 
 def _check(checked: CheckedExperiment, out: Path, *, json: bool) -> None:

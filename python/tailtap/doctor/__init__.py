@@ -21,6 +21,7 @@ from tailtap.instruments.taps import TAPS
 from tailtap.instruments.tracer import Tracer
 from tailtap.platform import PLATFORMS
 from tailtap.registry import Registry
+from tailtap.testbed.boot import WAYS
 from tailtap.testbed.power import POWERS
 from tailtap.traffic import GENERATORS
 
@@ -43,6 +44,7 @@ REGISTRIES: Mapping[str, Registry[Any]] = {
     "generators": GENERATORS,
     "taps": TAPS,
     "power": POWERS,
+    "boot ways": WAYS,
     "machines with a controller": MACHINES,
 }
 """The kinds that say themselves what they need, by the area in which doctor shows them."""

@@ -29,6 +29,7 @@ from tailtap.experiment.reading import CheckedExperiment
 from tailtap.files import make_folder, slugify, write_json, write_text
 from tailtap.machine import clean
 from tailtap.machine.privileges import require_root
+from tailtap.measure.boots import Boots, asks, grouped, wanted_of
 from tailtap.measure.preconditions import require_clock, require_cpus, require_room
 from tailtap.measure.progress import make_reporter
 from tailtap.measure.quality import (
@@ -70,16 +71,20 @@ def run_experiment(
     quiet: bool,
     stations: Stations | None = None,
     testbed: Path | None = None,
+    boots: Boots | None = None,
 ) -> list[RunFolder]:
     """Make all runs of the experiment read from `source` into the folder `out`, and into `store`.
 
     Roles are on their `stations`; without any they are on this machine, which is asked first
-    whether it can have them. `testbed` is the file that says where the stations are. Returns the
+    whether it can have them. `testbed` is the file that says where the stations are, and `boots`
+    boots the DuT's, if any run asks for that: then runs of one boot follow each other. Returns the
     run folders in the order of the plan, failed ones included. With `resume`, runs that are done
     and whole already stay as they are. Raises `InputError` for a folder that does not fit,
     `MachineError` when nothing can run here, `Interrupted` when the user stopped it.
     """
     plan = make_plan(checked)
+    if boots is not None and not asks(plan):
+        boots = None
     if stations is None:
         require_root()
         require_cpus(plan)
@@ -93,7 +98,7 @@ def run_experiment(
             if testbed is not None:
                 write_text(folder.testbed, testbed.read_text(encoding="utf-8"))
             try:
-                return _run_all(folder, plan, store, quiet, stations)
+                return _run_all(folder, plan, store, quiet, stations, boots)
             except KeyboardInterrupt:
                 remove_own_leftovers()
                 done = sum(_is_whole(folder, run) for run in plan)
@@ -109,8 +114,11 @@ def _run_all(
     store: RunStore,
     quiet: bool,
     stations: Stations | None,
+    boots: Boots | None,
 ) -> list[RunFolder]:
     pending = [run for run in plan if not _is_whole(folder, run)]
+    if boots is not None:
+        pending = grouped(pending)
     if not quiet:
         for run in pending:
             if folder.run(run.slug).done:
@@ -129,7 +137,7 @@ def _run_all(
         for run in pending:
             reporter.started(run)
             tick = reporter.tick if reporter.wants_ticks else None
-            record = make_run(run, folder.run(run.slug), tick, stations=stations)
+            record = make_run(run, folder.run(run.slug), tick, stations=stations, boots=boots)
             store.add_runs(folder.database, [folder.run(one.slug).path for one in run.group])
             reporter.finished(run, record)
     return [folder.run(one.slug) for run in plan for one in run.group]
@@ -147,6 +155,7 @@ def make_run(
     *,
     keep_stamps: bool = True,
     stations: Stations | None = None,
+    boots: Boots | None = None,
 ) -> dict[str, Any]:
     """Make one run and evaluate it; its record, with the reason when it failed.
 
@@ -170,6 +179,10 @@ def make_run(
             flow.store()
 
     try:
+        if boots is not None:
+            booted = boots.bring(wanted_of(run.experiment), run.repeat)
+            for flow in flows:
+                flow.record["boot"] = booted or None
         # For each run: tuning may have changed since the last one.
         surroundings = stations[DUT].environment()
         for flow in flows:
@@ -280,6 +293,7 @@ def _first_record(run: PlannedRun) -> dict[str, Any]:
         "platform": None,
         "tuning": None,
         "stations": {},
+        "boot": None,
         "counters": None,
         "interrupts": None,
         "softnet": {},

@@ -32,15 +32,17 @@ class KernelOptions(PortOptions):
         default=None,
         description="The kernel that the DuT runs: vanilla, rt (real-time), a version as "
         "`uname -r` prints it or the beginning of it, or the absolute path of a kernel image. A "
-        "virtual machine boots it. On other platforms the run fails, and says what to boot, where "
-        "this machine runs another kernel. By default any kernel will do.",
+        "virtual machine boots it, and so does a testbed's host (docs/testbed.md). Elsewhere the "
+        "run fails, and says what to boot, where this machine runs another kernel. By default any "
+        "kernel will do.",
         examples=["rt", "6.1", "/boot/vmlinuz-6.1.0-37-rt-amd64"],
     )
     boot: Annotated[str, AfterValidator(check_boot)] = Field(
         default="",
         description="Parameters of that kernel's command line; {cpus} stands for the DuT's CPUs. A "
-        "virtual machine boots with them. On other platforms the run fails where this machine was "
-        "booted without them, or with parameters that only other runs of the experiment ask for.",
+        "virtual machine boots with them, as does a testbed's host (docs/testbed.md). Elsewhere "
+        "the run fails where this machine was booted without them, or with parameters that only "
+        "other runs of the experiment ask for.",
         examples=["nohz_full={cpus} isolcpus={cpus}"],
     )
 

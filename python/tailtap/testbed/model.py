@@ -12,7 +12,9 @@ from tailtap.document import Misfit, load
 from tailtap.errors import InputError
 from tailtap.experiment.reading import first_error
 from tailtap.schema import Strict, Written, as_value_error
+from tailtap.testbed.boot.options import BootOptions
 from tailtap.testbed.power import checked
+from tailtap.testbed.power.command import Command
 
 HostName: TypeAlias = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,30}$"), Written("name")]
 
@@ -65,6 +67,19 @@ class Host(Strict):
         description="What switches the host on and off: a kind and its options, which "
         "docs/kinds.md lists.",
         examples=[{"kind": "ipmi", "address": "10.0.0.9", "password_file": "bmc.password"}],
+    )
+
+    boot: Annotated[BootOptions, Written("mapping with the key via")] | None = Field(
+        default=None,
+        description="How the host is booted with the kernel and the parameters that a run asks for "
+        "by dut.kernel and dut.boot. Without it nothing reboots the host.",
+        examples=[{"via": "kexec"}],
+    )
+    console: Command | None = Field(
+        default=None,
+        description="A command that shows the host's serial console until it is ended. By default "
+        "that of its controller, where `power` is of the kind ipmi.",
+        examples=["telnet consoles.example.org 7012"],
     )
 
     @field_validator("power")
@@ -127,6 +142,17 @@ class Testbed(Strict):
         examples=["ssh_config"],
     )
 
+    @field_validator("hosts")
+    @classmethod
+    def _far_hosts_boot(cls, hosts: dict[str, Host]) -> dict[str, Host]:
+        for name, host in hosts.items():
+            if host.boot is not None and host.ssh is None:
+                raise ValueError(
+                    f"{name} is this machine, which cannot boot itself and go on: give it an ssh "
+                    "address and start tailtap elsewhere, or leave boot out"
+                )
+        return hosts
+
     @model_validator(mode="after")
     def _names_that_are_there(self) -> Testbed:
         for role, host in self.roles.model_dump().items():
@@ -154,6 +180,8 @@ def read_testbed(path: Path) -> Testbed:
         testbed = Testbed.model_validate(dict(document.data))
     except ValidationError as error:
         raise first_error(document, document.data, error, (), {}, Testbed) from error
+    hosts = {name: _found(host, path.absolute().parent) for name, host in testbed.hosts.items()}
+    testbed = testbed.model_copy(update={"hosts": hosts})
     if testbed.ssh_config is None:
         return testbed
     config = path.absolute().parent / testbed.ssh_config
@@ -161,3 +189,11 @@ def read_testbed(path: Path) -> Testbed:
         place = document.place(("ssh_config",))
         raise InputError(f"{place}: ssh_config: there is no file {config}")
     return testbed.model_copy(update={"ssh_config": str(config)})
+
+
+def _found(host: Host, folder: Path) -> Host:
+    """The host with its live images found, which the file names beside itself."""
+    if host.boot is None:
+        return host
+    images = {name: str(folder / image) for name, image in host.boot.images.items()}
+    return host.model_copy(update={"boot": host.boot.model_copy(update={"images": images})})

@@ -79,17 +79,20 @@ class SshStation(StreamStation):
             raise
         return process
 
-    def _login(self) -> Sequence[str]:
+    def shell(self, script: str) -> Sequence[str]:
+        """How to run a line of shell there, as the user who logs in. Raises `MachineError`."""
         assert self._host.ssh is not None  # or it would be this machine
         options = [word for option in QUIET for word in ("-o", option)]
         if self._config is not None:
             options = ["-F", self._config, *options]
+        return [require_program("ssh"), *options, "--", self._host.ssh, script]
+
+    def _login(self) -> Sequence[str]:
         words = [self._host.python, "-I", "-S", "-c", _BOOTSTRAP.read_text("utf-8")]
         python = shlex.join(words)
         # A login that is not root's becomes root without being asked for a password.
         script = f'[ "$(id -u)" = 0 ] && exec {python}; exec sudo -n -- {python}'
-        remote = f"exec sh -c {shlex.quote(script)}"
-        return [require_program("ssh"), *options, "--", self._host.ssh, remote]
+        return self.shell(f"exec sh -c {shlex.quote(script)}")
 
 
 class _Login(Process):

@@ -1,11 +1,17 @@
-"""The station of each role of a testbed."""
+"""The station of each role of a testbed, and what boots its hosts."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from tailtap.errors import InputError
 from tailtap.measure.run import Stations
 from tailtap.roles.here import Here
 from tailtap.stations.session import Station
+from tailtap.testbed.boot import checked
+from tailtap.testbed.boot.booting import Booting
 from tailtap.testbed.model import Testbed
+from tailtap.testbed.power import power_of
 from tailtap.testbed.ssh import SshStation
 
 
@@ -16,3 +22,19 @@ def stations_of(testbed: Testbed) -> Stations:
         far = host.ssh is not None
         hosts[name] = SshStation(name, host, testbed.ssh_config) if far else Here()
     return {role: hosts[name] for role, name in testbed.roles.model_dump().items()}
+
+
+def booting_of(testbed: Testbed, name: str, tell: Callable[[str], None]) -> Booting | None:
+    """What boots a host as runs ask; None where the testbed does not say how.
+
+    It has a station of its own. `tell` is given a line for each step. Raises `InputError`.
+    """
+    if name not in testbed.hosts:
+        raise InputError(f"the testbed has no host {name}: there are {', '.join(testbed.hosts)}")
+    host = testbed.hosts[name]
+    if host.boot is None:
+        return None
+    kind, options = checked(host.boot.own)
+    power = None if host.power is None else power_of(host.power)
+    station = SshStation(name, host, testbed.ssh_config)
+    return Booting(station, host.boot, kind.open(name, options), power, tell)

@@ -70,8 +70,12 @@ class IpmiPower:
             # A controller that does not answer is asked again, not for as long as ipmitool would.
             *("-N", "2", "-R", "3"),
             *("-H", options.address, "-p", str(options.port), "-U", options.user),
-            *("-f", str(password), "chassis", "power"),
+            *("-f", str(password)),
         ]
+
+    def command(self, *words: str) -> list[str]:
+        """How ipmitool is called for `words`."""
+        return [*self._command, *words]
 
     def status(self) -> State:
         """What the controller says. Raises `MachineError`."""
@@ -104,7 +108,7 @@ class IpmiPower:
 
     def _ask(self, what: str) -> str:
         try:
-            return LocalHost().run([*self._command, what], seconds=SECONDS).stdout
+            return LocalHost().run(self.command("chassis", "power", what), seconds=SECONDS).stdout
         except CommandFailed as error:
             raise MachineError(
                 f"{self._where} does not do `chassis power {what}`: {error.reason}: check address, "

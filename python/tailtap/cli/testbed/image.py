@@ -1,0 +1,62 @@
+"""`tailtap testbed image`: make a live image that hosts of a testbed boot."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import click
+
+from tailtap.cli.command import PATH, command
+
+
+@command(
+    examples=(
+        (
+            "sudo tailtap testbed image --out live/rt --kernel rt --keys ~/.ssh/id_ed25519.pub",
+            "a live image with the real-time kernel",
+        ),
+    )
+)
+@click.option("--out", type=PATH, required=True, help="The image's folder.")
+@click.option(
+    "--keys",
+    type=PATH,
+    required=True,
+    help="A file of public keys; who has one of them may log in as root.",
+)
+@click.option("--kernel", default="vanilla", help="vanilla, rt, or a Debian package.")
+@click.option("--suite", default="bookworm", help="The release of Debian.")
+@click.option("--include", multiple=True, metavar="PACKAGE", help="A further package; repeatable.")
+def image(
+    out: Path,
+    keys: Path,
+    kernel: str,
+    suite: str,
+    include: tuple[str, ...],
+    json: bool,
+    quiet: bool,
+) -> None:
+    """Make a live image: a kernel, and an initrd with a whole Debian root, made by mmdebstrap.
+
+    Hosts boot it by kexec, GRUB or iPXE, and have the same files after every boot. It has ssh,
+    python3, the kernel's drivers and what tailtap calls. The host key is made once and kept in the
+    folder, so that ssh knows the host. All files get the time in SOURCE_DATE_EPOCH, or the present
+    one: with the same time and packages the image is the same.
+    """
+    import json as json_module
+
+    from tailtap.errors import InputError
+    from tailtap.testbed.image import make_image
+
+    given = os.environ.get("SOURCE_DATE_EPOCH", str(int(time.time())))
+    if not given.isdigit():
+        raise InputError(f"SOURCE_DATE_EPOCH={given}: write seconds since 1970")
+    made = make_image(out, keys=keys, kernel=kernel, suite=suite, include=include, epoch=int(given))
+    size = made.initrd.stat().st_size
+    if json:
+        said = {"schema": "tailtap.image/1", "folder": str(out), "release": made.release}
+        print(json_module.dumps({**said, "initrd_bytes": size}))
+    else:
+        print(f"{out}: {made.release}, {size / 1e6:.0f} MB")

@@ -1,0 +1,100 @@
+"""Runs whose machine is booted: their order, what is asked of each, and boots that fail."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fake_station import FakeStation
+
+from tailtap.errors import MachineError
+from tailtap.experiment.reading import read_experiment
+from tailtap.measure.boots import Wanted
+from tailtap.measure.run import everywhere
+from tailtap.measure.runner import run_experiment
+
+TEXT = """
+name: paper
+dut: {cpus: [1, 2]}
+traffic: {rate: 10 kpkt/s, duration: 100 ms, warm_up: 0 s}
+vary:
+  dut.forwarder: [tc-mirred, xdp]
+  dut.boot: ["", "nohz_full={cpus}"]
+repeat: 2
+"""
+PLAIN, NOHZ = Wanted(None, ""), Wanted(None, "nohz_full=1,2")
+
+
+class Store:
+    def begin_anew(self, database: Path) -> bool:
+        return True
+
+    def add_runs(self, database: Path, folders: Sequence[Path]) -> None:
+        """It keeps nothing."""
+
+
+class Boots:
+    """Boots that are asked for, of which some fail."""
+
+    def __init__(self, *fail: Wanted) -> None:
+        self.fail = fail
+        self.asked: list[tuple[int, Wanted | None]] = []
+
+    def bring(self, wanted: Wanted | None, repeat: int) -> dict[str, Any]:
+        self.asked.append((repeat, wanted))
+        if wanted in self.fail:
+            raise MachineError("dut did not come back")
+        return {} if wanted is None else {"command_line": wanted.words}
+
+
+def made(
+    folder: Path, boots: Boots, text: str = TEXT, *, resume: bool = False
+) -> list[dict[str, Any]]:
+    source = folder / "e.yaml"
+    source.write_text(text)
+    out = folder / "out"
+    station = FakeStation()
+    found = run_experiment(
+        read_experiment(source), source, out, store=Store(), resume=resume, quiet=True,
+        stations=everywhere(station), boots=boots,
+    )  # fmt: skip
+    return [json.loads(one.record.read_text()) for one in found]
+
+
+def test_runs_of_one_boot_follow_each_other_within_a_repeat(tmp_path: Path) -> None:
+    boots = Boots()
+    records = made(tmp_path, boots)
+    one = [PLAIN, PLAIN, NOHZ, NOHZ]
+    assert boots.asked == [(1, each) for each in one] + [(2, each) for each in one]
+    # The plan's numbers are as they are without boots.
+    lines = [
+        (record["variables"]["dut.boot"], record["boot"]["command_line"]) for record in records
+    ]
+    assert lines == [("", ""), ("nohz_full={cpus}", "nohz_full=1,2")] * 4
+
+
+def test_nobody_is_booted_where_no_run_asks_for_it(tmp_path: Path) -> None:
+    boots = Boots()
+    records = made(tmp_path, boots, TEXT.replace('  dut.boot: ["", "nohz_full={cpus}"]\n', ""))
+    assert boots.asked == []
+    assert {record["boot"] for record in records} == {None}
+
+
+def test_a_guest_boots_its_own_kernel(tmp_path: Path) -> None:
+    boots = Boots()
+    text = TEXT.replace("dut.forwarder: [tc-mirred, xdp]", "dut.platform: [bare-metal, vm]")
+    made(tmp_path, boots, text)
+    assert boots.asked[:4] == [(1, PLAIN), (1, NOHZ), (1, None), (1, None)]
+
+
+def test_runs_of_a_boot_that_fails_fail_and_resume_makes_them(tmp_path: Path) -> None:
+    records = made(tmp_path, Boots(NOHZ))
+    for record in records:
+        failed = record["variables"]["dut.boot"] != ""
+        assert record["status"] == ("failed" if failed else "done")
+        assert record["error"] == ("dut did not come back" if failed else None)
+    boots = Boots()
+    assert {one["status"] for one in made(tmp_path, boots, resume=True)} == {"done"}
+    assert boots.asked == [(1, NOHZ), (1, NOHZ), (2, NOHZ), (2, NOHZ)]
