@@ -23,7 +23,6 @@ from tailtap.measure.boots import Wanted
 from tailtap.stations import Completed
 from tailtap.testbed.boot import Files, booting
 from tailtap.testbed.boot.booting import Booting, Told, files_of, verify
-from tailtap.testbed.boot.grub import Grub, GrubOptions, entry
 from tailtap.testbed.boot.ipxe import Ipxe, IpxeOptions, script
 from tailtap.testbed.boot.options import BootOptions
 from tailtap.testbed.cpio import write_cpio
@@ -237,29 +236,6 @@ def test_without_power_a_host_that_is_away_stays_so(monkeypatch: pytest.MonkeyPa
         bench.booting.bring(Wanted(None, "good"), 1)
 
 
-def test_an_entry_of_grub_quotes_what_its_language_would_read() -> None:
-    text = entry("ro a=$x b={1;2}", "12-34", ["/vmlinuz", "/initrd"])
-    assert "  linux /vmlinuz ro 'a=$x' 'b={1;2}'\n  initrd /initrd\n}" in text
-    assert "search --no-floppy --fs-uuid --set=root 12-34" in text
-
-
-@pytest.mark.parametrize(
-    ("answers", "said"),
-    [
-        ({"cat /boot": "set default=0"}, "does not know entries for one boot"),
-        ({"cat /boot": "next_entry"}, r"does not read custom\.cfg"),
-        ({"cat /boot": "next_entry custom.cfg", "abstraction": "lvm"}, "which is on lvm, so it"),
-        ({"cat /boot": "next_entry custom.cfg", "=fs ": "btrfs"}, "which is on btrfs, so it"),
-    ],
-)
-def test_grub_is_refused_where_one_boot_would_be_a_loop(answers: dict[str, str], said: str) -> None:
-    host = cast("FarHost", Host(**answers))
-    asked = Files("/boot/vmlinuz", None, "6.1", "ro", ours=False)
-    with pytest.raises(MachineError, match=said), Grub(GrubOptions()).boot(host, asked):
-        pass
-    assert not any("reboot" in command for command in cast("Host", host).asked)
-
-
 def test_ipxe_serves_what_is_booted_and_nothing_else(tmp_path: Path) -> None:
     kernel, initrd = tmp_path / "vmlinuz", tmp_path / "initrd"
     kernel.write_bytes(b"kernel")
@@ -339,11 +315,11 @@ def test_boot_ways_in_a_testbed_file_are_checked(tmp_path: Path, boot: str, said
 
 def test_live_images_are_beside_the_testbed_file(tmp_path: Path) -> None:
     path = tmp_path / "lab.yaml"
-    path.write_text(TESTBED.replace("BOOT", "{via: grub, folder: /boot/grub2, images: {rt: rt}}"))
+    path.write_text(TESTBED.replace("BOOT", "{via: ipxe, address: 10.0.0.1, images: {rt: rt}}"))
     options = read_testbed(path).hosts["dut"].boot
     assert options is not None
     assert options.images == {"rt": str(tmp_path / "rt")}
-    assert options.own == {"via": "grub", "folder": "/boot/grub2"}
+    assert options.own == {"via": "ipxe", "address": "10.0.0.1"}
     path.write_text(TESTBED.replace("ssh: root@dut, boot: BOOT", "boot: {via: kexec}"))
     with pytest.raises(InputError, match="dut is this machine, which cannot boot itself"):
         read_testbed(path)
