@@ -47,6 +47,8 @@ from tailtap.results.text import broken, count_text, rate_text, time_text
 COLUMN, WIDTH = 3.5, 7.16
 PANEL_LETTERS, LEGEND_LETTERS = 15, 58
 """Letters that a panel's title holds in an inch, and a line of the legend in a column."""
+HANDLE_LETTERS = 9
+"""The room of a line beside its name in the legend, in letters."""
 BEFORE = "#8a929a"
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.6)), (0, (2.2, 1.4)), (0, (5, 1.4, 1, 1.4)))
 SETTINGS: dict[Any, Any] = {
@@ -126,7 +128,10 @@ def hdr_figure(groups: list[Configuration], bottom: float | None = None) -> Figu
     """
     names = [f"{g.label} (overloaded)" if g.overloaded else g.label for g in groups]
     labels = [broken(name, LEGEND_LETTERS) for name in names]
-    columns = 2 if len(groups) > 1 and max(map(len, names)) <= 30 else 1
+    longest = max(map(len, names))
+    columns = 1
+    if len(groups) > 1 and longest <= 30:
+        columns = max(2, LEGEND_LETTERS // (longest + HANDLE_LETTERS))
     lines = -(-sum(label.count("\n") + 1 for label in labels) // columns)
     figure = Figure(figsize=(COLUMN, 2.45 + 0.125 * lines), layout="constrained")
     axes = figure.subplots()

@@ -11,6 +11,7 @@ import gzip
 import json
 from collections.abc import Sequence
 from importlib.resources import files
+from math import inf
 from pathlib import Path
 
 import bokeh
@@ -32,12 +33,14 @@ from tailtap.report.interrupt_table import Sampled
 from tailtap.report.loss import loss_curves
 from tailtap.report.machine import maps_of
 from tailtap.report.verdicts import verdict_rows
-from tailtap.results.groups import DRAWN, Configuration, finding
+from tailtap.results.groups import DRAWN, Configuration, finding, listed
 from tailtap.results.run import Experiment
 from tailtap.results.searched import HEADS as SEARCH_HEADS
 from tailtap.results.searched import Search
 from tailtap.results.text import count_text, date_text
 
+MOST_TOLD, FEW_TOLD = 12, 8
+"""With more configurations than this, the page begins with sentences about so many slowest ones."""
 SECTIONS = ("hdr", "loss", "worst", "gaps", "rates", "latency")
 CAUSES = ("causes", "shares", "timeline")
 
@@ -94,6 +97,7 @@ def render(
         groups=drawn,
         undrawn=len(groups) - len(drawn),
         findings=[finding(group, groups) for group in _told(drawn)],
+        of_findings=len(drawn) if len(drawn) > MOST_TOLD else 0,
         verdicts=verdict_rows(experiment),
         warnings=tables.warning_rows(experiment, groups),
         summary_heads=tables.summary_heads(groups),
@@ -145,7 +149,20 @@ def render(
 def _told(groups: list[Configuration]) -> list[Configuration]:
     """The configurations with sentences about their results; many imported ones have tables."""
     imported = [group for group in groups if group.origin]
-    return groups if len(imported) <= DRAWN else [g for g in groups if not g.origin]
+    told = groups if len(imported) <= DRAWN else [g for g in groups if not g.origin]
+    if len(told) <= MOST_TOLD:
+        return told
+    known = [p for group in told if (p := group.common_percentile) is not None]
+    slowest = sorted(told, key=lambda group: _slowness(group, min(known, default=1.0)))
+    return [group for group in told if group in slowest[-FEW_TOLD:]]
+
+
+def _slowness(group: Configuration, p: float) -> float:
+    """The latency of its worst repeat at the percentile `p`, in ns; one that is overloaded is the
+    slowest.
+    """
+    row = listed(group.worst.evaluation, p)
+    return inf if group.overloaded else -1 if row is None else row.value
 
 
 def _measurement_line(experiment: Experiment) -> list[str]:
