@@ -12,7 +12,7 @@ from tailtap.instruments.observing import Quiet, Reading, Scope, Warning
 
 PROC = Path("/proc")
 # Columns of /proc/net/softnet_stat, hexadecimal; net/core/net-procfs.c of the kernel.
-_PROCESSED, _DROPPED, _RECEIVED_RPS, _CPU = 0, 1, 9, 12
+_PROCESSED, _DROPPED, _SQUEEZED, _RECEIVED_RPS, _CPU = 0, 1, 2, 9, 12
 # Columns of a cpu line in /proc/stat, in clock ticks; proc_stat(5). Guests count as user.
 _STAT = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 
@@ -44,6 +44,7 @@ class Counters:
             softnet[cpu] = {
                 "processed": columns[_PROCESSED],
                 "dropped": columns[_DROPPED],
+                "squeezed": columns[_SQUEEZED],
                 "received_rps": columns[_RECEIVED_RPS] if len(columns) > _RECEIVED_RPS else 0,
                 "softirq_net_rx": rx.get(cpu, 0),
             }

@@ -230,7 +230,7 @@ TAP_HEADS = (
     ("seen", "first"), ("stored", ""), ("lost", ""), ("other", ""),
     ("by", "first"), ("sent", ""), ("failed", ""),
     ("p50", "first"), ("p99.9", ""), ("max", ""),
-    ("steal", "first"),
+    ("steal", "first"), ("dropped", ""), ("squeezed", ""),
 )  # fmt: skip
 """Heads of the table of taps and generator; ``first`` begins a group of columns."""
 
@@ -298,8 +298,21 @@ def _self_cells(run: Run) -> Iterator[Cell]:
         texts.append((DASH if value is None else time_text(value), ""))
     steal = time_text(sum(run.steal_ns.values())) if run.steal_ns else DASH
     texts.append((steal, ""))
-    for (text, look), (_, place) in zip(texts, TAP_HEADS, strict=True):
+    for (text, look), (_, place) in zip(texts, TAP_HEADS, strict=False):
         yield Cell(text, f"{look} {place}".strip())
+    yield _backlog_cell(run, "dropped", "alarm")
+    yield _backlog_cell(run, "squeezed", "")
+
+
+def _backlog_cell(run: Run, name: str, look: str) -> Cell:
+    """A counter of softnet over all CPUs, and how much of it came on which one."""
+    counted = {cpu: counts.get(name) for cpu, counts in mapping(run.record, "softnet").items()}
+    known = {cpu: count for cpu, count in counted.items() if isinstance(count, int)}
+    if not known:
+        return Cell(DASH)
+    total = sum(known.values())
+    hint = ", ".join(f"CPU {cpu}: {count_text(count)}" for cpu, count in known.items() if count)
+    return Cell(count_text(total), look if total else "zero", hint)
 
 
 def _generator_text(run: Run) -> str:

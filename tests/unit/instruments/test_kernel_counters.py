@@ -34,7 +34,7 @@ def test_differences_by_cpu(tmp_path: Path) -> None:
         proc(
             tmp_path / "a",
             f"00000010 00000000 00000000{zeros} 00000001 00000000 00000000 00000000\n"
-            f"fffffff0 00000002 00000000{zeros} 00000000 00000000 00000000 00000002\n",
+            f"fffffff0 00000002 00000004{zeros} 00000000 00000000 00000000 00000002\n",
             "100 200",
             (5, 7),
         )
@@ -43,7 +43,7 @@ def test_differences_by_cpu(tmp_path: Path) -> None:
         proc(
             tmp_path / "b",
             f"00000020 00000000 00000000{zeros} 0000000b 00000000 00000000 00000000\n"
-            f"00000010 00000003 00000000{zeros} 00000000 00000000 00000000 00000002\n",
+            f"00000010 00000003 00000007{zeros} 00000000 00000000 00000000 00000002\n",
             "150 201",
             (5, 10),
             system=8,
@@ -51,8 +51,8 @@ def test_differences_by_cpu(tmp_path: Path) -> None:
     )
     delta = after.since(before)
     assert delta.softnet == {
-        0: {"processed": 16, "dropped": 0, "received_rps": 10, "softirq_net_rx": 50},
-        2: {"processed": 32, "dropped": 1, "received_rps": 0, "softirq_net_rx": 1},
+        0: {"processed": 16, "dropped": 0, "squeezed": 0, "received_rps": 10, "softirq_net_rx": 50},
+        2: {"processed": 32, "dropped": 1, "squeezed": 3, "received_rps": 0, "softirq_net_rx": 1},
     }
     assert delta.steal_ns == {0: 0, 2: 3 * TICK_NS}
     idle = dict.fromkeys(("user", "nice", "system", "idle", "iowait", "irq", "softirq"), 0)
@@ -70,7 +70,7 @@ def test_this_machine_can_be_read() -> None:
     assert set(counters.softnet) == set(counters.steal_ns) == set(counters.cpu_ns)
 
 
-ROW = {"processed": 9, "dropped": 0, "received_rps": 0, "softirq_net_rx": 9}
+ROW = {"processed": 9, "dropped": 0, "squeezed": 0, "received_rps": 0, "softirq_net_rx": 9}
 SCOPE = Scope((1,), (0,), NoLinks())
 
 

@@ -280,3 +280,34 @@ def test_the_page_stays_light(tmp_path: Path) -> None:
     svg = page[page.index('<svg class="map"') : page.index("</svg>", page.index('class="map"'))]
     assert found.drawing is not None
     assert len(svg) < before / 10
+
+
+def test_nodes_that_share_a_cpu_are_named(tmp_path: Path) -> None:
+    def node(name: str, cpu: int) -> dict[str, Any]:
+        return {"name": name, "task": "dut", "kind": "namespace", "cpus": [cpu]}
+
+    path = ["gen:tt-gen", "tap:tt-b", "a:tt-in", "a:tt-out", "b:tt-in", "b:tt-out",
+            "c:tt-in", "c:tt-out"]  # fmt: skip
+    placed_run(
+        tmp_path, 1, recorded("intel-two-sockets", tmp_path / "machine"),
+        **{**PLACED["intel-two-sockets"], "generator": 3},
+        nodes=[node("a", 1), node("b", 8), node("c", 8)],
+        flows=[{"name": "forward", "path": path}],
+        placement={"ports": {f"{name}:tt-in": {"cpus": [cpu]}
+                             for name, cpu in (("a", 1), ("b", 8), ("c", 8))}},
+    )  # fmt: skip
+    found, drawing = drawn(tmp_path)
+    assert [(row.letter, row.name, row.cpus) for row in found.rows] == [
+        ("G", "generator", "3"),
+        ("T", "taps and tailtap", "0,3"),
+        ("D", "a", "1"),
+        ("D", "b and c", "8"),
+        ("R", "receives at a:tt-in", "1"),
+        ("R", "receives at b:tt-in and c:tt-in", "8"),
+    ]
+    assert "CPU 8: b and c share it" in found.shared
+    assert not any(sentence.startswith("CPU 1:") for sentence in found.shared)
+    assert cell_of(drawing, 8).words[0] == "b and c"
+    ways = [sentence for sentence in found.crossings if sentence.startswith("packets: a ")]
+    assert len(ways) == 1
+    assert "receives at b:tt-in and c:tt-in on CPU 8 of NUMA node 1" in ways[0]

@@ -33,7 +33,9 @@ class Work:
     cpus: tuple[int, ...]
     """Empty: wherever the kernel does it."""
     ports: tuple[str, ...] = ()
-    """Where packets come in that are received there."""
+    """Where packets come in that are received there: ``dut2:tt-in`` where there are many nodes."""
+    nodes: tuple[str, ...] = ()
+    """The nodes of the DuT that it is."""
 
     @property
     def letter(self) -> str:
@@ -63,8 +65,8 @@ class Placement:
     works: tuple[Work, ...]
     ports: tuple[Port, ...] = ()
     """The network cards that it uses."""
-    ways: tuple[tuple[tuple[str, str], ...], ...] = ()
-    """Of each flow the ports that it passes, with the task of each one's node."""
+    ways: tuple[tuple[tuple[str, str, str], ...], ...] = ()
+    """Of each flow the ports that it passes: the task of each one's node, the node, the port."""
 
     def of(self, kind: str) -> tuple[int, ...]:
         """The CPUs of a kind of work."""
@@ -110,11 +112,13 @@ def placement_of(run: Run) -> Placement:
     taps = mapping(mapping(record, "instruments"), "taps").get("cpus")
     works.append(Work(TAPS, "taps and tailtap", parse_cpus(str(taps or ""))))
     if run.traits is None or run.traits.has_dut:
-        works.append(Work(DUT, "DuT", tuple(dut.get("cpus") or ())))
+        works += _devices(record, tuple(dut.get("cpus") or ()))
         works += _receiving(record)
     tasks = {node["name"]: str(node["task"]) for node in _rows(record, "nodes")}
     ways = tuple(
-        tuple((tasks.get(node, ""), port) for node, _, port in (p.partition(":") for p in path))
+        tuple(
+            (tasks.get(node, ""), node, port) for node, _, port in (p.partition(":") for p in path)
+        )
         for path in (flow["path"] for flow in _rows(record, "flows"))
     )
     return Placement(
@@ -169,7 +173,7 @@ def shared(placement: Placement, machine: Machine) -> list[str]:
         receiving = [work for work in placement.at(cpu) if work.kind == RECEIVE]
         if receiving and who and not any(work.kind == DUT for work in who):
             who += receiving
-        if len(who) > 1:
+        if sum(len(work.nodes) or 1 for work in who) > 1:
             found.append(f"CPU {cpu}: {_and(work.name for work in who)} share it")
     beside: dict[tuple[str, str], list[tuple[int, int]]] = {}
     for core in machine.cores:
@@ -193,6 +197,20 @@ def _counting(placement: Placement, cpu: int) -> str:
     return _and(work.name for work in placement.at(cpu) if work.kind in (DUT, GENERATOR))
 
 
+def _devices(record: Mapping[str, Any], cpus: tuple[int, ...]) -> Iterator[Work]:
+    """The DuT on its `cpus`; where it has several nodes, those of the same CPUs as one."""
+    nodes = [node for node in _rows(record, "nodes") if node["task"] == "dut"]
+    if len(nodes) < 2:
+        yield Work(DUT, "DuT", cpus, nodes=tuple(node["name"] for node in nodes))
+        return
+    together: dict[tuple[int, ...], list[str]] = {}
+    for node in nodes:
+        together.setdefault(tuple(node["cpus"]), []).append(node["name"])
+    for theirs, names in together.items():
+        name = _and(names) if len(names) <= MOST_PORTS else f"{len(names)} nodes"
+        yield Work(DUT, name, theirs, nodes=tuple(names))
+
+
 def _receiving(record: Mapping[str, Any]) -> Iterator[Work]:
     """Where packets are received that come in at the DuT's ports: ports of the same CPUs as one."""
     ports = mapping(mapping(record, "placement"), "ports")
@@ -210,8 +228,7 @@ def _receiving(record: Mapping[str, Any]) -> Iterator[Work]:
         together.setdefault(cpus, []).append(port)
     for cpus, names in together.items():
         where_to = _and(names) if len(names) <= MOST_PORTS else f"{len(names)} ports"
-        bare = tuple(dict.fromkeys(name.rpartition(":")[2] for name in names))
-        yield Work(RECEIVE, f"receives at {where_to}", cpus, bare)
+        yield Work(RECEIVE, f"receives at {where_to}", cpus, tuple(names))
 
 
 def _entered(record: Mapping[str, Any], node: str) -> list[str]:
@@ -236,25 +253,29 @@ def _steps(placement: Placement, machine: Machine) -> Iterator[tuple[str, Place,
     """Neighbouring stops on the way of packets, and of stamps; a cable is no crossing."""
     work = {one.name: one for one in placement.works}
     cards = {port.name: port for port in placement.ports}
-    dut, taps = work.get("DuT"), work.get("taps and tailtap")
+    devices, taps = (
+        [one for one in placement.works if one.kind == DUT],
+        work.get("taps and tailtap"),
+    )
     receiving = [one for one in placement.works if one.kind == RECEIVE and one.cpus]
     for number, way in enumerate(placement.ways or ((),)):
         sender = work.get("second generator" if number else "generator")
         stops: list[Place] = [] if sender is None else [_of(sender, machine)]
-        inside = False
-        for task, port in way or (("dut", ""),):
+        inside = None
+        for task, node, port in way or (("dut", "", ""),):
             if port in cards:
                 stops.append(_at_card(cards[port], machine))
-            if task == "dut" and not inside:
-                inside = True
-                stops += (_of(one, machine) for one in receiving if port in one.ports)
-                stops += () if dut is None else (_of(dut, machine),)
+            if task == "dut" and node != inside:
+                inside, names = node, {port, f"{node}:{port}"}
+                here = [one for one in devices if node in one.nodes] or devices[:1]
+                stops += (_of(one, machine) for one in receiving if names & {*one.ports})
+                stops += (_of(one, machine) for one in here)
         yield from (
             ("packets", start, end)
             for start, end in pairwise(stops)
             if start.card is None or end.card is None
         )
-    for stamping in (work.get("generator"), dut):
+    for stamping in (work.get("generator"), *devices):
         if taps is not None and stamping is not None:
             yield "stamps", _of(stamping, machine), _of(taps, machine)
 
