@@ -23,6 +23,7 @@ from tailtap.measure.boots import Wanted
 from tailtap.stations import Completed
 from tailtap.testbed.boot import Files, booting
 from tailtap.testbed.boot.booting import Booting, Told, files_of, verify
+from tailtap.testbed.boot.grub import Grub, GrubOptions, entry
 from tailtap.testbed.boot.ipxe import Ipxe, IpxeOptions, script
 from tailtap.testbed.boot.options import BootOptions
 from tailtap.testbed.cpio import write_cpio
@@ -228,12 +229,57 @@ def test_a_host_that_does_not_come_back_is_cycled_once_and_reported(
     assert "switching it off and on" in " ".join(bench.said)
 
 
+def test_a_changed_host_key_is_no_reason_for_a_power_cycle(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ssh = tmp_path / "ssh"
+    ssh.write_text("#!/bin/sh\necho 'Host key verification failed.' >&2; exit 255\n")
+    ssh.chmod(0o755)
+    asks = Booting._boot_id
+    bench = Bench(monkeypatch, comes=True)
+    monkeypatch.setattr(Booting, "_boot_id", asks)
+    monkeypatch.setattr(bench.booting._station, "shell", lambda script: [str(ssh)], raising=False)
+    with pytest.raises(MachineError, match="dut: its host key is not the one that ssh knows"):
+        bench.booting.bring(Wanted(None, "a"), 1)
+    assert (bench.cycles, bench.tried) == (0, 0)
+
+
 def test_without_power_a_host_that_is_away_stays_so(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(monkeypatch, comes=False, power=False)
     with pytest.raises(MachineError, match=r"nothing can switch it off and on: see hosts\.dut\."):
         bench.booting.bring(Wanted(None, "panic"), 1)
     with pytest.raises(MachineError, match="dut does not answer, and nothing can switch it"):
         bench.booting.bring(Wanted(None, "good"), 1)
+
+
+def test_an_entry_of_grub_quotes_what_its_language_would_read() -> None:
+    text = entry("ro a=$x b={1;2}", "12-34", ["/vmlinuz", "/initrd"])
+    assert "  linux /vmlinuz ro 'a=$x' 'b={1;2}'\n  initrd /initrd\n}" in text
+    assert "search --no-floppy --fs-uuid --set=root 12-34" in text
+
+
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [
+        ({}, "there is no grub-editenv"),
+        ({"cat /boot": "set default=0", "command -v": "x"}, "does not know entries for one boot"),
+        ({"cat /boot": "next_entry", "command -v": "x"}, r"does not read custom\.cfg"),
+        (
+            {"cat /boot": "next_entry custom.cfg", "abstraction": "lvm", "command -v": "x"},
+            "which is on lvm, so it",
+        ),
+        (
+            {"cat /boot": "next_entry custom.cfg", "=fs ": "btrfs", "command -v": "x"},
+            "which is on btrfs, so it",
+        ),
+    ],
+)
+def test_grub_is_refused_where_one_boot_would_be_a_loop(answers: dict[str, str], said: str) -> None:
+    host = cast("FarHost", Host(**answers))
+    asked = Files("/boot/vmlinuz", None, "6.1", "ro", ours=False)
+    with pytest.raises(MachineError, match=said), Grub(GrubOptions()).boot(host, asked):
+        pass
+    assert not any("reboot" in command for command in cast("Host", host).asked)
 
 
 def test_ipxe_serves_what_is_booted_and_nothing_else(tmp_path: Path) -> None:
@@ -315,11 +361,11 @@ def test_boot_ways_in_a_testbed_file_are_checked(tmp_path: Path, boot: str, said
 
 def test_live_images_are_beside_the_testbed_file(tmp_path: Path) -> None:
     path = tmp_path / "lab.yaml"
-    path.write_text(TESTBED.replace("BOOT", "{via: ipxe, address: 10.0.0.1, images: {rt: rt}}"))
+    path.write_text(TESTBED.replace("BOOT", "{via: grub, folder: /boot/grub2, images: {rt: rt}}"))
     options = read_testbed(path).hosts["dut"].boot
     assert options is not None
     assert options.images == {"rt": str(tmp_path / "rt")}
-    assert options.own == {"via": "ipxe", "address": "10.0.0.1"}
+    assert options.own == {"via": "grub", "folder": "/boot/grub2"}
     path.write_text(TESTBED.replace("ssh: root@dut, boot: BOOT", "boot: {via: kexec}"))
     with pytest.raises(InputError, match="dut is this machine, which cannot boot itself"):
         read_testbed(path)

@@ -38,7 +38,7 @@ def boot(
 ) -> None:
     """Boot a host of a testbed once with a kernel and its parameters, and check that it came up so.
 
-    The key `boot` of the host says how: by kexec or iPXE. Its default stays as it is. A host
+    The key `boot` of the host says how: by kexec, GRUB or iPXE. Its default stays as it is. A host
     that does not come back in time is switched off and on, if its key `power` says how. Then the
     exit status is 3.
     """

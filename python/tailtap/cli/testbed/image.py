@@ -40,7 +40,7 @@ def image(
 ) -> None:
     """Make a live image: a kernel, and an initrd with a whole Debian root, made by mmdebstrap.
 
-    Hosts boot it by kexec or iPXE, and have the same files after every boot. It has ssh,
+    Hosts boot it by kexec, GRUB or iPXE, and have the same files after every boot. It has ssh,
     python3, the kernel's drivers and what tailtap calls. The host key is made once and kept in the
     folder, so that ssh knows the host. All files get the time in SOURCE_DATE_EPOCH, or the present
     one: with the same time and packages the image is the same.

@@ -84,10 +84,11 @@ class WayKind(Protocol):
 
 
 def _built_in() -> Mapping[str, WayKind]:
+    from tailtap.testbed.boot.grub import GrubKind
     from tailtap.testbed.boot.ipxe import IpxeKind
     from tailtap.testbed.boot.kexec import KexecKind
 
-    return {"kexec": KexecKind(), "ipxe": IpxeKind()}
+    return {"kexec": KexecKind(), "grub": GrubKind(), "ipxe": IpxeKind()}
 
 
 WAYS: Registry[WayKind] = Registry("boot way", "tailtap.boot_ways", WayKind, _built_in)

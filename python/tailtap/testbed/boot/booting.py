@@ -284,7 +284,10 @@ class Booting:
         return False
 
     def _boot_id(self) -> str | None:
-        """Which boot the host is in; None when it does not answer."""
+        """Which boot the host is in; None when it does not answer.
+
+        Raises `MachineError` when it answers with a host key that ssh does not know.
+        """
         command = self._station.shell("cat /proc/sys/kernel/random/boot_id")
         with contextlib.suppress(subprocess.TimeoutExpired):
             done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True,
@@ -292,4 +295,11 @@ class Booting:
             said = done.stdout.decode(errors="replace").strip()
             if done.returncode == 0 and said:
                 return said.splitlines()[-1]
+            if b"Host key verification failed" in done.stderr:
+                # It is up, and no power cycle gives it another key.
+                raise MachineError(
+                    f"{self._station.name}: its host key is not the one that ssh knows: all that "
+                    "it boots needs the same one; copy it between the folders of live images and "
+                    "make these again, or remove the old one with `ssh-keygen -R`"
+                )
         return None

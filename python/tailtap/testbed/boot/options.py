@@ -15,7 +15,7 @@ class BootOptions(Strict):
     """How a host is booted. The way declares further keys."""
 
     via: str = Field(
-        description="The way: kexec or ipxe, which docs/kinds.md describes.",
+        description="The way: kexec, grub or ipxe, which docs/kinds.md describes.",
         examples=["kexec"],
     )
     images: dict[str, str] = Field(
