@@ -164,6 +164,8 @@ struct core {
 	__u64 own_end_ns;
 	__u64 throttled_queue; /* the run queue of the served task that was throttled last; 0: none is */
 	__u64 unthrottled_ns; /* when that queue was seen to have quota again */
+	__u64 unthrottled_jiffies;
+	__u64 chosen_ns; /* when the scheduler next chose who has the core; 0: it did not yet */
 	__u64 reclaim_ns;
 	__u64 compaction_ns;
 	__u32 reclaim_pid;
@@ -424,12 +426,19 @@ static __always_inline void settle(struct core *core, __u64 now)
 }
 
 /* Notes when the queue that a served task waits in has quota again. No tracepoint tells: it is given
- * quota by a timer's interrupt or a function call, or the task that comes next is already its own. */
+ * quota by a timer's interrupt or a function call, or the task that comes next is already its own.
+ *
+ * Nobody else leaves the core for that: the kernel looks at who should have it at its next tick
+ * (unthrottle_cfs_rq in kernel/sched/fair.c wakes an idle core only). Once two boundaries of jiffies are
+ * past, this core had its tick. */
 static __always_inline void look_for_quota(struct core *core, __u64 now)
 {
 	struct cfs_rq *queue = (struct cfs_rq *)core->throttled_queue;
 	int count = 1;
 
+	if (core->unthrottled_ns && !core->chosen_ns &&
+	    bpf_jiffies64() - core->unthrottled_jiffies > 1)
+		core->chosen_ns = now;
 	if (!queue || !bpf_core_field_exists(queue->throttle_count))
 		return;
 	bpf_probe_read_kernel(&count, sizeof(count), &queue->throttle_count);
@@ -437,6 +446,8 @@ static __always_inline void look_for_quota(struct core *core, __u64 now)
 		return;
 	core->throttled_queue = 0;
 	core->unthrottled_ns = now;
+	core->unthrottled_jiffies = bpf_jiffies64();
+	core->chosen_ns = 0;
 }
 
 #endif

@@ -130,9 +130,10 @@ static __always_inline void served_came(struct core *core, struct served *task, 
 
 	if (core && since) {
 		if (task->throttled) {
-			/* What it waits then is not for its quota. */
-			if (core->unthrottled_ns > since && core->unthrottled_ns < now)
-				until = core->unthrottled_ns;
+			/* Once the scheduler could have chosen it, it waits for others. */
+			if (core->unthrottled_ns > since && core->chosen_ns && core->chosen_ns < now)
+				until = core->chosen_ns;
+			core->chosen_ns = now;
 			tell(core, since, until, RUNNABLE, pid, THROTTLED);
 			if (until < now)
 				tell(core, until, now, RUNNABLE, pid, 0);
@@ -197,8 +198,12 @@ int BPF_PROG(switched, int preempted, struct task_struct *from, struct task_stru
 	if (!core && !config.served)
 		return 0;
 	now = bpf_ktime_get_ns();
-	if (core)
+	if (core) {
 		look_for_quota(core, now);
+		if (core->unthrottled_ns && !core->chosen_ns &&
+		    !(config.served && bpf_map_lookup_elem(&served, &came)))
+			core->chosen_ns = now;
+	}
 	/* Whoever was woken before it left is runnable. */
 	state = preempted ? 0 : state_of(from) & 0xff;
 	if (config.served)

@@ -69,7 +69,6 @@ def idle_task() -> Iterator[None]:
             process.terminate()
 
 
-@pytest.mark.slow
 def test_a_quota_makes_packets_late_that_a_task_serves(program: Path, tmp_path: Path) -> None:
     """Whoever has the core meanwhile: here a task that gives way to any other one."""
 
