@@ -52,6 +52,10 @@ class Machine(Protocol):
         """End it at once; does nothing when it does not run."""
         ...
 
+    def cycle(self) -> None:
+        """End it at once, and start it; it runs."""
+        ...
+
     def reset(self) -> None:
         """Let it begin anew at once."""
         ...

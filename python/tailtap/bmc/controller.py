@@ -375,10 +375,8 @@ class Controller(Bmc):  # type: ignore[misc]  # pyghmi has no types
         return 0
 
     def _do(self, action: str, whom: Mapping[str, Any]) -> None:
-        steps = ("off", "on") if action == "cycle" else (action,)
         try:
-            for step in steps:
-                getattr(self.machine, step)()
+            getattr(self.machine, action)()
         except MachineError as error:
             self._fault = True
             self._failed(action, error)

@@ -79,6 +79,11 @@ class Domain:
                 if self.status() == "on":
                     raise
 
+    def cycle(self) -> None:
+        """Pull its plug, and start it."""
+        self.off()
+        self.on()
+
     def reset(self) -> None:
         """As its reset button: the same QEMU goes on, with the devices that it began with."""
         self._run("reset")

@@ -63,10 +63,14 @@ class Container:
         if self.status() == "on":
             self._run("lxc-stop", "-k")
 
-    def reset(self) -> None:
+    def cycle(self) -> None:
         """Kill what runs in it, and start it."""
         self.off()
         self.on()
+
+    def reset(self) -> None:
+        """As a power cycle: there is no button."""
+        self.cycle()
 
     def shutdown(self) -> None:
         """Send its first process the signal that it shuts down at (``lxc.signal.halt``)."""

@@ -65,6 +65,22 @@ def test_ipmitool_switches(served: Served) -> None:
         assert "not supported in present state" in done.stderr
 
 
+@pytest.mark.parametrize(("own", "done"), [(True, ["cycle"]), (False, ["off", "on"])])
+def test_a_cycle_is_the_machine_s_own_where_it_has_one(
+    tmp_path: Path, own: bool, done: list[str]
+) -> None:
+    commands = switchable(tmp_path)
+    # Such a command leaves the machine on.
+    cycle = f"sh -c 'echo cycle >> {tmp_path}/machine.log'"
+    machine = {"kind": "command", "name": "m", **commands, **({"cycle": cycle} if own else {})}
+    with serving(configuration(tmp_path, [machine])) as served:
+        told(served, "chassis", "power", "on")
+        assert served.expect("power")["action"] == "on"
+        told(served, "chassis", "power", "cycle")
+        assert served.expect("power")["action"] == "cycle"
+    assert (tmp_path / "machine.log").read_text().split() == ["on", *done]
+
+
 def test_a_fault_is_told_until_the_next_success(served: Served) -> None:
     told(served, "chassis", "power", "on")
     assert "Power Control Fault  : false" in told(served, "chassis", "status")
