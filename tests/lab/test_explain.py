@@ -94,7 +94,9 @@ def test_what_waits_before_the_device_is_no_task_s(tmp_path: Path) -> None:
     blamed = found.blamed("waiting", "nobody had told its core")
     assert mine.sum() > 200
     assert blamed[mine].mean() >= 0.95
-    assert blamed[others].sum() <= 0.01 * others.sum()
+    # Few others are late at all, and some of them wait so as well: while the host has the CPU that
+    # steers packets.
+    assert blamed[others].sum() <= 0.01 * blamed.sum()
 
 
 def test_timers_make_packets_late_that_the_softirq_serves(program: Path, tmp_path: Path) -> None:
