@@ -16,6 +16,7 @@ __all__ = [
     "evaluate_piece",
     "forward",
     "generate",
+    "leaving",
     "merge",
     "most_packets",
     "percentiles",
@@ -63,8 +64,6 @@ class _Notes(TypedDict):
     rest: int
     damaged_at: int | None
     lost: dict[int, int]
-    positions: _Raw
-    cpus: _Raw
 
 class _Joined(TypedDict):
     usual_ns: list[int]
@@ -197,6 +196,13 @@ def trace_lacks(mode: str) -> tuple[list[str], list[str]]:
     be traced.
     """
 
+def leaving(stamps: Path, times: _Column) -> tuple[_Raw, _Raw]:
+    """What a stamp file says of some times, which ascend, as i64 columns.
+
+    How many of its packets left before each time, and on which core one left then; -1 where nobody
+    says. Raises `InputError` when the file cannot be read.
+    """
+
 @final
 class Cores:
     """What the kernel did on some cores: each nanosecond has one owner."""
@@ -207,17 +213,16 @@ class Cores:
         cpus: list[int],
         ended_ns: int,
         *,
-        egress: Path,
-        times: _Column,
-        serving: int | None,
+        serving: tuple[int, Sequence[int], Sequence[int], Sequence[Path]] | None = None,
     ) -> tuple[Cores, _Notes]:
         """Read the records of `cpus` from a trace that ended at `ended_ns`.
 
-        `times` ascend; of each is told how many packets of the stamp file `egress` left before it
-        (`positions`), and on which core one left then (`cpus`, -1 where nobody says). Softirqs of
-        the vector `serving` during which no packet left become those of others. Raises `InputError`
-        when a file cannot be read; a trace that is cut off or damaged ends there, and the notes
-        say so.
+        `serving` is where softirqs serve packets: their vector, the cores on which they do, the
+        cores on which threads serve (alone or as well), and the stamp files of the tap points
+        behind what serves. Softirqs of that vector during which no packet left become those of
+        others (the bit 1 of `more`), and so do all of the vector on other cores; idle cores on
+        which threads alone serve have the bit 1 as well. Raises `InputError` when a file cannot be
+        read; a trace that is cut off or damaged ends there, and the notes say so.
         """
 
     def with_guest(

@@ -49,6 +49,45 @@ def test_a_hog_makes_packets_late_that_a_task_serves(
     assert "isolated-cpus" in row["knobs"]
 
 
+LINE = "{{line: [a, b], nodes: {{a: {{forwarder: tc-mirred}}, b: {{forwarder: {forwarder}}}}}, "
+"""Two nodes that are served by different things, and what comes behind."""
+
+
+def test_a_hog_makes_packets_late_in_the_node_whose_core_it_takes(
+    program: Path, tmp_path: Path
+) -> None:
+    """Two nodes, each on a core of its own: the softirq serves the first, a task the second."""
+    found = explained(
+        tmp_path, "fault", [lambda _: hog(program, cpu=DUT, busy_ns=2_000_000)], "300 us",
+        dut=LINE + "cpus: [0, 1], taps: hops}}",
+    )  # fmt: skip
+    mine, others = held(found.late, found.injections[0])
+    blamed = found.blamed("task", "injector")
+    second = found.late["segment"] == 2
+    assert [(row["by"], row["cpus"]) for row in found.causes["segments"]] == [
+        ("softirq", [OTHER]), ("task", [DUT]),
+    ]  # fmt: skip
+    assert mine.sum() > 200
+    assert (blamed & second)[mine].mean() >= 0.95
+    assert blamed[others].sum() <= 0.01 * others.sum()
+
+
+def test_a_hog_makes_packets_late_where_a_task_and_the_softirq_serve(
+    program: Path, tmp_path: Path
+) -> None:
+    """Two nodes on one core: what keeps either from serving makes packets late."""
+    found = explained(
+        tmp_path, "fault", [lambda _: hog(program, cpu=DUT, busy_ns=2_000_000)], "300 us",
+        dut=LINE + "cpus: [1]}}",
+    )  # fmt: skip
+    mine, others = held(found.late, found.injections[0])
+    blamed = found.blamed("task", "injector")
+    assert found.causes["served"]["by"] == "several"
+    assert mine.sum() > 200
+    assert blamed[mine].mean() >= 0.95
+    assert blamed[others].sum() <= 0.01 * others.sum()
+
+
 def test_a_hog_on_another_core_is_never_blamed(program: Path, tmp_path: Path) -> None:
     found = explained(
         tmp_path, "fault", [lambda _: hog(program, cpu=OTHER, busy_ns=2_000_000)], "p99.9"

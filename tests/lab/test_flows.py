@@ -12,6 +12,7 @@ from labtools import Machine, own_machine, record, stamps, statuses, write_exper
 from namespaces import Namespace
 from stamps import read_stamps
 
+from tailtap.cause import explain_runs
 from tailtap.evaluation import Evaluation
 
 RATES = {"a": 2_000, "b": 1_000, "c": 500, "d": 250}
@@ -45,7 +46,7 @@ def called(machine: Machine, subcommand: str) -> list[int]:
 def test_each_flow_is_a_run_with_counts_of_its_own(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with own_machine() as machine:
-        path = write_experiment(tmp_path, EXPERIMENT)
+        path = write_experiment(tmp_path, f"{EXPERIMENT}trace: thin\n")
         with machine.held(tmp_path, "run", str(path), "--out", str(out)) as held:
             assert [len(called(machine, what)) for what in ("generate", "tap")] == [1, 1]
             held.go_on()
@@ -69,6 +70,13 @@ def test_each_flow_is_a_run_with_counts_of_its_own(tmp_path: Path) -> None:
             assert sorted(stamps(run / f"{side}.stamps")["id"]) == list(range(packets))
         counts = Evaluation.load(run / "evaluation").counts
         assert (counts["matched"], counts["lost"]) == (packets, 0)
+        # The cores have one trace, which is that of each.
+        assert (run / "trace.events").samefile(runs[0] / "trace.events")
+    ways = []
+    for found in explain_runs([out], late="p90"):
+        ways += [way.nodes for way in found.joined.segments]
+        assert found.joined.state.size >= 14
+    assert ways == [("r1", "r2"), ("r3",)] * 2
 
 
 def test_a_killed_generator_fails_all_flows_and_all_are_measured_again(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ NEAR_NS = 3_000_000
 """Packets that came so much around an injection belong neither to it nor to the others."""
 EXPERIMENT = """
 name: explained
-dut: {{platform: bare-metal, forwarder: {forwarder}, cpus: [1], napi: {napi}}}
+dut: {dut}
 traffic: {{rate: {rate}, size: 64 B, duration: 3 s, warm_up: 200 ms, cpu: 0, slip_limit: 50 ms}}
 trace: {trace}
 """
@@ -65,9 +65,11 @@ def explained(
     trace: str = "thin",
     rate: str = "20 kpkt/s",
     napi: str = "softirq",
+    dut: str = "{{platform: bare-metal, forwarder: {forwarder}, cpus: [1], napi: {napi}}}",
 ) -> Explanation:
     """Measure while injectors are at work, and explain the packets above `late`."""
-    text = EXPERIMENT.format(forwarder=forwarder, trace=trace, rate=rate, napi=napi)
+    device = dut.format(forwarder=forwarder, napi=napi)
+    text = EXPERIMENT.format(dut=device, trace=trace, rate=rate)
     (folder / "experiment.yaml").write_text(text)
     command = [TAILTAP, "run", "experiment.yaml", "--out", "out", "--quiet"]
     process = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)

@@ -1,7 +1,6 @@
 //! `tailtap._core.Cores`: what the kernel did on some cores, for `tailtap.cause`.
 
 use std::path::PathBuf;
-use std::thread;
 
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
@@ -10,7 +9,7 @@ use tailtap_analysis::cause::claims::Window;
 use tailtap_analysis::cause::egress::Egress;
 use tailtap_analysis::cause::guest::Clock;
 use tailtap_analysis::cause::join::{Join, Stay, Usual};
-use tailtap_analysis::cause::{self, Row};
+use tailtap_analysis::cause::{self, Row, Serving};
 use tailtap_analysis::stream::Span;
 use tailtap_analysis::trace::Trace;
 
@@ -20,9 +19,25 @@ use crate::evaluation::column;
 /// The number in place of a core that nobody knows, and of a stall that there is not.
 const NONE: i64 = -1;
 
-/// Adds this file's class to the module.
+/// Adds this file's class and function to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(leaving, module)?)?;
     module.add_class::<Cores>()
+}
+
+/// What stamps after a device say; see `tailtap._core.leaving` of the stub.
+#[pyfunction]
+#[expect(clippy::needless_pass_by_value, reason = "arguments of a Python function are owned")]
+fn leaving<'py>(
+    py: Python<'py>,
+    stamps: PathBuf,
+    times: PyBuffer<i64>,
+) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
+    let times: Vec<u64> = times.to_vec(py)?.into_iter().map(i64::cast_unsigned).collect();
+    let found = py.detach(|| Egress::read(&stamps, &times));
+    let found = found.map_err(|error| raise("InputError", error))?;
+    let cpus = found.cpus.into_iter().map(|cpu| cpu.map_or(NONE, i64::from).cast_unsigned());
+    Ok((column(py, found.positions), column(py, cpus)))
 }
 
 /// What the kernel did on some cores.
@@ -31,6 +46,10 @@ struct Cores(cause::Cores);
 
 /// Columns of the same length: ingress, egress, core, and packets that left meanwhile.
 type Stays = (PyBuffer<i64>, PyBuffer<i64>, PyBuffer<i64>, PyBuffer<i64>);
+
+/// Where softirqs serve: their vector, the cores on which they do, those on which threads do, and the
+/// stamp files behind what serves.
+type Softirqs = (u32, Vec<u16>, Vec<u16>, Vec<PathBuf>);
 
 fn stays(py: Python<'_>, columns: &Stays) -> PyResult<Vec<Stay>> {
     let (ingress, egress, cpus, left) = columns;
@@ -49,37 +68,30 @@ fn stays(py: Python<'_>, columns: &Stays) -> PyResult<Vec<Stay>> {
 impl Cores {
     /// Reads a trace; see `tailtap._core.Cores.read` of the stub.
     #[staticmethod]
-    #[pyo3(signature = (trace, cpus, ended_ns, *, egress, times, serving))]
+    #[pyo3(signature = (trace, cpus, ended_ns, *, serving=None))]
     fn read<'py>(
         py: Python<'py>,
         trace: PathBuf,
         cpus: Vec<u16>,
         ended_ns: u64,
-        egress: PathBuf,
-        times: PyBuffer<i64>,
-        serving: Option<u32>,
+        serving: Option<Softirqs>,
     ) -> PyResult<(Self, Bound<'py, PyDict>)> {
-        let times: Vec<u64> = times.to_vec(py)?.into_iter().map(i64::cast_unsigned).collect();
-        let (cores, found, notes) = py.detach(|| {
+        let (cores, notes) = py.detach(|| {
             let trace = Trace::open(&trace, &cpus).map_err(|e| raise("InputError", e))?;
-            let serving = serving.map(|vector| (vector, &*egress));
-            let (cores, found) = thread::scope(|scope| {
-                let found = scope.spawn(|| Egress::read(&egress, &times));
-                let cores = cause::Cores::lay_out(&trace, ended_ns, serving);
-                (cores, found.join().expect("reading stamps does not panic"))
+            let serving = serving.as_ref().map(|(vector, softirq, threads, leaving)| Serving {
+                vector: *vector,
+                softirq,
+                threads,
+                leaving,
             });
-            let found = found.map_err(|error| raise("InputError", error))?;
-            let cores = cores.map_err(|error| raise("InputError", error))?;
-            Ok::<_, PyErr>((cores, found, trace.notes))
+            let cores = cause::Cores::lay_out(&trace, ended_ns, serving);
+            Ok::<_, PyErr>((cores.map_err(|error| raise("InputError", error))?, trace.notes))
         })?;
         let dict = PyDict::new(py);
         dict.set_item("records", notes.records)?;
         dict.set_item("rest", notes.rest)?;
         dict.set_item("damaged_at", notes.damaged_at)?;
         dict.set_item("lost", notes.lost)?;
-        dict.set_item("positions", column(py, found.positions))?;
-        let cpus = found.cpus.into_iter().map(|cpu| cpu.map_or(NONE, i64::from).cast_unsigned());
-        dict.set_item("cpus", column(py, cpus))?;
         Ok((Self(cores), dict))
     }
 

@@ -1,10 +1,10 @@
 """Why packets of a run were late; docs/explain.md is the model.
 
 A late packet's way through the modules: `late` (which packets, and what usual ones are), `trace`
-(what the run's trace says of itself), `taxonomy` (what its owners are called), `joined` (parts,
-stalls and queues, by `tailtap._core`), `claims` (against chance), `labels` (each packet's cause),
-`periods`, `remedies` (which knobs), `record`, `words` and `stalls` (how it is said), all called by
-`runs` or by the program.
+(what the run's trace says of itself), `segments` (the nodes that packets pass on the same cores),
+`taxonomy` (what its owners are called), `joined` (parts, stalls and queues, by `tailtap._core`),
+`claims` (against chance), `labels` (each packet's cause), `periods`, `remedies` (which knobs),
+`record`, `words` and `stalls` (how it is said), all called by `runs` or by the program.
 `stored` has it again for reports and exports, with `shares` (what makes each percentile), and
 `events` and `lanes` (what stood on the cores meanwhile).
 """

@@ -57,7 +57,7 @@ def claims(joined: Joined, served: Served, span: tuple[int, int], gap_ns: int) -
     np.add.at(totals, list(joined.rows.of_owners), joined.cores.totals(*span))
     worst = joined.stall_worst
     chosen = worst[np.linspace(0, worst.size - 1, min(worst.size, MOST_WINDOWS)).astype(np.int64)]
-    excess = joined.late.excess_ns[chosen]
+    excess = joined.excess_ns[chosen]
     least = max(1.0, LEAST_TIME * float(excess.sum()))
     tested = [row for row in joined.rows.tested() if totals[row] >= least]
     background = [row for row in tested if joined.rows.names[row].cause in BACKGROUND]
@@ -65,7 +65,7 @@ def claims(joined: Joined, served: Served, span: tuple[int, int], gap_ns: int) -
         background = []  # who polls leaves no time to others
     # With fewer shifts a single row could not pass among so many.
     shifts = max(SHIFTS, round((len(tested) + len(background)) / FALSE_CLAIMS))
-    packets = joined.late.packets
+    packets = joined.stays
     windows = (
         packets.ingress_ns[chosen],
         packets.egress_ns[chosen],

@@ -96,10 +96,10 @@ def merged(windows: Iterable[Window]) -> list[Window]:
     return found
 
 
-def read_events(trace: Trace, egress: Path | None = None) -> Events:
+def read_events(trace: Trace, leaving: Sequence[Path] = ()) -> Events:
     """All records of a trace, without what stands behind damage.
 
-    `egress` are the stamps after the device, by which softirqs for packets of others are told.
+    `leaving` are the stamps behind what serves, by which softirqs for packets of others are told.
     Raises `InputError` when the file cannot be read.
     """
     records = _whole(trace.events)
@@ -124,22 +124,30 @@ def read_events(trace: Trace, egress: Path | None = None) -> Events:
             taken = np.minimum(records["steal"][places], np.maximum(end[places] - before, 0))
             stolen[places] = np.maximum(start[places], before + taken) - taken
             stolen_ns[places] = taken
-    foreign = _foreign(trace, records, start, end, egress)
+    foreign = _foreign(trace, records, start, end, leaving)
     return Events(records, end, number, stolen, stolen_ns, foreign)
 
 
 def _foreign(
-    trace: Trace, records: npt.NDArray[Any], start: Column, end: Column, egress: Path | None
+    trace: Trace,
+    records: npt.NDArray[Any],
+    start: Column,
+    end: Column,
+    leaving: Sequence[Path],
 ) -> npt.NDArray[np.bool_]:
-    serving = (records["kind"] == SOFTIRQ) & (records["id"] == trace.served.vector)
-    if trace.served.by != "softirq" or egress is None or not egress.is_file():
-        return np.zeros(records.size, bool)
+    nothing = np.zeros(records.size, bool)
+    files = [path for path in leaving if path.is_file()]
+    if not trace.served.by_softirq or not files:
+        return nothing
     try:
-        left = np.sort(read_stamps(egress)["time_ns"].astype(np.int64))
+        times = [read_stamps(path)["time_ns"].astype(np.int64) for path in files]
     except InputError:  # a capture of packets
-        return np.zeros(records.size, bool)
+        return nothing
+    left = np.sort(np.concatenate(times))
+    serving = (records["kind"] == SOFTIRQ) & (records["id"] == trace.served.vector)
     meanwhile = np.searchsorted(left, end, "right") - np.searchsorted(left, start, "left")
-    found: npt.NDArray[np.bool_] = serving & (meanwhile == 0)
+    elsewhere = ~np.isin(records["cpu"], trace.served.softirq_cpus)
+    found: npt.NDArray[np.bool_] = serving & (elsewhere | (meanwhile == 0))
     return found
 
 

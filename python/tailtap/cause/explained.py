@@ -9,10 +9,11 @@ from functools import cached_property
 import numpy as np
 
 from tailtap.cause.guest import Guest
-from tailtap.cause.joined import BEHIND, UNKNOWN, Joined
+from tailtap.cause.joined import BEHIND, Joined
 from tailtap.cause.labels import Labels
 from tailtap.cause.periods import Period
 from tailtap.cause.remedies import Knob
+from tailtap.cause.segments import UNKNOWN
 from tailtap.cause.taxonomy import Named
 from tailtap.cause.trace import Trace
 from tailtap.evaluation.values import Column, Warning

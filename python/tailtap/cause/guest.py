@@ -55,9 +55,7 @@ class Guest:
             self.trace.events,
             list(served.cpus),
             self.trace.ended_ns,
-            egress=self.trace.events.parent / EGRESS,
-            times=np.empty(0, np.int64),
-            serving=served.vector if served.by == "softirq" else None,
+            serving=served.serving([self.trace.events.parent / EGRESS]),
         )
         seats = [self.seats.get(id) if kind == TASK else None for kind, id, _ in host.owners]
         theirs, ours = (side.tolist() for side in self.clock.moments())

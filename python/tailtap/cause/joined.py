@@ -3,34 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tailtap import _core
 from tailtap.cause.guest import Chosen, Guest
 from tailtap.cause.late import Late, Packets
-from tailtap.cause.taxonomy import GUEST, SERVING, Rows, sort
+from tailtap.cause.segments import UNKNOWN, Segment, between, only, stamps_of
+from tailtap.cause.taxonomy import GUEST, SERVING, Rows, Served, sort
 from tailtap.cause.trace import Trace
 from tailtap.evaluation.values import Column
 
 DIRECT, BEHIND, QUEUED, OWN, UNEXPLAINED = range(5)
 """What became of a late packet."""
 STATES = ("direct", "behind", "queued", "served", "unexplained")
-UNKNOWN = -1
-"""In place of a core, and of a stall."""
 
 
 @dataclass(frozen=True)
 class Joined:
-    """Late packets and stalls by their places; see docs/explain.md."""
+    """Late packets and stalls by their places; see docs/explain.md.
+
+    Where packets pass several segments, what became of each is told of its `segment`: the one that
+    took most more than usual. Its parts are those of all.
+    """
 
     late: Late
     cores: _core.Cores
     rows: Rows
     notes: Mapping[str, Any]
+    segments: tuple[Segment, ...]
+    segment: Column
+    """Of each packet."""
+    stays: Packets
+    """When each packet came into its segment, and when it left that."""
+    excess_ns: Column
+    """How much longer than usual its segment took."""
     cpu: Column
     state: Column
     stall: Column
@@ -44,8 +55,6 @@ class Joined:
     stall_row: Column
     stall_worst: Column
     """The direct packet of each stall with the largest latency."""
-    usual_ns: Mapping[int, int]
-    """What usual packets see of each row."""
     guest_notes: Mapping[str, Any] | None = None
     """What the reader of the guest's trace found out."""
     coarse: int = 0
@@ -61,73 +70,58 @@ class Joined:
         """The packet of each part."""
         return np.repeat(np.arange(len(self.state)), np.diff(self.offset))
 
+    def server(self, packet: int) -> Served:
+        """By what a packet is served in its segment."""
+        return self.segments[int(self.segment[packet])].served
+
 
 def join(
-    trace: Trace, late: Late, usual: Packets, egress: Path, guest: Guest | None = None
+    trace: Trace,
+    late: Late,
+    usual: Packets,
+    ways: Sequence[Segment],
+    leaving: Sequence[Path],
+    guest: Guest | None = None,
 ) -> Joined:
     """Join late packets with a trace and, below it, with that of a `guest`.
 
+    `ways` are the segments that packets pass, and `leaving` the stamp files behind what serves.
     Packets that the guest's clock is too coarse for see its time as service. Raises `InputError`
     when a file cannot be read.
     """
-    served = trace.served
-    sides = (usual, late.packets)
-    times = np.sort(np.concatenate([ns for p in sides for ns in (p.ingress_ns, p.egress_ns)]))
-    asked = times[np.diff(times, prepend=-1) != 0]  # np.unique takes five times as long
-    cores, notes = _core.Cores.read(
-        trace.events,
-        list(served.cpus),
-        trace.ended_ns,
-        egress=egress,
-        times=asked,
-        serving=served.vector if served.by == "softirq" else None,
-    )
-    positions = np.frombuffer(notes["positions"], np.int64)
-    cpus = np.frombuffer(notes["cpus"], np.int64)
-    only = served.cpus[0] if len(served.cpus) == 1 else UNKNOWN
-    host = cores
-
-    def stays(packets: Packets) -> tuple[Column, Column, Column, Column]:
-        begun = np.searchsorted(asked, packets.ingress_ns)
-        ended = np.searchsorted(asked, packets.egress_ns)
-        if guest is not None and only == UNKNOWN:
-            cpu = guest.cores_of(packets.egress_ns, host, served.cpus)
-        else:
-            cpu = np.where(cpus[ended] == UNKNOWN, only, cpus[ended])
-        return packets.ingress_ns, packets.egress_ns, cpu, positions[ended] - positions[begun]
-
-    kernel, guest_notes = None, None
+    stamps = [stamps_of(packets, ways) for packets in (usual, late.packets)]
+    asked = [_times(stamps, place) for place in range(len(ways))]
+    with ThreadPoolExecutor(max_workers=1) as reading:  # beside the layout
+        told = [
+            reading.submit(_core.leaving, way.egress, times)
+            for way, times in zip(ways, asked, strict=True)
+        ]
+        cores, notes = _core.Cores.read(
+            trace.events,
+            list(trace.served.cpus),
+            trace.ended_ns,
+            serving=trace.served.serving(leaving),
+        )
+        passing = [
+            Passing(way, times, *(np.frombuffer(column, np.int64) for column in one.result()))
+            for way, times, one in zip(ways, asked, told, strict=True)
+        ]
+    kernel, guest_notes, host = None, None, cores
     if guest is not None:
         kernel = guest.kernel
         cores, guest_notes = guest.below(cores)
-    rows = sort(cores.owners, trace.names, served, kernel)
-    before, columns = stays(usual), stays(late.packets)
+    rows = sort(cores.owners, trace.names, trace.served, kernel)
+    base = _Base(late, cores, rows, notes, tuple(ways), guest_notes)
+    if len(ways) > 1:
+        return _of_segments(base, passing, *stamps)
+
+    [only] = passing
+    before, columns = (only.stays(packets, guest, host) for packets in (usual, late.packets))
 
     def joined(of_owners: Sequence[int]) -> Joined:
-        found: Any = cores.join(list(of_owners), before, columns, late.median_ns)
-
-        def column(name: str) -> Column:
-            return np.frombuffer(found[name], np.int64)
-
-        return Joined(
-            late=late,
-            cores=cores,
-            rows=rows,
-            notes=notes,
-            cpu=columns[2],
-            state=column("state"),
-            stall=column("stall"),
-            offset=column("offset"),
-            part_row=column("part_row"),
-            part_ns=column("part_ns"),
-            stall_cpu=column("stall_cpu"),
-            stall_start=column("stall_start"),
-            stall_end=column("stall_end"),
-            stall_row=column("stall_row"),
-            stall_worst=column("stall_worst"),
-            usual_ns=dict(enumerate(found["usual_ns"])),
-            guest_notes=guest_notes,
-        )
+        found = _join(cores, of_owners, before, columns, late.median_ns)
+        nowhere = np.zeros(late.excess_ns.size, np.int64)
+        return base.joined(found, nowhere, late.packets, late.excess_ns, columns[2])
 
     whole = joined(rows.of_owners)
     if guest is None:
@@ -138,6 +132,171 @@ def join(
     hosts = [SERVING if owner[2] & GUEST else row
              for owner, row in zip(cores.owners, rows.of_owners, strict=True)]  # fmt: skip
     return _either(whole, joined(hosts), coarse)
+
+
+Stays = tuple[Column, Column, Column, Column]
+"""Ingress and egress stamps, cores, and packets that left meanwhile."""
+Found = dict[str, Any]
+"""Columns of `Joined`, by name."""
+
+
+class Passing(NamedTuple):
+    """What the stamps behind a segment say at some times, which ascend."""
+
+    way: Segment
+    times: Column
+    positions: Column
+    """How many packets had left before each."""
+    cpus: Column
+    """The core on which one left then; `UNKNOWN` where nobody says."""
+
+    def stays(
+        self, packets: Packets, guest: Guest | None = None, host: _core.Cores | None = None
+    ) -> Stays:
+        """The stays of packets in the segment."""
+        cpus = self.way.served.cpus
+        begun = np.searchsorted(self.times, packets.ingress_ns)
+        ended = np.searchsorted(self.times, packets.egress_ns)
+        only = cpus[0] if len(cpus) == 1 else UNKNOWN
+        if guest is not None and host is not None and only == UNKNOWN:
+            cpu = guest.cores_of(packets.egress_ns, host, cpus)
+        else:
+            cpu = np.where(self.cpus[ended] == UNKNOWN, only, self.cpus[ended])
+        left = self.positions[ended] - self.positions[begun]
+        return packets.ingress_ns, packets.egress_ns, cpu, left
+
+
+@dataclass(frozen=True)
+class _Base:
+    """What all packets of a join have in common."""
+
+    late: Late
+    cores: _core.Cores
+    rows: Rows
+    notes: Mapping[str, Any]
+    segments: tuple[Segment, ...]
+    guest_notes: Mapping[str, Any] | None
+
+    def joined(
+        self, found: Found, segment: Column, stays: Packets, excess_ns: Column, cpu: Column
+    ) -> Joined:
+        return Joined(
+            late=self.late,
+            cores=self.cores,
+            rows=self.rows,
+            notes=self.notes,
+            segments=self.segments,
+            segment=segment,
+            stays=stays,
+            excess_ns=excess_ns,
+            cpu=cpu,
+            guest_notes=self.guest_notes,
+            **found,
+        )
+
+
+def _times(stamps: Sequence[Column], place: int) -> Column:
+    """All stamps at the ends of a segment, ascending, each once."""
+    ends = np.concatenate([side[:, place : place + 2].ravel() for side in stamps])
+    times = np.sort(ends)
+    found: Column = times[np.diff(times, prepend=-1) != 0]  # np.unique takes five times as long
+    return found
+
+
+def _join(
+    cores: _core.Cores, of_owners: Sequence[int], usual: Stays, late: Stays, median_ns: int
+) -> Found:
+    found: Any = cores.join(list(of_owners), usual, late, median_ns)
+    return {name: np.frombuffer(found[name], np.int64) for name in _COLUMNS}
+
+
+_COLUMNS = ("state", "stall", "offset", "part_row", "part_ns", "stall_cpu", "stall_start",
+            "stall_end", "stall_row", "stall_worst")  # fmt: skip
+
+
+def _of_segments(base: _Base, passing: Sequence[Passing], usual: Column, late: Column) -> Joined:
+    """Each packet joined segment by segment. A segment's usual time is the median of a sample."""
+    size = len(late)
+    known = (late[:, 1:] != UNKNOWN) & (late[:, :-1] != UNKNOWN)
+    times = np.diff(late, axis=1)
+    sampled = usual[(usual != UNKNOWN).all(axis=1)]
+    median = np.median(np.diff(sampled, axis=1), axis=0) if len(sampled) else np.zeros(len(passing))
+    excess = np.where(known, times - median.astype(np.int64), np.iinfo(np.int64).min)
+    segment = excess.argmax(axis=1)
+    every = np.arange(size)
+    state, cpu = np.full(size, UNEXPLAINED, np.int64), np.full(size, UNKNOWN, np.int64)
+    stall = np.full(size, UNKNOWN, np.int64)
+    packets: list[Column] = []
+    parts: list[tuple[Column, Column]] = []
+    stalls: list[Found] = []
+    before = 0
+    for place, one in enumerate(passing):
+        slowed = np.flatnonzero(excess[:, place] > 0)
+        slowed = slowed[np.argsort(late[slowed, place + 1], kind="stable")]
+        stays = one.stays(only(between(late, place), slowed))
+        found = _join(base.cores, base.rows.of_owners, one.stays(between(sampled, place)), stays,
+                      int(median[place]))  # fmt: skip
+        here = segment[slowed] == place
+        mine = slowed[here]
+        state[mine], cpu[mine] = found["state"][here], stays[2][here]
+        stall[mine] = np.where(found["stall"][here] == UNKNOWN, UNKNOWN,
+                               found["stall"][here] + before)  # fmt: skip
+        packets.append(np.repeat(slowed, np.diff(found["offset"])))
+        parts.append((found["part_row"], found["part_ns"]))
+        stalls.append(found)
+        before += found["stall_cpu"].size
+    own = _own(late, segment)
+    excess_ns = np.maximum(excess[every, segment], 0)
+    rows, ns = (np.concatenate(column) for column in zip(*parts, strict=True))
+    offset, rows, ns = _summed(np.concatenate(packets), rows, ns, size, len(base.rows.names))
+    columns = {
+        name: np.concatenate([found[name] for found in stalls])
+        for name in ("stall_cpu", "stall_start", "stall_end", "stall_row")
+    }
+    kept, numbers = np.unique(stall[stall != UNKNOWN], return_inverse=True)
+    stall[stall != UNKNOWN] = numbers
+    columns = {name: column[kept] for name, column in columns.items()}
+    return base.joined(
+        {
+            **columns,
+            "state": state,
+            "stall": stall,
+            "offset": offset,
+            "part_row": rows,
+            "part_ns": ns,
+            "stall_worst": _worst(stall, state, excess_ns, kept.size),
+        },
+        segment,
+        own,
+        excess_ns,
+        cpu,
+    )
+
+
+def _own(stamps: Column, segment: Column) -> Packets:
+    """The stamps of each packet at the ends of its segment."""
+    every = np.arange(len(stamps))
+    return Packets(stamps[every, segment], stamps[every, segment + 1])
+
+
+def _summed(
+    packets: Column, rows: Column, ns: Column, size: int, width: int
+) -> tuple[Column, Column, Column]:
+    """Parts by packet and row, each once: where those of each packet begin, rows, and ns."""
+    which, place = np.unique(packets * width + rows, return_inverse=True)
+    sums = np.zeros(which.size, np.int64)
+    np.add.at(sums, place, ns)
+    counts = np.bincount(which // width, minlength=size)
+    return np.concatenate([[0], np.cumsum(counts)]), which % width, sums
+
+
+def _worst(stall: Column, state: Column, excess_ns: Column, count: int) -> Column:
+    """The packet of each stall that waited longest; direct ones come before others."""
+    order = np.lexsort((excess_ns, state == DIRECT))
+    order = order[stall[order] != UNKNOWN]
+    worst = np.zeros(count, np.int64)
+    worst[stall[order]] = order  # the last one stays
+    return worst
 
 
 def _either(one: Joined, other: Joined, chosen: Chosen) -> Joined:

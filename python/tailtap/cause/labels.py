@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,13 +61,17 @@ class Labels:
         return self.names[int(self.blamed[packet])]
 
 
-def label(joined: Joined, claims: Mapping[int, Claim], served: Served) -> Labels:
-    """The labels of a join's packets, given which of its rows may be called causes."""
+def label(joined: Joined, claims: Mapping[int, Claim], servers: Sequence[Served]) -> Labels:
+    """The labels of a join's packets, given which of its rows may be called causes.
+
+    `servers` are those of its segments.
+    """
     rows = list(joined.rows.names)
-    served_name = Named("gap", "") if served.by == "poll" else Named("own-work", "")
-    extra = [served_name, Named("behind", ""), MIXED]
-    names = (*rows, *(name for name in extra if name not in rows))
-    own, behind, mixed = (names.index(name) for name in extra)
+    own_names = [Named("gap" if one.by == "poll" else "own-work", "") for one in servers]
+    extra = [Named("behind", ""), MIXED, *own_names]
+    names = (*rows, *(name for name in dict.fromkeys(extra) if name not in rows))
+    behind, mixed, *owns = (names.index(name) for name in extra)
+    own = np.array(owns)[joined.segment]
     passed = np.array([name.is_untold for name in names])
     passed[[row for row, claim in claims.items() if claim.passed]] = True
 
@@ -83,12 +87,12 @@ def label(joined: Joined, claims: Mapping[int, Claim], served: Served) -> Labels
         DIRECT: direct,
         BEHIND: np.where(of_stall == NOTHING, NOTHING, behind),
         QUEUED: np.full(state.size, behind),
-        OWN: np.full(state.size, own),
+        OWN: own,
     }
     labels = np.select([state == which for which in choices], list(choices.values()), NOTHING)
     blamed = np.where((state == BEHIND) & (labels != NOTHING), of_stall, labels)
     places = [np.where(labels == mixed, mixed, np.maximum(top, NOTHING)), stall_row[joined.stall],
-              np.full(state.size, own), np.full(state.size, behind)]  # fmt: skip
+              own, np.full(state.size, behind)]  # fmt: skip
     row = np.select([state == which for which in choices], places, NOTHING)
     table = _table(joined, names, row, claims)
     unexplained = blamed == NOTHING

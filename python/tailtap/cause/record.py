@@ -12,16 +12,17 @@ import pyarrow as pa
 
 from tailtap.cause.claims import FALSE_CLAIMS, SEED
 from tailtap.cause.explained import Explained
-from tailtap.cause.joined import BEHIND, DIRECT, STATES, UNKNOWN
+from tailtap.cause.joined import BEHIND, DIRECT, STATES
 from tailtap.cause.labels import Row
 from tailtap.cause.remedies import Remedy, knobs_for, remedy
+from tailtap.cause.segments import UNKNOWN
 from tailtap.cause.taxonomy import Named
 from tailtap.cause.words import packet_words, period_words, remedy_words
 from tailtap.evaluation.values import Column
 
 Json: TypeAlias = dict[str, Any]
 
-SCHEMA = "tailtap.causes/1"
+SCHEMA = "tailtap.causes/2"
 WORST = 50
 """Packets that are told one by one."""
 
@@ -46,6 +47,7 @@ def record(found: Explained) -> Json:
             "cpus": list(trace.served.cpus),
             "pids": sorted(trace.served.pids),
         },
+        "segments": [_segment(found, place) for place in range(len(found.joined.segments))],
         "causes": [_row(row, found) for row in labels.rows],
         "unexplained": {
             "packets": labels.unexplained_packets,
@@ -80,6 +82,21 @@ def record(found: Explained) -> Json:
         "guest": _guest(found),
         "worst": [_packet(found, packet) for packet in _worst(found)],
         "warnings": [warning._asdict() for warning in found.warnings],
+    }
+
+
+def _segment(found: Explained, place: int) -> Json:
+    """A part of the device, and how many late packets were late in it."""
+    joined = found.joined
+    way, here = joined.segments[place], joined.segment == place
+    return {
+        "segment": place + 1,
+        "nodes": list(way.nodes),
+        "by": way.served.by,
+        "cpus": list(way.served.cpus),
+        "packets": int(here.sum()),
+        "excess_ns": int(joined.excess_ns[here].sum()),
+        "words": str(way) if way.nodes else "",
     }
 
 
@@ -123,6 +140,7 @@ def tables(found: Explained) -> dict[str, pa.Table]:
             egress_ns=late.packets.egress_ns,
             latency_ns=late.packets.latency_ns,
             excess_ns=late.excess_ns,
+            segment=joined.segment + 1,
             cpu=joined.cpu,
             state=[STATES[state] for state in joined.state.tolist()],
             cause=[name.cause for name in names],
@@ -201,6 +219,7 @@ def _packet(found: Explained, packet: int) -> Json:
         "ingress_ns": ingress,
         "egress_ns": egress,
         "key": found.keys.get((ingress, egress - ingress)),
+        "segment": int(joined.segment[packet]) + 1,
         "cpu": None if cpu == UNKNOWN else cpu,
         "cause": labels.name(packet).cause,
         "detail": labels.name(packet).detail,

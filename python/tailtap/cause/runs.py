@@ -11,12 +11,13 @@ import numpy as np
 from tailtap.cause.claims import claims
 from tailtap.cause.explained import Explained
 from tailtap.cause.guest import Guest, guest_of
-from tailtap.cause.joined import UNKNOWN, Joined, join
+from tailtap.cause.joined import Joined, join
 from tailtap.cause.labels import Labels, label
 from tailtap.cause.late import DEFAULT, late_packets, usual_packets
 from tailtap.cause.periods import FEWEST, Period, periods, tick
 from tailtap.cause.record import record, tables
 from tailtap.cause.remedies import IN_GUEST, Knob
+from tailtap.cause.segments import UNKNOWN, leaving, segments
 from tailtap.cause.taxonomy import Named
 from tailtap.cause.trace import Trace, load
 from tailtap.errors import InputError
@@ -65,12 +66,14 @@ def explain(run: Run, *, late: str = DEFAULT, knobs: Sequence[Knob] = ()) -> Exp
     packets = late_packets(run, late)
     guest, unknown = guest_of(folder, trace)
     usual = usual_packets(run, folder)
-    joined = join(trace, packets, usual, folder / "egress.stamps", guest)
+    ways = segments(run, trace, folder)
+    joined = join(trace, packets, usual, ways, leaving(run, folder), guest)
     served = trace.served if guest is None else guest.trace.served
+    servers = [way.served for way in ways] if guest is None else [served]
     side = run.stored.inputs["ingress"]
     span = max(trace.started_ns, int(side["first_ns"])), min(trace.ended_ns, int(side["last_ns"]))
     tested = claims(joined, served, span, _usual_gap(run))
-    labels = label(joined, tested, served)
+    labels = label(joined, tested, servers)
     return Explained(
         run=run,
         trace=trace,

@@ -10,10 +10,11 @@ import numpy as np
 
 from tailtap.cause.events import IPI_FUNCTION, Sender
 from tailtap.cause.explained import Explained
-from tailtap.cause.joined import BEHIND, UNKNOWN
+from tailtap.cause.joined import BEHIND
 from tailtap.cause.remedies import knobs_for
+from tailtap.cause.segments import UNKNOWN
 from tailtap.cause.taxonomy import NOTHING, SERVING
-from tailtap.cause.words import packet_words
+from tailtap.cause.words import packet_words, where
 from tailtap.units import format_time
 
 MOST_OWNERS = 3
@@ -65,7 +66,8 @@ def _worst(found: Explained) -> Iterator[int]:
     for packet in np.argsort(-packets.latency_ns, kind="stable").tolist():
         stall = int(joined.stall[packet])
         cpu = int(joined.cpu[packet])
-        ingress, egress = int(packets.ingress_ns[packet]), int(packets.egress_ns[packet])
+        stays = joined.stays
+        ingress, egress = int(stays.ingress_ns[packet]), int(stays.egress_ns[packet])
         if stall != UNKNOWN:
             new = stall not in stalls
             stalls.add(stall)
@@ -85,7 +87,8 @@ def _words(found: Explained, packet: int) -> str:
     if stall == UNKNOWN:
         return packet_words(joined, labels, packet, 0)
     row = int(joined.stall_row[stall])
-    told = f"{format_time(int(joined.late.excess_ns[packet]))} late: {_course(found, stall)}"
+    excess = format_time(int(joined.late.excess_ns[packet]))
+    told = f"{excess} late{where(joined, packet)}: {_course(found, stall)}"
     behind = int(found.behind[stall])
     more = int((joined.stall == stall).sum()) - behind - int(joined.state[packet] != BEHIND)
     if not any(line.is_cause and line.name == joined.rows.names[row] for line in labels.rows):

@@ -16,6 +16,7 @@ from tailtap.cause.lanes import Slice, slices
 from tailtap.cause.record import SCHEMA, Json, record, tables
 from tailtap.cause.remedies import Knob
 from tailtap.cause.runs import explain
+from tailtap.cause.segments import leaving
 from tailtap.cause.trace import Trace, load
 from tailtap.errors import InputError
 from tailtap.evaluation.values import Column
@@ -40,7 +41,7 @@ class Causes:
     @cached_property
     def events(self) -> Events:
         """The records of the trace. Raises `InputError` when they cannot be read."""
-        return read_events(self.trace, self.trace.events.parent / "egress.stamps")
+        return read_events(self.trace, leaving(self.run, self.trace.events.parent))
 
     @cached_property
     def guest(self) -> Guest | None:
@@ -52,7 +53,7 @@ class Causes:
         """The records of the guest's trace by the clock of the host. Raises `InputError`."""
         if self.guest is None:
             return None
-        found = read_events(self.guest.trace, self.trace.events.parent / EGRESS)
+        found = read_events(self.guest.trace, [self.trace.events.parent / EGRESS])
         return found.on_clock(self.guest.clock.host_ns)
 
     def slices(self, windows: Sequence[Window]) -> list[Slice]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Literal, NamedTuple
 
-By = Literal["softirq", "task", "poll", "vcpu"]
+By = Literal["softirq", "task", "poll", "vcpu", "several"]
 
 
 class Cause(NamedTuple):
@@ -52,6 +53,9 @@ UNSEEN, TASK, UNTOLD, STEAL = 0, 6, 253, 255
 """Kinds of owners that are no records; the others are those of a trace."""
 KERNEL_THREAD, SERVED = 1, 2
 FOREIGN = 1
+"""A bit of a softirq: no packet of the run left during it."""
+ASLEEP = 1
+"""A bit of an idle core: threads serve there, and softirqs on others."""
 GUEST = 1 << 63
 """A bit of any owner: a guest's kernel says so."""
 NOTHING, SERVING = 0, 1
@@ -115,12 +119,55 @@ class Named(NamedTuple):
 
 @dataclass(frozen=True)
 class Served:
-    """Who serves packets: what `trace.json` says under `served`."""
+    """Who serves packets, in a node of the device or, by ``several``, in nodes that differ."""
 
     by: By
     vector: int = NET_RX
     pids: frozenset[int] = frozenset()
     cpus: tuple[int, ...] = ()
+    softirq_cpus: tuple[int, ...] = ()
+    """Of these, where softirqs serve."""
+    thread_cpus: tuple[int, ...] = ()
+    """Of these, where threads serve, alone or as well."""
+
+    @classmethod
+    def one(
+        cls, by: By, *, vector: int = NET_RX, pids: Iterable[int] = (), cpus: Iterable[int] = ()
+    ) -> Served:
+        """One kind of server."""
+        on = tuple(cpus)
+        softirq, threads = (on, ()) if by == "softirq" else ((), on)
+        return cls(by, vector, frozenset(pids), on, softirq, threads)
+
+    @classmethod
+    def together(cls, servers: Sequence[Served]) -> Served:
+        """All of several."""
+
+        def union(name: str) -> tuple[int, ...]:
+            return tuple(sorted({cpu for one in servers for cpu in getattr(one, name)}))
+
+        kinds = {one.by for one in servers}
+        return cls(
+            servers[0].by if len(kinds) == 1 else "several",
+            servers[0].vector,
+            frozenset(pid for one in servers for pid in one.pids),
+            union("cpus"),
+            union("softirq_cpus"),
+            union("thread_cpus"),
+        )
+
+    @property
+    def by_softirq(self) -> bool:
+        """Whether softirqs serve on some core."""
+        return self.by in ("softirq", "several")
+
+    def serving(
+        self, leaving: Sequence[Path]
+    ) -> tuple[int, Sequence[int], Sequence[int], Sequence[Path]] | None:
+        """`serving` of `Cores.read`, given the stamp files of the tap points behind what serves."""
+        if not self.by_softirq:
+            return None
+        return self.vector, self.softirq_cpus, self.thread_cpus, leaving
 
 
 @dataclass(frozen=True)
@@ -170,7 +217,7 @@ def name(owner: tuple[int, int, int], names: Names, served: Served) -> Named | N
         case 8:
             return Named("kernel-thread", f"kworker: {names.function(id)}")
         case 9:
-            told = served.by == "softirq"
+            told = served.by_softirq and not more & ASLEEP
             return Named("idle-exit", "") if told else Named("waiting", "its thread slept")
         case 11:
             return Named("timer", names.function(id))
@@ -185,7 +232,7 @@ SERVING_NAME = Named("serving", "")
 
 
 def _softirq(vector: int, more: int, served: Served) -> Named:
-    if served.by == "softirq" and vector == served.vector and not more & FOREIGN:
+    if served.by_softirq and vector == served.vector and not more & FOREIGN:
         return SERVING_NAME
     if vector == NET_RX:
         return Named("foreign-net-rx", "")

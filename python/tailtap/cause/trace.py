@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +26,15 @@ class Trace:
     ended_ns: int
     cpus: tuple[int, ...]
     served: Served
+    """By what packets are served, in all nodes of the device."""
     names: Names
     records: int | None
     lost: Mapping[str, int]
     missing: tuple[str, ...]
     substitutes: tuple[str, ...]
     mode: str
+    nodes: Mapping[str, Served] = field(default_factory=dict)
+    """By what packets are served in each node, where the device has several."""
 
 
 def load(run: Run) -> Trace:
@@ -78,25 +81,20 @@ def _read(events: Path, path: Path, record: Mapping[str, Any]) -> Trace:
 
 
 def _trace(events: Path, record: Mapping[str, Any]) -> Trace:
-    served, names = record["served"], mapping(record, "names")
+    names = mapping(record, "names")
     pids, irqs = mapping(names, "pids"), mapping(names, "irqs")
     functions = mapping(names, "functions")
-    by = served["by"]
-    if by not in ("softirq", "task", "poll", "vcpu"):
-        raise ValueError(f"served by {by!r}")
     cpus = tuple(int(cpu) for cpu in record["cpus"])
+    rows = record["served"]
+    nodes = {str(row["node"]): _served(row, cpus) for row in rows} if isinstance(rows, list) else {}
     records = record.get("records")
     return Trace(
         events=events,
         started_ns=int(record["started_ns"]),
         ended_ns=int(record["ended_ns"]),
         cpus=cpus,
-        served=Served(
-            by,
-            int(served.get("vector") or NET_RX),
-            frozenset(int(pid) for pid in served.get("pids") or ()),
-            tuple(int(cpu) for cpu in served.get("cpus") or ()) or cpus,
-        ),
+        served=Served.together(tuple(nodes.values())) if nodes else _served(rows, cpus),
+        nodes=nodes,
         names=Names(
             {int(pid): str(name) for pid, name in pids.items()},
             {int(number): str(name) for number, name in irqs.items()},
@@ -107,6 +105,18 @@ def _trace(events: Path, record: Mapping[str, Any]) -> Trace:
         missing=tuple(map(str, record.get("missing") or ())),
         substitutes=tuple(map(str, record.get("substitutes") or ())),
         mode=str(record.get("mode", "")),
+    )
+
+
+def _served(row: Mapping[str, Any], traced: tuple[int, ...]) -> Served:
+    by = row["by"]
+    if by not in ("softirq", "task", "poll", "vcpu"):
+        raise ValueError(f"served by {by!r}")
+    return Served.one(
+        by,
+        vector=int(row.get("vector") or NET_RX),
+        pids=(int(pid) for pid in row.get("pids") or ()),
+        cpus=tuple(int(cpu) for cpu in row.get("cpus") or ()) or traced,
     )
 
 

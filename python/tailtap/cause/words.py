@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from tailtap.cause.joined import BEHIND, DIRECT, OWN, QUEUED, STATES, UNKNOWN, Joined
+from tailtap.cause.joined import BEHIND, DIRECT, OWN, QUEUED, STATES, Joined
 from tailtap.cause.labels import Labels
 from tailtap.cause.periods import Period
 from tailtap.cause.remedies import Remedy
+from tailtap.cause.segments import UNKNOWN
 from tailtap.cause.taxonomy import SERVING, Named
 from tailtap.units import format_time
 
@@ -15,7 +16,7 @@ MOST_PARTS = 3
 def packet_words(joined: Joined, labels: Labels, packet: int, behind: int) -> str:
     """A late packet: how late, by what, and how many were behind its stall."""
     excess = int(joined.late.excess_ns[packet])
-    head = f"{format_time(excess)} late: "
+    head = f"{format_time(excess)} late{where(joined, packet)}: "
     state = int(joined.state[packet])
     stall = int(joined.stall[packet])
     blamed = labels.blame(packet)
@@ -32,6 +33,13 @@ def packet_words(joined: Joined, labels: Labels, packet: int, behind: int) -> st
     more = f"; {behind} behind this stall" if behind and stall != UNKNOWN else ""
     doubt = "" if blamed.cause != "unexplained" else " (present, not shown to be the cause)"
     return f"{head}{told}{doubt}{more}"
+
+
+def where(joined: Joined, packet: int) -> str:
+    """Where a packet was late, if the device has several segments."""
+    if len(joined.segments) == 1:
+        return ""
+    return f" in {joined.segments[int(joined.segment[packet])]}"
 
 
 def period_words(name: Named | None, period: Period) -> str:

@@ -132,6 +132,9 @@ def print_causes(content: Json, worst: Sequence[Line]) -> None:
         f"unexplained: {unexplained['packets']:,} packets ({share:.1%}), "
         f"{format_time(unexplained['delay_ns'])} of {format_time(late['delay_ns'])}"
     )
+    if len(content["segments"]) > 1:
+        for segment in content["segments"]:
+            print(f"late in {segment['words']}: {segment['packets']:,} packets")
     for period in content["periods"]:
         print(f"period: {period['words']}")
     for line in worst:

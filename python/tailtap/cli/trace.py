@@ -42,9 +42,11 @@ from tailtap.errors import InputError
 )
 @click.option(
     "--served",
-    metavar="BY[:PID,...]",
+    multiple=True,
+    metavar="[NODE=]BY[:PID,...][@CPUS]",
     help="By what packets are served: softirq; or task, poll or vcpu with the ids of its threads, "
-    "'task:812,813', whose waking and waiting is then recorded.",
+    "'task:812,813', whose waking and waiting is then recorded. Where nodes are served by "
+    "different things, or on different CPUs, once for each: 'dut1=softirq@2', 'dut2=task:812@3'.",
 )
 @click.option(
     "--networks",
@@ -85,7 +87,7 @@ def trace(
     out: Path,
     mode: str,
     duration: str | None,
-    served: str | None,
+    served: tuple[str, ...],
     networks: str | None,
     floor: str | None,
     records: int | None,
@@ -113,7 +115,7 @@ def trace(
     import sys
 
     from tailtap.files import make_folder
-    from tailtap.forwarder.served import Served
+    from tailtap.forwarder.served import Server
     from tailtap.instruments.tracer import warnings_of
     from tailtap.instruments.tracer.taking import skipped, take
     from tailtap.units import parse_time
@@ -136,7 +138,7 @@ def trace(
         ready,
         mode=mode,
         floor_ns=floor_ns,
-        served=None if served is None else Served.parse(served),
+        served=[Server.parse(text) for text in served],
         networks=[] if networks is None else parse_networks(networks),
         records=records,
         flush_ns=parse_time(flush) or None,

@@ -34,6 +34,26 @@ def first_between(
     return np.where((at < end) & (times[at] <= until_ns), times[at], missing)
 
 
+def ids_at(path: Path, times_ns: Column) -> tuple[Column, Column]:
+    """Times and ids of all stamps of a tap that were taken at one of some times, by time.
+
+    Raises `InputError` when `path` is no stamp file.
+    """
+    wanted = np.unique(times_ns).astype(np.uint64)
+    kept: list[npt.NDArray[np.void]] = []
+    records = read_stamps(path)
+    for start in range(0, len(records), _CHUNK):
+        chunk = records[start : start + _CHUNK]
+        times = np.ascontiguousarray(chunk["time_ns"])
+        place = np.searchsorted(wanted, times)
+        kept.append(
+            chunk[(place < wanted.size) & (wanted[np.minimum(place, wanted.size - 1)] == times)]
+        )
+    every = np.concatenate(kept) if kept else np.empty(0, RECORD)
+    order = np.argsort(every["time_ns"], kind="stable")
+    return every["time_ns"].astype(np.int64)[order], every["id"].astype(np.int64)[order]
+
+
 def _with_ids(path: Path, ids: Column) -> tuple[Column, Column]:
     """Ids and times of all records with one of these ids."""
     wanted = np.unique(ids)

@@ -260,25 +260,6 @@ class Experiment(Strict):
             check_over(self.dut.over, self.dut.taps, self.graph())
         return self
 
-    @model_validator(mode="after")
-    def _trace_knows_who_serves(self) -> Experiment:
-        forwarders = sorted({one.dut.forwarder for one in self.dut.members})
-        if self.trace != "none" and len(forwarders) > 1:
-            raise Misfit(
-                ("trace",),
-                f"nodes with {' and '.join(forwarders)} are served by different things, which a "
-                "trace does not tell apart: take one forwarder, or leave trace out",
-                [("dut", "line"), ("dut", "nodes")],
-            )
-        if self.trace != "none" and len(self.dut.members) > 1 and self.traits.own_kernel:
-            raise Misfit(
-                ("trace",),
-                "a trace looks into one virtual machine that is the whole DuT, not into nodes of a "
-                "line or a network: leave it out",
-                [("dut", "line"), ("dut", "nodes"), ("dut", "platform")],
-            )
-        return self
-
     @property
     def traits(self) -> Traits:
         """What is known of the platforms of its DuT."""

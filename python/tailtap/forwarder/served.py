@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from tailtap.cpulist import list_cpus, parse_cpus
 from tailtap.errors import InputError
 from tailtap.stations import Host
 
@@ -52,6 +53,52 @@ class Served:
         """As ``trace.json`` has it; `cpus` are those that it is served on."""
         vector = NET_RX if self.by == "softirq" else None
         return {"by": self.by, "vector": vector, "pids": list(self.pids), "cpus": list(cpus)}
+
+
+@dataclass(frozen=True)
+class Server:
+    """By what a node's packets are served, and where."""
+
+    served: Served
+    node: str = ""
+    """Empty for a device that is one node."""
+    cpus: Sequence[int] = ()
+    """Empty for all that are traced."""
+
+    @classmethod
+    def parse(cls, text: str) -> Server:
+        """What `str` wrote: ``softirq``, or ``dut2=task:812,813@0,1``. Raises `InputError`."""
+        node, _, rest = text.rpartition("=")
+        written, _, cpus = rest.partition("@")
+        try:
+            return cls(Served.parse(written), node, parse_cpus(cpus) if "@" in rest else ())
+        except ValueError:
+            raise InputError(
+                f"{text!r}: {cpus!r} is no list of CPUs: write them as in '2-3,5'"
+            ) from None
+
+    def __str__(self) -> str:
+        """As `tailtap trace --served` takes it."""
+        node = f"{self.node}=" if self.node else ""
+        return f"{node}{self.served}" + (f"@{list_cpus(self.cpus)}" if self.cpus else "")
+
+
+def document(servers: Sequence[Server], cpus: Sequence[int]) -> Any:
+    """``served`` of ``trace.json``: None, one object, or a row for each node.
+
+    `cpus` are those of what names none. Raises `InputError` when several name no nodes.
+    """
+    if len(servers) > 1 and (
+        len({one.node for one in servers}) < len(servers) or not all(one.node for one in servers)
+    ):
+        raise InputError(
+            "where several things serve packets, each names its node: 'dut1=softirq@0' and "
+            "'dut2=task:812@1'"
+        )
+    rows = [one.served.document(one.cpus or cpus) for one in servers]
+    if len(servers) > 1:
+        return [{"node": one.node, **row} for one, row in zip(servers, rows, strict=True)]
+    return rows[0] if rows else None
 
 
 SOFTIRQ = Served("softirq")

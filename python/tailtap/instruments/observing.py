@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from tailtap.forwarder.served import Served
+from tailtap.forwarder.served import Served, Server
 from tailtap.machine.numa import Numa
 from tailtap.stations import Host
 from tailtap.stations.process import Process
@@ -50,8 +50,8 @@ class Tracing:
     """The run folder, which its files go into."""
     packets: int
     """How many packets are sent."""
-    served: Served | None
-    """By what they are served; None where nothing forwards."""
+    served: Sequence[Server]
+    """By what they are served, for each node; empty where nothing forwards."""
     networks: Sequence[int] = ()
     """The inodes of the network namespaces that they pass, where softirqs serve them."""
 

@@ -192,6 +192,7 @@ def make_run(
         measured = measure(run.experiment, folders, tick, guard, stations=stations)
         for flow in flows:
             flow.keep(measured)
+            flow.share(flows[0].folder, measured)
         for flow in flows:
             flow.evaluate(measured.sent[flow.run.flow])
         # The load is that of all flows.
@@ -243,6 +244,14 @@ class _Flow:
             instruments={**stamps, **measured.brought},
             warnings=warnings_of(self.run.experiment, measured, self.run.flow),
         )
+
+    def share(self, first: RunFolder, measured: Measured) -> None:
+        """Have the files that instruments left in the folder of the first flow in this one too."""
+        if self.folder.path == first.path:
+            return
+        for brought in measured.brought.values():
+            for name in brought["files"]:
+                (self.folder.path / name).hardlink_to(first.path / name)
 
     def evaluate(self, sent: Sent) -> None:
         """Evaluate the stamps and enter the warnings about them. Raises `TailtapError`."""

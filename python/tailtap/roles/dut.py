@@ -13,7 +13,7 @@ from typing import Any
 from tailtap import forwarder, platform
 from tailtap.errors import MachineError
 from tailtap.forwarder import Running, Served, Setting
-from tailtap.forwarder.served import in_guest
+from tailtap.forwarder.served import Server, in_guest
 from tailtap.forwarder.setting import CpuTime
 from tailtap.instruments import INSTRUMENTS, Guest, Observation, Scope, Tracing
 from tailtap.instruments.interrupts import sampling_ns
@@ -223,23 +223,26 @@ class DeviceUnderTest:
         if experiment.trace == "none":
             return None
         packets = sum(experiment.traffic_of(flow).packets for flow in experiment.flows)
-        served = None
-        if self._running:
-            one, *more = [running.served() for running in self._running]
-            served = Served(one.by, [*one.pids, *(pid for other in more for pid in other.pids)])
-        if self._own_kernel:
-            threads = [thread for device in self._devices for thread in device.threads]
-            served = Served("vcpu", threads)
+        servers = []
+        specs = [spec for _, spec in experiment.devices()]
+        for device, running, spec in zip(self._devices, self._running, specs, strict=True):
+            own = device.host.own_kernel
+            served = Served("vcpu", device.threads) if own else running.served()
+            servers.append(Server(served, device.node, spec.cpus))
+        if len(servers) == 1:
+            servers = [Server(servers[0].served)]
         # Threads have the time of what they do; a softirq receives for everybody.
-        by_softirq = served is not None and served.by == "softirq"
+        by_softirq = any(one.served.by == "softirq" for one in servers)
         networks = self._bench.lab.networks() if by_softirq else ()
-        return Tracing(experiment.trace, self._folder, packets, served, networks)
+        return Tracing(experiment.trace, self._folder, packets, servers, networks)
 
     def _guest(self) -> Guest | None:
         """The virtual machine that is to be traced in itself."""
-        if self._bench.experiment.trace == "none" or not self._own_kernel or not self._running:
+        if self._bench.experiment.trace == "none" or not self._own_kernel:
             return None
-        [device], [running] = self._devices, self._running  # it is the whole DuT
+        if len(self._running) != 1:
+            return None  # among other nodes, its host alone tells
+        [device], [running] = self._devices, self._running
         return Guest(
             device.host,
             device.cpus,

@@ -179,8 +179,12 @@ CREATE TABLE IF NOT EXISTS late_packets (
     cause VARCHAR NOT NULL,
     blamed VARCHAR NOT NULL,
     detail VARCHAR NOT NULL,
-    stall BIGINT
+    stall BIGINT,
+    segment BIGINT
 );
+
+-- Databases of earlier versions have no segments.
+ALTER TABLE late_packets ADD COLUMN IF NOT EXISTS segment BIGINT;
 
 -- The same with what their runs are.
 
@@ -190,7 +194,7 @@ SELECT slug, experiment, repeat, variables, causes.* FROM causes JOIN runs USING
 CREATE VIEW IF NOT EXISTS run_stalls AS
 SELECT slug, experiment, repeat, variables, stalls.* FROM stalls JOIN runs USING (run);
 
-CREATE VIEW IF NOT EXISTS run_late_packets AS
+CREATE OR REPLACE VIEW run_late_packets AS
 SELECT
     slug,
     experiment,

@@ -28,10 +28,7 @@ def p_values(
     records += [Record(START + at * SECOND, SECOND, IDLE) for at in range(LENGTH // SECOND)]
     (folder / "trace.events").write_bytes(encode(records))
     write_stamps(folder / "egress.stamps", [START], [0])
-    cores, _ = _core.Cores.read(
-        folder / "trace.events", [DUT], START + LENGTH, egress=folder / "egress.stamps",
-        times=np.empty(0, np.int64), serving=None,
-    )  # fmt: skip
+    cores, _ = _core.Cores.read(folder / "trace.events", [DUT], START + LENGTH)
     served = {IRQ: 2, IDLE: 1}  # whoever is not interrupted serves
     rows = [
         served.get(kind, 0) + (number if kind == IRQ else 0) for kind, number, _ in cores.owners

@@ -49,7 +49,7 @@ def trace_of(folder: Path, records: Sequence[Record], by: str = "task") -> Trace
         {int(irq): name for irq, name in NAMES["irqs"].items()},
         {int(address, 16): name for address, name in NAMES["functions"].items()},
     )
-    served = Served(by, NET_RX, frozenset((SERVER,)), (DUT,))  # type: ignore[arg-type]
+    served = Served.one(by, pids=(SERVER,), cpus=(DUT,))  # type: ignore[arg-type]
     return Trace(path, START, START + 10_000_000, (DUT,), served, names, None, {}, (), (), "thin")
 
 
@@ -128,7 +128,7 @@ def test_softirqs_without_a_packet_of_the_run_are_those_of_others(tmp_path: Path
     ]
     trace = trace_of(tmp_path, records, by="softirq")
     write_stamps(tmp_path / "egress.stamps", [START + 25_000], [0])
-    found = slices(read_events(trace, tmp_path / "egress.stamps"), trace)
+    found = slices(read_events(trace, [tmp_path / "egress.stamps"]), trace)
     assert [one.cause for one in found] == ["foreign-net-rx", "serving"]
 
 

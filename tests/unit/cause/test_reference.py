@@ -74,17 +74,15 @@ def read(
     folder: Path,
     records: Sequence[Record],
     cpus: Sequence[int],
-    times: Sequence[int] = (),
     serving: int | None = None,
 ) -> tuple[_core.Cores, Any]:
     (folder / "trace.events").write_bytes(
         b"TTTRACE1" + b"".join(record.encode() for record in records)
     )
     write_stamps(folder / "egress.stamps", np.array([1_000_000]), [0])
-    return _core.Cores.read(
-        folder / "trace.events", list(cpus), ENDED, egress=folder / "egress.stamps",
-        times=np.array(times, np.int64), serving=serving,
-    )  # fmt: skip
+    leaving = [folder / "egress.stamps"]
+    softirqs = None if serving is None else (serving, cpus, (), leaving)
+    return _core.Cores.read(folder / "trace.events", list(cpus), ENDED, serving=softirqs)
 
 
 def by_nanosecond(cores: _core.Cores, cpu: int) -> list[int]:
@@ -102,7 +100,7 @@ def test_each_nanosecond_has_the_owner_of_the_reference(
     tmp_path_factory: Any, cores: tuple[list[Record], ...], serving: int | None
 ) -> None:
     folder = tmp_path_factory.mktemp("trace")
-    found, _ = read(folder, [r for core in cores for r in core], range(len(cores)), (), serving)
+    found, _ = read(folder, [r for core in cores for r in core], range(len(cores)), serving)
     for cpu, records in enumerate(cores):
         names = [found.owners[owner] for owner in by_nanosecond(found, cpu)]
         assert names == slow_join.owners(records, ENDED, UNTIL, serving)

@@ -67,7 +67,6 @@ def test_where_the_nodes_of_a_line_work(dut: dict[str, Any], expected: list[Any]
             "dut: {line: 2, platform: vm, huge_pages: true}",
             "dut.huge_pages: huge pages are reserved for one virtual machine, not for dut1 and",
         ),
-        ("dut: {line: 2, platform: vm}\ntrace: thin", "trace: a trace looks into one virtual"),
         (
             "dut: {line: 2, forwarder: testpmd}",
             "dut.line: dut1 and dut2 share CPU 1, and forwarder testpmd needs CPUs of its own",
@@ -102,10 +101,6 @@ def test_where_the_nodes_of_a_line_work(dut: dict[str, Any], expected: list[Any]
         (
             "dut: {line: [a], nodes: {a: {forwarder: {fault: {holds: 1}}}}}",
             "dut.nodes.a.forwarder.fault.holds: unknown key: did you mean 'hold'",
-        ),
-        (
-            "trace: thin\ndut: {line: [a, b], nodes: {a: {forwarder: fault}, b: {}}}",
-            "trace: nodes with fault and tc-mirred are served by different things",
         ),
         (
             "dut: {line: 2, ports: [a, b]}\ntap: {ports: [c, d]}",

@@ -14,7 +14,7 @@ from guests import write_guest_run
 from traced import arrivals, simulate
 
 from tailtap import guest_clock
-from tailtap.forwarder.served import SOFTIRQ, Served, in_guest
+from tailtap.forwarder.served import SOFTIRQ, Served, Server, in_guest
 from tailtap.instruments.observing import Guest, Scope, Tracing
 from tailtap.instruments.tracer.guest import FOLDER, GuestTracer, Untraced
 from tailtap.measure.clocks import guest_clock_of
@@ -71,7 +71,7 @@ def here(tmp_path: Path) -> tuple[Path, Path]:
 def scope(host: LocalHost, folder: Path) -> Scope:
     """A run with a trace of a guest."""
     guest = Guest(host, (1,), ("tt-in", "tt-out"), "moonsniff", SOFTIRQ, 1 << 29, 1.0)
-    tracing = Tracing("thin", folder, 1000, SOFTIRQ)
+    tracing = Tracing("thin", folder, 1000, [Server(SOFTIRQ)])
     return Scope((1,), (0,), links=None, tracing=tracing, guest=guest)  # type: ignore[arg-type]
 
 
@@ -130,7 +130,7 @@ def test_files_that_do_not_come_are_named(here: tuple[Path, Path]) -> None:
 
 
 def test_nothing_is_traced_where_there_is_no_guest(tmp_path: Path) -> None:
-    tracing = Tracing("thin", tmp_path, 1000, SOFTIRQ)
+    tracing = Tracing("thin", tmp_path, 1000, [Server(SOFTIRQ)])
     alone = Scope((1,), (0,), links=None, tracing=tracing)  # type: ignore[arg-type]
     assert GuestTracer().start(alone) is None
 

@@ -170,7 +170,7 @@ def test_there_are_ten_queries_and_more() -> None:
 
 def test_every_view_is_documented() -> None:
     [text] = re.findall(r"^## Views\n(.*?)^## ", PAGE.read_text(), re.S | re.M)
-    views = re.findall(r"CREATE VIEW IF NOT EXISTS (\w+)", SCHEMA.read_text())
+    views = re.findall(r"CREATE (?:OR REPLACE VIEW|VIEW IF NOT EXISTS) (\w+)", SCHEMA.read_text())
     connection = duckdb.connect()
     connection.execute(SCHEMA.read_text())
     assert len(views) == 3

@@ -1,14 +1,14 @@
 //! What each core did: traces laid out, their parts side by side.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
 use super::Owners;
 use super::egress::Leaving;
-use super::layout::Arranger;
+use super::layout::{Arranger, Server};
 use super::sweep::Sweep;
 use super::timeline::{Builder, Timeline};
 use crate::capture::CaptureError;
@@ -34,6 +34,19 @@ pub enum LayoutError {
     Stamps(#[from] CaptureError),
 }
 
+/// Where softirqs serve packets.
+#[derive(Clone, Copy, Debug)]
+pub struct Serving<'a> {
+    /// The vector that does.
+    pub vector: u32,
+    /// The cores on which it does; on all others, threads serve.
+    pub softirq: &'a [u16],
+    /// The cores on which threads serve, alone or as well.
+    pub threads: &'a [u16],
+    /// The stamp files of the tap points behind what serves.
+    pub leaving: &'a [PathBuf],
+}
+
 /// What a core did during a part of a trace, and who it met.
 type Stretches = (Builder, Owners);
 
@@ -41,13 +54,13 @@ type Stretches = (Builder, Owners);
 struct Plan<'a> {
     trace: &'a Trace,
     ended_ns: u64,
-    /// The softirq that serves, and the stamps after the device.
-    serving: Option<(u32, &'a Path)>,
+    /// None where no softirq serves.
+    serving: Option<Serving<'a>>,
 }
 
 impl Cores {
-    /// Lays out a trace that ended at a time. Softirqs of the vector `serving` during which no packet
-    /// of the stamp file left their core become those of others; with one core, all packets are its.
+    /// Lays out a trace that ended at a time. Softirqs that could serve become those of others if no
+    /// packet of the stamp files left their core meanwhile; with one core, all packets are its.
     ///
     /// As many threads as there are CPUs lay out one part after the other; this one strings them
     /// together.
@@ -57,7 +70,7 @@ impl Cores {
     pub fn lay_out(
         trace: &Trace,
         ended_ns: u64,
-        serving: Option<(u32, &Path)>,
+        serving: Option<Serving<'_>>,
     ) -> Result<Self, LayoutError> {
         let parts = trace.parts();
         let plan = Plan { trace, ended_ns, serving };
@@ -111,6 +124,19 @@ fn numbers(met: &Owners, all: &mut Owners) -> Vec<u32> {
 }
 
 impl Plan<'_> {
+    /// What serves on a core; `only` is the core whose packets count.
+    fn server(&self, cpu: u16, only: Option<u16>, from: u64) -> Result<Server, LayoutError> {
+        let Some(Serving { vector, softirq, threads, leaving }) = self.serving else {
+            return Ok(Server::Threads { foreign: None });
+        };
+        if !softirq.contains(&cpu) {
+            return Ok(Server::Threads { foreign: Some(vector) });
+        }
+        let open = |path: &PathBuf| Leaving::open(path, only, from);
+        let leaving = leaving.iter().map(open).collect::<Result<_, _>>()?;
+        Ok(Server::Softirq { vector, leaving, alone: !threads.contains(&cpu) })
+    }
+
     /// Lays out a part, core by core.
     fn lay_out(&self, part: &Part) -> Result<Vec<Stretches>, LayoutError> {
         let cores = self.trace.cores();
@@ -118,13 +144,8 @@ impl Plan<'_> {
         for (place, &cpu) in cores.iter().enumerate() {
             let from_ns = part.from.get(place).map(|cut| cut.at_ns);
             let only = (cores.len() > 1).then_some(cpu);
-            let serving = match self.serving {
-                Some((vector, path)) => {
-                    Some((vector, Leaving::open(path, only, from_ns.unwrap_or(0))?))
-                }
-                None => None,
-            };
-            let mut arranger = Arranger::new(self.ended_ns, from_ns, serving);
+            let server = self.server(cpu, only, from_ns.unwrap_or(0))?;
+            let mut arranger = Arranger::new(self.ended_ns, from_ns, server);
             let sweep = Sweep::new(arranger.untold());
             laid.push((arranger, sweep));
         }

@@ -3,7 +3,7 @@
 use std::cmp::{Ordering, Reverse};
 
 use super::egress::Leaving;
-use super::{FOREIGN, KERNEL_THREAD, Owner, Owners, SERVED, STEAL, UNTOLD};
+use super::{ASLEEP, FOREIGN, KERNEL_THREAD, Owner, Owners, SERVED, STEAL, UNTOLD};
 use crate::capture::CaptureError;
 use crate::trace::{Ahead, Record, THROTTLED, kind};
 
@@ -61,11 +61,18 @@ impl Interval {
     }
 }
 
+/// What serves packets on a core.
+pub(super) enum Server {
+    /// Threads; who tells them is in the trace. Softirqs of the vector `foreign` serve elsewhere.
+    Threads { foreign: Option<u32> },
+    /// Softirqs, perhaps beside threads, and the packets that left at each tap point.
+    Softirq { vector: u32, leaving: Vec<Leaving>, alone: bool },
+}
+
 /// Makes intervals of the records of one core, which come block by block in the order of the file.
 pub(super) struct Arranger {
     ended_ns: u64,
-    /// The softirq that serves, and the packets that left.
-    serving: Option<(u32, Leaving)>,
+    server: Server,
     owners: Owners,
     /// Intervals before which others may still come, and how many of them are in order.
     pending: Vec<Interval>,
@@ -82,16 +89,11 @@ pub(super) struct Arranger {
 
 impl Arranger {
     /// For a trace that ended at a time, from a moment on that no record before it goes beyond; none for
-    /// its beginning. `serving` is the vector of the softirq that serves, and the packets that left the
-    /// core: without any, it is one of others.
-    pub(super) fn new(
-        ended_ns: u64,
-        from_ns: Option<u64>,
-        serving: Option<(u32, Leaving)>,
-    ) -> Self {
+    /// its beginning. A softirq during which no packet left is one of others.
+    pub(super) fn new(ended_ns: u64, from_ns: Option<u64>, server: Server) -> Self {
         Self {
             ended_ns,
-            serving,
+            server,
             owners: Owners::default(),
             pending: Vec::new(),
             sorted: 0,
@@ -151,7 +153,8 @@ impl Arranger {
     /// who tells them is in the trace.
     pub(super) fn untold(&mut self) -> Option<u32> {
         let nobody = Owner { kind: UNTOLD, id: 0, more: 0 };
-        self.serving.is_some().then(|| self.owners.number(nobody))
+        let alone = matches!(self.server, Server::Softirq { alone: true, .. });
+        alone.then(|| self.owners.number(nobody))
     }
 
     /// All owners that were met.
@@ -165,21 +168,26 @@ impl Arranger {
         let mut end = record.end_ns();
         let previous_end = *self.previous_end.get_or_insert(start);
         let mut owner = owner(record);
+        if matches!(record.kind, kind::TASK | kind::IDLE) && record.dur_ns == u32::MAX {
+            end = end.max(self.next_base(&records[place..], ahead));
+        }
         match record.kind {
             kind::LOST => {
                 // What was lost lies before the record that found room again.
                 let next = records.get(place + 1).map(Record::end_ns).or(ahead.end_ns);
                 end = end.max(next.unwrap_or(self.ended_ns));
             }
-            kind::TASK | kind::IDLE if record.dur_ns == u32::MAX => {
-                end = end.max(self.next_base(&records[place..], ahead));
-            }
-            // Short ones that were gathered into one record are not looked at.
-            kind::SOFTIRQ if record.accumulated().is_none() => {
-                if let Some((vector, leaving)) = &mut self.serving
-                    && record.id == *vector
+            kind::SOFTIRQ => match &mut self.server {
+                Server::Threads { foreign } if *foreign == Some(record.id) => owner.more = FOREIGN,
+                // Short ones that were gathered into one record are not looked at.
+                Server::Softirq { vector, leaving, .. }
+                    if record.id == *vector && record.accumulated().is_none() =>
                 {
-                    if !leaving.any_within(start, end)? {
+                    let mut left = false;
+                    for point in leaving {
+                        left |= point.any_within(start, end)?;
+                    }
+                    if !left {
                         owner.more = FOREIGN;
                     }
                     if record.aux > RAISED_NS {
@@ -188,6 +196,10 @@ impl Arranger {
                         self.push(Interval { start: told, end: start, owner, level, idle });
                     }
                 }
+                _ => {}
+            },
+            kind::IDLE if matches!(self.server, Server::Threads { foreign: Some(_) }) => {
+                owner.more = ASLEEP;
             }
             kind::IPI_FUNCTION => self.function_ns = Some(start),
             kind::TLB_FLUSH if record.dur_ns == 0 => self.flush = Some(*record),

@@ -24,7 +24,7 @@ pub mod timeline;
 
 use std::collections::HashMap;
 
-pub use cores::Cores;
+pub use cores::{Cores, Serving};
 
 /// What a nanosecond can belong to: the kind of its record, and which of this kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -34,7 +34,7 @@ pub struct Owner {
     /// An interrupt's number, a vector, a process, a state, or a function's address.
     pub id: u64,
     /// Of a function, the core that asked for it. Of a task, [`KERNEL_THREAD`] and [`SERVED`]. Of a
-    /// softirq, [`FOREIGN`].
+    /// softirq, [`FOREIGN`]. Of an idle core, [`ASLEEP`].
     pub more: u64,
 }
 
@@ -50,6 +50,8 @@ pub const KERNEL_THREAD: u64 = 1;
 pub const SERVED: u64 = 2;
 /// A bit of a softirq: no packet of the run left during it.
 pub const FOREIGN: u64 = 1;
+/// A bit of an idle core on which threads serve, in a device that softirqs serve on other cores.
+pub const ASLEEP: u64 = 1;
 /// A bit of any owner: a guest's kernel says so, and its id and the other bits are the guest's.
 pub const GUEST: u64 = 1 << 63;
 

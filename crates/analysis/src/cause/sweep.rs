@@ -118,7 +118,7 @@ fn winner(active: &[Interval], untold: Option<u32>) -> (u32, u64) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Cores, Owner};
+    use super::super::{Cores, Owner, Serving};
     use crate::stamps::{Clock, Header};
     use crate::trace::{ACCUMULATED, MAGIC, Record, Trace, kind};
     use proptest::prelude::*;
@@ -169,8 +169,9 @@ mod tests {
             stamps.write_all(&record).expect("room");
         }
         let trace = Trace::open_in(file.path(), wanted, block, part).expect("a trace");
-        let cores =
-            Cores::lay_out(&trace, ENDED, Some((1, stamps.path()))).expect("a file that stays");
+        let leaving = [stamps.path().to_owned()];
+        let serving = Serving { vector: 1, softirq: wanted, threads: &[], leaving: &leaving };
+        let cores = Cores::lay_out(&trace, ENDED, Some(serving)).expect("a file that stays");
         let owners = cores.owners.list();
         let stretches = cores.timelines.values().map(|timeline| {
             let all = timeline.between(0, 1 << 40);

@@ -46,7 +46,7 @@ class Tracer:
         cpu = min(os.sched_getaffinity(0))
         try:
             with tempfile.TemporaryDirectory(prefix="tt-") as folder:
-                following = Following([cpu], Tracing("full", Path(folder), 0, None))
+                following = Following([cpu], Tracing("full", Path(folder), 0, ()))
                 trace = following.stop().facts["trace"]
         except TailtapError as error:
             remedy = "CONFIG_DEBUG_INFO_BTF; tried on Linux 6.1, 6.12 and 6.18"
@@ -86,8 +86,8 @@ class Following:
         command += ["--out", str(tracing.folder), "--mode", tracing.mode]
         # Writing would wake up a CPU that may be the generator's.
         command += ["--records", str(room), "--flush", "0 s", "--json"]
-        if tracing.served is not None:
-            command += ["--served", str(tracing.served)]
+        for server in tracing.served:
+            command += ["--served", str(server)]
         if tracing.networks:
             command += ["--networks", ",".join(map(str, tracing.networks))]
         self._process = host.start(command)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tailtap.files import write_json
-from tailtap.forwarder.served import Served
+from tailtap.forwarder.served import Server, document
 
 EVENTS, RECORD = "trace.events", "trace.json"
 SCHEMA = "tailtap.trace/1"
@@ -25,7 +25,7 @@ def take(
     *,
     mode: str,
     floor_ns: int | None = None,
-    served: Served | None = None,
+    served: Sequence[Server] = (),
     networks: Sequence[int] = (),
     records: int | None = None,
     flush_ns: int | None = None,
@@ -43,6 +43,7 @@ def take(
     """
     from tailtap import _core
 
+    told = document(served, cpus)
     floor = (THIN_FLOOR_NS if mode == "thin" else 0) if floor_ns is None else floor_ns
     (folder / RECORD).unlink(missing_ok=True)
     report = _core.trace(
@@ -51,7 +52,7 @@ def take(
         on_ready,
         mode=mode,
         floor_ns=floor,
-        served=[] if served is None else list(served.pids),
+        served=sorted({pid for one in served for pid in one.served.pids}),
         networks=list(networks),
         records=records,
         flush_ns=flush_ns,
@@ -73,7 +74,7 @@ def take(
         "substitutes": report["substitutes"],
         "steal": report["steal"],
         "floor_ns": floor,
-        "served": None if served is None else served.document(cpus),
+        "served": told,
         "kernel": report["kernel"],
     }
     names = {

@@ -125,6 +125,10 @@ def _unexplained(unexplained: dict[str, Any], late: int) -> CauseRow:
 
 
 def _notes(record: dict[str, Any]) -> Iterator[str]:
+    if len(record["segments"]) > 1:
+        for segment in record["segments"]:
+            count = count_text(segment["packets"])
+            yield f"{count} packets were late in {segment['words']}."
     for period in record["periods"]:
         yield f"Period of {period['words']}."
     for warning in record["warnings"]:
