@@ -220,9 +220,10 @@ class Cores:
         `serving` is where softirqs serve packets: their vector, the cores on which they do, the
         cores on which threads serve (alone or as well), and the stamp files of the tap points
         behind what serves. Softirqs of that vector during which no packet left become those of
-        others (the bit 1 of `more`), and so do all of the vector on other cores; idle cores on
-        which threads alone serve have the bit 1 as well. Raises `InputError` when a file cannot be
-        read; a trace that is cut off or damaged ends there, and the notes say so.
+        others (the bit 1 of `more`) where they alone serve, and so do all of the vector on cores
+        where they do not; idle cores on which threads alone serve have the bit 1 as well. Raises
+        `InputError` when a file cannot be read; a trace that is cut off or damaged ends there, and
+        the notes say so.
         """
 
     def with_guest(

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from explaining import DUT, OTHER, explained, forwarder_of, held
+from explaining import DUT, LINE, OTHER, explained, forwarder_of, held
 from injectors import Injector, build, hog, holding, throttling, timers
 
 pytestmark = [
@@ -47,10 +47,6 @@ def test_a_hog_makes_packets_late_that_a_task_serves(
     assert row["claim"] == "cause"
     assert row["p_value"] <= 0.001
     assert "isolated-cpus" in row["knobs"]
-
-
-LINE = "{{line: [a, b], nodes: {{a: {{forwarder: tc-mirred}}, b: {{forwarder: {forwarder}}}}}, "
-"""Two nodes that are served by different things, and what comes behind."""
 
 
 def test_a_hog_makes_packets_late_in_the_node_whose_core_it_takes(

@@ -11,18 +11,23 @@ who asked for them, and that `explain` does not blame other packets on them.
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from explaining import DUT, OTHER, explain, explained, held, moved, undisturbed
+from explaining import DUT, LINE, OTHER, explain, explained, held, moved, undisturbed
 from injectors import (
     Injection,
     build,
+    calls,
+    compaction,
     flow,
     kworkers,
     membarrier,
+    throttling,
+    timers,
     tlb_shootdowns,
 )
 from namespaces import Namespace
@@ -58,6 +63,77 @@ def test_another_flow_makes_packets_late(
     assert blamed[others].sum() <= 0.01 * others.sum()
     [row] = found.rows(FOREIGN)
     assert row["claim"] == "cause"
+
+
+@pytest.mark.skipif(
+    not Path(f"/dev/cpu/{DUT}/cpuid").exists(), reason="needs /dev/cpu/*/cpuid (CONFIG_X86_CPUID)"
+)
+def test_many_function_calls_make_packets_late(program: Path, tmp_path: Path) -> None:
+    """Those that wait when the interrupt comes are one long one."""
+    found = explained(
+        tmp_path,
+        "tc-mirred",
+        [lambda _: calls(program, cpu=DUT, helper=OTHER, spread_ns=40_000_000)],
+        "300 us",
+    )
+    mine, others = held(found.late, found.injections[0])
+    blamed = found.blamed("function-call-ipi", "cpuid_smp_cpuid")
+    assert mine.sum() > 200
+    assert blamed[mine].mean() >= 0.95
+    assert blamed[others].sum() <= 0.01 * others.sum()
+    [row] = [row for row in found.causes["causes"] if row["detail"] == "cpuid_smp_cpuid"]
+    assert row["claim"] == "cause"
+
+
+def test_compaction_makes_packets_late_that_a_task_serves(program: Path, tmp_path: Path) -> None:
+    """A full trace tells what the task did that had the core."""
+    found = explained(
+        tmp_path,
+        "fault",
+        [lambda _: compaction(program, cpu=DUT, period_ns=300_000_000, spread_ns=100_000_000)],
+        "300 us",
+        trace="full",
+        rate="10 kpkt/s",
+    )
+    mine, others = held(found.late, found.injections[0])
+    blamed = found.blamed("page-fault", "compaction")
+    assert mine.sum() > 100
+    assert blamed[mine].mean() >= 0.95
+    assert blamed[others].sum() <= 0.01 * others.sum()
+    [row] = [row for row in found.rows("page-fault") if row["detail"] == "compaction"]
+    assert row["claim"] == "cause"
+
+
+def test_what_happens_on_another_core_is_never_blamed(
+    program: Path, namespace: Namespace, tmp_path: Path
+) -> None:
+    """A flow, bursts of timers, and a task without quota: none of them on the device's core.
+
+    A task and the softirq serve there, so that each of them could be a cause.
+    """
+    hog = ("taskset", "--cpu-list", str(OTHER), "nice", "-n", "19", "timeout", "60", "yes")
+    with subprocess.Popen(hog, stdout=subprocess.DEVNULL) as process:
+        try:
+            found = explained(
+                tmp_path,
+                "fault",
+                [
+                    lambda _: flow(program, namespace, cpu=OTHER, helper=OTHER),
+                    lambda _: timers(
+                        program, cpu=OTHER, count=3000, gap_ns=0, period_ns=130_000_000
+                    ),
+                    lambda _: throttling(program, [process.pid], cpu=OTHER, helper=OTHER),
+                ],
+                "100 us",
+                dut=f"{LINE}cpus: [1]}}}}",
+            )
+        finally:
+            process.terminate()
+    assert all(len(injections) >= 10 for injections in found.injections)
+    for cause in (FOREIGN, "timer", "throttled"):
+        assert found.blamed(cause).sum() <= 0.01 * found.late["cpu"].size, cause
+    claimed = {row["cause"] for row in found.causes["causes"] if row["claim"] == "cause"}
+    assert claimed.isdisjoint({FOREIGN, "throttled"})
 
 
 def test_what_came_at_another_time_is_no_cause(tmp_path: Path) -> None:

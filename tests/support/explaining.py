@@ -31,6 +31,8 @@ dut: {dut}
 traffic: {{rate: {rate}, size: 64 B, duration: 3 s, warm_up: 200 ms, cpu: 0, slip_limit: 50 ms}}
 trace: {trace}
 """
+LINE = "{{line: [a, b], nodes: {{a: {{forwarder: tc-mirred}}, b: {{forwarder: {forwarder}}}}}, "
+"""Two nodes that are served by different things, and what comes behind."""
 Columns = dict[str, npt.NDArray[Any]]
 Injecting = Callable[["subprocess.Popen[str]"], AbstractContextManager[Injector]]
 """Disturbs the machine while a run lasts; it is given the run's process."""

@@ -142,6 +142,31 @@ def kworkers(
     )
 
 
+def calls(
+    program: Path,
+    *,
+    cpu: int,
+    helper: int,
+    count: int = 50,
+    period_ns: int = PERIOD_NS,
+    spread_ns: int = 0,
+) -> contextlib.AbstractContextManager[Injector]:
+    """Four times `count` function calls (cpuid_smp_cpuid) at `cpu`, of so many threads of `helper`.
+
+    What waits when the interrupt comes is called in one go. A call takes microseconds where a
+    hypervisor answers for the CPU.
+    """
+    return _injecting(program, "calls", cpu, helper, period_ns, spread_ns, count=count)
+
+
+def compaction(
+    program: Path, *, cpu: int, period_ns: int = PERIOD_NS, spread_ns: int = 0
+) -> contextlib.AbstractContextManager[Injector]:
+    """All memory compacted (vm/compact_memory) on `cpu`, a fifth of a second for 24 GiB."""
+    file = ("/proc/sys/vm/compact_memory", "1", "")
+    return _injecting(program, "file", cpu, cpu, period_ns, spread_ns, file=file)
+
+
 @contextlib.contextmanager
 def flow(
     program: Path,

@@ -147,7 +147,8 @@ def _foreign(
     serving = (records["kind"] == SOFTIRQ) & (records["id"] == trace.served.vector)
     meanwhile = np.searchsorted(left, end, "right") - np.searchsorted(left, start, "left")
     elsewhere = ~np.isin(records["cpu"], trace.served.softirq_cpus)
-    found: npt.NDArray[np.bool_] = serving & (elsewhere | (meanwhile == 0))
+    shared = np.isin(records["cpu"], trace.served.thread_cpus)
+    found: npt.NDArray[np.bool_] = serving & (elsewhere | (~shared & (meanwhile == 0)))
     return found
 
 

@@ -33,6 +33,7 @@
 #define MOST_SECONDS 120
 #define MOST_TIMERS 10000
 #define PAGES 64
+#define CALLS 4 /* of a thread, in a row */
 #define FIFO_PRIORITY 50
 #define PROTOCOL 0x88b5 /* of frames; IEEE 802's for experiments */
 #define FRAME_LEN 60
@@ -45,6 +46,7 @@ struct injection {
 
 static struct {
 	int cpu, from, count, timers[MOST_TIMERS], sender, counter;
+	pthread_barrier_t all_begin, all_ended;
 	int64_t busy;
 	const char *file, *on, *off, *policy;
 } with;
@@ -99,6 +101,20 @@ static void pin(int cpu)
 		die("sched_setaffinity");
 }
 
+/* Whoever injects does so at once, whatever else works on its CPU. */
+static void become_urgent(void)
+{
+	struct sched_param fifo = {.sched_priority = FIFO_PRIORITY};
+
+	/* A control group without a budget for real-time tasks refuses. */
+	with.policy = "fifo";
+	if (sched_setscheduler(0, SCHED_FIFO, &fifo)) {
+		with.policy = "nice";
+		if (setpriority(PRIO_PROCESS, 0, -20))
+			die("setpriority");
+	}
+}
+
 /* A thread of this process on the disturbed CPU, so that its memory map is in use there. It works
  * only where nobody else wants to but other idle work, such as a build in the background. */
 static void *spin(void *unused)
@@ -149,20 +165,6 @@ static void inject_tlb(void)
 
 		if (pages == MAP_FAILED || mprotect(pages, size, PROT_READ) || munmap(pages, size))
 			die("mmap");
-	}
-}
-
-/* Whoever injects does so at once, whatever else works on its CPU. */
-static void become_urgent(void)
-{
-	struct sched_param fifo = {.sched_priority = FIFO_PRIORITY};
-
-	/* A control group without a budget for real-time tasks refuses. */
-	with.policy = "fifo";
-	if (sched_setscheduler(0, SCHED_FIFO, &fifo)) {
-		with.policy = "nice";
-		if (setpriority(PRIO_PROCESS, 0, -20))
-			die("setpriority");
 	}
 }
 
@@ -265,6 +267,47 @@ static void inject_flow(void)
 	}
 }
 
+/* Threads that ask the disturbed CPU for its features, all at once. They sleep until it has told
+ * them, so that whoever else works on theirs goes on. */
+static void *ask(void *unused)
+{
+	char path[64], features[CALLS * 16];
+	int file;
+
+	(void)unused;
+	snprintf(path, sizeof(path), "/dev/cpu/%d/cpuid", with.cpu);
+	file = open(path, O_RDONLY | O_CLOEXEC);
+	if (file < 0)
+		die(path);
+	become_urgent();
+	for (;;) {
+		pthread_barrier_wait(&with.all_begin);
+		if (pread(file, features, sizeof(features), 0) < 0)
+			die(path);
+		pthread_barrier_wait(&with.all_ended);
+	}
+	return NULL;
+}
+
+static void begin_calls(void)
+{
+	pthread_barrier_init(&with.all_begin, NULL, (unsigned)with.count + 1);
+	pthread_barrier_init(&with.all_ended, NULL, (unsigned)with.count + 1);
+	for (int i = 0; i < with.count; i++) {
+		pthread_t thread;
+
+		errno = pthread_create(&thread, NULL, ask, NULL);
+		if (errno)
+			die("pthread_create");
+	}
+}
+
+static void inject_calls(void)
+{
+	pthread_barrier_wait(&with.all_begin);
+	pthread_barrier_wait(&with.all_ended);
+}
+
 static const struct kind {
 	const char *name;
 	void (*begin)(void), (*inject)(void);
@@ -277,6 +320,7 @@ static const struct kind {
 	{"timers", begin_timers, inject_timers, 1, 0},
 	{"file", NULL, inject_file, 0, 0},
 	{"flow", begin_flow, inject_flow, 0, 0},
+	{"calls", begin_calls, inject_calls, 0, 0},
 };
 
 int main(int argc, char **argv)

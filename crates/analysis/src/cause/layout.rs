@@ -180,14 +180,15 @@ impl Arranger {
             kind::SOFTIRQ => match &mut self.server {
                 Server::Threads { foreign } if *foreign == Some(record.id) => owner.more = FOREIGN,
                 // Short ones that were gathered into one record are not looked at.
-                Server::Softirq { vector, leaving, .. }
+                Server::Softirq { vector, leaving, alone }
                     if record.id == *vector && record.accumulated().is_none() =>
                 {
                     let mut left = false;
                     for point in leaving {
                         left |= point.any_within(start, end)?;
                     }
-                    if !left {
+                    // What it receives for threads does not leave meanwhile.
+                    if *alone && !left {
                         owner.more = FOREIGN;
                     }
                     if record.aux > RAISED_NS {
