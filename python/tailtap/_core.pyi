@@ -17,6 +17,7 @@ __all__ = [
     "forward",
     "generate",
     "leaving",
+    "load",
     "merge",
     "most_packets",
     "percentiles",
@@ -187,6 +188,25 @@ def trace(
     `functions` have names, and `hooks` has for each tracepoint how often its program ran, the time
     of that in ns if the cost is measured, and how many events were not seen. Raises `InputError`
     and `MachineError`.
+    """
+
+def load(
+    kind: str,
+    on_ready: Callable[[], object],
+    *,
+    cpu: int,
+    name: str,
+    nice: int = 0,
+    amount: int = 0,
+    busy_ns: int = 0,
+    period_ns: int = 0,
+) -> dict[str, int]:
+    """Load a CPU until SIGINT or SIGTERM, by a thread called `name`: what was `done`.
+
+    `kind` is ``cpu`` (in ns of CPU time), ``cache`` (in lines of `amount` bytes), ``memory`` (in
+    bytes, `amount` per second) or ``interrupts`` (in wake-ups, `amount` per second). The first two
+    work for `busy_ns` of CPU time in each `period_ns`. Also tells the time that passed
+    (`elapsed_ns`) and the CPU time (`cpu_ns`). Raises `InputError` and `MachineError`.
     """
 
 def trace_lacks(mode: str) -> tuple[list[str], list[str]]:

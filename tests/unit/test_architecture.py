@@ -17,6 +17,7 @@ FLOORS = (
     "topology",
     "platform",
     "forwarder",
+    "neighbour",
     "instruments",
     "evaluation",
     "results",

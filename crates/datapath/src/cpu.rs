@@ -45,17 +45,23 @@ pub fn is_online(cpu: usize) -> bool {
 /// scheduling: a spinning real-time thread is throttled, by default 50 ms in every second. Without
 /// the privilege nothing changes.
 pub fn hurry() {
+    be_nice(-20);
+}
+
+/// Gives the calling thread a niceness from -20 to 19, and makes its timers exact. Without the
+/// privilege for a negative one it keeps its own.
+pub fn be_nice(nice: i32) {
     // SAFETY: plain system calls about the calling thread and its process. (On Linux, PRIO_PROCESS
     // with 0 is the thread.)
     let leads_session = unsafe {
-        libc::setpriority(libc::PRIO_PROCESS, 0, -20);
+        libc::setpriority(libc::PRIO_PROCESS, 0, nice);
         libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong, 0, 0, 0);
         libc::getsid(0) == libc::getpid()
     };
     // Where the scheduler groups tasks by session (autogroup), niceness counts within a session
     // only, and between sessions that of the group counts. Ours to set if the session is ours.
     if leads_session {
-        let _ = std::fs::write("/proc/self/autogroup", "-20");
+        let _ = std::fs::write("/proc/self/autogroup", nice.to_string());
     }
 }
 

@@ -3,6 +3,7 @@
 //! - [`tap`]: taps on links, by eBPF programs, and stamps by network cards.
 //! - [`trace`]: what the kernel did on chosen cores meanwhile.
 //! - [`generate`]: the traffic generator, which sends through a [`device`].
+//! - [`load`]: what a neighbour of the device does to a CPU.
 //! - [`forward`]: the forwarders that are ours: the fault injector and the redirecting XDP program.
 //!
 //! `bpf` loads and attaches eBPF programs for them. All work in the network namespace of the calling
@@ -21,6 +22,7 @@ pub mod device;
 pub mod forward;
 pub mod generate;
 pub mod interface;
+pub mod load;
 pub mod namespace;
 mod ring;
 pub mod signals;

@@ -22,6 +22,7 @@ use tailtap_datapath::generate::schedule::{Length, Pattern};
 use tailtap_datapath::generate::template::{Addresses, Flows, Layout, Ports};
 use tailtap_datapath::generate::{self, Content, GenerateError};
 use tailtap_datapath::interface::InterfaceError;
+use tailtap_datapath::load::{LoadError, Share, Work, load as run_load};
 use tailtap_datapath::namespace::NamespaceError;
 use tailtap_datapath::tap::file::{Format, TapClock};
 use tailtap_datapath::tap::writer::Rotation;
@@ -39,6 +40,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(recording, module)?)?;
     module.add_function(wrap_pyfunction!(forward, module)?)?;
     module.add_function(wrap_pyfunction!(redirect, module)?)?;
+    module.add_function(wrap_pyfunction!(load, module)?)?;
     Ok(())
 }
 
@@ -275,6 +277,41 @@ fn told(
     result.set_item("bunched", report.bunched)?;
     result.set_item("mode", report.mode.map(Mode::name))?;
     result.set_item("interrupted", report.interrupted)?;
+    Ok(result)
+}
+
+#[pyfunction]
+#[pyo3(signature = (kind, on_ready, *, cpu, name, nice=0, amount=0, busy_ns=0, period_ns=0))]
+#[expect(clippy::too_many_arguments, reason = "the parameters of the Python function")]
+fn load<'py>(
+    py: Python<'py>,
+    kind: &str,
+    on_ready: Py<PyAny>,
+    cpu: usize,
+    name: &str,
+    nice: i32,
+    amount: u64,
+    busy_ns: u64,
+    period_ns: u64,
+) -> PyResult<Bound<'py, PyDict>> {
+    let share = Share { busy_ns, period_ns };
+    let work = match kind {
+        "cpu" => Work::Cpu(share),
+        "cache" => Work::Cache { bytes: amount as usize, share },
+        "memory" => Work::Memory { bytes_per_s: amount },
+        "interrupts" => Work::Interrupts { per_s: amount },
+        other => return Err(raise("InputError", format!("there is no load {other:?}"))),
+    };
+    let report = on_own_thread(py, || run_load(work, cpu, nice, name, ready(on_ready)))?.map_err(
+        |error| match &error {
+            LoadError::Ready(error) => raised(py, error.as_ref()),
+            _ => refused(matches!(error, LoadError::Cpu(_)), &error),
+        },
+    )?;
+    let result = PyDict::new(py);
+    result.set_item("done", report.done)?;
+    result.set_item("elapsed_ns", report.elapsed_ns)?;
+    result.set_item("cpu_ns", report.cpu_ns)?;
     Ok(result)
 }
 

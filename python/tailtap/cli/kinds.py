@@ -41,6 +41,7 @@ FILES = {
     "platforms": "platform/__init__.py",
     "forwarders": "forwarder/__init__.py",
     "generators": "traffic/__init__.py",
+    "neighbours": "neighbour/__init__.py",
     "taps": "instruments/taps/__init__.py",
     "power": "testbed/power/__init__.py",
     "boot ways": "testbed/boot/__init__.py",

@@ -49,6 +49,7 @@ COMMANDS = {
     "tap": Row("tap", "stamp or capture every packet that passes a link"),
     "trace": Row("trace", "record what the kernel does on chosen CPUs"),
     "forward": Row("forward", "forward packets and inject known faults"),
+    "load": Row("load", "load a CPU as a neighbour does"),
     "completion": Row("completion", "print the completion script of a shell"),
 }
 GROUPS = {

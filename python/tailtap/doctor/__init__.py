@@ -19,6 +19,7 @@ from tailtap.errors import TailtapError
 from tailtap.forwarder import FORWARDERS
 from tailtap.instruments.taps import TAPS
 from tailtap.instruments.tracer import Tracer
+from tailtap.neighbour import NEIGHBOURS
 from tailtap.platform import PLATFORMS
 from tailtap.registry import Registry
 from tailtap.testbed.boot import WAYS
@@ -42,6 +43,7 @@ REGISTRIES: Mapping[str, Registry[Any]] = {
     "platforms": PLATFORMS,
     "forwarders": FORWARDERS,
     "generators": GENERATORS,
+    "neighbours": NEIGHBOURS,
     "taps": TAPS,
     "power": POWERS,
     "boot ways": WAYS,

@@ -29,6 +29,7 @@ from tailtap.experiment.line import (
     members_of,
     own_keys,
 )
+from tailtap.experiment.neighbours import Neighbours
 from tailtap.experiment.network import FlowName, check_links, paths_of
 from tailtap.experiment.over import VETH, Over
 from tailtap.experiment.placing import IrqOption, sorted_cpus
@@ -141,6 +142,12 @@ class Dut(Strict):
         description="How many queues each of dut.ports and of the virtual functions of dut.over "
         "has, as the papers have one. By default as many as it has.",
         examples=[1],
+    )
+    neighbours: Neighbours = Field(
+        default_factory=dict,
+        description="What else works on the DuT's machine while packets are measured: each has a "
+        "name, a kind and options, and is counted. docs/neighbours.md says what they do.",
+        examples=[{"batch": {"cpu": {"cpus": [1], "busy": 20}}}],
     )
     options: dict[str, Any] = Field(
         default_factory=dict,

@@ -30,7 +30,8 @@ OTHERS: Final = (GENERATOR, TAPS, INGRESS, EGRESS, "in", "out")
 """Names of other nodes, of captures, which within a line are called after nodes, and of both ends
 of `dut.links`."""
 OF_THE_WHOLE: Final = (
-    "line", "nodes", "links", "flows", "route_by", "over", "tuning", "queues", "ports"
+    "line", "nodes", "links", "flows", "route_by", "over", "tuning", "queues", "ports",
+    "neighbours",
 )  # fmt: skip
 """Keys of `dut` that a node has not: what they say holds for all nodes, or for none of a line."""
 COUNT: Final = "count"

@@ -7,6 +7,7 @@ options.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, PrivateAttr, field_validator, model_validator
@@ -22,6 +23,7 @@ from tailtap.experiment.tuning import FULL
 from tailtap.forwarder import FORWARDERS
 from tailtap.instruments.interrupts import Interrupts
 from tailtap.instruments.taps.model import Taps
+from tailtap.neighbour.running import Asked
 from tailtap.platform import PLATFORMS, Devices, DutSpec, Platform
 from tailtap.platform.options import PortOptions
 from tailtap.schema import AS_WRITTEN, Ports, Strict, Time, Written, as_value_error
@@ -259,6 +261,11 @@ class Experiment(Strict):
         if self.dut.over != VETH:
             check_over(self.dut.over, self.dut.taps, self.graph())
         return self
+
+    @property
+    def neighbours(self) -> Sequence[Asked]:
+        """What loads CPUs of the DuT's machine meanwhile."""
+        return [Asked(name, one.kind, one.settings) for name, one in self.dut.neighbours.items()]
 
     @property
     def traits(self) -> Traits:

@@ -19,6 +19,7 @@ from tailtap.forwarder import FORWARDERS
 from tailtap.instruments.interrupts import Counted, Sampling
 from tailtap.instruments.taps import TAPS
 from tailtap.instruments.taps.model import Taps
+from tailtap.neighbour import NEIGHBOURS
 from tailtap.platform import PLATFORMS
 from tailtap.registry import Registry
 from tailtap.traffic import GENERATORS
@@ -84,6 +85,10 @@ def reference() -> str:
     for name, forwarder in FORWARDERS.working():
         parts += [f"### Forwarder {name}", _about(forwarder)]
         parts += list(_options(forwarder.Options, "dut.options."))
+    parts += ["### Neighbours", "In `dut.neighbours`, below a name and a kind."]
+    for name, neighbour in NEIGHBOURS.working():
+        parts += [f"**{name}**: {_about(neighbour)}"]
+        parts += [_table(neighbour.Options, f"dut.neighbours.NAME.{name}.")]
     parts += ["## traffic", "What is sent: UDP packets with ids.", _table(Traffic, "traffic.")]
     parts += ["### Generators", _kinds(GENERATORS)]
     for name, generator in GENERATORS.working():

@@ -26,6 +26,8 @@ def require_cpus(plan: Sequence[PlannedRun]) -> None:
         wanted = [("traffic.cpu", traffic.cpu), ("traffic.reverse_cpu", traffic.reversed().cpu)]
         wanted += [("dut.flows", cpu) for cpu in run.experiment.senders]
         wanted += [("dut.cpus", cpu) for cpu in run.experiment.dut.cpus]
+        for one in run.experiment.neighbours:
+            wanted += [(f"dut.neighbours.{one.name}", cpu) for cpu in one.options.cpus]
         for key, cpu in wanted:
             if cpu in have:
                 continue

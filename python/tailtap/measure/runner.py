@@ -310,6 +310,7 @@ def _first_record(run: PlannedRun) -> dict[str, Any]:
         "cpu_ns": {},
         "forwarder_memory": None,
         "elapsed_ns": None,
+        "neighbours": {},
         "instruments": {},
         "warnings": [],
         "valid": None,

@@ -18,9 +18,11 @@ from tailtap.forwarder.setting import CpuTime
 from tailtap.instruments import INSTRUMENTS, Guest, Observation, Scope, Tracing
 from tailtap.instruments.interrupts import sampling_ns
 from tailtap.machine.journal import boot_id
+from tailtap.neighbour.running import Neighbours, too_little
 from tailtap.platform import Dut
 from tailtap.roles.role import Request, Workbench
 from tailtap.roles.tuning import tune
+from tailtap.stations.local import LocalHost
 from tailtap.stations.process import Process
 from tailtap.stations.session import FAILED, Json
 from tailtap.topology.graph import Port
@@ -44,6 +46,7 @@ class DeviceUnderTest:
         self._devices: Sequence[Dut] = ()
         self._running: list[Running] = []
         self._observing: dict[str, Observation] = {}
+        self._neighbours: Neighbours | None = None
         self._spent: CpuTime | None = None
         self._over = False
 
@@ -63,6 +66,7 @@ class DeviceUnderTest:
         if self._over or not self._observing:
             return []
         found = [process for one in self._observing.values() for process in one.sources()]
+        found += self._neighbours.sources if self._neighbours is not None else ()
         return [*found, *(process for _, process in self._processes())]
 
     def look(self) -> Sequence[Json]:
@@ -74,6 +78,9 @@ class DeviceUnderTest:
             if trouble := one.trouble():
                 self._over = True
                 return [{"event": FAILED, "reason": trouble, "link": True}]
+        if self._neighbours is not None and (trouble := self._neighbours.trouble()):
+            self._over = True
+            return [{"event": FAILED, "reason": trouble}]
         for running, process in self._processes():
             if process.readable():
                 self._over = True
@@ -85,6 +92,8 @@ class DeviceUnderTest:
         for one in self._observing.values():
             one.close()
         self._observing.clear()
+        if self._neighbours is not None:
+            self._neighbours.close()
         self._stack.close()
 
     def _processes(self) -> list[tuple[Running, Process]]:
@@ -155,8 +164,10 @@ class DeviceUnderTest:
         return {"reason": self._running[0].failure()}
 
     def _observe(self, content: Json) -> Json:
-        """Start the instruments."""
+        """Start the neighbours, and then the instruments."""
         bench = self._bench
+        if bench.experiment.neighbours:
+            self._neighbours = Neighbours(LocalHost(), bench.experiment.neighbours)
         has_dut, lab = bench.experiment.traits.has_dut, bench.lab
         processes = [] if self._own_kernel else [process for _, process in self._processes()]
         scope = Scope(
@@ -186,12 +197,14 @@ class DeviceUnderTest:
         """
         self._over = True
         readings = {name: self._observing[name].stop() for name in reversed(self._observing)}
-        facts: dict[str, Any] = {}
+        told = {} if self._neighbours is None else self._neighbours.stop()
+        facts: dict[str, Any] = {"neighbours": told}
         for reading in readings.values():
             facts |= reading.facts
+        warnings = [dict(row) for reading in readings.values() for row in reading.warnings]
         return {
             "facts": facts,
-            "warnings": [dict(row) for reading in readings.values() for row in reading.warnings],
+            "warnings": [*warnings, *map(dict, too_little(told))],
             "brought": {
                 name: {"facts": sorted(reading.facts), "files": list(reading.files)}
                 for name, reading in readings.items()

@@ -27,6 +27,7 @@ def test_five_lines_are_enough(tmp_path: Path) -> None:
             "forwarder": "tc-mirred",
             "line": 1,
             "nodes": {},
+            "neighbours": {},
             "links": [],
             "flows": {},
             "route_by": None,

@@ -46,6 +46,14 @@ ENTRIES = (
         "Give each its own CPU with `traffic.cpu`, `traffic.reverse_cpu` and `dut.cpus`.",
     ),
     Entry(
+        "neighbour-short",
+        "A neighbour (`dut.neighbours`) did less than nine tenths of what it was asked for.",
+        (
+            "Ask for less, or give it CPUs of its own; what it reached is in `run.json`. A CPU "
+            "that it shares with the device leaves it less on purpose."
+        ),
+    ),
+    Entry(
         "stamps-lost",
         (
             "A tap had no room for some stamps. These packets count as lost or unmatched "

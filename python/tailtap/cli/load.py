@@ -1,0 +1,121 @@
+"""`tailtap load`: load a CPU as a neighbour does."""
+
+from __future__ import annotations
+
+import click
+
+from tailtap.cli.command import command
+from tailtap.cli.completing import one_of
+from tailtap.errors import InputError
+
+KINDS = ("cpu", "cache", "memory", "interrupts")
+BUSY, PERIOD, SIZE = 50, "10 ms", "8 MiB"
+
+
+@command()
+@click.argument(
+    "kind",
+    shell_complete=one_of(*KINDS),
+    help="cpu, cache, memory or interrupts.",
+)
+@click.option(
+    "--cpu",
+    type=click.IntRange(min=0),
+    required=True,
+    help="The CPU that it loads.",
+)
+@click.option(
+    "--busy",
+    type=click.IntRange(min=1, max=100),
+    help=f"For cpu and cache: work so many per cent of each period. [default: {BUSY}]",
+)
+@click.option(
+    "--period",
+    metavar="TIME",
+    help=f"The period, '10 ms'. [default: {PERIOD}]",
+)
+@click.option(
+    "--size",
+    help=f"For cache: how much memory it reads, '32 MiB'. [default: {SIZE}]",
+)
+@click.option(
+    "--per-second",
+    type=click.IntRange(min=1),
+    help="For memory: how many bytes it copies per second. For interrupts: how often it is woken.",
+)
+@click.option(
+    "--nice",
+    type=click.IntRange(min=-20, max=19),
+    default=0,
+    help="How much it gives way to others, from -20 to 19. [default: 0]",
+)
+@click.option(
+    "--name",
+    default="tt-load",
+    help="What its thread is called, in 15 characters at most. [default: tt-load]",
+)
+def load(
+    kind: str,
+    cpu: int,
+    busy: int | None,
+    period: str | None,
+    size: str | None,
+    per_second: int | None,
+    nice: int,
+    name: str,
+    json: bool,
+    quiet: bool,
+) -> None:
+    """Load a CPU in a way that is known in numbers, as a neighbour of a device under test does.
+
+    cpu computes, and cache reads cache lines in a random order, both for a share of each period.
+    memory copies memory at a rate. interrupts is woken by a timer at a rate. One thread does it.
+    Experiments do the same with dut.neighbours.
+
+    Runs until SIGINT or SIGTERM. With --json it prints {"event": "ready"} and at the end
+    {"event": "done", ...} with what was done (cpu: ns of CPU time; cache: lines; memory: bytes;
+    interrupts: wake-ups), the CPU time cpu_ns and the time elapsed_ns.
+    """
+    import json as json_module
+    import sys
+
+    from tailtap import _core
+    from tailtap.units import parse_size, parse_time
+
+    if kind not in KINDS:
+        raise InputError(f"there is no load {kind!r}: choose one of {', '.join(KINDS)}")
+    shares, paced = kind in ("cpu", "cache"), kind in ("memory", "interrupts")
+    for option, value, fits in (
+        ("--busy", busy, shares),
+        ("--period", period, shares),
+        ("--size", size, kind == "cache"),
+        ("--per-second", per_second, paced),
+    ):
+        if value is not None and not fits:
+            raise InputError(f"{kind} has no {option}: leave it out")
+    if paced and per_second is None:
+        raise InputError(f"{kind} needs a rate: give --per-second")
+    period_ns = parse_time(period or PERIOD)
+    if period_ns <= 0:
+        raise InputError(f"--period {period!r} is no time to work in: give '10 ms'")
+
+    def ready() -> None:
+        if json:
+            print(json_module.dumps({"event": "ready"}), flush=True)
+        elif not quiet:
+            print(f"loading CPU {cpu}; SIGINT (Ctrl-C) stops", file=sys.stderr)
+
+    done = _core.load(
+        kind,
+        ready,
+        cpu=cpu,
+        name=name,
+        nice=nice,
+        amount=parse_size(size or SIZE) if kind == "cache" else per_second or 0,
+        busy_ns=period_ns * (BUSY if busy is None else busy) // 100,
+        period_ns=period_ns,
+    )
+    if json:
+        print(json_module.dumps({"event": "done", **done}), flush=True)
+    else:
+        print(", ".join(f"{count} {what}" for what, count in done.items()))

@@ -1,0 +1,168 @@
+"""Neighbours: each does what it is asked for, packets are late by it, and nothing of it stays."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from labtools import PATIENCE_SECONDS, TAILTAP, record
+
+from tailtap.cause import explain_runs
+from tailtap.evaluation import Evaluation
+
+CPU = 1
+TICKS = os.sysconf("SC_CLK_TCK")
+pytestmark = pytest.mark.skipif(
+    len(os.sched_getaffinity(0)) < 2, reason="generator and DuT need a CPU each"
+)
+EXPERIMENT = """
+name: tenants
+dut: {{forwarder: fault, cpus: [1], neighbours: {neighbours}}}
+traffic: {{rate: 10 kpkt/s, duration: {duration}, warm_up: 100 ms, cpu: 0, slip_limit: 50 ms}}
+"""
+
+
+def threads(name: str) -> list[Path]:
+    """The folders in /proc of all threads of a name."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/task/[0-9]*/comm"):
+        try:
+            if path.read_text().strip() == name:
+                found.append(path.parent)
+        except OSError:  # it ended meanwhile
+            continue
+    return found
+
+
+def until(there: Callable[[], object]) -> None:
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not there():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def cpu_seconds(thread: Path) -> float:
+    """The CPU time of a thread as the kernel's ticks tell it, proc_pid_stat(5)."""
+    fields = (thread / "stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def sleeps(thread: Path) -> int:
+    """How often a thread gave its CPU up by itself, proc_pid_status(5)."""
+    [line] = [row for row in (thread / "status").read_text().splitlines()
+              if row.startswith("voluntary_ctxt_switches")]  # fmt: skip
+    return int(line.split()[1])
+
+
+def timer_interrupts() -> int:
+    """Those of the local timer of the CPU so far."""
+    [line] = [row for row in Path("/proc/interrupts").read_text().splitlines()
+              if row.lstrip().startswith("LOC:")]  # fmt: skip
+    return int(line.split()[1 + CPU])
+
+
+def loaded(*arguments: str, seconds: float = 1.5) -> tuple[dict[str, int], float, int, int, float]:
+    """A load for a while: what it says, and its CPU time, its sleeps and the CPU's timer interrupts
+    as the kernel tells them, and the time that passed between.
+    """
+    command = [*TAILTAP, "load", *arguments, "--cpu", str(CPU), "--name", "tt-lab", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline()) == {"event": "ready"}
+        [thread] = threads("tt-lab")
+        before = time.monotonic(), cpu_seconds(thread), sleeps(thread), timer_interrupts()
+        time.sleep(seconds)
+        after = time.monotonic(), cpu_seconds(thread), sleeps(thread), timer_interrupts()
+        process.send_signal(signal.SIGINT)
+        done = json.loads(process.stdout.readline())
+    assert process.returncode == 0
+    passed, used, slept, fired = (b - a for a, b in zip(before, after, strict=True))
+    return done, used / passed, int(slept), int(fired), passed
+
+
+@pytest.mark.alone
+@pytest.mark.timed
+@pytest.mark.parametrize("kind", ["cpu", "cache"])
+def test_a_share_of_the_cpu_is_what_the_kernel_accounts_for(kind: str) -> None:
+    done, share, *_ = loaded(kind, "--busy", "40", "--period", "20 ms")
+    assert share == pytest.approx(0.4, abs=0.05)
+    assert done["cpu_ns"] / done["elapsed_ns"] == pytest.approx(0.4, abs=0.05)
+    assert done["done"] > 0
+
+
+@pytest.mark.alone
+@pytest.mark.timed
+def test_a_rate_of_interrupts_is_what_the_kernel_counts() -> None:
+    done, _, slept, fired, passed = loaded("interrupts", "--per-second", "2000")
+    assert slept == pytest.approx(2000 * passed, rel=0.1)
+    assert fired >= 0.9 * 2000 * passed
+    assert done["done"] / done["elapsed_ns"] * 1e9 == pytest.approx(2000, rel=0.1)
+
+
+@pytest.mark.alone
+@pytest.mark.timed
+def test_a_rate_of_copies_takes_the_time_that_copies_take() -> None:
+    """Twice the rate takes twice the CPU time, and nobody but the kernel counts that."""
+    shares = []
+    for rate in (100_000_000, 200_000_000):
+        done, share, *_ = loaded("memory", "--per-second", str(rate))
+        assert done["done"] / done["elapsed_ns"] * 1e9 == pytest.approx(rate, rel=0.1)
+        shares.append(share)
+    assert 1.3 < shares[1] / shares[0] < 3
+
+
+@pytest.mark.alone
+@pytest.mark.timed
+def test_packets_are_late_by_a_neighbour_and_explain_names_it(tmp_path: Path) -> None:
+    """On the same core, without it and with it."""
+    text = (
+        EXPERIMENT.format(neighbours="{}", duration="2 s")
+        + "trace: thin\n"
+        + ("vary: {dut.neighbours: [{}, {batch: {cpu: {cpus: [1], busy: 30, nice: -20}}}]}\n")
+    )
+    (tmp_path / "tenants.yaml").write_text(text)
+    command = [*TAILTAP, "run", "tenants.yaml", "--out", "out", "--quiet"]
+    subprocess.run(command, cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
+    alone, beside = sorted((tmp_path / "out/runs").iterdir())
+    assert record(alone)["neighbours"] == {}
+    told = record(beside)["neighbours"]["batch"]
+    assert (told["kind"], told["asked"]) == ("cpu", 0.3)
+    assert told["cpus"]["1"]["reached"] == pytest.approx(0.3, abs=0.05)
+    p90 = [
+        Evaluation.load(run / "evaluation").percentiles([0.9])[0].value for run in (alone, beside)
+    ]
+    assert p90[1] > 5 * p90[0]
+    [found] = explain_runs([beside], late="p90")
+    blamed = [str(found.labels.blame(at)) for at in range(found.joined.state.size)]
+    assert blamed.count("task (tt-batch)") > 0.8 * len(blamed)
+    assert threads("tt-batch") == []
+
+
+def test_nothing_stays_of_a_run_that_is_killed(tmp_path: Path) -> None:
+    """SIGKILL of `tailtap run` ends the neighbours; that of a neighbour fails the run."""
+    neighbours = "{batch: {cpu: {cpus: [1], busy: 1}}}"
+    (tmp_path / "tenants.yaml").write_text(
+        EXPERIMENT.format(neighbours=neighbours, duration="60 s")
+    )
+    command = [*TAILTAP, "run", "tenants.yaml", "--quiet", "--out"]
+    with subprocess.Popen([*command, "one"], cwd=tmp_path) as process:
+        until(lambda: threads("tt-batch"))
+        process.kill()
+    until(lambda: not threads("tt-batch"))
+    subprocess.run([*TAILTAP, "clean"], check=True, stdout=subprocess.DEVNULL)
+    with subprocess.Popen([*command, "two"], cwd=tmp_path, stderr=subprocess.PIPE) as process:
+        until(lambda: threads("tt-batch") and (tmp_path / "two/runs").exists())
+        [thread] = threads("tt-batch")
+        time.sleep(0.5)
+        os.kill(int(thread.parent.parent.name), signal.SIGKILL)
+        _, said = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == 3
+    [run] = (tmp_path / "two/runs").iterdir()
+    assert record(run)["status"] == "failed"
+    assert "the neighbour batch on CPU 1:" in record(run)["error"], said
