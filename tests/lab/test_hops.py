@@ -13,6 +13,7 @@ import pytest
 from labtools import TAILTAP, Machine, own_machine, record, stamps, write_experiment
 from numpy.typing import NDArray
 
+from tailtap.cause import explain_runs
 from tailtap.evaluation import Evaluation
 from tailtap.evaluation.percentiles import DEFAULT
 from tailtap.platform.vm import kernels
@@ -138,6 +139,7 @@ dut:
     guest: {platform: vm, memory: 384 MiB}
     last: {forwarder: tc-mirred}
 traffic: {rate: 200 pkt/s, duration: 500 ms, warm_up: 0 s, cpu: 0}
+trace: thin
 """
 GUESTS = """
 name: guests
@@ -153,6 +155,7 @@ dut:
     one: {path: [in, a, b, out], rate: 100 pkt/s}
     two: {path: [in, a, r, out], rate: 100 pkt/s}
 traffic: {duration: 1 s, warm_up: 0 s, cpu: 0}
+trace: thin
 """
 
 
@@ -194,6 +197,16 @@ def test_hops_through_virtual_machines_add_up(
         assert told["traits"] == {
             "has_dut": True, "own_kernel": True, "virtualization": "machine",
         }  # fmt: skip
+        # A guest among other nodes is traced from here: by the threads that are its CPUs.
+        served = {row["node"]: row for row in told["trace"]["served"]}
+        by = {"guest": "vcpu"}
+        assert {name: row["by"] for name, row in served.items()} == {
+            name: by.get(kind, "softirq") for name, kind in kinds.items()
+        }
+        assert all(row["pids"] for row in served.values() if row["by"] == "vcpu")
+    for found, path in zip(explain_runs([out], late="p90"), paths, strict=True):
+        assert [way.nodes for way in found.joined.segments] == [tuple(path)]
+        assert found.joined.state.size >= 9
 
 
 def own_evaluation(out: Path) -> list[dict[str, Any]]:
