@@ -108,6 +108,38 @@ def test_what_the_cards_cannot_do_is_told_beforehand(guest: GuestHost, tmp_path:
     guest.run(["sh", "-c", "echo 0 > /sys/class/net/eth3/device/sriov_numvfs"])
 
 
+MIXED = """\
+name: mixed
+dut: {{forwarder: kernel-route, cpus: [1], over: {{sriov: [eth0, eth3]}}, line: [a, b, c],
+  nodes: {nodes}}}
+traffic: {{rate: 50 pkt/s, duration: 2 s, warm_up: 0 s, cpu: 0}}
+"""
+MIXES = {
+    "between": "{a: {platform: container}, b: {platform: vm, memory: 384 MiB}}",
+    "first": "{a: {platform: vm, memory: 384 MiB}, b: {platform: container}}",
+}
+"""The last node is a namespace. A first one has a virtual link to the tap as well."""
+
+
+@pytest.mark.nested
+@pytest.mark.parametrize("where", MIXES)
+def test_a_virtual_machine_has_functions_passed_through(
+    guest: GuestHost, tmp_path: Path, where: str
+) -> None:
+    before = state(guest)
+    [(made, found)] = run(guest, tmp_path, where, MIXED.format(nodes=MIXES[where]))
+    assert made["status"] == "done", made["error"]
+    assert [row["id"] for row in found] == list(range(100))
+    assert state(guest) == before
+    [machine] = [node for node in made["nodes"] if node["kind"] == "guest"]
+    cards = made["platform"]["cards"]
+    passed = {port: card["passed_through"] for port, card in cards.items()
+              if "passed_through" in card}  # fmt: skip
+    ends = {"between": ["tt-in", "tt-out"], "first": ["tt-out"]}[where]
+    assert list(passed) == [f"{machine['name']}:{end}" for end in ends]
+    assert {card.get("driver") for port, card in cards.items() if port not in passed} == {"igbvf"}
+
+
 @pytest.mark.timeout(7200)
 def test_killed_at_every_step_it_is_cleaned_up(guest: GuestHost) -> None:
     told = killed_at_every_step(guest)

@@ -9,6 +9,7 @@ from pydantic import Discriminator, Field, Tag
 from tailtap.document import Misfit
 from tailtap.findings import Findings
 from tailtap.forwarder import FORWARDERS
+from tailtap.machine import pci
 from tailtap.machine.cards import CardState
 from tailtap.machine.virtual_functions import Ability
 from tailtap.schema import Ports, Strict, Written
@@ -57,13 +58,6 @@ def check_over(over: Sriov | str, taps: str, graph: Graph) -> None:
         )
     for port in (port for link in graph.channels for port in link.ends):
         node = graph.node(port.node)
-        if node.kind == "guest":
-            raise Misfit(
-                ("dut", "over"),
-                f"{node.name} is a virtual machine, to which no virtual functions are passed "
-                "through yet: take another platform, or leave dut.over out",
-                [("dut", "platform"), ("dut", "nodes")],
-            )
         if not node.routes:
             able = " or ".join(name for name, row in FORWARDERS.working() if row.routes)
             raise Misfit(
@@ -88,3 +82,7 @@ def foresee_over(graph: Graph, findings: Findings) -> None:
         able = Ability.of(card)
         findings.ask(able.require, wanted)
         findings.ask(able.require_driver)
+    ends = [port.node for link in graph.channels for port in link.ends]
+    if any(graph.node(name).kind == "guest" for name in ends):
+        findings.ask(pci.require_iommu)
+        findings.ask(pci.require_vfio)

@@ -43,19 +43,37 @@ def address_of(interface: str, root: Path = ROOT) -> str:
             f"{interface} has the default route: without it this machine cannot be reached: choose "
             "another card"
         )
+    require_iommu(root)
+    require_apart(device.resolve(), interface, root)
+    require_vfio(root)
+    return address
+
+
+def require_iommu(root: Path = ROOT) -> None:
+    """Raises `MachineError` on a machine without an IOMMU."""
     if iommu_groups(root) == 0:
         raise MachineError(f"vfio-pci needs an IOMMU and this machine has none: {NO_IOMMU}")
-    group = device.resolve() / "iommu_group"
-    others = [path.name for path in _entries(group / "devices") if path.name != address]
+
+
+def require_vfio(root: Path = ROOT) -> None:
+    """Raises `MachineError` where vfio-pci is not loaded."""
+    if not (root / "sys/bus/pci/drivers" / VFIO).exists():
+        raise MachineError("the driver vfio-pci is missing: load it with `modprobe vfio-pci`")
+
+
+def require_apart(device: Path, name: str | None = None, root: Path = ROOT) -> None:
+    """Raises `MachineError` where the IOMMU cannot keep a device apart from others in use.
+
+    `device` is its folder, and `name` what a user calls it.
+    """
+    group = device / "iommu_group"
+    others = [path.name for path in _entries(group / "devices") if path.name != device.name]
     busy = [other for other in others if driver_of(other, root) not in (None, VFIO, "pcieport")]
     if busy:
         raise MachineError(
-            f"{interface} shares its IOMMU group with {busy[0]}, which the kernel uses: choose a "
-            "card in a group of its own"
+            f"{name or device.name} shares its IOMMU group with {busy[0]}, which the kernel uses: "
+            "choose a card in a group of its own"
         )
-    if not (root / "sys/bus/pci/drivers" / VFIO).exists():
-        raise MachineError("the driver vfio-pci is missing: load it with `modprobe vfio-pci`")
-    return address
 
 
 def iommu_groups(root: Path = ROOT) -> int:

@@ -189,7 +189,8 @@ class VirtualFunctions(Resource):
 
 @dataclass(frozen=True)
 class VirtualFunction(Resource):
-    """One virtual function: in a VLAN, with a hardware address, and a network card here.
+    """One virtual function, in a VLAN and with a hardware address: a network card here, or passed
+    through to a virtual machine.
 
     It is trusted, so that it may receive what is not addressed to it, and may send from any
     address, as what forwards has to.
@@ -200,8 +201,8 @@ class VirtualFunction(Resource):
     card: str
     """The card whose function it is."""
     number: int
-    interface: str
-    """What it is called on this machine."""
+    interface: str | None
+    """What it is called on this machine; None where vfio-pci has it, for a virtual machine."""
     mac: str
     vlan: int
 
@@ -228,7 +229,8 @@ class VirtualFunction(Resource):
         return {"mac": self.mac, "vlan": self.vlan, "spoofchk": False, "trust": True}
 
     def apply(self) -> dict[str, str]:
-        """Set it, then give it to its driver: its `address` on the PCI bus.
+        """Set it, then give it to its driver: its `address` on the PCI bus, and the `alias` by
+        which a kernel finds the driver of such functions.
 
         Raises `MachineError` when its card keeps other settings, and when no driver takes it.
         """
@@ -247,6 +249,11 @@ class VirtualFunction(Resource):
                 f"({reason}): choose other cards in dut.over, or leave it out"
             )
         address = (ROOT / "sys/class/net" / self.card / "device" / f"virtfn{self.number}").resolve()
+        told = {"address": address.name, "alias": read_text(address / "modalias") or ""}
+        if self.interface is None:
+            pci.require_apart(address)
+            pci.bind(address.name, pci.VFIO, ROOT)
+            return told
         _give_to_driver(address.name, self.interface)
         mac = read_text(ROOT / "sys/class/net" / self.interface / "address")
         if mac != self.mac:
@@ -255,7 +262,7 @@ class VirtualFunction(Resource):
                 f"hardware address {mac}, and {self.mac} was set: load the driver first, or "
                 "choose other cards in dut.over"
             )
-        return {"address": address.name}
+        return told
 
     def undo(self, old: Mapping[str, Any], applied: Value = None) -> None:
         """Set it back: some cards keep the settings of functions that are gone."""

@@ -23,7 +23,7 @@ from tailtap.results.text import (
 
 DASH = "–"
 COUNTS = (
-    ("ingress", "before", "Packets captured before the device, within the trimmed time"),
+    ("ingress", "before", "Packets captured before the device"),
     ("egress", "after", "Packets captured after the device"),
     ("matched", "matched", "Packets seen on both sides: the latencies are of these"),
     ("lost", "lost", "Packets seen before the device and not after it within the window"),

@@ -19,7 +19,7 @@ class FlowResult:
 
     name: str
     sent: int
-    """Packets that came to the tap before the DuT."""
+    """Packets that came to the tap before the DuT, without those that the evaluation trimmed."""
     arrived: int
     """Those of them that came to the tap behind it."""
     percentiles: Mapping[float, int]
@@ -136,7 +136,7 @@ def printed(row: Mapping[str, Any]) -> FlowRun:
 def stored(run: Run) -> FlowRun:
     """A run of an experiment."""
     result, evaluation = None, run.evaluation
-    if evaluation is not None and {"ingress", "matched"} <= set(evaluation.counts):
+    if evaluation is not None and {"lost", "matched"} <= set(evaluation.counts):
         supported = {one.p: one.value for one in evaluation.percentiles if one.supported}
         result = _result(run.variables, evaluation.counts, supported)
     return FlowRun(run.slug, run.repeat, run.variables, result)
@@ -146,4 +146,5 @@ def _result(
     variables: Mapping[str, Any], counts: Mapping[str, int], percentiles: Mapping[float, int]
 ) -> FlowResult:
     name = next((variables[key] for key in VARIABLES if key in variables), "")
-    return FlowResult(str(name), counts["ingress"], counts["matched"], percentiles)
+    arrived = counts["matched"]
+    return FlowResult(str(name), arrived + counts["lost"], arrived, percentiles)

@@ -63,7 +63,8 @@ def compile_graph(
     """What is made for each node with one of these tasks, in the order in which it is made.
 
     Nodes are in their order too. A virtual link belongs to the later one of its nodes, and a
-    network card to its own node, as the other end of its cable may be on another machine.
+    network card to its own node, as the other end of its cable may be on another machine. What a
+    virtual machine has of a card is passed through to it: nothing more is set here.
 
     `identity` are the six digits of the lab, `service_cpus` where tailtap itself works, and `numa`
     is what the machine says of its CPUs and of the cards. Raises `InputError`, `MachineError` for
@@ -82,8 +83,13 @@ def compile_graph(
         if link.carded:
             for port, card in link.carded:
                 if port.node in steps:
+                    guest = graph.node(port.node).kind == "guest"
                     if link.channel is not None:
-                        steps[port.node].append(_function(link, port, identity, addresses[port]))
+                        called = None if guest else _called(link, port, identity)
+                        steps[port.node].append(_function(link, port, called, addresses[port]))
+                    if guest:
+                        _require_default(graph.node(port.node))
+                        continue
                     steps[port.node] += _card(graph, link, port, identity, service)
                     steps[port.node] += _steering(graph, port, identity, numa, card)
             continue
@@ -138,12 +144,12 @@ def _functions(graph: Graph) -> Iterator[Resource]:
         yield VirtualFunctions(card, len(own), max(own))
 
 
-def _function(link: Link, port: Port, identity: str, own: Addresses) -> Step:
-    """The virtual function that is a port."""
-    function = link.function(port)
-    assert link.channel is not None and function is not None
-    called = _called(link, port, identity)
-    return Step(VirtualFunction(function.card, function.number, called, own.mac, link.channel.vlan))
+def _function(link: Link, port: Port, called: str | None, own: Addresses) -> Step:
+    """The virtual function that is a port, and what it is called, if a kernel's driver has it."""
+    function, channel = link.function(port), link.channel
+    assert channel is not None and function is not None
+    made = VirtualFunction(function.card, function.number, called, own.mac, channel.vlan)
+    return Step(made, port if called is None else None)
 
 
 def _called(link: Link, port: Port, identity: str) -> str:
@@ -156,8 +162,6 @@ def _called(link: Link, port: Port, identity: str) -> str:
 
 def _card(graph: Graph, link: Link, port: Port, identity: str, service: str) -> Iterator[Step]:
     node = graph.node(port.node)
-    if node.kind == "guest":  # whoever runs it passes its cards through
-        return
     card = _called(link, port, identity)
     namespace = name_of(identity, node.name)
     threads = node.placement.threads and _is_entered(graph, port)

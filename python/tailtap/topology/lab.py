@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
@@ -22,6 +23,7 @@ from tailtap.machine.numa import Numa
 from tailtap.machine.port_threads import PortThreads
 from tailtap.machine.resource import Joint, Resource
 from tailtap.machine.vfio import passed_through
+from tailtap.machine.virtual_functions import VirtualFunction
 from tailtap.stations.local import LocalHost
 from tailtap.stations.namespace import NamespaceHost
 from tailtap.stations.process import Process
@@ -37,6 +39,16 @@ R = TypeVar("R", bound=Resource)
 
 UP_SECONDS = 5.0
 """How long links may take to come up."""
+
+
+@dataclass(frozen=True)
+class Passed:
+    """What is passed through to a virtual machine."""
+
+    address: str
+    """Its place on the PCI bus."""
+    alias: str
+    """By which a kernel finds its driver; modules.alias of depmod(8)."""
 
 
 class Lab:
@@ -56,6 +68,7 @@ class Lab:
         self._steps: Mapping[str, Sequence[Step]] = {}
         self._beneath: dict[str, tuple[Sequence[Resource], int]] = {}
         self._cards: dict[Port, cards.CardState] = {}
+        self._functions: dict[Port, Passed] = {}
         self._threads: dict[str, list[int]] = {}
         self._lent: dict[Port, contextlib.ExitStack] = {}
         self._handed_over: set[Port] = set()
@@ -111,6 +124,8 @@ class Lab:
         if step.port is not None and isinstance(step.resource, cards.Card):
             self._cards[step.port] = cards.CardState(**entry.old)
         stack.enter_context(self.journal.made(entry, step.resource))
+        if step.port is not None and isinstance(step.resource, VirtualFunction):
+            self._functions[step.port] = Passed(**cast("Any", self.journal.applied(entry)))
         if isinstance(step.resource, PortThreads):
             made: Any = self.journal.applied(entry)
             self._threads.setdefault(step.resource.namespace, []).extend(map(int, made["threads"]))
@@ -118,6 +133,11 @@ class Lab:
     def resources(self, node: str) -> Sequence[Resource]:
         """What was made beneath a node: what `add` was given."""
         return self._beneath[node][0]
+
+    def functions(self, node: str) -> Sequence[Passed]:
+        """The virtual functions that a virtual machine has for ports, in the order of these."""
+        return [self._functions[port] for port in self.graph.ports_of(node)
+                if port in self._functions]  # fmt: skip
 
     def making_ns(self, node: str) -> int:
         """How long that took, in ns."""
@@ -175,6 +195,13 @@ class Lab:
             if link.channel is not None and (function := link.function(port)) is not None:
                 found |= {**function.as_json(), "vlan": link.channel.vlan, "mac": card.address}
             lent[self._told(port)] = found
+        for port, passed in self._functions.items():
+            link = self.graph.link(port)
+            function, channel = link.function(port), link.channel
+            assert function is not None and channel is not None
+            lent[self._told(port)] = {
+                **function.as_json(), "vlan": channel.vlan, "passed_through": passed.address,
+            }  # fmt: skip
         return {"cards": lent} if lent else {}
 
     def placed(self, node: str) -> Placed:
@@ -296,6 +323,7 @@ class Lab:
         finally:
             self._beneath.clear()
             self._cards.clear()
+            self._functions.clear()
             self._threads.clear()
             self._lent.clear()
             self._handed_over.clear()
@@ -315,7 +343,8 @@ class Lab:
         for link in self.graph.links:
             if link.carded or all(port.node in self._beneath for port in link.ends):
                 for port in link.ports:
-                    if port.node in found and port not in self._handed_over:
+                    away = port in self._handed_over or port in self._functions
+                    if port.node in found and not away:
                         found[port.node].append(port)
         return found
 

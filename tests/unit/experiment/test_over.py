@@ -59,8 +59,6 @@ def test_a_run_tells_what_it_was_over() -> None:
         ("{line: 2, forwarder: kernel-route, queues: 1}",
          ("dut.queues: links of the lab have one queue: name network cards with dut.ports or "
          "dut.over, or leave it out")),
-        ("{line: 2, platform: vm, forwarder: kernel-route, over: {sriov: [a, b]}}",
-         "dut.over: dut1 is a virtual machine, to which no virtual functions"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_named(tmp_path: Path, text: str, expected: str) -> None:

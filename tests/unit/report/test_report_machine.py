@@ -185,6 +185,21 @@ def test_runs_of_one_placement_share_a_map_and_others_have_their_own(tmp_path: P
     assert one.title.endswith("generator on 1, taps and tailtap on 1, DuT on 0")
 
 
+def test_neighbours_are_on_the_map(tmp_path: Path) -> None:
+    there = recorded("intel-two-sockets", tmp_path / "machine")
+    noise = {"batch": {"kind": "cpu", "cpus": {"1": {}, "8": {}}}}
+    for number, neighbours in enumerate(({}, noise), 1):
+        placed_run(tmp_path, number, there, variables={"dut.neighbours": str(number)},
+                   dut=[1, 2], generator=6, taps=[3], neighbours=neighbours)  # fmt: skip
+    without, found = maps(tmp_path)
+    assert (without.shared, "N" in [row.letter for row in without.rows]) == ((), False)
+    assert ("N", "batch (cpu)", "1,8") in [(row.letter, row.name, row.cpus) for row in found.rows]
+    assert found.shared == ("CPU 1: DuT and batch (cpu) share it",)
+    assert (without.crossings, without.runs != found.runs) == (found.crossings, True)
+    assert found.drawing is not None
+    assert cell_of(found.drawing, 8).words == ("batch (cpu)",)
+
+
 def test_many_placements_are_told_in_words(tmp_path: Path) -> None:
     for number in range(1, DRAWN + 3):
         placed_run(tmp_path, number, large(), variables={"dut.cpus": f"[{number}]"},

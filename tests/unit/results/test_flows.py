@@ -15,16 +15,17 @@ from tailtap.results.flows import jain, printed, together
 def row(
     number: int, variables: dict[str, Any], matched: int = 100, p99: int = 1000, repeat: int = 1
 ) -> dict[str, Any]:
-    """A run of ``tailtap run --json`` that was sent 100 packets."""
+    """A run of ``tailtap run --json`` that was sent 100 packets, and ten that were trimmed."""
     percentiles = [
         {"p": 0.5, "value": 10, "supported": True},
         {"p": 0.99, "value": p99, "supported": True},
         {"p": 0.999, "value": 9999, "supported": number != 2},
     ]
     evaluation = {
-        "counts": {"ingress": 100, "matched": matched},
+        "counts": {"ingress": 110, "matched": matched, "lost": 100 - matched,
+                   "trimmed_ingress": 10},
         "latency_ns": {"percentiles": percentiles},
-    }
+    }  # fmt: skip
     return {"slug": f"{number:03}", "variables": variables, "repeat": repeat,
             "evaluation": evaluation}  # fmt: skip
 

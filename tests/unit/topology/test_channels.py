@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -20,7 +21,7 @@ from tailtap.topology.channels import over_channels
 from tailtap.topology.compiler import compile_graph, in_order, placed
 from tailtap.topology.graph import Graph, Link, Node, Port
 from tailtap.topology.numbering import numbered
-from tailtap.topology.placement import Placement
+from tailtap.topology.placement import DEFAULT, Placement
 from tailtap.topology.smallest import smallest
 
 CARDS = ("left", "right")
@@ -67,12 +68,12 @@ def test_every_function_is_made_once_before_it_is_lent(length: int, frame_size: 
     assert len({one.vlan for one in functions}) == length - 1
     assert len({one.label for one in functions}) == len(functions)
     assert len({one.interface for one in functions}) == len(functions)
-    assert all(len(one.interface) <= 15 for one in functions)
+    assert all(len(str(one.interface)) <= 15 for one in functions)
     lent = {one.interface: one for one in every if isinstance(one, Card)}
     own = {(f"tt-{IDENTITY}-{port.node}", port.name): addresses.mac
            for port, addresses in numbered(graph).items()}  # fmt: skip
     for function in functions:
-        card = lent.pop(function.interface)
+        card = lent.pop(str(function.interface))
         assert own[card.namespace, card.port] == function.mac
         before = [cards[CARDS.index(function.card)], function, card]
         assert [every.index(one) for one in before] == sorted(every.index(one) for one in before)
@@ -93,6 +94,34 @@ def test_functions_are_placed_as_cards_are() -> None:
     )  # fmt: skip
     assert placed(graph, "dut2", NUMA).cards == {"tt-in": "right"}
     assert (graph.cards, graph.cards_of("dut2")) == (list(CARDS), {})
+
+
+def test_a_virtual_machine_has_its_functions_passed_through() -> None:
+    """Its kernel finds them by their hardware addresses; here nothing more is set."""
+    made = line(3)
+    nodes = tuple(
+        replace(node, kind="guest", placement=DEFAULT) if node.name == "dut2" else node
+        for node in made.nodes
+    )
+    graph = replace(made, nodes=nodes)
+    every = made_of(graph)
+    functions = [one for one in every if isinstance(one, VirtualFunction)]
+    own = numbered(graph)
+    here = [(one.label, one.mac) for one in functions if one.interface is None]
+    assert here == [
+        ("right/0", own[Port("dut2", "tt-in")].mac),
+        ("right/1", own[Port("dut2", "tt-out")].mac),
+    ]
+    assert [(one.namespace, one.port) for one in every if isinstance(one, Card)] == [
+        ("tt-0123ab-dut1", "tt-out"), ("tt-0123ab-dut3", "tt-in"),
+    ]  # fmt: skip
+    assert not any("dut2" in str(one) for one in every if one not in functions)
+    assert not graph.has_namespace("dut2")
+    with pytest.raises(InputError, match=r"^dut\.irq, dut\.napi, dut\.queues: a virtual machine"):
+        made_of(replace(graph, nodes=tuple(
+            replace(node, kind="guest") if node.name == "dut2" else node
+            for node in line(3, Placement((2,))).nodes
+        )))  # fmt: skip
 
 
 def test_a_cable_has_so_many_vlans() -> None:

@@ -9,7 +9,7 @@ namespace tt-ID-tap                    guest
 
 The ends of the lab's links are tap devices that QEMU holds: a stamp is taken right where a packet
 enters and leaves the virtual machine, and no link or namespace lies in between. Network cards that
-the experiment names are passed through instead, by vfio-pci.
+the experiment names are passed through instead, by vfio-pci, and so are virtual functions.
 
 Beside other nodes it has a namespace of its own, in which links end as at any node. The kernel
 redirects packets between these ends and the tap devices (`Junction`):
@@ -62,7 +62,7 @@ from tailtap.schema import Size
 from tailtap.stations.guest import GuestHost
 from tailtap.stations.local import PACKAGES, require_program
 from tailtap.topology.graph import NodeKind, Port
-from tailtap.topology.lab import Lab
+from tailtap.topology.lab import Lab, Passed
 from tailtap.topology.numbering import numbered
 from tailtap.topology.smallest import Cables
 from tailtap.traits import BUILT_IN, Traits
@@ -275,13 +275,12 @@ def _running(lab: Lab, spec: DutSpec[VmOptions]) -> Iterator[_Guest]:
     with contextlib.ExitStack() as stack:
         nodes = _nodes(spec.cpus)
         made = lab.resources(spec.node)
-        passed = [one for one in made if isinstance(one, VfioCard)]
+        cards = [one for one in made if isinstance(one, VfioCard)]
+        passed: list[VfioCard | Passed] = [*cards, *lab.functions(spec.node)]
         pages = [one for one in made if isinstance(one, Reservation)]
         ports = lab.graph.ports_of(spec.node)
         where, devices = lab.tap_devices(spec.node)
-        macs = dict(
-            zip(ports, [card.mac for card in passed] or _addresses(lab, ports), strict=True)
-        )
+        macs = dict(zip(ports, [card.mac for card in cards] or _addresses(lab, ports), strict=True))
         image = folder / "initramfs"
         design = Design(
             name=name,
@@ -295,14 +294,14 @@ def _running(lab: Lab, spec: DutSpec[VmOptions]) -> Iterator[_Guest]:
             # The reserved pages are on one node, others wherever the CPUs are.
             nodes=nodes[:1] if spec.options.huge_pages else nodes,
             links={device: macs[port] for port, device in devices.items()},
-            cards=[card.address for card in passed],
+            cards=[one.address for one in passed],
             huge_page_kib=pages[0].size_kib if pages else None,
         )
         domain = Domain(design, folder, where)
         own = list_cpus(purpose_of(spec).cpus)
         links = " ".join(f"{mac} {port.name}" for port, mac in macs.items())
         settings = {"links": links, "mtu": str(lab.graph.links[-1].mtu), "cpus": own}
-        initramfs.write(image, kernel, settings, [card.alias for card in passed])
+        initramfs.write(image, kernel, settings, [one.alias for one in passed])
         stack.enter_context(domain)
         guest = GuestHost(name, domain.port, _patience(speed))
         stack.callback(guest.close)
@@ -310,7 +309,7 @@ def _running(lab: Lab, spec: DutSpec[VmOptions]) -> Iterator[_Guest]:
 
 
 def _addresses(lab: Lab, ports: Sequence[Port]) -> list[str]:
-    """The hardware addresses of virtual ports."""
+    """The hardware addresses of ports that are no cards."""
     known = numbered(lab.graph)
     return [known[port].mac if port in known else OWN_ADDRESS.format(number)
             for number, port in enumerate(ports, 1)]  # fmt: skip

@@ -16,8 +16,11 @@ from tailtap.report.machine.tree import SELF, Machine
 from tailtap.results.run import Run, mapping
 
 GENERATOR, TAPS, DUT, RECEIVE = "generator", "taps", "dut", "receive"
+NEIGHBOUR = "neighbour"
 """Kinds of work, each of which has a colour and a letter."""
-LETTERS: Mapping[str, str] = {GENERATOR: "G", TAPS: "T", DUT: "D", RECEIVE: "R"}
+LETTERS: Mapping[str, str] = {
+    GENERATOR: "G", TAPS: "T", DUT: "D", RECEIVE: "R", NEIGHBOUR: "N",
+}  # fmt: skip
 SPREAD = 4
 """Whoever may run on more CPUs than this, and is pinned to none, may be anywhere."""
 MOST_PORTS = 4
@@ -77,8 +80,16 @@ class Placement:
         return tuple(work for work in self.works if cpu in work.cpus)
 
     def covers(self, other: Placement) -> bool:
-        """Whether `other` is this one, or all of it but for a device and its cards."""
-        return set(other.works) <= set(self.works) and set(other.ports) <= set(self.ports)
+        """Whether `other` is this one, or all of it but for a device and its cards.
+
+        Neighbours are the same in both.
+        """
+        missing = set(self.works) - set(other.works)
+        return (
+            set(other.works) <= set(self.works)
+            and set(other.ports) <= set(self.ports)
+            and not any(work.kind == NEIGHBOUR for work in missing)
+        )
 
 
 @dataclass(frozen=True)
@@ -114,6 +125,9 @@ def placement_of(run: Run) -> Placement:
     if run.traits is None or run.traits.has_dut:
         works += _devices(record, tuple(dut.get("cpus") or ()))
         works += _receiving(record)
+    for name, one in mapping(record, "neighbours").items():
+        cpus = tuple(int(cpu) for cpu in one["cpus"])
+        works.append(Work(NEIGHBOUR, f"{name} ({one['kind']})", cpus))
     tasks = {node["name"]: str(node["task"]) for node in _rows(record, "nodes")}
     ways = tuple(
         tuple(
@@ -157,7 +171,8 @@ def crossings(placement: Placement, machine: Machine) -> list[Crossing]:
             found[sentence] = Crossing(sentence, (start, end))
     for work in placement.works:
         nodes = machine.nodes_of(work.cpus)
-        if len(nodes) > 1:
+        # A neighbour has a thread on each of its CPUs, and nothing to share between them.
+        if len(nodes) > 1 and work.kind != NEIGHBOUR:
             ends = _of(work, machine, nodes[0]), _of(work, machine, nodes[-1])
             may = "may run" if work.kind == TAPS else "is"
             sentence = f"{work.name} {may} on NUMA nodes {ranges(nodes)} (CPU {ranges(work.cpus)})"
