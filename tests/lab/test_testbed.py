@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from labtools import Held, Machine, record, stamps, wait_for
 from ssh_hosts import Hosts, ssh_hosts
+from traces import TASK, Trace
 
 TESTBED = """
 hosts:
@@ -97,7 +98,9 @@ def runs(out: Path) -> list[dict[str, Any]]:
 def test_roles_on_other_hosts_are_like_those_on_one(hosts: Hosts, tmp_path: Path) -> None:
     """Generator and taps on one host and the device on another; then each role on a third."""
     for out, testbed in (("far", "lab.yaml"), ("split", "split.yaml")):
-        done = hosts.controller.tailtap(*words(hosts, tmp_path / out, testbed=testbed))
+        done = hosts.controller.tailtap(
+            *words(hosts, tmp_path / out, "--set", "trace=thin", testbed=testbed)
+        )
         assert done.returncode == 0, done.stderr
     here = tmp_path / "here"
     source = str(hosts.folder / "experiment.yaml")
@@ -113,12 +116,33 @@ def test_roles_on_other_hosts_are_like_those_on_one(hosts: Hosts, tmp_path: Path
     assert [link.get("cards") for link in told["links"]] == [
         None, ["card0", "card1"], ["card2", "card3"],
     ]  # fmt: skip
+    for out, others in (("far", {"dut"}), ("split", {"dut", "generator"})):
+        [told] = runs(tmp_path / out)
+        clocks = told["clocks"]
+        assert {role for role in clocks if "ahead_ns" in clocks[role]} == others
+        # All hosts have the clock of one kernel.
+        ends = [end for role in others for end in clocks[role]["ahead_ns"]]
+        assert all(least <= 0 <= most < least + 100_000_000 for least, most in ends)
+        [run] = (tmp_path / out / "runs").iterdir()
+        assert_only_the_device_worked(run)
     [told] = runs(tmp_path / "split")
     assert [link["splitter"]["port"] for link in told["links"]] == ["tap:tt-a0", "tap:tt-b0"]
     assert "stamped-on-interrupt" in {warning["code"] for warning in told["warnings"]}
     assert (tmp_path / "far/testbed.yaml").read_text() == (hosts.folder / "lab.yaml").read_text()
     for machine in hosts.machines.values():
         assert len(machine.run("ls", PROGRAMS).stdout.split()) == 1
+
+
+def assert_only_the_device_worked(run: Path) -> None:
+    """While packets were measured no task of ours, and none of ssh, had the device's core."""
+    trace = Trace.read(run)
+    rows = stamps(run / "ingress.stamps")
+    first, last = rows[0]["time_ns"], rows[-1]["time_ns"]
+    tasks = trace.of(TASK, cpu=1)
+    assert tasks["start"].min() < first < last < trace.said["ended_ns"]
+    during = tasks[(tasks["start"] + tasks["dur"] > first) & (tasks["start"] < last)]
+    names = {trace.said["names"]["pids"].get(str(one), "") for one in during["id"]}
+    assert not [name for name in names if name.startswith(("ssh", "python", "tailtap"))], names
 
 
 def test_cables_that_are_not_where_the_file_says_are_found(hosts: Hosts, tmp_path: Path) -> None:

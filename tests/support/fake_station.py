@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -78,6 +79,8 @@ class FakeStation:
     apart: Path | None = None
     """The folder of its own in which its roles write; by default they write where plans say."""
     name: str = "a fake"
+    ahead_ns: int = 0
+    """What its clock shows more than ours."""
     marker: Path | None = None
     """A file that is made when a site is closed."""
 
@@ -111,6 +114,13 @@ class FakeSite:
 
     def keep(self, seconds: float) -> None:
         self.station.answer("site", "keep")
+
+    def clock(self) -> int:
+        self.station.answer("site", "clock")
+        return time.monotonic_ns() + self.station.ahead_ns
+
+    def timekeeping(self) -> Json:
+        return {"rate_ppb": 0, "slewing_ns": 0}
 
     def close(self) -> Json:
         if self._open:

@@ -17,6 +17,7 @@ from tailtap.errors import MachineError, TailtapError
 from tailtap.experiment.model import Experiment
 from tailtap.files import write_json
 from tailtap.measure.clocks import guest_clock_of
+from tailtap.measure.hosts_clocks import Clocks
 from tailtap.measure.quality import Measured, Sent
 from tailtap.results.folder import RunFolder
 from tailtap.stations.session import FAILED, FINISHED, Json, Session, Site, Station
@@ -163,6 +164,8 @@ def _measure(
     _probe(dut, prepared, generator, timestamper, flows)
     timestamper.ask("restart")
     reach = SETTLE_SECONDS * prepared["patience"] + prepared["holds_ns"] / 1e9
+    clocks = Clocks(at_work.sites, TIMESTAMPER)
+    clocks.look()
     dut.ask("observe")
     at_work.keep(_longest(experiment.seconds) + LEASE_SECONDS)
     try:
@@ -174,8 +177,10 @@ def _measure(
         observed = dut.ask("read")
         stamped = timestamper.ask("stop")
         said = dut.ask("stop")["forwarder"]
+        clocks.look()
         at_work.fetch()
         clock = guest_clock_of(folder, observed["facts"])
+        hosts = clocks.reading()
     except Vanished:
         raise
     except MachineError as error:
@@ -188,13 +193,14 @@ def _measure(
         {
             **observed["facts"],
             **clock.facts,
+            **hosts.facts,
             "platform": prepared["platform"],
             "tuning": prepared["tuning"],
             **({} if prepared["placement"] is None else {"placement": prepared["placement"]}),
             "stations": stations,
             "forwarder": {**said, "cpu_ns": observed["cpu_ns"]} if forwards else {},
         },
-        [*prepared["warnings"], *observed["warnings"], *clock.warnings],
+        [*prepared["warnings"], *observed["warnings"], *clock.warnings, *hosts.warnings],
         observed["brought"],
         own_kernel=prepared["own_kernel"],
     )

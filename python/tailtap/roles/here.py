@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import time
 from collections.abc import Collection, Iterable, Iterator
 
 from pydantic import ValidationError
@@ -12,7 +13,7 @@ from pydantic import ValidationError
 from tailtap.errors import InputError, MachineError
 from tailtap.experiment.model import Experiment
 from tailtap.instruments.perf import Counting, Snapshot, window
-from tailtap.machine import environment
+from tailtap.machine import environment, timekeeping
 from tailtap.roles import ROLES
 from tailtap.roles.role import Role, Workbench
 from tailtap.stations.process import Process
@@ -83,6 +84,14 @@ class HereSite:
 
     def keep(self, seconds: float) -> None:
         """Nothing to do: it ends with this process."""
+
+    def clock(self) -> int:
+        """What this machine's monotonic clock shows, in ns."""
+        return time.monotonic_ns()
+
+    def timekeeping(self) -> Json:
+        """How its clock is kept. Raises `MachineError`."""
+        return timekeeping.describe()
 
     def close(self) -> Json:
         """End the roles and remove the lab; what was counted from its beginning to its end."""

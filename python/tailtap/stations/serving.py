@@ -173,6 +173,10 @@ class _SiteTalk(_Talk):
             case {"keep": int(seconds) | float(seconds)}:
                 self.lease.keep(seconds)
                 return {}
+            case {"clock": True} if self._serving.site is not None:
+                return {"ns": self._serving.site.clock()}
+            case {"timekeeping": True} if self._serving.site is not None:
+                return self._serving.site.timekeeping()
         raise _unknown(message)
 
 

@@ -70,6 +70,17 @@ class Site(Protocol):
         """
         ...
 
+    def clock(self) -> int:
+        """What the machine's monotonic clock shows in ns, some time between question and answer.
+
+        Raises `TailtapError`.
+        """
+        ...
+
+    def timekeeping(self) -> Json:
+        """How its clock is kept, for ``run.json``. Raises `TailtapError`."""
+        ...
+
     def close(self) -> Json:
         """End all roles, newest first, and put the machine back as it was.
 

@@ -5,8 +5,9 @@ messages, which are lines of JSON:
 
 - ``environment``: its first message is the answer;
 - ``site``, opened with ``{"setup"}``, is answered when the site is open; ``{"id", "close": true}``
-  closes it, and ``{"id", "keep": SECONDS}`` says for how long nothing may be asked. There is one at
-  a time;
+  closes it, and ``{"id", "keep": SECONDS}`` says for how long nothing may be asked.
+  ``{"id", "clock": true}`` asks what its clock shows, and ``{"id", "timekeeping": true}`` how that
+  is kept. There is one at a time;
 - ``role``, opened with ``{"role", "plan"}``, is answered when the role has begun. Then
   ``{"id", "ask": REQUEST, "content"}`` asks it, ``{"id", "files": true}`` asks for the files in its
   folder, and ``{"id", "end": true}`` ends it.
@@ -118,8 +119,15 @@ class StreamSite:
 
     def keep(self, seconds: float) -> None:
         """Stay for so long without a word. Raises `TailtapError`."""
-        assert self._talk is not None  # it is open
-        self.call(self._talk, ANSWER_SECONDS, keep=seconds)
+        self._ask("keep", seconds)
+
+    def clock(self) -> int:
+        """What its clock shows in ns. Raises `TailtapError`."""
+        return int(self._ask("clock")["ns"])
+
+    def timekeeping(self) -> Json:
+        """How its clock is kept. Raises `TailtapError`."""
+        return self._ask("timekeeping")
 
     def close(self) -> Json:
         """End the roles and wait until the machine is as it was. Raises `MachineError`."""
@@ -136,6 +144,10 @@ class StreamSite:
                 self.process.wait(CLOSE_SECONDS)
                 self.process.close()
         return self._observed
+
+    def _ask(self, what: str, value: float = True) -> Json:
+        assert self._talk is not None  # it is open
+        return self.call(self._talk, ANSWER_SECONDS, **{what: value})
 
     def begin_talk(self, kind: str, **content: object) -> tuple[Talk, Json]:
         """Open a channel of messages, and its first answer. Raises `TailtapError`."""

@@ -253,6 +253,20 @@ def test_the_machine_of_the_generator_is_described_where_it_is_another_one(tmp_p
     assert sends.said["generator", "describe"] == {"boot_id": "of paper"}
 
 
+def test_clocks_of_two_stations_are_told_and_asked_for_before_and_after(tmp_path: Path) -> None:
+    sends, forwards = _two(tmp_path, forwards={"ahead_ns": 10**12})
+    stations = {"dut": forwards, "generator": sends, "timestamper": sends}
+    measured = measure(_experiment(), _folders(tmp_path), None, stations=stations)
+    clocks = measured.facts["clocks"]
+    assert clocks["against"] == "timestamper"
+    assert all(least <= 10**12 <= most for least, most in clocks["dut"]["ahead_ns"])
+    assert clocks["generator"].keys() == clocks["timestamper"].keys() == {"timekeeping"}
+    order = [request for _, request in forwards.asked]
+    first, last = order.index("clock"), len(order) - 1 - order[::-1].index("clock")
+    assert first < order.index("observe") < order.index("read") < last
+    assert "clock" not in order[order.index("observe") : order.index("read")]
+
+
 def test_two_stations_on_one_machine_describe_it_once(tmp_path: Path) -> None:
     sends, forwards = _two(tmp_path)
     stations = {"dut": forwards, "generator": sends, "timestamper": sends}

@@ -124,6 +124,14 @@ ENTRIES = (
         "Use a forwarder whose packets pass the guest's kernel; on a clock that stepped, repeat.",
     ),
     Entry(
+        "clock-unsteady",
+        (
+            "On a testbed: somebody changed the rate of a machine's clock while packets were "
+            "measured, or the machine slept. Its clock is not known during this run."
+        ),
+        "Let the program that disciplines the clock settle (`chronyc tracking`), or stop it.",
+    ),
+    Entry(
         "tap",
         "A tap said something of itself; the sentence is its own.",
         "What the sentence says.",

@@ -1,0 +1,114 @@
+"""The clocks of the machines of a measurement against each other, by questions and answers.
+
+A question leaves at s of our clock, a machine answers with what its clock shows, r, and the answer
+is here at t: so theirs is ahead of ours by r - t at least and by r - s at most (`alignment`). It is
+asked before and after the measurement, never during it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from tailtap.alignment import Alignment, Crossings, Stepped, align
+from tailtap.instruments.observing import Reading, Warning
+
+EXCHANGES = 40
+"""Questions to a machine each time: the quickest answers count."""
+LOOK_SECONDS = 0.5
+"""How long a machine that is far away is asked."""
+LONGEST_NS = 1 << 62
+"""A measurement is one piece: a clock's rate changes when somebody sets another one, which is
+looked for."""
+
+
+class Machine(Protocol):
+    """Whose clock can be asked; a `Site` is one."""
+
+    def clock(self) -> int:
+        """What its monotonic clock shows, in ns."""
+        ...
+
+    def timekeeping(self) -> dict[str, Any]:
+        """How its clock is kept."""
+        ...
+
+
+class Clocks:
+    """The clocks of a measurement's machines, by the roles that they have."""
+
+    def __init__(self, machines: Mapping[str, Machine], against: str) -> None:
+        """`against` is the role of the machine with the clock of the stamps."""
+        self._machines, self._against = machines, against
+        self._exchanges: dict[str, list[tuple[int, int, int]]] = {role: [] for role in machines}
+        self._kept: dict[str, list[dict[str, Any]]] = {role: [] for role in machines}
+        self._looks: list[int] = []
+
+    def look(self) -> None:
+        """Ask all machines now; nothing where all roles are on one. Raises `TailtapError`."""
+        if len({id(machine) for machine in self._machines.values()}) < 2:
+            return
+        for role, machine in self._machines.items():
+            self._kept[role].append(machine.timekeeping())
+            until = time.monotonic() + LOOK_SECONDS
+            for _ in range(EXCHANGES):
+                asked = time.monotonic_ns()
+                shown = machine.clock()
+                self._exchanges[role].append((asked, shown, time.monotonic_ns()))
+                if time.monotonic() > until:
+                    break
+        self._looks.append(time.monotonic_ns())
+
+    def reading(self) -> Reading:
+        """The fact `clocks`: for each role on another machine than `against`, by how much its clock
+        is ahead of that one's, the least and the most, at the first look and at the last one.
+        """
+        if not self._looks:
+            return Reading()
+        clocks: dict[str, Any] = {"against": self._against}
+        warnings: list[Warning] = []
+        first = self._aligned(self._against)
+        for role, machine in self._machines.items():
+            before, after = self._kept[role][0], self._kept[role][-1]
+            told: dict[str, Any] = {"timekeeping": after}
+            if before["rate_ppb"] != after["rate_ppb"] or before["slewing_ns"]:
+                warnings.append(_unsteady(role, "was slewed, or made to run at another rate"))
+            if machine is not self._machines[self._against]:
+                other = self._aligned(role)
+                if first is None or other is None:
+                    warnings.append(_unsteady(role, "stepped, or changed its rate"))
+                else:
+                    told |= self._told(first, other, len(self._exchanges[role]))
+            clocks[role] = told
+        return Reading({"clocks": clocks}, list({one["message"]: one for one in warnings}.values()))
+
+    def _aligned(self, role: str) -> Alignment | None:
+        """The clock of a role's machine against ours; None where no line fits."""
+        asked, shown, answered = np.array(self._exchanges[role], np.int64).T
+        try:
+            return align(Crossings(asked, shown), Crossings(answered, shown), LONGEST_NS)
+        except Stepped:
+            return None
+
+    def _told(self, first: Alignment, other: Alignment, exchanges: int) -> dict[str, Any]:
+        at = np.array([self._looks[0], self._looks[-1]])
+        (least, most), (lowest, highest) = first.ahead_ns(at), other.ahead_ns(at)
+        ours, theirs = (one.pieces[0].corners[:, 1] for one in (first, other))
+        ahead = np.column_stack([lowest - most, highest - least])
+        return {
+            "at_ns": (at + (least + most) // 2).tolist(),
+            "ahead_ns": ahead.tolist(),
+            "drifts": [float(theirs.min() - ours.max()), float(theirs.max() - ours.min())],
+            "widest_ns": int((ahead[:, 1] - ahead[:, 0]).max()),
+            "exchanges": exchanges,
+        }
+
+
+def _unsteady(role: str, what: str) -> Warning:
+    return {
+        "code": "clock-unsteady",
+        "message": f"the clock of the machine of the {role} {what} during the run",
+    }
