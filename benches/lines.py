@@ -1,7 +1,8 @@
-"""How long lines of devices take to stand, to forward, and to go, by their length. Needs root.
+"""How long lines of devices take to stand, to forward, and to go, by their length, and what taps
+between their nodes cost. Needs root.
 
 A line stands when all ports are up, and forwards when every node routes. All lengths have their
-turn in each round.
+turn in each round. So have runs with taps between the nodes and without.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from benches.runs import compared, head
 from tailtap.forwarder import FORWARDERS, Setting
 from tailtap.platform import PLATFORMS, DutSpec, alike, build, graph_of
 from tailtap.topology.lab import Lab
@@ -20,7 +22,13 @@ from tailtap.traffic.model import Traffic
 
 ROUNDS = 3
 LENGTHS = (1, 2, 4, 8, 16, 32, 64)
-KINDS = ("bare-metal", "container")
+KINDS = ("bare-metal", "container", "crun", "runc", "podman")
+SHORT = ("crun", "runc", "podman")
+"""Kinds whose longest line is a short one."""
+LONGEST_SHORT = 16
+TAPPED = {"tc-mirred": 32, "kernel-route": 8}
+TAPPED_ROUNDS = 7
+TRAFFIC = {"rate": "5 kpkt/s", "duration": "2 s", "warm_up": "500 ms", "cpu": 0}
 CPU = 1
 SENT = {FORWARD: Traffic.model_validate({"ttl": max(LENGTHS) + 1})}
 
@@ -48,6 +56,8 @@ def main() -> None:
         for _ in range(ROUNDS):
             for platform in KINDS:
                 for length in LENGTHS:
+                    if platform in SHORT and length > LONGEST_SHORT:
+                        continue
                     row = once(platform, length, Path(folder))
                     found.setdefault((platform, length), []).append(row)
     print(f"{'':16}{'nodes':>6}{'stand':>10}{'forward':>10}{'gone':>10}   median of {ROUNDS}, s")
@@ -56,6 +66,14 @@ def main() -> None:
             f"{statistics.median(column):10.2f}" for column in zip(*rounds, strict=True)
         )
         print(f"{platform:16}{length:6}{values}")
+    for forwarder, length in TAPPED.items():
+        dut = {"forwarder": forwarder, "line": length, "cpus": [CPU]}
+        print(f"\n{length} nodes of {forwarder}, {TAPPED_ROUNDS} rounds\n")
+        print(head("taps, us"))
+        for line in compared(
+            "dut.taps", ("ends", "hops"), TAPPED_ROUNDS, {"dut": dut, "traffic": TRAFFIC}
+        ):
+            print(line)
 
 
 if __name__ == "__main__":

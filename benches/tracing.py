@@ -13,17 +13,13 @@ from __future__ import annotations
 
 import json
 import signal
-import statistics
 import subprocess
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import yaml
 from program import TAILTAP
-from scipy.stats import binom
 
+from benches.runs import compared, experiment, head
 from benches.timing import machine
 from tailtap.evaluation import Evaluation
 
@@ -34,43 +30,11 @@ TRAFFIC = {"rate": "50 kpkt/s", "duration": "2 s", "warm_up": "500 ms", "cpu": 0
 SHARES = {"median": 0.5, "p99": 0.99, "p99.9": 0.999}
 
 
-def interval(ratios: Sequence[float]) -> tuple[float, float, float]:
-    """The median of `ratios`, and the bounds of a 95 % confidence interval of it.
-
-    The smallest ranks that hold it, by the sign test: Conover, Practical Nonparametric Statistics,
-    3.2.
-    """
-    ordered = sorted(ratios)
-    rank = int(binom.ppf(0.025, len(ordered), 0.5))
-    low, high = max(0, rank - 1), min(len(ordered) - 1, len(ordered) - rank)
-    return statistics.median(ordered), ordered[low], ordered[high]
-
-
-def experiment(folder: Path, content: dict[str, Any]) -> list[Path]:
-    """The run folders of an experiment, in the order of its runs."""
-    file, out = folder / "tracing.yaml", folder / "out"
-    file.write_text(yaml.safe_dump({"name": "tracing", **content}), encoding="utf-8")
-    command = [str(TAILTAP), "run", str(file), "--out", str(out), "--quiet"]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    return sorted((out / "runs").iterdir())
-
-
-def latencies(folder: Path) -> None:
+def latencies() -> None:
     """Print the latency in each mode, and what it is more than without a trace."""
-    content = {"dut": DUT, "traffic": TRAFFIC, "vary": {"trace": list(MODES)}, "repeat": ROUNDS}
-    runs = [Evaluation.load(run / "evaluation") for run in experiment(folder, content)]
-    print(f"| us | {' | '.join(f'{name} | more' for name in SHARES)} |")
-    print(f"|---|{'---|---|' * len(SHARES)}")
-    for place, mode in enumerate(MODES):
-        columns = []
-        for share in SHARES.values():
-            values = [run.percentile(share).value for run in runs[place :: len(MODES)]]
-            without = [run.percentile(share).value for run in runs[:: len(MODES)]]
-            columns.append(f"{statistics.median(values) / 1000:.1f}")
-            ratios = [value / one for value, one in zip(values, without, strict=True)]
-            middle, low, high = (100 * (ratio - 1) for ratio in interval(ratios))
-            columns.append(f"{middle:+.1f} % ({low:+.1f} to {high:+.1f})" if place else "")
-        print(f"| {mode} | {' | '.join(columns)} |")
+    print(head("us"))
+    for row in compared("trace", MODES, ROUNDS, {"dut": DUT, "traffic": TRAFFIC}):
+        print(row)
 
 
 def programs(folder: Path, mode: str) -> None:
@@ -109,8 +73,7 @@ def programs(folder: Path, mode: str) -> None:
 def main() -> None:
     """Prints both."""
     print(f"{machine()}: {ROUNDS} rounds of {TRAFFIC['duration']} at {TRAFFIC['rate']}\n")
-    with tempfile.TemporaryDirectory() as folder:
-        latencies(Path(folder))
+    latencies()
     for mode in MODES[1:]:
         with tempfile.TemporaryDirectory() as folder:
             programs(Path(folder), mode)

@@ -115,8 +115,8 @@ dut: {{forwarder: kernel-route, cpus: [1], over: {{sriov: [eth0, eth3]}}, line: 
 traffic: {{rate: 50 pkt/s, duration: 2 s, warm_up: 0 s, cpu: 0}}
 """
 MIXES = {
-    "between": "{a: {platform: container}, b: {platform: vm, memory: 384 MiB}}",
-    "first": "{a: {platform: vm, memory: 384 MiB}, b: {platform: container}}",
+    "between": "{a: {platform: container}, b: {platform: vm, memory: 384 MiB}, c: {}}",
+    "first": "{a: {platform: vm, memory: 384 MiB}, b: {platform: container}, c: {}}",
 }
 """The last node is a namespace. A first one has a virtual link to the tap as well."""
 

@@ -79,7 +79,9 @@ def run(guest: GuestHost, folder: Path, name: str, text: str) -> list[tuple[dict
     done = guest.run(["sh", "-c", SAMPLES, "run", *command], check=False, seconds=SECONDS)
     assert state(guest) == before
     made: list[tuple[dict[str, Any], Any]] = []
-    for place in guest.run(["sh", "-c", f"echo /root/{name}/runs/*"]).stdout.split():
+    places = guest.run(["sh", "-c", f"echo /root/{name}/runs/*"]).stdout.split()
+    assert guest.run(["test", "-d", places[0]], check=False).status == 0, done.stderr
+    for place in places:
         content: dict[str, Any] = json.loads(guest.run(["cat", f"{place}/run.json"]).stdout)
         if content["status"] != "done":
             made.append((content, done.stderr))

@@ -189,8 +189,7 @@ class VirtualFunctions(Resource):
 
 @dataclass(frozen=True)
 class VirtualFunction(Resource):
-    """One virtual function, in a VLAN and with a hardware address: a network card here, or passed
-    through to a virtual machine.
+    """One virtual function, set at its card: a network card here, or one of a virtual machine.
 
     It is trusted, so that it may receive what is not addressed to it, and may send from any
     address, as what forwards has to.
