@@ -290,16 +290,21 @@ def test_version_2_of_control_groups_limits_a_container(guest: GuestHost, tmp_pa
 name: group
 dut: {platform: container, cgroup: 2, cpus: [1], memory: 512 MiB, forwarder: tc-mirred}
 traffic: {rate: 200 pkt/s, duration: 2 s, warm_up: 0 s, cpu: 0}
+vary: {dut.neighbours: [{}, {batch: {cpu: {cpus: [1], busy: 5}}}]}
 """
-    [(made, found)] = run(guest, tmp_path, "group", text)
-    assert made["status"] == "done", made["error"]
-    assert [row["id"] for row in found] == list(range(PACKETS))
-    limits = made["platform"]["cgroup"]
-    assert (limits["cpuset"]["version"], limits["memory"]["version"]) == (2, 2)
-    assert limits["cpuset"]["cpuset.cpus"] == "1"
-    # A scheduling domain of its own; Linux 6.1 has both kinds.
-    assert limits["cpuset"]["cpuset.cpus.partition"] in ("isolated", "root")
-    assert limits["memory"]["memory.max"] == 512 << 20
+    runs = run(guest, tmp_path, "group", text)
+    for made, found in runs:
+        assert made["status"] == "done", made["error"]
+        assert [row["id"] for row in found] == list(range(PACKETS))
+        limits = made["platform"]["cgroup"]
+        assert (limits["cpuset"]["version"], limits["memory"]["version"]) == (2, 2)
+        assert limits["cpuset"]["cpuset.cpus"] == "1"
+        assert limits["memory"]["memory.max"] == 512 << 20
+    alone, shared = (made["platform"]["cgroup"]["cpuset"] for made, _ in runs)
+    # A scheduling domain of its own; Linux 6.1 has both kinds. It would take the neighbour's CPU.
+    assert alone["cpuset.cpus.partition"] in ("isolated", "root")
+    assert "cpuset.cpus.partition" not in shared
+    assert runs[1][0]["neighbours"]["batch"]["cpus"]["1"]["done"] > 0
 
 
 def test_a_partition_of_control_groups_isolates_cores(guest: GuestHost) -> None:

@@ -7,6 +7,7 @@ options.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
@@ -302,9 +303,15 @@ class Experiment(Strict):
 
     def devices(self) -> Devices:
         """What each node of the DuT is asked for, in the order in which packets pass them."""
-        return [self._device(member) for member in self.dut.members]
+        members = self.dut.members
+        users = Counter(cpu for member in members for cpu in member.cpus)
+        users.update(cpu for one in self.neighbours for cpu in one.options.cpus)
+        return [
+            self._device(member, alone=all(users[cpu] == 1 for cpu in member.cpus))
+            for member in members
+        ]
 
-    def _device(self, member: Member) -> tuple[Platform, DutSpec[Any]]:
+    def _device(self, member: Member, *, alone: bool) -> tuple[Platform, DutSpec[Any]]:
         dut, settings = member.dut, member.dut.settings
         spec = DutSpec(
             member.cpus,
@@ -315,6 +322,7 @@ class Experiment(Strict):
             member.placement,
             member.name,
             FORWARDERS[dut.forwarder].routes,
+            alone=alone,
         )
         return PLATFORMS[dut.platform], spec
 

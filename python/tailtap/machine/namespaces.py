@@ -22,6 +22,7 @@ from tailtap.stations import CommandFailed
 from tailtap.stations.local import LocalHost
 from tailtap.stations.namespace import NamespaceHost
 
+TUN = Path("/dev/net/tun")
 DEATH_SECONDS = 5.0
 """How long killed processes may take to disappear."""
 
@@ -193,7 +194,11 @@ class TapDevice(Resource):
         return True
 
     def apply(self) -> None:
-        """Make it; it is up when a virtual machine has opened it."""
+        """Make it; it is up when a virtual machine has opened it. Raises `MachineError`."""
+        if not TUN.exists():
+            LocalHost().run(["modprobe", "--quiet", "tun"], check=False)
+        if not TUN.exists():
+            raise MachineError(f"there is no {TUN}: virtual machines need the kernel's module tun")
         host = NamespaceHost(self.namespace)
         host.run(["ip", "tuntap", "add", "dev", self.port, "mode", "tap", "vnet_hdr"])
         host.run(["ip", "link", "set", "dev", self.port, "mtu", str(self.mtu), "up"])

@@ -163,7 +163,8 @@ class _Limits:
     def __init__(self, spec: DutSpec[ContainedOptions], root: Root) -> None:
         """Raises `MachineError` when this machine cannot limit it so."""
         self._cpus = tuple(sorted({*spec.cpus, *root.service_cpus}))
-        self._alone = not root.service_cpus
+        # A partition's CPUs are taken from everybody else.
+        self._alone = spec.alone and not root.service_cpus
         self._memory = spec.options.memory
         self._cpuset = cgroups.require("cpuset", spec.options.cgroup)
         self._memories: cgroups.Hierarchy | None = None

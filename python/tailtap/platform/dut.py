@@ -35,6 +35,8 @@ class DutSpec(Generic[Options_co]):
     """The node of the graph that it is for."""
     routes: bool = True
     """Whether packets are addressed to it, as to a router."""
+    alone: bool = True
+    """Whether no other node and no neighbour works on its CPUs."""
 
 
 Ways: TypeAlias = tuple[tuple[str, str], ...]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from experiment_files import complaint
@@ -38,6 +39,23 @@ def test_each_kind_says_what_it_asks_for() -> None:
         "clock": ((1,), ["--per-second", "1000"], 1000),
     }
     assert experiment.parameters()["dut"]["neighbours"] == EVERY
+
+
+@pytest.mark.parametrize(
+    ("dut", "alone"),
+    [
+        ({"cpus": [1]}, [True]),
+        ({"cpus": [1], "neighbours": {"batch": {"cpu": {"cpus": [0, 1]}}}}, [False]),
+        ({"cpus": [1], "neighbours": {"batch": {"cpu": {"cpus": [0]}}}}, [True]),
+        ({"line": 2, "cpus": [1]}, [False, False]),
+        ({"line": 2, "cpus": [1, 2]}, [True, True]),
+    ],
+)
+def test_a_node_knows_whether_it_shares_its_cpus(dut: dict[str, Any], alone: list[bool]) -> None:
+    experiment = Experiment.model_validate(
+        {"name": "n", "dut": {"forwarder": "kernel-route", **dut}, "traffic": {"cpu": 0}}
+    )
+    assert [spec.alone for _, spec in experiment.devices()] == alone
 
 
 @pytest.mark.parametrize(

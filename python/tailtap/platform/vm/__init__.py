@@ -39,7 +39,7 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from tailtap.check import Check
-from tailtap.cpulist import list_cpus
+from tailtap.cpulist import list_cpus, ranges
 from tailtap.errors import InputError, MachineError
 from tailtap.findings import Findings
 from tailtap.machine import facts as machine_facts
@@ -48,7 +48,7 @@ from tailtap.machine.huge_pages import Pages, Reservation, require_possible, res
 from tailtap.machine.knobs.tree import Tree
 from tailtap.machine.pci import address_of
 from tailtap.machine.privileges import missing_capabilities
-from tailtap.machine.resource import Resource
+from tailtap.machine.resource import Resource, read_text
 from tailtap.machine.vfio import VfioCard
 from tailtap.platform import boot
 from tailtap.platform.dut import Dut, DutSpec
@@ -337,8 +337,20 @@ def _pin(domain: Domain) -> None:
     for number, cpus in enumerate(domain.design.placement):
         thread = threads.get(f"CPU {number}/TCG")
         if thread is not None:
-            os.sched_setaffinity(thread, cpus)
-    os.sched_setaffinity(threads["qemu-system-x86"], domain.design.io_cpus)
+            _pin_thread(thread, cpus)
+    _pin_thread(threads["qemu-system-x86"], domain.design.io_cpus)
+
+
+def _pin_thread(thread: int, cpus: Sequence[int]) -> None:
+    try:
+        os.sched_setaffinity(thread, cpus)
+    except OSError as error:
+        group = (read_text(Path(f"/proc/{thread}/cgroup")) or "").rpartition("\n")[2]
+        allowed = ranges(os.sched_getaffinity(thread))
+        raise MachineError(
+            f"cannot have a thread of QEMU on CPUs {ranges(cpus)}: {error.strerror}: it may run on "
+            f"{allowed} (control group {group}): somebody else has these CPUs for himself"
+        ) from error
 
 
 def _facts(domain: Domain, tree: Tree, speed: Accelerator) -> dict[str, Any]:
