@@ -170,7 +170,7 @@ test-slow: compiled forwarders emulator ## Run the slow tests that CI leaves out
 	@$(SUDO) $(BIN)/python -m pytest -p no:cacheprovider -m slow tests
 
 .PHONY: test-nested
-test-nested: compiled emulator ## Test cards passed through to a nested virtual machine (10 minutes)
+test-nested: compiled emulator ## Test cards and virtual functions passed through to a nested virtual machine (20 minutes)
 	@$(SUDO) $(BIN)/python -m pytest -p no:cacheprovider -m nested tests/lab
 
 .PHONY: test-all
