@@ -25,7 +25,7 @@ APT_RUN := iproute2 ethtool linux-perf lxc crun runc podman mmdebstrap python3-v
 APT_BUILD := clang llvm libelf-dev zlib1g-dev linux-libc-dev pkg-config
 # libbpf-dev: the recorder that the stamps are compared with; zsh, fish: what they complete;
 # ipmitool: a client of management controllers; hwloc-nox: the other reader of topologies; e2fsprogs: a guest's disk; procps: sysctl.
-APT_TEST := chromium chromium-driver tshark postgresql r-cran-evd netsniff-ng lua5.1 libbpf-dev gcc libc6-dev zsh fish hwloc-nox e2fsprogs procps ipmitool libvirt-clients
+APT_TEST := chromium chromium-driver tshark postgresql r-cran-evd netsniff-ng lua5.1 libbpf-dev gcc libc6-dev zsh fish hwloc-nox e2fsprogs procps ipmitool libvirt-clients ipxe-qemu grub-pc-bin grub-common
 # What `make bench` compares with.
 APT_DPDK := dpdk-dev librte-net-af-packet23 librte-net-af-xdp23 librte-mempool-ring23 \
     librte-net-e1000-23
