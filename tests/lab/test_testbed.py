@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -13,8 +14,9 @@ from typing import Any
 
 import pytest
 from labtools import Held, Machine, record, stamps, wait_for
+from numpy.typing import NDArray
 from ssh_hosts import Hosts, ssh_hosts
-from traces import TASK, Trace
+from traces import FUNCTION, TASK, Trace
 
 TESTBED = """
 hosts:
@@ -98,9 +100,7 @@ def runs(out: Path) -> list[dict[str, Any]]:
 def test_roles_on_other_hosts_are_like_those_on_one(hosts: Hosts, tmp_path: Path) -> None:
     """Generator and taps on one host and the device on another; then each role on a third."""
     for out, testbed in (("far", "lab.yaml"), ("split", "split.yaml")):
-        done = hosts.controller.tailtap(
-            *words(hosts, tmp_path / out, "--set", "trace=thin", testbed=testbed)
-        )
+        done = hosts.controller.tailtap(*words(hosts, tmp_path / out, testbed=testbed))
         assert done.returncode == 0, done.stderr
     here = tmp_path / "here"
     source = str(hosts.folder / "experiment.yaml")
@@ -123,8 +123,6 @@ def test_roles_on_other_hosts_are_like_those_on_one(hosts: Hosts, tmp_path: Path
         # All hosts have the clock of one kernel.
         ends = [end for role in others for end in clocks[role]["ahead_ns"]]
         assert all(least <= 0 <= most < least + 100_000_000 for least, most in ends)
-        [run] = (tmp_path / out / "runs").iterdir()
-        assert_only_the_device_worked(run)
     [told] = runs(tmp_path / "split")
     assert [link["splitter"]["port"] for link in told["links"]] == ["tap:tt-a0", "tap:tt-b0"]
     assert "stamped-on-interrupt" in {warning["code"] for warning in told["warnings"]}
@@ -133,16 +131,36 @@ def test_roles_on_other_hosts_are_like_those_on_one(hosts: Hosts, tmp_path: Path
         assert len(machine.run("ls", PROGRAMS).stdout.split()) == 1
 
 
-def assert_only_the_device_worked(run: Path) -> None:
-    """While packets were measured no task of ours, and none of ssh, had the device's core."""
+def test_nothing_of_ours_has_the_device_s_core_while_packets_are_measured(
+    hosts: Hosts, tmp_path: Path
+) -> None:
+    """Neither its host's sshd nor what that started runs there, or calls a function there."""
+    threads: dict[int, str] = {}
+    command = words(hosts, tmp_path / "out", "--set", "trace=thin", testbed="split.yaml")
+    with hosts.controller.start(*command) as running:
+        while running.poll() is None:
+            threads |= hosts.threads("dut")
+            time.sleep(0.05)
+        assert running.returncode == 0, running.communicate()[1]
+    assert {"sshd", "python3", "tt-datapath"} <= set(threads.values()), threads
+    [run] = (tmp_path / "out/runs").iterdir()
     trace = Trace.read(run)
     rows = stamps(run / "ingress.stamps")
     first, last = rows[0]["time_ns"], rows[-1]["time_ns"]
-    tasks = trace.of(TASK, cpu=1)
-    assert tasks["start"].min() < first < last < trace.said["ended_ns"]
-    during = tasks[(tasks["start"] + tasks["dur"] > first) & (tasks["start"] < last)]
-    names = {trace.said["names"]["pids"].get(str(one), "") for one in during["id"]}
-    assert not [name for name in names if name.startswith(("ssh", "python", "tailtap"))], names
+    assert trace.records["start"].min() < first < last < trace.said["ended_ns"]
+    assert not any(trace.said["lost"].values())
+
+    def meanwhile(kind: int) -> NDArray[Any]:
+        of_core = trace.of(kind, cpu=1)
+        inside = (of_core["start"] + of_core["dur"] > first) & (of_core["start"] < last)
+        found: NDArray[Any] = of_core[inside]
+        return found
+
+    tasks, callers = meanwhile(TASK)["id"], meanwhile(FUNCTION)["id"] >> 10
+    assert tasks.size
+    had_it, called = ({threads[one] for one in found.tolist() if one in threads}
+                      for found in (tasks, callers))  # fmt: skip
+    assert (had_it, called) == (set(), set())
 
 
 def test_cables_that_are_not_where_the_file_says_are_found(hosts: Hosts, tmp_path: Path) -> None:

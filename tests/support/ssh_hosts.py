@@ -49,6 +49,23 @@ class Hosts:
     """Keys, and the configuration of the controller's ssh: `ssh_config`."""
     servers: Mapping[str, subprocess.Popen[bytes]]
 
+    def threads(self, host: str) -> dict[int, str]:
+        """The threads of a host's sshd, and of everything that it started, with their names."""
+        parents: dict[int, int] = {}
+        names: dict[int, dict[int, str]] = {}
+        for path in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):  # it has ended
+                parent = (path / "stat").read_text().rpartition(")")[2].split()[1]
+                parents[int(path.name)] = int(parent)
+                names[int(path.name)] = {
+                    int(task.name): (task / "comm").read_text().rstrip("\n")
+                    for task in (path / "task").iterdir()
+                }
+        ours = {self.servers[host].pid}
+        while found := {pid for pid, parent in parents.items() if parent in ours} - ours:
+            ours |= found
+        return {tid: name for pid in ours for tid, name in names.get(pid, {}).items()}
+
     @property
     def config(self) -> Path:
         return self.folder / "ssh_config"
