@@ -22,7 +22,7 @@ from tailtap.evaluation.values import Column
 
 Json: TypeAlias = dict[str, Any]
 
-SCHEMA = "tailtap.causes/2"
+SCHEMA = "tailtap.causes/1"
 WORST = 50
 """Packets that are told one by one."""
 

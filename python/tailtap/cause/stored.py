@@ -101,7 +101,8 @@ def causes_of(run: Run, knobs: Sequence[Knob] = ()) -> Causes:
 def read_stored(folder: Path, median_ns: int) -> tuple[Json, list[pa.Table]] | None:
     """`causes.json` of a run folder and its `TABLES`.
 
-    None unless they are whole, and of a run with this median: it was not evaluated anew since.
+    None unless they are whole, say in which segment each packet was late, and are of a run with
+    this median: it was not evaluated anew since.
     """
     try:
         content = read_json(folder / "causes.json")
@@ -111,6 +112,7 @@ def read_stored(folder: Path, median_ns: int) -> tuple[Json, list[pa.Table]] | N
     late = content.get("late")
     current = (
         content.get("schema") == SCHEMA
+        and "segments" in content
         and isinstance(late, dict)
         and late.get("median_ns") == median_ns
         and late.get("packets") == read[0].num_rows

@@ -126,7 +126,7 @@ def test_the_tick_is_told_by_its_period(explained: tuple[Explained, Simulated, P
 def test_what_is_written_is_what_was_found(explained: tuple[Explained, Simulated, Path]) -> None:
     _, _, folder = explained
     content = json.loads((folder / "causes.json").read_text())
-    assert content["schema"] == "tailtap.causes/2"
+    assert content["schema"] == "tailtap.causes/1"
     late = pq.read_table(folder / "causes-late.parquet").to_pydict()
     parts = pq.read_table(folder / "causes-parts.parquet").to_pydict()
     stalls = pq.read_table(folder / "causes-stalls.parquet").to_pydict()

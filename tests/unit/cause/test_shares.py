@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -59,14 +61,26 @@ def test_the_slowest_packets_are_the_hogs(causes: Causes) -> None:
     assert found.by_cause["task"][place] == pytest.approx(task / whole)
 
 
-def test_what_is_stored_is_taken_unless_the_evaluation_is_another(folder: Path) -> None:
+def of_another_evaluation(content: dict[str, Any]) -> None:
+    content["late"]["median_ns"] += 1
+
+
+def without_segments(content: dict[str, Any]) -> None:
+    """As before devices had several."""
+    del content["segments"]
+
+
+@pytest.mark.parametrize("change", [of_another_evaluation, without_segments])
+def test_what_is_stored_is_taken_unless_it_is_old(
+    folder: Path, change: Callable[[dict[str, Any]], None]
+) -> None:
     run = finished_runs(folder)[0]
     stored = causes_of(run)
     assert stored.record["late"]["words"] == "150 us"
     path = folder / "causes.json"
     text = path.read_text()
     content = json.loads(text)
-    content["late"]["median_ns"] += 1
+    change(content)
     path.write_text(json.dumps(content))
     now = causes_of(run)
     path.write_text(text)
