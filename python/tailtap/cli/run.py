@@ -83,7 +83,6 @@ def run(
     """
     import json as json_module
 
-    from tailtap import store
     from tailtap.cli.flows import print_flows
     from tailtap.cli.hops import print_hops
     from tailtap.cli.outlook import differences
@@ -106,6 +105,8 @@ def run(
         _check(checked, out or default_folder(checked.name), json=json)
         return
     require_out(out, resume=resume)
+    from tailtap import store  # after what needs no database: loading it takes a third of a second
+
     folder = out or default_folder(checked.name)
     if not quiet:
         for line in differences(checked.differs):
