@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import duckdb
@@ -34,6 +35,28 @@ def test_export_lists_what_it_wrote(
         "runs": 10,
         "written": paths,
     }
+
+
+def test_a_tree_of_pos_goes_out_and_comes_back(experiment: Path, tmp_path: Path) -> None:
+    tree, folder = tmp_path / "tree", tmp_path / "folder"
+    run = tailtap("export", experiment, "--to", "pos", "--out", tree)
+    assert run.returncode == 0 and run.stderr == "exported 10 runs as pos\n", run
+    paths = run.stdout.splitlines()
+    # Two of the tree; each run has four for each of three hosts, nine results, and two by MoonGen.
+    assert len(set(paths)) == 2 + 10 * (3 * 4 + 9 + 2) and all(map(os.path.isfile, paths))
+    told = tailtap("import", tree, "--into", folder)
+    assert told.returncode == 0 and not told.stderr, told
+    assert told.stdout == (
+        "container-vs-bare-metal (result tree of pos): 10 runs of 30 .loop files; over pkt_sz, "
+        "pkt_rate, dut.platform, traffic.rate, repeat; hosts dut, loadgen, timer\n"
+        f"{folder / 'results.duckdb'}: 10 runs, 10 of them new\n"
+    )
+    again = json.loads(tailtap("import", tree, "--into", folder, "--json").stdout)
+    assert (again["runs"], again["new"], again["warnings"]) == (10, 0, [])
+    assert again["experiments"][0]["hosts"] == ["dut", "loadgen", "timer"]
+    report = tailtap("report", folder, "--no-figures", "--json", "--quiet")
+    assert json.loads(report.stdout)["imported"] == 10
+    assert "result tree of pos" in one_line_error(tailtap("import", tree / "config"), 2)
 
 
 def test_import_tells_what_is_missing(experiment: Path, tmp_path: Path) -> None:

@@ -22,9 +22,10 @@ from tailtap.cli.completing import folders, one_of, result_folders
 @click.option(
     "--to",
     required=True,
-    shell_complete=one_of("parquet", "csv", "hgrm", "papers", "perfetto", "postgresql://"),
+    shell_complete=one_of("parquet", "csv", "hgrm", "papers", "pos", "perfetto", "postgresql://"),
     help="parquet or csv: one file for each table. hgrm: HdrHistogram's percentile text, "
     "in microseconds. papers: the nine CSV files of the published results. "
+    "pos: a result tree of the testbed service pos, with these files. "
     "perfetto: what each core did around the worst packets, for ui.perfetto.dev, of runs with a "
     "trace. postgresql://USER@HOST/DATABASE: tables and views of a database.",
 )

@@ -16,7 +16,8 @@ from tailtap.cli.completing import folders, result_folders
     type=PATH,
     metavar="TREE",
     shell_complete=folders,
-    help="A folder with published result files, at any depth: .csv or .csv.zst.",
+    help="A folder with published result files (.csv, .csv.zst), result trees of pos or RISE "
+    "crates, at any depth.",
 )
 @click.option(
     "--into",
@@ -36,16 +37,19 @@ def import_(
     """Import published results into the same tables as your own runs.
 
     Reads the published trees, which have nine CSV files for each run (`tailtap export --to papers`
-    writes such files). Imported runs have the status 'imported'; rate, repeat and trim come from
-    the files' names. Missing or broken files become warnings, and so do runs in which more than
-    0.1 % of the packets after the device have no match: stored with the run and printed here. A
-    run is identified by the content of its files: importing a tree again, also from another
-    place, changes nothing; files that have changed replace what was imported from their place.
-    `tailtap report` shows imported runs together with the folder's own, and `tailtap run
+    writes such files), and result trees of the testbed service pos with or without a RISE crate
+    (`tailtap export --to pos` writes such trees; docs/pos.md). Imported runs have the status
+    'imported'; rate, repeat and trim come from the files' names, in trees of pos variables and
+    repeat from `.loop` files. Missing or broken files become warnings, and so do runs in which
+    more than 0.1 % of the packets after the device have no match: stored with the run and printed
+    here. A run is identified by the content of its files: importing a tree again, also from
+    another place, changes nothing; files that have changed replace what was imported from their
+    place. `tailtap report` shows imported runs together with the folder's own, and `tailtap run
     --resume` keeps them.
     """
     import json as json_module
     import sys
+    from dataclasses import asdict
 
     from tailtap.store.importer import import_tree
 
@@ -59,10 +63,13 @@ def import_(
             "database": str(into),
             "runs": found.runs,
             "new": found.new,
+            "experiments": [asdict(tree) for tree in found.trees],
             "warnings": [warning._asdict() for warning in found.warnings],
         }
         print(json_module.dumps(summary))
     else:
+        for tree_found in found.trees:
+            print(tree_found.line())
         print(f"{into}: {found.runs} runs, {found.new} of them new")
     if not quiet:
         for warning in found.warnings:

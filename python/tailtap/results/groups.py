@@ -246,7 +246,9 @@ def floor_of(configuration: Configuration, groups: list[Configuration]) -> Confi
 
     if configuration.wire or configuration.origin:
         return None  # the wire of this machine is no floor of another's
-    return next((g for g in groups if g.wire and rest(g) == rest(configuration)), None)
+    return next(
+        (g for g in groups if g.wire and not g.origin and rest(g) == rest(configuration)), None
+    )
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ def load_imported(database: Path) -> list[Run]:
     try:
         with duckdb.connect(str(database), read_only=True) as connection:
             rows = connection.execute(
-                "SELECT run, slug, experiment, repeat, variables, parameters FROM runs "
+                "SELECT run, slug, experiment, repeat, variables, parameters, error FROM runs "
                 "WHERE status = 'imported' ORDER BY run"
             ).fetchall()
             runs = [_run(connection, *row) for row in rows]
@@ -73,6 +73,7 @@ def _run(
     repeat: int,
     variables: str,
     parameters: str,
+    error: str | None,
 ) -> Run:
     settings: dict[str, Any] = json.loads(parameters)
     varied: dict[str, Any] = json.loads(variables)
@@ -93,7 +94,7 @@ def _run(
         variables={name: str(value) for name, value in varied.items()},
         record={"parameters": settings},
         origin=Origin(experiment, place, source),
-        error="imported, but none of its files could be read" if nothing else "",
+        error=(error or "imported, but none of its files could be read") if nothing else "",
         # Where the files lie is told once a run, not with every warning.
         notes=tuple(Warning(c, m.removeprefix(f"{source}: ")) for c, m in told),
         read=lambda: evaluation,

@@ -166,6 +166,11 @@ def _no_runs(path: Path) -> str:
             f"{path}: these are published result files: `tailtap import {path} --into DIR` puts "
             "them into a database"
         )
+    if any(path.rglob("*_run*.loop")):
+        return (
+            f"{path}: this is a result tree of pos: `tailtap import {path} --into DIR` puts its "
+            "runs into a database"
+        )
     return (
         f"{path}: no runs in it (no runs/*/run.json, */run.json, run.json, evaluation.json, "
         f"search.json or {DATABASE}); give the folder that `tailtap run --out`, `tailtap search "

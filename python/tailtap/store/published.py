@@ -47,7 +47,7 @@ _WORST_BY_ID = {
 }
 _ONE_ROW = ("stats", "transferrate")
 _NAME = re.compile(
-    r"(?P<capture>latencies-pre.*?\.pcap(?:\.zst)?)"
+    r"(?P<capture>latencies-pre.*?\.pcap(?:_run\d+)?(?:\.zst)?)"
     r"(?:\.bucket_size(?P<bucket>\d+))?"
     r"\.trim_ms(?P<trim>\d+)"
     r"(?:\.num_worst\d+)?"

@@ -27,6 +27,27 @@ ENTRIES = (
         "Nothing.",
     ),
     Entry(
+        "no-latencies",
+        "Runs of a result tree of pos hold no latencies, but something else, such as throughput.",
+        "Copy their captures or result files into the tree too, and import it again.",
+    ),
+    Entry(
+        "loop-failed",
+        "A command of a run did not finish, as pos says: its results may be incomplete.",
+        "Look at what the command printed; leave the run out, or measure it again.",
+    ),
+    Entry(
+        "loop-shared",
+        "Several loops of a result tree of pos number their runs alike, so that a file's run is "
+        "not certain.",
+        "Import each loop from a tree of its own: leave the `.loop` files of the others out.",
+    ),
+    Entry(
+        "crate-incomplete",
+        "A crate names files that are not there.",
+        "Copy the whole crate, and import it again.",
+    ),
+    Entry(
         "imports-unreadable",
         "The folder's database cannot be read: imported runs are left out of the report.",
         "Close the database in other programs, or remove it and import again.",

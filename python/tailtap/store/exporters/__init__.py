@@ -18,6 +18,7 @@ def _built_in() -> Mapping[str, Exporter]:
     from tailtap.store.exporters.hgrm import Hgrm
     from tailtap.store.exporters.papers import Papers
     from tailtap.store.exporters.perfetto import Perfetto
+    from tailtap.store.exporters.pos import Pos
     from tailtap.store.exporters.postgresql import PostgreSQL
     from tailtap.store.exporters.tables import Csv, Parquet
 
@@ -26,6 +27,7 @@ def _built_in() -> Mapping[str, Exporter]:
         "csv": Csv(),
         "hgrm": Hgrm(),
         "papers": Papers(),
+        "pos": Pos(),
         "perfetto": Perfetto(),
         "postgresql": PostgreSQL(),
     }
