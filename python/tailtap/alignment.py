@@ -37,6 +37,7 @@ machine's frequency by 1e-3."""
 ROUNDING_NS = 1
 """What the arithmetic of floating point may be off by, at most."""
 _MOST_CUTS = 10_000
+_STRETCHES = 256
 
 
 class Stepped(InputError):
@@ -87,6 +88,16 @@ class Piece:
 
 
 @dataclass(frozen=True)
+class Lines:
+    """Their clock said by ours: straight lines from knot to knot, and on beyond the last ones."""
+
+    knots: tuple[tuple[int, int], ...]
+    """Times of theirs, ascending, each with that of ours; in ns."""
+    within_ns: int
+    """The truth is this near to the lines, rounded to whole ns."""
+
+
+@dataclass(frozen=True)
 class Alignment:
     """What their clock shows, said by ours, with what it may be off by."""
 
@@ -104,6 +115,34 @@ class Alignment:
         begins = [int(piece.ahead_ns(np.array([piece.from_ns]))[0][0]) + piece.from_ns
                   for piece in self.pieces[1:]]  # fmt: skip
         return self._by_piece(times, np.searchsorted(begins, times, "right"), "ours_ns")
+
+    def lines(self, first: int, last: int) -> Lines:
+        """One clock for both: times of theirs from `first` to `last`, in ns, said by ours.
+
+        The lines lead from the middle of the interval at one end of a piece to that at the other.
+        The truth is a line there as well, so that it is nowhere farther off than at these ends.
+        Where two pieces meet, both allow the truth. Raises `InputError` where what the packets
+        leave open is longer than a piece.
+        """
+        joints = [int(piece.ahead_ns(np.array([piece.from_ns]))[0][0]) + piece.from_ns
+                  for piece in self.pieces[1:]]  # fmt: skip
+        ends = [min([first, *joints]), *joints, max([last, *joints])]
+        bounds: list[list[tuple[int, int]]] = [[] for _ in ends]
+        for place, piece in enumerate(self.pieces):
+            earliest, latest = piece.ours_ns(np.array(ends[place : place + 2]))
+            for shift, allowed in enumerate(zip(earliest.tolist(), latest.tolist(), strict=True)):
+                bounds[place + shift].append(allowed)
+        ours, off = [], 0
+        for both in bounds:
+            # Rounding may leave nothing between the bounds of two pieces.
+            low, high = sorted([max(one[0] for one in both), min(one[1] for one in both)])
+            ours.append((low + high) // 2)
+            off = max(off, high - ours[-1])
+        knots = [(ends[0], ours[0])]
+        knots += [(r, s) for r, s in zip(ends, ours, strict=True) if r > knots[0][0]]
+        if any(after[1] <= before[1] for before, after in pairwise(knots)):
+            raise InputError(f"clocks cannot be aligned: packets leave {2 * off} ns open")
+        return Lines(tuple(knots), off + ROUNDING_NS)
 
     def widest_ns(self, times: Times) -> int:
         """How wide the interval is at most, at these times of our clock."""
@@ -128,18 +167,17 @@ def align(there: Crossings, back: Crossings, piece_ns: int = PIECE_NS) -> Alignm
     if not there.ours_ns.size or not back.ours_ns.size:
         raise InputError("clocks cannot be aligned: packets passed both clocks one way only")
     # One that left at s of our clock is not with them before s + least.
-    above_at = there.ours_ns + there.least_ns
-    below_at = back.ours_ns - back.least_ns
-    above, below = there.theirs_ns - above_at, back.theirs_ns - below_at
-    first = int(min(above_at.min(), below_at.min()))
-    last = int(max(above_at.max(), below_at.max()))
+    above_at, above = _bounds(there.ours_ns + there.least_ns, there.theirs_ns)
+    below_at, below = _bounds(back.ours_ns - back.least_ns, back.theirs_ns)
+    first = int(min(above_at[0], below_at[0]))
+    last = int(max(above_at[-1], below_at[-1]))
     count = max(1, (last - first) // piece_ns)
     edges = [first + (last + 1 - first) * place // count for place in range(count + 1)]
     pieces: list[Piece] = []
     for begin, end in pairwise(edges):
-        high = (above_at >= begin) & (above_at < end)
-        low = (below_at >= begin) & (below_at < end)
-        if not high.any() or not low.any():
+        high = slice(*np.searchsorted(above_at, (begin, end)))
+        low = slice(*np.searchsorted(below_at, (begin, end)))
+        if high.start == high.stop or low.start == low.stop:
             continue  # its neighbours serve for it
         bounds = (above_at[high], above[high], below_at[low], below[low])
         pieces.append(_piece(begin, end, *bounds))
@@ -148,6 +186,12 @@ def align(there: Crossings, back: Crossings, piece_ns: int = PIECE_NS) -> Alignm
     for before, after in pairwise(pieces):
         _require_steady(before, after)
     return Alignment(tuple(pieces))
+
+
+def _bounds(at: Times, theirs: Times) -> tuple[Times, Times]:
+    """Times of ours, ascending, and by how much theirs is ahead at most, or at least."""
+    order = np.argsort(at)
+    return at[order], (theirs - at)[order]
 
 
 def _piece(
@@ -163,18 +207,41 @@ def _piece(
     limits = sign * bound
     reach = float(np.abs(bound).max()) + FASTEST * (end - begin) + 1
     corners = np.array([[-reach, -FASTEST], [reach, -FASTEST], [reach, FASTEST], [-reach, FASTEST]])
+    # The quickest packets leave nearly nothing to be cut off by the others, which are many.
+    quick = np.concatenate([_least(above), above.size + _least(-below)])
+    for chosen in (quick, slice(None)):
+        corners = _within(corners, rows[chosen], limits[chosen])
+        if not corners.size:
+            raise Stepped(
+                "clocks cannot be aligned: one of them stepped, or changed its rate, at "
+                f"{begin / 1e9:.3f} to {end / 1e9:.3f} s"
+            )
+    return Piece(begin, end, middle, offset, corners)
+
+
+def _least(bounds: Times) -> Times:
+    """The places of the tightest bound in each of `_STRETCHES` parts of a piece."""
+    edges = np.unique(np.linspace(0, bounds.size, _STRETCHES + 1).astype(np.int64)).tolist()
+    places = [begin + int(bounds[begin:end].argmin()) for begin, end in pairwise(edges)]
+    return np.array(places, np.int64)
+
+
+def _within(corners: Corners, rows: Corners, limits: npt.NDArray[np.float64]) -> Corners:
+    """The part of a convex polygon that keeps these bounds; no corner where there is none."""
     for _ in range(_MOST_CUTS):
-        beyond = rows @ corners.T - limits[:, None]
-        worst = int(beyond.max(axis=1).argmax())
-        if beyond[worst].max() <= ROUNDING_NS / 2:
-            return Piece(begin, end, middle, offset, corners)
-        corners = _cut(corners, beyond[worst])
+        past = np.full(limits.size, -np.inf)
+        for corner in corners:
+            np.maximum(past, rows @ corner - limits, out=past)
+        # What the whole polygon keeps, every part of it keeps.
+        open_still = np.flatnonzero(past > ROUNDING_NS / 2)
+        if not open_still.size:
+            return corners
+        worst = int(past.argmax())
+        corners = _cut(corners, corners @ rows[worst] - limits[worst])
         if not corners.size:
             break
-    raise Stepped(
-        f"clocks cannot be aligned: one of them stepped, or changed its rate, at {begin / 1e9:.3f} "
-        f"to {end / 1e9:.3f} s"
-    )
+        rows, limits = rows[open_still], limits[open_still]
+    return np.empty((0, 2))
 
 
 def _cut(corners: Corners, beyond: npt.NDArray[np.float64]) -> Corners:
