@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
 use tailtap_analysis::capture::{Capture, CaptureError, Content, Damage, Format};
+use tailtap_analysis::clocks::Clocks;
 use tailtap_analysis::evaluate::{
     EvaluateError, Evaluation, Options, Partial, Piece, evaluate, plan,
 };
@@ -181,6 +182,7 @@ pub fn pair(bytes: &[u8]) {
             worst: if bit(2) { 3 } else { 5000 },
             ingress_format: bit(3).then_some(Format::Mscap),
             egress_format: bit(4).then_some(Format::Mscap),
+            clocks: Clocks::new(vec![(2_000, 1_000)], 700).filter(|_| bit(5)),
         };
         match evaluate(&ingress.path, &egress.path, &options, &|| false) {
             Ok(found) => {

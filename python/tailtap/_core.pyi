@@ -12,6 +12,7 @@ __all__ = [
     "Cores",
     "check_tap_key",
     "conclude",
+    "crossings",
     "evaluate",
     "evaluate_piece",
     "forward",
@@ -35,6 +36,8 @@ _Column: TypeAlias = NDArray[np.int64] | memoryview[int]
 _Raw: TypeAlias = bytes
 _Stays: TypeAlias = tuple[_Column, _Column, _Column, _Column]
 _Address: TypeAlias = IPv4Address | IPv6Address
+#: The knots of two clocks, and what these may be off by.
+_Clocks: TypeAlias = tuple[Sequence[tuple[int, int]], int]
 _Length: TypeAlias = tuple[Literal["ns", "packets"], int]
 
 class _Side(TypedDict):
@@ -59,6 +62,11 @@ class _Evaluation(TypedDict):
     ingress: _Side
     egress: _Side
     warnings: list[tuple[str, str]]
+
+class _Crossings(TypedDict):
+    key: str
+    times: tuple[_Raw, _Raw]
+    spans: list[tuple[int, int]]
 
 class _Notes(TypedDict):
     records: int
@@ -99,6 +107,7 @@ def evaluate(
     bucket_ns: int,
     ingress_format: str | None = None,
     egress_format: str | None = None,
+    clocks: _Clocks | None = None,
 ) -> _Evaluation: ...
 def plan(
     ingress: Path,
@@ -111,10 +120,14 @@ def plan(
     chunk_bytes: int,
     ingress_format: str | None = None,
     egress_format: str | None = None,
+    clocks: _Clocks | None = None,
 ) -> list[bytes]: ...
 def evaluate_piece(piece: bytes, *, stopped: Callable[[], bool] | None = None) -> bytes: ...
 def merge(partials: Sequence[bytes]) -> bytes: ...
 def conclude(partial: bytes, *, bucket_ns: int) -> _Evaluation: ...
+def crossings(
+    earlier: Path, later: Path, *, key: str | None = None, format: str | None = None
+) -> _Crossings: ...
 def percentiles(values: _Column, counts: _Column, ps: Sequence[float]) -> _Percentiles: ...
 def stamp(
     links: list[tuple[str, str, str, bool, Path]],

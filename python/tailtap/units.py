@@ -128,4 +128,5 @@ def format_us(ns: int) -> str:
 
     For columns of latencies, which compare best in one unit; the heading names it.
     """
-    return f"{ns // 1_000:,}.{ns % 1_000:03d}"
+    sign, ns = ("-" if ns < 0 else ""), abs(ns)
+    return f"{sign}{ns // 1_000:,}.{ns % 1_000:03d}"

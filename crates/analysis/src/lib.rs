@@ -5,7 +5,7 @@
 //! of Python. The way of a packet through the modules:
 //!
 //! [`capture`] (bytes to packets) → [`key`] (packets to matching keys) → [`stream`] (batches in
-//! time order) → [`matching`] (which packet is which) → [`evaluate`] (the statistics), with
+//! time order, and on one clock: [`clocks`]) → [`matching`] (which packet is which) → [`evaluate`] (the statistics), with
 //! [`distribution`], [`percentile`], [`worst`], [`exceedances`], [`blocks`] and [`series`] as the
 //! statistics themselves.
 
@@ -14,6 +14,7 @@
 pub mod blocks;
 pub mod capture;
 pub mod cause;
+pub mod clocks;
 pub mod distribution;
 pub mod evaluate;
 pub mod exceedances;

@@ -10,6 +10,7 @@ use std::thread::Scope;
 use serde::{Deserialize, Serialize};
 
 use crate::capture::{Capture, CaptureError, Format, LATEST_NS, Mark, Notes, Packet, Sink};
+use crate::clocks::Clocks;
 use crate::key::{Extract, NoKey};
 use crate::series::Series;
 
@@ -172,6 +173,8 @@ pub struct Reading<X> {
     pub extract: X,
     /// Added to every time.
     pub shift_ns: u64,
+    /// Brings every time to another clock.
+    pub clocks: Option<Clocks>,
     /// Packets within this time of the first one are left out of the series.
     pub trim_ns: u64,
     /// Whether what people are shown of keys is kept; it takes time.
@@ -321,6 +324,9 @@ impl<X: Extract> Reader<X> {
         let Take { taken, latest_ns, ascending, .. } = take;
         (self.latest_ns, self.ascending) = (latest_ns, ascending);
         batch.packets += taken;
+        if let Some(clocks) = &reading.clocks {
+            clocks.convert(&mut batch.times[start..batch.packets]);
+        }
         self.survey(&batch.times()[start..]);
         self.go_on(more)
     }

@@ -10,8 +10,9 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyDict};
 use tailtap_analysis::capture::Format;
+use tailtap_analysis::clocks::{Clocks, Excess};
 use tailtap_analysis::evaluate::{
-    Counts, EvaluateError, Evaluation, Options, Partial, Piece, Side,
+    Counts, EvaluateError, Evaluation, Options, Partial, Piece, Side, crossings as crossings_of,
     evaluate as evaluate_captures, plan as plan_pieces,
 };
 use tailtap_analysis::percentile;
@@ -47,6 +48,9 @@ fn format(name: Option<String>) -> PyResult<Option<Format>> {
     .transpose()
 }
 
+/// The knots of two clocks, and what these may be off by.
+type ClocksOfPython = (Vec<(u64, u64)>, u64);
+
 /// The options that Python gives by name.
 fn options(
     key: Option<&str>,
@@ -55,7 +59,12 @@ fn options(
     worst: usize,
     ingress_format: Option<String>,
     egress_format: Option<String>,
+    clocks: Option<ClocksOfPython>,
 ) -> PyResult<Options> {
+    let clocks = clocks.map(|(knots, within_ns)| {
+        let why = "the times of both clocks must ascend from each knot to the next";
+        Clocks::new(knots, within_ns).ok_or_else(|| raise("InputError", why))
+    });
     Ok(Options {
         key: key.map(str::parse).transpose().map_err(|error| raise("InputError", error))?,
         trim_ns,
@@ -63,6 +72,7 @@ fn options(
         worst,
         ingress_format: format(ingress_format)?,
         egress_format: format(egress_format)?,
+        clocks: clocks.transpose()?,
     })
 }
 
@@ -110,7 +120,7 @@ fn detached<T: Send>(
 /// Evaluates a pair of captures; see `tailtap.evaluation.evaluate`, which this serves.
 #[pyfunction]
 #[pyo3(signature = (ingress, egress, *, key=None, trim_ns, window_ns, worst, bucket_ns,
-                    ingress_format=None, egress_format=None))]
+                    ingress_format=None, egress_format=None, clocks=None))]
 #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
 pub fn evaluate<'py>(
     py: Python<'py>,
@@ -123,8 +133,9 @@ pub fn evaluate<'py>(
     bucket_ns: u64,
     ingress_format: Option<String>,
     egress_format: Option<String>,
+    clocks: Option<ClocksOfPython>,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let options = options(key, trim_ns, window_ns, worst, ingress_format, egress_format)?;
+    let options = options(key, trim_ns, window_ns, worst, ingress_format, egress_format, clocks)?;
     let evaluation =
         detached(py, None, |cancelled| evaluate_captures(&ingress, &egress, &options, cancelled))?;
     to_dict(py, evaluation, bucket_ns)
@@ -134,7 +145,7 @@ pub fn evaluate<'py>(
 /// in the order of time; one piece for 0 and where it cannot be split.
 #[pyfunction]
 #[pyo3(signature = (ingress, egress, *, key=None, trim_ns, window_ns, worst, chunk_bytes,
-                    ingress_format=None, egress_format=None))]
+                    ingress_format=None, egress_format=None, clocks=None))]
 #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
 pub fn plan<'py>(
     py: Python<'py>,
@@ -147,8 +158,9 @@ pub fn plan<'py>(
     chunk_bytes: u64,
     ingress_format: Option<String>,
     egress_format: Option<String>,
+    clocks: Option<ClocksOfPython>,
 ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-    let options = options(key, trim_ns, window_ns, worst, ingress_format, egress_format)?;
+    let options = options(key, trim_ns, window_ns, worst, ingress_format, egress_format, clocks)?;
     let pieces = detached(py, None, |_| plan_pieces(&ingress, &egress, &options, chunk_bytes))?;
     Ok(pieces.iter().map(|piece| PyBytes::new(py, &piece.to_bytes())).collect())
 }
@@ -200,6 +212,28 @@ fn foreign(what: &str) -> PyErr {
     raise("InputError", format!("these bytes are no {what}: {why}"))
 }
 
+/// The packets that two captures of different clocks have in common: the times of each in both, and
+/// the first and the last time of both captures.
+#[pyfunction]
+#[pyo3(signature = (earlier, later, *, key=None, format=None))]
+pub fn crossings<'py>(
+    py: Python<'py>,
+    earlier: PathBuf,
+    later: PathBuf,
+    key: Option<&str>,
+    format: Option<String>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let Options { trim_ns, window_ns, worst, .. } = Options::default();
+    let options = options(key, trim_ns, window_ns, worst, format.clone(), format, None)?;
+    let found =
+        detached(py, None, |cancelled| crossings_of(&earlier, &later, &options, cancelled))?;
+    let dict = PyDict::new(py);
+    dict.set_item("key", found.key.to_string())?;
+    dict.set_item("times", pairs(py, found.times))?;
+    dict.set_item("spans", found.spans)?;
+    Ok(dict)
+}
+
 /// Percentiles of a distribution given as distinct values, ascending, and their counts: arrays, or
 /// views of bytes, of i64.
 #[pyfunction]
@@ -220,9 +254,11 @@ pub fn percentiles<'py>(
     });
     let dict = PyDict::new(py);
     dict.set_item("p", found.iter().map(|f| f.p).collect::<Vec<_>>())?;
-    dict.set_item("value", found.iter().map(|f| f.value).collect::<Vec<_>>())?;
-    dict.set_item("low", found.iter().map(|f| f.low).collect::<Vec<_>>())?;
-    dict.set_item("high", found.iter().map(|f| f.high).collect::<Vec<_>>())?;
+    // Ranks are all that matters, so that values below zero do as well.
+    let signed = |bound: Option<u64>| bound.map(u64::cast_signed);
+    dict.set_item("value", found.iter().map(|f| f.value.cast_signed()).collect::<Vec<_>>())?;
+    dict.set_item("low", found.iter().map(|f| signed(f.low)).collect::<Vec<_>>())?;
+    dict.set_item("high", found.iter().map(|f| signed(f.high)).collect::<Vec<_>>())?;
     dict.set_item("above", found.iter().map(|f| f.above).collect::<Vec<_>>())?;
     dict.set_item("supported", found.iter().map(|f| f.supported).collect::<Vec<_>>())?;
     Ok(dict)
@@ -234,18 +270,24 @@ fn to_dict<'py>(
     bucket_ns: u64,
 ) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
+    dict.set_item("mean", evaluation.mean())?;
     dict.set_item("key", evaluation.key.to_string())?;
     dict.set_item("key_reason", evaluation.key_reason)?;
     dict.set_item("counts", counts(py, &evaluation.counts)?)?;
-    dict.set_item("mean", evaluation.latencies.mean())?;
-    dict.set_item("distribution", pairs(py, evaluation.latencies.counts()))?;
+    let Excess { ingress_ns, egress_ns, latency_ns } = evaluation.excess;
+    // Differences may be below zero: the bytes are those of an i64.
+    let before = |time: u64| time.wrapping_sub(ingress_ns);
+    let after = |time: u64| time.wrapping_sub(egress_ns);
+    let took = |latency: u64| latency.wrapping_sub(latency_ns);
+    let counts = evaluation.latencies.counts();
+    dict.set_item("distribution", pairs(py, counts.map(|(value, count)| (took(value), count))))?;
     let worst = &evaluation.worst;
     dict.set_item(
         "worst",
         (
-            column(py, worst.iter().map(|w| w.latency_ns)),
-            column(py, worst.iter().map(|w| w.ingress_ns)),
-            column(py, worst.iter().map(|w| w.egress_ns)),
+            column(py, worst.iter().map(|w| took(w.latency_ns))),
+            column(py, worst.iter().map(|w| before(w.ingress_ns))),
+            column(py, worst.iter().map(|w| after(w.egress_ns))),
             worst.iter().map(|w| w.key.to_string()).collect::<Vec<_>>(),
         ),
     )?;
@@ -253,10 +295,10 @@ fn to_dict<'py>(
     dict.set_item(
         "exceedances",
         (
-            evaluation.floor_ns,
+            took(evaluation.floor_ns).cast_signed(),
             column(py, exceedances.iter().map(|e| e.position)),
-            column(py, exceedances.iter().map(|e| e.ingress_ns)),
-            column(py, exceedances.iter().map(|e| e.latency_ns)),
+            column(py, exceedances.iter().map(|e| before(e.ingress_ns))),
+            column(py, exceedances.iter().map(|e| took(e.latency_ns))),
         ),
     )?;
     let blocks = &evaluation.blocks;
@@ -264,14 +306,14 @@ fn to_dict<'py>(
         "blocks",
         (
             blocks.width_ns(),
-            column(py, blocks.iter().map(|(start_ns, _)| start_ns)),
+            column(py, blocks.iter().map(|(start_ns, _)| after(start_ns))),
             column(py, blocks.iter().map(|(_, block)| block.packets)),
-            column(py, blocks.iter().map(|(_, block)| block.sum_ns)),
-            column(py, blocks.iter().map(|(_, block)| block.max_ns)),
+            column(py, blocks.iter().map(|(_, b)| b.sum_ns.wrapping_sub(b.packets * latency_ns))),
+            column(py, blocks.iter().map(|(_, block)| took(block.max_ns))),
         ),
     )?;
-    dict.set_item("ingress", side(py, &evaluation.ingress, bucket_ns)?)?;
-    dict.set_item("egress", side(py, &evaluation.egress, bucket_ns)?)?;
+    dict.set_item("ingress", side(py, &evaluation.ingress, bucket_ns, ingress_ns)?)?;
+    dict.set_item("egress", side(py, &evaluation.egress, bucket_ns, egress_ns)?)?;
     let warnings = evaluation.warnings.into_iter();
     dict.set_item("warnings", warnings.map(|w| (w.code, w.message)).collect::<Vec<_>>())?;
     Ok(dict)
@@ -299,15 +341,24 @@ fn counts<'py>(py: Python<'py>, counts: &Counts) -> PyResult<Bound<'py, PyDict>>
     Ok(dict)
 }
 
-fn side<'py>(py: Python<'py>, side: &Side, bucket_ns: u64) -> PyResult<Bound<'py, PyDict>> {
+fn side<'py>(
+    py: Python<'py>,
+    side: &Side,
+    bucket_ns: u64,
+    excess_ns: u64,
+) -> PyResult<Bound<'py, PyDict>> {
+    let shown = |time: u64| time.wrapping_sub(excess_ns);
     let dict = PyDict::new(py);
     dict.set_item("path", &side.path)?;
     dict.set_item("format", side.format.name())?;
     dict.set_item("clock", side.notes.clock.unwrap_or(Clock::Unknown).name())?;
     dict.set_item("packets", side.notes.packets)?;
-    dict.set_item("first_ns", side.intake.first_ns)?;
-    dict.set_item("last_ns", side.intake.last_ns)?;
+    dict.set_item("first_ns", shown(side.intake.first_ns).cast_signed())?;
+    dict.set_item("last_ns", shown(side.intake.last_ns).cast_signed())?;
     dict.set_item("gaps", pairs(py, side.series.gaps.histogram(bucket_ns)))?;
-    dict.set_item("rates", pairs(py, side.series.rates()))?;
+    dict.set_item(
+        "rates",
+        pairs(py, side.series.rates().map(|(start, count)| (shown(start), count))),
+    )?;
     Ok(dict)
 }

@@ -17,6 +17,7 @@ fn tailtap_core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(evaluation::evaluate_piece, module)?)?;
     module.add_function(wrap_pyfunction!(evaluation::merge, module)?)?;
     module.add_function(wrap_pyfunction!(evaluation::conclude, module)?)?;
+    module.add_function(wrap_pyfunction!(evaluation::crossings, module)?)?;
     module.add_function(wrap_pyfunction!(evaluation::percentiles, module)?)?;
     cause::register(module)?;
     datapath::register(module)?;

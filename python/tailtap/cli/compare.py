@@ -170,11 +170,18 @@ def _row(found: Json) -> list[str]:
     return [
         rank_text(found["rank"]) or "floor",
         found["label"],
-        "  ".join("unknown" if r["latency"] is None else _us(r["latency"]) for r in repeats),
+        "  ".join(_repeat(run) for run in repeats),
         "" if inside is None else f"{_us(inside['low'])} to {_us(inside['high'])}",
         _us(slowest),
         "" if not losses else share_text(max(losses)) if max(losses) else "0",
     ]
+
+
+def _repeat(run: Json) -> str:
+    """A run's latency, and what it may be off by where its captures are of two clocks."""
+    if run["latency"] is None:
+        return "unknown"
+    return _us(run["latency"]) + (f" ± {_us(run['within_ns'])}" if "within_ns" in run else "")
 
 
 def _print_comparisons(pairs: Sequence[Json], alpha: float) -> None:

@@ -13,6 +13,7 @@ from tailtap.cli.where import Where
 
 if TYPE_CHECKING:
     from tailtap.evaluation import Evaluation
+    from tailtap.evaluation.clocks import Clocks
     from tailtap.evaluation.evaluate import Settings
 
 
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
         (
             "tailtap evaluate in.pcap out.pcap --trim '1 s' --percentiles 50,99.99 --json",
             "two percentiles without the first second, as JSON",
+        ),
+        (
+            "tailtap evaluate in.pcap out.pcap --back back-out.pcap back-in.pcap",
+            "captures of two clocks, aligned by packets both ways",
         ),
         (
             "tailtap evaluate results/first --window '10 s'",
@@ -83,6 +88,22 @@ if TYPE_CHECKING:
     help="Width of the histograms' buckets.",
 )
 @click.option(
+    "--egress-ahead",
+    metavar="LEAST..MOST",
+    help="The captures are of two clocks, and that of EGRESS is ahead of that of INGRESS by this "
+    "much all the time, such as '-3 us..5 us'.",
+)
+@click.option(
+    "--back",
+    nargs=2,
+    type=PATH,
+    metavar="BEFORE AFTER",
+    shell_complete=captures,
+    help="The captures are of two clocks. These are of packets that went the other way at the "
+    "same time: BEFORE has the clock of EGRESS, AFTER that of INGRESS. By these packets and those "
+    "of the pair itself the clocks are aligned, offset and drift.",
+)
+@click.option(
     "--format",
     shell_complete=one_of("pcap", "pcapng", "mscap", "stamps"),
     help="Format of both captures (pcap, pcapng, mscap, stamps) where the content does not "
@@ -122,6 +143,8 @@ def evaluate(
     percentiles: str,
     worst: int,
     bucket: str,
+    egress_ahead: str | None,
+    back: tuple[Path, Path] | None,
     format: str | None,
     out: Path | None,
     scheduler: str | None,
@@ -142,9 +165,13 @@ def evaluate(
     settings of the experiment. A run that cannot be evaluated keeps its results; the others go on,
     and the exit status is not 0. Any folder of run folders will do.
 
+    With captures of two clocks, --egress-ahead or --back says how these are to each other. Times
+    behind the device are brought to the clock before it, and what the latencies may be off by is
+    in every bound, stored, and part of every verdict. A clock that stepped is refused.
+
     The results do not depend on where the work is done, and in how many pieces. pcap and stamp
     files can be cut into pieces. Compressed captures, pcapng and mscap, and captures whose stamps
-    are not in order of time, are evaluated in one piece.
+    are not in order of time, or that are of two clocks, are evaluated in one piece.
     """
     from tailtap.errors import InputError
     from tailtap.evaluation.evaluate import Settings
@@ -165,6 +192,8 @@ def evaluate(
     if egress is not None:
         if out is not None:
             _load_writer()
+        if egress_ahead is not None or back is not None:
+            given["clocks"] = _clocks(ingress, egress, egress_ahead, back, key, format)
         found = _evaluate_pair(ingress, egress, Settings(**given), where)
         _show_pair(found, ps, worst, out, json=json, quiet=quiet)
     elif not ingress.is_dir():
@@ -176,8 +205,32 @@ def evaluate(
         raise InputError(
             "--out and --format are for two captures: the results of runs go into their folders"
         )
+    elif egress_ahead is not None or back is not None:
+        raise InputError(
+            "--egress-ahead and --back are for two captures: the stamps of a run have one clock"
+        )
     else:
         _evaluate_folder(ingress, given, where, percentiles, json, quiet)
+
+
+def _clocks(
+    ingress: Path,
+    egress: Path,
+    egress_ahead: str | None,
+    back: tuple[Path, Path] | None,
+    key: str | None,
+    format: str | None,
+) -> Clocks:
+    """How the clocks of two captures are to each other."""
+    from tailtap.errors import InputError
+    from tailtap.evaluation.clocks import aligned, known, parse_interval
+
+    if back is None:
+        assert egress_ahead is not None  # one of the two was given
+        return known(*parse_interval(egress_ahead))
+    if egress_ahead is not None:
+        raise InputError("--egress-ahead and --back both say how the clocks are: give one of them")
+    return aligned(ingress, egress, back, key=key or "auto", format=format)
 
 
 def _load_writer() -> None:
@@ -192,14 +245,12 @@ def _load_writer() -> None:
 
 
 def _evaluate_pair(ingress: Path, egress: Path, settings: Settings, where: Where) -> Evaluation:
-    from dataclasses import asdict
-
     from tailtap import evaluation
     from tailtap.errors import TailtapError
     from tailtap.evaluation.many import Captures, evaluate_many
 
     if where.default:
-        return evaluation.evaluate(ingress, egress, **asdict(settings))
+        return evaluation.evaluate(ingress, egress, **vars(settings))
     pair = Captures(ingress, egress, settings)
     chunk_bytes = where.chunk_bytes()
     with where.executor() as executor, where.progress() as progress:
@@ -281,11 +332,14 @@ def _print(found: Evaluation, ps: tuple[float, ...]) -> None:
     from rich.table import Table
 
     from tailtap.cli.console import print_table
+    from tailtap.evaluation.clocks import clocks_text, within_text
     from tailtap.evaluation.percentiles import label
     from tailtap.units import format_us
 
     reason = f": {found.key_reason}" if found.key_reason else ""
     print(f"matched by {found.key}{reason}")
+    if found.clocks is not None:
+        print(clocks_text(found.clocks))
     counts = Table(title="packets", title_justify="left", box=None, show_header=False)
     for name, count in found.counts.items():
         if count or name in ("ingress", "egress", "matched", "lost"):
@@ -293,10 +347,17 @@ def _print(found: Evaluation, ps: tuple[float, ...]) -> None:
             counts.add_row(name.replace("_", " "), f"{count:,}", share)
     counts.columns[1].justify = "right"
     print_table(counts)
-    latency = Table(title="latency in us", title_justify="left", box=None)
+    within_ns = found.within_ns
+    title = "latency in us" if not within_ns else f"latency in us, {within_text(within_ns)}"
+    latency = Table(title=title, title_justify="left", box=None)
     for heading in ("", "value", "95 % interval", "packets above"):
         latency.add_column(heading, justify="right")
-    latency.add_row("min", format_us(found.min))
+
+    def around(value: int) -> str:
+        ends = (value - within_ns, value + within_ns)
+        return " to ".join(map(format_us, ends)) if within_ns else ""
+
+    latency.add_row("min", format_us(found.min), around(found.min))
     for percentile in found.percentiles(ps):
         low, high = (
             "open" if bound is None else format_us(bound)
@@ -309,6 +370,7 @@ def _print(found: Evaluation, ps: tuple[float, ...]) -> None:
             f"{percentile.above:,}" + ("" if percentile.supported else " (unsupported)"),
             style=None if percentile.supported else "dim",
         )
-    latency.add_row("max", format_us(found.max))
-    latency.add_row("mean", format_us(round(found.mean)))
+    mean = round(found.mean)
+    latency.add_row("max", format_us(found.max), around(found.max))
+    latency.add_row("mean", format_us(mean), around(mean))
     print_table(latency)

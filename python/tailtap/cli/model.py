@@ -147,12 +147,14 @@ def _us(ns: float | None) -> str:
 
 
 def _heading(found: Json) -> None:
+    from tailtap.evaluation.clocks import within_text
     from tailtap.units import format_rate
 
     packets = found["packets"]
     print(
         f"{found['run']}: {packets['matched']:,} packets at {format_rate(round(found['rate']))}, "
         f"the first {packets['fitted']:,} fitted, {packets['checked']:,} checked"
+        + (f", {within_text(found['within_ns'])}" if "within_ns" in found else "")
     )
 
 

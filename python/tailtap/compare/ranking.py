@@ -81,6 +81,10 @@ class Standing:
         """The values in the tests, one for each run."""
         return [value.number for value in self.values]
 
+    def off(self, sign: int) -> list[float]:
+        """The values, all of them as high or as low as the clocks of the runs allow."""
+        return [value.number + sign * value.run.within_ns for value in self.values]
+
 
 @dataclass(frozen=True)
 class Pair:
@@ -214,7 +218,7 @@ def _interval(run: Run, p: float) -> Interval:
     if p == 1:
         return Interval(reason="a maximum has no interval")
     try:
-        return interval(run.tail, p)
+        return interval(run.tail, p).widened(run.within_ns)
     except InputError as error:
         return Interval(reason=str(error))
 
@@ -230,12 +234,31 @@ def _pairs(ranking: Ranking) -> Iterator[Pair]:
         yield Pair(
             slower,
             faster,
-            rank_test(left.numbers, right.numbers),
+            _p(left, right),
             1.0,
             smallest_p(len(left.values), len(right.values)),
-            shift(left.numbers, right.numbers),
+            _shift(left, right),
             _apart(left.values, right.values),
         )
+
+
+def _p(left: Standing, right: Standing) -> float:
+    """The p-value of the rank test, the largest that clocks which may be off leave open."""
+    ends = [(left.off(sign), right.off(-sign)) for sign in (-1, 1)]
+    if ends[0] == ends[1]:
+        return rank_test(left.numbers, right.numbers)
+    # The sum of the ranks rises from the one end to the other. Where its sign changes on the way,
+    # there may be no difference at all.
+    if _above(*ends[0]) * _above(*ends[1]) <= 0:
+        return 1.0
+    return max(rank_test(*end) for end in ends)
+
+
+def _shift(left: Standing, right: Standing) -> Shift:
+    """How far one lies above the other, with bounds that include what clocks may be off by."""
+    found = shift(left.numbers, right.numbers)
+    least, most = (shift(left.off(sign), right.off(-sign)) for sign in (-1, 1))
+    return replace(found, low=least.low, high=most.high)
 
 
 def _apart(left: Sequence[Value], right: Sequence[Value]) -> bool | None:

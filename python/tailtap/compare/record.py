@@ -103,6 +103,7 @@ def _value(value: Value) -> Json:
         "interval": None if interval.low is None else {"low": interval.low, "high": interval.high},
         "no_interval": interval.reason or None,
         "max": run.maximum,
+        **({"within_ns": run.within_ns} if run.within_ns else {}),
     }
 
 

@@ -31,6 +31,12 @@ class Interval:
     high: int | None = None
     reason: str = ""
 
+    def widened(self, ns: int) -> Interval:
+        """The interval where every latency may be off by so much to either side."""
+        if self.low is None or self.high is None:
+            return self
+        return Interval(self.low - ns, self.high + ns)
+
 
 def interval(tail: StoredTail, p: float) -> Interval:
     """The 95 % block bootstrap interval of the percentile `p` (0 to 1) of a run."""

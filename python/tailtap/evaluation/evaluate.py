@@ -10,8 +10,10 @@ from typing import Any
 
 from tailtap import _core
 from tailtap.errors import InputError
+from tailtap.evaluation.clocks import Clocks, require_shorter
 from tailtap.evaluation.model import Evaluation, Json
 from tailtap.evaluation.values import Columns, Warning
+from tailtap.units import format_time
 
 SECOND_NS = 1_000_000_000
 #: Fewer matched packets than this do not support the 99.9th percentile.
@@ -28,11 +30,14 @@ class Settings:
     worst: int = 5000
     bucket_ns: int = 100
     format: str | None = None
+    clocks: Clocks | None = None
 
     def __post_init__(self) -> None:
         """Raise `InputError` for numbers that mean nothing."""
         if self.window_ns <= 0 or self.bucket_ns <= 0 or self.trim_ns < 0 or self.worst < 0:
             raise InputError("window and bucket must be above zero, trim and worst not below it")
+        if self.clocks is not None:
+            require_shorter(self.clocks, self.window_ns)
 
     def matching(self) -> dict[str, Any]:
         """The keyword arguments by which `tailtap._core` matches and counts."""
@@ -43,6 +48,7 @@ class Settings:
             "worst": self.worst,
             "ingress_format": self.format,
             "egress_format": self.format,
+            "clocks": self.clocks and (self.clocks.knots, self.clocks.within_ns),
         }
 
 
@@ -56,6 +62,7 @@ def evaluate(
     worst: int = 5000,
     bucket_ns: int = 100,
     format: str | None = None,
+    clocks: Clocks | None = None,
 ) -> Evaluation:
     """Match the packets of two captures and compute exact statistics of their latency.
 
@@ -67,10 +74,15 @@ def evaluate(
     `bucket_ns`, which is also the width of latency histograms unless asked otherwise. `format`
     names the format of both files when it cannot be told by content.
 
+    `clocks` says how the clock of `egress` is to that of `ingress` where these are two: see
+    `evaluation.clocks.known` and `aligned`. All times of the result are those of the clock before
+    the device, and every latency is known to ± `Evaluation.within_ns`. A packet is non-causal only
+    if it is that for any of the clocks' differences, and may be in the device for a window by any.
+
     Raises `InputError` when the captures cannot be read or have no packet in common. Damage
     further into a capture is a warning: what stands before it is evaluated.
     """
-    settings = Settings(key, trim_ns, window_ns, worst, bucket_ns, format)
+    settings = Settings(key, trim_ns, window_ns, worst, bucket_ns, format, clocks)
     found = _core.evaluate(Path(ingress), Path(egress), bucket_ns=bucket_ns, **settings.matching())
     return concluded(found, settings)
 
@@ -90,6 +102,15 @@ def concluded(found: Mapping[str, Any], settings: Settings) -> Evaluation:
         for name, side in sides.items()
     }
     warnings = [Warning(code, message) for code, message in found["warnings"]]
+    if settings.clocks is not None:
+        within = format_time(settings.clocks.within_ns)
+        warnings.append(
+            Warning(
+                "two-clocks",
+                f"the captures are of two clocks: every latency may be off by {within} to either "
+                "side, which all bounds include",
+            )
+        )
     matched = found["counts"]["matched"]
     if matched < FEW_PACKETS:
         warnings.append(
@@ -119,4 +140,5 @@ def concluded(found: Mapping[str, Any], settings: Settings) -> Evaluation:
             "bucket_ns": settings.bucket_ns,
         },
         warnings=warnings,
+        clocks=None if settings.clocks is None else settings.clocks.as_json(),
     )

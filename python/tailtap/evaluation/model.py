@@ -50,6 +50,9 @@ class Evaluation:
     inputs: dict[str, Json]
     options: dict[str, int]
     warnings: list[Warning] = field(default_factory=list)
+    clocks: Json | None = None
+    """How the clock behind the device is to the one before it, where these are two: docs/files.md.
+    All times are those of the clock before the device."""
     hops: Hops | None = None
     """The hops of a line, where packets were stamped between its nodes."""
 
@@ -97,6 +100,11 @@ class Evaluation:
         return view(self.columns.distribution[0])[-1]
 
     @property
+    def within_ns(self) -> int:
+        """What every latency may be off by, to either side; 0 with one clock."""
+        return self.clocks["within_ns"] if self.clocks else 0
+
+    @property
     def loss(self) -> float:
         """Lost packets as a share of those whose fate after the device is known."""
         known = self.counts["matched"] + self.counts["lost"]
@@ -108,7 +116,7 @@ class Evaluation:
 
     def percentiles(self, ps: Sequence[float] = DEFAULT) -> list[Percentile]:
         """The percentiles `ps` (each 0 to 1) of the latency, in the order given."""
-        return percentiles_of(self.columns.distribution, ps)
+        return percentiles_of(self.columns.distribution, ps, self.within_ns)
 
     def worst(self, n: int = 5000) -> list[WorstPacket]:
         """The `n` worst packets that were kept, worst first."""
@@ -170,9 +178,12 @@ class Evaluation:
             "key": self.key,
             "key_reason": self.key_reason,
             "counts": self.counts,
-            "latency_ns": latency_json(self.min, self.mean, self.max, self.percentiles(ps)),
+            "latency_ns": latency_json(
+                self.min, self.mean, self.max, self.percentiles(ps), self.within_ns
+            ),
             "worst": [self._packet_json(i, packet) for i, packet in enumerate(self.worst(worst))],
             **({} if hops is None else {"hops": hops.as_json(ps)}),
+            **({} if self.clocks is None else {"clocks": self.clocks}),
             "inputs": self.inputs,
             "options": self.options,
             "exceedances": {
@@ -247,6 +258,7 @@ class Evaluation:
             inputs=meta["inputs"],
             options=meta["options"],
             warnings=[Warning(**warning) for warning in meta["warnings"]],
+            clocks=meta.get("clocks"),
         )
 
 

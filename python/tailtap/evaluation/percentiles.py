@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -31,16 +32,19 @@ def papers() -> tuple[float, ...]:
     return tuple(sorted(found))
 
 
-def percentiles_of(distribution: RawPair, ps: Sequence[float]) -> list[Percentile]:
+def percentiles_of(
+    distribution: RawPair, ps: Sequence[float], within_ns: int = 0
+) -> list[Percentile]:
     """The percentiles `ps` of distinct values, ascending, and how often each occurred.
 
-    Raises `InputError` for one that is not between 0 and 1.
+    Their intervals include that each value may be off by `within_ns` to either side. Raises
+    `InputError` for one that is not between 0 and 1.
     """
     if not all(0 <= p <= 1 for p in ps):
         raise InputError("a percentile lies between 0 and 1")
     values, counts = distribution
     found = _core.percentiles(view(values), view(counts), ps)
-    return [
+    rows = [
         Percentile(*row)
         for row in zip(
             found["p"],
@@ -52,12 +56,24 @@ def percentiles_of(distribution: RawPair, ps: Sequence[float]) -> list[Percentil
             strict=True,
         )
     ]
+    return [_widened(row, within_ns) for row in rows] if within_ns else rows
+
+
+def _widened(row: Percentile, within_ns: int) -> Percentile:
+    low = None if row.low is None else row.low - within_ns
+    return replace(row, low=low, high=None if row.high is None else row.high + within_ns)
 
 
 def latency_json(
-    smallest: int, mean: float, largest: int, percentiles: Sequence[Percentile]
+    smallest: int,
+    mean: float,
+    largest: int,
+    percentiles: Sequence[Percentile],
+    within_ns: int = 0,
 ) -> dict[str, Any]:
-    """`latency_ns` of an evaluation's JSON."""
+    """`latency_ns` of an evaluation's JSON; with bounds where latencies are off by `within_ns`."""
+    named = {"min": smallest, "mean": mean, "max": largest}
+    bounds = {name: [value - within_ns, value + within_ns] for name, value in named.items()}
     return {
         "min": smallest,
         "mean": mean,
@@ -73,6 +89,7 @@ def latency_json(
             }
             for p in percentiles
         ],
+        **({"bounds": bounds} if within_ns else {}),
     }
 
 

@@ -80,7 +80,8 @@ def percentile_curve(percentiles: Sequence[Percentile], packets: int | None) -> 
 def curve_of(evaluation: Evaluation) -> Curve | None:
     """The curve of an evaluation, from what is known of its latencies; None of nothing."""
     if evaluation.latencies.size:
-        return step_curve(evaluation.latencies, evaluation.latency_counts)
+        # Two clocks may show latencies below nothing, which have no logarithm.
+        return step_curve(np.maximum(evaluation.latencies, 1), evaluation.latency_counts)
     if evaluation.curve_percentiles:
         return percentile_curve(evaluation.curve_percentiles, evaluation.packets)
     return None
@@ -111,8 +112,8 @@ def confidence_band(
     if len(known) < 2:
         return np.empty(0), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
     x = np.array([row[0] for row in known])
-    low = np.array([row[1] for row in known], dtype=np.int64)
-    high = np.array([row[2] for row in known], dtype=np.int64)
+    low = np.maximum(np.array([row[1] for row in known], dtype=np.int64), 1)
+    high = np.maximum(np.array([row[2] for row in known], dtype=np.int64), 1)
     edges = np.column_stack((x[:-1], x[1:])).ravel()
     return edges, np.repeat(low[:-1], 2), np.repeat(high[1:], 2)
 
@@ -120,7 +121,7 @@ def confidence_band(
 def bins_per_decade(histograms: Iterable[Histogram]) -> int:
     """How fine to gather histograms that share an axis, so that they fill it with ~160 bins."""
     ranges = [
-        (max(int(h.edges[0]), h.width), int(h.edges[-1]) + h.width)
+        (max(int(h.edges[0]), h.width), max(int(h.edges[-1]), h.width) + h.width)
         for h in histograms
         if h.edges.size
     ]
@@ -140,7 +141,9 @@ def log_histogram(histogram: Histogram, per_decade: int) -> tuple[Floats, Intege
     if not histogram.edges.size:
         return np.empty(0), np.empty(0, dtype=np.int64)
     width = histogram.width
-    low, high = int(histogram.edges[0]) // width, int(histogram.edges[-1]) // width + 1
+    # Two clocks may show latencies below nothing.
+    found = np.maximum(histogram.edges // width, 0)
+    low, high = int(found[0]), int(found[-1]) + 1
     exponents = np.arange(
         np.floor(np.log10(max(low, 1)) * per_decade), np.ceil(np.log10(high) * per_decade) + 1
     )
@@ -148,7 +151,7 @@ def log_histogram(histogram: Histogram, per_decade: int) -> tuple[Floats, Intege
     if low == 0:
         edges = np.union1d([0], edges)
     edges = np.union1d(edges, [max(edges[-1], high)])
-    places = np.searchsorted(edges, histogram.edges // width, side="right") - 1
+    places = np.searchsorted(edges, found, side="right") - 1
     counts = np.bincount(places, weights=histogram.counts, minlength=edges.size - 1)
     return np.maximum(edges * float(width), width / 2), counts.astype(np.int64)
 

@@ -183,7 +183,7 @@ class _Worst:
         latencies = np.concatenate([m.evaluation.worst_latency for m in members])
         low, high = (int(latencies.min()), int(latencies.max())) if latencies.size else (1, 10)
         self._x = _Durations()
-        self._y = Range1d(start=max(low, 1) * 0.8, end=high * 1.5)
+        self._y = Range1d(start=max(low, 1) * 0.8, end=max(high, 1) * 1.5)
 
     def plot(self, group: Configuration) -> Any:
         plot = bare_plot(self._x.of(group), self._y, log=(False, True))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tailtap.evaluation import Percentile
@@ -113,6 +113,9 @@ def _summary_row(
             )
     slowest = evaluation.maximum
     cells.append(Cell(DASH if slowest is None else time_text(slowest), "max"))
+    if evaluation.within_ns:
+        off = f" ± {time_text(evaluation.within_ns)}"
+        cells[2:] = [replace(cell, text=cell.text + off) for cell in cells[2:]]
     source = origin.source if origin else ""
     return Row(label, group.light, group.dark, look, tuple(cells), source)
 

@@ -97,6 +97,11 @@ class Evaluation:
         return None if clock is None else str(clock)
 
     @property
+    def within_ns(self) -> int:
+        """What every latency may be off by, to either side: 0 where one clock took the stamps."""
+        return self.stored.within_ns if self.stored else 0
+
+    @property
     def rate(self) -> float | None:
         """Packets a second before the device as the capture says; None when imported."""
         return (rate_of(self.stored.inputs["ingress"]) or None) if self.stored else None
@@ -232,6 +237,11 @@ class Run:
     def clock(self) -> str | None:
         """The clock of its stamps."""
         return self.evaluation.clock if self.evaluation else None
+
+    @property
+    def within_ns(self) -> int:
+        """What every latency may be off by, to either side, as its stamps are of two clocks."""
+        return self.evaluation.within_ns if self.evaluation else 0
 
     @property
     def excluded(self) -> str:

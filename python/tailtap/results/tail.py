@@ -37,6 +37,8 @@ class StoredTail:
     ingress_ns: Column
     latency_ns: Column
     blocks: Blocks
+    #: What every latency may be off by, to either side: more than 0 where the clocks are two.
+    within_ns: int = 0
 
     @property
     def tied(self) -> bool:
@@ -94,6 +96,7 @@ def _tail(meta: dict[str, Any], folder: Path, name: str) -> StoredTail:
                 for column in ("start_ns", "packets", "sum_ns", "max_ns")
             ),
         ),
+        within_ns=int((meta.get("clocks") or {}).get("within_ns", 0)),
     )
     if int(found.blocks.packets.sum()) != found.packets:
         raise ValueError("blocks.parquet counts other packets than evaluation.json")

@@ -27,7 +27,9 @@ HOUR_NS = 3600 * SECOND_NS
 _PARTS = 10
 _UNEVEN = 0.001
 #: Warnings that are of the measurement, whatever the method.
-OF_RUN = frozenset(("loss", "maybe-not-stationary", "stationarity-unknown", "coarse-clock"))
+OF_RUN = frozenset(
+    ("loss", "maybe-not-stationary", "stationarity-unknown", "coarse-clock", "two-clocks")
+)
 #: A horizon this many times longer than what was fitted is said to be far.
 _FAR = 1000
 
@@ -101,9 +103,13 @@ def analyse(tail: StoredTail, options: Options | None = None) -> TailModel:
         default=None,
     )
     usable = chosen if chosen is not None and not chosen.refused else None
-    levels = tuple(
-        HorizonLevel(horizon, usable.level(tail.rate * horizon / SECOND_NS) if usable else None)
+    found = (
+        usable.level(tail.rate * horizon / SECOND_NS) if usable else None
         for horizon in options.horizons
+    )
+    levels = tuple(
+        HorizonLevel(horizon, None if level is None else level.widened(tail.within_ns))
+        for horizon, level in zip(options.horizons, found, strict=True)
     )
     horizon = float(rest.packets or fitted.packets)
     cross = series.cross_check(tail.blocks, fitted.packets, horizon)
@@ -183,6 +189,15 @@ def _warnings(model: TailModel) -> list[Warning]:
             Warning("stationarity-unknown", "the fitted part is too short or too constant for ADF "
                     "and KPSS")
         )  # fmt: skip
+    if tail.within_ns:
+        found.append(
+            Warning(
+                "two-clocks",
+                "the captures are of two clocks: latencies may be off by "
+                f"{format_time(tail.within_ns)} to either side, which the intervals of levels "
+                "include",
+            )
+        )
     if model.tick > 1:
         found.append(
             Warning(

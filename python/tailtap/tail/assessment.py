@@ -55,6 +55,15 @@ class Level:
     low: float | None
     high: float | None
 
+    def widened(self, ns: int) -> Level:
+        """The level where every latency may be off by so much to either side.
+
+        Latencies that are off by at most this are exceeded no more often than those with it added,
+        and no less often than those with it taken off, and so are the levels of both.
+        """
+        low = None if self.low is None else self.low - ns
+        return replace(self, low=low, high=None if self.high is None else self.high + ns)
+
 
 @dataclass(frozen=True)
 class Check:

@@ -31,6 +31,7 @@ def record(model: TailModel) -> Json:
         },
         "rate": tail.rate,
         "tick_ns": model.tick,
+        **({"within_ns": tail.within_ns} if tail.within_ns else {}),
         "fit": model.options.fit,
         "stationarity": [
             {**asdict(test), "stationary": test.stationary, "unit_root": test.unit_root}

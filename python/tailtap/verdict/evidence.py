@@ -12,6 +12,7 @@ import numpy as np
 from tailtap.evaluation.values import Histogram, Pair, Percentile, Warning
 from tailtap.results.tail import StoredTail
 from tailtap.tail.analysis import Options, TailModel, analyse
+from tailtap.units import format_time
 from tailtap.verdict.shares import design_effect
 
 #: Warnings that say that a packet may have arrived although it counts as lost.
@@ -54,6 +55,8 @@ class Evidence:
     warnings: tuple[Warning, ...] = ()
     #: Whether it was imported from result files of others.
     published: bool = False
+    #: What every latency may be off by, to either side: more than 0 where the clocks are two.
+    within_ns: int = 0
 
     @property
     def lost(self) -> tuple[int, int] | None:
@@ -74,6 +77,14 @@ class Evidence:
         return next((_LOSS_UNSURE[code] for code in codes if code in _LOSS_UNSURE), "")
 
     @property
+    def times_unsure(self) -> str:
+        """Why packets may have been late that look as if not, or the other way; or empty."""
+        if not self.within_ns:
+            return ""
+        within = format_time(self.within_ns)
+        return f"latencies may be off by {within} to either side, as the clocks are two"
+
+    @property
     def unmeasured(self) -> int:
         """Packets that had a latency that nobody knows."""
         # What published counts call lost may lie outside of the other capture.
@@ -82,13 +93,15 @@ class Evidence:
     def late(self, limit: int, *, strict: bool) -> tuple[int, int] | None:
         """The fewest and the most packets above `limit` or, if `strict`, not below it.
 
-        Published percentiles tell bounds only. None where there is nothing to count.
+        Published percentiles tell bounds only, and so do two clocks. None where there is nothing
+        to count.
         """
         least = limit if strict else limit + 1
         if self.distribution is not None:
             values, numbers = self.distribution
-            late = int(numbers[np.searchsorted(values, least) :].sum())
-            return late, late
+            ends = (least + self.within_ns, least - self.within_ns)
+            fewest, most = (int(numbers[np.searchsorted(values, end) :].sum()) for end in ends)
+            return fewest, most
         if self.packets is None or not self.percentiles:
             return None
         # No packet of a rank up to a percentile below the limit is late; and every one from a

@@ -22,6 +22,8 @@ from tailtap.verdict.shares import Answer
 from tailtap.verdict.words import count_words, duration_words, share_words
 
 SECOND_NS = 1_000_000_000
+#: Quantities that are latencies, or about such.
+TIMED = frozenset(("percentile", "mean", "max", "reliability", "return_level"))
 #: The confidence of verdicts unless asked otherwise.
 CONFIDENCE = 0.95
 
@@ -41,6 +43,8 @@ class Finding:
     figures: Mapping[str, Any] = field(default_factory=dict)
     #: Codes of warnings: of the run, and of the model if one was used.
     doubts: tuple[str, ...] = ()
+    #: Whether the clocks of its captures leave more open than is required: nothing can be claimed.
+    refused: bool = False
 
 
 def judge(requirement: Requirement, run: Evidence, confidence: float = CONFIDENCE) -> Finding:
@@ -48,8 +52,25 @@ def judge(requirement: Requirement, run: Evidence, confidence: float = CONFIDENC
     doubts = tuple(dict.fromkeys(warning.code for warning in run.warnings))
     if run.refusal is not None:
         return Finding(requirement, run.name, "not shown", run.refusal, doubts=doubts)
+    if too_wide := unclaimable(requirement, run):
+        return Finding(requirement, run.name, "not shown", too_wide, doubts=doubts, refused=True)
     found = JUDGES[requirement.quantity](requirement, run, confidence)
     return replace(found, doubts=tuple(dict.fromkeys((*doubts, *found.doubts))))
+
+
+def unclaimable(requirement: Requirement, run: Evidence) -> str:
+    """Why nothing can be said of a limit: the clocks leave more open than it is; or empty."""
+    if requirement.quantity not in TIMED:
+        return ""
+    claimed = requirement.argument if requirement.quantity == "reliability" else requirement.limit
+    open_ns = 2 * run.within_ns
+    if run.refusal is not None or open_ns <= (claimed or 0):
+        return ""
+    return (
+        f"{run.name}: '{requirement.text}' is about less than the clocks of its captures leave "
+        f"open, {format_time(open_ns)}: stamp both sides by one clock, or evaluate again with a "
+        "narrower --egress-ahead, or --back of quicker packets"
+    )
 
 
 def _finding(
@@ -66,7 +87,7 @@ def _percentile(requirement: Requirement, run: Evidence, confidence: float) -> F
     if late is None or not packets:
         return _unknown(requirement, run)
     value = run.percentile(p)
-    measured = "" if value is None else format_time(value)
+    measured = "" if value is None else _time_words(value, run)
     allowed = float(1 - p)
     lost = run.unmeasured
     share = lost / (packets + lost)
@@ -108,13 +129,14 @@ def _max(requirement: Requirement, run: Evidence, confidence: float) -> Finding:
     late, packets = run.late(int(requirement.limit), strict=requirement.strict), run.packets
     if run.maximum is None:
         return _unknown(requirement, run)
-    measured = format_time(run.maximum)
+    measured = _time_words(run.maximum, run)
     # Percentiles that end before the last packet do not count the late ones; the maximum does.
-    bad = run.maximum > requirement.limit - (1 if requirement.strict else 0)
+    most = requirement.limit - (1 if requirement.strict else 0)
+    surely, maybe = run.maximum - run.within_ns > most, run.maximum + run.within_ns > most
     if late is None or not packets:
-        answer: Answer = "violated" if bad else "holds"
+        answer: Answer = "violated" if surely else "holds"
         return _finding(requirement, run, answer, f"the largest latency is {measured}", measured)
-    bounds = (max(late[0], 1), max(late[1], 1)) if bad else (0, 0)
+    bounds = (max(late[0], 1) if surely else 0, max(late[1], 1) if maybe else 0)
     return _of_run(
         requirement, run, bounds, packets, confidence, _late_words(requirement), measured
     )
@@ -124,15 +146,18 @@ def _mean(requirement: Requirement, run: Evidence, confidence: float) -> Finding
     """Of the run alone: nothing bounds the mean of a tail that nobody knows."""
     if run.mean is None or not run.packets:
         return _unknown(requirement, run)
-    holds = run.mean < requirement.limit or (
-        run.mean == requirement.limit and not requirement.strict
-    )
-    measured = format_time(round(run.mean))
+    good = [
+        mean < requirement.limit or (mean == requirement.limit and not requirement.strict)
+        for mean in (run.mean - run.within_ns, run.mean + run.within_ns)
+    ]
+    answer: Answer = "holds" if all(good) else "not shown" if any(good) else "violated"
+    measured = _time_words(round(run.mean), run)
+    reason = f"the mean of {count_words(run.packets, 'packet')} is {measured}; of this run alone"
+    if answer == "not shown":
+        reason += f"; {run.times_unsure}"
     return _finding(
-        requirement, run, "holds" if holds else "violated",
-        f"the mean of {count_words(run.packets, 'packet')} is {measured}; of this run alone",
-        measured, packets=run.packets, mean_ns=run.mean,
-    )  # fmt: skip
+        requirement, run, answer, reason, measured, packets=run.packets, mean_ns=run.mean
+    )
 
 
 def _loss(requirement: Requirement, run: Evidence, confidence: float) -> Finding:
@@ -217,7 +242,8 @@ def _return_level(requirement: Requirement, run: Evidence, confidence: float) ->
             answer = "violated"
     reason = f"once in {horizon_text(horizon)} at {format_rate(round(model.tail.rate))}: {text}"
     if answer == "not shown":
-        reason += "; the interval does not decide it: measure longer"
+        wait = f"measure longer; {run.times_unsure}" if run.within_ns else "measure longer"
+        reason += f"; the interval does not decide it: {wait}"
     found = _finding(
         requirement, run, answer, reason, text,
         level_ns=level.value, low_ns=level.low, high_ns=level.high, packets=model.tail.packets,
@@ -322,7 +348,12 @@ def _of_run(
 def _unsure(run: Evidence, unit: str) -> str:
     """Why there is a fewest and a most."""
     unsure = run.loss_unsure if unit == "packet" and run.lost and run.lost[1] else ""
-    return unsure or "what is known of them does not decide it"
+    return unsure or run.times_unsure or "what is known of them does not decide it"
+
+
+def _time_words(ns: int, run: Evidence) -> str:
+    """A latency, and what it may be off by."""
+    return format_time(ns) + (f" ± {format_time(run.within_ns)}" if run.within_ns else "")
 
 
 def _late_words(requirement: Requirement) -> str:

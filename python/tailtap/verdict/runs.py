@@ -77,8 +77,8 @@ def judge_runs(
     Each of `paths` is what `tailtap report` takes: an experiment folder, a run folder or an
     evaluation. Without `requirements`, those of each path's experiment file count. `runs` are
     selections as `results.selection` reads them; without any, runs that were imported beside one's
-    own are left out. Raises `InputError` when nothing is required, or there is no run with a
-    result.
+    own are left out. Raises `InputError` when nothing is required, when there is no run with a
+    result, or when a run's captures are of two clocks that leave more open than is required.
     """
     experiments: dict[Path, Experiment] = {}
     for path in paths:
@@ -98,6 +98,10 @@ def judge_runs(
         if not required:
             raise InputError(f"{home}: {_NOTHING_REQUIRED}")
         verdicts.append(judge_experiment(experiment, required, confidence, progress))
+    rows = (row for verdict in verdicts for row in verdict.rows)
+    for finding in (finding for row in rows for finding in row.findings):
+        if finding.refused:
+            raise InputError(finding.reason)
     return Verdict(
         tuple(row for verdict in verdicts for row in verdict.rows),
         confidence,
@@ -175,6 +179,7 @@ def evidence_of(run: Run) -> Evidence:
         tail=tail,
         without_tail=without,
         warnings=run.all_warnings,
+        within_ns=evaluation.within_ns,
     )
 
 

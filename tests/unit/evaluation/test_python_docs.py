@@ -49,13 +49,14 @@ def test_every_block_of_the_page_runs(
     for block in blocks:
         exec(compile(block, str(PAGE), "exec"), names)
         printed.append(capsys.readouterr().out)
-    evaluated, _, worst, gaps, _, saved, many, failed = printed
+    evaluated, _, worst, gaps, _, saved, apart, many, failed = printed
     assert re.fullmatch(r"moonsniff\n(98999|99000)\n0\.0\n", evaluated)
     assert worst.startswith("80000 ")
     assert "50 packets took longer than 50 us" in worst
     assert "3000 to 4000 ns: " in worst
     assert "packets in the first second: 10000" in gaps
     assert re.search(r"│\s+50 │", saved)
+    assert re.fullmatch(r"\d+ \d+\n", apart)
     counted = dict(line.split() for line in many.splitlines())
     assert counted.keys() == {"0", "1"}
     assert int(counted["0"]) == PACKETS and 89_990 < int(counted["1"]) < 90_010

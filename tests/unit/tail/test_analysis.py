@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -269,6 +270,28 @@ def test_horizons_without_a_number_say_why(fit: Fit) -> None:
     assert {"near", "far"} <= codes(model)
     meanless = fit(heavy(400_000, 18, xi=4.0), options=Options(horizons=(10**18,)))
     assert none_given(meanless) and "endless" in codes(meanless)
+
+
+def test_two_clocks_widen_the_levels_and_say_so(fit: Fit, tmp_path: Path) -> None:
+    """Whatever the clocks hid, within what they leave open, its level is in the interval."""
+    latency = heavy(200_000, 3)
+    plain = fit(latency)
+    tail = load_tail(write_tail(tmp_path, np.rint(latency).astype(np.int64), RATE, 0), "run")
+    found = analyse(replace(tail, within_ns=1_000))
+    assert "two-clocks" in codes(found) and "two-clocks" not in codes(plain)
+    assert record(found)["within_ns"] == 1_000 and "within_ns" not in record(plain)
+    for here, there in zip(found.levels, plain.levels, strict=True):
+        assert here.level is not None and there.level is not None
+        assert here.level.value == there.level.value
+        assert (here.level.low, here.level.high) == (
+            (there.level.low or 0) - 1_000,
+            (there.level.high or 0) + 1_000,
+        )
+    for off in (-1_000, 1_000):
+        for here, true in zip(found.levels, fit(latency + off).levels, strict=True):
+            assert here.level is not None and true.level is not None
+            assert (here.level.low or 0) <= (true.level.low or 0) + 1
+            assert (here.level.high or 0) >= (true.level.high or 0) - 1
 
 
 def test_options_that_make_no_sense() -> None:

@@ -102,6 +102,10 @@ pub(super) fn key(
     let ingress = Sample::take(Capture::open(ingress_path, options.ingress_format)?)?;
     let egress = Sample::take(Capture::open(egress_path, options.egress_format)?)?;
     let (ingress_shift_ns, egress_shift_ns) = align(&ingress, &egress);
+    if options.clocks.is_some() {
+        refuse_undated(ingress_path, ingress.format)?;
+        refuse_undated(egress_path, egress.format)?;
+    }
     let chosen = |key, reason: Option<&str>| KeyChoice {
         key,
         reason: reason.map(str::to_owned),
@@ -143,6 +147,14 @@ pub(super) fn key(
         )
     };
     Err(EvaluateError::NoKey { path: path.to_owned(), why })
+}
+
+/// An error when nothing is known of a capture's times but what lies between them.
+pub(super) fn refuse_undated(path: &Path, format: Format) -> Result<(), EvaluateError> {
+    match format {
+        Format::Mscap => Err(EvaluateError::Undated(path.to_owned())),
+        _ => Ok(()),
+    }
 }
 
 /// MoonSniff's times of two captures may differ by whole periods: what to add to each so that
@@ -224,7 +236,7 @@ pub(super) fn why_no_match(
     if apart >= options.window_ns {
         return format!(
             "{pair}: the captures lie {:.3} s apart, more than --window; were they taken at the \
-             same time and with the same clock?",
+             same time and with the same clock? (--egress-ahead and --back are for two)",
             seconds(apart)
         );
     }

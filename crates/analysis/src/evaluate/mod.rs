@@ -5,6 +5,7 @@
 //! and the whole [concludes](Partial::conclude) in an [`Evaluation`].
 
 mod choose;
+mod crossings;
 mod partial;
 mod path_bytes;
 mod piece;
@@ -16,12 +17,14 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 pub use choose::KeyChoice;
+pub use crossings::{Crossings, crossings};
 pub use partial::Partial;
 pub use piece::{Piece, plan};
 pub use warnings::Warning;
 
 use crate::blocks::Blocks;
 use crate::capture::{CaptureError, Format, Notes};
+use crate::clocks::{Clocks, Excess};
 use crate::distribution::Distribution;
 use crate::exceedances::Exceedance;
 use crate::key::{KeyKind, Name};
@@ -44,6 +47,8 @@ pub struct Options {
     pub ingress_format: Option<Format>,
     /// Format of the capture after the device; told by content when not given.
     pub egress_format: Option<Format>,
+    /// How the clocks of the two captures are to each other, where they are two.
+    pub clocks: Option<Clocks>,
 }
 
 impl Default for Options {
@@ -55,6 +60,7 @@ impl Default for Options {
             worst: 5000,
             ingress_format: None,
             egress_format: None,
+            clocks: None,
         }
     }
 }
@@ -155,6 +161,18 @@ pub struct Evaluation {
     pub egress: Side,
     /// What a reader must know before believing the numbers.
     pub warnings: Vec<Warning>,
+    /// What all times and latencies are too large by, those of two clocks.
+    pub excess: Excess,
+}
+
+impl Evaluation {
+    /// The mean latency in nanoseconds, without what is too much.
+    pub fn mean(&self) -> Option<f64> {
+        let count = self.latencies.count();
+        let too_much = u128::from(count) * u128::from(self.excess.latency_ns);
+        let sum = self.latencies.sum() as i128 - too_much as i128;
+        (count > 0).then(|| sum as f64 / count as f64)
+    }
 }
 
 /// Captures that cannot be evaluated.
@@ -178,7 +196,7 @@ pub enum EvaluateError {
     #[error(
         "the captures look swapped: {noncausal} packets of {egress} were stamped there before they \
          were in {ingress}, {matched} after; give the capture from before the device first (or \
-         the two clocks are not synchronised)"
+         the two clocks are not synchronised: say how they are by --egress-ahead or --back)"
     )]
     Swapped {
         /// The first file.
@@ -190,6 +208,12 @@ pub enum EvaluateError {
         /// Packets with a later stamp in the second.
         matched: u64,
     },
+    /// Times without a date cannot be held against those of another clock.
+    #[error(
+        "{0}: MoonSniff's times begin anywhere, so that they cannot be brought to another clock: \
+         give pcap, pcapng or stamp files for two clocks"
+    )]
+    Undated(PathBuf),
     /// A piece is not what it was taken for when the captures were split up: their stamps are not
     /// in order, or a capture is damaged on the way.
     #[error("the captures cannot be split up: evaluate them as one piece")]

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::choose::{self, KeyChoice};
 use super::{Counts, EvaluateError, Evaluation, Options, Side, warnings};
 use crate::blocks::Blocks;
+use crate::clocks::{Clocks, Excess};
 use crate::distribution::Distribution;
 use crate::exceedances::Exceedances;
 use crate::key::Name;
@@ -73,7 +74,8 @@ impl Partial {
             let why = choose::why_no_match(&choice, &counts, &ingress, &egress, &options);
             return Err(EvaluateError::NoMatch(why));
         }
-        let warnings = warnings::of(&counts, &ingress, &egress);
+        let warnings = warnings::of(&counts, &ingress, &egress, options.clocks.is_some());
+        let excess = options.clocks.as_ref().map_or_else(Excess::default, Clocks::excess);
         let KeyChoice { key, reason: key_reason, .. } = choice;
         let (floor_ns, exceedances) = self.exceedances.into_largest(&latencies);
         Ok(Evaluation {
@@ -88,6 +90,7 @@ impl Partial {
             ingress,
             egress,
             warnings,
+            excess,
         })
     }
 }

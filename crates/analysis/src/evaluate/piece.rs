@@ -14,6 +14,7 @@ use super::partial::Partial;
 use super::walk::{Stop, Tally, Walk};
 use super::{EvaluateError, Options, Side};
 use crate::capture::{Capture, CaptureError, Format, Mark};
+use crate::clocks::Clocks;
 use crate::key::{Extract, KeyKind, Moonsniff, Signatures};
 use crate::stream::{Cursor, Findings, Reading, Span, Stretch};
 
@@ -84,18 +85,23 @@ impl Piece {
         extract: X,
         cancelled: &dyn Fn() -> bool,
     ) -> Result<Partial, EvaluateError> {
+        let clocks = &self.options.clocks;
         let reading = |part: &Part, shift_ns, keep_shown| Reading {
             extract,
             shift_ns,
+            clocks: None,
             trim_ns: self.options.trim_ns,
             keep_shown,
             stretch: part.stretch.clone(),
             span: self.span,
         };
-        let before = reading(&self.ingress, self.choice.ingress_shift_ns, false);
-        let after = reading(&self.egress, self.choice.egress_shift_ns, true);
+        let earlier = clocks.as_ref().map_or(0, Clocks::ingress_shift_ns);
+        let before = reading(&self.ingress, self.choice.ingress_shift_ns + earlier, false);
+        let mut after = reading(&self.egress, self.choice.egress_shift_ns, true);
+        after.clocks.clone_from(clocks);
+        let window_ns = self.options.window_ns;
         let walk = Walk {
-            window_ns: self.options.window_ns,
+            window_ns: clocks.as_ref().map_or(window_ns, |clocks| clocks.window_ns(window_ns)),
             trim_ns: self.options.trim_ns,
             worst: self.options.worst,
             span: self.span,
@@ -154,7 +160,7 @@ impl Piece {
     }
 }
 
-fn side<X: Extract>(cursor: &mut Cursor<X>) -> Side {
+pub(super) fn side<X: Extract>(cursor: &mut Cursor<X>) -> Side {
     let Findings { mut notes, intake, series } = cursor.take_findings();
     notes.look_again(cursor.path());
     Side { path: cursor.path().to_owned(), format: cursor.format(), notes, intake, series }
@@ -168,7 +174,8 @@ impl From<CaptureError> for Stop {
 
 /// Splits the work on a pair of captures into pieces of about `chunk` bytes of the larger file,
 /// in the order of time. There is one piece only if `chunk` is 0 or larger than both files, or
-/// one cannot begin anywhere in them: in compressed files, pcapng and mscap.
+/// one cannot begin anywhere in them: in compressed files, pcapng and mscap; or if the captures are of
+/// two clocks.
 pub fn plan(
     ingress: &Path,
     egress: &Path,
@@ -179,7 +186,8 @@ pub fn plan(
     let mut before = whole.ingress.open()?;
     let mut after = whole.egress.open()?;
     let size = |capture: &Capture| capture.size().unwrap_or(0);
-    if chunk == 0 || size(&before).max(size(&after)) <= chunk {
+    let one = chunk == 0 || options.clocks.is_some();
+    if one || size(&before).max(size(&after)) <= chunk {
         return Ok(vec![whole]);
     }
     let step = (chunk / MARKS as u64).max(1);

@@ -17,7 +17,7 @@ pub struct Warning {
 }
 
 /// All warnings about an evaluation.
-pub(super) fn of(counts: &Counts, ingress: &Side, egress: &Side) -> Vec<Warning> {
+pub(super) fn of(counts: &Counts, ingress: &Side, egress: &Side, two_clocks: bool) -> Vec<Warning> {
     let mut warnings = Vec::new();
     let mut warn = |code, message| warnings.push(Warning { code, message });
     for (side, other, (count, fate)) in [
@@ -104,9 +104,14 @@ pub(super) fn of(counts: &Counts, ingress: &Side, egress: &Side) -> Vec<Warning>
         warn(
             "noncausal",
             format!(
-                "{} packets were stamped at egress before ingress: check that both clocks are \
-                 synchronised",
-                counts.noncausal
+                "{} packets were stamped at egress before ingress{}",
+                counts.noncausal,
+                match two_clocks {
+                    true => {
+                        ", by more than the clocks may be off: their interval does not hold the truth"
+                    }
+                    false => ": check that both clocks are synchronised",
+                }
             ),
         );
     }

@@ -52,9 +52,16 @@ ENTRIES = (
         "Lower the rate, or leave more CPU time to the tap's writer.",
     ),
     Entry(
+        "two-clocks",
+        "The captures are of two clocks. Every latency may be off, by as much as the clocks' "
+        "interval is open to either side; all bounds and answers include that.",
+        "Nothing, if the interval is narrow enough; else stamp both sides by one clock.",
+    ),
+    Entry(
         "noncausal",
         "Packets were stamped after the device before they were stamped before it.",
-        "Synchronise the clocks of both captures.",
+        "Synchronise the clocks of both captures, or say how they are to each other: "
+        "[two clocks](latency.md#two-clocks).",
     ),
     Entry(
         "duplicate-ingress",

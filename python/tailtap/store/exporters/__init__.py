@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tailtap.errors import InputError
+from tailtap.evaluation.clocks import within_text
 from tailtap.registry import Registry
 from tailtap.results.reader import finished_runs
+from tailtap.results.run import Run
 from tailtap.store.exporters.base import Exporter
 
 __all__ = ["EXPORTERS", "Exported", "Exporter", "export"]
@@ -54,8 +56,8 @@ def export(source: Path, to: str, out: Path | None = None, *, packets: bool = Fa
     folder `out`, or ``source/export/<format>``; files of the same names are replaced. With
     `packets`, the captures of each run are matched again and every packet is written.
 
-    Raises `InputError` when there is nothing to export or `to` is unknown, `MachineError` when
-    the destination cannot be written.
+    Raises `InputError` when there is nothing to export, when captures were of two clocks, or when
+    `to` is unknown, and `MachineError` when the destination cannot be written.
     """
     scheme, separator, _ = to.partition("://")
     kind = "postgresql" if scheme == "postgres" else scheme
@@ -68,8 +70,20 @@ def export(source: Path, to: str, out: Path | None = None, *, packets: bool = Fa
         others = [name for name, one in EXPORTERS.working() if one.holds_packets]
         raise InputError(f"--packets: {kind} has no place for them; {' and '.join(others)} have")
     runs = finished_runs(source)
+    _refuse_two_clocks(runs)
     destination = to if exporter.address else str(out or source / "export" / kind)
     return Exported(kind, len(runs), exporter.export(runs, destination, packets=packets))
+
+
+def _refuse_two_clocks(runs: Sequence[Run]) -> None:
+    """Raise `InputError` for latencies that other programs would take for more than they are."""
+    for run in runs:
+        within_ns = run.meta().get("clocks", {}).get("within_ns", 0)
+        if within_ns:
+            raise InputError(
+                f"{run.folder}: no other format has a place for what its latencies may be off by, "
+                f"{within_text(within_ns)}; its tables are Parquet files already"
+            )
 
 
 def _formats() -> str:

@@ -1,0 +1,147 @@
+//! The packets that two captures have in common, whatever their clocks are to each other.
+
+use std::path::Path;
+use std::thread;
+
+use super::piece::side;
+use super::{EvaluateError, Options, Side, choose};
+use crate::capture::Capture;
+use crate::key::{Extract, KeyKind, Moonsniff, Signatures};
+use crate::stream::{Cursor, Reading, Span, StreamError};
+
+/// Packets that passed two clocks; times in nanoseconds, each by the clock of its capture.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Crossings {
+    /// What packets were matched by.
+    pub key: KeyKind,
+    /// The times of each packet in the first capture and in the second, in the order of the keys.
+    pub times: Vec<(u64, u64)>,
+    /// The first time and the last one of the first capture, and of the second one.
+    pub spans: [(u64, u64); 2],
+}
+
+/// The keys and times of a capture, by key.
+struct Keyed {
+    packets: Vec<(u64, u64)>,
+    side: Side,
+}
+
+/// The packets that are in both captures, each of them once: no window tells packets of one key
+/// apart, as the clocks of the captures are not known to agree. Keeps 16 bytes for each packet.
+pub fn crossings(
+    earlier: &Path,
+    later: &Path,
+    options: &Options,
+    cancelled: &dyn Fn() -> bool,
+) -> Result<Crossings, EvaluateError> {
+    let choice = choose::key(earlier, later, options)?;
+    let captures = [
+        Capture::open(earlier, options.ingress_format)?,
+        Capture::open(later, options.egress_format)?,
+    ];
+    let [first, second] = match choice.key {
+        KeyKind::Moonsniff => read_both(captures, Moonsniff)?,
+        KeyKind::Signature => read_both(captures, Signatures)?,
+        KeyKind::Field(field) => read_both(captures, field)?,
+    };
+    for keyed in [&first, &second] {
+        choose::refuse_undated(&keyed.side.path, keyed.side.format)?;
+        choose::refuse_keyless(choice.key, &keyed.side)?;
+    }
+    if cancelled() {
+        return Err(EvaluateError::Cancelled);
+    }
+    let times = common(&once(first.packets), &once(second.packets));
+    if times.is_empty() {
+        return Err(EvaluateError::NoMatch(format!(
+            "clocks cannot be aligned: no packet of {} is in {} by the key '{}' and occurs once in \
+             each; give --key bytes that the device keeps and that differ from packet to packet",
+            earlier.display(),
+            later.display(),
+            choice.key
+        )));
+    }
+    let span = |side: Side| (side.intake.first_ns, side.intake.last_ns);
+    Ok(Crossings { key: choice.key, times, spans: [span(first.side), span(second.side)] })
+}
+
+fn read_both<X: Extract>(
+    [first, second]: [Capture; 2],
+    extract: X,
+) -> Result<[Keyed; 2], EvaluateError> {
+    thread::scope(|scope| {
+        let reading = scope.spawn(|| read(first, extract));
+        let second = read(second, extract);
+        Ok([reading.join().expect("reading does not panic")?, second?])
+    })
+}
+
+fn read<X: Extract>(capture: Capture, extract: X) -> Result<Keyed, EvaluateError> {
+    let reading = Reading {
+        extract,
+        shift_ns: 0,
+        clocks: None,
+        trim_ns: 0,
+        keep_shown: false,
+        stretch: None,
+        span: Span::ALL,
+    };
+    let refuse = |error| match error {
+        StreamError::Capture(error) => EvaluateError::from(error),
+        StreamError::Unsorted | StreamError::NotSplittable => EvaluateError::NotSplittable,
+    };
+    let mut cursor = Cursor::sorted(capture, &reading).map_err(refuse)?;
+    let mut packets = Vec::new();
+    loop {
+        let (times, keys, _) = cursor.next();
+        let count = times.len();
+        if count == 0 {
+            break;
+        }
+        packets.extend(keys.iter().copied().zip(times.iter().copied()));
+        cursor.advance(count).map_err(refuse)?;
+    }
+    Ok(Keyed { packets, side: side(&mut cursor) })
+}
+
+/// Those of some keys with times whose key occurs once, by key.
+fn once(mut packets: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+    packets.sort_unstable();
+    let mut found = Vec::new();
+    for group in packets.chunk_by(|one, other| one.0 == other.0) {
+        if let [packet] = group {
+            found.push(*packet);
+        }
+    }
+    found
+}
+
+/// The times of what is in both, which are in the order of their keys.
+fn common(first: &[(u64, u64)], mut second: &[(u64, u64)]) -> Vec<(u64, u64)> {
+    let mut found = Vec::new();
+    for &(key, time) in first {
+        let ahead = second.iter().take_while(|packet| packet.0 < key).count();
+        second = &second[ahead..];
+        if let Some(&(other, later)) = second.first()
+            && other == key
+        {
+            found.push((time, later));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_are_common_where_their_key_is_their_own_in_both() {
+        let first = once(vec![(5, 10), (7, 20), (7, 30), (9, 40), (2, 50)]);
+        let second = once(vec![(2, 90), (7, 91), (5, 92), (8, 93), (8, 94)]);
+        assert_eq!(first, [(2, 50), (5, 10), (9, 40)]);
+        assert_eq!(common(&first, &second), [(50, 90), (10, 92)]);
+        assert_eq!(common(&second, &first), [(90, 50), (92, 10)]);
+        assert_eq!(common(&first, &[]), []);
+    }
+}
