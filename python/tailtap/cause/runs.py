@@ -50,7 +50,7 @@ def explain_runs(
     `MachineError` when a folder cannot be written.
     """
     found = []
-    for run in _runs(paths):
+    for run in traced_runs(paths):
         progress(run.slug)
         explained = explain(run, late=late, knobs=knobs)
         assert run.own_folder is not None  # it has a trace
@@ -96,8 +96,11 @@ def _usual_gap(run: Run) -> int:
     return int(gaps.edges[place]) + gaps.width
 
 
-def _runs(paths: Sequence[Path]) -> Iterator[Run]:
-    """The runs to explain: those that are named, and those of experiments that have a trace."""
+def traced_runs(paths: Sequence[Path]) -> Iterator[Run]:
+    """The runs to explain: those that are named, and those of experiments that have a trace.
+
+    Raises `InputError` when an experiment has none.
+    """
     for path in paths:
         runs = finished_runs(path)
         if (path / "run.json").is_file():

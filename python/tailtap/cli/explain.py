@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tailtap.cause.record import Json
     from tailtap.cause.remedies import Knob
     from tailtap.cause.stalls import Line
+    from tailtap.errors import TailtapError
 
 TOLD = 10
 """Stalls that are printed in words."""
@@ -44,7 +45,16 @@ TOLD = 10
     help="Which packets are late: those above a percentile such as p99.99, or above a latency such "
     "as '100 us'.",
 )
-def explain(runs: tuple[Path, ...], late: str, json: bool, quiet: bool) -> None:
+@click.option(
+    "--scheduler",
+    metavar="ADDRESS",
+    help="Explain the runs side by side on the cluster of the Dask scheduler at ADDRESS, such as "
+    "tcp://10.0.0.1:8786, whose workers have the same tailtap and see the run folders under the "
+    "same paths. Needs `pip install 'tailtap[cluster]'`.",
+)
+def explain(
+    runs: tuple[Path, ...], late: str, scheduler: str | None, json: bool, quiet: bool
+) -> None:
     """Say why packets of a run were late, and which knobs would remove the causes.
 
     Needs runs that were measured with `trace: thin` (or full). The late packets are joined with
@@ -54,28 +64,51 @@ def explain(runs: tuple[Path, ...], late: str, json: bool, quiet: bool) -> None:
     random shifts of the same events, and what does not pass is only present.
 
     causes.json and three tables go into each run's folder, and their rows into the results.duckdb
-    of its experiment. docs/explain.md explains the model, and what it cannot know.
+    of its experiment. A run that cannot be explained keeps what it had; the others go on, and the
+    exit status is not 0. docs/explain.md explains the model, and what it cannot know.
     """
     import json as json_module
     import sys
+    from contextlib import nullcontext
 
-    from tailtap.cause.record import record
-    from tailtap.cause.runs import explain_runs
-    from tailtap.cause.stalls import worst_stalls
+    from tailtap.cause.many import Told, explain_many
+    from tailtap.cli.where import Where
 
     def progress(run: str) -> None:
         if not quiet:
             print(f"explain: {run}", file=sys.stderr)
 
-    found = explain_runs(runs, late=late, knobs=remedies(), progress=progress)
-    contents = [record(explained) for explained in found]
-    if json:
-        alone = len(contents) == 1
+    where = Where(scheduler, chunk=None, jobs=None, quiet=quiet)
+    with nullcontext() if scheduler is None else where.executor() as executor:
+        found = explain_many(
+            runs, executor, late=late, knobs=remedies(), stalls=TOLD, progress=progress
+        )
+    told = [one for _, one in found if isinstance(one, Told)]
+    _store(one.folder for one in told)
+    contents = [one.record for one in told]
+    if json and told:
+        alone = len(found) == 1
         print(json_module.dumps(contents[0] if alone else {"runs": contents}, allow_nan=False))
-    else:
-        for explained, content in zip(found, contents, strict=True):
-            print_causes(content, worst_stalls(explained, TOLD))
-    _store([folder for explained in found if (folder := explained.run.own_folder)])
+    elif not json:
+        for one in told:
+            print_causes(one.record, one.worst)
+    _complain(
+        [(folder.name, one) for folder, one in found if not isinstance(one, Told)], len(found)
+    )
+
+
+def _complain(errors: Sequence[tuple[str, TailtapError]], runs: int) -> None:
+    """Raise the first of the errors that runs gave, if there are any."""
+    from tailtap.errors import InputError, MachineError
+
+    if not errors:
+        return
+    name, first = errors[0]
+    if runs == 1:
+        raise first
+    machine = any(isinstance(error, MachineError) for _, error in errors)
+    kind = MachineError if machine else InputError
+    raise kind(f"{len(errors)} of {runs} runs could not be explained, {name} first: {first}")
 
 
 def _store(folders: Iterable[Path]) -> None:

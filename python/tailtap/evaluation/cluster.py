@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class Cluster:
-    """Workers behind a Dask scheduler; they need tailtap, and the captures under the same paths."""
+    """Workers behind a Dask scheduler; they need tailtap, and the files under the same paths."""
 
     def __init__(self, address: str) -> None:
         """Connect to the scheduler at `address`, such as ``tcp://10.0.0.1:8786``.
@@ -107,7 +107,7 @@ class Cluster:
         if isinstance(error, KilledWorker):
             return (
                 f"{error.allowed_failures + 1} workers died while they worked on a piece of it: "
-                "give them more memory, or make the pieces smaller with --chunk"
+                "give them more memory, or make pieces of captures smaller with --chunk"
             )
         return f"a worker of {self._address} failed: {explain(error)}"
 
@@ -218,8 +218,8 @@ def _check_paths(workers: Mapping[str, Any]) -> None:
         if isinstance(missing, BaseException):
             raise MachineError(f"the worker {worker} cannot work: {explain(missing)}")
         if missing:
-            more = f" nor {len(missing) - 1} other captures" if len(missing) > 1 else ""
+            more = f" nor {len(missing) - 1} other files" if len(missing) > 1 else ""
             raise MachineError(
-                f"the worker {worker} cannot read {missing[0]}{more}: put the captures on storage "
+                f"the worker {worker} cannot read {missing[0]}{more}: put the files on storage "
                 "that all workers see under the same path"
             )

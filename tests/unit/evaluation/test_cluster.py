@@ -212,7 +212,7 @@ def test_workers_that_do_not_see_the_captures_are_refused(
     with (
         empty.worker(nobody),
         Cluster(empty.address) as cluster,
-        pytest.raises(MachineError, match=r"cannot read .*a-in.stamps nor 3 other captures: put"),
+        pytest.raises(MachineError, match=r"cannot read .*a-in.stamps nor 3 other files: put"),
     ):
         list(evaluate_many(pairs[:2], cluster))
 
