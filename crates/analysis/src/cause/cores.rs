@@ -8,8 +8,8 @@ use std::thread;
 
 use super::Owners;
 use super::egress::Leaving;
-use super::layout::{Arranger, Server};
-use super::sweep::Sweep;
+use super::lane::Lane;
+use super::layout::Server;
 use super::timeline::{Builder, Timeline};
 use crate::capture::CaptureError;
 use crate::trace::{Part, Trace, TraceError};
@@ -145,19 +145,12 @@ impl Plan<'_> {
             let from_ns = part.from.get(place).map(|cut| cut.at_ns);
             let only = (cores.len() > 1).then_some(cpu);
             let server = self.server(cpu, only, from_ns.unwrap_or(0))?;
-            let mut arranger = Arranger::new(self.ended_ns, from_ns, server);
-            let sweep = Sweep::new(arranger.untold());
-            laid.push((arranger, sweep));
+            laid.push(Lane::new(self.ended_ns, from_ns, server));
         }
         self.trace.read(part, |place, records, ahead| {
-            let (arranger, sweep) = &mut laid[place];
-            sweep.take(arranger.take(records, &ahead)?);
-            Ok::<_, LayoutError>(())
+            Ok::<_, LayoutError>(laid[place].take(records, &ahead)?)
         })?;
-        let ended = laid.into_iter().map(|(arranger, mut sweep)| {
-            sweep.take(arranger.rest());
-            (sweep.finish(), arranger.into_owners())
-        });
+        let ended = laid.into_iter().map(Lane::finish);
         Ok(ended.collect())
     }
 }

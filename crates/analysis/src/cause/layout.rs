@@ -1,8 +1,10 @@
 //! The records of one core as intervals with owners, in the order of time.
 
 use std::cmp::{Ordering, Reverse};
+use std::collections::VecDeque;
 
 use super::egress::Leaving;
+use super::nested::Rank;
 use super::{ASLEEP, FOREIGN, KERNEL_THREAD, Owner, Owners, SERVED, STEAL, UNTOLD};
 use crate::capture::CaptureError;
 use crate::trace::{Ahead, Record, THROTTLED, kind};
@@ -69,6 +71,24 @@ pub(super) enum Server {
     Softirq { vector: u32, leaving: Vec<Leaving>, alone: bool },
 }
 
+/// A plain record, apart from its time: its rank, and the number of its owner.
+#[derive(Clone, Copy)]
+struct Met {
+    aux: u64,
+    id: u32,
+    kind: u8,
+    rank: Rank,
+    owner: u32,
+}
+
+impl Met {
+    /// A record of no kind, which no trace has.
+    const NONE: Self = Self { aux: 0, id: 0, kind: 0, rank: Rank::NOTHING, owner: 0 };
+}
+
+/// So many are kept, a power of two.
+const MET: usize = 64;
+
 /// Makes intervals of the records of one core, which come block by block in the order of the file.
 pub(super) struct Arranger {
     ended_ns: u64,
@@ -77,8 +97,13 @@ pub(super) struct Arranger {
     /// Intervals before which others may still come, and how many of them are in order.
     pending: Vec<Interval>,
     sorted: usize,
-    /// How many of them are handed over.
-    known: usize,
+    /// When the last of all that ever were ends.
+    latest_ns: u64,
+    /// Plain records that were met last, by what they say.
+    met: Box<[Met; MET]>,
+    /// Whether packets left during softirqs, of those that were asked for by
+    /// [`plain_owner`](Self::plain_owner) alone: it can be asked only once.
+    answers: VecDeque<bool>,
     /// The latest end of all records so far, those of lost ones left out.
     previous_end: Option<u64>,
     /// The last flush of the TLB that is a moment and has no vector yet.
@@ -97,35 +122,37 @@ impl Arranger {
             owners: Owners::default(),
             pending: Vec::new(),
             sorted: 0,
-            known: 0,
+            latest_ns: 0,
+            met: Box::new([Met::NONE; MET]),
+            answers: VecDeque::new(),
             previous_end: from_ns,
             flush: None,
             function_ns: None,
         }
     }
 
-    /// Takes the records of a block; `ahead` is what comes behind it. Hands over the intervals that are
-    /// known to be next, in the order of their starts.
-    pub(super) fn take(
-        &mut self,
-        records: &[Record],
-        ahead: &Ahead,
-    ) -> Result<&[Interval], CaptureError> {
-        self.pending.drain(..self.known);
-        self.sorted = self.pending.len();
-        for place in 0..records.len() {
-            self.add(records, place, ahead)?;
-        }
+    /// Hands over the intervals that are known to be next, in the order of their starts, when nothing
+    /// that is not there yet tells of a time before `earliest_ns`. They are forgotten then.
+    pub(super) fn settle(&mut self, earliest_ns: u64, mut take: impl FnMut(&[Interval])) {
         // Steal may lie before its record, and not before the end of the one before that.
-        let known = ahead.earliest_ns.min(self.previous_end.unwrap_or(u64::MAX));
+        let known = earliest_ns.min(self.previous_end.unwrap_or(u64::MAX));
         self.sort();
-        self.known = self.pending.partition_point(|interval| interval.start < known);
-        Ok(&self.pending[..self.known])
+        let known = self.pending.partition_point(|interval| interval.start < known);
+        take(&self.pending[..known]);
+        self.pending.drain(..known);
+        self.sorted = self.pending.len();
     }
 
-    /// The intervals that are left when no more records come.
-    pub(super) fn rest(&self) -> &[Interval] {
-        &self.pending[self.known..]
+    /// Hands over all that are left: no record that tells of their time comes any more.
+    #[inline]
+    pub(super) fn settle_all(&mut self, mut take: impl FnMut(&[Interval])) {
+        if self.pending.is_empty() {
+            return;
+        }
+        self.sort();
+        take(&self.pending);
+        self.pending.clear();
+        self.sorted = 0;
     }
 
     /// Sorts the new ones among those that are pending. Nearly all stand a few places from where they
@@ -153,8 +180,11 @@ impl Arranger {
     /// who tells them is in the trace.
     pub(super) fn untold(&mut self) -> Option<u32> {
         let nobody = Owner { kind: UNTOLD, id: 0, more: 0 };
-        let alone = matches!(self.server, Server::Softirq { alone: true, .. });
-        alone.then(|| self.owners.number(nobody))
+        self.untold_counts().then(|| self.owners.number(nobody))
+    }
+
+    fn untold_counts(&self) -> bool {
+        matches!(self.server, Server::Softirq { alone: true, .. })
     }
 
     /// All owners that were met.
@@ -162,46 +192,49 @@ impl Arranger {
         self.owners
     }
 
-    fn add(&mut self, records: &[Record], place: usize, ahead: &Ahead) -> Result<(), CaptureError> {
+    /// When the last of all intervals that came by [`add`](Self::add) ends.
+    pub(super) fn latest_ns(&self) -> u64 {
+        self.latest_ns
+    }
+
+    /// Takes one of the records of a block; `ahead` is what comes behind that.
+    pub(super) fn add(
+        &mut self,
+        records: &[Record],
+        place: usize,
+        ahead: &Ahead,
+    ) -> Result<(), CaptureError> {
         let record = &records[place];
         let start = record.start_ns;
         let mut end = record.end_ns();
         let previous_end = *self.previous_end.get_or_insert(start);
-        let mut owner = owner(record);
         if matches!(record.kind, kind::TASK | kind::IDLE) && record.dur_ns == u32::MAX {
             end = end.max(self.next_base(&records[place..], ahead));
         }
+        if record.kind == kind::LOST {
+            // What was lost lies before the record that found room again.
+            let next = records.get(place + 1).map(Record::end_ns).or(ahead.end_ns);
+            end = end.max(next.unwrap_or(self.ended_ns));
+        }
+        let mut left = false;
+        if self.serves(record) {
+            left = match self.answers.pop_front() {
+                Some(left) => left,
+                None => self.any_left(start, end)?,
+            };
+            if record.aux > RAISED_NS {
+                let (told, owner) = (record.since_ns(), Owners::NOBODY);
+                self.push(Interval {
+                    start: told,
+                    end: start,
+                    owner,
+                    level: Level::Told,
+                    idle: false,
+                });
+            }
+        }
+        let mut owner = self.owner(record, left);
         match record.kind {
-            kind::LOST => {
-                // What was lost lies before the record that found room again.
-                let next = records.get(place + 1).map(Record::end_ns).or(ahead.end_ns);
-                end = end.max(next.unwrap_or(self.ended_ns));
-            }
-            kind::SOFTIRQ => match &mut self.server {
-                Server::Threads { foreign } if *foreign == Some(record.id) => owner.more = FOREIGN,
-                // Short ones that were gathered into one record are not looked at.
-                Server::Softirq { vector, leaving, alone }
-                    if record.id == *vector && record.accumulated().is_none() =>
-                {
-                    let mut left = false;
-                    for point in leaving {
-                        left |= point.any_within(start, end)?;
-                    }
-                    // What it receives for threads does not leave meanwhile.
-                    if *alone && !left {
-                        owner.more = FOREIGN;
-                    }
-                    if record.aux > RAISED_NS {
-                        let (told, owner) = (record.since_ns(), Owners::NOBODY);
-                        let (level, idle) = (Level::Told, false);
-                        self.push(Interval { start: told, end: start, owner, level, idle });
-                    }
-                }
-                _ => {}
-            },
-            kind::IDLE if matches!(self.server, Server::Threads { foreign: Some(_) }) => {
-                owner.more = ASLEEP;
-            }
             kind::IPI_FUNCTION => self.function_ns = Some(start),
             kind::TLB_FLUSH if record.dur_ns == 0 => self.flush = Some(*record),
             kind::VECTOR => {
@@ -239,8 +272,108 @@ impl Arranger {
         Ok(())
     }
 
+    /// The rank of a record and the number of its owner, if the record is an interval by itself,
+    /// whatever comes before or behind it. Nothing is counted: either [`add`](Self::add) or
+    /// [`pass`](Self::pass) follows.
+    #[inline]
+    pub(super) fn plain(&mut self, record: &Record) -> Result<Option<(Rank, u32)>, CaptureError> {
+        let &Record { kind, flags, steal_ns, dur_ns, aux, id, .. } = record;
+        if u32::from(flags) | steal_ns != 0 || dur_ns == u32::MAX || self.flush.is_some() {
+            return Ok(None);
+        }
+        let place = (u64::from(id) ^ u64::from(kind) << 2 ^ aux ^ aux >> 8) as usize % MET;
+        let met = &self.met[place];
+        if met.aux == aux && met.id == id && met.kind == kind {
+            return Ok(Some((met.rank, met.owner)));
+        }
+        self.meet(record, place)
+    }
+
+    /// The same for a record that is not kept at its place among those that were met.
+    #[cold]
+    fn meet(&mut self, record: &Record, place: usize) -> Result<Option<(Rank, u32)>, CaptureError> {
+        let Some(rank) = Rank::of(record) else { return Ok(None) };
+        let serves = self.serves(record);
+        if (serves && record.aux > RAISED_NS)
+            // May be what tells the core of packets.
+            || (record.kind == kind::IPI_DELAY && self.untold_counts())
+        {
+            return Ok(None);
+        }
+        let mut left = false;
+        if serves {
+            left = self.any_left(record.start_ns, record.end_ns())?;
+            self.answers.push_back(left);
+        }
+        let owner = match rank {
+            Rank::NOTHING => Owners::NOBODY,
+            _ => self.owners.number(self.owner(record, left)),
+        };
+        if !serves {
+            let &Record { kind, aux, id, .. } = record;
+            self.met[place] = Met { aux, id, kind, rank, owner };
+        }
+        Ok(Some((rank, owner)))
+    }
+
+    /// Counts plain records in that were laid out, of which the first starts at a time and the last ends
+    /// at one.
+    #[inline]
+    pub(super) fn pass(&mut self, start_ns: u64, latest_ns: u64) {
+        self.previous_end = Some(self.previous_end.unwrap_or(start_ns).max(latest_ns));
+        if !self.answers.is_empty() {
+            self.answers.clear();
+        }
+    }
+
+    /// Counts the functions of interrupts in that are among records that were laid out.
+    #[inline]
+    pub(super) fn pass_functions(&mut self, records: &[Record]) {
+        if let Some(function) = records.iter().rfind(|record| record.kind == kind::IPI_FUNCTION) {
+            self.function_ns = Some(function.start_ns);
+        }
+    }
+
+    /// Whether a record is a softirq that may serve, and is looked at for packets that leave in it.
+    /// Short ones that were gathered into one record are not.
+    #[inline]
+    fn serves(&self, record: &Record) -> bool {
+        record.kind == kind::SOFTIRQ
+            && matches!(self.server, Server::Softirq { vector, .. } if vector == record.id)
+            && record.accumulated().is_none()
+    }
+
+    /// Whether a packet left within a time, which was not asked for before.
+    fn any_left(&mut self, from: u64, until: u64) -> Result<bool, CaptureError> {
+        let Server::Softirq { leaving, .. } = &mut self.server else { return Ok(false) };
+        let mut left = false;
+        for point in leaving {
+            left |= point.any_within(from, until)?;
+        }
+        Ok(left)
+    }
+
+    /// Who owns the time of a record, whatever comes before it; `left` is whether a packet left in it.
+    #[inline]
+    fn owner(&self, record: &Record, left: bool) -> Owner {
+        let owner = owner(record);
+        let more = match (record.kind, &self.server) {
+            (kind::SOFTIRQ, Server::Threads { foreign }) if *foreign == Some(record.id) => FOREIGN,
+            // What it receives for threads does not leave meanwhile.
+            (kind::SOFTIRQ, Server::Softirq { alone: true, .. })
+                if !left && self.serves(record) =>
+            {
+                FOREIGN
+            }
+            (kind::IDLE, Server::Threads { foreign: Some(_) }) => ASLEEP,
+            _ => owner.more,
+        };
+        Owner { more, ..owner }
+    }
+
     fn push(&mut self, interval: Interval) {
         if interval.start < interval.end {
+            self.latest_ns = self.latest_ns.max(interval.end);
             self.pending.push(interval);
         }
     }
@@ -270,7 +403,7 @@ fn pieces(record: &Record, window: u64, number: u64, mut each: impl FnMut(u64, u
 }
 
 /// The level of a record; none for one that owns no time.
-fn level(record: &Record) -> Option<Level> {
+pub(super) fn level(record: &Record) -> Option<Level> {
     Some(match record.kind {
         kind::TASK | kind::IDLE => Level::Context(0),
         kind::SOFTIRQ => Level::Context(1),

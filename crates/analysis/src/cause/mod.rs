@@ -2,8 +2,8 @@
 //!
 //! The model is that of docs/explain.md. The way of a record through the modules:
 //!
-//! [`layout`] (records to intervals with owners) → [`sweep`] (each nanosecond to one of them) →
-//! [`timeline`] (where that is kept) → [`join`] (the parts of late packets, stalls, queues) and
+//! [`layout`] (records to intervals with owners) → [`sweep`] (each nanosecond to one of them), or
+//! [`nested`] (records that lie in each other, at once), as [`lane`] decides → [`timeline`] (where that is kept) → [`join`] (the parts of late packets, stalls, queues) and
 //! [`claims`] (what chance would give, by [`shifts`]), with [`egress`] for what the stamps after the
 //! device say of cores and queues. [`cores`] runs the first three side by side.
 //!
@@ -17,7 +17,9 @@ pub mod cores;
 pub mod egress;
 pub mod guest;
 pub mod join;
+mod lane;
 mod layout;
+mod nested;
 mod shifts;
 mod sweep;
 pub mod timeline;

@@ -34,6 +34,17 @@ impl Sweep {
         }
     }
 
+    /// Takes a stretch that nothing else covers. Nothing taken so far goes beyond its start.
+    #[inline]
+    pub(super) fn lay(&mut self, start: u64, end: u64, owner: u32) {
+        if start > self.now {
+            self.go_to(start);
+        }
+        debug_assert!(self.active.is_empty() && start == self.now, "stretches follow each other");
+        self.timeline.push(start, owner);
+        self.now = end;
+    }
+
     /// The stretches of all intervals.
     pub(super) fn finish(mut self) -> Builder {
         self.go_to(u64::MAX);
@@ -41,7 +52,17 @@ impl Sweep {
     }
 
     /// Settles whose the time is up to a moment.
+    #[inline]
     fn go_to(&mut self, time: u64) {
+        if self.active.is_empty() {
+            self.timeline.push(self.now, Owners::NOBODY);
+            self.now = time;
+        } else {
+            self.settle(time);
+        }
+    }
+
+    fn settle(&mut self, time: u64) {
         loop {
             let (owner, until) = winner(&self.active, self.untold);
             self.timeline.push(self.now, owner);
@@ -117,7 +138,7 @@ fn winner(active: &[Interval], untold: Option<u32>) -> (u32, u64) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::{Cores, Owner, Serving};
     use crate::stamps::{Clock, Header};
     use crate::trace::{ACCUMULATED, MAGIC, Record, Trace, kind};
@@ -131,7 +152,8 @@ mod tests {
     /// A packet leaves every so many nanoseconds.
     const LEAVE_NS: usize = 5;
 
-    fn record() -> impl Strategy<Value = Record> {
+    /// Any record of two cores.
+    pub(in super::super) fn record() -> impl Strategy<Value = Record> {
         let lengths = prop_oneof![9 => 0..40u32, 1 => 40..300u32, 1 => Just(u32::MAX)];
         let kinds = prop_oneof![1..=19u8, Just(254u8)];
         let steal = prop_oneof![4 => Just(0u32), 1 => 1..60u32];
@@ -182,7 +204,7 @@ mod tests {
 
     /// Tasks that follow each other or not, some with an interrupt in them; now and then something ends
     /// that began long before, and steal, a flush or a function call come in between.
-    fn followed() -> impl Strategy<Value = Vec<Record>> {
+    pub(in super::super) fn followed() -> impl Strategy<Value = Vec<Record>> {
         let kinds = prop_oneof![
             Just(kind::WAKEUP),
             Just(kind::WORK),

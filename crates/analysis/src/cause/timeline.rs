@@ -34,6 +34,23 @@ impl Piece {
         self.met[usize::from(self.owners[place])]
     }
 
+    /// When the last stretch starts.
+    fn last_start(&self) -> u64 {
+        self.base + self.starts.last().map_or(0, |&start| u64::from(start))
+    }
+
+    /// Adds up the time of each owner; the last stretch ends at a time.
+    fn count(&mut self, end: u64) {
+        self.ns = vec![0; self.met.len()];
+        for ((&owner, &start), &next) in self.owners.iter().zip(&self.starts).zip(&self.starts[1..])
+        {
+            self.ns[usize::from(owner)] += u64::from(next - start);
+        }
+        if let Some(&owner) = self.owners.last() {
+            self.ns[usize::from(owner)] += end - self.last_start();
+        }
+    }
+
     fn renumber(&mut self, numbers: &[u32]) {
         for owner in &mut self.met {
             *owner = numbers[*owner as usize];
@@ -144,110 +161,118 @@ impl Iterator for Starts<'_> {
 /// Makes a timeline, stretch by stretch.
 #[derive(Default)]
 pub(super) struct Builder {
+    /// Those that are full, and the one that is written.
     pieces: Vec<Piece>,
-    /// The number of each owner in the last piece.
+    piece: Piece,
+    /// The number of each owner in the piece that is written.
     numbers: Vec<u16>,
-    /// The start and the owner of the last stretch, and its owner's number in its piece.
-    last: Option<(u64, u32, u16)>,
+    /// The owner of the last stretch.
+    last: Option<u32>,
     /// When it ended, if nobody's time follows. Nobody's stretch is written as soon as it has a length.
     ended: Option<u64>,
 }
 
 impl Builder {
     /// Whose the time is from a moment on.
-    #[inline]
+    #[inline(always)]
     pub(super) fn push(&mut self, start: u64, owner: u32) {
         if owner == Owners::NOBODY {
             self.ended = self.ended.or(self.last.map(|_| start));
             return;
         }
+        if self.ended.is_some() {
+            self.write_gap(start);
+        }
+        if self.last != Some(owner) {
+            self.write(start, owner);
+        }
+    }
+
+    /// Writes the time of nobody before a moment, if there is any.
+    fn write_gap(&mut self, start: u64) {
         if let Some(end) = self.ended.take()
             && end < start
         {
             self.write(end, Owners::NOBODY);
         }
-        if self.last.is_none_or(|(_, last, _)| last != owner) {
-            self.write(start, owner);
+    }
+
+    #[inline(always)]
+    fn write(&mut self, start: u64, owner: u32) {
+        let known = self.numbers.get(owner as usize).copied().unwrap_or(UNMET);
+        let since = start - self.piece.base;
+        self.last = Some(owner);
+        if known == UNMET || self.piece.starts.len() == MOST || since > u64::from(u32::MAX) {
+            self.write_first(start, owner);
+        } else {
+            self.piece.starts.push(since as u32);
+            self.piece.owners.push(known);
         }
     }
 
-    #[inline]
-    fn write(&mut self, start: u64, owner: u32) {
-        self.close(start);
-        let fits =
-            |piece: &Piece| piece.starts.len() < MOST && start - piece.base <= u64::from(u32::MAX);
-        if !self.pieces.last().is_some_and(fits) {
-            let room = self.pieces.last().map_or(0, |piece| piece.starts.len());
-            self.add(Piece {
-                base: start,
-                starts: Vec::with_capacity(room),
-                owners: Vec::with_capacity(room),
-                ..Piece::default()
-            });
+    /// Writes a stretch that may be the first one of its piece, or of its owner in that.
+    #[cold]
+    fn write_first(&mut self, start: u64, owner: u32) {
+        let length = self.piece.starts.len();
+        if length == MOST || length > 0 && start - self.piece.base > u64::from(u32::MAX) {
+            self.end_piece(start);
         }
-        let piece = self.pieces.last_mut().expect("one was begun");
+        if self.piece.starts.is_empty() {
+            self.piece.base = start;
+        }
         if self.numbers.len() <= owner as usize {
             self.numbers.resize(owner as usize + 1, UNMET);
         }
-        let number = &mut self.numbers[owner as usize];
-        if *number == UNMET {
-            *number = piece.met.len() as u16;
-            piece.met.push(owner);
-            piece.ns.push(0);
+        if self.numbers[owner as usize] == UNMET {
+            self.numbers[owner as usize] = self.piece.met.len() as u16;
+            self.piece.met.push(owner);
         }
-        piece.starts.push((start - piece.base) as u32);
-        piece.owners.push(*number);
-        self.last = Some((start, owner, *number));
+        self.piece.starts.push((start - self.piece.base) as u32);
+        self.piece.owners.push(self.numbers[owner as usize]);
     }
 
-    /// Counts the last stretch, which ends at a time.
-    #[inline]
-    fn close(&mut self, end: u64) {
-        if let (Some((from, _, number)), Some(piece)) = (self.last, self.pieces.last_mut()) {
-            piece.ns[usize::from(number)] += end - from;
-        }
-    }
-
-    /// Adds a piece behind all others.
-    fn add(&mut self, piece: Piece) {
-        if let Some(last) = self.pieces.last_mut() {
-            self.numbers.fill(UNMET);
-            last.starts.shrink_to_fit();
-            last.owners.shrink_to_fit();
-        }
-        self.pieces.push(piece);
+    /// Puts the piece that is written to the others; its last stretch ends at a time.
+    fn end_piece(&mut self, end: u64) {
+        let room = self.piece.starts.len();
+        let next = Piece {
+            starts: Vec::with_capacity(room),
+            owners: Vec::with_capacity(room),
+            ..Piece::default()
+        };
+        let mut full = std::mem::replace(&mut self.piece, next);
+        full.count(end);
+        full.starts.shrink_to_fit();
+        full.owners.shrink_to_fit();
+        self.pieces.push(full);
+        self.numbers.fill(UNMET);
     }
 
     /// Adds what the core did later. `numbers` has the number that each owner there has here.
     pub(super) fn append(&mut self, later: Self, numbers: &[u32]) {
-        let mut pieces = later.pieces.into_iter();
+        let mut pieces = later.pieces.into_iter().chain([later.piece]);
         // The first stretch may go on with the last one here, and the others may have room in its piece.
         if let Some(first) = pieces.next() {
             for (place, &start) in first.starts.iter().enumerate() {
                 self.push(first.base + u64::from(start), numbers[first.owner(place) as usize]);
             }
         }
-        for (place, mut piece) in pieces.enumerate() {
-            if place == 0 {
-                self.write_ended();
-                self.close(piece.base); // the ends of the others are counted
-            }
+        for mut piece in pieces {
+            self.write_ended();
+            self.end_piece(piece.base);
             piece.renumber(numbers);
-            let last = piece.starts.len() - 1;
-            let start = piece.base + u64::from(piece.starts[last]);
-            self.last = Some((start, piece.owner(last), piece.owners[last]));
-            self.add(piece);
+            self.last = Some(piece.owner(piece.starts.len() - 1));
+            self.piece = piece;
         }
         self.number_last();
         self.ended = later.ended.or(self.ended);
     }
 
-    /// Finds the numbers of the owners in the last piece again.
+    /// Finds the numbers of the owners in the piece that is written again.
     fn number_last(&mut self) {
-        let Some(piece) = self.pieces.last() else { return };
-        let most = piece.met.iter().max().map_or(0, |&owner| owner as usize + 1);
+        let most = self.piece.met.iter().max().map_or(0, |&owner| owner as usize + 1);
         self.numbers.resize(self.numbers.len().max(most), UNMET);
-        for (&owner, number) in piece.met.iter().zip(0..) {
+        self.numbers.fill(UNMET);
+        for (&owner, number) in self.piece.met.iter().zip(0..) {
             self.numbers[owner as usize] = number;
         }
     }
@@ -260,6 +285,10 @@ impl Builder {
 
     pub(super) fn finish(mut self) -> Timeline {
         self.write_ended();
+        if !self.piece.starts.is_empty() {
+            // The last stretch has no end, and no length that counts.
+            self.end_piece(self.piece.last_start());
+        }
         self.pieces.shrink_to_fit();
         Timeline { pieces: self.pieces }
     }

@@ -15,7 +15,7 @@ use super::survey::{Ahead, PART, Part};
 use super::{MAGIC, RECORD_LEN, Record, TraceError};
 
 /// Records that are read at a time: so few that they stay in the processor's cache.
-pub(super) const BLOCK: u64 = 1 << 13;
+pub(super) const BLOCK: u64 = 1 << 12;
 
 /// What the reader found out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -116,15 +116,11 @@ impl Trace {
         mut take: impl FnMut(usize, &[Record], Ahead) -> Result<(), E>,
     ) -> Result<(), E> {
         let cores = self.cores.len();
-        let mut buffer = vec![0; self.block as usize * RECORD_LEN];
+        let mut buffer = Vec::new();
         let mut found = vec![Vec::new(); cores];
         for block in part.blocks.clone() {
-            let first = block as u64 * self.block;
-            let asked = self.notes.records.saturating_sub(first).min(self.block);
-            let asked = asked as usize * RECORD_LEN;
-            let read = fill(&self.file, &mut buffer[..asked], offset(first));
-            let read = read.map_err(|source| self.io(source))?;
-            for bytes in buffer[..read].as_chunks::<RECORD_LEN>().0 {
+            let records = self.block(block, &mut buffer).map_err(|source| self.io(source))?;
+            for bytes in records {
                 let record = Record::decode(bytes);
                 if let Some(place) = self.places[usize::from(record.cpu)] {
                     found[usize::from(place)].push(record);
@@ -142,6 +138,19 @@ impl Trace {
             }
         }
         Ok(())
+    }
+
+    /// The records of a block, all cores', by way of a buffer.
+    pub(super) fn block<'a>(
+        &self,
+        block: usize,
+        buffer: &'a mut Vec<u8>,
+    ) -> std::io::Result<&'a [[u8; RECORD_LEN]]> {
+        let first = block as u64 * self.block;
+        let asked = self.notes.records.saturating_sub(first).min(self.block);
+        buffer.resize(self.block as usize * RECORD_LEN, 0);
+        let read = fill(&self.file, &mut buffer[..asked as usize * RECORD_LEN], offset(first))?;
+        Ok(buffer[..read].as_chunks().0)
     }
 
     fn io(&self, source: std::io::Error) -> TraceError {

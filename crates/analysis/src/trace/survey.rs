@@ -11,7 +11,7 @@ use crate::capture::LATEST_NS;
 /// Blocks that are worth a thread.
 const SHARE: u64 = 64;
 /// Blocks of a part at least.
-pub(super) const PART: usize = 64;
+pub(super) const PART: usize = 128;
 
 /// What the records of a core behind a block are like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,28 +77,55 @@ pub struct Part {
 #[derive(Clone, Copy)]
 struct Within {
     ahead: Ahead,
-    records: usize,
     /// When the last of them ends.
     latest_ns: u64,
-    /// A place to cut, as far as one block tells.
-    cut: Option<Cut>,
 }
 
 impl Within {
-    const NONE: Self = Self { ahead: Ahead::NONE, records: 0, latest_ns: 0, cut: None };
+    const NONE: Self = Self { ahead: Ahead::NONE, latest_ns: 0 };
 
     #[inline]
     fn add(&mut self, record: &Record) {
-        self.ahead.add(record);
+        if self.ahead.end_ns.is_some() && self.ahead.base_ns.is_some() {
+            self.ahead.earliest_ns = self.ahead.earliest_ns.min(record.since_ns());
+        } else {
+            self.ahead.add(record);
+        }
+        self.latest_ns = self.latest_ns.max(latest_end(record));
+    }
+}
+
+/// When a record ends at the latest: nobody knows the end of a long stretch by its record alone.
+#[inline]
+fn latest_end(record: &Record) -> u64 {
+    if record.dur_ns == u32::MAX && is_long(record) && !record.is_base() {
+        return u64::MAX;
+    }
+    record.end_ns()
+}
+
+/// Whether it is a stretch that lasted longer than a record can tell.
+fn is_long(record: &Record) -> bool {
+    matches!(record.kind, kind::TASK | kind::IDLE) && record.dur_ns == u32::MAX
+}
+
+/// Looks for a moment of a core at which its records of one block can be cut.
+struct Search {
+    records: usize,
+    /// When the last of the core's records so far ends.
+    latest_ns: u64,
+    cut: Option<Cut>,
+}
+
+impl Search {
+    fn add(&mut self, record: &Record) {
         self.cut = self.cut.filter(|cut| cut.at_ns <= record.since_ns());
-        // Nobody knows the end of a long stretch by its record alone.
-        let long = matches!(record.kind, kind::TASK | kind::IDLE) && record.dur_ns == u32::MAX;
-        let end = if long && !record.is_base() { u64::MAX } else { record.end_ns() };
-        let records = self.records;
+        let end = latest_end(record);
         self.records += 1;
         // The first record may have begun before those of the block before it ended.
-        let alone = records > 0 && record.start_ns >= self.latest_ns;
-        if self.cut.is_none() && alone && record.is_base() && !long && record.dur_ns > 0 {
+        let alone = self.records > 1 && record.start_ns >= self.latest_ns;
+        let base = record.is_base() && !is_long(record) && record.dur_ns > 0;
+        if self.cut.is_none() && alone && base {
             let cut = Cut { from_ns: record.start_ns, at_ns: end, records: self.records };
             self.cut = Some(cut);
         }
@@ -140,40 +167,53 @@ impl Trace {
                 break;
             }
         }
-        self.settle(&within);
-        Ok(())
+        self.settle(&within)
     }
 
     /// Finds out what comes behind each block, and in which blocks every core can be cut.
-    fn settle(&mut self, within: &[Within]) {
-        let cores = self.cores.len();
-        let mut latest = vec![0; cores];
-        let mut cuts: Vec<Option<Cut>> = Vec::with_capacity(within.len());
-        for block in within.chunks_exact(cores.max(1)) {
-            for (found, latest) in block.iter().zip(&mut latest) {
-                cuts.push(found.cut.filter(|cut| *latest <= cut.from_ns));
-                *latest = found.latest_ns.max(*latest);
-            }
-        }
+    fn settle(&mut self, within: &[Within]) -> std::io::Result<()> {
+        let cores = self.cores.len().max(1);
         let mut behind = vec![Ahead::NONE; cores];
         self.ahead = vec![Ahead::NONE; within.len()];
         for place in (0..within.len()).rev() {
             let behind = &mut behind[place % cores];
-            cuts[place] = cuts[place].filter(|cut| cut.at_ns <= behind.earliest_ns);
             self.ahead[place] = *behind;
             *behind = within[place].ahead.then(*behind);
         }
+        let mut latest = vec![0; cores];
         let (mut first, mut from) = (0, Vec::new());
-        for (block, cuts) in cuts.chunks_exact(cores.max(1)).enumerate() {
-            let cut: Option<Vec<Cut>> = cuts.iter().copied().collect();
-            if let Some(cut) = cut.filter(|_| block >= first + self.part) {
+        for (block, found) in within.chunks_exact(cores).enumerate() {
+            if block >= first + self.part
+                && let Some(cut) = self.cut(block, &latest)?
+            {
                 let until = cut.clone();
                 self.parts.push(Part { blocks: first..block + 1, from, until });
                 (first, from) = (block, cut);
             }
+            for (latest, found) in latest.iter_mut().zip(found) {
+                *latest = found.latest_ns.max(*latest);
+            }
         }
-        let blocks = first..within.len() / cores.max(1);
+        let blocks = first..within.len() / cores;
         self.parts.push(Part { blocks, from, until: Vec::new() });
+        Ok(())
+    }
+
+    /// Where every core can be cut in a block, before which records end at the `latest` times.
+    fn cut(&self, block: usize, latest: &[u64]) -> std::io::Result<Option<Vec<Cut>>> {
+        let search = |&latest_ns| Search { records: 0, latest_ns, cut: None };
+        let mut cores: Vec<Search> = latest.iter().map(search).collect();
+        for bytes in self.block(block, &mut Vec::new())? {
+            let record = Record::decode(bytes);
+            if let Some(core) = self.places[usize::from(record.cpu)] {
+                cores[usize::from(core)].add(&record);
+            }
+        }
+        let ahead = &self.ahead[block * cores.len()..];
+        let last = cores.iter().zip(ahead);
+        Ok(last
+            .map(|(core, behind)| core.cut.filter(|cut| cut.at_ns <= behind.earliest_ns))
+            .collect())
     }
 
     fn look_at(&self, blocks: Range<u64>, length: u64) -> std::io::Result<Found> {
