@@ -8,26 +8,16 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from labtools import Held, Machine, record, stamps, wait_for
+from labtools import Held, stamps, wait_for
 from numpy.typing import NDArray
 from ssh_hosts import Hosts, ssh_hosts
+from testbeds import EXPERIMENT, TESTBED, as_it_was, runs, words
 from traces import FUNCTION, TASK, Trace
 
-TESTBED = """
-hosts:
-  tester: {{ssh: {tester}, python: /usr/bin/python3}}
-  dut: {{ssh: {dut}, python: /usr/bin/python3}}
-cables:
-  - {{ends: [tester:card0, dut:card1]}}
-  - {{ends: [dut:card2, tester:card3]}}
-roles: {{dut: dut, generator: tester, timestamper: tester}}
-ssh_config: ssh_config
-"""
 SPLIT = """
 hosts:
   tester: {{ssh: {tester}, python: /usr/bin/python3}}
@@ -38,11 +28,6 @@ cables:
   - {{ends: [dut:lit2, tester:lit3], splitter: stamper:seen-lit2}}
 roles: {{dut: dut, generator: tester, timestamper: stamper}}
 ssh_config: ssh_config
-"""
-EXPERIMENT = """
-name: far
-dut: {platform: bare-metal, forwarder: tc-mirred, cpus: [1]}
-traffic: {rate: 5 kpkt/s, duration: 400 ms, warm_up: 100 ms, cpu: 0}
 """
 PACKETS = 2000
 PROGRAMS = "/var/lib/tailtap/programs"
@@ -69,32 +54,8 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
 @pytest.fixture(autouse=True)
 def nothing_is_left(hosts: Hosts) -> Iterator[None]:
     """Whatever a test did, every host is as it was."""
-    before = {name: state(machine) for name, machine in hosts.machines.items()}
-    yield
-    for name, machine in hosts.machines.items():
-        wait_for(partial(is_as, machine, before[name]), name)
-
-
-def is_as(machine: Machine, before: tuple[list[str], list[str], str]) -> bool:
-    return state(machine) == before
-
-
-def state(machine: Machine) -> tuple[list[str], list[str], str]:
-    """Namespaces, journals, and the cards with their names and flags."""
-    journals = machine.run("sh", "-c", "ls /var/lib/tailtap/journals").stdout.split()
-    links = json.loads(machine.run("ip", "-j", "link", "show").stdout)
-    cards = sorted((link["ifname"], link["mtu"], "UP" in link["flags"]) for link in links)
-    return machine.namespaces(), journals, str(cards)
-
-
-def words(hosts: Hosts, out: Path, *more: str, testbed: str = "lab.yaml") -> list[str]:
-    folder = hosts.folder
-    return ["run", str(folder / "experiment.yaml"), "--testbed", str(folder / testbed),
-            "--out", str(out), *more]  # fmt: skip
-
-
-def runs(out: Path) -> list[dict[str, Any]]:
-    return [record(path) for path in sorted((out / "runs").iterdir())]
+    with as_it_was(hosts):
+        yield
 
 
 def test_roles_on_other_hosts_are_like_those_on_one(hosts: Hosts, tmp_path: Path) -> None:
@@ -251,33 +212,3 @@ def test_a_cable_that_is_cut_fails_the_run(hosts: Hosts, tmp_path: Path) -> None
     assert status == 3, errors
     [run] = runs(tmp_path / "out")
     assert "tt-in (the card card1)" in run["error"]
-
-
-CHANGED = {
-    "unknown": ("ssh_config: ssh_config", "ssh_config: empty_config", "its host key is not known"),
-    "interpreter": ("/usr/bin/python3", "/nowhere/python3", "no such interpreter"),
-    "nobody": ("ssh: {dut}", "ssh: 198.51.100.250", "cannot be reached by ssh"),
-    "swapped": ("card1", "card9", "there is no interface 'card9'"),
-    "user": ("ssh: {dut}", "ssh: stranger@{dut}", "cannot be reached by ssh"),
-}
-
-
-@pytest.mark.parametrize("case", CHANGED)
-def test_what_is_not_there_is_told_in_one_line(hosts: Hosts, tmp_path: Path, case: str) -> None:
-    old, new, said = CHANGED[case]
-    client = (hosts.folder / "ssh_config").read_text()
-    (tmp_path / "ssh_config").write_text(client)
-    (tmp_path / "empty_config").write_text(client.replace("known_hosts", "nothing_known"))
-    text = TESTBED.format(**hosts.addresses)
-    old, new = old.format(**hosts.addresses), new.format(**hosts.addresses)
-    assert old in text
-    (tmp_path / "lab.yaml").write_text(text.replace(old, new))
-    source = str(hosts.folder / "experiment.yaml")
-    out = tmp_path / "out"
-    done = hosts.controller.tailtap(
-        "run", source, "--testbed", str(tmp_path / "lab.yaml"), "--out", str(out), "--quiet"
-    )
-    assert done.returncode == 3
-    [run] = runs(out)
-    assert said in run["error"]
-    assert "\n" not in run["error"]

@@ -109,16 +109,19 @@ class Machine:
         number: int = 1,
         place: Place = "traffic",
         patience: float = PATIENCE_SECONDS,
+        first: str = "",
     ) -> Iterator[Held]:
         """An experiment or a search that stands still in its run or trial `number`.
 
         So nothing that a test does to it can come too late. It stands where packets are sent and
         it would wait for their end, or right before the first packet of all, the ``probe``; until
         it is told to go on, is interrupted, or the body ends, which kills it. It may take so many
-        seconds of `patience` to come there.
+        seconds of `patience` to come there. It runs the lines of Python in `first` before all.
         """
         flag = folder / "held"
-        command = self.command(sys.executable, "-P", "-c", HELD, place, str(number), str(flag))
+        command = self.command(
+            sys.executable, "-P", "-c", first + HELD, place, str(number), str(flag)
+        )
         running = subprocess.Popen(
             [*command, *words],
             stdout=subprocess.PIPE,

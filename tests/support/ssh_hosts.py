@@ -21,7 +21,7 @@ CONFIG = """
 Port {port}
 ListenAddress {address}
 HostKey {folder}/host
-AuthorizedKeysFile {folder}/login.pub
+AuthorizedKeysFile /run/sshd/login.pub
 PermitRootLogin prohibit-password
 StrictModes no
 UsePAM no
@@ -92,6 +92,52 @@ class Hosts:
             subprocess.run([*pair, "type", "veth", *peer], check=True)
             self.controller.run("ip", "link", "set", f"{name}-s", "master", bridge, "up")
 
+    @contextlib.contextmanager
+    def disk(self, host: str, folder: str, room: int) -> Iterator[None]:
+        """Within, this folder of a host is an empty disk with room for so many bytes."""
+        machine = self.machines[host]
+        size = f"size={room}"
+        made = machine.run("mount", "-t", "tmpfs", "-o", size, "tt-disk", folder)
+        assert made.returncode == 0, made.stderr
+        try:
+            yield
+        finally:
+            machine.run("umount", folder)
+
+    @contextlib.contextmanager
+    def cut(self, host: str) -> Iterator[None]:
+        """Within, the network between a host and the controller carries nothing, without a word."""
+        machine = self.machines[host]
+        machine.run("ip", "link", "set", "control", "down")
+        try:
+            yield
+        finally:
+            machine.run("ip", "link", "set", "control", "up")
+
+    @contextlib.contextmanager
+    def users(self, host: str, sudoers: str, *names: str) -> Iterator[None]:
+        """Within, a host has sudo, what it reads as its rules, and users besides root."""
+        machine, package = self.machines[host], unpacked("sudo")
+        etc = self.folder / f"etc-{'-'.join((host, *names))}"
+        etc.mkdir()
+        for name, kind in (("passwd", "x:{0}:{0}::/:/bin/sh"), ("shadow", "*:19000::::::")):
+            lines = [f"{user}:{kind.format(64990 + n)}\n" for n, user in enumerate(names)]
+            known = machine.run("cat", f"/etc/{name}").stdout
+            (etc / name).write_text(known + "".join(lines))
+        # It would keep what it remembers where this machine's own sudo does.
+        rules = "Defaults timestampdir=/run/tailtap/sudo, lecture_status_dir=/run/tailtap/sudo\n"
+        (etc / "sudoers").write_text(rules + sudoers)
+        (etc / "sudoers").chmod(0o440)
+        layers = {"/etc": f"{etc}:{package}/etc:/etc", "/usr": f"{package}/usr:/usr"}
+        for place, folders in layers.items():
+            made = machine.run("mount", "-t", "overlay", "-o", f"lowerdir={folders}", "tt", place)
+            assert made.returncode == 0, made.stderr
+        try:
+            yield
+        finally:
+            for place in layers:
+                machine.run("umount", "--lazy", place)
+
 
 @contextlib.contextmanager
 def ssh_hosts(folder: Path, names: Sequence[str]) -> Iterator[Hosts]:
@@ -127,6 +173,10 @@ def ssh_hosts(folder: Path, names: Sequence[str]) -> Iterator[Hosts]:
                 where.run("ip", "link", "set", port, "up")
             machine.run("ip", "link", "set", "lo", "up")
             machine.run("mkdir", "-p", "/run/sshd")
+            # The key that may log in is read by whoever logs in.
+            machine.run("mount", "-t", "tmpfs", "-o", "mode=755", "tt-sshd", "/run/sshd")
+            machine.run("cp", str(folder / "login.pub"), "/run/sshd/login.pub")
+            machine.run("mount", "-t", "tmpfs", "tt-tmp", "/var/tmp")
             machine.run("mount", "--bind", str(passwd), "/etc/passwd")
             config = folder / f"sshd-{name}"
             config.write_text(CONFIG.format(port=PORT, address=addresses[name], folder=folder))

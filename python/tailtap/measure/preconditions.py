@@ -10,11 +10,11 @@ from tailtap.errors import MachineError
 from tailtap.experiment.line import HOPS
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.plan import PlannedRun
+from tailtap.instruments.taps import STAMP_BYTES
 from tailtap.machine.cpus import FOLDER, is_offline, usable
 
 PASSIVE = "passive"
 """The kind of taps that stamp copies of packets."""
-STAMP_BYTES = 16
 SIDES = 2
 
 

@@ -307,6 +307,7 @@ def _wait(
             return
         now = time.monotonic()
         if now > deadline:
+            generator.ask("interrupt")  # who cannot be reached any more has another reason
             raise MachineError("the generator does not come to an end")
         pause = deadline - now
         if tick is not None:

@@ -161,7 +161,10 @@ class DeviceUnderTest:
         """Why no packet comes through (`reason`)."""
         if not self._running:
             return {"reason": "the lab's links are broken"}
-        return {"reason": self._running[0].failure()}
+        reason = self._running[0].failure()
+        if self._bench.experiment.testbed_cables is not None:
+            reason += "; `tailtap testbed check` says whether the cables are right"
+        return {"reason": reason}
 
     def _observe(self, content: Json) -> Json:
         """Start the neighbours, and then the instruments."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tailtap.cpulist import ranges
+from tailtap.errors import MachineError
 from tailtap.instruments.observing import Warning
-from tailtap.instruments.taps import TAPS, Stamped
+from tailtap.instruments.taps import STAMP_BYTES, TAPS, Stamped
 from tailtap.instruments.taps.warnings import of_deferral, of_hops, of_links
 from tailtap.machine import environment
 from tailtap.machine.journal import boot_id
@@ -55,6 +57,9 @@ class Timestamper:
             )
             for flow in self._flows
         ]
+        self._bytes = STAMP_BYTES * sum(
+            bench.traffic(flow.name).packets * len(flow.points) for flow in self._flows
+        )
         self._cables = bench.experiment.cables() is not None
         self._passive = bench.experiment.tap.kind == "passive"
         self._lab = bench.lab
@@ -98,7 +103,8 @@ class Timestamper:
         return {"station": {"environment": environment.describe(), "tuning": None}}
 
     def _start(self, content: Json) -> Json:
-        """Begin to stamp, once the links are up."""
+        """Begin to stamp, once the links are up. The disk must have room for the stamps."""
+        require_space(self._folder, self._bytes)
         self._lab.wait_until_up()
         self._stamp(MOONSNIFF)
         return {}
@@ -164,6 +170,16 @@ class Timestamper:
             "files": sorted(link["file"] for link in links.values()),
             "points": points,
         }
+
+
+def require_space(folder: Path, needed: int) -> None:
+    """Raises `MachineError` when the disk of `folder` has no room for so many bytes."""
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise MachineError(
+            f"{folder}: the stamps of this run need {needed / 1e6:.1f} MB and the disk has "
+            f"{free / 1e6:.1f} MB: make room there"
+        )
 
 
 def _allowed(pid: int) -> str | None:

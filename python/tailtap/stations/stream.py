@@ -26,6 +26,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import re
 import time
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
@@ -38,6 +39,8 @@ from tailtap.stations.session import ANSWER_SECONDS, FAILED, Json
 
 CLOSE_SECONDS = 60.0
 """How long a station may take to put its machine back."""
+_PLACE_OPTION = re.compile(r" \(choose another place with --\S+\)$")
+"""What a program of ours advises who started it: nobody here gives it its options."""
 FIRST = 0
 """The id of the answer to what opened a channel."""
 
@@ -172,7 +175,10 @@ class StreamSite:
         found, talk.events = talk.events, []
         if not found and self.connection.mux.over is not None:
             return [{"event": FAILED, "reason": self.connection.ending()}]
-        return found
+        return [
+            {**event, "reason": self._told(event["reason"])} if event["event"] == FAILED else event
+            for event in found
+        ]
 
     def _answer(self, talk: Talk, number: int, seconds: float) -> Json:
         if self._silent is not None:
@@ -190,9 +196,13 @@ class StreamSite:
             raise MachineError(f"{self.process.title} has closed what it was asked")
         message = talk.answers.pop(number)
         if "failed" in message:
-            raise error_of(message["failed"], message["status"])
+            raise error_of(self._told(message["failed"]), message["status"])
         answer: Json = message["answer"]
         return answer
+
+    def _told(self, reason: str) -> str:
+        """What went wrong there, with the name of the station, and what helps from here."""
+        return f"{self.process.title}: {_PLACE_OPTION.sub(': make room there', reason)}"
 
 
 class StreamSession:

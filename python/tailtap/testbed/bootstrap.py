@@ -19,6 +19,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin"
+
 
 def _say(**message: object) -> None:
     os.write(1, json.dumps(message).encode() + b"\n")
@@ -77,6 +79,8 @@ def main() -> None:
     except OSError as error:
         sys.exit(f"cannot keep the program in {folder}: {error.strerror}")
     os.environ["PYTHONPATH"] = str(folder)
+    # That of a user has no programs of root's, and sudo may leave it so.
+    os.environ["PATH"] = f"{os.environ.get('PATH', os.defpath)}:{SYSTEM_PATH}"
     os.execv(sys.executable, [sys.executable, "-P", "-m", *wanted["run"]])
 
 

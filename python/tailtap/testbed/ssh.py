@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import select
 import shlex
 import sys
@@ -38,7 +39,8 @@ QUIET = ("BatchMode=yes", f"ConnectTimeout={CONNECT_SECONDS}", "ServerAliveInter
          "ControlMaster=no", "ControlPath=none", "ForwardAgent=no", "ForwardX11=no",
          "RequestTTY=no", "EscapeChar=none")  # fmt: skip
 
-
+_NO_SUDO = re.compile(r"sudo: (?!unable to resolve host)")
+"""What it says of a host's name changes nothing."""
 _BOOTSTRAP = Path(__file__).with_name("bootstrap.py")
 
 
@@ -112,7 +114,7 @@ class _Login(Process):
             )
         if "Host key verification failed" in said:
             return f"{self.title}: its host key is not known: log in by hand once, and compare it"
-        if "sudo:" in said:
+        if _NO_SUDO.search(said):
             return (
                 f"{self.title}: the login may not become root without a password: log in as root, "
                 "or allow it NOPASSWD in sudoers(5)"

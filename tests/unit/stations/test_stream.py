@@ -140,7 +140,7 @@ def test_what_a_failed_run_left_is_fetched_too(tmp_path: Path) -> None:
     far = station(tmp_path, full=["dut", "observe"])
     with pytest.raises(MachineError) as caught:
         measure(_experiment(), {FORWARD: folder}, None, stations=everywhere(far))
-    assert str(caught.value) == "No space left on device: /far/stamps"
+    assert str(caught.value) == "the far end: No space left on device: /far/stamps"
     assert (folder.path / "forwarder.log").read_text() == "it forwards\n"
     assert {path.name for path in tmp_path.iterdir()} == {"closed", "run"}
 
@@ -225,12 +225,15 @@ def test_a_role_that_hangs_is_given_up(tmp_path: Path) -> None:
 
 
 def test_events_that_come_with_an_answer_are_kept(tmp_path: Path) -> None:
-    event = {"event": "failed", "reason": "over"}
+    """What went wrong there is told with the name of the station."""
+    advice = " (choose another place with --write)"
+    event = {"event": "failed", "reason": f"over{advice}"}
+    said = {"event": "failed", "reason": "the far end: over: make room there"}
     with opened(tmp_path, happens={"dut": event}) as site:
         dut, generator = site.begin("dut", {}), site.begin("generator", {})
         dut.ask("observe")
         generator.ask("start")
-        for session, wanted in ((dut, event), (generator, {"event": "finished"})):
+        for session, wanted in ((dut, said), (generator, {"event": "finished"})):
             deadline = time.monotonic() + PATIENCE_SECONDS
             while not (events := session.events()) and time.monotonic() < deadline:
                 time.sleep(0.02)

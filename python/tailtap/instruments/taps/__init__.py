@@ -14,9 +14,11 @@ from tailtap.stations.process import Process
 from tailtap.topology.graph import Flow
 from tailtap.traffic.external import MOONSNIFF
 
-__all__ = ["TAPS", "Stamped", "Tap"]
+__all__ = ["STAMP_BYTES", "TAPS", "Stamped", "Tap"]
 
 
+STAMP_BYTES = 16
+"""What a stamp takes in its file."""
 NOWHERE: Mapping[str, str] = MappingProxyType({})
 """No network namespaces."""
 

@@ -1,0 +1,294 @@
+"""What can be wrong with the hosts of a testbed before, between and during runs, each for real."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from labtools import PATIENCE_SECONDS, TAILTAP, wait_for
+from ssh_hosts import Hosts, ssh_hosts
+from testbeds import EXPERIMENT, TESTBED, as_it_was, runs, state, words
+
+import tailtap
+from tailtap.stations.mux import PROTOCOL
+from tailtap.stations.serving import LEASE_SECONDS
+
+PROGRAMS = "/var/lib/tailtap/programs"
+ADMIN, PLAIN = "tt-admin", "tt-plain"
+
+pytestmark = pytest.mark.skipif(
+    len(os.sched_getaffinity(0)) < 2, reason="generator and DuT need a CPU each"
+)
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
+    folder = tmp_path_factory.mktemp("hosts")
+    with ssh_hosts(folder, ["tester", "dut"]) as made:
+        made.cable("tester", "card0", "dut", "card1")
+        made.cable("dut", "card2", "tester", "card3")
+        (folder / "lab.yaml").write_text(TESTBED.format(**made.addresses))
+        (folder / "experiment.yaml").write_text(EXPERIMENT)
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(hosts: Hosts) -> Iterator[None]:
+    with as_it_was(hosts):
+        yield
+
+
+def test_a_card_that_is_not_there_is_told_in_one_line(hosts: Hosts, tmp_path: Path) -> None:
+    lab = hosts.folder / "card.yaml"
+    lab.write_text(TESTBED.format(**hosts.addresses).replace("card1", "card9"))
+    done = hosts.controller.tailtap(*words(hosts, tmp_path / "out", "--quiet", testbed=lab.name))
+    assert done.returncode == 3
+    [run] = runs(tmp_path / "out")
+    assert run["error"].startswith("dut: there is no interface 'card9'")
+    assert "\n" not in run["error"]
+
+
+@pytest.mark.slow
+def test_cables_that_are_swapped_fail_the_run(hosts: Hosts, tmp_path: Path) -> None:
+    lab = hosts.folder / "swapped.yaml"
+    text = TESTBED.format(**hosts.addresses).replace("card1", "x").replace("card2", "card1")
+    lab.write_text(text.replace("dut:x", "dut:card2"))
+    done = hosts.controller.tailtap(*words(hosts, tmp_path / "out", "--quiet", testbed=lab.name))
+    assert done.returncode == 3
+    [run] = runs(tmp_path / "out")
+    assert "no packet came through the DuT" in run["error"]
+    assert run["error"].endswith("`tailtap testbed check` says whether the cables are right")
+    assert "\n" not in run["error"]
+
+
+ALIASES = """
+Host unknown changed stranger plain i686 old nowhere
+    HostName {dut}
+Host nobody
+    HostName 198.51.100.250
+Host unknown
+    UserKnownHostsFile /dev/null
+Host changed
+    UserKnownHostsFile {folder}/changed_hosts
+Host stranger
+    User stranger
+Host plain
+    User {plain}
+"""
+CLAIMS = {
+    "i686": 'exec setarch i686 /usr/bin/python3 "$@"',
+    # Its last argument is the program.
+    "old": """exec /usr/bin/python3 -I -S -c '
+import sys
+sys.version_info = (3, 9, 2)
+exec(sys.argv[-1])' "$@"
+""",
+}
+"""Interpreters on another architecture, and of another version."""
+REFUSED = {
+    "unknown": "its host key is not known: log in by hand once",
+    "changed": "its host key is another one than before: find out why",
+    "stranger": "cannot be reached by ssh",
+    "nobody": "cannot be reached by ssh",
+    "nowhere": "has no such interpreter: install python3",
+    "plain": "may not become root without a password: log in as root, or allow it NOPASSWD",
+    "i686": "is of the architecture i686 and this machine of x86_64",
+    "old": f"has Python 3.9 and this machine 3.{sys.version_info[1]}",
+}
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="setarch i686 is for x86_64")
+def test_hosts_that_cannot_be_used_are_told_each_in_one_line(hosts: Hosts) -> None:
+    folder = hosts.folder
+    other = " ".join((folder / "login.pub").read_text().split()[:2])
+    (folder / "changed_hosts").write_text(f"{hosts.addresses['dut']} {other}\n")
+    aliases = ALIASES.format(folder=folder, plain=PLAIN, **hosts.addresses)
+    (folder / "aliases").write_text(aliases + (folder / "ssh_config").read_text())
+    rows = []
+    for name in REFUSED:
+        python = Path("/nowhere/python3" if name == "nowhere" else "/usr/bin/python3")
+        if name in CLAIMS:
+            python = folder / f"python-{name}"
+            python.write_text("#!/bin/sh\n" + CLAIMS[name])
+            python.chmod(0o755)
+        rows.append(f"  {name}: {{ssh: {name}, python: {python}}}")
+    roles = "roles: {dut: old, generator: old, timestamper: old}"
+    lab = folder / "refused.yaml"
+    lab.write_text("\n".join(["hosts:", *rows, "cables: []", roles, "ssh_config: aliases"]))
+    with hosts.users("dut", "", PLAIN):
+        done = hosts.controller.tailtap("testbed", "check", str(lab), "--json")
+    assert done.returncode == 3, (done.stdout, done.stderr)
+    told = {row["name"]: row["said"] for row in json.loads(done.stdout)["hosts"]}
+    for name, said in REFUSED.items():
+        assert said in told[name]
+        assert "\n" not in told[name]
+
+
+@pytest.mark.slow
+def test_a_login_that_becomes_root_by_sudo_is_enough(hosts: Hosts, tmp_path: Path) -> None:
+    lab = hosts.folder / "admin.yaml"
+    dut = hosts.addresses["dut"]
+    lab.write_text(TESTBED.format(**{**hosts.addresses, "dut": f"{ADMIN}@{dut}"}))
+    with hosts.users("dut", f"{ADMIN} ALL=(ALL) NOPASSWD: ALL\n", ADMIN):
+        done = hosts.controller.tailtap(*words(hosts, tmp_path / "out", testbed=lab.name))
+    assert done.returncode == 0, done.stderr
+    [run] = runs(tmp_path / "out")
+    assert (run["status"], run["taps"]["egress"]["stored"]) == ("done", 2000)
+
+
+@pytest.mark.slow
+def test_another_version_of_the_program_has_a_place_of_its_own(
+    hosts: Hosts, tmp_path: Path
+) -> None:
+    """Its protocol is another one, so that either version would refuse the other."""
+    dut = hosts.machines["dut"]
+    ours = set(dut.run("ls", PROGRAMS).stdout.split())
+    other = tmp_path / "python/tailtap"
+    shutil.copytree(Path(tailtap.__file__).parent, other)
+    mux = other / "stations/mux.py"
+    text = mux.read_text()
+    mux.write_text(text.replace(f"PROTOCOL = {PROTOCOL}\n", "PROTOCOL = 99\n"))
+    assert mux.read_text() != text
+    done = hosts.controller.run(
+        "env", f"PYTHONPATH={other.parent}", *TAILTAP, *words(hosts, tmp_path / "out")
+    )
+    assert done.returncode == 0, done.stderr
+    [run] = runs(tmp_path / "out")
+    assert run["status"] == "done"
+    now = set(dut.run("ls", PROGRAMS).stdout.split())
+    assert now > ours and len(now - ours) == 1
+
+
+def refuse_after_the_first(hosts: Hosts, tmp_path: Path, said: str) -> None:
+    """Of two runs, the first one is kept and the second one failed in one line."""
+    first, second = runs(tmp_path / "out")
+    assert (first["status"], second["status"]) == ("done", "failed")
+    assert said in second["error"]
+    assert "\n" not in second["error"]
+
+
+def resume(hosts: Hosts, tmp_path: Path) -> None:
+    """The runs that are missing are made; those that are there stay as they are."""
+    out = tmp_path / "out"
+    before = {run["slug"]: run["finished"] for run in runs(out) if run["status"] == "done"}
+    done = hosts.controller.tailtap(*words(hosts, out, "--set", "repeat=2", "--resume"))
+    assert done.returncode == 0, done.stderr
+    after = {run["slug"]: run["finished"] for run in runs(out)}
+    assert [run["status"] for run in runs(out)] == ["done", "done"]
+    assert before.items() <= after.items()
+
+
+@contextlib.contextmanager
+def another_host_key(hosts: Hosts) -> Iterator[None]:
+    known = hosts.folder / "known_hosts"
+    before = known.read_text()
+    ours, theirs = ((hosts.folder / f"{name}.pub").read_text().split()[1]
+                    for name in ("host", "login"))  # fmt: skip
+    known.write_text(before.replace(ours, theirs))
+    try:
+        yield
+    finally:
+        known.write_text(before)
+
+
+def full(hosts: Hosts) -> contextlib.AbstractContextManager[None]:
+    return hosts.disk("dut", PROGRAMS, 4 << 20)
+
+
+@pytest.mark.parametrize(
+    ("breaks", "said"),
+    [
+        (full, "dut ended with status 1: cannot keep the program in"),
+        pytest.param(another_host_key, "its host key is another one", marks=pytest.mark.slow),
+    ],
+)
+def test_a_host_that_breaks_between_two_runs(
+    hosts: Hosts,
+    tmp_path: Path,
+    breaks: Callable[[Hosts], contextlib.AbstractContextManager[None]],
+    said: str,
+) -> None:
+    """The first one has its connections, so that what happens concerns the second one."""
+    arguments = words(hosts, tmp_path / "out", "--set", "repeat=2")
+    with hosts.controller.held(tmp_path, *arguments) as running, breaks(hosts):
+        running.go_on()
+        status, errors = running.ended()
+        if breaks is full:
+            assert not hosts.machines["dut"].run("ls", "-A", PROGRAMS).stdout
+    assert status == 3, errors
+    refuse_after_the_first(hosts, tmp_path, said)
+    resume(hosts, tmp_path)
+
+
+DISKS = {
+    "traces": ("dut", "/var/tmp", 12 << 10, "dut: tailtap trace ended with status 3: cannot write"),
+    "stamps": ("tester", "/var/tmp", 12 << 10, "the stamps of this run need 0.1 MB and the disk"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", DISKS)
+def test_a_host_whose_disk_is_full(hosts: Hosts, tmp_path: Path, case: str) -> None:
+    host, folder, room, said = DISKS[case]
+    more = ("--set", "trace=full")
+    with hosts.disk(host, folder, room):
+        done = hosts.controller.tailtap(*words(hosts, tmp_path / "out", *more))
+    assert done.returncode == 3
+    [run] = runs(tmp_path / "out")
+    assert said in run["error"]
+    assert run["error"].endswith(": make room there")
+    assert "\n" not in run["error"]
+    done = hosts.controller.tailtap(*words(hosts, tmp_path / "out", *more, "--resume"))
+    assert done.returncode == 0, done.stderr
+
+
+HURRIED = """
+from tailtap.measure import run
+from tailtap.stations import stream
+run.OVERTIME_SECONDS, run.LEASE_SECONDS = 0.0, 9.0
+stream.ANSWER_SECONDS, stream.CLOSE_SECONDS = 3.0, 1.0
+stream.StreamSession.ask.__kwdefaults__["seconds"] = 3.0
+"""
+"""A controller with little patience, which asks hosts to wait for it for ten seconds only. A
+generator is asked to start after that, and waits for `LEASE_SECONDS` again."""
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("host", ["dut", pytest.param("tester", marks=pytest.mark.slow)])
+def test_a_network_that_is_cut(hosts: Hosts, tmp_path: Path, host: str) -> None:
+    """The run fails, and its host puts everything back though nobody can tell it to."""
+    machine = hosts.machines[host]
+    before = state(machine)
+    arguments = words(hosts, tmp_path / "out", "--set", "repeat=2")
+    held = partial(hosts.controller.held, tmp_path, *arguments, number=2, first=HURRIED)
+    with held() as running, hosts.cut(host):
+        assert state(machine)[:2] != before[:2]
+        running.go_on()
+        status, errors = running.ended()
+        wait_for(lambda: state(machine)[:2] == before[:2], host, LEASE_SECONDS + PATIENCE_SECONDS)
+    assert status == 3, errors
+    refuse_after_the_first(hosts, tmp_path, f"{host} does not answer within 3 s")
+    resume(hosts, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_controller_that_vanishes_without_a_word(hosts: Hosts, tmp_path: Path) -> None:
+    """Its connections are neither closed nor reset: hosts leave when their lease ends."""
+    machines = [hosts.machines[name] for name in ("tester", "dut")]
+    before = [state(machine)[:2] for machine in machines]
+    held = partial(hosts.controller.held, tmp_path, *words(hosts, tmp_path / "out"), first=HURRIED)
+    with held() as running, hosts.cut("tester"), hosts.cut("dut"):
+        os.killpg(running.process.pid, signal.SIGKILL)
+        running.process.wait()
+        assert all(machine.namespaces() for machine in machines)
+        patience = LEASE_SECONDS + PATIENCE_SECONDS
+        wait_for(lambda: [state(one)[:2] for one in machines] == before, "their lease", patience)
