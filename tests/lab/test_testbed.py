@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from labtools import Held, stamps, wait_for
+from labtools import Held, Machine, stamps, wait_for
 from numpy.typing import NDArray
 from ssh_hosts import Hosts, ssh_hosts
 from testbeds import EXPERIMENT, TESTBED, as_it_was, runs, words
@@ -142,6 +142,27 @@ def test_cables_that_are_not_where_the_file_says_are_found(hosts: Hosts, tmp_pat
         ("wrong", "what tester:lit0 sends comes to dut:lit1"),
         ("wrong", "what dut:lit1 sends comes to stamper:seen-lit0 and tester:lit0"),
     ]
+
+
+def queues(machine: Machine, namespace: str, card: str) -> list[str]:
+    """How many queues a card has to receive and to send."""
+    command = ["ethtool", "-l", card]
+    if namespace:
+        command = ["ip", "netns", "exec", namespace, *command]
+    _, _, now = machine.run(*command).stdout.partition("Current hardware settings:")
+    return [line.split()[1] for line in now.splitlines() if line.startswith(("RX:", "TX:"))]
+
+
+def test_the_cards_of_the_dut_have_as_many_queues_as_asked(hosts: Hosts, tmp_path: Path) -> None:
+    dut = hosts.machines["dut"]
+    before = queues(dut, "", "card1")
+    with held(hosts, tmp_path, "--set", "dut.queues=1") as running:
+        [namespace] = dut.namespaces()
+        assert queues(dut, namespace, "tt-in") == ["1", "1"]
+        running.go_on()
+        status, errors = running.ended()
+    assert status == 0, errors
+    assert queues(dut, "", "card1") == before == ["2", "2"]
 
 
 @contextlib.contextmanager

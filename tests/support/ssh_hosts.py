@@ -71,10 +71,11 @@ class Hosts:
         return self.folder / "ssh_config"
 
     def cable(self, one: str, card: str, other: str, there: str) -> None:
-        """Join two hosts by a pair of cards."""
+        """Join two hosts by a pair of cards with two queues each."""
         pids = [self.machines[name].pid for name in (one, other)]
-        add = ["ip", "link", "add", card, "netns", str(pids[0]), "type", "veth"]
-        subprocess.run([*add, "peer", "name", there, "netns", str(pids[1])], check=True)
+        queues = ["numrxqueues", "2", "numtxqueues", "2"]
+        add = ["ip", "link", "add", card, *queues, "netns", str(pids[0]), "type", "veth"]
+        subprocess.run([*add, "peer", "name", there, *queues, "netns", str(pids[1])], check=True)
 
     def split_cable(self, ends: tuple[tuple[str, str], tuple[str, str]], copy: str) -> None:
         """A cable between cards of two hosts whose packets come to a card of `copy` as well.

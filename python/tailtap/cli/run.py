@@ -93,7 +93,7 @@ def run(
     from tailtap.measure.runner import default_folder, run_experiment
     from tailtap.results.summary import summarize
 
-    checked = read_experiment(experiment, set_)
+    checked = read_experiment(experiment, set_, on_testbed=testbed is not None)
     stations, boots = None, None
     if testbed is not None:
         if check:

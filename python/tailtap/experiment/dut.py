@@ -139,8 +139,8 @@ class Dut(Strict):
     )
     queues: Annotated[int, Field(ge=1, le=1024)] | None = Field(
         default=None,
-        description="How many queues each of dut.ports and of the virtual functions of dut.over "
-        "has, as the papers have one. By default as many as it has.",
+        description="How many queues each of dut.ports, of the DuT's cards of a testbed and of the "
+        "virtual functions of dut.over has, as the papers have one. By default as many as it has.",
         examples=[1],
     )
     neighbours: Neighbours = Field(

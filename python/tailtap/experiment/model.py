@@ -11,7 +11,14 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, PrivateAttr, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    PrivateAttr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from tailtap import platform
 from tailtap.document import Misfit
@@ -40,6 +47,8 @@ DIRECTION = "direction"
 """The variable that differs between the two runs of bidirectional traffic."""
 FLOW = "flow"
 """The variable that differs between the runs of `dut.flows`."""
+ON_TESTBED = "on_testbed"
+"""The key of the context of validation that says whether `Experiment.wired` follows."""
 KEYS = ("auto", "moonsniff")
 """Keys that the lab's taps store: the packet's id and nothing else."""
 
@@ -234,8 +243,9 @@ class Experiment(Strict):
         return self
 
     @model_validator(mode="after")
-    def _queues_are_of_cards(self) -> Experiment:
-        cards = self._ports() is not None or self.dut.over != VETH
+    def _queues_are_of_cards(self, info: ValidationInfo) -> Experiment:
+        testbed = info.context is not None and info.context[ON_TESTBED]
+        cards = testbed or self._ports() is not None or self.dut.over != VETH
         if self.dut.queues is not None and not cards and self.traits.has_dut:
             raise Misfit(
                 ("dut", "queues"),

@@ -22,7 +22,7 @@ from tailtap.errors import InputError
 from tailtap.experiment.combinations import combinations, where_varied
 from tailtap.experiment.dut import Dut
 from tailtap.experiment.explaining import explain
-from tailtap.experiment.model import Experiment
+from tailtap.experiment.model import ON_TESTBED, Experiment
 from tailtap.experiment.scales import every_scale, path_of, scaled, split_choice
 from tailtap.experiment.tuning import expanded
 from tailtap.forwarder import FORWARDERS
@@ -37,8 +37,13 @@ Origins = Mapping[KeyPath, KeyPath]
 class CheckedExperiment:
     """An experiment file of which every combination is valid."""
 
-    def __init__(self, document: Document, overrides: Sequence[str] = ()) -> None:
-        """Check `document`. Raises `InputError` with file, line and key path."""
+    def __init__(
+        self, document: Document, overrides: Sequence[str] = (), *, on_testbed: bool = False
+    ) -> None:
+        """Check `document`, to be measured here or between the cards of a testbed.
+
+        Raises `InputError` with file, line and key path.
+        """
         written, document = document, expanded(document)
         self.document = document
         self.expanded = document is not written
@@ -53,7 +58,7 @@ class CheckedExperiment:
                 path = tuple(key.split("."))
                 data = set_in(data, path, chosen.value, document.place(chosen.origin))
                 origins[path] = chosen.origin
-            experiment = _validate(document, data, origins)
+            experiment = _validate(document, data, origins, on_testbed)
             values = {key: chosen.value for key, chosen in combination.items()}
             self.combinations.append((values, experiment))
         first = self.combinations[0][1]
@@ -69,8 +74,12 @@ class CheckedExperiment:
         ]
 
 
-def read_experiment(path: Path, overrides: Sequence[str] = ()) -> CheckedExperiment:
+def read_experiment(
+    path: Path, overrides: Sequence[str] = (), *, on_testbed: bool = False
+) -> CheckedExperiment:
     """Read and check an experiment file with ``--set path=value`` overrides applied.
+
+    `on_testbed`, its DuT has network cards that the file does not name: `CheckedExperiment.wire`.
 
     ``--set scale=NAME`` comes first, wherever it stands. Raises `InputError`: one line with file,
     line, key path and what would be right.
@@ -82,10 +91,10 @@ def read_experiment(path: Path, overrides: Sequence[str] = ()) -> CheckedExperim
     for override in values:
         document = _override(document, override)
     _refuse_hidden(document, values)
-    checked = CheckedExperiment(document, overrides)
+    checked = CheckedExperiment(document, overrides, on_testbed=on_testbed)
     # A mistake in a scale is an error even when nobody chooses the scale.
     for other in scales:
-        CheckedExperiment(other)
+        CheckedExperiment(other, on_testbed=on_testbed)
     return checked
 
 
@@ -110,9 +119,11 @@ def _refuse_hidden(document: Document, overrides: Sequence[str]) -> None:
             )
 
 
-def _validate(document: Document, data: Mapping[str, Any], origins: Origins) -> Experiment:
+def _validate(
+    document: Document, data: Mapping[str, Any], origins: Origins, on_testbed: bool
+) -> Experiment:
     try:
-        experiment = Experiment.model_validate(data)
+        experiment = Experiment.model_validate(data, context={ON_TESTBED: on_testbed})
     except ValidationError as error:
         raise first_error(document, data, error, (), origins, Experiment) from error
     traffic = experiment.traffic

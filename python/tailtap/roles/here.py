@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator
 from pydantic import ValidationError
 
 from tailtap.errors import InputError, MachineError
-from tailtap.experiment.model import Experiment
+from tailtap.experiment.model import ON_TESTBED, Experiment
 from tailtap.instruments.perf import Counting, Snapshot, window
 from tailtap.machine import environment, timekeeping
 from tailtap.roles import ROLES
@@ -39,14 +39,16 @@ class Here:
         testbed or null, and the tasks of the nodes that are here. Raises `InputError`,
         `MachineError`.
         """
+        cables = None if setup["cables"] is None else Cables.of(setup["cables"])
         try:
-            experiment = Experiment.model_validate(setup["experiment"])
+            experiment = Experiment.model_validate(
+                setup["experiment"], context={ON_TESTBED: cables is not None}
+            )
         except ValidationError as error:  # it was checked where other kinds are installed
             place = ".".join(map(str, error.errors()[0]["loc"]))
             raise InputError(
                 f"{self.name} cannot have this experiment: {place}: {error.errors()[0]['msg']}"
             ) from error
-        cables = None if setup["cables"] is None else Cables.of(setup["cables"])
         return HereSite(experiment.wired(cables), setup["tasks"])
 
     def clean(self) -> None:

@@ -58,7 +58,7 @@ def test_a_run_tells_what_it_was_over() -> None:
          "and nothing tells when that was: choose taps: ends, or leave dut.over out")),
         ("{line: 2, forwarder: kernel-route, queues: 1}",
          ("dut.queues: links of the lab have one queue: name network cards with dut.ports or "
-         "dut.over, or leave it out")),
+         "dut.over, measure on a testbed, or leave it out")),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_named(tmp_path: Path, text: str, expected: str) -> None:

@@ -18,5 +18,5 @@ FAR = StreamStation([sys.executable, "-P", "-m", "tailtap.roles"], "the far end"
 def test_an_experiment_with_a_kind_that_is_not_installed_is_refused(station: Station) -> None:
     dut = {"forwarder": "of-another-package"}
     with pytest.raises(InputError, match=r"dut\.forwarder: .*of-another-package") as caught:
-        station.open({"experiment": {"name": "a", "dut": dut, "traffic": {}}})
+        station.open({"experiment": {"name": "a", "dut": dut, "traffic": {}}, "cables": None})
     assert "\n" not in str(caught.value)

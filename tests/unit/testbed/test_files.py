@@ -9,6 +9,7 @@ import pytest
 
 from tailtap.errors import InputError
 from tailtap.experiment.model import Experiment
+from tailtap.experiment.reading import read_experiment
 from tailtap.testbed.model import read_testbed
 from tailtap.testbed.wiring import cables_of
 from tailtap.topology.smallest import Cables
@@ -111,6 +112,23 @@ def test_an_experiment_gets_the_cards_of_a_testbed() -> None:
     assert wired.graph().cards == ["g0", "d0", "t0", "d1", "g1", "t1"]
     assert Experiment.model_validate(wired.document()).wired(cables) == wired
     assert wired.wired(None) is wired
+
+
+def test_queues_are_those_of_the_duts_cards(tmp_path: Path) -> None:
+    """Where the file names no cards, only a testbed has them."""
+    path = tmp_path / "x.yaml"
+    path.write_text(
+        "name: x\ntraffic: {rate: 1 kpkt/s, duration: 1 s}\n"
+        "dut: {platform: bare-metal, forwarder: tc-mirred, cpus: [2, 3], queues: 2}\n"
+    )
+    with pytest.raises(InputError, match=r"x\.yaml:3: dut\.queues: links of the lab"):
+        read_experiment(path)
+    checked = read_experiment(path, on_testbed=True)
+    checked.wire(Cables(("d0", "d1"), ("t0", "t1")))
+    [(_, experiment)] = checked.combinations
+    assert experiment.parameters()["dut"]["queues"] == 2
+    [dut] = [node for node in experiment.graph().nodes if node.task == "dut"]
+    assert dut.placement.queues == 2
 
 
 def test_splitters_need_one_device_and_one_direction() -> None:
