@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import time
 from collections.abc import Iterator
@@ -12,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from labtools import Held, Machine, stamps, wait_for
+from labtools import TAILTAP, Held, Machine, stamps, wait_for
 from numpy.typing import NDArray
 from ssh_hosts import Hosts, ssh_hosts
 from testbeds import EXPERIMENT, TESTBED, as_it_was, runs, words
 from traces import FUNCTION, TASK, Trace
+
+import tailtap
 
 SPLIT = """
 hosts:
@@ -124,12 +127,86 @@ def test_nothing_of_ours_has_the_device_s_core_while_packets_are_measured(
     assert (had_it, called) == (set(), set())
 
 
+def test_cards_that_stamp_in_software_only_are_refused_before_a_run(
+    hosts: Hosts, tmp_path: Path
+) -> None:
+    more = ("--set", "tap.clock=hardware")
+    done = hosts.controller.tailtap(*words(hosts, tmp_path / "out", *more, testbed="split.yaml"))
+    assert done.returncode == 3, done.stderr
+    [run] = runs(tmp_path / "out")
+    assert run["error"] == (
+        "stamper: tap.clock: hardware: seen-lit0 cannot stamp every received packet: its driver "
+        "veth stamps in software only (no hardware-receive): choose another card, or tap.clock: "
+        "monotonic"
+    )
+    assert not list((tmp_path / "out/runs").glob("*/*.stamps"))
+
+
+STAND_INS = {
+    "machine/nic.py": """
+
+def timestamping(interface: str) -> Timestamping:
+    able = frozenset(("hardware-receive", "hardware-raw-clock"))
+    return Timestamping(interface, "veth", able, 0, ("all",), METADATA)
+""",
+    "instruments/taps/hardware.py": """
+
+by_cards, STAND_IN = stamp, "software"
+
+
+def stamp(links, clock, on_ready, **more):  # type: ignore[no-untyped-def]
+    from tailtap import _core
+
+    stamps = _core.stamp
+    _core.stamp = lambda chosen, clock, *rest, **more: stamps(chosen, STAND_IN, *rest, **more)
+    return by_cards(links, clock, on_ready, **more)
+""",
+}
+"""What is written to the end of these files of ours: a card that says that it stamps all packets,
+and the kernel's stamps in place of a card's."""
+
+
+@pytest.mark.parametrize(
+    ("metadata", "clock"),
+    [("True", "monotonic"), pytest.param("False", "realtime", marks=pytest.mark.slow)],
+)
+def test_stamps_of_cards_become_a_run(
+    hosts: Hosts, tmp_path: Path, metadata: str, clock: str
+) -> None:
+    """By XDP metadata, or by control messages: all but the card's own clock, which nobody has."""
+    other = tmp_path / "python/tailtap"
+    shutil.copytree(Path(tailtap.__file__).parent, other)
+    for name, text in STAND_INS.items():
+        with (other / name).open("a") as file:
+            file.write(text.replace("METADATA", metadata))
+    out, more = tmp_path / "out", ("--set", "tap.clock=hardware")
+    done = hosts.controller.run(
+        "env", f"PYTHONPATH={other.parent}", *TAILTAP,
+        *words(hosts, out, *more, testbed="split.yaml"),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    [run] = (out / "runs").iterdir()
+    counts = json.loads((run / "evaluation/evaluation.json").read_text())["counts"]
+    assert (counts["ingress"], counts["matched"], counts["lost"]) == (PACKETS, PACKETS, 0)
+    for side in ("ingress", "egress"):
+        assert [row["id"] for row in stamps(run / f"{side}.stamps")] == list(range(PACKETS))
+    [told] = runs(out)
+    assert {tap["clock"] for tap in told["taps"].values()} == {clock}
+    assert {tap["clock_device"] for tap in told["taps"].values()} == {"/dev/ptp0"}
+    assert told["parameters"]["tap"]["clock"] == "hardware"
+    assert "stamped-on-interrupt" not in {warning["code"] for warning in told["warnings"]}
+
+
 def test_cables_that_are_not_where_the_file_says_are_found(hosts: Hosts, tmp_path: Path) -> None:
     lab = hosts.folder / "split.yaml"
     done = hosts.controller.tailtap("testbed", "check", str(lab), "--json")
     assert done.returncode == 0, (done.stdout, done.stderr)
     told = json.loads(done.stdout)
     assert [cable["answer"] for cable in told["cables"]] == ["ok", "ok"]
+    assert told["stamping"] == dict.fromkeys(
+        ("stamper:seen-lit0", "stamper:seen-lit2"),
+        "its driver veth stamps in software only (no hardware-receive)",
+    )
     assert {host["kernel"] for host in told["hosts"]} == {os.uname().release}
     swapped = tmp_path / "swapped.yaml"
     text = lab.read_text().replace("dut:lit1", "dut:x").replace("dut:lit2", "dut:lit1")

@@ -30,7 +30,7 @@ from tailtap.experiment.over import VETH, check_over, with_links_over
 from tailtap.experiment.tuning import FULL
 from tailtap.forwarder import FORWARDERS
 from tailtap.instruments.interrupts import Interrupts
-from tailtap.instruments.taps.model import Taps
+from tailtap.instruments.taps.model import HARDWARE, PASSIVE, Taps
 from tailtap.neighbour.running import Asked
 from tailtap.platform import PLATFORMS, Devices, DutSpec, Platform
 from tailtap.platform.options import PortOptions
@@ -250,7 +250,7 @@ class Experiment(Strict):
             raise Misfit(
                 ("dut", "queues"),
                 "links of the lab have one queue: name network cards with dut.ports or dut.over, "
-                "or leave it out",
+                "measure on a testbed, or leave it out",
                 [("dut", "ports"), ("dut", "over")],
             )
         return self
@@ -356,6 +356,10 @@ class Experiment(Strict):
         if kind != cables.tap_kind:
             raise InputError(f"tap.kind: {kind} does not fit to the cables of the testbed, which "
                              f"are for {cables.tap_kind}: leave it out")  # fmt: skip
+        if self.tap.clock == HARDWARE and kind != PASSIVE:
+            raise InputError("tap.clock: hardware: without splitters a packet is stamped before it "
+                             "is sent, which no card does: give both cables of the DuT one, or "
+                             "take tap.clock: monotonic")  # fmt: skip
         found = self.model_copy(update={"tap": self.tap.model_copy(update={"kind": kind})})
         found._wired = cables
         found.graph()  # raises what does not fit

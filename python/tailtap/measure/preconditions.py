@@ -11,10 +11,9 @@ from tailtap.experiment.line import HOPS
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.plan import PlannedRun
 from tailtap.instruments.taps import STAMP_BYTES
+from tailtap.instruments.taps.model import HARDWARE, PASSIVE
 from tailtap.machine.cpus import FOLDER, is_offline, usable
 
-PASSIVE = "passive"
-"""The kind of taps that stamp copies of packets."""
 SIDES = 2
 
 
@@ -47,11 +46,10 @@ def require_clock(plan: Sequence[PlannedRun]) -> None:
             "tap.kind: passive: this machine has no cables with splitters: leave it out, or say "
             "where they are with --testbed (docs/testbed.md)"
         )
-    if any(run.experiment.tap.clock == "hardware" for run in plan):
+    if any(run.experiment.tap.clock == HARDWARE for run in plan):
         raise MachineError(
             "tap.clock: hardware: the lab's tap before the DuT is on a veth pair, which stamps in "
-            "software only: leave it out, or stamp on another host with "
-            "`tailtap tap --clock hardware` and compare with `tailtap evaluate` (docs/hardware.md)"
+            "software only: leave it out, or measure on a testbed with splitters (docs/hardware.md)"
         )
 
 

@@ -11,6 +11,8 @@ from tailtap.cpulist import ranges
 from tailtap.errors import MachineError
 from tailtap.instruments.observing import Warning
 from tailtap.instruments.taps import STAMP_BYTES, TAPS, Stamped
+from tailtap.instruments.taps.cards import CardTap, require_cards
+from tailtap.instruments.taps.model import HARDWARE
 from tailtap.instruments.taps.warnings import of_deferral, of_hops, of_links
 from tailtap.machine import environment
 from tailtap.machine.journal import boot_id
@@ -45,7 +47,12 @@ class Timestamper:
             for flow in self._flows
             for port in flow.stamped[1:-1]
         }
-        self._kind = TAPS[bench.experiment.tap.kind]
+        self._by_cards = bench.experiment.tap.clock == HARDWARE
+        self._kind = CardTap() if self._by_cards else TAPS[bench.experiment.tap.kind]
+        if self._by_cards:
+            ports = {port.name for flow in self._flows for port in (flow.ingress, flow.egress)}
+            behind = bench.lab.graph.cards_behind(node)
+            require_cards(bench.lab.name_of(node), {port: behind[port] for port in sorted(ports)})
         # All flows have the same generator, and so the same key.
         self._key = bench.traffic(self._flows[0].name).key
         spare = SPARE_ROOM // len(self._flows)
@@ -61,7 +68,7 @@ class Timestamper:
             bench.traffic(flow.name).packets * len(flow.points) for flow in self._flows
         )
         self._cables = bench.experiment.cables() is not None
-        self._passive = bench.experiment.tap.kind == "passive"
+        self._passive = bench.experiment.tap.kind == "passive" and not self._by_cards
         self._lab = bench.lab
         self._process: Process | None = None
         self._ended = False

@@ -1,8 +1,9 @@
 """``python -m tailtap.testbed.cabling``: sends and hears packets by the cards of this machine.
 
 Its input is lines of JSON. The first one names the cards, ``{"cards": […]}``, which are lent to a
-network namespace of their own until the input ends; the answer is ``{"ready", "kernel", "down"}``
-with the cards that carry nothing. Then ``{"send": CARD, "token": TEXT}`` is answered by ``{}``, and
+network namespace of their own until the input ends; the answer is ``{"ready", "kernel", "down",
+"stamping"}`` with the cards that carry nothing, and by card whether it stamps what it receives.
+Then ``{"send": CARD, "token": TEXT}`` is answered by ``{}``, and
 ``{"hear": true}`` by ``{"heard": {CARD: [TEXT, …]}}``.
 """
 
@@ -19,7 +20,9 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from tailtap.errors import TailtapError
+from tailtap.instruments.taps.hardware import judge
 from tailtap.machine.inside import inside
+from tailtap.machine.nic import timestamping
 from tailtap.machine.privileges import require_root
 from tailtap.stations.session import Json
 from tailtap.topology.graph import Graph, Link, Node, Port, Task
@@ -102,9 +105,11 @@ def serve() -> None:
     """Do what the input asks for until it ends. Raises `TailtapError`."""
     names = json.loads(sys.stdin.readline() or '{"cards": []}')["cards"]
     require_root()
+    stamping = {card: _stamping(card) for card in names}
     with Lab(graph_of(names), [TASK]) as lab:
         cards = Cards(names, lab)
-        _say({"ready": True, "kernel": os.uname().release, "down": cards.down()})
+        _say({"ready": True, "kernel": os.uname().release, "down": cards.down(),
+              "stamping": stamping})  # fmt: skip
         for line in sys.stdin:
             match json.loads(line):
                 case {"send": card, "token": token}:
@@ -112,6 +117,14 @@ def serve() -> None:
                     _say({})
                 case {"hear": True}:
                     _say({"heard": cards.heard()})
+
+
+def _stamping(card: str) -> str:
+    """Whether a card stamps every packet that it receives, and how, or why that is not known."""
+    try:
+        return judge(timestamping(card)).reason
+    except TailtapError as error:
+        return str(error)
 
 
 def _say(message: Json) -> None:

@@ -73,6 +73,8 @@ class Found:
 
     hosts: list[HostFinding]
     cables: list[CableFinding]
+    stamping: Mapping[Socket, str]
+    """By the card behind a splitter: whether it stamps what it receives in hardware, and how."""
 
     @property
     def reached(self) -> bool:
@@ -90,6 +92,7 @@ class Found:
             "schema": SCHEMA,
             "hosts": [host.as_json() for host in self.hosts],
             "cables": [cable.as_json() for cable in self.cables],
+            "stamping": {str(card): said for card, said in self.stamping.items()},
             "right": self.right,
         }
 
@@ -108,7 +111,10 @@ def check(testbed: Testbed) -> Found:
         heard = _heard(testbed, there)
         down = {Socket(name, card) for name, one in there.items() for card in one.down}
         cables = [judge(cable, heard, down, set(there)) for cable in testbed.cables]
-    return Found(hosts, cables)
+        behind = [cable.splitter for cable in testbed.cables if cable.splitter is not None]
+        stamping = {card: there[card.host].stamping[card.card]
+                    for card in behind if card.host in there}  # fmt: skip
+    return Found(hosts, cables, stamping)
 
 
 def judge(cable: Cable, heard: Heard, down: set[Socket], there: set[str]) -> CableFinding:
@@ -148,6 +154,7 @@ class _Asked:
     cards: list[str]
     kernel: str
     down: list[str]
+    stamping: dict[str, str]
 
     def ask(self, **question: object) -> Json:
         _tell(self.process, question)
@@ -176,7 +183,8 @@ def _asked(testbed: Testbed, stack: contextlib.ExitStack) -> Iterator[tuple[str,
             continue
         try:
             told = _answer(one)
-            yield name, _Asked(one, _cards_of(testbed, name), told["kernel"], told["down"])
+            cards = _cards_of(testbed, name)
+            yield name, _Asked(one, cards, told["kernel"], told["down"], told["stamping"])
         except TailtapError as error:
             yield name, str(error)
 

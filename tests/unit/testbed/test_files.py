@@ -151,6 +151,7 @@ def test_splitters_need_one_device_and_one_direction() -> None:
         ),
         ({"dut": {"links": ["in - a - out"], "nodes": {"a": {}}}}, "two cables to the DuT"),
         ({"tap": {"kind": "passive"}}, "tap.kind: passive does not fit"),
+        ({"tap": {"clock": "hardware"}}, "without splitters a packet is stamped before it is sent"),
         ({"dut": {"line": 2, "taps": "hops", "forwarder": "kernel-route"}}, "does not see what is"),
     ],
 )

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 def check(testbed: Path, json: bool, quiet: bool) -> None:
     """Log in to all hosts of a testbed and send packets over each of its cables.
 
-    Says which cables are dead, and which end at another card than the file says. The cards are lent
-    to network namespaces of their own meanwhile, and given back. Exit status 0 when all is as the
+    Says which cables are dead, and which end at another card than the file says; and of the cards
+    behind splitters, whether they stamp every packet in hardware. The cards are lent to network
+    namespaces of their own meanwhile, and given back. Exit status 0 when all is as the
     file says, 1 when a cable is not, 3 when a host cannot be asked.
     """
     import json as json_module
@@ -60,3 +61,5 @@ def _print(found: Found) -> None:
         splitter = "" if one.cable.splitter is None else str(one.cable.splitter)
         cables.add_row(" - ".join(map(str, one.cable.ends)), splitter, one.answer, one.said)
     print_table(cables)
+    for card, said in found.stamping.items():
+        print(f"{card}: {said}")

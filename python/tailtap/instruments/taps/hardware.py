@@ -101,8 +101,10 @@ def stamp(
             method, clocks[name] = verdict.method, answer.clock
         chosen.append((name, interface, method, forward == "drop", path))
     done = _core.stamp(chosen, clock, on_ready, duration_ns=duration_ns, count=count, cpu=cpu)
-    for link in done.values():
+    for name, link in done.items():
         link["files"] = [link["file"]]
+        if clocks.get(name) is not None:
+            link["clock_device"] = f"/dev/ptp{clocks[name]}"
     for name, doubt in differing(clocks).items():
         done[name]["warnings"].append(doubt)
     return done

@@ -10,6 +10,11 @@ from tailtap.instruments.taps import TAPS
 from tailtap.registry import one_of
 from tailtap.schema import Ports, Strict, Written
 
+PASSIVE = "passive"
+"""The kind of taps that stamps copies of packets."""
+HARDWARE = "hardware"
+"""The clock of network cards."""
+
 
 class Taps(Strict):
     """What stamps packets before and after the DuT."""
@@ -22,8 +27,9 @@ class Taps(Strict):
     clock: Literal["monotonic", "hardware"] = Field(
         default="monotonic",
         description="Whose clock the stamps are of: monotonic is the kernel's CLOCK_MONOTONIC. "
-        "hardware, the clock of a network card, is refused in the lab: its taps are on virtual "
-        "links. docs/hardware.md says how to stamp in hardware.",
+        "hardware, the clock of network cards, is for testbeds whose cables have splitters: both "
+        "cards behind them stamp every packet, by one clock. It is refused in the lab, whose taps "
+        "are on virtual links. docs/hardware.md says more.",
         examples=["monotonic"],
     )
     ports: Ports | None = Field(

@@ -8,10 +8,12 @@ to XDP programs is whether it has an xmo_rx_timestamp.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
+from tailtap.errors import MachineError
+from tailtap.instruments.taps.cards import require_one_clock
 from tailtap.instruments.taps.hardware import differing, judge
 from tailtap.machine.nic import Timestamping, parse
 
@@ -129,3 +131,33 @@ def test_clocks_that_differ_are_told() -> None:
         assert "not that of ingress" in doubts["egress"]
     # Two clocks that are not known are not known to be one.
     assert list(differing({"ingress": None, "egress": None})) == ["egress"]
+
+
+def cards(*names: str, clocks: tuple[int | None, int | None] = (3, 3)) -> dict[str, Timestamping]:
+    """What two cards of these types answer that have these clocks."""
+    return {f"p{place}": replace(answer(CARDS[name]), clock=clock)
+            for place, (name, clock) in enumerate(zip(names, clocks, strict=True))}  # fmt: skip
+
+
+def test_two_cards_of_one_clock_can_stamp_a_run() -> None:
+    require_one_clock(cards("E810", "E810"))
+    require_one_clock(cards("X550", "ConnectX"))
+
+
+@pytest.mark.parametrize(
+    ("names", "clocks", "said"),
+    [
+        (("E810", "X710"), (3, 3), "p1 cannot stamp every received packet: its driver i40e has no"),
+        (("veth", "veth"), (None, None), "p0 cannot stamp every received packet: its driver veth"),
+        (("I225", "I225"), (0, 1), "need one clock, and p0 has /dev/ptp0 and p1 has /dev/ptp1"),
+        (("E810", "E810"), (None, None), "and p0 has none that is known and p1 has none that is"),
+    ],
+)
+def test_other_cards_are_refused_before_a_run(
+    names: tuple[str, str], clocks: tuple[int | None, int | None], said: str
+) -> None:
+    with pytest.raises(MachineError) as caught:
+        require_one_clock(cards(*names, clocks=clocks))
+    assert said in str(caught.value)
+    assert str(caught.value).endswith("or tap.clock: monotonic")
+    assert "\n" not in str(caught.value)
