@@ -20,7 +20,8 @@ class PassiveTap(InlineTap):
         "They stamp the copies of packets that optical splitters or the mirror ports of a switch "
         "send to two cards, and absorb them: the way through the DuT has no tap in it. A testbed "
         "(docs/testbed.md) says which cables have splitters. Both stamps come as late as the "
-        "interrupts of the cards: switch their moderation off (`ethtool -C`)."
+        "interrupts of the cards: switch their moderation off (`ethtool -C`), or take "
+        "`tap.clock: hardware` where the cards stamp what they receive (docs/hardware.md)."
     )
 
     def diagnose(self) -> Iterator[Check]:
