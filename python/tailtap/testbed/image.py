@@ -98,7 +98,7 @@ def make_image(
 
     Whoever has one of the public `keys` may log in as root. The host's own key is made once and
     kept, so that ssh knows the host after each boot. `kernel` is `vanilla`, `rt` or a Debian
-    package, `include` has further packages. `epoch` is the time of all files, in s since 1970.
+    package, `include` has further packages. No file in it is newer than `epoch`, in s since 1970.
 
     Raises `InputError` and `MachineError`.
     """

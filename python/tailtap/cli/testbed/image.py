@@ -42,8 +42,8 @@ def image(
 
     Hosts boot it by kexec, GRUB or iPXE, and have the same files after every boot. It has ssh,
     python3, the kernel's drivers and what tailtap calls. The host key is made once and kept in the
-    folder, so that ssh knows the host. All files get the time in SOURCE_DATE_EPOCH, or the present
-    one: with the same time and packages the image is the same.
+    folder, so that ssh knows the host. No file in it is newer than SOURCE_DATE_EPOCH,
+    or than now without it: with the same time, keys and packages the image is the same.
     """
     import json as json_module
 
