@@ -211,15 +211,17 @@ def load(
     name: str,
     nice: int = 0,
     amount: int = 0,
+    at_once: int = 1,
     busy_ns: int = 0,
     period_ns: int = 0,
 ) -> dict[str, int]:
     """Load a CPU until SIGINT or SIGTERM, by a thread called `name`: what was `done`.
 
     `kind` is ``cpu`` (in ns of CPU time), ``cache`` (in lines of `amount` bytes), ``memory`` (in
-    bytes, `amount` per second) or ``interrupts`` (in wake-ups, `amount` per second). The first two
-    work for `busy_ns` of CPU time in each `period_ns`. Also tells the time that passed
-    (`elapsed_ns`) and the CPU time (`cpu_ns`). Raises `InputError` and `MachineError`.
+    bytes, `amount` per second), ``interrupts`` (in wake-ups, `amount` per second) or ``packets``
+    (in datagrams, `amount` per second, up to 64 `at_once`). The first two work for `busy_ns` of CPU
+    time in each `period_ns`. Also tells the time that passed (`elapsed_ns`) and the CPU time
+    (`cpu_ns`). Raises `InputError` and `MachineError`.
     """
 
 def trace_lacks(mode: str) -> tuple[list[str], list[str]]:

@@ -144,6 +144,63 @@ def test_packets_are_late_by_a_neighbour_and_explain_names_it(tmp_path: Path) ->
     assert threads("tt-batch") == []
 
 
+TENANTS = """
+name: tenants
+dut: {forwarder: tc-mirred, cpus: [1]}
+traffic: {rate: 2 kpkt/s, duration: 1 s, warm_up: 100 ms, cpu: 0, slip_limit: 50 ms}
+trace: thin
+vary: {dut.neighbours: [{}, {tenant: {packets: {cpus: [1], rate: 50000}}}]}
+repeat: 4
+"""
+AT_ONCE, SOCKETS = 64, 16
+"""Datagrams of a burst, and the sockets that each comes to."""
+
+
+@pytest.mark.alone
+@pytest.mark.timed
+def test_a_rate_of_packets_is_what_the_kernel_receives() -> None:
+    """A burst is one packet until sockets have it."""
+    before = received()
+    done, *_ = loaded("packets", "--per-second", "50000")
+    bursts = done["done"] / AT_ONCE
+    assert bursts / done["elapsed_ns"] * 1e9 == pytest.approx(50_000 / AT_ONCE, rel=0.1)
+    assert bursts <= received() - before < bursts + 0.1 * bursts + 1000
+
+
+def received() -> int:
+    """The packets that the CPU's receive softirq has served so far, in all namespaces."""
+    rows = [row.split() for row in Path("/proc/net/softnet_stat").read_text().splitlines()]
+    return int(rows[CPU][0], 16)
+
+
+@pytest.mark.alone
+@pytest.mark.timed
+def test_a_tenant_whose_packets_flood_the_softirq_is_blamed_for_another_s_tail(
+    tmp_path: Path,
+) -> None:
+    """The tail with it and without it, as `tailtap compare` compares them."""
+    (tmp_path / "tenants.yaml").write_text(TENANTS)
+    command = [*TAILTAP, "run", "tenants.yaml", "--out", "out", "--quiet"]
+    subprocess.run(command, cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
+    runs = sorted((tmp_path / "out/runs").iterdir())
+    beside = [run for run in runs if record(run)["neighbours"]]
+    assert len(runs) == 2 * len(beside) == 8
+    for run in beside:
+        told = record(run)["neighbours"]["tenant"]
+        assert (told["kind"], told["asked"], told["unit"]) == ("packets", 50_000, "datagrams")
+        assert told["cpus"]["1"]["reached"] == pytest.approx(50_000, rel=0.1)
+    words = ["compare", "out", "--percentile", "p90", "--json", "--quiet"]
+    compared = subprocess.run([*TAILTAP, *words], cwd=tmp_path, capture_output=True, check=True)
+    [load] = json.loads(compared.stdout)["loads"]
+    slower, faster = load["configurations"][::-1]
+    assert "tenant" in slower["label"] and "tenant" not in faster["label"]
+    assert faster["rank"] == {"best": 1, "last": 1}
+    found = explain_runs(beside, late="p90")
+    for one in found:
+        blamed = [str(one.labels.blame(at)) for at in range(one.joined.state.size)]
+        assert blamed.count("foreign-net-rx") > 0.8 * len(blamed)
+
+
 def test_nothing_stays_of_a_run_that_is_killed(tmp_path: Path) -> None:
     """SIGKILL of `tailtap run` ends the neighbours; that of a neighbour fails the run."""
     neighbours = "{batch: {cpu: {cpus: [1], busy: 1}}}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -163,7 +164,7 @@ def _table(folder: Path, name: str, columns: dict[str, Any]) -> None:
 def write_run(
     folder: Path,
     number: int,
-    variables: dict[str, str],
+    variables: Mapping[str, Any],
     *,
     repeat: int = 1,
     packets: int = 20_000,

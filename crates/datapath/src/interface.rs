@@ -121,6 +121,17 @@ pub(crate) fn control_socket() -> io::Result<OwnedFd> {
     }
 }
 
+/// Brings an interface of any kind up.
+pub(crate) fn bring_up(name: &str) -> io::Result<()> {
+    let socket = control_socket()?;
+    let mut answer = ask(&socket, name, libc::SIOCGIFFLAGS)?;
+    // SAFETY: the request above filled the flags, and this one reads them.
+    unsafe { answer.ifr_ifru.ifru_flags |= libc::IFF_UP as libc::c_short };
+    // SAFETY: the request reads one ifreq.
+    check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const answer) })?;
+    Ok(())
+}
+
 fn ask(socket: &OwnedFd, name: &str, request: libc::Ioctl) -> io::Result<libc::ifreq> {
     let mut question = question(name);
     // SAFETY: the requests used here read and write one ifreq.

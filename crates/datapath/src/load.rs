@@ -3,6 +3,8 @@
 //! One thread on one CPU, of ordinary priority unless another niceness is asked for. Each kind of work counts what it has
 //! done, so that what was asked for can be held against what was reached.
 
+mod packets;
+
 use std::ffi::CString;
 use std::hint::black_box;
 use std::io;
@@ -12,6 +14,8 @@ use crate::OnReady;
 use crate::clock::now_ns;
 use crate::cpu::{CpuError, be_nice, pin};
 use crate::signals::StopSignals;
+
+use packets::Packets;
 
 const LINE: usize = 64;
 /// A neighbour's memory is larger than caches are, and is copied in pieces.
@@ -45,6 +49,13 @@ pub enum Work {
         /// How many times.
         per_s: u64,
     },
+    /// Has the CPU's receive softirq deliver so many datagrams per second; counted in datagrams.
+    Packets {
+        /// How many.
+        per_s: u64,
+        /// How many come at once, up to 64.
+        at_once: u64,
+    },
 }
 
 /// So much CPU time of each period, in nanoseconds.
@@ -76,6 +87,11 @@ pub enum LoadError {
     /// Who waits for it.
     #[error(transparent)]
     Ready(Box<dyn std::error::Error + Send + Sync>),
+    /// No sockets in a network namespace of its own.
+    #[error(
+        "no packets can be received in a network namespace of their own: {0} (this needs root)"
+    )]
+    Packets(io::Error),
     /// The system refused.
     #[error("the load cannot be made: {0}")]
     System(#[from] io::Error),
@@ -93,7 +109,7 @@ pub fn load(
     let signals = StopSignals::install()?;
     call(name);
     be_nice(nice);
-    let mut worker = Worker::new(work);
+    let mut worker = Worker::new(work)?;
     on_ready().map_err(LoadError::Ready)?;
     let (began, cpu_began) = (now_ns(), cpu_time_ns());
     let mut done = 0;
@@ -120,11 +136,12 @@ enum Worker {
     Cache { lines: Vec<[u32; LINE / 4]>, at: u32, share: Share },
     Memory { from: Vec<u8>, to: Vec<u8>, place: usize, period_ns: u64 },
     Interrupts { period_ns: u64 },
+    Packets { packets: Packets, period_ns: u64 },
 }
 
 impl Worker {
-    fn new(work: Work) -> Self {
-        match work {
+    fn new(work: Work) -> Result<Self, LoadError> {
+        Ok(match work {
             Work::Cpu(share) => Self::Cpu(share),
             Work::Cache { bytes, share } => {
                 Self::Cache { lines: circle(bytes / LINE), at: 0, share }
@@ -138,7 +155,11 @@ impl Worker {
             Work::Interrupts { per_s } => {
                 Self::Interrupts { period_ns: 1_000_000_000 / per_s.max(1) }
             }
-        }
+            Work::Packets { per_s, at_once } => Self::Packets {
+                packets: Packets::new(at_once).map_err(LoadError::Packets)?,
+                period_ns: at_once * 1_000_000_000 / per_s.max(1),
+            },
+        })
     }
 
     /// Does what is due at a time, and adds what was done; how long after that time there is more.
@@ -172,6 +193,10 @@ impl Worker {
             }
             Self::Interrupts { period_ns } => {
                 *done += 1;
+                *period_ns
+            }
+            Self::Packets { packets, period_ns } => {
+                *done += packets.burst();
                 *period_ns
             }
         }
@@ -261,7 +286,7 @@ mod tests {
         ];
         for (work, least, period) in works {
             let mut done = 0;
-            assert_eq!(Worker::new(work).do_some(now_ns(), &mut done), period);
+            assert_eq!(Worker::new(work).expect("memory").do_some(now_ns(), &mut done), period);
             assert!(done >= least, "{work:?} did {done}");
         }
     }

@@ -281,7 +281,7 @@ fn told(
 }
 
 #[pyfunction]
-#[pyo3(signature = (kind, on_ready, *, cpu, name, nice=0, amount=0, busy_ns=0, period_ns=0))]
+#[pyo3(signature = (kind, on_ready, *, cpu, name, nice=0, amount=0, at_once=1, busy_ns=0, period_ns=0))]
 #[expect(clippy::too_many_arguments, reason = "the parameters of the Python function")]
 fn load<'py>(
     py: Python<'py>,
@@ -291,6 +291,7 @@ fn load<'py>(
     name: &str,
     nice: i32,
     amount: u64,
+    at_once: u64,
     busy_ns: u64,
     period_ns: u64,
 ) -> PyResult<Bound<'py, PyDict>> {
@@ -300,6 +301,7 @@ fn load<'py>(
         "cache" => Work::Cache { bytes: amount as usize, share },
         "memory" => Work::Memory { bytes_per_s: amount },
         "interrupts" => Work::Interrupts { per_s: amount },
+        "packets" => Work::Packets { per_s: amount, at_once },
         other => return Err(raise("InputError", format!("there is no load {other:?}"))),
     };
     let report = on_own_thread(py, || run_load(work, cpu, nice, name, ready(on_ready)))?.map_err(

@@ -8,15 +8,15 @@ from tailtap.cli.command import command
 from tailtap.cli.completing import one_of
 from tailtap.errors import InputError
 
-KINDS = ("cpu", "cache", "memory", "interrupts")
-BUSY, PERIOD, SIZE = 50, "10 ms", "8 MiB"
+KINDS = ("cpu", "cache", "memory", "interrupts", "packets")
+BUSY, PERIOD, SIZE, BURST = 50, "10 ms", "8 MiB", 64
 
 
 @command()
 @click.argument(
     "kind",
     shell_complete=one_of(*KINDS),
-    help="cpu, cache, memory or interrupts.",
+    help="cpu, cache, memory, interrupts or packets.",
 )
 @click.option(
     "--cpu",
@@ -41,7 +41,13 @@ BUSY, PERIOD, SIZE = 50, "10 ms", "8 MiB"
 @click.option(
     "--per-second",
     type=click.IntRange(min=1),
-    help="For memory: how many bytes it copies per second. For interrupts: how often it is woken.",
+    help="For memory: how many bytes it copies per second. For interrupts: how often it is woken. "
+    "For packets: how many it receives.",
+)
+@click.option(
+    "--burst",
+    type=click.IntRange(min=1, max=64),
+    help=f"For packets: how many come at once. [default: {BURST}]",
 )
 @click.option(
     "--nice",
@@ -61,6 +67,7 @@ def load(
     period: str | None,
     size: str | None,
     per_second: int | None,
+    burst: int | None,
     nice: int,
     name: str,
     json: bool,
@@ -69,12 +76,13 @@ def load(
     """Load a CPU in a way that is known in numbers, as a neighbour of a device under test does.
 
     cpu computes, and cache reads cache lines in a random order, both for a share of each period.
-    memory copies memory at a rate. interrupts is woken by a timer at a rate. One thread does it.
-    Experiments do the same with dut.neighbours.
+    memory copies memory at a rate. interrupts is woken by a timer at a rate. packets has the CPU's
+    receive softirq deliver datagrams at a rate, in a network namespace of its own (needs root). One
+    thread does it. Experiments do the same with dut.neighbours.
 
     Runs until SIGINT or SIGTERM. With --json it prints {"event": "ready"} and at the end
     {"event": "done", ...} with what was done (cpu: ns of CPU time; cache: lines; memory: bytes;
-    interrupts: wake-ups), the CPU time cpu_ns and the time elapsed_ns.
+    interrupts: wake-ups; packets: datagrams), the CPU time cpu_ns and the time elapsed_ns.
     """
     import json as json_module
     import sys
@@ -84,16 +92,17 @@ def load(
 
     if kind not in KINDS:
         raise InputError(f"there is no load {kind!r}: choose one of {', '.join(KINDS)}")
-    shares, paced = kind in ("cpu", "cache"), kind in ("memory", "interrupts")
+    shares = kind in ("cpu", "cache")
     for option, value, fits in (
         ("--busy", busy, shares),
         ("--period", period, shares),
         ("--size", size, kind == "cache"),
-        ("--per-second", per_second, paced),
+        ("--per-second", per_second, not shares),
+        ("--burst", burst, kind == "packets"),
     ):
         if value is not None and not fits:
             raise InputError(f"{kind} has no {option}: leave it out")
-    if paced and per_second is None:
+    if not shares and per_second is None:
         raise InputError(f"{kind} needs a rate: give --per-second")
     period_ns = parse_time(period or PERIOD)
     if period_ns <= 0:
@@ -112,6 +121,7 @@ def load(
         name=name,
         nice=nice,
         amount=parse_size(size or SIZE) if kind == "cache" else per_second or 0,
+        at_once=burst or BURST,
         busy_ns=period_ns * (BUSY if busy is None else busy) // 100,
         period_ns=period_ns,
     )

@@ -48,12 +48,14 @@ def _built_in() -> Mapping[str, Neighbour]:
     from tailtap.neighbour.cpu import Processor
     from tailtap.neighbour.interrupts import Interrupts
     from tailtap.neighbour.memory import Memory
+    from tailtap.neighbour.packets import Packets
 
     return {
         "cpu": Processor(),
         "cache": Cache(),
         "memory": Memory(),
         "interrupts": Interrupts(),
+        "packets": Packets(),
     }
 
 

@@ -207,7 +207,7 @@ def label_parts(run: Run, without: tuple[str, ...] = ()) -> list[str]:
     Values of variables that begin with one of `without` are told elsewhere.
     """
     values = [
-        f"{name.rpartition('.')[2]} {value}" if name in NEEDS_NAME else value
+        _with_name(name, value)
         for name, value in run.variables.items()
         if not name.startswith(without)
     ]
@@ -220,6 +220,14 @@ def label_parts(run: Run, without: tuple[str, ...] = ()) -> list[str]:
     if run.rate is not None and not RATE.startswith(without):
         known.append(format_rate(run.rate))
     return [part for part in known if part]
+
+
+def _with_name(name: str, value: str) -> str:
+    """A value, with its variable's name where it says nothing alone, as when it is empty."""
+    short = name.rpartition(".")[2]
+    if not value:
+        return f"no {short}"
+    return f"{short} {value}" if name in NEEDS_NAME else value
 
 
 def _device(dut: Mapping[str, Any]) -> list[str]:

@@ -17,6 +17,7 @@ EVERY = {
     "db": {"cache": {"cpus": [1], "size": "1 MiB", "period": "20 ms"}},
     "backup": {"memory": {"cpus": [0], "rate": 500}},
     "clock": {"interrupts": {"cpus": [1], "rate": 1000}},
+    "tenant": {"packets": {"cpus": [1], "rate": 50_000, "burst": 16}},
 }
 
 
@@ -37,6 +38,7 @@ def test_each_kind_says_what_it_asks_for() -> None:
         "db": ((1,), ["--busy", "50", "--period", "20000000 ns", "--size", "1048576 B"], 0.5),
         "backup": ((0,), ["--per-second", "500000000"], 500_000_000),
         "clock": ((1,), ["--per-second", "1000"], 1000),
+        "tenant": ((1,), ["--per-second", "50000", "--burst", "16"], 50_000),
     }
     assert experiment.parameters()["dut"]["neighbours"] == EVERY
 
@@ -70,6 +72,7 @@ def test_a_node_knows_whether_it_shares_its_cpus(dut: dict[str, Any], alone: lis
         ("{x: {cpu: {cpus: [1], busy: 101}}}", "cpu.busy"),
         ("{x: {cpu: {cpus: [1], period: 1 us}}}", "a period lasts from 100 us to 10 s"),
         ("{x: {cache: {cpus: [1], size: 8 B}}}", "it reads from 4 KiB to 4 GiB"),
+        ("{x: {packets: {cpus: [1], rate: 9, burst: 65}}}", "packets.burst"),
         ("{Xx: {cpu: {cpus: [1]}}}", "dut.neighbours.Xx"),
     ],
 )

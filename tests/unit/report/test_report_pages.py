@@ -234,6 +234,15 @@ def test_the_page_says_where_packets_were_received_and_what_crossed_nodes(tmp_pa
     assert told["interrupt 45 of tt-in"] == "CPU 6: 12, CPU 7: 3"
 
 
+def test_a_variable_without_a_value_says_what_there_is_not(tmp_path: Path) -> None:
+    write_run(tmp_path, 1, {"dut.neighbours": {}, "dut.irq": "none"})
+    write_run(tmp_path, 2, {"dut.neighbours": {"x": {"cpu": {"cpus": [1]}}}, "dut.irq": "none"})
+    page = write_report(tmp_path, figures=False).page.read_text("utf-8")
+    assert [run["label"] for run in payload(page)["runs"]] == [
+        "no neighbours · irq none", "x (cpu (cpus [1])) · irq none",
+    ]  # fmt: skip
+
+
 def test_names_are_text_never_markup(tmp_path: Path) -> None:
     warning = [{"code": EVIL, "message": EVIL}]
     write_run(tmp_path, 1, {"dut.platform": "wire", "x": EVIL}, name=EVIL, warnings=warning)
