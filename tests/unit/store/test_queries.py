@@ -29,6 +29,7 @@ FAILED = 11
 OF_CAUSES = ("What made packets late, over the repeats", "The stalls behind the worst packets")
 
 OF_HOPS = "Which hop made packets late"
+OF_COUNTERS = "What a packet takes of the processors"
 
 Rows = list[dict[str, Any]]
 
@@ -111,9 +112,23 @@ def lines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyC
     """Two runs of lines that were stamped between their nodes."""
     folder = tmp_path_factory.mktemp("lines")
     database = folder / "results.duckdb"
-    add_runs(database, [write_line_run(folder, nodes=3), write_line_run(folder, 4, number=2)])
+    runs = [write_line_run(folder, nodes=3), write_line_run(folder, 4, number=2)]
+    for nodes, run in zip((3, 4), runs, strict=True):
+        count(run, nodes)
+    add_runs(database, runs)
     with duckdb.connect(str(database), read_only=True) as connection:
         yield connection
+
+
+def count(run: Path, nodes: int) -> None:
+    """Let the processors have counted: of each node 1000 instructions for each of 40 packets."""
+    path = run / "run.json"
+    told = json.loads(path.read_text())
+    events = {"instructions": 40_000 * nodes, "dTLB-load-misses": 40, "context-switches": 20}
+    told["counters"] = {"run": {"elapsed_ns": 2 * SECOND, "events": events}}
+    told["generator"] = {"achieved_rate": 20.0}
+    told["variables"] = {"dut.line": nodes}
+    path.write_text(json.dumps(told))
 
 
 def ask(database: duckdb.DuckDBPyConnection, title: str) -> Rows:
@@ -187,7 +202,8 @@ def test_every_view_is_documented() -> None:
 
 @pytest.mark.parametrize("title", QUERIES)
 def test_every_query_gives_rows(request: pytest.FixtureRequest, title: str) -> None:
-    fixture = {**dict.fromkeys(OF_CAUSES, "explained"), OF_HOPS: "lines"}.get(title, "database")
+    of_lines = dict.fromkeys((OF_HOPS, OF_COUNTERS), "lines")
+    fixture = {**dict.fromkeys(OF_CAUSES, "explained"), **of_lines}.get(title, "database")
     rows = ask(request.getfixturevalue(fixture), title)
     assert rows
     assert all(any(row[column] is not None for row in rows) for column in rows[0])
@@ -391,6 +407,20 @@ def test_stalls_behind_the_worst_packets(
             assert row["packets"] == int((joined.stall == stall).sum())
             assert row["stall_ns"] == joined.stall_end[stall] - joined.stall_start[stall]
             assert (row["cause"], row["detail"]) == joined.rows.names[joined.stall_row[stall]]
+
+
+def test_what_a_packet_takes_of_the_processors(lines: duckdb.DuckDBPyConnection) -> None:
+    """Two lines; the second one is longer by a node."""
+    assert ask(lines, OF_COUNTERS) == [
+        {
+            "configuration": json.dumps({"dut.line": nodes}),
+            "repeats": 1,
+            "instructions": 1000 * nodes,
+            "dtlb_load_misses": 1,
+            "context_switches": 0.5,
+        }
+        for nodes in (3, 4)
+    ]
 
 
 def test_which_hop_made_packets_late(lines: duckdb.DuckDBPyConnection) -> None:
