@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -35,6 +36,8 @@ class Explained:
     """Knobs that were as they should be while the run was measured."""
     guest: Guest | None = None
     """The guest that was traced as well."""
+    control: Mapping[str, Any] | None = None
+    """What the trace cost (`control.controls`); None where nothing says it."""
 
     @cached_property
     def behind(self) -> Column:

@@ -11,9 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from typing import Any
 
 import pyarrow as pa
 
+from tailtap.cause.control import controls
 from tailtap.cause.late import DEFAULT
 from tailtap.cause.record import Json, record, tables
 from tailtap.cause.remedies import Knob
@@ -41,10 +43,16 @@ class Told:
     """The worst stalls in words."""
 
 
-def tell(folder: Path, late: str, knobs: Sequence[Knob], stalls: int) -> Told:
+def tell(
+    folder: Path,
+    late: str,
+    knobs: Sequence[Knob],
+    stalls: int,
+    control: Mapping[str, Any] | None,
+) -> Told:
     """The task that explains the run in `folder`. Writes nothing."""
     [run] = finished_runs(folder)
-    found = explain(run, late=late, knobs=knobs)
+    found = explain(run, late=late, knobs=knobs, control=control)
     return Told(folder, record(found), tables(found), worst_stalls(found, stalls))
 
 
@@ -65,10 +73,11 @@ def explain_many(
     `InputError` when there is no such run, and `MachineError` when the executor cannot go on or a
     folder cannot be written.
     """
-    folders = [run.own_folder for run in traced_runs(paths) if run.own_folder]
+    known = controls(traced_runs(paths))
+    folders = [folder for folder in known if folder]
     asked = (late, tuple(knobs), stalls)
     if executor is None:
-        return [(folder, _here(folder, progress, *asked)) for folder in folders]
+        return [(folder, _here(folder, progress, *asked, known[folder])) for folder in folders]
     seen = [folder.absolute() / name for folder in folders for name in READ]
     executor.prepare([file for file in seen if file.exists()])
     found: dict[int, Told | TailtapError] = {}
@@ -79,7 +88,9 @@ def explain_many(
         while waiting and len(under_way) < executor.slots():
             place, folder = waiting.popleft()
             progress(folder.name)
-            step = _Step(place, folder, executor.submit(tell, folder.absolute(), *asked))
+            step = _Step(
+                place, folder, executor.submit(tell, folder.absolute(), *asked, known[folder])
+            )
             under_way.add(step)
             step.tell(news)
         try:
@@ -92,13 +103,11 @@ def explain_many(
     return [(folder, found[place]) for place, folder in enumerate(folders)]
 
 
-def _here(
-    folder: Path, progress: Progress, late: str, knobs: Sequence[Knob], stalls: int
-) -> Told | TailtapError:
-    """What is told of a run in this process."""
+def _here(folder: Path, progress: Progress, *asked: Any) -> Told | TailtapError:
+    """What is told of a run in this process; `asked` is that of `tell`."""
     progress(folder.name)
     try:
-        told: Told | TailtapError = tell(folder, late, knobs, stalls)
+        told: Told | TailtapError = tell(folder, *asked)
     except TailtapError as error:
         told = error
     return _kept(folder, told)

@@ -79,6 +79,7 @@ def record(found: Explained) -> Json:
             "missing": list(trace.missing),
             "substitutes": list(trace.substitutes),
         },
+        "control": found.control,
         "guest": _guest(found),
         "worst": [_packet(found, packet) for packet in _worst(found)],
         "warnings": [warning._asdict() for warning in found.warnings],

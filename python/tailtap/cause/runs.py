@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tailtap.cause.claims import claims
+from tailtap.cause.control import controls
 from tailtap.cause.explained import Explained
 from tailtap.cause.guest import Guest, guest_of
 from tailtap.cause.joined import Joined, join
@@ -50,17 +51,28 @@ def explain_runs(
     `MachineError` when a folder cannot be written.
     """
     found = []
-    for run in traced_runs(paths):
+    runs = list(traced_runs(paths))
+    known = controls(runs)
+    for run in runs:
         progress(run.slug)
-        explained = explain(run, late=late, knobs=knobs)
+        explained = explain(run, late=late, knobs=knobs, control=known[run.own_folder])
         assert run.own_folder is not None  # it has a trace
         files.write(run.own_folder, tables(explained), {"causes": record(explained)})
         found.append(explained)
     return found
 
 
-def explain(run: Run, *, late: str = DEFAULT, knobs: Sequence[Knob] = ()) -> Explained:
-    """Explain the late packets of one run; see `explain_runs`. Writes nothing."""
+def explain(
+    run: Run,
+    *,
+    late: str = DEFAULT,
+    knobs: Sequence[Knob] = (),
+    control: Mapping[str, Any] | None = None,
+) -> Explained:
+    """Explain the late packets of one run; see `explain_runs`. Writes nothing.
+
+    `control` is what `controls` says of it.
+    """
     trace = load(run)
     folder = trace.events.parent
     packets = late_packets(run, late)
@@ -84,6 +96,7 @@ def explain(run: Run, *, late: str = DEFAULT, knobs: Sequence[Knob] = ()) -> Exp
         knobs=tuple(knobs),
         met=frozenset(_met(run)),
         guest=guest,
+        control=control,
     )
 
 

@@ -131,6 +131,7 @@ def print_causes(content: Json, worst: Sequence[Line]) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from tailtap.cause.control import control_words
     from tailtap.cli.console import print_table
     from tailtap.units import format_time, format_us
 
@@ -173,6 +174,7 @@ def print_causes(content: Json, worst: Sequence[Line]) -> None:
     for line in worst:
         print(f"  {line.key}: {line.words}")
     print(content["remove"]["words"])
+    print(control_words(content["control"]))
     for warning in content["warnings"]:
         print(f"warning: {warning['message']} [{warning['code']}]")
     print()
