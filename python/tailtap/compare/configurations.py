@@ -172,7 +172,7 @@ def _load_texts(loads: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _text(value: object) -> str:
     if isinstance(value, Mapping):
-        return " ".join(_text(inner) for inner in value.values())
+        return " ".join(_text(inner) for inner in value.values() if inner is not None)
     if isinstance(value, list | tuple):
         return "-".join(_text(inner) for inner in value)
     return str(value)

@@ -102,6 +102,19 @@ def test_only_the_same_load_is_compared() -> None:
     assert "no-ranking" in [warning.code for warning in found.warnings]
 
 
+def test_what_a_load_does_not_have_is_not_in_its_name() -> None:
+    samples = []
+    for destination in ("198.19.0.1", "198.19.0.2"):
+        sent = {"rate": 10_000, "flows": {"dst": destination, "sport": None}}
+        more = {"parameters": {"traffic": sent}}
+        samples += [sample(name, 1, 1e4, more=more) for name in ("vm", "container")]
+    found = compare_loaded(samples)
+    assert [ranking.load.label for ranking in found.rankings] == [
+        "10 kpkt/s, flows 198.19.0.1",
+        "10 kpkt/s, flows 198.19.0.2",
+    ]
+
+
 @pytest.mark.parametrize(
     ("variable", "values"), [("direction", ("forward", "reverse")), ("flow", ("a", "b"))]
 )
