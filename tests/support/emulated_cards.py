@@ -40,6 +40,9 @@ CPUS = 3
 COMMAND_LINE = (
     "console=ttyS0 quiet panic=-1 no_timer_check ipv6.disable=1 random.trust_cpu=on intel_iommu=on"
 )
+TICKING = "nohz=off highres=off"
+"""For a machine that runs for minutes: the emulator loses a timer's interrupt now and then. A CPU
+that sets its timer anew each time sleeps for ever then; one that ticks sleeps a tick longer."""
 MACHINE = ["-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max", "-m", "3G"]
 MACHINE += ["-smp", str(CPUS), "-device", "intel-iommu"]
 NODES = {0: ("0-1", "2G"), 1: ("2", "1G")}
@@ -97,8 +100,13 @@ def _socket(folder: Path) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def machine_with_cards(folder: Path, cables: Sequence[int] = NEIGHBOURS) -> Iterator[GuestHost]:
-    """It runs commands, and sees this machine's files, read-only under an overlay."""
+def machine_with_cards(
+    folder: Path, cables: Sequence[int] = NEIGHBOURS, words: str = ""
+) -> Iterator[GuestHost]:
+    """It runs commands, and sees this machine's files, read-only under an overlay.
+
+    Its kernel gets `words` of the command line besides.
+    """
     if not EMULATOR.exists():
         pytest.skip("no emulator of igb cards is here: run `make emulator`")
     for boot in range(1, BOOTS + 1):
@@ -106,7 +114,7 @@ def machine_with_cards(folder: Path, cables: Sequence[int] = NEIGHBOURS) -> Iter
         place.mkdir()
         with contextlib.ExitStack() as stack:
             try:
-                guest = stack.enter_context(_booted(place, cables))
+                guest = stack.enter_context(_booted(place, cables, words))
             except (TimeoutError, MachineError):
                 if boot == BOOTS:
                     raise
@@ -116,7 +124,7 @@ def machine_with_cards(folder: Path, cables: Sequence[int] = NEIGHBOURS) -> Iter
 
 
 @contextlib.contextmanager
-def _booted(folder: Path, cables: Sequence[int]) -> Iterator[GuestHost]:
+def _booted(folder: Path, cables: Sequence[int], words: str) -> Iterator[GuestHost]:
     """Such a machine whose CPUs all have their timers."""
     debian = kernel("vanilla")
     image, console = folder / "initramfs", folder / "console.log"
@@ -124,7 +132,8 @@ def _booted(folder: Path, cables: Sequence[int]) -> Iterator[GuestHost]:
     # Programs in it have their time limits: tests beside it wait for it, not it for them.
     command = ["setpriv", "--pdeathsig", "KILL", "--", "nice", "-n", "-10", str(EMULATOR)]
     command += [*MACHINE, *QUIET, *FILES, *_socket(folder), *_nodes(), *_cards(cables)]
-    command += ["-kernel", str(debian.image), "-initrd", str(image), "-append", COMMAND_LINE]
+    command += ["-kernel", str(debian.image), "-initrd", str(image)]
+    command += ["-append", f"{COMMAND_LINE} {words}".strip()]
     command += ["-serial", f"file:{console}"]
     with (folder / "qemu.log").open("wb") as log:
         running = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
