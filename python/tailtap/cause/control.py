@@ -21,10 +21,11 @@ def controls(runs: Iterable[Run]) -> dict[Path | None, dict[str, Any] | None]:
     """The control of each run, by the run's folder; None where the experiment has none.
 
     A control is a run with the same varied values, of the same repeat, that was measured without a
-    trace; invalid runs are none, and have none. All such pairs of the run's mode count: the object has their number (``runs``), and for
-    the median and the 99.9th percentile a row with ``p``, the medians over the pairs of what was
-    measured with a trace and without (``traced_ns``, ``plain_ns``), and of how much ``more`` it was
-    with one (0.02 is 2 %), with the ``least`` and the ``most`` of all pairs.
+    trace; invalid runs are none, and have none. All such pairs of the run's mode count: the object
+    has their number (``runs``), and for the median and the 99.9th percentile a row with ``p``, the
+    medians over the pairs of what was measured with a trace and without (``traced_ns``,
+    ``plain_ns``), and of how much ``more`` it was with one (0.02 is 2 %), with the ``least`` and
+    the ``most`` of all pairs.
     """
     experiments: dict[Path, list[Run]] = {}
     found: dict[Path | None, dict[str, Any] | None] = {}

@@ -100,7 +100,7 @@ def default_route_interfaces(root: Path = ROOT) -> set[str]:
 def bind_back(address: str, driver: str | None, interface: str, root: Path = ROOT) -> None:
     """Give a card back to `driver`, which calls it `interface`. Raises `MachineError`."""
     if driver is None:
-        _release(address, root)
+        release(address, root)
         return
     if driver_of(address, root) != driver:
         bind(address, driver, root)
@@ -109,7 +109,7 @@ def bind_back(address: str, driver: str | None, interface: str, root: Path = ROO
 
 def bind(address: str, driver: str, root: Path) -> None:
     """Make `driver` take the card, and read back that it did."""
-    _release(address, root)
+    release(address, root)
     _write(root / _DEVICES / address / "driver_override", driver if driver == VFIO else "\n")
     probe(address, root)
     deadline = time.monotonic() + BIND_SECONDS
@@ -139,7 +139,8 @@ def _wait_until_seen(address: str, interface: str, root: Path) -> None:
         time.sleep(0.05)
 
 
-def _release(address: str, root: Path) -> None:
+def release(address: str, root: Path = ROOT) -> None:
+    """Take the card from its driver, if it has one. Raises `MachineError`."""
     if driver_of(address, root) is not None:
         _write(root / _DEVICES / address / "driver/unbind", address)
 

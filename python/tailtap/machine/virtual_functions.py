@@ -26,6 +26,9 @@ FIRST_VLAN, LAST_VLAN = 2, 4094
 (IEEE 802.1Q)."""
 UDEV = Path("/run/udev/control")
 """Where udev listens while it runs; systemd-udevd(8)."""
+GIVEN_TIMES = 5
+"""How often a driver is given a function. One that asks the card for its address while the card is
+still being reset makes one up, as igbvf does."""
 SEEN_SECONDS = 5.0
 """How long a new function may take to be there."""
 _MADE, _DRIVERS = "sriov_numvfs", "sriov_drivers_autoprobe"
@@ -253,15 +256,18 @@ class VirtualFunction(Resource):
             pci.require_apart(address)
             pci.bind(address.name, pci.VFIO, ROOT)
             return told
-        _give_to_driver(address.name, self.interface)
-        mac = read_text(ROOT / "sys/class/net" / self.interface / "address")
-        if mac != self.mac:
-            raise MachineError(
-                f"the driver of virtual function {self.number} of {self.card} took it with the "
-                f"hardware address {mac}, and {self.mac} was set: load the driver first, or "
-                "choose other cards in dut.over"
-            )
-        return told
+        mac = None
+        for _ in range(GIVEN_TIMES):
+            _give_to_driver(address.name, self.interface)
+            mac = read_text(ROOT / "sys/class/net" / self.interface / "address")
+            if mac == self.mac:
+                return told
+            pci.release(address.name)
+        raise MachineError(
+            f"the driver of virtual function {self.number} of {self.card} took it {GIVEN_TIMES} "
+            f"times with another hardware address, {mac} at last, and {self.mac} was set: choose "
+            "other cards in dut.over"
+        )
 
     def undo(self, old: Mapping[str, Any], applied: Value = None) -> None:
         """Set it back: some cards keep the settings of functions that are gone."""
