@@ -1,8 +1,9 @@
 """Late packets of a virtual machine, with what both kernels did: the injectors' logs are the truth.
 
-A hog in the guest takes the core from the forwarder, and a hog on the host takes it from the guest.
-They come at irregular times, so that mostly one of them delays a packet. That is slow: on a machine
-whose own CPUs are taken as well, a hog of an emulated guest is not always told from that.
+A hog in the guest takes the core from the forwarder. A hog on the host takes it from the guest, or
+all of QEMU is stopped and leaves it idle. They come at irregular times, so that mostly one of them
+delays a packet. That is slow: on a machine whose own CPUs are taken as well, a hog of an emulated
+guest is not always told from that.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,13 @@ import injectors
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from injectors import Injection
+from injectors import Injection, Injector
 from labtools import TAILTAP, Machine, own_machine, record, write_experiment
 from traces import RECORD, TASK
 
 from tailtap.evaluation import Evaluation
 from tailtap.guest_clock import GuestClock, guest_clock
+from tailtap.machine.domains import FOLDERS, threads_of
 from tailtap.platform.vm import kernels
 
 pytestmark = [
@@ -57,6 +59,9 @@ LATE, LATE_NS = "2 ms", 2_000_000
 NEAR_NS = 5_000_000
 """Packets that came so much around an injection belong neither to it nor to the others."""
 END_SECONDS = 120
+HOG_OF_GUEST, HOG_OF_HOST = ("task", "guest: injector"), ("task", "host: injector")
+STOPPED = ("waiting", "host: its thread slept")
+Injecting = Callable[[Machine, Path], contextlib.AbstractContextManager[Injector]]
 
 
 @dataclass(frozen=True)
@@ -78,12 +83,38 @@ def built(folder: Path, source: Path) -> Path:
     return program
 
 
+def guest_of(machine: Machine) -> str:
+    """The name of the only virtual machine that a machine of our own runs."""
+    [name] = machine.run("ls", str(FOLDERS)).stdout.split()
+    return name
+
+
+def hog_on_host(_: Machine, program: Path) -> contextlib.AbstractContextManager[Injector]:
+    """A hog on the core of the guest's serving CPU."""
+    return injectors.hog(
+        program, cpu=CPU, busy_ns=BUSY_NS, period_ns=PERIOD_NS, spread_ns=SPREAD_NS
+    )
+
+
+def stopped(machine: Machine, program: Path) -> contextlib.AbstractContextManager[Injector]:
+    """All threads of the guest's QEMU are stopped at times."""
+    name = guest_of(machine)
+    thread = next(iter(threads_of(name).values()))
+    status = Path(f"/proc/{thread}/status").read_text()
+    [qemu] = [int(line.split()[1]) for line in status.splitlines() if line.startswith("Tgid:")]
+    # It sees the folder, which only processes of this machine do.
+    assert Path(f"/proc/{qemu}/root{FOLDERS}/{name}/port").exists()
+    return injectors.stops(
+        program, qemu, cpu=CPU, helper=0, busy_ns=BUSY_NS, period_ns=PERIOD_NS, spread_ns=SPREAD_NS
+    )
+
+
 @contextlib.contextmanager
 def hog_in_guest(machine: Machine, program: Path) -> Iterator[list[Injection]]:
     """A hog on the guest's serving CPU; its injections are in the list at the end."""
-    [name] = machine.run("ls", "/run/tailtap/vm").stdout.split()
+    folder = FOLDERS / guest_of(machine)
     relay = [sys.executable, "-P", "-m", "tailtap.stations.relay"]
-    relay += [f"/run/tailtap/vm/{name}/port-channels", "sh", "-c", '"$@" && cat /run/log', "hog"]
+    relay += [f"{folder}/port-channels", "sh", "-c", '"$@" && cat /run/log', "hog"]
     numbers = (GUEST_CPU, GUEST_CPU, PERIOD_NS, SPREAD_NS, BUSY_NS, 1, SECONDS)
     relay += [str(program), "hog", *map(str, numbers), "/run/log"]
     found: list[Injection] = []
@@ -101,7 +132,7 @@ def hog_in_guest(machine: Machine, program: Path) -> Iterator[list[Injection]]:
             process.kill()
 
 
-def disturbed(folder: Path) -> Truth:
+def disturbed(folder: Path, on_its_host: Injecting) -> Truth:
     """A run that is disturbed on the host and in the guest."""
     kernels.shell()
     kernels.kernel(kernels.DEFAULT)
@@ -109,13 +140,13 @@ def disturbed(folder: Path) -> Truth:
     injector = injectors.build(folder)
     path = write_experiment(folder, EXPERIMENT.format(program=forwarder, packets=PACKETS))
     command = ("run", str(path), "--out", str(folder / "out"), "--quiet")
-    hog = injectors.hog(
-        injector, cpu=CPU, busy_ns=BUSY_NS, period_ns=PERIOD_NS, spread_ns=SPREAD_NS
-    )
     with own_machine() as machine:
         with machine.held(folder, *command, patience=BOOT_SECONDS) as running:
             # That in the guest ends by itself, before the packets do, and the other one then.
-            with hog as host, hog_in_guest(machine, injector) as guest:
+            with (
+                on_its_host(machine, injector) as host,
+                hog_in_guest(machine, injector) as guest,
+            ):
                 running.go_on()
             status, said = ended(running.process)
         assert status == 0, said
@@ -176,10 +207,19 @@ def test_the_kernel_of_a_guest_is_traced(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_what_both_kernels_did_is_told(tmp_path: Path) -> None:
     """In one test: it is repeated with its run."""
-    truth = disturbed(tmp_path)
+    truth = disturbed(tmp_path, hog_on_host)
     check_files(truth.folder, PACKETS)
-    check_blame(truth, "guest", truth.guest, truth.host)
-    check_blame(truth, "host", truth.host, truth.guest)
+    check_blame(truth, HOG_OF_GUEST, truth.guest, truth.host)
+    check_blame(truth, HOG_OF_HOST, truth.host, truth.guest)
+
+
+@pytest.mark.slow
+def test_a_guest_that_was_stopped_is_told(tmp_path: Path) -> None:
+    """By its host: its own kernel saw nothing of that, but of the hog beside the forwarder."""
+    truth = disturbed(tmp_path, stopped)
+    check_files(truth.folder, PACKETS)
+    check_blame(truth, HOG_OF_GUEST, truth.guest, truth.host)
+    check_blame(truth, STOPPED, truth.host, truth.guest)
 
 
 def disturbed_otherwise(truth: Truth) -> Any:
@@ -235,17 +275,17 @@ def check_files(folder: Path, packets: int) -> None:
 
 
 def check_blame(
-    truth: Truth, whose: str, its: Sequence[Injection], others: Sequence[Injection]
+    truth: Truth, cause: tuple[str, str], its: Sequence[Injection], others: Sequence[Injection]
 ) -> None:
-    """Of the packets that a hog delayed by its log, 95 in 100 are blamed on it; and hardly any of
-    those that it was not near."""
+    """Of the packets that an injector delayed by its log, 95 in 100 are blamed on its cause; and
+    hardly any of those that it was not near."""
     late = truth.late
     mine, near = delayed(late, its)
     mine &= ~delayed(late, others)[0] & ~disturbed_otherwise(truth) & (late["blamed"] != "steal")
-    blamed = (late["blamed"] == "task") & (late["detail"] == f"{whose}: injector")
+    blamed = (late["blamed"] == cause[0]) & (late["detail"] == cause[1])
     assert mine.sum() > 50
     assert blamed[mine].mean() >= 0.95
     assert blamed[~near].sum() <= 0.01 * max(1, (~near).sum())
-    rows = {row["detail"]: row for row in truth.causes["causes"]}
-    assert rows[f"{whose}: injector"]["claim"] == "cause"
-    assert "injector" not in rows
+    rows = {(row["cause"], row["detail"]): row for row in truth.causes["causes"]}
+    assert rows[cause]["claim"] == "cause"
+    assert "injector" not in {detail for _, detail in rows}

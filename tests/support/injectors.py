@@ -13,6 +13,7 @@ import itertools
 import json
 import os
 import re
+import signal
 import subprocess
 import tempfile
 import threading
@@ -237,6 +238,34 @@ def throttling(
             with contextlib.suppress(ProcessLookupError):
                 (former / "cgroup.procs").write_text(str(pid))
         group.rmdir()
+
+
+@contextlib.contextmanager
+def stops(
+    program: Path,
+    pid: int,
+    *,
+    cpu: int,
+    helper: int,
+    busy_ns: int = 2_000_000,
+    period_ns: int = PERIOD_NS,
+    spread_ns: int = 0,
+) -> Iterator[Injector]:
+    """A process that works on `cpu` is stopped for `busy_ns`, by a signal that `helper` sends.
+
+    Whoever else wants the CPU has it meanwhile. An injection is from before the stop until the
+    process has been told to go on, which it is at the end in any case.
+    """
+    process = os.pidfd_open(pid)
+    try:
+        with _injecting(
+            program, "stop", cpu, helper, period_ns, spread_ns, busy_ns=busy_ns, count=pid
+        ) as injector:
+            yield injector
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(process, signal.SIGCONT)
+        os.close(process)
 
 
 @contextlib.contextmanager

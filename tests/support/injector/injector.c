@@ -45,7 +45,7 @@ struct injection {
 };
 
 static struct {
-	int cpu, from, count, timers[MOST_TIMERS], sender, counter;
+	int cpu, from, count, timers[MOST_TIMERS], sender, counter, process;
 	pthread_barrier_t all_begin, all_ended;
 	int64_t busy;
 	const char *file, *on, *off, *policy;
@@ -308,6 +308,28 @@ static void inject_calls(void)
 	pthread_barrier_wait(&with.all_ended);
 }
 
+/* The process COUNT, by a handle that is never another's. */
+static void begin_stop(void)
+{
+	with.process = (int)syscall(SYS_pidfd_open, with.count, 0);
+	if (with.process < 0)
+		die("pidfd_open");
+}
+
+static void send_signal(int number)
+{
+	if (syscall(SYS_pidfd_send_signal, with.process, number, NULL, 0))
+		die("pidfd_send_signal");
+}
+
+/* Of all its threads. It goes on as well when this process is told to end. */
+static void inject_stop(void)
+{
+	send_signal(SIGSTOP);
+	sleep_until(now() + with.busy);
+	send_signal(SIGCONT);
+}
+
 static const struct kind {
 	const char *name;
 	void (*begin)(void), (*inject)(void);
@@ -321,6 +343,7 @@ static const struct kind {
 	{"file", NULL, inject_file, 0, 0},
 	{"flow", begin_flow, inject_flow, 0, 0},
 	{"calls", begin_calls, inject_calls, 0, 0},
+	{"stop", begin_stop, inject_stop, 0, 0},
 };
 
 int main(int argc, char **argv)
