@@ -79,6 +79,7 @@ def test_no_packet_is_lost_in_a_machine_of_its_own(
     assert [row["id"] for row in stamps(tmp_path / "egress.stamps")] == list(range(PACKETS))
 
 
+@pytest.mark.timed
 def test_a_drain_time_reaches_the_forwarder_in_a_machine_of_its_own(
     booted: tuple[Lab, Dut], tmp_path: Path
 ) -> None:
