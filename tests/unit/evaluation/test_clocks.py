@@ -21,7 +21,7 @@ from tailtap.evaluation.clocks import Clocks, aligned, known, parse_interval
 from tailtap.evaluation.executors import Threads
 from tailtap.evaluation.percentiles import papers
 
-CASES = 60
+CASES = 20
 MS = 1_000_000
 
 
