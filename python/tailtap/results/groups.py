@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -270,9 +270,18 @@ class Finding:
 
 
 def finding(configuration: Configuration, groups: list[Configuration]) -> Finding:
-    """One sentence for a configuration, from its worst repeat by the rule of `worst`."""
-    if configuration.overloaded:
-        return _overload(configuration)
+    """A sentence or two for a configuration, from its worst repeat by the rule of `worst`."""
+    found = _overload(configuration) if configuration.overloaded else _tail(configuration, groups)
+    within = max(member.evaluation.within_ns for member in configuration.members)
+    if not within:
+        return found
+    off = time_text(within)
+    sentence = f"{found.sentence} Two clocks: every latency may be off by {off}."
+    value = found.value if configuration.overloaded else f"{found.value} ± {off}"
+    return replace(found, value=value, sentence=sentence)
+
+
+def _tail(configuration: Configuration, groups: list[Configuration]) -> Finding:
     p = configuration.common_percentile
     evaluations = [member.evaluation for member in configuration.members]
     slowest = max((e.maximum for e in evaluations if e.maximum is not None), default=None)
