@@ -95,6 +95,7 @@ def test_roles_on_other_hosts_are_like_those_on_one(hosts: Hosts, tmp_path: Path
         assert len(machine.run("ls", PROGRAMS).stdout.split()) == 1
 
 
+@pytest.mark.timed  # sshd may be held since before the first packet
 def test_nothing_of_ours_has_the_device_s_core_while_packets_are_measured(
     hosts: Hosts, tmp_path: Path
 ) -> None:
@@ -154,7 +155,7 @@ def timestamping(interface: str) -> Timestamping:
 by_cards, STAND_IN = stamp, "software"
 
 
-def stamp(links, clock, on_ready, **more):  # type: ignore[no-untyped-def]
+def stamp(links, clock, on_ready, **more):
     from tailtap import _core
 
     stamps = _core.stamp

@@ -4,8 +4,8 @@ A late packet's way through the modules: `late` (which packets, and what usual o
 (what the run's trace says of itself), `segments` (the nodes that packets pass on the same cores),
 `taxonomy` (what its owners are called), `joined` (parts, stalls and queues, by `tailtap._core`),
 `claims` (against chance), `labels` (each packet's cause), `periods`, `remedies` (which knobs),
-`record`, `words` and `stalls` (how it is said), all called by `runs`, and for many runs, perhaps on
-a cluster, by `many`.
+`control` (what the trace itself cost), `record`, `words` and `stalls` (how it is said), all called
+by `runs`, and for many runs, perhaps on a cluster, by `many`.
 `stored` has it again for reports and exports, with `shares` (what makes each percentile), and
 `events` and `lanes` (what stood on the cores meanwhile).
 """
