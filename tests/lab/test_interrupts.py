@@ -79,12 +79,15 @@ def test_timers_on_the_core_of_the_dut_are_found(injector: Path, tmp_path: Path)
         assert foreign["answer"] == "cannot-tell"
 
 
-@pytest.mark.parametrize("case", ["quiet", "other CPU"])
-def test_timers_are_not_blamed_for_what_they_do_not_do(
-    case: str, injector: Path, tmp_path: Path
-) -> None:
-    """Without bursts, or with bursts that the DuT's core does not see."""
+def test_timers_of_another_core_are_not_blamed(injector: Path, tmp_path: Path) -> None:
+    """They are two thirds of what its counter counts, and delay no packet.
+
+    Nothing is claimed of the DuT's own core, which nobody injects into: a core that leaves its
+    idle loop for a task starts its tick, so that its timer is rightly found beside the packets
+    that the task delayed.
+    """
     decoy = injectors.timers(injector, cpu=0, count=100, period_ns=250 * MS, spread_ns=150 * MS)
-    _, own, _ = sampled(tmp_path, contextlib.nullcontext() if case == "quiet" else decoy)
-    [timers] = [row for row in own["counters"] if row["name"] == TIMERS]
+    _, own, _ = sampled(tmp_path, decoy)
+    [timers] = [row for row in own["counters"] if row["name"] == TIMERS.replace("CPU1", "CPU0")]
+    assert timers["increments"] > 2000
     assert not timers["associated"]
