@@ -71,7 +71,7 @@ def main() -> None:
         print(f"\n{length} nodes of {forwarder}, {TAPPED_ROUNDS} rounds\n")
         print(head("taps, us"))
         for line in compared(
-            "dut.taps", ("ends", "hops"), TAPPED_ROUNDS, {"dut": dut, "traffic": TRAFFIC}
+            "dut.taps", ("ends", "hops", "queues"), TAPPED_ROUNDS, {"dut": dut, "traffic": TRAFFIC}
         ):
             print(line)
 

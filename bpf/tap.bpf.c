@@ -356,8 +356,7 @@ static __always_inline __u64 arrival(struct __sk_buff *skb)
 	return skb->tstamp - ahead;
 }
 
-SEC("tc")
-int tap(struct __sk_buff *skb)
+static __always_inline int tapped(struct __sk_buff *skb)
 {
 	__u64 time = config.arrival ? arrival(skb) : bpf_ktime_get_ns();
 
@@ -369,6 +368,20 @@ int tap(struct __sk_buff *skb)
 	if (config.verdict == VERDICT_REDIRECT)
 		return bpf_redirect(config.forward, 0);
 	return config.verdict == VERDICT_DROP ? TC_ACT_SHOT : TC_ACT_UNSPEC;
+}
+
+SEC("tc")
+int tap(struct __sk_buff *skb)
+{
+	return tapped(skb);
+}
+
+/* The same under a name of its own, by which user space tells it apart: it stands beside `tap` on
+ * one hook, and stamps packets as they are received there. */
+SEC("tc")
+int receipt(struct __sk_buff *skb)
+{
+	return tapped(skb);
 }
 
 /* What is read of the kernel's own structures; their layout comes from its BTF. */

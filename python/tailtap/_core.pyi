@@ -148,7 +148,7 @@ def stamp(
     """
 
 def tap(
-    links: Sequence[tuple[str, str | None, str, bool, str | None, Path]],
+    links: Sequence[tuple[str, str | None, str, str, str | None, Path]],
     on_ready: Callable[[], object],
     *,
     snap: int | None = None,

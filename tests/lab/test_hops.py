@@ -127,6 +127,42 @@ def test_the_hops_of_every_packet_add_up(
     assert [run["evaluation"] for run in again] == [run["evaluation"] for run in told]
 
 
+QUEUES = """
+name: queues
+dut:
+  cpus: [1]
+  forwarder: kernel-route
+  taps: queues
+  line: [one, box, last]
+  nodes: {one: {}, box: {platform: container}, last: {forwarder: tc-mirred}}
+traffic: {rate: 1 kpkt/s, duration: 300 ms, warm_up: 50 ms, cpu: 0, bidirectional: true}
+trace: thin
+"""
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="generator and DuT need a CPU each")
+def test_the_queues_before_nodes_are_hops_of_their_own(tmp_path: Path) -> None:
+    experiment, out = write_experiment(tmp_path, QUEUES), tmp_path / "out"
+    with own_machine() as machine:
+        done = machine.tailtap("run", str(experiment), "--out", str(out), "--json")
+        assert done.returncode == 0, done.stderr
+        assert machine.namespaces() == []
+    there, back = json.loads(done.stdout)["runs"]
+    for run, path in ((there, ["one", "box", "last"]), (back, ["last", "box", "one"])):
+        evaluation = check_sums(Path(run["folder"]))
+        assert (evaluation.counts["matched"], evaluation.counts["lost"]) == (300, 0)
+        hops = run["evaluation"]["hops"]
+        assert [(row["node"], row["part"]) for row in hops] == [
+            (node, part) for node in path for part in ("queue", "node")
+        ]
+        for packet in run["evaluation"]["worst"]:
+            assert sum(packet["hops"]) == packet["latency"]
+    # What serves a node also serves its queue.
+    for found, first in zip(explain_runs([out], late="p90"), ("one", "last"), strict=True):
+        [way] = found.joined.segments
+        assert (way.nodes[0], len(way.nodes)) == (first, 3)
+
+
 CHAIN = """
 name: chain
 dut:

@@ -44,8 +44,8 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     Ok(())
 }
 
-/// Name, namespace, interface, whether packets that leave are stamped, forward and file of a link.
-type TapLink = (String, Option<String>, String, bool, Option<String>, PathBuf);
+/// Name, namespace, interface, which packets are stamped and when, forward and file of a link.
+type TapLink = (String, Option<String>, String, String, Option<String>, PathBuf);
 
 #[pyfunction]
 #[pyo3(signature = (links, on_ready, *, snap=None, key, clock, rotate, records=None, rooms=HashMap::new(), flush_ns=None, duration_ns=None, count=None, cpu=None, measure_cost=false))]
@@ -66,12 +66,13 @@ fn tap<'py>(
     cpu: Option<usize>,
     measure_cost: bool,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let links = links.into_iter().map(|(name, namespace, interface, egress, forward, path)| Link {
+    let links = links.into_iter().map(|(name, namespace, interface, at, forward, path)| Link {
         records: rooms.get(&name).copied(),
         name,
         namespace,
         interface,
-        hook: if egress { Hook::Egress } else { Hook::Ingress },
+        hook: if at == "egress" { Hook::Egress } else { Hook::Ingress },
+        on_receipt: at == "receipt",
         forward: match forward.as_deref() {
             None => Forward::Pass,
             Some("drop") => Forward::Drop,

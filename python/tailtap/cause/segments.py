@@ -19,7 +19,7 @@ from tailtap.cause.trace import Trace
 from tailtap.cpulist import ranges
 from tailtap.errors import InputError
 from tailtap.evaluation.stamp_files import first_between, ids_at
-from tailtap.evaluation.values import Column
+from tailtap.evaluation.values import NODE, Column
 from tailtap.results.folder import hop_captures
 from tailtap.results.run import Run
 
@@ -52,7 +52,8 @@ def segments(run: Run, trace: Trace, folder: Path) -> tuple[Segment, ...]:
     """
     ends = folder / "ingress.stamps", folder / "egress.stamps"
     hops = hop_captures(run.record, folder)
-    nodes = [hop.node for hop in hops] or _passed(run, trace)
+    # The queue of a node is served by what serves the node.
+    nodes = list(dict.fromkeys(hop.node for hop in hops)) or _passed(run, trace)
     servers = [trace.nodes[node] for node in nodes if node in trace.nodes]
     if not trace.nodes or len({one.cpus for one in servers}) <= 1 or len(servers) < len(nodes):
         return (Segment(tuple(nodes), trace.served, *ends),)
@@ -62,8 +63,8 @@ def segments(run: Run, trace: Trace, folder: Path) -> tuple[Segment, ...]:
             f"{run.slug}: its nodes work on different CPUs ({cores}), and nobody knows in which of "
             "them a packet was late: measure with `dut.taps: hops`"
         )
-    return tuple(_joined([(hop.node, server, hop.ingress, hop.egress)
-                          for hop, server in zip(hops, servers, strict=True)]))  # fmt: skip
+    return tuple(_joined([(hop.node, trace.nodes[hop.node], hop.ingress, hop.egress)
+                          for hop in hops]))  # fmt: skip
 
 
 def _passed(run: Run, trace: Trace) -> list[str]:
@@ -79,13 +80,14 @@ def _joined(rows: Sequence[tuple[str, Served, Path, Path]]) -> Iterator[Segment]
     for _, group in groupby(rows, key=lambda row: row[1].cpus):
         ones = list(group)
         served = Served.together([one[1] for one in ones])
-        yield Segment(tuple(one[0] for one in ones), served, ones[0][2], ones[-1][3])
+        nodes = tuple(dict.fromkeys(one[0] for one in ones))
+        yield Segment(nodes, served, ones[0][2], ones[-1][3])
 
 
 def leaving(run: Run, folder: Path) -> list[Path]:
     """The stamp files of all tap points behind something that serves."""
     hops = hop_captures(run.record, folder)
-    return [hop.egress for hop in hops] or [folder / "egress.stamps"]
+    return [hop.egress for hop in hops if hop.part == NODE] or [folder / "egress.stamps"]
 
 
 def stamps_of(packets: Packets, ways: Sequence[Segment]) -> Column:

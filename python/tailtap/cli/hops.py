@@ -28,6 +28,7 @@ def _print_run(slug: str, evaluation: dict[str, Any]) -> None:
     from rich.table import Table
 
     from tailtap.cli.console import print_table
+    from tailtap.evaluation.hops import part_name
     from tailtap.evaluation.percentiles import label
     from tailtap.units import format_us
 
@@ -42,7 +43,7 @@ def _print_run(slug: str, evaluation: dict[str, Any]) -> None:
     for hop in hops:
         found = {row["p"]: row for row in hop["latency_ns"]["percentiles"]}
         table.add_row(
-            hop["node"],
+            part_name(hop["node"], hop["part"]),
             f"{hop['counts']['matched']:,}",
             f"{hop['counts']['lost']:,}",
             *(
@@ -53,8 +54,9 @@ def _print_run(slug: str, evaluation: dict[str, Any]) -> None:
             f"{hop['slowest_of_worst']:,}",
         )
     print_table(table)
+    names = [part_name(hop["node"], hop["part"]) for hop in hops]
     for packet in evaluation["worst"][:MOST_PACKETS]:
-        print(f"packet {packet['key']}: {in_words(packet, [hop['node'] for hop in hops])}")
+        print(f"packet {packet['key']}: {in_words(packet, names)}")
 
 
 def in_words(packet: dict[str, Any], nodes: list[str]) -> str:

@@ -19,13 +19,16 @@ from tailtap.errors import InputError
     nargs=-1,
     required=True,
     metavar="LINK...",
-    help="[NAME=][NETNS/]INTERFACE[@egress][:FORWARD]. NAME defaults to the interface. NETNS is "
-    "the network namespace of its interfaces, by its name in `ip netns list` or by a path such "
-    "as /proc/PID/ns/net; without it they are in the current one. FORWARD is "
+    help="[NAME=][NETNS/]INTERFACE[@egress|@receipt][:FORWARD]. NAME defaults to the interface. "
+    "NETNS is the network namespace of its interfaces, by its name in `ip netns list` or by a path "
+    "such as /proc/PID/ns/net; without it they are in the current one. FORWARD is "
     "another interface, through which every packet leaves after its stamp (inline tap), or "
     "'drop', which absorbs it. Without FORWARD the packet goes on its way (passive tap). "
     "With @egress the packets that leave through the interface are stamped (of a "
-    "generator: with --no-bypass), which saves a pair of links, else those that arrive.",
+    "generator: with --no-bypass), which saves a pair of links, else those that arrive. "
+    "With @receipt packets that arrive are stamped when the interface's receive work comes to "
+    "them, not when they were handed over: tapped both ways, an interface tells how long packets "
+    "waited for it.",
 )
 @click.option(
     "--write",

@@ -1,7 +1,7 @@
 """A line hop by hop: neighbouring captures matched, and the worst packets looked up in all of them.
 
-A hop is from one tap point to the next. What a packet took for its hops adds up to its latency, as
-both are differences of the same stamps.
+A hop is from one tap point to the next: a node, or the queue of one. What a packet took for its
+hops adds up to its latency, as both are differences of the same stamps.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from tailtap.evaluation.evaluate import Settings, evaluate
 from tailtap.evaluation.percentiles import DEFAULT, latency_json, papers, percentiles_of
 from tailtap.evaluation.stamp_files import first_between
 from tailtap.evaluation.values import (
+    NODE,
     Column,
     HopCaptures,
     Percentile,
@@ -44,13 +45,20 @@ class Hop:
     """What packets took from one tap point to the next; times in ns."""
 
     node: str
-    """The node that they passed."""
+    """The node that they passed, or in whose queue they were."""
+    part: str
+    """`NODE` or `QUEUE`."""
     counts: dict[str, int]
     """As `Evaluation.counts` has them, of the two captures of the hop."""
     mean: float
     distribution: RawPair
     """Distinct times, ascending, and how many packets had each."""
     warnings: list[Warning]
+
+    @property
+    def name(self) -> str:
+        """As people read it."""
+        return part_name(self.node, self.part)
 
     @property
     def min(self) -> int:
@@ -95,6 +103,7 @@ class Hops:
             {
                 "hop": number,
                 "node": hop.node,
+                "part": hop.part,
                 "counts": hop.counts,
                 "latency_ns": latency_json(hop.min, hop.mean, hop.max, hop.percentiles(ps)),
                 "slowest_of_worst": int(slowest),
@@ -125,6 +134,7 @@ class Hops:
         rows = (
             Hop(
                 row["node"],
+                row.get("part", NODE),
                 row["counts"],
                 row["latency_ns"]["mean"],
                 tables.pair(table, "latency_ns", "count"),
@@ -134,6 +144,11 @@ class Hops:
         )
         times = [tables.known_times(table, UNKNOWN) for table in worst]
         return cls(tuple(rows), np.column_stack(times))
+
+
+def part_name(node: str, part: str) -> str:
+    """What a hop is called: ``dut2``, or ``dut2 queue``."""
+    return node if part == NODE else f"{node} {part}"
 
 
 def evaluate_hops(
@@ -160,7 +175,7 @@ def with_hops(
     these is no stamp file.
     """
     rows = tuple(
-        Hop(hop.node, one.counts, one.mean, one.columns.distribution, one.warnings)
+        Hop(hop.node, hop.part, one.counts, one.mean, one.columns.distribution, one.warnings)
         for hop, one in zip(captures, found, strict=True)
     )
     between = [hop.ingress for hop in captures[1:]]

@@ -106,12 +106,18 @@ class Warning(NamedTuple):
     message: str
 
 
+NODE, QUEUE = "node", "queue"
+"""The parts of a line: a node, or the queue in which packets wait until a node receives them."""
+
+
 class HopCaptures(NamedTuple):
-    """The captures before and behind one node of a line."""
+    """The captures before and behind one part of a line."""
 
     node: str
     ingress: Path
     egress: Path
+    part: str = NODE
+    """`NODE`, or `QUEUE`: that of the node."""
 
 
 @dataclass(frozen=True)

@@ -107,11 +107,12 @@ class Dut(Strict):
         "(SR-IOV), which a cable joins. docs/virtual-functions.md says what that needs.",
         examples=[{"sriov": ["enp1s0f0", "enp2s0f0"]}],
     )
-    taps: Literal["ends", "hops"] = Field(
+    taps: Literal["ends", "hops", "queues"] = Field(
         default="ends",
         description="Where packets of a line are stamped. ends is before the first node and behind "
-        "the last. hops is also between two nodes, which tells how long each node took; the taps "
-        "between are part of the latency. docs/lines.md says what they cost.",
+        "the last. hops is also between two nodes, which tells how long each node took. queues is, "
+        "besides, where a node receives packets, which tells how long they waited for that. The "
+        "taps between are part of the latency: docs/lines.md says what they cost.",
         examples=["hops"],
     )
     cpus: Annotated[

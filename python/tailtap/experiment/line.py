@@ -159,13 +159,14 @@ def check_nodes(dut: Dut) -> None:
             )
 
 
-HOPS = "hops"
-"""The value of `dut.taps` by which packets are stamped between the nodes."""
+ENDS, HOPS, QUEUES = "ends", "hops", "queues"
+"""The values of `dut.taps`: packets are stamped at both ends, between the nodes as well, or besides
+as nodes receive them."""
 
 
 def check_hops(dut: Dut) -> None:
     """Raises `Misfit` unless packets can be stamped between nodes, if that is asked for."""
-    if dut.taps != HOPS:
+    if dut.taps == ENDS:
         return
     leave = "leave dut.taps out, or the combination with exclude"
     if not dut.named_nodes and not PLATFORMS[dut.platform].traits.has_dut:

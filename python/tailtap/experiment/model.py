@@ -24,7 +24,7 @@ from tailtap import platform
 from tailtap.document import Misfit
 from tailtap.errors import InputError
 from tailtap.experiment.dut import Dut
-from tailtap.experiment.line import HOPS, Member, check_hops, check_line
+from tailtap.experiment.line import ENDS, QUEUES, Member, check_hops, check_line
 from tailtap.experiment.network import check_network, traffic_of
 from tailtap.experiment.over import VETH, check_over, with_links_over
 from tailtap.experiment.tuning import FULL
@@ -346,9 +346,9 @@ class Experiment(Strict):
         if self._ports() is not None:
             raise InputError("dut.ports, tap.ports: the testbed has the network cards: leave "
                              "both out")  # fmt: skip
-        if self.dut.taps == HOPS:
-            raise InputError("dut.taps: hops: the timestamper of a testbed does not see what is "
-                             "between the nodes of a DuT: leave it out")  # fmt: skip
+        if self.dut.taps != ENDS:
+            raise InputError(f"dut.taps: {self.dut.taps}: the timestamper of a testbed does not "
+                             "see what is between the nodes of a DuT: leave it out")  # fmt: skip
         if self.dut.is_network:
             raise InputError("dut.links, dut.flows: a testbed has two cables to the DuT, and each "
                              "flow of a network needs its own: take dut.line")  # fmt: skip
@@ -384,7 +384,8 @@ class Experiment(Strict):
             self.devices(),
             frame_size=largest,
             cables=self.cables(),
-            hops=self.dut.taps == HOPS,
+            hops=self.dut.taps != ENDS,
+            queues=self.dut.taps == QUEUES,
             paths=self.dut.paths if self.dut.is_network else None,
         )
         return with_links_over(graph, self.dut.over)

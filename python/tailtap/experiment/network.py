@@ -13,7 +13,7 @@ from tailtap.document import KeyPath, Misfit
 from tailtap.experiment.chains import IN, OUT, joined, simple_ways
 from tailtap.experiment.explaining import explain
 from tailtap.experiment.line import (
-    HOPS,
+    ENDS,
     Member,
     able,
     check_members,
@@ -183,7 +183,7 @@ def check_network(experiment: Experiment) -> None:
     for one in members:
         _check_forwarder(one, graph, nodes)
     _check_apart(experiment, ways(graph), {name: one.ranges() for name, one in sent.items()})
-    if dut.taps == HOPS:
+    if dut.taps != ENDS:
         _check_stamped(graph)
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 from pydantic import Discriminator, Field, Tag
 
 from tailtap.document import Misfit
+from tailtap.experiment.line import ENDS
 from tailtap.findings import Findings
 from tailtap.forwarder import FORWARDERS
 from tailtap.machine import pci
@@ -49,7 +50,7 @@ def check_over(over: Sriov | str, taps: str, graph: Graph) -> None:
             ("dut", "over", "sriov"),
             "packets between functions of one card pass no cable: name two cards that one joins",
         )
-    if graph.channels and taps != "ends":
+    if graph.channels and taps != ENDS:
         raise Misfit(
             ("dut", "taps"),
             "a packet that comes from a cable is received long after it was handed over, and "

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tailtap.errors import MachineError
-from tailtap.experiment.line import HOPS
+from tailtap.experiment.line import ENDS, HOPS, QUEUES
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.plan import PlannedRun
 from tailtap.instruments.taps import STAMP_BYTES
@@ -65,9 +65,8 @@ def stamp_bytes(plan: Sequence[PlannedRun]) -> int:
 def _taps(experiment: Experiment, flow: str) -> int:
     """How often a packet of a flow is stamped."""
     dut = experiment.dut
-    if dut.taps != HOPS:
-        return SIDES
-    return SIDES + len(dut.paths[flow]) - 1 if dut.is_network else SIDES + len(dut.members) - 1
+    nodes = len(dut.paths[flow] if dut.is_network else dut.members)
+    return SIDES + max(0, {ENDS: 0, HOPS: nodes - 1, QUEUES: 2 * nodes - 1}[dut.taps])
 
 
 def require_room(out: Path, pending: Sequence[PlannedRun]) -> None:

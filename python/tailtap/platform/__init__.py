@@ -124,12 +124,13 @@ def graph_of(
     frame_size: int = 0,
     cables: Cables | None = None,
     hops: bool = False,
+    queues: bool = False,
     paths: Mapping[str, Sequence[str]] | None = None,
 ) -> Graph:
     """The graph of a DuT for frames of up to `frame_size` bytes.
 
-    With `hops` it has tap points between nodes. It is a line, unless there are `paths`: the nodes
-    that each flow passes.
+    With `hops` it has tap points between nodes, with `queues` more of them
+    (`Flow.queues`). It is a line, unless there are `paths`: the nodes that each flow passes.
     """
     nodes = [
         Node(spec.node, "dut", platform.ports_in, spec.cpus, spec.placement, spec.routes)
@@ -139,9 +140,10 @@ def graph_of(
     if paths is not None:
         there = {node.name for node in nodes}
         ways = {flow: [name for name in path if name in there] for flow, path in paths.items()}
-        return network(nodes, ways, frame_size=frame_size, hops=hops)
+        return network(nodes, ways, frame_size=frame_size, hops=hops, queues=queues)
     both_ways = any(spec.both_ways for _, spec in devices)
-    return line(nodes, frame_size=frame_size, both_ways=both_ways, cables=cables, hops=hops)
+    return line(nodes, frame_size=frame_size, both_ways=both_ways, cables=cables, hops=hops,
+                queues=queues)  # fmt: skip
 
 
 def build(lab: Lab, devices: Devices) -> Sequence[Dut]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from tailtap.errors import InputError
-from tailtap.evaluation.values import HopCaptures
+from tailtap.evaluation.values import NODE, QUEUE, HopCaptures
 from tailtap.files import make_folder, read_json, sync_tree, write_json
 
 Status = Literal["running", "done", "failed", "interrupted"]
@@ -43,7 +43,12 @@ def hop_captures(record: Mapping[str, Any], folder: Path) -> list[HopCaptures]:
     if len(points) <= 2:
         return []
     return [
-        HopCaptures(point["before"], folder / point["file"], folder / after["file"])
+        HopCaptures(
+            point["before"],
+            folder / point["file"],
+            folder / after["file"],
+            QUEUE if after.get("received") else NODE,
+        )
         for point, after in pairwise(points)
     ]
 

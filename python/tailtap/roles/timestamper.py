@@ -43,9 +43,9 @@ class Timestamper:
         [node] = {flow.ingress.node for flow in self._flows}
         self._host = bench.lab.host(node)
         self._namespaces = {
-            port.node: bench.lab.name_of(port.node)
+            point.port.node: bench.lab.name_of(point.port.node)
             for flow in self._flows
-            for port in flow.stamped[1:-1]
+            for point in flow.points[1:-1]
         }
         self._by_cards = bench.experiment.tap.clock == HARDWARE
         self._kind = CardTap() if self._by_cards else TAPS[bench.experiment.tap.kind]
@@ -154,8 +154,9 @@ class Timestamper:
         """End the taps: the `cpus` that they might run on, and of each of the `flows` what its taps
         counted (`taps`), `warnings`, and its `files`.
 
-        Its `points` are the tap points in the order in which packets pass them, and `before` of
-        each is the node of the DuT that they enter next.
+        Its `points` are the tap points in the order in which packets pass them. `before` of each is
+        the node of the DuT that they enter next, and `received` says whether that has received
+        them there.
         """
         assert self._process is not None  # asked in order
         self._ended = True
@@ -168,8 +169,14 @@ class Timestamper:
 
     def _told(self, flow: Flow, links: Json, of_all: Sequence[Warning]) -> Json:
         points = [
-            {"name": name, "port": str(port), "file": links[name]["file"], "before": before}
-            for name, port, before in flow.points
+            {
+                "name": point.name,
+                "port": str(point.port),
+                "file": links[point.name]["file"],
+                "before": point.before,
+                "received": point.received,
+            }
+            for point in flow.points
         ]
         return {
             "taps": links,

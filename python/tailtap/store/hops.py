@@ -11,8 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tailtap.evaluation.values import NODE
+
 _TEXT, _INT, _REAL = pa.string(), pa.int64(), pa.float64()
-_HOP: Mapping[str, pa.DataType] = {"hop": pa.int32(), "node": _TEXT}
+_HOP: Mapping[str, pa.DataType] = {"hop": pa.int32(), "node": _TEXT, "part": _TEXT}
 COUNTS = ("ingress", "egress", "matched", "lost", "reordered", "noncausal")
 HOP_COLUMNS: Mapping[str, Mapping[str, pa.DataType]] = {
     "hops": {
@@ -64,9 +66,10 @@ def hop_table(name: str, meta: Mapping[str, Any], read: Callable[[str], pa.Table
     if name == "hops":
         return pa.Table.from_pylist([_row(hop) for hop in hops], schema)
     found = read(_FILES[name])
-    nodes = pa.array([hop["node"] for hop in hops], _TEXT)
-    # Hops are numbered from 1.
-    found = found.append_column("node", nodes.take(pc.subtract(found["hop"], 1)))
+    for column in ("node", "part"):
+        values = pa.array([hop.get(column, NODE) for hop in hops], _TEXT)
+        # Hops are numbered from 1.
+        found = found.append_column(column, values.take(pc.subtract(found["hop"], 1)))
     if name == "hop_worst":
         worst = read("worst").take(found["packet"])
         found = found.rename_columns(
@@ -82,6 +85,7 @@ def _row(hop: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "hop": hop["hop"],
         "node": hop["node"],
+        "part": hop.get("part", NODE),
         **{count: hop["counts"][count] for count in COUNTS},
         **{f"{name}_ns": latency[name] for name in ("min", "mean", "max")},
         "slowest_of_worst": hop["slowest_of_worst"],

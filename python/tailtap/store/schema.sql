@@ -97,6 +97,7 @@ CREATE TABLE IF NOT EXISTS hops (
     run INTEGER NOT NULL,
     hop INTEGER NOT NULL,
     node VARCHAR NOT NULL,
+    part VARCHAR NOT NULL, -- node, or queue: of the node
     ingress BIGINT NOT NULL,
     egress BIGINT NOT NULL,
     matched BIGINT NOT NULL,
@@ -113,6 +114,7 @@ CREATE TABLE IF NOT EXISTS hop_percentiles (
     run INTEGER NOT NULL,
     hop INTEGER NOT NULL,
     node VARCHAR NOT NULL,
+    part VARCHAR NOT NULL,
     p DOUBLE NOT NULL,
     value BIGINT NOT NULL,
     low BIGINT,
@@ -125,6 +127,7 @@ CREATE TABLE IF NOT EXISTS hop_distribution (
     run INTEGER NOT NULL,
     hop INTEGER NOT NULL,
     node VARCHAR NOT NULL,
+    part VARCHAR NOT NULL,
     latency_ns BIGINT NOT NULL,
     count BIGINT NOT NULL
 );
@@ -133,11 +136,18 @@ CREATE TABLE IF NOT EXISTS hop_worst (
     run INTEGER NOT NULL,
     hop INTEGER NOT NULL,
     node VARCHAR NOT NULL,
+    part VARCHAR NOT NULL,
     key VARCHAR NOT NULL,
     ingress_ns BIGINT NOT NULL,
     latency_ns BIGINT NOT NULL,
     hop_ns BIGINT
 );
+
+-- In databases of earlier versions every hop is a node.
+ALTER TABLE hops ADD COLUMN IF NOT EXISTS part VARCHAR DEFAULT 'node';
+ALTER TABLE hop_percentiles ADD COLUMN IF NOT EXISTS part VARCHAR DEFAULT 'node';
+ALTER TABLE hop_distribution ADD COLUMN IF NOT EXISTS part VARCHAR DEFAULT 'node';
+ALTER TABLE hop_worst ADD COLUMN IF NOT EXISTS part VARCHAR DEFAULT 'node';
 
 CREATE TABLE IF NOT EXISTS causes (
     run INTEGER NOT NULL,

@@ -151,6 +151,12 @@ class TapPoint(NamedTuple):
     port: Port
     before: str | None
     """The node of the DuT that packets enter next; None behind the last one."""
+    received: bool = False
+    """Whether packets are stamped as this node receives them, not as they are handed over to it."""
+
+
+def _received(port: Port) -> TapPoint:
+    return TapPoint(f"{port.node}.received", port, port.node, received=True)
 
 
 @dataclass(frozen=True)
@@ -164,6 +170,8 @@ class Flow:
     stamped: tuple[Port, ...]
     """The tap points, in the order of the path: the first is before the DuT, the last after it, and
     others are where packets enter a node of the DuT."""
+    queues: bool = False
+    """Whether they are stamped as well as each node receives them, the first one included."""
 
     @property
     def generator(self) -> Port:
@@ -183,7 +191,13 @@ class Flow:
     @property
     def points(self) -> list[TapPoint]:
         """The tap points in the order of the path."""
-        within = [TapPoint(port.node, port, port.node) for port in self.stamped[1:-1]]
+        within: list[TapPoint] = []
+        if self.queues and self.passed:
+            within.append(_received(self.path[self.path.index(self.onward) + 1]))
+        for port in self.stamped[1:-1]:
+            within.append(TapPoint(port.node, port, port.node))
+            if self.queues:
+                within.append(_received(port))
         first = TapPoint(INGRESS, self.ingress, next(iter(self.passed), None))
         return [first, *within, TapPoint(EGRESS, self.egress, None)]
 

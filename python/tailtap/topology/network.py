@@ -30,12 +30,14 @@ def network(
     *,
     frame_size: int = 0,
     hops: bool = False,
+    queues: bool = False,
 ) -> Graph:
     """The graph of `duts` in which flows pass the nodes of their `paths`, first to last.
 
     A flow that passes no node goes from tap to tap. Links carry frames of `frame_size` bytes, check
     sequence included. With `hops` packets are also stamped where they enter each node but the first
-    of their path. Raises `InputError` for a graph that cannot be.
+    of their path, with `queues` as well as nodes receive them (`Flow.queues`). Raises `InputError`
+    for a graph that cannot be.
     """
     mtu = max(DEFAULT_MTU, frame_size - ETHERNET_OVERHEAD)
     sending: list[Link] = []
@@ -57,7 +59,8 @@ def network(
         else:
             ends.append(Link((onward, last_tap), mtu))
         stamped = (first_tap, *(within[2::2] if hops else ()), last_tap)
-        flows.append(Flow(name, (start, first_tap, onward, *within, last_tap), stamped))
+        way = (start, first_tap, onward, *within, last_tap)
+        flows.append(Flow(name, way, stamped, queues))
     between = [Link(joined, mtu) for joined in inner.values()]
     nodes = (Node(GENERATOR, "generator"), Node(TAPS, "timestamper"), *duts)
     return Graph(nodes, (*sending, *ends, *between), tuple(flows))

@@ -98,6 +98,7 @@ def smallest(
     placement: Placement = DEFAULT,
     length: int = 1,
     hops: bool = False,
+    queues: bool = False,
 ) -> Graph:
     """The graph of one DuT whose ports are in a `kind` of node and whose work is on `cpus`.
 
@@ -107,13 +108,16 @@ def smallest(
     Its packets are received as `placement` says. Without a kind there is no DuT. Links carry frames
     of `frame_size` bytes, check sequence included. With `both_ways` a second generator sends
     through the DuT from behind. With `hops` packets are also stamped where they enter each node
-    of the line but the first: there the node before handed them over.
+    of the line but the first: there the node before handed them over. With `queues` they are
+    stamped as well as nodes receive them (`Flow.queues`).
     """
     duts: list[Node] = []
     if kind is not None:
         shares = zip(dut_names(length), share_out(tuple(cpus), length), strict=True)
         duts = [Node(name, "dut", kind, own, placement) for name, own in shares]
-    return line(duts, frame_size=frame_size, both_ways=both_ways, cables=cables, hops=hops)
+    return line(
+        duts, frame_size=frame_size, both_ways=both_ways, cables=cables, hops=hops, queues=queues
+    )
 
 
 def line(
@@ -123,6 +127,7 @@ def line(
     both_ways: bool = False,
     cables: Cables | None = None,
     hops: bool = False,
+    queues: bool = False,
 ) -> Graph:
     """The graph of nodes that packets pass one after the other; the rest is as in `smallest`."""
     mtu = max(DEFAULT_MTU, frame_size - ETHERNET_OVERHEAD)
@@ -143,12 +148,12 @@ def line(
         links += [Link(ends, mtu) for ends in zip(between[1::2], between[2::2], strict=False)]
         links.append(Link((between[-1], _FROM), mtu, after))
     way = (_SENDING, _FIRST_TAP, _TO, *between, _FROM)
-    flows = [Flow(FORWARD, way, (_FIRST_TAP, *(between[2::2] if hops else ()), _FROM))]
+    flows = [Flow(FORWARD, way, (_FIRST_TAP, *(between[2::2] if hops else ()), _FROM), queues)]
     if both_ways:
         inside_out = between[::-1]
         back = (_SENDING_BACK, _FIRST_TAP_BACK, _FROM, *inside_out, _TO)
         within = inside_out[2::2] if hops else ()
-        flows.append(Flow(REVERSE, back, (_FIRST_TAP_BACK, *within, _TO)))
+        flows.append(Flow(REVERSE, back, (_FIRST_TAP_BACK, *within, _TO), queues))
     return Graph(tuple(nodes), tuple(links), tuple(flows))
 
 

@@ -18,7 +18,7 @@ from tailtap.evaluation import Evaluation, evaluate
 from tailtap.evaluation.evaluate import Settings
 from tailtap.evaluation.hops import UNKNOWN, Hops, evaluate_hops
 from tailtap.evaluation.stamp_files import first_between
-from tailtap.evaluation.values import HopCaptures
+from tailtap.evaluation.values import NODE, QUEUE, HopCaptures
 
 Integers = NDArray[np.int64]
 START = 5_000_000_000
@@ -33,7 +33,10 @@ def line(folder: Path, times: Integers) -> list[HopCaptures]:
         ids = ids[np.argsort(column[ids], kind="stable")]
         write_stamps(folder / f"{name}.stamps", column[ids], ids)
     files = [folder / f"{name}.stamps" for name in names]
-    return [HopCaptures(f"dut{number}", *pair) for number, pair in enumerate(pairwise(files), 1)]
+    return [
+        HopCaptures(f"dut{number}", *pair, NODE if number % 2 else QUEUE)
+        for number, pair in enumerate(pairwise(files), 1)
+    ]
 
 
 def evaluated(captures: list[HopCaptures]) -> tuple[Evaluation, Hops]:
@@ -103,6 +106,8 @@ def test_what_was_written_is_read_again(tmp_path: Path) -> None:
     assert again.as_json([0.5, 0.9371]) == evaluation.as_json([0.5, 0.9371])
     stored = json.loads((tmp_path / "evaluation/evaluation.json").read_text())
     assert [row["node"] for row in stored["hops"]] == ["dut1", "dut2", "dut3", "dut4"]
+    assert [row["part"] for row in stored["hops"]] == [NODE, QUEUE, NODE, QUEUE]
+    assert [row.name for row in again.hops.rows] == ["dut1", "dut2 queue", "dut3", "dut4 queue"]
     assert [row["counts"]["lost"] for row in stored["hops"]] == [0, 1, 2, 0]
     for packet in stored["worst"]:
         assert None in packet["hops"] or sum(packet["hops"]) == packet["latency"]

@@ -129,13 +129,29 @@ def test_hops_have_a_tap_point_between_any_two_nodes(length: int, both_ways: boo
         assert [(point.name, point.before) for point in flow.points] == [
             ("ingress", nodes[0]), *((node, node) for node in nodes[1:]), ("egress", None),
         ]  # fmt: skip
-        within = [port for _, port, _ in flow.points[1:-1]]
+        within = [point.port for point in flow.points[1:-1]]
         assert within == [port for port in flow.path if port in within]
         for port in within:
             assert port in graph.entered(port.node)
             assert graph.peer(port) == flow.path[flow.path.index(port) - 1]
         tapped += within
     assert len(set(tapped)) == len(tapped) == (length - 1) * len(graph.flows)
+
+
+@given(st.integers(2, 64), st.booleans())
+def test_queues_have_one_more_where_each_node_receives(length: int, both_ways: bool) -> None:
+    graph = experiment({"line": length, "taps": "queues"}, bidirectional=both_ways).graph()
+    plain = experiment({"line": length, "taps": "hops"}, bidirectional=both_ways).graph()
+    for flow, hops in zip(graph.flows, plain.flows, strict=True):
+        assert [point for point in flow.points if not point.received] == hops.points
+        received = [point for point in flow.points if point.received]
+        assert [point.before for point in received] == flow.passed
+        entered = [next(port for port in flow.path if port.node == node) for node in flow.passed]
+        assert [point.port for point in received] == entered
+        # Packets are handed over to a node before it receives them.
+        places = [flow.points.index(point) for point in received]
+        assert places == list(range(1, 2 * length, 2))
+        assert len({point.name for point in flow.points}) == 2 * length + 1
 
 
 @pytest.mark.parametrize("dut", [{}, {"line": 3}, {"platform": "wire"}])
@@ -153,7 +169,7 @@ def test_without_hops_packets_are_stamped_at_the_ends(dut: dict[str, Any]) -> No
         ("{taps: hops, ports: [a, b]}", "network cards form none"),
         ("{taps: hops, ports: [a, b], line: 3}", "network cards form none"),
         ("{taps: hops, line: 3, napi: threads}", "choose napi: softirq"),
-        ("{taps: each, line: 3}", "'ends' or 'hops'"),
+        ("{taps: each, line: 3}", "'ends', 'hops' or 'queues'"),
     ],
 )
 def test_where_there_are_no_hops_is_named(tmp_path: Path, dut: str, expected: str) -> None:

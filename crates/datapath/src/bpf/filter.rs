@@ -11,8 +11,12 @@ use crate::interface::Interface;
 
 /// The place of a program among the filters of a hook: before all others.
 const PRIORITY: u32 = 1;
-/// Names it within its priority: "tt".
-const HANDLE: u32 = 0x7474;
+/// Names a program within its priority: the first two letters of its own name. Of several the
+/// last one that came is the first to see a packet.
+fn handle(program: &Program<'_>) -> u32 {
+    let name = program.name().as_encoded_bytes();
+    name.iter().take(2).fold(0, |handle, &letter| handle << 8 | u32::from(letter))
+}
 
 /// A program on a hook of tc. It stays when this process is killed.
 #[derive(Debug)]
@@ -32,7 +36,7 @@ impl Filter {
         let mut hook = TcHookBuilder::new(program.as_fd())
             .ifindex(interface.index)
             .priority(PRIORITY)
-            .handle(HANDLE)
+            .handle(handle(program))
             .hook(match hook {
                 Hook::Ingress => TC_INGRESS,
                 Hook::Egress => TC_EGRESS,

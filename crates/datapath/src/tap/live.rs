@@ -50,7 +50,11 @@ impl<'a> Prepared<'a> {
             (Forward::Drop, _) => Verdict::Drop,
             _ => Verdict::Pass,
         };
-        let moment = if link.stamps_arrival() { Moment::Arrival(&interface) } else { Moment::Now };
+        let moment = match link.stamps_arrival() {
+            true => Moment::Arrival(&interface),
+            false if link.on_receipt => Moment::Receipt,
+            false => Moment::Now,
+        };
         let program = Program::load(verdict, keep, slots, moment).map_err(|error| match error {
             BpfError::Memory { .. } => TapError::Memory {
                 records: slots.into(),

@@ -72,6 +72,8 @@ pub struct Link {
     pub interface: String,
     /// Which of them.
     pub hook: Hook,
+    /// Whether those that arrive are stamped as they are received, not as they were handed over.
+    pub on_receipt: bool,
     /// What becomes of them.
     pub forward: Forward,
     /// The file.
@@ -84,7 +86,7 @@ impl Link {
     /// Whether packets are stamped when they were handed over to the interface. Those that leave
     /// are stamped as they leave.
     fn stamps_arrival(&self) -> bool {
-        self.hook == Hook::Ingress && !matches!(self.forward, Forward::To(_))
+        self.hook == Hook::Ingress && !self.on_receipt && !matches!(self.forward, Forward::To(_))
     }
 }
 
@@ -282,6 +284,7 @@ mod tests {
             namespace: None,
             interface: "a".into(),
             hook: Hook::Ingress,
+            on_receipt: false,
             forward: Forward::Drop,
             path: PathBuf::new(),
             records,

@@ -13,9 +13,10 @@ use super::ring::{Ring, State};
 use crate::bpf::{Attachment, BpfError, Hook, Loaded, Place, TAP, busy, programs_on};
 use crate::interface::Interface;
 
-/// The program that taps, the one that notes when XDP frames are handed over, the one that does
-/// nothing, and the one that reads the clock.
+/// The program that taps, the same for packets that are stamped on receipt, the one that notes when
+/// XDP frames are handed over, the one that does nothing, and the one that reads the clock.
 const TAP_PROGRAM: &str = "tap";
+const RECEIPT_PROGRAM: &str = "receipt";
 const FLUSHED: &str = "flushed";
 const NOTHING: &str = "nothing";
 const ONLY_CLOCK: &str = "only_clock";
@@ -87,16 +88,25 @@ impl Verdict {
 pub enum Moment<'a> {
     /// When the tap's program sees it.
     Now,
+    /// The same where another tap may stand that stamps packets when they were handed over.
+    Receipt,
     /// When it was handed over to this interface, the one that is tapped. The kernel must be asked
     /// for stamps, see [`crate::tap::arrival`].
     Arrival(&'a Interface),
 }
 
 impl Moment<'_> {
+    fn program(self) -> &'static str {
+        match self {
+            Self::Now | Self::Arrival(_) => TAP_PROGRAM,
+            Self::Receipt => RECEIPT_PROGRAM,
+        }
+    }
+
     /// The last three words of `config` in bpf/tap.bpf.c.
     fn words(self, notes_flushes: bool) -> io::Result<[u32; 3]> {
         Ok(match self {
-            Self::Now => [0; 3],
+            Self::Now | Self::Receipt => [0; 3],
             Self::Arrival(_) if !notes_flushes => [1, 0, 0],
             Self::Arrival(interface) => {
                 let namespace = std::fs::metadata("/proc/thread-self/ns/net")?.ino();
@@ -109,6 +119,8 @@ impl Moment<'_> {
 /// A tap that is loaded, with its ring.
 #[derive(Debug)]
 pub struct Program {
+    /// Which of the programs it is.
+    name: &'static str,
     loaded: Loaded,
     state: MmapRaw,
     records: MmapRaw,
@@ -144,6 +156,7 @@ impl Program {
         notes_flushes: bool,
     ) -> Result<Self, BpfError> {
         let mut open = TAP.open()?;
+        let name = moment.program();
         let slot_words = keep.slot_words();
         let mut words = Vec::from(verdict.words());
         words.push(slots - 1);
@@ -151,6 +164,8 @@ impl Program {
         words.extend(moment.words(notes_flushes).map_err(|error| TAP.refused(error))?);
         open.set_constants(&words);
         open.size_map("ring", slots, Some((slot_words * size_of::<u64>()) as u32))?;
+        let idle = if name == TAP_PROGRAM { RECEIPT_PROGRAM } else { TAP_PROGRAM };
+        open.leave_out(idle);
         if !notes_flushes {
             open.leave_out(FLUSHED);
         }
@@ -158,7 +173,7 @@ impl Program {
         let state = loaded.map_memory(".bss", size_of::<State>())?;
         let slots = slots as usize;
         let records = loaded.map_memory("ring", slots * slot_words * size_of::<u64>())?;
-        Ok(Self { loaded, state, records, slots, slot_words, notes_flushes })
+        Ok(Self { name, loaded, state, records, slots, slot_words, notes_flushes })
     }
 
     /// The ring; there must be one consumer at a time.
@@ -181,11 +196,11 @@ impl Program {
     pub fn attach(&self, interface: &Interface, hook: Hook) -> Result<Attached, BpfError> {
         let tcx = Place::Tcx(hook);
         let programs = programs_on(interface, hook).map_err(|error| self.loaded.refused(error))?;
-        if programs.iter().flatten().any(|name| name == TAP_PROGRAM) {
+        if programs.iter().flatten().any(|name| name == self.name) {
             return Err(busy(interface, tcx));
         }
         let place = if programs.is_some() { tcx } else { Place::Filter(hook) };
-        let tap = self.loaded.attach(TAP_PROGRAM, interface, place)?;
+        let tap = self.loaded.attach(self.name, interface, place)?;
         // Behind the tap, which numbers frames from the first note on.
         let flushes = self.notes_flushes.then(|| self.loaded.follow(FLUSHED)).transpose()?;
         Ok(Attached { _flushes: flushes, _tap: tap })
@@ -194,7 +209,7 @@ impl Program {
     /// Time that the tap took, in nanoseconds, and how often it ran, while statistics were on
     /// (see [`enable_statistics`](crate::bpf::enable_statistics)).
     pub fn run_time(&self) -> io::Result<(u64, u64)> {
-        self.loaded.run_time(TAP_PROGRAM)
+        self.loaded.run_time(self.name)
     }
 
     /// What the statistics say, while they are on, that a program takes which does nothing: mean
@@ -251,16 +266,29 @@ mod tests {
                 Program::load(Verdict::Drop, Keep::Bytes(64), 16, Moment::Now).expect("loaded");
             let attachment = program.loaded.attach(TAP_PROGRAM, &receiver, place);
             let attachment = attachment.expect("attached");
+            // The one that comes later sees packets first, and lets them pass.
+            let early =
+                Program::load(Verdict::Pass, Keep::Bytes(64), 16, Moment::Receipt).expect("loaded");
+            let first = early.loaded.attach(RECEIPT_PROGRAM, &receiver, place).expect("attached");
             let before = program.ring().counters().head;
             for _ in 0..3 {
                 socket.send(&[0x02; 60]).expect("sent");
             }
             assert!(program.ring().counters().head >= before + 3);
+            let times = |one: &Program| {
+                let mut found = Vec::new();
+                one.ring().drain(u64::MAX, |record, _| found.push(record[0]));
+                found
+            };
+            let (earlier, later) = (times(&early), times(&program));
+            assert!(earlier.len() >= 3);
+            let pairs = earlier.iter().rev().zip(later.iter().rev());
+            assert!(pairs.into_iter().all(|(one, other)| one < other));
             assert_eq!(
                 run("tc qdisc show dev tt-b").contains("clsact"),
                 place == Place::Filter(Hook::Ingress)
             );
-            drop(attachment);
+            drop((first, attachment));
             assert!(!run("tc qdisc show dev tt-b").contains("clsact"));
             let names = programs_on(&receiver, Hook::Ingress).expect("asked");
             assert_eq!(names.unwrap_or_default(), Vec::<String>::new());

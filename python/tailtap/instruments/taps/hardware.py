@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tailtap.errors import InputError, MachineError
-from tailtap.instruments.taps.links import TapLink
+from tailtap.instruments.taps.links import INGRESS, TapLink
 from tailtap.machine.nic import Timestamping, timestamping
 
 STAMPERS = ("hardware", "software")
@@ -78,16 +78,16 @@ def stamp(
 
     chosen: list[tuple[str, str, str, bool, Path]] = []
     clocks: dict[str, int | None] = {}
-    for name, namespace, interface, egress, forward, path in links:
+    for name, namespace, interface, at, forward, path in links:
         if namespace is not None:
             raise InputError(
                 f"link {name!r}: --clock {clock} stamps in the current network namespace: leave "
                 f"{namespace}/ out, and start it by `ip netns exec`"
             )
-        if egress or forward not in (None, "drop"):
+        if at != INGRESS or forward not in (None, "drop"):
             raise InputError(
                 f"link {name!r}: --clock {clock} stamps what an interface receives and forwards "
-                "nothing: leave @egress and the interface to forward to out"
+                "nothing: leave @egress, @receipt and the interface to forward to out"
             )
         method = "messages"
         if clock == "hardware":

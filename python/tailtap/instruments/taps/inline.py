@@ -12,6 +12,7 @@ from typing import Any
 from tailtap.check import Check
 from tailtap.errors import TailtapError
 from tailtap.instruments.taps import NOWHERE, Stamped
+from tailtap.instruments.taps.links import RECEIPT
 from tailtap.machine.privileges import missing_capabilities
 from tailtap.stations import Host
 from tailtap.stations.process import STOP_SECONDS, Process
@@ -50,7 +51,10 @@ class InlineTap:
 
     An ingress stamp is of the moment at which the packet is handed on to the DuT, an egress stamp
     of the moment at which the DuT handed it over. Between the nodes of a line packets go on their
-    way, and a stamp is of the moment at which the node before handed them over.
+    way, and a stamp is of the moment at which the node before handed them over; a second one, where
+    that is asked for, is of the moment at which the next node receives them. Of two programs on one
+    port the one that came last sees packets first: the tap of the second moment, which thus does
+    not wait for the other one.
     """
 
     summary = "eBPF programs on links of their own on both sides of the DuT."
@@ -112,7 +116,11 @@ class InlineTap:
         """The links of ``tailtap tap`` for the tap points of a flow."""
         return [
             f"{INGRESS}={flow.ingress.name}:{flow.onward.name}",
-            *(f"{name}={namespaces[port.node]}/{port.name}" for name, port, _ in flow.points[1:-1]),
+            *(
+                f"{one.name}={namespaces[one.port.node]}/{one.port.name}"
+                + (f"@{RECEIPT}" if one.received else "")
+                for one in flow.points[1:-1]
+            ),
             f"{EGRESS}={flow.egress.name}:drop",
         ]
 

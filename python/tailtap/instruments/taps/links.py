@@ -1,4 +1,4 @@
-"""The links of ``tailtap tap``: ``[NAME=][NETNS/]INTERFACE[@egress][:FORWARD]``."""
+"""The links of ``tailtap tap``: ``[NAME=][NETNS/]INTERFACE[@egress|@receipt][:FORWARD]``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from typing import NamedTuple
 
 from tailtap.errors import InputError
 
-FORM = "[NAME=][NETNS/]INTERFACE[@egress][:FORWARD]"
+FORM = "[NAME=][NETNS/]INTERFACE[@egress|@receipt][:FORWARD]"
+INGRESS, EGRESS, RECEIPT = "ingress", "egress", "receipt"
+"""Which packets of an interface are stamped, and when: those that arrive, when they were handed
+over to it; those that leave, as they leave; those that arrive, when they are received."""
 
 
 class TapLink(NamedTuple):
@@ -18,8 +21,8 @@ class TapLink(NamedTuple):
     namespace: str | None
     """The network namespace of its interfaces: a name of ip-netns(8), or a path; None for ours."""
     interface: str
-    egress: bool
-    """Whether the packets that leave are stamped, not those that arrive."""
+    at: str
+    """`INGRESS`, `EGRESS` or `RECEIPT`."""
     forward: str | None
     """Through which interface they leave, or ``drop``; None where they go on their way."""
     path: Path
@@ -40,7 +43,10 @@ def parse_links(links: Sequence[str], write: str) -> list[TapLink]:
         # No interface has a slash in its name: what stands before the last one is the namespace.
         namespace, slash, rest = rest.rpartition("/")
         hook, colon, forward = rest.partition(":")
-        interface = hook.removesuffix("@egress")
+        interface, at = hook, INGRESS
+        for place in (EGRESS, RECEIPT):
+            if hook.endswith(f"@{place}"):
+                interface, at = hook.removesuffix(f"@{place}"), place
         if (
             not interface
             or (equals and not name)
@@ -62,7 +68,7 @@ def parse_links(links: Sequence[str], write: str) -> list[TapLink]:
             name,
             namespace or None,
             interface,
-            hook != interface,
+            at,
             forward or None,
             Path(write.replace("{link}", name)),
         )

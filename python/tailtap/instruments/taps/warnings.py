@@ -12,13 +12,15 @@ from tailtap.topology.graph import Flow
 
 def of_links(links: Mapping[str, Mapping[str, Any]], flow: Flow) -> Iterator[Warning]:
     """What the counts of each link tell. Links are called as in `Flow.points`."""
-    within = {port.node for port in flow.stamped[1:-1]}
+    within = {point.name: point for point in flow.points[1:-1]}
     for link, counts in links.items():
         if counts["lost"] and link in within:
+            point = within[link]
+            where = "behind the queue of" if point.received else "before"
             yield _warning(
                 "stamps-lost",
-                f"the tap before {link} had no room for {counts['lost']} of {counts['seen']} "
-                "stamps: these packets seem lost in the hop before it",
+                f"the tap {where} {point.before} had no room for {counts['lost']} of "
+                f"{counts['seen']} stamps: these packets seem lost in the hop before it",
             )
         elif counts["lost"]:
             yield _warning(
@@ -26,7 +28,9 @@ def of_links(links: Mapping[str, Mapping[str, Any]], flow: Flow) -> Iterator[War
                 f"the {link} tap had no room for {counts['lost']} of {counts['seen']} stamps: "
                 "these packets count as lost or unmatched though they may have passed",
             )
-        if counts.get("dropped") and link in within:
+        if link in within and within[link].received:
+            pass  # its other tap has counted the same
+        elif counts.get("dropped") and link in within:
             before = flow.passed[flow.passed.index(link) - 1]
             yield _warning(
                 "backlog-drops",
@@ -52,7 +56,7 @@ def of_links(links: Mapping[str, Mapping[str, Any]], flow: Flow) -> Iterator[War
 
 def of_hops(flow: Flow) -> Iterator[Warning]:
     """That taps between the nodes are part of what is measured."""
-    count = len(flow.stamped) - 2
+    count = len(flow.points) - 2
     if count:
         taps = "1 tap" if count == 1 else f"{count} taps"
         yield _warning(

@@ -43,8 +43,8 @@ class Line:
 
     @property
     def nodes(self) -> list[str]:
-        """The nodes in the order in which packets pass them."""
-        return [row.node for row in self.hops.rows]
+        """The nodes, and their queues if known, in the order in which packets pass them."""
+        return [row.name for row in self.hops.rows]
 
     @cached_property
     def shown(self) -> Column:

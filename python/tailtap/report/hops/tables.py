@@ -57,7 +57,7 @@ def _summary(line: Line) -> str:
             f"{line.nodes[most]} took the longest part of {count_text(int(slowest[most]))} of the "
             f"{count_text(known)} worst packets."
         )
-    losing = [(row.node, row.counts["lost"]) for row in line.hops.rows if row.counts["lost"]]
+    losing = [(row.name, row.counts["lost"]) for row in line.hops.rows if row.counts["lost"]]
     if not losing:
         return f"{said} No node lost a packet."
     told = ", ".join(f"{node} {count_text(lost)}" for node, lost in losing)
@@ -68,7 +68,7 @@ def _rows(line: Line) -> tuple[HopRow, ...]:
     slowest = line.hops.slowest
     most = int(slowest.argmax()) if slowest.any() else -1
     return tuple(
-        HopRow(row.node, colour, "worst" if place == most else "", _cells(row, int(slowest[place])))
+        HopRow(row.name, colour, "worst" if place == most else "", _cells(row, int(slowest[place])))
         for place, (row, colour) in enumerate(zip(line.hops.rows, line.colours, strict=True))
     )
 

@@ -72,8 +72,8 @@ ENTRIES = (
     Entry(
         "taps-within",
         (
-            "Packets were stamped between the nodes of a line as well (`dut.taps: hops`). The taps "
-            "there delay every packet, and this is part of the latency."
+            "Packets were stamped between the nodes of a line as well (`dut.taps: hops` or "
+            "`queues`). The taps there delay every packet, and this is part of the latency."
         ),
         "Nothing to find the slow hop; for the line's own latency measure with `dut.taps: ends`.",
     ),

@@ -113,6 +113,7 @@ CREATE TABLE IF NOT EXISTS hops (
     run bigint NOT NULL REFERENCES runs ON DELETE CASCADE,
     hop integer NOT NULL,
     node text NOT NULL,
+    part text NOT NULL, -- node, or queue: of the node
     ingress bigint NOT NULL,
     egress bigint NOT NULL,
     matched bigint NOT NULL,
@@ -130,6 +131,7 @@ CREATE TABLE IF NOT EXISTS hop_percentiles (
     run bigint NOT NULL REFERENCES runs ON DELETE CASCADE,
     hop integer NOT NULL,
     node text NOT NULL,
+    part text NOT NULL,
     p double precision NOT NULL,
     value bigint NOT NULL,
     low bigint,
@@ -143,6 +145,7 @@ CREATE TABLE IF NOT EXISTS hop_distribution (
     run bigint NOT NULL REFERENCES runs ON DELETE CASCADE,
     hop integer NOT NULL,
     node text NOT NULL,
+    part text NOT NULL,
     latency_ns bigint NOT NULL,
     count bigint NOT NULL,
     PRIMARY KEY (run, hop, latency_ns)
@@ -153,12 +156,19 @@ CREATE TABLE IF NOT EXISTS hop_worst (
     run bigint NOT NULL REFERENCES runs ON DELETE CASCADE,
     hop integer NOT NULL,
     node text NOT NULL,
+    part text NOT NULL,
     key text NOT NULL,
     ingress_ns bigint NOT NULL,
     latency_ns bigint NOT NULL,
     hop_ns bigint
 );
 CREATE INDEX IF NOT EXISTS hop_worst_run ON hop_worst (run, hop);
+
+-- In databases of earlier versions every hop is a node.
+ALTER TABLE hops ADD COLUMN IF NOT EXISTS part text NOT NULL DEFAULT 'node';
+ALTER TABLE hop_percentiles ADD COLUMN IF NOT EXISTS part text NOT NULL DEFAULT 'node';
+ALTER TABLE hop_distribution ADD COLUMN IF NOT EXISTS part text NOT NULL DEFAULT 'node';
+ALTER TABLE hop_worst ADD COLUMN IF NOT EXISTS part text NOT NULL DEFAULT 'node';
 
 -- The papers' queries, with the columns of their result files. The text of a double has every
 -- digit that counts; its cast to numeric keeps fifteen.

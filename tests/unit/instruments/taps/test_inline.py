@@ -65,6 +65,19 @@ def test_a_name_leads_into_a_folder() -> None:
     assert (other.name, str(other.path)) == ("b", "out/b.stamps")
 
 
+def test_what_is_stamped_stands_behind_the_interface() -> None:
+    links = parse_links(
+        ["a=x", "b=n/x@receipt", "c=x@egress:y", "d=x@receipt:drop"], "{link}.stamps"
+    )
+    assert [(link.interface, link.at, link.forward) for link in links] == [
+        ("x", "ingress", None), ("x", "receipt", None),
+        ("x", "egress", "y"), ("x", "receipt", "drop"),
+    ]  # fmt: skip
+    for wrong in ("@receipt", "x@egress@receipt:"):
+        with pytest.raises(InputError, match="is not a link"):
+            parse_links([wrong], "a.stamps")
+
+
 @pytest.mark.parametrize("name", ["/etc/x", "../x", "a/../../x"])
 def test_no_name_leads_out_of_the_folder(name: str) -> None:
     with pytest.raises(InputError, match="nothing leads out"):
