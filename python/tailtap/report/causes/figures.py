@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentFormatter
@@ -13,7 +14,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentF
 from tailtap.cause.shares import shares
 from tailtap.cause.stored import Causes
 from tailtap.report.causes import Story
-from tailtap.report.causes.interactive import dots
+from tailtap.report.causes.interactive import dots, edges_of
 from tailtap.report.causes.palette import COLOURS
 from tailtap.report.causes.tables import used
 from tailtap.report.figures import COLUMN, PANEL_LETTERS, TIMES, WIDTH, log_ticks
@@ -53,9 +54,10 @@ def shares_figure(told: Sequence[Told], names: Sequence[str]) -> Figure:
 
     def draw(axes: Any, causes: Causes) -> None:
         found = shares(causes)
-        x = 1 / (1 - found.p)
+        x = edges_of(found)
         layers = [COLOURS[cause].light for cause in found.by_cause]
-        axes.stackplot(x, list(found.by_cause.values()), colors=layers, linewidth=0)
+        parts = [np.append(part, part[-1]) for part in found.by_cause.values()]
+        axes.stackplot(x, parts, colors=layers, linewidth=0, step="post")
         axes.set_xscale("log")
         axes.set_xlim(x[0], x[-1])
         axes.set_ylim(0, 1)

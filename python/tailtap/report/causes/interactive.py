@@ -85,11 +85,18 @@ def _worst(causes: Causes, member: Member) -> Any:
     return plot
 
 
+def edges_of(found: Shares) -> Any:
+    """Where the bars of percentiles begin, as x = 1/(1-p), and where the last one ends: it is as
+    wide as the others on a logarithmic axis."""
+    x = 1 / (1 - found.p)
+    step = (x[-1] / x[0]) ** (1 / (x.size - 1)) if x.size > 1 else 1.5
+    return np.append(x, x[-1] * step)
+
+
 def _shares(found: Shares, member: Member) -> Any:
     """Bars over the percentile: each tells of the packets above the percentile where it begins."""
-    x = 1 / (1 - found.p)
-    right = np.append(x[1:], x[-1] * (x[-1] / x[0]) ** (1 / max(1, x.size - 1)) if x.size > 1
-                      else x[-1] * 1.5)  # fmt: skip
+    edges = edges_of(found)
+    x, right = edges[:-1], edges[1:]
     plot = bare_plot(
         Range1d(start=x[0], end=right[-1]), Range1d(start=0, end=1), log=(True, False), height=280
     )
