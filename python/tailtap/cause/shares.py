@@ -31,14 +31,17 @@ class Shares:
 def delays(causes: Causes) -> tuple[tuple[str, ...], npt.NDArray[np.int64]]:
     """The excess of each late packet by cause, in ns: names, and packets × causes.
 
-    What a packet behind a stall, or in a queue, waits while its core serves is its cause's. A part
-    of what is only present, and what no part covers, is unexplained. Rows add up to the excess.
+    What a packet behind a stall, or in a queue, waits while its core serves is its cause's. Causes
+    by exclusion count as the others do, as in the tables. A part of what is only present, and what
+    no part covers, is unexplained. Rows add up to the excess.
     """
     blamed = causes.late["blamed"].to_pylist()
     state = causes.late["state"].to_pylist()
     excess = causes.column("late", "excess_ns")
     claimed = {
-        (row["cause"], row["detail"]) for row in causes.record["causes"] if row["claim"] == "cause"
+        (row["cause"], row["detail"])
+        for row in causes.record["causes"]
+        if row["claim"] != "present"
     }
     names: dict[str, int] = {UNEXPLAINED: 0}
     cells = np.zeros((excess.size, 1), np.int64)

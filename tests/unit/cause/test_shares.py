@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,20 @@ def test_delays_are_the_excess_and_follow_the_claims(causes: Causes) -> None:
     for cause in claimed:
         mine = direct & (blamed == cause)
         assert (2 * cells[mine, names.index(cause)] >= cells[mine].sum(axis=1)).all()
+
+
+@pytest.mark.parametrize(("claim", "explained"), [("by-exclusion", True), ("present", False)])
+def test_what_is_a_cause_by_exclusion_is_explained(
+    causes: Causes, claim: str, explained: bool
+) -> None:
+    rows = [{**row, "claim": claim} if row["cause"] == "task" else row
+            for row in causes.record["causes"]]  # fmt: skip
+    names, cells = delays(replace(causes, record={**causes.record, "causes": rows}))
+    before, expected = delays(causes)
+    np.testing.assert_array_equal(cells.sum(axis=1), expected.sum(axis=1))
+    task = int(expected[:, before.index("task")].sum())
+    found = dict(zip(names, cells.sum(axis=0).tolist(), strict=True))
+    assert found.get("task", 0) == (task if explained else 0)
 
 
 def test_the_slowest_packets_are_the_hogs(causes: Causes) -> None:
