@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from tailtap.errors import InputError, MachineError
 from tailtap.instruments.taps import NOWHERE, Stamped
 from tailtap.instruments.taps.hardware import judge
-from tailtap.instruments.taps.inline import READY_SECONDS
+from tailtap.instruments.taps.inline import started
 from tailtap.instruments.taps.passive import PassiveTap
 from tailtap.machine.inside import inside
 from tailtap.machine.nic import Timestamping, timestamping
@@ -43,18 +43,12 @@ class CardTap(PassiveTap):
                 "tap.clock: hardware: stamps of cards are stored with MoonSniff's ids, and the "
                 f"packets of this generator have {key}: take tap.clock: monotonic"
             )
-        command = [*host.program, "tap", "--write", str(folder / "{link}.stamps"), "--json"]
+        words: list[str] = []
         for flow, _, place in flows:
             for link in self.links(flow, namespaces):
                 point, _, interface = link.partition("=")
-                command.append(f"{PurePosixPath(place) / point}={interface}")
-        process = host.start([*command, "--clock", "hardware"])
-        try:
-            process.expect("ready", READY_SECONDS)
-        except BaseException:
-            process.close()
-            raise
-        return process
+                words.append(f"{PurePosixPath(place) / point}={interface}")
+        return started(host, folder, [*words, "--clock", "hardware"])
 
     def links(self, flow: Flow, namespaces: Mapping[str, str]) -> list[str]:
         """Those of both splitters."""

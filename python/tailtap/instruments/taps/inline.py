@@ -96,21 +96,14 @@ class InlineTap:
         namespaces: Mapping[str, str] = NOWHERE,
     ) -> Process:
         """Start the taps and wait until they are attached. Raises `MachineError`."""
-        command = [*host.program, "tap", "--write", str(folder / "{link}.stamps"), "--json"]
+        words: list[str] = []
         for (flow, _, place), room in zip(flows, rooms(flows), strict=True):
             for link in self.links(flow, namespaces):
                 point, _, interfaces = link.partition("=")
                 name = str(PurePosixPath(place) / point)
-                command += [f"{name}={interfaces}", "--records", f"{name}={room}"]
+                words += [f"{name}={interfaces}", "--records", f"{name}={room}"]
         # Writing would wake up a CPU that may be the generator's.
-        command += ["--key", key, "--flush", "0 s"]
-        process = host.start(command)
-        try:
-            process.expect("ready", READY_SECONDS)
-        except BaseException:
-            process.close()
-            raise
-        return process
+        return started(host, folder, [*words, "--key", key, "--flush", "0 s"])
 
     def links(self, flow: Flow, namespaces: Mapping[str, str]) -> list[str]:
         """The links of ``tailtap tap`` for the tap points of a flow."""
@@ -137,6 +130,21 @@ class InlineTap:
             del link["files"]
             flows.setdefault(str(path.parent), {})[path.name] = link
         return flows
+
+
+def started(host: Host, folder: Path, words: Sequence[str]) -> Process:
+    """``tailtap tap`` with these words, which writes into `folder`, when it is ready.
+
+    Raises `MachineError`.
+    """
+    write = ["--write", str(folder / "{link}.stamps")]
+    process = host.start([*host.program, "tap", *write, "--json", *words])
+    try:
+        process.expect("ready", READY_SECONDS)
+    except BaseException:
+        process.close()
+        raise
+    return process
 
 
 def rooms(flows: Sequence[Stamped]) -> list[int]:
