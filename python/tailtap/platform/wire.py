@@ -28,7 +28,8 @@ class Wire:
     summary = "No DuT at all: the taps are at the two ends of one link."
     documentation = (
         "It measures the measurement: what the taps report here is the floor below every other "
-        "result. All keys of the DuT are accepted and ignored, but `taps: hops` is refused."
+        "result. All keys of the DuT are accepted and ignored, but `taps: hops` and `queues` are "
+        "refused."
     )
     traits: Traits = BUILT_IN["wire"]
     ports_in: NodeKind | None = None
