@@ -8,7 +8,6 @@ from functools import cached_property
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from tailtap.cause.events import Events, Window, read_events
 from tailtap.cause.guest import Guest, guest_of
@@ -19,6 +18,8 @@ from tailtap.cause.runs import explain
 from tailtap.cause.segments import leaving
 from tailtap.cause.trace import Trace, load
 from tailtap.errors import InputError
+from tailtap.evaluation.tables import column as integers
+from tailtap.evaluation.tables import read as read_table
 from tailtap.evaluation.values import Column
 from tailtap.files import read_json
 from tailtap.guest_clock import EGRESS
@@ -74,8 +75,7 @@ class Causes:
 
     def column(self, table: str, name: str) -> Column:
         """A column of whole numbers of one of the tables."""
-        columns: Column = getattr(self, table)[name].to_numpy()
-        return columns
+        return integers(getattr(self, table), name)
 
 
 def has_trace(run: Run) -> bool:
@@ -106,7 +106,7 @@ def read_stored(folder: Path, median_ns: int) -> tuple[Json, list[pa.Table]] | N
     """
     try:
         content = read_json(folder / "causes.json")
-        read = [pq.read_table(folder / f"{name}.parquet") for name in TABLES]
+        read = [read_table(folder, name) for name in TABLES]
     except (InputError, OSError, pa.ArrowException):
         return None
     late = content.get("late")

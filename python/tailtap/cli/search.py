@@ -122,7 +122,6 @@ def search(
     """
     import json as json_module
 
-    from tailtap import store
     from tailtap.errors import InputError
     from tailtap.experiment.reading import read_experiment
     from tailtap.measure.runner import default_folder
@@ -144,6 +143,8 @@ def search(
     )
     checked = read_experiment(experiment, set_)
     require_out(out, resume=resume)
+    from tailtap import store  # after what needs no database
+
     plan = Plan(checked, experiment, settings, method, keep_stamps, latency)
 
     def print_line(line: str) -> None:

@@ -106,16 +106,16 @@ def verdict(
     import json as json_module
 
     from tailtap.errors import InputError
-    from tailtap.verdict.junit import write_junit
-    from tailtap.verdict.record import record
-    from tailtap.verdict.requirement import parse_requirements
-    from tailtap.verdict.runs import judge_runs
 
     if list_profiles:
         _print_profiles(json)
         return
     if not folders:
         raise InputError("give the folders to judge, or --list-profiles")
+    # After what needs no arrays: loading them takes a quarter of a second.
+    from tailtap.verdict.record import record
+    from tailtap.verdict.requirement import parse_requirements
+    from tailtap.verdict.runs import judge_runs
 
     def progress(run: str) -> None:
         if not quiet:
@@ -126,6 +126,8 @@ def verdict(
         folders, required, runs=runs, confidence=_confidence(confidence), progress=progress
     )
     if junit is not None:
+        from tailtap.verdict.junit import write_junit
+
         write_junit(found, junit, allow_not_shown=allow_not_shown)
     content = record(found)
     if json:

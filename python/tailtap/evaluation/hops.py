@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
 from tailtap.errors import InputError
 from tailtap.evaluation import tables
@@ -33,6 +32,8 @@ from tailtap.evaluation.values import (
 )
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from tailtap.evaluation.model import Evaluation
 
 UNKNOWN = -1

@@ -1,7 +1,8 @@
 """The tables of an evaluation as Parquet files.
 
-Arrays are made of buffers: `pa.array`, `pa.scalar` and `pa.table` first load pandas where it is
-installed, which takes longer than everything else here.
+Arrays are made of buffers, files are read by `pq.ParquetFile`, and columns become NumPy's arrays by
+DLPack: `pa.array`, `pa.scalar`, `pa.table`, `pq.read_table` and `to_numpy` first load pandas where
+it is installed, which takes longer than everything else here.
 """
 
 from __future__ import annotations
@@ -119,8 +120,8 @@ def optional_times(packets: Column, latency_ns: Column, known: npt.NDArray[np.bo
 
 def known_times(table: pa.Table, unknown: int) -> Column:
     """What packets took, in the order of the packets, `unknown` in place of null."""
-    times: Column = table.column("latency_ns").fill_null(unknown).to_numpy()
-    return times
+    times = table.column("latency_ns").to_pylist()
+    return np.array([unknown if time is None else time for time in times], np.int64)
 
 
 def _table(columns: Mapping[str, pa.Array]) -> pa.Table:
@@ -152,9 +153,9 @@ def _texts(texts: Sequence[str]) -> pa.Array:
 
 
 def column(table: pa.Table, name: str) -> Column:
-    """An integer column of a table."""
-    values: Column = table.column(name).to_numpy()
-    return values
+    """An integer column of a table, in which nothing is missing."""
+    parts = [np.from_dlpack(part) for part in table.column(name).iterchunks()]
+    return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
 
 def pair(table: pa.Table, left: str, right: str) -> Pair:
@@ -164,7 +165,7 @@ def pair(table: pa.Table, left: str, right: str) -> Pair:
 
 def of_sides(table: pa.Table, sides: Sequence[str], names: tuple[str, str]) -> dict[str, Pair]:
     """What `by_side` was made of."""
-    side = table.column("side").to_numpy(zero_copy_only=False)
+    side = np.array(table.column("side").to_pylist(), np.str_)
     left, right = pair(table, *names)
     return {name: (left[side == name], right[side == name]) for name in sides}
 
@@ -220,5 +221,6 @@ def _write_object(value: Any, path: Path) -> None:
 
 
 def read(folder: Path, name: str) -> pa.Table:
-    """Reads a table that `write` wrote."""
-    return pq.read_table(folder / f"{name}.parquet")
+    """Reads a table that `write` wrote. Raises `OSError` and `pa.ArrowException`."""
+    with pq.ParquetFile(folder / f"{name}.parquet") as file:
+        return file.read()

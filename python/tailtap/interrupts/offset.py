@@ -25,7 +25,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.fft import irfft, next_fast_len, rfft
 
 from tailtap.interrupts.association import LEAST_WINDOWS, LEVEL, SEED
 from tailtap.interrupts.windows import Integers, Late, Windows, scores
@@ -123,11 +122,13 @@ class _Search:
 
     def __init__(self, rates: Floats, parts: int) -> None:
         """`rates`: (K, n), each with the mean 0; `parts` is the length of a lateness."""
+        from scipy import fft  # takes a quarter of a second to load
+
         bins, least = rates.shape[1], -(-min(rates.shape[1], parts) // 2)
         self.lags: Integers = np.arange(least - parts, bins - least + 1)
         """How many steps the first bin of the lateness lies behind the first of the rates."""
-        self._size = next_fast_len(bins + parts, real=True)
-        self._rates = rfft(rates, self._size)
+        self._size = fft.next_fast_len(bins + parts, real=True)
+        self._rates = fft.rfft(rates, self._size)
         begin, end = np.maximum(self.lags, 0), np.minimum(self.lags + parts, bins)
         self._there = (begin - self.lags, end - self.lags)
         self._of_rates = _squares(rates, begin, end)
@@ -135,7 +136,9 @@ class _Search:
 
     def heights(self, lateness: Floats) -> Floats:
         """(K, lags)."""
-        products = irfft(self._rates * np.conj(rfft(lateness, self._size)), self._size)
+        from scipy import fft
+
+        products = fft.irfft(self._rates * np.conj(fft.rfft(lateness, self._size)), self._size)
         of_lateness = _squares(lateness[None], *self._there)
         spread = np.sqrt(self._of_rates * of_lateness)
         there = spread > 0

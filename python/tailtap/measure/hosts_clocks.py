@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-
-from tailtap.alignment import Alignment, Crossings, Stepped, align
 from tailtap.instruments.observing import Reading, Warning
+
+if TYPE_CHECKING:
+    from tailtap.alignment import Alignment
 
 EXCHANGES = 40
 """Questions to a machine each time: the quickest answers count."""
@@ -87,6 +87,10 @@ class Clocks:
 
     def _aligned(self, role: str) -> Alignment | None:
         """The clock of a role's machine against ours; None where no line fits."""
+        import numpy as np  # `--check` needs no arrays
+
+        from tailtap.alignment import Crossings, Stepped, align
+
         asked, shown, answered = np.array(self._exchanges[role], np.int64).T
         try:
             return align(Crossings(asked, shown), Crossings(answered, shown), LONGEST_NS)
@@ -94,6 +98,8 @@ class Clocks:
             return None
 
     def _told(self, first: Alignment, other: Alignment, exchanges: int) -> dict[str, Any]:
+        import numpy as np
+
         at = np.array([self._looks[0], self._looks[-1]])
         (least, most), (lowest, highest) = first.ahead_ns(at), other.ahead_ns(at)
         ours, theirs = (one.pieces[0].corners[:, 1] for one in (first, other))

@@ -23,7 +23,6 @@ from tailtap.document import dotted, load
 from tailtap.errors import InputError, Interrupted, MachineError, TailtapError
 from tailtap.evaluation import evaluate
 from tailtap.evaluation.evaluate import Settings
-from tailtap.evaluation.hops import evaluate_hops
 from tailtap.experiment.plan import PlannedRun, make_plan, plan_as_json
 from tailtap.experiment.reading import CheckedExperiment
 from tailtap.files import make_folder, slugify, write_json, write_text
@@ -265,6 +264,8 @@ class _Flow:
         )
         hops = hop_captures(self.record, self.folder.path)
         if hops:
+            from tailtap.evaluation.hops import evaluate_hops  # `--check` needs no arrays
+
             how = Settings(settings.key, settings.trim, settings.window)
             evaluation = evaluate_hops(evaluation, hops, how)
         evaluation.write(self.folder.evaluation)

@@ -62,13 +62,6 @@ def write_report(
     before each step. Raises `InputError` when `folder` is no experiment, holds no finished run, no
     run fits a selection, or `out` cannot be written.
     """
-    from tailtap.report.causes import stories
-    from tailtap.report.causes.figures import cause_figures
-    from tailtap.report.figures import write_figures
-    from tailtap.report.hops import lines
-    from tailtap.report.hops.figures import hop_figures
-    from tailtap.report.interrupt_table import sampled_of
-    from tailtap.report.page import render
     from tailtap.results.groups import configurations
     from tailtap.results.selection import select
 
@@ -79,6 +72,15 @@ def write_report(
     else:
         experiment = load_experiment(folder)
     experiment = select(experiment, runs)
+    # After what can be wrong with the folder: loading what draws takes a second.
+    from tailtap.report.causes import stories
+    from tailtap.report.causes.figures import cause_figures
+    from tailtap.report.figures import write_figures
+    from tailtap.report.hops import lines
+    from tailtap.report.hops.figures import hop_figures
+    from tailtap.report.interrupt_table import sampled_of
+    from tailtap.report.page import render
+
     groups = configurations(experiment, every=bool(runs))
     drawn = [group for group in groups if group.drawn]
     if len(drawn) < len(groups):

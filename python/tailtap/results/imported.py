@@ -10,9 +10,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path, PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import duckdb
 import numpy as np
 
 from tailtap.errors import InputError
@@ -20,6 +19,9 @@ from tailtap.evaluation import Histogram, Percentile, Warning
 from tailtap.evaluation.model import SIDES
 from tailtap.evaluation.percentiles import DEFAULT
 from tailtap.results.run import Evaluation, Integers, Origin, Run
+
+if TYPE_CHECKING:
+    import duckdb
 
 COUNTED = (
     "ingress", "egress", "matched", "lost", "unmatched_egress", "trimmed_ingress", "trimmed_egress"
@@ -31,6 +33,8 @@ def load_imported(database: Path) -> list[Run]:
 
     Raises `InputError` when the database cannot be read.
     """
+    import duckdb  # takes a tenth of a second to load
+
     try:
         with duckdb.connect(str(database), read_only=True) as connection:
             rows = connection.execute(
@@ -56,6 +60,8 @@ def has_imported(database: Path) -> bool:
     """Whether a database holds imported runs; not when it cannot be read."""
     if not database.is_file():
         return False
+    import duckdb
+
     try:
         with duckdb.connect(str(database), read_only=True) as connection:
             query = "SELECT count(*) FROM runs WHERE status = 'imported'"

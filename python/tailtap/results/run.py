@@ -15,11 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from tailtap.errors import InputError
 from tailtap.evaluation import Evaluation as StoredEvaluation
-from tailtap.evaluation import Histogram, Percentile, Warning
+from tailtap.evaluation import Histogram, Percentile, Warning, tables
 from tailtap.evaluation.overload import OVERLOAD_LOSS, overload
 from tailtap.evaluation.percentiles import DEFAULT
 from tailtap.files import read_json
@@ -300,7 +299,7 @@ class Run:
         """The table `name` of the evaluation. Raises `InputError`."""
         path = self._evaluation_folder / f"{name}.parquet"
         try:
-            return pq.read_table(path)
+            return tables.read(self._evaluation_folder, name)
         except (OSError, pa.ArrowException) as error:
             raise InputError(
                 f"{path}: cannot read it: {str(error).splitlines()[0]}; "

@@ -87,13 +87,13 @@ def loss_limit(lost: int, packets: int) -> float | None:
     Exact for packets that are lost independently (Biometrika 26, 1934); losses come in bursts, so
     it is the least that must be allowed for. None without packets.
     """
-    from scipy import stats
+    from scipy import special
 
     if packets == 0:
         return None
     if lost >= packets:
         return 1.0
-    return float(stats.beta.ppf(CONFIDENCE, lost + 1, packets - lost))
+    return float(special.betaincinv(lost + 1, packets - lost, CONFIDENCE))
 
 
 def answer(settings: Settings, bounds: Bounds, results: Sequence[Result]) -> Answer:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import special
 
 from tailtap.errors import InputError
 from tailtap.evaluation.values import Warning
@@ -214,6 +213,8 @@ def _about(model: TailModel, chosen: Assessment) -> list[Warning]:
     """What a reader must know of the chosen threshold and its levels."""
     found = []
     if chosen.bursts is not None and chosen.bursts.count >= 5 * _PARTS:
+        from scipy import special
+
         over = model.fitted.position[model.fitted.latency > (chosen.latency or 0)]
         starts = over[chosen.bursts.first]
         counts = np.histogram(starts, _PARTS, (0, model.fitted.packets))[0]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import special
 
 from tailtap.evaluation.values import Column
 from tailtap.tail.assessment import FEWEST, Assessment
@@ -170,6 +169,8 @@ def _ranks(n: int) -> tuple[Column, Floats, Floats, Floats]:
 
     And the middle and the 95 % interval of each one's probability: a beta distribution's.
     """
+    from scipy import special
+
     from_top = np.unique(np.rint(np.geomspace(1, n, min(n, POINTS))).astype(np.int64))[::-1]
     rank = n - from_top
     i = rank + 1.0

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import optimize
 
 from tailtap.tail.gpd import DROP_95, Floats, growth
 
@@ -43,6 +42,8 @@ def fit(maxima: Floats) -> Gev | None:
     x = (maxima - centre) / unit
     start = _by_moments(x)
 
+    from scipy import optimize  # takes a third of a second to load
+
     def cost(p: Floats) -> float:
         return _cost(x, float(p[0]), p[1], float(p[2]))
 
@@ -65,6 +66,8 @@ def level_interval(maxima: Floats, gev: Gev, blocks: float) -> tuple[float, floa
     """
     if gev.xi <= -0.5:
         return None
+    from scipy import optimize
+
     x = (maxima - gev.mu) / gev.sigma
     top = -_cost(x, 0.0, 0.0, gev.xi)
     estimate = float(growth(np.log(blocks), gev.xi))

@@ -23,7 +23,6 @@ from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -131,6 +130,8 @@ class Excesses:
 
     def fit(self) -> Fit:
         """The maximum likelihood estimate, for xi > -1."""
+        from scipy import optimize  # takes a third of a second to load
+
         thetas = np.expm1(-_SEARCH) / self._top
         ks = np.array([self._k(theta) for theta in thetas])
         # At the best sigma for each theta, 1/sigma = 1/k, and xi = theta k.
@@ -276,6 +277,8 @@ class Profile:
 
 
 def _root(function: Callable[[float], float], left: float, right: float) -> float:
+    from scipy import optimize
+
     return float(optimize.brentq(function, left, right, rtol=1e-7))
 
 

@@ -11,7 +11,6 @@ import math
 from typing import Literal
 
 import numpy as np
-from scipy import special
 
 from tailtap.evaluation.values import Column
 from tailtap.tail.clusters import decluster
@@ -29,12 +28,20 @@ MOST = 0.02
 
 def upper(k: float, n: float, confidence: float) -> float:
     """What the share of late packets is below with this `confidence`; 1 without a packet."""
-    return 1.0 if k >= n else float(special.betaincinv(k + 1, n - k, confidence))
+    if k >= n:
+        return 1.0
+    from scipy import special  # takes a quarter of a second to load
+
+    return float(special.betaincinv(k + 1, n - k, confidence))
 
 
 def lower(k: float, n: float, confidence: float) -> float:
     """What the share of late packets is above with this `confidence`."""
-    return 0.0 if k <= 0 else float(special.betaincinv(k, n - k + 1, 1 - confidence))
+    if k <= 0:
+        return 0.0
+    from scipy import special
+
+    return float(special.betaincinv(k, n - k + 1, 1 - confidence))
 
 
 def judge(
@@ -65,6 +72,8 @@ def needed(late: int, allowed: float, effect: float, confidence: float) -> int:
 
     `late` have been so far.
     """
+    from scipy import special
+
     k = late / effect
 
     def shown(n: float) -> bool:

@@ -63,11 +63,29 @@ def test_evaluating_imports_nothing_that_draws_or_is_privileged(folder: Path) ->
     assert not others & set(run.stdout.split())
 
 
-def test_writing_tables_does_not_load_pandas(folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("modules", "unneeded"),
+    [
+        ("experiment.reading measure.runner measure.check", {"numpy"}),
+        (
+            "cause compare interrupts report tail verdict.record verdict.runs",
+            {"bokeh", "duckdb", "matplotlib", "pandas", "scipy", "statsmodels"},
+        ),
+    ],
+)
+def test_commands_load_only_what_they_need_at_once(modules: str, unneeded: set[str]) -> None:
+    """An error in what they were given, and a plan, come without waiting for the rest."""
+    names = ", ".join(f"tailtap.{name}" for name in modules.split())
+    script = f"import sys, {names}; print(*sys.modules)"
+    run = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert not unneeded & set(run.stdout.split())
+
+
+def test_tables_are_written_and_read_without_pandas(folder: Path, tmp_path: Path) -> None:
     assert importlib.util.find_spec("pandas"), "statsmodels depends on it"
     script = (
         "import sys, tailtap; *pair, out = sys.argv[1:]; tailtap.evaluate(*pair).write(out);"
-        "print(*sys.modules)"
+        "tailtap.Evaluation.load(out); print(*sys.modules)"
     )
     files = (folder / "before.pcap", folder / "after.pcap", tmp_path / "out")
     command = [sys.executable, "-c", script, *map(str, files)]
