@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from program import one_line_error, tailtap
+from program import in_process, one_line_error, tailtap
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FILES = sorted(EXAMPLES.rglob("*.yaml"))
@@ -36,7 +36,7 @@ def test_every_example_is_planned_and_nothing_is_made(
     else:
         one_line_error(made, 3)
     assert content["runs"]
-    shown = tailtap("run", path, "--check", *chosen)
+    shown = in_process("run", path, "--check", *chosen)
     assert shown.returncode == made.returncode
     assert all(run["slug"] in shown.stdout for run in content["runs"])
     assert list(tmp_path.iterdir()) == []
@@ -88,4 +88,4 @@ def test_reasons_stand_below_the_runs(tmp_path: Path) -> None:
 )
 def test_bad_input_is_no_matter_of_the_machine(options: list[str], said: str) -> None:
     path = EXAMPLES / "papers/l2-or-l3.yaml"
-    assert said in one_line_error(tailtap("run", path, "--check", *options), 2)
+    assert said in one_line_error(in_process("run", path, "--check", *options), 2)

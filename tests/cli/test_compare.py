@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from comparisons import write_run
-from program import one_line_error, tailtap
+from program import in_process, one_line_error, tailtap
 from published import PUBLISHED, needs_published
 from published_trees import write_rates, write_tree
 
@@ -138,7 +138,7 @@ def test_errors_are_one_line(experiment: Path, tmp_path: Path) -> None:
         ((experiment / "runs/001-wire-r1",), "no run of a device can be compared"),
     ]
     for arguments, message in cases:
-        assert message in one_line_error(tailtap("compare", "--quiet", *arguments), 2)
+        assert message in one_line_error(in_process("compare", "--quiet", *arguments), 2)
 
 
 @needs_published

@@ -9,7 +9,7 @@ from pathlib import Path
 import duckdb
 import pytest
 from experiment_folders import write_experiment
-from program import one_line_error, tailtap
+from program import in_process, one_line_error, tailtap
 
 
 @pytest.fixture(scope="module")
@@ -97,4 +97,4 @@ def test_errors_are_one_line(experiment: Path, tmp_path: Path) -> None:
         (("import", tmp_path, "--into", tmp_path / "r"), 2, "no result files"),
     ]
     for arguments, status, message in cases:
-        assert message in one_line_error(tailtap(*arguments), status)
+        assert message in one_line_error(in_process(*arguments), status)

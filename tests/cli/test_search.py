@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from program import one_line_error, tailtap
+from program import in_process, one_line_error, tailtap
 
 FILE = "name: a\ntraffic: {rate: 10 kpkt/s}\n"
 
@@ -34,6 +34,12 @@ FILE = "name: a\ntraffic: {rate: 10 kpkt/s}\n"
 def test_what_makes_no_sense_is_one_line(tmp_path: Path, options: list[str], said: str) -> None:
     path = tmp_path / "a.yaml"
     path.write_text(FILE)
-    message = one_line_error(tailtap("search", path, *options), 2)
+    message = one_line_error(in_process("search", path, *options), 2)
     assert said in message
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_program_says_so_too(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(FILE)
+    assert "twice" in one_line_error(tailtap("search", path, "--loss", "0", "--loss", "0%"), 2)

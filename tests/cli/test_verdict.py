@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from experiment_folders import write_run
-from program import one_line_error, tailtap
+from program import in_process, one_line_error, tailtap
 from published import POST, PRE, needs_captures
 
 
@@ -80,7 +80,7 @@ def test_errors_are_one_line(experiment: Path, tmp_path: Path) -> None:
         ((experiment / "runs/001-wire-10000-1/evaluation",), "nothing is required"),
     ]
     for arguments, message in cases:
-        assert message in one_line_error(tailtap("verdict", "--quiet", *arguments), 2)
+        assert message in one_line_error(in_process("verdict", "--quiet", *arguments), 2)
     file = tmp_path / "missing" / "verdict.xml"
     error = one_line_error(tailtap("verdict", "--quiet", experiment, "--junit", file), 3)
     assert "cannot write" in error and "--junit" in error

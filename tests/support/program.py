@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from tailtap.cli import main
 
 TAILTAP = Path(sys.executable).with_name("tailtap")
 Finished = subprocess.CompletedProcess[str]
@@ -14,6 +21,24 @@ def tailtap(*arguments: str | Path, timeout: float = 60) -> Finished:
     """Runs `tailtap` with the given arguments; the caller looks at the exit status."""
     command = [str(TAILTAP), *map(str, arguments)]
     return subprocess.run(command, check=False, capture_output=True, text=True, timeout=timeout)
+
+
+def in_process(*arguments: str | Path) -> Finished:
+    """The same in this process: starting one takes longer than telling what is wrong with a value.
+
+    For many cases of one command, of which another test starts the program.
+    """
+    command = [str(TAILTAP), *map(str, arguments)]
+    out, error = io.StringIO(), io.StringIO()
+    with (
+        mock.patch.object(sys, "argv", command),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(error),
+        pytest.raises(SystemExit) as end,
+    ):
+        main()
+    assert isinstance(end.value.code, int)  # a text would be printed, with exit status 1
+    return Finished(command, end.value.code, out.getvalue(), error.getvalue())
 
 
 def one_line_error(run: Finished, status: int) -> str:
