@@ -136,7 +136,7 @@ def test_a_verdict_on_less_is_refused(evaluated: Path) -> None:
 
 
 def test_the_report_and_the_model_say_so(evaluated: Path) -> None:
-    run = tailtap("report", evaluated, "--quiet")
+    run = tailtap("report", evaluated, "--no-figures", "--quiet")
     assert run.returncode == 0, run
     page = (evaluated / "report/index.html").read_text()
     assert re.search(r"± 7\.\d+\u00a0µs", page)

@@ -74,10 +74,7 @@ def write_report(
     experiment = select(experiment, runs)
     # After what can be wrong with the folder: loading what draws takes a second.
     from tailtap.report.causes import stories
-    from tailtap.report.causes.figures import cause_figures
-    from tailtap.report.figures import write_figures
     from tailtap.report.hops import lines
-    from tailtap.report.hops.figures import hop_figures
     from tailtap.report.interrupt_table import sampled_of
     from tailtap.report.page import render
 
@@ -93,6 +90,10 @@ def write_report(
         target.mkdir(parents=True, exist_ok=True)
         written: list[Path] = []
         if figures:
+            from tailtap.report.causes.figures import cause_figures
+            from tailtap.report.figures import write_figures
+            from tailtap.report.hops.figures import hop_figures
+
             progress("drawing the figures for print")
             more = {**cause_figures(told), **hop_figures(by_hop)}
             written = write_figures(drawn, target / "figures", more)

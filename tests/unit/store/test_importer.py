@@ -127,10 +127,15 @@ def test_ranks_follow_from_the_number_of_packets(imported: Path) -> None:
         assert supported == (above >= 10)
 
 
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tree that no test changes."""
+    return write_tree(tmp_path_factory.mktemp("small"), packets=300)[1]
+
+
 @pytest.mark.parametrize("kind", sorted(COLUMNS))
-def test_a_compressed_file_cut_anywhere_is_damage(tmp_path: Path, kind: str) -> None:
-    _, tree = write_tree(tmp_path, packets=300)
-    path = next(tree.rglob(f"*.{kind}.csv"))
+def test_a_compressed_file_cut_anywhere_is_damage(small: Path, tmp_path: Path, kind: str) -> None:
+    path = next(small.rglob(f"*.{kind}.csv"))
     whole = zstandard.ZstdCompressor().compress(path.read_bytes())
     cut = tmp_path / f"{path.name}.zst"
     cut.write_bytes(whole)
