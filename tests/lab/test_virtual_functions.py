@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from card_runs import came, run
-from emulated_cards import OF_A_KIND, TICKING, machine_with_cards
+from emulated_cards import OF_A_KIND, machine_with_cards
 from guest_programs import tailtaps
 from virtual_functions import LINES, PACKETS, killed_at_steps, state
 
@@ -143,7 +143,7 @@ def test_a_virtual_machine_has_functions_passed_through(
 @pytest.mark.timeout(3600)
 def test_killed_at_any_step_it_is_cleaned_up(tmp_path: Path) -> None:
     """At 30 of its some 140 steps: each takes the emulator ten seconds."""
-    with machine_with_cards(tmp_path, OF_A_KIND, TICKING) as machine:
+    with machine_with_cards(tmp_path, OF_A_KIND) as machine:
         machine.run(["sh", "-ec", MOUNT])
         told = killed_at_steps(machine, 30)
     assert len(set(told["steps"])) == 30

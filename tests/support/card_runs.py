@@ -40,7 +40,7 @@ done
 cat /proc/sys/vm/nr_hugepages
 ip netns list
 """
-SECONDS = 60.0
+SECONDS = 30.0
 BOTH = """\
 name: both
 dut: {cpus: [1], ports: [eth1, eth2]}

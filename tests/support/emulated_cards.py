@@ -23,7 +23,9 @@ from tailtap.errors import MachineError
 from tailtap.platform.vm import initramfs
 from tailtap.platform.vm.domain import PORT
 from tailtap.platform.vm.kernels import kernel
+from tailtap.stations import CommandFailed, Completed
 from tailtap.stations.guest import GuestHost
+from tailtap.stations.local import COMMAND_SECONDS
 
 EMULATOR = Path(sys.prefix, "emulator/qemu-system-x86_64")
 """A QEMU that knows igb; `make emulator` puts it there."""
@@ -38,11 +40,11 @@ ALIVE_SECONDS = 1.0
 """How long a CPU may take to sleep for 0.1 s, `PATIENCE` times; without a timer it never wakes."""
 CPUS = 3
 COMMAND_LINE = (
-    "console=ttyS0 quiet panic=-1 no_timer_check ipv6.disable=1 random.trust_cpu=on intel_iommu=on"
+    "console=ttyS0 quiet panic=-1 no_timer_check ipv6.disable=1 random.trust_cpu=on intel_iommu=on "
+    "nohz=off highres=off"
 )
-TICKING = "nohz=off highres=off"
-"""For a machine that runs for minutes: the emulator loses a timer's interrupt now and then. A CPU
-that sets its timer anew each time sleeps for ever then; one that ticks sleeps a tick longer."""
+"""It ticks: the emulator loses a timer's interrupt now and then. A CPU that sets its timer anew
+each time sleeps for ever then; one that ticks sleeps a tick longer."""
 MACHINE = ["-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max", "-m", "3G"]
 MACHINE += ["-smp", str(CPUS), "-device", "intel-iommu"]
 NODES = {0: ("0-1", "2G"), 1: ("2", "1G")}
@@ -68,6 +70,29 @@ for n in 0 1 2 3; do ip link set dev eth$n up; done
 for n in 0 1 2 3; do ip link set dev eth$n down; done
 """
 """Drivers find cards in the order of their buses. A card has its interrupts once it was up."""
+
+
+class Emulated(GuestHost):
+    """Once a command had no answer, there is none: what comes later fails at once."""
+
+    hangs = False
+
+    def run(
+        self,
+        command: Sequence[str],
+        *,
+        stdin: str = "",
+        check: bool = True,
+        seconds: float = COMMAND_SECONDS,
+    ) -> Completed:
+        """As that of any guest."""
+        if self.hangs:
+            raise CommandFailed(command, "an earlier command had no answer")
+        try:
+            return super().run(command, stdin=stdin, check=check, seconds=seconds)
+        except CommandFailed as error:
+            self.hangs = isinstance(error.__cause__, TimeoutError)
+            raise
 
 
 def _nodes() -> Iterator[str]:
@@ -100,13 +125,8 @@ def _socket(folder: Path) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def machine_with_cards(
-    folder: Path, cables: Sequence[int] = NEIGHBOURS, words: str = ""
-) -> Iterator[GuestHost]:
-    """It runs commands, and sees this machine's files, read-only under an overlay.
-
-    Its kernel gets `words` of the command line besides.
-    """
+def machine_with_cards(folder: Path, cables: Sequence[int] = NEIGHBOURS) -> Iterator[GuestHost]:
+    """It runs commands, and sees this machine's files, read-only under an overlay."""
     if not EMULATOR.exists():
         pytest.skip("no emulator of igb cards is here: run `make emulator`")
     for boot in range(1, BOOTS + 1):
@@ -114,7 +134,7 @@ def machine_with_cards(
         place.mkdir()
         with contextlib.ExitStack() as stack:
             try:
-                guest = stack.enter_context(_booted(place, cables, words))
+                guest = stack.enter_context(_booted(place, cables))
             except (TimeoutError, MachineError):
                 if boot == BOOTS:
                     raise
@@ -124,7 +144,7 @@ def machine_with_cards(
 
 
 @contextlib.contextmanager
-def _booted(folder: Path, cables: Sequence[int], words: str) -> Iterator[GuestHost]:
+def _booted(folder: Path, cables: Sequence[int]) -> Iterator[GuestHost]:
     """Such a machine whose CPUs all have their timers."""
     debian = kernel("vanilla")
     image, console = folder / "initramfs", folder / "console.log"
@@ -133,7 +153,7 @@ def _booted(folder: Path, cables: Sequence[int], words: str) -> Iterator[GuestHo
     command = ["setpriv", "--pdeathsig", "KILL", "--", "nice", "-n", "-10", str(EMULATOR)]
     command += [*MACHINE, *QUIET, *FILES, *_socket(folder), *_nodes(), *_cards(cables)]
     command += ["-kernel", str(debian.image), "-initrd", str(image)]
-    command += ["-append", f"{COMMAND_LINE} {words}".strip()]
+    command += ["-append", COMMAND_LINE]
     command += ["-serial", f"file:{console}"]
     with (folder / "qemu.log").open("wb") as log:
         running = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
@@ -143,7 +163,7 @@ def _booted(folder: Path, cables: Sequence[int], words: str) -> Iterator[GuestHo
             assert running.poll() is None, (folder / "qemu.log").read_text()
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        guest = GuestHost("cards", folder / "port", PATIENCE)
+        guest = Emulated("cards", folder / "port", PATIENCE)
         try:
             guest.wait_until_up(deadline)
             for cpu in range(CPUS):
