@@ -120,6 +120,14 @@ def reserve():
         pass
 
 
+def command_of(path):
+    # Nothing where the process has ended meanwhile.
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
+
+
 def state():
     # Everything of this machine that the work changes.
     links = [(row["ifname"], row["mtu"], row["address"], row["promiscuity"], row["flags"])
@@ -131,7 +139,7 @@ def state():
     containers = [str(path) for engine in ENGINES
                   for path in engine.folder("none").parent.glob("*")]
     processes = [path.parent.name for path in Path("/proc").glob("[0-9]*/cmdline")
-                 if "/run/tailtap/" in path.read_text(errors="replace")] if work in engines else []
+                 if "/run/tailtap/" in command_of(path)] if work in engines else []
     mounts = [line for line in Path("/proc/mounts").read_text().splitlines()
               if " /run/tailtap/" in line]
     # All tests share these: only those that run alone may look at them.
