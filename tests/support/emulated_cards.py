@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,6 @@ from tailtap.platform.vm.domain import PORT
 from tailtap.platform.vm.kernels import kernel
 from tailtap.stations import CommandFailed, Completed
 from tailtap.stations.guest import GuestHost
-from tailtap.stations.local import COMMAND_SECONDS
 
 EMULATOR = Path(sys.prefix, "emulator/qemu-system-x86_64")
 """A QEMU that knows igb; `make emulator` puts it there."""
@@ -77,19 +77,12 @@ class Emulated(GuestHost):
 
     hangs = False
 
-    def run(
-        self,
-        command: Sequence[str],
-        *,
-        stdin: str = "",
-        check: bool = True,
-        seconds: float = COMMAND_SECONDS,
-    ) -> Completed:
+    def run(self, command: Sequence[str], **how: Any) -> Completed:
         """As that of any guest."""
         if self.hangs:
             raise CommandFailed(command, "an earlier command had no answer")
         try:
-            return super().run(command, stdin=stdin, check=check, seconds=seconds)
+            return super().run(command, **how)
         except CommandFailed as error:
             self.hangs = isinstance(error.__cause__, TimeoutError)
             raise

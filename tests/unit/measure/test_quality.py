@@ -18,7 +18,8 @@ from tailtap.measure.quality import (
     warnings_of,
 )
 from tailtap.results.warnings import is_valid
-from tailtap.topology.smallest import FORWARD, REVERSE
+from tailtap.topology.graph import Node
+from tailtap.topology.smallest import FORWARD, REVERSE, dut_names, line
 from tailtap.traffic.model import Traffic
 
 SLIP_LIMIT_NS = 100_000
@@ -94,6 +95,23 @@ def test_what_taps_say_against_their_stamps(change: dict[str, Any], code: str) -
     [warning] = of_links({**links, "egress": {**links["egress"], **change}}, flow)
     assert warning["code"] == code
     assert "egress" in warning["message"]
+
+
+def test_drops_before_a_node_are_told_once() -> None:
+    """Both taps before a queue count them; before the first one there is only that behind it."""
+    nodes = [Node(name, "dut", "namespace") for name in dut_names(2)]
+    [flow] = line(nodes, hops=True, queues=True).flows
+    links = {point.name: {"seen": 1000, "lost": 0, "dropped": 0} for point in flow.points}
+    assert list(of_links(links, flow)) == []
+    for node, taps, loser in (
+        ("dut1", ["dut1.received"], "by the queue of dut1"),
+        ("dut2", ["dut2", "dut2.received"], "by dut1"),
+    ):
+        dropped = {name: {**links[name], "dropped": 7} for name in taps}
+        [warning] = of_links({**links, **dropped}, flow)
+        assert warning["code"] == "backlog-drops"
+        assert warning["message"].startswith(f"{node} dropped 7 packets")
+        assert warning["message"].endswith(f"they count as lost {loser}")
 
 
 def test_stamps_behind_a_cable_are_deferred() -> None:

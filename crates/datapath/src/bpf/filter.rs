@@ -11,6 +11,7 @@ use crate::interface::Interface;
 
 /// The place of a program among the filters of a hook: before all others.
 const PRIORITY: u32 = 1;
+
 /// Names a program within its priority: the first two letters of its own name. Of several the
 /// last one that came is the first to see a packet.
 fn handle(program: &Program<'_>) -> u32 {

@@ -29,7 +29,15 @@ def of_links(links: Mapping[str, Mapping[str, Any]], flow: Flow) -> Iterator[War
                 "these packets count as lost or unmatched though they may have passed",
             )
         if link in within and within[link].received:
-            pass  # its other tap has counted the same
+            node = within[link].before
+            # Of the nodes behind it the tap before their queues counts the same drops.
+            if counts.get("dropped") and node == flow.passed[0]:
+                yield _warning(
+                    "backlog-drops",
+                    f"{node} dropped {counts['dropped']} packets as they came from the ingress "
+                    "tap, warm-up included, as a queue of its CPUs was full "
+                    f"(net.core.netdev_max_backlog): they count as lost by the queue of {node}",
+                )
         elif counts.get("dropped") and link in within:
             before = flow.passed[flow.passed.index(link) - 1]
             yield _warning(
