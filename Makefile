@@ -13,23 +13,36 @@ WORKERS ?= $(shell echo $$(($$(nproc) + 1)))
 # stable will do: nearly all of the code is safe Rust, checked for panics, hangs and memory.
 FUZZ_SECONDS ?= 600
 FUZZ_SANITIZER ?= none
+# How many damaged files each reader in Python gets, and the number of the first: each is a case that
+# can be tried again.
+FUZZ_CASES ?= 10000
+FUZZ_FIRST ?= 0
+# Where those files are: in memory, as each case writes a folder and removes it.
+FUZZ_FOLDER ?= /dev/shm
 FUZZ_TARGETS := $(patsubst fuzz/fuzz_targets/%.rs,%,$(wildcard fuzz/fuzz_targets/*.rs))
 FUZZ := PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cargo fuzz
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes
+LOCK := $(VENV)/lock/bin/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 \
+    --generate-hashes --no-header --no-annotate --no-emit-index-url
 # As root when we are not: with our own path, and without leaving caches that only root can remove.
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo) \
     env "PATH=$(PATH)" PYTHONDONTWRITEBYTECODE=1 DEBIAN_FRONTEND=noninteractive
 
-# What the lab runs, what the build compiles with, what the tests compare with and look at.
-APT_RUN := iproute2 ethtool linux-perf lxc crun runc podman mmdebstrap python3-venv \
-    qemu-system-x86 libvirt-daemon kmod cpio
+# What the lab runs by default, and what the build compiles with.
+APT_RUN := iproute2 ethtool kmod python3-venv
 APT_BUILD := clang llvm libelf-dev zlib1g-dev linux-libc-dev pkg-config
+# What builds libelf, and the kernel's headers for the other architecture.
+APT_WHEEL := autoconf automake autopoint libtool gettext flex bison gawk make linux-libc-dev-arm64-cross
+# What other platforms and the counters run; `tailtap doctor` names the packages of each.
+APT_PLATFORMS := linux-perf lxc crun runc podman mmdebstrap qemu-system-x86 libvirt-daemon cpio
+# What the tests compare with and look at.
 # libbpf-dev: the recorder that the stamps are compared with; zsh, fish: what they complete;
-# ipmitool: a client of management controllers; hwloc-nox: the other reader of topologies; e2fsprogs: a guest's disk; procps: sysctl.
-APT_TEST := chromium chromium-driver tshark postgresql r-cran-evd netsniff-ng lua5.1 libbpf-dev gcc libc6-dev zsh fish hwloc-nox e2fsprogs procps ipmitool libvirt-clients ipxe-qemu grub-pc-bin grub-common
+# mandoc, bsdextrautils: they show manual pages; ipmitool: a client of management controllers; hwloc-nox: the other reader of topologies; e2fsprogs: a guest's disk; procps: sysctl.
+APT_TEST := chromium chromium-driver tshark postgresql r-cran-evd netsniff-ng lua5.1 libbpf-dev gcc libc6-dev zsh fish hwloc-nox e2fsprogs procps ipmitool libvirt-clients ipxe-qemu grub-pc-bin grub-common mandoc bsdextrautils
 # What `make bench` compares with.
 APT_DPDK := dpdk-dev librte-net-af-packet23 librte-net-af-xdp23 librte-mempool-ring23 \
     librte-net-e1000-23
-APT_BENCH := $(APT_DPDK) tcpdump wireshark-common
+APT_BENCH := $(APT_DPDK) tcpdump wireshark-common bpftrace linux-perf
 # The forwarders that are programs of others, and what builds DPDK's examples.
 APT_FORWARDERS := $(APT_DPDK) libdpdk-dev suricata gcc libc6-dev
 RUST_SOURCES := $(shell find crates bpf -name '*.rs' -o -name '*.toml' -o -name '*.c' -o -name '*.h')
@@ -39,9 +52,9 @@ help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) \
 	    | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
-.PHONY: packages
-packages: ## Install the Debian packages that are missing
-	@missing=$$(for p in $(APT_RUN) $(APT_BUILD) $(APT_TEST) $(APT_MORE); do \
+# Installs the packages in $(1) that are missing.
+define install
+	@missing=$$(for p in $(1); do \
 	    dpkg-query -W -f='$${Status}' $$p 2>/dev/null | grep -q 'install ok installed' \
 	        || echo $$p; done); \
 	if [ -n "$$missing" ]; then \
@@ -50,16 +63,34 @@ packages: ## Install the Debian packages that are missing
 	    $(SUDO) apt-get install -y -qq --no-install-recommends \
 	        $$missing </dev/null >/dev/null; \
 	fi
+endef
 
-$(VENV)/installed: pyproject.toml constraints.txt | packages
+.PHONY: packages-build
+packages-build:
+	$(call install,$(APT_RUN) $(APT_BUILD))
+
+.PHONY: packages
+packages: packages-build ## Install the Debian packages of the tests and of all platforms that are missing
+	$(call install,$(APT_PLATFORMS) $(APT_TEST) $(APT_MORE))
+
+$(VENV)/installed: requirements.lock | packages-build
 	@echo "installing Python packages into $(VENV)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
-	    print("\n".join(p["dependencies"] + p["optional-dependencies"]["dev"]))' \
-	    > $(VENV)/requirements.txt
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-	    --constraint constraints.txt --requirement $(VENV)/requirements.txt
+	@$(PIP) --requirement requirements.lock
 	@touch $@
+
+# The tools of tests, and what optional parts need.
+$(VENV)/complete: requirements-dev.lock | $(VENV)/installed
+	@echo "installing the tools of the tests into $(VENV)"
+	@$(PIP) --requirement requirements-dev.lock
+	@touch $@
+
+.PHONY: lock
+lock: | $(VENV)/installed ## Lock the newest Python packages, each with its hashes
+	@$(PYTHON) -m venv $(VENV)/lock
+	@$(VENV)/lock/bin/python -m pip install --quiet --disable-pip-version-check uv
+	@$(LOCK) --upgrade --extra dev --output-file requirements-dev.lock
+	@$(LOCK) --extra build --constraints requirements-dev.lock --output-file requirements.lock
 
 $(VENV)/built: $(VENV)/installed $(RUST_SOURCES) Cargo.lock pyproject.toml
 	@echo "building tailtap (a few minutes the first time)"
@@ -68,7 +99,7 @@ $(VENV)/built: $(VENV)/installed $(RUST_SOURCES) Cargo.lock pyproject.toml
 	@touch $@
 
 .PHONY: setup
-setup: packages $(VENV)/built ## Install what is missing and build .venv/bin/tailtap
+setup: packages-build $(VENV)/built ## Install what is missing and build .venv/bin/tailtap
 
 # What `make forwarders` needs of apt beyond the machine's own lists; /etc/apt stays as it is.
 APT_FOLDER := $(abspath $(VENV))/apt
@@ -107,12 +138,13 @@ emulator: $(VENV)/emulator/made ## Get a QEMU that emulates the network cards of
 .PHONY: demo
 demo: setup ## Measure a small lab on this machine and write its report
 	@$(SUDO) rm -rf demo
-	@$(SUDO) $(BIN)/tailtap run examples/quickstart.yaml --out demo
+	@# The report says which runs are invalid (3), as on a machine whose time is taken.
+	@$(SUDO) $(BIN)/tailtap run examples/quickstart.yaml --out demo || test $$? -eq 3
 	@$(SUDO) $(BIN)/tailtap report demo
 
 # Tests start hundreds of interpreters, some in guests, which cannot write what they compile.
 .PHONY: compiled
-compiled: setup
+compiled: packages setup $(VENV)/complete
 	@$(BIN)/python -m compileall -q python
 
 # The lints and tests of Rust share one build, which needs nothing of Python.
@@ -123,9 +155,10 @@ lint-rust: packages ## Check the format and style of the Rust sources
 	@cargo clippy --quiet --locked --workspace --all-targets -- -D warnings
 
 .PHONY: lint-python
-lint-python: setup ## Check the format, style and types of the Python sources
+lint-python: setup $(VENV)/complete ## Check the format, style and types of the Python sources
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/lint-imports --no-cache > $(VENV)/lint.log || { cat $(VENV)/lint.log; exit 1; }
 	@$(BIN)/mypy
 	@$(BIN)/python -m mypy.stubtest --concise tailtap._core
 
@@ -142,14 +175,14 @@ test-python: compiled ## Run the Python tests that need no root, side by side
 	    --ignore tests/lab --ignore tests/package
 
 .PHONY: test-package
-test-package: setup ## Build the wheel and test it in a fresh environment
+test-package: setup $(VENV)/complete ## Build the wheel and test it in a fresh environment
 	@$(BIN)/python -m pytest tests/package
 
 LAB := -m pytest -p no:cacheprovider tests/lab
 IN_CI := not slow and not nested
 
 .PHONY: test-lab-together
-test-lab-together: compiled forwarders emulator ## Run the tests that need root and measure nothing, side by side
+test-lab-together: compiled forwarders ## Run the tests that need root and measure nothing, side by side
 	@$(SUDO) $(BIN)/python $(LAB) -m "$(IN_CI) and not alone" --numprocesses $(shell nproc) \
 	    --dist loadfile --no-loadscope-reorder
 
@@ -177,40 +210,63 @@ test-nested: compiled emulator ## Test cards and virtual functions passed throug
 test-all: test test-slow test-nested ## Run every check and every test
 
 .PHONY: format
-format: setup ## Format all sources
+format: setup $(VENV)/complete ## Format all sources
 	@cargo fmt --all
 	@cargo fmt --manifest-path fuzz/Cargo.toml
 	@$(BIN)/ruff check --quiet --fix .
 	@$(BIN)/ruff format --quiet .
 
 .PHONY: docs
-docs: setup ## Write the references of commands, experiment files and kinds from the program
-	@$(BIN)/python -m tailtap.cli.reference > docs/commands.md
-	@$(BIN)/python -m tailtap.results.warnings.page > docs/warnings.md
-	@$(BIN)/python -m tailtap.experiment.reference > docs/experiment.md
-	@$(BIN)/python -m tailtap.experiment.json_schema > docs/experiment.schema.json
-	@$(BIN)/python -m tailtap.cli.kinds > docs/kinds.md
-	@$(BIN)/python -m tailtap.machine.tuning.page > docs/host.md
+docs: setup $(VENV)/complete ## Write the references of commands, experiment files, kinds and records from the program
+	@$(BIN)/python -m tailtap.cli.reference > docs/reference/commands.md
+	@$(BIN)/python -m tailtap.records.warnings.page > docs/reference/warnings.md
+	@$(BIN)/python -m tailtap.experiment.reference > docs/reference/experiment.md
+	@$(BIN)/python -m tailtap.experiment.json_schema > docs/reference/experiment.schema.json
+	@$(BIN)/python -m tailtap.cli.kinds > docs/reference/kinds.md
+	@$(BIN)/python -m tailtap.host.tuning.page > docs/reference/host.md
+	@$(BIN)/python -m tailtap.records.schemas docs/reference
+	@$(BIN)/python scripts/licences.py > docs/reference/licences.md
+
+.PHONY: docs-image
+docs-image: packages demo ## Draw docs/images/report.png, the first screen of the demo's report
+	@chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1280,1300 \
+	    --virtual-time-budget=10000 --screenshot=docs/images/report.png \
+	    "file://$(CURDIR)/demo/report/index.html" > $(VENV)/build.log 2>&1 || { cat $(VENV)/build.log; exit 1; }
+
+MANUAL := tailtap.data/data/share/man/man1
+
+.PHONY: man
+man: setup ## Write the manual pages, which a wheel that is built then contains, into tailtap.data
+	@$(BIN)/python -m tailtap.cli.manual $(MANUAL)
 
 .PHONY: docs-published
-docs-published: setup ## Write docs/published.md from the published result trees in TREES
+docs-published: setup $(VENV)/complete ## Write docs/explanation/published.md from the published result trees in TREES
 	@$(BIN)/python -m benches.published $(TREES)
 
+WHEEL_TARGETS ?= x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu
+
 .PHONY: wheel
-wheel: setup ## Build a wheel into dist/ that contains the libraries it needs
-	@rm -rf $(VENV)/wheel
-	@$(BIN)/maturin build --release --locked --quiet --auditwheel skip --out $(VENV)/wheel \
+wheel: man $(VENV)/complete ## Build wheels for glibc 2.28 and newer into dist/, x86-64 and aarch64 (WHEEL_TARGETS)
+	$(call install,$(APT_WHEEL))
+	@rustup target add $(WHEEL_TARGETS) 2> /dev/null || true
+	@for target in $(WHEEL_TARGETS); do \
+	    PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/maturin build --release --locked --quiet --zig \
+	        --compatibility manylinux_2_28 --target $$target --features vendored --out $(DIST) \
+	        > $(VENV)/build.log 2>&1 || { cat $(VENV)/build.log; exit 1; }; \
+	done
+	@ls -1 $(DIST)/*.whl
+
+.PHONY: wheel-here
+wheel-here: man ## Build a wheel for this machine and those with the same libraries
+	@$(BIN)/maturin build --release --locked --quiet --compatibility linux --out $(DIST) \
 	    > $(VENV)/build.log 2>&1 || { cat $(VENV)/build.log; exit 1; }
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --plat manylinux_2_36_x86_64 \
-	    --wheel-dir $(DIST) $(VENV)/wheel/*.whl > $(VENV)/build.log 2>&1 \
-	    || { cat $(VENV)/build.log; exit 1; }
 	@ls -1 $(DIST)/*.whl
 
 BENCH := PYTHONPATH=tests/support $(BIN)/python -m benches
 
 .PHONY: bench
 bench: APT_MORE = $(APT_BENCH)
-bench: setup forwarders ## Compare speed with other tools, and measure single packets (25 minutes)
+bench: packages setup $(VENV)/complete forwarders ## Compare speed with other tools, and measure single packets (25 minutes)
 	@$(BENCH).evaluate
 	@echo
 	@$(BENCH).explain
@@ -232,11 +288,11 @@ bench: setup forwarders ## Compare speed with other tools, and measure single pa
 	@$(SUDO) $(BENCH).single
 
 .PHONY: bench-long
-bench-long: setup ## Measure time and memory up to 200 million pairs (10 minutes, 7 GB of disk)
+bench-long: packages setup $(VENV)/complete ## Measure time and memory up to 200 million pairs (10 minutes, 7 GB of disk)
 	@$(BENCH).long
 
 .PHONY: bench-model
-bench-model: setup ## Simulate how far the tail model can be trusted, and time it (15 minutes)
+bench-model: packages setup $(VENV)/complete ## Simulate how far the tail model can be trusted, and time it (15 minutes)
 	@$(BENCH).model
 	@$(BENCH).coverage
 
@@ -245,7 +301,15 @@ $(BIN)/cargo-fuzz: | $(VENV)/installed
 	@cargo install --quiet --locked --root $(VENV) cargo-fuzz
 
 .PHONY: fuzz
-fuzz: $(BIN)/cargo-fuzz ## Fuzz every reader for FUZZ_SECONDS; stop at the first finding
+fuzz: fuzz-python fuzz-rust ## Fuzz every reader of files
+
+.PHONY: fuzz-python
+fuzz-python: compiled ## Try FUZZ_CASES damaged files of ours on each reader, and count what came of them
+	@PYTHONPATH=tests/support:. FUZZ_CASES=$(FUZZ_CASES) FUZZ_FIRST=$(FUZZ_FIRST) \
+	    TMPDIR=$(FUZZ_FOLDER) $(BIN)/python -m tests.fuzz
+
+.PHONY: fuzz-rust
+fuzz-rust: $(BIN)/cargo-fuzz ## Fuzz every reader of captures for FUZZ_SECONDS; stop at the first finding
 	@for target in $(FUZZ_TARGETS); do \
 	    echo "fuzzing $$target for $(FUZZ_SECONDS) s"; \
 	    mkdir -p fuzz/work/$$target; \
@@ -268,4 +332,4 @@ fuzz-corpus: $(BIN)/cargo-fuzz ## Add the inputs that reached new code to the co
 
 .PHONY: clean
 clean: ## Remove what was built (not what was measured)
-	@rm -rf target fuzz/target dist $(VENV)
+	@rm -rf target fuzz/target dist tailtap.data/data/share/man $(VENV)

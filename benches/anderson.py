@@ -1,8 +1,8 @@
-"""Simulates the critical values of the goodness-of-fit tests in `tailtap.tail.goodness`.
+"""Simulates the critical values of the goodness-of-fit tests in `tailtap.analysis.tail.goodness`.
 
-Writes python/tailtap/tail/anderson.csv, the quantiles of Anderson-Darling's statistic of samples
-from a generalised Pareto distribution against the one fitted to them, and prints the quantile of
-the majorant's distance for uniform samples. Only to be run again when the fit changes.
+Writes python/tailtap/analysis/tail/anderson.csv, the quantiles of Anderson-Darling's statistic of
+samples from a generalised Pareto distribution against the one fitted to them, and prints the
+quantile of the majorant's distance for uniform samples. Only to be run again when the fit changes.
 Usage: python -m benches.anderson [SAMPLES]
 """
 
@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
-from tailtap.tail.goodness import anderson_darling, majorant_distance
-from tailtap.tail.gpd import Excesses
+from tailtap.analysis.tail.goodness import anderson_darling, majorant_distance
+from tailtap.analysis.tail.gpd import Excesses
 
-TABLE = Path(__file__).parents[1] / "python/tailtap/tail/anderson.csv"
+TABLE = Path(__file__).parents[1] / "python/tailtap/analysis/tail/anderson.csv"
 XIS = np.arange(-5, 11) / 10
 LEVELS = (0.999, 0.9, 0.75, 0.5, 0.25, 0.15, 0.1, 0.05, 0.025, 0.01, 0.005, 0.001)
 #: Excesses in a sample: the quantiles hardly change from a few dozen on.

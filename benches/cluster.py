@@ -24,10 +24,10 @@ from stamps import RECORD as STAMP
 
 from benches import long, timing, traffic
 from benches.timing import MIB, MILLION
-from tailtap.evaluation import Captures, Evaluation, Settings, evaluate_many
-from tailtap.evaluation.cluster import Cluster
-from tailtap.evaluation.executors import Executor, Threads
-from tailtap.evaluation.many import evaluate_piece, plan
+from tailtap.analysis.evaluation import Captures, Evaluation, Settings, evaluate_many
+from tailtap.analysis.evaluation.cluster import Cluster
+from tailtap.analysis.evaluation.executors import Executor, Threads
+from tailtap.analysis.evaluation.many import evaluate_piece, plan
 
 CHUNK_BYTES = 128 * MIB
 #: Pieces last 8 s of stamps and 2 s of pcap.
@@ -85,7 +85,7 @@ def pinned(core: int) -> Iterator[Executor]:
 
 def partial_bytes(pair: Captures, chunk_bytes: int) -> float:
     """The size of the partial evaluation of a piece, the median over the pieces of `pair`."""
-    pieces = plan(*pair.paths(), pair.settings, chunk_bytes)
+    pieces = plan(pair.ingress, pair.egress, pair.settings, chunk_bytes)
     return statistics.median(len(evaluate_piece(piece)) for piece in pieces)
 
 

@@ -2,7 +2,7 @@
 
 Fits samples with known parameters and counts how often the 95 % intervals of xi and of a return
 level (four times the sample's length) contain the true value. Compares the estimates with those of
-scipy and of R's package evd, where R is installed. Writes docs/model-coverage.md.
+scipy and of R's package evd, where R is installed. Writes docs/explanation/model-coverage.md.
 Usage: python -m benches.coverage [REPETITIONS]
 """
 
@@ -21,11 +21,11 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
-from tailtap.tail.assessment import assess
-from tailtap.tail.gpd import Excesses, Floats, growth
-from tailtap.tail.peaks import Part, Threshold
+from tailtap.analysis.tail.assessment import assess
+from tailtap.analysis.tail.gpd import Excesses, Floats, growth
+from tailtap.analysis.tail.peaks import Part, Threshold
 
-PAGE = Path(__file__).parents[1] / "docs/model-coverage.md"
+PAGE = Path(__file__).parents[1] / "docs/explanation/model-coverage.md"
 SIZES = (30, 50, 100, 200, 500, 1000)
 XIS = (-0.3, -0.1, 0.0, 0.1, 0.3, 0.5)
 HORIZON = 4
@@ -185,7 +185,7 @@ def page(repetitions: int, tables: Sequence[Sequence[str]]) -> str:
     lines = [
         "# How far the tail model's intervals can be trusted",
         "",
-        "Written by `make bench-model`.",
+        "For statisticians. Written by `make bench-model`.",
         "",
         "## Coverage of the 95 % intervals",
         "",

@@ -25,8 +25,8 @@ from traced import DUT, HOG, IDLE, NAMES, SERVED_BIT, SERVER, START, TASK, VECTO
 from benches import process, timing
 from benches.long import BLOCK, stamp_file
 from benches.timing import MIB, MILLION
-from tailtap import evaluation
-from tailtap.cause import explain_runs
+from tailtap.analysis import evaluation
+from tailtap.analysis.causes import explain_runs
 
 GAP_NS = 10_000
 LATENCY_NS = 3_000

@@ -13,12 +13,12 @@ import time
 from pathlib import Path
 
 from benches.runs import compared, head
-from tailtap.forwarder import FORWARDERS, Setting
-from tailtap.platform import PLATFORMS, DutSpec, alike, build, graph_of
-from tailtap.topology.lab import Lab
-from tailtap.topology.placement import Placement
-from tailtap.topology.smallest import FORWARD
-from tailtap.traffic.model import Traffic
+from tailtap.lab.forwarders import FORWARDERS, Setting
+from tailtap.lab.generators.model import Traffic
+from tailtap.lab.platforms import PLATFORMS, DutSpec, alike, build, graph_of
+from tailtap.lab.topology.lab import Lab
+from tailtap.lab.topology.line import FORWARD
+from tailtap.lab.topology.placement import Placement
 
 ROUNDS = 3
 LENGTHS = (1, 2, 4, 8, 16, 32, 64)

@@ -8,20 +8,22 @@ Usage: python -m benches.model [MILLION_PACKETS]
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+import evaluations
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from tailtap.tail import analyse, load_tail
-from tailtap.tail.record import record
+from tailtap.analysis.evaluation import Evaluation
+from tailtap.analysis.evaluation.values import Columns
+from tailtap.analysis.tail import analyse, load_tail
+from tailtap.analysis.tail.record import record
+from tailtap.records.evaluation import Sides
+from tailtap.records.record import printed
 
 KEPT = 1 << 20
 WIDTH = 1 << 24
@@ -42,11 +44,6 @@ def write(folder: Path, packets: int) -> None:
     random = np.random.default_rng(1)
     position = stalls(packets, random)
     latency = (9_000 + 4_000 * random.pareto(6, position.size)).astype(np.int64)
-    pq.write_table(
-        pa.table({"position": position, "ingress_ns": position * 1000, "latency_ns": latency}),
-        folder / "exceedances.parquet",
-        compression="zstd",
-    )
     blocks = packets * 1000 // WIDTH
     counts = np.full(blocks, packets // blocks)
     counts[-1] += packets - counts.sum()
@@ -56,15 +53,27 @@ def write(folder: Path, packets: int) -> None:
     np.maximum.at(maxima, inside, latency)
     start = np.arange(blocks) * WIDTH
     sums = (counts * means).astype(np.int64)
-    columns = {"start_ns": start, "packets": counts, "sum_ns": sums, "max_ns": maxima}
-    pq.write_table(pa.table(columns), folder / "blocks.parquet")
-    meta = {
-        "counts": {"matched": packets, "lost": 0},
-        "inputs": {"ingress": {"packets": packets, "first_ns": 0, "last_ns": packets * 1000}},
-        "exceedances": {"floor_ns": 8_999, "packets": position.size},
-        "blocks": {"width_ns": WIDTH},
-    }
-    (folder / "evaluation.json").write_text(json.dumps(meta))
+    values, numbers = np.unique(latency, return_counts=True)
+    usual = packets - position.size
+    nothing = {side: (np.empty(0, np.int64),) * 2 for side in ("ingress", "egress")}
+    none = np.empty(0, np.int64)
+    side = evaluations.side(packets, 0, packets * 1000)
+    Evaluation(
+        key="moonsniff",
+        key_reason=None,
+        counts=evaluations.counts(ingress=packets, egress=packets, matched=packets),
+        mean=4_000.0,
+        columns=Columns(
+            distribution=(np.insert(values, 0, 4_000), np.insert(numbers, 0, usual)),
+            worst=(none, none, none, []),
+            exceedances=(8_999, position, position * 1000, latency),
+            blocks=(WIDTH, start, counts, sums, maxima),
+            gaps=nothing,
+            rates=nothing,
+        ),
+        inputs=Sides(ingress=side, egress=side),
+        options=evaluations.OPTIONS,
+    ).write(folder)
 
 
 def main() -> None:
@@ -79,7 +88,7 @@ def main() -> None:
             start, cpu = time.perf_counter(), time.process_time()
             tail = load_tail(folder, "run")
             model = analyse(tail)
-            json.dumps(record(model))
+            printed(record(model))
             times.append((time.perf_counter() - start, time.process_time() - cpu))
     wall, cpu = min(times)
     fitted = [found.fit.n for found in model.assessments if found.fit]

@@ -1,4 +1,4 @@
-"""The published data, compared: docs/published.md and its figures, from the published trees.
+"""docs/explanation/published.md and its figures, made from the published trees.
 
 Usage: python -m benches.published TREE… (the folders of clones of the published repositories, which
 are imported into a database of its own). Only numbers and figures that were computed here go into
@@ -15,21 +15,21 @@ from pathlib import Path
 
 import matplotlib as mpl
 
-from tailtap.compare.aspects import aspects_of
-from tailtap.compare.comparison import Comparison, compare_loaded
-from tailtap.compare.configurations import Configuration
-from tailtap.compare.reading import read
-from tailtap.errors import InputError
-from tailtap.report.figures import SETTINGS, hdr_figure, save_figure
-from tailtap.results.groups import Configuration as Group
-from tailtap.results.groups import configurations
-from tailtap.results.reader import load_experiment
-from tailtap.results.run import Run
-from tailtap.results.selection import select
-from tailtap.store.importer import Imported, import_tree
-from tailtap.units import format_rate
+from tailtap.analysis.compare.aspects import aspects_of
+from tailtap.analysis.compare.comparison import Comparison, compare_loaded
+from tailtap.analysis.compare.configurations import Configuration
+from tailtap.analysis.compare.reading import read
+from tailtap.analysis.runs.groups import Configuration as Group
+from tailtap.analysis.runs.groups import configurations
+from tailtap.analysis.runs.reader import load_experiment
+from tailtap.analysis.runs.run import Run
+from tailtap.analysis.runs.selection import select
+from tailtap.output.importers.importer import Imported, import_tree
+from tailtap.output.report.figures import SETTINGS, hdr_figure, save_figure
+from tailtap.records.errors import InputError
+from tailtap.records.units import format_rate
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[1] / "docs/explanation"
 #: What the article's table 6 prints, in us: technology and networking, scenario, vanilla without
 #: optimisation, real-time kernel with it. "Packet processing in virtualized environments", sec. 7.
 PRINTED = (
@@ -183,7 +183,8 @@ def _page(
 ) -> Iterator[str]:
     yield "# The published data, compared"
     yield ""
-    yield "This page compares published results with what the articles print, and ranks the"
+    yield "For readers of the articles. This page compares published results with what the"
+    yield "articles print, and ranks the"
     yield "configurations. `make docs-published TREES='TREE…'` writes it: it imports published"
     yield "result trees (`tailtap import`), draws them (`tailtap report`) and compares them"
     yield "(`tailtap compare`). The page contains"
@@ -312,7 +313,7 @@ def _warnings(runs: Sequence[Run], comparison: Comparison) -> Iterator[str]:
 
 
 def main() -> None:
-    """Writes docs/published.md."""
+    """Writes docs/explanation/published.md."""
     trees = [Path(argument) for argument in sys.argv[1:]]
     if not trees:
         sys.exit(f"usage: {__spec__.name} TREE…: the folders of published result trees")

@@ -1,7 +1,7 @@
 """How late a single packet is behind each forwarder when the device is idle. Needs root.
 
 Sends packets one by one, 5 ms apart. Each of three rounds measures every forwarder, and the floor:
-links of the lab without a device. Prints a table in Markdown, which docs/forwarders.md shows: the
+links of the lab without a device. Prints a table in Markdown: the
 smallest and the largest median and 99th percentile of the rounds, in us. Takes about seven minutes.
 """
 
@@ -19,10 +19,10 @@ import yaml
 from program import TAILTAP
 
 from benches.timing import machine
-from tailtap.errors import MachineError
-from tailtap.evaluation import Evaluation
-from tailtap.forwarder import FORWARDERS
-from tailtap.stations.local import LocalHost
+from tailtap.analysis.evaluation import Evaluation
+from tailtap.lab.forwarders import FORWARDERS
+from tailtap.records.errors import MachineError
+from tailtap.remote.local import LocalHost
 
 ROUNDS = 3
 TRAFFIC = {
@@ -106,7 +106,7 @@ def row(name: str, runs: Sequence[Path]) -> tuple[str, str]:
         values = sorted(evaluation.percentile(share).value / 1000 for evaluation in evaluations)
         columns.append(f"{values[0]:.1f} to {values[-1]:.1f}")
     doubts = sorted({warning["code"] for record in records for warning in record["warnings"]})
-    lost = sum(evaluation.counts["lost"] for evaluation in evaluations)
+    lost = sum(evaluation.counts.lost for evaluation in evaluations)
     doubts += [f"{lost} packets lost"] if lost else []
     return f"| {name} | {' | '.join(columns)} |", ", ".join(doubts)
 

@@ -25,7 +25,7 @@ from typing import Any
 
 from namespaces import TAILTAP, Lab, Namespace
 
-from tailtap import evaluation
+from tailtap.analysis import evaluation
 
 ROUNDS = 3
 SECONDS = 2

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from benches.process import Finished
 from benches.traffic import Pair
-from tailtap.machine import environment
+from tailtap.host.facts import environment
 
 MILLION = 1_000_000
 MIB = 1 << 20
@@ -76,7 +76,7 @@ def machine() -> str:
     """The processor, how many cores of it we may use, and the kernel."""
     found = environment.describe()
     cores = len(os.sched_getaffinity(0))
-    return f"{found['cpu']['model']}, {cores} core{'s'[: cores != 1]}, Linux {os.uname().release}"
+    return f"{found.cpu.model}, {cores} core{'s'[: cores != 1]}, Linux {os.uname().release}"
 
 
 def table(ways: Sequence[Way], reading: Way, ours: Way) -> Iterator[str]:

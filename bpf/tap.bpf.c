@@ -6,7 +6,7 @@
  * (Ethernet, up to two VLAN tags in line, IPv4 with options or IPv6 with extension headers, UDP):
  * MoonSniff's layout, a little-endian u32 at the start of the UDP payload followed by the type byte
  * 0x55. Or the id stands at a place that the user gave. The record goes into a ring that user space maps; the
- * program wakes nobody.
+ * program wakes nobody until half of that is used.
  *
  * The time. A packet that leaves here is stamped now, before anything else. A packet that ends
  * its way here is stamped when it was handed over, which may be long ago: the receive path of a
@@ -85,7 +85,8 @@ struct {
 	__u64 pad0[4];
 	__u64 tail; /* slots emptied so far; written by user space */
 	__u64 ahead; /* CLOCK_REALTIME - CLOCK_MONOTONIC, in ns; written by user space */
-	__u64 pad1[6];
+	__u64 bell_at; /* the slot at which user space is woken; written by it */
+	__u64 pad1[5];
 	__u64 handed; /* XDP frames handed over; written by `flushed`, like all of this line */
 	__u64 flushes; /* notes made of them */
 	__u64 napi; /* the NAPI id of what receives them; 0: none came yet */
@@ -263,7 +264,7 @@ static __always_inline int read_id(struct __sk_buff *skb, __u32 *id)
 /* A slot of the ring; none when the ring is full. */
 static __always_inline void *slot_of_packet(void)
 {
-	long slot = take_slot(&state.head, &state.tail, config.mask);
+	long slot = take_slot(&state.head, &state.tail, &state.bell_at, config.mask);
 	__u32 key = slot;
 
 	return slot < 0 ? 0 : bpf_map_lookup_elem(&ring, &key);

@@ -16,6 +16,8 @@
 
 #include "ring.h"
 #include "trace.h"
+#include "trace_sender.h"
+#include "trace_usual.h"
 #include "trace_tasks.h"
 #include "trace_interrupts.h"
 #include "trace_full.h"
@@ -31,6 +33,8 @@ int BPF_PROG(idle, __u32 state, __u32 cpu)
 
 	if (!core)
 		return 0;
+	if (config.usual)
+		return idled(core, state);
 	now = bpf_ktime_get_ns();
 	if (state != IDLE_EXIT) {
 		core->idle_ns = now;
@@ -68,7 +72,7 @@ int BPF_PROG(tlb_flushed, int reason, unsigned long pages)
 		return 0;
 	now = bpf_ktime_get_ns();
 	settle(core, now);
-	tell(core, now, now, TLB, reason, pages);
+	tell(core, now, now, TLB_FLUSH, reason, pages);
 	return 0;
 }
 

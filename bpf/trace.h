@@ -3,10 +3,12 @@
  *
  * A record is written once, when its interval has ended, into the ring of its core. Intervals below
  * the floor are added up by kind, and written when they are 5 us together or the first of them is 1 ms
- * old, whichever event comes next; user space writes what is left at the end.
+ * old, whichever event comes next; user space writes what is left at the end. What a usual packet causes is
+ * added up as well (trace_usual.h).
  *
  * A packet waits for the interrupt by which its core is told of it, and for the softirq. What is to be
- * stored of the former is kept until the latter has ended, so that no packet waits for that.
+ * stored of the former is kept until the latter has ended, so that no packet waits for that, nor for the
+ * cache line in which another core said when it told: that is read afterwards, too.
  *
  * What is open on a core (`struct core`) is written by that core only. A program that interrupts
  * another writes other members, so that nothing is locked.
@@ -16,6 +18,9 @@
 
 /* CPUs that can be told from each other, as cpu_set_t has. */
 #define MAX_CPUS 1024
+/* CPUs that hand packets over, and where their place stands in a word of `config.cores`. */
+#define MAX_SENDERS 64
+#define SENDER_BITS 16
 /* Functions that were queued for other cores and have not begun there. */
 #define SENT 1024
 /* Names of tasks, and work functions that were interrupted. */
@@ -36,28 +41,11 @@
 /* Where the thread begins in the word that tells a sender; CPUs are below MAX_CPUS. */
 #define SENDER_THREAD 10
 
-/* The kinds of records; their meaning is in docs/files.md. */
+/* The kinds of records; their meaning is in docs/reference/files.md. */
 enum kind {
-	IRQ = 1,
-	VECTOR = 2,
-	FUNCTION = 3,
-	DELAY = 4,
-	SOFTIRQ = 5,
-	TASK = 6,
-	WAKEUP = 7,
-	WORK = 8,
-	IDLE = 9,
-	NMI = 10,
-	HRTIMER = 11,
-	TLB = 12,
-	PAGE_FAULT = 13,
-	RECLAIM = 14,
-	COMPACTION = 15,
-	FREQUENCY = 16,
-	KVM_EXIT = 17,
-	MIGRATE = 18,
-	RUNNABLE = 19,
-	FOREIGN_RX = 20,
+#define KIND(name, number, words) name = number,
+#include "trace_kinds.h"
+#undef KIND
 };
 
 enum vector {
@@ -82,9 +70,13 @@ const volatile struct {
 	__u32 floor_ns; /* intervals below are added up */
 	__u32 full; /* record all, not only what had the core */
 	__u32 served; /* whether tasks are in the map `served` */
+	__u32 usual; /* what usual packets cause is added up, and so are pauses of idle */
+	__u32 pad;
 	__u64 steal_at; /* from a core's `runqueues` to its `steal_time`; 0: no hypervisor tells */
 	__u64 own; /* the function by which a core is told of packets, which are its work */
-	__u32 cores[MAX_CPUS]; /* the place of a CPU in the map `cores`, counted from 1; 0: not traced */
+	/* The place of a CPU in the map `cores`, counted from 1, or 0: it is not traced. The upper half
+	 * has the same of those that hand packets over, in `senders`. */
+	__u32 cores[MAX_CPUS];
 } config SEC(".rodata");
 
 struct record {
@@ -119,6 +111,12 @@ struct work {
 	__u32 pad;
 };
 
+/* That another core tells this one of packets. */
+struct telling {
+	__u64 time_ns;
+	__u64 sender;
+};
+
 /* A core and its ring. Until `open` the layout is known to trace/core.rs. */
 struct core {
 	__u64 head; /* slots taken so far */
@@ -128,9 +126,19 @@ struct core {
 	__u64 cpu;
 	__u64 pad0[3];
 	__u64 tail; /* slots emptied so far; written by user space */
-	__u64 pad1[7];
+	__u64 bell_at; /* the slot at which user space is woken; written by it */
+	__u64 pad1[6];
+	struct telling tellings[2]; /* by turns; written by other cores, like all of this line */
+	__u64 told_times;
+	__u64 rescheduled_ns; /* when another core sent a reschedule IPI */
+	__u64 rescheduled_by;
+	__u64 pad2;
 	struct sum sums[SUMS]; /* written by the core again */
 	struct stretch task;
+	__u64 idle_ns;
+	__u64 idle_state;
+	__u64 passes; /* usual ones that were added up */
+	__u64 pass_ns; /* what half of all take at most */
 	__u64 open; /* nothing: what begins here is the programs' alone */
 	__u64 came; /* the address of the task that `task` tells of */
 	__u64 steal_at; /* the address of the hypervisor's counter; 0: not known yet */
@@ -147,18 +155,15 @@ struct core {
 	__u64 softirq_raised_ns;
 	__u64 softirq_vector; /* of the softirq that runs, or ran last */
 	__u64 foreign_ns; /* since when a softirq receives packets of others; 0: it does not */
-	__u64 idle_ns;
-	__u64 idle_state;
+	__u64 foreign; /* whether it did so before */
 	__u64 hrtimer_ns;
 	__u64 hrtimer_function;
 	__u64 guest_ns; /* since when the virtual CPU is out of its guest */
-	__u64 rescheduled_ns; /* when another core sent a reschedule IPI */
-	__u64 rescheduled_by;
 	__u64 oldest_ns; /* since when a sum waits to be written; 0: none does */
-	__u64 own_queued_ns; /* when another core began to tell it of packets; 0: that was entered */
+	__u64 received_ns; /* when packets were received for the last time */
+	__u64 own_next_ns; /* the same as `own_ns`, told while packets were received */
+	__u64 own_device; /* the last one whose packet was of a served network */
 	__u64 own_ns; /* when the core was told of packets; 0: nothing of that waits to be written */
-	__u64 own_sent_ns; /* when it was to be told; 0: not known */
-	__u64 own_sender;
 	__u64 own_vector; /* the vector in which it was told, if that has ended */
 	__u64 own_vector_ns;
 	__u64 own_end_ns;
@@ -262,7 +267,7 @@ static __always_inline __u32 place_of(__u32 cpu)
 		return 0;
 	/* The verifier does not follow how the compiler asks that. */
 	barrier_var(cpu);
-	return config.cores[cpu & (MAX_CPUS - 1)];
+	return config.cores[cpu & (MAX_CPUS - 1)] & ((1 << SENDER_BITS) - 1);
 }
 
 /* A traced CPU; none for others. */
@@ -282,36 +287,52 @@ static __always_inline struct core *here(void)
 	return core_of(bpf_get_smp_processor_id());
 }
 
-/* What the hypervisor took of this core since the last record, in ns. Two records that interrupt
- * each other may both tell of it. */
-static __always_inline __u64 stolen(struct core *core)
+/* What the hypervisor took of this CPU since `steal_ns` was read, in ns; `steal_at` is where it counts.
+ * Two records that interrupt each other may both tell of it. */
+static __always_inline __u64 stolen_of(__u64 *steal_at, __u64 *steal_ns)
 {
-	__u64 before = core->steal_ns, now = 0;
+	__u64 before = *steal_ns, now = 0;
 
 	if (!config.steal_at)
 		return 0;
-	if (!core->steal_at) {
+	if (!*steal_at) {
 		/* The kernel does not tell programs where a core's variables are; a task's run queue is one
 		 * of them. */
 		struct task_struct *task = bpf_get_current_task_btf();
 
 		if (!bpf_core_field_exists(task->se.cfs_rq))
 			return 0;
-		core->steal_at = (__u64)task->se.cfs_rq->rq + config.steal_at;
-		bpf_probe_read_kernel(&core->steal_ns, sizeof(__u64), (void *)core->steal_at);
+		*steal_at = (__u64)task->se.cfs_rq->rq + config.steal_at;
+		bpf_probe_read_kernel(steal_ns, sizeof(__u64), (void *)*steal_at);
 		return 0;
 	}
-	bpf_probe_read_kernel(&now, sizeof(now), (void *)core->steal_at);
-	core->steal_ns = now;
+	bpf_probe_read_kernel(&now, sizeof(now), (void *)*steal_at);
+	*steal_ns = now;
 	now -= before;
 	return now < UNKNOWN ? now : UNKNOWN;
 }
 
-/* Stores a record of a core. */
-static __always_inline void put(struct core *core, __u64 start, __u64 dur, __u64 kind, __u64 aux,
-				__u64 id, __u64 steal)
+static __always_inline __u64 stolen(struct core *core)
 {
-	long slot = take_slot(&core->head, &core->tail, config.mask);
+	return stolen_of(&core->steal_at, &core->steal_ns);
+}
+
+/* The same if it fits into so long a time. What does not stays for the next record. */
+static __always_inline __u64 stolen_within(struct core *core, __u64 dur)
+{
+	__u64 before = core->steal_ns, now = stolen(core);
+
+	if (now <= dur)
+		return now;
+	core->steal_ns = before;
+	return 0;
+}
+
+/* Stores a record of a CPU in the ring of a core. */
+static __always_inline void put_of(struct core *core, __u64 cpu, __u64 start, __u64 dur, __u64 kind,
+				   __u64 aux, __u64 id, __u64 steal)
+{
+	long slot = take_slot(&core->head, &core->tail, &core->bell_at, config.mask);
 	__u32 key = core->first + slot;
 	struct record *record;
 
@@ -331,14 +352,14 @@ static __always_inline void put(struct core *core, __u64 start, __u64 dur, __u64
 	*(volatile __u64 *)&record->more = (id & UNKNOWN) | steal << 32;
 	*(volatile __u64 *)&record->start_ns = start;
 	/* An exchange orders the stores before it, on every architecture. */
-	__sync_lock_test_and_set(&record->what, dur | kind << 32 | core->cpu << 48);
+	__sync_lock_test_and_set(&record->what, dur | kind << 32 | cpu << 48);
 }
 
-/* Stores an interval of the core that this runs on. */
-static __always_inline void tell(struct core *core, __u64 start, __u64 end, __u32 kind, __u32 id,
-				 __u64 aux)
+/* Stores a record of a core. */
+static __always_inline void put(struct core *core, __u64 start, __u64 dur, __u64 kind, __u64 aux,
+				__u64 id, __u64 steal)
 {
-	put(core, start, end - start, kind, aux, id, stolen(core));
+	put_of(core, core->cpu, start, dur, kind, aux, id, steal);
 }
 
 #define ADDED_UP (1 << 8)
@@ -348,8 +369,9 @@ static __always_inline void tell_sum(struct core *core, struct sum *sum, __u32 k
 {
 	__u64 window = sum->end_ns - sum->start_ns;
 
+	/* What is stolen in a usual pass makes it no usual one: it is told with the record that comes next. */
 	put(core, sum->start_ns, sum->total_ns, kind | ADDED_UP, sum->count | window << 32, sum->id,
-	    stolen(core));
+	    config.usual ? 0 : stolen(core));
 	sum->start_ns = 0;
 }
 
@@ -371,14 +393,20 @@ static __noinline int tell_sums(struct core *core)
 	return 0;
 }
 
-/* Stores an interval, or adds it to a sum if it is short. */
-static __always_inline void tell_or_add(struct core *core, __u64 start, __u64 end, __u32 kind,
-					__u32 id, __u64 aux, struct sum *sum)
+/* Stores an interval of the core that this runs on. Where usual packets are added up, no sum goes beyond
+ * what is told by itself: it would be laid out over that. */
+static __always_inline void tell(struct core *core, __u64 start, __u64 end, __u32 kind, __u32 id,
+				 __u64 aux)
 {
-	if (end - start >= config.floor_ns) {
-		tell(core, start, end, kind, id, aux);
-		return;
-	}
+	if (config.usual && core->oldest_ns)
+		tell_sums(core);
+	put(core, start, end - start, kind, aux, id, stolen(core));
+}
+
+/* Adds a short interval to a sum. */
+static __always_inline void add(struct core *core, __u64 start, __u64 end, __u32 kind, __u32 id,
+				struct sum *sum)
+{
 	if (sum->start_ns && sum->id != id)
 		tell_sum(core, sum, kind);
 	if (!sum->start_ns) {
@@ -392,19 +420,48 @@ static __always_inline void tell_or_add(struct core *core, __u64 start, __u64 en
 	sum->end_ns = end;
 	sum->total_ns += end - start;
 	sum->count += 1;
+}
+
+/* Stores an interval, or adds it to a sum if it is short. */
+static __always_inline void tell_or_add(struct core *core, __u64 start, __u64 end, __u32 kind,
+					__u32 id, __u64 aux, struct sum *sum)
+{
+	if (end - start >= config.floor_ns) {
+		tell(core, start, end, kind, id, aux);
+		return;
+	}
+	add(core, start, end, kind, id, sum);
 	if (sum->total_ns >= FLUSH_SUM_NS)
 		tell_sum(core, sum, kind);
+}
+
+/* The last time that another core began to tell this one of packets before it did so; none if that is not
+ * known. */
+static __always_inline struct telling *telling(struct core *core)
+{
+	struct telling *one = &core->tellings[0], *other = &core->tellings[1];
+
+	if (other->time_ns > one->time_ns && other->time_ns <= core->own_ns)
+		one = other;
+	return one->time_ns && one->time_ns <= core->own_ns ? one : 0;
 }
 
 /* Stores how the core was told of packets. */
 static __noinline int tell_own(struct core *core)
 {
-	__u64 vector;
+	struct telling *told;
+	__u64 vector, delay;
 
 	if (!core)
 		return 0;
-	if (core->own_sent_ns && core->own_ns - core->own_sent_ns > DELAY_NS)
-		tell(core, core->own_sent_ns, core->own_ns, DELAY, core->own_sender, config.own);
+	told = telling(core);
+	delay = told ? core->own_ns - told->time_ns : 0;
+	if (told && delay > DELAY_NS) {
+		if (config.usual && core->oldest_ns)
+			tell_sums(core);
+		put(core, told->time_ns, delay, IPI_DELAY, config.own, told->sender,
+		    stolen_within(core, delay));
+	}
 	vector = core->own_vector;
 	/* Older verifiers follow `vector < VECTORS`, not what the compiler makes of two conditions. */
 	barrier_var(vector);
@@ -419,7 +476,7 @@ static __noinline int tell_own(struct core *core)
 /* Stores what has waited: before every record, so that none that is much later stands before it. */
 static __always_inline void settle(struct core *core, __u64 now)
 {
-	if (core->own_ns)
+	if (core->own_ns && !config.usual)
 		tell_own(core);
 	if (core->oldest_ns && now - core->oldest_ns > FLUSH_AGE_NS)
 		tell_sums(core);

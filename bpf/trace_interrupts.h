@@ -9,8 +9,9 @@ int BPF_PROG(irq_began, int irq)
 {
 	struct core *core = here();
 
-	if (core)
-		core->irq_ns = bpf_ktime_get_ns();
+	if (!core)
+		return sender_irq_began();
+	core->irq_ns = bpf_ktime_get_ns();
 	return 0;
 }
 
@@ -20,7 +21,9 @@ int BPF_PROG(irq_ended, int irq)
 	struct core *core = here();
 	__u64 now;
 
-	if (!core || !core->irq_ns)
+	if (!core)
+		return sender_irq_ended(irq);
+	if (!core->irq_ns)
 		return 0;
 	now = bpf_ktime_get_ns();
 	settle(core, now);
@@ -34,10 +37,10 @@ static __always_inline int vector_began(void)
 {
 	struct core *core = here();
 
-	if (core) {
-		core->vector_ns = bpf_ktime_get_ns();
-		core->told = 0;
-	}
+	if (!core)
+		return sender_vector_began();
+	core->vector_ns = bpf_ktime_get_ns();
+	core->told = 0;
 	return 0;
 }
 
@@ -46,11 +49,19 @@ static __always_inline int vector_ended(__u32 vector)
 	struct core *core = here();
 	__u64 now;
 
-	if (!core || !core->vector_ns)
+	if (!core)
+		return sender_vector_ended(vector);
+	if (!core->vector_ns)
 		return 0;
+	/* In it the core was told of packets: that is part of their pass. */
+	if (config.usual && !core->told &&
+	    (core->own_ns == core->vector_ns || core->own_next_ns == core->vector_ns)) {
+		core->vector_ns = 0;
+		return 0;
+	}
 	now = bpf_ktime_get_ns();
 	look_for_quota(core, now);
-	if (core->own_ns && !core->told) {
+	if (core->own_ns && !core->told && !config.usual) {
 		core->own_vector = vector;
 		core->own_vector_ns = core->vector_ns;
 		core->own_end_ns = now;
@@ -98,15 +109,18 @@ int BPF_PROG(reschedule_began)
 	__u64 sent;
 
 	if (!core)
-		return 0;
+		return sender_vector_began();
 	core->vector_ns = bpf_ktime_get_ns();
 	core->told = 0;
+	/* Of these, none is told in a thin trace. */
+	if (!config.full)
+		return 0;
 	sent = core->rescheduled_ns;
 	core->rescheduled_ns = 0;
 	if (!sent || core->vector_ns - sent <= DELAY_NS)
 		return 0;
 	settle(core, core->vector_ns);
-	tell(core, sent, core->vector_ns, DELAY, core->rescheduled_by, 0);
+	tell(core, sent, core->vector_ns, IPI_DELAY, core->rescheduled_by, 0);
 	return 0;
 }
 
@@ -155,65 +169,67 @@ static __always_inline struct sent *sent_at(__u64 call)
 	return &sent[call * 0x9e3779b97f4a7c15ull >> 54 & (SENT - 1)];
 }
 
-/* Arguments as numbers: the verifier neither calculates with pointers, nor shows those of functions. */
-static __always_inline void read_arguments(unsigned long long *from, __u64 *into, __u32 size)
+/* Raw ones, whose arguments are numbers: the verifier neither calculates with pointers, nor shows those of
+ * functions. */
+SEC("raw_tp/csd_queue_cpu")
+int function_queued(struct bpf_raw_tracepoint_args *ctx)
 {
-	bpf_probe_read_kernel(into, size, from);
-}
-
-SEC("tp_btf/csd_queue_cpu")
-int BPF_PROG(function_queued, __u32 cpu)
-{
-	__u64 arguments[2] = {}; /* the function, its call */
-	struct core *core = core_of(cpu);
+	struct core *core = core_of(ctx->args[0]);
+	__u64 function = ctx->args[2], call = ctx->args[3];
 	struct task_struct *task;
+	struct telling *telling;
 	struct sent *place;
 
 	if (!core)
 		return 0;
-	read_arguments(&ctx[2], arguments, sizeof(arguments));
-	/* Whoever tells of packets is not named: they would wait for that. */
-	if (arguments[0] != config.own) {
-		task = bpf_get_current_task_btf();
-		remember(task->pid, task);
+	/* Whoever tells of packets is not named: they would wait for that. Until this core has entered the
+	 * call, nobody tells it again. */
+	if (function == config.own) {
+		telling = &core->tellings[core->told_times & 1];
+		telling->sender = sender();
+		*(volatile __u64 *)&telling->time_ns = bpf_ktime_get_ns();
+		core->told_times += 1;
+		sender_tells(ctx->args[0]);
+		return 0;
 	}
-	place = sent_at(arguments[1]);
+	task = (struct task_struct *)bpf_get_current_task();
+	remember(bpf_get_current_pid_tgid(), task);
+	place = sent_at(call);
 	place->time_ns = bpf_ktime_get_ns();
-	if (arguments[0] == config.own && !core->own_queued_ns)
-		core->own_queued_ns = place->time_ns;
 	place->sender = sender();
-	*(volatile __u64 *)&place->call = arguments[1];
+	*(volatile __u64 *)&place->call = call;
 	return 0;
 }
 
-SEC("tp_btf/csd_function_entry")
-int BPF_PROG(function_began)
+SEC("raw_tp/csd_function_entry")
+int function_began(struct bpf_raw_tracepoint_args *ctx)
 {
-	struct core *core = here();
-	__u64 arguments[2] = {}; /* the function, its call */
+	__u64 function = ctx->args[0], call = ctx->args[1];
 	__u64 time = 0, from = UNKNOWN;
+	struct core *core = here();
 	struct sent *place;
 
 	if (!core)
 		return 0;
-	read_arguments(&ctx[0], arguments, sizeof(arguments));
-	place = sent_at(arguments[1]);
-	if (*(volatile __u64 *)&place->call == arguments[1]) {
+	/* That a packet has come is the core's own work. */
+	if (function == config.own) {
+		time = core->vector_ns ? core->vector_ns : bpf_ktime_get_ns();
+		if (core->own_ns && config.usual) {
+			core->own_next_ns = time;
+			return 0;
+		}
+		if (core->own_ns)
+			tell_own(core);
+		core->own_ns = time;
+		return 0;
+	}
+	place = sent_at(call);
+	if (*(volatile __u64 *)&place->call == call) {
 		time = place->time_ns;
 		from = place->sender;
 		place->call = 0;
 	}
-	/* That a packet has come is the core's own work: its vector tells how long it took. */
-	if (arguments[0] == config.own && core->vector_ns) {
-		if (core->own_ns)
-			tell_own(core);
-		core->own_queued_ns = 0;
-		core->own_ns = core->vector_ns;
-		core->own_sent_ns = time;
-		core->own_sender = from;
-		return 0;
-	}
-	core->function = arguments[0];
+	core->function = function;
 	core->function_sent_ns = time;
 	core->function_sender = from;
 	core->function_ns = bpf_ktime_get_ns();
@@ -234,8 +250,8 @@ int BPF_PROG(function_ended)
 	queued = core->function_sent_ns;
 	settle(core, now);
 	if (queued && began - queued > DELAY_NS)
-		tell(core, queued, began, DELAY, core->function_sender, core->function);
-	tell(core, began, now, FUNCTION, core->function_sender, core->function);
+		tell(core, queued, began, IPI_DELAY, core->function_sender, core->function);
+	tell(core, began, now, IPI_FUNCTION, core->function_sender, core->function);
 	core->told = 1;
 	return 0;
 }
@@ -273,18 +289,27 @@ SEC("tp_btf/netif_receive_skb")
 int BPF_PROG(received, struct sk_buff *packet)
 {
 	struct core *core = here();
+	struct net_device *device;
 	__u32 network;
 
 	/* A task may receive as well: it has the time of that. */
 	if (!core || !core->softirq_ns || core->softirq_vector != NET_RX)
 		return 0;
-	network = packet->dev->nd_net.net->ns.inum;
+	device = packet->dev;
+	/* Mostly it is the one of the packet before. */
+	if (core->own_device == (__u64)device && !core->foreign_ns)
+		return 0;
+	network = device->nd_net.net->ns.inum;
 	if (!bpf_map_lookup_elem(&networks, &network)) {
+		core->own_device = 0;
+		core->foreign = 1;
 		if (!core->foreign_ns)
 			core->foreign_ns = bpf_ktime_get_ns();
-	} else if (core->foreign_ns) {
-		foreign_ended(core);
+		return 0;
 	}
+	core->own_device = (__u64)device;
+	if (core->foreign_ns)
+		foreign_ended(core);
 	return 0;
 }
 
@@ -297,6 +322,15 @@ int BPF_PROG(polled)
 	if (core && core->foreign_ns)
 		foreign_ended(core);
 	return 0;
+}
+
+/* Whether this is the thread that softirqs are left to. */
+static __always_inline int is_softirq_thread(void)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+
+	/* ksoftirqd/N. */
+	return task->flags & TASK_FLAG_KERNEL && task->comm[0] == 'k' && task->comm[1] == 's';
 }
 
 /* Softirqs. */
@@ -327,12 +361,23 @@ int BPF_PROG(softirq_began, __u32 vector)
 	/* It may be raised again while it runs. */
 	core->softirq_raised_ns = core->raised_ns[vector];
 	core->raised_ns[vector] = 0;
-	if (vector == NET_RX && core->own_queued_ns) {
-		/* A kernel may be silent about the interrupt that raised it. */
-		core->softirq_raised_ns = core->own_queued_ns;
-		core->own_queued_ns = 0;
-	}
 	return 0;
+}
+
+/* When a softirq that receives packets was asked for, where that is known better than by its being raised:
+ * the core was told, or packets were left to ksoftirqd. A kernel may be silent about the interrupt that
+ * raised it. */
+static __always_inline __u64 asked_for(struct core *core, __u64 raised)
+{
+	struct telling *told;
+
+	if (core->own_ns && core->own_ns <= core->softirq_ns) {
+		told = telling(core);
+		return told ? told->time_ns : core->own_ns;
+	}
+	if (!raised && core->received_ns && is_softirq_thread())
+		return core->received_ns;
+	return raised;
 }
 
 SEC("tp_btf/softirq_exit")
@@ -340,6 +385,7 @@ int BPF_PROG(softirq_ended, __u32 vector)
 {
 	struct core *core = here();
 	__u64 began, raised, now;
+	struct sum *sum;
 
 	if (!core || vector >= SOFTIRQS || !core->softirq_ns)
 		return 0;
@@ -347,15 +393,30 @@ int BPF_PROG(softirq_ended, __u32 vector)
 		foreign_ended(core);
 	now = bpf_ktime_get_ns();
 	began = core->softirq_ns;
-	core->softirq_ns = 0;
 	raised = core->softirq_raised_ns;
+	sum = &core->sums[VECTORS + 1 + vector];
+	if (vector == NET_RX) {
+		raised = asked_for(core, raised);
+		core->received_ns = now;
+	}
+	core->softirq_ns = 0;
+	if (config.usual && vector == NET_RX && core->own_ns && core->own_ns <= began) {
+		if (!core->foreign && passed(core, raised, began, now, vector, sum)) {
+			core->own_ns = core->own_next_ns;
+			core->own_next_ns = 0;
+			return 0;
+		}
+		tell_own(core);
+		core->own_ns = core->own_next_ns;
+		core->own_next_ns = 0;
+	}
+	core->foreign = 0;
 	settle(core, now);
 	/* A sum does not tell since when packets waited. */
 	if (vector == NET_RX && raised && began - raised > DELAY_NS)
 		tell(core, began, now, SOFTIRQ, vector, began - raised);
 	else
-		tell_or_add(core, began, now, SOFTIRQ, vector, raised ? began - raised : 0,
-			    &core->sums[VECTORS + 1 + vector]);
+		tell_or_add(core, began, now, SOFTIRQ, vector, raised ? began - raised : 0, sum);
 	return 0;
 }
 

@@ -195,6 +195,8 @@ int BPF_PROG(switched, int preempted, struct task_struct *from, struct task_stru
 	__u32 flags, state;
 	__u64 now, is;
 
+	if (!core)
+		sender_switched(from);
 	if (!core && !config.served)
 		return 0;
 	now = bpf_ktime_get_ns();
@@ -218,6 +220,8 @@ int BPF_PROG(switched, int preempted, struct task_struct *from, struct task_stru
 		served_left(core, serves, from, now, state);
 	if (core) {
 		settle(core, now);
+		if (config.usual && !left)
+			idle_over(core, now);
 		flags = from->flags;
 		if (flags & TASK_FLAG_WORKER)
 			work_paused(core, now);
@@ -257,6 +261,7 @@ int BPF_PROG(waking, struct task_struct *task)
 		serves->runnable_ns = 0;
 		serves->woken_by = (__u32)bpf_get_current_pid_tgid();
 		serves->waking_ns = bpf_ktime_get_ns();
+		sender_tells(cpu_of(task));
 	}
 	return 0;
 }

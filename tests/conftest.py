@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import hypothesis
 
@@ -10,3 +11,9 @@ import hypothesis
 # Continuous integration repeats the same cases; everybody else tries new ones.
 hypothesis.settings.register_profile("tailtap", deadline=None, derandomize="CI" in os.environ)
 hypothesis.settings.load_profile("tailtap")
+
+# A shell starts what it puts into its background with SIGINT ignored, nohup(1) with SIGHUP
+# ignored, and programs that tests start inherit both. Tests interrupt programs by these signals.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)

@@ -12,8 +12,8 @@ from program import TAILTAP
 from benches import process
 from benches.timing import Answer
 from benches.traffic import PERCENTILES, Pair
-from tailtap import evaluation
-from tailtap.evaluation.evaluate import Settings
+from tailtap.analysis import evaluation
+from tailtap.analysis.evaluation.evaluate import Settings
 
 
 def function(key: str, window_ns: int = Settings.window_ns) -> Callable[[Pair], Answer]:

@@ -29,13 +29,15 @@ fn main() {
 
 fn compile(source: &Path, object: &Path, include: &str, arch: &str) {
     let clang = env::var("CLANG").unwrap_or_else(|_| "clang".into());
-    // `-target bpf` does not look into the folder where Debian keeps asm/types.h. -mcpu=v3 has
-    // compare and exchange: Linux 5.12.
+    // `-target bpf` does not look into the folders where Debian keeps asm/types.h: of this
+    // architecture, and of another one (linux-libc-dev-arm64-cross). -mcpu=v3 has compare and
+    // exchange: Linux 5.12.
     let status = Command::new(&clang)
         .args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Werror"])
         .arg(format!("-D__TARGET_ARCH_{}", kernel_arch(arch)))
         .args(["-I", include])
         .args(["-idirafter", &format!("/usr/include/{arch}-linux-gnu")])
+        .args(["-idirafter", &format!("/usr/{arch}-linux-gnu/include")])
         .arg("-c")
         .arg(source)
         .arg("-o")

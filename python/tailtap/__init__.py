@@ -1,6 +1,6 @@
 """tailtap: measure, explain and predict the tail latency of packet processing.
 
-`evaluate` and `Evaluation` are what `tailtap evaluate` is made of; see docs/python.md.
+`evaluate` and `Evaluation` are what `tailtap evaluate` is made of; see docs/howto/python.md.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tailtap.evaluation.evaluate import evaluate
-    from tailtap.evaluation.model import Evaluation
+    from tailtap.analysis.evaluation.evaluate import evaluate
+    from tailtap.analysis.evaluation.model import Evaluation
 
     __version__: str
 
@@ -23,7 +23,7 @@ def __getattr__(name: str) -> object:
 
         return version("tailtap")
     if name in __all__:
-        from tailtap import evaluation
+        from tailtap.analysis import evaluation
 
         return getattr(evaluation, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
+    "TRACE_KINDS",
     "Cores",
     "check_tap_key",
     "conclude",
@@ -108,6 +109,7 @@ def evaluate(
     ingress_format: str | None = None,
     egress_format: str | None = None,
     clocks: _Clocks | None = None,
+    nanoseconds: list[bool] = ...,
 ) -> _Evaluation: ...
 def plan(
     ingress: Path,
@@ -121,12 +123,18 @@ def plan(
     ingress_format: str | None = None,
     egress_format: str | None = None,
     clocks: _Clocks | None = None,
+    nanoseconds: list[bool] = ...,
 ) -> list[bytes]: ...
 def evaluate_piece(piece: bytes, *, stopped: Callable[[], bool] | None = None) -> bytes: ...
 def merge(partials: Sequence[bytes]) -> bytes: ...
 def conclude(partial: bytes, *, bucket_ns: int) -> _Evaluation: ...
 def crossings(
-    earlier: Path, later: Path, *, key: str | None = None, format: str | None = None
+    earlier: Path,
+    later: Path,
+    *,
+    key: str | None = None,
+    format: str | None = None,
+    nanoseconds: list[bool] = ...,
 ) -> _Crossings: ...
 def percentiles(values: _Column, counts: _Column, ps: Sequence[float]) -> _Percentiles: ...
 def stamp(
@@ -180,10 +188,12 @@ def trace(
     cpus: list[int],
     on_ready: Callable[[], object],
     *,
+    senders: list[int] = ...,
     mode: str,
     floor_ns: int,
     served: list[int],
     networks: list[int] = ...,
+    steered: bool = False,
     records: int | None = None,
     flush_ns: int | None = None,
     duration_ns: int | None = None,
@@ -194,7 +204,9 @@ def trace(
 
     The waking of the threads `served` is recorded, and interrupts below `floor_ns` are added up.
     Where `networks` are given (the inodes of their namespaces), what softirqs spend on packets of
-    others is recorded.
+    others is recorded. Of `senders`, CPUs that tell others of packets, what holds them for long is
+    recorded. `steered` says
+    that packets come by function calls of other CPUs alone.
     There is room for so many records of each CPU, and `cpu` is that of the thread that writes them.
     `kinds` of the answer has the records by kind, `lost` those that found no room by CPU, `missing`
     what this kernel does not tell, `substitutes` what stands in for it, `pids`, `irqs` and
@@ -223,6 +235,9 @@ def load(
     time in each `period_ns`. Also tells the time that passed (`elapsed_ns`) and the CPU time
     (`cpu_ns`). Raises `InputError` and `MachineError`.
     """
+
+TRACE_KINDS: Mapping[str, int]
+"""The kinds of a trace's records by their names: the list of bpf/trace_kinds.h."""
 
 def trace_lacks(mode: str) -> tuple[list[str], list[str]]:
     """What a trace in this mode would lack on this kernel, and what would stand in for it.
@@ -255,10 +270,24 @@ class Cores:
         `serving` is where softirqs serve packets: their vector, the cores on which they do, the
         cores on which threads serve (alone or as well), and the stamp files of the tap points
         behind what serves. Softirqs of that vector during which no packet left become those of
-        others (the bit 1 of `more`) where they alone serve, and so do all of the vector on cores
-        where they do not; idle cores on which threads alone serve have the bit 1 as well. Raises
-        `InputError` when a file cannot be read; a trace that is cut off or damaged ends there, and
-        the notes say so.
+        others (the bit 1 of `more`) where they alone serve and there is such a file, and so do all
+        of the vector on cores where they do not; idle cores on which threads alone serve have the
+        bit 1 as well. Raises `InputError` when a file cannot be read; a trace that is cut off or
+        damaged ends there, and the notes say so.
+        """
+
+    def on_clock(self, clock: list[tuple[int, int]]) -> Cores:
+        """These cores at the times of another clock.
+
+        `clock` has two moments at least, as the clock of the trace and as the other one shows them;
+        both ascend, and times between them lie on straight lines.
+        """
+
+    def with_senders(self, senders: Cores) -> Cores:
+        """These cores, with what held their senders while nobody had told them of packets.
+
+        `senders` are cores that tell these of packets. Owners of theirs have the bit 2^62 in
+        `more`, and the number of their core from bit 44 on.
         """
 
     def with_guest(
@@ -293,7 +322,7 @@ class Cores:
 
         `rows` has the row of each owner: 0 explains nothing, 1 serves. Packets are columns of
         ingress and egress stamps, cores (-1 for unknown), and packets that left meanwhile. States
-        are those of `tailtap.cause.joined`; a stall of -1 is none.
+        are those of `tailtap.analysis.causes.joined`; a stall of -1 is none.
         """
 
     def test(

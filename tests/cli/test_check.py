@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
-from program import in_process, one_line_error, tailtap
+from forms import fits
+from program import TAILTAP, in_process, one_line_error, tailtap
+
+from tailtap.experiment.reading import read_experiment
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FILES = sorted(EXAMPLES.rglob("*.yaml"))
@@ -31,6 +37,7 @@ def test_every_example_is_planned_and_nothing_is_made(
     chosen = () if scale is None else ("--set", f"scale={scale}")
     made = tailtap("run", path, "--check", "--json", "--out", "results", *chosen)
     content = json.loads(made.stdout)
+    fits(content)
     if content["can_run"]:
         assert (made.returncode, made.stderr) == (0, "")
     else:
@@ -50,10 +57,35 @@ def test_the_papers_own_scales_are_checked() -> None:
     assert known == sorted(path.stem for path in (EXAMPLES / "papers").glob("*.yaml"))
 
 
+@pytest.mark.parametrize("path", [path for path, scale in scales() if scale == "paper"],
+                         ids=lambda path: path.stem)  # fmt: skip
+def test_the_cards_that_a_paper_needs_can_be_named(path: Path) -> None:
+    """As the comments in the file say, with any names."""
+    keys = re.findall(r"--set ([\w.]+)='\[…\]'", path.read_text())
+    assert keys
+    cards = [f"{key}=[eth{2 * n}, eth{2 * n + 1}]" for n, key in enumerate(keys)]
+    assert read_experiment(path, ["scale=paper", *cards]).combinations
+
+
+def test_what_differs_in_the_lab_alone_is_not_said_of_a_testbed(tmp_path: Path) -> None:
+    for path, scale in scales():
+        if scale == "paper":
+            chosen = [f"scale={scale}"]
+            here = read_experiment(path, chosen).differs
+            assert here[0].startswith("One machine sends the load")
+            assert read_experiment(path, chosen, on_testbed=True).differs == here[1:]
+    path = tmp_path / "e.yaml"
+    path.write_text(
+        "name: e\ntraffic: {cpu: 0}\ndiffers: [it is small]\ndiffers_in_lab: [it is near]\n"
+    )
+    assert read_experiment(path).differs == ("it is near", "it is small")
+    assert read_experiment(path, on_testbed=True).differs == ("it is small",)
+
+
 def test_reasons_stand_below_the_runs(tmp_path: Path) -> None:
     path = tmp_path / "e.yaml"
     path.write_text(
-        "name: e\ntraffic: {cpu: 0}\ndut: {cpus: [0]}\ndiffers: [it is small]\n"
+        "name: e\ntraffic: {cpu: 0}\ndut: {cpus: [1]}\ndiffers: [it is small]\n"
         "cases:\n  - {dut.platform: wire, traffic.rate: 1 kpkt/s}\n"
         "  - {dut.platform: bare-metal, traffic.rate: 2 kpkt/s}\n"
         "vary: {dut.kernel: ['0.1', '0.2']}\nrepeat: 2\n"
@@ -78,10 +110,26 @@ def test_reasons_stand_below_the_runs(tmp_path: Path) -> None:
     assert made.stdout.endswith("8 runs: 1.5 min of traffic, 3.8 MB of stamps\n")
 
 
+def test_whoever_is_not_root_is_told_what_is_not_known(tmp_path: Path) -> None:
+    path = tmp_path / "e.yaml"
+    path.write_text("name: e\ntraffic: {cpu: 0}\ndut: {platform: wire}\n")
+    kept = "-all,+dac_read_search"  # the program may lie where only root finds it
+    as_nobody = ["setpriv", "--euid", "65534", "--inh-caps", kept, "--ambient-caps", kept]
+    command = [*(as_nobody if os.geteuid() == 0 else []), str(TAILTAP), "run", str(path), "--check"]
+    made = subprocess.run(
+        [*command, "--out", "out"], cwd=tmp_path, check=False, capture_output=True, text=True
+    )
+    assert made.returncode == 0, made.stderr
+    assert made.stdout.splitlines()[1].split() == ["001-e", "as", "root"]
+    assert "a run needs root, and only root can ask whether" in " ".join(made.stdout.split())
+    told = subprocess.run([*command, "--json"], check=False, capture_output=True, text=True)
+    assert json.loads(told.stdout)["as_root"] is False
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--set", "traffic.rate=1"], "--set 'traffic.rate=1': traffic.rate: 1 is not a packet"),
+        (["--set", "traffic.rate=1"], "--set 'traffic.rate=1': traffic.rate: 1 has no unit"),
         (["--set", "scale=papers"], "there is no scale 'papers'"),
         (["--resume", "--out", "out"], "--check asks about the whole experiment: leave --resume"),
     ],

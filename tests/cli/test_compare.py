@@ -78,6 +78,55 @@ def test_the_same_experiment_before_and_after(experiment: Path, tmp_path: Path) 
     assert {len(entry["repeats"]) for entry in load["configurations"]} == {4}
 
 
+@pytest.mark.parametrize(("order", "is_"), [((5, 9), "slower"), ((9, 5), "faster")])
+def test_words_follow_the_order_that_was_given(
+    experiment: Path, tmp_path: Path, order: tuple[int, int], is_: str
+) -> None:
+    given = []
+    for name, first in zip(("before", "after"), order, strict=True):
+        for number in range(first, first + 4):
+            [run] = experiment.glob(f"runs/{number:03}-*/evaluation")
+            shutil.copytree(run, tmp_path / f"{number}")
+            given.append(f"{name}={tmp_path / str(number)}")
+    [load] = json.loads(in_process("compare", *given, "--json", "--quiet").stdout)["loads"]
+    [pair] = load["comparisons"]
+    assert (pair["first"], pair["second"], pair["answer"]) == ("before", "after", is_)
+    slower = "after" if is_ == "slower" else "before"
+    assert (pair["slower"], float(pair["ratio"]) > 1) == (slower, True)
+    told = float(pair["second_over_first"].split()[0].removeprefix("x"))
+    assert (told > 1) == (is_ == "slower")
+    shown = in_process("compare", *given, "--quiet").stdout
+    [line] = [words for text in shown.splitlines() if (words := text.split())[2:3] == [is_]]
+    assert line[:4] == ["after", "before", is_, pair["second_over_first"].split()[0]]
+
+
+def test_what_the_experiments_require_is_what_they_are_judged_by(
+    experiment: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "required"
+    shutil.copytree(experiment, folder)
+    file = folder / "experiment.yaml"
+    for required, by, p in (
+        ("[p50 < 1 ms, p90 < 1 ms, p99.99 < 1 ms, loss == 0]", "require", 0.9),
+        ("[median < 1 ms, loss == 0]", "require", 0.5),
+        ("[median < 1 ms, p99.999 < 1 ms]", "support", 0.999),
+        ("[max < 1 ms]", "require", 1.0),
+        ("['reliability(1 ms) >= 99 %']", "require", 0.99),
+        ("[p99.999 < 1 ms]", "support", 0.999),
+    ):
+        file.write_text(f"name: a\nrequire: {required}\n")
+        found = json.loads(in_process("compare", folder, "--json", "--quiet").stdout)
+        [load] = found["loads"]
+        assert (load["percentile"], load["percentile_by"]) == (p, by)
+        said = [w["message"] for w in found["warnings"] if "p99.999 is required" in w["message"]]
+        assert len(said) == (by == "support")
+    file.write_text("name: a\nrequire: [p90 < 1 ms]\n")
+    assert "p90 (as required) in us" in in_process("compare", folder, "--quiet").stdout
+    words = ("compare", folder, "--percentile", "99", "--json", "--quiet")
+    [load] = json.loads(in_process(*words).stdout)["loads"]
+    assert (load["percentile"], load["percentile_by"]) == (0.99, "option")
+
+
 def test_named_evaluations_are_repeats(experiment: Path, tmp_path: Path) -> None:
     names = {"old": ("005-bare-metal-r1", "006-bare-metal-r2"),
              "new": ("009-container-r1", "010-container-r2")}  # fmt: skip

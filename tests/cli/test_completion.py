@@ -12,13 +12,13 @@ import click
 import pytest
 from program import TAILTAP, one_line_error, tailtap
 
+from tailtap.analysis.verdict.profiles import PROFILES
 from tailtap.cli import completing
 from tailtap.cli.registry import listed
-from tailtap.platform import PLATFORMS
-from tailtap.search import METHODS
-from tailtap.store.exporters import EXPORTERS
-from tailtap.traffic.own import BACK_ENDS
-from tailtap.verdict.profiles import PROFILES
+from tailtap.lab.generators.own import BACK_ENDS
+from tailtap.lab.platforms import PLATFORMS
+from tailtap.measure.search import METHODS
+from tailtap.output.exporters import EXPORTERS
 
 Ask = Callable[[str], list[str]]
 

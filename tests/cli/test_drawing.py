@@ -10,7 +10,7 @@ NETWORK = """
 name: network
 dut:
   forwarder: kernel-route
-  cpus: [0]
+  cpus: [1]
   irq: none
   nodes: {fw: {forwarder: tc-mirred}, r: {count: 3}}
   links: [in - fw - r1 - r2 - out, fw - r3 - out]
@@ -20,7 +20,7 @@ dut:
 traffic: {rate: 1 kpkt/s}
 vary: {dut.route_by: [address, port]}
 """
-LINES = "name: lines\ndut: {cpus: [0]}\ntraffic: {}\nvary: {dut.line: [1, 2, 64]}\n"
+LINES = "name: lines\ndut: {cpus: [1]}\ntraffic: {}\nvary: {dut.line: [1, 2, 64]}\n"
 
 
 def drawn(tmp_path: Path, text: str) -> list[list[str]]:
@@ -32,8 +32,8 @@ def drawn(tmp_path: Path, text: str) -> list[list[str]]:
 def test_a_network_has_its_nodes_and_flows(tmp_path: Path) -> None:
     said = drawn(tmp_path, NETWORK)
     assert said.count(["network", "of", "001-address-a", "and", "1", "more:"]) == 1
-    assert ["fw", "bare-metal", "tc-mirred", "0", "in,", "r1,", "r3"] in said
-    assert ["r2", "bare-metal", "kernel-route", "0", "r1,", "out"] in said
+    assert ["fw", "bare-metal", "tc-mirred", "1", "in,", "r1,", "r3"] in said
+    assert ["r2", "bare-metal", "kernel-route", "1", "r1,", "out"] in said
     assert ["a", "10", "kpkt/s", "in", "-", "fw", "-", "r1", "-", "r2", "-", "out"] in said
     assert ["b", "1", "kpkt/s", "in", "-", "fw", "-", "r3", "-", "out"] in said
 

@@ -12,14 +12,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
 import runs
 from dask_cluster import DaskCluster, dask_cluster
-from program import TAILTAP, one_line_error, tailtap
+from program import TAILTAP, in_process, one_line_error, tailtap
 
-from tailtap.store.database import TABLES
+from tailtap.output.database.database import TABLES
 
 Pair = tuple[Path, Path]
 
@@ -53,7 +54,7 @@ def test_a_cluster_gives_the_files_and_rows_of_this_machine(
     experiment: Path, cluster: DaskCluster
 ) -> None:
     options = ("--trim", "10 ms", "--chunk", "64 KiB")
-    assert tailtap("evaluate", experiment, "--trim", "10 ms").returncode == 0
+    assert tailtap("evaluate", experiment, "--trim", "10 ms", "--replace").returncode == 0
     files, stored = runs.evaluations(experiment), rows(experiment / "results.duckdb")
     for folder in experiment.glob("runs/*/evaluation"):
         shutil.rmtree(folder)
@@ -94,6 +95,77 @@ def test_json_is_that_of_run(experiment: Path) -> None:
     assert [[row["p"] for row in listed] for listed in percentiles] == [[0.42]] * 3
 
 
+@pytest.mark.parametrize("option", [("--trim", "10 ms"), ("--key", "1:2:le"), ("--worst", "9")])
+def test_results_with_other_settings_stay(experiment: Path, option: tuple[str, str]) -> None:
+    record = experiment / "runs/001-bare-metal/run.json"
+    content = json.loads(record.read_text())
+    content["parameters"]["traffic"] = {"warm_up": 1_000_000_000}
+    record.write_text(json.dumps(content))
+    before = runs.everything(experiment)
+    said = one_line_error(in_process("evaluate", experiment, *option), 2)
+    assert "give --out for a folder of its own, or --replace" in said
+    assert ("the stamps begin after the warm-up (1 s)" in said) == (option[0] == "--trim")
+    assert runs.everything(experiment) == before
+
+
+def test_results_with_other_settings_have_a_folder_of_their_own(
+    experiment: Path, tmp_path: Path
+) -> None:
+    before, out = runs.everything(experiment), tmp_path / "other"
+    run = tailtap("evaluate", experiment, "--trim", "10 ms", "--out", out, "--json")
+    assert run.returncode == 0, run
+    assert runs.everything(experiment) == before
+    folder = out / "runs/001-bare-metal"
+    assert (folder / "ingress.stamps").samefile(experiment / "runs/001-bare-metal/ingress.stamps")
+    for named, trim_ns in ((experiment, 0), (out, 10_000_000)):
+        [first, *_] = json.loads(in_process("evaluate", named, "--json", "--quiet").stdout)["runs"]
+        assert first["evaluation"]["options"]["trim_ns"] == trim_ns
+    page = in_process("report", out, "--no-figures", "--quiet")
+    assert page.returncode == 0, page
+    with duckdb.connect(str(out / "results.duckdb"), read_only=True) as connection:
+        [(trimmed,)] = connection.execute("SELECT min(trimmed_ingress) FROM evaluations").fetchall()
+    assert trimmed > 900
+
+
+def test_asked_to_it_replaces_results(experiment: Path) -> None:
+    run = in_process("evaluate", experiment, "--trim", "10 ms", "--replace", "--json", "--quiet")
+    [first, *_] = json.loads(run.stdout)["runs"]
+    assert first["evaluation"]["options"]["trim_ns"] == 10_000_000
+    stored = experiment / "runs/001-bare-metal/evaluation/evaluation.json"
+    assert json.loads(stored.read_text())["options"] == first["evaluation"]["options"]
+
+
+def test_an_evaluation_of_other_captures_stays(
+    pair: Pair, experiment: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    assert in_process("evaluate", *pair, "--out", out, "--quiet").returncode == 0
+    before = runs.everything(out)
+    assert in_process("evaluate", *pair, "--out", out, "--quiet").returncode == 0
+    assert runs.everything(out) == before
+    stamps = [experiment / f"runs/001-bare-metal/{side}.stamps" for side in ("ingress", "egress")]
+    for command, other in (((*pair, "--trim", "1 ms"), "options"), (stamps, "inputs")):
+        run = in_process("evaluate", *command, "--out", out, "--quiet")
+        assert f"there is an evaluation with other {other}" in one_line_error(run, 2)
+        assert runs.everything(out) == before
+    assert in_process("evaluate", *stamps, "--out", out, "--quiet", "--replace").returncode == 0
+    assert runs.everything(out) != before
+
+
+def test_a_damaged_evaluation_is_replaced(pair: Pair, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert in_process("evaluate", *pair, "--out", out, "--quiet").returncode == 0
+    whole = (out / "evaluation.json").read_bytes()
+    content = json.loads(whole)
+    damages: list[dict[str, Any]] = [
+        {"inputs": {"ingress": 5}}, {"inputs": []}, {"options": None},
+    ]  # fmt: skip
+    for damage in damages:
+        (out / "evaluation.json").write_text(json.dumps({**content, **damage}))
+        assert in_process("evaluate", *pair, "--out", out, "--quiet").returncode == 0
+        assert (out / "evaluation.json").read_bytes() == whole
+
+
 def test_runs_that_fail_decide_the_exit_status(experiment: Path) -> None:
     (experiment / "runs/001-bare-metal/ingress.stamps").write_bytes(b"junk" * 99)
     run = tailtap("evaluate", experiment, "--quiet")
@@ -105,7 +177,10 @@ def test_runs_that_fail_decide_the_exit_status(experiment: Path) -> None:
 def test_usage_errors_are_one_line(experiment: Path, pair: Pair) -> None:
     cases: list[tuple[tuple[str | Path, ...], str]] = [
         ((pair[0],), "give two captures"),
-        ((experiment, "--out", experiment), "--out and --format are for two captures"),
+        ((experiment, "--out", experiment), "the folder is not empty"),
+        ((experiment, "--out", "new", "--replace"), "leave --replace out"),
+        ((experiment, "--format", "pcap"), "--format and --nanoseconds are for two captures"),
+        ((experiment, "--trim", "10 ms"), "3 of 3 runs have results with other settings"),
         ((experiment, "--scheduler", "tcp://127.0.0.1:1", "--jobs", "2"), "--jobs"),
         ((*pair, "--chunk", "0 B"), "--chunk"),
         ((*pair, "--scheduler", "nonsense"), "this is no address"),
@@ -124,7 +199,7 @@ def test_without_dask_the_extra_is_named(pair: Pair) -> None:
         text=True,
         timeout=60,
     )
-    assert "pip install 'tailtap[cluster]'" in one_line_error(run, 3)
+    assert "pip install distributed" in one_line_error(run, 3)
 
 
 def test_ctrl_c_is_told_and_has_its_exit_status(pair: Pair) -> None:
@@ -147,7 +222,8 @@ def test_ctrl_c_keeps_what_is_evaluated(experiment: Path) -> None:
         shutil.copytree(experiment / "runs/001-bare-metal", folder)
         record = folder / "run.json"
         record.write_text(record.read_text().replace('"number": 1,', f'"number": {number},'))
-    command = [str(TAILTAP), "evaluate", str(experiment), "--bucket", "1 us", "--jobs", "1"]
+    command = [str(TAILTAP), "evaluate", str(experiment), "--bucket", "1 us", "--replace"]
+    command += ["--jobs", "1"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, bufsize=0) as run:
         assert run.stderr is not None
         # It cannot come to its end: the names of all runs have no room in the pipe.

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from program import one_line_error, tailtap
 
-from tailtap.machine.knobs import KNOBS
-from tailtap.machine.knobs.knob import GROUPS
-from tailtap.machine.knobs.purpose import ROLES
+from tailtap.host.knobs import KNOBS
+from tailtap.host.knobs.knob import GROUPS
+from tailtap.host.knobs.purpose import ROLES
 
 CPUS = max(os.sched_getaffinity(0)) + 1
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from program import one_line_error, tailtap
 
-from tailtap.machine.knobs.tree import Tree
-from tailtap.machine.loaders import LOADERS
+from tailtap.host.knobs.tree import Tree
+from tailtap.host.loaders import LOADERS
 
 NOT_HERE = not any(loader.found(Tree(Path("/"))) for loader in LOADERS.values())
 

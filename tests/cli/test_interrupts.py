@@ -5,46 +5,25 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
-from captures import write_many
+from forms import fits
 from program import tailtap
 from published import CAPTURES, POST, PRE, needs_captures
-
-MS = 1_000_000
-AHEAD_NS = 7_000 * MS
-"""How far the clock of the captures is ahead of the recorder's."""
+from sampled import AHEAD_NS, MS, SAMPLES, write_sampled
 
 
 @pytest.fixture
 def evaluated(tmp_path: Path) -> Path:
-    """Two seconds of traffic; a counter rises in each of 20 bursts of late packets."""
-    random = np.random.default_rng(4)
-    bursts = np.sort(random.integers(100 * MS, 1_900 * MS, 20))
-    times = np.arange(20_000) * MS // 10
-    late = np.zeros(20_000, np.int64)
-    for burst in bursts:
-        late[(times >= burst) & (times < burst + MS)] = 80_000
-    ingress = [int(time) + AHEAD_NS for time in times]
-    write_many(tmp_path / "in.pcap", ingress, range(20_000))
-    egress = [time + 3_000 + int(wait) for time, wait in zip(ingress, late, strict=True)]
-    write_many(tmp_path / "out.pcap", egress, range(20_000))
-    rows = ["timestamp_us;TLB_shootdowns_CPU1;LOC_Local_timer_interrupts_CPU1"]
-    for sample in range(-50, 251):
-        now = sample * 10 * MS
-        rows.append(f"{(sample + 50) * 10_000};{9 * int((bursts < now).sum())};{sample + 50}")
-    (tmp_path / "irq.csv").write_text("\r\n".join(rows) + "\r\n")
-    done = tailtap("evaluate", str(tmp_path / "in.pcap"), str(tmp_path / "out.pcap"),
-                   "--out", str(tmp_path / "evaluation"))  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return tmp_path / "evaluation"
+    return write_sampled(tmp_path)
 
 
 def asked(folder: Path, *words: str) -> dict[str, object]:
-    samples = ["--samples", str(folder.parent / "irq.csv")]
+    samples = ["--samples", str(folder.parent / SAMPLES)]
     done = tailtap("interrupts", str(folder), *samples, "--json", *words)
     assert done.returncode == 0, done.stderr
-    [run] = json.loads(done.stdout)["runs"]
+    content = json.loads(done.stdout)
+    fits(content)
+    [run] = content["runs"]
     found: dict[str, object] = run
     return found
 

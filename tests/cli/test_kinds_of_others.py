@@ -17,7 +17,7 @@ from program import TAILTAP, Finished, one_line_error, tailtap
 
 EXPERIMENT = """\
 name: others
-dut: {platform: pod, cache: 3 MiB, forwarder: {relay: {lanes: 2}}, cpus: [0]}
+dut: {platform: pod, cache: 3 MiB, forwarder: {relay: {lanes: 2}}, cpus: [1]}
 traffic: {generator: trickle, options: {drops: 2}, cpu: 0, duration: 1 s}
 tap: {kind: listener}
 vary:
@@ -101,9 +101,9 @@ def test_experiments_name_them(others: Path, tmp_path: Path) -> None:
             "lines: 2",
             ":2: dut.forwarder.relay.lines: unknown key: did you mean 'lanes'?",
         ),
-        ("drops: 2", "drops: a", ":3: traffic.options.drops: input should be a valid integer"),
+        ("drops: 2", "drops: a", ":3: traffic.options.drops: 'a' is wrong, wanted: "),
         ("cache: 3 MiB", "cash: 3 MiB", ":2: dut.cash: unknown key: did you mean 'cache'?"),
-        ("[1 MiB, 2 MiB]", "[1, 2 MiB]", ":6: vary.dut.cache[0]: 1 is not a size"),
+        ("[1 MiB, 2 MiB]", "[1, 2 MiB]", ":6: vary.dut.cache[0]: 1 has no unit"),
         ("platform: pod", "platform: wire", None),
         (
             "platform: pod",
@@ -179,7 +179,7 @@ def test_a_package_that_does_not_work_stops_nobody_else(packages: Path, tmp_path
     install(packages, "broken", {"tailtap.platforms": "torn = no_such_module:Torn"})
     install(packages, "hollow", {"tailtap.forwarders": "hollow = json:JSONEncoder"})
     install(packages, "twin", {"tailtap.generators": "af_xdp = json:JSONEncoder"})
-    plain = "name: a\ntraffic: {cpu: 0}\ndut: {cpus: [0]}\n"
+    plain = "name: a\ntraffic: {cpu: 0}\ndut: {cpus: [1]}\n"
     assert json.loads(check(tmp_path, plain).stdout)["runs"]
     for change, said in (
         (

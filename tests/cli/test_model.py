@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +55,20 @@ def test_a_run_that_nobody_can_model(tmp_path: Path) -> None:
     assert (run.returncode, run.stderr) == (0, "")
     assert "no threshold gives a model" in run.stdout and "[no-model]" in run.stdout
     assert run.stdout.count("no number") == 2 and "nan" not in run.stdout.lower()
+
+
+def test_an_invalid_run_says_so_and_is_in_no_summary(experiment: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "invalid"
+    shutil.copytree(experiment, folder)
+    [path] = folder.glob("runs/002-*/run.json")
+    path.write_text(json.dumps({**json.loads(path.read_text()), "valid": False}))
+    run = tailtap("model", folder, "--json", "--quiet")
+    found = json.loads(run.stdout)
+    assert [entry["valid"] for entry in found["runs"]] == [True, False]
+    assert [row["runs"] for row in found["summary"]] == [1]
+    [warning] = [one for one in found["warnings"] if one["code"] == "invalid-run"]
+    assert "did not send what was asked of it" in warning["message"]
+    assert "002-wire-10000-2 (invalid): " in tailtap("model", folder, "--quiet").stdout
 
 
 def test_the_published_method(experiment: Path, tmp_path: Path) -> None:

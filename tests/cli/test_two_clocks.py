@@ -139,7 +139,7 @@ def test_the_report_and_the_model_say_so(evaluated: Path) -> None:
     run = tailtap("report", evaluated, "--no-figures", "--quiet")
     assert run.returncode == 0, run
     page = (evaluated / "report/index.html").read_text()
-    assert re.search(r"± 7\.\d+\u00a0µs", page)
+    assert re.search(r"±\u00a07\.\d+\u00a0µs", page)
     assert "two-clocks" in page
     assert re.search(r"Two clocks: every latency may be off by 7\.\d+\u00a0µs\.", page)
     run = tailtap("model", evaluated, "--quiet")

@@ -22,14 +22,16 @@ import pytest
 from labtools import wait_for
 from standing import standing
 
-from tailtap.machine.domains import threads_of
-from tailtap.machine.knobs import KNOBS
-from tailtap.platform import Dut, DutSpec
-from tailtap.platform.vm import VmOptions, domain, kernels
+from tailtap.host.containers.domains import threads_of
+from tailtap.host.knobs import KNOBS
+from tailtap.lab.platforms import Dut, DutSpec
+from tailtap.lab.platforms.vm import VmOptions, domain, kernels
 
 TAILTAP = str(Path(sys.executable).with_name("tailtap"))
 FOR = ("--role", "vm-guest", "--cpus", "1", "--housekeeping", "0")
 TYPO = "isolated_cpus=1 rcu_nocbs=1 skew_tic=1"
+ASKED = ("kernel-audit", "ipi-broadcast")
+"""What only the kernel itself tells, and no file of it."""
 LINE_ROWS = [knob.name for knob in KNOBS if knob.name.startswith("line-")]
 ENTRY = "/boot/loader/entries/_-tailtap.conf"
 ON_DISK = {
@@ -113,7 +115,10 @@ def judges_itself_so(device: Dut, rows: dict[str, dict[str, Any]]) -> None:
     audit = device.host.run([TAILTAP, "host", "audit", "--json", *FOR, *rows], check=False)
     assert audit.status == 1
     told = {row["name"]: (row["answer"], row["value"]) for row in json.loads(audit.stdout)["rows"]}
-    assert told == {name: (row["answer"], row["value"]) for name, row in rows.items()}
+    recorded = {name: (row["answer"], row["value"]) for name, row in rows.items()}
+    assert {name: told.pop(name)[1] is not None for name in ASKED} == dict.fromkeys(ASKED, True)
+    assert {recorded.pop(name)[1] for name in ASKED} == {None}
+    assert told == recorded
 
 
 @pytest.mark.timeout(900)

@@ -19,7 +19,7 @@ from namespaces import TAILTAP, Namespace
 from program import tailtap
 from stamps import HEADER, read_stamps
 
-from tailtap import evaluation
+from tailtap.analysis import evaluation
 
 SECOND = 1_000_000_000
 
@@ -102,8 +102,8 @@ def test_pcaps_on_both_sides_are_evaluated(namespace: Namespace, tmp_path: Path)
     assert total(links["ingress"]) == total(links["egress"]) == (20_000, 20_000, 0)
     for key in ("moonsniff", "signature", "46:4:le"):
         found = evaluation.evaluate(tmp_path / "ingress.pcap", tmp_path / "egress.pcap", key=key)
-        assert found.counts["matched"] == 20_000
-        assert found.counts["noncausal"] == 0
+        assert found.counts.matched == 20_000
+        assert found.counts.noncausal == 0
         assert found.warnings == []
     said = capinfos(tmp_path / "egress.pcap")
     assert (said["packets"], said["encapsulation"]) == ("20000\n", "ether")
@@ -119,6 +119,7 @@ def test_the_clock_is_the_one_that_is_said(namespace: Namespace, tmp_path: Path)
         ("pcap", "monotonic", None, time.monotonic_ns),
         ("pcap", "realtime", None, time.time_ns),
     ):
+        (tmp_path / "x.file").unlink(missing_ok=True)
         tap = namespace.start("tap", "in", *write, "--format", form, "--clock", clock)
         began = now()
         send_frames(namespace, "gen", [udp_frame(1)])

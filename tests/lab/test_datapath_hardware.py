@@ -17,8 +17,6 @@ from frames import send_frames, udp_frame
 from namespaces import Namespace, Running
 from stamps import read_stamps
 
-pytestmark = pytest.mark.alone
-
 SOFTWARE = ("--clock", "software")
 REALTIME, HARDWARE = 3, 2
 
@@ -45,6 +43,7 @@ def by_metadata(
     return running
 
 
+@pytest.mark.alone
 def test_a_socket_stamps_every_packet(namespace: Namespace, tmp_path: Path) -> None:
     namespace.veth("gen", "in")
     path = tmp_path / "in.stamps"
@@ -88,6 +87,7 @@ def test_tags_count_and_foreign_packets_do_not(namespace: Namespace, tmp_path: P
     assert stamps["len"].tolist() == [len(frame) for frame in frames[:3]]
 
 
+@pytest.mark.alone
 def test_two_links_are_evaluated_like_any_pair(namespace: Namespace, tmp_path: Path) -> None:
     namespace.veth("gen", "in")
     namespace.veth("out", "far")
@@ -116,6 +116,7 @@ def test_it_ends_on_its_count(namespace: Namespace, tmp_path: Path) -> None:
     assert 10 <= json.loads(tap.ended()[0])["links"]["in"]["seen"] <= 30
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("absorb", [False, True])
 def test_an_xdp_program_hands_over_every_packet(
     namespace: Namespace, tmp_path: Path, absorb: bool

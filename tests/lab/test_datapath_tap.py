@@ -16,13 +16,12 @@ from labtools import PATIENCE_SECONDS, small_disk, wait_for
 from namespaces import TAILTAP, Namespace
 from stamps import read_stamps
 
-pytestmark = pytest.mark.alone
-
 
 def counts_of(link: dict[str, Any]) -> tuple[int, ...]:
     return tuple(link[name] for name in ("seen", "stored", "lost", "other"))
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("place", ["own link", "egress"])
 def test_no_stamp_is_lost_at_500_kpps(namespace: Namespace, tmp_path: Path, place: str) -> None:
     namespace.veth("gen", "in")
@@ -57,6 +56,7 @@ def test_no_stamp_is_lost_at_500_kpps(namespace: Namespace, tmp_path: Path, plac
     assert before["time"][0] >= report["first_ns"]
 
 
+@pytest.mark.alone
 def test_two_cpus_share_a_ring(namespace: Namespace, tmp_path: Path) -> None:
     """Generators on two CPUs at 250 kpkt/s each into one tap: every packet is stamped once."""
     namespace.veth("gen", "in")
@@ -82,6 +82,7 @@ def test_two_cpus_share_a_ring(namespace: Namespace, tmp_path: Path) -> None:
     assert np.all(np.diff(stamps["time"].astype(np.int64)) >= 0)
 
 
+@pytest.mark.alone
 def test_a_ring_that_is_too_small_counts_every_loss(namespace: Namespace, tmp_path: Path) -> None:
     namespace.veth("gen", "in")
     path = tmp_path / "in.stamps"
@@ -99,6 +100,7 @@ def test_a_ring_that_is_too_small_counts_every_loss(namespace: Namespace, tmp_pa
     assert np.all(np.diff(stamps["id"].astype(np.int64)) > 0)
 
 
+@pytest.mark.alone
 def test_long_runs_are_drained_without_loss(namespace: Namespace, tmp_path: Path) -> None:
     namespace.veth("gen", "in")
     path = tmp_path / "in.stamps"
@@ -179,6 +181,7 @@ def test_ids_are_found_behind_extension_headers(namespace: Namespace, tmp_path: 
     assert list(stamps["len"]) == [len(frame) for frame in followed]
 
 
+@pytest.mark.alone
 def test_a_passive_tap_lets_packets_pass(namespace: Namespace, tmp_path: Path) -> None:
     namespace.veth("gen", "in")
     tap = namespace.start("tap", "x=in", "--write", f"{tmp_path}/p.stamps", "--count", "10")
@@ -228,6 +231,10 @@ def test_kill_9_leaves_a_readable_file_and_an_untapped_interface(
     assert np.all(np.diff(stamps["id"].astype(np.int64)) > 0)
     # The kernel took the tap away (Linux 6.6): the next one finds a free place.
     if tuple(map(int, os.uname().release.split(".")[:2])) >= (6, 6):
+        again = namespace.tailtap("tap", "in:drop", "--write", str(path), check=False)
+        assert (again.returncode, str(path) in again.stderr) == (2, True)
+        assert len(read_stamps(path)[1]) == len(stamps)
+        path.unlink()
         namespace.start("tap", "in:drop", "--write", str(path)).stop()
 
 
@@ -243,6 +250,7 @@ def test_stamps_reach_the_file_while_little_traffic_flows(
     assert counts_of(tap.stop()["links"]["in"]) == (20, 20, 0, 0)
 
 
+@pytest.mark.alone
 def test_what_a_stopped_tap_loses_is_counted(namespace: Namespace, tmp_path: Path) -> None:
     """User space does not run at all for a while: the ring fills up, and the rest is counted."""
     namespace.veth("gen", "in")
@@ -269,6 +277,7 @@ def test_what_a_stopped_tap_loses_is_counted(namespace: Namespace, tmp_path: Pat
     assert np.array_equal(stamps["id"][:8192], np.arange(8192))
 
 
+@pytest.mark.alone
 def test_flat_out_every_packet_is_stored_or_counted(namespace: Namespace, tmp_path: Path) -> None:
     """As fast as this machine sends, many times the tap's room, drained while it is filled."""
     namespace.veth("gen", "in")
@@ -309,7 +318,7 @@ def test_a_full_disk_is_one_clear_line_and_exact_counts(
         assert 16_384 < seen <= 40_000
         assert err == (
             f"tailtap: cannot write {path}: No space left on device (os error 28): {stored} of "
-            f"{seen} packets are stored (choose another place with --write)\n"
+            f"{seen} packets are stored\n"
         )
         assert np.array_equal(stamps["id"], np.arange(stored))
 
@@ -339,7 +348,7 @@ def test_ids_at_another_place(namespace: Namespace, tmp_path: Path) -> None:
         ("54:4:be", [0, 0, None]),
         ("14:2:be", [0x4500, None, 0x6000]),
     ):
-        path = tmp_path / "in.stamps"
+        path = tmp_path / f"{key}.stamps"
         tap = namespace.start("tap", "in:drop", "--write", str(path), "--key", key)
         send_frames(namespace, "gen", frames)
         done = tap.stop()["links"]["in"]
@@ -372,7 +381,7 @@ BAD: list[tuple[list[str], int, str]] = [
     (["in", "in:drop", "--write", "{link}.stamps"], 2, "two links"),
     (["in", "--write", "x.stamps", "--records", "0"], 2, "--records"),
     (["in", "--write", "x.stamps", "--cpu", "4000"], 2, "--cpu"),
-    (["in", "--write", "x.stamps", "--duration", "3"], 2, "not a time"),
+    (["in", "--write", "x.stamps", "--duration", "3"], 2, "3 has no unit"),
     (["in", "--write", "x.stamps", "--clock", "hardwear"], 2, "--clock"),
     (["in", "--write", "x.stamps", "--key", "signature"], 2, "not a key of a tap"),
     (["in", "--write", "x.stamps", "--key", "40:5:le"], 2, "1 to 4 bytes"),
@@ -415,6 +424,7 @@ def test_without_the_privilege(namespace: Namespace, tmp_path: Path) -> None:
         assert result.stderr.count("\n") == 1
 
 
+@pytest.mark.alone
 def test_the_tap_is_cheap(namespace: Namespace, tmp_path: Path) -> None:
     namespace.veth("gen", "in")
     tap = namespace.start("tap", "in:drop", "--write", f"{tmp_path}/x.stamps", "--cost")
@@ -423,3 +433,21 @@ def test_the_tap_is_cheap(namespace: Namespace, tmp_path: Path) -> None:
     # A shared machine is slower. What the kernel takes to read its clock is in both.
     assert 1 < done["cost_floor_ns"] < done["cost_ns"] < 1000
     assert done["cost_floor_ns"] < done["cost_clock_ns"] < 1000
+
+
+def test_a_time_namespace_is_refused(tmp_path: Path) -> None:
+    """The kernel stamps by its own clock, and a program there would add another one's."""
+    (tmp_path / "experiment.yaml").write_text(
+        "name: shifted\ntraffic: {rate: 1 kpkt/s, duration: 1 s}\n"
+    )
+    for words in (
+        ("run", "experiment.yaml"),
+        ("run", "experiment.yaml", "--check"),
+        ("tap", "lo", "--write", "lo.stamps"),
+        ("trace", "--cpus", "0", "--out", ".", "--for", "1 s"),
+    ):
+        command = ["unshare", "--time", "--monotonic", "1000", "--fork", TAILTAP, *words]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 3, done.stderr
+        assert "is in a time namespace, whose monotonic clock is ahead" in done.stderr
+        assert not list(tmp_path.glob("*.stamps"))

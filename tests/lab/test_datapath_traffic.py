@@ -16,9 +16,8 @@ from labtools import PATIENCE_SECONDS, wait_for
 from namespaces import TAILTAP, Namespace
 from stamps import read_stamps
 
-pytestmark = pytest.mark.alone
 
-
+@pytest.mark.alone
 def test_the_rate_is_held_and_the_slip_told(namespace: Namespace, tmp_path: Path) -> None:
     namespace.veth("gen", "in")
     path = tmp_path / "in.stamps"
@@ -56,6 +55,7 @@ def test_the_rate_is_held_and_the_slip_told(namespace: Namespace, tmp_path: Path
     assert report["achieved_rate"] == pytest.approx(9_999e9 / taken, rel=0.02)
 
 
+@pytest.mark.alone
 def test_flows_and_sizes_reach_the_wire(namespace: Namespace, tmp_path: Path) -> None:
     namespace.veth("gen", "in")
     capture = tmp_path / "x.pcap"
@@ -158,6 +158,7 @@ def test_an_interface_that_is_down(namespace: Namespace) -> None:
         assert "ip link set gen up" in result.stderr
 
 
+@pytest.mark.alone
 def test_the_fault_injector_does_what_was_asked_and_nothing_else(
     namespace: Namespace, tmp_path: Path
 ) -> None:

@@ -31,13 +31,13 @@ from guest_programs import script, tailtaps
 from killed_cards import cards_killed
 from labtools import TAILTAP
 
-from tailtap.cpulist import parse_cpus
-from tailtap.machine.knobs import ethtool
-from tailtap.stations.guest import GuestHost
+from tailtap.host.knobs import ethtool
+from tailtap.records.cpulist import parse_cpus
+from tailtap.remote.guest import GuestHost
 
 AWAY = """
-from tailtap.machine.cards import Card
-from tailtap.machine.journal import Journal
+from tailtap.host.net.cards import Card
+from tailtap.host.changes.journal import Journal
 import os
 lent = Journal.create().held(Card("eth1", "tt-test-away", "tt-in", 1500))
 lent.__enter__()
@@ -51,7 +51,7 @@ echo 2 > /sys/fs/cgroup/alone/cpuset.cpus
 echo isolated > /sys/fs/cgroup/alone/cpuset.cpus.partition
 """
 MOUNT = "mountpoint -q /sys/fs/cgroup || mount -t cgroup2 cgroup2 /sys/fs/cgroup"
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
 @pytest.fixture(scope="module")
@@ -175,7 +175,6 @@ IMPOSSIBLE = {
 """What the check foresees."""
 
 
-@pytest.mark.slow
 def test_what_the_cards_cannot_do_is_refused_in_one_line(guest: GuestHost) -> None:
     text = BOTH.partition("cases")[0]
     guest.run(["sh", "-c", 'cat > "$1"', "write", "/root/one.yaml"], stdin=text)
@@ -219,7 +218,6 @@ def test_cards_are_tuned_and_put_back(guest: GuestHost) -> None:
     assert told["after"] == told["before"]
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_cards_are_put_back_after_a_kill_at_any_step(guest: GuestHost) -> None:
     told = cards_killed(guest, KNOBS, lend=20, apply=15, revert=10)
@@ -229,7 +227,6 @@ def test_cards_are_put_back_after_a_kill_at_any_step(guest: GuestHost) -> None:
     assert [len(steps) for steps in tried] == [20, 20, 15, 10]
 
 
-@pytest.mark.slow
 def test_dpdk_in_a_container_drives_cards_as_the_check_foresaw(
     guest: GuestHost, tmp_path: Path
 ) -> None:

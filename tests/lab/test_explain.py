@@ -12,14 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from explaining import DUT, LINE, OTHER, explained, forwarder_of, held
+from explaining import DUT, LINE, OTHER, Explanation, explained, forwarder_of, held
 from injectors import Injector, build, hog, holding, throttling, timers
 
-pytestmark = [
-    pytest.mark.alone,
-    pytest.mark.timed,
-    pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="needs a CPU beside the device's"),
-]
+pytestmark = pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="needs a CPU beside the device's")
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +24,8 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("injector"))
 
 
+@pytest.mark.alone
+@pytest.mark.timed
 @pytest.mark.parametrize(("forwarder", "napi"), [("fault", "softirq"), ("tc-mirred", "threads")])
 def test_a_hog_makes_packets_late_that_a_task_serves(
     program: Path, tmp_path: Path, forwarder: str, napi: str
@@ -49,6 +47,8 @@ def test_a_hog_makes_packets_late_that_a_task_serves(
     assert "isolated-cpus" in row["knobs"]
 
 
+@pytest.mark.alone
+@pytest.mark.timed
 def test_a_hog_makes_packets_late_in_the_node_whose_core_it_takes(
     program: Path, tmp_path: Path
 ) -> None:
@@ -68,6 +68,8 @@ def test_a_hog_makes_packets_late_in_the_node_whose_core_it_takes(
     assert blamed[others].sum() <= 0.01 * others.sum()
 
 
+@pytest.mark.alone
+@pytest.mark.timed
 def test_a_hog_makes_packets_late_where_a_task_and_the_softirq_serve(
     program: Path, tmp_path: Path
 ) -> None:
@@ -91,6 +93,8 @@ def test_a_hog_makes_packets_late_where_a_task_and_the_softirq_serve(
     assert blamed[others].sum() <= 0.01 * others.sum()
 
 
+@pytest.mark.alone
+@pytest.mark.timed
 def test_a_hog_on_another_core_is_never_blamed(program: Path, tmp_path: Path) -> None:
     found = explained(
         tmp_path, "fault", [lambda _: hog(program, cpu=OTHER, busy_ns=2_000_000)], "p99.9"
@@ -111,6 +115,8 @@ def idle_task() -> Iterator[None]:
             process.terminate()
 
 
+@pytest.mark.alone
+@pytest.mark.timed
 def test_a_quota_makes_packets_late_that_a_task_serves(program: Path, tmp_path: Path) -> None:
     """Whoever has the core meanwhile: here a task that gives way to any other one."""
 
@@ -128,19 +134,36 @@ def test_a_quota_makes_packets_late_that_a_task_serves(program: Path, tmp_path: 
     assert row["claim"] == "cause"
 
 
+def held_before_the_device(folder: Path) -> Explanation:
+    """A run whose generator's CPU is held while a task has the device's."""
+    with idle_task():
+        return explained(folder, "tc-mirred", [lambda run: holding(run, cpu=OTHER)], "300 us")
+
+
+@pytest.mark.alone
+@pytest.mark.timed
 def test_what_waits_before_the_device_is_no_task_s(tmp_path: Path) -> None:
     """The device's core was told of nothing, whichever task it had."""
-    with idle_task():
-        found = explained(tmp_path, "tc-mirred", [lambda run: holding(run, cpu=OTHER)], "300 us")
-    mine, others = held(found.late, found.injections[0])
-    blamed = found.blamed("waiting", "nobody had told its core")
+    found = held_before_the_device(tmp_path)
+    mine, _ = held(found.late, found.injections[0])
     assert mine.sum() > 200
-    assert blamed[mine].mean() >= 0.95
-    # Few others are late at all, and some of them wait so as well: while the host has the CPU that
-    # steers packets.
+    assert found.blamed("waiting", "nobody had told its core")[mine].mean() >= 0.95
+    assert found.blamed("task")[mine].sum() <= 0.01 * mine.sum()
+
+
+@pytest.mark.alone
+@pytest.mark.slow
+@pytest.mark.timed
+def test_few_others_wait_before_the_device(tmp_path: Path) -> None:
+    """Some do, while the host has the CPU that steers packets."""
+    found = held_before_the_device(tmp_path)
+    _, others = held(found.late, found.injections[0])
+    blamed = found.blamed("waiting", "nobody had told its core")
     assert blamed[others].sum() <= 0.01 * blamed.sum()
 
 
+@pytest.mark.alone
+@pytest.mark.timed
 def test_timers_make_packets_late_that_the_softirq_serves(program: Path, tmp_path: Path) -> None:
     """A softirq preempts a hog, but not an interrupt: timers that expire at once take long.
 

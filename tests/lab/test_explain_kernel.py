@@ -21,6 +21,7 @@ from explaining import DUT, LINE, OTHER, explain, explained, held, moved, undist
 from injectors import (
     Injection,
     build,
+    call_ns,
     calls,
     compaction,
     flow,
@@ -34,12 +35,12 @@ from namespaces import Namespace
 from numpy.typing import NDArray
 from traces import WORK, Trace
 
-pytestmark = [
-    pytest.mark.alone,
-    pytest.mark.timed,
-    pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="needs a CPU beside the device's"),
-]
+pytestmark = pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="needs a CPU beside the device's")
 FOREIGN = "foreign-net-rx"
+SLOW_CALL_NS = 4_000
+"""A call of a function that takes less has ended before the next thread has asked for one."""
+CALLS_NS = 600_000
+"""How long the calls take together that wait when an interrupt comes."""
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +49,8 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("injector"))
 
 
+@pytest.mark.alone
+@pytest.mark.timed
 def test_another_flow_makes_packets_late(
     program: Path, namespace: Namespace, tmp_path: Path
 ) -> None:
@@ -65,15 +68,21 @@ def test_another_flow_makes_packets_late(
     assert row["claim"] == "cause"
 
 
+@pytest.mark.alone
+@pytest.mark.timed
 @pytest.mark.skipif(
     not Path(f"/dev/cpu/{DUT}/cpuid").exists(), reason="needs /dev/cpu/*/cpuid (CONFIG_X86_CPUID)"
 )
 def test_many_function_calls_make_packets_late(program: Path, tmp_path: Path) -> None:
     """Those that wait when the interrupt comes are one long one."""
+    call = call_ns(DUT)
+    if call < SLOW_CALL_NS:
+        pytest.skip(f"no hypervisor answers for CPUID here: calls of {call} ns make nothing late")
+    count = -(-CALLS_NS // call)
     found = explained(
         tmp_path,
         "tc-mirred",
-        [lambda _: calls(program, cpu=DUT, helper=OTHER, spread_ns=40_000_000)],
+        [lambda _: calls(program, cpu=DUT, helper=OTHER, count=count, spread_ns=40_000_000)],
         "300 us",
     )
     mine, others = held(found.late, found.injections[0])
@@ -85,6 +94,8 @@ def test_many_function_calls_make_packets_late(program: Path, tmp_path: Path) ->
     assert row["claim"] == "cause"
 
 
+@pytest.mark.alone
+@pytest.mark.timed
 def test_compaction_makes_packets_late_that_a_task_serves(program: Path, tmp_path: Path) -> None:
     """A full trace tells what the task did that had the core."""
     found = explained(
@@ -104,6 +115,8 @@ def test_compaction_makes_packets_late_that_a_task_serves(program: Path, tmp_pat
     assert row["claim"] == "cause"
 
 
+@pytest.mark.alone
+@pytest.mark.timed
 def test_what_happens_on_another_core_is_never_blamed(
     program: Path, namespace: Namespace, tmp_path: Path
 ) -> None:
@@ -130,12 +143,18 @@ def test_what_happens_on_another_core_is_never_blamed(
         finally:
             process.terminate()
     assert all(len(injections) >= 10 for injections in found.injections)
-    for cause in (FOREIGN, "timer", "throttled"):
+    for cause in (FOREIGN, "throttled"):
         assert found.blamed(cause).sum() <= 0.01 * found.late["cpu"].size, cause
+    # The device's core has timers of its own. On that core, the bursts hold a fifth of the packets
+    # that are late meanwhile.
+    mine, _ = held(found.late, undisturbed(found.injections[1]))
+    assert found.blamed("timer")[mine].sum() <= 5 + 0.08 * mine.sum()
     claimed = {row["cause"] for row in found.causes["causes"] if row["claim"] == "cause"}
     assert claimed.isdisjoint({FOREIGN, "throttled"})
 
 
+@pytest.mark.alone
+@pytest.mark.timed
 def test_what_came_at_another_time_is_no_cause(tmp_path: Path) -> None:
     """The same packets and events, moved against each other, have nothing in common."""
     found = explained(tmp_path, "tc-mirred", [], "p99.9")
@@ -145,6 +164,8 @@ def test_what_came_at_another_time_is_no_cause(tmp_path: Path) -> None:
         assert [row for row in causes["causes"] if row["claim"] == "cause"] == []
 
 
+@pytest.mark.alone
+@pytest.mark.timed
 def test_short_interruptions_are_told_and_not_blamed(program: Path, tmp_path: Path) -> None:
     """Barriers, TLB shootdowns and kworkers are in the trace, each with who asked for it."""
     found = explained(

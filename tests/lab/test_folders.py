@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from labtools import Machine, own_machine, small_disk, statuses, write_experiment
+from labtools import Machine, own_machine, small_disk, statuses, was_made, write_experiment
 
-from tailtap.results.folder import locked
+from tailtap.analysis.runs.folder import locked
 
 EXPERIMENT = """\
 name: kept
@@ -25,7 +25,8 @@ log = open(sys.argv.pop(1), "w")
 
 def told(what, path):
     state = os.stat(path)
-    print(json.dumps([what, str(path), state.st_size, state.st_mtime_ns]), file=log, flush=True)
+    row = [what, str(path), state.st_ino, state.st_size, state.st_mtime_ns]
+    print(json.dumps(row), file=log, flush=True)
 
 fsync, replace = os.fsync, os.replace
 
@@ -35,6 +36,8 @@ def watched_fsync(opened):
 
 def watched_replace(old, new, **options):
     replace(old, new, **options)
+    if (folder := options.get("dst_dir_fd")) is not None:
+        new = os.path.join(os.readlink(f"/proc/self/fd/{folder}"), new)
     told("replaced", new)
     if str(new).endswith("run.json"):
         told(json.load(open(new))["status"], new)
@@ -52,19 +55,21 @@ def test_a_run_is_done_when_all_of_it_is_on_the_disk(tmp_path: Path) -> None:
     with own_machine() as machine:
         done = machine.run(sys.executable, "-c", WATCHED, str(log), "run", str(path),
                            "--out", str(out))  # fmt: skip
-        assert done.returncode == 0, done.stderr
+        assert was_made(done), done.stderr
     events = [json.loads(line) for line in log.read_text().splitlines()]
     for name in RUNS:
         folder = out / "runs" / name
         [end] = [place for place, event in enumerate(events)
                  if event[:2] == ["done", str(folder / "run.json")]]  # fmt: skip
         before = [event[1:] for event in events[:end] if event[0] == "synchronised"]
+        contents = [event[1:] for event in before]  # under the names of drafts
         files = [path for path in folder.rglob("*") if path.is_file() and path.name != "run.json"]
         assert {"ingress.stamps", "egress.stamps", "generator.json", "evaluation.json"} <= {
             path.name for path in files
         }
         for path in files:
-            assert [str(path), path.stat().st_size, path.stat().st_mtime_ns] in before
+            state = path.stat()
+            assert [state.st_ino, state.st_size, state.st_mtime_ns] in contents, path
         folders = {event[0] for event in before}
         for path in (folder / "evaluation", folder, folder.parent, out, tmp_path):
             assert str(path) in folders
@@ -79,14 +84,14 @@ def test_runs_that_a_power_cut_emptied_are_made_again(tmp_path: Path) -> None:
     path, out = write_experiment(tmp_path, EXPERIMENT), tmp_path / "out"
     arguments = ("run", str(path), "--out", str(out))
     with own_machine() as machine:
-        assert machine.tailtap(*arguments).returncode == 0
+        assert was_made(machine.tailtap(*arguments))
         whole = (out / "runs" / RUNS[0] / "run.json").stat().st_mtime_ns
         kept = machine.tailtap(*arguments, "--resume")
-        assert kept.returncode == 0, kept.stderr
+        assert was_made(kept), kept.stderr
         assert (out / "runs" / RUNS[0] / "run.json").stat().st_mtime_ns == whole
         (out / "runs" / RUNS[1] / "egress.stamps").write_bytes(b"")
         again = machine.tailtap(*arguments, "--resume")
-        assert again.returncode == 0, again.stderr
+        assert was_made(again), again.stderr
     assert f"{RUNS[0]}: some of its files are empty or missing: measuring it again" in again.stderr
     assert statuses(out) == ["done", "done"]
     assert (out / "runs" / RUNS[1] / "egress.stamps").stat().st_size > 0

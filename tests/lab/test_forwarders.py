@@ -16,10 +16,10 @@ from labtools import Machine, own_machine, record, stamps, statuses, write_exper
 from program import TAILTAP
 from uprobes import counted_calls
 
-from tailtap.evaluation import Evaluation
-from tailtap.forwarder import FORWARDERS as KNOWN
-from tailtap.forwarder.suricata import EVALUATED, SURICATA
-from tailtap.stations.local import LocalHost
+from tailtap.analysis.evaluation import Evaluation
+from tailtap.lab.forwarders import FORWARDERS as KNOWN
+from tailtap.lab.forwarders.suricata import EVALUATED, SURICATA
+from tailtap.remote.local import LocalHost
 
 PACKETS = 2_000
 TRAFFIC = "traffic: {rate: 2 kpkt/s, duration: 1 s, warm_up: 100 ms, cpu: 0}"
@@ -64,12 +64,9 @@ RULE = "DetectPcrePayloadMatch"
 SEARCH = "SCHSSearch"
 """What it calls to look for the contents of all rules at once."""
 
-pytestmark = [
-    pytest.mark.alone,
-    pytest.mark.skipif(
-        len(os.sched_getaffinity(0)) < 2, reason="generator and DuT need a CPU each"
-    ),
-]
+pytestmark = pytest.mark.skipif(
+    len(os.sched_getaffinity(0)) < 2, reason="generator and DuT need a CPU each"
+)
 
 
 @pytest.fixture
@@ -127,6 +124,7 @@ def test_all_kinds_are_here() -> None:
     assert {name for name, _, _ in FORWARDERS.values()} | {"fault"} == set(KNOWN)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("name", FORWARDERS)
 def test_every_packet_comes_through_in_order(name: str, machine: Machine, tmp_path: Path) -> None:
     forwarder, options, cpus = FORWARDERS[name]
@@ -136,8 +134,8 @@ def test_every_packet_comes_through_in_order(name: str, machine: Machine, tmp_pa
     content = record(made)
     assert [row["id"] for row in stamps(made / "egress.stamps")] == list(range(PACKETS))
     evaluation = Evaluation.load(made / "evaluation")
-    assert evaluation.counts["matched"] == PACKETS
-    assert evaluation.counts["reordered"] == 0
+    assert evaluation.counts.matched == PACKETS
+    assert evaluation.counts.reordered == 0
     assert frame[:6] == (NEXT_HOP if name in NEW_ADDRESSES else DESTINATION)
     assert frame[TIME_TO_LIVE] == (63 if forwarder in ROUTERS else 64)
     told = content["forwarder"]
@@ -153,6 +151,7 @@ def test_every_packet_comes_through_in_order(name: str, machine: Machine, tmp_pa
         assert told["driver"] in ("af_packet", "af_xdp")
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("name", ["dpdk-l2fwd", "dpdk-l3fwd"])
 def test_packets_wait_for_the_drain_time_only_when_asked_to(
     name: str, machine: Machine, tmp_path: Path
@@ -180,6 +179,7 @@ vary: {{dut.forwarder: [{options}]}}
     assert medians[1] - medians[0] < 100_000
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(("rules", "evaluated"), [("none", 0), ("many", EVALUATED)])
 def test_so_many_rules_are_evaluated_for_every_packet(
     rules: str, evaluated: int, machine: Machine, tmp_path: Path
@@ -193,13 +193,13 @@ def test_so_many_rules_are_evaluated_for_every_packet(
     assert record(made)["status"] == "done", said
     assert record(made)["forwarder"].get("rules_evaluated", 0) == evaluated
     counts = Evaluation.load(made / "evaluation").counts
-    assert counts["matched"] == counts["ingress"]
+    assert counts.matched == counts.ingress
     if rules == "none":
         assert calls[RULE] == 0
         return
     packets, rest = divmod(calls[RULE], evaluated)
     assert rest == 0
-    assert packets > counts["ingress"] > 0  # those of the probe and the warm-up have come as well
+    assert packets > counts.ingress > 0  # those of the probe and the warm-up have come as well
     assert calls[SEARCH] >= packets
 
 
@@ -236,6 +236,7 @@ def test_a_rule_file_with_errors_is_refused_in_suricatas_words(
     assert "at line 2" in error
 
 
+@pytest.mark.alone
 def test_suricata_polls_each_port_on_a_cpu_of_its_own(machine: Machine, tmp_path: Path) -> None:
     require("suricata")
     error = failure(machine, tmp_path, experiment("suricata", "{mode: dpdk}"))
@@ -262,6 +263,7 @@ def test_a_forwarder_that_never_forwards(machine: Machine, tmp_path: Path) -> No
     )
 
 
+@pytest.mark.alone
 def test_a_forwarder_that_ends_while_packets_are_sent(machine: Machine, tmp_path: Path) -> None:
     forward = f"{TAILTAP} forward {{ingress}} {{egress}}"
     received = "$(cat /sys/class/net/{ingress}/statistics/rx_packets)"
@@ -278,6 +280,7 @@ def test_a_program_that_is_missing(machine: Machine, tmp_path: Path) -> None:
     assert error.endswith("check dut.options.command")
 
 
+@pytest.mark.alone
 def test_too_few_huge_pages(machine: Machine, tmp_path: Path) -> None:
     require("testpmd")
     options = "{huge_pages: true, memory: 900000 GiB}"
@@ -305,6 +308,7 @@ def test_xdp_in_generic_mode_says_why_nothing_comes_through(
         assert len(stamps(made / "egress.stamps")) == PACKETS
 
 
+@pytest.mark.alone
 def test_clean_removes_what_a_killed_run_left(machine: Machine, tmp_path: Path) -> None:
     require("testpmd")
     pages = Path("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages")

@@ -23,19 +23,17 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from injectors import Injection, Injector
-from labtools import TAILTAP, Machine, own_machine, record, write_experiment
+from labtools import TAILTAP, Machine, own_machine, record, was_made, write_experiment
 from traces import RECORD, TASK
 
-from tailtap.evaluation import Evaluation
-from tailtap.guest_clock import GuestClock, guest_clock
-from tailtap.machine.domains import FOLDERS, threads_of
-from tailtap.platform.vm import kernels
+from tailtap.analysis.clocks.guest import GuestClock, guest_clock
+from tailtap.analysis.evaluation import Evaluation
+from tailtap.host.containers.domains import FOLDERS, threads_of
+from tailtap.lab.platforms.vm import kernels
 
-pytestmark = [
-    pytest.mark.alone,
-    pytest.mark.timed,
-    pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="generator and DuT need a CPU each"),
-]
+pytestmark = pytest.mark.skipif(
+    (os.cpu_count() or 1) < 2, reason="generator and DuT need a CPU each"
+)
 
 SUPPORT = Path(__file__).parents[1] / "support"
 EXPERIMENT = """\
@@ -113,7 +111,7 @@ def stopped(machine: Machine, program: Path) -> contextlib.AbstractContextManage
 def hog_in_guest(machine: Machine, program: Path) -> Iterator[list[Injection]]:
     """A hog on the guest's serving CPU; its injections are in the list at the end."""
     folder = FOLDERS / guest_of(machine)
-    relay = [sys.executable, "-P", "-m", "tailtap.stations.relay"]
+    relay = [sys.executable, "-P", "-m", "tailtap.remote.relay"]
     relay += [f"{folder}/port-channels", "sh", "-c", '"$@" && cat /run/log', "hog"]
     numbers = (GUEST_CPU, GUEST_CPU, PERIOD_NS, SPREAD_NS, BUSY_NS, 1, SECONDS)
     relay += [str(program), "hog", *map(str, numbers), "/run/log"]
@@ -190,6 +188,8 @@ def delayed(late: dict[str, Any], injections: Sequence[Injection]) -> tuple[Any,
     return mine, near
 
 
+@pytest.mark.alone
+@pytest.mark.timed
 def test_the_kernel_of_a_guest_is_traced(tmp_path: Path) -> None:
     """And its clock is aligned with the host's."""
     forwarder = built(tmp_path, SUPPORT / "recorder/forwarder.c")
@@ -199,11 +199,13 @@ def test_the_kernel_of_a_guest_is_traced(tmp_path: Path) -> None:
         kernels.shell()
         kernels.kernel(kernels.DEFAULT)
         done = machine.tailtap("run", str(write_experiment(tmp_path, text)), "--out", str(out))
-        assert done.returncode == 0, done.stderr
+        assert was_made(done), done.stderr
     [run] = (out / "runs").iterdir()
     check_files(run, FEW)
 
 
+@pytest.mark.alone
+@pytest.mark.timed
 @pytest.mark.slow
 def test_what_both_kernels_did_is_told(tmp_path: Path) -> None:
     """In one test: it is repeated with its run."""
@@ -213,6 +215,8 @@ def test_what_both_kernels_did_is_told(tmp_path: Path) -> None:
     check_blame(truth, HOG_OF_HOST, truth.host, truth.guest)
 
 
+@pytest.mark.alone
+@pytest.mark.timed
 @pytest.mark.slow
 def test_a_guest_that_was_stopped_is_told(tmp_path: Path) -> None:
     """By its host: its own kernel saw nothing of that, but of the hog beside the forwarder."""
@@ -251,7 +255,7 @@ def disturbed_otherwise(truth: Truth) -> Any:
 def check_files(folder: Path, packets: int) -> None:
     """Both traces, the guest's stamps, and how its clock stands to the host's."""
     content = record(folder)
-    assert Evaluation.load(folder / "evaluation").counts["lost"] == 0
+    assert Evaluation.load(folder / "evaluation").counts.lost == 0
     said = content["trace_guest"]
     assert said["kernel"] == content["platform"]["kernel"]["release"]
     assert (said["cpus"], said["lost"], said["served"]["by"]) == ([1], {"1": 0}, "task")

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from labtools import TAILTAP, Machine, own_machine, record, stamps, write_experiment
+from labtools import TAILTAP, Machine, own_machine, record, stamps, was_made, write_experiment
 from numpy.typing import NDArray
 
-from tailtap.cause import explain_runs
-from tailtap.evaluation import Evaluation
-from tailtap.evaluation.percentiles import DEFAULT
-from tailtap.platform.vm import kernels
+from tailtap.analysis.causes import explain_runs
+from tailtap.analysis.evaluation import Evaluation
+from tailtap.analysis.evaluation.percentiles import DEFAULT
+from tailtap.lab.platforms.vm import kernels
 
 Integers = NDArray[np.int64]
 GONE = -1
@@ -75,7 +75,7 @@ def check_sums(run: Path) -> Evaluation:
         values, counts = np.unique(took, return_counts=True)
         assert np.array_equal(np.frombuffer(row.distribution[0], np.int64), values)
         assert np.array_equal(np.frombuffer(row.distribution[1], np.int64), counts)
-        assert row.counts["lost"] == int(((before != GONE) & (after == GONE)).sum())
+        assert row.counts.lost == int(((before != GONE) & (after == GONE)).sum())
         ordered = np.sort(took)
         for percentile in row.percentiles():
             rank = max(int(np.ceil(round(percentile.p * len(ordered), 6))), 1)
@@ -103,7 +103,7 @@ def test_the_hops_of_every_packet_add_up(
     experiment, out = write_experiment(tmp_path, text), tmp_path / "out"
     with own_machine() as machine:
         done = machine.tailtap("run", str(experiment), "--out", str(out), "--json")
-        assert done.returncode == 0, done.stderr
+        assert was_made(done), done.stderr
         assert machine.namespaces() == []
     told = json.loads(done.stdout)["runs"]
     directions = 2 if "bidirectional" in more else 1
@@ -111,7 +111,7 @@ def test_the_hops_of_every_packet_add_up(
     for run in told:
         evaluation = check_sums(Path(run["folder"]))
         length = run["parameters"]["dut"]["line"]
-        assert evaluation.counts["matched"] == 300
+        assert evaluation.counts.matched == 300
         hops = run["evaluation"]["hops"]
         assert [(row["hop"], row["counts"]["matched"]) for row in hops] == [
             (number, 300) for number in range(1, length + 1)
@@ -145,12 +145,12 @@ def test_the_queues_before_nodes_are_hops_of_their_own(tmp_path: Path) -> None:
     experiment, out = write_experiment(tmp_path, QUEUES), tmp_path / "out"
     with own_machine() as machine:
         done = machine.tailtap("run", str(experiment), "--out", str(out), "--json")
-        assert done.returncode == 0, done.stderr
+        assert was_made(done), done.stderr
         assert machine.namespaces() == []
     there, back = json.loads(done.stdout)["runs"]
     for run, path in ((there, ["one", "box", "last"]), (back, ["last", "box", "one"])):
         evaluation = check_sums(Path(run["folder"]))
-        assert (evaluation.counts["matched"], evaluation.counts["lost"]) == (300, 0)
+        assert (evaluation.counts.matched, evaluation.counts.lost) == (300, 0)
         hops = run["evaluation"]["hops"]
         assert [(row["node"], row["part"]) for row in hops] == [
             (node, part) for node in path for part in ("queue", "node")
@@ -220,11 +220,11 @@ def test_hops_through_virtual_machines_add_up(
     with own_machine() as machine:
         words = [*TAILTAP, "run", str(experiment), "--out", str(out)]
         done = machine.run(*words, seconds=BOOT_SECONDS)
-        assert done.returncode == 0, done.stderr
+        assert was_made(done), done.stderr
         assert machine.namespaces() == []
     for run, path in zip(sorted((out / "runs").iterdir()), paths, strict=True):
         evaluation = check_sums(run)
-        assert (evaluation.counts["matched"], evaluation.counts["lost"]) == (100, 0)
+        assert (evaluation.counts.matched, evaluation.counts.lost) == (100, 0)
         assert evaluation.hops is not None
         assert [row.node for row in evaluation.hops.rows] == path
         told = record(run)
@@ -249,7 +249,7 @@ def own_evaluation(out: Path) -> list[dict[str, Any]]:
     """What evaluating all runs again says."""
     with own_machine() as machine:
         done = machine.tailtap("evaluate", str(out), "--json")
-    assert done.returncode == 0, done.stderr
+    assert was_made(done), done.stderr
     runs: list[dict[str, Any]] = json.loads(done.stdout)["runs"]
     return runs
 
@@ -277,7 +277,7 @@ def break_line(machine: Machine) -> None:
     done = machine.run(
         *("tc", "-n", third, "qdisc", "add", "dev", "tt-out", *slow, "limit", "100000")
     )
-    assert done.returncode == 0, done.stderr
+    assert was_made(done), done.stderr
 
 
 @pytest.mark.alone
@@ -290,14 +290,15 @@ def test_delay_and_loss_are_found_in_the_hop_that_made_them(tmp_path: Path) -> N
     ):
         break_line(machine)
         running.go_on()
-        assert running.ended()[0] == 0
+        _, said = running.ended()
+    assert was_made(running.process, said), said
     there, back = sorted((out / "runs").iterdir())
     evaluation = check_sums(there)
     assert evaluation.hops is not None
     # Every fourth packet is for the address that is lost.
-    lost = [row.counts["lost"] for row in evaluation.hops.rows]
+    lost = [row.counts.lost for row in evaluation.hops.rows]
     assert lost == [0, PACKETS // FLOWS, 0, 0]
-    assert evaluation.counts["lost"] == PACKETS // FLOWS
+    assert evaluation.counts.lost == PACKETS // FLOWS
     times = passed(there)
     times = times[times[:, 2] != GONE]
     late = made_late(times[:, 2]) > LATE_NS
@@ -309,5 +310,5 @@ def test_delay_and_loss_are_found_in_the_hop_that_made_them(tmp_path: Path) -> N
     other = check_sums(back)
     assert other.hops is not None
     assert [row.node for row in other.hops.rows] == ["dut4", "dut3", "dut2", "dut1"]
-    assert [row.counts["lost"] for row in other.hops.rows] == [0] * 4
+    assert [row.counts.lost for row in other.hops.rows] == [0] * 4
     assert np.median(np.diff(passed(back))[:, 1]) < LATE_NS

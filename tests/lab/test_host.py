@@ -11,7 +11,7 @@ import pytest
 from killed import tuning_killed_at_every_step
 from labtools import Machine, own_machine
 
-from tailtap.machine.knobs.purpose import ROLES
+from tailtap.host.knobs.purpose import ROLES
 
 INTERVAL = Path("/proc/sys/vm/stat_interval")
 CARDS = """
@@ -19,12 +19,9 @@ mount -t sysfs sysfs /sys && ip link add card1 type veth peer name card2 &&
 echo 1 > /sys/class/net/card1/queues/rx-0/rps_cpus
 """
 
-pytestmark = [
-    pytest.mark.alone,
-    pytest.mark.skipif(
-        (os.cpu_count() or 1) < 2, reason="a device needs a core beside that for everything else"
-    ),
-]
+pytestmark = pytest.mark.skipif(
+    (os.cpu_count() or 1) < 2, reason="a device needs a core beside that for everything else"
+)
 
 
 @pytest.fixture
@@ -56,6 +53,7 @@ def not_met(content: dict[str, object]) -> set[str]:
             if row["answer"] == "not-met" and row["settable"] == "runtime"}  # fmt: skip
 
 
+@pytest.mark.alone
 def test_a_machine_is_tuned_and_put_back(machine: Machine) -> None:
     before = INTERVAL.read_text()
     rows = host(machine, "audit", *PURPOSE, status=1)
@@ -79,6 +77,7 @@ def test_a_machine_is_tuned_and_put_back(machine: Machine) -> None:
     assert host(machine, "revert")["undone"] == []
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("role", ROLES)
 def test_everything_that_is_recommended_can_be_set_here(machine: Machine, role: str) -> None:
     applied = host(machine, "apply", "--role", role, *PURPOSE, "--disruptive")
@@ -89,6 +88,7 @@ def test_everything_that_is_recommended_can_be_set_here(machine: Machine, role: 
     assert host(machine, "revert")["left"] == []
 
 
+@pytest.mark.alone
 def test_a_tuning_that_is_killed_at_any_step_is_put_back(machine: Machine) -> None:
     names, applying, reverting = tuning_killed_at_every_step(machine)
     assert {"receive-steering", "stat-interval"} <= set(names)
@@ -96,6 +96,7 @@ def test_a_tuning_that_is_killed_at_any_step_is_put_back(machine: Machine) -> No
     assert reverting > len(names)
 
 
+@pytest.mark.alone
 def test_what_somebody_changes_meanwhile_is_left_and_named(machine: Machine) -> None:
     before = INTERVAL.read_text()
     try:
@@ -109,6 +110,7 @@ def test_what_somebody_changes_meanwhile_is_left_and_named(machine: Machine) -> 
         INTERVAL.write_text(before)
 
 
+@pytest.mark.alone
 def test_a_machine_that_takes_no_values_is_left_as_it_is(machine: Machine) -> None:
     before = INTERVAL.read_text()
     assert machine.run("mount", "-o", "remount,ro,bind", "/sys").returncode == 0

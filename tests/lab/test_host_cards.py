@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 from namespaces import Namespace
 
-pytestmark = pytest.mark.alone
-
 SHOWN = "for o in -k -l -c; do for i in one two tap; do ethtool $o $i; done; done; true"
 CARDS = ("--interface", "one", "--interface", "two", "--interface", "tap")
 FOUR = "numrxqueues 4 numtxqueues 4"
@@ -40,6 +38,7 @@ def rows(namespace: Namespace, *words: str) -> dict[str, Any]:
     return {row["name"]: row for row in json.loads(done.stdout)["rows"]}
 
 
+@pytest.mark.alone
 def test_cards_are_tuned_and_put_back(namespace: Namespace) -> None:
     links(namespace)
     before = shown(namespace)
@@ -59,6 +58,7 @@ def test_cards_are_tuned_and_put_back(namespace: Namespace) -> None:
     assert shown(namespace) == before
 
 
+@pytest.mark.alone
 def test_what_somebody_else_set_is_left_and_a_card_that_went_is_no_matter(
     namespace: Namespace,
 ) -> None:

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tailtap.cpulist import parse_cpus
-from tailtap.machine.journal import Journal
-from tailtap.machine.knobs import named
-from tailtap.machine.knobs.purpose import Purpose
-from tailtap.machine.knobs.threads import threads
-from tailtap.machine.knobs.tree import Tree
-from tailtap.machine.tuning.apply import tuned
-from tailtap.machine.tuning.plan import plan
+from tailtap.host.changes.journal import Journal
+from tailtap.host.knobs import named
+from tailtap.host.knobs.purpose import Purpose
+from tailtap.host.knobs.threads import threads
+from tailtap.host.knobs.tree import Tree
+from tailtap.host.tuning.apply import tuned
+from tailtap.host.tuning.plan import plan
+from tailtap.records.cpulist import parse_cpus
 
 
 def cpus() -> dict[tuple[str, str], str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tailtap.machine.huge_pages import Pages, Reservation
+from tailtap.host.changes.huge_pages import Pages, Reservation
 
 PAGES = 512
 """Freeing so many takes the kernel some milliseconds."""
@@ -39,15 +39,18 @@ def test_pages_that_a_program_gives_back_meanwhile_do_not_stay() -> None:
     before = _all(pages)
     moments = random.Random(1)
     for _ in range(ROUNDS):
-        reservation = Reservation(pages.size_kib, pages.total, pages.total + PAGES)
-        reservation.apply()
+        size = (pages.free + PAGES) * pages.size_kib << 10
+        reservation = Reservation(pages.size_kib, size)
+        old = reservation.read()
+        added = reservation.apply()
+        assert added == PAGES
         command = [sys.executable, "-S", "-c", HOLDER, str(pages.size_kib << 10)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
             assert holder.stdout is not None
             assert holder.stdout.readline() == "held\n"
             end = threading.Timer(moments.uniform(0, WITHIN_SECONDS), holder.kill)
             end.start()
-            reservation.undo(reservation.before)
+            reservation.undo(old, added)
             end.join()
         deadline = time.monotonic() + PATIENCE_SECONDS
         while _all(pages) != before and time.monotonic() < deadline:

@@ -20,11 +20,12 @@ from labtools import (
     record,
     statuses,
     wait_for,
+    was_made,
     write_experiment,
 )
 from published_trees import write_rates
 
-from tailtap.store.importer import import_tree
+from tailtap.output.importers.importer import import_tree
 
 EXPERIMENT = """\
 name: interrupted
@@ -56,7 +57,7 @@ def test_a_signal_keeps_finished_runs_and_resume_makes_the_rest(
         assert statuses(out) == ["done", "interrupted"]
         first = (out / "runs/001-interrupted-r1/run.json").read_bytes()
         resumed = machine.tailtap("run", str(path), "--out", str(out), "--resume", "--json")
-        assert resumed.returncode == 0, resumed.stderr
+        assert was_made(resumed), resumed.stderr
         assert len(json.loads(resumed.stdout)["runs"]) == 3
     assert statuses(out) == ["done", "done", "done"]
     assert (out / "runs/001-interrupted-r1/run.json").read_bytes() == first
@@ -89,7 +90,7 @@ def test_kill_nine_then_clean_then_resume(tmp_path: Path) -> None:
         assert machine.tailtap("clean").stdout == "nothing to remove\n"
         import_tree(write_rates(tmp_path, [10_000]), out / "results.duckdb")
         resumed = machine.tailtap("run", str(path), "--out", str(out), "--resume")
-        assert resumed.returncode == 0, resumed.stderr
+        assert was_made(resumed), resumed.stderr
         assert machine.namespaces() == ["another"]
         machine.run("ip", "netns", "delete", "another")
     assert statuses(out) == ["done", "done", "done"]
@@ -209,7 +210,7 @@ def test_a_terminal_gets_a_bar_with_the_time_left(tmp_path: Path) -> None:
     finally:
         os.close(master)
         os.close(terminal)
-    assert running.returncode == 0, shown
+    assert was_made(running, shown), shown
     assert "001-interrupted" in shown
     assert "0:00:03 left" in shown
     assert "001-interrupted" in table

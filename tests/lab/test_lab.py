@@ -8,10 +8,10 @@ import pytest
 from killed import Work, killed_at_every_step
 from labtools import own_machine
 
-from tailtap.errors import MachineError
-from tailtap.topology.compiler import receive_steering
-from tailtap.topology.lab import Lab
-from tailtap.topology.smallest import DUT, FROM_DUT, TAPS, smallest
+from tailtap.lab.topology.compiler import receive_steering
+from tailtap.lab.topology.lab import Lab
+from tailtap.lab.topology.line import DUT, FROM_DUT, TAPS, smallest
+from tailtap.records.errors import MachineError
 
 SECOND_AND_A_HALF = 1.5
 

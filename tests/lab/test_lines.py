@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 from forwarders import require
-from labtools import own_machine, record, statuses, write_experiment
+from labtools import own_machine, record, statuses, was_made, write_experiment
 
-from tailtap.evaluation import Evaluation
-from tailtap.forwarder import FORWARDERS, Setting
-from tailtap.platform import PLATFORMS, DutSpec, alike, build, graph_of
-from tailtap.topology.graph import Port
-from tailtap.topology.lab import Lab
-from tailtap.topology.placement import Placement
-from tailtap.topology.smallest import FORWARD, dut_names
-from tailtap.traffic.model import Traffic
+from tailtap.analysis.evaluation import Evaluation
+from tailtap.lab.forwarders import FORWARDERS, Setting
+from tailtap.lab.generators.model import Traffic
+from tailtap.lab.platforms import PLATFORMS, DutSpec, alike, build, graph_of
+from tailtap.lab.topology.graph import Port
+from tailtap.lab.topology.lab import Lab
+from tailtap.lab.topology.line import FORWARD, dut_names
+from tailtap.lab.topology.placement import Placement
 
 SECOND_AND_A_HALF = 1.5
 RATE = "500 pkt/s"
@@ -52,7 +52,7 @@ vary: {{dut.line: {lengths}}}
     out = tmp_path / "out"
     with own_machine() as machine:
         done = machine.tailtap("run", str(experiment), "--out", str(out))
-        assert done.returncode == 0, done.stderr
+        assert was_made(done), done.stderr
         assert machine.namespaces() == []
     runs = sorted((out / "runs").iterdir())
     directions = 2 if "bidirectional" in more else 1
@@ -86,7 +86,7 @@ def test_nodes_of_a_line_differ(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with own_machine() as machine:
         done = machine.tailtap("run", str(write_experiment(tmp_path, CHAIN)), "--out", str(out))
-        assert done.returncode == 0, done.stderr
+        assert was_made(done), done.stderr
         assert machine.namespaces() == []
     there, back = sorted((out / "runs").iterdir())
     for run in (there, back):
@@ -135,7 +135,7 @@ traffic: {{rate: {RATE}, duration: 200 ms, warm_up: 0 s, cpu: 0}}
 """
     with own_machine() as machine:
         done = machine.tailtap("run", str(write_experiment(tmp_path, text)), "--out", str(out))
-        assert done.returncode == 0, done.stderr
+        assert was_made(done), done.stderr
     [run] = (out / "runs").iterdir()
     counts = json.loads((run / "evaluation/evaluation.json").read_text())["counts"]
     assert (counts["matched"], counts["lost"]) == (PACKETS, 0)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tailtap.testbed.image import HOST_KEY, make_image
+from tailtap.measure.testbed.image import HOST_KEY, make_image
 
 EPOCH = 1_700_000_000
 
@@ -51,6 +51,9 @@ def test_the_same_time_gives_the_same_bytes(tmp_path: Path) -> None:
         shutil.copy(first / name, second / name)
     other = make_image(second, keys=keys, epoch=EPOCH)
     assert one.kernel.read_bytes() == other.kernel.read_bytes()
+    assert one.key.read_bytes() == other.key.read_bytes()
+    assert one.key.stat().st_mode & 0o077 == 0
+    assert not [name for name in entries(tmp_path, one.initrd) if "ssh_host_" in name]
     if one.initrd.read_bytes() != other.initrd.read_bytes():
         before, after = (entries(tmp_path, image.initrd) for image in (one, other))
         names = sorted({*before, *after})

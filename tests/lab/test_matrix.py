@@ -19,15 +19,15 @@ from labtools import own_machine, record, stamps, wait_for, write_experiment
 from program import TAILTAP
 from standing import standing
 
-from tailtap import evaluation
-from tailtap.forwarder import FORWARDERS, Setting
-from tailtap.forwarder.own import Forwarding
-from tailtap.instruments.taps import TAPS, Stamped
-from tailtap.platform import PLATFORMS, Dut, DutSpec
-from tailtap.topology.lab import Lab
-from tailtap.topology.smallest import FORWARD
-from tailtap.traffic import GENERATORS, Sending
-from tailtap.traffic.model import Traffic
+from tailtap.analysis import evaluation
+from tailtap.lab.forwarders import FORWARDERS, Setting
+from tailtap.lab.forwarders.own import Forwarding
+from tailtap.lab.generators import GENERATORS, Sending
+from tailtap.lab.generators.model import Traffic
+from tailtap.lab.instruments.taps import TAPS, Stamped
+from tailtap.lab.platforms import PLATFORMS, Dut, DutSpec
+from tailtap.lab.topology.lab import Lab
+from tailtap.lab.topology.line import FORWARD
 
 EXTERNAL = {"command": f"{TAILTAP} forward {{ingress}} {{egress}} --cpu {{cpu}}"}
 OPTIONS: dict[str, dict[str, str]] = {"external": EXTERNAL}

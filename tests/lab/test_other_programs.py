@@ -17,12 +17,12 @@ from pathlib import Path
 import borrowed
 import pytest
 
-from tailtap.machine.exports.content import Content, content
-from tailtap.machine.exports.tuned import write
-from tailtap.machine.knobs.purpose import Purpose
-from tailtap.machine.knobs.tree import Tree
-from tailtap.machine.values import same, writable
-from tailtap.platform.vm.kernels import unpacked
+from tailtap.host.changes.values import same, writable
+from tailtap.host.knobs.purpose import Purpose
+from tailtap.host.knobs.tree import Tree
+from tailtap.host.tuning.exports.content import Content, content
+from tailtap.host.tuning.exports.tuned import write
+from tailtap.lab.platforms.vm.kernels import unpacked
 
 pytestmark = pytest.mark.skipif(
     (os.cpu_count() or 1) < 2, reason="a device needs a core beside that for everything else"

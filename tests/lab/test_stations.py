@@ -15,22 +15,20 @@ from pathlib import Path
 import pytest
 from labtools import wait_for
 
-from tailtap import store
 from tailtap.experiment.reading import read_experiment
-from tailtap.machine import clean
-from tailtap.machine.journal import read_all
+from tailtap.host.changes import clean
+from tailtap.host.changes.journal import read_all
+from tailtap.measure.roles.__main__ import PLACE
 from tailtap.measure.run import everywhere
 from tailtap.measure.runner import run_experiment
-from tailtap.roles.__main__ import PLACE
-from tailtap.stations.stream import StreamStation
+from tailtap.output import database as store
+from tailtap.remote.stream import StreamStation
 
-pytestmark = pytest.mark.alone
-
-COMMAND = (sys.executable, "-P", "-m", "tailtap.roles")
+COMMAND = (sys.executable, "-P", "-m", "tailtap.measure.roles")
 TEXT = """
 name: far
 dut: {platform: bare-metal, forwarder: xdp, cpus: [1]}
-traffic: {rate: 5 kpkt/s, duration: 500 ms, warm_up: 100 ms}
+traffic: {rate: 5 kpkt/s, duration: 500 ms, warm_up: 100 ms, slip_limit: 1 s}
 """
 
 
@@ -45,7 +43,7 @@ def test_a_run_on_a_station_behind_a_stream_is_like_any_other(tmp_path: Path, ap
     station = StreamStation(command, "the far end")
     checked = read_experiment(source)
     [folder] = run_experiment(
-        checked, source, tmp_path / "out", store=store, resume=False, quiet=True,
+        checked, source, tmp_path / "out", store=store, resume=False,
         stations=everywhere(station),
     )  # fmt: skip
     record = json.loads(folder.record.read_text())
@@ -63,15 +61,15 @@ CONTROLLER = """
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from tailtap import store
+from tailtap.output import database
 from tailtap.experiment.reading import read_experiment
 from tailtap.measure.run import everywhere
 from tailtap.measure.runner import run_experiment
-from tailtap.stations.stream import StreamStation
+from tailtap.remote.stream import StreamStation
 source = Path(sys.argv[1])
 station = StreamStation(sys.argv[2:], "the far end")
 run_experiment(read_experiment(source), source, source.parent / "out",
-               store=store, resume=False, quiet=True, stations=everywhere(station))
+               store=database, resume=False, stations=everywhere(station))
 """
 
 
@@ -87,6 +85,7 @@ def controller_of(source: Path) -> Iterator[subprocess.Popen[bytes]]:
             controller.kill()
 
 
+@pytest.mark.alone  # it looks at all journals of the machine
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_a_machine_is_put_back_when_the_controller_is_gone(
     tmp_path: Path, number: signal.Signals

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from labtools import TAILTAP, Held, Machine, stamps, wait_for
+from labtools import TAILTAP, Held, Machine, stamps, wait_for, was_made
 from numpy.typing import NDArray
 from ssh_hosts import Hosts, ssh_hosts
 from testbeds import EXPERIMENT, TESTBED, as_it_was, runs, words
@@ -65,11 +65,11 @@ def test_roles_on_other_hosts_are_like_those_on_one(hosts: Hosts, tmp_path: Path
     """Generator and taps on one host and the device on another; then each role on a third."""
     for out, testbed in (("far", "lab.yaml"), ("split", "split.yaml")):
         done = hosts.controller.tailtap(*words(hosts, tmp_path / out, testbed=testbed))
-        assert done.returncode == 0, done.stderr
+        assert was_made(done), done.stderr
     here = tmp_path / "here"
     source = str(hosts.folder / "experiment.yaml")
     near = hosts.controller.tailtap("run", source, "--out", str(here))
-    assert near.returncode == 0, near.stderr
+    assert was_made(near), near.stderr
     for folder in (tmp_path / "far", tmp_path / "split", here):
         [run] = (folder / "runs").iterdir()
         counts = json.loads((run / "evaluation/evaluation.json").read_text())["counts"]
@@ -106,7 +106,8 @@ def test_nothing_of_ours_has_the_device_s_core_while_packets_are_measured(
         while running.poll() is None:
             threads |= hosts.threads("dut")
             time.sleep(0.05)
-        assert running.returncode == 0, running.communicate()[1]
+        said = running.communicate()[1]
+        assert was_made(running, said), said
     assert {"sshd", "python3", "tt-datapath"} <= set(threads.values()), threads
     [run] = (tmp_path / "out/runs").iterdir()
     trace = Trace.read(run)
@@ -144,13 +145,13 @@ def test_cards_that_stamp_in_software_only_are_refused_before_a_run(
 
 
 STAND_INS = {
-    "machine/nic.py": """
+    "host/net/nic.py": """
 
 def timestamping(interface: str) -> Timestamping:
     able = frozenset(("hardware-receive", "hardware-raw-clock"))
     return Timestamping(interface, "veth", able, 0, ("all",), METADATA)
 """,
-    "instruments/taps/hardware.py": """
+    "lab/instruments/taps/hardware.py": """
 
 by_cards, STAND_IN = stamp, "software"
 
@@ -185,7 +186,7 @@ def test_stamps_of_cards_become_a_run(
         "env", f"PYTHONPATH={other.parent}", *TAILTAP,
         *words(hosts, out, *more, testbed="split.yaml"),
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    assert was_made(done), done.stderr
     [run] = (out / "runs").iterdir()
     counts = json.loads((run / "evaluation/evaluation.json").read_text())["counts"]
     assert (counts["ingress"], counts["matched"], counts["lost"]) == (PACKETS, PACKETS, 0)
@@ -238,8 +239,8 @@ def test_the_cards_of_the_dut_have_as_many_queues_as_asked(hosts: Hosts, tmp_pat
         [namespace] = dut.namespaces()
         assert queues(dut, namespace, "tt-in") == ["1", "1"]
         running.go_on()
-        status, errors = running.ended()
-    assert status == 0, errors
+        _, errors = running.ended()
+    assert was_made(running.process, errors), errors
     assert queues(dut, "", "card1") == before == ["2", "2"]
 
 
@@ -271,8 +272,8 @@ def station(hosts: Hosts, host: str, program: str) -> int:
 @pytest.mark.parametrize(
     ("host", "program", "said"),
     [
-        ("dut", "-m tailtap.roles", "dut"),
-        pytest.param("tester", "-m tailtap.roles", "tester", marks=pytest.mark.slow),
+        ("dut", "-m tailtap.measure.roles", "dut"),
+        pytest.param("tester", "-m tailtap.measure.roles", "tester", marks=pytest.mark.slow),
         ("dut", "sshd: root@notty", "dut"),
     ],
 )
@@ -289,7 +290,7 @@ def test_who_dies_fails_one_run_and_leaves_nothing(
     assert said in first["error"]
     more = ("--set", "repeat=2", "--resume")
     again = hosts.controller.tailtap(*words(hosts, tmp_path / "out", *more))
-    assert again.returncode == 0, again.stderr
+    assert was_made(again), again.stderr
     assert [run["status"] for run in runs(tmp_path / "out")] == ["done", "done"]
 
 

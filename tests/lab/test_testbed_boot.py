@@ -13,7 +13,7 @@ import pytest
 from controlled import USER, configuration, password_file, serving
 from emulated_cards import EMULATOR
 from grub_disk import GRUB
-from labtools import record, wait_for
+from labtools import record, wait_for, was_made
 from live_machine import ROM, USUAL, Live, live_machine
 from program import TAILTAP
 
@@ -80,13 +80,13 @@ def test_a_host_boots_by_its_network_and_by_kexec_and_is_revived(
     """iPXE, with control groups of version 1; then it hangs; then kexec."""
     ipxe = lab(live, power, via="ipxe", address="127.0.0.1", port=live.http_port)
     done = booted(ipxe, "--kernel", "vanilla", "--append", "systemd.unified_cgroup_hierarchy=0")
-    assert done.returncode == 0, done.stderr
+    assert was_made(done), done.stderr
     told = json.loads(done.stdout)
     assert (told["via"], told["cgroup"], told["release"]) == ("ipxe", 1, live.image.release)
     live.ssh("sh -c 'echo c > /proc/sysrq-trigger'")
     assert live.ssh("true") is None
     done = booted(lab(live, power, via="kexec"), "--kernel", "vanilla", "--append", "nohz=off")
-    assert done.returncode == 0, done.stderr
+    assert was_made(done), done.stderr
     assert "dut does not answer: switching it off and on" in done.stderr
     told = json.loads(done.stdout)
     assert (told["via"], told["cgroup"]) == ("kexec", 2)
@@ -99,12 +99,12 @@ def test_an_entry_of_grub_is_booted_once(live: Live, power: dict[str, Any]) -> N
     path = lab(live, power, via="grub", images={}, append=None)
     assert live.ssh("mount /dev/vda1 /boot") is not None
     done = booted(path, "--append", "nohz=off")
-    assert done.returncode == 0, done.stderr
+    assert was_made(done), done.stderr
     told = json.loads(done.stdout)
     assert (told["via"], told["release"]) == ("grub", live.image.release)
     assert told["command_line"].split()[-1] == "nohz=off"
     done = booted(path, "--default")
-    assert done.returncode == 0, done.stderr
+    assert was_made(done), done.stderr
     now = live.ssh("cat /proc/cmdline")
     assert now is not None
     assert now.split()[1:] == USUAL.split()
@@ -144,7 +144,7 @@ def test_kernels_and_versions_of_control_groups_are_one_experiment(
         running.communicate()
     done = subprocess.run([*command, "--resume"], capture_output=True, text=True, timeout=2400,
                           check=False)  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    assert was_made(done), done.stderr
     assert statuses(out) == ["done"] * 4
     records = [record(path) for path in sorted((out / "runs").iterdir())]
     boots = [one["boot"] for one in records]

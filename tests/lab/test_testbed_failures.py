@@ -13,13 +13,13 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from labtools import PATIENCE_SECONDS, TAILTAP, wait_for
+from labtools import PATIENCE_SECONDS, TAILTAP, wait_for, was_made
 from ssh_hosts import Hosts, ssh_hosts
 from testbeds import EXPERIMENT, TESTBED, as_it_was, runs, state, words
 
 import tailtap
-from tailtap.stations.mux import PROTOCOL
-from tailtap.stations.serving import LEASE_SECONDS
+from tailtap.remote.mux import PROTOCOL
+from tailtap.remote.serving import LEASE_SECONDS
 
 PROGRAMS = "/var/lib/tailtap/programs"
 ADMIN, PLAIN = "tt-admin", "tt-plain"
@@ -139,7 +139,7 @@ def test_a_login_that_becomes_root_by_sudo_is_enough(hosts: Hosts, tmp_path: Pat
     lab.write_text(TESTBED.format(**{**hosts.addresses, "dut": f"{ADMIN}@{dut}"}))
     with hosts.users("dut", f"{ADMIN} ALL=(ALL) NOPASSWD: ALL\n", ADMIN):
         done = hosts.controller.tailtap(*words(hosts, tmp_path / "out", testbed=lab.name))
-    assert done.returncode == 0, done.stderr
+    assert was_made(done), done.stderr
     [run] = runs(tmp_path / "out")
     assert (run["status"], run["taps"]["egress"]["stored"]) == ("done", 2000)
 
@@ -153,14 +153,14 @@ def test_another_version_of_the_program_has_a_place_of_its_own(
     ours = set(dut.run("ls", PROGRAMS).stdout.split())
     other = tmp_path / "python/tailtap"
     shutil.copytree(Path(tailtap.__file__).parent, other)
-    mux = other / "stations/mux.py"
+    mux = other / "remote/mux.py"
     text = mux.read_text()
     mux.write_text(text.replace(f"PROTOCOL = {PROTOCOL}\n", "PROTOCOL = 99\n"))
     assert mux.read_text() != text
     done = hosts.controller.run(
         "env", f"PYTHONPATH={other.parent}", *TAILTAP, *words(hosts, tmp_path / "out")
     )
-    assert done.returncode == 0, done.stderr
+    assert was_made(done), done.stderr
     [run] = runs(tmp_path / "out")
     assert run["status"] == "done"
     now = set(dut.run("ls", PROGRAMS).stdout.split())
@@ -180,7 +180,7 @@ def resume(hosts: Hosts, tmp_path: Path) -> None:
     out = tmp_path / "out"
     before = {run["slug"]: run["finished"] for run in runs(out) if run["status"] == "done"}
     done = hosts.controller.tailtap(*words(hosts, out, "--set", "repeat=2", "--resume"))
-    assert done.returncode == 0, done.stderr
+    assert was_made(done), done.stderr
     after = {run["slug"]: run["finished"] for run in runs(out)}
     assert [run["status"] for run in runs(out)] == ["done", "done"]
     assert before.items() <= after.items()
@@ -247,15 +247,16 @@ def test_a_host_whose_disk_is_full(hosts: Hosts, tmp_path: Path, case: str) -> N
     assert run["error"].endswith(": make room there")
     assert "\n" not in run["error"]
     done = hosts.controller.tailtap(*words(hosts, tmp_path / "out", *more, "--resume"))
-    assert done.returncode == 0, done.stderr
+    assert was_made(done), done.stderr
 
 
 HURRIED = """
 from tailtap.measure import run
-from tailtap.stations import stream
+from tailtap.measure.roles import answers
+from tailtap.remote import stream
 run.OVERTIME_SECONDS, run.LEASE_SECONDS = 0.0, 9.0
 stream.ANSWER_SECONDS, stream.CLOSE_SECONDS = 3.0, 1.0
-stream.StreamSession.ask.__kwdefaults__["seconds"] = 3.0
+answers.CheckedSession.ask.__kwdefaults__["seconds"] = 3.0
 """
 """A controller with little patience, which asks hosts to wait for it for ten seconds only. A
 generator is asked to start after that, and waits for `LEASE_SECONDS` again."""

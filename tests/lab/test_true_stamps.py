@@ -20,7 +20,7 @@ from labtools import IS_VIRTUAL, Machine, own_machine, record, wait_for, write_e
 from numpy.typing import NDArray
 from stamps import read_stamps
 
-from tailtap.forwarder import FORWARDERS
+from tailtap.lab.forwarders import FORWARDERS
 
 # A guest cannot see the host's interrupts on its CPU, so that the worst packets have no name, and
 # what the host runs beside it takes its cache. A stamp that waits for a softirq is later than this.
@@ -37,13 +37,9 @@ MOST_UNSEEN = 0.03
 it is up to 1.4 %, in stretches of some milliseconds, for a reason that is not known.
 """
 
-pytestmark = [
-    pytest.mark.alone,
-    pytest.mark.timed,
-    pytest.mark.skipif(
-        len(os.sched_getaffinity(0)) < 2, reason="generator and DuT need a CPU each"
-    ),
-]
+pytestmark = pytest.mark.skipif(
+    len(os.sched_getaffinity(0)) < 2, reason="generator and DuT need a CPU each"
+)
 
 STRETCHES = 10
 """The traffic is judged in so many stretches of equal time, and by the median of them.
@@ -75,6 +71,8 @@ def recorder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.alone
+@pytest.mark.timed
 @pytest.mark.parametrize(
     "case", [pytest.param(case, marks=() if case in FEW else pytest.mark.slow) for case in CASES]
 )
@@ -121,6 +119,8 @@ def _record(path: Path, out: Path, recorder: Path, way: int) -> tuple[Path, Reco
     return run, found
 
 
+@pytest.mark.alone
+@pytest.mark.timed
 @pytest.mark.parametrize("bypass", ["", pytest.param("bypass", marks=pytest.mark.slow)])
 def test_stamps_agree_with_the_clock_of_a_forwarder(
     bypass: str, recorder: Path, tmp_path: Path

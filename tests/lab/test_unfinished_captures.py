@@ -7,13 +7,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from captures import compressed, frame, mscap, pcap, pcapng, stamps
 from labtools import PATIENCE_SECONDS, small_disk, wait_for
 from namespaces import TAILTAP, Namespace
 from stamps import read_stamps
 
-from tailtap import evaluation
+from tailtap.analysis import evaluation
 
 ROOM = 256 << 10
 """Bytes that find room on the small disk."""
@@ -31,7 +32,7 @@ def evaluate(ingress: Path, egress: Path) -> tuple[dict[str, int], dict[str, lis
     messages: dict[str, list[str]] = {}
     for warning in found.warnings:
         messages.setdefault(warning.code, []).append(warning.message)
-    return found.counts, messages
+    return msgspec.structs.asdict(found.counts), messages
 
 
 def generate(namespace: Namespace, *options: str) -> subprocess.Popen[bytes]:

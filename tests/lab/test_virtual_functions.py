@@ -12,7 +12,7 @@ from emulated_cards import OF_A_KIND, machine_with_cards
 from guest_programs import tailtaps
 from virtual_functions import LINES, PACKETS, killed_at_steps, state
 
-from tailtap.stations.guest import GuestHost
+from tailtap.remote.guest import GuestHost
 
 MOUNT = """
 mount -t bpf bpf /sys/fs/bpf

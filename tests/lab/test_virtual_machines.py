@@ -23,19 +23,20 @@ from labtools import (
     record,
     statuses,
     wait_for,
+    was_made,
     write_experiment,
 )
 from standing import standing
 
-from tailtap.errors import MachineError
-from tailtap.evaluation import Evaluation
-from tailtap.machine.domains import DomainFolder, is_running
-from tailtap.platform import Dut, DutSpec
-from tailtap.platform.vm import VmOptions, kernels
-from tailtap.platform.vm.kvm import remembered
-from tailtap.stations import CommandFailed
-from tailtap.topology.lab import Lab
-from tailtap.topology.smallest import DUT_EGRESS, DUT_INGRESS, smallest
+from tailtap.analysis.evaluation import Evaluation
+from tailtap.host.containers.domains import DomainFolder, is_running
+from tailtap.lab.platforms import Dut, DutSpec
+from tailtap.lab.platforms.vm import VmOptions, kernels
+from tailtap.lab.platforms.vm.kvm import remembered
+from tailtap.lab.topology.lab import Lab
+from tailtap.lab.topology.line import DUT_EGRESS, DUT_INGRESS, smallest
+from tailtap.records.errors import MachineError
+from tailtap.remote import CommandFailed
 
 BOOT_SECONDS = 600
 EXPERIMENT = """\
@@ -189,10 +190,10 @@ def test_traffic_passes(tmp_path: Path) -> None:
         _, stderr = running.communicate(timeout=BOOT_SECONDS)
         assert machine.namespaces() == []
         assert machine.run("ls", "/run/tailtap/vm").stdout == ""
-    assert running.returncode == 0, stderr
+    assert was_made(running, stderr), stderr
     [run] = (out / "runs").iterdir()
     counts = Evaluation.load(run / "evaluation").counts
-    assert (counts["matched"], counts["lost"]) == (PACKETS, 0)
+    assert (counts.matched, counts.lost) == (PACKETS, 0)
     content = record(run)
     facts = content["platform"]
     assert facts["kernel"]["kind"] == "vanilla"

@@ -11,11 +11,11 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from told import write_told
 
-from tailtap.cause import explain_runs
-from tailtap.cause.stored import Causes, causes_of
-from tailtap.report import write_report
-from tailtap.report.causes.palette import COLOURS
-from tailtap.results.reader import finished_runs
+from tailtap.analysis.causes import explain_runs
+from tailtap.analysis.causes.stored import Causes, causes_of
+from tailtap.analysis.runs.reader import finished_runs
+from tailtap.output.report import write_report
+from tailtap.output.report.causes.palette import COLOURS
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 MARKS = """

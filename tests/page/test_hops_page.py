@@ -10,10 +10,10 @@ from browsers import MISSING, TIP, media, open_page, read_log, settle, started
 from line_runs import STALLED, write_line_run
 from selenium import webdriver
 
-from tailtap.report import write_report
-from tailtap.report.hops import lines
-from tailtap.results.groups import configurations
-from tailtap.results.reader import load_experiment
+from tailtap.analysis.runs.groups import configurations
+from tailtap.analysis.runs.reader import load_experiment
+from tailtap.output.report import write_report
+from tailtap.output.report.hops import lines
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 BARS = """

@@ -20,9 +20,9 @@ from published_trees import write_mixed
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 
-from tailtap.report import write_report
-from tailtap.results.reader import load_experiment
-from tailtap.results.text import time_text
+from tailtap.analysis.runs.reader import load_experiment
+from tailtap.analysis.runs.text import time_text
+from tailtap.output.report import write_report
 
 # The HDR diagram's place for a point of its data, in pixels of the window.
 PLACE = """
@@ -328,9 +328,11 @@ def test_long_names_of_imported_runs_stay_in_their_places(
     settle(opened)
     assert opened.execute_script("return document.documentElement.scrollWidth") <= width
     overlapping = """
-    return [...document.querySelectorAll("th.run")].filter((head) =>
-      head.querySelector(".name").getBoundingClientRect().right >
-      head.nextElementSibling.getBoundingClientRect().left + 1).length
+    return [...document.querySelectorAll("th.run")].filter((head) => {
+      const name = head.querySelector(".name").getBoundingClientRect();
+      const next = head.nextElementSibling.getBoundingClientRect();
+      return name.right > next.left + 1 && name.bottom > next.top + 1;
+    }).length
     """
     assert opened.execute_script(overlapping) == 0
     legend = opened.find_element(By.CSS_SELECTOR, ".legend")

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tailtap.platform.vm.kernels import unpacked
+from tailtap.lab.platforms.vm.kernels import unpacked
 
 PROJECT = Path(__file__).resolve().parents[2]
 SECONDS = 300
@@ -27,13 +27,14 @@ for package in "$@"; do
 done
 mount -t overlay -o lowerdir=/,upperdir=upper,workdir=work tt-test-borrowed root
 for place in /proc /dev /sys; do mount --rbind $place root$place; done
-for place in "$project" "$python"; do
-    mkdir -p "root$place"
-    mount --rbind "$place" "root$place"
-done
 for place in /boot /run /tmp /var/lib/tailtap; do
     mkdir -p root$place
     mount -t tmpfs tt-test-borrowed root$place
+done
+# Last: they may be below one of the places that are empty.
+for place in "$project" "$python"; do
+    mkdir -p "root$place"
+    mount --rbind "$place" "root$place"
 done
 exec chroot root sh -euc "$SCRIPT"
 """

@@ -9,7 +9,7 @@ from typing import Any
 
 from labtools import TAILTAP, stamps
 
-from tailtap.stations.guest import GuestHost
+from tailtap.remote.guest import GuestHost
 
 PACKETS = 400
 EXPERIMENT = """\

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from made_records import made, traits_of
 from stamps import write_stamps
 
-from tailtap import evaluation
-from tailtap.evaluation import Percentile
-from tailtap.results.run import Evaluation, Run
+from tailtap.analysis import evaluation
+from tailtap.analysis.evaluation import Percentile
+from tailtap.analysis.runs.run import Evaluation, Run
 
 SECOND = 1_000_000_000
 
@@ -32,7 +33,13 @@ def sample(
     """A run that is known by one percentile, and says nothing of what it is."""
     row = Percentile(p, int(latency), None, None, round((packets or 0) * (1 - p)), supported)
     parameters = {"traffic": {"rate": rate}, **(more or {}).get("parameters", {})}
-    record = {**(more or {}), "parameters": parameters}
+    record = made(
+        **{
+            "traits": traits_of(parameters.get("dut", {}).get("platform", label)),
+            **(more or {}),
+            "parameters": parameters,
+        }
+    )
     evaluation = Evaluation(
         counts={"lost": lost},
         packets=packets,
@@ -95,6 +102,7 @@ def write_run(
             "dut": {"platform": platform, "forwarder": "tc-mirred", "cpus": [1], "options": {}},
             "traffic": {"rate": rate, "size": 64, "duration": packets * SECOND // rate, "cpu": 0},
         },
+        "traits": traits_of(platform),
         "taps": {"ingress": {"seen": packets}, "egress": {"seen": packets - len(lost)}},
         "elapsed_ns": 2 * SECOND,
         "cpu_ns": {

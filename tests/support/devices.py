@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tailtap.search import METHODS, Answer, Bounds, Result, Settings, Trial, answer
+from tailtap.measure.search import METHODS, Answer, Bounds, Result, Settings, Trial, answer
 
 MOST_TRIALS = 300
 """A search that takes more does not come to an end."""

@@ -20,12 +20,12 @@ from typing import Any
 
 import pytest
 
-from tailtap.errors import MachineError
-from tailtap.platform.vm import initramfs
-from tailtap.platform.vm.domain import PORT
-from tailtap.platform.vm.kernels import kernel
-from tailtap.stations import CommandFailed, Completed
-from tailtap.stations.guest import GuestHost
+from tailtap.lab.platforms.vm import initramfs
+from tailtap.lab.platforms.vm.domain import PORT
+from tailtap.lab.platforms.vm.kernels import kernel
+from tailtap.records.errors import MachineError
+from tailtap.remote import CommandFailed, Completed
+from tailtap.remote.guest import GuestHost
 
 EMULATOR = Path(sys.prefix, "emulator/qemu-system-x86_64")
 """A QEMU that knows igb; `make emulator` puts it there."""

@@ -8,12 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
+from evaluations import OPTIONS, counts, sides
+from made_records import traits_of
 from scipy import stats
 from tails import tail_tables
+
+from tailtap.records.evaluation import BlockWidth, EvaluationRecord, Floor, Latency, Percentile
+from tailtap.records.record import Notice
 
 Integers = npt.NDArray[np.int64]
 LISTED = (0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999, 0.99999, 0.999999)
@@ -84,47 +90,13 @@ def write_evaluation(folder: Path, data: Traffic, warnings: list[dict[str, str]]
     n = latency.size
     many = tuple(sorted({*LISTED, *(round(1 - 10**-e, 12) for e in np.arange(0.02, 6.01, 0.022))}))
     rows = percentile_rows(latency, many)
-    names = ("unmatched_egress", "duplicate_ingress", "duplicate_egress", "noncausal",
-             "trimmed_ingress", "trimmed_egress", "unkeyed_ingress", "unkeyed_egress")  # fmt: skip
     worst = np.argsort(-latency, kind="stable")[:5000]
-    record: dict[str, Any] = {
-        "schema": "tailtap.evaluation/1",
-        "key": "moonsniff",
-        "key_reason": None,
-        "counts": {
-            "ingress": data.ingress.size,
-            "egress": n,
-            "matched": n,
-            "lost": data.ingress.size - n,
-            "reordered": int((np.diff(egress) < 0).sum()),
-            **dict.fromkeys(names, 0),
-        },
-        "latency_ns": {
-            "min": int(latency.min()),
-            "mean": float(latency.mean()),
-            "max": int(latency.max()),
-            "percentiles": percentile_rows(latency, LISTED),
-        },
-        "worst": [],
-        "warnings": warnings,
-        "options": {"trim_ns": 0, "window_ns": 5_000_000_000, "bucket_ns": 100},
-        "inputs": {
-            side: {
-                "path": f"{side}.stamps",
-                "format": "stamps",
-                "packets": times.size,
-                "first_ns": int(times[0]),
-                "last_ns": int(times[-1]),
-            }
-            for side, times in (("ingress", data.ingress), ("egress", np.sort(egress)))
-        },
-    }
     columns = {key: [row[key] for row in rows] for key in rows[0]}
     _table(folder, "percentiles", columns)
-    values, counts = np.unique(latency, return_counts=True)
-    _table(folder, "distribution", {"latency_ns": values, "count": counts})
-    buckets, counts = np.unique(latency // 100 * 100, return_counts=True)
-    _table(folder, "histogram", {"bucket_ns": buckets, "count": counts})
+    values, numbers = np.unique(latency, return_counts=True)
+    _table(folder, "distribution", {"latency_ns": values, "count": numbers})
+    buckets, numbers = np.unique(latency // 100 * 100, return_counts=True)
+    _table(folder, "histogram", {"bucket_ns": buckets, "count": numbers})
     _table(
         folder,
         "worst",
@@ -138,13 +110,34 @@ def write_evaluation(folder: Path, data: Traffic, warnings: list[dict[str, str]]
     exceedances, floor, blocks, width = tail_tables(latency, ingress)
     pq.write_table(exceedances, folder / "exceedances.parquet")
     pq.write_table(blocks, folder / "blocks.parquet")
-    record["exceedances"] = {"floor_ns": floor, "packets": exceedances.num_rows}
-    record["blocks"] = {"width_ns": width}
-    (folder / "evaluation.json").write_text(json.dumps(record), "utf-8")
-    sides = (("ingress", data.ingress), ("egress", np.sort(egress)))
-    gaps = [(side, *np.unique(np.diff(t) // 100 * 100, return_counts=True)) for side, t in sides]
+    record = EvaluationRecord(
+        key="moonsniff",
+        key_reason=None,
+        counts=counts(
+            ingress=data.ingress.size,
+            egress=n,
+            matched=n,
+            lost=data.ingress.size - n,
+            reordered=int((np.diff(egress) < 0).sum()),
+        ),
+        latency_ns=Latency(
+            min=int(latency.min()),
+            mean=float(latency.mean()),
+            max=int(latency.max()),
+            percentiles=[Percentile(**row) for row in percentile_rows(latency, LISTED)],
+        ),
+        worst=[],
+        warnings=[Notice(**warning) for warning in warnings],
+        options=OPTIONS,
+        inputs=sides(data.ingress, np.sort(egress)),
+        exceedances=Floor(floor_ns=floor, packets=exceedances.num_rows),
+        blocks=BlockWidth(width_ns=width),
+    )
+    (folder / "evaluation.json").write_bytes(msgspec.json.encode(record))
+    both = (("ingress", data.ingress), ("egress", np.sort(egress)))
+    gaps = [(side, *np.unique(np.diff(t) // 100 * 100, return_counts=True)) for side, t in both]
     rates = [(side, *np.unique((t - START) // 1_000_000_000, return_counts=True))
-             for side, t in sides]  # fmt: skip
+             for side, t in both]  # fmt: skip
     _sided(folder, "gaps", ("bucket_ns", "count"), gaps)
     seconds = [(side, START + second * 1_000_000_000, packets) for side, second, packets in rates]
     _sided(folder, "rates", ("start_ns", "packets"), seconds)
@@ -199,6 +192,7 @@ def write_run(
                         "warm_up": 10**9, "flows": 1, "cpu": 0},
             "evaluation": {"trim": 0, "window": 5_000_000_000},
         },
+        "traits": traits_of(platform),
         "started": f"2026-03-01T14:{number:02}:00+00:00",
         "finished": f"2026-03-01T14:{number:02}:30+00:00",
         "generator": {
@@ -214,7 +208,7 @@ def write_run(
         "valid": achieved is None,
         "environment": {
             "kernel": {"release": "6.18.5", "command_line": "isolcpus=1 nohz_full=1"},
-            "cpu": {"model": "Intel Xeon D-1518", "cores": 2, "smt": False, "governor": None},
+            "cpu": {"model": "Intel Xeon D-1518", "smt": "off", "governors": None},
             "versions": {"tailtap": "0.1.0", "iproute2": "6.1.0"},
         },
     }  # fmt: skip

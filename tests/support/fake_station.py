@@ -12,12 +12,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from made_records import keeping
 from stamps import write_stamps
 
-from tailtap.errors import MachineError
-from tailtap.stations.session import ANSWER_SECONDS, FAILED, FINISHED, Json
+from tailtap.records.errors import MachineError
+from tailtap.records.machine import Environment, Kernel, Timekeeping
+from tailtap.remote.session import ANSWER_SECONDS, FAILED, FINISHED, Json
 
 PACKETS = 1000
 GAP_NS = 100_000
@@ -27,7 +30,7 @@ ANSWERS: Mapping[tuple[str, str], Json] = {
         "tuning": None,
         "boot_id": "of paper",
         "placement": None,
-        "platform": {"kernel": "of paper"},
+        "platform": {"kernel": {"release": "of paper"}},
         "warnings": [],
         "own_kernel": False,
         "patience": 1.0,
@@ -46,12 +49,23 @@ ANSWERS: Mapping[tuple[str, str], Json] = {
     ("timestamper", "describe"): {"station": None},
 }
 SENT: Json = {
+    "sent": PACKETS,
     "failed": 0,
     "scheduled_rate": 10_000.0,
     "achieved_rate": 10_000.0,
     "slip_ns": SLIP,
 }
 """What the generator says of each flow."""
+
+LIFETIME: Json = {
+    "scope": "machine",
+    "cpus": [0],
+    "elapsed_ns": 1,
+    "events": {},
+    "estimated": [],
+    "by_cpu": {"0": {}},
+}
+"""What processors counted as long as a site stood."""
 
 
 @dataclass
@@ -66,10 +80,16 @@ class FakeStation:
     """Called with each role and what it is asked; may raise in its place."""
     endless: bool = False
     """Whether the generator never finishes."""
+    slow: bool = False
+    """Whether it finishes only when it is told to."""
+    sent: Json = field(default_factory=dict)
+    """What the generator says of each flow, where that is not `SENT`."""
     mute: bool = False
     """Whether nothing gets through the device."""
     answers: Mapping[tuple[str, str], Json] = field(default_factory=dict)
     """What roles answer in place of `ANSWERS`."""
+    nonsense: Mapping[tuple[str, str], Any] = field(default_factory=dict)
+    """What roles say whatever was done."""
     asked: list[tuple[str, str]] = field(default_factory=list)
     said: dict[tuple[str, str], Json] = field(default_factory=dict)
     """What each question came with last."""
@@ -84,8 +104,8 @@ class FakeStation:
     marker: Path | None = None
     """A file that is made when a site is closed."""
 
-    def environment(self) -> Json:
-        return {"kernel": {"release": "of paper"}}
+    def environment(self) -> Environment:
+        return Environment(kernel=Kernel(release="of paper"))
 
     def open(self, setup: Json) -> FakeSite:
         self.opened += 1
@@ -119,8 +139,8 @@ class FakeSite:
         self.station.answer("site", "clock")
         return time.monotonic_ns() + self.station.ahead_ns
 
-    def timekeeping(self) -> Json:
-        return {"rate_ppb": 0, "slewing_ns": 0}
+    def timekeeping(self) -> Timekeeping:
+        return keeping()
 
     def close(self) -> Json:
         if self._open:
@@ -129,7 +149,7 @@ class FakeSite:
             self.station.answer("site", "close")
             if self.station.marker is not None:
                 self.station.marker.touch()
-        return {"counters": {"lifetime": {}}}
+        return {"counters": {"lifetime": LIFETIME}}
 
 
 class FakeSession:
@@ -152,10 +172,15 @@ class FakeSession:
     def ask(self, request: str, /, *, seconds: float = ANSWER_SECONDS, **content: object) -> Json:
         self._station.said[self._role, request] = content
         answer = self._station.answer(self._role, request)
+        if (self._role, request) in self._station.nonsense:
+            said: Json = self._station.nonsense[self._role, request]
+            return said
         match self._role, request:
             case "generator", "result":
-                return {"flows": dict.fromkeys(self._flows, SENT)}
-            case "generator", "start" if not self._station.endless:
+                return {"flows": {flow: {**SENT, **self._station.sent} for flow in self._flows}}
+            case "generator", "start" if not self._station.endless and not self._station.slow:
+                self._tell({"event": FINISHED})
+            case "generator", "interrupt" if self._station.slow:
                 self._tell({"event": FINISHED})
             case "dut", "observe":
                 if self._role in self._station.happens:

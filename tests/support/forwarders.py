@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tailtap.errors import MachineError
-from tailtap.forwarder import FORWARDERS
-from tailtap.stations.local import LocalHost
+from tailtap.lab.forwarders import FORWARDERS
+from tailtap.records.errors import MachineError
+from tailtap.remote.local import LocalHost
 
 
 def require(name: str) -> None:

@@ -12,7 +12,7 @@ import struct
 import subprocess
 from pathlib import Path
 
-from tailtap.testbed.image import Image
+from tailtap.measure.testbed.image import Image
 
 GRUB = Path("/usr/lib/grub/i386-pc")
 MODULES = ("biosdisk", "part_msdos", "ext2", "normal", "linux", "configfile", "loadenv", "search",
@@ -46,7 +46,8 @@ def grub_disk(folder: Path, image: Image, line: str) -> Path:
     files, release = folder / "files", image.release
     (files / "grub").mkdir(parents=True)
     os.link(image.kernel, files / f"vmlinuz-{release}")
-    os.link(image.initrd, files / f"initrd.img-{release}")
+    archives = image.key.read_bytes() + image.initrd.read_bytes()
+    (files / f"initrd.img-{release}").write_bytes(archives)
     (files / "grub/grub.cfg").write_text(CONFIG.format(release=release, line=line))
     subprocess.run(["grub-editenv", str(files / "grub/grubenv"), "create"], check=True)
     core = folder / "core.img"

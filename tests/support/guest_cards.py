@@ -140,10 +140,10 @@ PLACED = (
     + """
 import json, socket, struct, sys, time
 
-from tailtap.machine.inside import inside
-from tailtap.topology.lab import Lab
-from tailtap.topology.placement import Placement
-from tailtap.topology.smallest import Cables, smallest
+from tailtap.host.net.inside import inside
+from tailtap.lab.topology.lab import Lab
+from tailtap.lab.topology.placement import Placement
+from tailtap.lab.topology.line import Cables, smallest
 
 PACKETS = 60
 CABLES = Cables(("eth1", "eth3"), ("eth0", "eth2"))

@@ -7,12 +7,12 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from tailtap.stations.guest import GuestHost
+from tailtap.remote.guest import GuestHost
 
 COMMANDS = """
 import json, os, sys, tempfile
 
-import tailtap.cli.program, tailtap.experiment.model, tailtap.machine.tuning.plan
+import tailtap.cli.program, tailtap.experiment.model, tailtap.host.tuning.plan
 import tailtap.measure.check, tailtap.measure.runner
 from tailtap.cli import main
 

@@ -11,12 +11,12 @@ from labtools import Machine
 Work = Literal["lab", "cards", "lxc-start", "crun", "runc", "podman", "huge pages"]
 
 KILLED = """
-import json, os, shutil, signal, subprocess, sys
+import json, os, shutil, signal, stat, subprocess, sys
 from pathlib import Path
 
-from tailtap.machine import journal
-from tailtap.machine.journal import FOLDERS
-from tailtap.stations.local import LocalHost
+from tailtap.host.changes import journal
+from tailtap.host.changes.journal import FOLDERS
+from tailtap.remote.local import LocalHost
 
 
 def killed(work, at, told=None):
@@ -47,8 +47,20 @@ def killed(work, at, told=None):
         setattr(owner, name, stepped)
 
     for owner, name in ((journal, "append"), (LocalHost, "run"), (Path, "write_text"),
-                        (Path, "mkdir"), (Path, "unlink"), (Path, "rmdir"), (shutil, "rmtree")):
+                        (os, "replace"), (os, "mkdir"), (Path, "unlink"), (Path, "rmdir"),
+                        (shutil, "rmtree")):
         stepping(owner, name)
+    write = os.write
+
+    def written(opened, content):
+        # Into a file: who reads from a pipe is another program, which goes on.
+        try:
+            return write(opened, content)
+        finally:
+            if stat.S_ISREG(os.fstat(opened).st_mode):
+                step()
+
+    os.write = written
     step()
     work()
     if told is not None:
@@ -74,16 +86,17 @@ LAB = (
     + """
 import contextlib
 
-from tailtap.machine import cgroups, huge_pages
-from tailtap.machine.containers import Spec
-from tailtap.machine.engines import ENGINES
-from tailtap.machine.clean import find, remove
-from tailtap.machine.folders import Folder
-from tailtap.machine.journal import STATE, Journal
-from tailtap.machine.namespaces import Namespace
-from tailtap.platform.roots import ROOTS
-from tailtap.topology.lab import Lab
-from tailtap.topology.smallest import Cables, smallest
+from tailtap.host.changes import huge_pages
+from tailtap.host.containers import cgroups
+from tailtap.host.containers.container import Spec
+from tailtap.host.containers.engines import ENGINES
+from tailtap.host.changes.clean import find, remove
+from tailtap.host.changes.folders import Folder
+from tailtap.host.changes.journal import STATE, Journal
+from tailtap.host.net.namespaces import Namespace
+from tailtap.lab.platforms.roots import ROOTS
+from tailtap.lab.topology.lab import Lab
+from tailtap.lab.topology.line import Cables, smallest
 
 work, reboot = sys.argv[1], sys.argv[2] == "reboot"
 another = Path("/run/tailtap/another-boot")
@@ -140,9 +153,10 @@ def state():
                   for path in engine.folder("none").parent.glob("*")]
     processes = [path.parent.name for path in Path("/proc").glob("[0-9]*/cmdline")
                  if "/run/tailtap/" in command_of(path)] if work in engines else []
+    # All tests share these (what another had mounted is still listed, and goes when it ends): only
+    # those that run alone may look at them.
     mounts = [line for line in Path("/proc/mounts").read_text().splitlines()
-              if " /run/tailtap/" in line]
-    # All tests share these: only those that run alone may look at them.
+              if work in engines and " /run/tailtap/" in line]
     groups = [str(path) for tree in cgroups.hierarchies() for path in tree.path.glob("*")
               if work in engines and path.name.startswith(("tt-", "libpod-"))]
     reserved = [path.read_text()
@@ -202,10 +216,10 @@ HOST = (
     + """
 import re
 
-from tailtap.machine.knobs.purpose import Purpose
-from tailtap.machine.knobs.tree import Tree
-from tailtap.machine.tuning.apply import apply, revert
-from tailtap.machine.tuning.plan import plan
+from tailtap.host.knobs.purpose import Purpose
+from tailtap.host.knobs.tree import Tree
+from tailtap.host.tuning.apply import apply, revert
+from tailtap.host.tuning.plan import plan
 
 tree = Tree()
 purpose = Purpose.of(tree, cpus="1", housekeeping="0", interfaces=["card1"])

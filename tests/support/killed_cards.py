@@ -10,7 +10,7 @@ from guest_cards import LOOK
 from guest_programs import script
 from killed import KILLED
 
-from tailtap.stations.guest import GuestHost
+from tailtap.remote.guest import GuestHost
 
 SECONDS = 120.0
 """What all of it may take on a machine that is as fast as this one."""
@@ -62,14 +62,14 @@ CARDS = (
     KILLED
     + LOOK
     + """
-from tailtap.machine.clean import find, remove
-from tailtap.machine.knobs.purpose import Purpose
-from tailtap.machine.knobs.tree import Tree
-from tailtap.machine.tuning.apply import apply, revert
-from tailtap.machine.tuning.plan import plan
-from tailtap.topology.lab import Lab
-from tailtap.topology.placement import Placement
-from tailtap.topology.smallest import Cables, smallest
+from tailtap.host.changes.clean import find, remove
+from tailtap.host.knobs.purpose import Purpose
+from tailtap.host.knobs.tree import Tree
+from tailtap.host.tuning.apply import apply, revert
+from tailtap.host.tuning.plan import plan
+from tailtap.lab.topology.lab import Lab
+from tailtap.lab.topology.placement import Placement
+from tailtap.lab.topology.line import Cables, smallest
 
 asked = json.loads(sys.argv[1])
 many = asked["many"]

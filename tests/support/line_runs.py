@@ -10,10 +10,10 @@ import numpy as np
 from runs import write_run
 from stamps import write_stamps
 
-from tailtap.evaluation import Evaluation, evaluate
-from tailtap.evaluation.evaluate import Settings
-from tailtap.evaluation.hops import evaluate_hops
-from tailtap.evaluation.values import HopCaptures
+from tailtap.analysis.evaluation import Evaluation, evaluate
+from tailtap.analysis.evaluation.evaluate import Settings
+from tailtap.analysis.evaluation.hops import evaluate_hops
+from tailtap.analysis.evaluation.values import HopCaptures
 
 PACKETS = 20_000
 STALLED, LOST = 777, 4_000
@@ -40,7 +40,7 @@ def write_line_run(folder: Path, nodes: int = 3, number: int = 1) -> Path:
     record = json.loads((run / "run.json").read_text())
     points = [{"name": name, "port": f"{name}:tt-in", "file": f"{name}.stamps", "before": node}
               for name, node in zip(names, before, strict=True)]  # fmt: skip
-    record["instruments"] = {"taps": {"points": points}}
+    record["instruments"] = {"taps": {"facts": [], "files": [], "points": points}}
     (run / "run.json").write_text(json.dumps(record))
     evaluated(run, names).write(run / "evaluation")
     return run

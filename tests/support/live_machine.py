@@ -20,7 +20,7 @@ from pathlib import Path
 from emulated_cards import EMULATOR
 from grub_disk import grub_disk
 
-from tailtap.testbed.image import HOST_KEY, Image, make_image
+from tailtap.measure.testbed.image import HOST_KEY, Image, make_image
 
 BOOT_SECONDS = 120.0
 EPOCH = 1_700_000_000

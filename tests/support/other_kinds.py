@@ -9,23 +9,23 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, Field
 
-from tailtap.check import Check
-from tailtap.findings import Findings
-from tailtap.forwarder import Asked, Need, Serves, Setting
-from tailtap.forwarder.own import Forwarding
-from tailtap.instruments.taps import Stamped
-from tailtap.instruments.taps.inline import InlineTap
-from tailtap.machine.resource import Resource, Value
-from tailtap.platform import Dut, DutSpec
-from tailtap.platform.bare_metal import BareMetal
-from tailtap.platform.options import KernelOptions
-from tailtap.results.run import Run
-from tailtap.schema import Size, Strict
-from tailtap.stations import Host
-from tailtap.stations.process import Process
-from tailtap.topology.lab import Lab
-from tailtap.traffic.own import OwnGenerator
-from tailtap.traits import Traits
+from tailtap.analysis.runs.run import Run
+from tailtap.host.changes.resource import Resource, Value
+from tailtap.kinds.check import Check
+from tailtap.kinds.findings import Findings
+from tailtap.lab.forwarders import Asked, Need, Serves, Setting
+from tailtap.lab.forwarders.own import Forwarding
+from tailtap.lab.generators.own import OwnGenerator
+from tailtap.lab.instruments.taps import Stamped
+from tailtap.lab.instruments.taps.inline import InlineTap
+from tailtap.lab.platforms import Dut, DutSpec
+from tailtap.lab.platforms.bare_metal import BareMetal
+from tailtap.lab.platforms.options import KernelOptions
+from tailtap.lab.topology.lab import Lab
+from tailtap.records.schema import Size, Strict
+from tailtap.records.traits import Traits
+from tailtap.remote import Host
+from tailtap.remote.process import Process
 
 
 class PodOptions(KernelOptions):

@@ -8,23 +8,25 @@ from pathlib import Path
 from typing import Any
 
 from experiment_folders import write_run
+from made_records import wiring
 from recorded_machines import unpacked
 
-from tailtap.cpulist import ranges
 from tailtap.experiment.model import Experiment
-from tailtap.machine import environment
-from tailtap.machine.knobs.purpose import Purpose
-from tailtap.machine.knobs.tree import Tree
-from tailtap.machine.tuning.apply import apply
-from tailtap.machine.tuning.audit import audit
-from tailtap.machine.tuning.plan import plan
-from tailtap.platform import PLATFORMS
-from tailtap.roles.tuning import record
+from tailtap.host.facts import environment
+from tailtap.host.knobs.purpose import Purpose
+from tailtap.host.knobs.tree import Tree
+from tailtap.host.tuning.apply import apply
+from tailtap.host.tuning.audit import audit
+from tailtap.host.tuning.plan import plan
+from tailtap.lab.platforms import PLATFORMS
+from tailtap.measure.roles.tuning import record
+from tailtap.records.cpulist import ranges
+from tailtap.records.record import as_json
 
 
 def recorded(name: str, folder: Path) -> dict[str, Any]:
     """The environment of a recorded machine, as its runs store it."""
-    return environment.describe(unpacked(name, folder))
+    return as_json(environment.describe(unpacked(name, folder)))
 
 
 def large() -> dict[str, Any]:
@@ -90,8 +92,8 @@ def place(
     })  # fmt: skip
     content["parameters"]["dut"]["cpus"] = list(dut)
     content["parameters"]["traffic"]["cpu"] = generator
-    content |= experiment.graph().as_json()
-    content["traits"] = PLATFORMS[platform].traits.as_json()
+    content |= wiring(experiment.graph())
+    content["traits"] = as_json(PLATFORMS[platform].traits)
     content["instruments"] = {"taps": {"facts": ["taps"], "files": [], "cpus": ranges(taps)}}
     content["environment"] = surroundings
     path.write_text(json.dumps(content | more), "utf-8")
@@ -119,7 +121,7 @@ def tuned(folder: Path, knobs: Sequence[str], *, role: str = "bare-metal") -> di
         wanted = plan(tree, purpose, knobs)
         before = {change.knob.name: change.before.value for change in wanted.changes}
         apply(wanted, folder / "journals")
-    return record(audit(tree, purpose), before, {})
+    return as_json(record(audit(tree, purpose), before, {}))
 
 
 def write_ablation(folder: Path) -> Path:

@@ -6,10 +6,13 @@ import contextlib
 import io
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+from typing import IO
 from unittest import mock
 
 import pytest
+from zygote import START_VARIABLES, start_variables, zygote
 
 from tailtap.cli import main
 
@@ -20,7 +23,16 @@ Finished = subprocess.CompletedProcess[str]
 def tailtap(*arguments: str | Path, timeout: float = 60) -> Finished:
     """Runs `tailtap` with the given arguments; the caller looks at the exit status."""
     command = [str(TAILTAP), *map(str, arguments)]
-    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=timeout)
+    if start_variables() != START_VARIABLES:
+        return subprocess.run(command, check=False, capture_output=True, text=True, timeout=timeout)
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as error:
+        status = zygote().call(command, out.fileno(), error.fileno(), timeout)
+        return Finished(command, status, _said(out), _said(error))
+
+
+def _said(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode()
 
 
 def in_process(*arguments: str | Path) -> Finished:

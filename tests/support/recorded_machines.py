@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tailtap.cpulist import parse_cpus
+from tailtap.records.cpulist import parse_cpus
 
-FOLDER = Path(__file__).parents[1] / "unit/machine/machines"
+FOLDER = Path(__file__).parents[1] / "unit/host/machines"
 NAMES = ("intel-two-sockets", "amd-epyc-four-nodes", "raspberry-pi-4", "cloud-vm")
 _RANGE = re.compile(r"\{([\d,-]+)\}")
 _NUMBER = re.compile(r"\{n([+-]\d+)?\}")

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from made_records import traits_of
 from stamps import write_stamps
 
-from tailtap import evaluation
-from tailtap.store import add_run
+from tailtap.analysis import evaluation
+from tailtap.output.database import add_run
 
 SECOND = 1_000_000_000
 
@@ -49,6 +50,7 @@ def write_run(
         "name": "again",
         "variables": {"traffic.rate": f"{number} kpkt/s"},
         "parameters": {"dut": {"platform": "bare-metal"}, "evaluation": own},
+        "traits": traits_of("bare-metal"),
         "started": "2026-03-01T14:00:00+00:00",
         "finished": "2026-03-01T14:00:30+00:00",
         "generator": None,
@@ -82,4 +84,10 @@ def write_experiment(folder: Path, packets: tuple[int, ...]) -> Path:
 def evaluations(folder: Path) -> dict[str, bytes]:
     """The bytes of all files of all evaluations below `folder`, by their paths in it."""
     files = sorted(folder.rglob("evaluation/*"))
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    """The bytes of all files below `folder`, by their paths in it."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}

@@ -1,4 +1,4 @@
-"""The join once more: nanosecond by nanosecond, as docs/explain.md states it."""
+"""The join once more: nanosecond by nanosecond, as docs/explanation/causes.md states it."""
 
 from __future__ import annotations
 
@@ -53,8 +53,9 @@ def stretches(record: Record) -> list[tuple[int, int]]:
     window = max(record.aux >> 32, record.dur)
     number = min(max(record.aux & 0xFFFFFFFF, 1), 1024, max(record.dur, 1))
     found = []
+    room = window - (record.dur - record.dur * (number - 1) // number)
     for place in range(number):
-        start = record.start + window * place // number
+        start = record.start + room * place // max(1, number - 1)
         length = record.dur * (place + 1) // number - record.dur * place // number
         found.append((start, start + length))
     return found

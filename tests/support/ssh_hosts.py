@@ -12,7 +12,7 @@ from pathlib import Path
 
 from labtools import Machine, own_machine, wait_for
 
-from tailtap.platform.vm.kernels import unpacked
+from tailtap.lab.platforms.vm.kernels import unpacked
 
 PORT = 22
 USER = "tt-sshd:x:64999:64999::/run/sshd:/usr/sbin/nologin\n"

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tailtap.platform import PLATFORMS, Dut, DutSpec, alike, build, graph_of
-from tailtap.topology.lab import Lab
+from tailtap.lab.platforms import PLATFORMS, Dut, DutSpec, alike, build, graph_of
+from tailtap.lab.topology.lab import Lab
 
 
 @contextmanager

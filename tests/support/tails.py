@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
+from evaluations import OPTIONS, counts, sides
+
+from tailtap.analysis.evaluation import Evaluation
+from tailtap.analysis.evaluation.tables import all_columns
+from tailtap.analysis.evaluation.values import Columns
 
 Integers = npt.NDArray[np.int64]
 START = 7_000_000_000_000
@@ -58,24 +61,30 @@ def tail_tables(latency: Integers, ingress: Integers) -> tuple[pa.Table, int, pa
 
 
 def write_tail(folder: Path, latency: Integers, rate: int = 10_000, lost: int = 0) -> Path:
-    """What the model reads of an evaluation, of packets sent at a constant rate (pkt/s)."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """An evaluation of packets sent at a constant rate (pkt/s), without gaps and rates."""
     ingress = START + np.arange(latency.size) * 1_000_000_000 // rate
     exceedances, floor, blocks, width = tail_tables(latency, ingress)
-    pq.write_table(exceedances, folder / "exceedances.parquet")
-    pq.write_table(blocks, folder / "blocks.parquet")
-    meta = {
-        "schema": "tailtap.evaluation/1",
-        "counts": {"matched": latency.size, "lost": lost},
-        "inputs": {
-            "ingress": {
-                "packets": latency.size,
-                "first_ns": int(ingress[0]),
-                "last_ns": int(ingress[-1]),
-            }
-        },
-        "exceedances": {"floor_ns": floor, "packets": exceedances.num_rows},
-        "blocks": {"width_ns": width},
-    }
-    (folder / "evaluation.json").write_text(json.dumps(meta), "utf-8")
+    position, ingress_ns, latency_ns = all_columns(exceedances)
+    start_ns, packets, sum_ns, max_ns = all_columns(blocks)
+    egress = np.sort(ingress + latency)
+    worst = np.argsort(-latency, kind="stable")[:1]
+    nothing = {side: (np.empty(0, np.int64),) * 2 for side in ("ingress", "egress")}
+    Evaluation(
+        key="moonsniff",
+        key_reason=None,
+        counts=counts(
+            ingress=latency.size + lost, egress=latency.size, matched=latency.size, lost=lost
+        ),
+        mean=float(latency.mean()),
+        columns=Columns(
+            distribution=np.unique(latency, return_counts=True),
+            worst=(latency[worst], ingress[worst], ingress[worst] + latency[worst], ["0"]),
+            exceedances=(floor, position, ingress_ns, latency_ns),
+            blocks=(width, start_ns, packets, sum_ns, max_ns),
+            gaps=nothing,
+            rates=nothing,
+        ),
+        inputs=sides(ingress, egress),
+        options=OPTIONS,
+    ).write(folder)
     return folder

@@ -25,7 +25,7 @@ ssh_config: ssh_config
 EXPERIMENT = """
 name: far
 dut: {platform: bare-metal, forwarder: tc-mirred, cpus: [1]}
-traffic: {rate: 5 kpkt/s, duration: 400 ms, warm_up: 100 ms, cpu: 0}
+traffic: {rate: 5 kpkt/s, duration: 400 ms, warm_up: 100 ms, cpu: 0, slip_limit: 1 s}
 """
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from stamps import write_stamps
 
-from tailtap import evaluation
+from tailtap.analysis import evaluation
 
 Integers = npt.NDArray[np.int64]
 RECORD = struct.Struct("<QIBBHQII")

@@ -1,4 +1,4 @@
-"""Traces read back by their description in docs/files.md."""
+"""Traces read back by their description in docs/reference/files.md."""
 
 from __future__ import annotations
 
@@ -44,10 +44,14 @@ class Trace:
             found = found[found[name] == value]
         return found
 
+    def addresses(self, name: str) -> list[int]:
+        """Where the functions of this name are."""
+        return [int(at, 16) for at, known in self.said["names"]["functions"].items()
+                if known == name]  # fmt: skip
+
     def functions(self, name: str) -> NDArray[Any]:
         """Calls of the function of this name."""
-        addresses = [int(at, 16) for at, known in self.said["names"]["functions"].items()
-                     if known == name]  # fmt: skip
+        addresses = self.addresses(name)
         chosen = (self.records["kind"] == FUNCTION) & np.isin(self.records["aux"], addresses)
         found: NDArray[Any] = self.records[chosen]
         return found

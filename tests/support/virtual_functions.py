@@ -10,7 +10,7 @@ from typing import Any
 from guest_programs import script
 from killed import KILLED
 
-from tailtap.stations.guest import GuestHost
+from tailtap.remote.guest import GuestHost
 
 LINES = """\
 name: lines
@@ -40,11 +40,11 @@ find /run/netns /run/tailtap /var/lib/tailtap -type f ! -name lock 2> /dev/null 
 KILLED_LINE = (
     KILLED
     + """
-from tailtap.machine.clean import find, remove
-from tailtap.topology.channels import over_channels
-from tailtap.topology.lab import Lab
-from tailtap.topology.placement import Placement
-from tailtap.topology.smallest import smallest
+from tailtap.host.changes.clean import find, remove
+from tailtap.lab.topology.channels import over_channels
+from tailtap.lab.topology.lab import Lab
+from tailtap.lab.topology.placement import Placement
+from tailtap.lab.topology.line import smallest
 
 graph = over_channels(
     smallest("namespace", [1], length=2, placement=Placement((2,))), ("eth0", "eth3")

@@ -39,6 +39,17 @@ impl Clocks {
         (known && i128::from(within_ns) < LIFT_NS / 2).then_some(Self { knots, within_ns })
     }
 
+    /// One clock, the stamps of which may be off by `within_ns`, to either side.
+    pub fn one(within_ns: u64) -> Self {
+        Self { knots: vec![(0, 0)], within_ns }
+    }
+
+    /// The same clocks where stamps may be off by so much more, as far as that can be.
+    pub fn widened(&self, more_ns: u64) -> Self {
+        let within_ns = self.within_ns.saturating_add(more_ns).min((LIFT_NS / 2 - 1) as u64);
+        Self { knots: self.knots.clone(), within_ns }
+    }
+
     /// What is added to times before the device. As these are earlier than they should be, no packet
     /// that may have been in time looks as if it had left before it came.
     pub fn ingress_shift_ns(&self) -> u64 {

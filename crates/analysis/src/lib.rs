@@ -26,5 +26,6 @@ pub mod series;
 pub mod stamps;
 pub mod stream;
 mod table;
+pub mod tick;
 pub mod trace;
 pub mod worst;

@@ -27,7 +27,7 @@ pub enum Verdict {
     },
     /// A further copy of a packet that was matched already.
     Duplicate,
-    /// Stamped at or before its copy before the device.
+    /// Stamped before its copy before the device. Equal stamps are a pair: nothing stands against it.
     NonCausal,
     /// No usable packet before the device within the window.
     Unmatched,
@@ -248,7 +248,7 @@ impl Matcher {
             if entry.time.abs_diff(time) >= window {
                 return (None, true);
             }
-            if entry.time >= time {
+            if entry.time > time {
                 if verdict == Verdict::Unmatched {
                     verdict = Verdict::NonCausal;
                 }
@@ -271,9 +271,9 @@ impl Matcher {
             }
         });
         if verdict == Verdict::NonCausal && !repeated {
-            // The packets that were stamped at or after `time` are not lost.
+            // The packets that were stamped after `time` are not lost.
             table.search(key, |_, entry| {
-                let early = entry.time >= time && entry.time - time < window;
+                let early = entry.time > time && entry.time - time < window;
                 let found = early && entry.state == State::Open;
                 if found {
                     registrar.change(entry, State::NonCausal);
@@ -329,7 +329,7 @@ fn look_up_id(
     window: u64,
 ) -> Verdict {
     match ring.get(id) {
-        Some(entry) if entry.time < time && time - entry.time < window => {
+        Some(entry) if entry.time <= time && time - entry.time < window => {
             if entry.state == State::Matched {
                 return Verdict::Duplicate;
             }
@@ -337,7 +337,7 @@ fn look_up_id(
             ring.set(id, Entry { state: State::Matched, ..entry });
             Verdict::Match { ingress_ns: entry.time }
         }
-        Some(entry) if entry.time >= time && entry.time - time < window => {
+        Some(entry) if entry.time > time && entry.time - time < window => {
             if entry.state == State::Open {
                 registrar.change(entry, State::NonCausal);
                 ring.set(id, Entry { state: State::NonCausal, ..entry });
@@ -382,8 +382,9 @@ mod tests {
         let mut verdicts = Vec::new();
         for &(key, time) in egress {
             let same = || (0..ingress.len()).filter(|&i| ingress[i].0 == key);
-            let causal = || same().filter(|&i| ingress[i].1 < time && time - ingress[i].1 < WINDOW);
-            let later = || same().filter(|&i| ingress[i].1 >= time && ingress[i].1 - time < WINDOW);
+            let causal =
+                || same().filter(|&i| ingress[i].1 <= time && time - ingress[i].1 < WINDOW);
+            let later = || same().filter(|&i| ingress[i].1 > time && ingress[i].1 - time < WINDOW);
             verdicts.push(if let Some(i) = causal().find(|&i| !repeated[i]) {
                 if std::mem::replace(&mut matched[i], true) {
                     Verdict::Duplicate

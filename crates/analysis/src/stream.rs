@@ -13,6 +13,7 @@ use crate::capture::{Capture, CaptureError, Format, LATEST_NS, Mark, Notes, Pack
 use crate::clocks::Clocks;
 use crate::key::{Extract, NoKey};
 use crate::series::Series;
+use crate::tick::Tick;
 
 /// Packets that are handed over at once: many, as handing over takes time, but so few that they
 /// stay in the processor's cache.
@@ -96,6 +97,8 @@ pub struct Intake {
     pub first_ns: u64,
     /// Time of the last packet with a key.
     pub last_ns: u64,
+    /// The step in which the stamps come, by the clock of the capture.
+    pub tick: Tick,
 }
 
 impl Intake {
@@ -128,6 +131,7 @@ impl Intake {
         self.frameless += next.frameless;
         self.backwards += next.backwards;
         self.largest_step_ns = self.largest_step_ns.max(next.largest_step_ns);
+        self.tick.merge(&next.tick);
     }
 }
 
@@ -324,6 +328,7 @@ impl<X: Extract> Reader<X> {
         let Take { taken, latest_ns, ascending, .. } = take;
         (self.latest_ns, self.ascending) = (latest_ns, ascending);
         batch.packets += taken;
+        self.intake.tick.record_all(&batch.times[start..batch.packets]);
         if let Some(clocks) = &reading.clocks {
             clocks.convert(&mut batch.times[start..batch.packets]);
         }
@@ -366,8 +371,10 @@ impl<X: Extract> Reader<X> {
     fn go_on(&mut self, more: bool) -> Result<bool, StreamError> {
         let Some(stretch) = &self.reading.stretch else { return Ok(more) };
         let span = self.reading.span;
-        let damaged = self.capture.notes().damage.is_some();
-        if !self.ascending {
+        let notes = self.capture.notes();
+        let damaged = notes.damage.is_some();
+        // What was not read has no time, and so belongs to no part.
+        if !self.ascending || notes.skipped.places > 0 || notes.unread.total() > 0 {
             Err(StreamError::NotSplittable)
         } else if more || self.last_ns >= stretch.end_ns {
             Ok(more && self.last_ns < stretch.end_ns)

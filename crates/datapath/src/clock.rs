@@ -1,10 +1,14 @@
 //! CLOCK_MONOTONIC, the clock of the eBPF taps (`bpf_ktime_get_ns`), in nanoseconds.
 
 use std::cell::Cell;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
-use libc::{
-    CLOCK_MONOTONIC, CLOCK_MONOTONIC_COARSE, CLOCK_REALTIME_COARSE, TIMER_ABSTIME, timespec,
+use rustix::thread::clock_nanosleep_absolute;
+use rustix::time::{
+    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
+    timerfd_create, timerfd_settime,
 };
 
 /// Sleeping ends this long before the time that is waited for; the rest is spun, because a sleeper
@@ -14,7 +18,7 @@ pub const SPIN_NS: u64 = 100_000;
 /// The time now.
 #[inline]
 pub fn now_ns() -> u64 {
-    read(CLOCK_MONOTONIC)
+    read(ClockId::Monotonic)
 }
 
 /// What CLOCK_REALTIME is ahead of CLOCK_MONOTONIC, exactly. Both run at the same pace, so that this
@@ -22,19 +26,17 @@ pub fn now_ns() -> u64 {
 pub fn realtime_ahead_ns() -> u64 {
     loop {
         // The coarse clocks stand still between two ticks, and both are the time of the last one.
-        let before = read(CLOCK_MONOTONIC_COARSE);
-        let real = read(CLOCK_REALTIME_COARSE);
-        if read(CLOCK_MONOTONIC_COARSE) == before {
+        let before = read(ClockId::MonotonicCoarse);
+        let real = read(ClockId::RealtimeCoarse);
+        if read(ClockId::MonotonicCoarse) == before {
             return real.wrapping_sub(before);
         }
     }
 }
 
 #[inline]
-fn read(clock: libc::clockid_t) -> u64 {
-    let mut time = timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a valid timespec, and every Linux has the clocks that are asked for.
-    unsafe { libc::clock_gettime(clock, &raw mut time) };
+fn read(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
@@ -134,16 +136,42 @@ impl Deadline {
     }
 }
 
+/// Is told when somebody sets CLOCK_REALTIME.
+#[derive(Debug)]
+pub(crate) struct ClockSet(OwnedFd);
+
+impl ClockSet {
+    /// Begins to watch.
+    pub(crate) fn watch() -> io::Result<Self> {
+        // A timer that never expires, and is cancelled when the clock is set: timerfd_create(2).
+        let never = Timespec { tv_sec: 8_000_000_000, tv_nsec: 0 };
+        let time = Itimerspec { it_interval: Timespec::default(), it_value: never };
+        let timer = timerfd_create(
+            TimerfdClockId::Realtime,
+            TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
+        )?;
+        let flags = TimerfdTimerFlags::ABSTIME | TimerfdTimerFlags::CANCEL_ON_SET;
+        timerfd_settime(&timer, flags, &time)?;
+        Ok(Self(timer))
+    }
+
+    /// Readable when the clock was set.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
+    /// Hears it, so that it is silent until the clock is set again.
+    pub(crate) fn hear(&self) {
+        // That the timer was cancelled is an error, and says it all.
+        let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
+    }
+}
+
 /// Sleeps until about `due`, or until a signal.
 fn sleep_until(due: u64) {
-    let time = timespec {
-        tv_sec: (due / 1_000_000_000) as libc::time_t,
-        tv_nsec: (due % 1_000_000_000) as libc::c_long,
-    };
-    // SAFETY: `time` is a valid timespec; the remaining time is not asked for.
-    unsafe {
-        libc::clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &raw const time, std::ptr::null_mut())
-    };
+    let time =
+        Timespec { tv_sec: (due / 1_000_000_000) as i64, tv_nsec: (due % 1_000_000_000) as i64 };
+    let _ = clock_nanosleep_absolute(ClockId::Monotonic, &time);
 }
 
 #[cfg(test)]
@@ -163,7 +191,7 @@ mod tests {
     fn the_clocks_are_apart_by_what_is_said() {
         let ahead = realtime_ahead_ns();
         for _ in 0..100 {
-            let (before, real, after) = (now_ns(), read(libc::CLOCK_REALTIME), now_ns());
+            let (before, real, after) = (now_ns(), read(ClockId::Realtime), now_ns());
             assert!(before + ahead <= real && real <= after + ahead);
         }
     }

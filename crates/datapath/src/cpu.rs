@@ -1,7 +1,12 @@
 //! Where and how urgently the calling thread runs.
 
 use std::io;
-use std::mem::{size_of, zeroed};
+use std::num::NonZeroU64;
+
+use rustix::process::{getpid, getsid, setpriority_process};
+use rustix::thread::{
+    CpuSet, MembarrierCommand, membarrier, sched_setaffinity, set_current_timer_slack,
+};
 
 /// A thread could not be put on a CPU.
 #[derive(Debug, thiserror::Error)]
@@ -19,16 +24,12 @@ pub enum CpuError {
 
 /// Puts the calling thread on one CPU.
 pub fn pin(cpu: usize) -> Result<(), CpuError> {
-    if cpu >= libc::CPU_SETSIZE as usize {
+    if cpu >= CpuSet::MAX_CPU {
         return Err(CpuError::NotUsable { cpu });
     }
-    // SAFETY: a zeroed cpu_set_t is the empty set, and `cpu` lies within it.
-    let pinned = unsafe {
-        let mut set: libc::cpu_set_t = zeroed();
-        libc::CPU_SET(cpu, &mut set);
-        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set) == 0
-    };
-    pinned.then_some(()).ok_or(CpuError::NotUsable { cpu })
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    sched_setaffinity(None, &set).map_err(|_| CpuError::NotUsable { cpu })
 }
 
 /// Whether the machine has this CPU, and it is switched on.
@@ -51,16 +52,12 @@ pub fn hurry() {
 /// Gives the calling thread a niceness from -20 to 19, and makes its timers exact. Without the
 /// privilege for a negative one it keeps its own.
 pub fn be_nice(nice: i32) {
-    // SAFETY: plain system calls about the calling thread and its process. (On Linux, PRIO_PROCESS
-    // with 0 is the thread.)
-    let leads_session = unsafe {
-        libc::setpriority(libc::PRIO_PROCESS, 0, nice);
-        libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong, 0, 0, 0);
-        libc::getsid(0) == libc::getpid()
-    };
+    // On Linux, the calling process is the calling thread.
+    let _ = setpriority_process(None, nice);
+    let _ = set_current_timer_slack(NonZeroU64::new(1));
     // Where the scheduler groups tasks by session (autogroup), niceness counts within a session
     // only, and between sessions that of the group counts. Ours to set if the session is ours.
-    if leads_session {
+    if getsid(None).is_ok_and(|leader| leader == getpid()) {
         let _ = std::fs::write("/proc/self/autogroup", nice.to_string());
     }
 }
@@ -68,10 +65,7 @@ pub fn be_nice(nice: i32) {
 /// Waits until every program that the kernel was running when this was called has ended: eBPF
 /// programs on network hooks are RCU readers.
 pub fn synchronize_rcu() {
-    const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;
-    // SAFETY: takes no pointers.
-    let done = unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) };
-    if done != 0 {
+    if membarrier(MembarrierCommand::Global).is_err() {
         // Refused on nohz_full kernels and by some sandboxes; no program runs this long.
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
@@ -84,6 +78,8 @@ pub(crate) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
 
 #[cfg(test)]
 mod tests {
+    use rustix::thread::sched_getcpu;
+
     use super::*;
 
     #[test]
@@ -97,8 +93,8 @@ mod tests {
     #[test]
     fn pinning_moves_the_thread() {
         // Whatever CPU this thread is on is one that it may use.
-        let cpu = unsafe { libc::sched_getcpu() } as usize;
+        let cpu = sched_getcpu();
         pin(cpu).expect("may run here");
-        assert_eq!(unsafe { libc::sched_getcpu() } as usize, cpu);
+        assert_eq!(sched_getcpu(), cpu);
     }
 }

@@ -3,7 +3,10 @@
 use std::ffi::CStr;
 use std::io;
 use std::mem::zeroed;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
 
 use crate::cpu::check;
 
@@ -64,11 +67,11 @@ impl Interface {
         }
         let socket = control_socket().map_err(system)?;
         let ask = |request| ask(&socket, name, request);
-        // SAFETY (all four): each request fills the member of the union that is read.
-        let index = match ask(libc::SIOCGIFINDEX) {
-            Ok(answer) => unsafe { answer.ifr_ifru.ifru_ifindex },
-            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => return Err(missing()),
-            Err(error) => return Err(system(error)),
+        // SAFETY (all three): each request fills the member of the union that is read.
+        let index = match netdevice::name_to_index(&socket, name) {
+            Ok(index) => index as i32,
+            Err(Errno::NODEV) => return Err(missing()),
+            Err(error) => return Err(system(error.into())),
         };
         let hardware = ask(libc::SIOCGIFHWADDR).map_err(system)?;
         if unsafe { hardware.ifr_ifru.ifru_hwaddr.sa_family } != libc::ARPHRD_ETHER {
@@ -106,19 +109,13 @@ impl Interface {
 
     /// Whether the interface still exists in this namespace, under whatever name.
     pub fn exists(&self) -> bool {
-        let mut name = [0; libc::IF_NAMESIZE];
-        // SAFETY: the buffer has the size that the function asks for.
-        unsafe { !libc::if_indextoname(self.index as libc::c_uint, name.as_mut_ptr()).is_null() }
+        control_socket().is_ok_and(|fd| netdevice::index_to_name(fd, self.index as u32).is_ok())
     }
 }
 
 /// A socket to ask the kernel about interfaces.
 pub(crate) fn control_socket() -> io::Result<OwnedFd> {
-    // SAFETY: takes no pointers; the descriptor is ours.
-    unsafe {
-        let fd = check(libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0))?;
-        Ok(OwnedFd::from_raw_fd(fd))
-    }
+    Ok(socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?)
 }
 
 /// Brings an interface of any kind up.

@@ -2,10 +2,10 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::AsFd;
 use std::path::Path;
 
-use crate::cpu::check;
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 /// Where ip-netns(8) keeps namespaces by their names.
 const FOLDER: &str = "/run/netns";
@@ -74,9 +74,7 @@ pub fn inside<T>(
 }
 
 fn enter(file: &File) -> io::Result<()> {
-    // SAFETY: takes no pointers; the descriptor is open.
-    check(unsafe { libc::setns(file.as_raw_fd(), libc::CLONE_NEWNET) })?;
-    Ok(())
+    Ok(move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))?)
 }
 
 #[cfg(test)]
@@ -113,8 +111,7 @@ mod tests {
         let other = std::thread::spawn(move || {
             // SAFETY: as above.
             assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNET) }, 0);
-            // SAFETY: takes no pointers.
-            let thread = unsafe { libc::gettid() };
+            let thread = rustix::thread::gettid();
             send.send((format!("/proc/self/task/{thread}/ns/net"), read_link(OWN))).expect("sent");
             let _ = wait.recv();
         });

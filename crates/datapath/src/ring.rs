@@ -1,20 +1,22 @@
 //! The consumer's side of a ring that eBPF programs fill; bpf/ring.h has the producers' and the
 //! protocol.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// What every slot begins with.
 pub(crate) type Record = [u64; 2];
 
 /// Slots are handed back to the producers in portions of this many.
 const PORTION: u64 = 4096;
+/// The ring is drained when this part of it is used.
+const PARTS: u64 = 2;
 
 /// A ring, seen by its only consumer.
 #[derive(Debug)]
 pub(crate) struct Ring<'a> {
     head: &'a AtomicU64,
     tail: &'a AtomicU64,
+    bell_at: &'a AtomicU64,
     words: &'a [AtomicU64],
     slot_words: usize,
     slots: u64,
@@ -23,17 +25,28 @@ pub(crate) struct Ring<'a> {
 
 impl<'a> Ring<'a> {
     /// The ring in `words`: slots of `slot_words` words, at least two, whose number must be a power
-    /// of two. The producers move `head`.
+    /// of two. The producers move `head`, and ring when they take the slot `bell_at`.
     pub(crate) fn new(
         head: &'a AtomicU64,
         tail: &'a AtomicU64,
+        bell_at: &'a AtomicU64,
         words: &'a [AtomicU64],
         slot_words: usize,
     ) -> Self {
         let slots = words.len() / slot_words;
         assert!(slots.is_power_of_two() && slot_words >= 2);
         let emptied = tail.load(Ordering::Relaxed);
-        Self { head, tail, words, slot_words, slots: slots as u64, emptied }
+        let ring = Self { head, tail, bell_at, words, slot_words, slots: slots as u64, emptied };
+        ring.set_bell();
+        ring
+    }
+
+    /// Has the producers ring when the ring should be drained. Whoever asks afterwards whether it should
+    /// be misses nothing.
+    fn set_bell(&self) {
+        self.bell_at.store(self.emptied + self.slots / PARTS, Ordering::Relaxed);
+        // Whatever was taken before the producers saw this is seen by `should_drain`.
+        fence(Ordering::SeqCst);
     }
 
     /// Records that wait in the ring.
@@ -43,7 +56,7 @@ impl<'a> Ring<'a> {
 
     /// Whether so much of the ring is used that it should be drained.
     pub(crate) fn should_drain(&self) -> bool {
-        self.waiting() > self.slots / 4
+        self.waiting() > self.slots / PARTS
     }
 
     /// Takes complete records out, at most `limit`, and returns how many. `take` gets the first two
@@ -67,16 +80,9 @@ impl<'a> Ring<'a> {
             }
         }
         self.tail.store(self.emptied, Ordering::Release);
+        self.set_bell();
         self.emptied - before
     }
-}
-
-/// How often to look whether a ring of `slots` must be drained that gets `fastest` records in a second
-/// at most: often enough that the three quarters which are then still free cannot fill up in between,
-/// and not more often.
-pub(crate) fn poll_period(slots: u64, fastest: u64) -> Duration {
-    let safe = Duration::from_nanos(slots * 1_000_000_000 / 2 / fastest);
-    safe.clamp(Duration::from_micros(500), Duration::from_millis(100))
 }
 
 #[cfg(test)]
@@ -89,11 +95,12 @@ mod tests {
         head: AtomicU64,
         lost: AtomicU64,
         tail: AtomicU64,
+        bell_at: AtomicU64,
     }
 
     impl State {
         fn ring<'a>(&'a self, words: &'a [AtomicU64], slot_words: usize) -> Ring<'a> {
-            Ring::new(&self.head, &self.tail, words, slot_words)
+            Ring::new(&self.head, &self.tail, &self.bell_at, words, slot_words)
         }
 
         fn counts(&self) -> [u64; 2] {
@@ -129,10 +136,23 @@ mod tests {
     }
 
     #[test]
-    fn small_rings_are_looked_at_often_and_large_ones_rarely() {
-        assert_eq!(poll_period(1, 4_000_000), Duration::from_micros(500));
-        assert_eq!(poll_period(1 << 16, 4_000_000), Duration::from_micros(8192));
-        assert_eq!(poll_period(1 << 26, 4_000_000), Duration::from_millis(100));
+    fn the_bell_rings_at_the_slot_from_which_on_the_ring_should_be_drained() {
+        for count in [1, 2, 64] {
+            let (state, slots) = (State::default(), slots(count));
+            let mut ring = state.ring(&slots, 2);
+            let mut rang = 0;
+            for time in 1..=5 * count as u64 {
+                let rings =
+                    state.head.load(Ordering::SeqCst) == state.bell_at.load(Ordering::SeqCst);
+                produce(&state, &slots, [time, 60 << 32]);
+                assert_eq!(rings, ring.should_drain());
+                if rings {
+                    rang += 1;
+                    drain(&mut ring, u64::MAX, &mut Vec::new());
+                }
+            }
+            assert!(rang >= 5 && state.counts()[1] == 0);
+        }
     }
 
     #[test]

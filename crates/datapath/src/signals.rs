@@ -5,12 +5,12 @@
 
 use std::io;
 use std::mem::zeroed;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::cpu::check;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 static REQUESTED: AtomicBool = AtomicBool::new(false);
 static EVENT: AtomicI32 = AtomicI32::new(-1);
@@ -19,13 +19,13 @@ static LIVE: Mutex<Option<Installed>> = Mutex::new(None);
 
 struct Installed {
     count: usize,
-    event: OwnedFd,
+    event: Arc<OwnedFd>,
     previous: [(libc::c_int, libc::sigaction); 2],
 }
 
 /// While this lives, SIGINT and SIGTERM ask for a stop instead of ending the process.
 #[derive(Debug)]
-pub struct StopSignals(());
+pub struct StopSignals(Arc<OwnedFd>);
 
 extern "C" fn on_signal(_: libc::c_int) {
     REQUESTED.store(true, Ordering::Relaxed);
@@ -45,20 +45,17 @@ impl StopSignals {
         let mut live = LIVE.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(installed) = live.as_mut() {
             installed.count += 1;
-            return Ok(Self(()));
+            return Ok(Self(Arc::clone(&installed.event)));
         }
-        // SAFETY: takes no pointers; the descriptor is ours.
-        let event = unsafe {
-            OwnedFd::from_raw_fd(check(libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK))?)
-        };
+        let event = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         REQUESTED.store(false, Ordering::Relaxed);
         EVENT.store(event.as_raw_fd(), Ordering::Relaxed);
         *live = Some(Installed {
             count: 1,
-            event,
+            event: Arc::clone(&event),
             previous: [libc::SIGINT, libc::SIGTERM].map(|signal| (signal, replace(signal))),
         });
-        Ok(Self(()))
+        Ok(Self(event))
     }
 
     /// Whether a stop was asked for.
@@ -69,23 +66,15 @@ impl StopSignals {
 
     /// Waits until a stop is asked for, `readable` has something to read, or the time is over.
     pub fn wait(&self, readable: Option<BorrowedFd<'_>>, timeout: Duration) {
-        let watch = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-        // A negative descriptor is ignored.
-        let mut watched =
-            [watch(EVENT.load(Ordering::Relaxed)), watch(readable.map_or(-1, |fd| fd.as_raw_fd()))];
-        let timeout = libc::timespec {
-            tv_sec: timeout.as_secs() as libc::time_t,
-            tv_nsec: libc::c_long::from(timeout.subsec_nanos()),
-        };
-        // SAFETY: the array has as many entries as said; the signal mask is left alone.
-        unsafe {
-            libc::ppoll(
-                watched.as_mut_ptr(),
-                watched.len() as libc::nfds_t,
-                &raw const timeout,
-                std::ptr::null(),
-            )
-        };
+        self.wait_for_any(readable.as_slice(), timeout);
+    }
+
+    /// The same for several descriptors.
+    pub(crate) fn wait_for_any(&self, readable: &[BorrowedFd<'_>], timeout: Duration) {
+        let mut watched = vec![PollFd::new(&self.0, PollFlags::IN)];
+        watched.extend(readable.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)));
+        // A signal ends the wait as well, and a time that no clock reaches is none.
+        let _ = poll(&mut watched, Timespec::try_from(timeout).ok().as_ref());
     }
 }
 

@@ -2,7 +2,9 @@
 
 use std::io;
 use std::mem::{size_of, zeroed};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socket_with};
 
 use crate::cpu::check;
 use crate::interface::Interface;
@@ -66,11 +68,8 @@ impl PacketSocket {
     }
 
     fn open() -> io::Result<Self> {
-        // SAFETY: takes no pointers; the descriptor is ours.
-        unsafe {
-            let fd = check(libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0))?;
-            Ok(Self(OwnedFd::from_raw_fd(fd)))
-        }
+        let (family, kind) = (AddressFamily::PACKET, SocketType::RAW);
+        Ok(Self(socket_with(family, kind, SocketFlags::CLOEXEC, None)?))
     }
 
     fn set<T>(&self, option: libc::c_int, value: &T) -> io::Result<()> {
@@ -105,11 +104,8 @@ impl PacketSocket {
     /// Sends one frame, without FCS. Does not wait for room in the device.
     #[inline]
     pub fn send(&self, frame: &[u8]) -> io::Result<()> {
-        // SAFETY: pointer and length describe `frame`.
-        let sent = unsafe {
-            libc::send(self.0.as_raw_fd(), frame.as_ptr().cast(), frame.len(), libc::MSG_DONTWAIT)
-        };
-        if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+        send(&self.0, frame, SendFlags::DONTWAIT)?;
+        Ok(())
     }
 
     /// Sends up to 64 frames, without FCS, in one system call if all goes well. Returns how many

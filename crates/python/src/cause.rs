@@ -1,4 +1,4 @@
-//! `tailtap._core.Cores`: what the kernel did on some cores, for `tailtap.cause`.
+//! `tailtap._core.Cores`: what the kernel did on some cores, for `tailtap.analysis.causes`.
 
 use std::path::PathBuf;
 
@@ -64,6 +64,11 @@ fn stays(py: Python<'_>, columns: &Stays) -> PyResult<Vec<Stay>> {
     Ok(ends.zip(more).map(stay).collect())
 }
 
+fn read_clock(moments: Vec<(u64, u64)>) -> PyResult<Clock> {
+    let wrong = || pyo3::exceptions::PyValueError::new_err("moments of a clock must ascend");
+    Clock::new(moments).ok_or_else(wrong)
+}
+
 #[pymethods]
 impl Cores {
     /// Reads a trace; see `tailtap._core.Cores.read` of the stub.
@@ -95,6 +100,17 @@ impl Cores {
         Ok((Self(cores), dict))
     }
 
+    /// These cores at the times of another clock; see the stub.
+    fn on_clock(&self, py: Python<'_>, clock: Vec<(u64, u64)>) -> PyResult<Self> {
+        let clock = read_clock(clock)?;
+        Ok(Self(py.detach(|| self.0.on_clock(&clock))))
+    }
+
+    /// These cores with what held their senders while nobody had told them; see the stub.
+    fn with_senders(&self, py: Python<'_>, senders: &Self) -> Self {
+        Self(py.detach(|| self.0.with_senders(&senders.0)))
+    }
+
     /// These cores with those of a guest below them; see the stub.
     fn with_guest(
         &self,
@@ -103,10 +119,9 @@ impl Cores {
         seats: Vec<Option<u16>>,
         clock: Vec<(u64, u64)>,
     ) -> PyResult<Self> {
-        let wrong = pyo3::exceptions::PyValueError::new_err;
-        let clock = Clock::new(clock).ok_or_else(|| wrong("moments of a clock must ascend"))?;
+        let clock = read_clock(clock)?;
         if seats.len() != self.0.owners.list().len() {
-            return Err(wrong("every owner needs a seat"));
+            return Err(pyo3::exceptions::PyValueError::new_err("every owner needs a seat"));
         }
         Ok(Self(py.detach(|| self.0.with_guest(&guest.0, &seats, &clock))))
     }

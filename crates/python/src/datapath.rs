@@ -102,6 +102,7 @@ fn tap<'py>(
                 TapError::Namespace(error) => matches!(error, NamespaceError::Missing { .. }),
                 TapError::Bpf(error) => error.is_input(),
                 TapError::Ready(error) => return raised(py, error.as_ref()),
+                TapError::Create(_) | TapError::Write { .. } => return raise("NotWritten", error),
                 TapError::Records { .. }
                 | TapError::Snap { .. }
                 | TapError::KeyOfPackets

@@ -57,9 +57,9 @@ fn options(
     trim_ns: u64,
     window_ns: u64,
     worst: usize,
-    ingress_format: Option<String>,
-    egress_format: Option<String>,
+    (ingress_format, egress_format): (Option<String>, Option<String>),
     clocks: Option<ClocksOfPython>,
+    nanoseconds: [bool; 2],
 ) -> PyResult<Options> {
     let clocks = clocks.map(|(knots, within_ns)| {
         let why = "the times of both clocks must ascend from each knot to the next";
@@ -73,6 +73,7 @@ fn options(
         ingress_format: format(ingress_format)?,
         egress_format: format(egress_format)?,
         clocks: clocks.transpose()?,
+        nanoseconds,
     })
 }
 
@@ -117,10 +118,11 @@ fn detached<T: Send>(
     outcome.map_err(|error| signal.into_inner().unwrap_or_else(|| refuse(error)))
 }
 
-/// Evaluates a pair of captures; see `tailtap.evaluation.evaluate`, which this serves.
+/// Evaluates a pair of captures; see `tailtap.analysis.evaluation.evaluate`, which this serves.
 #[pyfunction]
 #[pyo3(signature = (ingress, egress, *, key=None, trim_ns, window_ns, worst, bucket_ns,
-                    ingress_format=None, egress_format=None, clocks=None))]
+                    ingress_format=None, egress_format=None, clocks=None,
+                    nanoseconds=[false, false]))]
 #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
 pub fn evaluate<'py>(
     py: Python<'py>,
@@ -134,8 +136,10 @@ pub fn evaluate<'py>(
     ingress_format: Option<String>,
     egress_format: Option<String>,
     clocks: Option<ClocksOfPython>,
+    nanoseconds: [bool; 2],
 ) -> PyResult<Bound<'py, PyDict>> {
-    let options = options(key, trim_ns, window_ns, worst, ingress_format, egress_format, clocks)?;
+    let formats = (ingress_format, egress_format);
+    let options = options(key, trim_ns, window_ns, worst, formats, clocks, nanoseconds)?;
     let evaluation =
         detached(py, None, |cancelled| evaluate_captures(&ingress, &egress, &options, cancelled))?;
     to_dict(py, evaluation, bucket_ns)
@@ -145,7 +149,8 @@ pub fn evaluate<'py>(
 /// in the order of time; one piece for 0 and where it cannot be split.
 #[pyfunction]
 #[pyo3(signature = (ingress, egress, *, key=None, trim_ns, window_ns, worst, chunk_bytes,
-                    ingress_format=None, egress_format=None, clocks=None))]
+                    ingress_format=None, egress_format=None, clocks=None,
+                    nanoseconds=[false, false]))]
 #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
 pub fn plan<'py>(
     py: Python<'py>,
@@ -159,8 +164,10 @@ pub fn plan<'py>(
     ingress_format: Option<String>,
     egress_format: Option<String>,
     clocks: Option<ClocksOfPython>,
+    nanoseconds: [bool; 2],
 ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-    let options = options(key, trim_ns, window_ns, worst, ingress_format, egress_format, clocks)?;
+    let formats = (ingress_format, egress_format);
+    let options = options(key, trim_ns, window_ns, worst, formats, clocks, nanoseconds)?;
     let pieces = detached(py, None, |_| plan_pieces(&ingress, &egress, &options, chunk_bytes))?;
     Ok(pieces.iter().map(|piece| PyBytes::new(py, &piece.to_bytes())).collect())
 }
@@ -215,16 +222,18 @@ fn foreign(what: &str) -> PyErr {
 /// The packets that two captures of different clocks have in common: the times of each in both, and
 /// the first and the last time of both captures.
 #[pyfunction]
-#[pyo3(signature = (earlier, later, *, key=None, format=None))]
+#[pyo3(signature = (earlier, later, *, key=None, format=None, nanoseconds=[false, false]))]
 pub fn crossings<'py>(
     py: Python<'py>,
     earlier: PathBuf,
     later: PathBuf,
     key: Option<&str>,
     format: Option<String>,
+    nanoseconds: [bool; 2],
 ) -> PyResult<Bound<'py, PyDict>> {
     let Options { trim_ns, window_ns, worst, .. } = Options::default();
-    let options = options(key, trim_ns, window_ns, worst, format.clone(), format, None)?;
+    let formats = (format.clone(), format);
+    let options = options(key, trim_ns, window_ns, worst, formats, None, nanoseconds)?;
     let found =
         detached(py, None, |cancelled| crossings_of(&earlier, &later, &options, cancelled))?;
     let dict = PyDict::new(py);
@@ -335,9 +344,28 @@ fn counts<'py>(py: Python<'py>, counts: &Counts) -> PyResult<Bound<'py, PyDict>>
         ("trimmed_egress", counts.trimmed_egress),
         ("unkeyed_ingress", counts.unkeyed_ingress),
         ("unkeyed_egress", counts.unkeyed_egress),
+        ("unread_ingress", counts.unread_ingress),
+        ("unread_egress", counts.unread_egress),
     ] {
         dict.set_item(name, count)?;
     }
+    Ok(dict)
+}
+
+/// Packets that were not read, by reason, and how many more may be.
+fn unread<'py>(py: Python<'py>, side: &Side) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    let lost_by_tap = side.notes.tap.map_or(0, |tap| tap.lost);
+    let without_end =
+        side.notes.damage.is_some() || side.notes.resized.is_some() || side.notes.unclosed;
+    for (name, count) in side.notes.unread.named() {
+        dict.set_item(name, count)?;
+    }
+    dict.set_item("short", side.intake.short)?;
+    dict.set_item("foreign", side.intake.foreign)?;
+    dict.set_item("tap-lost", lost_by_tap)?;
+    dict.set_item("skipped-at-most", side.notes.skipped.packets_at_most)?;
+    dict.set_item("without-end", without_end)?;
     Ok(dict)
 }
 
@@ -353,6 +381,9 @@ fn side<'py>(
     dict.set_item("format", side.format.name())?;
     dict.set_item("clock", side.notes.clock.unwrap_or(Clock::Unknown).name())?;
     dict.set_item("packets", side.notes.packets)?;
+    dict.set_item("resolution_ns", side.resolution_ns())?;
+    dict.set_item("fcs_bytes", side.notes.fcs_len)?;
+    dict.set_item("unread", unread(py, side)?)?;
     dict.set_item("first_ns", shown(side.intake.first_ns).cast_signed())?;
     dict.set_item("last_ns", shown(side.intake.last_ns).cast_signed())?;
     dict.set_item("gaps", pairs(py, side.series.gaps.histogram(bucket_ns)))?;

@@ -55,6 +55,7 @@ fn stamp<'py>(
             HardwareError::Interface(error) => is_input(error),
             HardwareError::Bpf(error) => error.is_input(),
             HardwareError::Ready(error) => return raised(py, error.as_ref()),
+            HardwareError::Write(_) => return raise("NotWritten", error),
             HardwareError::Cpu(_) | HardwareError::Absorb { .. } => true,
             _ => false,
         };

@@ -5,29 +5,38 @@ use std::path::PathBuf;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use tailtap_analysis::trace::kind;
 use tailtap_datapath::trace::{Mode, Options, TraceError, lacking, trace as run};
 
 use crate::datapath::{on_own_thread, parse, raised, ready, refused};
+use crate::errors::raise;
 
 /// Adds this file's functions to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(trace, module)?)?;
     module.add_function(wrap_pyfunction!(trace_lacks, module)?)?;
+    let kinds = PyDict::new(module.py());
+    for (number, name) in kind::ALL {
+        kinds.set_item(name, number)?;
+    }
+    module.add("TRACE_KINDS", kinds)?;
     Ok(())
 }
 
 #[pyfunction]
-#[pyo3(signature = (path, cpus, on_ready, *, mode, floor_ns, served, networks=Vec::new(), records=None, flush_ns=None, duration_ns=None, cpu=None, measure_cost=false))]
+#[pyo3(signature = (path, cpus, on_ready, *, senders=Vec::new(), mode, floor_ns, served, networks=Vec::new(), steered=false, records=None, flush_ns=None, duration_ns=None, cpu=None, measure_cost=false))]
 #[expect(clippy::too_many_arguments, reason = "the parameters of the Python function")]
 fn trace<'py>(
     py: Python<'py>,
     path: PathBuf,
     cpus: Vec<usize>,
     on_ready: Py<PyAny>,
+    senders: Vec<usize>,
     mode: &str,
     floor_ns: u32,
     served: Vec<u32>,
     networks: Vec<u32>,
+    steered: bool,
     records: Option<u64>,
     flush_ns: Option<u64>,
     duration_ns: Option<u64>,
@@ -38,10 +47,12 @@ fn trace<'py>(
     let options = Options {
         path,
         cpus,
+        senders,
         mode,
         floor_ns,
         served,
         networks,
+        steered,
         records,
         flush_ns,
         duration_ns,
@@ -51,6 +62,7 @@ fn trace<'py>(
     let report = on_own_thread(py, || run(&options, ready(on_ready)))?.map_err(|error| {
         let input = match &error {
             TraceError::Ready(error) => return raised(py, error.as_ref()),
+            TraceError::Write { .. } => return raise("NotWritten", error),
             TraceError::Records { .. } | TraceError::Cpus { .. } | TraceError::Cpu(_) => true,
             _ => false,
         };
@@ -62,6 +74,8 @@ fn trace<'py>(
     result.set_item("started_ns", report.span_ns.0)?;
     result.set_item("ended_ns", report.span_ns.1)?;
     result.set_item("kinds", kinds)?;
+    result.set_item("writes", report.writes)?;
+    result.set_item("passes", report.passes)?;
     result.set_item("lost", report.lost)?;
     result.set_item("missing", report.missing)?;
     result.set_item("substitutes", report.substitutes)?;

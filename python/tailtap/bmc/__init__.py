@@ -5,8 +5,8 @@ client ─UDP─▶ controller ─packet─▶ session ─request─▶ controll
               its own thread       keys, sequence     commands      lxc, libvirt, command
 ```
 
-Packets and messages are those of pyghmi's server. What that server lacks is here: cipher suite 17,
-sessions that end, limits on who may try passwords, and answers to damaged packets.
+`packets.py` reads and writes packets and messages, with cipher suite 17. Sessions end, and failed
+logins are told and answered up to a limit. ipmitool and pyghmi's client are the tests' other side.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Literal, Protocol
 
 from pydantic import BaseModel
 
-from tailtap.check import Check
-from tailtap.registry import Registry
+from tailtap.kinds.check import Check
+from tailtap.kinds.registry import Registry
 
 __all__ = ["DEVICES", "MACHINES", "BootDevice", "Machine", "MachineKind", "State"]
 

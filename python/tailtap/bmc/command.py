@@ -8,9 +8,9 @@ from typing import cast
 from pydantic import BaseModel, Field
 
 from tailtap.bmc import BootDevice
-from tailtap.check import Check
-from tailtap.errors import MachineError
-from tailtap.testbed.power.command import Command, CommandOptions, CommandPower
+from tailtap.kinds.check import Check
+from tailtap.measure.testbed.power.command import Command, CommandOptions, CommandPower
+from tailtap.records.errors import MachineError
 
 
 class SwitchedOptions(CommandOptions):

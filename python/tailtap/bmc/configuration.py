@@ -12,12 +12,12 @@ from typing import Any
 from pydantic import BaseModel, Field, ValidationError
 
 from tailtap.bmc import MACHINES, MachineKind
-from tailtap.document import Document, FileKind, KeyPath, dotted, load, parse
-from tailtap.errors import InputError, naming
-from tailtap.experiment.reading import first_error
-from tailtap.private_file import read_private
-from tailtap.schema import Strict
-from tailtap.suggest import did_you_mean
+from tailtap.experiment.reading import errors_in
+from tailtap.records.document import Document, FileKind, KeyPath, dotted, load, parse
+from tailtap.records.errors import InputError, naming
+from tailtap.records.private_file import read_private
+from tailtap.records.schema import Strict
+from tailtap.records.suggest import did_you_mean
 
 LOOPBACK = "127.0.0.1"
 MOST = 255
@@ -141,7 +141,7 @@ def _listed(document: Document) -> Listed:
     try:
         return Listed.model_validate(document.data)
     except ValidationError as error:
-        raise first_error(document, document.data, error, (), {}, Listed) from error
+        raise errors_in(document, document.data, error, (), {}, Listed) from error
 
 
 def _served(document: Document, path: KeyPath, row: Mapping[str, Any]) -> Served:
@@ -165,7 +165,7 @@ def _served(document: Document, path: KeyPath, row: Mapping[str, Any]) -> Served
     try:
         options = kind.Options.model_validate(rest)
     except ValidationError as error:
-        raise first_error(document, document.data, error, path, {}, kind.Options) from error
+        raise errors_in(document, document.data, error, path, {}, kind.Options) from error
     return Served(f"{name}:{rest['name']}", kind, options, listen)
 
 

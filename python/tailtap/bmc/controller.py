@@ -13,12 +13,20 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pyghmi.ipmi.bmc import Bmc
-from pyghmi.ipmi.private.session import _checksum
-
 from tailtap.bmc import DEVICES, Machine
 from tailtap.bmc.attempts import Attempts
-from tailtap.bmc.configuration import shown
+from tailtap.bmc.configuration import MOST_PASSWORD_BYTES, shown
+from tailtap.bmc.packets import (
+    HEAD,
+    HEAD_15,
+    NO_AUTHENTICATION,
+    RMCP,
+    RMCP_PLUS,
+    Kind,
+    Request,
+    frame,
+    frame_15,
+)
 from tailtap.bmc.session import (
     ALGORITHMS,
     OPERATOR,
@@ -29,11 +37,8 @@ from tailtap.bmc.session import (
     refusal,
     suite_of,
 )
-from tailtap.errors import MachineError
+from tailtap.records.errors import MachineError
 
-RMCP = b"\x06\x00\xff\x07"
-"""How a packet of IPMI begins."""
-OPEN_REQUEST, OPEN_RESPONSE, RAKP1, RAKP3 = 0x10, 0x11, 0x12, 0x14
 MOST_BYTES = 1024
 """No message of ours is longer, nor one that we know."""
 MOST_OPENING, OPENING_NS = 256, 5 * 10**9
@@ -47,6 +52,10 @@ OF_RUNNING = ("cycle", "reset", "shutdown")
 NAME_BLOCK, NAME_BLOCKS = 16, 16
 FAULT = 0x10
 """Power control fault; table 28-3."""
+VERSION = bytes([1, 0, 2])
+"""Of the firmware, and of IPMI."""
+CAPABILITIES = bytes([1, 0b10000000, 0b00000100, 0b00000010, 0, 0, 0, 0])
+"""Channel 1; sessions of IPMI 2.0 only, of users with names and passwords; table 22-15."""
 
 Tell = Callable[[Mapping[str, Any]], None]
 """Is told what happens, as an object of JSON. Called from several threads."""
@@ -59,16 +68,13 @@ class Outlet:
         """By the socket `own`."""
         self._own = own
 
-    def setblocking(self, _: bool) -> None:
-        """Nothing: pyghmi would let it wait."""
-
-    def sendto(self, packet: bytes | bytearray, address: tuple[Any, ...]) -> None:
+    def sendto(self, packet: bytes, address: tuple[Any, ...]) -> None:
         """Send it, or not."""
         with contextlib.suppress(OSError):
             self._own.sendto(packet, address)
 
 
-class Controller(Bmc):  # type: ignore[misc]  # pyghmi has no types
+class Controller:
     """The controller of one machine. Each has a socket and a thread of its own."""
 
     def __init__(
@@ -85,15 +91,12 @@ class Controller(Bmc):  # type: ignore[misc]  # pyghmi has no types
         `listen` is an IP address and a UDP port (0: a free one); `users` are passwords by name.
         `number` is the device id that the controller tells. Raises `MachineError`.
         """
-        # pyghmi's own initializer would let a thread of the whole process read the socket.
         self.name, self.machine = name, machine
-        self.deviceid, self.revision = number, 0
-        self.firmwaremajor, self.firmwareminor, self.ipmiversion = 1, 0, 2
+        self._number = number
         self.uuid = uuid.uuid5(uuid.NAMESPACE_OID, f"tailtap:{name}")
-        # Channel 1; sessions of IPMI 2.0 only, of users with names and passwords.
-        self.authcap = bytes([0, 1, 0b10000000, 0b00000100, 0b00000010, 0, 0, 0, 0])
         self._users = {user.encode(): password.encode() for user, password in users.items()}
-        self._tell, self._attempts = tell, Attempts()
+        self._nobody = os.urandom(MOST_PASSWORD_BYTES)
+        self._tell, self._answered, self._reported = tell, Attempts(), Attempts()
         self._sessions: dict[int, tuple[Session, int]] = {}
         self._looked = 0
         self._working: threading.Thread | None = None
@@ -108,7 +111,7 @@ class Controller(Bmc):  # type: ignore[misc]  # pyghmi has no types
                 f"{name} cannot listen on {shown(listen)}: {error.strerror}: change its `listen`"
             ) from error
         self._socket.setblocking(False)
-        self.serversocket = self.outlet = Outlet(self._socket)
+        self.outlet = Outlet(self._socket)
         self.address = shown(self._socket.getsockname())
         self._stop = os.eventfd(0)
         self._thread = threading.Thread(target=self._serve, name=f"bmc {name}")
@@ -144,31 +147,45 @@ class Controller(Bmc):  # type: ignore[misc]  # pyghmi has no types
     def receive(self, packet: bytes, address: tuple[Any, ...]) -> None:
         """Answer a packet from `address`. Whatever is in it, nothing is raised."""
         self.received += 1
-        try:
-            self._route(packet, address)
-        except Exception:  # whatever pyghmi does with a damaged packet
+        if len(packet) < HEAD or packet[0] != RMCP[0] or packet[2:4] != RMCP[2:]:
             self.damaged += 1
+        elif packet[4] == NO_AUTHENTICATION:  # a client asks whether we speak 2.0
+            self._answer_outside(packet[HEAD_15:], address, frame_15)
+        elif packet[4] != RMCP_PLUS:
+            self.damaged += 1
+        else:
+            self._route(packet, address)
 
     def _route(self, packet: bytes, address: tuple[Any, ...]) -> None:
-        if len(packet) < 16 or packet[0] != RMCP[0] or packet[2:4] != RMCP[2:]:
-            self.damaged += 1
-            return
-        if packet[4] == 0:  # of IPMI 1.5: a client asks whether we speak 2.0
-            self.sessionless_data(packet, address)
-            return
         kind, number = packet[5] & 0x3F, struct.unpack_from("<I", packet, 6)[0]
-        if packet[4] != 6:
-            self.damaged += 1
-        elif kind == OPEN_REQUEST:
-            self._open(packet[16:], address)
-        elif kind == 0 and number == 0:
-            self.sessionless_data(packet, address)
+        if kind == Kind.OPEN_REQUEST:
+            self._open(packet[HEAD:], address)
+        elif kind == Kind.MESSAGE and number == 0:
+            self._answer_outside(packet[HEAD:], address, _framed)
         else:
-            if kind in (RAKP1, RAKP3):
-                number = struct.unpack_from("<I", packet, 20)[0]
+            if kind in (Kind.RAKP1, Kind.RAKP3):
+                number = int.from_bytes(packet[20:24], "little")
             found = self._sessions.get(number)
-            if found is not None and found[0].sockaddr == address:
+            if found is not None and found[0].address == address:
                 found[0].receive(packet)
+
+    def _answer_outside(
+        self, message: bytes, address: tuple[Any, ...], framed: Callable[[bytes], bytes]
+    ) -> None:
+        """Answer what may be asked without a session: what can be spoken here."""
+        request = Request.read(message)
+        if request is None:
+            self.damaged += 1
+            return
+        data = request.data
+        match request.function, request.command:
+            case 6, 0x38 if len(data) == 2 and data[0] & 0x8F == 0x8E:
+                known = CAPABILITIES
+            case 6, 0x54 if len(data) == 3:
+                known = _suites(data[2])
+            case _:
+                return
+        self.outlet.sendto(framed(request.answer(0, known)), address)
 
     def _open(self, request: bytes, address: tuple[Any, ...]) -> None:
         if len(request) < 32:
@@ -178,16 +195,10 @@ class Controller(Bmc):  # type: ignore[misc]  # pyghmi has no types
         opening = [number for number, (one, _) in self._sessions.items() if not one.established]
         if not suite_of(request[8:32]):
             why = Refusal.NO_SUITE
-        elif (
-            self._attempts.refused(address[0], now)
-            or len(self._sessions) - len(opening) >= MOST_SESSIONS
-        ):
+        elif len(self._sessions) - len(opening) >= MOST_SESSIONS:
             why = Refusal.NO_ROOM
         if why is not None:
-            # The same frame around the payload as pyghmi's.
-            answer = refusal(request, why)
-            head = RMCP + bytes([6, OPEN_RESPONSE]) + bytes(8) + struct.pack("<H", len(answer))
-            self.outlet.sendto(head + answer, address)
+            self.outlet.sendto(frame(Kind.OPEN_RESPONSE, refusal(request, why)), address)
             return
         if len(opening) >= MOST_OPENING:
             del self._sessions[opening[0]]
@@ -210,156 +221,133 @@ class Controller(Bmc):  # type: ignore[misc]  # pyghmi has no types
 
     # What sessions ask.
 
-    def password_of(self, name: bytes) -> bytes | None:
-        """The password of the user `name`, None if there is none."""
-        return self._users.get(name)
+    def password_of(self, name: bytes) -> bytes:
+        """The password of the user `name`; without such a user, one that nobody knows."""
+        return self._users.get(name, self._nobody)
 
-    def login_begun(self, session: Session) -> bool:
-        """Whether the client's host may try; if so, it is counted as a failure until it succeeds.
+    def login_failed(self, session: Session, why: str) -> bool:
+        """Tell it, unless too many have failed; whether it is to be answered.
 
-        Many clients with a wrong password say no more: they see that our proof is not theirs.
+        What is answered does not depend on which users there are. What is told does: names that
+        are made up are told as those of one user.
         """
-        host, now = session.sockaddr[0], time.monotonic_ns()
-        if self._attempts.refused(host, now):  # it has opened many sessions before it failed
-            return False
-        self._attempts.failed(host, now)
-        return True
-
-    def login_failed(self, session: Session, why: str) -> None:
-        """Tell it."""
-        waits = self._attempts.refused(session.sockaddr[0], time.monotonic_ns())
-        self._told({"event": "refused", **_whom(session), "why": why, "waits": waits})
+        user, host, now = session.username, session.address[0], time.monotonic_ns()
+        known = user in self._users
+        left = self._reported.counts(user if known else b"", host, now)
+        if left >= 0:
+            why = why if known else "there is no such user"
+            row = {"event": "refused", **_whom(session), "why": why, "muted": left == 0}
+            self._told(row)
+        return self._answered.counts(user, host, now) >= 0
 
     def login_succeeded(self, session: Session) -> None:
-        """Forget the failures of the client's host."""
-        self._attempts.succeeded(session.sockaddr[0])
-        self._sessions[session.localsid] = (session, time.monotonic_ns())
+        """Forget the failures of this user from there."""
+        for attempts in (self._answered, self._reported):
+            attempts.succeeded(session.username, session.address[0])
+        self._sessions[session.number] = (session, time.monotonic_ns())
 
     def close_session(self, session: Session) -> None:
         """It is over."""
-        self._sessions.pop(session.localsid, None)
+        self._sessions.pop(session.number, None)
 
-    # The commands, by the names that pyghmi calls them by.
+    # The commands: each has its data, and returns a completion code and data.
 
-    def handle_raw_request(self, request: Mapping[str, Any], session: Session) -> None:
-        """Answer a request of an open session."""
-        self._sessions[session.localsid] = (session, time.monotonic_ns())
-        asked = (request["netfn"], request["command"])
-        if asked in ((0, 2), (0, 8)) and session.clientpriv < OPERATOR:
-            session.send_ipmi_response(code=Completion.PRIVILEGE)
-        elif asked == (6, 0x54):
-            data = request["data"]
-            known = _suites(data[2]) if len(data) == 3 else b""
-            code = 0 if len(data) == 3 else Completion.LENGTH
-            session.send_ipmi_response(data=known, code=code)
-        elif asked == (6, 0x59):
-            self._get_system_info(request["data"], session)
-        else:
-            super().handle_raw_request(request, session)
+    def ask(self, request: Request, session: Session) -> tuple[int, bytes]:
+        """What a request of an open session is answered."""
+        self._sessions[session.number] = (session, time.monotonic_ns())
+        asked, data = (request.function, request.command), request.data
+        if asked in ((0, 2), (0, 8)) and session.privilege < OPERATOR:
+            return Completion.PRIVILEGE, b""
+        match asked:
+            case 0, 1:
+                return self._chassis_status()
+            case 0, 2:
+                return self._control_chassis(data, session)
+            case 0, 8:
+                return self._set_boot_options(data, session)
+            case 0, 9:
+                return self._boot_options(data)
+            case 6, 0x01:  # which controller this is: its number, and no manufacturer
+                return Completion.DONE, bytes([self._number, 0]) + VERSION + bytes(6)
+            case 6, 0x37:  # it follows from the machine's name
+                return Completion.DONE, self.uuid.bytes_le
+            case 6, 0x54:
+                if len(data) != 3:
+                    return Completion.LENGTH, b""
+                return Completion.DONE, _suites(data[2])
+            case 6, 0x59:
+                return self._system_info(data)
+        return Completion.UNKNOWN, b""
 
-    def send_device_id(self, session: Session) -> None:
-        """Which controller this is: its number, and no manufacturer."""
-        row = [self.deviceid, self.revision, self.firmwaremajor, self.firmwareminor]
-        session.send_ipmi_response(data=[*row, self.ipmiversion, 0, 0, 0, 0, 0, 0])
-
-    def get_system_guid(self) -> uuid.UUID:
-        """It follows from the machine's name."""
-        return self.uuid
-
-    def get_chassis_status(self, session: Session) -> None:
+    def _chassis_status(self) -> tuple[int, bytes]:
         """Whether the machine runs, and whether it did what it was last told."""
         try:
             running = self.machine.status() == "on"
         except MachineError as error:
             self._failed("status", error)
-            session.send_ipmi_response(code=Completion.FAILED)
-            return
-        session.send_ipmi_response(data=[running | (FAULT if self._fault else 0), 0, 0])
+            return Completion.FAILED, b""
+        return Completion.DONE, bytes([running | (FAULT if self._fault else 0), 0, 0])
 
-    def control_chassis(self, request: Mapping[str, Any], session: Session) -> None:
+    def _control_chassis(self, data: bytes, session: Session) -> tuple[int, bytes]:
         """Let the machine do it; the answer does not wait for that."""
-        data = request["data"]
-        action = ACTIONS.get(data[0] & 0x0F) if len(data) == 1 else None
+        if len(data) != 1:
+            return Completion.LENGTH, b""
+        action = ACTIONS.get(data[0] & 0x0F)
         if action is None:
-            code = Completion.FIELD if len(data) == 1 else Completion.LENGTH
-            session.send_ipmi_response(code=code)
-        elif self._working is not None and self._working.is_alive():
-            session.send_ipmi_response(code=Completion.BUSY)
-        else:
-            session.send_ipmi_response(code=self._begin(action, session))
+            return Completion.FIELD, b""
+        if self._working is not None and self._working.is_alive():
+            return Completion.BUSY, b""
+        return self._begin(action, session), b""
 
-    def get_system_boot_options(self, request: Mapping[str, Any], session: Session) -> None:
+    def _boot_options(self, data: bytes) -> tuple[int, bytes]:
         """The boot flags; no other parameter is known."""
-        data = request["data"]
         if len(data) != 3:
-            session.send_ipmi_response(code=Completion.LENGTH)
-        elif data[0] & 0x7F != 5:
-            session.send_ipmi_response(code=0x80)  # unknown parameter; table 28-12
-        else:
-            try:
-                device = DEVICES[self.machine.boot_device()]
-            except MachineError as error:
-                self._failed("boot device", error)
-                session.send_ipmi_response(code=Completion.FAILED)
-                return
-            # Valid, and for all boots: it stays until another one is set.
-            flags = 0b11000000 if device else 0
-            session.send_ipmi_response(data=[1, 5, flags, device << 2, 0, 0, 0])
+            return Completion.LENGTH, b""
+        if data[0] & 0x7F != 5:
+            return Completion.UNKNOWN_PARAMETER, b""
+        try:
+            device = DEVICES[self.machine.boot_device()]
+        except MachineError as error:
+            self._failed("boot device", error)
+            return Completion.FAILED, b""
+        # Valid, and for all boots: it stays until another one is set.
+        flags = 0b11000000 if device else 0
+        return Completion.DONE, bytes([1, 5, flags, device << 2, 0, 0, 0])
 
-    def set_system_boot_options(self, request: Mapping[str, Any], session: Session) -> None:
+    def _set_boot_options(self, data: bytes, session: Session) -> tuple[int, bytes]:
         """Take the device of the boot flags; what goes before and after them is acknowledged."""
-        data = request["data"]
-        parameter = data[0] & 0x7F if data else None
+        if not data:
+            return Completion.LENGTH, b""
+        parameter = data[0] & 0x7F
         if parameter in (0, 3, 4):  # set in progress, which flags are cleared, acknowledgements
-            session.send_ipmi_response()
-        elif parameter != 5:
-            session.send_ipmi_response(code=Completion.LENGTH if parameter is None else 0x80)
-        elif len(data) != 6:
-            session.send_ipmi_response(code=Completion.LENGTH)
-        else:
-            devices = {number: device for device, number in DEVICES.items()}
-            device = devices.get((data[2] >> 2) & 0x0F)
-            if device is None:
-                session.send_ipmi_response(code=Completion.FIELD)
-                return
-            try:
-                self.machine.set_boot_device(device)
-            except MachineError as error:
-                self._failed("boot device", error)
-                session.send_ipmi_response(code=Completion.FAILED)
-                return
-            self._told({"event": "boot", "device": device, **_whom(session)})
-            session.send_ipmi_response()
+            return Completion.DONE, b""
+        if parameter != 5:
+            return Completion.UNKNOWN_PARAMETER, b""
+        if len(data) != 6:
+            return Completion.LENGTH, b""
+        devices = {number: device for device, number in DEVICES.items()}
+        device = devices.get((data[2] >> 2) & 0x0F)
+        if device is None:
+            return Completion.FIELD, b""
+        try:
+            self.machine.set_boot_device(device)
+        except MachineError as error:
+            self._failed("boot device", error)
+            return Completion.FAILED, b""
+        self._told({"event": "boot", "device": device, **_whom(session)})
+        return Completion.DONE, b""
 
-    def send_cipher_suites(
-        self,
-        myaddr: int,
-        mylun: int,
-        clientaddr: int,
-        clientlun: int,
-        clientseq: int,
-        data: bytes,
-        sockaddr: tuple[Any, ...],
-    ) -> None:
-        """Answer a client that has no session yet; pyghmi lists suite 3."""
-        head = bytes([clientaddr, clientlun | 7 << 2])
-        body = bytes([myaddr, mylun | clientseq << 2, 0x54, 0]) + _suites(data[22])
-        message = head + bytes([_checksum(*head)]) + body + bytes([_checksum(*body)])
-        frame = RMCP + bytes([6, 0]) + bytes(8) + struct.pack("<H", len(message))
-        self.outlet.sendto(frame + message, sockaddr)
-
-    def _get_system_info(self, data: bytes, session: Session) -> None:
+    def _system_info(self, data: bytes) -> tuple[int, bytes]:
         """The machine's name, in blocks of 16 bytes; IPMI 2.0, 22.14a."""
         if len(data) != 4:
-            session.send_ipmi_response(code=Completion.LENGTH)
-        elif data[1] != 2 or data[2] >= NAME_BLOCKS:
-            session.send_ipmi_response(code=0x80)
-        else:
-            name = self.name.encode()[: NAME_BLOCK * NAME_BLOCKS - 2]
-            # Before the name: UTF-8, and its length.
-            whole = bytes([1, len(name)]) + name
-            block = whole[data[2] * NAME_BLOCK :][:NAME_BLOCK].ljust(NAME_BLOCK, b"\0")
-            session.send_ipmi_response(data=[0x11, data[2], *block])
+            return Completion.LENGTH, b""
+        if data[1] != 2 or data[2] >= NAME_BLOCKS:
+            return Completion.UNKNOWN_PARAMETER, b""
+        name = self.name.encode()[: NAME_BLOCK * NAME_BLOCKS - 2]
+        # Before the name: UTF-8, and its length.
+        whole = bytes([1, len(name)]) + name
+        block = whole[data[2] * NAME_BLOCK :][:NAME_BLOCK].ljust(NAME_BLOCK, b"\0")
+        return Completion.DONE, bytes([0x11, data[2]]) + block
 
     def _begin(self, action: str, session: Session) -> int:
         """Let the machine begin, in a thread of its own; the completion code."""
@@ -391,6 +379,10 @@ class Controller(Bmc):  # type: ignore[misc]  # pyghmi has no types
         self._tell({**row, "machine": self.name})
 
 
+def _framed(message: bytes) -> bytes:
+    return frame(Kind.MESSAGE, message)
+
+
 def _suites(index: int) -> bytes:
     """Channel 1 and its cipher suites from 16 times `index` bytes on; IPMI 2.0, 22.15.1.
 
@@ -401,4 +393,4 @@ def _suites(index: int) -> bytes:
 
 
 def _whom(session: Session) -> dict[str, Any]:
-    return {"user": session.username.decode(errors="replace"), "from": session.sockaddr[0]}
+    return {"user": session.username.decode(errors="replace"), "from": session.address[0]}

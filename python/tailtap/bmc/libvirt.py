@@ -5,17 +5,17 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator, Mapping
-from typing import cast
+from typing import Annotated, cast
 from xml.etree import ElementTree as ET
 
 from pydantic import BaseModel, Field
 
 from tailtap.bmc import BootDevice, State
-from tailtap.check import Check
-from tailtap.errors import MachineError
-from tailtap.schema import Strict
-from tailtap.stations import CommandFailed
-from tailtap.stations.local import LocalHost, require_program
+from tailtap.kinds.check import Check
+from tailtap.records.errors import MachineError
+from tailtap.records.schema import Matching, Strict
+from tailtap.remote import CommandFailed
+from tailtap.remote.local import LocalHost, require_program
 
 ASK_SECONDS = 10.0
 SWITCH_SECONDS = 60.0
@@ -38,15 +38,17 @@ EXTENSIONS = {
 class LibvirtOptions(Strict):
     """Which domain, and of which libvirt."""
 
-    name: str = Field(
-        pattern=r"^[^-\s/][^\s/]*$",
-        max_length=255,
-        description="The domain's name or UUID.",
-        examples=["guest1"],
+    name: Annotated[str, Matching(r"^[^-\s/][^\s/]*$", "the name of a domain, or its UUID")] = (
+        Field(
+            max_length=255,
+            description="The domain's name or UUID.",
+            examples=["guest1"],
+        )
     )
-    uri: str = Field(
+    uri: Annotated[
+        str, Matching(r"^[a-z][a-z0-9+]*:\S*$", "a URI of libvirt, such as qemu:///system")
+    ] = Field(
         default="qemu:///system",
-        pattern=r"^[a-z][a-z0-9+]*:\S*$",
         description="Which libvirt it is of.",
         examples=["qemu:///session"],
     )

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import cast
+from typing import Annotated, cast
 
 from pydantic import BaseModel, Field
 
 from tailtap.bmc import BootDevice, State
-from tailtap.check import Check
-from tailtap.errors import MachineError
-from tailtap.schema import Strict
-from tailtap.stations import CommandFailed
-from tailtap.stations.local import LocalHost, require_program
+from tailtap.kinds.check import Check
+from tailtap.records.schema import Matching, Strict
+from tailtap.remote import CommandFailed, ProgramMissing
+from tailtap.remote.local import LocalHost, require_program
 
 ASK_SECONDS = 10.0
 SWITCH_SECONDS = 60.0
@@ -23,15 +22,15 @@ STOPPED = "STOPPED"
 class LxcOptions(Strict):
     """Which container."""
 
-    name: str = Field(
-        pattern=r"^[A-Za-z0-9_.][A-Za-z0-9_.:-]*$",
+    name: Annotated[
+        str, Matching(r"^[A-Za-z0-9_.][A-Za-z0-9_.:-]*$", "the name of a container, such as web")
+    ] = Field(
         max_length=255,
         description="The container's name.",
         examples=["web"],
     )
-    path: str | None = Field(
+    path: Annotated[str, Matching(r"^/", "a path that begins with /")] | None = Field(
         default=None,
-        pattern=r"^/",
         description="The folder of containers that it is in. By default LXC's own.",
         examples=["/srv/containers"],
     )
@@ -106,10 +105,9 @@ class LxcKind:
         """Look for LXC's programs."""
         try:
             found = [require_program(program) for program in PROGRAMS]
-        except MachineError as error:
+        except ProgramMissing as error:
             remedy = "apt-get install --no-install-recommends lxc"
-            what = str(error).partition(":")[0]
-            yield Check("machines with a controller", "lxc", "missing", what, remedy)
+            yield Check("machines with a controller", "lxc", "missing", error.what, remedy)
         else:
             yield Check("machines with a controller", "lxc", "ok", ", ".join(found))
 

@@ -8,9 +8,9 @@ from importlib.util import find_spec
 from typing import Any
 
 from tailtap.bmc.configuration import Configuration
-from tailtap.errors import MachineError
+from tailtap.records.errors import MachineError
 
-REMEDY = "pip install 'tailtap[bmc]'"
+REMEDY = "pip install cryptography"
 
 
 def serve(
@@ -24,8 +24,8 @@ def serve(
     threads, one at a time. The machines stay as they are. Raises `MachineError` when a machine is
     missing or an address is taken; then nothing is served.
     """
-    if find_spec("pyghmi") is None:
-        raise MachineError(f"controllers need the package pyghmi: {REMEDY}")
+    if find_spec("cryptography") is None:
+        raise MachineError(f"controllers need the package cryptography: {REMEDY}")
     from tailtap.bmc.controller import Controller
 
     with contextlib.ExitStack() as stack:

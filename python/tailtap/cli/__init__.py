@@ -7,32 +7,30 @@ quick; `command.py` shows how a command is written, `registry.py` lists them.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
-from tailtap.errors import Interrupted, TailtapError
+from tailtap.cli.ending import exit_status, finish
+from tailtap.cli.terminal import Telling, escape_undecodable, warn
 
 if TYPE_CHECKING:
     from click.exceptions import ClickException
 
 
 def main() -> NoReturn:
-    """Run the command line and exit with the status of the contract."""
+    """Run the command line and exit with the status of the contract.
+
+    Whatever happens: an error that nobody foresaw has a status of its own, as 0 and 1 are answers.
+    """
+    escape_undecodable()
+    logging.getLogger("tailtap").addHandler(Telling())
     try:
         status = _run()
-        sys.stdout.flush()
-    except TailtapError as error:
-        print(f"tailtap: {error}", file=sys.stderr)
-        status = error.exit_status
-    except KeyboardInterrupt:
-        print("tailtap: interrupted", file=sys.stderr)
-        status = Interrupted.exit_status
-    except BrokenPipeError:
-        # The reader of our output went away (`tailtap … | head`): nothing is left to say.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        status = 0
-    sys.exit(status)
+    except BaseException as error:
+        status = exit_status(error)
+    sys.exit(finish(status))
 
 
 def _run() -> int:
@@ -54,7 +52,7 @@ def _run() -> int:
         error.show()
         return error.exit_code
     except ClickException as error:
-        print(f"tailtap: {_usage(error)}", file=sys.stderr)
+        warn(f"tailtap: {_usage(error)}")
         return error.exit_code
     return 0
 

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from tailtap.cli.command import PATH, command
+from tailtap.cli.terminal import warn
 
 
 @command(
@@ -51,7 +52,7 @@ def bmc(
 
     Whatever speaks IPMI 2.0 then controls them as it does servers: ipmitool, pyghmi, other
     testbeds. Power status, on, off, cycle, reset and graceful shutdown, boot device, chassis
-    status, device id, GUID and name. docs/bmc.md shows the file.
+    status, device id, GUID and name. docs/howto/bmc.md shows the file.
 
     A port alone listens on 127.0.0.1. Any other address is told, because whoever reaches it can
     ask for what helps to guess passwords. Sessions use cipher suite 17 only. The file with the
@@ -64,7 +65,6 @@ def bmc(
     import json as json_module
     import signal
     import socket
-    import sys
     import threading
 
     from tailtap.bmc.configuration import read
@@ -77,7 +77,7 @@ def bmc(
             if json:
                 print(json_module.dumps(dict(row)), flush=True)
             elif not quiet or row["event"] in ("refused", "failed"):
-                print(f"tailtap: {sentence(row)}", file=sys.stderr, flush=True)
+                warn(f"tailtap: {sentence(row)}")
 
     configuration = read(file, serve, credentials)
     # A lock or an event of Python would miss a signal that comes while this thread begins to wait.
@@ -106,7 +106,7 @@ def sentence(row: Mapping[str, Any]) -> str:
         case "boot":
             return f"{machine}: boot device {row['device']} by {row['user']} from {row['from']}"
         case "refused":
-            waits = "; refused for a minute" if row["waits"] else ""
-            return f"{machine}: {row['user']!r} from {row['from']} refused: {row['why']}{waits}"
+            more = "; further ones are not told for a minute" if row["muted"] else ""
+            return f"{machine}: {row['user']!r} from {row['from']} refused: {row['why']}{more}"
         case _:
             return f"{machine}: {row['action']} failed: {row['why']}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from tailtap.cli.command import command
+from tailtap.cli.terminal import say, warn
 
 
 @command()
@@ -36,44 +37,51 @@ def clean(
     kept unless --all is given. Nothing else on the machine changes, and a second call finds nothing
     to do.
 
+    A journal that says what this version does not know, such as a change of a plug-in that is not
+    installed, stays and is named, also by later commands that change this machine.
+
     What `tailtap host apply` has set stays, with --all too: `tailtap host revert` puts it back.
 
     Journals are in /var/lib/tailtap/journals, or in /run/tailtap where that cannot be written.
     """
-    import json as json_module
-    import sys
 
-    from tailtap.machine import clean as library
-    from tailtap.machine.privileges import require_root
+    from tailtap.host.changes import clean as library
+    from tailtap.host.changes.privileges import require_root
+    from tailtap.records.printed import CleanRecord, LeftoverRow
+    from tailtap.records.record import made, printed
 
     require_root()
     found = library.find()
     stays = {"kept"} if all_ else {"alive", "kept"}
-    kept = [item for item in found if item.owner in stays]
+    kept = [item for item in found if item.owner in stays or item.stays]
     removed = [item for item in found if item not in kept]
     if not (json or quiet):
         verb = "would remove" if dry_run else "removing"
         for item in removed:
             used = f", in use by process {item.pid}" if item.owner == "alive" else ""
-            print(f"{verb} {item.kind} {item.name}{used}", flush=True)
+            say(f"{verb} {item.kind} {item.name}{used}", flush=True)
         for item in kept:
-            why = (
-                "`tailtap host revert` undoes it"
-                if item.owner == "kept"
-                else f"process {item.pid} uses it (--all removes it)"
-            )
-            print(f"kept {item.kind} {item.name}: {why}")
+            if item.kind == "journal" and item.owner not in stays:
+                continue  # said below
+            if item.owner == "kept":
+                why = "`tailtap host revert` undoes it"
+            elif item.owner in stays:
+                why = f"process {item.pid} uses it (--all removes it)"
+            else:
+                why = item.stays or ""
+            say(f"kept {item.kind} {item.name}: {why}")
         if not found:
-            print("nothing to remove")
+            say("nothing to remove")
     left = [] if dry_run else library.remove(removed)
+    journals = [item for item in found if item.kind == "journal" and item.owner not in stays]
+    left += [item.stays for item in journals if item.stays]
     for sentence in left:
-        print(f"tailtap: {sentence}", file=sys.stderr)
+        warn(f"tailtap: {sentence}")
     if json:
-        content = {
-            "schema": "tailtap.clean/1",
-            "dry_run": dry_run,
-            "removed": [item.as_json() for item in removed],
-            "kept": [item.as_json() for item in kept],
-            "left": left,
-        }
-        print(json_module.dumps(content))
+        record = CleanRecord(
+            dry_run=dry_run,
+            removed=[made(item, LeftoverRow) for item in removed],
+            kept=[made(item, LeftoverRow) for item in kept],
+            left=left,
+        )
+        print(printed(record))

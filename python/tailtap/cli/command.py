@@ -8,17 +8,22 @@ A command is a function with click's decorators for its arguments and options, a
         \"\"\"Remove what a crash left behind.\"\"\"
 
 The docstring is the help text. A command ends with another status than 0 by an error of
-`tailtap.errors` or by `sys.exit`.
+`tailtap.records.errors` or by `sys.exit`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import click
 
+from tailtap.cli.caller import become_caller
+from tailtap.records.errors import InputError, NotWritten, QuantityError
+
 PATH = click.Path(path_type=Path)
+PLACES = ("out", "write", "to")
+"""The options that say where a command writes."""
 Examples = Sequence[tuple[str, str]]
 """Command lines, each with what it does."""
 
@@ -27,6 +32,32 @@ class Command(click.Command):
     """A command whose help ends with examples."""
 
     examples: Examples = ()
+    computes = False
+    """It reads and computes: under sudo it runs as whoever typed it."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Do it. A wrong quantity is told with the options that it was given for."""
+        if self.computes:
+            become_caller(_paths(ctx.params.values()))
+        try:
+            return super().invoke(ctx)
+        except NotWritten as error:
+            options = {parameter.name: parameter.opts[0] for parameter in self.params}
+            option = next((options[name] for name in PLACES if name in options), None)
+            # Who reads JSON is a program that has a place of its own for it.
+            if option is None or ctx.params.get("json"):
+                raise
+            raise error.or_elsewhere(f"choose another {option}") from error
+        except QuantityError as error:
+            given = [
+                parameter.opts[0]
+                for parameter in self.params
+                if (value := ctx.params.get(parameter.name or "")) == error.text
+                or (isinstance(value, tuple) and error.text in value)
+            ]
+            if not given or not error.text:
+                raise
+            raise InputError(f"{' or '.join(given)}: {error}") from error
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write each example below a line that says what it does."""
@@ -38,14 +69,26 @@ class Command(click.Command):
                 formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
 
 
+def _paths(values: Iterable[object]) -> Iterator[Path]:
+    for value in values:
+        if isinstance(value, Path):
+            yield value
+        elif isinstance(value, tuple):
+            yield from _paths(value)
+
+
 def command(
-    *, examples: Examples = (), cls: type[Command] = Command
+    *, examples: Examples = (), cls: type[Command] = Command, computes: bool = False
 ) -> Callable[[Callable[..., None]], Command]:
-    """Make a command of a function, with --json and --quiet as its last options."""
+    """Make a command of a function, with --json and --quiet as its last options.
+
+    One that `computes` needs no root, and under sudo runs as whoever typed it.
+    """
 
     def make(function: Callable[..., None]) -> Command:
         made = click.command(cls=cls)(function)
         made.examples = examples
+        made.computes = computes
         made.params += [
             click.Option(
                 ["--json"], is_flag=True, help="Print one JSON object to standard output."

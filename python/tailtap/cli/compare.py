@@ -9,11 +9,12 @@ import click
 
 from tailtap.cli.command import command
 from tailtap.cli.completing import named_folders, one_of
+from tailtap.cli.terminal import say, warn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tailtap.compare.record import Json
+    from tailtap.analysis.compare.record import Json
 
     Row = tuple[Sequence[str], bool]  # cells, and whether they recede
 
@@ -21,11 +22,16 @@ if TYPE_CHECKING:
 PRINTED = 15
 TRAITS = ("configuration", "load", "rank", "models", "clusters above", "bounded", "CPUs",
           "us/packet", "memory", "power", "cache", "isolation")  # fmt: skip
-#: Columns of texts.
-TEXTS = frozenset(("configuration", "repeats", "slower", "faster", "load", "cache", "isolation"))
+#: Columns of texts, and how narrow they may become.
+TEXTS = {"configuration": 16, "repeats": 10, "against": 16, "is": 6, "load": 10, "cache": 8,
+         "isolation": 9}  # fmt: skip
+#: What a narrow terminal leaves out, the highest first.
+SPARE = {"power": 8, "cache": 7, "memory": 6, "models": 5, "bounded": 4, "clusters above": 3,
+         "us/packet": 2, "within the worst run": 2, "p": 2, "runs' intervals": 1}  # fmt: skip
 
 
 @command(
+    computes=True,
     examples=(
         (
             "tailtap compare results/first",
@@ -35,7 +41,7 @@ TEXTS = frozenset(("configuration", "repeats", "slower", "faster", "load", "cach
             "tailtap compare old=results/monday new=results/friday --percentile 99.9",
             "two experiments, by a percentile",
         ),
-    )
+    ),
 )
 @click.argument(
     "runs",
@@ -52,7 +58,8 @@ TEXTS = frozenset(("configuration", "repeats", "slower", "faster", "load", "cach
     metavar="P",
     shell_complete=one_of("max"),
     help="What configurations are ranked by: a percentile such as 99.9, or max. When not "
-    "given, the highest that every run has ten packets above.",
+    "given, what `require` in their experiment files asks for, or else the highest that every run "
+    "has ten packets above.",
 )
 def compare(
     runs: tuple[str, ...],
@@ -66,19 +73,19 @@ def compare(
     are ranked together. Packets of one run are late together, so differences are tested over
     repeats: by exact rank tests, corrected for their number (Holm). The probability that noise
     makes a ranking is 5 % at most. Configurations that the tests cannot distinguish share their
-    ranks. Further tables show how predictable each tail is, what it costs, how well its platform
-    isolates (a judgement), and whether the data meets the five recommendations of "How low can
-    you go?". docs/compare.md explains every column.
+    ranks. A difference is told of the one that was given later, against the one before. Further
+    tables show how predictable each tail is, what it costs, how well its platform isolates (a
+    judgement), and whether the data meets the five recommendations of "How low can you go?".
+    docs/howto/compare.md explains every column.
     """
     import json as json_module
-    import sys
 
-    from tailtap.compare import compare_runs
-    from tailtap.compare.record import record
+    from tailtap.analysis.compare import compare_runs
+    from tailtap.analysis.compare.record import record
 
     def progress(step: str) -> None:
         if not quiet:
-            print(f"compare: {step}", file=sys.stderr)
+            warn(f"compare: {step}")
 
     sources = [_source(text) for text in runs]
     found = record(compare_runs(sources, _percentile(percentile), progress=progress))
@@ -89,13 +96,13 @@ def compare(
         _print_load(load, found["alpha"])
     _print_traits(found["loads"])
     for check in found["recommendations"]:
-        print(f"{check['name']}: {check['answer']}: {check['because']}")
-    print()
+        say(f"{check['name']}: {check['answer']}: {check['because']}")
+    say()
     for sentence in found["advice"]:
-        print(sentence)
+        say(sentence)
     if not quiet:
         for warning in found["warnings"]:
-            print(f"warning: {warning['message']} [{warning['code']}]", file=sys.stderr)
+            warn(f"warning: {warning['message']} [{warning['code']}]")
 
 
 def _source(text: str) -> tuple[str, Path]:
@@ -107,8 +114,8 @@ def _source(text: str) -> tuple[str, Path]:
 
 
 def _percentile(text: str | None) -> float | None:
-    from tailtap.errors import InputError
-    from tailtap.evaluation.percentiles import parse_list
+    from tailtap.analysis.evaluation.percentiles import parse_list
+    from tailtap.records.errors import InputError
 
     if text is None:
         return None
@@ -124,44 +131,46 @@ def _percentile(text: str | None) -> float | None:
 
 
 def _us(ns: float | None) -> str:
-    from tailtap.units import format_us
+    from tailtap.records.units import format_us
 
     return "" if ns is None else format_us(round(ns))
 
 
 def _print_columns(title: str, heads: Sequence[str], rows: Iterable[Row]) -> None:
-    """Print a table without the columns that nothing is in; texts stand left, numbers right."""
-    from rich.table import Table
+    """Print a table; texts stand left, numbers right."""
+    from tailtap.cli.console import Column, Table
 
-    from tailtap.cli.console import print_table
-
-    listed = list(rows)
-    known = [place for place in range(len(heads)) if any(cells[place] for cells, _ in listed)]
-    print(title)  # a title of the table would be folded to its width
-    table = Table(box=None)
-    for place in known:
-        table.add_column(heads[place], justify="left" if heads[place] in TEXTS else "right")
-    for cells, dim in listed:
-        table.add_row(*(cells[place] for place in known), style="dim" if dim else None)
-    print_table(table)
+    table = Table(
+        [
+            Column(head, right=head not in TEXTS, wrap=TEXTS.get(head, 0), spare=SPARE.get(head, 0))
+            for head in heads
+        ],
+        title,
+    )
+    for cells, dim in rows:
+        table.add(*cells, style="dim" if dim else "")
+    table.print()
 
 
 def _print_load(found: Json, alpha: float) -> None:
     """Print the ranking under one load, and what differs."""
     if found["reason"]:
-        print(f"{found['load']}: no ranking: {found['reason']}\n")
+        say(f"{found['load']}: no ranking: {found['reason']}")
+        say()
         return
     ranked = [*found["configurations"], *found["floors"]]
     rows = [(_row(configuration), configuration["rank"] is None) for configuration in ranked]
     rows += [(["", left["label"], "no good run", "", "", ""], True) for left in found["unranked"]]
-    title = f"{found['load']}: {found['percentile_text']} in us, the worst repeat first"
+    by = " (as required)" if found["percentile_by"] == "require" else ""
+    title = f"{found['load']}: {found['percentile_text']}{by} in us, the worst repeat first"
     heads = ("rank", "configuration", "repeats", "within the worst run", "max", "loss")
     _print_columns(title, heads, rows)
     _print_comparisons(found["comparisons"], alpha)
 
 
 def _row(found: Json) -> list[str]:
-    from tailtap.compare.words import rank_text, share_text
+    from tailtap.analysis.compare.words import rank_text
+    from tailtap.records.units import format_share
 
     repeats = [found["repeats"][place] for place in found["worst_first"]]
     inside = repeats[0]["interval"]
@@ -173,12 +182,12 @@ def _row(found: Json) -> list[str]:
         "  ".join(_repeat(run) for run in repeats),
         "" if inside is None else f"{_us(inside['low'])} to {_us(inside['high'])}",
         _us(slowest),
-        "" if not losses else share_text(max(losses)) if max(losses) else "0",
+        "" if not losses else format_share(max(losses)),
     ]
 
 
 def _repeat(run: Json) -> str:
-    """A run's latency, and what it may be off by where its captures are of two clocks."""
+    """A run's latency, and what it may be off by by its clocks and stamps."""
     if run["latency"] is None:
         return "unknown"
     return _us(run["latency"]) + (f" ± {_us(run['within_ns'])}" if "within_ns" in run else "")
@@ -187,16 +196,18 @@ def _repeat(run: Json) -> str:
 def _print_comparisons(pairs: Sequence[Json], alpha: float) -> None:
     able = [pair for pair in pairs if pair["smallest_p"] <= alpha]
     if not able:
-        print(f"comparisons: {len(pairs)}, all with too few repeats to be decided\n")
+        say(f"comparisons: {len(pairs)}, all with too few repeats to be decided")
+        say()
         return
     shown = sorted(able, key=lambda pair: (not pair["significant"], pair["p_corrected"]))[:PRINTED]
     words = {True: "apart", False: "overlap", None: ""}
     rows = [
         (
             [
-                pair["slower"],
-                pair["faster"],
-                pair["ratio_text"],
+                pair["second"],
+                pair["first"],
+                pair["answer"],
+                pair["second_over_first"],
                 f"{pair['p']:.2g}",
                 f"{pair['p_corrected']:.2g}",
                 words[pair["runs_apart"]],
@@ -205,11 +216,11 @@ def _print_comparisons(pairs: Sequence[Json], alpha: float) -> None:
         )
         for pair in shown
     ]
-    heads = ("slower", "faster", "ratio (95 %)", "p", "corrected", "runs' intervals")
+    heads = ("configuration", "against", "is", "ratio (95 %)", "p", "corrected", "runs' intervals")
     _print_columns("differences", heads, rows)
     if len(pairs) > len(shown):
-        print(f"and {len(pairs) - len(shown)} more: --json has all")
-    print()
+        say(f"and {len(pairs) - len(shown)} more: --json has all")
+    say()
 
 
 def _print_traits(loads: Sequence[Json]) -> None:
@@ -221,12 +232,12 @@ def _print_traits(loads: Sequence[Json]) -> None:
     ]
     title = "other than latency (isolation is a judgement, not a measurement)"
     _print_columns(title, TRAITS, [(row, False) for row in rows])
-    print()
+    say()
 
 
 def _trait_cells(load: str, found: Json) -> Sequence[str]:
     """The cells of one configuration under `TRAITS`."""
-    from tailtap.compare.words import rank_text
+    from tailtap.analysis.compare.words import rank_text
 
     used, cache = found["resources"], found["cache"]
     summary = found["predictability"] or dict.fromkeys(("bursts_above", "bounded"))

@@ -73,16 +73,16 @@ def one_of(*names: str) -> Completer:
 
 def profiles(context: Context, parameter: Parameter, incomplete: str) -> list[CompletionItem]:
     """The profiles of `tailtap verdict`."""
-    from tailtap.verdict.profiles import PROFILES
+    from tailtap.analysis.verdict.profiles import PROFILES
 
     return _plain(PROFILES, incomplete)
 
 
 def settings(context: Context, parameter: Parameter, incomplete: str) -> list[CompletionItem]:
     """Paths of an experiment file whose values are names, with these names."""
-    from tailtap.forwarder import FORWARDERS
-    from tailtap.platform import PLATFORMS
-    from tailtap.traffic import GENERATORS
+    from tailtap.lab.forwarders import FORWARDERS
+    from tailtap.lab.generators import GENERATORS
+    from tailtap.lab.platforms import PLATFORMS
 
     values: Mapping[str, Iterable[str]] = {
         "dut.platform": PLATFORMS,

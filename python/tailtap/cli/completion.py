@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import click
 
 from tailtap.cli.command import command
@@ -22,20 +24,20 @@ from tailtap.cli.command import command
     )
 )
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]), help="The shell.")
-def completion(shell: str, json: bool, quiet: bool) -> None:
+def completion(shell: Literal["bash", "zsh", "fish"], json: bool, quiet: bool) -> None:
     """Print a script that lets a shell complete what is typed after `tailtap`.
 
     It completes commands, options, the names of run folders and experiment folders, experiment
     files, captures, and what options take, such as the names of forwarders and profiles. Save the
     script where the shell looks for such scripts, and start a new shell.
     """
-    import json as json_module
 
     from tailtap.cli.shells import script
+    from tailtap.records.printed import CompletionRecord
+    from tailtap.records.record import printed
 
     text = script(shell)
     if json:
-        shown = {"schema": "tailtap.completion/1", "shell": shell, "script": text}
-        print(json_module.dumps(shown))
+        print(printed(CompletionRecord(shell=shell, script=text)))
     else:
         print(text, end="")

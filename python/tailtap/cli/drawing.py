@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from tailtap.cli.terminal import say
+
 if TYPE_CHECKING:
     from tailtap.experiment.model import Experiment
     from tailtap.experiment.plan import PlannedRun
@@ -28,8 +30,8 @@ class Drawing:
 
 def drawing_of(experiment: Experiment) -> Drawing:
     """How its nodes are joined, and the ways of its flows."""
-    from tailtap.cpulist import ranges
-    from tailtap.units import format_rate
+    from tailtap.records.cpulist import ranges
+    from tailtap.records.units import format_rate
 
     graph, dut = experiment.graph(), experiment.dut
     paths = {flow.name: (IN, *flow.passed, OUT) for flow in graph.flows}
@@ -77,23 +79,20 @@ def print_networks(runs: Iterable[PlannedRun]) -> None:
     for drawing, slugs in found.items():
         more = f" and {len(slugs) - 1} more" if len(slugs) > 1 else ""
         if not drawing.nodes:
-            print(f"{slugs[0]}{more}: {drawing.flows[0][-1]}")
+            say(f"{slugs[0]}{more}: {drawing.flows[0][-1]}")
             continue
-        print(f"\nnetwork of {slugs[0]}{more}:")
+        say()
+        say(f"network of {slugs[0]}{more}:")
         _print(("node", "platform", "forwarder", "CPUs", "joined with"), drawing.nodes)
         _print(("flow", "rate", "path"), drawing.flows)
     if found:
-        print()
+        say()
 
 
 def _print(names: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    from rich.table import Table
+    from tailtap.cli.console import Table, columns
 
-    from tailtap.cli.console import print_table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in names:
-        table.add_column(name, no_wrap=True)
+    table = Table(columns(names, wrap=10))
     for row in rows:
-        table.add_row(*row)
-    print_table(table)
+        table.add(*row)
+    table.print()

@@ -9,15 +9,17 @@ import click
 
 from tailtap.cli.command import PATH, command
 from tailtap.cli.completing import captures, captures_or_folders, folders, one_of
+from tailtap.cli.terminal import say, warn
 from tailtap.cli.where import Where
 
 if TYPE_CHECKING:
-    from tailtap.evaluation import Evaluation
-    from tailtap.evaluation.clocks import Clocks
-    from tailtap.evaluation.evaluate import Settings
+    from tailtap.analysis.evaluation import Evaluation
+    from tailtap.analysis.evaluation.clocks import Clocks
+    from tailtap.analysis.evaluation.evaluate import Settings
 
 
 @command(
+    computes=True,
     examples=(
         (
             "tailtap evaluate in.pcap out.pcap",
@@ -32,10 +34,10 @@ if TYPE_CHECKING:
             "captures of two clocks, aligned by packets both ways",
         ),
         (
-            "tailtap evaluate results/first --window '10 s'",
-            "all runs of an experiment again",
+            "tailtap evaluate results/first --window '10 s' --out results/first-10s",
+            "all runs of an experiment again, into a folder of its own",
         ),
-    )
+    ),
 )
 @click.argument(
     "ingress",
@@ -110,18 +112,31 @@ if TYPE_CHECKING:
     "say: mscap has no magic number, and its suffix decides.",
 )
 @click.option(
+    "--nanoseconds",
+    metavar="SIDE",
+    shell_complete=one_of("ingress", "egress", "both"),
+    help="The stamps of this capture (ingress, egress, both) are nanoseconds, although the file "
+    "says that they are microseconds: a wrong magic number in pcap, no if_tsresol in pcapng.",
+)
+@click.option(
     "--out",
     type=PATH,
     metavar="DIR",
     shell_complete=folders,
-    help="Write all tables as Parquet files, and evaluation.json, into DIR.",
+    help="Write all tables as Parquet files, and evaluation.json, into DIR. Of a folder: put the "
+    "results into DIR, a new experiment folder, and leave those of the runs alone.",
+)
+@click.option(
+    "--replace",
+    is_flag=True,
+    help="Replace results that were made with other settings, or of other captures.",
 )
 @click.option(
     "--scheduler",
     metavar="ADDRESS",
     help="Work on the cluster of the Dask scheduler at ADDRESS, such as "
     "tcp://10.0.0.1:8786, whose workers have the same tailtap and see the captures under "
-    "the same paths. Needs `pip install 'tailtap[cluster]'`.",
+    "the same paths. Needs `pip install distributed`.",
 )
 @click.option(
     "--chunk",
@@ -146,7 +161,9 @@ def evaluate(
     egress_ahead: str | None,
     back: tuple[Path, Path] | None,
     format: str | None,
+    nanoseconds: str | None,
     out: Path | None,
+    replace: bool,
     scheduler: str | None,
     chunk: str | None,
     jobs: int | None,
@@ -160,12 +177,15 @@ def evaluate(
     its 95 % confidence interval, and one with fewer than ten packets above it is marked as not
     supported by the data. Warnings go to standard error.
 
-    Given a folder that `tailtap run` made, evaluates all its finished runs again, and replaces
-    the results in the run folders and in results.duckdb. --key, --trim and --window replace the
-    settings of the experiment. A run that cannot be evaluated keeps its results; the others go on,
-    and the exit status is not 0. Any folder of run folders will do.
+    Given a folder that `tailtap run` made, evaluates all its finished runs again, as their
+    experiment says, and replaces the results in the run folders and in results.duckdb. With other
+    settings (--key, --trim, --window, --bucket, --worst) the results go into a folder of their own
+    (--out), which all commands take for an experiment, or take the place of those of the runs
+    (--replace). Stamps of a run begin after its warm-up: --trim leaves out what was measured. A run
+    that cannot be evaluated keeps its results; the others go on, and the exit status is not 0. Any
+    folder of run folders will do.
 
-    With captures of two clocks, --egress-ahead or --back says how these are to each other. Times
+    Captures of two clocks need the offset of the clocks: --egress-ahead or --back. Times
     behind the device are brought to the clock before it, and what the latencies may be off by is
     in every bound, stored, and part of every verdict. A clock that stepped is refused.
 
@@ -173,10 +193,10 @@ def evaluate(
     files can be cut into pieces. Compressed captures, pcapng and mscap, and captures whose stamps
     are not in order of time, or that are of two clocks, are evaluated in one piece.
     """
-    from tailtap.errors import InputError
-    from tailtap.evaluation.evaluate import Settings
-    from tailtap.evaluation.percentiles import parse_list
-    from tailtap.units import parse_time
+    from tailtap.analysis.evaluation.evaluate import Settings
+    from tailtap.analysis.evaluation.percentiles import parse_list
+    from tailtap.records.errors import InputError
+    from tailtap.records.units import parse_time
 
     ps = parse_list(percentiles)
     where = Where(scheduler, chunk, jobs, quiet)
@@ -187,30 +207,35 @@ def evaluate(
         "worst": worst,
         "bucket_ns": parse_time(bucket),
         "format": format,
+        "nanoseconds": nanoseconds,
     }
     given = {name: value for name, value in given.items() if value is not None}
     if egress is not None:
         if out is not None:
             _load_writer()
         if egress_ahead is not None or back is not None:
-            given["clocks"] = _clocks(ingress, egress, egress_ahead, back, key, format)
+            given["clocks"] = _clocks(ingress, egress, egress_ahead, back, key, format, nanoseconds)
         found = _evaluate_pair(ingress, egress, Settings(**given), where)
+        if out is not None and not replace:
+            _require_same(found, out)
         _show_pair(found, ps, worst, out, json=json, quiet=quiet)
     elif not ingress.is_dir():
         raise InputError(
             f"{ingress}: give two captures, from before and from after the device, or the folder "
             "of an experiment"
         )
-    elif out is not None or format is not None:
+    elif format is not None or nanoseconds is not None:
         raise InputError(
-            "--out and --format are for two captures: the results of runs go into their folders"
+            "--format and --nanoseconds are for two captures: stamps of runs say what they are"
         )
+    elif out is not None and replace:
+        raise InputError("--out leaves the results of the runs alone: leave --replace out")
     elif egress_ahead is not None or back is not None:
         raise InputError(
             "--egress-ahead and --back are for two captures: the stamps of a run have one clock"
         )
     else:
-        _evaluate_folder(ingress, given, where, percentiles, json, quiet)
+        _evaluate_folder(ingress, given, where, percentiles, out, json, quiet, replace=replace)
 
 
 def _clocks(
@@ -220,17 +245,48 @@ def _clocks(
     back: tuple[Path, Path] | None,
     key: str | None,
     format: str | None,
+    nanoseconds: str | None,
 ) -> Clocks:
     """How the clocks of two captures are to each other."""
-    from tailtap.errors import InputError
-    from tailtap.evaluation.clocks import aligned, known, parse_interval
+    from tailtap.analysis.evaluation.clocks import aligned, known, parse_interval
+    from tailtap.analysis.evaluation.evaluate import sides_of
+    from tailtap.records.errors import InputError
 
     if back is None:
         assert egress_ahead is not None  # one of the two was given
         return known(*parse_interval(egress_ahead))
     if egress_ahead is not None:
         raise InputError("--egress-ahead and --back both say how the clocks are: give one of them")
-    return aligned(ingress, egress, back, key=key or "auto", format=format)
+    sides = sides_of(nanoseconds)
+    return aligned(ingress, egress, back, key=key or "auto", format=format, nanoseconds=sides)
+
+
+def _require_same(found: Evaluation, out: Path) -> None:
+    """Raise `InputError` when `out` has an evaluation of other captures, or with other settings."""
+    from tailtap.records.errors import InputError
+    from tailtap.records.evaluation import EvaluationRecord
+    from tailtap.records.record import read
+
+    try:
+        stored = read(out / "evaluation.json", EvaluationRecord)
+    except InputError:
+        return  # there is none
+    for name in ("inputs", "options", "key", "clocks"):
+        there, here = (_known(getattr(content, name)) for content in (stored, found))
+        if there != here:
+            raise InputError(
+                f"{out}: there is an evaluation with other {name} in it: choose another --out, or "
+                "give --replace"
+            )
+
+
+def _known(content: object) -> object:
+    """What an evaluation says of its captures wherever they lie; all of what else it says."""
+    from tailtap.records.evaluation import Sides
+
+    if not isinstance(content, Sides):
+        return content
+    return [(side.packets, side.first_ns, side.last_ns) for side in content.both]
 
 
 def _load_writer() -> None:
@@ -241,13 +297,13 @@ def _load_writer() -> None:
 
     # numpy's linear algebra, which nothing here uses, would start threads that spin for a while.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    Thread(target=import_module, args=("tailtap.evaluation.tables",)).start()
+    Thread(target=import_module, args=("tailtap.analysis.evaluation.tables",)).start()
 
 
 def _evaluate_pair(ingress: Path, egress: Path, settings: Settings, where: Where) -> Evaluation:
-    from tailtap import evaluation
-    from tailtap.errors import TailtapError
-    from tailtap.evaluation.many import Captures, evaluate_many
+    from tailtap.analysis import evaluation
+    from tailtap.analysis.evaluation.many import Captures, evaluate_many
+    from tailtap.records.errors import TailtapError
 
     if where.default:
         return evaluation.evaluate(ingress, egress, **vars(settings))
@@ -261,21 +317,33 @@ def _evaluate_pair(ingress: Path, egress: Path, settings: Settings, where: Where
 
 
 def _evaluate_folder(
-    folder: Path, changes: dict[str, Any], where: Where, percentiles: str, json: bool, quiet: bool
+    folder: Path,
+    changes: dict[str, Any],
+    where: Where,
+    percentiles: str,
+    out: Path | None,
+    json: bool,
+    quiet: bool,
+    *,
+    replace: bool,
 ) -> None:
     import json as json_module
-    import sys
 
-    from tailtap import store
+    from tailtap.analysis.evaluation.percentiles import DEFAULT, parse_list
+    from tailtap.analysis.runs.again import WARM_UP, copy_of, evaluate_again, find, warm_up_of
     from tailtap.cli.hops import print_hops
     from tailtap.cli.runs import PERCENTILES, print_runs
-    from tailtap.errors import InputError, MachineError
-    from tailtap.evaluation.percentiles import DEFAULT, parse_list
-    from tailtap.results.again import evaluate_again, find
+    from tailtap.output import database as store
+    from tailtap.records.errors import InputError, MachineError
 
     columns = PERCENTILES if percentiles == "default" else parse_list(percentiles)
     runs = find(folder)
     chunk_bytes = where.chunk_bytes()
+    warm_up = warm_up_of(runs.folders[0]) if changes.get("trim_ns") else None
+    if warm_up is not None and not quiet and (out is not None or replace):
+        warn(f"--trim: {WARM_UP.format(warm_up)}")
+    if out is not None:
+        runs = copy_of(runs, out, changes)
     with where.executor() as executor, where.progress() as progress:
         outcome = evaluate_again(
             runs,
@@ -283,9 +351,10 @@ def _evaluate_folder(
             changes,
             chunk_bytes=chunk_bytes,
             percentiles=DEFAULT if percentiles == "default" else columns,
-            print_line=lambda line: None if quiet else print(line, file=sys.stderr, flush=True),
+            print_line=lambda line: None if quiet else warn(line),
             store=store,
             progress=progress,
+            replace=replace,
         )
     if json:
         print(json_module.dumps(outcome.summary()))
@@ -313,7 +382,6 @@ def _show_pair(
     quiet: bool,
 ) -> None:
     import json as json_module
-    import sys
 
     if out is not None:
         found.write(out)
@@ -323,54 +391,53 @@ def _show_pair(
         _print(found, ps)
     if not quiet:
         for warning in found.warnings:
-            print(f"warning: {warning.message} [{warning.code}]", file=sys.stderr)
+            warn(f"warning: {warning.message} [{warning.code}]")
         if out is not None:
-            print(f"tables written to {out}", file=sys.stderr)
+            warn(f"tables written to {out}")
 
 
 def _print(found: Evaluation, ps: tuple[float, ...]) -> None:
-    from rich.table import Table
+    import msgspec
 
-    from tailtap.cli.console import print_table
-    from tailtap.evaluation.clocks import clocks_text, within_text
-    from tailtap.evaluation.percentiles import label
-    from tailtap.units import format_us
+    from tailtap.analysis.evaluation.clocks import clocks_text
+    from tailtap.analysis.evaluation.percentiles import label
+    from tailtap.cli.console import Column, Table, columns
+    from tailtap.records.units import format_us
 
     reason = f": {found.key_reason}" if found.key_reason else ""
-    print(f"matched by {found.key}{reason}")
+    say(f"matched by {found.key}{reason}")
     if found.clocks is not None:
-        print(clocks_text(found.clocks))
-    counts = Table(title="packets", title_justify="left", box=None, show_header=False)
-    for name, count in found.counts.items():
+        say(clocks_text(found.clocks))
+    counts = Table((Column(), Column(right=True), Column()), title="packets")
+    for name, count in msgspec.structs.asdict(found.counts).items():
         if count or name in ("ingress", "egress", "matched", "lost"):
             share = f"{found.loss:.4%}" if name == "lost" else ""
-            counts.add_row(name.replace("_", " "), f"{count:,}", share)
-    counts.columns[1].justify = "right"
-    print_table(counts)
+            if name == "lost" and count > found.lost_at_least:
+                share = f"at most {share}"
+            counts.add(" " + name.replace("_", " "), f"{count:,}", share)
+    counts.print()
     within_ns = found.within_ns
-    title = "latency in us" if not within_ns else f"latency in us, {within_text(within_ns)}"
-    latency = Table(title=title, title_justify="left", box=None)
-    for heading in ("", "value", "95 % interval", "packets above"):
-        latency.add_column(heading, justify="right")
+    title = "latency in us" if not within_ns else f"latency in us, {found.within.text}"
+    latency = Table(columns(("", "value", "95 % interval", "packets above"), right=True), title)
 
     def around(value: int) -> str:
         ends = (value - within_ns, value + within_ns)
         return " to ".join(map(format_us, ends)) if within_ns else ""
 
-    latency.add_row("min", format_us(found.min), around(found.min))
+    latency.add("min", format_us(found.min), around(found.min))
     for percentile in found.percentiles(ps):
         low, high = (
             "open" if bound is None else format_us(bound)
             for bound in (percentile.low, percentile.high)
         )
-        latency.add_row(
+        latency.add(
             label(percentile.p),
             format_us(percentile.value),
             f"{low} to {high}",
             f"{percentile.above:,}" + ("" if percentile.supported else " (unsupported)"),
-            style=None if percentile.supported else "dim",
+            style="" if percentile.supported else "dim",
         )
     mean = round(found.mean)
-    latency.add_row("max", format_us(found.max), around(found.max))
-    latency.add_row("mean", format_us(mean), around(mean))
-    print_table(latency)
+    latency.add("max", format_us(found.max), around(found.max))
+    latency.add("mean", format_us(mean), around(mean))
+    latency.print()

@@ -10,20 +10,28 @@ import click
 
 from tailtap.cli.command import command
 from tailtap.cli.options import runs_and_folders
+from tailtap.cli.terminal import say, warn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tailtap.cause.record import Json
-    from tailtap.cause.remedies import Knob
-    from tailtap.cause.stalls import Line
-    from tailtap.errors import TailtapError
+    from tailtap.analysis.causes.record import Json
+    from tailtap.analysis.causes.remedies import Knob
+    from tailtap.analysis.causes.stalls import Line
+    from tailtap.records.errors import TailtapError
 
 TOLD = 10
 """Stalls that are printed in words."""
+TOLD_WITHOUT = 3
+"""Causes without which the tail is estimated in words."""
+BRIEF_CAUSES = 3
+"""Causes that the shortest form names."""
+BRIEF_RUNS, BRIEF_BYTES = 8, 64_000_000
+"""What `tailtap run` explains at its end: 50 MB take two seconds of CPU time."""
 
 
 @command(
+    computes=True,
     examples=(
         (
             "tailtap explain results/first/runs/001-tc-mirred-r1",
@@ -33,7 +41,7 @@ TOLD = 10
             "tailtap explain results/first --late '100 us'",
             "all runs with a trace, and the packets that took longer than 100 us",
         ),
-    )
+    ),
 )
 @runs_and_folders(
     "Run folders, or experiment folders: then all their finished runs that have a trace."
@@ -46,37 +54,47 @@ TOLD = 10
     "as '100 us'.",
 )
 @click.option(
+    "--brief",
+    is_flag=True,
+    help="Print of each run only what its late packets waited for, and its worst packet.",
+)
+@click.option(
     "--scheduler",
     metavar="ADDRESS",
     help="Explain the runs side by side on the cluster of the Dask scheduler at ADDRESS, such as "
     "tcp://10.0.0.1:8786, whose workers have the same tailtap and see the run folders under the "
-    "same paths. Needs `pip install 'tailtap[cluster]'`.",
+    "same paths. Needs `pip install distributed`.",
 )
 def explain(
-    runs: tuple[Path, ...], late: str, scheduler: str | None, json: bool, quiet: bool
+    runs: tuple[Path, ...],
+    late: str,
+    brief: bool,
+    scheduler: str | None,
+    json: bool,
+    quiet: bool,
 ) -> None:
-    """Say why packets of a run were late, and which knobs would remove the causes.
+    """Say why packets of a run were late, and which knobs may answer the causes.
 
     Needs runs that were measured with `trace: thin` (or full). The late packets are joined with
     what the kernel did on the cores that served them, on one clock: each nanosecond of a late
     packet belongs to one thing. A stall is a time in which a core did not serve while packets
-    waited; a packet is late directly, or behind a stall. A cause is a claim: it is held against
-    random shifts of the same events, and what does not pass is only present.
+    waited; a packet is late directly, or behind a stall. What had the core while a packet waited is
+    a fact. What merely coincides is held against random shifts of the same events, and what does
+    not pass is only present. Knobs are candidates: they were not tried.
 
     causes.json and three tables go into each run's folder, and their rows into the results.duckdb
     of its experiment. A run that cannot be explained keeps what it had; the others go on, and the
-    exit status is not 0. docs/explain.md explains the model, and what it cannot know.
+    exit status is not 0. docs/explanation/causes.md explains the model, and what it cannot know.
     """
     import json as json_module
-    import sys
     from contextlib import nullcontext
 
-    from tailtap.cause.many import Told, explain_many
+    from tailtap.analysis.causes.many import Told, explain_many
     from tailtap.cli.where import Where
 
     def progress(run: str) -> None:
         if not quiet:
-            print(f"explain: {run}", file=sys.stderr)
+            warn(f"explain: {run}")
 
     where = Where(scheduler, chunk=None, jobs=None, quiet=quiet)
     with nullcontext() if scheduler is None else where.executor() as executor:
@@ -91,7 +109,7 @@ def explain(
         print(json_module.dumps(contents[0] if alone else {"runs": contents}, allow_nan=False))
     elif not json:
         for one in told:
-            print_causes(one.record, one.worst)
+            (print_brief if brief else print_causes)(one.record, one.worst)
     _complain(
         [(folder.name, one) for folder, one in found if not isinstance(one, Told)], len(found)
     )
@@ -99,14 +117,14 @@ def explain(
 
 def _complain(errors: Sequence[tuple[str, TailtapError]], runs: int) -> None:
     """Raise the first of the errors that runs gave, if there are any."""
-    from tailtap.errors import InputError, MachineError
+    from tailtap.records.errors import InputError, MachineError
 
     if not errors:
         return
     name, first = errors[0]
     if runs == 1:
         raise first
-    machine = any(isinstance(error, MachineError) for _, error in errors)
+    machine = any(not isinstance(error, InputError) for _, error in errors)
     kind = MachineError if machine else InputError
     raise kind(f"{len(errors)} of {runs} runs could not be explained, {name} first: {first}")
 
@@ -120,35 +138,90 @@ def _store(folders: Iterable[Path]) -> None:
         if runs.name == "runs" and database.is_file():
             databases.setdefault(database, []).append(folder)
     if databases:
-        from tailtap.store import add_runs
+        from tailtap.output.database import add_runs
 
         for database, of_it in databases.items():
             add_runs(database, of_it)
 
 
+def explain_briefly(folder: Path, runs: Sequence[Path]) -> None:
+    """Print in few words why packets of finished runs of an experiment folder were late.
+
+    Runs without a trace are left out, and what `tailtap explain` would store is stored. Many or
+    large traces take time: of these only the command is printed.
+    """
+    from tailtap.analysis.causes.many import Told, explain_many, size_of
+
+    traced = [run for run in runs if (run / "trace.events").is_file()]
+    if len(traced) > BRIEF_RUNS or sum(map(size_of, traced)) > BRIEF_BYTES:
+        say(f"why packets were late: tailtap explain {folder}")
+        return
+    told = []
+    for run, one in explain_many(traced, knobs=remedies(), stalls=1) if traced else ():
+        if isinstance(one, Told):
+            told.append(run)
+            print_brief(one.record, one.worst)
+        else:
+            say(f"{run.name}: not explained: {one}")
+    _store(told)
+
+
+def print_brief(content: Json, worst: Sequence[Line]) -> None:
+    """Print what made the late packets of one run late, and the worst of its stalls."""
+    causes = [
+        f"{row['packets']:,} by {_name(row)}"
+        for row in content["causes"]
+        if row["claim"] != "present"  # which counts as unexplained
+    ]
+    told = causes[:BRIEF_CAUSES]
+    if more := causes[BRIEF_CAUSES:]:
+        told.append(f"others by {len(more)} more cause{'s' * (len(more) > 1)}")
+    if unexplained := content["unexplained"]["packets"]:
+        told.append(f"{unexplained:,} unexplained")
+    say(f"{_late(content)}: {', '.join(told)}")
+    for line in worst[:1]:
+        say(f"  the worst: {line.words}")
+
+
+def _late(content: Json) -> str:
+    """Which packets of which run were late."""
+    late = content["late"]
+    invalid = " (invalid)" * (content["valid"] is False)
+    return f"{content['run']}{invalid}: {late['packets']:,} packets later than {late['words']}"
+
+
+def _name(row: Json) -> str:
+    """A cause, and whether it is only present."""
+    name = f"{row['cause']} ({row['detail']})" if row["detail"] else row["cause"]
+    return f"present: {name}" if row["claim"] == "present" else name
+
+
 def print_causes(content: Json, worst: Sequence[Line]) -> None:
     """Print the object of ``--json`` of one run: causes, periods, its `worst` stalls, knobs."""
-    from rich.table import Table
-    from rich.text import Text
-
-    from tailtap.cause.control import control_words
-    from tailtap.cli.console import print_table
-    from tailtap.units import format_time, format_us
+    from tailtap.analysis.causes.control import control_words
+    from tailtap.analysis.causes.taxonomy import Named
+    from tailtap.analysis.causes.without import NAME, Without
+    from tailtap.cli.console import Column, Table
+    from tailtap.records.units import format_time, format_us
 
     late, unexplained = content["late"], content["unexplained"]
-    print(
-        f"{content['run']}: {late['packets']:,} packets later than {late['words']}, by "
-        f"{late['stalls']:,} stalls; median {format_time(late['median_ns'])}"
+    say(f"{_late(content)}, by {late['stalls']:,} stalls; median {format_time(late['median_ns'])}")
+    table = Table(
+        (
+            Column("stalls", right=True),
+            Column("packets", right=True),
+            Column("behind", right=True, spare=2),
+            Column("worst us", right=True),
+            Column("delay us", right=True, spare=1),
+            Column("share", right=True),
+            Column("p", right=True, spare=3),
+            Column("cause", wrap=24),
+            Column("candidates", wrap=16),
+        )
     )
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("stalls", "packets", "behind", "worst us", "delay us", "share", "p"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("cause", no_wrap=True)
-    table.add_column("knobs")
     for row in content["causes"]:
-        name = f"{row['cause']} ({row['detail']})" if row["detail"] else row["cause"]
         present = row["claim"] == "present"
-        table.add_row(
+        table.add(
             f"{row['stalls']:,}",
             f"{row['packets']:,}",
             f"{row['behind']:,}",
@@ -156,36 +229,53 @@ def print_causes(content: Json, worst: Sequence[Line]) -> None:
             format_us(row["delay_ns"]),
             "" if row["share"] is None else f"{row['share']:.1%}",
             "" if row["p_value"] is None else f"{row['p_value']:.3g}",
-            Text(f"present: {name}" if present else name),
-            Text(", ".join(row["knobs"][:3]) + (", …" if row["knobs"][3:] else "")),
-            style="dim" if present else None,
+            _name(row),
+            ", ".join(row["knobs"][:3]) + (", …" if row["knobs"][3:] else "")
+            or ("" if present else "no knob known"),
+            style="dim" if present else "",
         )
-    print_table(table)
+    table.print()
     share = unexplained["packets"] / late["packets"]
-    print(
+    say(
         f"unexplained: {unexplained['packets']:,} packets ({share:.1%}), "
         f"{format_time(unexplained['delay_ns'])} of {format_time(late['delay_ns'])}"
     )
+    if looked := late["looked"]:
+        say(
+            f"{late['stalls']:,} stalls are few: what merely coincides was tested on the "
+            f"{looked['packets']:,} packets later than {looked['words']}, of "
+            f"{looked['stalls']:,} stalls"
+        )
+    for row in [row for row in content["causes"] if row["without"]][:TOLD_WITHOUT]:
+        name = Named(row["cause"], row["detail"])
+        say(f"estimate without the time of {name}, {NAME}: {Without(**row['without']).words}")
     if len(content["segments"]) > 1:
         for segment in content["segments"]:
-            print(f"late in {segment['words']}: {segment['packets']:,} packets")
+            say(f"late in {segment['words']}: {segment['packets']:,} packets")
     for period in content["periods"]:
-        print(f"period: {period['words']}")
+        say(f"period: {period['words']}")
     for line in worst:
-        print(f"  {line.key}: {line.words}")
-    print(content["remove"]["words"])
-    print(control_words(content["control"]))
+        say(f"  {line.key}: {line.words}")
+    say(content["remove"]["words"])
+    say(control_words(content["control"]))
     for warning in content["warnings"]:
-        print(f"warning: {warning['message']} [{warning['code']}]")
-    print()
+        say(f"warning: {warning['message']} [{warning['code']}]")
+    say()
 
 
 def remedies() -> list[Knob]:
     """The knobs of `tailtap host`, as remedies."""
-    from tailtap.cause.remedies import Knob
-    from tailtap.machine.knobs import KNOBS
+    from tailtap.analysis.causes.remedies import Knob
+    from tailtap.host.knobs import KNOBS
 
     return [
-        Knob(knob.name, tuple(knob.removes), knob.risk, knob.settable, knob.recommended)
+        Knob(
+            knob.name,
+            tuple(knob.removes),
+            knob.risk,
+            knob.settable,
+            knob.recommended,
+            knob.disruptive,
+        )
         for knob in KNOBS
     ]

@@ -8,9 +8,10 @@ import click
 
 from tailtap.cli.command import PATH, command
 from tailtap.cli.completing import folders, one_of, result_folders
+from tailtap.cli.terminal import say_whole, warn
 
 
-@command()
+@command(computes=True)
 @click.argument(
     "source",
     type=PATH,
@@ -54,26 +55,21 @@ def export(
 
     The stored evaluations are the source; only --packets reads captures again. Existing files of
     the same names are replaced, and so is a run that the database already has. PostgreSQL needs
-    `pip install 'tailtap[postgres]'`, and perfetto `pip install 'tailtap[perfetto]'`. docs/files.md
+    `pip install 'psycopg[binary]'`, and perfetto `pip install perfetto`. docs/reference/files.md
     describes every format.
     """
-    import json as json_module
-    import sys
-
-    from tailtap.store.exporters import export as export_runs
+    from tailtap.output.exporters import export as export_runs
+    from tailtap.records.printed import ExportRecord
+    from tailtap.records.record import printed
 
     found = export_runs(source, to, out, packets=packets)
+    for name in found.invalid:
+        warn(f"warning: {name} is invalid: its generator did not send what was asked of it")
     if json:
-        summary = {
-            "schema": "tailtap.export/1",
-            "to": found.kind,
-            "runs": found.runs,
-            "written": found.written,
-        }
-        print(json_module.dumps(summary))
+        print(printed(ExportRecord(to=found.kind, runs=found.runs, written=found.written)))
     else:
         for name in found.written:
-            print(name)
+            say_whole(name)
     if not quiet:
         runs = "1 run" if found.runs == 1 else f"{found.runs} runs"
-        print(f"exported {runs} as {found.kind}", file=sys.stderr)
+        warn(f"exported {runs} as {found.kind}")

@@ -8,7 +8,8 @@ import click
 
 from tailtap.cli.command import command
 from tailtap.cli.completing import one_of
-from tailtap.errors import InputError
+from tailtap.cli.terminal import say, warn
+from tailtap.records.errors import InputError
 
 HOLD_FOR = "1 ms"
 QUEUE = 100
@@ -99,16 +100,15 @@ def forward(
     buffer, that the output did not take, or that were still held at the end.
     """
     import json as json_module
-    import sys
 
     from tailtap import _core
-    from tailtap.units import parse_rate, parse_time
+    from tailtap.records.units import parse_rate, parse_time
 
     def ready() -> None:
         if json:
             print(json_module.dumps({"event": "ready"}), flush=True)
         elif not quiet:
-            print(f"forwarding {input} -> {output}; SIGINT (Ctrl-C) stops", file=sys.stderr)
+            warn(f"forwarding {input} -> {output}; SIGINT (Ctrl-C) stops")
 
     if xdp is not None:
         of_user_space = {"--hold": hold, "--hold-for": hold_for, "--drop": drop,
@@ -141,7 +141,7 @@ def forward(
     if json:
         print(json_module.dumps({"event": "done", **done}), flush=True)
     else:
-        print(", ".join(f"{count} {name}" for name, count in done.items()))
+        say(", ".join(f"{count} {name}" for name, count in done.items()))
 
 
 def parse_ids(text: str, option: str) -> set[int]:

@@ -9,7 +9,8 @@ import click
 
 from tailtap.cli.command import PATH, Command, command
 from tailtap.cli.completing import captures, one_of
-from tailtap.errors import InputError, Interrupted
+from tailtap.cli.terminal import say, warn
+from tailtap.records.errors import InputError, Interrupted
 
 NEXT = "--next"
 COMMON = ("cpu", "json", "quiet")
@@ -207,10 +208,9 @@ def generate(
     flow k of n begins k/n of it later (phase_ns in its report).
     """
     import json as json_module
-    import sys
 
     from tailtap import _core
-    from tailtap.traffic.asked import AskedFlow
+    from tailtap.lab.generators.asked import AskedFlow
 
     asked = [AskedFlow(**flow)]
     for other in context.meta[NEXT]:
@@ -225,9 +225,9 @@ def generate(
     for report in () if json else reports:
         place = f"{report['interface']}: " if several else ""
         for line in _lines(report):
-            print(f"{place}{line}")
+            say(f"{place}{line}")
         for warning in _warnings(report) if not quiet else ():
-            print(f"tailtap: warning: {place}{warning}", file=sys.stderr)
+            warn(f"tailtap: warning: {place}{warning}")
     if any(report["interrupted"] for report in reports):
         raise Interrupted(
             "the traffic was ended early by a signal; the report covers what was sent"
@@ -236,7 +236,7 @@ def generate(
 
 def _lines(report: dict[str, Any]) -> Iterator[str]:
     """What a person reads of a flow."""
-    from tailtap.units import format_rate, format_time
+    from tailtap.records.units import format_rate, format_time
 
     yield (
         f"{report['sent']} packets sent at {format_rate(round(report['achieved_rate']))}, "
@@ -253,7 +253,7 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
 
 def _warnings(report: dict[str, Any]) -> Iterator[str]:
     """What the reader should know about traffic that was not sent as it was asked for."""
-    from tailtap.units import format_rate
+    from tailtap.records.units import format_rate
 
     if report["failed"]:
         yield f"{report['interface']} did not take {report['failed']} packets"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tailtap.cli.terminal import say
+
 PERCENTILES = (0.5, 0.99, 0.999)
 """The columns of the table, as far as they were asked for."""
 MOST_RUNS = 3
@@ -18,31 +20,33 @@ def print_hops(summary: dict[str, Any]) -> None:
     """Print the hops of the runs that have some: who lost packets, and who made the worst ones."""
     rows = [row for row in summary["runs"] if (row["evaluation"] or {}).get("hops")]
     if len(rows) > MOST_RUNS:
-        print(f"{len(rows)} runs have hops: `tailtap report` shows them all")
+        say(f"{len(rows)} runs have hops: `tailtap report` shows them all")
         return
     for row in rows:
-        _print_run(row["slug"], row["evaluation"])
+        invalid = " (invalid)" * (row["valid"] is False)
+        _print_run(f"{row['slug']}{invalid}", row["evaluation"])
 
 
 def _print_run(slug: str, evaluation: dict[str, Any]) -> None:
-    from rich.table import Table
-
-    from tailtap.cli.console import print_table
-    from tailtap.evaluation.hops import part_name
-    from tailtap.evaluation.percentiles import label
-    from tailtap.units import format_us
+    from tailtap.analysis.evaluation.hops import part_name
+    from tailtap.analysis.evaluation.percentiles import label
+    from tailtap.cli.console import Column, Table, columns
+    from tailtap.records.units import format_us
 
     hops = evaluation["hops"]
     known = {row["p"] for row in hops[0]["latency_ns"]["percentiles"]}
     listed = [p for p in PERCENTILES if p in known]
-    table = Table(box=None, pad_edge=False, header_style="bold", title=f"hops of {slug}, in us",
-                  title_justify="left")  # fmt: skip
-    table.add_column("hop")
-    for name in ("packets", "lost", *map(label, listed), "max", "slowest of the worst"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = Table(
+        (
+            Column("hop", wrap=12),
+            Column("packets", right=True, spare=1),
+            *columns(("lost", *map(label, listed), "max", "slowest of the worst"), right=True),
+        ),
+        title=f"hops of {slug}, in us",
+    )
     for hop in hops:
         found = {row["p"]: row for row in hop["latency_ns"]["percentiles"]}
-        table.add_row(
+        table.add(
             part_name(hop["node"], hop["part"]),
             f"{hop['counts']['matched']:,}",
             f"{hop['counts']['lost']:,}",
@@ -53,15 +57,15 @@ def _print_run(slug: str, evaluation: dict[str, Any]) -> None:
             format_us(hop["latency_ns"]["max"]),
             f"{hop['slowest_of_worst']:,}",
         )
-    print_table(table)
+    table.print()
     names = [part_name(hop["node"], hop["part"]) for hop in hops]
     for packet in evaluation["worst"][:MOST_PACKETS]:
-        print(f"packet {packet['key']}: {in_words(packet, names)}")
+        say(f"packet {packet['key']}: {in_words(packet, names)}")
 
 
 def in_words(packet: dict[str, Any], nodes: list[str]) -> str:
     """How long a packet took, and at which nodes: ``4.1 ms, of which dut3 3.9 ms``."""
-    from tailtap.units import format_time
+    from tailtap.records.units import format_time
 
     parts = sorted(
         ((ns, node) for node, ns in zip(nodes, packet["hops"], strict=True) if ns is not None),

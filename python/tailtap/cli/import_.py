@@ -8,9 +8,10 @@ import click
 
 from tailtap.cli.command import PATH, command
 from tailtap.cli.completing import folders, result_folders
+from tailtap.cli.terminal import say, warn
 
 
-@command()
+@command(computes=True)
 @click.argument(
     "tree",
     type=PATH,
@@ -38,39 +39,39 @@ def import_(
 
     Reads the published trees, which have nine CSV files for each run (`tailtap export --to papers`
     writes such files), and result trees of the testbed service pos with or without a RISE crate
-    (`tailtap export --to pos` writes such trees; docs/pos.md). Imported runs have the status
+    (`tailtap export --to pos` writes such trees; docs/howto/pos.md). Imported runs have the status
     'imported'; rate, repeat and trim come from the files' names, in trees of pos variables and
-    repeat from `.loop` files. Missing or broken files become warnings, and so do runs in which
+    repeat from `.loop` files. Missing or broken files become warnings, and so do links to places
+    outside of TREE, files that are far too large for what they are, and runs in which
     more than 0.1 % of the packets after the device have no match: stored with the run and printed
     here. A run is identified by the content of its files: importing a tree again, also from
     another place, changes nothing; files that have changed replace what was imported from their
     place. `tailtap report` shows imported runs together with the folder's own, and `tailtap run
     --resume` keeps them.
     """
-    import json as json_module
-    import sys
-    from dataclasses import asdict
-
-    from tailtap.store.importer import import_tree
+    from tailtap.output.importers.importer import import_tree
+    from tailtap.records.printed import ImportedTree, ImportRecord
+    from tailtap.records.record import made, printed
 
     # A name with a suffix is a file's, whether it exists or not; an existing file is one anyhow.
     if into.is_dir() or not (into.suffix or into.is_file()):
         into = into / "results.duckdb"
     found = import_tree(tree, into)
     if json:
-        summary = {
-            "schema": "tailtap.import/1",
-            "database": str(into),
-            "runs": found.runs,
-            "new": found.new,
-            "experiments": [asdict(tree) for tree in found.trees],
-            "warnings": [warning._asdict() for warning in found.warnings],
-        }
-        print(json_module.dumps(summary))
+        record = ImportRecord(
+            database=str(into),
+            runs=found.runs,
+            new=found.new,
+            replaced=found.replaced,
+            experiments=[made(tree, ImportedTree) for tree in found.trees],
+            warnings=found.warnings,
+        )
+        print(printed(record))
     else:
         for tree_found in found.trees:
-            print(tree_found.line())
-        print(f"{into}: {found.runs} runs, {found.new} of them new")
+            say(tree_found.line())
+        replaced = f", {found.replaced} replaced: their files have changed" * bool(found.replaced)
+        say(f"{into}: {found.runs} runs, {found.new} of them new{replaced}")
     if not quiet:
         for warning in found.warnings:
-            print(f"warning: {warning.message} [{warning.code}]", file=sys.stderr)
+            warn(f"warning: {warning.message} [{warning.code}]")

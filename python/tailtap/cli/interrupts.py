@@ -10,15 +10,17 @@ import click
 from tailtap.cli.command import PATH, command
 from tailtap.cli.completing import files, folders
 from tailtap.cli.options import runs_and_folders
+from tailtap.cli.terminal import say, warn
 
 if TYPE_CHECKING:
-    from tailtap.interrupts.analysis import Finding
+    from tailtap.analysis.interrupts.analysis import Finding
 
 SHOWN = 10
 """Rows of the table that are not associated; --json has all."""
 
 
 @command(
+    computes=True,
     examples=(
         (
             "tailtap interrupts results/first --figures",
@@ -28,7 +30,7 @@ SHOWN = 10
             "tailtap interrupts evaluated --samples irq.csv --offset '12.5 s'",
             "captures and samples of others, whose clocks are 12.5 s apart",
         ),
-    )
+    ),
 )
 @runs_and_folders(
     "Run folders, experiment folders (all their finished runs), or what `tailtap evaluate "
@@ -40,7 +42,7 @@ SHOWN = 10
     metavar="FILE",
     shell_complete=files,
     help="Samples of /proc/interrupts by another recorder, for one run or evaluation: CSV as "
-    "docs/interrupts.md describes it. By default the run's own interrupts.csv.",
+    "docs/explanation/interrupts.md describes it. By default the run's own interrupts.csv.",
 )
 @click.option(
     "--offset",
@@ -89,38 +91,37 @@ def interrupts(
     An association names no cause: everything within a window between two samples looks
     simultaneous, and what starts a stall can make counters rise that do not. Where there are too
     few windows, or the offset of the clocks is not known and the data do not show it, the answer
-    is that nothing can be told. docs/interrupts.md explains the statistics.
+    is that nothing can be told. docs/explanation/interrupts.md explains the statistics.
     """
-    import json as json_module
-    import sys
 
-    from tailtap.interrupts import Options, interrupts_of
+    from tailtap.analysis.interrupts import Options, interrupts_of
+    from tailtap.records.record import printed
 
     def progress(step: str) -> None:
         if not quiet:
-            print(f"interrupts: {step}", file=sys.stderr)
+            warn(f"interrupts: {step}")
 
     options = Options(None if offset is None else _offset(offset), worst)
     found = interrupts_of(runs, options, samples=samples, out=out, progress=progress)
     if figures:
-        from tailtap.report.interrupts import write_interrupt_figures
+        from tailtap.output.report.interrupts import write_interrupt_figures
 
         for one in found.runs:
             if one.finding.offset_ns is None:
                 progress(f"{one.run.slug}: no figure without an offset of the clocks")
             else:
-                write_interrupt_figures(one.finding, one.folder)
+                write_interrupt_figures(one.finding, one.folder, below=out or one.run.top)
     if json:
-        print(json_module.dumps(found.as_json(), allow_nan=False))
+        print(printed(found.record))
         return
     for one in found.runs:
         _print(one.finding)
     for warning in found.warnings:
-        print(f"warning: {warning.message} [{warning.code}]", file=sys.stderr)
+        warn(f"warning: {warning.message} [{warning.code}]")
 
 
 def _offset(text: str) -> int:
-    from tailtap.units import parse_time
+    from tailtap.records.units import parse_time
 
     stripped = text.strip()
     ahead = parse_time(stripped.removeprefix("-"))
@@ -128,50 +129,54 @@ def _offset(text: str) -> int:
 
 
 def _print(found: Finding) -> None:
-    from rich.table import Table
-
-    from tailtap.cli.console import print_table
-    from tailtap.units import format_time
+    from tailtap.cli.console import Column, Table, columns
+    from tailtap.records.units import format_time
 
     period = format_time(found.windows.period_ns)
     took = ""
     if found.took_ns is not None:
         took = ", each taking {} (at most {})".format(*map(format_time, found.took_ns))
-    print(f"{found.slug}: {found.samples} samples, one each {period}{took}")
+    say(f"{found.slug}: {found.samples} samples, one each {period}{took}")
     if found.offset_ns is not None and found.source != "clock":
-        print(f"offset of the clocks: {format_time(found.offset_ns)}{_uncertainty(found)}")
+        say(f"offset of the clocks: {format_time(found.offset_ns)}{_uncertainty(found)}")
     if found.reason is not None:
-        print(f"cannot tell: {found.reason}")
+        say(f"cannot tell: {found.reason}")
     elif found.answer == "none":
-        print("no counter rises where packets are late, more than chance explains")
+        say("no counter rises where packets are late, more than chance explains")
     if found.counters:
-        table = Table(box=None, title="increments a second", title_justify="left")
-        table.add_column("counter")
-        for heading in ("where late", "elsewhere", "p", ""):
-            table.add_column(heading, justify="right")
+        table = Table(
+            (
+                Column("counter", wrap=16),
+                *columns(("where late", "elsewhere", "p", ""), right=True),
+            ),
+            title="increments a second",
+        )
         sure = sum(row.associated for row in found.counters)
         for row in found.counters[: max(sure, SHOWN)]:
-            table.add_row(
+            table.add(
                 row.name,
                 f"{row.late_per_s:,.1f}",
                 f"{row.elsewhere_per_s:,.1f}",
                 "" if row.p_value is None else f"{row.p_value:.3f}",
                 "associated" if row.associated else "present",
-                style=None if row.associated else "dim",
+                style="" if row.associated else "dim",
             )
-        print_table(table)
+        table.print()
         if (more := len(found.counters) - max(sure, SHOWN)) > 0:
-            print(f"and {more} more that rose; --json has all")
+            say(f"and {more} more that rose; --json has all")
     if (own := found.own_effect) is not None:
         words = "the sampler makes packets late" if own.delays else "the sampler: nothing seen"
-        print(f"{words}: {own.packets} late packets in the device during a sample, "
+        say(f"{words}: {own.packets} late packets in the device during a sample, "
               f"{own.expected:.1f} by chance, p = {own.p_value:.3f}")  # fmt: skip
-    print()
+    say()
 
 
 def _uncertainty(found: Finding) -> str:
-    from tailtap.units import format_time
+    from tailtap.records.units import format_time
 
+    if found.bounds_ns is not None:
+        low, high = map(format_time, found.bounds_ns)
+        return f", as both were compared: {low} to {high}"
     if (suggested := found.suggestion) is None:
         return ", as given"
     ends = f"{format_time(suggested.low_ns)} to {format_time(suggested.high_ns)}"

@@ -1,7 +1,7 @@
 """The page of kinds, made from the registries.
 
 `python -m tailtap.cli.kinds` prints it, with the kinds of all installed packages; a test
-compares it with docs/kinds.md.
+compares it with docs/reference/kinds.md.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ from __future__ import annotations
 import inspect
 
 from tailtap.doctor import REGISTRIES
-from tailtap.machine.kinds import KINDS as RESOURCES
-from tailtap.store.exporters import EXPORTERS
+from tailtap.host.changes.kinds import KINDS as RESOURCES
+from tailtap.output.exporters import EXPORTERS
 
 HEAD = """# Kinds, and how to add one
+
+For authors of experiment files, and of packages that add kinds.
 
 Made from the program by `make docs`; a test fails when it is stale.
 
@@ -38,15 +40,15 @@ A name that two packages use, and a package that cannot be imported, are errors 
 is asked for. Everything else works.
 """
 FILES = {
-    "platforms": "platform/__init__.py",
-    "forwarders": "forwarder/__init__.py",
-    "generators": "traffic/__init__.py",
-    "neighbours": "neighbour/__init__.py",
-    "taps": "instruments/taps/__init__.py",
-    "power": "testbed/power/__init__.py",
-    "boot ways": "testbed/boot/__init__.py",
+    "platforms": "lab/platforms/__init__.py",
+    "forwarders": "lab/forwarders/__init__.py",
+    "generators": "lab/generators/__init__.py",
+    "neighbours": "lab/neighbours/__init__.py",
+    "taps": "lab/instruments/taps/__init__.py",
+    "power": "measure/testbed/power/__init__.py",
+    "boot ways": "measure/testbed/boot/__init__.py",
     "machines with a controller": "bmc/__init__.py",
-    "exporters": "store/exporters/base.py",
+    "exporters": "output/exporters/base.py",
 }
 """Where the protocol of each kind is."""
 
@@ -66,7 +68,7 @@ def page() -> str:
     parts.append(
         f"## Resources\n\nEntry points `{RESOURCES.group}`: classes, under the name that is their "
         "`kind`; the class that\nthey are derived from is `Resource` in "
-        "`python/tailtap/machine/resource.py`. `tailtap clean` undoes them.\n"
+        "`python/tailtap/host/changes/resource.py`. `tailtap clean` undoes them.\n"
     )
     rows = ["| name | what it is | package |", "|---|---|---|"]
     for name, kind in RESOURCES.working():

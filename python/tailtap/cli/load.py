@@ -6,7 +6,8 @@ import click
 
 from tailtap.cli.command import command
 from tailtap.cli.completing import one_of
-from tailtap.errors import InputError
+from tailtap.cli.terminal import say, warn
+from tailtap.records.errors import InputError
 
 KINDS = ("cpu", "cache", "memory", "interrupts", "packets")
 BUSY, PERIOD, SIZE, BURST = 50, "10 ms", "8 MiB", 64
@@ -85,10 +86,9 @@ def load(
     interrupts: wake-ups; packets: datagrams), the CPU time cpu_ns and the time elapsed_ns.
     """
     import json as json_module
-    import sys
 
     from tailtap import _core
-    from tailtap.units import parse_size, parse_time
+    from tailtap.records.units import parse_size, parse_time
 
     if kind not in KINDS:
         raise InputError(f"there is no load {kind!r}: choose one of {', '.join(KINDS)}")
@@ -112,7 +112,7 @@ def load(
         if json:
             print(json_module.dumps({"event": "ready"}), flush=True)
         elif not quiet:
-            print(f"loading CPU {cpu}; SIGINT (Ctrl-C) stops", file=sys.stderr)
+            warn(f"loading CPU {cpu}; SIGINT (Ctrl-C) stops")
 
     done = _core.load(
         kind,
@@ -128,4 +128,4 @@ def load(
     if json:
         print(json_module.dumps({"event": "done", **done}), flush=True)
     else:
-        print(", ".join(f"{count} {what}" for what, count in done.items()))
+        say(", ".join(f"{count} {what}" for what, count in done.items()))

@@ -10,14 +10,15 @@ import click
 from tailtap.cli.command import PATH, command
 from tailtap.cli.completing import folders
 from tailtap.cli.options import runs_and_folders
+from tailtap.cli.terminal import say, warn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tailtap.tail.record import Json
+    from tailtap.records.tail import ModelledRun, RepeatsRow, ThresholdRecord
 
 
-@command()
+@command(computes=True)
 @runs_and_folders(
     "Run folders, what `tailtap evaluate --out` wrote, or experiment folders: then "
     "all their finished runs."
@@ -87,20 +88,19 @@ def model(
     intervals. Where no threshold passes, or the rest of the run contradicts the prediction, no
     number is printed, and the reason is.
 
-    Everything comes from the stored evaluation; captures are not read again. docs/model.md
-    explains every column, and how far to trust the intervals.
+    Everything comes from the stored evaluation; captures are not read again.
+    docs/explanation/model.md explains every column, and how far to trust the intervals.
     """
-    import json as json_module
-    import sys
 
-    from tailtap.tail.analysis import Options
-    from tailtap.tail.peaks import parse_threshold
-    from tailtap.tail.runs import model_runs
-    from tailtap.units import parse_time
+    from tailtap.analysis.tail.analysis import Options
+    from tailtap.analysis.tail.peaks import parse_threshold
+    from tailtap.analysis.tail.runs import model_runs
+    from tailtap.records.record import printed
+    from tailtap.records.units import parse_time
 
     def progress(step: str) -> None:
         if not quiet:
-            print(f"model: {step}", file=sys.stderr)
+            warn(f"model: {step}")
 
     defaults = Options()
     options = Options(
@@ -110,25 +110,25 @@ def model(
     )
     found = model_runs(runs, options, out=out, progress=progress)
     if figures:
-        from tailtap.report.tails import write_tail_figures
+        from tailtap.output.report.tails import write_tail_figures
 
         for modelled in found.runs:
             progress(f"{modelled.run.slug}: drawing")
-            write_tail_figures(modelled.model, modelled.folder)
-    content = found.as_json(method)
+            write_tail_figures(modelled.model, modelled.folder, below=out or modelled.run.top)
+    content = found.record(method)
     if json:
-        print(json_module.dumps(content, allow_nan=False))
+        print(printed(content))
         return
-    for run in content["runs"]:
+    for run in content.runs:
         (_print_papers if method == "papers" else _print_model)(run)
-    if len(content["runs"]) > 1:
-        _print_summary(content["summary"], method)
-    for warning in content["warnings"]:
-        print(f"warning: {warning['message']} [{warning['code']}]", file=sys.stderr)
+    if len(content.runs) > 1 and content.summary:
+        _print_summary(content.summary, method)
+    for warning in content.warnings:
+        warn(f"warning: {warning.message} [{warning.code}]")
 
 
 def _share(text: str) -> float:
-    from tailtap.errors import InputError
+    from tailtap.records.errors import InputError
 
     stripped = text.strip()
     try:
@@ -141,143 +141,165 @@ def _share(text: str) -> float:
 
 
 def _us(ns: float | None) -> str:
-    from tailtap.units import format_us
+    from tailtap.records.units import format_us
 
     return "" if ns is None else format_us(round(ns))
 
 
-def _heading(found: Json) -> None:
-    from tailtap.evaluation.clocks import within_text
-    from tailtap.units import format_rate
+def _heading(found: ModelledRun) -> None:
+    from tailtap.analysis.evaluation.clocks import Within
+    from tailtap.records.units import format_rate
 
-    packets = found["packets"]
-    print(
-        f"{found['run']}: {packets['matched']:,} packets at {format_rate(round(found['rate']))}, "
-        f"the first {packets['fitted']:,} fitted, {packets['checked']:,} checked"
-        + (f", {within_text(found['within_ns'])}" if "within_ns" in found else "")
+    packets = found.packets
+    name = f"{found.run} (invalid)" if found.valid is False else found.run
+    within = Within(found.within_ns, found.resolution_ns)
+    say(
+        f"{name}: {packets.matched:,} packets at {format_rate(round(found.rate))}, "
+        f"the first {packets.fitted:,} fitted, {packets.checked:,} checked"
+        + (f", {within.text}" if within.ns else "")
     )
 
 
-def _print_model(found: Json) -> None:
-    from rich.table import Table
-
-    from tailtap.cli.console import print_table
+def _print_model(found: ModelledRun) -> None:
+    from tailtap.cli.console import Column, Table
 
     _heading(found)
-    for test in found["stationarity"]:
-        word = "stationary" if test["stationary"] else "maybe not stationary"
-        word = "not stationary" if test["unit_root"] else word
-        print(f"{word}: {test['length']} {test['series']}, ADF p {test['adf_p']:.2g}, KPSS p "
-              f"{_kpss(test['kpss_p'])}")  # fmt: skip
-    table = Table(box=None, title="latencies in us", title_justify="left")
-    for heading in ("threshold", "", "packets", "clusters", "index", "xi (95 %)", "sigma", "A² p",
-                    "JS", "limit", "level", "above"):  # fmt: skip
-        table.add_column(heading, justify="right")
-    table.add_column("warnings", justify="left")
-    for row in found["thresholds"]:
-        mark = "> " if row["threshold"] == found["chosen"] else ""
-        table.add_row(
-            mark + row["threshold"], *_cells(row), style="dim" if row["refused"] else None
-        )
-    print_table(table)
-    cross = found["block_maxima"]
+    for test in found.stationarity:
+        word = "stationary" if test.stationary else "maybe not stationary"
+        word = "not stationary" if test.unit_root else word
+        say(f"{word}: {test.length} {test.series}, ADF p {test.adf_p:.2g}, KPSS p "
+              f"{_kpss(test.kpss_p)}")  # fmt: skip
+    table = Table(
+        (
+            Column("threshold", right=True),
+            Column("us", right=True),
+            Column("packets", right=True, spare=5),
+            Column("clusters", right=True),
+            Column("index", right=True, spare=7),
+            Column("xi (95 %)", right=True, wrap=8),
+            Column("sigma", right=True, spare=6),
+            Column("A² p", right=True, spare=2),
+            Column("JS", right=True, spare=4),
+            Column("limit", right=True, spare=3),
+            Column("level", right=True),
+            Column("above", right=True, spare=1),
+            Column("warnings", wrap=20),
+        ),
+        title="latencies in us",
+    )
+    for row in found.thresholds:
+        mark = "> " if row.threshold == found.chosen else ""
+        table.add(mark + row.threshold, *_cells(row), style="dim" if row.refused else "")
+    table.print()
+    cross = found.block_maxima
     if cross is not None:
-        level = cross["level"]
-        known = level["low"] is not None
-        ends = f"{_us(level['low'])} to {_us(level['high'])}" if known else "no interval"
-        print(
-            f"block maxima: {cross['blocks']} blocks, xi {cross['xi']:.2f}, once in "
-            f"{level['packets']:,.0f} packets {_us(level['value'])} us ({ends})"
+        level, told = (
+            cross.level,
+            f"block maxima: {cross.blocks} blocks, xi {cross.xi:.2f}",
         )
-    for entry in found["levels"]:
-        print(entry["words"])
+        if level is not None:
+            known = level.low is not None
+            ends = f"{_us(level.low)} to {_us(level.high)}" if known else "no interval"
+            told += f", once in {level.packets:,.0f} packets {_us(level.value)} us ({ends})"
+        say(told)
+    for entry in found.levels:
+        say(entry.words)
     _print_warnings(found)
 
 
-def _cells(row: Json) -> list[str]:
+def _cells(row: ThresholdRecord) -> list[str]:
     """What is known of one threshold, behind its name."""
-    xi, check, goodness = row["xi"], row["check"], row["anderson_darling"]
-    interval = "" if not xi or xi["low"] is None else f" ({xi['low']:.2f} to {xi['high']:.2f})"
-    divergence, limit = row["jensen_shannon"], row["limit_ns"]
+    xi, check, goodness = row.xi, row.check, row.anderson_darling
+    interval = "" if not xi or xi.low is None else f" ({xi.low:.2f} to {xi.high:.2f})"
+    divergence, limit = row.jensen_shannon, row.limit_ns
     return [
-        _us(row["latency_ns"]),
-        f"{row['exceedances']:,}" if row["latency_ns"] is not None else "",
-        f"{row['bursts']:,}" if row["bursts"] else "",
-        f"{row['extremal_index']:.2f}" if row["bursts"] else "",
-        f"{xi['value']:.2f}{interval}" if xi else "",
-        _us(row["sigma_ns"]),
-        f"{goodness['p']:.3f}" if goodness else "",
+        _us(row.latency_ns),
+        f"{row.exceedances:,}" if row.latency_ns is not None else "",
+        f"{row.bursts:,}" if row.bursts else "",
+        f"{row.extremal_index:.2f}" if row.bursts else "",
+        f"{xi.value:.2f}{interval}" if xi else "",
+        _us(row.sigma_ns),
+        f"{goodness.p:.3f}" if goodness else "",
         "" if divergence is None else f"{divergence:.4f}",
-        _us(limit) if limit is not None else "none" if xi else "",
-        _us(check["level"]["value"]) if check else "",
-        str(check["bursts_above"]) if check else "",
-        ", ".join(flag["code"] for flag in row["flags"]),
+        _us(limit) if limit is not None else "none" if xi and not row.refused else "",
+        _us(check.level.value) if check else "",
+        str(check.bursts_above) if check else "",
+        ", ".join(flag.code for flag in row.flags),
     ]
 
 
-def _print_papers(found: Json) -> None:
-    from rich.table import Table
-
-    from tailtap.cli.console import print_table
+def _print_papers(found: ModelledRun) -> None:
+    from tailtap.cli.console import Column, Table
 
     _heading(found)
-    table = Table(box=None, title="the published method, latencies in us", title_justify="left")
-    for heading in ("threshold", "", "packets", "xi", "sigma", "JS", "level", "limit",
-                    "packets above", "clusters above"):  # fmt: skip
-        table.add_column(heading, justify="right")
-    papers = found["papers"]
-    for row in papers["thresholds"]:
-        latency, limit = _us(row["latency_ns"]), row["limit_ns"]
-        if row["xi"] is None or row["jensen_shannon"] is None:
-            table.add_row(row["threshold"], latency, str(row["exceedances"]), "no fit")
+    table = Table(
+        (
+            Column("threshold", right=True),
+            Column("us", right=True),
+            Column("packets", right=True, spare=2),
+            Column("xi", right=True),
+            Column("sigma", right=True, spare=3),
+            Column("JS", right=True, spare=4),
+            Column("level", right=True),
+            Column("limit", right=True, spare=1),
+            Column("packets above", right=True),
+            Column("clusters above", right=True),
+        ),
+        title="the published method, latencies in us",
+    )
+    papers = found.papers
+    for row in papers.thresholds:
+        latency, limit = _us(row.latency_ns), row.limit_ns
+        if row.xi is None or row.jensen_shannon is None:
+            table.add(row.threshold, latency, str(row.exceedances), "no fit")
             continue
-        table.add_row(
-            ("> " if row["threshold"] == papers["chosen"] else "") + row["threshold"],
+        table.add(
+            ("> " if row.threshold == papers.chosen else "") + row.threshold,
             latency,
-            f"{row['exceedances']:,}",
-            f"{row['xi']:.6f}",
-            _us(row["sigma_ns"]),
-            f"{row['jensen_shannon']:.4f}",
-            _us(row["level_ns"]),
+            f"{row.exceedances:,}",
+            f"{row.xi:.6f}",
+            _us(row.sigma_ns),
+            f"{row.jensen_shannon:.4f}",
+            _us(row.level_ns),
             _us(limit) if limit is not None else "none",
-            "" if row["packets_above"] is None else str(row["packets_above"]),
-            "" if row["bursts_above"] is None else str(row["bursts_above"]),
+            "" if row.packets_above is None else str(row.packets_above),
+            "" if row.bursts_above is None else str(row.bursts_above),
         )
-    print_table(table)
+    table.print()
     _print_warnings(found, of_run=True)
 
 
-def _print_warnings(found: Json, *, of_run: bool = False) -> None:
+def _print_warnings(found: ModelledRun, *, of_run: bool = False) -> None:
     """All warnings, or only those `of_run`: of the measurement, whatever the method."""
-    from tailtap.tail.analysis import OF_RUN
+    from tailtap.analysis.tail.analysis import OF_RUN
 
-    for warning in found["warnings"]:
-        if not of_run or warning["code"] in OF_RUN:
-            print(f"  {warning['message']} [{warning['code']}]")
-    print()
+    for warning in found.warnings:
+        if not of_run or warning.code in OF_RUN:
+            say(f"  {warning.message} [{warning.code}]")
+    say()
 
 
-def _print_summary(rows: Sequence[Json], method: str) -> None:
-    from rich.table import Table
-
-    from tailtap.cli.console import print_table
+def _print_summary(rows: Sequence[RepeatsRow], method: str) -> None:
+    from tailtap.cli.console import Column, Table, columns
 
     prefix = "papers_" if method == "papers" else ""
     table = Table(
-        box=None, title="over repeats (1 cluster is expected above)", title_justify="left"
+        (
+            Column("configuration", wrap=16),
+            *columns(("runs", "models", "clusters above", "bounded"), right=True),
+        ),
+        title="over repeats (1 cluster is expected above)",
     )
-    for heading in ("configuration", "runs", "models", "clusters above", "bounded"):
-        table.add_column(heading, justify="left" if heading == "configuration" else "right")
     for row in rows:
-        bursts, bounded = row[f"{prefix}bursts"], row[f"{prefix}bounded"]
-        table.add_row(
-            row["label"],
-            str(row["runs"]),
-            "" if prefix else str(row["models"]),
+        bursts, bounded = getattr(row, f"{prefix}bursts"), getattr(row, f"{prefix}bounded")
+        table.add(
+            row.label,
+            str(row.runs),
+            "" if prefix else str(row.models),
             "" if bursts is None else f"{bursts:.2f}",
             "" if bounded is None else f"{bounded:.1%}",
         )
-    print_table(table)
+    table.print()
 
 
 def _kpss(p: float) -> str:

@@ -10,6 +10,7 @@ import click
 
 from tailtap.cli.command import PATH
 from tailtap.cli.completing import experiment_files, result_folders, selections, settings
+from tailtap.cli.terminal import warn
 
 Function = Callable[..., Any]
 Decorator = Callable[[Function], Function]
@@ -71,10 +72,23 @@ def measuring(*, unfinished: str) -> Decorator:
 
 def require_out(out: Path | None, *, resume: bool) -> None:
     """Raise `InputError` for --resume without --out."""
-    from tailtap.errors import InputError
+    from tailtap.records.errors import InputError
 
     if resume and out is None:
         raise InputError("--resume needs --out DIR: the folder of what is to be finished")
+
+
+def telling(losses: list[str]) -> Callable[[str], None]:
+    """What says at once that something could not be kept, and enters it into `losses`.
+
+    A command that lost something does not end with 0, however quiet it is.
+    """
+
+    def tell(text: str) -> None:
+        losses.append(text)
+        warn(f"tailtap: {text}")
+
+    return tell
 
 
 def selected_runs(text: str) -> Decorator:

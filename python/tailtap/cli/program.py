@@ -8,6 +8,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from tailtap.cli.registry import COMMANDS, GROUPS, listed
+from tailtap.records.suggest import did_you_mean
 
 
 class Program(click.Group):
@@ -31,6 +32,16 @@ class Program(click.Group):
         found = getattr(module, row.module.rpartition(".")[2])
         assert isinstance(found, click.Command)
         return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the first argument names; for an unknown one, what is nearest to it."""
+        name = args[0]
+        if self.get_command(ctx, name) is None and not name.startswith("-"):
+            near = did_you_mean(name, listed(self.word))
+            ctx.fail(f"there is no command {name!r}: {near}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands."""

@@ -1,6 +1,6 @@
 """The command reference, made from the program's own help.
 
-`python -m tailtap.cli.reference` prints it; a test compares it with docs/commands.md.
+`python -m tailtap.cli.reference` prints it; a test compares it with docs/reference/commands.md.
 """
 
 from __future__ import annotations
@@ -10,10 +10,14 @@ from tailtap.cli.registry import COMMANDS
 
 HEAD = """# Commands
 
+For whoever types or scripts them.
+
 Made from the program's own help by `make docs`; a test fails when it is stale.
 
 Exit status of every command: 0 done; 1 the answer is no; 2 bad input or usage; 3 this machine
-cannot do it; 4 interrupted, finished runs kept. An error is one line on standard error.
+cannot do it, or runs failed; 4 interrupted, finished runs kept; 70 a bug of tailtap; 141 nobody
+reads the output any more. An error is one line on standard error. That of a bug says where its
+traceback is.
 """
 WIDTH = 96
 

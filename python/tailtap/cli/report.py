@@ -9,9 +9,10 @@ import click
 from tailtap.cli.command import PATH, command
 from tailtap.cli.completing import folders, result_folders
 from tailtap.cli.options import selected_runs
+from tailtap.cli.terminal import say_whole, warn
 
 
-@command()
+@command(computes=True)
 @click.argument(
     "folder",
     type=PATH,
@@ -68,29 +69,28 @@ def report(
     `--runs 'container, 10 kpkt/s'`; all your own runs and one imported run are
     `--runs own --runs 1000007`.
     """
-    import json as json_module
-    import sys
 
     from tailtap.cli.explain import remedies
-    from tailtap.report import write_report
+    from tailtap.output.report import write_report
+    from tailtap.records.printed import ReportRecord
+    from tailtap.records.record import printed
 
     def progress(step: str) -> None:
         if not quiet:
-            print(f"report: {step}", file=sys.stderr)
+            warn(f"report: {step}")
 
     result = write_report(
         folder, out, figures=figures, runs=runs, knobs=remedies(), progress=progress
     )
     if json:
-        summary = {
-            "schema": "tailtap.report/1",
-            "page": str(result.page),
-            "bytes": result.size,
-            "figures": [str(path) for path in result.figures],
-            "runs": result.runs,
-            "failed": result.failed,
-            "imported": result.imported,
-        }
-        print(json_module.dumps(summary))
+        record = ReportRecord(
+            page=str(result.page),
+            bytes=result.size,
+            figures=[str(path) for path in result.figures],
+            runs=result.runs,
+            failed=result.failed,
+            imported=result.imported,
+        )
+        print(printed(record))
     else:
-        print(result.page)
+        say_whole(str(result.page))

@@ -5,18 +5,20 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from tailtap.cli.command import PATH, command
 from tailtap.cli.completing import experiment_files
-from tailtap.cli.options import experiment_file, measuring, require_out
+from tailtap.cli.options import experiment_file, measuring, require_out, telling
+from tailtap.cli.terminal import warn
 
 if TYPE_CHECKING:
     from tailtap.experiment.reading import CheckedExperiment
     from tailtap.measure.boots import Boots
     from tailtap.measure.run import Stations
+    from tailtap.records.verdict import VerdictRecord
 
 
 @command(
@@ -69,8 +71,8 @@ def run(
         vary: {dut.platform: [wire, bare-metal, container]}
         repeat: 3
 
-    docs/experiment.md describes every key, with its unit, default and an example, and how an
-    editor completes the file; `python -m tailtap.experiment.reference` prints that page.
+    docs/reference/experiment.md describes every key, with its unit, default and an example, and how
+    an editor completes the file; `python -m tailtap.experiment.reference` prints that page.
 
     With --check nothing is made: every planned run is shown with what is missing for it, and how
     to get it. Exit status 0 when this machine can make all runs, 3 when it cannot make some.
@@ -78,20 +80,26 @@ def run(
     The generator, the taps and the device are network namespaces joined by virtual links; this
     needs root. Each run is stored with its evaluation in a folder of its own, and all evaluations
     in results.duckdb. Ctrl-C keeps the finished runs, and --resume makes the rest. A run that fails
-    is recorded with its reason while the others go on, and the exit status is 3. With `require` in
-    the file, the verdict follows, and the exit status is 1 unless everything holds.
+    is recorded with its reason while the others go on. A run is invalid when its generator did not
+    send what was asked of it; one that falls behind hopelessly is ended. With `require` in the
+    file, the verdict follows. At the end it says in few words why packets were late, of up to eight
+    runs with a trace, if these are small (64 MB); `tailtap explain` tells more. The exit status is
+    3 when runs failed or are invalid, else 1 unless everything holds.
     """
     import json as json_module
 
+    from tailtap.analysis.runs.summary import summarize
+    from tailtap.cli.caller import results_of_caller
+    from tailtap.cli.explain import explain_briefly
     from tailtap.cli.flows import print_flows
     from tailtap.cli.hops import print_hops
     from tailtap.cli.outlook import differences
-    from tailtap.cli.runs import print_runs
+    from tailtap.cli.progress import reporting
+    from tailtap.cli.runs import print_runs, require_results
     from tailtap.cli.verdict import exit_status, print_verdict
-    from tailtap.errors import InputError, MachineError
     from tailtap.experiment.reading import read_experiment
     from tailtap.measure.runner import default_folder, run_experiment
-    from tailtap.results.summary import summarize
+    from tailtap.records.errors import InputError, MachineError
 
     checked = read_experiment(experiment, set_, on_testbed=testbed is not None)
     stations, boots = None, None
@@ -105,34 +113,39 @@ def run(
         _check(checked, out or default_folder(checked.name), json=json)
         return
     require_out(out, resume=resume)
-    from tailtap import store  # after what needs no database: loading it takes a third of a second
+    from tailtap.output import (
+        database as store,  # after what needs no database: loading it takes a third of a second
+    )
 
     folder = out or default_folder(checked.name)
     if not quiet:
         for line in differences(checked.differs):
-            print(line, file=sys.stderr)
-    runs = run_experiment(
-        checked, experiment, folder, store=store, resume=resume, quiet=quiet,
-        stations=stations, testbed=testbed, boots=boots,
-    )  # fmt: skip
-    summary = summarize(folder, runs)
-    verdict = None
-    if checked.require and any(run.done for run in runs):
-        verdict = _judge(folder, checked.require)
-    if json:
-        print(json_module.dumps({**summary, "verdict": verdict}))
-    else:
-        print_runs(summary)
-        print_flows(summary)
-        print_hops(summary)
-        if verdict is not None:
-            print_verdict(verdict)
-    failed = [row for row in summary["runs"] if row["status"] != "done"]
-    if failed:
-        raise MachineError(
-            f"{len(failed)} of {len(runs)} runs failed, {failed[0]['slug']} first: "
-            f"{failed[0]['error']}"
-        )
+            warn(line)
+    losses: list[str] = []
+    with results_of_caller(folder):
+        runs = run_experiment(
+            checked, experiment, folder, store=store, resume=resume,
+            reporting=reporting(quiet=quiet), stations=stations, testbed=testbed, boots=boots,
+            on_loss=telling(losses),
+        )  # fmt: skip
+        summary = summarize(folder, runs)
+        verdict = None
+        if checked.require and any(run.done for run in runs):
+            verdict = _judge(folder, checked.require)
+        if json:
+            from msgspec import to_builtins
+
+            print(json_module.dumps({**summary, "verdict": to_builtins(verdict)}))
+        else:
+            print_runs(summary)
+            print_flows(summary)
+            print_hops(summary)
+            if verdict is not None:
+                print_verdict(verdict)
+            explain_briefly(folder, [run.path for run in runs if run.done])
+    require_results(summary)
+    if losses:
+        raise MachineError(f"all runs are done, but not all was kept: {losses[0]}")
     if verdict is not None:
         sys.exit(exit_status(verdict))
 
@@ -143,14 +156,14 @@ def _stations(
     """The stations of a testbed, between whose cards the experiment is measured then, and what
     boots the DuT's.
     """
-    from tailtap.errors import naming
-    from tailtap.testbed.model import read_testbed
-    from tailtap.testbed.stations import booting_of, stations_of
-    from tailtap.testbed.wiring import cables_of
+    from tailtap.measure.testbed.model import read_testbed
+    from tailtap.measure.testbed.stations import booting_of, stations_of
+    from tailtap.measure.testbed.wiring import cables_of
+    from tailtap.records.errors import naming
 
     def tell(text: str) -> None:
         if not quiet:
-            print(text, file=sys.stderr)
+            warn(text)
 
     testbed = read_testbed(path)
     with naming(str(path)):
@@ -160,15 +173,15 @@ def _stations(
 
 def _check(checked: CheckedExperiment, out: Path, *, json: bool) -> None:
     """Say what is known before anything is made. Raises `MachineError` when it is not enough."""
-    import json as json_module
 
     from tailtap.cli.outlook import print_outlook
-    from tailtap.errors import MachineError
     from tailtap.measure.check import check_experiment
+    from tailtap.records.errors import MachineError
+    from tailtap.records.record import printed
 
     outlook = check_experiment(checked, out)
     if json:
-        print(json_module.dumps(outlook.as_json()))
+        print(printed(outlook.record))
     else:
         print_outlook(outlook)
     if outlook.whole.problems:
@@ -181,10 +194,10 @@ def _check(checked: CheckedExperiment, out: Path, *, json: bool) -> None:
         )
 
 
-def _judge(folder: Path, require: Sequence[str]) -> dict[str, Any]:
-    """The verdict as JSON. Loads SciPy, which takes a while: not before it is needed."""
-    from tailtap.verdict.record import record
-    from tailtap.verdict.requirement import parse_requirements
-    from tailtap.verdict.runs import judge_runs
+def _judge(folder: Path, require: Sequence[str]) -> VerdictRecord:
+    """The verdict. Loads SciPy, which takes a while: not before it is needed."""
+    from tailtap.analysis.verdict.record import record
+    from tailtap.analysis.verdict.requirement import parse_requirements
+    from tailtap.analysis.verdict.runs import judge_runs
 
     return record(judge_runs([folder], parse_requirements(require)))

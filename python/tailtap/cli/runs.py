@@ -5,42 +5,71 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tailtap.cli.terminal import say
+
 PERCENTILES = (0.5, 0.99, 0.999, 0.9999, 0.99999)
 """The columns of the table unless asked otherwise."""
 
 
 def print_runs(summary: dict[str, Any], ps: Sequence[float] = PERCENTILES) -> None:
     """Print the tail of every run; a percentile with too few samples above it is marked ``*``."""
-    from rich.table import Table
-    from rich.text import Text
+    from tailtap.analysis.evaluation.percentiles import label
+    from tailtap.cli.console import Column, Table
 
-    from tailtap.cli.console import print_table
-    from tailtap.evaluation.percentiles import label
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("run", no_wrap=True)
-    for name in ("packets", *map(label, ps), "max", "loss", "warnings"):
-        table.add_column(name, justify="right", no_wrap=True)
+    # A narrow terminal has the tail: what lies before it, and the size of the sample, go first.
+    table = Table(
+        (
+            Column("run", wrap=16),
+            Column("packets", right=True, spare=len(ps) + 1),
+            *(Column(label(p), right=True, spare=len(ps) - at) for at, p in enumerate(ps)),
+            Column("max", right=True),
+            Column("loss", right=True),
+            Column("warnings", right=True, wrap=8),
+        )
+    )
     unsupported = False
     for row in summary["runs"]:
         if row["evaluation"] is None:
-            table.add_row(row["slug"], Text(row["status"], style="red"))
+            table.add(row["slug"], (row["status"], "red"))
             continue
         cells = _cells(row["evaluation"], ps)
         unsupported = unsupported or any(cell.endswith("*") for cell in cells)
         warnings = len(row["warnings"]) + len(row["evaluation"]["warnings"])
-        mark = Text(f"{warnings}, invalid", style="red") if row["valid"] is False else str(warnings)
-        table.add_row(row["slug"], *cells, mark if warnings else "")
-    print_table(table)
+        mark = (f"{warnings}, invalid", "red") if row["valid"] is False else str(warnings)
+        table.add(row["slug"], *cells, mark if warnings else "")
+    table.print()
     notes = "latencies in us"
     if unsupported:
         notes += "; *: fewer than ten packets above it, not to be relied on"
-    print(notes)
-    print(f"results: {summary['folder']}")
+    say(notes)
+    say(f"results: {summary['folder']}")
+
+
+def require_results(summary: dict[str, Any]) -> None:
+    """Raises `MachineError` when runs of this ``tailtap run --json`` failed or are invalid."""
+    from tailtap.records.errors import MachineError
+    from tailtap.records.warnings import invalidating, notices
+
+    rows = summary["runs"]
+    failed = [(row["slug"], row["error"]) for row in rows if row["status"] != "done"]
+    invalid = [row for row in rows if row["valid"] is False]
+    # In a measurement of several flows, the generator of another one may be the reason.
+    why = [(row["slug"], one.message) for row in invalid
+           for one in invalidating(notices(row["warnings"]))[:1]]  # fmt: skip
+    said = []
+    if failed:
+        said.append(f"{len(failed)} of {len(rows)} runs failed, {failed[0][0]} first: "
+                    f"{failed[0][1]}")  # fmt: skip
+    if invalid:
+        verb = "is" if len(invalid) == 1 else "are"
+        slug, reason = why[0] if why else (invalid[0]["slug"], "another flow of it is")
+        said.append(f"{len(invalid)} of {len(rows)} runs {verb} invalid, {slug} first: {reason}")
+    if said:
+        raise MachineError("; ".join(said))
 
 
 def _cells(evaluation: dict[str, Any], ps: Sequence[float]) -> list[str]:
-    from tailtap.units import format_us
+    from tailtap.records.units import format_us
 
     counts, latency = evaluation["counts"], evaluation["latency_ns"]
     found = {row["p"]: row for row in latency["percentiles"]}

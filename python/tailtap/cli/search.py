@@ -10,10 +10,11 @@ import click
 
 from tailtap.cli.command import command
 from tailtap.cli.completing import one_of
-from tailtap.cli.options import experiment_file, measuring, require_out
+from tailtap.cli.options import experiment_file, measuring, require_out, telling
+from tailtap.cli.terminal import say, warn
 
 if TYPE_CHECKING:
-    from tailtap.search.answer import Answer
+    from tailtap.measure.search.answer import Answer
 
 
 @command()
@@ -118,16 +119,19 @@ def search(
     them, the upper limit of the loss with 95 % confidence, and trials that disagree. Then latency
     is measured, as the file describes it, at 100, 90, 50 and 10 % of each rate found. --out holds
     every trial as a run (trials), these measurements (latency) and search.json; `tailtap report`
-    makes a page of the folder. The exit status is 1 when no rate holds.
+    makes a page of the folder. The exit status is 1 when no rate holds, and 3 when a measurement at
+    the rates found failed or is invalid.
     """
     import json as json_module
 
-    from tailtap.errors import InputError
+    from tailtap.cli.caller import results_of_caller
+    from tailtap.cli.runs import require_results
     from tailtap.experiment.reading import read_experiment
     from tailtap.measure.runner import default_folder
-    from tailtap.search import METHODS, Settings
-    from tailtap.search.conduct import Plan, search_experiment
-    from tailtap.units import parse_rate, parse_share, parse_time
+    from tailtap.measure.search import METHODS, Settings
+    from tailtap.measure.search.conduct import Plan, search_experiment
+    from tailtap.records.errors import InputError, MachineError
+    from tailtap.records.units import parse_rate, parse_share, parse_time
 
     if method not in METHODS:
         raise InputError(f"there is no --method {method!r}: known: {', '.join(METHODS)}")
@@ -143,71 +147,81 @@ def search(
     )
     checked = read_experiment(experiment, set_)
     require_out(out, resume=resume)
-    from tailtap import store  # after what needs no database
+    from tailtap.cli.progress import reporting
+    from tailtap.output import database as store  # after what needs no database
 
     plan = Plan(checked, experiment, settings, method, keep_stamps, latency)
 
     def print_line(line: str) -> None:
         if not quiet:
-            print(line, file=sys.stderr, flush=True)
+            warn(line)
 
     folder = out or default_folder(f"{checked.name}-search")
-    found = search_experiment(
-        plan, folder, store=store, resume=resume, quiet=quiet, print_line=print_line
-    )
+    losses: list[str] = []
+    with results_of_caller(folder):
+        found = search_experiment(
+            plan, folder, store=store, resume=resume, reporting=reporting(quiet=quiet),
+            print_line=print_line, on_loss=telling(losses),
+        )  # fmt: skip
     if json:
         print(json_module.dumps(found.as_json()))
     else:
         print_answers(found.answers)
         _print_latency(found.as_json())
+    if losses:
+        raise MachineError(f"the search is done, but not all was kept: {losses[0]}")
     if any(answer.rate is None for answer in found.answers):
         sys.exit(1)
+    if found.latency is not None:
+        require_results(found.latency)
 
 
 def print_answers(answers: list[Answer]) -> None:
     """Print a row for each loss, then the warnings."""
-    from rich.table import Table
+    from tailtap.cli.console import Column, Table
+    from tailtap.records.units import format_share
 
-    from tailtap.cli.console import print_table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("loss allowed", no_wrap=True)
-    for name in ("highest rate", "up to", "width", "trials at it", "packets", "lost", "loss below"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = Table(
+        (
+            Column("loss allowed"),
+            Column("highest rate", right=True, wrap=9),
+            Column("up to", right=True, wrap=11),
+            Column("width", right=True),
+            Column("trials at it", right=True, wrap=7),
+            Column("packets", right=True),
+            Column("lost", right=True),
+            Column("loss below", right=True, wrap=8),
+        )
+    )
     for found in answers:
-        table.add_row(*_cells(found))
-    print_table(table)
-    print("up to: the next rate that does not hold; loss below: with 95 % confidence")
+        table.add(*_cells(found))
+    table.print()
+    say("up to: the next rate that does not hold; loss below: with 95 % confidence")
     for found in answers:
         for warning in found.warnings:
-            print(f"loss {share_text(found.bounds.loss)}: {warning.message}")
-
-
-def share_text(share: float) -> str:
-    """A ratio as people write it: ``0.5 %``, or ``0``."""
-    return f"{100 * share:.3g} %" if share else "0"
+            say(f"loss {format_share(found.bounds.loss, 3)}: {warning.message}")
 
 
 def _cells(found: Answer) -> list[str]:
-    from tailtap.units import format_rate, format_time
+    from tailtap.records.units import format_rate, format_share, format_time
 
     bounds, lower = found.bounds, found.lower
     upper = "not tried" if bounds.upper is None else format_rate(bounds.upper)
     if bounds.reason == "generator":
         upper += " (generator)"
     if lower is None:
-        return [share_text(bounds.loss), "none", upper, *[""] * 5]
+        return [format_share(bounds.loss, 3), "none", upper, *[""] * 5]
     good = lower.trials - lower.exceeding
     each = format_time(lower.duration // max(1, lower.trials))
     return [
-        share_text(bounds.loss),
+        format_share(bounds.loss, 3),
         format_rate(lower.rate),
         upper,
-        "" if found.width is None else share_text(found.width),
+        "" if found.width is None else format_share(found.width, 3),
         f"{good} of {lower.trials} × {each}",
         f"{lower.packets:,}",
         f"{lower.lost:,}",
-        "" if found.loss_limit is None else share_text(found.loss_limit),
+        "" if found.loss_limit is None else format_share(found.loss_limit, 3),
     ]
 
 
@@ -215,7 +229,7 @@ def _print_latency(summary: dict[str, Any]) -> None:
     from tailtap.cli.runs import print_runs
 
     if summary["latency"] is None:
-        print(f"results: {summary['folder']}")
+        say(f"results: {summary['folder']}")
         return
-    print()
+    say()
     print_runs(summary["latency"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from glob import escape
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import click
 
 from tailtap.cli.command import command
 from tailtap.cli.completing import files, one_of
-from tailtap.errors import InputError
+from tailtap.cli.terminal import say, warn
+from tailtap.records.errors import InputError
 
 
 @command()
@@ -86,8 +88,8 @@ from tailtap.errors import InputError
 @click.option(
     "--flush",
     default="1 s",
-    help="Write at least this often. With '0 s' nothing is written while less than a "
-    "quarter of the room is used, so that nothing disturbs a short measurement.",
+    help="Write at least this often. With '0 s' nothing is written, and nobody wakes, while less "
+    "than half of the room is used, so that nothing disturbs a measurement.",
 )
 @click.option(
     "--duration",
@@ -145,27 +147,31 @@ def tap(
     traffic flows, so the files of a tap that was killed can be read. With --json it prints one
     line when all links are tapped, {"event": "ready", ...}, and one at the end, {"event": "done",
     ...}, with the files and counts of each link: seen = stored + lost, always; other counts
-    packets without an id. When the disk is full the tap ends, and the counts in its stamp files
-    are exact.
+    packets without an id. A file that holds something is not written over. When the disk is full
+    the tap ends, and the counts in its stamp files are exact.
     """
     import json as json_module
-    import sys
 
     from tailtap import _core
-    from tailtap.instruments.taps.hardware import STAMPERS, stamp
-    from tailtap.instruments.taps.links import parse_links, parse_rooms
-    from tailtap.units import parse_time
+    from tailtap.host.facts.timekeeping import require_kernel_clock
+    from tailtap.lab.instruments.taps.hardware import STAMPERS, stamp
+    from tailtap.lab.instruments.taps.links import parse_links, parse_rooms
+    from tailtap.records.files import require_new
+    from tailtap.records.units import parse_time
 
     snap = _snap(_format(write, format), snap_length)
     parsed = parse_links(links, write)
     names = [name for name, *_ in parsed]
     room, rooms = parse_rooms(records, names)
+    rotation = _rotation(rotate)
+    require_new(_files([link.path for link in parsed], rotated=rotation != (None, None)), "--write")
+    require_kernel_clock()
 
     def ready() -> None:
         if json:
             print(json_module.dumps({"event": "ready", "links": names}), flush=True)
         elif not quiet:
-            print(f"tapping {', '.join(names)}; SIGINT (Ctrl-C) stops", file=sys.stderr)
+            warn(f"tapping {', '.join(names)}; SIGINT (Ctrl-C) stops")
 
     duration_ns = None if duration is None else parse_time(duration)
     if clock in STAMPERS:
@@ -182,7 +188,7 @@ def tap(
             snap=snap,
             key=key,
             clock=clock or ("monotonic" if snap is None else "realtime"),
-            rotate=_rotation(rotate),
+            rotate=rotation,
             records=room,
             rooms=rooms,
             flush_ns=parse_time(flush) or None,
@@ -197,20 +203,20 @@ def tap(
     for name, link in done.items():
         others = f", {link['other']} without an id" if snap is None else ""
         more = f" and {len(link['files']) - 1} more" if len(link["files"]) > 1 else ""
-        print(
+        say(
             f"{name}: {link['seen']} packets seen, {link['stored']} stored, {link['lost']} lost"
             f"{others} -> {link['file']}{more}"
         )
         for text in _shortfalls(link):
-            print(f"tailtap: warning: {name}: {text}", file=sys.stderr)
+            warn(f"tailtap: warning: {name}: {text}")
         if "cost_ns" in link:
-            print(
+            say(
                 f"{name}: {link['cost_ns']:.0f} ns for a packet; a program that only reads the "
                 f"clock takes {link['cost_clock_ns']:.0f} ns, one that does nothing "
                 f"{link['cost_floor_ns']:.0f} ns"
             )
         for warning in link["warnings"]:
-            print(f"tailtap: warning: {name}: {warning}", file=sys.stderr)
+            warn(f"tailtap: warning: {name}: {warning}")
 
 
 def _shortfalls(link: dict[str, Any]) -> Iterator[str]:
@@ -247,7 +253,7 @@ def _format(write: str, format: str | None) -> str:
 
 def _snap(format: str, length: str | None) -> int | None:
     """Bytes to keep of each packet; None for stamps."""
-    from tailtap.units import parse_size
+    from tailtap.records.units import parse_size
 
     if format == "pcap":
         # What does not fit into 32 bits is as wrong as the largest that does.
@@ -257,9 +263,19 @@ def _snap(format: str, length: str | None) -> int | None:
     return None
 
 
+def _files(paths: Sequence[Path], *, rotated: bool) -> Iterator[Path]:
+    """What is there of the files that links write; with a rotation they are numbered."""
+    for path in paths:
+        if rotated:
+            names = f"{escape(path.stem)}-[0-9][0-9][0-9][0-9][0-9]{escape(path.suffix)}"
+            yield from path.parent.glob(names)
+        else:
+            yield path
+
+
 def _rotation(limits: Sequence[str]) -> tuple[int | None, int | None]:
     """Bytes and nanoseconds of the options ``--rotate``."""
-    from tailtap.units import parse_size, parse_time
+    from tailtap.records.units import parse_size, parse_time
 
     size: int | None = None
     time: int | None = None

@@ -10,7 +10,8 @@ import click
 
 from tailtap.cli.command import command
 from tailtap.cli.completing import files, one_of
-from tailtap.errors import InputError
+from tailtap.cli.terminal import say, warn
+from tailtap.records.errors import InputError
 
 
 @command()
@@ -55,6 +56,18 @@ from tailtap.errors import InputError
     "prints them: what softirqs spend on packets of others is then recorded.",
 )
 @click.option(
+    "--senders",
+    metavar="LIST",
+    help="CPUs that tell the traced ones of packets, as a generator's does: steal, interrupts and "
+    "tasks that hold them for 5 us or more are recorded, and nothing of the usual packet.",
+)
+@click.option(
+    "--steered",
+    is_flag=True,
+    help="Packets come to the CPUs by function calls of other CPUs alone (receive packet "
+    "steering), and no XDP program passes them on: what tells of nothing else is then left out.",
+)
+@click.option(
     "--floor",
     metavar="TIME",
     help="Interrupts and softirqs that are shorter are added up; thin: 1 us, full: 0 s.",
@@ -68,8 +81,8 @@ from tailtap.errors import InputError
 @click.option(
     "--flush",
     default="1 s",
-    help="Write at least this often. With '0 s' nothing is written while less than a quarter of "
-    "the room is used, so that nothing disturbs a short measurement.",
+    help="Write at least this often. With '0 s' nothing is written, and nobody wakes, while less "
+    "than half of the room is used, so that nothing disturbs a measurement.",
 )
 @click.option(
     "--cpu",
@@ -89,6 +102,8 @@ def trace(
     duration: str | None,
     served: tuple[str, ...],
     networks: str | None,
+    senders: str | None,
+    steered: bool,
     floor: str | None,
     records: int | None,
     flush: str,
@@ -101,8 +116,8 @@ def trace(
 
     eBPF programs on the kernel's tracepoints store an interval when it has ended: interrupts,
     functions that other CPUs asked for with their sender, softirqs, tasks, work of kernel threads,
-    TLB flushes, idle states. They wake nobody. The clock is that of `tailtap tap`. docs/files.md
-    describes the files, and docs/tracing.md what is recorded.
+    TLB flushes, idle states. They wake nobody. The clock is that of `tailtap tap`.
+    docs/reference/files.md describes the files, and docs/explanation/tracing.md what is recorded.
 
     The trace runs until SIGINT, SIGTERM or the duration. It is written while it runs; trace.json
     comes last, so that a trace without it was cut off. What a kernel does not tell is named, and
@@ -112,13 +127,13 @@ def trace(
     (with --cost) and what it did not see.
     """
     import json as json_module
-    import sys
 
-    from tailtap.files import make_folder
-    from tailtap.forwarder.served import Server
-    from tailtap.instruments.tracer import warnings_of
-    from tailtap.instruments.tracer.taking import skipped, take
-    from tailtap.units import parse_time
+    from tailtap.lab.forwarders.served import Server
+    from tailtap.lab.instruments.tracer import warnings_of
+    from tailtap.lab.instruments.tracer.taking import EVENTS, RECORD, skipped, take
+    from tailtap.records.files import make_folder, require_new
+    from tailtap.records.units import parse_time
+    from tailtap.records.writing import writing
 
     chosen = parse_list(cpus)
     floor_ns = None if floor is None else parse_time(floor)
@@ -129,17 +144,21 @@ def trace(
         if json:
             print(json_module.dumps({"event": "ready"}), flush=True)
         elif not quiet:
-            print(f"tracing CPUs {cpus}; SIGINT (Ctrl-C) stops", file=sys.stderr)
+            warn(f"tracing CPUs {cpus}; SIGINT (Ctrl-C) stops")
 
-    make_folder(out)
+    with writing(out, doing="make the folder of the trace"):
+        require_new([out / EVENTS, out / RECORD], "--out")
+        make_folder(out)
     done = take(
         out,
         chosen,
         ready,
+        senders=[] if senders is None else parse_list(senders, "--senders"),
         mode=mode,
         floor_ns=floor_ns,
         served=[Server.parse(text) for text in served],
         networks=[] if networks is None else parse_networks(networks),
+        steered=steered,
         records=records,
         flush_ns=parse_time(flush) or None,
         duration_ns=None if duration is None else parse_time(duration),
@@ -150,16 +169,16 @@ def trace(
         print(json_module.dumps({"event": "done", "trace": done}), flush=True)
         return
     seconds = (done["ended_ns"] - done["started_ns"]) / 1e9
-    print(f"{done['records']} records of CPUs {cpus} in {seconds:.1f} s -> {out}")
+    say(f"{done['records']} records of CPUs {cpus} in {seconds:.1f} s -> {out}")
     for name, count in sorted(done["kinds"].items(), key=lambda row: -row[1]):
-        print(f"  {name:12} {count:10}  {count / seconds:12.1f}/s")
+        say(f"  {name:12} {count:10}  {count / seconds:12.1f}/s")
     for line in costs(done["hooks"], seconds) if cost else ():
-        print(line)
+        say(line)
     missed = skipped(done["hooks"])
     if missed:
-        print(f"{missed} events were not seen: they interrupted the recording of one like them")
+        say(f"{missed} events were not seen: they interrupted the recording of one like them")
     for warning in warnings_of(done):
-        print(f"tailtap: warning: {warning['message']}", file=sys.stderr)
+        warn(f"tailtap: warning: {warning['message']}")
 
 
 def costs(hooks: Mapping[str, Sequence[int]], seconds: float) -> Iterator[str]:
@@ -176,16 +195,16 @@ def costs(hooks: Mapping[str, Sequence[int]], seconds: float) -> Iterator[str]:
             yield f"  {print_name:40} {ns / count:6.0f} ns"
 
 
-def parse_list(text: str) -> list[int]:
-    """CPUs of a list such as ``0-3,8``; raises `InputError`."""
-    from tailtap.cpulist import parse_cpus
+def parse_list(text: str, option: str = "--cpus") -> list[int]:
+    """CPUs of a list such as ``0-3,8``, which an option gave; raises `InputError`."""
+    from tailtap.records.cpulist import parse_cpus
 
     try:
         cpus: tuple[Any, ...] = parse_cpus(text)
     except ValueError:
         cpus = ()
     if not cpus or len(set(cpus)) != len(cpus):
-        raise InputError(f"--cpus {text!r} is no list of CPUs: write each once, as in '2-3,5'")
+        raise InputError(f"{option} {text!r} is no list of CPUs: write each once, as in '2-3,5'")
     return sorted(cpus)
 
 

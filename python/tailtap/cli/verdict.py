@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from tailtap.cli.command import PATH, command
 from tailtap.cli.completing import files, profiles, result_folders
 from tailtap.cli.options import selected_runs
+from tailtap.cli.terminal import say, warn
+
+if TYPE_CHECKING:
+    from tailtap.records.verdict import VerdictRecord
 
 
 @command(
+    computes=True,
     examples=(
         (
             "tailtap verdict results/first --require 'p99.9 < 1 ms' --require 'loss == 0'",
@@ -27,7 +32,7 @@ from tailtap.cli.options import selected_runs
             "tailtap verdict --list-profiles",
             "all profiles and their sources",
         ),
-    )
+    ),
 )
 @click.argument(
     "folders",
@@ -99,13 +104,13 @@ def verdict(
     An answer about a share or a percentile is about the device, with 95 % confidence. Too few
     packets do not show it; the answer says how many more would. Answers about max, mean, and == 0
     are about the run alone. A requirement must hold in all repeats: the worst one decides. Runs
-    that failed or are invalid show nothing. docs/verdict.md has the rules.
+    that failed or are invalid show nothing. docs/reference/verdict.md has the rules.
 
     The exit status is 0 when everything holds and 1 otherwise.
     """
-    import json as json_module
 
-    from tailtap.errors import InputError
+    from tailtap.records.errors import InputError
+    from tailtap.records.record import printed
 
     if list_profiles:
         _print_profiles(json)
@@ -113,104 +118,101 @@ def verdict(
     if not folders:
         raise InputError("give the folders to judge, or --list-profiles")
     # After what needs no arrays: loading them takes a quarter of a second.
-    from tailtap.verdict.record import record
-    from tailtap.verdict.requirement import parse_requirements
-    from tailtap.verdict.runs import judge_runs
+    from tailtap.analysis.verdict.record import record
+    from tailtap.analysis.verdict.requirement import parse_requirements
+    from tailtap.analysis.verdict.runs import judge_runs
 
     def progress(run: str) -> None:
         if not quiet:
-            print(f"verdict: {run}", file=sys.stderr)
+            warn(f"verdict: {run}")
 
     required = parse_requirements([*require, *(f"profile {name}" for name in profile)])
     found = judge_runs(
         folders, required, runs=runs, confidence=_confidence(confidence), progress=progress
     )
     if junit is not None:
-        from tailtap.verdict.junit import write_junit
+        from tailtap.analysis.verdict.junit import write_junit
 
         write_junit(found, junit, allow_not_shown=allow_not_shown)
     content = record(found)
     if json:
-        print(json_module.dumps(content, allow_nan=False))
+        print(printed(content))
     else:
         print_verdict(content)
     sys.exit(exit_status(content, allow_not_shown=allow_not_shown))
 
 
-def exit_status(found: dict[str, Any], *, allow_not_shown: bool = False) -> int:
+def exit_status(found: VerdictRecord, *, allow_not_shown: bool = False) -> int:
     """0 when the answer is yes, 1 when it is no."""
     good = ("holds", "not shown") if allow_not_shown else ("holds",)
-    return 0 if found["answer"] in good else 1
+    return 0 if found.answer in good else 1
 
 
-def print_verdict(found: dict[str, Any]) -> None:
+def print_verdict(found: VerdictRecord) -> None:
     """Print the object of ``--json``: answers with their reasons, profiles' sources, warnings."""
     import itertools
 
-    from rich.table import Table
-    from rich.text import Text
-
-    from tailtap.cli.console import print_table
+    from tailtap.cli.console import Column, Table
 
     styles = {"holds": "green", "violated": "red", "not shown": "yellow"}
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("requirement", "answer", "measured", "why"):
-        table.add_column(heading, no_wrap=True)
-    for label, rows in itertools.groupby(found["verdicts"], key=lambda row: row["configuration"]):
-        table.add_row(Text(label, style="bold"))
+    table = Table(
+        (
+            Column("requirement", wrap=14),
+            Column("answer"),
+            Column("measured", wrap=10),
+            Column("why", wrap=24),
+        )
+    )
+    for label, rows in itertools.groupby(found.verdicts, key=lambda row: row.configuration):
+        table.section(label)
         for row in rows:
-            who = f"{row['decided_by']}: " if row["runs"][1:] else ""
-            table.add_row(
-                f"  {row['requirement']}",
-                Text(row["answer"], style=styles[row["answer"]]),
-                row["measured"],
-                Text(f"{who}{row['reason']}"),
+            who = f"{row.decided_by}: " if row.runs[1:] else ""
+            table.add(
+                f"  {row.requirement}",
+                (row.answer, styles[row.answer]),
+                row.measured,
+                f"{who}{row.reason}",
             )
-    print_table(table)
-    for profile in dict.fromkeys(row["profile"] for row in found["verdicts"]):
+    table.print()
+    for profile in dict.fromkeys(row.profile for row in found.verdicts):
         if profile is not None:
             _print_source(profile)
     listed: dict[tuple[str, str], list[str]] = {}
-    for warning in found["warnings"]:
-        listed.setdefault((warning["code"], warning["message"]), []).append(warning["run"])
+    for warning in found.warnings:
+        listed.setdefault((warning.code, warning.message), []).append(warning.run)
     for (code, message), runs in listed.items():
-        print(f"warning: {', '.join(runs)}: {message} [{code}]")
-    told = [f"{count} {answer}" for answer, count in found["answers"].items() if count]
-    print(f"verdict: {found['answer']} ({', '.join(told)})")
+        say(f"warning: {', '.join(runs)}: {message} [{code}]")
+    told = [f"{count} {answer}" for answer, count in found.answers.items() if count]
+    say(f"verdict: {found.answer} ({', '.join(told)})")
 
 
 def _print_source(name: str) -> None:
-    from tailtap.verdict.profiles import PROFILES
+    from tailtap.analysis.verdict.profiles import PROFILES
 
     row = PROFILES[name]
     reading = f"; {row.reading}" if row.reading else ""
-    print(f"profile {name}: {row.source}{reading}")
+    say(f"profile {name}: {row.source}{reading}")
 
 
 def _print_profiles(as_json: bool) -> None:
-    import json as json_module
-    from dataclasses import asdict
-
-    from rich.table import Table
-
-    from tailtap.cli.console import print_table
-    from tailtap.verdict.profiles import PROFILES
+    from tailtap.analysis.verdict.profiles import PROFILES
+    from tailtap.cli.console import Column, Table
+    from tailtap.records.printed import ProfileRow, ProfilesRecord
+    from tailtap.records.record import made, printed
 
     if as_json:
-        rows = {name: asdict(row) for name, row in PROFILES.items()}
-        print(json_module.dumps({"schema": "tailtap.profiles/1", "profiles": rows}))
+        rows = {name: made(row, ProfileRow) for name, row in PROFILES.items()}
+        print(printed(ProfilesRecord(profiles=rows)))
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("profile", "requires", "source"):
-        table.add_column(heading, no_wrap=True)
+    table = Table((Column("profile"), Column("requires", wrap=20), Column("source", wrap=24)))
     for name, row in PROFILES.items():
         requires = ", ".join(row.requirements)
-        table.add_row(name, requires, row.source + (f"; {row.reading}" if row.reading else ""))
-    print_table(table)
+        table.add(name, requires, row.source + (f"; {row.reading}" if row.reading else ""))
+    table.print()
 
 
 def _confidence(text: str) -> float:
-    from tailtap.errors import InputError
+    from tailtap.records.errors import InputError
 
     try:
         value = float(text.strip().removesuffix("%")) / 100

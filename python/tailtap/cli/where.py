@@ -7,9 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tailtap.cli.terminal import width_of
+
 if TYPE_CHECKING:
-    from tailtap.evaluation.executors import Executor
-    from tailtap.evaluation.many import Progress
+    from tailtap.analysis.evaluation.executors import Executor
+    from tailtap.analysis.evaluation.many import Progress
 
 
 @dataclass(frozen=True)
@@ -28,23 +30,23 @@ class Where:
 
     def executor(self) -> Executor:
         """What does the work. Raises `InputError` and `MachineError`."""
-        from tailtap.errors import InputError
+        from tailtap.records.errors import InputError
 
         if self.scheduler is None:
-            from tailtap.evaluation.executors import Threads
+            from tailtap.analysis.evaluation.executors import Threads
 
             return Threads(self.jobs)
         if self.jobs is not None:
             raise InputError("--jobs is for this machine: the workers of --scheduler say their own")
-        from tailtap.evaluation.cluster import Cluster
+        from tailtap.analysis.evaluation.cluster import Cluster
 
         return Cluster(self.scheduler)
 
     def chunk_bytes(self) -> int:
         """How large a piece is. Raises `InputError`."""
-        from tailtap.errors import InputError
-        from tailtap.evaluation.many import CHUNK_BYTES
-        from tailtap.units import parse_size
+        from tailtap.analysis.evaluation.many import CHUNK_BYTES
+        from tailtap.records.errors import InputError
+        from tailtap.records.units import parse_size
 
         size = CHUNK_BYTES if self.chunk is None else parse_size(self.chunk)
         if size == 0:
@@ -63,6 +65,7 @@ class Where:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
         columns = ("pieces", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        console = Console(stderr=True, width=width_of(sys.stderr))
+        with Progress(*columns, console=console, transient=True) as bar:
             task = bar.add_task("", total=None)
             yield lambda done, known: bar.update(task, completed=done, total=known)

@@ -10,25 +10,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from tailtap.bmc import MACHINES
-from tailtap.check import Check
+from tailtap.doctor.folders import check_folder
 from tailtap.doctor.kernel import check_kernel
 from tailtap.doctor.machine import check_machine
 from tailtap.doctor.nics import check_nics
 from tailtap.doctor.programs import check_programs
-from tailtap.errors import TailtapError
-from tailtap.forwarder import FORWARDERS
-from tailtap.instruments.taps import TAPS
-from tailtap.instruments.tracer import Tracer
-from tailtap.neighbour import NEIGHBOURS
-from tailtap.platform import PLATFORMS
-from tailtap.registry import Registry
-from tailtap.testbed.boot import WAYS
-from tailtap.testbed.power import POWERS
-from tailtap.traffic import GENERATORS
+from tailtap.kinds.check import Check
+from tailtap.kinds.registry import Registry
+from tailtap.lab.forwarders import FORWARDERS
+from tailtap.lab.generators import GENERATORS
+from tailtap.lab.instruments.taps import TAPS
+from tailtap.lab.instruments.tracer import Tracer
+from tailtap.lab.neighbours import NEIGHBOURS
+from tailtap.lab.platforms import PLATFORMS
+from tailtap.measure.testbed.boot import WAYS
+from tailtap.measure.testbed.power import POWERS
+from tailtap.records.errors import TailtapError
+from tailtap.records.printed import CheckRow, DoctorRecord
+from tailtap.records.record import made
 
-__all__ = ["SCHEMA", "Check", "as_json", "can_run", "examine"]
-
-SCHEMA = "tailtap.doctor/1"
+__all__ = ["Check", "can_run", "examine", "record"]
 
 
 class Diagnosed(Protocol):
@@ -68,6 +69,7 @@ def examine(more: Mapping[str, Registry[Any]]) -> list[Check]:
         *check_machine(),
         *check_nics(),
         *check_programs(),
+        *check_folder(),
     ]
 
 
@@ -88,10 +90,6 @@ def can_run(checks: Sequence[Check]) -> bool:
     return all(check.state == "ok" for check in checks if check.required)
 
 
-def as_json(checks: Sequence[Check]) -> dict[str, Any]:
+def record(checks: Sequence[Check]) -> DoctorRecord:
     """What ``tailtap doctor --json`` prints."""
-    return {
-        "schema": SCHEMA,
-        "can_run": can_run(checks),
-        "checks": [check.as_json() for check in checks],
-    }
+    return DoctorRecord(can_run=can_run(checks), checks=[made(check, CheckRow) for check in checks])

@@ -7,12 +7,12 @@ import resource
 from collections.abc import Iterator
 from pathlib import Path
 
-from tailtap.check import Check
-from tailtap.errors import MachineError
-from tailtap.machine.privileges import missing_capabilities
-from tailtap.platform import PLATFORMS, DutSpec, alike, build, graph_of
-from tailtap.stations import CommandFailed
-from tailtap.topology.lab import Lab
+from tailtap.host.changes.privileges import missing_capabilities
+from tailtap.kinds.check import Check
+from tailtap.lab.platforms import PLATFORMS, DutSpec, alike, build, graph_of
+from tailtap.lab.topology.lab import Lab
+from tailtap.records.errors import MachineError
+from tailtap.remote import CommandFailed
 
 AREA = "kernel"
 PROBE_CPU = 0

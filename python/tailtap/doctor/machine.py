@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-from tailtap.check import Check
-from tailtap.machine import facts, power
-from tailtap.machine.cgroups import hierarchies
-from tailtap.machine.pci import NO_IOMMU, iommu_groups
+from tailtap.host.containers.cgroups import hierarchies
+from tailtap.host.facts import machine as facts
+from tailtap.host.facts import power
+from tailtap.host.net.pci import NO_IOMMU, iommu_groups
+from tailtap.kinds.check import Check
+from tailtap.records.machine import Topology
 
 AREA = "machine"
 
@@ -28,8 +29,8 @@ def check_machine() -> Iterator[Check]:
     yield _energy(list(power.counters()), power.platform_watts())
 
 
-def _cpus(topology: dict[str, Any], online: str | None) -> Check:
-    cores = len(topology["cores"])
+def _cpus(topology: Topology, online: str | None) -> Check:
+    cores = len(topology.cores)
     found = f"{cores} cores, online CPUs {online or 'unknown'}"
     if cores >= 2:
         return Check(AREA, "CPUs", "ok", found)
@@ -37,8 +38,8 @@ def _cpus(topology: dict[str, Any], online: str | None) -> Check:
     return Check(AREA, "CPUs", "poor", found, remedy)
 
 
-def _smt(topology: dict[str, Any], control: str | None) -> Check:
-    shared = [core for core in topology["cores"] if "," in core or "-" in core]
+def _smt(topology: Topology, control: str | None) -> Check:
+    shared = [core for core in topology.cores if "," in core or "-" in core]
     if shared:
         remedy = "siblings disturb each other: `echo off > /sys/devices/system/cpu/smt/control`"
         return Check(AREA, "SMT", "poor", f"on: CPUs {shared[0]} share a core", remedy)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tailtap.check import Check
-from tailtap.errors import MachineError, TailtapError
-from tailtap.instruments.taps.hardware import judge
-from tailtap.machine.facts import physical_nics
-from tailtap.machine.nic import Timestamping, timestamping
-from tailtap.machine.virtual_functions import Ability
+from tailtap.host.facts.machine import physical_nics
+from tailtap.host.net.nic import Timestamping, timestamping
+from tailtap.host.net.virtual_functions import Ability
+from tailtap.kinds.check import Check
+from tailtap.lab.instruments.taps.hardware import judge
+from tailtap.records.errors import MachineError, TailtapError
 
 AREA = "network cards"
 

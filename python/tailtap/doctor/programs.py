@@ -7,8 +7,8 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tailtap.check import Check
-from tailtap.stations.local import SYSTEM_PATH
+from tailtap.kinds.check import Check
+from tailtap.remote.local import SYSTEM_PATH
 
 AREA = "programs"
 

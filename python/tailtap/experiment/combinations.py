@@ -23,9 +23,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tailtap.document import Document, KeyPath, dotted
-from tailtap.errors import InputError
-from tailtap.suggest import did_you_mean
+from tailtap.records.document import Document, KeyPath, dotted
+from tailtap.records.errors import InputError
+from tailtap.records.suggest import did_you_mean
 
 VARY, CASES, EXCLUDE = "vary", "cases", "exclude"
 SECTIONS = ("dut", "traffic", "tap", "evaluation")

@@ -12,14 +12,11 @@ from pydantic import (
     PrivateAttr,
     ValidationError,
     create_model,
-    field_validator,
     model_validator,
 )
 
-from tailtap import platform
-from tailtap.document import Misfit
 from tailtap.experiment.chains import Links, joined
-from tailtap.experiment.explaining import explain
+from tailtap.experiment.fields import takes_at
 from tailtap.experiment.line import (
     COUNT,
     Line,
@@ -32,12 +29,15 @@ from tailtap.experiment.line import (
 from tailtap.experiment.neighbours import Neighbours
 from tailtap.experiment.network import FlowName, check_links, paths_of
 from tailtap.experiment.over import VETH, Over
-from tailtap.experiment.placing import IrqOption, sorted_cpus
+from tailtap.experiment.placing import IrqOption
 from tailtap.experiment.tuning import Tuning
-from tailtap.forwarder import FORWARDERS
-from tailtap.platform import PLATFORMS
-from tailtap.registry import one_of
-from tailtap.schema import Cpu, NoOptions, Strict, Written
+from tailtap.kinds.registry import one_of
+from tailtap.lab import platforms as platform
+from tailtap.lab.forwarders import FORWARDERS
+from tailtap.lab.platforms import PLATFORMS
+from tailtap.records.document import Misfit
+from tailtap.records.explaining import explain
+from tailtap.records.schema import Cpus, NoOptions, Strict, Written
 
 
 class Dut(Strict):
@@ -61,7 +61,7 @@ class Dut(Strict):
         default=1,
         description="How many such devices packets pass one after the other, or which of "
         "dut.nodes, in their order. Each has two ports of its own; veth pairs join them. "
-        "docs/lines.md says what a line can show.",
+        "docs/howto/lines.md says what a line can show.",
         examples=[16, ["router", "firewall", "router"]],
     )
     nodes: Annotated[
@@ -76,8 +76,8 @@ class Dut(Strict):
     links: Links = Field(
         default_factory=list,
         description="What joins dut.nodes, instead of dut.line: chains of names. in and out are "
-        "before and behind the DuT. What no flow passes is not made. docs/graphs.md says what a "
-        "graph can be.",
+        "before and behind the DuT. What no flow passes is not made. docs/howto/graphs.md says "
+        "what a graph can be.",
         examples=[["in - fw - r1 - r2 - out", "fw - r3 - out"]],
     )
     flows: Annotated[
@@ -104,7 +104,7 @@ class Dut(Strict):
     over: Over = Field(
         default=VETH,
         description="What joins nodes: veth pairs, or virtual functions of two network cards "
-        "(SR-IOV), which a cable joins. docs/virtual-functions.md says what that needs.",
+        "(SR-IOV), which a cable joins. docs/howto/virtual-functions.md says what that needs.",
         examples=[{"sriov": ["enp1s0f0", "enp2s0f0"]}],
     )
     taps: Literal["ends", "hops", "queues"] = Field(
@@ -112,12 +112,10 @@ class Dut(Strict):
         description="Where packets of a line are stamped. ends is before the first node and behind "
         "the last. hops is also between two nodes, which tells how long each node took. queues is, "
         "besides, where a node receives packets, which tells how long they waited for that. The "
-        "taps between are part of the latency: docs/lines.md says what they cost.",
+        "taps between are part of the latency: docs/howto/lines.md says what they cost.",
         examples=["hops"],
     )
-    cpus: Annotated[
-        tuple[Cpu, ...], Field(strict=False, min_length=1), Written("list of CPU numbers")
-    ] = Field(
+    cpus: Cpus = Field(
         default=(1,),
         description="The CPUs that the DuT works on. The nodes of a line share them out if there "
         "are as many CPUs as nodes, and else all work on all of them.",
@@ -147,7 +145,7 @@ class Dut(Strict):
     neighbours: Neighbours = Field(
         default_factory=dict,
         description="What else works on the DuT's machine while packets are measured: each has a "
-        "name, a kind and options, and is counted. docs/neighbours.md says what they do.",
+        "name, a kind and options, and is counted. docs/howto/neighbours.md says what they do.",
         examples=[{"batch": {"cpu": {"cpus": [1], "busy": 20}}}],
     )
     options: dict[str, Any] = Field(
@@ -161,9 +159,9 @@ class Dut(Strict):
         description="What is tuned on the DuT's machine for a run, and put back after it. runtime "
         "sets every knob that is recommended and can be set while the machine runs. full requires "
         "the kernel's command line as well: a virtual machine boots with it, on other platforms "
-        "the run fails and names it. A list has knobs and groups. docs/host.md describes the "
-        "knobs. As the values that vary, `ablation` stands for all of them, all but one each, and "
-        "none.",
+        "the run fails and names it. A list has knobs and groups. docs/reference/host.md describes "
+        "the knobs. As the values that vary, `ablation` stands for all of them, all but one "
+        "each, and none.",
         examples=["runtime", ["timers", "memory"], {"without": "transparent-huge-pages"}],
     )
 
@@ -273,11 +271,6 @@ class Dut(Strict):
             raise ValueError(f"the options of forwarder {name} are a mapping, not {options!r}")
         return {**data, "forwarder": name, "options": dict(options)}
 
-    @field_validator("cpus")
-    @classmethod
-    def _sorted_without_duplicates(cls, cpus: tuple[int, ...]) -> tuple[int, ...]:
-        return sorted_cpus(cpus)
-
 
 def _node(kind: type[Dut], whole: Mapping[str, Any], name: str, own: Mapping[str, Any]) -> Dut:
     """A node with its own keys and those of the whole. Raises `Misfit`."""
@@ -288,5 +281,5 @@ def _node(kind: type[Dut], whole: Mapping[str, Any], name: str, own: Mapping[str
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         known = [*kind.model_fields, *platform.declaring(), COUNT]
-        reason = explain(first, first["loc"], lambda _: known)
+        reason = explain(first, first["loc"], lambda _: known, takes_at(kind, first["loc"]))
         raise Misfit(("nodes", name, *first["loc"]), reason) from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -12,7 +12,7 @@ from annotated_types import Ge, Le, Lt
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from tailtap.schema import Written
+from tailtap.records.schema import Written
 
 
 def written(field: FieldInfo) -> Written | None:
@@ -30,6 +30,21 @@ def type_text(field: FieldInfo) -> str:
     text = told.type if told is not None else _type_text(field.annotation)
     bounds = list(_bounds(field))
     return f"{text}, {' '.join(bounds)}" if bounds else text
+
+
+def takes(field: FieldInfo | None) -> str | None:
+    """What a field takes, as a message says it: its type in words and an example."""
+    if field is None:
+        return None
+    words = type_text(field)
+    if words.startswith("`") or not field.examples:  # these are all that there is
+        return words.replace("`", "")
+    return f"{words.replace('`', '')}, such as {example_text(field.examples[0])}"
+
+
+def takes_at(model: type[BaseModel], location: Sequence[str | int]) -> str | None:
+    """What the field of a model takes whose value is at `location`; None of what is within one."""
+    return takes(model.model_fields.get(str(location[0]))) if len(location) == 1 else None
 
 
 def default_text(field: FieldInfo) -> str | None:

@@ -18,11 +18,11 @@ from tailtap.experiment.fields import default_text, models_in, written
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.scales import OUTSIDE
 from tailtap.experiment.tuning import ABLATION, VARIED
-from tailtap.forwarder import FORWARDERS
-from tailtap.instruments.taps import TAPS
-from tailtap.platform import PLATFORMS
-from tailtap.registry import Registry
-from tailtap.traffic import GENERATORS
+from tailtap.kinds.registry import Registry
+from tailtap.lab.forwarders import FORWARDERS
+from tailtap.lab.generators import GENERATORS
+from tailtap.lab.instruments.taps import TAPS
+from tailtap.lab.platforms import PLATFORMS
 
 Json: TypeAlias = dict[str, Any]
 

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 from pydantic import Discriminator, Field, Tag
 
-from tailtap.document import KeyPath, Misfit, dotted
-from tailtap.forwarder import FORWARDERS
-from tailtap.platform import PLATFORMS, Platform
-from tailtap.registry import Registry, Row
-from tailtap.schema import Written
-from tailtap.suggest import did_you_mean
-from tailtap.topology.graph import EGRESS, INGRESS
-from tailtap.topology.placement import CORE, Placement
-from tailtap.topology.smallest import GENERATOR, TAPS, dut_names, share_out
+from tailtap.kinds.registry import Registry, Row
+from tailtap.lab.forwarders import FORWARDERS
+from tailtap.lab.platforms import PLATFORMS, Platform
+from tailtap.lab.topology.graph import EGRESS, INGRESS
+from tailtap.lab.topology.line import GENERATOR, TAPS, dut_names, share_out
+from tailtap.lab.topology.placement import CORE, Placement
+from tailtap.records.document import KeyPath, Misfit, dotted
+from tailtap.records.schema import Matching, Written, name_words
+from tailtap.records.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from tailtap.experiment.dut import Dut
-    from tailtap.traffic.model import Traffic
+    from tailtap.lab.generators.model import Traffic
 
 LONGEST_LINE = 64
 """Nodes, as in hardware-supported-containers."""
@@ -37,7 +37,9 @@ OF_THE_WHOLE: Final = (
 COUNT: Final = "count"
 """The key of a node that says how many there are of it."""
 
-NodeName: TypeAlias = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,11}$"), Written("name")]
+NodeName: TypeAlias = Annotated[
+    str, Matching(r"^[a-z][a-z0-9-]{0,11}$", name_words(12, "fw1")), Written("name")
+]
 """What a node may be called, as a part of names of the kernel."""
 
 

@@ -20,28 +20,28 @@ from pydantic import (
     model_validator,
 )
 
-from tailtap import platform
-from tailtap.document import Misfit
-from tailtap.errors import InputError
+from tailtap.analysis.verdict.requirement import parse_requirements
 from tailtap.experiment.dut import Dut
 from tailtap.experiment.line import ENDS, QUEUES, Member, check_hops, check_line
 from tailtap.experiment.network import check_network, traffic_of
 from tailtap.experiment.over import VETH, check_over, with_links_over
 from tailtap.experiment.tuning import FULL
-from tailtap.forwarder import FORWARDERS
-from tailtap.instruments.interrupts import Interrupts
-from tailtap.instruments.taps.model import HARDWARE, PASSIVE, Taps
-from tailtap.neighbour.running import Asked
-from tailtap.platform import PLATFORMS, Devices, DutSpec, Platform
-from tailtap.platform.options import PortOptions
-from tailtap.schema import AS_WRITTEN, Ports, Strict, Time, Written, as_value_error
-from tailtap.suggest import did_you_mean
-from tailtap.topology.graph import Graph
-from tailtap.topology.smallest import FORWARD, REVERSE, Cables
-from tailtap.traffic.model import Traffic
-from tailtap.traits import Traits, together
-from tailtap.units import format_time
-from tailtap.verdict.requirement import parse_requirements
+from tailtap.lab import platforms as platform
+from tailtap.lab.forwarders import FORWARDERS
+from tailtap.lab.generators.model import Traffic
+from tailtap.lab.instruments.interrupts import Interrupts
+from tailtap.lab.instruments.taps.model import HARDWARE, PASSIVE, Taps
+from tailtap.lab.neighbours.running import Asked
+from tailtap.lab.platforms import PLATFORMS, Devices, DutSpec, Platform
+from tailtap.lab.platforms.options import PortOptions
+from tailtap.lab.topology.graph import Graph
+from tailtap.lab.topology.line import FORWARD, REVERSE, Cables
+from tailtap.records.document import Misfit
+from tailtap.records.errors import InputError
+from tailtap.records.schema import AS_WRITTEN, Ports, Strict, Time, Written, as_value_error
+from tailtap.records.suggest import did_you_mean
+from tailtap.records.traits import Traits, together
+from tailtap.records.units import format_time
 
 DIRECTION = "direction"
 """The variable that differs between the two runs of bidirectional traffic."""
@@ -168,13 +168,14 @@ class Experiment(Strict):
         default="none",
         description="Whether it is recorded what the kernel does on the DuT's CPUs. thin records "
         "what names the context that had a CPU, full also single timers, page faults, reclaim, "
-        "compaction, frequencies and every migration. docs/tracing.md says what each costs.",
+        "compaction, frequencies and every migration. "
+        "docs/explanation/tracing.md says what each costs.",
         examples=["thin"],
     )
     interrupts: Interrupts = Field(
         default="none",
         description="Whether the kernel's counters of interrupts and softirqs are sampled, and how "
-        "often; docs/interrupts.md says what that shows.",
+        "often; docs/explanation/interrupts.md says what that shows.",
         examples=["counters", {"counters": {"period": "10 ms"}}],
     )
     require: Annotated[
@@ -182,7 +183,7 @@ class Experiment(Strict):
     ] = Field(
         default_factory=list,
         description="What all runs must meet. The verdict follows the last run, and `tailtap run` "
-        "ends with status 1 unless everything holds. docs/verdict.md has the quantities.",
+        "ends with status 1 unless everything holds. docs/reference/verdict.md has the quantities.",
         examples=[["p99.9 < 1 ms", "loss == 0"]],
     )
     differs: Annotated[list[Annotated[str, Field(min_length=1)]], Written("list of sentences")] = (
@@ -192,6 +193,13 @@ class Experiment(Strict):
             "prints these sentences and stores them.",
             examples=[["The forwarder is DPDK's l2fwd; the paper's was libmoon's."]],
         )
+    )
+    differs_in_lab: Annotated[
+        list[Annotated[str, Field(min_length=1)]], Written("list of sentences")
+    ] = Field(
+        default_factory=list,
+        description="The same of the lab on one machine. With `--testbed` they are left out.",
+        examples=[["One machine sends the load, is the device and stamps packets."]],
     )
 
     _wired: Cables | None = PrivateAttr(default=None)
@@ -311,6 +319,19 @@ class Experiment(Strict):
         """The CPUs of the generators, ascending."""
         return tuple(sorted({self.traffic_of(flow).cpu for flow in self.flows}))
 
+    @property
+    def unobserved(self) -> Sequence[str]:
+        """What it asks to be observed though there is no device, as sentences."""
+        if self.traits.has_dut:
+            return ()
+        asked = {"trace": self.trace != "none", "counters": self.counters}
+        return [
+            f"{key}: platform {self.dut.platform} has no device, and so no CPUs to follow: this "
+            "run is made without"
+            for key, is_asked in asked.items()
+            if is_asked
+        ]
+
     def devices(self) -> Devices:
         """What each node of the DuT is asked for, in the order in which packets pass them."""
         members = self.dut.members
@@ -417,14 +438,15 @@ class Experiment(Strict):
 
         `traffic` is that of the `flow` that the run is of.
         """
-        about = {"name", "differs", "cases", "vary", "exclude", "repeat", "scales", "require"}
+        about = {"name", "differs", "differs_in_lab", "cases", "vary", "exclude", "repeat"}
+        about |= {"scales", "require"}
         content = self.model_dump(mode="json", exclude=about)
         if flow is not None and self.dut.flows:
             content["traffic"] = self.traffic_of(flow).model_dump(mode="json")
         dut = self.dut
         content["dut"] |= dict.fromkeys(platform.declaring())
         content["dut"] |= dut.settings.model_dump(mode="json")
-        [irq, *others] = [one.placement.as_json()["irq"] for one in dut.members]
+        [irq, *others] = [one.placement.record().irq for one in dut.members]
         if all(other == irq for other in others):
             content["dut"]["irq"] = irq
         if self._ports() is None:

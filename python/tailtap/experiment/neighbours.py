@@ -8,11 +8,12 @@ from typing import Annotated, Any, TypeAlias
 from pydantic import BaseModel, Field, PrivateAttr, ValidationError, model_validator
 from pydantic.functional_serializers import model_serializer
 
-from tailtap.document import Misfit
-from tailtap.experiment.explaining import explain
-from tailtap.neighbour import NEIGHBOURS
-from tailtap.schema import NoOptions, Strict, Written
-from tailtap.suggest import did_you_mean
+from tailtap.experiment.fields import takes_at
+from tailtap.lab.neighbours import NEIGHBOURS
+from tailtap.records.document import Misfit
+from tailtap.records.explaining import explain
+from tailtap.records.schema import Matching, NoOptions, Strict, Written, name_words
+from tailtap.records.suggest import did_you_mean
 
 MOST = 16
 
@@ -55,7 +56,12 @@ class OneNeighbour(Strict):
             self._settings = model.model_validate(self.options)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
-            reason = explain(first, first["loc"], lambda _: list(model.model_fields))
+            reason = explain(
+                first,
+                first["loc"],
+                lambda _: list(model.model_fields),
+                takes_at(model, first["loc"]),
+            )
             raise Misfit((self.kind, *first["loc"]), reason) from error
         return self
 
@@ -65,7 +71,9 @@ class OneNeighbour(Strict):
 
 
 Neighbours: TypeAlias = Annotated[
-    dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,11}$")], OneNeighbour],
+    dict[
+        Annotated[str, Matching(r"^[a-z][a-z0-9-]{0,11}$", name_words(12, "batch"))], OneNeighbour
+    ],
     Field(max_length=MOST),
     Written(
         "mapping from names to kinds with their options",

@@ -7,11 +7,10 @@ from ipaddress import IPv4Address, IPv6Address
 from itertools import combinations, pairwise
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
-from tailtap.document import KeyPath, Misfit
 from tailtap.experiment.chains import IN, OUT, joined, simple_ways
-from tailtap.experiment.explaining import explain
+from tailtap.experiment.fields import takes_at
 from tailtap.experiment.line import (
     ENDS,
     Member,
@@ -20,16 +19,18 @@ from tailtap.experiment.line import (
     check_routers,
     kinds_of,
 )
-from tailtap.forwarder import FORWARDERS, Serves
-from tailtap.platform import PLATFORMS
-from tailtap.schema import AS_WRITTEN, Written
-from tailtap.suggest import did_you_mean
-from tailtap.topology.graph import Graph, Port
-from tailtap.topology.network import LONGEST_NODE
-from tailtap.topology.numbering import Way, ways
-from tailtap.topology.smallest import FORWARD
-from tailtap.traffic.flows import Address, Flows, Ranges, numbered
-from tailtap.traffic.model import Traffic
+from tailtap.lab.forwarders import FORWARDERS, Serves
+from tailtap.lab.generators.flows import Address, Flows, Ranges, numbered
+from tailtap.lab.generators.model import Traffic
+from tailtap.lab.platforms import PLATFORMS
+from tailtap.lab.topology.graph import Graph, Port
+from tailtap.lab.topology.line import FORWARD
+from tailtap.lab.topology.network import LONGEST_NODE
+from tailtap.lab.topology.numbering import Way, ways
+from tailtap.records.document import KeyPath, Misfit
+from tailtap.records.explaining import explain
+from tailtap.records.schema import AS_WRITTEN, Matching, Written, name_words
+from tailtap.records.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from tailtap.experiment.dut import Dut
@@ -46,7 +47,9 @@ benchmarks (RFC 2544, RFC 5180)."""
 FIRST_PORT = 1001
 """The UDP destination port of the first flow, as in hardware-supported-containers."""
 
-FlowName: TypeAlias = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,23}$"), Written("name")]
+FlowName: TypeAlias = Annotated[
+    str, Matching(r"^[a-z][a-z0-9-]{0,23}$", name_words(24, "web-1")), Written("name")
+]
 """What a flow may be called, as a part of names of folders."""
 
 
@@ -147,7 +150,9 @@ def traffic_of(dut: Dut, traffic: Traffic, name: str) -> Traffic:
             sent = Traffic.model_validate({**traffic.model_dump(**how), **own})
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
-            reason = explain(first, first["loc"], lambda _: OF_FLOWS)
+            reason = explain(
+                first, first["loc"], lambda _: OF_FLOWS, takes_at(Traffic, first["loc"])
+            )
             raise Misfit(("dut", "flows", name, *first["loc"]), reason, [("traffic",)]) from error
     flows = sent.flows if isinstance(sent.flows, Flows) else numbered(sent.flows, sent.ip)
     place = list(dut.flows).index(name)

@@ -6,16 +6,16 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import Discriminator, Field, Tag
 
-from tailtap.document import Misfit
 from tailtap.experiment.line import ENDS
-from tailtap.findings import Findings
-from tailtap.forwarder import FORWARDERS
-from tailtap.machine import pci
-from tailtap.machine.cards import CardState
-from tailtap.machine.virtual_functions import Ability
-from tailtap.schema import Ports, Strict, Written
-from tailtap.topology.channels import over_channels
-from tailtap.topology.graph import Graph
+from tailtap.host.net import pci
+from tailtap.host.net.cards import CardState
+from tailtap.host.net.virtual_functions import Ability
+from tailtap.kinds.findings import Findings
+from tailtap.lab.forwarders import FORWARDERS
+from tailtap.lab.topology.channels import over_channels
+from tailtap.lab.topology.graph import Graph
+from tailtap.records.document import Misfit
+from tailtap.records.schema import Ports, Strict, Written
 
 VETH: Final = "veth"
 

@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import AfterValidator, Discriminator, Field, Tag
+from pydantic import Discriminator, Tag
 
-from tailtap.schema import Cpu, Written
-
-
-def sorted_cpus(cpus: Sequence[int]) -> tuple[int, ...]:
-    """CPUs in their order. Raises `ValueError` when one is named twice."""
-    if len(set(cpus)) != len(cpus):
-        raise ValueError(f"a CPU is named twice in {list(cpus)}")
-    return tuple(sorted(cpus))
+from tailtap.records.schema import Cpus, Written
 
 
 def _form(value: object) -> str:
-    return "list" if isinstance(value, list | tuple) else "word"
+    number = isinstance(value, int) and not isinstance(value, bool)
+    return "list" if number or isinstance(value, list | tuple) else "word"
 
 
 IrqOption: TypeAlias = Annotated[
-    Annotated[Literal["none", "node", "core"], Tag("word")]
-    | Annotated[
-        tuple[Cpu, ...],
-        Field(strict=False, min_length=1),
-        AfterValidator(sorted_cpus),
-        Tag("list"),
-    ],
+    Annotated[Literal["none", "node", "core"], Tag("word")] | Annotated[Cpus, Tag("list")],
     Discriminator(_form),
-    Written("`none`, `node`, `core`, or list of CPU numbers"),
+    Written("`none`, `node`, `core`, CPU number, or list of them"),
 ]

@@ -12,10 +12,11 @@ from typing import Any
 
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.reading import CheckedExperiment
-from tailtap.files import slugify
-from tailtap.topology.smallest import FORWARD
+from tailtap.lab.topology.line import FORWARD
+from tailtap.records.files import slugify
+from tailtap.records.record import opened
+from tailtap.records.run import Parameters, Plan, PlanRow
 
-SCHEMA = "tailtap.plan/1"
 MAX_PART = 40
 """Most characters of one value in a slug, so that it has room for the others."""
 MAX_SLUG = 100
@@ -42,15 +43,16 @@ class PlannedRun:
         """This run and those of the other flows."""
         return [self, *self.together]
 
-    def as_json(self) -> dict[str, Any]:
+    def row(self) -> PlanRow:
         """The run's row in ``plan.json``."""
-        return {
-            "number": self.number,
-            "slug": self.slug,
-            "repeat": self.repeat,
-            "variables": dict(self.variables),
-            "parameters": self.experiment.parameters(self.flow),
-        }
+        asked = self.experiment.parameters(self.flow)
+        return PlanRow(
+            number=self.number,
+            slug=self.slug,
+            repeat=self.repeat,
+            variables=dict(self.variables),
+            parameters=opened(f"the parameters of {self.slug}", asked, Parameters),
+        )
 
 
 def make_plan(checked: CheckedExperiment) -> list[PlannedRun]:
@@ -94,9 +96,9 @@ def plan_run(
     return replace(first, together=others)
 
 
-def plan_as_json(name: str, runs: list[PlannedRun]) -> dict[str, Any]:
-    """The content of ``plan.json``."""
-    return {"schema": SCHEMA, "name": name, "runs": [run.as_json() for run in runs]}
+def plan_record(name: str, runs: list[PlannedRun]) -> Plan:
+    """``plan.json``."""
+    return Plan(name=name, runs=[run.row() for run in runs])
 
 
 def _part(value: object) -> str:

@@ -8,8 +8,19 @@ from pathlib import Path
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
-from tailtap.document import (
+from tailtap.experiment.combinations import combinations, where_varied
+from tailtap.experiment.dut import Dut
+from tailtap.experiment.fields import takes
+from tailtap.experiment.model import ON_TESTBED, Experiment
+from tailtap.experiment.scales import every_scale, path_of, scaled, split_choice
+from tailtap.experiment.tuning import expanded
+from tailtap.lab.forwarders import FORWARDERS
+from tailtap.lab.generators import GENERATORS
+from tailtap.lab.platforms import PLATFORMS, declaring
+from tailtap.lab.topology.line import Cables
+from tailtap.records.document import (
     Document,
     KeyPath,
     Misfit,
@@ -18,17 +29,9 @@ from tailtap.document import (
     parse_value,
     set_in,
 )
-from tailtap.errors import InputError
-from tailtap.experiment.combinations import combinations, where_varied
-from tailtap.experiment.dut import Dut
-from tailtap.experiment.explaining import explain
-from tailtap.experiment.model import ON_TESTBED, Experiment
-from tailtap.experiment.scales import every_scale, path_of, scaled, split_choice
-from tailtap.experiment.tuning import expanded
-from tailtap.forwarder import FORWARDERS
-from tailtap.platform import declaring
-from tailtap.topology.smallest import Cables
-from tailtap.traffic import GENERATORS
+from tailtap.records.errors import InputError, InputErrors
+from tailtap.records.explaining import Detail, explain, reason
+from tailtap.records.schema import NoOptions
 
 Origins = Mapping[KeyPath, KeyPath]
 """Where the varied values of one combination are written, by the key path that each replaces."""
@@ -65,7 +68,8 @@ class CheckedExperiment:
         self.name: str = first.name
         self.repeat: int = first.repeat
         self.require: Sequence[str] = first.require
-        self.differs: Sequence[str] = first.differs
+        lab = () if on_testbed else first.differs_in_lab
+        self.differs: Sequence[str] = (*lab, *first.differs)
 
     def wire(self, cables: Cables) -> None:
         """Measure all of it between the cards of a testbed. Raises as `Experiment.wired` does."""
@@ -125,7 +129,7 @@ def _validate(
     try:
         experiment = Experiment.model_validate(data, context={ON_TESTBED: on_testbed})
     except ValidationError as error:
-        raise first_error(document, data, error, (), origins, Experiment) from error
+        raise errors_in(document, data, error, (), origins, Experiment) from error
     traffic = experiment.traffic
     generator = GENERATORS[traffic.generator].Options
     kinds: list[_Options] = [
@@ -136,7 +140,7 @@ def _validate(
         try:
             model.model_validate(options, context=traffic)
         except ValidationError as error:
-            raise first_error(document, data, error, prefix, origins, model, [kind]) from error
+            raise errors_in(document, data, error, prefix, origins, model, [kind]) from error
     return experiment
 
 
@@ -159,7 +163,7 @@ def _of_forwarders(dut: Dut, data: Mapping[str, Any]) -> Iterator[_Options]:
         yield options, one.options, path + below, (*path, "forwarder")
 
 
-def first_error(
+def errors_in(
     document: Document,
     data: Mapping[str, Any],
     error: ValidationError,
@@ -168,29 +172,86 @@ def first_error(
     model: type[BaseModel],
     beside: Sequence[KeyPath] = (),
 ) -> InputError:
-    """What is wrong with the `data` of a document, below `prefix`, as a message with its place."""
-    # A misspelt key is both unknown and missing: say the first.
-    details = sorted(error.errors(include_url=False), key=lambda row: row["type"] == "missing")
+    """What is wrong with the `data` of a document, below `prefix`: each mistake with its place."""
+    found = _by_value(data, prefix, error)
+    order = {path: number for number, path in enumerate(document.places)}
+
+    def place(row: tuple[KeyPath, list[Detail]]) -> tuple[bool, int]:
+        path, details = row
+        written = _as_written(path, origins)
+        there = [written[:length] for length in range(len(written), -1, -1)]
+        line = next((order[one] for one in there if one in order), 0)
+        return details[0]["type"] == "missing", line  # what is there comes first
+
+    return InputErrors(
+        [
+            _sentence(document, path, details, prefix, origins, model, beside)
+            for path, details in sorted(found.items(), key=place)
+        ]
+    )
+
+
+def _by_value(
+    data: Mapping[str, Any], prefix: KeyPath, error: ValidationError
+) -> Mapping[KeyPath, list[Detail]]:
+    """The details of an error by the value that they are about.
+
+    Each form of a value that has several is told apart by pydantic. Where a key is unknown, those
+    that are missing beside it are left out: it is one of them, misspelt.
+    """
+    details: list[Detail] = [dict(row) for row in error.errors(include_url=False)]
+    within = {row["loc"][:length] for row in details for length in range(len(row["loc"]))}
+    misspelt = {row["loc"][:-1] for row in details if row["type"] == "extra_forbidden"}
+    found: dict[KeyPath, list[Detail]] = {}
+    for row in details:
+        location, kind, detail = row["loc"], row["type"], row
+        if kind == "missing" and location[:-1] in misspelt:
+            continue
+        if kind == "too_short" and location in within:
+            continue  # without those that are wrong
+        if kind == "missing" and isinstance(location[-1], int):
+            location, kind = location[:-1], "too_short"
+            detail = {**detail, "type": kind, "ctx": {"min_length": 2}}
+        fault = detail.get("ctx", {}).get("error")
+        at = fault.at if isinstance(fault, Misfit) else ()
+        path = _without_tags(data, prefix + location + at, key=bool(at) or kind == "missing")
+        found.setdefault(path, []).append(detail)
+    return found
+
+
+def _sentence(
+    document: Document,
+    path: KeyPath,
+    details: Sequence[Detail],
+    prefix: KeyPath,
+    origins: Origins,
+    model: type[BaseModel],
+    beside: Sequence[KeyPath],
+) -> str:
+    """What is wrong with the value at `path`, with its place."""
     first = details[0]
-    location: KeyPath = first["loc"]
-    reason = first.get("ctx", {}).get("error")
+    fault = first.get("ctx", {}).get("error")
     causes = list(beside)
-    if isinstance(reason, Misfit):
-        location += reason.at
-        causes += reason.beside
-    path = _without_tags(data, prefix + location)
-    if reason is not None and not isinstance(reason, Misfit) and path not in origins:
+    if isinstance(fault, Misfit):
+        causes += fault.beside
+    elif fault is not None and path not in origins:
         causes.append(path)  # an error of a section may come from any of its keys
     others = _circumstances(document, origins, causes, path)
+    if first["type"] == "extra_forbidden":
+        said = explain(first, first["loc"], partial(_known_keys, model))
+    else:
+        said = reason(details, takes(_field(model, path[len(prefix) :], first["loc"])))
+    path = _as_written(path, origins)
+    where = f"{document.place(path)}: {dotted(path)}" if path else document.place(path)
+    return f"{where}: {said}{others}"
+
+
+def _as_written(path: KeyPath, origins: Origins) -> KeyPath:
+    """Where the value at `path` is written: among those that vary, if it is one of them."""
     for target, origin in origins.items():
         if path[: len(target)] == target:
-            path = origin + path[len(target) :]
-            break
-    more = f" (and {len(details) - 1} more)" if len(details) > 1 else ""
-    where = f"{document.place(path)}: {dotted(path)}" if path else document.place(path)
-    return InputError(
-        f"{where}: {explain(first, location, partial(_known_keys, model))}{more}{others}"
-    )
+            return origin + path[len(target) :]
+    return path
 
 
 def _circumstances(
@@ -205,14 +266,17 @@ def _circumstances(
     return f", with {' and '.join(found)}" if found else ""
 
 
-def _without_tags(data: object, location: KeyPath) -> KeyPath:
-    """`location` without the names that pydantic gives to the members of a union."""
+def _without_tags(data: object, location: KeyPath, *, key: bool) -> KeyPath:
+    """`location` without the names that pydantic gives to the members of a union.
+
+    The last part is the `key` of a value that may be absent, or a name if it is not there.
+    """
     path: list[str | int] = []
     for position, part in enumerate(location):
         if isinstance(data, Mapping):
             missing = part not in data
-            if missing and position < len(location) - 1:
-                continue  # a member of a union; the last part may be a key that is missing
+            if missing and not (key and position == len(location) - 1):
+                continue  # a member of a union
             path.append(part)
             data = data.get(part)
         elif isinstance(data, list | tuple) and isinstance(part, int):
@@ -222,16 +286,38 @@ def _without_tags(data: object, location: KeyPath) -> KeyPath:
 
 
 def _known_keys(model: type[BaseModel], path: KeyPath) -> list[str]:
+    """The keys that may stand below `path`."""
     for part in path:
-        field = model.model_fields.get(str(part))
-        kinds = [] if field is None else _models_in(field.annotation)
-        if len(kinds) > 1:
-            # The next part of the path is a tag of the union: the kind.
-            kinds = [kind for kind in kinds if _tag(kind) in path] or kinds
-        if not kinds:
-            continue
-        model = kinds[0]
+        model = _below(model, part, path) or model
     return [*model.model_fields, *(declaring() if model is Dut else ())]
+
+
+def _field(model: type[BaseModel], path: KeyPath, location: KeyPath) -> FieldInfo | None:
+    """The field whose value is at `path`; None of what is within such a value.
+
+    `location` is the same path with the names of the members of unions.
+    """
+    field: FieldInfo | None = None
+    for part in path:
+        if isinstance(part, int):
+            return None
+        field = model.model_fields.get(part)
+        if field is None and model is Dut and part in declaring():
+            field = PLATFORMS[declaring()[part][0]].Options.model_fields[part]
+        if field is None:
+            return None
+        model = _below(model, part, location) or NoOptions
+    return field
+
+
+def _below(model: type[BaseModel], part: str | int, path: KeyPath) -> type[BaseModel] | None:
+    """The model of what is below `part`; of a union, that of the kind which `path` names."""
+    field = model.model_fields.get(str(part))
+    kinds = [] if field is None else _models_in(field.annotation)
+    if len(kinds) > 1:
+        # The next part of the path is a tag of the union: the kind.
+        kinds = [kind for kind in kinds if _tag(kind) in path] or kinds
+    return kinds[0] if kinds else None
 
 
 def _models_in(annotation: object) -> list[type[BaseModel]]:

@@ -1,7 +1,7 @@
 """The reference of experiment files, made from the model and the kinds.
 
 `python -m tailtap.experiment.reference` prints it, with the kinds of all installed packages; a
-test compares it with docs/experiment.md.
+test compares it with docs/reference/experiment.md.
 """
 
 from __future__ import annotations
@@ -15,21 +15,23 @@ from tailtap.experiment.dut import Dut
 from tailtap.experiment.fields import default_text, example_text, models_in, type_text
 from tailtap.experiment.model import Evaluation, Experiment
 from tailtap.experiment.tuning import Without
-from tailtap.forwarder import FORWARDERS
-from tailtap.instruments.interrupts import Counted, Sampling
-from tailtap.instruments.taps import TAPS
-from tailtap.instruments.taps.model import Taps
-from tailtap.neighbour import NEIGHBOURS
-from tailtap.platform import PLATFORMS
-from tailtap.registry import Registry
-from tailtap.traffic import GENERATORS
-from tailtap.traffic.external import External
-from tailtap.traffic.flows import Flows
-from tailtap.traffic.model import Traffic
-from tailtap.traffic.pattern import PATTERNS
-from tailtap.traffic.replay import Replay
+from tailtap.kinds.registry import Registry
+from tailtap.lab.forwarders import FORWARDERS
+from tailtap.lab.generators import GENERATORS
+from tailtap.lab.generators.external import External
+from tailtap.lab.generators.flows import Flows
+from tailtap.lab.generators.model import Traffic
+from tailtap.lab.generators.pattern import PATTERNS
+from tailtap.lab.generators.replay import Replay
+from tailtap.lab.instruments.interrupts import Counted, Sampling
+from tailtap.lab.instruments.taps import TAPS
+from tailtap.lab.instruments.taps.model import Taps
+from tailtap.lab.neighbours import NEIGHBOURS
+from tailtap.lab.platforms import PLATFORMS
 
 HEAD = """# Experiment files
+
+For authors of experiments.
 
 Made from the program by `make docs`; a test fails when it is stale.
 
@@ -61,7 +63,7 @@ MiB, GB, GiB. Times: ns, us, ms, s, min, h.
 use, write the path of the schema into the first line of the file:
 
 ```yaml
-# yaml-language-server: $schema=docs/experiment.schema.json
+# yaml-language-server: $schema=docs/reference/experiment.schema.json
 ```
 
 `python -m tailtap.experiment.json_schema` prints the schema of the installed version, with the

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from tailtap.document import Document, KeyPath, dotted
-from tailtap.errors import InputError
 from tailtap.experiment.combinations import where_varied
-from tailtap.suggest import did_you_mean
+from tailtap.records.document import Document, KeyPath, dotted
+from tailtap.records.errors import InputError
+from tailtap.records.suggest import did_you_mean
 
 CHOICE = "scale"
 """The name of the choice in ``--set``; it is no key of the file."""

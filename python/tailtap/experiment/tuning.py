@@ -11,14 +11,14 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, TypeAdapter
 
-from tailtap.cpulist import list_cpus
-from tailtap.document import Document
-from tailtap.errors import InputError
-from tailtap.machine.knobs import KNOBS, named, select
-from tailtap.machine.knobs.purpose import Purpose
-from tailtap.machine.knobs.tree import Tree
-from tailtap.machine.tuning.plan import plan
-from tailtap.schema import Strict, Written, as_value_error
+from tailtap.host.knobs import KNOBS, named, select
+from tailtap.host.knobs.purpose import Purpose
+from tailtap.host.knobs.tree import Tree
+from tailtap.host.tuning.plan import plan
+from tailtap.records.cpulist import list_cpus
+from tailtap.records.document import Document
+from tailtap.records.errors import InputError
+from tailtap.records.schema import Cpus, Strict, Written, as_value_error
 
 VARIED = "dut.tuning"
 ABLATION = "ablation"
@@ -132,8 +132,8 @@ def purpose_of(
 def _purpose(dut: object) -> Purpose:
     """The purpose of an experiment's file that is not checked yet; what varies has no say."""
     cpus = dut.get("cpus") if isinstance(dut, Mapping) else None
-    given = TypeAdapter(list[int])
+    given: TypeAdapter[tuple[int, ...]] = TypeAdapter(Cpus)
     try:
-        return purpose_of("none", given.validate_python(cpus, strict=True) if cpus else [1])
+        return purpose_of("none", [1] if cpus is None else given.validate_python(cpus))
     except ValueError:
         raise InputError("dut.cpus: write a list of CPU numbers, such as [1]") from None

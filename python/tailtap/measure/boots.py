@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.plan import PlannedRun
-from tailtap.platform import boot
-from tailtap.platform.options import KernelOptions
+from tailtap.lab.platforms import boot
+from tailtap.lab.platforms.options import KernelOptions
+from tailtap.records.machine import Booted
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Wanted:
 class Boots(Protocol):
     """Boots the DuT's machine."""
 
-    def bring(self, wanted: Wanted | None, repeat: int) -> dict[str, Any]:
+    def bring(self, wanted: Wanted | None, repeat: int) -> Booted | None:
         """Have the machine be booted so, anew in each `repeat`; None where nothing is asked.
 
         Returns what ``run.json`` says of it, and raises `MachineError` when it cannot be had. What

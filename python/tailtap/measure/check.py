@@ -7,35 +7,43 @@ a kernel has a certain classifier, is not found out: `tailtap doctor` tries that
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from tailtap import forwarder
 from tailtap.experiment.line import Member
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.over import foresee_over
 from tailtap.experiment.plan import PlannedRun, make_plan
 from tailtap.experiment.reading import CheckedExperiment
 from tailtap.experiment.tuning import NONE
-from tailtap.findings import Findings
-from tailtap.forwarder import Asked
-from tailtap.instruments.perf import Counting
-from tailtap.instruments.tracer import foresee as foresee_tracer
-from tailtap.machine.cards import CardState
-from tailtap.machine.knobs.tree import Tree
-from tailtap.machine.numa import Numa
-from tailtap.machine.privileges import missing_capabilities, require_root
-from tailtap.measure.preconditions import require_clock, require_cpus, require_room, stamp_bytes
-from tailtap.platform import PLATFORMS, require_memory
-from tailtap.roles.tuning import planned, purpose_for, require_boot
-from tailtap.stations.local import LocalHost, require_program
-from tailtap.topology.compiler import compile_graph, placed
-from tailtap.topology.placement import crossings
-from tailtap.traffic import GENERATORS
+from tailtap.host.changes.privileges import missing_capabilities, require_root
+from tailtap.host.cpu.numa import Numa
+from tailtap.host.knobs.tree import Tree
+from tailtap.host.net.cards import CardState
+from tailtap.kinds.findings import Findings
+from tailtap.lab import forwarders as forwarder
+from tailtap.lab.forwarders import Asked
+from tailtap.lab.generators import GENERATORS
+from tailtap.lab.instruments.perf import Counting
+from tailtap.lab.instruments.tracer import foresee as foresee_tracer
+from tailtap.lab.instruments.tracer.room import room_of
+from tailtap.lab.platforms import PLATFORMS, require_memory
+from tailtap.lab.topology.compiler import compile_graph, placed
+from tailtap.lab.topology.placement import crossings
+from tailtap.measure.beside import Beside
+from tailtap.measure.preconditions import (
+    note_sharing,
+    require_clock,
+    require_cpus,
+    require_room,
+    stamp_bytes,
+)
+from tailtap.measure.roles.tracing import is_steered, packets_of, spare_of
+from tailtap.measure.roles.tuning import planned, purpose_for, require_boot
+from tailtap.records.printed import CheckedRun, Message, RunCheckRecord
+from tailtap.remote.local import LocalHost, require_program
 
-SCHEMA = "tailtap.check/1"
 PROGRAMS = ("ip", "setpriv")
 """What every run calls on this machine, whatever is measured."""
 
@@ -52,6 +60,8 @@ class Outlook:
     seconds: float
     """How long packets are sent, all runs together."""
     stamp_bytes: int
+    as_root: bool
+    """Whether root asked, who can ask everything."""
 
     @property
     def can_run(self) -> bool:
@@ -63,26 +73,29 @@ class Outlook:
         """The runs with problems of their own."""
         return [row for row in self.runs if row[1].problems]
 
-    def as_json(self) -> dict[str, Any]:
+    @property
+    def record(self) -> RunCheckRecord:
         """What ``tailtap run --check --json`` prints."""
-        return {
-            "schema": SCHEMA,
-            "name": self.name,
-            "differs": list(self.differs),
-            "can_run": self.can_run,
-            "runs": [
-                {
-                    "number": run.number,
-                    "slug": run.slug,
-                    "variables": dict(run.variables),
-                    **_messages(findings),
-                }
+        return RunCheckRecord(
+            name=self.name,
+            differs=list(self.differs),
+            can_run=self.can_run,
+            as_root=self.as_root,
+            runs=[
+                CheckedRun(
+                    number=run.number,
+                    slug=run.slug,
+                    variables=dict(run.variables),
+                    problems=_messages(findings.problems),
+                    notes=_messages(findings.notes),
+                )
                 for run, findings in self.runs
             ],
-            **_messages(self.whole),
-            "traffic_seconds": self.seconds,
-            "stamp_bytes": self.stamp_bytes,
-        }
+            problems=_messages(self.whole.problems),
+            notes=_messages(self.whole.notes),
+            traffic_seconds=self.seconds,
+            stamp_bytes=self.stamp_bytes,
+        )
 
 
 def check_experiment(checked: CheckedExperiment, out: Path) -> Outlook:
@@ -95,7 +108,11 @@ def check_experiment(checked: CheckedExperiment, out: Path) -> Outlook:
     if os.geteuid() == 0:
         whole.ask(require_root)
     else:
-        whole.notes.append("a run needs root; what only root can ask was not asked: use sudo")
+        whole.notes.append(
+            "a run needs root, and only root can ask whether this kernel takes eBPF programs, "
+            "sockets and counters, and boots guests: check again with sudo"
+        )
+    whole.notes += Beside.look().sentences
     for program in PROGRAMS:
         whole.ask(require_program, program)
     whole.ask(require_room, out, plan)
@@ -111,6 +128,7 @@ def check_experiment(checked: CheckedExperiment, out: Path) -> Outlook:
         whole,
         sum(run.experiment.seconds for run in plan),
         stamp_bytes(plan),
+        os.geteuid() == 0,
     )
 
 
@@ -118,6 +136,7 @@ def _foresee(run: PlannedRun) -> Findings:
     experiment, findings = run.experiment, Findings()
     traffic = experiment.traffic
     findings.ask(require_cpus, [run])
+    note_sharing(experiment, findings)
     findings.ask(require_clock, [run])
     GENERATORS[traffic.generator].foresee(traffic, findings)
     cables = experiment.cables()
@@ -134,12 +153,28 @@ def _foresee(run: PlannedRun) -> Findings:
         if kind.traits.has_dut:
             _foresee_forwarder(member, experiment, findings)
     findings.ask(require_memory, experiment.devices())
+    findings.notes += experiment.unobserved
     if experiment.traits.has_dut:
         if experiment.counters and not missing_capabilities():
             findings.ask(_count)
         if experiment.trace != "none":
-            foresee_tracer(experiment.trace, findings)
+            _foresee_trace(experiment, findings)
     return findings
+
+
+def _foresee_trace(experiment: Experiment, findings: Findings) -> None:
+    """What a trace would lack, and where it is kept."""
+    graph = experiment.graph()
+    numa = Numa.of(graph.cards)
+    steered = findings.ask(is_steered, experiment, graph, numa)
+    found = room_of(
+        packets_of(experiment),
+        experiment.trace,
+        steered=bool(steered),
+        cpus=len(experiment.dut.cpus),
+        spare=spare_of(experiment),
+    )
+    foresee_tracer(experiment.trace, found, len(experiment.dut.cpus), findings)
 
 
 def _foresee_placement(experiment: Experiment, findings: Findings) -> None:
@@ -190,8 +225,5 @@ def _count() -> None:
         pass
 
 
-def _messages(findings: Findings) -> Mapping[str, list[dict[str, str]]]:
-    return {
-        "problems": [{"message": text} for text in findings.problems],
-        "notes": [{"message": text} for text in findings.notes],
-    }
+def _messages(texts: Iterable[str]) -> list[Message]:
+    return [Message(message=text) for text in texts]

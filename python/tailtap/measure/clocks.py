@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tailtap.errors import InputError
-from tailtap.instruments.observing import Reading
+from tailtap.lab.instruments.observing import Reading
+from tailtap.records.errors import InputError
 
 
 def guest_clock_of(folder: Path, facts: Mapping[str, Any]) -> Reading:
@@ -15,7 +15,7 @@ def guest_clock_of(folder: Path, facts: Mapping[str, Any]) -> Reading:
     trace = facts.get("trace_guest")
     if trace is None:
         return Reading()
-    from tailtap.guest_clock import guest_clock  # `--check` needs no arrays
+    from tailtap.analysis.clocks.guest import guest_clock  # `--check` needs no arrays
 
     try:
         clock = guest_clock(folder)

@@ -7,14 +7,17 @@ asked before and after the measurement, never during it.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tailtap.instruments.observing import Reading, Warning
+from tailtap.lab.instruments.observing import Reading, Warning
+from tailtap.records.machine import Timekeeping
+from tailtap.records.record import as_json
 
 if TYPE_CHECKING:
-    from tailtap.alignment import Alignment
+    from tailtap.analysis.clocks.alignment import Alignment
 
 EXCHANGES = 40
 """Questions to a machine each time: the quickest answers count."""
@@ -24,6 +27,10 @@ LONGEST_NS = 1 << 62
 """A measurement is one piece: a clock's rate changes when somebody sets another one, which is
 looked for."""
 
+WANDER = 1e-7
+"""By how much the rates of two quartzes change against each other during a measurement without
+anybody's doing, as the machines get warmer: an assumption."""
+
 
 class Machine(Protocol):
     """Whose clock can be asked; a `Site` is one."""
@@ -32,7 +39,7 @@ class Machine(Protocol):
         """What its monotonic clock shows, in ns."""
         ...
 
-    def timekeeping(self) -> dict[str, Any]:
+    def timekeeping(self) -> Timekeeping:
         """How its clock is kept."""
         ...
 
@@ -44,7 +51,7 @@ class Clocks:
         """`against` is the role of the machine with the clock of the stamps."""
         self._machines, self._against = machines, against
         self._exchanges: dict[str, list[tuple[int, int, int]]] = {role: [] for role in machines}
-        self._kept: dict[str, list[dict[str, Any]]] = {role: [] for role in machines}
+        self._kept: dict[str, list[Timekeeping]] = {role: [] for role in machines}
         self._looks: list[int] = []
 
     def look(self) -> None:
@@ -73,8 +80,8 @@ class Clocks:
         first = self._aligned(self._against)
         for role, machine in self._machines.items():
             before, after = self._kept[role][0], self._kept[role][-1]
-            told: dict[str, Any] = {"timekeeping": after}
-            if before["rate_ppb"] != after["rate_ppb"] or before["slewing_ns"]:
+            told: dict[str, Any] = {"timekeeping": as_json(after)}
+            if before.rate_ppb != after.rate_ppb or before.slewing_ns:
                 warnings.append(_unsteady(role, "was slewed, or made to run at another rate"))
             if machine is not self._machines[self._against]:
                 other = self._aligned(role)
@@ -82,6 +89,7 @@ class Clocks:
                     warnings.append(_unsteady(role, "stepped, or changed its rate"))
                 else:
                     told |= self._told(first, other, len(self._exchanges[role]))
+                    told["bend_ns"] = self._bend(role)
             clocks[role] = told
         return Reading({"clocks": clocks}, list({one["message"]: one for one in warnings}.values()))
 
@@ -89,13 +97,27 @@ class Clocks:
         """The clock of a role's machine against ours; None where no line fits."""
         import numpy as np  # `--check` needs no arrays
 
-        from tailtap.alignment import Crossings, Stepped, align
+        from tailtap.analysis.clocks.alignment import Crossings, Stepped, align
 
         asked, shown, answered = np.array(self._exchanges[role], np.int64).T
         try:
             return align(Crossings(asked, shown), Crossings(answered, shown), LONGEST_NS)
         except Stepped:
             return None
+
+    def _bend(self, role: str) -> int:
+        """How far the two clocks may be from a line between the first look and the last, in ns.
+
+        A line that leads from one end of a curve to the other is nowhere farther from it than a
+        fourth of the time in between times what the rate changed: as far as where it changes at
+        once, in the middle. An offset that is slewed away is added.
+        """
+        changed, slewed = WANDER, 0
+        for one in (role, self._against):
+            before, after = self._kept[one][0], self._kept[one][-1]
+            changed += abs(after.rate_ppb - before.rate_ppb) / 1e9
+            slewed += abs(before.slewing_ns)
+        return math.ceil(changed * (self._looks[-1] - self._looks[0]) / 4) + slewed
 
     def _told(self, first: Alignment, other: Alignment, exchanges: int) -> dict[str, Any]:
         import numpy as np

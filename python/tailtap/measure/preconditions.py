@@ -6,19 +6,22 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from tailtap.errors import MachineError
 from tailtap.experiment.line import ENDS, HOPS, QUEUES
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.plan import PlannedRun
-from tailtap.instruments.taps import STAMP_BYTES
-from tailtap.instruments.taps.model import HARDWARE, PASSIVE
-from tailtap.machine.cpus import FOLDER, is_offline, usable
+from tailtap.host.cpu.cpus import FOLDER, is_offline, usable
+from tailtap.host.facts.timekeeping import require_kernel_clock
+from tailtap.kinds.findings import Findings
+from tailtap.lab.instruments.taps import STAMP_BYTES
+from tailtap.lab.instruments.taps.model import HARDWARE, PASSIVE
+from tailtap.records.cpulist import ranges
+from tailtap.records.errors import MachineError
 
 SIDES = 2
 
 
 def require_cpus(plan: Sequence[PlannedRun]) -> None:
-    """Raises `MachineError` when the experiment asks for a CPU that is not there or is off."""
+    """Raises `MachineError` for a CPU that is not there or off, and a DuT without its own."""
     have = usable()
     for run in plan:
         traffic = run.experiment.traffic
@@ -37,19 +40,57 @@ def require_cpus(plan: Sequence[PlannedRun]) -> None:
                     f"choose from {choice}"
                 )
             raise MachineError(f"there is no CPU {cpu} here for {key}: choose from {choice}")
+        require_apart(run.experiment, have)
+
+
+def shared_cpus(experiment: Experiment) -> tuple[set[int], set[int]]:
+    """The CPUs that generators and the DuT share, and those that the DuT has for itself."""
+    dut = experiment.dut
+    if not experiment.traits.has_dut:
+        return set(), set()
+    working = {*dut.cpus, *(cpu for member in dut.members for cpu in member.cpus)}
+    if not isinstance(dut.irq, str):
+        working |= set(dut.irq)
+    senders = set(experiment.senders)
+    return working & senders, working - senders
+
+
+def require_apart(experiment: Experiment, have: set[int]) -> None:
+    """Raises `MachineError` when the DuT has no CPU of its own although there is one for it."""
+    shared, own = shared_cpus(experiment)
+    if shared and not own and have - set(experiment.senders):
+        others = ranges(have - set(experiment.senders))
+        raise MachineError(
+            f"generator and DuT share CPU {ranges(shared)}, so the latency would be that of the "
+            f"generator's own work: give dut.cpus another one ({others}), or change traffic.cpu"
+        )
+
+
+def note_sharing(experiment: Experiment, findings: Findings) -> None:
+    """Say which CPUs the DuT shares with a generator, where it has others as well."""
+    shared, own = shared_cpus(experiment)
+    if shared and own:
+        findings.notes.append(
+            f"generator and DuT share CPU {ranges(shared)}: the latency includes the generator's "
+            "work; give them different CPUs with traffic.cpu, dut.cpus and dut.irq"
+        )
 
 
 def require_clock(plan: Sequence[PlannedRun]) -> None:
-    """Raises `MachineError` when the experiment asks for stamps that the lab cannot take."""
+    """Raises `MachineError` when the experiment asks for stamps that the lab cannot take, or nobody
+    here sees their clock.
+    """
+    require_kernel_clock()
     if any(run.experiment.tap.kind == PASSIVE for run in plan):
         raise MachineError(
             "tap.kind: passive: this machine has no cables with splitters: leave it out, or say "
-            "where they are with --testbed (docs/testbed.md)"
+            "where they are with --testbed (docs/howto/testbed.md)"
         )
     if any(run.experiment.tap.clock == HARDWARE for run in plan):
         raise MachineError(
             "tap.clock: hardware: the lab's tap before the DuT is on a veth pair, which stamps in "
-            "software only: leave it out, or measure on a testbed with splitters (docs/hardware.md)"
+            "software only: leave it out, or measure on a testbed with splitters "
+            "(docs/howto/hardware.md)"
         )
 
 

@@ -1,12 +1,14 @@
-"""How far an experiment has come, told to a person on standard error."""
+"""Who is told how far an experiment has come, and what there is to tell of a run."""
 
 from __future__ import annotations
 
-import sys
-from typing import Any, Protocol, Self
+from collections.abc import Callable
+from typing import Protocol, Self
 
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.plan import PlannedRun
+from tailtap.records.run import RunRecord
+from tailtap.records.warnings import invalidating
 
 OVERHEAD_SECONDS = 1.5
 """What a run takes besides its traffic: building the lab, evaluating."""
@@ -26,6 +28,10 @@ class Reporter(Protocol):
         """End."""
         ...
 
+    def noted(self, sentence: str) -> None:
+        """Something is worth a word before the first run."""
+        ...
+
     def started(self, run: PlannedRun) -> None:
         """A run begins."""
         ...
@@ -34,8 +40,8 @@ class Reporter(Protocol):
         """`seconds` of the running run's traffic have passed."""
         ...
 
-    def finished(self, run: PlannedRun, record: dict[str, Any]) -> None:
-        """A run has ended, with this content of ``run.json``."""
+    def finished(self, run: PlannedRun, record: RunRecord) -> None:
+        """A run has ended, with this ``run.json``."""
         ...
 
 
@@ -44,6 +50,9 @@ class Silent:
 
     wants_ticks = False
 
+    def __init__(self, runs: list[PlannedRun], total: int) -> None:
+        """For these of `total` runs."""
+
     def __enter__(self) -> Self:
         """Begin."""
         return self
@@ -51,94 +60,21 @@ class Silent:
     def __exit__(self, *error: object) -> None:
         """End."""
 
+    def noted(self, sentence: str) -> None:
+        """Something is worth a word."""
+
     def started(self, run: PlannedRun) -> None:
         """A run begins."""
 
     def tick(self, seconds: float) -> None:
         """Time passes."""
 
-    def finished(self, run: PlannedRun, record: dict[str, Any]) -> None:
+    def finished(self, run: PlannedRun, record: RunRecord) -> None:
         """A run has ended."""
 
 
-class Lines(Silent):
-    """One plain line when a run begins and one when it did not go well, for logs."""
-
-    def __init__(self, total: int) -> None:
-        """For an experiment of `total` runs."""
-        self._total = total
-
-    def started(self, run: PlannedRun) -> None:
-        """A run begins."""
-        print(f"run {run.number} of {self._total}: {run.slug}", file=sys.stderr, flush=True)
-
-    def finished(self, run: PlannedRun, record: dict[str, Any]) -> None:
-        """A run has ended."""
-        for line in complaints(record):
-            print(f"{run.slug}: {line}", file=sys.stderr, flush=True)
-
-
-class Bar(Silent):
-    """A progress bar with the time left, for a terminal."""
-
-    wants_ticks = True
-
-    def __init__(self, runs: list[PlannedRun]) -> None:
-        """For the runs that are still to be made."""
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn
-
-        self._console = Console(stderr=True)
-        # Refreshed by hand: a thread that redraws ten times a second would disturb the DuT.
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.fields[left]}"),
-            console=self._console,
-            auto_refresh=False,
-            transient=True,
-        )
-        self._total = sum(seconds_of(run.experiment) for run in runs)
-        self._done = 0.0
-        self._bar = self._progress.add_task("", total=self._total, left="")
-
-    def __enter__(self) -> Self:
-        """Show the bar."""
-        self._progress.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Remove the bar."""
-        self._progress.stop()
-
-    def started(self, run: PlannedRun) -> None:
-        """A run begins."""
-        self._progress.update(self._bar, description=run.slug)
-        self._show(0.0)
-
-    def tick(self, seconds: float) -> None:
-        """Time passes."""
-        self._show(seconds)
-
-    def finished(self, run: PlannedRun, record: dict[str, Any]) -> None:
-        """A run has ended."""
-        self._done += seconds_of(run.experiment)
-        for line in complaints(record):
-            self._console.print(f"{run.slug}: {line}", markup=False, highlight=False)
-        self._show(0.0)
-
-    def _show(self, seconds: float) -> None:
-        now = min(self._total, self._done + seconds)
-        left = max(0, round(self._total - now))
-        text = f"{left // 3600}:{left // 60 % 60:02}:{left % 60:02} left"
-        self._progress.update(self._bar, completed=now, left=text, refresh=True)
-
-
-def make_reporter(runs: list[PlannedRun], total: int, quiet: bool) -> Reporter:
-    """The reporter that fits standard error: a bar only on a terminal, nothing when `quiet`."""
-    if quiet:
-        return Silent()
-    return Bar(runs) if sys.stderr.isatty() else Lines(total)
+Reporting = Callable[[list[PlannedRun], int], Reporter]
+"""Makes a reporter for the runs that are still to be made, of so many in all."""
 
 
 def seconds_of(experiment: Experiment) -> float:
@@ -146,7 +82,16 @@ def seconds_of(experiment: Experiment) -> float:
     return experiment.seconds + OVERHEAD_SECONDS
 
 
-def complaints(record: dict[str, Any]) -> list[str]:
+def reasons(record: RunRecord) -> list[str]:
+    """Why an ended run has no result that counts: its error, or what makes it invalid."""
+    if record.error is not None:
+        return [f"{record.status}: {record.error}"]
+    if record.valid is not False:
+        return []
+    return [f"invalid: {warning.message}" for warning in invalidating(record.warnings)]
+
+
+def complaints(record: RunRecord) -> list[str]:
     """What a person should know about an ended run: its error and its warnings."""
-    lines = [] if record["error"] is None else [f"{record['status']}: {record['error']}"]
-    return lines + [f"warning: {warning['message']}" for warning in record["warnings"]]
+    lines = [] if record.error is None else [f"{record.status}: {record.error}"]
+    return lines + [f"warning: {warning.message}" for warning in record.warnings]

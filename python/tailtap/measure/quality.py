@@ -6,18 +6,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tailtap.cpulist import ranges
-from tailtap.evaluation.overload import overload
+from tailtap.analysis.evaluation.overload import overload
 from tailtap.experiment.model import Experiment
-from tailtap.instruments.observing import Warning
-from tailtap.topology.graph import EGRESS, INGRESS
-from tailtap.traffic.model import Traffic
-from tailtap.units import format_rate, format_time
+from tailtap.lab.generators.model import Traffic
+from tailtap.lab.instruments.observing import Warning
+from tailtap.lab.topology.graph import EGRESS, INGRESS
+from tailtap.records.cpulist import ranges
+from tailtap.records.evaluation import Counts, Side
+from tailtap.records.units import format_rate, format_time
 
 SLIP_P = 0.99
 """One packet in a hundred leaving later than ``traffic.slip_limit``: that was not the load."""
 RATE_SHARE = 0.99
 """Less of the asked rate than this was another experiment."""
+FOLLOWING = frozenset(("generator-slip", "stamps-lost", "tap-drops", "backlog-drops"))
+"""Warnings that say once more, each in its place, that a generator did not reach its rate."""
 EXTERNAL_SHARE = 0.1
 """How far the rate of another generator may be from the asked one, either way."""
 
@@ -65,24 +68,30 @@ class Measured:
 
 def warnings_of(experiment: Experiment, measured: Measured, flow: str) -> list[Warning]:
     """The warnings about one flow of a measurement."""
-    sent, limit = measured.sent[flow], experiment.traffic_of(flow).slip_limit
-    return [
+    sent, traffic = measured.sent[flow], experiment.traffic_of(flow)
+    found = [
         *measured.warnings,
         *_setup(experiment, measured),
-        *_generator(sent.generator, limit),
+        *_generator(sent.generator, traffic.slip_limit),
         *sent.warnings,
         *_elsewhere(experiment, measured),
     ]
+    if not too_slow(sent.generator):
+        return found
+    return [
+        _unreached(sent, measured, traffic),
+        *(warning for warning in found if warning["code"] not in FOLLOWING),
+    ]
 
 
-def external_rate(traffic: Traffic, ingress: Mapping[str, Any]) -> list[Warning]:
+def external_rate(traffic: Traffic, ingress: Side) -> list[Warning]:
     """Whether the generator of others sent what was asked, by the evaluation's `ingress` input.
 
     What it says of itself could not be compared, so the tap counts for it.
     """
     if traffic.external is None:
         return []
-    packets, seconds = ingress["packets"], (ingress["last_ns"] - ingress["first_ns"]) / 1e9
+    packets, seconds = ingress.packets, (ingress.last_ns - ingress.first_ns) / 1e9
     rate = (packets - 1) / seconds if seconds > 0 else 0.0
     if abs(rate - traffic.rate) <= EXTERNAL_SHARE * traffic.rate:
         return []
@@ -96,14 +105,14 @@ def external_rate(traffic: Traffic, ingress: Mapping[str, Any]) -> list[Warning]
     ]
 
 
-def overloaded(experiment: Experiment, sent: Sent, counts: Mapping[str, int]) -> list[Warning]:
+def overloaded(experiment: Experiment, sent: Sent, counts: Counts) -> list[Warning]:
     """Whether the device could not keep up, by the `counts` of the evaluation.
 
     Stamps that the taps at both ends had no room for make packets seem lost; so many are left out.
     """
     unknown = sum(sent.taps[side]["lost"] for side in (INGRESS, EGRESS) if side in sent.taps)
     has_dut = experiment.traits.has_dut
-    found = overload(counts["lost"] - unknown, counts["matched"] + counts["lost"], has_dut=has_dut)
+    found = overload(counts.lost - unknown, counts.matched + counts.lost, has_dut=has_dut)
     return [] if found is None else [_warning(found.code, found.message)]
 
 
@@ -121,6 +130,63 @@ def _setup(experiment: Experiment, measured: Measured) -> Iterator[Warning]:
         )
 
 
+def too_slow(generator: Mapping[str, Any]) -> bool:
+    """Whether a generator did not reach the rate of its schedule."""
+    rate, achieved = generator["scheduled_rate"], generator["achieved_rate"]
+    return rate is not None and achieved < RATE_SHARE * rate
+
+
+def shortfall(generator: Mapping[str, Any]) -> str:
+    """How far a generator came that did not reach its rate, a clause."""
+    reached, wanted = (round(generator[f"{which}_rate"]) for which in ("achieved", "scheduled"))
+    return f"the generator reached {format_rate(reached)} of {format_rate(wanted)}"
+
+
+def slipped(generator: Mapping[str, Any], slip_limit: int) -> str | None:
+    """How late packets left that were to be on time, a clause; None when they were."""
+    slip = generator["slip_ns"]  # None when nothing was sent
+    for row in slip["percentiles"] if slip else ():
+        if row["p"] == SLIP_P and row["value"] > slip_limit:
+            return (
+                f"1 % of the packets left more than {format_time(row['value'])} after their time "
+                f"(traffic.slip_limit {format_time(slip_limit)})"
+            )
+    return None
+
+
+def _unreached(sent: Sent, measured: Measured, traffic: Traffic) -> Warning:
+    """The one warning of a generator that did not reach its rate, and what followed from that."""
+    generator = sent.generator
+    reached = format_rate(round(generator["achieved_rate"]))
+    text = shortfall(generator)
+    if generator.get("interrupted"):
+        text += (
+            f" and was ended long after its time, with {generator['sent']:,} of "
+            f"{traffic.packets:,} packets sent"
+        )
+    text += (
+        f", so the run is invalid: set traffic.rate below {reached}, or give the generator a CPU "
+        "of its own"
+    )
+    followed = list(_followed(sent, measured))
+    return _warning("generator-rate", text + (f"; {', '.join(followed)}" if followed else ""))
+
+
+def _followed(sent: Sent, measured: Measured) -> Iterator[str]:
+    """What a generator without a pause does to the rest of the measurement."""
+    slip = sent.generator["slip_ns"]
+    rows = slip["percentiles"] if slip else ()
+    late = next((row["value"] for row in rows if row["p"] == SLIP_P), None)
+    if late is not None:
+        yield f"1 % of the packets left more than {format_time(late)} after their time"
+    if lost := sum(tap["lost"] for tap in sent.taps.values()):
+        yield f"the taps had no room for {lost:,} stamps"
+    dropped = sum(tap.get("dropped") or 0 for tap in sent.taps.values())
+    dropped += sum(row.get("dropped", 0) for row in measured.facts.get("softnet", {}).values())
+    if dropped:
+        yield f"the kernel dropped {dropped:,} packets in full queues (net.core.netdev_max_backlog)"
+
+
 def _generator(generator: Mapping[str, Any], slip_limit: int) -> Iterator[Warning]:
     if generator["failed"]:
         yield _warning(
@@ -134,22 +200,12 @@ def _generator(generator: Mapping[str, Any], slip_limit: int) -> Iterator[Warnin
             f"{without} of the {generator['sent']} packets sent have no id, as they are no UDP: "
             "they load the DuT and are not measured",
         )
-    rate, achieved = generator["scheduled_rate"], generator["achieved_rate"]
-    if rate is not None and achieved < RATE_SHARE * rate:
+    slip = slipped(generator, slip_limit)
+    if slip is not None:
         yield _warning(
-            "generator-rate",
-            f"the generator reached {format_rate(round(achieved))} of {format_rate(round(rate))}, "
-            "so the run is invalid: lower traffic.rate or give it a CPU of its own",
+            "generator-slip",
+            f"{slip}, so the run is invalid: the load was not the one that was asked for",
         )
-    slip = generator["slip_ns"]  # None when nothing was sent
-    for row in slip["percentiles"] if slip else ():
-        if row["p"] == SLIP_P and row["value"] > slip_limit:
-            yield _warning(
-                "generator-slip",
-                f"1 % of the packets left more than {format_time(row['value'])} after their time "
-                f"(traffic.slip_limit {format_time(slip_limit)}), so the run is invalid: the load "
-                "was not the one that was asked for",
-            )
 
 
 def _elsewhere(experiment: Experiment, measured: Measured) -> Iterator[Warning]:

@@ -11,17 +11,20 @@ import selectors
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any, Protocol
 
-from tailtap.errors import MachineError, TailtapError
+from tailtap.analysis.runs.folder import RunFolder
 from tailtap.experiment.model import Experiment
-from tailtap.files import write_json
+from tailtap.lab.topology.line import REVERSE
 from tailtap.measure.clocks import guest_clock_of
 from tailtap.measure.hosts_clocks import Clocks
 from tailtap.measure.quality import Measured, Sent
-from tailtap.results.folder import RunFolder
-from tailtap.stations.session import FAILED, FINISHED, Json, Session, Site, Station
-from tailtap.topology.smallest import REVERSE
+from tailtap.measure.roles.answers import CheckedSession
+from tailtap.records.errors import MachineError, TailtapError
+from tailtap.records.files import write_json
+from tailtap.records.units import format_rate
+from tailtap.remote.session import FAILED, FINISHED, Json, Session, Site, Station
 
 DUT, GENERATOR, TIMESTAMPER = "dut", "generator", "timestamper"
 SETTLE_SECONDS = 0.1
@@ -34,6 +37,9 @@ PROBE_PAUSE_SECONDS = 0.005
 OVERTIME = 3.0
 OVERTIME_SECONDS = 120.0
 """A generator that takes this much longer than the traffic lasts hangs."""
+OVERDUE = 2.0
+OVERDUE_SECONDS = 3.0
+"""A generator of ours that takes this much longer cannot send the rate: it is told to end."""
 LEASE_SECONDS = 30.0
 """How much longer than that a station waits for us."""
 TICK_SECONDS = 1.0
@@ -95,7 +101,7 @@ def measure(
         at_work = _AtWork.open(stations, setup, stack)
         try:
             measured = _measure(experiment, at_work, folders, tick, guard)
-        except TailtapError:
+        except Exception:
             # What the roles wrote until then may say why. Who is gone cannot tell.
             with contextlib.suppress(TailtapError, OSError):
                 at_work.fetch()
@@ -129,7 +135,7 @@ class _AtWork:
 
     def begin(self, role: str, plan: Json) -> Session:
         """Begin a role where it belongs."""
-        session = self.sites[role].begin(role, plan)
+        session = CheckedSession(self.sites[role].begin(role, plan), role, plan.get("flows", ()))
         self.sessions.append(session)
         return session
 
@@ -171,8 +177,10 @@ def _measure(
     try:
         generator.ask("start")
         watch = None if guard is None else _Watch(guard, timestamper, reach)
-        _wait(dut, timestamper, generator, experiment.seconds, tick, watch)
+        overdue = _overdue(experiment, prepared["patience"])
+        _wait(dut, timestamper, generator, experiment.seconds, overdue, tick, watch)
         sent = generator.ask("result")["flows"]
+        _require_sent(experiment, sent, overdue)
         time.sleep(reach)
         observed = dut.ask("read")
         stamped = timestamper.ask("stop")
@@ -187,7 +195,7 @@ def _measure(
         _explain(dut, error)
         raise
     for flow in flows:
-        write_json(folders[flow].generator, sent[flow])
+        write_json(folders[flow].generator, sent[flow], below=folders[flow].top)
     return Measured(
         {flow: Sent(sent[flow], **stamped["flows"][flow], cpus=stamped["cpus"]) for flow in flows},
         {
@@ -282,12 +290,14 @@ def _wait(
     timestamper: Session,
     generator: Session,
     seconds: float,
+    overdue: float,
     tick: Tick | None,
     watch: _Watch | None,
 ) -> None:
     """Return when all generators have ended, after about `seconds`; sleep until then.
 
-    They are ended early when `watch` says so.
+    They are ended early when `watch` says so, and when they are `overdue` (seconds): then the load
+    is not what was asked for, and the rest would tell no more.
 
     Raises `MachineError` when a link is deleted, a tap or forwarder ends, or time runs out.
     """
@@ -309,7 +319,10 @@ def _wait(
         if now > deadline:
             generator.ask("interrupt")  # who cannot be reached any more has another reason
             raise MachineError("the generator does not come to an end")
-        pause = deadline - now
+        if now - began > overdue:
+            overdue = inf
+            generator.ask("interrupt")
+        pause = min(deadline - now, overdue - (now - began))
         if tick is not None:
             pause = min(pause, TICK_SECONDS)
         if watch is not None:
@@ -320,6 +333,27 @@ def _wait(
         if watch is not None and watch.over(time.monotonic() - began):
             watch = None
             generator.ask("interrupt")
+
+
+def _overdue(experiment: Experiment, patience: float) -> float:
+    """After how many seconds a generator that still sends is told to end.
+
+    Those of others may take any time before they begin, and need not understand it.
+    """
+    if any(experiment.traffic_of(flow).external is not None for flow in experiment.flows):
+        return inf
+    return OVERDUE * experiment.seconds + OVERDUE_SECONDS * patience
+
+
+def _require_sent(experiment: Experiment, sent: Mapping[str, Json], overdue: float) -> None:
+    """Raises `MachineError` when a generator was ended before it had sent a packet that counts."""
+    for flow, told in sent.items():
+        if told.get("interrupted") and not told["sent"]:
+            rate = format_rate(experiment.traffic_of(flow).rate)
+            raise MachineError(
+                f"the generator was still busy with the warm-up after {overdue:.0f} s, twice the "
+                f"time of the whole run: it cannot send {rate}: lower traffic.rate"
+            )
 
 
 def _longest(seconds: float) -> float:

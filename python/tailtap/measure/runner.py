@@ -7,30 +7,35 @@ keeps what was finished and can be resumed.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import yaml
 
-from tailtap.document import dotted, load
-from tailtap.errors import InputError, Interrupted, MachineError, TailtapError
-from tailtap.evaluation import evaluate
-from tailtap.evaluation.evaluate import Settings
-from tailtap.experiment.plan import PlannedRun, make_plan, plan_as_json
+from tailtap.analysis.evaluation import evaluate
+from tailtap.analysis.evaluation.evaluate import Settings
+from tailtap.analysis.runs.folder import (
+    ExperimentFolder,
+    RunFolder,
+    RunStore,
+    hop_captures,
+    require_folder,
+)
+from tailtap.experiment.plan import PlannedRun, make_plan, plan_record
 from tailtap.experiment.reading import CheckedExperiment
-from tailtap.files import make_folder, slugify, write_json, write_text
-from tailtap.machine import clean
-from tailtap.machine.privileges import require_root
+from tailtap.host.changes import clean
+from tailtap.host.changes.privileges import require_root
+from tailtap.measure.beside import Beside
+from tailtap.measure.beside import warnings as warnings_beside
 from tailtap.measure.boots import Boots, asks, grouped, wanted_of
 from tailtap.measure.preconditions import require_clock, require_cpus, require_room
-from tailtap.measure.progress import make_reporter
+from tailtap.measure.progress import Reporting, Silent
 from tailtap.measure.quality import (
     Measured,
     Sent,
@@ -38,19 +43,17 @@ from tailtap.measure.quality import (
     overloaded,
     warnings_of,
 )
+from tailtap.measure.roles.here import Here
 from tailtap.measure.run import DUT, Guard, Stations, Tick, everywhere, measure
-from tailtap.results.folder import (
-    ExperimentFolder,
-    RunFolder,
-    RunStore,
-    Status,
-    hop_captures,
-    require_folder,
-)
-from tailtap.results.warnings import is_valid
-from tailtap.roles.here import Here
+from tailtap.records.bugs import STORAGE, kept
+from tailtap.records.document import dotted, load
+from tailtap.records.errors import InputError, Interrupted, TailtapError
+from tailtap.records.files import make_folder, remove, slugify, write_json, write_text
+from tailtap.records.record import as_json, parsed
+from tailtap.records.run import RunRecord, Status
+from tailtap.records.warnings import is_valid, notices
+from tailtap.records.writing import writing
 
-SCHEMA = "tailtap.run/1"
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals by which a user, a service manager or a closing terminal ends the experiment."""
 
@@ -60,6 +63,9 @@ def default_folder(name: str) -> Path:
     return Path(f"{slugify(name) or 'experiment'}-{datetime.now():%Y%m%d-%H%M%S}")
 
 
+log = logging.getLogger("tailtap")
+
+
 def run_experiment(
     checked: CheckedExperiment,
     source: Path,
@@ -67,10 +73,11 @@ def run_experiment(
     *,
     store: RunStore,
     resume: bool,
-    quiet: bool,
+    reporting: Reporting = Silent,
     stations: Stations | None = None,
     testbed: Path | None = None,
     boots: Boots | None = None,
+    on_loss: Callable[[str], object] = log.warning,
 ) -> list[RunFolder]:
     """Make all runs of the experiment read from `source` into the folder `out`, and into `store`.
 
@@ -78,8 +85,10 @@ def run_experiment(
     whether it can have them. `testbed` is the file that says where the stations are, and `boots`
     boots the DuT's, if any run asks for that: then runs of one boot follow each other. Returns the
     run folders in the order of the plan, failed ones included. With `resume`, runs that are done
-    and whole already stay as they are. Raises `InputError` for a folder that does not fit,
-    `MachineError` when nothing can run here, `Interrupted` when the user stopped it.
+    and whole already stay as they are. `reporting`
+    makes who is told how it goes on, and `on_loss` is told what could not be kept. Raises
+    `InputError` for a folder that does not fit, `MachineError` when nothing can run here,
+    `Interrupted` when the user stopped it.
     """
     plan = make_plan(checked)
     if boots is not None and not asks(plan):
@@ -95,9 +104,10 @@ def run_experiment(
         with folder.locked(), interruptible():
             _prepare(folder, checked, source, plan, resume)
             if testbed is not None:
-                write_text(folder.testbed, testbed.read_text(encoding="utf-8"))
+                text = testbed.read_text(encoding="utf-8")
+                write_text(folder.testbed, text, below=out)
             try:
-                return _run_all(folder, plan, store, quiet, stations, boots)
+                return _run_all(folder, plan, store, reporting, stations, boots, on_loss)
             except KeyboardInterrupt:
                 remove_own_leftovers()
                 done = sum(_is_whole(folder, run) for run in plan)
@@ -111,28 +121,35 @@ def _run_all(
     folder: ExperimentFolder,
     plan: list[PlannedRun],
     store: RunStore,
-    quiet: bool,
+    reporting: Reporting,
     stations: Stations | None,
     boots: Boots | None,
+    on_loss: Callable[[str], object],
 ) -> list[RunFolder]:
     pending = [run for run in plan if not _is_whole(folder, run)]
     if boots is not None:
         pending = grouped(pending)
-    if not quiet:
-        for run in pending:
-            if folder.run(run.slug).done:
-                print(f"{run.slug}: some of its files are empty or missing: measuring it again",
-                      file=sys.stderr)  # fmt: skip
-    if not store.begin_anew(folder.database) and not quiet:
-        print(
-            f"{folder.database}: it is damaged and is written anew; imported runs in it are "
-            "lost: import them again",
-            file=sys.stderr,
+    if aside := store.begin_anew(folder.database):
+        on_loss(
+            f"{folder.database}: it was damaged, and is kept as "
+            f"{' and '.join(path.name for path in aside)}: the new one has the runs of this "
+            "experiment; import again what was imported into it"
         )
     for run in plan:
         if run not in pending:
             store.add_runs(folder.database, [folder.run(one.slug).path for one in run.group])
-    with make_reporter(pending, sum(len(run.group) for run in plan), quiet) as reporter:
+    reporter = reporting(pending, sum(len(run.group) for run in plan))
+    for run in pending:
+        if folder.run(run.slug).done:
+            reporter.noted(
+                f"{run.slug}: some of its files are empty or missing: measuring it again"
+            )
+        for one in run.group:
+            if folder.run(one.slug).measured:
+                reporter.noted(f"{one.slug}: what was measured before goes to {folder.earlier}")
+    for sentence in Beside.look().sentences if stations is None else ():
+        reporter.noted(f"note: {sentence}")
+    with reporter:
         for run in pending:
             reporter.started(run)
             tick = reporter.tick if reporter.wants_ticks else None
@@ -155,7 +172,7 @@ def make_run(
     keep_stamps: bool = True,
     stations: Stations | None = None,
     boots: Boots | None = None,
-) -> dict[str, Any]:
+) -> RunRecord:
     """Make one run and evaluate it; its record, with the reason when it failed.
 
     Each flow is evaluated as a run of its own: those of `together` go into folders beside this one.
@@ -163,9 +180,12 @@ def make_run(
     ``generator`` says `interrupted`. With `keep_stamps` false its stamps are removed when it has
     ended.
     """
+    here = stations is None
     stations = stations or everywhere(Here())
     flows = [_Flow(one, beside(folder, one), _first_record(one)) for one in run.group]
     for flow in flows:
+        if keep_stamps:
+            flow.folder.put_aside()
         flow.folder.start_anew()
         flow.store()
 
@@ -173,33 +193,39 @@ def make_run(
         # The first one last: when it is done, so are the others.
         for flow in reversed(flows):
             for stamps in flow.folder.stamps if not keep_stamps else ():
-                stamps.unlink(missing_ok=True)
-            flow.record.update(status=status, error=error, finished=_now())
+                remove(stamps, below=flow.folder.top)
+            flow.record.status, flow.record.error, flow.record.finished = status, error, _now()
             flow.store()
 
     try:
         if boots is not None:
             booted = boots.bring(wanted_of(run.experiment), run.repeat)
             for flow in flows:
-                flow.record["boot"] = booted or None
+                flow.record.boot = booted
         # For each run: tuning may have changed since the last one.
         surroundings = stations[DUT].environment()
         for flow in flows:
-            flow.record["environment"] = dict(surroundings)
+            flow.record.environment = surroundings
             flow.store()
         folders = {flow.run.flow: flow.folder for flow in flows}
+        before = Beside.look()
         measured = measure(run.experiment, folders, tick, guard, stations=stations)
+        others = warnings_beside(before, Beside.look()) if here else []
         for flow in flows:
             flow.keep(measured)
+            flow.record.warnings += notices(others)
             flow.share(flows[0].folder, measured)
         for flow in flows:
             flow.evaluate(measured.sent[flow.run.flow])
         # The load is that of all flows.
-        valid = all(is_valid(flow.record["warnings"]) for flow in flows)
+        valid = all(is_valid(flow.record.warnings) for flow in flows)
         for flow in flows:
-            flow.record["valid"] = valid
-    except TailtapError as error:
-        end("failed", str(error))
+            flow.record.valid = valid
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in STORAGE:
+            raise  # of the results of the others as well
+        # Whatever else happened in it, a bug of ours included, costs this run and no other one.
+        end("failed", kept(error, folder.path))
         _clean(stations)
     except KeyboardInterrupt:
         end("interrupted", "stopped by the user")
@@ -211,16 +237,16 @@ def make_run(
 
 def beside(folder: RunFolder, run: PlannedRun) -> RunFolder:
     """The folder of a run that is stored in the same place as `folder`."""
-    return RunFolder(folder.path.with_name(run.slug))
+    return RunFolder(folder.path.with_name(run.slug), folder.top)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Flow:
     """One flow of a measurement: what is known of its run, and where it is kept."""
 
     run: PlannedRun
     folder: RunFolder
-    record: dict[str, Any]
+    record: RunRecord
 
     def store(self) -> None:
         self.folder.write(self.record)
@@ -236,13 +262,14 @@ class _Flow:
                 "points": list(sent.points),
             }
         }
-        self.record.update(
-            measured.facts,
-            generator=sent.generator,
-            taps=sent.taps,
-            instruments={**stamps, **measured.brought},
-            warnings=warnings_of(self.run.experiment, measured, self.run.flow),
-        )
+        told = {
+            **measured.facts,
+            "generator": sent.generator,
+            "taps": sent.taps,
+            "instruments": {**stamps, **measured.brought},
+            "warnings": warnings_of(self.run.experiment, measured, self.run.flow),
+        }
+        self.record = parsed(self.folder.record, {**as_json(self.record), **told}, RunRecord)
 
     def share(self, first: RunFolder, measured: Measured) -> None:
         """Have the files that instruments left in the folder of the first flow in this one too."""
@@ -264,15 +291,17 @@ class _Flow:
         )
         hops = hop_captures(self.record, self.folder.path)
         if hops:
-            from tailtap.evaluation.hops import evaluate_hops  # `--check` needs no arrays
+            from tailtap.analysis.evaluation.hops import evaluate_hops  # `--check` needs no arrays
 
             how = Settings(settings.key, settings.trim, settings.window)
             evaluation = evaluate_hops(evaluation, hops, how)
-        evaluation.write(self.folder.evaluation)
-        self.record["warnings"] += external_rate(
-            experiment.traffic_of(self.run.flow), evaluation.inputs["ingress"]
+        evaluation.write(self.folder.evaluation, below=self.folder.top)
+        self.record.warnings += notices(
+            [
+                *external_rate(experiment.traffic_of(self.run.flow), evaluation.inputs.ingress),
+                *overloaded(experiment, sent, evaluation.counts),
+            ]
         )
-        self.record["warnings"] += overloaded(experiment, sent, evaluation.counts)
 
 
 def _clean(stations: Stations) -> None:
@@ -282,41 +311,23 @@ def _clean(stations: Stations) -> None:
             station.clean()
 
 
-def _first_record(run: PlannedRun) -> dict[str, Any]:
-    return {
-        "schema": SCHEMA,
-        "number": run.number,
-        "slug": run.slug,
-        "repeat": run.repeat,
-        "status": "running",
-        "error": None,
-        "name": run.experiment.name,
-        "variables": dict(run.variables),
-        "parameters": run.experiment.parameters(run.flow),
-        "traits": run.experiment.traits.as_json(),
-        **run.experiment.graph().as_json(),
-        "started": _now(),
-        "finished": None,
-        "generator": None,
-        "taps": None,
-        "forwarder": None,
-        "platform": None,
-        "tuning": None,
-        "stations": {},
-        "boot": None,
-        "counters": None,
-        "interrupts": None,
-        "softnet": {},
-        "steal_ns": {},
-        "cpu_ns": {},
-        "forwarder_memory": None,
-        "elapsed_ns": None,
-        "neighbours": {},
-        "instruments": {},
-        "warnings": [],
-        "valid": None,
-        "environment": {},
-    }
+def _first_record(run: PlannedRun) -> RunRecord:
+    row, graph = run.row(), run.experiment.graph()
+    return RunRecord(
+        number=row.number,
+        slug=row.slug,
+        repeat=row.repeat,
+        variables=row.variables,
+        parameters=row.parameters,
+        name=run.experiment.name,
+        status="running",
+        started=_now(),
+        warnings=[],
+        traits=run.experiment.traits,
+        nodes=[node.record() for node in graph.nodes],
+        links=[link.record() for link in graph.links],
+        flows=[flow.record() for flow in graph.flows],
+    )
 
 
 def _prepare(
@@ -338,9 +349,9 @@ def _prepare(
             "or choose another --out"
         )
     else:
-        make_folder(folder.runs)
-        write_text(folder.experiment, experiment_text(checked, source))
-    write_json(folder.plan, plan_as_json(checked.name, plan))
+        make_folder(folder.runs, below=out)
+        write_text(folder.experiment, experiment_text(checked, source), below=out)
+    write_json(folder.plan, as_json(plan_record(checked.name, plan)), below=out)
 
 
 def experiment_text(checked: CheckedExperiment, source: Path) -> str:
@@ -409,13 +420,8 @@ def remove_own_leftovers() -> None:
 @contextlib.contextmanager
 def storage_errors(out: Path) -> Iterator[None]:
     """Turn an `OSError` about the folder `out` into a `MachineError`."""
-    try:
+    with writing(out, doing="store the results"):
         yield
-    except OSError as error:
-        raise MachineError(
-            f"{out}: cannot store the results: {error.strerror or error}: "
-            "make room or choose another --out"
-        ) from error
 
 
 def _now() -> str:

@@ -8,9 +8,9 @@ import pytest
 from published import PUBLISHED, needs_published
 
 from benches.published import DOCS, PRINTED, Cell, table6, tell
-from tailtap.compare.comparison import compare_loaded
-from tailtap.compare.reading import read
-from tailtap.store.importer import import_tree
+from tailtap.analysis.compare.comparison import compare_loaded
+from tailtap.analysis.compare.reading import read
+from tailtap.output.importers.importer import import_tree
 
 TREES = ("containerized-low-latency", "container-in-low-latency", "cgroups-nfv")
 

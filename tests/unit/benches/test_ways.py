@@ -8,7 +8,7 @@ import pytest
 
 from benches import evaluate, long, process, timing, traffic
 from benches.timing import Answer, Way
-from tailtap.evaluation.percentiles import papers
+from tailtap.analysis.evaluation.percentiles import papers
 
 PAIRS = 20_000
 

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 from controlled import PASSWORD, USER, credentials
 
-from tailtap.bmc.attempts import MOST_FAILURES, MOST_HOSTS, WITHIN_NS, Attempts
 from tailtap.bmc.configuration import parse_listen, read, read_users
 from tailtap.cli.bmc import sentence
-from tailtap.errors import InputError
+from tailtap.records.errors import InputError
 
 FILE = """\
 credentials: users
@@ -136,28 +135,3 @@ def test_other_addresses_than_loopback_are_told() -> None:
     row = {"event": "listening", "machine": "lxc:web", "address": "10.0.0.1:623"}
     assert sentence({**row, "exposed": False}) == "lxc:web listens on 10.0.0.1:623"
     assert "whoever reaches this address" in sentence({**row, "exposed": True})
-
-
-def test_failures_are_forgotten_in_time() -> None:
-    attempts = Attempts()
-    for number in range(MOST_FAILURES):
-        assert not attempts.refused("a", 10**9)
-        attempts.failed("a", number)
-    assert attempts.refused("a", 10**9)
-    assert not attempts.refused("b", 10**9)
-    assert attempts.refused("a", WITHIN_NS - 1)
-    assert not attempts.refused("a", WITHIN_NS)
-    attempts.failed("a", WITHIN_NS)
-    assert attempts.refused("a", WITHIN_NS)
-    attempts.succeeded("a")
-    assert not attempts.refused("a", WITHIN_NS)
-
-
-def test_as_many_hosts_are_remembered_as_there_is_room_for() -> None:
-    attempts = Attempts()
-    for host in ("first", *map(str, range(MOST_HOSTS - 1)), "first", "last"):
-        for _ in range(MOST_FAILURES):
-            attempts.failed(host, 0)
-    assert attempts.refused("first", 1)
-    assert attempts.refused("last", 1)
-    assert not attempts.refused("0", 1)

@@ -6,7 +6,7 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,7 +15,13 @@ from controlled import PASSWORD, USER, ipmitool, switchable
 from pyghmi.ipmi.command import Command
 
 from tailtap.bmc import MACHINES, Machine, controller
-from tailtap.bmc.attempts import MOST_FAILURES
+from tailtap.bmc.attempts import (
+    MOST_FAILURES,
+    MOST_KEPT,
+    WITHIN_NS,
+    Attempts,
+    network_of,
+)
 from tailtap.bmc.controller import MOST_OPENING, Controller, Outlet
 from tailtap.bmc.session import Refusal, suite_of
 
@@ -33,6 +39,7 @@ class Recorded(Controller):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.packets: list[tuple[bytes, tuple[Any, ...]]] = []
+        self.told: Sequence[Mapping[str, Any]] = ()
         self._busy = threading.Lock()
 
     def receive(self, packet: bytes, address: tuple[Any, ...]) -> None:
@@ -67,6 +74,7 @@ def served(machine: Machine) -> Iterator[Recorded]:
     users: dict[str, str] = {USER: PASSWORD}
     events: list[Mapping[str, Any]] = []
     made = Recorded("command:m", machine, ("127.0.0.1", 0), users, events.append)
+    made.told = events
     made.start()
     try:
         yield made
@@ -131,7 +139,6 @@ def test_damaged_packets_change_nothing(
     assert len(served._sessions) <= MOST_OPENING + 3
     assert machine.status() == "on"
     assert client.get_power() == {"powerstate": "on"}
-    served._attempts.succeeded("127.0.0.1")  # some made-up logins had a true beginning
     works(served)
 
 
@@ -172,17 +179,14 @@ def sent_after(served: Recorded, packet: bytes, address: tuple[Any, ...]) -> lis
     sent: list[bytes] = []
 
     class Told:
-        def setblocking(self, _: bool) -> None:
-            pass
-
         def sendto(self, packet: bytes, _: object) -> None:
             sent.append(packet)
 
     session = served._sessions[int.from_bytes(packet[6:10], "little")][0]
-    before = session.socket
-    session.socket = cast("Outlet", Told())
+    before = session.outlet
+    session.outlet = cast("Outlet", Told())
     served.take(packet, address)
-    session.socket = before
+    session.outlet = before
     return sent
 
 
@@ -212,11 +216,15 @@ class Guesser:
         suite = bytes.fromhex("000000080300000001000008040000000200000801000000")
         return self.ask(0x10, bytes(8) + suite)[8:12]
 
-    def name(self, session: bytes) -> int:
+    def name(self, session: bytes, user: str = USER) -> int:
         """The status that answers the name of a user, with random bytes."""
-        name = USER.encode()
+        return self.named(session, user)[1]
+
+    def named(self, session: bytes, user: str) -> bytes:
+        """What answers the name of a user, with random bytes."""
+        name = user.encode()
         told = bytes(4) + session + random.randbytes(16) + bytes([0x14, 0, 0, len(name)]) + name
-        return self.ask(0x12, told)[1]
+        return self.ask(0x12, told)
 
     def guess(self, session: bytes) -> int:
         """The status that answers a wrong proof."""
@@ -234,15 +242,62 @@ def test_a_session_has_one_guess(served: Recorded) -> None:
     guesser.socket.close()
 
 
-def test_sessions_that_were_opened_before_have_no_more_guesses(served: Recorded) -> None:
+@pytest.mark.parametrize("user", [USER, "nobody", "a name that is much too long"])
+def test_failures_beyond_a_limit_are_not_answered(served: Recorded, user: str) -> None:
+    """Of a user who is there as of one who is not: nothing tells them apart."""
     guesser = Guesser(served)
     sessions = [guesser.open() for _ in range(MOST_FAILURES + 2)]
+    proofs = [guesser.named(session, user) for session in sessions]
+    assert {(proof[1], len(proof)) for proof in proofs} == {(0, 72)}
     for session in sessions[:MOST_FAILURES]:
-        assert guesser.name(session) == 0
         assert guesser.guess(session) == Refusal.INTEGRITY
+    guesser.socket.settimeout(0.3)
     for session in sessions[MOST_FAILURES:]:
-        assert guesser.name(session) == Refusal.NO_ROOM
+        with pytest.raises(TimeoutError):
+            guesser.guess(session)
     guesser.socket.close()
+
+
+@pytest.mark.parametrize("user", [USER, "nobody"])
+def test_who_fails_keeps_nobody_out(served: Recorded, machine: Machine, user: str) -> None:
+    """Another user of the same machine, who may name the same user."""
+    machine.on()
+    guesser = Guesser(served)
+    for _ in range(MOST_FAILURES):
+        session = guesser.open()
+        guesser.name(session, user)
+        guesser.guess(session)
+    works(served)
+    guesser.socket.close()
+
+
+def test_failures_are_told_by_user_and_network() -> None:
+    attempts = Attempts()
+    least = [attempts.counts(b"a", f"2001:db8::{number}", number) for number in range(7)]
+    assert least == [4, 3, 2, 1, 0, -1, -1]
+    assert attempts.counts(b"b", "2001:db8::1", 7) == 4
+    assert attempts.counts(b"a", "2001:db8:0:1::1", 7) == 4
+    assert attempts.counts(b"a", "2001:db8::9", WITHIN_NS + 1) == 1  # the first two are over
+    attempts.succeeded(b"a", "2001:db8::ffff")
+    assert attempts.counts(b"a", "2001:db8::9", WITHIN_NS + 2) == 4
+    for number in range(2 * MOST_KEPT):
+        attempts.counts(b"%d" % number, "10.0.0.1", 0)
+    assert len(attempts._failures) == MOST_KEPT
+    hosts = ("127.0.0.1", "::ffff:127.0.0.1", "fe80::1%eth0", "::1")
+    assert [network_of(host) for host in hosts] == [
+        "127.0.0.1", "127.0.0.1", "fe80::/64", "::/64",
+    ]  # fmt: skip
+
+
+def test_made_up_names_do_not_fill_the_log(served: Recorded) -> None:
+    guesser = Guesser(served)
+    for number in range(MOST_FAILURES + 3):
+        session = guesser.open()
+        guesser.name(session, f"user {number}")
+        assert guesser.guess(session) == Refusal.INTEGRITY
+    guesser.socket.close()
+    assert len(served.told) == MOST_FAILURES
+    assert {row["why"] for row in served.told} == {"there is no such user"}
 
 
 def test_sessions_end(served: Recorded, client: Command, monkeypatch: pytest.MonkeyPatch) -> None:

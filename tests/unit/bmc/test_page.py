@@ -1,4 +1,4 @@
-"""docs/bmc.md names every key."""
+"""docs/howto/bmc.md names every key."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tailtap.bmc import MACHINES
-from tailtap.testbed.power import POWERS
+from tailtap.measure.testbed.power import POWERS
 
-PAGE = (Path(__file__).parents[3] / "docs/bmc.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs/howto/bmc.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

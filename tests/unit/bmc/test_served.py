@@ -149,22 +149,15 @@ def test_less_than_an_operator_switches_nothing(served: Served) -> None:
     told(served, "-L", "OPERATOR", "chassis", "power", "on")
 
 
-def test_wrong_passwords_are_told_and_limited(served: Served) -> None:
-    for _ in range(5):
+def test_wrong_passwords_are_told_and_keep_nobody_out(served: Served) -> None:
+    for _ in range(7):
         done = served.ipmitool("chassis", "power", "on", password="wrong")
         assert done.returncode == 1
-    done = served.ipmitool("chassis", "power", "on")
-    assert done.returncode == 1
-    assert "insufficient resources for session" in done.stderr
-    for _ in range(5):  # ipmitool gives up without a word: that is told after a while
+    for number in range(1, 6):  # ipmitool gives up without a word: that is told after a while
         row = served.expect("refused")
-        assert (row["user"], row["from"], row["waits"]) == (USER, "127.0.0.1", True)
+        assert (row["user"], row["from"], row["muted"]) == (USER, "127.0.0.1", number == 5)
         assert row["why"] == "it gave up: the password is wrong, or it went away"
-
-
-def test_logins_that_succeed_are_not_limited(served: Served) -> None:
-    for _ in range(8):
-        told(served, "chassis", "power", "status")
+    told(served, "chassis", "power", "on")
 
 
 def test_unknown_users_are_refused(served: Served) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tailtap.doctor import Check, as_json, can_run
+import msgspec
+
+from tailtap.doctor import Check, can_run, record
 from tailtap.doctor.nics import check, check_functions
-from tailtap.machine.nic import parse
-from tailtap.machine.virtual_functions import Ability
+from tailtap.host.net.nic import parse
+from tailtap.host.net.virtual_functions import Ability
 
 ALL = """\
 Time stamping parameters for eth0:
@@ -32,7 +34,7 @@ def test_only_what_is_required_decides() -> None:
     assert can_run([fine, optional])
     assert not can_run([fine, Check("kernel", "c", "missing", "", required=True)])
     assert not can_run([fine, Check("kernel", "c", "untested", "", required=True)])
-    content = as_json([fine, optional])
+    content = msgspec.to_builtins(record([fine, optional]))
     assert content["can_run"] is True
     assert content["checks"][1] == {
         "area": "programs",

@@ -55,7 +55,7 @@ def test_keys_of_a_case_change_together(tmp_path: Path) -> None:
         ("tap.ports", ["d0", "d1"]),
         ("traffic.rate", "10 kpkt/s"),
     ]
-    assert {"cases", "exclude", "differs", "vary"}.isdisjoint(plan[0].as_json()["parameters"])
+    assert {"cases", "exclude", "differs", "vary"}.isdisjoint(plan[0].row().parameters.whole)
 
 
 def test_cases_alone_are_enough(tmp_path: Path) -> None:
@@ -250,8 +250,9 @@ def test_huge_products_are_refused_before_they_are_made(tmp_path: Path) -> None:
 def test_an_experiment_may_say_how_it_differs(tmp_path: Path) -> None:
     text = "name: a\ntraffic: {}\ndiffers: [its rate is lower]\n"
     text += "scales:\n  paper: {traffic.rate: 1 Mpkt/s, differs: [its cards are others]}\n"
-    assert check(tmp_path, text).differs == ["its rate is lower"]
-    assert check(tmp_path, text, "scale=paper").differs == ["its cards are others"]
+    assert check(tmp_path, text).differs == ("its rate is lower",)
+    assert check(tmp_path, text, "scale=paper").differs == ("its cards are others",)
     assert complaint(tmp_path, "name: a\ntraffic: {}\ndiffers: much\n") == (
-        "/e.yaml:3: differs: input should be a valid list, not 'much'"
+        "/e.yaml:3: differs: 'much' is wrong, wanted: list of sentences, such as [The "
+        "forwarder is DPDK's l2fwd; the paper's was libmoon's.]"
     )

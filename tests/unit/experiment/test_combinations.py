@@ -14,8 +14,8 @@ def test_overrides_go_through_the_same_checks(tmp_path: Path) -> None:
     assert (experiment.traffic.rate, experiment.dut.cpus) == (20_000, (0, 1))
     assert checked.repeat == 1
     assert complaint(tmp_path, FIVE_LINES, "traffic.rate=20") == (
-        "--set 'traffic.rate=20': traffic.rate: 20 is not a packet rate: write a number and one "
-        "of pkt/s, kpkt/s, Mpkt/s ('10 kpkt/s')"
+        "--set 'traffic.rate=20': traffic.rate: 20 has no unit: write '20 pkt/s', or take one "
+        "of kpkt/s, Mpkt/s"
     )
     assert complaint(tmp_path, FIVE_LINES, "trafic.rate=20 pkt/s") == (
         "--set 'trafic.rate=20 pkt/s': trafic: unknown key: did you mean 'traffic'?"
@@ -101,7 +101,7 @@ def test_a_slip_in_a_scale_shows_whether_or_not_it_is_chosen(
         said("{traffic.rat: 1 pkt/s}")
         == "/e.yaml:5: traffic.rat: unknown key: did you mean 'rate'?"
     )
-    assert said("{traffic.rate: 1}").startswith("/e.yaml:5: traffic.rate: 1 is not a packet rate")
+    assert said("{traffic.rate: 1}").startswith("/e.yaml:5: traffic.rate: 1 has no unit")
     assert said("{dut.cpus: [1]}") == (
         "/e.yaml:5: scales.paper.dut.cpus: dut.cpus is varied by /e.yaml:3: set the list instead, "
         "as vary.dut.cpus"
@@ -112,7 +112,7 @@ def test_a_slip_in_a_scale_shows_whether_or_not_it_is_chosen(
     )
     assert said("{name.first: b}") == "/e.yaml:5: scales.paper.name.first: a scale cannot set name"
     assert said("{repeat.first: 2}") == (
-        "/e.yaml:5: repeat: input should be a valid integer, not {'first': 2}"
+        '/e.yaml:5: repeat: {"first": 2} is wrong, wanted: whole number, 1 to 10000, such as 3'
     )
 
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailtap.experiment.model import Experiment
-from tailtap.topology.graph import Port
-from tailtap.topology.numbering import DESTINATION_MAC, ways
-from tailtap.topology.smallest import dut_names
+from tailtap.lab.topology.graph import Port
+from tailtap.lab.topology.line import dut_names
+from tailtap.lab.topology.numbering import DESTINATION_MAC, ways
 
 
 def experiment(dut: dict[str, Any], **traffic: Any) -> Experiment:
@@ -50,14 +50,14 @@ def test_where_the_nodes_of_a_line_work(dut: dict[str, Any], expected: list[Any]
     made = experiment(dut)
     nodes = [node for node in made.graph().nodes if node.task == "dut"]
     assert [(node.cpus, node.placement.irq) for node in nodes] == expected
-    irq = nodes[0].placement.as_json()["irq"]
+    irq = nodes[0].placement.record().irq
     assert made.parameters()["dut"]["irq"] == irq
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("dut: {line: 65}", "less than or equal to 64"),
+        ("dut: {line: 65}", "65 is wrong, wanted: 64 or less"),
         (
             "dut: {line: 64, forwarder: kernel-route}",
             "traffic.ttl: packets with a time to live of 64 end before the end of a line of 64",
@@ -77,11 +77,14 @@ def test_where_the_nodes_of_a_line_work(dut: dict[str, Any], expected: list[Any]
         ("dut: {line: [a, a, a2], nodes: {a: {}, a2: {}}}", "something else is called a2"),
         ("dut: {line: [tap], nodes: {tap: {}}}", "something else is called tap"),
         ("dut: {nodes: {a: {}, b: {}}}", "dut.nodes: dut.line names none of these nodes"),
-        ("dut: {line: [A], nodes: {A: {}}}", "string should match pattern"),
+        ("dut: {line: [A], nodes: {A: {}}}", "'A' does not do: write at most 12 small letters"),
         ("dut: {line: [a], nodes: {a: {line: 2}}}", "dut.nodes.a.line: a node does not have this"),
         ("dut: {line: [a], nodes: {a: {cpu: 1}}}", "dut.nodes.a.cpu: unknown key: did you mean 'c"),
         ("dut: {line: [a], nodes: {a: {cpus: [2]}}}", "dut.nodes.a.cpus: CPU 2 is none of dut.cpu"),
-        ("dut: {line: [a], nodes: {a: {cpus: one}}}", "dut.nodes.a.cpus: input should be a valid"),
+        (
+            "dut: {line: [a], nodes: {a: {cpus: one}}}",
+            "dut.nodes.a.cpus: 'one' is wrong, wanted: CPU number",
+        ),
         (
             "dut: {line: [a], nodes: {a: {memory: 1 GiB}}}",
             "dut.nodes.a.memory: platform bare-metal does not have this key",
@@ -169,7 +172,7 @@ def test_without_hops_packets_are_stamped_at_the_ends(dut: dict[str, Any]) -> No
         ("{taps: hops, ports: [a, b]}", "network cards form none"),
         ("{taps: hops, ports: [a, b], line: 3}", "network cards form none"),
         ("{taps: hops, line: 3, napi: threads}", "choose napi: softirq"),
-        ("{taps: each, line: 3}", "'ends', 'hops' or 'queues'"),
+        ("{taps: each, line: 3}", "wanted: ends or hops or queues"),
     ],
 )
 def test_where_there_are_no_hops_is_named(tmp_path: Path, dut: str, expected: str) -> None:

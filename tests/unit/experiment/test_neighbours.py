@@ -9,8 +9,8 @@ import pytest
 from experiment_files import complaint
 
 from tailtap.experiment.model import Experiment
-from tailtap.neighbour import NEIGHBOURS
-from tailtap.neighbour.running import too_little
+from tailtap.lab.neighbours import NEIGHBOURS
+from tailtap.lab.neighbours.running import too_little
 
 EVERY = {
     "batch": {"cpu": {"cpus": [1, 0], "busy": 20}},
@@ -68,7 +68,7 @@ def test_a_node_knows_whether_it_shares_its_cpus(dut: dict[str, Any], alone: lis
         ("{x: {cpu: 3}}", "the options of cpu are a mapping"),
         ("{x: {cpu: {busy: 20}}}", "dut.neighbours.x.cpu.cpus: this key is missing"),
         ("{x: {cpu: {cpus: [1], busi: 3}}}", "cpu.busi: unknown key: did you mean 'busy'"),
-        ("{x: {cpu: {cpus: [1, 1]}}}", "it names a CPU twice"),
+        ("{x: {cpu: {cpus: [1, 1]}}}", "a CPU is named twice in [1, 1]"),
         ("{x: {cpu: {cpus: [1], busy: 101}}}", "cpu.busy"),
         ("{x: {cpu: {cpus: [1], period: 1 us}}}", "a period lasts from 100 us to 10 s"),
         ("{x: {cache: {cpus: [1], size: 8 B}}}", "it reads from 4 KiB to 4 GiB"),

@@ -17,7 +17,7 @@ from networks import Made, networks
 from tailtap.experiment.chains import IN, OUT, joined, simple_ways
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.plan import make_plan
-from tailtap.topology.smallest import FORWARD
+from tailtap.lab.topology.line import FORWARD
 
 BRANCHING: dict[str, Any] = {
     "forwarder": "kernel-route",
@@ -41,7 +41,7 @@ def test_a_flow_is_a_run(tmp_path: Path) -> None:
     assert [(one.slug, one.variables) for one in run.group] == [
         ("001-graph-a", {"flow": "a"}), ("002-graph-b", {"flow": "b"}),
     ]  # fmt: skip
-    sent = [one.as_json()["parameters"]["traffic"] for one in run.group]
+    sent = [one.row().parameters.whole["traffic"] for one in run.group]
     assert [(one["rate"], one["size"]) for one in sent] == [(2000, 64), (1000, 256)]
     assert [one["pattern"]["kind"] for one in sent] == ["constant", "poisson"]
 
@@ -206,7 +206,7 @@ PATH = ["in", "fw", "r3", "out"]
             "dut.flows.a.size: 9 B is no Ethernet frame",
         ),
         ({"flows": {"a": {"path": PATH, "ttl": 2}}}, "dut.flows.a.ttl: packets with a time"),
-        ({"flows": {"A": {"path": PATH}}}, "should match pattern"),
+        ({"flows": {"A": {"path": PATH}}}, "write at most 24 small letters"),
         ({"nodes": {"fw": {}, "r": {"count": 0}}}, "dut.nodes.r.count: this is a number from 1"),
         ({"nodes": {"fw": {}, "r": {"count": "3"}}}, "dut.nodes.r.count: this is a number from 1"),
         (

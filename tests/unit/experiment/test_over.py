@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tailtap.errors import InputError
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.reading import read_experiment
+from tailtap.records.errors import InputError
 
 SRIOV = {"sriov": ["ens1f0", "ens1f1"]}
 TRAFFIC = {"rate": "1 kpkt/s", "duration": "1 s"}
@@ -22,7 +22,7 @@ def experiment(**dut: Any) -> Experiment:
 
 def test_links_between_nodes_are_over_the_cable() -> None:
     channels = experiment(line=7).graph().channels
-    assert [channel.as_json()["vlan"] for channel in channels] == [2, 3, 4, 5, 6, 7]
+    assert [channel.record().vlan for channel in channels] == [2, 3, 4, 5, 6, 7]
     assert experiment(line=7, over="veth").graph().channels == []
     assert experiment(line=1).graph() == experiment(line=1, over="veth").graph()
 
@@ -32,8 +32,7 @@ def test_links_of_a_network_are_over_the_cable() -> None:
     flows = {"a": {"path": ["in", "r1", "r2", "out"]}, "b": {"path": ["in", "r1", "r3", "out"]}}
     made = experiment(nodes={"r": {"count": 3}}, links=links, flows=flows, irq="none")
     assert [
-        ({port.node for port in link.ends}, link.as_json()["vlan"])
-        for link in made.graph().channels
+        ({port.node for port in link.ends}, link.record().vlan) for link in made.graph().channels
     ] == [({"r1", "r2"}, 2), ({"r1", "r3"}, 3)]
 
 

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailtap.experiment.plan import make_plan, plan_as_json
+from tailtap.experiment.plan import make_plan, plan_record
 from tailtap.experiment.reading import read_experiment
-from tailtap.files import slugify
+from tailtap.records.files import slugify
+from tailtap.records.record import as_json
 
 TEXT = """\
 name: An experiment
@@ -41,7 +42,7 @@ def test_repeats_are_outermost_and_the_last_variable_turns_fastest(tmp_path: Pat
     assert plan[1].variables == {"dut.platform": "wire", "traffic.rate": "0.5 Mpkt/s"}
     assert plan[1].experiment.traffic.rate == 500_000
     assert make_plan(read_experiment(path)) == plan
-    content = plan_as_json("An experiment", plan)
+    content = as_json(plan_record("An experiment", plan))
     assert content["schema"] == "tailtap.plan/1"
     assert content["runs"][2]["parameters"]["dut"]["platform"] == "bare-metal"
 

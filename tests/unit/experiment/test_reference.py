@@ -15,10 +15,10 @@ from pydantic import BaseModel, create_model
 from tailtap.experiment.json_schema import models_in_tree, schema
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.reference import reference
-from tailtap.forwarder import FORWARDERS
-from tailtap.platform import PLATFORMS
-from tailtap.schema import Strict
-from tailtap.traffic import GENERATORS
+from tailtap.lab.forwarders import FORWARDERS
+from tailtap.lab.generators import GENERATORS
+from tailtap.lab.platforms import PLATFORMS
+from tailtap.records.schema import Strict
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "examples"
@@ -36,8 +36,8 @@ MODELS = list(dict.fromkeys(models()))
 
 
 def test_the_pages_are_fresh() -> None:
-    assert (ROOT / "docs/experiment.md").read_text() == reference(), "run 'make docs'"
-    stored = json.loads((ROOT / "docs/experiment.schema.json").read_text())
+    assert (ROOT / "docs/reference/experiment.md").read_text() == reference(), "run 'make docs'"
+    stored = json.loads((ROOT / "docs/reference/experiment.schema.json").read_text())
     assert stored == schema(), "run 'make docs'"
 
 
@@ -95,7 +95,7 @@ def test_the_examples_of_the_reference_fit_the_schema() -> None:
         ("traffic: {}\nvary: {dut.platfrom: [vm]}", "vary"),
         ("traffic: {}\nvary: {traffic.rate: 1 kpkt/s}", "vary.traffic.rate"),
         ("traffic: {}\nvary: {traffic.rate: [1 kpps]}", "vary.traffic.rate.0"),
-        ("traffic: {}\ncases: [{dut.cpus: 1}]", "cases.0.dut.cpus"),
+        ("traffic: {}\ncases: [{dut.cpus: one}]", "cases.0.dut.cpus"),
         ("traffic: {}\nscales: {paper: {traffic.rate: 5}}", "scales.paper.traffic.rate"),
         ("traffic: {}\nscales: {paper: {name: b}}", "scales.paper"),
         ("traffic: {}\nrepeat: 0", "repeat"),

@@ -9,11 +9,12 @@ from typing import Any
 
 from fake_station import FakeStation
 
-from tailtap.errors import MachineError
 from tailtap.experiment.reading import read_experiment
 from tailtap.measure.boots import Wanted
 from tailtap.measure.run import everywhere
 from tailtap.measure.runner import run_experiment
+from tailtap.records.errors import MachineError
+from tailtap.records.machine import Booted
 
 TEXT = """
 name: paper
@@ -28,8 +29,8 @@ PLAIN, NOHZ = Wanted(None, ""), Wanted(None, "nohz_full=1,2")
 
 
 class Store:
-    def begin_anew(self, database: Path) -> bool:
-        return True
+    def begin_anew(self, database: Path) -> list[Path]:
+        return []
 
     def add_runs(self, database: Path, folders: Sequence[Path]) -> None:
         """It keeps nothing."""
@@ -42,11 +43,15 @@ class Boots:
         self.fail = fail
         self.asked: list[tuple[int, Wanted | None]] = []
 
-    def bring(self, wanted: Wanted | None, repeat: int) -> dict[str, Any]:
+    def bring(self, wanted: Wanted | None, repeat: int) -> Booted | None:
         self.asked.append((repeat, wanted))
         if wanted in self.fail:
             raise MachineError("dut did not come back")
-        return {} if wanted is None else {"command_line": wanted.words}
+        if wanted is None:
+            return None
+        return Booted(
+            via="kexec", boot_id="b", release="6.18", command_line=wanted.words, cgroup=2, seconds=9
+        )
 
 
 def made(
@@ -57,7 +62,7 @@ def made(
     out = folder / "out"
     station = FakeStation()
     found = run_experiment(
-        read_experiment(source), source, out, store=Store(), resume=resume, quiet=True,
+        read_experiment(source), source, out, store=Store(), resume=resume,
         stations=everywhere(station), boots=boots,
     )  # fmt: skip
     return [json.loads(one.record.read_text()) for one in found]

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from experiment_files import check
 
-from tailtap.findings import Findings
+from tailtap.host.cpu.cpus import usable
+from tailtap.kinds.findings import Findings
 from tailtap.measure.check import Outlook, check_experiment
 
 NO_CARDS = (
     "dut.options.driver: vfio-pci drives network cards, and the DuT's ports are links of the "
 )
-BARE = "name: a\ntraffic: {cpu: 0}\ndut: {cpus: [0]}\n"
+BARE = "name: a\ntraffic: {cpu: 0}\ndut: {cpus: [1]}\n"
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +49,7 @@ def test_each_run_has_its_own_answer() -> None:
     ]
     assert [len(row.problems) for _, row in found.runs] == [0, 1, 0, 1]
     assert [run.number for run, _ in found.impossible] == [2, 4]
-    content = found.as_json()
+    content = msgspec.to_builtins(found.record)
     assert {key: content[key] for key in ("schema", "name", "differs", "can_run")} == {
         "schema": "tailtap.check/1",
         "name": "a",
@@ -73,6 +75,37 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
         "tap.clock",
         "dut.kernel",
     ]
+
+
+needs_two = pytest.mark.skipif(len(usable()) < 2, reason="this machine has one CPU")
+
+
+@needs_two
+def test_a_device_needs_a_core_besides_the_generator() -> None:
+    """Both on one core: the latency would be that of the generator's own work."""
+    [found] = problems("dut.cpus=0")
+    assert found.startswith("generator and DuT share CPU 0, so the latency would be that of the")
+    assert "give dut.cpus another one (" in found
+    assert problems("dut.cpus=0", "dut.platform=wire") == []
+    assert problems("dut.cpus=0", "dut.irq=1") == []  # where packets are received
+
+
+@needs_two
+def test_a_core_that_is_shared_is_told() -> None:
+    [(_, found)] = outlook(BARE, "dut.cpus=[0, 1]").runs
+    assert found.problems == []
+    [note] = found.notes
+    assert note.startswith("generator and DuT share CPU 0: the latency includes the generator's")
+
+
+def test_a_rate_that_may_be_too_high_is_told() -> None:
+    def told(rate: str) -> list[str]:
+        [(_, found)] = outlook(BARE, f"traffic.rate={rate}").runs
+        return [note for note in found.notes if note.startswith("traffic.rate: ")]
+
+    [note] = told("5 Mpkt/s")
+    assert "5 Mpkt/s leaves one CPU 200 ns a packet; only sending tells" in note
+    assert told("1 Mpkt/s") == []
 
 
 def test_cards_that_are_asked_for_must_be_named() -> None:
@@ -149,7 +182,7 @@ def test_the_disk_must_have_room_for_all_runs() -> None:
     assert len(found.runs) == 10_000
     [text] = [text for text in found.whole.problems if "need" in text]
     assert "1280000000.0 MB and the disk has" in text
-    assert not found.can_run and len(found.as_json()["problems"]) == len(found.whole.problems)
+    assert not found.can_run and len(found.record.problems) == len(found.whole.problems)
 
 
 def test_both_directions_take_room() -> None:

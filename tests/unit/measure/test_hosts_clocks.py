@@ -8,8 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from made_records import keeping
 
 from tailtap.measure.hosts_clocks import Clocks
+from tailtap.records.machine import Timekeeping
+from tailtap.records.record import as_json
 
 
 @dataclass
@@ -21,7 +24,7 @@ class Made:
     there_us: float = 0.0
     """How long a question takes to it at least; an answer takes `back_us`."""
     back_us: float = 0.0
-    kept: list[dict[str, Any]] = field(default_factory=lambda: [{"rate_ppb": 0, "slewing_ns": 0}])
+    kept: list[Timekeeping] = field(default_factory=lambda: [keeping()])
     began: int = field(default_factory=time.monotonic_ns)
 
     def shows(self, ours: int) -> int:
@@ -33,7 +36,7 @@ class Made:
         _wait(self.back_us * random.uniform(1, 3))
         return shown
 
-    def timekeeping(self) -> dict[str, Any]:
+    def timekeeping(self) -> Timekeeping:
         return self.kept.pop(0) if len(self.kept) > 1 else self.kept[0]
 
 
@@ -85,7 +88,7 @@ def test_one_machine_has_one_clock() -> None:
 def test_what_is_told_of_who_shares_the_machine_with_the_stamps() -> None:
     here, there = Made(), Made(10**9)
     clocks, _ = told({"generator": here, "timestamper": here, "dut": there})
-    assert clocks["generator"] == clocks["timestamper"] == {"timekeeping": here.kept[0]}
+    assert clocks["generator"] == clocks["timestamper"] == {"timekeeping": as_json(here.kept[0])}
     assert set(clocks["dut"]) > {"ahead_ns", "drifts", "timekeeping"}
 
 
@@ -106,10 +109,10 @@ def test_a_clock_that_stepped_is_not_told() -> None:
 @pytest.mark.parametrize(
     "kept",
     [
-        [{"rate_ppb": 0, "slewing_ns": 0}, {"rate_ppb": 500, "slewing_ns": 0}],
-        [{"rate_ppb": 0, "slewing_ns": 90_000}, {"rate_ppb": 0, "slewing_ns": 0}],
+        [keeping(), keeping(rate_ppb=500)],
+        [keeping(slewing_ns=90_000), keeping()],
     ],
 )
-def test_a_clock_that_was_set_meanwhile_is_told_of(kept: list[dict[str, Any]]) -> None:
+def test_a_clock_that_was_set_meanwhile_is_told_of(kept: list[Timekeeping]) -> None:
     _, [warning] = told({"timestamper": Made(), "dut": Made(kept=kept)})
     assert "the dut was slewed, or made to run at another rate during the run" in warning

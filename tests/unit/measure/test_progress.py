@@ -2,45 +2,49 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
+from made_records import made
 
+from tailtap.cli.progress import Lines, Reasons, reporting
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.plan import PlannedRun
-from tailtap.measure.progress import Lines, Silent, complaints, make_reporter
-from tailtap.traffic.model import Traffic
+from tailtap.lab.generators.model import Traffic
+from tailtap.measure.progress import complaints
 
 RUN = PlannedRun(2, "002-a", 1, {}, Experiment(name="a", traffic=Traffic()), "forward")
 
 
-def record(**changes: Any) -> dict[str, Any]:
-    return {"status": "done", "error": None, "warnings": [], **changes}
-
-
 def test_a_log_gets_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    reporter = make_reporter([RUN], 3, quiet=False)
+    reporter = reporting(quiet=False)([RUN], 3)
     assert isinstance(reporter, Lines)
     assert not reporter.wants_ticks
     with reporter:
         reporter.started(RUN)
-        reporter.finished(RUN, record(warnings=[{"code": "steal", "message": "stolen"}]))
+        reporter.finished(RUN, made(warnings=[{"code": "steal", "message": "stolen"}]))
     shown = capsys.readouterr()
     assert shown.out == ""
     assert shown.err == "run 2 of 3: 002-a\n002-a: warning: stolen\n"
 
 
-def test_quiet_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    reporter = make_reporter([RUN], 3, quiet=True)
-    assert isinstance(reporter, Silent)
+def test_quiet_says_why_there_is_no_result_and_nothing_else(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    reporter = reporting(quiet=True)([RUN], 3)
+    assert isinstance(reporter, Reasons)
+    warnings = [{"code": "steal", "message": "stolen"},
+                {"code": "generator-slip", "message": "late"}]  # fmt: skip
     with reporter:
         reporter.started(RUN)
         reporter.tick(1.0)
-        reporter.finished(RUN, record(status="failed", error="broken"))
+        reporter.finished(RUN, made(warnings=warnings[:1]))
+        assert capsys.readouterr().err == ""
+        reporter.finished(RUN, made(status="failed", error="broken", valid=None))
+        reporter.finished(RUN, made(warnings=warnings, valid=False))
     shown = capsys.readouterr()
-    assert (shown.out, shown.err) == ("", "")
+    assert shown.out == ""
+    assert shown.err == "002-a: failed: broken\n002-a: invalid: late\n"
 
 
 def test_complaints() -> None:
-    assert complaints(record()) == []
-    assert complaints(record(status="failed", error="broken")) == ["failed: broken"]
+    assert complaints(made()) == []
+    assert complaints(made(status="failed", error="broken")) == ["failed: broken"]

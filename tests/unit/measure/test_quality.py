@@ -6,21 +6,23 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from evaluations import counts, side
 
 from tailtap.experiment.dut import Dut
 from tailtap.experiment.model import Experiment
-from tailtap.instruments.taps.warnings import of_deferral, of_links
+from tailtap.lab.generators.model import Traffic
+from tailtap.lab.instruments.taps.warnings import of_deferral, of_links
+from tailtap.lab.topology.graph import Node
+from tailtap.lab.topology.line import FORWARD, REVERSE, dut_names, line
 from tailtap.measure.quality import (
+    FOLLOWING,
     Measured,
     Sent,
     external_rate,
     overloaded,
     warnings_of,
 )
-from tailtap.results.warnings import is_valid
-from tailtap.topology.graph import Node
-from tailtap.topology.smallest import FORWARD, REVERSE, dut_names, line
-from tailtap.traffic.model import Traffic
+from tailtap.records.warnings import is_valid, notices
 
 SLIP_LIMIT_NS = 100_000
 EXPERIMENT = Experiment(name="a", dut=Dut(), traffic=Traffic())
@@ -58,7 +60,7 @@ def of_generator(**changes: Any) -> Measured:
 
 def test_a_good_run_has_none() -> None:
     assert codes(GOOD) == []
-    assert is_valid(warnings_of(EXPERIMENT, GOOD, FORWARD))
+    assert is_valid(notices(warnings_of(EXPERIMENT, GOOD, FORWARD)))
 
 
 @pytest.mark.parametrize(
@@ -76,7 +78,30 @@ def test_a_good_run_has_none() -> None:
 def test_each_limit(measured: Measured, code: str) -> None:
     assert codes(measured) == [code]
     found = warnings_of(EXPERIMENT, measured, FORWARD)
-    assert is_valid(found) == (not code.startswith("generator-"))
+    assert is_valid(notices(found)) == (not code.startswith("generator-"))
+
+
+def test_a_generator_that_is_too_slow_has_one_warning_with_all_that_follows() -> None:
+    slip = {"percentiles": [{"p": 0.99, "value": 14_935_000_000}]}
+    said = generator(scheduled_rate=5e6, achieved_rate=586_245.0, slip_ns=slip, sent=4_100_000,
+                     interrupted=True)  # fmt: skip
+    taps = {"ingress": {"seen": 4_100_000, "lost": 1_000}, "egress": {"lost": 234, "dropped": 30}}
+    noted = [{"code": code, "message": code} for code in (*sorted(FOLLOWING), "steal")]
+    facts = softnet(processed=10_000_000)
+    facts["softnet"]["1"]["dropped"] = 63_000
+    experiment = Experiment(
+        name="a", traffic=Traffic.model_validate({"rate": "5 Mpkt/s", "duration": "2 s"})
+    )
+    measured = Measured({FORWARD: Sent(said, taps, noted)}, facts)
+    assert codes(measured, experiment) == ["generator-rate", "steal"]
+    [warning, _] = warnings_of(experiment, measured, FORWARD)
+    assert warning["message"] == (
+        "the generator reached 586.245 kpkt/s of 5 Mpkt/s and was ended long after its time, with "
+        "4,100,000 of 10,000,000 packets sent, so the run is invalid: set traffic.rate below "
+        "586.245 kpkt/s, or give the generator a CPU of its own; 1 % of the packets left more than "
+        "14.935 s after their time, the taps had no room for 1,234 stamps, the kernel dropped "
+        "63,030 packets in full queues (net.core.netdev_max_backlog)"
+    )
 
 
 @pytest.mark.parametrize(
@@ -180,7 +205,7 @@ def test_another_generator_is_judged_by_the_ingress_tap(last_ns: int, said: list
     experiment = Experiment(name="a", dut=Dut(), traffic=Traffic.model_validate(content))
     nothing = dict.fromkeys(("sent", "failed", "scheduled_rate", "achieved_rate", "slip_ns"))
     assert codes(replace(GOOD, sent={FORWARD: replace(SENT, generator=nothing)}), experiment) == []
-    ingress = {"packets": 1001, "first_ns": 1_000_000_000, "last_ns": last_ns}
+    ingress = side(1001, 1_000_000_000, last_ns)
     assert [doubt["code"] for doubt in external_rate(experiment.traffic, ingress)] == said
     assert external_rate(EXPERIMENT.traffic, ingress) == []
 
@@ -212,9 +237,8 @@ def test_an_overloaded_device_is_told_from_taps_without_room(
     """One packet in a thousand may be lost; those whose stamp was lost do not count."""
     sent = Sent(generator(), {"ingress": {"lost": 0}, "egress": {"lost": stamps_lost}})
     experiment = Experiment(name="a", dut=Dut(platform=platform), traffic=Traffic())
-    counts = {"lost": lost, "matched": 10_000 - lost}
-    found = overloaded(experiment, sent, counts)
+    found = overloaded(experiment, sent, counts(lost=lost, matched=10_000 - lost))
     assert [warning["code"] for warning in found] == ([] if expected is None else ["overload"])
-    assert is_valid(found)
+    assert is_valid(notices(found))
     if expected is not None:
         assert expected in found[0]["message"]

@@ -9,16 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_station import PACKETS, REQUESTS, FakeStation, failed, gone
+from fake_station import ANSWERS, LIFETIME, PACKETS, REQUESTS, FakeStation, failed, gone
 
-from tailtap.errors import InputError, MachineError
+from tailtap.analysis.runs.folder import RunFolder
+from tailtap.cli.progress import reporting
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.reading import read_experiment
+from tailtap.lab.topology.line import FORWARD
 from tailtap.measure import run as run_module
 from tailtap.measure.run import everywhere, measure
 from tailtap.measure.runner import run_experiment
-from tailtap.results.folder import RunFolder
-from tailtap.topology.smallest import FORWARD
+from tailtap.output import database as store
+from tailtap.records.errors import InputError, MachineError
 
 TEXT = """
 name: paper
@@ -33,8 +35,8 @@ class Store:
     def __init__(self) -> None:
         self.kept: list[str] = []
 
-    def begin_anew(self, database: Path) -> bool:
-        return True
+    def begin_anew(self, database: Path) -> list[Path]:
+        return []
 
     def add_runs(self, database: Path, folders: Sequence[Path]) -> None:
         self.kept += [folder.name for folder in folders]
@@ -53,11 +55,55 @@ def runs(
         tmp_path / "out",
         store=store,
         resume=False,
-        quiet=quiet,
+        reporting=reporting(quiet=quiet),
         stations=everywhere(station),
     )
     assert store.kept == [folder.path.name for folder in made]
     return [json.loads(folder.record.read_text()) for folder in made]
+
+
+def test_what_was_measured_before_is_put_aside(tmp_path: Path) -> None:
+    """A run that is made again: its evaluation is gone, and its stamps are there."""
+    runs(tmp_path, FakeStation())
+    out = tmp_path / "out"
+    first, second = sorted((out / "runs").iterdir())
+    for number in (1, 2):
+        stamps = (first / "ingress.stamps").read_bytes()
+        (first / "evaluation/evaluation.json").unlink()
+        lost: list[str] = []
+        run_experiment(
+            read_experiment(out / "experiment.yaml"),
+            out / "experiment.yaml",
+            out,
+            store=Store(),
+            resume=True,
+            stations=everywhere(FakeStation()),
+            on_loss=lost.append,
+        )
+        aside = out / f"earlier/{first.name}-{number}"
+        assert (aside / "ingress.stamps").read_bytes() == stamps
+        assert (first / "evaluation/evaluation.json").is_file()
+    assert len(list((out / "earlier").iterdir())) == 2
+    assert second.is_dir() and lost == []
+
+
+def test_a_damaged_database_is_told_and_kept(tmp_path: Path) -> None:
+    runs(tmp_path, FakeStation())
+    out, lost = tmp_path / "out", list[str]()
+    (out / "results.duckdb").write_bytes(b"damaged")
+    run_experiment(
+        read_experiment(out / "experiment.yaml"),
+        out / "experiment.yaml",
+        out,
+        store=store,
+        resume=True,
+        stations=everywhere(FakeStation()),
+        on_loss=lost.append,
+    )
+    [said] = lost
+    assert "is kept as results.duckdb.damaged-1: the new one" in said
+    assert (out / "results.duckdb.damaged-1").read_bytes() == b"damaged"
+    assert (out / "results.duckdb").stat().st_size > 10_000
 
 
 def test_a_run_asks_each_role_in_order_and_stores_what_it_says(tmp_path: Path) -> None:
@@ -68,11 +114,11 @@ def test_a_run_asks_each_role_in_order_and_stores_what_it_says(tmp_path: Path) -
     assert (station.opened, station.closed) == (2, 2)
     for record in records:
         assert (record["status"], record["error"], record["valid"]) == ("done", None, True)
-        assert record["platform"] == {"kernel": "of paper"}
-        assert record["environment"] == {"kernel": {"release": "of paper"}}
+        assert record["platform"] == {"kernel": {"release": "of paper"}}
+        assert record["environment"]["kernel"]["release"] == "of paper"
         assert record["stations"] == {}
         assert record["forwarder"] == {"version": "1", "cpu_ns": None}
-        assert record["counters"] == {"lifetime": {}}
+        assert record["counters"] == {"lifetime": LIFETIME}
         assert record["instruments"] == {
             "taps": {
                 "facts": ["taps"],
@@ -80,9 +126,9 @@ def test_a_run_asks_each_role_in_order_and_stores_what_it_says(tmp_path: Path) -
                 "cpus": "0",
                 "points": [
                     {"name": "ingress", "port": "tap:tt-a0", "file": "ingress.stamps",
-                     "before": "dut"},
+                     "before": "dut", "received": False},
                     {"name": "egress", "port": "tap:tt-b0", "file": "egress.stamps",
-                     "before": None},
+                     "before": None, "received": False},
                 ],
             },
             "kernel-counters": {"facts": ["elapsed_ns", "softnet"], "files": []},
@@ -114,6 +160,47 @@ def test_a_role_that_fails_or_dies_fails_its_run_alone(
     assert (first["status"], first["error"]) == ("failed", str(error))
     assert second["status"] == "done"
     assert station.closed == station.opened - (request_ == "open")
+
+
+@pytest.mark.parametrize(("role", "request_"), REQUESTS)
+def test_a_bug_costs_its_run_alone(tmp_path: Path, role: str, request_: str) -> None:
+    station = FailsOnce(fails={(role, request_): ValueError("zip() argument 3\nis longer")})
+    first, second = runs(tmp_path, station)
+    folder = tmp_path / "out/runs" / first["slug"]
+    assert first["status"] == "failed"
+    assert first["error"].startswith("a bug of tailtap: ValueError: zip() argument 3 is longer (")
+    assert first["error"].endswith(f"); the traceback is in {folder / 'bug.txt'}")
+    told = (folder / "bug.txt").read_text()
+    assert told.startswith("Traceback") and told.endswith("zip() argument 3\nis longer\n")
+    assert second["status"] == "done"
+    assert not (tmp_path / "out/runs" / second["slug"] / "bug.txt").exists()
+    assert station.closed == station.opened - (request_ == "open")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (RecursionError("too deep"), "a bug of tailtap: RecursionError: too deep ("),
+        (FileNotFoundError(2, "No such file or directory", "/sys/x"), "a bug of tailtap: FileNot"),
+        (BrokenPipeError(32, "Broken pipe"), "a bug of tailtap: BrokenPipeError: "),
+        (MemoryError(), "this machine has no memory left for it: "),
+        (OSError(12, "Cannot allocate memory"), "Cannot allocate memory: "),
+    ],
+)
+def test_what_nobody_foresaw_costs_its_run_alone(
+    tmp_path: Path, error: Exception, said: str
+) -> None:
+    first, second = runs(tmp_path, FailsOnce(fails={("dut", "observe"): error}))
+    assert (first["status"], second["status"]) == ("failed", "done")
+    assert first["error"].startswith(said)
+
+
+def test_a_full_disk_ends_the_experiment(tmp_path: Path) -> None:
+    """What the next runs measure could not be stored either."""
+    station = FailsOnce(fails={("dut", "observe"): OSError(28, "No space left on device")})
+    with pytest.raises(MachineError, match="No space left on device"):
+        runs(tmp_path, station)
+    assert (station.opened, station.closed) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -158,6 +245,38 @@ def test_a_generator_that_hangs_is_not_waited_for_for_ever(
     with pytest.raises(MachineError, match="the generator does not come to an end"):
         measure(_experiment(), _folders(tmp_path), None, stations=everywhere(station))
     assert station.closed == 1
+
+
+def test_a_generator_that_falls_behind_is_told_to_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Long before it counts as hanging; what it sent until then is a result."""
+    monkeypatch.setattr(run_module, "OVERDUE_SECONDS", 0.1)
+    station = FakeStation(slow=True)
+    measured = measure(_experiment(), _folders(tmp_path), None, stations=everywhere(station))
+    assert station.asked.count(("generator", "interrupt")) == 1
+    assert measured.sent[FORWARD].generator["scheduled_rate"] == 10_000.0
+
+
+def test_a_generator_that_is_ended_in_its_warm_up_has_no_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_module, "OVERDUE_SECONDS", 0.1)
+    nothing = {"sent": 0, "interrupted": True, "achieved_rate": None, "slip_ns": None}
+    station = FakeStation(slow=True, sent=nothing)
+    with pytest.raises(MachineError, match=r"it cannot send 10 kpkt/s: lower traffic\.rate"):
+        measure(_experiment(), _folders(tmp_path), None, stations=everywhere(station))
+
+
+def test_generators_of_others_are_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_module, "OVERDUE_SECONDS", 0.0)
+    monkeypatch.setattr(run_module, "OVERTIME_SECONDS", 0.2)
+    station = FakeStation(slow=True)
+    experiment = _experiment(generator="external", external={"command": "send"})
+    with pytest.raises(MachineError, match="the generator does not come to an end"):
+        measure(experiment, _folders(tmp_path), None, stations=everywhere(station))
 
 
 def test_a_device_that_lets_nothing_through_says_why(
@@ -314,8 +433,8 @@ def test_a_station_that_cannot_be_put_back_does_not_keep_the_other_one(tmp_path:
     assert forwards.closed == 1
 
 
-def _experiment() -> Experiment:
-    traffic = {"duration": "100 ms", "warm_up": "0 s"}
+def _experiment(**changes: Any) -> Experiment:
+    traffic = {"duration": "100 ms", "warm_up": "0 s", **changes}
     return Experiment.model_validate({"name": "a", "traffic": traffic})
 
 
@@ -327,3 +446,33 @@ def _folder(tmp_path: Path) -> RunFolder:
 
 def _folders(tmp_path: Path) -> dict[str, RunFolder]:
     return {FORWARD: _folder(tmp_path)}
+
+
+NONSENSE: Sequence[tuple[str, str, Any]] = (
+    ("dut", "prepare", {}),
+    ("dut", "prepare", 5),
+    ("dut", "prepare", {**ANSWERS["dut", "prepare"], "patience": "long"}),
+    ("dut", "read", {}),
+    ("dut", "read", {**ANSWERS["dut", "read"], "facts": {"softnet": 5}}),
+    ("dut", "read", {**ANSWERS["dut", "read"], "warnings": ["a"]}),
+    ("dut", "stop", {}),
+    ("generator", "result", {}),
+    ("generator", "result", {"flows": {}}),
+    ("generator", "result", {"flows": {FORWARD: {"sent": "many"}}}),
+    ("timestamper", "count", {"flows": {FORWARD: 5}}),
+    ("timestamper", "count", {"flows": {}}),
+    ("timestamper", "stop", {"cpus": "0", "flows": {FORWARD: {}}}),
+    ("timestamper", "stop", {"cpus": [], "flows": {}}),
+)
+"""What a far station may say in place of an answer."""
+
+
+@pytest.mark.parametrize(("role", "request_", "answer"), NONSENSE)
+def test_an_answer_that_makes_no_sense_fails_the_run(
+    tmp_path: Path, role: str, request_: str, answer: Any
+) -> None:
+    station = FakeStation(nonsense={(role, request_): answer})
+    record, other = runs(tmp_path, station)
+    assert record["status"] == other["status"] == "failed"
+    assert f"the {role} answers what makes no sense" in record["error"]
+    assert station.opened == station.closed

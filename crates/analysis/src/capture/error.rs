@@ -31,6 +31,47 @@ pub enum CaptureError {
     /// The file ends within its header.
     #[error("{0}: the file ends within its header: the capture is cut off")]
     HeaderCut(PathBuf),
+    /// A pipe, a terminal or another file that can be read once only.
+    #[error(
+        "{path}: not a file that can be read twice, which matching needs: save the capture first \
+         (cat {path} > FILE, or let the capturing program write it), and give that file"
+    )]
+    NotAFile {
+        /// What was given.
+        path: PathBuf,
+    },
+    /// The standard input.
+    #[error(
+        "-: the standard input cannot be read twice, which matching needs: save the capture first \
+         (… > FILE), and give that file"
+    )]
+    StandardInput,
+    /// A compression that is not undone here.
+    #[error(
+        "{path}: compressed with {compression}, which tailtap does not undo: unpack it first \
+         ({command}), or compress it with zstd or gzip"
+    )]
+    UnknownCompression {
+        /// The file.
+        path: PathBuf,
+        /// The compression.
+        compression: &'static str,
+        /// What undoes it.
+        command: String,
+    },
+    /// The stamps are nanoseconds and the file says otherwise.
+    #[error(
+        "{path}: its stamps are nanoseconds, but {says}: evaluate with --nanoseconds ingress, egress \
+         or both, whichever captures are so; {mend}"
+    )]
+    Nanoseconds {
+        /// The file.
+        path: PathBuf,
+        /// What the file says instead.
+        says: &'static str,
+        /// What mends the file.
+        mend: &'static str,
+    },
     /// The packets are not Ethernet frames.
     #[error(
         "{path}: link type {linktype} is not Ethernet: capture on the Ethernet interface itself, \
@@ -70,6 +111,30 @@ impl HeaderError {
                 CaptureError::UnknownFormat { path: path.to_owned(), magic }
             }
             Self::LinkType(linktype) => CaptureError::LinkType { path: path.to_owned(), linktype },
+        }
+    }
+}
+
+/// What makes a capture unusable as a whole and is found further in, before the path is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// No packet is Ethernet; of this link type.
+    LinkType(u32),
+    /// The stamps are nanoseconds and the file says otherwise.
+    Nanoseconds {
+        /// What the file says.
+        says: &'static str,
+        /// What mends it.
+        mend: &'static str,
+    },
+}
+
+impl Refusal {
+    pub(super) fn at(self, path: &Path) -> CaptureError {
+        let path = path.to_owned();
+        match self {
+            Self::LinkType(linktype) => CaptureError::LinkType { path, linktype },
+            Self::Nanoseconds { says, mend } => CaptureError::Nanoseconds { path, says, mend },
         }
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::error::HeaderError;
+use super::error::{HeaderError, Refusal};
 use super::{Notes, Sink, mscap, pcap, pcapng, stampfile};
 
 /// How far a reader came with the bytes that it was given.
@@ -13,8 +13,16 @@ pub(super) enum Progress {
     More(usize),
     /// It used this many bytes and delivered as many packets as were asked for.
     Full(usize),
-    /// After this many bytes nothing can be made of the file any more, and why.
+    /// After this many bytes something stands of which nothing can be made, and why.
     Damaged(usize, String),
+}
+
+/// Where a reader can go on behind damage.
+pub(super) enum Recovery {
+    /// A record begins so many bytes on.
+    Record(usize),
+    /// None begins in so many bytes.
+    Nothing(usize),
 }
 
 /// Makes packets of the bytes of a file. Functions that are given are right for most formats.
@@ -46,11 +54,24 @@ pub(super) trait Reader: Sized {
         None
     }
 
-    /// The link type of the packets, if none that was or will be read is Ethernet. `ended` says
-    /// that no more will be read.
-    fn foreign_linktype(&self, _ended: bool) -> Option<u32> {
+    /// Looks behind damage, which `bytes` begin with, for the next record that makes sense. Where it
+    /// is not the end of the file that ends the bytes, they are at least [`super::LOOK_AHEAD`].
+    fn recover(&mut self, bytes: &[u8], _ended: bool) -> Recovery {
+        Recovery::Nothing(bytes.len())
+    }
+
+    /// Why the capture cannot be used as a whole, if that is known by now. `ended` says that no more
+    /// will be read.
+    fn refusal(&self, _ended: bool) -> Option<Refusal> {
         None
     }
+
+    /// Takes the stamps for nanoseconds, where the file says that they are microseconds.
+    fn take_for_nanoseconds(&mut self) {}
+
+    /// Takes so many bytes off the end of each frame of which the file does not say it: a frame
+    /// check sequence.
+    fn take_off(&mut self, _fcs_len: usize) {}
 
     /// Writes down what was found out so far.
     fn note(&self, _notes: &mut Notes) {}
@@ -143,9 +164,27 @@ macro_rules! formats {
                 }
             }
 
-            pub(super) fn foreign_linktype(&self, ended: bool) -> Option<u32> {
+            pub(super) fn recover(&mut self, bytes: &[u8], ended: bool) -> Recovery {
                 match self {
-                    $(Self::$format(reader) => reader.foreign_linktype(ended),)*
+                    $(Self::$format(reader) => reader.recover(bytes, ended),)*
+                }
+            }
+
+            pub(super) fn refusal(&self, ended: bool) -> Option<Refusal> {
+                match self {
+                    $(Self::$format(reader) => reader.refusal(ended),)*
+                }
+            }
+
+            pub(super) fn take_for_nanoseconds(&mut self) {
+                match self {
+                    $(Self::$format(reader) => reader.take_for_nanoseconds(),)*
+                }
+            }
+
+            pub(super) fn take_off(&mut self, fcs_len: usize) {
+                match self {
+                    $(Self::$format(reader) => reader.take_off(fcs_len),)*
                 }
             }
 

@@ -45,27 +45,39 @@ impl Input {
     /// Opens a file; zstd and gzip are recognised by their magic.
     pub(super) fn open(path: &Path) -> Result<Self, CaptureError> {
         let io = |source| CaptureError::Io { path: path.to_owned(), source };
-        let file = File::open(path).map_err(io)?;
-        let metadata = file.metadata().map_err(io)?;
+        // A pipe is not even opened: that may wait for another program for ever.
+        let metadata = std::fs::metadata(path).map_err(|source| {
+            if path == Path::new("-") { CaptureError::StandardInput } else { io(source) }
+        })?;
         if metadata.is_dir() {
             return Err(io(std::io::ErrorKind::IsADirectory.into()));
         }
         if !metadata.is_file() {
             // The key is looked for before the evaluation reads from the start again.
-            return Err(io(std::io::Error::other("not a regular file: save the capture first")));
+            return Err(CaptureError::NotAFile { path: path.to_owned() });
         }
+        let file = File::open(path).map_err(io)?;
+        let metadata = file.metadata().map_err(io)?;
         if metadata.len() == 0 {
             return Err(CaptureError::Empty(path.to_owned()));
         }
         let mut magic = Vec::new();
-        (&file).take(4).read_to_end(&mut magic).map_err(io)?;
+        (&file).take(6).read_to_end(&mut magic).map_err(io)?;
         (&file).rewind().map_err(io)?;
+        if let Some((compression, program)) = foreign_compression(&magic) {
+            let command = format!("{program} {}", path.display());
+            return Err(CaptureError::UnknownCompression {
+                path: path.to_owned(),
+                compression,
+                command,
+            });
+        }
         let broken = |compression| {
             move |source| CaptureError::Compression { path: path.to_owned(), compression, source }
         };
         let stream = |reader, compression| Source::Stream { reader, compression };
         let source = match magic[..] {
-            [0x28, 0xb5, 0x2f, 0xfd] => {
+            [0x28, 0xb5, 0x2f, 0xfd, ..] => {
                 let decoder = zstd::Decoder::new(file).map_err(broken("zstd"))?;
                 stream(Box::new(decoder), "zstd")
             }
@@ -146,6 +158,21 @@ impl Input {
             }
         }
         Ok(())
+    }
+}
+
+/// The name of a compression that is not undone here, and what undoes it.
+fn foreign_compression(magic: &[u8]) -> Option<(&'static str, &'static str)> {
+    match magic {
+        [0xfd, b'7', b'z', b'X', b'Z', 0x00] => Some(("xz", "xz -dk")),
+        [b'B', b'Z', b'h', b'1'..=b'9', 0x31, 0x41] => Some(("bzip2", "bzip2 -dk")),
+        [0x04, 0x22, 0x4d, 0x18, ..] => Some(("lz4", "lz4 -dk")),
+        [0x89, b'L', b'Z', b'O', ..] => Some(("lzop", "lzop -dk")),
+        [b'L', b'Z', b'I', b'P', ..] => Some(("lzip", "lzip -dk")),
+        [0x1f, 0x9d, ..] => Some(("compress", "uncompress -k")),
+        [b'P', b'K', 0x03, 0x04, ..] => Some(("zip", "unzip")),
+        [b'7', b'z', 0xbc, 0xaf, 0x27, 0x1c] => Some(("7-Zip", "7z x")),
+        _ => None,
     }
 }
 

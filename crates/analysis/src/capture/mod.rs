@@ -2,13 +2,14 @@
 //!
 //! Each format is a file with a [`Reader`](format::Reader) and a row in [`format`](mod@format). The
 //! kind is told by the first bytes, after any compression is undone. MoonSniff's mscap has no magic:
-//! it is taken by its suffix or when the caller says so. A file that is damaged further in
-//! (cut off in mid-record, an absurd length) yields what stands before the damage; the damage is
-//! noted in [`Notes`].
+//! it is taken by its suffix or when the caller says so. Of a file that is damaged further in (an
+//! absurd length) the next record that makes sense is looked for; one that ends in mid-record yields
+//! what stands before that. What was not read is counted, by reason, in [`Notes`].
 
 mod error;
 mod format;
 mod input;
+mod mistaken;
 mod mscap;
 mod notes;
 mod pcap;
@@ -17,12 +18,12 @@ mod stampfile;
 
 use std::path::{Path, PathBuf};
 
-use format::{AnyReader, Progress};
+use format::{AnyReader, Progress, Recovery};
 use input::Input;
 
 pub use error::CaptureError;
 pub use format::Format;
-pub use notes::{Damage, Mark, Notes};
+pub use notes::{Damage, Mark, Notes, Reason, Skipped, Unread};
 
 /// Longest packet that is believed. A longer record is damage: the largest frames of any
 /// Ethernet device, with all offloads, stay below 256 KiB.
@@ -34,11 +35,17 @@ const SEARCH: u64 = 1 << 22;
 /// So near, in bytes, a record is looked for first: a few of them, unless they are large.
 const NEAR: u64 = 1 << 12;
 
+/// What is looked at behind damage at a time: several of the longest records.
+const LOOK_AHEAD: usize = 8 * (MAX_FRAME + 4096);
+
+/// No record is looked for farther behind damage than this, so that it takes moments.
+const LOST_BYTES: u64 = 1 << 26;
+
+/// No format has shorter records of packets: what bounds how many stood where nothing can be read.
+const LEAST_RECORD: u64 = 12;
+
 /// Latest stamp that is believed: 146 years in nanoseconds. The matching table holds no later one.
 pub(crate) const LATEST_NS: u64 = (1 << 62) - 2;
-
-/// What is said of a later stamp.
-const TOO_LATE: &str = "a packet's time is out of range";
 
 /// The only link type that can be read: LINKTYPE_ETHERNET of pcap and pcapng.
 const LINKTYPE_ETHERNET: u32 = 1;
@@ -108,8 +115,8 @@ impl Capture {
     /// Opens a capture. The format is told by content unless `format` is given.
     pub fn open(path: &Path, format: Option<Format>) -> Result<Self, CaptureError> {
         let io = |source| CaptureError::Io { path: path.to_owned(), source };
-        let size = std::fs::metadata(path).map_err(io)?.len();
         let mut input = Input::open(path)?;
+        let size = std::fs::metadata(path).map_err(io)?.len();
         let compression = input.compression();
         let head = match (input.want(64), compression) {
             (Ok(()), _) => input.bytes(),
@@ -269,13 +276,11 @@ impl Capture {
                 }
                 Progress::Damaged(used, why) => {
                     self.input.consume(used);
-                    self.stop(&why);
+                    self.recover(&why);
                 }
             }
-            if self.notes.packets == 0
-                && let Some(linktype) = self.reader.foreign_linktype(self.done)
-            {
-                return Err(CaptureError::LinkType { path: self.path.clone(), linktype });
+            if let Some(refusal) = self.reader.refusal(self.done) {
+                return Err(refusal.at(&self.path));
             }
         }
         self.reader.note(&mut self.notes);
@@ -288,7 +293,7 @@ impl Capture {
         match self.input.want(had + 1) {
             Ok(()) if self.input.bytes().len() > had => {}
             Ok(()) if had == 0 => self.done = true,
-            Ok(()) => self.stop(&format!("it ends in mid-record, {had} bytes into it")),
+            Ok(()) => self.recover(&format!("it ends in mid-record, {had} bytes into it")),
             Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
                 self.stop("its compressed data ends in mid-stream");
             }
@@ -299,10 +304,59 @@ impl Capture {
         }
     }
 
+    /// Goes on at the next record that makes sense; without one, the capture ends where it is damaged.
+    fn recover(&mut self, why: &str) {
+        let damage = Damage { byte: self.input.position(), why: why.to_owned() };
+        loop {
+            // What cannot be read ends the file here; reading on says why.
+            let ended =
+                self.input.want(LOOK_AHEAD).is_err() || self.input.bytes().len() < LOOK_AHEAD;
+            match self.reader.recover(self.input.bytes(), ended) {
+                Recovery::Record(at) => {
+                    self.input.consume(at);
+                    let bytes = self.input.position() - damage.byte;
+                    let skipped = &mut self.notes.skipped;
+                    skipped.places += 1;
+                    skipped.bytes += bytes;
+                    // The record before may have been damaged too, and have taken others for its own.
+                    skipped.packets_at_most += (bytes + MAX_FRAME as u64) / LEAST_RECORD;
+                    skipped.first.get_or_insert(damage);
+                    return;
+                }
+                Recovery::Nothing(bytes) => self.input.consume(bytes),
+            }
+            if ended || self.input.position() - damage.byte > LOST_BYTES {
+                self.done = true;
+                self.notes.damage = Some(damage);
+                return;
+            }
+        }
+    }
+
+    /// Takes the stamps for nanoseconds where the file says that they are microseconds.
+    pub fn take_for_nanoseconds(&mut self) {
+        self.reader.take_for_nanoseconds();
+    }
+
+    /// Takes so many bytes off the end of each frame: a frame check sequence of which the file says
+    /// nothing.
+    pub fn take_off(&mut self, fcs_len: usize) {
+        self.reader.take_off(fcs_len);
+    }
+
     fn stop(&mut self, why: &str) {
         self.done = true;
         self.notes.damage = Some(Damage { byte: self.input.position(), why: why.to_owned() });
     }
+}
+
+/// A frame without the frame check sequence of `fcs_len` bytes at its end, as far as that was captured,
+/// and its length on the wire without it.
+#[inline]
+fn without_fcs(bytes: &[u8], wire_len: u32, fcs_len: usize) -> (&[u8], u32) {
+    let whole = (wire_len as usize).max(bytes.len());
+    let left = whole.saturating_sub(fcs_len);
+    (&bytes[..bytes.len().min(left)], wire_len.saturating_sub(fcs_len as u32))
 }
 
 /// Little-endian u32 at the start of `bytes`, which must hold four.

@@ -9,7 +9,8 @@ use std::path::Path;
 
 use super::error::HeaderError;
 use super::format::{Progress, Reader};
-use super::{Content, LATEST_NS, Notes, Packet, Sink, TOO_LATE, le_u32};
+use super::notes::Reason;
+use super::{Content, LATEST_NS, Notes, Packet, Sink, Unread, le_u32};
 
 const RECORD_LEN: usize = 12;
 /// The period of MoonSniff's times.
@@ -19,6 +20,8 @@ const PERIOD_NS: u64 = 1 << 32;
 pub(super) struct Decoder {
     last: u64,
     offset: u64,
+    /// Records whose time cannot be true.
+    impossible: u64,
 }
 
 impl Reader for Decoder {
@@ -38,25 +41,33 @@ impl Reader for Decoder {
 
     #[inline]
     fn decode(&mut self, bytes: &[u8], limit: usize, sink: &mut impl Sink) -> Progress {
-        let mut used = 0;
-        for record in bytes.chunks_exact(RECORD_LEN).take(limit) {
+        let (mut used, mut taken) = (0, 0);
+        for record in bytes.chunks_exact(RECORD_LEN) {
+            if taken == limit {
+                break;
+            }
+            used += RECORD_LEN;
             let low = u64::from(le_u32(record));
             let time = u64::from(le_u32(&record[4..])) << 32 | low;
-            if self.last.saturating_sub(time) > PERIOD_NS / 2 {
-                self.offset += PERIOD_NS;
-            }
-            let time_ns = time.saturating_add(self.offset);
+            let back = self.last.saturating_sub(time) > PERIOD_NS / 2;
+            let offset = self.offset + if back { PERIOD_NS } else { 0 };
+            let time_ns = time.saturating_add(offset);
             if time_ns > LATEST_NS {
-                return Progress::Damaged(used, TOO_LATE.into());
+                // The next one is held against the last that makes sense.
+                self.impossible += 1;
+                continue;
             }
-            self.last = time;
+            (self.last, self.offset) = (time, offset);
             sink.take(Packet { time_ns, content: Content::Id(le_u32(&record[8..])) });
-            used += RECORD_LEN;
+            taken += 1;
         }
-        if used == limit * RECORD_LEN { Progress::Full(used) } else { Progress::More(used) }
+        if taken == limit { Progress::Full(used) } else { Progress::More(used) }
     }
 
     fn note(&self, notes: &mut Notes) {
         notes.unwrapped = self.offset / PERIOD_NS;
+        notes.unread = Unread::default();
+        notes.unread.add(Reason::BadTime, self.impossible);
+        notes.unit_ns = 1;
     }
 }

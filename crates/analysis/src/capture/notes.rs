@@ -15,6 +15,94 @@ pub struct Damage {
     pub why: String,
 }
 
+/// Why packets that a capture holds, or should hold, were not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// Of a link type that is not Ethernet.
+    LinkType,
+    /// Without a stamp: simple packet blocks of pcapng.
+    NoTime,
+    /// Of an interface that the file does not describe.
+    NoInterface,
+    /// With a stamp that cannot be true.
+    BadTime,
+    /// In a block that is damaged.
+    Damaged,
+    /// Blocks of a type that tailtap does not know; they may hold packets.
+    UnknownBlock,
+    /// Not in the file: the program that captured dropped them, and says so.
+    Dropped,
+}
+
+/// How many packets were not read, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unread([u64; 7]);
+
+impl Unread {
+    /// The names of the reasons, in their order.
+    const NAMES: [&'static str; 7] = [
+        "link-type",
+        "without-time",
+        "without-interface",
+        "impossible-time",
+        "damaged",
+        "unknown-block",
+        "dropped",
+    ];
+
+    /// Counts packets.
+    pub fn add(&mut self, reason: Reason, packets: u64) {
+        let count = &mut self.0[reason as usize];
+        *count = count.saturating_add(packets);
+    }
+
+    /// How many there are of a reason.
+    pub fn of(&self, reason: Reason) -> u64 {
+        self.0[reason as usize]
+    }
+
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.0.iter().fold(0, |sum, &count| sum.saturating_add(count))
+    }
+
+    /// Each reason's name and count.
+    pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        Self::NAMES.into_iter().zip(self.0)
+    }
+
+    /// Adds those of another part of the capture.
+    pub fn merge(&mut self, other: &Self) {
+        self.0
+            .iter_mut()
+            .zip(other.0)
+            .for_each(|(mine, theirs)| *mine = mine.saturating_add(theirs));
+    }
+}
+
+/// Places of a file of which nothing could be made, and behind which reading went on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Skipped {
+    /// How many places.
+    pub places: u64,
+    /// How many bytes in all.
+    pub bytes: u64,
+    /// The first of them.
+    pub first: Option<Damage>,
+    /// No more packets can have stood there.
+    pub packets_at_most: u64,
+}
+
+impl Skipped {
+    /// Adds those of the part of the capture that follows.
+    pub fn merge(&mut self, next: Self) {
+        self.places += next.places;
+        self.bytes += next.bytes;
+        self.packets_at_most += next.packets_at_most;
+        self.first = self.first.take().or(next.first);
+    }
+}
+
 /// A record's place in a file that is not compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mark {
@@ -31,6 +119,17 @@ pub struct Notes {
     pub packets: u64,
     /// Why reading stopped before the end of the file.
     pub damage: Option<Damage>,
+    /// Places that were skipped.
+    pub skipped: Skipped,
+    /// Packets that were not read.
+    pub unread: Unread,
+    /// The link type of packets that were not read for it; the last one where there are several.
+    pub foreign_linktype: Option<u32>,
+    /// The unit of the stamps in nanoseconds as the file has it, the coarsest of its interfaces; 0
+    /// where nothing was read.
+    pub unit_ns: u64,
+    /// The bytes of the frame check sequence that were taken off the frames' ends, the most.
+    pub fcs_len: u64,
     /// How often mscap's time jumped back by 2^32 ns and was unwrapped.
     pub unwrapped: u64,
     /// The tap's own counts, from a stamp file that was closed.

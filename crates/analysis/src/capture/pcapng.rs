@@ -1,30 +1,80 @@
-//! pcapng, through the pcap-parser library.
+//! pcapng, <https://ietf-opsawg-wg.github.io/draft-ietf-opsawg-pcapng/>, through the pcap-parser library,
+//! and the obsolete packet block by hand.
 
 use std::path::Path;
 
-use pcap_parser::pcapng::{Block, parse_block_be, parse_block_le};
-use pcap_parser::traits::PcapNGPacketBlock;
+use pcap_parser::pcapng::{
+    Block, EnhancedPacketBlock, InterfaceDescriptionBlock, InterfaceStatisticsBlock, OptionCode,
+    PcapNGOption, UnknownBlock, parse_block_be, parse_block_le,
+};
 
-use super::error::HeaderError;
-use super::format::{Progress, Reader};
+use super::error::{HeaderError, Refusal};
+use super::format::{Progress, Reader, Recovery};
+use super::mistaken::Mistaken;
+use super::notes::Reason;
 use super::{
-    Content, LATEST_NS, LINKTYPE_ETHERNET, MAX_FRAME, Notes, Packet, Sink, TOO_LATE, le_u32,
+    Content, LATEST_NS, LINKTYPE_ETHERNET, LOOK_AHEAD, MAX_FRAME, Notes, Packet, Sink, Unread,
+    le_u32, without_fcs,
 };
 
 const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
 /// No block is longer: a frame, its options, or a block of name resolutions or secrets.
 const MAX_BLOCK: usize = 64 * MAX_FRAME;
+/// No block that is believed behind damage is longer.
+const MAX_BELIEVED: usize = LOOK_AHEAD / 4;
 /// No machine has more interfaces.
 const MAX_INTERFACES: usize = 1 << 16;
+
+/// Block types; the packet block is obsolete, and old programs still write it.
+const PACKET_BLOCK: u32 = 2;
+const SIMPLE_PACKET: u32 = 3;
+const ENHANCED_PACKET: u32 = 6;
+/// Types of blocks that begin with damage is not taken for: sections, interfaces, packets, names,
+/// statistics, journal entries, secrets and those of programs.
+const BELIEVED: [u32; 11] = [
+    SECTION_HEADER,
+    1,
+    PACKET_BLOCK,
+    SIMPLE_PACKET,
+    4,
+    5,
+    ENHANCED_PACKET,
+    9,
+    10,
+    0xbad,
+    0x4000_0bad,
+];
+/// Blocks without packets that the library does not tell apart from others: IRIG times and ARINC 429.
+const WITHOUT_PACKETS: [u32; 2] = [7, 8];
+/// Bytes of a packet block before the frame.
+const PACKET_BLOCK_HEADER: usize = 20;
+/// What a packet block says where it does not know how many packets were dropped.
+const DROPS_UNKNOWN: u16 = u16::MAX;
+
+/// Options that the library has no names for.
+const IF_FCSLEN: OptionCode = OptionCode(13);
+const EPB_FLAGS: OptionCode = OptionCode(2);
+const EPB_DROPCOUNT: OptionCode = OptionCode(4);
+/// Where the flags of a packet tell the length of its frame check sequence.
+const FLAGS_FCS_SHIFT: u32 = 5;
+const FLAGS_FCS_MASK: u32 = 0xf;
 
 struct Interface {
     linktype: u32,
     resolution: Resolution,
+    /// Whether the file states the resolution.
+    stated: bool,
     offset_s: i64,
+    fcs_len: Option<usize>,
+    /// Packets dropped, as its packets say, and as its statistics do.
+    dropped_between: u64,
+    dropped_in_all: u64,
+    read: bool,
 }
 
 /// Units of an interface's times.
+#[derive(Clone, Copy)]
 enum Resolution {
     PerSecond(u64),
     /// 2 to the power of this many units a second.
@@ -41,13 +91,31 @@ impl Resolution {
         }
     }
 
-    fn to_ns(&self, units: u64) -> u128 {
+    fn to_ns(self, units: u64) -> u128 {
         let scaled = u128::from(units) * 1_000_000_000;
         match self {
-            Self::PerSecond(per_second) => scaled / u128::from(*per_second),
+            Self::PerSecond(per_second) => scaled / u128::from(per_second),
             Self::Binary(power) => scaled >> power,
         }
     }
+
+    /// A unit in nanoseconds, rounded up.
+    fn unit_ns(self) -> u64 {
+        match self {
+            Self::PerSecond(per_second) => 1_000_000_000_u64.div_ceil(per_second),
+            Self::Binary(power) => 1_000_000_000_u64.div_ceil(1 << power.min(30)),
+        }
+    }
+}
+
+/// A packet as its block has it.
+struct Found<'a> {
+    interface: usize,
+    units: u64,
+    bytes: &'a [u8],
+    wire_len: u32,
+    dropped: u64,
+    fcs_len: Option<usize>,
 }
 
 #[derive(Default)]
@@ -58,6 +126,16 @@ pub(super) struct Decoder {
     ethernet: bool,
     /// The link type of a packet that is not Ethernet, if one was met.
     foreign_linktype: Option<u32>,
+    /// Packets that were read, and those with a stamp that cannot be true.
+    packets: u64,
+    timed: u64,
+    mistaken: Mistaken,
+    take_for_nanoseconds: bool,
+    /// What is taken off frames of which the file does not say it.
+    fcs_len: usize,
+    most_fcs_len: usize,
+    unit_ns: u64,
+    unread: Unread,
 }
 
 impl Reader for Decoder {
@@ -77,29 +155,41 @@ impl Reader for Decoder {
             if rest.len() < 12 {
                 return Progress::More(at);
             }
-            if le_u32(rest) == SECTION_HEADER {
-                self.big_endian = le_u32(&rest[8..]) != BYTE_ORDER_MAGIC;
-                self.interfaces.clear();
-            }
-            let length = le_u32(&rest[4..]);
-            let length = if self.big_endian { length.swap_bytes() } else { length } as usize;
+            let section = le_u32(rest) == SECTION_HEADER;
+            let big_endian = match section {
+                true => le_u32(&rest[8..]) != BYTE_ORDER_MAGIC,
+                false => self.big_endian,
+            };
+            let length = word(&rest[4..], big_endian) as usize;
             if !(12..=MAX_BLOCK).contains(&length) || !length.is_multiple_of(4) {
                 return Progress::Damaged(at, format!("a block of {length} bytes is absurd"));
             }
             let Some(block) = rest.get(..length) else {
                 return Progress::More(at);
             };
-            let parse = if self.big_endian { parse_block_be } else { parse_block_le };
-            match parse(block) {
+            if word(&block[length - 4..], big_endian) as usize != length {
+                return Progress::Damaged(at, "a block whose two lengths differ".into());
+            }
+            if section {
+                self.big_endian = big_endian;
+                self.settle_drops();
+                self.interfaces.clear();
+            }
+            let parse = if big_endian { parse_block_be } else { parse_block_le };
+            let packet = match parse(block) {
                 Ok((_, block)) => match self.take(&block) {
-                    Ok(Some(packet)) => {
-                        sink.take(packet);
-                        left -= 1;
-                    }
-                    Ok(None) => {}
+                    Ok(packet) => packet,
                     Err(why) => return Progress::Damaged(at, why),
                 },
-                Err(_) => return Progress::Damaged(at, "a block that cannot be read".into()),
+                // Its length makes sense, so that the next one is known.
+                Err(_) => {
+                    self.unread.add(Reason::Damaged, 1);
+                    None
+                }
+            };
+            if let Some(packet) = packet {
+                sink.take(packet);
+                left -= 1;
             }
             at += length;
             if self.is_foreign() {
@@ -109,8 +199,47 @@ impl Reader for Decoder {
         Progress::Full(at)
     }
 
-    fn foreign_linktype(&self, ended: bool) -> Option<u32> {
-        self.foreign_linktype.filter(|_| ended || self.is_foreign())
+    fn recover(&mut self, bytes: &[u8], ended: bool) -> Recovery {
+        let end = if ended { bytes.len() } else { bytes.len() - LOOK_AHEAD / 2 };
+        let begins = |start: &usize| {
+            let Some(next) = self.believed(&bytes[*start..]) else { return false };
+            let behind = &bytes[*start + next..];
+            behind.is_empty() || self.believed(behind).is_some() || (ended && behind.len() < 12)
+        };
+        match (1..end).find(begins) {
+            Some(start) => Recovery::Record(start),
+            None => Recovery::Nothing(end),
+        }
+    }
+
+    fn refusal(&self, ended: bool) -> Option<Refusal> {
+        let foreign = self.foreign_linktype.filter(|_| ended || self.is_foreign());
+        if self.packets == 0
+            && let Some(linktype) = foreign
+        {
+            return Some(Refusal::LinkType(linktype));
+        }
+        self.mistaken.is_sure(self.timed, ended).then_some(Refusal::Nanoseconds {
+            says: "without the option if_tsresol they count as microseconds, of a time thousands of \
+                   years ahead",
+            mend: "or have the program that wrote it state if_tsresol 9",
+        })
+    }
+
+    fn take_for_nanoseconds(&mut self) {
+        self.take_for_nanoseconds = true;
+    }
+
+    fn take_off(&mut self, fcs_len: usize) {
+        self.fcs_len = fcs_len;
+    }
+
+    fn note(&self, notes: &mut Notes) {
+        notes.unread = self.unread;
+        notes.unread.add(Reason::Dropped, self.dropped());
+        notes.foreign_linktype = self.foreign_linktype;
+        notes.unit_ns = self.unit_ns;
+        notes.fcs_len = self.most_fcs_len as u64;
     }
 }
 
@@ -120,52 +249,224 @@ fn is_pcapng(head: &[u8]) -> bool {
         && [BYTE_ORDER_MAGIC, BYTE_ORDER_MAGIC.swap_bytes()].contains(&le_u32(&head[8..]))
 }
 
+/// A word at the start of `bytes`, which must hold four.
+#[inline]
+fn word(bytes: &[u8], big_endian: bool) -> u32 {
+    let word = le_u32(bytes);
+    if big_endian { word.swap_bytes() } else { word }
+}
+
 impl Decoder {
     /// Whether there was a packet, but no Ethernet interface before it: that will not change.
     fn is_foreign(&self) -> bool {
         self.foreign_linktype.is_some() && !self.ethernet
     }
 
+    /// The length of a block that is believed behind damage, if one begins here and is whole.
+    fn believed(&self, bytes: &[u8]) -> Option<usize> {
+        let head = bytes.get(..12)?;
+        let section = is_pcapng(head);
+        let big_endian = match section {
+            true => le_u32(&head[8..]) != BYTE_ORDER_MAGIC,
+            false => self.big_endian,
+        };
+        let kind = if section { SECTION_HEADER } else { word(head, big_endian) };
+        let length = word(&head[4..], big_endian) as usize;
+        let sane = (12..=MAX_BELIEVED).contains(&length) && length.is_multiple_of(4);
+        let known = BELIEVED.contains(&kind) && (kind != SECTION_HEADER || section);
+        let twice = sane && known && {
+            let last = bytes.get(length - 4..length)?;
+            word(last, big_endian) as usize == length
+        };
+        twice.then_some(length)
+    }
+
+    /// Packets that were dropped while interfaces of any section captured.
+    fn dropped(&self) -> u64 {
+        self.interfaces.iter().map(Interface::dropped).fold(0, u64::saturating_add)
+    }
+
+    /// Keeps the count of dropped packets before the interfaces of a section are forgotten.
+    fn settle_drops(&mut self) {
+        let dropped = self.dropped();
+        self.unread.add(Reason::Dropped, dropped);
+    }
+
     /// What a block means: a packet, or something to remember, or nothing.
-    fn take<'a>(&mut self, block: &'a Block<'a>) -> Result<Option<Packet<'a>>, String> {
-        match block {
-            Block::InterfaceDescription(interface) => {
-                if self.interfaces.len() == MAX_INTERFACES {
-                    return Err(format!("more than {MAX_INTERFACES} interfaces are absurd"));
-                }
-                let linktype = interface.linktype.0.cast_unsigned();
-                self.ethernet |= linktype == LINKTYPE_ETHERNET;
-                self.interfaces.push(Interface {
-                    linktype,
-                    resolution: Resolution::from_option(interface.if_tsresol)
-                        .ok_or("an interface with an impossible time resolution")?,
-                    offset_s: interface.if_tsoffset,
-                });
-                Ok(None)
-            }
-            Block::EnhancedPacket(packet) => {
-                let interface = self
-                    .interfaces
-                    .get(packet.if_id as usize)
-                    .ok_or("a packet of an interface that the file does not describe")?;
-                if interface.linktype != LINKTYPE_ETHERNET {
-                    self.foreign_linktype = Some(interface.linktype);
+    fn take<'a>(&mut self, block: &Block<'a>) -> Result<Option<Packet<'a>>, String> {
+        let found = match block {
+            Block::EnhancedPacket(packet) => self.of_enhanced(packet),
+            Block::Unknown(block) if self.kind(block) == PACKET_BLOCK => {
+                let Some(found) = self.of_packet_block(block) else {
+                    self.unread.add(Reason::Damaged, 1);
                     return Ok(None);
-                }
-                let units = u64::from(packet.ts_high) << 32 | u64::from(packet.ts_low);
-                let offset = i128::from(interface.offset_s) * 1_000_000_000;
-                let time = interface.resolution.to_ns(units).cast_signed() + offset;
-                let time = u64::try_from(time).ok().filter(|&time| time <= LATEST_NS);
-                Ok(Some(Packet {
-                    time_ns: time.ok_or(TOO_LATE)?,
-                    content: Content::Frame {
-                        bytes: packet.packet_data(),
-                        wire_len: packet.orig_len(),
-                    },
-                }))
+                };
+                found
             }
-            Block::SimplePacket(_) => Err("a packet without a time (Simple Packet Block)".into()),
-            _ => Ok(None),
+            Block::InterfaceDescription(interface) => {
+                self.describe(interface)?;
+                return Ok(None);
+            }
+            Block::InterfaceStatistics(statistics) => {
+                self.take_statistics(statistics);
+                return Ok(None);
+            }
+            Block::SimplePacket(_) => {
+                self.unread.add(Reason::NoTime, 1);
+                return Ok(None);
+            }
+            Block::Unknown(block) if !WITHOUT_PACKETS.contains(&self.kind(block)) => {
+                self.unread.add(Reason::UnknownBlock, 1);
+                return Ok(None);
+            }
+            _ => return Ok(None),
+        };
+        Ok(self.packet(found))
+    }
+
+    /// The type of a block that the library does not know, which it reads as little-endian.
+    fn kind(&self, block: &UnknownBlock<'_>) -> u32 {
+        if self.big_endian { block.block_type.swap_bytes() } else { block.block_type }
+    }
+
+    fn describe(&mut self, interface: &InterfaceDescriptionBlock<'_>) -> Result<(), String> {
+        if self.interfaces.len() == MAX_INTERFACES {
+            return Err(format!("more than {MAX_INTERFACES} interfaces are absurd"));
+        }
+        let linktype = interface.linktype.0.cast_unsigned();
+        let option = |code| option(&interface.options, code);
+        let fcs_len =
+            option(IF_FCSLEN).and_then(|value| value.first()).map(|&length| match length {
+                // Early versions of the format had it in bits.
+                16.. => usize::from(length) / 8,
+                length => usize::from(length),
+            });
+        self.ethernet |= linktype == LINKTYPE_ETHERNET;
+        self.interfaces.push(Interface {
+            linktype,
+            resolution: Resolution::from_option(interface.if_tsresol)
+                .ok_or("an interface with an impossible time resolution")?,
+            stated: option(OptionCode::IfTsresol).is_some(),
+            offset_s: interface.if_tsoffset,
+            fcs_len,
+            dropped_between: 0,
+            dropped_in_all: 0,
+            read: false,
+        });
+        Ok(())
+    }
+
+    fn take_statistics(&mut self, statistics: &InterfaceStatisticsBlock<'_>) {
+        let Some(interface) = self.interfaces.get_mut(statistics.if_id as usize) else { return };
+        let count = |code| {
+            let value = option(&statistics.options, code).and_then(|value| value.first_chunk());
+            let value = value.copied().unwrap_or_default();
+            if self.big_endian { u64::from_be_bytes(value) } else { u64::from_le_bytes(value) }
+        };
+        // They count from the start of the capture on.
+        let dropped = count(OptionCode::IsbIfDrop).saturating_add(count(OptionCode::IsbOsDrop));
+        interface.dropped_in_all = interface.dropped_in_all.max(dropped);
+    }
+
+    fn of_enhanced<'a>(&self, packet: &EnhancedPacketBlock<'a>) -> Found<'a> {
+        let number = |code| option(&packet.options, code);
+        let dropped =
+            number(EPB_DROPCOUNT).and_then(|value| value.first_chunk()).map_or(0, |value| {
+                if self.big_endian {
+                    u64::from_be_bytes(*value)
+                } else {
+                    u64::from_le_bytes(*value)
+                }
+            });
+        Found {
+            interface: packet.if_id as usize,
+            units: u64::from(packet.ts_high) << 32 | u64::from(packet.ts_low),
+            bytes: packet.data.get(..packet.caplen as usize).unwrap_or(packet.data),
+            wire_len: packet.origlen,
+            dropped,
+            fcs_len: number(EPB_FLAGS).and_then(|value| self.fcs_of(value)),
         }
     }
+
+    /// A packet of the obsolete block, if all of it is there.
+    fn of_packet_block<'a>(&self, block: &UnknownBlock<'a>) -> Option<Found<'a>> {
+        let data = block.data;
+        let head = data.get(..PACKET_BLOCK_HEADER)?;
+        let at = |place: usize| word(&head[place..], self.big_endian);
+        let half = |place: usize| {
+            let half = [head[place], head[place + 1]];
+            if self.big_endian { u16::from_be_bytes(half) } else { u16::from_le_bytes(half) }
+        };
+        let captured = at(12) as usize;
+        let end = PACKET_BLOCK_HEADER.checked_add(captured).filter(|_| captured <= MAX_FRAME)?;
+        let dropped = half(2);
+        Some(Found {
+            interface: usize::from(half(0)),
+            units: u64::from(at(4)) << 32 | u64::from(at(8)),
+            bytes: data.get(PACKET_BLOCK_HEADER..end)?,
+            wire_len: at(16),
+            dropped: if dropped == DROPS_UNKNOWN { 0 } else { u64::from(dropped) },
+            fcs_len: None,
+        })
+    }
+
+    /// The length of the frame check sequence in a packet's flags, if they tell it.
+    fn fcs_of(&self, flags: &[u8]) -> Option<usize> {
+        let flags = word(flags.get(..4)?, self.big_endian);
+        let length = flags >> FLAGS_FCS_SHIFT & FLAGS_FCS_MASK;
+        (length > 0).then_some(length as usize)
+    }
+
+    /// The packet, unless it cannot be read, which is counted.
+    fn packet<'a>(&mut self, found: Found<'a>) -> Option<Packet<'a>> {
+        let Some(interface) = self.interfaces.get_mut(found.interface) else {
+            self.unread.add(Reason::NoInterface, 1);
+            return None;
+        };
+        interface.dropped_between = interface.dropped_between.saturating_add(found.dropped);
+        if interface.linktype != LINKTYPE_ETHERNET {
+            self.foreign_linktype = Some(interface.linktype);
+            self.unread.add(Reason::LinkType, 1);
+            return None;
+        }
+        let resolution = match interface.resolution {
+            Resolution::PerSecond(1_000_000) if self.take_for_nanoseconds => {
+                Resolution::PerSecond(1_000_000_000)
+            }
+            resolution => resolution,
+        };
+        self.timed += 1;
+        let offset = i128::from(interface.offset_s) * 1_000_000_000;
+        let time = resolution.to_ns(found.units).cast_signed() + offset;
+        let time = u64::try_from(time).ok().filter(|&time| time <= LATEST_NS);
+        let Some(time_ns) = time else {
+            if !interface.stated && found.units <= LATEST_NS {
+                self.mistaken.add(self.timed - 1);
+            }
+            self.unread.add(Reason::BadTime, 1);
+            return None;
+        };
+        if !interface.read {
+            interface.read = true;
+            self.unit_ns = self.unit_ns.max(resolution.unit_ns());
+        }
+        self.packets += 1;
+        let fcs_len = found.fcs_len.or(interface.fcs_len).unwrap_or(self.fcs_len);
+        self.most_fcs_len = self.most_fcs_len.max(fcs_len);
+        let (bytes, wire_len) = without_fcs(found.bytes, found.wire_len, fcs_len);
+        Some(Packet { time_ns, content: Content::Frame { bytes, wire_len } })
+    }
+}
+
+impl Interface {
+    /// Packets that were dropped: both counts are of the same ones, and either may be missing.
+    fn dropped(&self) -> u64 {
+        self.dropped_between.max(self.dropped_in_all)
+    }
+}
+
+/// The value of an option.
+fn option<'a>(options: &'a [PcapNGOption<'_>], code: OptionCode) -> Option<&'a [u8]> {
+    let found = options.iter().find(|option| option.code == code)?;
+    found.value.get(..usize::from(found.len))
 }

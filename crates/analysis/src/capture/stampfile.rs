@@ -4,10 +4,15 @@ use std::path::Path;
 
 use super::error::HeaderError;
 use super::format::{Progress, Reader};
-use super::{Content, LATEST_NS, Notes, Packet, Sink, TOO_LATE};
+use super::notes::Reason;
+use super::{Content, LATEST_NS, Notes, Packet, Sink, Unread};
 use crate::stamps::{HEADER_LEN, Header, MAGIC, RECORD_LEN, Stamp};
 
-pub(super) struct Decoder;
+#[derive(Default)]
+pub(super) struct Decoder {
+    /// Records whose time cannot be true.
+    impossible: u64,
+}
 
 impl Reader for Decoder {
     const HOLDS_IDS: bool = true;
@@ -25,22 +30,33 @@ impl Reader for Decoder {
         notes.tap = header.counts;
         notes.unclosed = header.counts.is_none();
         notes.clock = Some(header.clock);
-        Ok((Self, HEADER_LEN))
+        Ok((Self::default(), HEADER_LEN))
     }
 
     #[inline]
     fn decode(&mut self, bytes: &[u8], limit: usize, sink: &mut impl Sink) -> Progress {
         let (records, _) = bytes.as_chunks::<RECORD_LEN>();
-        let records = &records[..records.len().min(limit)];
-        for (place, record) in records.iter().enumerate() {
+        let (mut used, mut taken) = (0, 0);
+        for record in records {
+            if taken == limit {
+                break;
+            }
+            used += RECORD_LEN;
             let stamp = Stamp::decode(record);
             if stamp.time_ns > LATEST_NS {
-                return Progress::Damaged(place * RECORD_LEN, TOO_LATE.into());
+                self.impossible += 1;
+                continue;
             }
             sink.take(Packet { time_ns: stamp.time_ns, content: Content::Id(stamp.id) });
+            taken += 1;
         }
-        let used = records.len() * RECORD_LEN;
-        if records.len() == limit { Progress::Full(used) } else { Progress::More(used) }
+        if taken == limit { Progress::Full(used) } else { Progress::More(used) }
+    }
+
+    fn note(&self, notes: &mut Notes) {
+        notes.unread = Unread::default();
+        notes.unread.add(Reason::BadTime, self.impossible);
+        notes.unit_ns = 1;
     }
 
     fn first_record(&self) -> Option<u64> {

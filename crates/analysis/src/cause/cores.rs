@@ -43,7 +43,7 @@ pub struct Serving<'a> {
     pub softirq: &'a [u16],
     /// The cores on which threads serve, alone or as well.
     pub threads: &'a [u16],
-    /// The stamp files of the tap points behind what serves.
+    /// The stamp files of the tap points behind what serves; empty where none is of the trace's clock.
     pub leaving: &'a [PathBuf],
 }
 

@@ -33,6 +33,15 @@ impl Clock {
 }
 
 impl Cores {
+    /// These cores at the times of another clock, which takes their own for a guest's.
+    #[must_use]
+    pub fn on_clock(&self, clock: &Clock) -> Self {
+        let numbers: Vec<u32> = (0..self.owners.list().len() as u32).collect();
+        let timelines = self.timelines.iter();
+        let moved = timelines.map(|(&cpu, timeline)| (cpu, on_host(timeline, clock, &numbers)));
+        Self { timelines: moved.collect(), owners: self.owners.clone() }
+    }
+
     /// These cores with those of a guest below them. `seats` has for each owner by its number the
     /// core of the guest that it is, if it is one. Owners of the guest have the bit [`GUEST`].
     ///
@@ -122,6 +131,17 @@ mod tests {
         assert_eq!(times, [900, 1000, 1050, 1100, 1200, 1500]);
         for wrong in [vec![], vec![(1, 1)], vec![(1, 5), (2, 5)], vec![(2, 5), (2, 6)]] {
             assert_eq!(Clock::new(wrong), None);
+        }
+    }
+
+    #[test]
+    fn cores_are_shown_by_another_clock() {
+        let here = cores(3, 1000, &[(10, 5), (20, VCPU), (10, 5)]);
+        let clock = Clock::new(vec![(1000, 5000), (2000, 7000)]).expect("it ascends");
+        let there = here.on_clock(&clock);
+        for time in 4900..5200 {
+            let mine = if time < 5000 { 0 } else { 1000 + (time - 5000) / 2 };
+            assert_eq!(owner_at(&there, 3, time), owner_at(&here, 3, mine), "at {time}");
         }
     }
 

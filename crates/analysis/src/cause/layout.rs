@@ -343,10 +343,10 @@ impl Arranger {
             && record.accumulated().is_none()
     }
 
-    /// Whether a packet left within a time, which was not asked for before.
+    /// Whether a packet left within a time, which was not asked for before, or nobody says.
     fn any_left(&mut self, from: u64, until: u64) -> Result<bool, CaptureError> {
         let Server::Softirq { leaving, .. } = &mut self.server else { return Ok(false) };
-        let mut left = false;
+        let mut left = leaving.is_empty();
         for point in leaving {
             left |= point.any_within(from, until)?;
         }
@@ -389,15 +389,18 @@ impl Arranger {
     }
 }
 
-/// Lays several short intervals out evenly: the first at the start, whole nanoseconds, and as long
-/// together as they were.
+/// Lays several short intervals out evenly: the first at the start, the last at the end, whole
+/// nanoseconds, and as long together as they were.
 fn pieces(record: &Record, window: u64, number: u64, mut each: impl FnMut(u64, u64)) {
     let total = u64::from(record.dur_ns);
     let number = number.min(MOST_PIECES).min(total.max(1));
     let share =
         |of: u64, place: u64| (u128::from(of) * u128::from(place) / u128::from(number)) as u64;
+    let last = total - share(total, number - 1);
+    let room = u128::from(window - last);
     for place in 0..number {
-        let start = record.start_ns + share(window, place);
+        let after = room * u128::from(place) / u128::from((number - 1).max(1));
+        let start = record.start_ns + after as u64;
         each(start, start + share(total, place + 1) - share(total, place));
     }
 }
@@ -448,4 +451,25 @@ fn owner(record: &Record) -> Owner {
         kind => (kind, 0, 0),
     };
     Owner { kind, id, more }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_ones_are_laid_out_from_the_start_to_the_end() {
+        let record = Record { start_ns: 1_000, dur_ns: 10, ..Record::default() };
+        let laid = |window, number| {
+            let mut found = Vec::new();
+            pieces(&record, window, number, |start, end| found.push((start, end)));
+            found
+        };
+        assert_eq!(laid(100, 1), [(1_000, 1_010)]);
+        assert_eq!(laid(100, 2), [(1_000, 1_005), (1_095, 1_100)]);
+        // At a constant rate they are where they were.
+        let every_forty: Vec<_> = (0..5).map(|at| (1_000 + 40 * at, 1_002 + 40 * at)).collect();
+        assert_eq!(laid(162, 5), every_forty);
+        assert_eq!(laid(10, 3), [(1_000, 1_003), (1_003, 1_006), (1_006, 1_010)]);
+    }
 }

@@ -1,13 +1,14 @@
 //! Why packets were late: late packets and what the kernel did meanwhile, on one clock.
 //!
-//! The model is that of docs/explain.md. The way of a record through the modules:
+//! The model is that of docs/explanation/causes.md. The way of a record through the modules:
 //!
 //! [`layout`] (records to intervals with owners) → [`sweep`] (each nanosecond to one of them), or
 //! [`nested`] (records that lie in each other, at once), as [`lane`] decides → [`timeline`] (where that is kept) → [`join`] (the parts of late packets, stalls, queues) and
 //! [`claims`] (what chance would give, by [`shifts`]), with [`egress`] for what the stamps after the
 //! device say of cores and queues. [`cores`] runs the first three side by side.
 //!
-//! [`guest`] lays what a guest's kernel did under what its host did.
+//! [`guest`] lays what a guest's kernel did under what its host did, and [`sender`] what held the core
+//! that tells of packets under the time in which it told nobody.
 //!
 //! Nothing here knows what an owner is called, or which one serves: the caller sorts owners into
 //! [`Row`]s.
@@ -20,6 +21,7 @@ pub mod join;
 mod lane;
 mod layout;
 mod nested;
+mod sender;
 mod shifts;
 mod sweep;
 pub mod timeline;
@@ -56,6 +58,12 @@ pub const FOREIGN: u64 = 1;
 pub const ASLEEP: u64 = 1;
 /// A bit of any owner: a guest's kernel says so, and its id and the other bits are the guest's.
 pub const GUEST: u64 = 1 << 63;
+
+/// A bit of any owner: it held a core that tells others of packets, whose number stands from
+/// [`SENDER_CPU`] on.
+pub const SENDER: u64 = 1 << 62;
+/// Where the number of a sender's core begins.
+pub const SENDER_CPU: u32 = 44;
 
 /// Where an owner belongs: a row of the table of causes.
 pub type Row = u32;

@@ -5,9 +5,12 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Counts, EvaluateError, Options, Side};
-use crate::capture::{Capture, CaptureError, Damage, Format};
+use super::{Counts, EvaluateError, Options, Side, outside};
+use crate::capture::{Capture, CaptureError, Content, Damage, Format};
+use crate::clocks::Clocks;
 use crate::key::{Extract, KeyKind, Moonsniff, NoKey, Signatures};
+use crate::series::Series;
+use crate::tick::Tick;
 
 /// Packets of each capture that are looked at.
 const SAMPLE: usize = 1000;
@@ -15,6 +18,10 @@ const SAMPLE: usize = 1000;
 const MAJORITY: f64 = 0.5;
 /// A capture of unknown length is taken for one of so many packets at first.
 const UNKNOWN_PACKETS: u64 = 1 << 19;
+/// Bytes of a frame check sequence.
+const FCS_LEN: usize = 4;
+/// So many frames that all end in their check sequence do so by chance once in 2^256.
+const CHECKED: u64 = 8;
 /// MoonSniff's times are right modulo this.
 const MSCAP_PERIOD_NS: i128 = 1 << 32;
 
@@ -33,6 +40,68 @@ pub struct KeyChoice {
     pub(super) ingress_shift_ns: u64,
     /// Added to all times after the device.
     pub(super) egress_shift_ns: u64,
+    /// How the captures are read.
+    pub(super) ingress: Told,
+    pub(super) egress: Told,
+    /// How their clocks are to each other, where what they resolve leaves that open or they are two.
+    pub(super) clocks: Option<Clocks>,
+}
+
+/// How a capture is read, beyond what its bytes say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Told {
+    format: Option<Format>,
+    nanoseconds: bool,
+    /// What is taken off the ends of frames, as was seen and the file does not say.
+    pub fcs_len: usize,
+}
+
+impl Told {
+    /// What the options tell of the captures before the device and after it.
+    pub fn by(options: &Options) -> [Self; 2] {
+        let [before, after] = options.nanoseconds;
+        let told = |format, nanoseconds| Self { format, nanoseconds, fcs_len: 0 };
+        [told(options.ingress_format, before), told(options.egress_format, after)]
+    }
+
+    pub fn open(&self, path: &Path) -> Result<Capture, CaptureError> {
+        let mut capture = Capture::open(path, self.format)?;
+        if self.nanoseconds {
+            capture.take_for_nanoseconds();
+        }
+        capture.take_off(self.fcs_len);
+        Ok(capture)
+    }
+}
+
+/// Counts whole frames that end in a frame check sequence.
+#[derive(Default)]
+struct Checked {
+    frames: u64,
+    right: u64,
+}
+
+impl Checked {
+    fn add(&mut self, content: Content<'_>) {
+        // One that does not settles it.
+        if self.right < self.frames {
+            return;
+        }
+        let Content::Frame { bytes, wire_len } = content else { return };
+        if bytes.len() < wire_len as usize {
+            return;
+        }
+        if let Some((frame, fcs)) = bytes.split_last_chunk::<FCS_LEN>() {
+            let mut crc = flate2::Crc::new();
+            crc.update(frame);
+            self.frames += 1;
+            self.right += u64::from(crc.sum() == u32::from_le_bytes(*fcs));
+        }
+    }
+
+    fn fcs_len(&self) -> usize {
+        if self.right >= CHECKED && self.right == self.frames { FCS_LEN } else { 0 }
+    }
 }
 
 /// The first packets of a capture.
@@ -47,6 +116,8 @@ struct Sample {
     signatures: HashSet<u64>,
     short: usize,
     damage: Option<Damage>,
+    checked: Checked,
+    resolution_ns: u64,
 }
 
 impl Sample {
@@ -61,8 +132,13 @@ impl Sample {
             signatures: HashSet::new(),
             short: 0,
             damage: None,
+            checked: Checked::default(),
+            resolution_ns: 1,
         };
+        let mut times = Vec::with_capacity(SAMPLE);
         capture.read(SAMPLE, |packet| {
+            times.push(packet.time_ns);
+            sample.checked.add(packet.content);
             sample.first_ns.get_or_insert(packet.time_ns);
             sample.last_ns = packet.time_ns;
             sample.packets += 1;
@@ -77,6 +153,12 @@ impl Sample {
         })?;
         sample.estimate = capture.estimate();
         sample.damage = capture.notes().damage.clone();
+        times.sort_unstable();
+        let (mut tick, mut series) = (Tick::default(), Series::default());
+        tick.record_all(&times);
+        series.record_all(&times);
+        let seen = tick.of_clock(&series).unwrap_or(1);
+        sample.resolution_ns = seen.max(capture.notes().unit_ns).max(1);
         Ok(sample)
     }
 
@@ -99,8 +181,16 @@ pub(super) fn key(
     egress_path: &Path,
     options: &Options,
 ) -> Result<KeyChoice, EvaluateError> {
-    let ingress = Sample::take(Capture::open(ingress_path, options.ingress_format)?)?;
-    let egress = Sample::take(Capture::open(egress_path, options.egress_format)?)?;
+    let mut told = Told::by(options);
+    let paths = [ingress_path, egress_path];
+    let sample = |told: &mut Told, path: &Path| -> Result<Sample, CaptureError> {
+        let sample = Sample::take(told.open(path)?)?;
+        told.fcs_len = sample.checked.fcs_len();
+        // The signatures of short frames are others without it.
+        if told.fcs_len > 0 { Sample::take(told.open(path)?) } else { Ok(sample) }
+    };
+    let ingress = sample(&mut told[0], paths[0])?;
+    let egress = sample(&mut told[1], paths[1])?;
     let (ingress_shift_ns, egress_shift_ns) = align(&ingress, &egress);
     if options.clocks.is_some() {
         refuse_undated(ingress_path, ingress.format)?;
@@ -113,6 +203,9 @@ pub(super) fn key(
         expected_egress: egress.estimate,
         ingress_shift_ns,
         egress_shift_ns,
+        ingress: told[0],
+        egress: told[1],
+        clocks: clocks(options, ingress.resolution_ns, egress.resolution_ns),
     };
     if let Some(key) = options.key {
         return Ok(chosen(key, None));
@@ -147,6 +240,17 @@ pub(super) fn key(
         )
     };
     Err(EvaluateError::NoKey { path: path.to_owned(), why })
+}
+
+/// How the clocks are to each other. Stamps of one clock that are cut to the same step keep their order;
+/// cut to two steps, a packet may seem to have left before it came, by as much as the longer step.
+fn clocks(options: &Options, before_ns: u64, after_ns: u64) -> Option<Clocks> {
+    let coarser = before_ns.max(after_ns);
+    match &options.clocks {
+        Some(clocks) if coarser > 1 => Some(clocks.widened(coarser)),
+        Some(clocks) => Some(clocks.clone()),
+        None => (before_ns != after_ns).then(|| Clocks::one(coarser)),
+    }
 }
 
 /// An error when nothing is known of a capture's times but what lies between them.
@@ -211,6 +315,11 @@ pub(super) fn why_no_match(
     let pair = format!("no packet of {} is in {}", ingress.path.display(), egress.path.display());
     let (before, after) = (&ingress.intake, &egress.intake);
     let seconds = |ns: u64| ns as f64 / 1e9;
+    if let Some(outside) = outside::look(&ingress.path, &egress.path, choice, options)
+        && counts.trimmed_egress < counts.egress
+    {
+        return format!("{pair} within --window: {}", outside.told(options.window_ns));
+    }
     if counts.trimmed_egress == counts.egress {
         return format!(
             "nothing is left after trimming: the capture after the device is {:.3} s long, --trim \

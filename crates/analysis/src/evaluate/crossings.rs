@@ -35,10 +35,7 @@ pub fn crossings(
     cancelled: &dyn Fn() -> bool,
 ) -> Result<Crossings, EvaluateError> {
     let choice = choose::key(earlier, later, options)?;
-    let captures = [
-        Capture::open(earlier, options.ingress_format)?,
-        Capture::open(later, options.egress_format)?,
-    ];
+    let captures = [choice.ingress.open(earlier)?, choice.egress.open(later)?];
     let [first, second] = match choice.key {
         KeyKind::Moonsniff => read_both(captures, Moonsniff)?,
         KeyKind::Signature => read_both(captures, Signatures)?,
@@ -105,7 +102,7 @@ fn read<X: Extract>(capture: Capture, extract: X) -> Result<Keyed, EvaluateError
 }
 
 /// Those of some keys with times whose key occurs once, by key.
-fn once(mut packets: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+pub(super) fn once(mut packets: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     packets.sort_unstable();
     let mut found = Vec::new();
     for group in packets.chunk_by(|one, other| one.0 == other.0) {
@@ -117,7 +114,7 @@ fn once(mut packets: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
 }
 
 /// The times of what is in both, which are in the order of their keys.
-fn common(first: &[(u64, u64)], mut second: &[(u64, u64)]) -> Vec<(u64, u64)> {
+pub(super) fn common(first: &[(u64, u64)], mut second: &[(u64, u64)]) -> Vec<(u64, u64)> {
     let mut found = Vec::new();
     for &(key, time) in first {
         let ahead = second.iter().take_while(|packet| packet.0 < key).count();

@@ -6,6 +6,7 @@
 
 mod choose;
 mod crossings;
+mod outside;
 mod partial;
 mod path_bytes;
 mod piece;
@@ -49,6 +50,9 @@ pub struct Options {
     pub egress_format: Option<Format>,
     /// How the clocks of the two captures are to each other, where they are two.
     pub clocks: Option<Clocks>,
+    /// Whether the stamps before the device, and those after it, are nanoseconds where the file says
+    /// that they are microseconds.
+    pub nanoseconds: [bool; 2],
 }
 
 impl Default for Options {
@@ -61,6 +65,7 @@ impl Default for Options {
             ingress_format: None,
             egress_format: None,
             clocks: None,
+            nanoseconds: [false; 2],
         }
     }
 }
@@ -85,7 +90,7 @@ pub struct Counts {
     pub duplicate_egress: u64,
     /// Matched packets that left the device after one that had entered it later.
     pub reordered: u64,
-    /// Packets after the device stamped at or before their copy before the device.
+    /// Packets after the device stamped before their copy before the device.
     pub noncausal: u64,
     /// Packets before the device left out by trimming.
     pub trimmed_ingress: u64,
@@ -95,6 +100,10 @@ pub struct Counts {
     pub unkeyed_ingress: u64,
     /// Packets after the device without a key.
     pub unkeyed_egress: u64,
+    /// Packets before the device that were not read, or not captured as the capture itself says.
+    pub unread_ingress: u64,
+    /// Packets after the device that were not read, or not captured as the capture itself says.
+    pub unread_egress: u64,
 }
 
 impl Counts {
@@ -114,6 +123,8 @@ impl Counts {
             (&mut self.trimmed_egress, other.trimmed_egress),
             (&mut self.unkeyed_ingress, other.unkeyed_ingress),
             (&mut self.unkeyed_egress, other.unkeyed_egress),
+            (&mut self.unread_ingress, other.unread_ingress),
+            (&mut self.unread_egress, other.unread_egress),
         ] {
             *mine += theirs;
         }

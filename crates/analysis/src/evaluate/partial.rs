@@ -74,8 +74,8 @@ impl Partial {
             let why = choose::why_no_match(&choice, &counts, &ingress, &egress, &options);
             return Err(EvaluateError::NoMatch(why));
         }
-        let warnings = warnings::of(&counts, &ingress, &egress, options.clocks.is_some());
-        let excess = options.clocks.as_ref().map_or_else(Excess::default, Clocks::excess);
+        let warnings = warnings::of(&counts, &ingress, &egress, &choice, &options);
+        let excess = choice.clocks.as_ref().map_or_else(Excess::default, Clocks::excess);
         let KeyChoice { key, reason: key_reason, .. } = choice;
         let (floor_ns, exceedances) = self.exceedances.into_largest(&latencies);
         Ok(Evaluation {
@@ -96,9 +96,19 @@ impl Partial {
 }
 
 impl Side {
+    /// How finely the stamps tell time, in nanoseconds: as the file says, or as they show.
+    pub fn resolution_ns(&self) -> u64 {
+        let seen = self.intake.tick.of_clock(&self.series).unwrap_or(1);
+        seen.max(self.notes.unit_ns).max(1)
+    }
+
     fn merge(&mut self, next: Self) {
         self.notes.packets += next.notes.packets;
         self.notes.damage = next.notes.damage;
+        self.notes.skipped.merge(next.notes.skipped);
+        self.notes.unread.merge(&next.notes.unread);
+        self.notes.unit_ns = self.notes.unit_ns.max(next.notes.unit_ns);
+        self.notes.fcs_len = self.notes.fcs_len.max(next.notes.fcs_len);
         let size = next.notes.resized.unwrap_or(next.notes.size);
         self.notes.resized = (size != self.notes.size).then_some(size);
         self.intake.merge(&next.intake);

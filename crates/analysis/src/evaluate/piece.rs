@@ -9,11 +9,11 @@ use std::thread;
 
 use serde::{Deserialize, Serialize};
 
-use super::choose::{self, KeyChoice};
+use super::choose::{self, KeyChoice, Told};
 use super::partial::Partial;
 use super::walk::{Stop, Tally, Walk};
 use super::{EvaluateError, Options, Side};
-use crate::capture::{Capture, CaptureError, Format, Mark};
+use crate::capture::{Capture, CaptureError, Mark};
 use crate::clocks::Clocks;
 use crate::key::{Extract, KeyKind, Moonsniff, Signatures};
 use crate::stream::{Cursor, Findings, Reading, Span, Stretch};
@@ -36,14 +36,14 @@ pub struct Piece {
 struct Part {
     #[serde(with = "crate::evaluate::path_bytes")]
     path: PathBuf,
-    format: Option<Format>,
+    told: Told,
     /// None for the whole.
     stretch: Option<Stretch>,
 }
 
 impl Part {
     fn open(&self) -> Result<Capture, CaptureError> {
-        Capture::open(&self.path, self.format)
+        self.told.open(&self.path)
     }
 }
 
@@ -51,10 +51,10 @@ impl Piece {
     /// The whole work.
     pub fn whole(ingress: &Path, egress: &Path, options: &Options) -> Result<Self, EvaluateError> {
         let choice = choose::key(ingress, egress, options)?;
-        let part = |path: &Path, format| Part { path: path.to_owned(), format, stretch: None };
+        let part = |path: &Path, told| Part { path: path.to_owned(), told, stretch: None };
         Ok(Self {
-            ingress: part(ingress, options.ingress_format),
-            egress: part(egress, options.egress_format),
+            ingress: part(ingress, choice.ingress),
+            egress: part(egress, choice.egress),
             choice,
             options: options.clone(),
             span: Span::ALL,
@@ -85,7 +85,7 @@ impl Piece {
         extract: X,
         cancelled: &dyn Fn() -> bool,
     ) -> Result<Partial, EvaluateError> {
-        let clocks = &self.options.clocks;
+        let clocks = &self.choice.clocks;
         let reading = |part: &Part, shift_ns, keep_shown| Reading {
             extract,
             shift_ns,
@@ -145,6 +145,8 @@ impl Piece {
         counts.egress = egress.intake.keyed;
         counts.unkeyed_ingress = ingress.intake.unkeyed();
         counts.unkeyed_egress = egress.intake.unkeyed();
+        counts.unread_ingress = ingress.notes.unread.total();
+        counts.unread_egress = egress.notes.unread.total();
         Partial {
             choice: self.choice.clone(),
             options: self.options.clone(),
@@ -175,7 +177,7 @@ impl From<CaptureError> for Stop {
 /// Splits the work on a pair of captures into pieces of about `chunk` bytes of the larger file,
 /// in the order of time. There is one piece only if `chunk` is 0 or larger than both files, or
 /// one cannot begin anywhere in them: in compressed files, pcapng and mscap; or if the captures are of
-/// two clocks.
+/// two clocks, or of clocks that resolve differently.
 pub fn plan(
     ingress: &Path,
     egress: &Path,
@@ -186,7 +188,7 @@ pub fn plan(
     let mut before = whole.ingress.open()?;
     let mut after = whole.egress.open()?;
     let size = |capture: &Capture| capture.size().unwrap_or(0);
-    let one = chunk == 0 || options.clocks.is_some();
+    let one = chunk == 0 || whole.choice.clocks.is_some();
     if one || size(&before).max(size(&after)) <= chunk {
         return Ok(vec![whole]);
     }

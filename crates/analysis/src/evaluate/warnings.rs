@@ -1,7 +1,8 @@
 //! What a reader must know before believing an evaluation.
 
-use super::{Counts, Side};
-use crate::capture::Damage;
+use super::choose::KeyChoice;
+use super::{Counts, Options, Side, outside};
+use crate::capture::{Damage, Notes, Reason, Unread};
 
 /// Egress packets without a partner beyond this share are worth a warning. The published data
 /// has runs with up to 6.8 % and says nothing of it.
@@ -17,22 +18,72 @@ pub struct Warning {
 }
 
 /// All warnings about an evaluation.
-pub(super) fn of(counts: &Counts, ingress: &Side, egress: &Side, two_clocks: bool) -> Vec<Warning> {
+pub(super) fn of(
+    counts: &Counts,
+    ingress: &Side,
+    egress: &Side,
+    choice: &KeyChoice,
+    options: &Options,
+) -> Vec<Warning> {
     let mut warnings = Vec::new();
     let mut warn = |code, message| warnings.push(Warning { code, message });
-    for (side, other, (count, fate)) in [
-        (ingress, egress, (counts.unmatched_egress, "unmatched")),
-        (egress, ingress, (counts.lost, "lost")),
+    for (side, other, told, (count, fate)) in [
+        (ingress, egress, choice.ingress, (counts.unmatched_egress, "unmatched")),
+        (egress, ingress, choice.egress, (counts.lost, "lost")),
     ] {
         let path = side.path.display();
         let rest = if count > 0 { rest(side, other, fate) } else { String::new() };
-        if let Some(damage) = &side.notes.damage {
-            let (packets, Damage { byte, why }) = (side.notes.packets, damage);
+        let Notes { damage, skipped, unread, .. } = &side.notes;
+        if let Some(Damage { byte, why }) = damage {
+            let packets = side.notes.packets;
             warn(
                 "capture-damaged",
                 format!(
                     "{path}: damaged after packet {packets} (byte {byte}): {why}; what stands \
                      before that was evaluated{rest}"
+                ),
+            );
+        }
+        if let Some(Damage { byte, why }) = &skipped.first {
+            let (places, bytes) = (skipped.places, skipped.bytes);
+            let where_ = match places {
+                1 => format!("damaged at byte {byte}"),
+                _ => format!("damaged at {places} places, byte {byte} first"),
+            };
+            warn(
+                "capture-damaged",
+                format!(
+                    "{path}: {where_}: {why}; {bytes} bytes were skipped, packets that stood there \
+                     look lost or unmatched and may not be"
+                ),
+            );
+        }
+        if let Some(reasons) = reasons(unread, side.notes.foreign_linktype) {
+            warn(
+                "unread-packets",
+                format!(
+                    "{path}: packets were not read, which look lost or unmatched and may not be: \
+                     {reasons}"
+                ),
+            );
+        }
+        let dropped = unread.of(Reason::Dropped);
+        if dropped > 0 {
+            warn(
+                "capture-drops",
+                format!(
+                    "{path}: the program that captured dropped {dropped} packets, which look lost or \
+                     unmatched and may not be"
+                ),
+            );
+        }
+        if told.fcs_len > 0 {
+            warn(
+                "fcs-taken-off",
+                format!(
+                    "{path}: the frames end in their check sequences, of which the file says nothing: \
+                     the last {} bytes of each were left out",
+                    told.fcs_len
                 ),
             );
         }
@@ -106,7 +157,7 @@ pub(super) fn of(counts: &Counts, ingress: &Side, egress: &Side, two_clocks: boo
             format!(
                 "{} packets were stamped at egress before ingress{}",
                 counts.noncausal,
-                match two_clocks {
+                match options.clocks.is_some() {
                     true => {
                         ", by more than the clocks may be off: their interval does not hold the truth"
                     }
@@ -127,15 +178,43 @@ pub(super) fn of(counts: &Counts, ingress: &Side, egress: &Side, two_clocks: boo
     }
     let after = counts.egress - counts.trimmed_egress;
     if counts.unmatched_egress as f64 > UNMATCHED_SHARE * after as f64 {
+        let outside = match counts.lost > 0 {
+            true => outside::look(&ingress.path, &egress.path, choice, options),
+            false => None,
+        };
+        let why = outside
+            .map_or(String::new(), |outside| format!("; {}", outside.told(options.window_ns)));
         warn(
             "unmatched-egress",
             format!(
-                "{} of {after} packets after the device match none before it",
+                "{} of {after} packets after the device match none before it{why}",
                 counts.unmatched_egress
             ),
         );
     }
     warnings
+}
+
+/// Why packets were not read, in words, with their numbers; nothing for those that a capture says were
+/// dropped.
+fn reasons(unread: &Unread, linktype: Option<u32>) -> Option<String> {
+    let words = |reason, what: &str| {
+        let count = unread.of(reason);
+        (count > 0).then(|| format!("{count} {what}"))
+    };
+    let linktype = linktype.map_or(String::new(), |linktype| format!(" {linktype}"));
+    let found: Vec<String> = [
+        words(Reason::LinkType, &format!("of link type{linktype}, which is not Ethernet")),
+        words(Reason::NoTime, "without a stamp (simple packet blocks)"),
+        words(Reason::NoInterface, "of interfaces that the file does not describe"),
+        words(Reason::BadTime, "with an impossible stamp"),
+        words(Reason::Damaged, "blocks that are damaged"),
+        words(Reason::UnknownBlock, "blocks of unknown types"),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    (!found.is_empty()).then(|| found.join(", "))
 }
 
 /// What becomes of the packets behind the end of a capture that is not whole.

@@ -28,50 +28,18 @@ pub const MAGIC: [u8; 8] = *b"TTTRACE1";
 pub const RECORD_LEN: usize = 32;
 /// The flag of a record that stands for several short intervals.
 pub const ACCUMULATED: u8 = 1;
-/// What a record of [`kind::RUNNABLE`] has in `aux` when the task waited for its group's quota.
+/// What a record of [`kind::RUNNABLE`] has in `aux` when the task waited for its group's quota: it
+/// was not allowed to run.
 pub const THROTTLED: u64 = 1;
 
-/// What a record is about.
+/// What a record is about: the list of bpf/trace_kinds.h.
 pub mod kind {
-    /// A device's interrupt; the id is its number.
-    pub const IRQ: u8 = 1;
-    /// A vector of the processor: timer, reschedule, function call and others.
-    pub const VECTOR: u8 = 2;
-    /// The function that an interrupt between processors called.
-    pub const IPI_FUNCTION: u8 = 3;
-    /// From sending an interrupt between processors to entering it.
-    pub const IPI_DELAY: u8 = 4;
-    /// A softirq; the id is its vector.
-    pub const SOFTIRQ: u8 = 5;
-    /// A stretch of a task on the core; the id is its pid.
-    pub const TASK: u8 = 6;
-    /// From waking a served task to running it.
-    pub const WAKEUP: u8 = 7;
-    /// The function of a kworker.
-    pub const WORK: u8 = 8;
-    /// The core idles; the id is the state.
-    pub const IDLE: u8 = 9;
-    /// A non-maskable interrupt.
-    pub const NMI: u8 = 10;
-    /// The function of a timer.
-    pub const HRTIMER: u8 = 11;
-    /// A flush of the TLB; the id is the reason.
-    pub const TLB_FLUSH: u8 = 12;
-    /// A page fault.
-    pub const PAGE_FAULT: u8 = 13;
-    /// Direct reclaim of memory.
-    pub const RECLAIM: u8 = 14;
-    /// Compaction of memory.
-    pub const COMPACTION: u8 = 15;
-    /// From one exit of a guest to its next entry.
-    pub const KVM_EXIT: u8 = 17;
-    /// A served task that could run and did not; [`THROTTLED`](super::THROTTLED) says whether it was
-    /// allowed to.
-    pub const RUNNABLE: u8 = 19;
-    /// A softirq received packets of other networks than those that are served.
-    pub const FOREIGN_RX: u8 = 20;
-    /// The tracer had no room for records.
-    pub const LOST: u8 = 254;
+    include!(concat!(env!("OUT_DIR"), "/kinds.rs"));
+
+    /// The name of a kind for people.
+    pub fn name(kind: u8) -> &'static str {
+        ALL.iter().find(|(number, _)| *number == kind).map_or("unknown", |(_, name)| name)
+    }
 }
 
 /// One record; see the module for its fields.

@@ -1,6 +1,7 @@
 //! Where programs are attached. The kernel takes them away when the [`Attachment`] is dropped and,
 //! but for filters of tc, also when this process is killed.
 
+use std::ffi::CString;
 use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -144,13 +145,18 @@ impl Loaded {
         attached.map_err(|error| not_attached(&error, interface, place))
     }
 
-    /// Runs a program of type tp_btf at its tracepoint.
-    pub(crate) fn follow(&self, program: &str) -> Result<Attachment, BpfError> {
+    /// Runs a program of type tp_btf at its tracepoint, or one of type raw_tp at that of this name.
+    pub(crate) fn follow(
+        &self,
+        program: &str,
+        raw: Option<&String>,
+    ) -> Result<Attachment, BpfError> {
         let fd = self.program(program).as_fd().as_raw_fd();
-        // SAFETY: the tracepoint's name is the program's; the descriptor is ours.
+        let name = raw.map(|name| CString::new(name.as_str()).expect("names have no zeros"));
+        let name = name.as_ref().map_or(std::ptr::null(), |name| name.as_ptr());
+        // SAFETY: the name lives until the call is over; the descriptor is ours.
         let link = unsafe {
-            check(libbpf_sys::bpf_raw_tracepoint_open(std::ptr::null(), fd))
-                .map(|fd| OwnedFd::from_raw_fd(fd))
+            check(libbpf_sys::bpf_raw_tracepoint_open(name, fd)).map(|fd| OwnedFd::from_raw_fd(fd))
         };
         Ok(Attachment::Link { _link: link.map_err(|error| self.refused(error))? })
     }

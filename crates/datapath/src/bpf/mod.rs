@@ -5,6 +5,7 @@
 //! ([`Loaded::attach`]). Every step fails with a [`BpfError`].
 
 mod attach;
+mod bell;
 mod cost;
 mod filter;
 mod verdict;
@@ -20,6 +21,7 @@ use crate::interface::Interface;
 
 pub(crate) use attach::{Attachment, Place, busy, programs_on};
 pub use attach::{Hook, XdpMode};
+pub(crate) use bell::Bell;
 pub(crate) use cost::enable_statistics;
 
 /// An object file that `build.rs` made.

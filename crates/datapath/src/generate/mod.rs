@@ -32,6 +32,7 @@ use crate::cpu::{CpuError, hurry, pin};
 use crate::device::Mode;
 use crate::device::registry::{self, BackEnd, DeviceError};
 use crate::interface::{Interface, InterfaceError};
+use crate::privileges::{self, Work};
 use crate::signals::StopSignals;
 
 use flow::{Flow, Source, Traffic};
@@ -265,8 +266,8 @@ fn duration(length: Length) -> Option<u64> {
 }
 
 /// Sends the traffic of all flows from one thread on `cpu`, and reports how that went, in the order
-/// given. Ends early on SIGINT and SIGTERM. Pins the calling thread if asked to and raises its
-/// priority: call it from a thread of its own.
+/// given. Ends early on SIGINT and SIGTERM. Pins the calling thread if asked to, raises its priority
+/// and gives its privileges up: call it from a thread of its own.
 pub fn generate(flows: &[Options], cpu: Option<usize>) -> Result<Vec<Report>, GenerateError> {
     let prepared: Vec<_> = flows.iter().map(Options::prepare).collect::<Result<_, _>>()?;
     let shortest = prepared.iter().map(|flow| flow.schedule.gap_ns()).min();
@@ -293,6 +294,7 @@ pub fn generate(flows: &[Options], cpu: Option<usize>) -> Result<Vec<Report>, Ge
         pin(cpu)?;
     }
     hurry();
+    privileges::keep(Work::Send).map_err(system("give up root's privileges"))?;
     let start = Monotonic.now() + LEAD_NS;
     send(opened, start, &Monotonic, || signals.requested()).map_err(|FlowGone { flow, sent }| {
         GenerateError::Vanished { name: flows[flow].interface.clone(), sent }

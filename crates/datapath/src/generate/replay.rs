@@ -17,9 +17,17 @@ const CHUNK: usize = 4096;
 pub enum ReplayError {
     /// The file cannot be read.
     #[error(transparent)]
-    Capture(#[from] CaptureError),
+    Capture(CaptureError),
+    /// It is no capture.
+    #[error("{path}: no pcap or pcapng file, which can be replayed (first bytes {magic})")]
+    NoCapture {
+        /// The file.
+        path: PathBuf,
+        /// What it begins with.
+        magic: String,
+    },
     /// It is damaged.
-    #[error("{path}: damaged after packet {packets}: {why} (--replay takes whole files)")]
+    #[error("{path}: damaged after packet {packets}: {why} (a replay takes whole files)")]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -29,11 +37,11 @@ pub enum ReplayError {
         why: String,
     },
     /// It holds ids, not packets.
-    #[error("{0} holds stamps, not packets: --replay takes pcap and pcapng files")]
+    #[error("{0} holds stamps, not packets: only pcap and pcapng files can be replayed")]
     NoFrames(PathBuf),
     /// Packets were cut off.
     #[error(
-        "{path}: packet {number} was cut off to {captured} of {len} B: --replay needs whole \
+        "{path}: packet {number} was cut off to {captured} of {len} B: a replay needs whole \
          packets, so capture without a snap length"
     )]
     Cut {
@@ -51,14 +59,14 @@ pub enum ReplayError {
     Empty(PathBuf),
     /// Ids have no place.
     #[error(
-        "{0}: no packet is UDP with 5 bytes of payload, where --stamp-ids could write: leave it \
-         out, or replay another file"
+        "{0}: no packet is UDP with 5 bytes of payload, where an id could be written: replay another \
+         file, or one with ids as it is (in a file `ids: keep`; without --stamp-ids)"
     )]
     NoUdp(PathBuf),
     /// Ids would repeat, or warm-up packets would have some.
     #[error(
-        "{path} has {packets} packets and {what} needs ids of its own: add --stamp-ids, or leave \
-         that out"
+        "{path} has {packets} packets and {what} needs ids of its own: have them written (in a \
+         file `ids: stamp`; --stamp-ids), or leave that out"
     )]
     Ids {
         /// The file.
@@ -68,6 +76,16 @@ pub enum ReplayError {
         /// What cannot be done with the file's own ids.
         what: &'static str,
     },
+}
+
+impl From<CaptureError> for ReplayError {
+    fn from(error: CaptureError) -> Self {
+        match error {
+            // Its remedies are those of other commands.
+            CaptureError::UnknownFormat { path, magic } => Self::NoCapture { path, magic },
+            other => Self::Capture(other),
+        }
+    }
 }
 
 /// A capture in memory.
@@ -115,7 +133,8 @@ impl Replay {
         if let Some((number, captured, len)) = cut {
             return Err(ReplayError::Cut { path: path.into(), number, captured, len });
         }
-        if let Some(damage) = &capture.notes().damage {
+        let notes = capture.notes();
+        if let Some(damage) = notes.skipped.first.as_ref().or(notes.damage.as_ref()) {
             let why = damage.why.clone();
             return Err(ReplayError::Damaged { path: path.into(), packets: packets.len(), why });
         }

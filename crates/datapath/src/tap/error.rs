@@ -55,10 +55,10 @@ pub enum TapError {
         size: usize,
     },
     /// A file could not be created.
-    #[error("{0} (choose another place with --write)")]
+    #[error(transparent)]
     Create(WriteError),
     /// A file could not be written to its end.
-    #[error("{error}: {stored} of {seen} packets are stored (choose another place with --write)")]
+    #[error("{error}: {stored} of {seen} packets are stored")]
     Write {
         /// Where and why.
         error: WriteError,

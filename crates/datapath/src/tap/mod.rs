@@ -23,9 +23,9 @@ use tailtap_analysis::stamps::{Clock, TapCounts};
 
 use crate::OnReady;
 use crate::bpf::enable_statistics;
-use crate::clock::{Deadline, now_ns, realtime_ahead_ns};
+use crate::clock::{ClockSet, Deadline, now_ns, realtime_ahead_ns};
 use crate::cpu::{pin, synchronize_rcu};
-use crate::ring::poll_period;
+use crate::privileges::{self, Work};
 use crate::signals::StopSignals;
 
 use arrival::ask_for_stamps;
@@ -46,8 +46,10 @@ const MAX_RECORDS: u64 = 1 << 26;
 pub const MAX_SNAP: u32 = 65_535;
 /// Bytes moved from ring to file at once.
 const CHUNK: u64 = 1 << 20;
-/// A rate that no tap on one link exceeds, in packets for each second.
-const FASTEST: u64 = 4_000_000;
+/// How often it is looked whether links have seen enough packets.
+const LOOK: Duration = Duration::from_millis(100);
+/// How soon a ring is looked at again whose records are not complete yet.
+const AGAIN: Duration = Duration::from_millis(1);
 
 /// What becomes of a packet after its stamp.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -150,7 +152,8 @@ pub struct Cost {
 }
 
 /// Taps the links until SIGINT, SIGTERM, the duration or the count, and reports link by link, in
-/// the order given. Pins the calling thread if asked to.
+/// the order given. Pins the calling thread if asked to, and gives its privileges up: call it from a
+/// thread of its own.
 pub fn tap(options: &Options, on_ready: Box<OnReady<'_>>) -> Result<Vec<Report>, TapError> {
     let keep = keep(options)?;
     let size = keep.slot_words() * size_of::<u64>();
@@ -174,6 +177,7 @@ pub fn tap(options: &Options, on_ready: Box<OnReady<'_>>) -> Result<Vec<Report>,
         .zip(&slots)
         .map(|(link, &slots)| Prepared::new(link, keep, slots as u32))
         .collect::<Result<_, _>>()?;
+    let clock_set = ClockSet::watch().map_err(system("watch the clock"))?;
     let mut ahead = realtime_ahead_ns();
     let target = Target {
         path: PathBuf::new(),
@@ -190,20 +194,30 @@ pub fn tap(options: &Options, on_ready: Box<OnReady<'_>>) -> Result<Vec<Report>,
         .map(|prepared| LiveTap::start(prepared, &target, (CHUNK / size as u64).max(1), ahead))
         .collect::<Result<_, _>>()?;
     on_ready().map_err(TapError::Ready)?;
+    privileges::keep(Work::Tap).map_err(system("give up root's privileges"))?;
 
     let begin = now_ns();
     let end = options.duration_ns.map_or(u64::MAX, |ns| begin.saturating_add(ns));
     let mut flush = Deadline::new(options.flush_ns, begin);
-    let smallest = slots.iter().copied().min().unwrap_or(MAX_RECORDS);
-    let period = poll_period(smallest, FASTEST);
+    let bells = prepared.iter().map(|prepared| prepared.program.bell.fd());
+    let watched: Vec<_> = bells.chain([clock_set.fd()]).collect();
     while !signals.requested() {
         let now = now_ns();
         let enough = |count| taps.iter().all(|tap| tap.seen() >= count);
         if now >= end || options.count.is_some_and(enough) {
             break;
         }
-        let left = Duration::from_nanos(end.min(flush.due()).saturating_sub(now));
-        signals.wait(None, period.min(left));
+        // Nobody wakes a CPU that may be the generator's without need: it sleeps until it is told.
+        let mut left = Duration::from_nanos(end.min(flush.due()).saturating_sub(now));
+        if options.count.is_some() {
+            left = left.min(LOOK);
+        }
+        if taps.iter().any(|tap| tap.ring.should_drain()) {
+            left = left.min(AGAIN);
+        }
+        signals.wait_for_any(&watched, left);
+        prepared.iter().for_each(|prepared| prepared.program.bell.hear());
+        clock_set.hear();
         let now_ahead = realtime_ahead_ns();
         if now_ahead != ahead {
             for tap in &mut taps {

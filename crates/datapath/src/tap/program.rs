@@ -10,7 +10,7 @@ use memmap2::MmapRaw;
 use tailtap_analysis::key::Field;
 
 use super::ring::{Ring, State};
-use crate::bpf::{Attachment, BpfError, Hook, Loaded, Place, TAP, busy, programs_on};
+use crate::bpf::{Attachment, Bell, BpfError, Hook, Loaded, Place, TAP, busy, programs_on};
 use crate::interface::Interface;
 
 /// The program that taps, the same for packets that are stamped on receipt, the one that notes when
@@ -122,6 +122,8 @@ pub struct Program {
     /// Which of the programs it is.
     name: &'static str,
     loaded: Loaded,
+    /// Rings when the ring should be drained.
+    pub bell: Bell,
     state: MmapRaw,
     records: MmapRaw,
     slots: usize,
@@ -173,7 +175,8 @@ impl Program {
         let state = loaded.map_memory(".bss", size_of::<State>())?;
         let slots = slots as usize;
         let records = loaded.map_memory("ring", slots * slot_words * size_of::<u64>())?;
-        Ok(Self { name, loaded, state, records, slots, slot_words, notes_flushes })
+        let bell = loaded.bell()?;
+        Ok(Self { name, loaded, bell, state, records, slots, slot_words, notes_flushes })
     }
 
     /// The ring; there must be one consumer at a time.
@@ -202,7 +205,7 @@ impl Program {
         let place = if programs.is_some() { tcx } else { Place::Filter(hook) };
         let tap = self.loaded.attach(self.name, interface, place)?;
         // Behind the tap, which numbers frames from the first note on.
-        let flushes = self.notes_flushes.then(|| self.loaded.follow(FLUSHED)).transpose()?;
+        let flushes = self.notes_flushes.then(|| self.loaded.follow(FLUSHED, None)).transpose()?;
         Ok(Attached { _flushes: flushes, _tap: tap })
     }
 

@@ -18,7 +18,8 @@ pub struct State {
     padding0: [u64; 4],
     tail: AtomicU64,
     ahead: AtomicU64,
-    padding1: [u64; 6],
+    bell_at: AtomicU64,
+    padding1: [u64; 5],
     handed: AtomicU64,
     /// The program's own.
     notes: [AtomicU64; 2],
@@ -57,7 +58,8 @@ impl<'a> Ring<'a> {
     /// The ring in `words`: slots of `slot_words` words, at least two, whose number must be a power
     /// of two.
     pub fn new(state: &'a State, words: &'a [AtomicU64], slot_words: usize) -> Self {
-        Self { state, slots: ring::Ring::new(&state.head, &state.tail, words, slot_words) }
+        let State { head, tail, bell_at, .. } = state;
+        Self { state, slots: ring::Ring::new(head, tail, bell_at, words, slot_words) }
     }
 
     /// The program's counters.
@@ -82,7 +84,7 @@ impl<'a> Ring<'a> {
         self.slots.waiting()
     }
 
-    /// Whether so much of the ring is used that it should be drained.
+    /// Whether so much of the ring is used that it should be drained. The program says when it is.
     pub fn should_drain(&self) -> bool {
         self.slots.should_drain()
     }
@@ -105,7 +107,8 @@ mod tests {
         let offsets = [offset_of!(State, head), offset_of!(State, lost), offset_of!(State, other)];
         assert_eq!(offsets, [0, 8, 16]);
         assert_eq!([offset_of!(State, late), offset_of!(State, tail)], [24, 64]);
-        assert_eq!([offset_of!(State, ahead), offset_of!(State, handed)], [72, 128]);
+        assert_eq!([offset_of!(State, ahead), offset_of!(State, bell_at)], [72, 80]);
+        assert_eq!(offset_of!(State, handed), 128);
         assert_eq!(offset_of!(State, taken), 192);
     }
 }

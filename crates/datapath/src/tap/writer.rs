@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicU64;
 
 use tailtap_analysis::stamps::{Clock, TapCounts};
 
+use crate::file;
 use crate::tap::file::{Format, Store};
 use crate::tap::ring::{Counters, Record};
 
@@ -252,7 +253,7 @@ impl Current {
         let header = target.format.header(target.clock, &target.link, None);
         let len = header.len() as u64;
         let create = || -> io::Result<File> {
-            let mut file = File::create(&path)?;
+            let mut file = file::create(&path)?;
             file.write_all(&header).inspect_err(|_| {
                 // Half a header is no file. Devices and pipes stay.
                 if file.metadata().is_ok_and(|metadata| metadata.is_file()) {

@@ -32,11 +32,18 @@ pub(super) struct Core {
     cpu: AtomicU64,
     padding0: [u64; 3],
     pub(super) tail: AtomicU64,
-    padding1: [u64; 7],
+    pub(super) bell_at: AtomicU64,
+    padding1: [u64; 6],
+    /// Written by other cores.
+    told: [u64; 8],
     sums: [Sum; SUMS],
     task_start: AtomicU64,
     task_aux: AtomicU64,
     task_pid: AtomicU64,
+    idle_start: AtomicU64,
+    idle_state: AtomicU64,
+    passes: AtomicU64,
+    pass: AtomicU64,
 }
 
 impl Core {
@@ -63,8 +70,14 @@ impl Core {
         Some(self.lost_since.swap(0, Ordering::AcqRel)).filter(|&since| since > 0)
     }
 
+    /// Usual passes, which have no records of their own, and how long half of all passes take at most,
+    /// in ns.
+    pub(super) fn passes(&self) -> (u64, u64) {
+        (self.passes.load(Ordering::Acquire), self.pass.load(Ordering::Acquire))
+    }
+
     /// What has not ended, or waits to be more, when no program runs any more: sums of short
-    /// intervals, and the task that has the core.
+    /// intervals, and the task that has the core, or that it idles.
     pub(super) fn unfinished(&self, now: u64) -> Vec<Record> {
         let cpu = self.cpu();
         let mut found: Vec<Record> = Vec::new();
@@ -89,6 +102,11 @@ impl Core {
             let dur = now.saturating_sub(start);
             found.push(Record::new(start, dur, Kind::TASK, cpu, aux, pid));
         }
+        let start = self.idle_start.load(Ordering::Acquire);
+        if start > 0 && start < now {
+            let state = self.idle_state.load(Ordering::Acquire) as u32;
+            found.push(Record::new(start, now - start, Kind::IDLE, cpu, 0, state));
+        }
         found
     }
 }
@@ -104,7 +122,8 @@ mod tests {
         let offsets = [offset_of!(Core, lost_since), offset_of!(Core, cpu), offset_of!(Core, tail)];
         assert_eq!(offsets, [16, 32, 64]);
         let offsets = [offset_of!(Core, sums), offset_of!(Core, task_start)];
-        assert_eq!(offsets, [128, 128 + 32 * SUMS]);
+        assert_eq!(offsets, [192, 192 + 32 * SUMS]);
+        assert_eq!(offset_of!(Core, idle_start), 192 + 32 * SUMS + 24);
     }
 
     #[test]
@@ -122,5 +141,10 @@ mod tests {
         let softirq = Record::new(200, 30, Kind::SOFTIRQ, 3, 60 << 32 | 2, 3).added_up();
         let task = Record::new(100, 400, Kind::TASK, 3, 9, 7);
         assert_eq!(core.unfinished(500), [softirq, task]);
+        core.task_pid.store(0, Ordering::Relaxed);
+        core.idle_start.store(300, Ordering::Relaxed);
+        core.idle_state.store(2, Ordering::Relaxed);
+        let idle = Record::new(300, 200, Kind::IDLE, 3, 0, 2);
+        assert_eq!(core.unfinished(500), [softirq, idle]);
     }
 }

@@ -48,7 +48,7 @@ pub enum TraceError {
         records: u64,
     },
     /// The file cannot be written.
-    #[error("cannot write {}: {source} (choose another place with --out)", path.display())]
+    #[error("cannot write {}: {source}", path.display())]
     Write {
         /// The file.
         path: PathBuf,

@@ -22,7 +22,8 @@ use crate::OnReady;
 use crate::bpf::enable_statistics;
 use crate::clock::{Deadline, now_ns};
 use crate::cpu::{is_online, pin, synchronize_rcu};
-use crate::ring::{Ring, poll_period};
+use crate::privileges::{self, Work};
+use crate::ring::Ring;
 use crate::signals::StopSignals;
 
 use program::{MAX_CPUS, Program};
@@ -37,8 +38,8 @@ pub use record::Kind as RecordKind;
 pub const DEFAULT_RECORDS: u64 = 1 << 20;
 /// The largest ring: 2 GiB for each core.
 const MAX_RECORDS: u64 = 1 << 26;
-/// A rate that no core exceeds, in records for each second.
-const FASTEST: u64 = 4_000_000;
+/// How soon a ring is looked at again whose records are not complete yet.
+const AGAIN: Duration = Duration::from_millis(1);
 
 /// What is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +89,8 @@ pub struct Options {
     pub path: PathBuf,
     /// The CPUs; each once.
     pub cpus: Vec<usize>,
+    /// Further CPUs, which tell those of packets: only what holds them for long is recorded.
+    pub senders: Vec<usize>,
     /// What is recorded.
     pub mode: Mode,
     /// Interrupts and softirqs below this are added up.
@@ -97,6 +100,9 @@ pub struct Options {
     /// Network namespaces (inodes) whose packets are served by softirqs: what a softirq spends on
     /// those of others is recorded. Nothing is when there are none.
     pub networks: Vec<u32>,
+    /// Packets come to these CPUs by function calls of others alone, as receive packet steering has
+    /// them, and no driver passes them on itself: a thin trace then leaves out what that makes needless.
+    pub steered: bool,
     /// Room in each core's ring, rounded up to a power of two; `None` for [`DEFAULT_RECORDS`].
     pub records: Option<u64>,
     /// Write at least this often; `None` to write nothing while little of the room is used.
@@ -109,13 +115,26 @@ pub struct Options {
     pub measure_cost: bool,
 }
 
+impl Options {
+    /// Whether what usual packets cause is added up: where softirqs alone serve, and what they spend on
+    /// packets of others is known.
+    fn adds_up_usual(&self) -> bool {
+        self.mode == Mode::Thin && self.served.is_empty() && !self.networks.is_empty()
+    }
+}
+
 /// What a trace has.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// When all programs were attached, and when the first one was taken away.
     pub span_ns: (u64, u64),
+    /// How often records were written before the end.
+    pub writes: u64,
     /// Records in the file, by kind.
     pub records: BTreeMap<RecordKind, u64>,
+    /// Of each CPU, the usual passes that have no records of their own, and how long in ns half of all
+    /// passes took at most; empty where none are left out.
+    pub passes: BTreeMap<usize, (u64, u64)>,
     /// Records that found no room, by CPU.
     pub lost: BTreeMap<usize, u64>,
     /// Tracepoints that were not followed, and why.
@@ -145,14 +164,15 @@ pub struct Names {
     pub functions: BTreeMap<u64, String>,
 }
 
-/// Traces until SIGINT, SIGTERM or the duration. Pins the calling thread if asked to.
+/// Traces until SIGINT, SIGTERM or the duration. Pins the calling thread if asked to, and gives
+/// its privileges up: call it from a thread of its own.
 pub fn trace(options: &Options, on_ready: Box<OnReady<'_>>) -> Result<Report, TraceError> {
     let records = options.records.unwrap_or(DEFAULT_RECORDS);
     if !(1..=MAX_RECORDS).contains(&records) {
         return Err(TraceError::Records { records });
     }
     let traced = |&cpu: &usize| cpu < MAX_CPUS && is_online(cpu);
-    if let Some(&cpu) = options.cpus.iter().find(|cpu| !traced(cpu)) {
+    if let Some(&cpu) = options.cpus.iter().chain(&options.senders).find(|cpu| !traced(cpu)) {
         return Err(TraceError::Cpus { cpu });
     }
     if let Some(cpu) = options.cpu {
@@ -177,6 +197,7 @@ pub fn trace(options: &Options, on_ready: Box<OnReady<'_>>) -> Result<Report, Tr
     let program = program;
     let began = now_ns();
     on_ready().map_err(TraceError::Ready)?;
+    privileges::keep(Work::Trace).map_err(system("give up root's privileges"))?;
 
     let mut cores: Vec<Traced<'_>> = (0..options.cpus.len())
         .map(|place| Traced {
@@ -189,10 +210,15 @@ pub fn trace(options: &Options, on_ready: Box<OnReady<'_>>) -> Result<Report, Tr
         .collect();
     let end = options.duration_ns.map_or(u64::MAX, |ns| began.saturating_add(ns));
     let mut flush = Deadline::new(options.flush_ns, began);
-    let period = poll_period(slots, FASTEST);
+    let mut writes = 0;
     while !signals.requested() && now_ns() < end {
-        let left = Duration::from_nanos(end.min(flush.due()).saturating_sub(now_ns()));
-        signals.wait(None, period.min(left));
+        // Nobody wakes a CPU that may be the generator's without need: it sleeps until it is told.
+        let mut left = Duration::from_nanos(end.min(flush.due()).saturating_sub(now_ns()));
+        if cores.iter().any(|core| core.ring.should_drain()) {
+            left = left.min(AGAIN);
+        }
+        signals.wait(Some(program.bell.fd()), left);
+        program.bell.hear();
         let all = flush.is_due();
         let mut moved = false;
         for core in &mut cores {
@@ -202,6 +228,7 @@ pub fn trace(options: &Options, on_ready: Box<OnReady<'_>>) -> Result<Report, Tr
             }
         }
         if moved {
+            writes += 1;
             writer.flush(now_ns()).map_err(failed)?;
         }
     }
@@ -218,8 +245,12 @@ pub fn trace(options: &Options, on_ready: Box<OnReady<'_>>) -> Result<Report, Tr
     let costs = program.costs().map_err(system("ask what eBPF programs cost"))?;
     drop(statistics);
     let lost = options.cpus.iter().zip(&cores).map(|(&cpu, core)| (cpu, core.lost)).collect();
+    let passes = options.cpus.iter().enumerate().filter(|_| options.adds_up_usual());
+    let passes = passes.map(|(place, &cpu)| (cpu, program.core(place).passes())).collect();
     Ok(Report {
         span_ns: (began, ended),
+        writes,
+        passes,
         lost,
         missing: program.missing.clone(),
         substitutes: program.substitutes.clone(),

@@ -11,11 +11,14 @@ use super::core::Core;
 use super::kernel::{self, Tracepoints};
 use super::record::RECORD_WORDS;
 use super::{Mode, Options, TraceError};
-use crate::bpf::{Attachment, BpfError, Loaded, Opened, TRACE};
+use crate::bpf::{Attachment, Bell, BpfError, Loaded, Opened, TRACE};
 use crate::ring::Ring;
 
 /// CPUs that the programs can tell from each other: `MAX_CPUS` in bpf/trace.h.
 pub(super) const MAX_CPUS: usize = 1024;
+/// CPUs that hand packets over, and where their place stands in a word: the same there.
+const MAX_SENDERS: usize = 64;
+const SENDER_BITS: u32 = 16;
 /// Bytes of a name, and of what is kept of a task that serves.
 const NAME_LEN: usize = 16;
 const SERVED_LEN: usize = 32;
@@ -56,6 +59,17 @@ const SUBSTITUTES: [(&str, &str, &str); 1] = [(
     "functions that other CPUs call: TLB flushes by tlb_flush within their vector, others by the \
      vector alone",
 )];
+/// Those that a thin trace leaves out where the functions that other CPUs call are told themselves. Of
+/// CPUs that hand packets over, functions are not told.
+const CALLS: [&str; 4] = [
+    "call_function_entry",
+    "call_function_exit",
+    "call_function_single_entry",
+    "call_function_single_exit",
+];
+const FUNCTIONS: [&str; 2] = ["csd_function_entry", "csd_function_exit"];
+/// Those that are left out where other CPUs tell of packets, and no driver passes them on itself.
+const UNSTEERED: [&str; 2] = ["softirq_raise", "napi_poll"];
 /// Those that are left out when no task serves.
 const WAKING: [&str; 2] = ["sched_waking", "sched_wakeup"];
 /// Those that are left out when nobody says in which networks packets are served.
@@ -66,11 +80,15 @@ const RECEIVING: [&str; 2] = ["netif_receive_skb", "napi_poll"];
 pub(super) struct Hook {
     pub(super) program: String,
     pub(super) tracepoint: String,
+    /// Its arguments are numbers to the program.
+    raw: bool,
 }
 
 /// The programs, loaded, with a ring for each core.
 pub(super) struct Program {
     loaded: Loaded,
+    /// Rings when a core's ring should be drained.
+    pub(super) bell: Bell,
     cores: MmapRaw,
     records: MmapRaw,
     slots: usize,
@@ -106,6 +124,8 @@ impl Program {
             options.mode,
             !options.served.is_empty(),
             !options.networks.is_empty(),
+            options.steered,
+            !options.senders.is_empty(),
         )?;
         left_out.iter().for_each(|program| open.leave_out(program));
         let steal_at = kernel::steal_offset();
@@ -133,7 +153,19 @@ impl Program {
                 .map_err(|error| loaded.refused(error))?;
         }
         let steal = steal_at.is_some();
-        Ok(Self { loaded, cores, records, slots, core_len, hooks, missing, substitutes, steal })
+        let bell = loaded.bell()?;
+        Ok(Self {
+            loaded,
+            bell,
+            cores,
+            records,
+            slots,
+            core_len,
+            hooks,
+            missing,
+            substitutes,
+            steal,
+        })
     }
 
     /// What is shared with the programs of the core at this place.
@@ -153,14 +185,14 @@ impl Program {
             std::slice::from_raw_parts(first, words)
         };
         let core = self.core(place);
-        Ring::new(&core.head, &core.tail, words, RECORD_WORDS)
+        Ring::new(&core.head, &core.tail, &core.bell_at, words, RECORD_WORDS)
     }
 
     /// Begins to trace. What the kernel refuses to follow is missing.
     pub(super) fn attach(&mut self) -> Vec<Attachment> {
         let mut attached = Vec::new();
-        for Hook { program, tracepoint } in &self.hooks {
-            match self.loaded.follow(program) {
+        for Hook { program, tracepoint, raw } in &self.hooks {
+            match self.loaded.follow(program, raw.then_some(tracepoint)) {
                 Ok(attachment) => attached.push(attachment),
                 Err(error) => self.missing.push(format!("{tracepoint}: {error}")),
             }
@@ -207,17 +239,24 @@ impl Choice {
         mode: Mode,
         tasks_serve: bool,
         networks_known: bool,
+        steered: bool,
+        senders: bool,
     ) -> Result<Self, TraceError> {
         let known = Tracepoints::read().ok_or(TraceError::NoTypes)?;
+        let thin = mode == Mode::Thin;
+        let functions = FUNCTIONS.iter().all(|name| known.have(name));
         let mut choice = Self::default();
         for (program, section) in open.programs() {
             let tracepoint = section.rsplit('/').next().unwrap_or_default().to_owned();
             let name = tracepoint.as_str();
-            let wanted = (mode == Mode::Full || !FULL.contains(&name))
+            let spared = FULL.contains(&name)
+                || functions && !senders && CALLS.contains(&name)
+                || steered && UNSTEERED.contains(&name);
+            let wanted = !(thin && spared)
                 && (!WAKING.contains(&name) || tasks_serve)
                 && (!RECEIVING.contains(&name) || networks_known);
             if wanted && known.have(name) {
-                choice.hooks.push(Hook { program, tracepoint });
+                choice.hooks.push(Hook { program, raw: section.starts_with("raw_tp"), tracepoint });
                 continue;
             }
             if wanted && !WITH_FEATURE.contains(&name) {
@@ -236,7 +275,7 @@ impl Choice {
 
 /// What a trace would lack on this kernel, and what would stand in for it. Needs no privileges.
 pub fn lacking(mode: Mode) -> Result<(Vec<String>, Vec<String>), TraceError> {
-    let choice = Choice::make(&TRACE.open()?, mode, true, true)?;
+    let choice = Choice::make(&TRACE.open()?, mode, true, true, false, true)?;
     Ok((choice.missing, choice.substitutes))
 }
 
@@ -245,12 +284,17 @@ fn constants(options: &Options, slots: usize, steal_at: i64) -> Vec<u32> {
     let halves = |word: u64| [word as u32, (word >> 32) as u32];
     let full = u32::from(options.mode == Mode::Full);
     let served = u32::from(!options.served.is_empty());
-    let mut words = vec![slots as u32 - 1, options.floor_ns, full, served];
+    let usual = u32::from(options.adds_up_usual());
+    let mut words = vec![slots as u32 - 1, options.floor_ns, full, served, usual, 0];
     words.extend(halves(steal_at as u64));
     words.extend(halves(kernel::own_function()));
     let mut cores = [0; MAX_CPUS];
     for (place, &cpu) in options.cpus.iter().enumerate() {
         cores[cpu] = place as u32 + 1;
+    }
+    let senders = options.senders.iter().filter(|cpu| !options.cpus.contains(cpu));
+    for (place, &cpu) in senders.take(MAX_SENDERS).enumerate() {
+        cores[cpu] |= (place as u32 + 1) << SENDER_BITS;
     }
     words.extend(cores);
     words

@@ -1,7 +1,7 @@
-//! Records of a trace, as docs/files.md describes them.
+//! Records of a trace, as docs/reference/files.md describes them.
 
-/// What a trace begins with.
-pub(super) const MAGIC: [u8; 8] = *b"TTTRACE1";
+use tailtap_analysis::trace::kind;
+
 /// Words of a record, in the ring as in the file.
 pub(super) const RECORD_WORDS: usize = 4;
 
@@ -14,47 +14,25 @@ const SENDER_THREAD: u32 = 10;
 pub struct Kind(pub(super) u8);
 
 impl Kind {
-    pub(super) const IRQ: Self = Self(1);
-    pub(super) const VECTOR: Self = Self(2);
-    pub(super) const FUNCTION: Self = Self(3);
-    pub(super) const DELAY: Self = Self(4);
-    pub(super) const SOFTIRQ: Self = Self(5);
-    pub(super) const TASK: Self = Self(6);
-    pub(super) const WAKEUP: Self = Self(7);
-    pub(super) const WORK: Self = Self(8);
-    pub(super) const NMI: Self = Self(10);
-    pub(super) const HRTIMER: Self = Self(11);
-    pub(super) const PAGE_FAULT: Self = Self(13);
-    pub(super) const MIGRATE: Self = Self(18);
-    pub(super) const RUNNABLE: Self = Self(19);
-    pub(super) const LOST: Self = Self(254);
+    pub(super) const IRQ: Self = Self(kind::IRQ);
+    pub(super) const VECTOR: Self = Self(kind::VECTOR);
+    pub(super) const IPI_FUNCTION: Self = Self(kind::IPI_FUNCTION);
+    pub(super) const IPI_DELAY: Self = Self(kind::IPI_DELAY);
+    pub(super) const SOFTIRQ: Self = Self(kind::SOFTIRQ);
+    pub(super) const TASK: Self = Self(kind::TASK);
+    pub(super) const WAKEUP: Self = Self(kind::WAKEUP);
+    pub(super) const WORK: Self = Self(kind::WORK);
+    pub(super) const IDLE: Self = Self(kind::IDLE);
+    pub(super) const NMI: Self = Self(kind::NMI);
+    pub(super) const HRTIMER: Self = Self(kind::HRTIMER);
+    pub(super) const PAGE_FAULT: Self = Self(kind::PAGE_FAULT);
+    pub(super) const MIGRATE: Self = Self(kind::MIGRATE);
+    pub(super) const RUNNABLE: Self = Self(kind::RUNNABLE);
+    pub(super) const LOST: Self = Self(kind::LOST);
 
     /// Its name for people.
     pub fn name(self) -> &'static str {
-        match self.0 {
-            1 => "irq",
-            2 => "vector",
-            3 => "ipi-function",
-            4 => "ipi-delay",
-            5 => "softirq",
-            6 => "task",
-            7 => "wakeup",
-            8 => "work",
-            9 => "idle",
-            10 => "nmi",
-            11 => "hrtimer",
-            12 => "tlb-flush",
-            13 => "page-fault",
-            14 => "reclaim",
-            15 => "compaction",
-            16 => "frequency",
-            17 => "kvm-exit",
-            18 => "migrate",
-            19 => "runnable",
-            20 => "foreign-rx",
-            254 => "lost",
-            _ => "unknown",
-        }
+        kind::name(self.0)
     }
 }
 
@@ -109,7 +87,7 @@ mod tests {
 
     #[test]
     fn a_sender_is_known_where_a_thread_had_its_core() {
-        let sender = |id| Record::new(5, 5, Kind::FUNCTION, 1, 0, id).sender();
+        let sender = |id| Record::new(5, 5, Kind::IPI_FUNCTION, 1, 0, id).sender();
         assert_eq!(sender(1023 | 77 << SENDER_THREAD), Some(77));
         assert_eq!((sender(3), sender(u32::MAX)), (None, None));
     }

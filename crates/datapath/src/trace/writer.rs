@@ -5,7 +5,10 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 
-use super::record::{Kind, MAGIC, Record};
+use tailtap_analysis::trace::MAGIC;
+
+use super::record::{Kind, Record};
+use crate::file;
 
 /// Records that ended this much earlier than the newest of their core are written. A program that is
 /// interrupted between reading the clock and taking a slot stores its record behind later ones.
@@ -32,7 +35,7 @@ impl Named {
                 self.pids.insert(record.id());
                 self.functions.insert(aux);
             }
-            Kind::FUNCTION | Kind::DELAY => {
+            Kind::IPI_FUNCTION | Kind::IPI_DELAY => {
                 self.functions.insert(aux);
                 self.pids.extend(record.sender());
             }
@@ -56,7 +59,7 @@ pub(super) struct Writer {
 impl Writer {
     /// Creates the file for so many cores, or empties it.
     pub(super) fn create(path: &Path, cores: usize) -> io::Result<Self> {
-        let mut file = File::create(path)?;
+        let mut file = file::create(path)?;
         file.write_all(&MAGIC)?;
         let pending = vec![Vec::new(); cores];
         let (named, counts) = Default::default();

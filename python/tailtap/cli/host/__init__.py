@@ -12,20 +12,20 @@ from click.shell_completion import CompletionItem
 from tailtap.cli.completing import one_of
 
 if TYPE_CHECKING:
-    from tailtap.machine.knobs.purpose import Purpose
-    from tailtap.machine.knobs.tree import Tree
+    from tailtap.host.knobs.purpose import Purpose
+    from tailtap.host.knobs.tree import Tree
 
 Function = TypeVar("Function", bound=Callable[..., None])
 ROLES = ("bare-metal", "container", "vm-host", "vm-guest", "generator")
-"""Those of `tailtap.machine.knobs.purpose`, spelled here as they take long to import."""
+"""Those of `tailtap.host.knobs.purpose`, spelled here as they take long to import."""
 
 
 def knobs_and_groups(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Names of knobs and of their groups."""
-    from tailtap.machine.knobs import KNOBS
-    from tailtap.machine.knobs.knob import GROUPS
+    from tailtap.host.knobs import KNOBS
+    from tailtap.host.knobs.knob import GROUPS
 
     names = [*GROUPS, *(knob.name for knob in KNOBS)]
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
@@ -49,7 +49,7 @@ def purpose_options(function: Function) -> Function:
             nargs=-1,
             metavar="[GROUP|KNOB]...",
             shell_complete=knobs_and_groups,
-            help="Knobs, or groups of them, as docs/host.md lists them; all by default.",
+            help="Knobs, or groups of them, as docs/reference/host.md lists them; all by default.",
         ),
         click.option(
             "--role",
@@ -87,8 +87,8 @@ def machine(
     role: str | None, cpus: str | None, housekeeping: str | None, interfaces: tuple[str, ...]
 ) -> tuple[Tree, Purpose]:
     """This machine, and what it is to be ready for."""
-    from tailtap.machine.knobs.purpose import Purpose
-    from tailtap.machine.knobs.tree import Tree
+    from tailtap.host.knobs.purpose import Purpose
+    from tailtap.host.knobs.tree import Tree
 
     tree = Tree(Path("/"))
     return tree, Purpose.of(tree, role, cpus, housekeeping, interfaces or None)
@@ -96,7 +96,7 @@ def machine(
 
 def sentence(purpose: Purpose) -> str:
     """The purpose in words."""
-    from tailtap.cpulist import ranges
+    from tailtap.records.cpulist import ranges
 
     cores = f"CPUs {ranges(purpose.cpus)}" if purpose.cpus else "no CPU of its own"
     return f"{purpose.role}, device on {cores}, everything else on {ranges(purpose.housekeeping)}"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
 from tailtap.cli.command import command
 from tailtap.cli.host import purpose_options
+from tailtap.cli.terminal import say, warn
 
 
 @command(
@@ -45,35 +44,44 @@ def apply(
     all are put back, and the message names it. The tuning stays until `tailtap host revert` or a
     reboot; `tailtap clean` leaves it. A second apply adds to the first.
     """
-    import json as json_module
 
     from tailtap.cli.host import machine, sentence
-    from tailtap.machine.privileges import require_superuser
-    from tailtap.machine.tuning.apply import apply as set_all
-    from tailtap.machine.tuning.plan import plan
+    from tailtap.host.changes.privileges import require_superuser
+    from tailtap.host.tuning.apply import apply as set_all
+    from tailtap.host.tuning.plan import plan
+    from tailtap.records.printed import ApplyRecord, Left
+    from tailtap.records.record import printed
 
     tree, purpose = machine(role, cpus, housekeeping, interfaces)
     steps = plan(tree, purpose, names, disruptive=disruptive)
     if not (json or quiet):
-        print(sentence(purpose))
+        say(sentence(purpose))
         verb = "would set" if dry_run else "setting"
         for change in steps.changes:
-            row = change.as_json()
-            print(f"{verb} {row['name']}: {row['from']} to {row['to']}", flush=True)
+            row = change.row
+            say(f"{verb} {row.name}: {row.before} to {row.to}", flush=True)
         for name, why in steps.left:
-            print(f"left {name}: {why}")
+            say(f"left {name}: {why}")
     partly = []
     if not dry_run and steps.changes:
         require_superuser("setting the kernel's values")
         partly = [(row.knob.name, row.value) for row in set_all(steps)]
     for name, value in partly:
-        print(f"tailtap: {name}: the kernel refuses single places: {value}", file=sys.stderr)
+        warn(
+            f"tailtap: {name}: now {value}: the kernel does not let the others be changed, as it "
+            "chose their CPUs itself; nothing is to be done about these",
+        )
     if json:
-        content = {"schema": "tailtap.apply/1", "dry_run": dry_run, **steps.as_json()}
-        content["partly"] = [name for name, _ in partly]
-        print(json_module.dumps(content))
+        record = ApplyRecord(
+            dry_run=dry_run,
+            changes=[change.row for change in steps.changes],
+            met=list(steps.met),
+            left=[Left(name=name, why=why) for name, why in steps.left],
+            partly=[name for name, _ in partly],
+        )
+        print(printed(record))
         return
     count = len(steps.changes)
     done = f"{count} would be set" if dry_run else f"{count} set"
     undo = ": `tailtap host revert` puts them back" if count and not dry_run else ""
-    print(f"{done}, {len(steps.met)} met already, {len(steps.left)} left{undo}")
+    say(f"{done}, {len(steps.met)} met already, {len(steps.left)} left{undo}")

@@ -8,8 +8,8 @@ import click
 
 from tailtap.cli.command import command
 from tailtap.cli.host import purpose_options
+from tailtap.cli.terminal import say
 
-TABLE_WIDTH = 120
 STYLES = {"met": "green", "not-met": "red", "unknown": "yellow", "not-applicable": "dim"}
 
 
@@ -41,40 +41,43 @@ def audit(
     kernel's version. Exit status 1 when a knob is known to be other than it should be, else 0. What
     only the host of a virtual machine can mend is shown, and does not count.
     """
-    import json as json_module
 
-    from rich.table import Table
-    from rich.text import Text
-
-    from tailtap.cli.console import print_table
+    from tailtap.cli.console import Column, Table
     from tailtap.cli.host import machine, sentence
-    from tailtap.machine.tuning import audit as library
+    from tailtap.host.tuning import audit as library
+    from tailtap.records.record import printed
 
     tree, purpose = machine(role, cpus, housekeeping, interfaces)
     found = library.audit(tree, purpose, names)
     if json:
-        print(json_module.dumps(found.as_json()))
+        print(printed(found.record))
         sys.exit(0 if found.met else 1)
     shown = [row for row in found.rows if all_ or names or row.answer != "not-applicable"]
-    table = Table(box=None, pad_edge=False, header_style="bold")
     explained = why or all_ or bool(names)
-    for name in ("", "answer", "is", "should be", "set", "why")[: 6 if explained else 5]:
-        table.add_column(name, overflow="fold")
+    table = Table(
+        (
+            Column(wrap=14),
+            Column("answer"),
+            Column("is", wrap=9),
+            Column("should be", wrap=9),
+            Column("set", spare=1),
+            *((Column("why", wrap=20),) if explained else ()),
+        )
+    )
     group = ""
     for row in shown:
         if row.knob.group != group:
             group = row.knob.group
-            table.add_row(group, style="bold")
+            table.section(group)
         how = row.knob.settable if row.answer == "not-met" else ""
         cells = [row.value or "", row.wanted or "", how]
         if explained:
             source = "" if row.answer == "unknown" else f" ({row.knob.source})"
             cells.append(row.reason + (source if why or names else ""))
-        answer = Text(row.answer, style=STYLES[row.answer])
-        table.add_row(f"  {row.knob.name}", answer, *map(Text, cells))
+        table.add(f"  {row.knob.name}", (row.answer, STYLES[row.answer]), *cells)
     if not quiet:
-        print(sentence(purpose))
-        print_table(table, widest=TABLE_WIDTH)
+        say(sentence(purpose))
+        table.print()
     counts = ", ".join(
         f"{found.count(answer)} {answer}" for answer in library.ANSWERS if found.count(answer)
     )
@@ -83,5 +86,5 @@ def audit(
     counts += f"; {', '.join(theirs)}: nothing on this machine can mend it" if theirs else ""
     more = [] if explained else ["--why explains them"]
     more += [] if len(shown) == len(found.rows) else ["--all lists what does not apply"]
-    print(counts + (f" ({', '.join(more)})" if more and not quiet else ""))
+    say(counts + (f" ({', '.join(more)})" if more and not quiet else ""))
     sys.exit(0 if found.met else 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -10,13 +9,13 @@ import click
 from tailtap.cli.command import command
 from tailtap.cli.completing import one_of
 from tailtap.cli.host import also_option, purpose_options
+from tailtap.cli.terminal import say, warn
 
 if TYPE_CHECKING:
-    from tailtap.machine.tuning.bootline import Bootline
+    from tailtap.host.tuning.bootline import Bootline
 
-TABLE_WIDTH = 120
 LOADERS = ("grub", "systemd-boot")
-"""Those of `tailtap.machine.loaders`, spelled here as they take long to import."""
+"""Those of `tailtap.host.loaders`, spelled here as they take long to import."""
 STATES = {
     "there": "there",
     "missing": "",
@@ -77,11 +76,11 @@ def bootline(
     json: bool,
     quiet: bool,
 ) -> None:
-    """Print the words for the kernel's command line, with a reason for each; or install them.
+    """Print the words for the kernel's command line, what each does and why; or install them.
 
     The last line is the words alone. A word that this kernel was not built for, or does not know,
-    is left out, and so is what is only there to compare, unless it is named. What contradicts on
-    the line that runs, or would with these words, is told on standard error.
+    is left out, and so is what is only there to compare, unless it is named. Conflicts on the
+    line that runs, and with these words, are listed on standard error.
 
     --install writes /etc/default/grub.d/99-tailtap.cfg for GRUB, for the normal entries only. For
     systemd-boot it copies the entry that was booted, as _-tailtap.conf. It shows the difference
@@ -90,12 +89,15 @@ def bootline(
     --remove and `tailtap host revert` undo it. After the reboot `tailtap host audit` says whether
     the kernel took the words.
     """
-    import json as json_module
+
+    from msgspec.structs import replace
 
     from tailtap.cli.host import machine
-    from tailtap.errors import InputError
-    from tailtap.machine.privileges import require_root
-    from tailtap.machine.tuning import bootline as library
+    from tailtap.host.changes.privileges import require_root
+    from tailtap.host.tuning import bootline as library
+    from tailtap.records.errors import InputError
+    from tailtap.records.printed import BootlineRecord, StepRecord
+    from tailtap.records.record import printed
 
     if install_ and remove_:
         raise InputError("--install and --remove exclude each other: choose one")
@@ -111,62 +113,69 @@ def bootline(
     if remove_:
         done = library.remove(tree, dry_run=dry_run)
         if json:
-            content = {"schema": library.SCHEMA, "dry_run": dry_run, **done.as_json()}
-            print(json_module.dumps(content))
+            removal = BootlineRecord(
+                dry_run=dry_run, removed=list(done.removed), left=list(done.left), then=done.then
+            )
+            print(printed(removal))
             return
         for path in done.removed:
-            print(f"{'would remove' if dry_run else 'removed'} {path}")
+            say(f"{'would remove' if dry_run else 'removed'} {path}")
         if not (done.removed or done.left):
-            print("nothing to remove")
+            say("nothing to remove")
         for sentence in done.left:
-            print(f"tailtap: {sentence}", file=sys.stderr)
+            warn(f"tailtap: {sentence}")
         if done.then and not dry_run:
-            print(done.then)
+            say(done.then)
         return
     made = library.bootline(tree, purpose, names, also)
     if not install_:
         if json:
-            print(json_module.dumps(made.as_json()))
+            print(printed(made.record))
             return
         if not quiet:
             _show(made)
         _warn(made)
-        print(made.line)
+        print(made.line)  # to be copied: one line on every terminal
         return
     step = library.install(tree, made, loader=loader, entry=entry, dry_run=dry_run)
     if json:
-        print(json_module.dumps({**made.as_json(), "dry_run": dry_run, "install": step.as_json()}))
+        done_step = StepRecord(file=step.path, difference=step.difference, then=step.then)
+        print(printed(replace(made.record, dry_run=dry_run, install=done_step)))
         return
     _warn(made)
     if not step.difference:
-        print(f"nothing to install in {step.path}: {step.then}")
+        say(f"nothing to install in {step.path}: {step.then}")
         return
     if not quiet:
         print(step.difference, end="")
-    print(f"{'would write' if dry_run else 'wrote'} {step.path}: {step.then}")
+    say(f"{'would write' if dry_run else 'wrote'} {step.path}: {step.then}")
 
 
 def _show(made: Bootline) -> None:
     """Each word with its reason, then the knobs that are left out with theirs."""
-    from rich.table import Table
-    from rich.text import Text
-
-    from tailtap.cli.console import print_table
+    from tailtap.cli.console import Column, Table
     from tailtap.cli.host import sentence
 
-    print(sentence(made.purpose))
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("word", "on the line", "why"):
-        table.add_column(name, overflow="fold")
+    say(sentence(made.purpose))
+    table = Table(
+        (
+            Column("word"),
+            Column("on the line", wrap=10),
+            Column("what it does", wrap=18),
+            Column("why", wrap=20, spare=1),
+            Column("risk", right=True, spare=2),
+            Column("source", wrap=24, spare=3),
+        )
+    )
     for word in made.words:
-        why = f"{word.knob.why} ({word.knob.source}; risk {word.knob.risk})"
+        knob = word.knob
         there = STATES[word.state].format(word.running)
-        table.add_row(*map(Text, (word.text, there, why)))
-    print_table(table, widest=TABLE_WIDTH)
+        table.add(word.text, there, knob.does, knob.why, str(knob.risk), knob.source)
+    table.print()
     for name, why in made.left:
-        print(f"left {name}: {why}")
+        say(f"left {name}: {why}")
 
 
 def _warn(made: Bootline) -> None:
     for clause in made.wrong:
-        print(f"tailtap: {clause}", file=sys.stderr)
+        warn(f"tailtap: {clause}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
@@ -10,19 +9,21 @@ import click
 from tailtap.cli.command import PATH, command
 from tailtap.cli.completing import files, one_of
 from tailtap.cli.host import also_option, purpose_options
+from tailtap.cli.terminal import warn
 
 FORMATS = ("tuned", "sysctl", "ansible")
-"""Those of `tailtap.machine.exports`, spelled here as they take long to import."""
+"""Those of `tailtap.host.tuning.exports`, spelled here as they take long to import."""
 
 
 @command(
+    computes=True,
     examples=(
         ("tailtap host export --format tuned --cpus 2-5", "print a profile of tuned"),
         (
             "tailtap host export --format ansible --out tasks.yaml memory timers",
             "write a task list for two groups",
         ),
-    )
+    ),
 )
 @purpose_options
 @click.option(
@@ -59,14 +60,16 @@ def export(
     each with the reason as a comment. Comments at the end name what such a file cannot set, what
     does not apply to this machine, and what takes links down. Nothing on this machine is changed.
     """
-    import json as json_module
 
     from tailtap.cli.host import machine
-    from tailtap.errors import InputError
-    from tailtap.files import write_text
-    from tailtap.machine.exports import FORMATS as KNOWN
-    from tailtap.machine.exports.content import HEAD, content
-    from tailtap.suggest import did_you_mean
+    from tailtap.host.tuning.exports import FORMATS as KNOWN
+    from tailtap.host.tuning.exports.content import HEAD, content
+    from tailtap.records.errors import InputError
+    from tailtap.records.files import named
+    from tailtap.records.printed import HostExportRecord, Left
+    from tailtap.records.record import printed
+    from tailtap.records.suggest import did_you_mean
+    from tailtap.records.writing import writing
 
     if format_ not in KNOWN:
         raise InputError(f"--format: there is no {format_!r}: {did_you_mean(format_, KNOWN)}")
@@ -74,24 +77,22 @@ def export(
     found = content(tree, purpose, names, also)
     made = KNOWN[format_](found)
     if out is not None:
-        try:
-            if out.exists() and HEAD not in out.read_text(encoding="utf-8", errors="replace"):
+        with writing(out, "name another file by --out"):
+            if out.is_file() and HEAD not in out.read_text(encoding="utf-8", errors="replace"):
                 raise InputError(f"--out: {out} is there, and is no export: name another file")
-            write_text(out, made.text)
-        except OSError as error:
-            raise InputError(f"--out: cannot write {out}: {error.strerror}") from error
+            with named(out) as file:
+                file.write(made.text.encode())
     if json:
-        summary = {
-            "schema": "tailtap.host-export/1",
-            "format": format_,
-            "out": None if out is None else str(out),
-            "text": made.text,
-            "left": [{"name": name, "why": why} for name, why in made.left],
-        }
-        print(json_module.dumps(summary))
+        record = HostExportRecord(
+            format=format_,
+            out=None if out is None else str(out),
+            text=made.text,
+            left=[Left(name=name, why=why) for name, why in made.left],
+        )
+        print(printed(record))
     elif out is None:
         print(made.text, end="")
     elif not quiet:
         done = {one.knob.name for one in found.settings} | {one.knob.name for one in found.words}
         count = len(done - dict(made.left).keys())
-        print(f"wrote {count} knobs to {out}, {len(made.left)} left", file=sys.stderr)
+        warn(f"wrote {count} knobs to {out}, {len(made.left)} left")

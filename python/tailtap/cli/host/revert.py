@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
 from tailtap.cli.command import command
+from tailtap.cli.terminal import say, warn
 
 
 @command()
@@ -18,30 +17,30 @@ def revert(dry_run: bool, json: bool, quiet: bool) -> None:
     has ended what was set while the machine ran: that is named, and files are put back, such as
     that of `tailtap host bootline --install`. A second call finds nothing to do.
     """
-    import json as json_module
 
-    from tailtap.machine.privileges import require_superuser
-    from tailtap.machine.tuning import apply as library
+    from tailtap.host.changes.privileges import require_superuser
+    from tailtap.host.tuning import apply as library
+    from tailtap.records.printed import RevertRecord
+    from tailtap.records.record import printed
 
     require_superuser("putting back the kernel's values")
     done = library.revert(dry_run=dry_run)
     if json:
-        content = {
-            "schema": "tailtap.revert/1",
-            "dry_run": dry_run,
-            "undone": list(done.undone),
-            "left": list(done.left),
-            "ended_by_reboot": list(done.ended),
-        }
-        print(json_module.dumps(content))
+        record = RevertRecord(
+            dry_run=dry_run,
+            undone=list(done.undone),
+            left=list(done.left),
+            ended_by_reboot=list(done.ended),
+        )
+        print(printed(record))
         return
     verb = "would put back" if dry_run else "put back"
     if not quiet:
         for label in done.undone:
-            print(f"{verb} {label}")
+            say(f"{verb} {label}")
         for label in done.ended:
-            print(f"ended by the reboot {label}")
+            say(f"ended by the reboot {label}")
         if not (done.undone or done.left or done.ended):
-            print("nothing to put back")
+            say("nothing to put back")
     for sentence in done.left:
-        print(f"tailtap: {sentence}", file=sys.stderr)
+        warn(f"tailtap: {sentence}")

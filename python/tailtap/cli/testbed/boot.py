@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
 
 from tailtap.cli.command import PATH, command
 from tailtap.cli.completing import experiment_files
+from tailtap.cli.terminal import say, warn
 
 
 @command(
@@ -42,18 +42,21 @@ def boot(
     that does not come back in time is switched off and on, if its key `power` says how. Then the
     exit status is 3.
     """
-    import json as json_module
 
-    from tailtap.errors import InputError, naming
+    from msgspec import convert
+
+    from tailtap.kinds.template import check_fields
+    from tailtap.lab.platforms.boot import check_boot
     from tailtap.measure.boots import Wanted
-    from tailtap.platform.boot import check_boot
-    from tailtap.template import check_fields
-    from tailtap.testbed.model import read_testbed
-    from tailtap.testbed.stations import booting_of
+    from tailtap.measure.testbed.model import read_testbed
+    from tailtap.measure.testbed.stations import booting_of
+    from tailtap.records.errors import InputError, naming
+    from tailtap.records.printed import BootRecord
+    from tailtap.records.record import as_json, printed
 
     def tell(text: str) -> None:
         if not quiet:
-            print(text, file=sys.stderr)
+            warn(text)
 
     if default and (kernel is not None or append):
         raise InputError("--default boots the host as it does by itself: leave --kernel and "
@@ -71,8 +74,8 @@ def boot(
             check_fields(check_boot(append), [])
         except ValueError as error:
             raise InputError(f"--append: {error}") from error
-        record = booting.boot(Wanted(kernel, append.strip()))
+        record = as_json(booting.boot(Wanted(kernel, append.strip())))
     if json:
-        print(json_module.dumps({"schema": "tailtap.boot/1", "host": host, **record}))
+        print(printed(convert({"host": host, **record}, BootRecord)))
     else:
-        print(f"{host} runs {record['release']} with {record['command_line']}")
+        say(f"{host} runs {record['release']} with {record['command_line']}")

@@ -10,9 +10,10 @@ import click
 
 from tailtap.cli.command import PATH, command
 from tailtap.cli.completing import experiment_files
+from tailtap.cli.terminal import say
 
 if TYPE_CHECKING:
-    from tailtap.testbed.check import Found
+    from tailtap.measure.testbed.check import Found
 
 
 @command(
@@ -29,37 +30,36 @@ def check(testbed: Path, json: bool, quiet: bool) -> None:
     namespaces of their own meanwhile, and given back. Exit status 0 when all is as the
     file says, 1 when a cable is not, 3 when a host cannot be asked.
     """
-    import json as json_module
 
-    from tailtap.errors import MachineError
-    from tailtap.testbed import check as library
-    from tailtap.testbed.model import read_testbed
+    from tailtap.measure.testbed import check as library
+    from tailtap.measure.testbed.model import read_testbed
+    from tailtap.records.errors import MachineError
+    from tailtap.records.record import printed
 
     found = library.check(read_testbed(testbed))
     if json:
-        print(json_module.dumps(found.as_json()))
+        print(printed(found.record))
     else:
-        _print(found)
+        print_found(found)
     if not found.reached:
         raise MachineError(next(host.said for host in found.hosts if host.kernel is None))
     if not found.right:
         sys.exit(1)
 
 
-def _print(found: Found) -> None:
-    from rich.table import Table
+def print_found(found: Found) -> None:
+    """Print the hosts, the cables, and what the cards behind splitters stamp."""
+    from tailtap.cli.console import Table, columns
 
-    from tailtap.cli.console import print_table
-
-    hosts = Table("host", "kernel", box=None, pad_edge=False)
+    hosts = Table(columns(("host", "kernel"), wrap=12))
     for host in found.hosts:
-        hosts.add_row(host.name, host.kernel or "not reached")
-    print_table(hosts)
-    print()
-    cables = Table("cable", "splitter", "answer", "", box=None, pad_edge=False)
+        hosts.add(host.name, host.kernel or "not reached")
+    hosts.print()
+    say()
+    cables = Table(columns(("cable", "splitter", "answer", ""), wrap=12))
     for one in found.cables:
         splitter = "" if one.cable.splitter is None else str(one.cable.splitter)
-        cables.add_row(" - ".join(map(str, one.cable.ends)), splitter, one.answer, one.said)
-    print_table(cables)
+        cables.add(" - ".join(map(str, one.cable.ends)), splitter, one.answer, one.said)
+    cables.print()
     for card, said in found.stamping.items():
-        print(f"{card}: {said}")
+        say(f"{card}: {said}")

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from tailtap.cli.command import PATH, command
+from tailtap.cli.terminal import say
 
 
 @command(
@@ -42,13 +43,15 @@ def image(
 
     Hosts boot it by kexec, GRUB or iPXE, and have the same files after every boot. It has ssh,
     python3, the kernel's drivers and what tailtap calls. The host key is made once and kept in the
-    folder, so that ssh knows the host. No file in it is newer than SOURCE_DATE_EPOCH,
-    or than now without it: with the same time, keys and packages the image is the same.
+    folder, so that ssh knows the host, in host-key.cpio beside the image, which has no secret. No
+    file in it is newer than SOURCE_DATE_EPOCH, or than now without it: with the same time, keys and
+    packages the image is the same.
     """
-    import json as json_module
 
-    from tailtap.errors import InputError
-    from tailtap.testbed.image import make_image
+    from tailtap.measure.testbed.image import make_image
+    from tailtap.records.errors import InputError
+    from tailtap.records.printed import ImageRecord
+    from tailtap.records.record import printed
 
     given = os.environ.get("SOURCE_DATE_EPOCH", str(int(time.time())))
     if not given.isdigit():
@@ -56,7 +59,6 @@ def image(
     made = make_image(out, keys=keys, kernel=kernel, suite=suite, include=include, epoch=int(given))
     size = made.initrd.stat().st_size
     if json:
-        said = {"schema": "tailtap.image/1", "folder": str(out), "release": made.release}
-        print(json_module.dumps({**said, "initrd_bytes": size}))
+        print(printed(ImageRecord(folder=str(out), release=made.release, initrd_bytes=size)))
     else:
-        print(f"{out}: {made.release}, {size / 1e6:.0f} MB")
+        say(f"{out}: {made.release}, {size / 1e6:.0f} MB")

@@ -8,6 +8,7 @@ import click
 
 from tailtap.cli.command import PATH, command
 from tailtap.cli.completing import experiment_files, one_of
+from tailtap.cli.terminal import say_whole
 
 ACTIONS = ("status", "on", "off", "cycle")
 
@@ -28,11 +29,12 @@ def power(testbed: Path, host: str, action: str, json: bool, quiet: bool) -> Non
 
     The key `power` of the host says how: by IPMI, by Redfish, or by commands.
     """
-    import json as json_module
 
-    from tailtap.errors import InputError
-    from tailtap.testbed.model import read_testbed
-    from tailtap.testbed.power import power_of
+    from tailtap.measure.testbed.model import read_testbed
+    from tailtap.measure.testbed.power import power_of
+    from tailtap.records.errors import InputError
+    from tailtap.records.printed import PowerRecord
+    from tailtap.records.record import printed
 
     hosts = read_testbed(testbed).hosts
     if host not in hosts:
@@ -45,6 +47,6 @@ def power(testbed: Path, host: str, action: str, json: bool, quiet: bool) -> Non
         {"on": power.on, "off": power.off, "cycle": power.cycle}[action]()
     state = power.status()
     if json:
-        print(json_module.dumps({"schema": "tailtap.power/1", "host": host, "power": state}))
+        print(printed(PowerRecord(host=host, power=state)))
     else:
-        print(state)
+        say_whole(state)

@@ -22,6 +22,7 @@ use crate::bpf::BpfError;
 use crate::clock::now_ns;
 use crate::cpu::{CpuError, pin};
 use crate::interface::{Interface, InterfaceError};
+use crate::privileges::{self, Work};
 use crate::signals::StopSignals;
 use crate::tap::file::Format;
 use crate::tap::ring::Counters;
@@ -134,7 +135,7 @@ pub enum HardwareError {
         name: String,
     },
     /// A file could not be written.
-    #[error("{0} (choose another place with --write)")]
+    #[error(transparent)]
     Write(#[from] WriteError),
     /// The system refused something else.
     #[error("cannot {what}: {source}")]
@@ -176,7 +177,8 @@ trait Source {
 }
 
 /// Stamps until SIGINT, SIGTERM, the duration or the count, and reports link by link, in the order
-/// given. Pins the calling thread if asked to. What was changed on the cards is changed back.
+/// given. Pins the calling thread if asked to, and gives its privileges up: call it from a thread of its
+/// own. What was changed on the cards is changed back.
 pub fn stamp(options: &Options, on_ready: Box<OnReady<'_>>) -> Result<Vec<Report>, HardwareError> {
     if let Some(cpu) = options.cpu {
         pin(cpu)?;
@@ -189,6 +191,7 @@ pub fn stamp(options: &Options, on_ready: Box<OnReady<'_>>) -> Result<Vec<Report
         .map(|link| Listener::start(link, options.stamper))
         .collect::<Result<_, _>>()?;
     on_ready().map_err(HardwareError::Ready)?;
+    privileges::keep(Work::Tap).map_err(system("give up root's privileges"))?;
 
     let end = options.duration_ns.map(|ns| now_ns().saturating_add(ns));
     while !signals.requested() {

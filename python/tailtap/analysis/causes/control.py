@@ -1,0 +1,103 @@
+"""What a trace cost the run that has it, as runs of the same experiment without a trace say."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tailtap.analysis.runs.reader import read_runs
+from tailtap.analysis.runs.run import Run
+from tailtap.records.errors import InputError
+from tailtap.records.units import format_time
+
+MODE = "trace"
+"""The key of an experiment that says what is traced."""
+SHOWN = {0.5: "median", 0.999: "p99.9"}
+
+
+def controls(runs: Iterable[Run]) -> dict[Path | None, dict[str, Any] | None]:
+    """The control of each run, by the run's folder; None where the experiment has none.
+
+    A control is a run with the same varied values, of the same repeat, that was measured without a
+    trace; invalid runs are none, and have none. All such pairs of the run's mode count: the object
+    has their number (``runs``), and for the median and the 99.9th percentile a row with ``p``, the
+    medians over the pairs of what was measured with a trace and without (``traced_ns``,
+    ``plain_ns``), and of how much ``more`` it was with one (0.02 is 2 %), with the ``least`` and
+    the ``most`` of all pairs.
+    """
+    experiments: dict[Path, list[Run]] = {}
+    found: dict[Path | None, dict[str, Any] | None] = {}
+    for run in runs:
+        if run.home not in experiments:
+            experiments[run.home] = _usable(run.home)
+        found[run.own_folder] = _control(run, experiments[run.home])
+    return found
+
+
+def _usable(home: Path) -> list[Run]:
+    """The runs of an experiment that say something of the device; none where it cannot be read."""
+    try:
+        return [run for run in read_runs(home, imported=False).finished if not run.excluded]
+    except InputError:
+        return []
+
+
+def _control(run: Run, beside: Iterable[Run]) -> dict[str, Any] | None:
+    like = [one for one in beside if _but_for_trace(one) == _but_for_trace(run)]
+    traced, plain = (
+        {one.repeat: one for one in like if _mode(one) == mode} for mode in (_mode(run), "none")
+    )
+    pairs = [(traced[repeat], plain[repeat]) for repeat in sorted(traced.keys() & plain.keys())]
+    if not pairs or _mode(run) == "none":
+        return None
+    return {"runs": len(pairs), "percentiles": list(_rows(pairs))}
+
+
+def _rows(pairs: list[tuple[Run, Run]]) -> Iterator[dict[str, Any]]:
+    for p in SHOWN:
+        values = []
+        for pair in pairs:
+            both = [one.percentile(p) for one in pair]
+            values += [[one.value for one in both if one is not None and one.supported]]
+        if not all(len(both) == 2 and min(both) > 0 for both in values):
+            continue
+        more = [with_trace / without - 1 for with_trace, without in values]
+        traced, plain = (round(statistics.median(column)) for column in zip(*values, strict=True))
+        yield {
+            "p": p,
+            "traced_ns": traced,
+            "plain_ns": plain,
+            "more": statistics.median(more),
+            "least": min(more),
+            "most": max(more),
+        }
+
+
+def _but_for_trace(run: Run) -> Mapping[str, str]:
+    return {name: value for name, value in run.variables.items() if name != MODE}
+
+
+def _mode(run: Run) -> str:
+    return run.parameters.trace
+
+
+def control_words(control: Mapping[str, Any] | None) -> str:
+    """What the control of a run says, as people read it."""
+    if control is None:
+        return (
+            "cost of the trace: not known, as there is no valid pair of runs with and without it "
+            "(vary: {trace: [none, thin]})"
+        )
+    runs, rows = control["runs"], control["percentiles"]
+    pairs = "a run without it" if runs == 1 else f"{runs} pairs of runs with and without it"
+    if not rows:
+        return f"cost of the trace: not known, as {pairs} had too few packets"
+    parts = [f"{SHOWN[row['p']]} {row['more']:+.1%}{_spread(row, runs)}" for row in rows]
+    usual = format_time(rows[0]["plain_ns"])
+    return f"cost of the trace, by {pairs}: {', '.join(parts)}; median without it {usual}"
+
+
+def _spread(row: Mapping[str, Any], runs: int) -> str:
+    return "" if runs == 1 else f" ({row['least']:+.1%} to {row['most']:+.1%})"

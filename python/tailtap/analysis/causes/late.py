@@ -1,0 +1,208 @@
+"""Which packets of a run are late, and a sample of usual ones."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tailtap import _core
+from tailtap.analysis.evaluation.percentiles import label
+from tailtap.analysis.evaluation.values import Column
+from tailtap.analysis.runs.run import Run
+from tailtap.analysis.runs.tail import StoredTail
+from tailtap.records.errors import InputError
+from tailtap.records.evaluation import Side
+from tailtap.records.units import format_time, parse_time
+
+DEFAULT = "p99.9"
+MOST_LATE = 1_000_000
+"""So many late packets take a second or two; a longer tail needs a higher threshold."""
+FEW, ENOUGH = 10, 20
+"""With fewer stalls than this, chance cannot be told from a cause; with so many it can."""
+LEAST_EXCESS = 8
+MOST_KEPT = 200_000
+SAMPLES = 8
+SAMPLE_BYTES = 1 << 19
+"""Usual packets are looked for in so many pieces of the captures, of so many bytes each."""
+_LEAST_WINDOW_NS = 10_000_000
+_PERCENTILE = re.compile(r"p(\d+(?:\.\d+)?)")
+
+
+@dataclass(frozen=True)
+class Packets:
+    """Packets as columns, in the order in which they left; times in ns."""
+
+    ingress_ns: Column
+    egress_ns: Column
+
+    @property
+    def latency_ns(self) -> Column:
+        """Their latencies."""
+        return self.egress_ns - self.ingress_ns
+
+
+@dataclass(frozen=True)
+class Late:
+    """The late packets of a run."""
+
+    packets: Packets
+    threshold_ns: int
+    words: str
+    """The threshold as people read it."""
+    median_ns: int
+
+    @property
+    def excess_ns(self) -> Column:
+        """How much longer than the median each took."""
+        return self.packets.latency_ns - self.median_ns
+
+
+def percentile_of(text: str) -> float | None:
+    """The percentile, between 0 and 1, that `text` names; None for a latency."""
+    match = _PERCENTILE.fullmatch(text.strip())
+    return None if match is None else float(Decimal(match[1]) / 100)
+
+
+def late_packets(run: Run, text: str = DEFAULT) -> Late:
+    """The packets of a run whose latency is above `text`, a percentile or a time.
+
+    Raises `InputError` when it is neither, when the evaluation has not kept all of these packets,
+    and when there is none.
+    """
+    tail, stored = run.tail, run.stored
+    p = percentile_of(text)
+    if p is not None:
+        if not 0 < p < 1:
+            raise InputError(f"--late {text!r}: a percentile lies between p0 and p100")
+        threshold = stored.percentile(p).value
+        words = f"{label(p)}, {format_time(threshold)}"
+    else:
+        try:
+            threshold = parse_time(text)
+        except InputError as error:
+            raise InputError(
+                f"--late {text!r}: give a percentile such as p99.9, or a latency such as '100 us'"
+            ) from error
+        words = format_time(threshold)
+    if threshold < tail.floor_ns:
+        raise InputError(
+            f"{run.slug}: --late {text}: the evaluation keeps the packets above "
+            f"{format_time(tail.floor_ns)} only; give a threshold of at least that"
+        )
+    kept = tail.latency_ns > threshold
+    if not kept.any():
+        raise InputError(
+            f"{run.slug}: no packet took longer than {words}: give a lower --late; the longest "
+            f"latency is {format_time(stored.max)}"
+        )
+    if int(kept.sum()) > MOST_LATE:
+        raise InputError(
+            f"{run.slug}: {int(kept.sum()):,} packets took longer than {words}: give a higher "
+            f"--late, for {MOST_LATE:,} at most"
+        )
+    return Late(_above(tail, threshold), threshold, words, stored.percentile(0.5).value)
+
+
+def lower(run: Run, late: Late) -> Late | None:
+    """The packets above a lower threshold, which enough stalls must have made; None without any.
+
+    Packets whose stays overlap are taken for one stall's. The threshold is the highest that has
+    `ENOUGH` of these, or else the lowest that is allowed: what the evaluation kept, and an eighth
+    of the excess that was asked for, as stalls that are much shorter are others.
+    """
+    tail = run.tail
+    least = max(
+        tail.floor_ns, late.median_ns + (late.threshold_ns - late.median_ns) // LEAST_EXCESS
+    )
+    falling = np.sort(tail.latency_ns[tail.latency_ns > least])[::-1][:MOST_LATE]
+    asked, found = late.packets.ingress_ns.size, None
+    count = asked
+    while count < falling.size:
+        count = min(2 * count, falling.size)
+        threshold = int(falling[count]) if count < falling.size else least
+        packets = _above(tail, threshold)
+        if packets.ingress_ns.size == asked:
+            continue
+        words = f"p{100 * (1 - packets.ingress_ns.size / run.stored.counts.matched):.4g}"
+        found = Late(packets, threshold, f"{words}, {format_time(threshold)}", late.median_ns)
+        if _clusters(packets) >= ENOUGH:
+            break
+    return found
+
+
+def kept(run: Run, late: Late) -> Late:
+    """The packets that the evaluation kept, at most `MOST_KEPT` of the slowest: what may yet be the
+    tail when causes are gone from the late ones.
+    """
+    tail = run.tail
+    threshold = tail.floor_ns
+    if tail.latency_ns.size > MOST_KEPT:
+        threshold = int(np.partition(tail.latency_ns, -MOST_KEPT)[-MOST_KEPT])
+    threshold = min(late.threshold_ns, max(threshold, late.median_ns))
+    return Late(_above(tail, threshold), threshold, format_time(threshold), late.median_ns)
+
+
+def _above(tail: StoredTail, threshold: int) -> Packets:
+    kept = tail.latency_ns > threshold
+    ingress, latency = tail.ingress_ns[kept], tail.latency_ns[kept]
+    order = np.argsort(ingress + latency, kind="stable")
+    return Packets(ingress[order], (ingress + latency)[order])
+
+
+def _clusters(packets: Packets) -> int:
+    """How many groups of packets there are whose stays overlap."""
+    order = np.argsort(packets.ingress_ns, kind="stable")
+    ends = np.maximum.accumulate(packets.egress_ns[order])
+    return 1 + int((packets.ingress_ns[order][1:] > ends[:-1]).sum())
+
+
+def usual_packets(run: Run, folder: Path) -> Packets:
+    """Packets between the quartiles of the latency, from pieces all over the run's captures.
+
+    Raises `InputError` when the captures are gone.
+    """
+    stored = run.stored
+    low, high = (stored.percentile(p).value for p in (0.25, 0.75))
+    sides = [_capture(side, folder) for side in stored.inputs.both]
+    options: dict[str, Any] = {
+        "key": stored.key,
+        "trim_ns": stored.options.trim_ns,
+        # A usual packet leaves soon, and pieces are read a window further than they reach.
+        "window_ns": max(_LEAST_WINDOW_NS, 4 * high),
+        "worst": 0,
+    }
+    pieces = _core.plan(*sides, chunk_bytes=SAMPLE_BYTES, **options)
+    chosen = pieces[:: max(1, len(pieces) // SAMPLES)][:SAMPLES]
+    found = [exceedances for piece in chosen for exceedances in _packets_of(piece)]
+    ingress = np.concatenate([np.empty(0, np.int64), *(pair[0] for pair in found)])
+    latency = np.concatenate([np.empty(0, np.int64), *(pair[1] for pair in found)])
+    usual = (latency >= low) & (latency <= high)
+    ingress, egress = ingress[usual], (ingress + latency)[usual]
+    order = np.argsort(egress, kind="stable")
+    return Packets(ingress[order], egress[order])
+
+
+def _packets_of(piece: bytes) -> Iterator[tuple[Column, Column]]:
+    """Ingress stamps and latencies of a piece; nothing where no packet of it came through."""
+    try:
+        found: Any = _core.conclude(_core.evaluate_piece(piece), bucket_ns=100)
+    except InputError:
+        return
+    _, _, ingress, latency = found["exceedances"]
+    yield np.frombuffer(ingress, np.int64), np.frombuffer(latency, np.int64)
+
+
+def _capture(side: Side, folder: Path) -> Path:
+    path = folder / Path(side.path).name
+    if not path.is_file():
+        raise InputError(
+            f"{path}: the stamps of the run are gone; without them nobody can say which core "
+            "served a packet, or what usual packets see"
+        )
+    return path

@@ -1,0 +1,235 @@
+"""Candidate remedies: knobs that answer a cause of this run and can be set where it was measured.
+
+A knob is a candidate until a measurement with and without it showed what it does here. It must be
+made for this very cause (its thread, vector, function or interface), be settable, and the run's own
+audit must say that it is not met: what does not apply to the machine is none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from tailtap.analysis.causes.taxonomy import Named, is_of, is_of_generator, own_detail
+
+IN_GUEST = "guest: "
+IN_GENERATOR = "generator: "
+MOST_KNOBS = 5
+LEAST_SHARE = 0.01
+"""A knob whose causes have less than this share of the late packets is not named."""
+NOT_MET = "not-met"
+
+THREADS = ("kernel-threads", "isolated-cpus")
+"""Keep threads away that are bound to no core."""
+_MAINTENANCE = "|".join((
+    "apt", "dnf", "dpkg", "e2scrub", "fstrim", "fwupd", "logrotate", "mandb", "mdcheck",
+    "raid-check", "sadc", "systemd-tmpfile", "updatedb",
+))  # fmt: skip
+"""Programs that timers of systemd start."""
+MADE_FOR: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("timer", r"local timer|tick_", ("nohz-full", "nohz-full-patience", "skew-tick")),
+    ("timer", r"watchdog_timer_fn", ("soft-watchdog", "watchdog-cores")),
+    ("timer", r"clocksource_watchdog", ("tsc-reliable",)),
+    ("timer", r"mce", ("corrected-errors",)),
+    ("timer", r"dl_", ("fair-server",)),
+    ("function-call-ipi", r"rcu", ("rcu-normal",)),
+    ("softirq", r"RCU", ("rcu-nocbs",)),
+    ("softirq", r"SCHED", ("isolated-cpus",)),
+    ("kernel-thread", r"vmstat", ("stat-interval",)),
+    ("kernel-thread", r"kworker", ("workqueues", "workqueues-default")),
+    ("kernel-thread", r"kdamond", ("damon", "damon-modules", *THREADS)),
+    ("kernel-thread", r"khugepaged", ("transparent-huge-pages", *THREADS)),
+    ("kernel-thread", r"kcompactd", ("compaction", *THREADS)),
+    ("kernel-thread", r"ksmd", ("same-pages", *THREADS)),
+    ("kernel-thread", r"khungtaskd", ("hung-task", *THREADS)),
+    ("kernel-thread", r"kauditd", ("kernel-audit", *THREADS)),
+    ("kernel-thread", r"kvm-nx-lpage", ("huge-page-recovery", *THREADS)),
+    ("kernel-thread", r"watchdog/", ("soft-watchdog", "watchdog-cores")),
+    ("kernel-thread", r"migration/", ("isolated-cpus",)),
+    ("kernel-thread", r"rcuo|rcu_", ("rcu-threads", *THREADS)),
+    ("kernel-thread", r"/\d+$", ()),  # of one core: nothing moves it
+    ("kernel-thread", r".", THREADS),
+    (
+        "task",
+        rf"^({_MAINTENANCE})",
+        ("maintenance", "isolated-cpus", "groups"),
+    ),
+    ("task", r".", ("isolated-cpus", "groups")),
+    ("page-fault", r"reclaim", ("watermarks", "zone-reclaim")),
+    ("page-fault", r"compaction", ("huge-page-defrag", "transparent-huge-pages")),
+    (
+        "idle-exit",
+        r"",
+        (
+            "deep-idle-states", "resume-latency", "intel-idle-limit", "acpi-idle-limit",
+            "wake-up-time", "idle-poll", "guest-halt-polling",
+        ),
+    ),
+    ("nmi", r"", ("nmi-watchdog", "watchdog-cores")),
+    (
+        "frequency",
+        r"",
+        (
+            "governor", "energy-preference", "energy-bias", "uncore-frequency", "turbo", "boost",
+            "lowest-frequency", "frequency-driver", "amd-frequency-driver",
+        ),
+    ),
+    ("foreign-net-rx", r"", ("other-steering",)),
+    ("device-interrupt", r"^(thermal|platform|other vector)$", ()),
+    ("device-interrupt", r".", ("device-interrupts", "interrupt-default", "isolated-cpus")),
+)  # fmt: skip
+"""A cause, what its detail looks like, and the knobs that answer it: the first that fits holds, and
+what none fits has no known knob."""
+OF_CARDS: Mapping[str, tuple[str, ...]] = {
+    "device-interrupt": ("card-interrupts", "adaptive-receive", "deferred-interrupts",
+                         "card-queues"),
+    "foreign-net-rx": ("card-interrupts", "receive-spread", "card-queues"),
+    "link": ("flush-timeout", "adaptive-receive", "receive-coalescing", "card-power", "link-power",
+             "card-merging", "pause-frames", "link-sleep"),
+}  # fmt: skip
+"""What more answers a cause where packets pass network cards; of an interrupt, where it is one of
+theirs."""
+
+
+@dataclass(frozen=True)
+class Knob:
+    """What is to be known of a knob of `tailtap host` here."""
+
+    name: str
+    removes: tuple[str, ...]
+    risk: int
+    settable: str
+    recommended: bool = True
+    disruptive: bool = False
+
+    @property
+    def _rank(self) -> tuple[bool, int, bool, str]:
+        """What is cheaper comes first."""
+        return (not self.recommended, self.risk, self.settable == "boot", self.name)
+
+
+@dataclass(frozen=True)
+class Situation:
+    """Where a run was measured, as it says itself."""
+
+    answers: Mapping[str, str] | None = None
+    """Of the audit during the run, by knob; those that do not apply are missing. None where the run
+    has no audit: then nobody knows."""
+    in_guest: Mapping[str, str] | None = None
+    """The same of its virtual machine's kernel."""
+    cards: frozenset[str] = frozenset()
+    """The network cards that packets pass."""
+    purpose: str = ""
+    """Options of `tailtap host` that say what the machine is for, such as ``--cpus 1``."""
+    of_generator: str = ""
+    """The same for the CPUs that hand packets over, of which the audit says nothing."""
+
+    def allows(self, knob: Knob) -> bool:
+        """Whether it can be set there, and is not yet as it should be."""
+        guest = knob.name.startswith(IN_GUEST)
+        answers = self.in_guest if guest else self.answers
+        if knob.name.startswith(IN_GENERATOR):
+            answers = None
+        name = _plain(knob.name)
+        return knob.settable != "no" and (answers is None or answers.get(name) == NOT_MET)
+
+    def lines(self, knobs: Sequence[Knob]) -> list[str]:
+        """What to type for these knobs."""
+        ours = [knob for knob in knobs if knob.name == _plain(knob.name)]
+        theirs = [knob for knob in knobs if knob.name.startswith(IN_GENERATOR)]
+        found = [*_lines(ours, self.purpose), *_lines(theirs, self.of_generator)]
+        if len(ours) + len(theirs) < len(knobs):
+            found.append("tailtap run EXPERIMENT --set dut.tuning=full")
+        return found
+
+
+def _lines(knobs: Sequence[Knob], purpose: str) -> Iterator[str]:
+    """What to type for knobs of one purpose."""
+    words = f" {purpose}" if purpose else ""
+    now = [knob for knob in knobs if knob.settable == "runtime"]
+    boot = [_plain(knob.name) for knob in knobs if knob.settable == "boot"]
+    if now:
+        disruptive = " --disruptive" if any(knob.disruptive for knob in now) else ""
+        names = " ".join(_plain(knob.name) for knob in now)
+        yield f"sudo tailtap host apply {names}{words}{disruptive}"
+    if boot:
+        yield f"tailtap host bootline {' '.join(boot)}{words}"
+
+
+ANYWHERE = Situation()
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """Candidates, and the causes that they answer."""
+
+    knobs: tuple[Knob, ...]
+    packets: int
+    """Late packets with these causes."""
+    share: float
+    causes: frozenset[Named] = field(default_factory=frozenset)
+
+
+def knobs_for(name: Named, knobs: Sequence[Knob], here: Situation = ANYWHERE) -> list[Knob]:
+    """The candidates for a cause, the cheapest first; none where no knob is known.
+
+    A guest has its kernel's line and nothing else that could be set for it: knobs of a guest's
+    cause are called ``guest: NAME``. Those of a generator's CPU are called ``generator: NAME``.
+    """
+    detail = own_detail(name)
+    for machine in ("host", "guest"):
+        detail = "" if detail == machine else detail.removeprefix(f"{machine}: ")
+    made: tuple[str, ...] = next(
+        (made for cause, words, made in MADE_FOR if cause == name.cause
+         and re.search(words, detail)),
+        (),
+    )  # fmt: skip
+    theirs = name.cause != "device-interrupt" or any(card in detail for card in here.cards)
+    if here.cards and theirs:
+        made += OF_CARDS.get(name.cause, ())
+    if is_of_generator(name):
+        knobs = [replace(knob, name=f"{IN_GENERATOR}{knob.name}") for knob in knobs]
+    if is_of("guest", name):
+        knobs = [replace(knob, name=f"{IN_GUEST}{knob.name}") for knob in knobs
+                 if knob.settable == "boot"]  # fmt: skip
+    found = [
+        knob for knob in knobs
+        if _plain(knob.name) in made and here.allows(knob)
+    ]  # fmt: skip
+    return sorted(found, key=lambda knob: knob._rank)
+
+
+def _plain(name: str) -> str:
+    """What a knob is called, wherever it is to be set."""
+    return name.removeprefix(IN_GUEST).removeprefix(IN_GENERATOR)
+
+
+def remedy(
+    packets: Mapping[Named, int],
+    late: int,
+    knobs: Sequence[Knob],
+    here: Situation = ANYWHERE,
+) -> Remedy | None:
+    """The candidates that a greedy rule names for causes of so many of the `late` packets."""
+    left = dict(packets)
+    by_knob: dict[Knob, set[Named]] = {}
+    for name in left:
+        for knob in knobs_for(name, knobs, here):
+            by_knob.setdefault(knob, set()).add(name)
+    chosen: list[Knob] = []
+    answered: set[Named] = set()
+
+    def gain(knob: Knob) -> int:
+        return sum(left.get(name, 0) for name in by_knob[knob])
+
+    while by_knob and len(chosen) < MOST_KNOBS:
+        best = min(by_knob, key=lambda knob: (-gain(knob), knob._rank))
+        if gain(best) < max(1, LEAST_SHARE * late):
+            break
+        chosen.append(best)
+        for name in by_knob.pop(best):
+            answered.add(name)
+            left.pop(name, None)
+    count = sum(packets[name] for name in answered)
+    return Remedy(tuple(chosen), count, count / late, frozenset(answered)) if chosen else None

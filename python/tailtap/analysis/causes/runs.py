@@ -1,0 +1,313 @@
+"""`explain_runs`: the library function behind `tailtap explain`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tailtap.analysis.causes.claims import claims
+from tailtap.analysis.causes.clocks import too_coarse
+from tailtap.analysis.causes.control import controls
+from tailtap.analysis.causes.explained import Explained
+from tailtap.analysis.causes.guest import Guest, guest_of
+from tailtap.analysis.causes.joined import Joined, join
+from tailtap.analysis.causes.labels import Labels, label
+from tailtap.analysis.causes.late import (
+    DEFAULT,
+    FEW,
+    Late,
+    kept,
+    late_packets,
+    lower,
+    percentile_of,
+    usual_packets,
+)
+from tailtap.analysis.causes.periods import FEWEST, Period, periods, tick
+from tailtap.analysis.causes.record import record, tables
+from tailtap.analysis.causes.remedies import Knob, Situation
+from tailtap.analysis.causes.segments import UNKNOWN, leaving, segments
+from tailtap.analysis.causes.taxonomy import Named
+from tailtap.analysis.causes.trace import Trace, load
+from tailtap.analysis.causes.wanted import held_from_threads
+from tailtap.analysis.causes.without import DEFAULT_P, Removal
+from tailtap.analysis.evaluation import tables as files
+from tailtap.analysis.runs.reader import finished_runs
+from tailtap.analysis.runs.run import Run
+from tailtap.records.cpulist import list_cpus
+from tailtap.records.errors import InputError
+from tailtap.records.machine import Tuning
+from tailtap.records.record import Notice
+from tailtap.records.units import format_time
+
+Progress = Callable[[str], None]
+LOCAL_TIMER = (2, 1, 0)
+"""The owner that is the vector of the local timer."""
+TICK_NS = 1_000_000_000
+"""The tick is looked for in so much of a run."""
+
+
+def explain_runs(
+    paths: Sequence[Path],
+    *,
+    late: str = DEFAULT,
+    knobs: Sequence[Knob] = (),
+    progress: Progress = lambda _: None,
+) -> list[Explained]:
+    """Explain the late packets of runs, and write `causes.json` and its tables into their folders.
+
+    Each of `paths` is a run folder or an experiment folder; of an experiment all finished runs that
+    have a trace are explained. `late` is a percentile such as ``p99.9`` or a latency such as
+    ``100 us``. `knobs` are those that may be named as remedies. `progress` gets a short text before
+    each run. Raises `InputError` when a run has no trace or one that does not belong to it, and
+    `MachineError` when a folder cannot be written.
+    """
+    found = []
+    runs = list(traced_runs(paths))
+    known = controls(runs)
+    for run in runs:
+        progress(run.slug)
+        explained = explain(run, late=late, knobs=knobs, control=known[run.own_folder])
+        assert run.own_folder is not None  # it has a trace
+        made = {"causes": record(explained)}
+        files.write(run.own_folder, tables(explained), made, below=run.top)
+        found.append(explained)
+    return found
+
+
+def explain(
+    run: Run,
+    *,
+    late: str = DEFAULT,
+    knobs: Sequence[Knob] = (),
+    control: Mapping[str, Any] | None = None,
+) -> Explained:
+    """Explain the late packets of one run; see `explain_runs`. Writes nothing.
+
+    `control` is what `controls` says of it.
+    """
+    trace = load(run)
+    folder = trace.events.parent
+    packets = late_packets(run, late)
+    _require_clock(run, trace, packets)
+    guest, unknown = guest_of(folder, trace)
+    usual = usual_packets(run, folder)
+    ways = segments(run, trace, folder)
+    joined = join(trace, packets, usual, ways, leaving(run, folder), guest)
+    served = trace.served if guest is None else guest.trace.served
+    servers = [way.served for way in ways] if guest is None else [served]
+    side = run.stored.inputs.ingress
+    began, ended = trace.span_ns
+    span = max(began, side.first_ns), min(ended, side.last_ns)
+    looked = lower(run, packets) if joined.stall_cpu.size < FEW else None
+    evidence = joined
+    if looked is not None:
+        evidence = join(trace, looked, usual, ways, leaving(run, folder), guest, laid=joined.laid)
+    tested = claims(evidence, served, span, _usual_gap(run))
+    in_guest = guest is not None
+    taken = held_from_threads(evidence, trace)
+    labels = label(joined, tested, servers, guest=in_guest, taken=taken)
+    known = join(
+        trace, kept(run, packets), usual, ways, leaving(run, folder), guest, laid=joined.laid
+    )
+    blamed = label(known, tested, servers, guest=in_guest, taken=taken)
+    return Explained(
+        run=run,
+        trace=trace,
+        joined=joined,
+        labels=labels,
+        periods=tuple(_periods(run, joined, labels, span)),
+        warnings=(*_warnings(run, trace, joined), *unknown, *_of_guest(guest, joined)),
+        knobs=tuple(knobs),
+        here=situation(run, trace),
+        guest=guest,
+        looked=looked,
+        looked_stalls=int(evidence.stall_cpu.size),
+        removal=Removal(run, known, blamed, percentile_of(late) or DEFAULT_P),
+        control=control,
+    )
+
+
+def _require_clock(run: Run, trace: Trace, late: Late) -> None:
+    """Raises `InputError` unless some late packet can be joined with another machine's trace."""
+    excess = late.excess_ns
+    if trace.clock is None or not excess.size:
+        return
+    if too_coarse(trace.clock, late.packets.egress_ns, excess).all():
+        raise InputError(
+            f"{run.slug}: another machine than the DuT's stamped its packets, the clocks are known "
+            f"to {format_time(trace.clock.width_ns)}, and the latest packet was "
+            f"{format_time(int(excess.max()))} later than the median: what made it late cannot be "
+            "told. Bring the hosts nearer to each other (docs/howto/testbed.md, Clocks), or "
+            "measure on one machine"
+        )
+
+
+def _usual_gap(run: Run) -> int:
+    """The time between two packets before the device that 99 in 100 gaps do not exceed, in ns."""
+    gaps = run.stored.gaps("ingress")
+    if not gaps.edges.size:
+        return 0
+    place = np.searchsorted(gaps.counts.cumsum(), 0.99 * gaps.counts.sum())
+    return int(gaps.edges[place]) + gaps.width
+
+
+def traced_runs(paths: Sequence[Path]) -> Iterator[Run]:
+    """The runs to explain: those that are named, and those of experiments that have a trace.
+
+    Raises `InputError` when an experiment has none.
+    """
+    for path in paths:
+        runs = finished_runs(path)
+        if (path / "run.json").is_file():
+            yield from runs
+            continue
+        traced = [run for run in runs if run.own_folder and _has_trace(run.own_folder)]
+        if not traced:
+            raise InputError(
+                f"{path}: no run of it has a trace: measure with `trace: thin` in the experiment "
+                "file, or --set trace=thin"
+            )
+        yield from traced
+
+
+def _has_trace(folder: Path) -> bool:
+    return (folder / "trace.events").is_file()
+
+
+def _periods(
+    run: Run, joined: Joined, labels: Labels, span: tuple[int, int]
+) -> Iterator[tuple[Named | None, Period]]:
+    """The periods of all stalls, and of those of each cause."""
+    constant = run.traffic.pattern == "constant"
+    side = run.stored.inputs.ingress
+    length = side.last_ns - side.first_ns
+    packet_hz = (side.packets - 1) / length * 1e9 if constant and length > 0 else None
+    tick_hz = _tick(joined, span)
+    for period in periods(joined.stall_start, span, packet_hz, tick_hz):
+        yield None, period
+    names = joined.rows.names
+    for row in labels.rows:
+        if row.is_cause and row.name in names and row.stalls >= FEWEST:
+            of_row = joined.stall_row == names.index(row.name)
+            for period in periods(joined.stall_start[of_row], span, packet_hz, tick_hz)[:1]:
+                yield row.name, period
+
+
+def _tick(joined: Joined, span: tuple[int, int]) -> float | None:
+    """The frequency of the tick on the first serving core that shows one."""
+    timers = [number for number, owner in enumerate(joined.cores.owners) if owner == LOCAL_TIMER]
+    until = min(span[1], span[0] + TICK_NS)
+    for cpu in sorted({int(cpu) for cpu in joined.cpu} - {UNKNOWN}):
+        starts = joined.cores.starts(cpu, timers, span[0], until)
+        if found := tick(np.frombuffer(starts, np.int64)):
+            return found
+    return None
+
+
+def _warnings(run: Run, trace: Trace, joined: Joined) -> Iterator[Notice]:
+    """What keeps packets unexplained."""
+    notes = joined.notes
+    records, rest, damaged = notes["records"], notes["rest"], notes["damaged_at"]
+    if damaged is not None:
+        yield Notice(
+            "trace-damaged",
+            f"{trace.events.name} is damaged at byte {damaged:,}: what stands behind is not known",
+        )
+    elif rest or (trace.records is not None and records < trace.records):
+        stated = "" if trace.records is None else f" of {trace.records:,}"
+        yield Notice(
+            "trace-damaged",
+            f"{trace.events.name} is cut off: it holds {records:,}{stated} records; what came "
+            "later is not known",
+        )
+    lost = {cpu: count for cpu, count in notes["lost"].items() if cpu in trace.served.cpus}
+    if lost:
+        cores = ", ".join(f"{count:,} on CPU {cpu}" for cpu, count in sorted(lost.items()))
+        yield Notice(
+            "trace-lost",
+            f"the tracer had no room for {cores}: packets of that time are not explained",
+        )
+    packets = joined.late.packets
+    if joined.unseen is not None:
+        unseen = joined.unseen
+        tasks = joined.laid.watched.tasks(joined.cpu[unseen], joined.stays.egress_ns[unseen])
+        had = f" while {', '.join(tasks)} had the core" if tasks else ""
+        yield Notice(
+            "trace-blind",
+            f"{int(unseen.sum()):,} late packets left{had}, and the trace saw nothing that served "
+            "them: the kernel did not run the tracer's programs then. Nothing is told of these",
+        )
+    began, ended = trace.span_ns
+    outside = (packets.ingress_ns < began) | (packets.egress_ns > ended)
+    if outside.any():
+        yield Notice(
+            "trace-not-covering",
+            f"{int(outside.sum()):,} late packets passed before the trace began or after it ended",
+        )
+    if joined.untold is not None and joined.untold.any():
+        assert trace.clock is not None
+        yield Notice(
+            "host-clock-coarse",
+            f"the clock of the DuT's host is known to {format_time(trace.clock.width_ns)}, which "
+            f"is no small part of the excess of {int(joined.untold.sum()):,} of "
+            f"{joined.untold.size:,} late packets: nothing is told of these",
+        )
+    unknown = ~np.isin(joined.cpu, trace.served.cpus)
+    if unknown.any():
+        cpus = sorted({int(cpu) for cpu in joined.cpu[unknown]} - {UNKNOWN})
+        where = f"left on CPUs {', '.join(map(str, cpus))}" if cpus else "do not say their core"
+        yield Notice(
+            "served-elsewhere",
+            f"{int(unknown.sum()):,} late packets {where}, but packets should be served on "
+            f"{', '.join(map(str, trace.served.cpus))}",
+        )
+
+
+def _of_guest(guest: Guest | None, joined: Joined) -> Iterator[Notice]:
+    """What keeps the guest's part unexplained."""
+    notes = joined.guest_notes
+    if guest is None or notes is None:
+        return
+    if notes["damaged_at"] is not None or notes["rest"]:
+        yield Notice(
+            "trace-damaged",
+            f"{guest.trace.events.name} is damaged or cut off behind {notes['records']:,} records: "
+            "what the guest did later is not known",
+        )
+    if lost := sum(notes["lost"].values()):
+        yield Notice(
+            "trace-lost",
+            f"the tracer in the guest had no room for {lost:,} records: what the guest did then is "
+            "not known",
+        )
+    if joined.coarse:
+        late = joined.state.size
+        yield Notice(
+            "guest-clock-coarse",
+            f"the guest's clock is known to {format_time(guest.clock.width_ns)}, which is no small "
+            f"part of the excess of {joined.coarse:,} of {late:,} late packets: of these only the "
+            "host's part is told",
+        )
+
+
+def situation(run: Run, trace: Trace) -> Situation:
+    """Where a run was measured: what its audits answered, on the machine and in its guest."""
+    tuning = run.record.tuning if run.record else None
+    links = run.record.links if run.record else ()
+    cards = {card for link in links for card in link.cards or ()}
+    words = [f"--cpus {tuning.cpus}", f"--role {tuning.role}"] if tuning else []
+    words += [f"--interface {name}" for name in tuning.interfaces] if tuning else []
+    return Situation(
+        _answers(tuning),
+        _answers(run.platform_facts.tuning),
+        frozenset(cards),
+        " ".join(words),
+        f"--cpus {list_cpus(trace.senders)} --role generator" if trace.senders else "",
+    )
+
+
+def _answers(tuning: Tuning | None) -> Mapping[str, str] | None:
+    return ({name: row.answer for name, row in tuning.audit.items()} or None) if tuning else None

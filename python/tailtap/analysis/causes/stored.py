@@ -1,0 +1,128 @@
+"""Why packets of a run were late, as `tailtap explain` stored it or as it is found out now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import pyarrow as pa
+
+from tailtap.analysis.causes.events import Events, Window, read_events
+from tailtap.analysis.causes.guest import Guest, guest_of
+from tailtap.analysis.causes.lanes import Slice, slices
+from tailtap.analysis.causes.record import SCHEMA, Json, record, tables
+from tailtap.analysis.causes.remedies import Knob
+from tailtap.analysis.causes.runs import explain
+from tailtap.analysis.causes.segments import leaving
+from tailtap.analysis.causes.taxonomy import NAMES
+from tailtap.analysis.causes.trace import Trace, load
+from tailtap.analysis.clocks.guest import EGRESS
+from tailtap.analysis.evaluation.tables import column as integers
+from tailtap.analysis.evaluation.tables import read as read_table
+from tailtap.analysis.evaluation.values import Column
+from tailtap.analysis.runs.run import Run
+from tailtap.records.causes import CausesRecord
+from tailtap.records.errors import InputError
+from tailtap.records.record import checked_file
+
+TABLES = ("causes-late", "causes-parts", "causes-stalls")
+
+
+@dataclass(frozen=True)
+class Causes:
+    """What docs/reference/files.md says of `causes.json` and its tables."""
+
+    run: Run
+    trace: Trace
+    record: Json
+    late: pa.Table
+    parts: pa.Table
+    stalls: pa.Table
+
+    @cached_property
+    def events(self) -> Events:
+        """The records of the trace. Raises `InputError` when they cannot be read."""
+        return read_events(self.trace, leaving(self.run, self.trace.events.parent))
+
+    @cached_property
+    def guest(self) -> Guest | None:
+        """The guest whose trace lies below this one; None where there is none, or nobody knows."""
+        return guest_of(self.trace.events.parent, self.trace)[0]
+
+    @cached_property
+    def guest_events(self) -> Events | None:
+        """The records of the guest's trace by the clock of the host. Raises `InputError`."""
+        if self.guest is None:
+            return None
+        found = read_events(self.guest.trace, [self.trace.events.parent / EGRESS])
+        return found.on_clock(self.guest.clock.host_ns)
+
+    def slices(self, windows: Sequence[Window]) -> list[Slice]:
+        """What stood on the cores in some windows, and then what stood on those of the guest.
+
+        `windows` ascend and do not overlap. Raises `InputError` when a trace cannot be read.
+        """
+        found = slices(self.events.near(windows), self.trace)
+        if self.guest is not None and self.guest_events is not None:
+            theirs = slices(self.guest_events.near(windows), self.guest.trace)
+            found += [one._replace(guest=True) for one in theirs]
+        return found
+
+    @property
+    def packets(self) -> int:
+        """How many packets the run's latencies are of."""
+        return self.run.stored.counts.matched
+
+    def column(self, table: str, name: str) -> Column:
+        """A column of whole numbers of one of the tables."""
+        return integers(getattr(self, table), name)
+
+
+def has_trace(run: Run) -> bool:
+    """Whether the run was measured with a trace."""
+    return run.own_folder is not None and (run.own_folder / "trace.events").is_file()
+
+
+def causes_of(run: Run, knobs: Sequence[Knob] = ()) -> Causes:
+    """Why packets of a run were late; found out now where nothing is stored, or of old captures.
+
+    `knobs` may then be named as remedies. Nothing is written. Raises `InputError` as `load` and
+    `explain` do.
+    """
+    trace = load(run)
+    stored = read_stored(trace.events.parent, run.stored.percentile(0.5).value)
+    if stored is not None:
+        return Causes(run, trace, stored[0], *stored[1])
+    found = explain(run, knobs=knobs)
+    made = tables(found)
+    return Causes(run, trace, record(found), *(made[name] for name in TABLES))
+
+
+def read_stored(folder: Path, median_ns: int) -> tuple[Json, list[pa.Table]] | None:
+    """`causes.json` of a run folder and its `TABLES`.
+
+    None unless they are whole, say in which segment each packet was late, and are of a run with
+    this median: it was not evaluated anew since.
+    """
+    try:
+        content = checked_file(folder / "causes.json", CausesRecord)
+        found = [read_table(folder, name) for name in TABLES]
+    except (InputError, OSError, ValueError, pa.ArrowException):
+        return None
+    late, causes = content["late"], {row["cause"] for row in content["causes"]}
+    current = (
+        content.get("schema") == SCHEMA
+        and late.get("median_ns") == median_ns
+        and late["packets"] == found[0].num_rows
+        and causes | set(found[0].column("blamed").to_pylist()) <= NAMES
+        and not _astray(found[1], late["packets"])
+    )
+    return (content, found) if current else None
+
+
+def _astray(parts: pa.Table, packets: int) -> bool:
+    """Whether parts are of packets that there are not."""
+    of = integers(parts, "packet")
+    return bool(((of < 0) | (of >= packets)).any())

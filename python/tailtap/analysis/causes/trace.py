@@ -1,0 +1,175 @@
+"""What a run's trace says of itself, and whether it belongs to the run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tailtap.analysis.causes.taxonomy import NET_RX, Names, Served
+from tailtap.analysis.clocks.host import HostClock, host_clock
+from tailtap.analysis.runs.run import Run
+from tailtap.records.errors import InputError
+from tailtap.records.files import read_json
+from tailtap.records.record import checked
+from tailtap.records.trace import TraceRecord
+
+SCHEMA = "tailtap.trace/1"
+GUEST_EVENTS, GUEST_RECORD = "trace-guest.events", "trace-guest.json"
+NO_TRACE = "measure it with `trace: thin` in the experiment file, or --set trace=thin"
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The trace of a run."""
+
+    events: Path
+    started_ns: int
+    ended_ns: int
+    """By its own clock, as all times of its records."""
+    cpus: tuple[int, ...]
+    served: Served
+    """By what packets are served, in all nodes of the device."""
+    names: Names
+    records: int | None
+    lost: Mapping[str, int]
+    missing: tuple[str, ...]
+    substitutes: tuple[str, ...]
+    mode: str
+    nodes: Mapping[str, Served] = field(default_factory=dict)
+    """By what packets are served in each node, where the device has several."""
+    senders: tuple[int, ...] = ()
+    """CPUs that tell those of packets, and are followed for what holds them up."""
+    clock: HostClock | None = None
+    """How its clock stands to that of the stamps; None where both are one."""
+
+    @property
+    def span_ns(self) -> tuple[int, int]:
+        """When it began and ended, by the clock of the stamps."""
+        if self.clock is None:
+            return self.started_ns, self.ended_ns
+        first, last = self.clock.stamps_ns(np.array([self.started_ns, self.ended_ns])).tolist()
+        return first, last
+
+
+def load(run: Run) -> Trace:
+    """The trace of a run.
+
+    Raises `InputError` when it has none, when the tracer did not come to its end, when it was made
+    on another boot, by another kind of clock or at another time than the packets, and when another
+    machine stamped these and nobody knows how the clocks stood.
+    """
+    folder = run.own_folder
+    if folder is None or not (folder / "trace.events").is_file():
+        none = run.traits is not None and not run.traits.has_dut
+        remedy = (
+            "platform wire has no device to trace: take a run that has one" if none else NO_TRACE
+        )
+        raise InputError(f"{folder or run.slug}: it has no trace: {remedy}")
+    path = folder / "trace.json"
+    if not path.is_file():
+        raise InputError(
+            f"{path}: there is none: the trace was cut off before its end and cannot be trusted; "
+            "measure again"
+        )
+    record = read_json(path)
+    trace = _read(folder / "trace.events", path, record)
+    trace = replace(trace, clock=host_clock(run.record, f"{path}: the trace"))
+    _belongs(path, record, trace, run)
+    return trace
+
+
+def load_guest(folder: Path) -> Trace:
+    """The trace that was taken in the run's virtual machine, on its clock. Raises `InputError`."""
+    path = folder / GUEST_RECORD
+    return _read(folder / GUEST_EVENTS, path, read_json(path))
+
+
+def _read(events: Path, path: Path, record: Mapping[str, Any]) -> Trace:
+    if record.get("schema") != SCHEMA:
+        raise InputError(f"{path}: its schema is {record.get('schema')!r} instead of {SCHEMA!r}")
+    if record.get("served", {}) is None:
+        raise InputError(
+            f"{path}: it does not say by what packets are served: give "
+            "`tailtap trace --served`, or measure with a forwarder that says so"
+        )
+    checked(path, record, TraceRecord)
+    return _trace(events, record)
+
+
+def _trace(events: Path, record: Mapping[str, Any]) -> Trace:
+    names = record.get("names") or {}
+    pids, irqs = names.get("pids") or {}, names.get("irqs") or {}
+    functions = names.get("functions") or {}
+    cpus = tuple(int(cpu) for cpu in record["cpus"])
+    rows = record["served"]
+    nodes = {str(row["node"]): _served(row, cpus) for row in rows} if isinstance(rows, list) else {}
+    records = record.get("records")
+    return Trace(
+        events=events,
+        started_ns=int(record["started_ns"]),
+        ended_ns=int(record["ended_ns"]),
+        cpus=cpus,
+        served=Served.together(tuple(nodes.values())) if nodes else _served(rows, cpus),
+        nodes=nodes,
+        names=Names(
+            {int(pid): str(name) for pid, name in pids.items()},
+            {int(number): str(name) for number, name in irqs.items()},
+            {int(address, 16): str(name) for address, name in functions.items()},
+        ),
+        records=None if records is None else int(records),
+        lost={str(cpu): int(count) for cpu, count in (record.get("lost") or {}).items()},
+        missing=tuple(map(str, record.get("missing") or ())),
+        substitutes=tuple(map(str, record.get("substitutes") or ())),
+        mode=str(record.get("mode", "")),
+        senders=tuple(int(cpu) for cpu in record.get("senders") or ()),
+    )
+
+
+def _served(row: Mapping[str, Any], traced: tuple[int, ...]) -> Served:
+    return Served.one(
+        row["by"],
+        vector=int(row.get("vector") or NET_RX),
+        pids=(int(pid) for pid in row.get("pids") or ()),
+        cpus=tuple(int(cpu) for cpu in row.get("cpus") or ()) or traced,
+    )
+
+
+def _belongs(path: Path, record: Mapping[str, Any], trace: Trace, run: Run) -> None:
+    boot = run.environment.boot_id
+    if boot and record.get("boot_id") and boot != record["boot_id"]:
+        raise InputError(
+            f"{path}: the trace is of another boot of the DuT's machine than the run; its clock "
+            "says nothing of the packets"
+        )
+    if run.clock != "monotonic" or record.get("clock") != "monotonic":
+        raise InputError(
+            f"{run.slug}: its packets were stamped by the clock {run.clock}, its trace by "
+            f"{record.get('clock')}: only stamps of the kernel's monotonic clock can be joined"
+        )
+    side = run.stored.inputs.ingress
+    first, last = side.first_ns, side.last_ns
+    began, ended = trace.span_ns
+    if ended <= first or last <= began:
+        raise InputError(
+            f"{path}: the trace is of another run: it began and ended "
+            f"{_away(began, ended, first, last)} the run's packets"
+        )
+    if not set(trace.served.cpus) <= set(trace.cpus):
+        raise InputError(
+            f"{path}: packets are served on CPUs {_list(trace.served.cpus)}, and traced were "
+            f"{_list(trace.cpus)}: measure again with these among the traced ones"
+        )
+
+
+def _away(began: int, ended: int, first: int, last: int) -> str:
+    if ended <= first:
+        return f"{(first - ended) / 1e9:,.1f} s before"
+    return f"{(began - last) / 1e9:,.1f} s after"
+
+
+def _list(cpus: tuple[int, ...]) -> str:
+    return ",".join(map(str, cpus)) or "none"

@@ -1,0 +1,63 @@
+"""What was found, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tailtap.analysis.causes.joined import BEHIND, DIRECT, OWN, QUEUED, STATES, Joined
+from tailtap.analysis.causes.labels import Labels
+from tailtap.analysis.causes.periods import Period
+from tailtap.analysis.causes.remedies import Remedy
+from tailtap.analysis.causes.segments import UNKNOWN
+from tailtap.analysis.causes.taxonomy import SERVING, Named
+from tailtap.analysis.causes.without import NAME, Without
+from tailtap.records.units import format_time
+
+MOST_PARTS = 3
+NO_REMEDY = "no knob of `tailtap host` is known that answers a cause found here and can be set here"
+
+
+def packet_words(joined: Joined, labels: Labels, packet: int, behind: int) -> str:
+    """A late packet: how late, by what, and how many were behind its stall."""
+    excess = int(joined.late.excess_ns[packet])
+    head = f"{format_time(excess)} late{where(joined, packet)}: "
+    state = int(joined.state[packet])
+    stall = int(joined.stall[packet])
+    blamed = labels.blame(packet)
+    if state == BEHIND:
+        return f"{head}behind stall {stall + 1}, {blamed}"
+    if state == QUEUED:
+        return f"{head}a queue that no stall made"
+    if state == OWN:
+        return f"{head}{labels.name(packet)}: the server had the core"
+    if state != DIRECT:
+        return f"{head}{STATES[state]}"
+    parts = [(row, ns) for row, ns in joined.parts(packet) if row != SERVING][:MOST_PARTS]
+    told = ", ".join(f"{joined.rows.names[row]} for {format_time(ns)}" for row, ns in parts)
+    more = f"; {behind} behind this stall" if behind and stall != UNKNOWN else ""
+    doubt = "" if blamed.cause != "unexplained" else " (present, not shown to be the cause)"
+    return f"{head}{told}{doubt}{more}"
+
+
+def where(joined: Joined, packet: int) -> str:
+    """Where a packet was late, if the device has several segments."""
+    if len(joined.segments) == 1:
+        return ""
+    return f" in {joined.segments[int(joined.segment[packet])]}"
+
+
+def period_words(name: Named | None, period: Period) -> str:
+    """A period: of what, how long, and which known one it is."""
+    what = "all stalls" if name is None else str(name)
+    return f"{what}: every {format_time(period.period_ns)}" + (
+        f", {period.words}" if period.words else ""
+    )
+
+
+def remedy_words(lines: Sequence[str], remedy: Remedy, without: Without | None) -> str:
+    """Candidates with what to type, and what would be left of the tail."""
+    causes = ", ".join(str(name) for name in sorted(remedy.causes))
+    words = f"candidates, not tried here: {'; '.join(lines)}"
+    if without is not None:
+        words += f"; estimate without the time of {causes}, {NAME}: {without.words}"
+    return words

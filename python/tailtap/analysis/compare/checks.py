@@ -1,0 +1,213 @@
+"""The five recommendations of "How low can you go?", checked against the data.
+
+Each is met, not met, or cannot be told, with the numbers behind the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from tailtap.analysis.compare.aspects import differs_only_in
+from tailtap.analysis.compare.configurations import Configuration
+from tailtap.analysis.compare.ranking import Pair, Ranking
+from tailtap.analysis.compare.significance import ALPHA, smallest_p
+from tailtap.analysis.compare.words import percentile_text, ratio_text, time_text
+from tailtap.analysis.evaluation.overload import OVERLOAD_LOSS
+from tailtap.analysis.runs.run import Run
+from tailtap.records.units import format_share
+
+Answer = Literal["met", "not met", "cannot be told"]
+_TOLD = 3
+
+
+@dataclass(frozen=True)
+class Check:
+    """One recommendation, what it asks, and what the data say."""
+
+    name: str
+    advice: str
+    answer: Answer
+    because: str
+
+
+def check(rankings: Sequence[Ranking]) -> list[Check]:
+    """All five."""
+    return [
+        Check(
+            "measurement set-up",
+            "stamp packets in hardware, outside the device",
+            *_stamps(rankings),
+        ),
+        Check(
+            "overload",
+            "keep enough spare capacity that no packet is lost",
+            *_overload(rankings),
+        ),
+        Check(
+            "kernel",
+            "choose the kernel for the application, by measuring",
+            *_choice(rankings, "kernel", _either),
+        ),
+        Check(
+            "NIC",
+            "measure the NIC in the scenario, above all a recent one",
+            *_choice(rankings, "nic", _either),
+        ),
+        Check(
+            "virtualisation",
+            "prefer bare metal where the tail matters most",
+            *_choice(rankings, "platform", _virtual_and_bare),
+        ),
+    ]
+
+
+def _all_runs(rankings: Sequence[Ranking]) -> Iterator[tuple[Configuration, Run]]:
+    for ranking in rankings:
+        for standing in ranking.standings:
+            for run in standing.configuration.runs:
+                yield standing.configuration, run
+
+
+def _stamps(rankings: Sequence[Ranking]) -> tuple[Answer, str]:
+    clocks = [run.clock for _, run in _all_runs(rankings)]
+    known = [clock for clock in clocks if clock not in (None, "unknown")]
+    software = [clock for clock in known if clock != "hardware"]
+    if not known:
+        return "cannot be told", "no result says which clock stamped its packets"
+    if not software and len(known) == len(clocks):
+        return "met", f"all {len(known)} runs were stamped in hardware"
+    if not software:
+        return "cannot be told", f"{len(clocks) - len(known)} of {len(clocks)} runs do not say"
+    kinds = ", ".join(sorted(set(map(str, software))))
+    text = f"{len(software)} of {len(clocks)} runs were stamped in software (clock: {kinds})"
+    return "not met", text + "".join(f"; {told}" for told in _floors(rankings))
+
+
+def _floors(rankings: Sequence[Ranking]) -> Iterator[str]:
+    """The latency of the measurement itself, where `wire` was measured."""
+    for ranking in rankings:
+        floors = [s.worst for s in ranking.floors if s.worst and s.worst.latency]
+        fastest = min((s.worst.number for s in ranking.standings if s.worst), default=float("inf"))
+        if floors and fastest < float("inf"):
+            latency = max(value.latency or 0 for value in floors)
+            yield (
+                f"the floor (wire) takes {time_text(latency)} at "
+                f"{percentile_text(ranking.percentile)}, {ranking.load.label}: "
+                f"{format_share(latency / fastest)} of the fastest device's"
+            )
+
+
+def _overload(rankings: Sequence[Ranking]) -> tuple[Answer, str]:
+    losses = [
+        (run.loss, f"{standing.configuration.label} at {ranking.load.label}")
+        for ranking in rankings
+        for standing in ranking.standings
+        for run in standing.configuration.runs
+        if run.loss is not None
+    ]
+    runs = sum(1 for _ in _all_runs(rankings))
+    over = sorted((entry for entry in losses if entry[0] > OVERLOAD_LOSS), reverse=True)
+    if over:
+        told = _joined([f"{where} lost {format_share(loss)}" for loss, where in over])
+        return (
+            "not met",
+            f"{len(over)} of {runs} runs lost more than {format_share(OVERLOAD_LOSS)}: {told}",
+        )
+    if len(losses) < runs or not losses:
+        return "cannot be told", f"{runs - len(losses)} of {runs} runs do not say what they lost"
+    most, where = max(losses)
+    text = f"no run lost more than {format_share(OVERLOAD_LOSS)}"
+    return "met", text + (
+        f"; the most was {format_share(most)}, {where}" if most else ": none at all"
+    )
+
+
+def _either(one: Configuration, other: Configuration) -> bool:
+    return True
+
+
+def _virtual_and_bare(slower: Configuration, faster: Configuration) -> bool:
+    return {slower.virtual, faster.virtual} == {True, False}
+
+
+def _choice(
+    rankings: Sequence[Ranking],
+    aspect: str,
+    counts: Callable[[Configuration, Configuration], bool],
+) -> tuple[Answer, str]:
+    """Whether a configuration is shown to be slower than one that differs in this aspect alone."""
+    found: list[tuple[Ranking, Pair]] = []
+    for ranking in rankings:
+        for pair in ranking.pairs:
+            slower = ranking.standings[pair.slower].configuration
+            faster = ranking.standings[pair.faster].configuration
+            if differs_only_in(slower.aspects, faster.aspects, aspect) and counts(slower, faster):
+                found.append((ranking, pair))
+    if not found:
+        return "cannot be told", _why_none(rankings, aspect)
+    shown = [(ranking, pair) for ranking, pair in found if pair.significant]
+    against = [(r, p) for r, p in shown if aspect != "platform" or _virtual_is_slower(r, p)]
+    if against:
+        return "not met", _joined([_figures(ranking, pair) for ranking, pair in against])
+    if shown:
+        return "met", _joined([_figures(ranking, pair) for ranking, pair in shown])
+    undecided = [pair for _, pair in found if pair.corrected >= 1.0 and pair.least > ALPHA]
+    if undecided:
+        ranking, pair = found[0]
+        sizes = [len(ranking.standings[place].values) for place in (pair.slower, pair.faster)]
+        return "cannot be told", (
+            f"{len(found)} comparisons differ in nothing else, with too few repeats: {sizes[0]} "
+            f"against {sizes[1]} reach p = {smallest_p(*sizes):.2g} at best"
+        )
+    told = _joined([_figures(ranking, pair) for ranking, pair in found])
+    return "met", f"no difference is shown: {told}"
+
+
+def _virtual_is_slower(ranking: Ranking, pair: Pair) -> bool:
+    return ranking.standings[pair.slower].configuration.virtual is True
+
+
+def _figures(ranking: Ranking, pair: Pair) -> str:
+    slower, faster = ranking.standings[pair.slower], ranking.standings[pair.faster]
+    text = (
+        f"{slower.configuration.label} over {faster.configuration.label}: "
+        f"{ratio_text(pair.shift)} at {percentile_text(ranking.percentile)}"
+    )
+    median = _median_ratio(slower.configuration, faster.configuration)
+    if median is not None:
+        text += f" (x{median:.2f} at p50)"
+    return f"{text}, {ranking.load.label}, p = {pair.corrected:.2g}"
+
+
+def _median_ratio(slower: Configuration, faster: Configuration) -> float | None:
+    """The ratio of the medians' worst repeats; None where one is not known."""
+    worst = []
+    for configuration in (slower, faster):
+        rows = [run.percentile(0.5) for run in configuration.runs]
+        worst.append(max((row.value for row in rows if row is not None), default=0))
+    return worst[0] / worst[1] if all(worst) else None
+
+
+def _why_none(rankings: Sequence[Ranking], aspect: str) -> str:
+    known = {
+        standing.configuration.aspects[aspect]
+        for ranking in rankings
+        for standing in ranking.standings
+        if aspect in standing.configuration.aspects
+    }
+    name = {"nic": "NIC"}.get(aspect, aspect)
+    if not known:
+        return f"no result says its {name}"
+    if len(known) == 1:
+        return f"only one {name} was measured: {known.pop()}"
+    kinds = {s.configuration.virtual for ranking in rankings for s in ranking.standings}
+    if aspect == "platform" and not {True, False} <= kinds:
+        return f"bare metal and a virtual platform are needed, not {', '.join(sorted(known))}"
+    return f"no two configurations under one load differ in their {name} alone"
+
+
+def _joined(texts: Sequence[str]) -> str:
+    more = f"; and {len(texts) - _TOLD} more" if len(texts) > _TOLD else ""
+    return "; ".join(texts[:_TOLD]) + more

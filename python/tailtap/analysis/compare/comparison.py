@@ -1,0 +1,230 @@
+"""`compare_runs`: the library function behind `tailtap compare`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tailtap.analysis.compare.advice import advise
+from tailtap.analysis.compare.checks import Check, check
+from tailtap.analysis.compare.configurations import Configuration, Load, gather
+from tailtap.analysis.compare.isolation import Cache, Judgement, common_cache, judge
+from tailtap.analysis.compare.ranking import Ranking, needed, rank
+from tailtap.analysis.compare.reading import read, required_percentiles
+from tailtap.analysis.compare.resources import Resources, resources
+from tailtap.analysis.compare.significance import ALPHA
+from tailtap.analysis.compare.words import percentile_text
+from tailtap.analysis.evaluation.overload import OVERLOAD_LOSS
+from tailtap.analysis.runs.run import Run
+from tailtap.analysis.tail import analyse
+from tailtap.analysis.tail.runs import Summary, sum_up
+from tailtap.records.errors import InputError
+from tailtap.records.record import Notice
+from tailtap.records.units import format_share
+
+_REASONS = 3
+
+
+@dataclass(frozen=True)
+class Traits:
+    """Properties of a configuration besides its latency; None where nothing is known.
+
+    `predictability` is of its tail models, `isolation` a judgement.
+    """
+
+    load: Load
+    configuration: Configuration
+    predictability: Summary | None
+    resources: Resources
+    cache: Cache | None
+    isolation: Judgement | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The result of `tailtap compare`."""
+
+    rankings: tuple[Ranking, ...]
+    traits: tuple[Traits, ...]
+    checks: tuple[Check, ...]
+    advice: tuple[str, ...]
+    #: How many repeats of each configuration let every comparison be decided.
+    repeats_needed: int
+    warnings: tuple[Notice, ...]
+
+
+def compare_runs(
+    sources: Sequence[tuple[str, Path]],
+    percentile: float | None = None,
+    *,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Comparison:
+    """Compare the configurations of runs, each of `sources` a name (or "") and a path.
+
+    A path is a run, an experiment, what `tailtap evaluate --out` wrote, or a folder or database
+    with imported results; runs of one name are repeats of each other where nothing was varied.
+    `percentile` (0 to 1; 1 is the maximum) is what configurations are ranked by. When not given, it
+    is what their experiment files require, or the highest that all of them support. Raises
+    `InputError` when there is nothing to compare.
+    """
+    runs = read(sources, progress)
+    required = set() if percentile else required_percentiles(path for _, path in sources)
+    return compare_loaded(runs, percentile, required=required, progress=progress)
+
+
+def compare_loaded(
+    runs: Sequence[Run],
+    percentile: float | None = None,
+    *,
+    required: Collection[float] = (),
+    progress: Callable[[str], None] = lambda _: None,
+) -> Comparison:
+    """The same for runs that have been read, and of which these percentiles are `required`."""
+    loads = gather(runs)
+    _require_two(runs, loads)
+    progress("comparing")
+    rankings = rank(loads, percentile, required)
+    if all(ranking.reason for ranking in rankings):
+        reasons = dict.fromkeys(f"{found.load.label}: {found.reason}" for found in rankings)
+        raise InputError(f"nothing can be ranked: {'; '.join(list(reasons)[:_REASONS])}")
+    traits = tuple(_traits(loads, progress))
+    return Comparison(
+        tuple(rankings),
+        traits,
+        tuple(check(rankings)),
+        tuple(advise(rankings)),
+        needed(rankings),
+        tuple(_warnings(runs, rankings, required)),
+    )
+
+
+def _require_two(runs: Sequence[Run], loads: Sequence[Load]) -> None:
+    """Raises `InputError` unless two configurations have good runs under the same load."""
+    if any(len(load.ranked) > 1 for load in loads):
+        return
+    good = [(load, configuration) for load in loads for configuration in load.ranked]
+    left = [f"{run.slug}: {run.excluded}" for run in runs if run.excluded]
+    why = f" (left out: {'; '.join(left[:_REASONS])}{', …' if len(left) > _REASONS else ''})"
+    why = why if left else ""
+    labels = list(dict.fromkeys(configuration.label for _, configuration in good))
+    if not good:
+        raise InputError(f"no run of a device can be compared{why}; measure again, or give others")
+    floors = {found.label for load in loads for found in load.configurations if found.wire}
+    if len(labels) == 1 and floors:
+        raise InputError(
+            f"there is only one device, {labels[0]}{why}: wire is the lab without a device, the "
+            "floor of a measurement, and is not compared; add runs of another device"
+        )
+    if len(labels) == 1:
+        raise InputError(
+            f"there is only one configuration with good runs, {labels[0]}{why}: nothing to compare "
+            "it with; give runs that differ in more than the repeat and the traffic"
+        )
+    told = "; ".join(f"{configuration.label} at {load.label}" for load, configuration in good[:4])
+    raise InputError(
+        f"the runs are of different traffic ({told}){why}: no two configurations had the same "
+        "load; measure them at the same traffic.rate, size and pattern"
+    )
+
+
+def _traits(loads: Sequence[Load], progress: Callable[[str], None]) -> Iterator[Traits]:
+    for load in loads:
+        for configuration in load.ranked:
+            runs = configuration.runs
+            models = []
+            for run in runs:
+                if run.origin:
+                    continue
+                progress(f"{run.slug}: its tail model")
+                try:
+                    models.append(analyse(run.tail))
+                except InputError:
+                    continue  # an old evaluation without exceedances: nothing is known
+            cache = common_cache(runs)
+            yield Traits(
+                load,
+                configuration,
+                sum_up(configuration.label, models) if models else None,
+                resources(runs),
+                cache,
+                judge(configuration.traits, cache.layout if cache else None),
+            )
+
+
+def _warnings(
+    runs: Sequence[Run], rankings: Sequence[Ranking], required: Collection[float]
+) -> Iterator[Notice]:
+    for run in runs:
+        if run.excluded:
+            yield Notice("left-out", f"{run.slug} is left out: {run.excluded}")
+    codes = Counter(code for run in runs if not run.excluded for code in run.codes)
+    for code, count in sorted(codes.items()):
+        yield Notice("doubts", f"{count} of the runs have the warning {code}")
+    for ranking in rankings:
+        yield from _about(ranking)
+        if required and ranking.chosen_by == "support" and not ranking.reason:
+            asked = ", ".join(percentile_text(p) for p in sorted(required))
+            yield Notice(
+                "few-samples",
+                f"{ranking.load.label}: {asked} is required, and not every run has ten packets "
+                f"above it: ranked by {percentile_text(ranking.percentile)}",
+            )
+
+
+def _about(ranking: Ranking) -> Iterator[Notice]:
+    where, p = ranking.load.label, percentile_text(ranking.percentile)
+    if ranking.reason:
+        yield Notice("no-ranking", f"{where}: {ranking.reason}")
+        return
+    for standing in ranking.standings:
+        for value in standing.values:
+            if value.latency is None:
+                loss = value.run.loss or 0.0
+                what = "was overloaded and" if loss > OVERLOAD_LOSS else "was not overloaded but"
+                yield Notice(
+                    "overload" if loss > OVERLOAD_LOSS else "loss",
+                    f"{value.run.slug} {what} lost {format_share(loss)}, more than lie above {p}; "
+                    "their latencies are unknown, so it ranks behind all others",
+                )
+        twins = Counter(
+            (one.packets, one.lost, value.latency, one.maximum)
+            for value in standing.values
+            if (one := value.run).packets is not None
+        )
+        same = sum(count for count in twins.values() if count > 1)
+        if same:
+            yield Notice(
+                "equal-repeats",
+                f"{where}: {same} repeats of {standing.configuration.label} are equal to the "
+                "nanosecond: copies of a run tell nothing more",
+            )
+    few = [v for s in ranking.standings for v in s.values if v.supported is False]
+    if few:
+        yield Notice(
+            "few-samples",
+            f"{where}: fewer than ten packets lie above {p} in {len(few)} runs: it is not to be "
+            "relied on",
+        )
+    untold = [v for s in ranking.standings for v in s.values if v.supported is None]
+    if untold:
+        yield Notice(
+            "unknown-samples",
+            f"{where}: {len(untold)} runs do not say how many packets they are of",
+        )
+    machines = {s.configuration.aspects.get("machine", "unknown") for s in ranking.standings}
+    if len(machines) > 1:
+        yield Notice(
+            "different-machines",
+            f"{where}: the runs are from different machines ({'; '.join(sorted(machines))}): what "
+            "differs may be the machine",
+        )
+    untestable = [pair for pair in ranking.pairs if pair.least > ALPHA]
+    if untestable:
+        repeats = [len(standing.values) for standing in ranking.standings]
+        yield Notice(
+            "few-repeats",
+            f"{where}: {len(untestable)} of {len(ranking.pairs)} comparisons have too few repeats "
+            f"(from {min(repeats)}) to be decided, whatever their latencies",
+        )

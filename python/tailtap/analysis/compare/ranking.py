@@ -1,0 +1,359 @@
+"""Compares the configurations under one load: values, tests, ranks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from statistics import median_high
+from typing import Literal
+
+from tailtap.analysis.compare.configurations import Configuration, Load
+from tailtap.analysis.compare.significance import (
+    ALPHA,
+    Shift,
+    decidable,
+    holm,
+    rank_test,
+    repeats_needed,
+    shift,
+    smallest_p,
+)
+from tailtap.analysis.compare.within import Interval, interval
+from tailtap.analysis.evaluation.overload import OVERLOAD_LOSS
+from tailtap.analysis.runs.run import Run
+from tailtap.records.errors import InputError
+
+#: How the worst repeat is chosen.
+RULE = (
+    "the repeat with the highest latency at the percentile, then with the highest maximum; a run "
+    "that lost more packets than lie above the percentile counts as later than any"
+)
+MEDIAN = 0.5
+NOBODY = "no device has a good run under this load"
+TOO_FEW = "too few packets for any percentile that all runs have"
+UNTOLD = "no run says how many packets it is of; choose the percentile by --percentile"
+
+
+Choice = Literal["option", "require", "support"]
+"""What the percentile is by: what somebody said, what is required, or what all runs support."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """One run at the percentile of its comparison."""
+
+    run: Run
+    #: Its latency in ns; None where more packets were lost than lie above the percentile: had
+    #: they arrived, it could be any.
+    latency: int | None
+    #: Whether ten packets lie above it; None where that is unknown.
+    supported: bool | None
+    interval: Interval
+
+    @property
+    def order(self) -> tuple[float, int]:
+        """The order by which the worst repeat is chosen."""
+        return self.number, self.run.maximum or 0
+
+    @property
+    def number(self) -> float:
+        """The value in the test: infinite where lost packets leave it unknown."""
+        return math.inf if self.latency is None else float(self.latency)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A configuration in the ranking.
+
+    `best` is one more than the number of configurations that are shown to be better, `last` the
+    number of those that are not shown to be worse, itself included: where the two differ the
+    data do not tell. None where there is no ranking.
+    """
+
+    configuration: Configuration
+    values: tuple[Value, ...]
+    best: int | None = None
+    last: int | None = None
+
+    @property
+    def worst(self) -> Value | None:
+        """The worst repeat by `RULE`."""
+        return max(self.values, key=lambda value: value.order, default=None)
+
+    @property
+    def numbers(self) -> list[float]:
+        """The values in the tests, one for each run."""
+        return [value.number for value in self.values]
+
+    def off(self, sign: int) -> list[float]:
+        """The values, all of them as high or as low as the clocks of the runs allow."""
+        return [value.number + sign * value.run.within_ns for value in self.values]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The comparison of two configurations, the one with the higher median first."""
+
+    slower: int
+    faster: int
+    p: float
+    #: Corrected for the number of comparisons that could be significant.
+    corrected: float
+    #: The smallest `p` that so many runs could reach.
+    least: float
+    shift: Shift
+    #: Whether the runs' own intervals leave a gap; None where one has none.
+    apart: bool | None
+
+    @property
+    def significant(self) -> bool:
+        """Whether the test distinguishes the two."""
+        return self.corrected <= ALPHA
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """All configurations under one load; places in `pairs` are those in `standings`."""
+
+    load: Load
+    percentile: float
+    standings: tuple[Standing, ...]
+    pairs: tuple[Pair, ...]
+    #: Floors (`wire`) under this load, and configurations without a good run.
+    floors: tuple[Standing, ...]
+    unranked: tuple[Configuration, ...]
+    #: Why there is no ranking; empty where there is one.
+    reason: str = ""
+    #: Why this percentile.
+    chosen_by: Choice = "support"
+
+    def given(self, pair: Pair) -> tuple[int, int]:
+        """The two places of a pair, first the one that was given first."""
+        order = [id(found) for found in self.load.configurations]
+        places = {place: order.index(id(self.standings[place].configuration))
+                  for place in (pair.slower, pair.faster)}  # fmt: skip
+        one, other = sorted(places, key=lambda place: places[place])
+        return one, other
+
+    def over(self, one: int, other: int) -> Shift:
+        """How far the configuration of one place lies above that of another."""
+        pair = self.pair(one, other)
+        return pair.shift if pair.slower == one else pair.shift.turned()
+
+    def answer(self, pair: Pair) -> str:
+        """What is shown of the one that was given second: ``slower``, ``faster``, or nothing."""
+        if not pair.significant:
+            return "not shown"
+        first, second = (self.standings[place].numbers for place in self.given(pair))
+        return "slower" if _above(second, first) > 0 else "faster"
+
+    def pair(self, one: int, other: int) -> Pair:
+        """The comparison of two places, whichever comes first."""
+        return next(p for p in self.pairs if {p.slower, p.faster} == {one, other})
+
+
+def rank(
+    loads: Sequence[Load],
+    percentile: float | None = None,
+    required: Collection[float] = (),
+) -> list[Ranking]:
+    """Rank the configurations under each load.
+
+    By `percentile` (0 to 1; 1 is the maximum), or else by the highest that all runs support: of
+    those that are `required`, where they support one, or of all. The tests of all loads are
+    corrected together. Raises `InputError` when the percentile cannot be had.
+    """
+    found = [_prepare(load, percentile, required) for load in loads]
+    pairs = [(place, pair) for place, ranking in enumerate(found) for pair in _pairs(ranking)]
+    chosen = decidable(
+        [
+            (len(found[place].standings[pair.slower].values),
+             len(found[place].standings[pair.faster].values))
+            for place, pair in pairs
+        ]
+    )  # fmt: skip
+    corrected = iter(holm([pair.p for (_, pair), yes in zip(pairs, chosen, strict=True) if yes]))
+    final = [
+        (place, replace(pair, corrected=next(corrected)) if yes else pair)
+        for (place, pair), yes in zip(pairs, chosen, strict=True)
+    ]
+    return [
+        _ranked(ranking, [pair for where, pair in final if where == place])
+        for place, ranking in enumerate(found)
+    ]
+
+
+def needed(rankings: Sequence[Ranking]) -> int:
+    """How many repeats of each configuration let every one of these comparisons be decided."""
+    return repeats_needed(sum(len(ranking.pairs) for ranking in rankings))
+
+
+def _prepare(load: Load, percentile: float | None, required: Collection[float]) -> Ranking:
+    ranked = [found for found in load.configurations if found.runs and not found.wire]
+    unranked = tuple(found for found in load.configurations if not found.runs)
+    chosen_by: Choice = "option"
+    if percentile is None:
+        percentile, chosen_by = _chosen(load, required)
+        if percentile is None:
+            told = any(run.packets is not None for found in ranked for run in found.runs)
+            reason = TOO_FEW if told else UNTOLD if ranked else NOBODY
+            return Ranking(load, math.nan, (), (), (), (*unranked, *ranked), reason)
+    floors = tuple(
+        Standing(found, _values(found, percentile))
+        for found in load.configurations
+        if found.runs and found.wire
+    )
+    standings = tuple(sorted((Standing(found, _values(found, percentile)) for found in ranked),
+                             key=_slowness))  # fmt: skip
+    reason = ""
+    if not standings:
+        reason = NOBODY
+    elif len(standings) == 1:
+        only = standings[0].configuration.label
+        reason = f"{only} is the only configuration with a good run under this load"
+    return Ranking(load, percentile, standings, (), floors, unranked, reason, chosen_by)
+
+
+def _chosen(load: Load, required: Collection[float]) -> tuple[float | None, Choice]:
+    """The percentile to rank by where nobody said one, and what it is by."""
+    runs = [run for found in load.ranked for run in found.runs]
+
+    def supported(p: float) -> bool:
+        row = (run.percentile(p) for run in runs)
+        return all(one is not None and one.supported for one in row)
+
+    # A median beside them is no reason to judge tails by it.
+    tails = [p for p in required if MEDIAN < p < 1] or [p for p in required if p < 1]
+    wanted = [p for p in tails if supported(p)]
+    if wanted and runs:
+        return max(wanted), "require"
+    if list(required) == [1.0] and runs:
+        return 1.0, "require"
+    return _common(load), "support"
+
+
+def _common(load: Load) -> float | None:
+    """The highest default percentile that all runs support.
+
+    It follows from how many packets arrived and how many did not, and is the same for all, so that
+    it favours none. Overloaded runs do not count: they would leave nothing but the median.
+    """
+    every = []
+    for run in (run for found in load.ranked for run in found.runs):
+        supported = run.supported()
+        if supported is not None:
+            loss = run.loss or 0.0
+            every.append({p for p in supported if loss > OVERLOAD_LOSS or loss <= 1 - p})
+    return max(set.intersection(*every), default=None) if every else None
+
+
+def _values(configuration: Configuration, p: float) -> tuple[Value, ...]:
+    values = []
+    for run in configuration.runs:
+        row = run.percentile(p)
+        if row is None:
+            raise InputError(
+                f"{run.slug}: its published percentiles do not have {100 * p:.10g}; leave out "
+                "--percentile, or choose one of theirs, such as 99.9"
+            )
+        latency = None if (run.loss or 0) > 1 - p and p < 1 else row.value
+        supported = None if run.packets is None else row.supported
+        values.append(Value(run, latency, supported, _interval(run, p)))
+    return tuple(values)
+
+
+def _interval(run: Run, p: float) -> Interval:
+    if run.origin:
+        return Interval(reason="published results say how often latencies occurred, not when")
+    if p == 1:
+        return Interval(reason="a maximum has no interval")
+    try:
+        return interval(run.tail, p).widened(run.within_ns)
+    except InputError as error:
+        return Interval(reason=str(error))
+
+
+def _slowness(standing: Standing) -> tuple[float, tuple[float, int]]:
+    return median_high(standing.numbers), max(value.order for value in standing.values)
+
+
+def _pairs(ranking: Ranking) -> Iterator[Pair]:
+    """All comparisons, before their correction; standings are in the order of their medians."""
+    for faster, slower in combinations(range(len(ranking.standings)), 2):
+        left, right = ranking.standings[slower], ranking.standings[faster]
+        yield Pair(
+            slower,
+            faster,
+            _p(left, right),
+            1.0,
+            smallest_p(len(left.values), len(right.values)),
+            _shift(left, right),
+            _apart(left.values, right.values),
+        )
+
+
+def _p(left: Standing, right: Standing) -> float:
+    """The p-value of the rank test, the largest that clocks which may be off leave open."""
+    ends = [(left.off(sign), right.off(-sign)) for sign in (-1, 1)]
+    if ends[0] == ends[1]:
+        return rank_test(left.numbers, right.numbers)
+    # The sum of the ranks rises from the one end to the other. Where its sign changes on the way,
+    # there may be no difference at all.
+    if _above(*ends[0]) * _above(*ends[1]) <= 0:
+        return 1.0
+    return max(rank_test(*end) for end in ends)
+
+
+def _shift(left: Standing, right: Standing) -> Shift:
+    """How far one lies above the other, with bounds that include what clocks may be off by."""
+    found = shift(left.numbers, right.numbers)
+    least, most = (shift(left.off(sign), right.off(-sign)) for sign in (-1, 1))
+    return replace(found, low=least.low, high=most.high)
+
+
+def _apart(left: Sequence[Value], right: Sequence[Value]) -> bool | None:
+    """Whether all intervals of one side lie above all of the other."""
+    sides = []
+    for values in (left, right):
+        lows = [value.interval.low for value in values if value.interval.low is not None]
+        highs = [value.interval.high for value in values if value.interval.high is not None]
+        if len(lows) < len(values) or len(highs) < len(values):
+            return None
+        sides.append((min(lows), max(highs)))
+    (low, high), (other_low, other_high) = sides
+    return high < other_low or other_high < low
+
+
+def _ranked(ranking: Ranking, pairs: Sequence[Pair]) -> Ranking:
+    """Give each its ranks, and order by them."""
+    if ranking.reason:
+        return replace(ranking, pairs=tuple(pairs))
+    count = len(ranking.standings)
+    better, worse = [0] * count, [0] * count
+    for pair in pairs:
+        if pair.significant:
+            slower, faster = pair.slower, pair.faster
+            if _above(ranking.standings[slower].numbers, ranking.standings[faster].numbers) < 0:
+                slower, faster = faster, slower  # medians may have another order than ranks
+            better[slower] += 1
+            worse[faster] += 1
+    standings = [
+        replace(found, best=1 + better[place], last=count - worse[place])
+        for place, found in enumerate(ranking.standings)
+    ]
+    order = sorted(range(count), key=lambda place: (standings[place].best, standings[place].last,
+                                                    place))  # fmt: skip
+    moved = {old: new for new, old in enumerate(order)}
+    turned = (replace(pair, slower=moved[pair.slower], faster=moved[pair.faster]) for pair in pairs)
+    return replace(
+        ranking,
+        standings=tuple(standings[place] for place in order),
+        pairs=tuple(sorted(turned, key=lambda pair: (pair.faster, pair.slower))),
+    )
+
+
+def _above(one: Sequence[float], other: Sequence[float]) -> int:
+    """Pairs of runs that `one` is later in, less those that it is earlier in."""
+    return sum((left > right) - (left < right) for left in one for right in other)

@@ -1,0 +1,82 @@
+"""The cost of a configuration: CPU time, memory and power, from the counters of its runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from tailtap.analysis.runs.energy import watts
+from tailtap.analysis.runs.run import Run
+
+#: Times in which a CPU does no work. Waiting for a disk is idle time, too.
+_IDLE = ("idle", "iowait")
+
+
+@dataclass(frozen=True)
+class Resources:
+    """Medians over repeats; None where no run has the value.
+
+    `cpus` is how many of the `reserved` CPUs of the device were busy on average while packets were
+    sent (a forwarder that polls keeps its own fully busy), `cpu_ns` their busy time for each packet
+    that arrived before the device. A CPU is busy when it is neither idle nor stolen by a
+    hypervisor. The kernel measures these two times. It samples everything else at its ticks, so
+    all ticks or none see work that runs in step with them. Only where a hypervisor takes so much
+    from idle CPUs that these two exceed the time that passed, the samples count. `memory` (bytes)
+    is what the platform reports, the memory of a virtual machine, or that of the forwarder's
+    processes. `watts` is the mean power of the machine's processors and memory, with whatever else
+    they worked for.
+    """
+
+    reserved: int | None = None
+    cpus: float | None = None
+    cpu_ns: float | None = None
+    memory: int | None = None
+    watts: float | None = None
+
+
+def resources(runs: Sequence[Run]) -> Resources:
+    """The resources of repeats of one configuration."""
+    found = [_of(run) for run in runs]
+    memory = _median(one.memory for one in found)
+    reserved = _median(one.reserved for one in found)
+    return Resources(
+        None if reserved is None else round(reserved),
+        _median(one.cpus for one in found),
+        _median(one.cpu_ns for one in found),
+        None if memory is None else round(memory),
+        _median(one.watts for one in found),
+    )
+
+
+def _of(run: Run) -> Resources:
+    cpus = [str(cpu) for cpu in run.dut.cpus or ()]
+    spent = run.record.cpu_ns if run.record else {}
+    elapsed = run.record.elapsed_ns if run.record else None
+    result = Resources(len(cpus) or None, memory=_memory(run), watts=watts(run))
+    if not cpus or not elapsed or not spent.keys() >= set(cpus):
+        return result
+    stolen = run.steal_ns
+    not_busy = sum(spent[cpu].get(kind, 0) for cpu in cpus for kind in _IDLE)
+    not_busy += sum(stolen.get(cpu, 0) for cpu in cpus)
+    busy = len(cpus) * elapsed - not_busy
+    if busy <= 0:
+        busy = sum(ns for cpu in cpus for kind, ns in spent[cpu].items() if kind not in _IDLE)
+    arrived = run.taps["ingress"].seen if "ingress" in run.taps else None
+    each = busy / arrived if arrived else None
+    return replace(result, cpus=busy / elapsed, cpu_ns=each)
+
+
+def _memory(run: Run) -> int | None:
+    used = run.platform_facts.memory_used
+    if used is not None:
+        return used
+    # Only part of a virtual machine's forwarder is a process of this machine.
+    if run.traits is not None and run.traits.own_kernel:
+        return run.dut.memory
+    return run.record.forwarder_memory if run.record else None
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return median(known) if known else None

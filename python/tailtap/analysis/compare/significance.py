@@ -1,0 +1,156 @@
+"""Whether two configurations differ: exact rank tests over repeats, corrected for their number.
+
+The unit of replication is the run. Packets of one run are late together (one stall delays a whole
+queue; one boot, one placement in memory and one neighbour hold for all of them), so that a test on
+packets would call any two runs different. Of each run one number enters: its latency at the chosen
+percentile.
+
+Under the hypothesis that two configurations do not differ, every assignment of their runs to the
+two is equally probable. The statistic is the sum of the ranks (Wilcoxon 1945, Mann and Whitney
+1947) in its exact permutation distribution, ties included. Ranks suit heavy tails: one run that
+was a hundred times worse counts as worse, not as a hundred, while it would dominate a mean and its
+variance. A run that lost its tail to overload can be ranked behind all others without a number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Numbers = Sequence[float] | NDArray[np.float64]
+
+#: The probability of any false ranking in one comparison.
+ALPHA = 0.05
+#: Assignments of more runs than this are not counted: the normal approximation is as good there.
+MOST_COUNTED = 120
+#: The most repeats that the advice asks for.
+MOST_REPEATS = 1_000
+
+
+@dataclass(frozen=True)
+class Shift:
+    """How far the runs of one configuration lie from those of another (Hodges and Lehmann 1963).
+
+    `ratio` is the median of the ratios of all pairs of runs, `ns` that of their differences; None
+    where they have no value, as where overload left no latency. `low` and `high` bound the ratio
+    by inverting the rank test at 95 %; None with too few repeats for that.
+    """
+
+    ratio: float | None
+    low: float | None
+    high: float | None
+    ns: float | None
+
+    def turned(self) -> Shift:
+        """The same from the other side: how far the other lies above this one."""
+
+        def one_over(ratio: float | None) -> float | None:
+            return 1 / ratio if ratio else None
+
+        ns = None if self.ns is None else -self.ns
+        return Shift(one_over(self.ratio), one_over(self.high), one_over(self.low), ns)
+
+
+def rank_test(one: Numbers, other: Numbers) -> float:
+    """The two-sided exact p-value of two sets of runs; values may be infinite.
+
+    The probability, over all assignments of the pooled runs, of a rank sum at least as far from
+    its mean as the one observed.
+    """
+    # Twice the midranks are integers, so that sums can be counted.
+    _, value, count = np.unique([*one, *other], return_inverse=True, return_counts=True)
+    ranks = (2 * np.cumsum(count) - count + 1)[value]
+    if len(ranks) > MOST_COUNTED:
+        from scipy import stats  # takes a second to load, for more runs than most have
+
+        parts = ranks[: len(one)], ranks[len(one) :]
+        return float(stats.mannwhitneyu(*parts, method="asymptotic").pvalue)
+    size, total = len(one), int(ranks.sum())
+    # ways[k, s]: how many choices of k runs have the sum s.
+    ways = np.zeros((size + 1, total + 1))
+    ways[0, 0] = 1.0
+    for rank in ranks:
+        ways[1:, rank:] += ways[:-1, : total + 1 - rank].copy()
+    sums = ways[size] / ways[size].sum()
+    # Means times the number of runs are integers: no rounding decides what is as far as observed.
+    runs = len(ranks)
+    distance = np.abs(np.arange(total + 1) * runs - size * total)
+    observed = abs(int(ranks[:size].sum()) * runs - size * total)
+    return float(min(sums[distance >= observed].sum(), 1.0))
+
+
+def smallest_p(one: int, other: int) -> float:
+    """The smallest p-value that so many runs against so many can reach."""
+    if not one or not other:
+        return 1.0
+    return min(2 / math.comb(one + other, one), 1.0)
+
+
+def decidable(sizes: Sequence[tuple[int, int]], alpha: float = ALPHA) -> list[bool]:
+    """Which comparisons, each of so many runs against so many, are corrected for.
+
+    As many as can all be significant under the correction for their number. The others cannot, or
+    not without taking it from these, and count as undecided (after Tarone 1990). The numbers of
+    runs alone decide, never their latencies, so that choosing costs nothing.
+    """
+    least = [smallest_p(*size) for size in sizes]
+    for limit in sorted(set(least), reverse=True):
+        chosen = [p <= limit for p in least]
+        if limit <= alpha / sum(chosen):
+            return chosen
+    return [False] * len(sizes)
+
+
+def holm(ps: Sequence[float]) -> list[float]:
+    """The p-values corrected for their number, so that any false one has its level (Holm 1979)."""
+    order = sorted(range(len(ps)), key=lambda place: ps[place])
+    corrected = [1.0] * len(ps)
+    highest = 0.0
+    for done, place in enumerate(order):
+        highest = max(highest, min(1.0, (len(ps) - done) * ps[place]))
+        corrected[place] = highest
+    return corrected
+
+
+def repeats_needed(comparisons: int, alpha: float = ALPHA) -> int:
+    """How many repeats of each configuration let any one of so many comparisons be significant."""
+    return next(
+        (n for n in range(1, MOST_REPEATS) if smallest_p(n, n) <= alpha / max(comparisons, 1)),
+        MOST_REPEATS,
+    )
+
+
+def shift(one: Numbers, other: Numbers, alpha: float = ALPHA) -> Shift:
+    """How far `one` lies above `other`, as a ratio and in ns."""
+    left, right = np.asarray(one, np.float64)[:, None], np.asarray(other, np.float64)[None, :]
+    if not (np.isfinite(left).all() and np.isfinite(right).all()):
+        return Shift(None, None, None, None)
+    ns = float(np.median(left - right))
+    if not (left > 0).all() or not (right > 0).all():
+        return Shift(None, None, None, ns)
+    ratios = np.sort((left / right).ravel())
+    outside = _outside(len(one), len(other), alpha)
+    low, high = (None, None) if not outside else (ratios[outside - 1], ratios[-outside])
+    middle = float(np.exp(np.median(np.log(ratios))))
+    return Shift(middle, None if low is None else float(low), None if high is None else float(high),
+                 ns)  # fmt: skip
+
+
+def _outside(one: int, other: int, alpha: float) -> int:
+    """How many of the ordered pairs lie outside the interval on either side."""
+    # counts[k, u]: assignments whose statistic U, the number of pairs won, is u.
+    most = one * other
+    counts = np.zeros((one + 1, most + 1))
+    counts[0, 0] = 1.0
+    for rank in range(one + other):
+        for size in range(min(one, rank + 1), 0, -1):
+            # The run of this rank wins against the `rank - (size - 1)` of the others below it.
+            wins = rank - (size - 1)
+            if wins <= other:
+                counts[size, wins:] += counts[size - 1, : most + 1 - wins].copy()
+    below = np.cumsum(counts[one]) / counts[one].sum()
+    return int(np.searchsorted(below, alpha / 2, side="right"))

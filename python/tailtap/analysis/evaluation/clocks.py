@@ -1,0 +1,218 @@
+"""Two clocks: how the one behind the device is to the one before it, and what that leaves open.
+
+And clocks that resolve little: what stamps in steps leave open (`Within`).
+
+Either somebody knows by how much the clock behind the device is ahead, as an interval; or packets
+that went both ways tell it (`alignment`). Times behind the device are brought to the clock before
+it by the middle of the interval at that time. What a latency may be off by then is the same for
+all: half of the interval where it is widest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from tailtap import _core
+from tailtap.analysis.evaluation.values import column
+from tailtap.records.errors import InputError
+from tailtap.records.evaluation import ClocksRecord, PacketsBothWays, Sides, WithinRecord
+from tailtap.records.units import format_time, format_us, parse_time
+
+Path_ = str | PathLike[str]
+
+
+@dataclass(frozen=True)
+class Within:
+    """What every latency may be off by, to either side, in ns: the sum, and what it is of."""
+
+    ns: int = 0
+    resolution_ns: int = 0
+    """How much of it is the resolution of the stamps; the rest is that the clocks are two."""
+
+    @property
+    def clocks_ns(self) -> int:
+        """How much of it is that the clocks are two."""
+        return self.ns - self.resolution_ns
+
+    @property
+    def why(self) -> str:
+        """What it is of, in words, such as ``two clocks``; empty where it is nothing."""
+        found = ["two clocks"] if self.clocks_ns else []
+        if self.resolution_ns:
+            found.append(f"stamps of {format_time(self.resolution_ns)}")
+        return ", ".join(found)
+
+    @property
+    def text(self) -> str:
+        """``± 1.5 us: two clocks``."""
+        return f"± {format_time(self.ns)}: {self.why}"
+
+    @property
+    def record(self) -> WithinRecord:
+        """`within` of an evaluation."""
+        return WithinRecord(
+            within_ns=self.ns, clocks_ns=self.clocks_ns, resolution_ns=self.resolution_ns
+        )
+
+
+def within_of(clocks: ClocksRecord | None, inputs: Sides) -> Within:
+    """What latencies may be off by, by `clocks` and `inputs` of an evaluation.
+
+    Stamps are cut to steps of the clock, and the steps of the two sides need not be the same: a
+    latency is off by less than the longer one. Steps of 1 ns are not counted.
+    """
+    longest = max(side.resolution_ns for side in inputs.both)
+    resolution_ns = longest if longest > 1 else 0
+    return Within((clocks.within_ns if clocks else 0) + resolution_ns, resolution_ns)
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """How the clock behind the device is to the one before it; times in ns."""
+
+    knots: tuple[tuple[int, int], ...]
+    """Times of the clock behind the device, ascending, each with that of the clock before it; lines
+    lead from one to the next, and on beyond the last ones."""
+    record: ClocksRecord
+    """What `evaluation.json` says of it."""
+
+    @property
+    def within_ns(self) -> int:
+        """The truth is this near to the lines."""
+        return self.record.within_ns
+
+
+def parse_interval(text: str) -> tuple[int, int]:
+    """The least and the most, in ns, of a text such as ``-3 us..5 us``. Raises `InputError`."""
+    ends = text.split("..")
+    if len(ends) != 2:
+        raise InputError(
+            f"--egress-ahead '{text}': write the least and the most by which the clock of the "
+            "second capture is ahead, such as '-3 us..5 us'"
+        )
+    try:
+        least, most = map(_signed, ends)
+    except InputError as error:
+        raise InputError(f"--egress-ahead '{text}': {error}") from error
+    if least > most:
+        raise InputError(
+            f"--egress-ahead '{text}' is reversed: write the least first, "
+            f"'{ends[1].strip()}..{ends[0].strip()}'"
+        )
+    return least, most
+
+
+def _signed(text: str) -> int:
+    number = text.strip()
+    sign = -1 if number[:1] in ("-", "−") else 1
+    return sign * parse_time(number[1:] if number[:1] in ("+", "-", "−") else number)
+
+
+def known(least_ns: int, most_ns: int) -> Clocks:
+    """Clocks of which the second is ahead by `least_ns` to `most_ns` all the time.
+
+    Raises `InputError` when the least is above the most.
+    """
+    if least_ns > most_ns:
+        raise InputError(f"{least_ns} to {most_ns} ns is no interval: give the least first")
+    middle = (least_ns + most_ns) // 2
+    knot = (max(middle, 0), max(-middle, 0))
+    within_ns = most_ns - middle
+    record = ClocksRecord(
+        by="interval",
+        ahead_ns=[[least_ns, most_ns]],
+        widest_ns=2 * within_ns,
+        within_ns=within_ns,
+    )
+    return Clocks((knot,), record)
+
+
+def aligned(
+    ingress: Path_,
+    egress: Path_,
+    back: tuple[Path_, Path_],
+    *,
+    key: str = "auto",
+    format: str | None = None,
+    nanoseconds: tuple[bool, bool] = (False, False),
+) -> Clocks:
+    """The clocks of two captures by packets both ways, as `alignment.align` does.
+
+    `back` are captures of packets that went the other way: the first one was stamped by the clock
+    of `egress`, the second one by that of `ingress`. A packet counts when its key occurs once in
+    both captures. Keeps some 120 bytes for each packet. Raises `InputError` when a capture cannot
+    be read, when captures have no packet in common, or when a clock stepped. `nanoseconds` is as
+    `evaluate` has it, of `ingress` and `egress`; `back` is of the same clocks.
+    """
+    import numpy as np
+
+    from tailtap.analysis.clocks.alignment import Crossings, Stepped, align
+
+    wanted = None if key == "auto" else key
+    there = list(nanoseconds)
+    forth = _core.crossings(
+        Path(ingress), Path(egress), key=wanted, format=format, nanoseconds=there
+    )
+    try:
+        other = _core.crossings(
+            Path(back[0]), Path(back[1]), key=wanted, format=format, nanoseconds=there[::-1]
+        )
+        ours, theirs = map(column, forth["times"])
+        left, came = map(column, other["times"])
+        found = align(Crossings(ours, theirs), Crossings(came, left))
+        lines = found.lines(*forth["spans"][1])
+    except Stepped as error:
+        raise InputError(
+            f"--back {back[0]} {back[1]}: {error}; leave that time out, and give the capture with "
+            "the clock of EGRESS first"
+        ) from error
+    except InputError as error:
+        raise InputError(f"--back {back[0]} {back[1]}: {error}") from error
+    at = np.array(forth["spans"][0], np.int64)
+    least, most = found.ahead_ns(at)
+    record = ClocksRecord(
+        by="packets",
+        ahead_ns=np.column_stack([least, most]).tolist(),
+        at_ns=at.tolist(),
+        drifts=_drifts([piece.corners[:, 1] for piece in found.pieces]),
+        packets=PacketsBothWays(there=int(ours.size), back=int(left.size)),
+        back=[str(path) for path in back],
+        widest_ns=2 * lines.within_ns,
+        within_ns=lines.within_ns,
+    )
+    return Clocks(lines.knots, record)
+
+
+def _drifts(pieces: Sequence[Any]) -> list[float]:
+    """How much faster the second clock runs, the least and the most."""
+    return [float(min(piece.min() for piece in pieces)), float(max(map(max, pieces)))]
+
+
+def require_shorter(clocks: Clocks, window_ns: int) -> None:
+    """Raise `InputError` unless packets can be told from those of another window."""
+    if 2 * clocks.within_ns >= window_ns:
+        raise InputError(
+            f"the clocks are known to {format_time(2 * clocks.within_ns)} only, which is as long "
+            f"as --window, {format_time(window_ns)}: give a narrower --egress-ahead, or --back of "
+            "quicker packets"
+        )
+
+
+def clocks_text(clocks: ClocksRecord) -> str:
+    """What `clocks` of an evaluation says, in one line."""
+    ends = [f"{_ahead(least)} to {_ahead(most)}" for least, most in clocks.ahead_ns]
+    text = f"two clocks: that of egress is ahead by {' at first, by '.join(dict.fromkeys(ends))}"
+    if len(set(ends)) > 1:
+        text += " at last"
+    if clocks.packets is not None:
+        text += f", by {clocks.packets.there:,} packets there and {clocks.packets.back:,} back"
+    return text
+
+
+def _ahead(ns: int) -> str:
+    """A difference of clocks, exact: in us, as they may be years apart."""
+    return f"{format_us(ns)} us"

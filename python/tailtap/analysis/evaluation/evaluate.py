@@ -1,0 +1,189 @@
+"""`evaluate`: the library function behind `tailtap evaluate`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from tailtap import _core
+from tailtap.analysis.evaluation.clocks import Clocks, require_shorter, within_of
+from tailtap.analysis.evaluation.model import SIDES, Evaluation
+from tailtap.analysis.evaluation.values import Columns
+from tailtap.records.errors import InputError
+from tailtap.records.evaluation import Counts, Nanoseconds, Options, Side, Sides
+from tailtap.records.record import Notice
+from tailtap.records.units import format_time
+
+SECOND_NS = 1_000_000_000
+#: Fewer matched packets than this do not support the 99.9th percentile.
+FEW_PACKETS = 10_000
+#: A resolution of the stamps below this share of the mean latency, and below a microsecond, is
+#: stored and shown, and no warning.
+FINE = 0.01
+MICROSECOND_NS = 1_000
+#: What `nanoseconds` can be, and whether it is of ingress and of egress.
+NANOSECONDS = {"ingress": (True, False), "egress": (False, True), "both": (True, True)}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a pair of captures is evaluated; see `evaluate`, whose parameters these are."""
+
+    key: str = "auto"
+    trim_ns: int = 0
+    window_ns: int = 5 * SECOND_NS
+    worst: int = 5000
+    bucket_ns: int = 100
+    format: str | None = None
+    clocks: Clocks | None = None
+    nanoseconds: Nanoseconds | None = None
+
+    def __post_init__(self) -> None:
+        """Raise `InputError` for numbers and words that mean nothing."""
+        sides_of(self.nanoseconds)
+        if self.window_ns <= 0 or self.bucket_ns <= 0 or self.trim_ns < 0 or self.worst < 0:
+            raise InputError("window and bucket must be above zero, trim and worst not below it")
+        if self.clocks is not None:
+            require_shorter(self.clocks, self.window_ns)
+
+    def matching(self) -> dict[str, Any]:
+        """The keyword arguments by which `tailtap._core` matches and counts."""
+        return {
+            "key": None if self.key == "auto" else self.key,
+            "trim_ns": self.trim_ns,
+            "window_ns": self.window_ns,
+            "worst": self.worst,
+            "ingress_format": self.format,
+            "egress_format": self.format,
+            "clocks": self.clocks and (self.clocks.knots, self.clocks.within_ns),
+            "nanoseconds": list(sides_of(self.nanoseconds)),
+        }
+
+
+def sides_of(nanoseconds: str | None) -> tuple[bool, bool]:
+    """Whether `nanoseconds` is of ingress and of egress. Raises `InputError` for another word."""
+    if nanoseconds is None:
+        return False, False
+    if nanoseconds not in NANOSECONDS:
+        raise InputError(f"--nanoseconds '{nanoseconds}': give {', '.join(NANOSECONDS)}")
+    return NANOSECONDS[nanoseconds]
+
+
+def evaluate(
+    ingress: str | PathLike[str],
+    egress: str | PathLike[str],
+    *,
+    key: str = "auto",
+    trim_ns: int = 0,
+    window_ns: int = 5 * SECOND_NS,
+    worst: int = 5000,
+    bucket_ns: int = 100,
+    format: str | None = None,
+    clocks: Clocks | None = None,
+    nanoseconds: Nanoseconds | None = None,
+) -> Evaluation:
+    """Match the packets of two captures and compute exact statistics of their latency.
+
+    `ingress` and `egress` are capture files from before and after the device under test: pcap,
+    pcapng, mscap or stamp files, plain or compressed. `key` says what packets are matched by:
+    ``auto``, ``moonsniff``, ``signature`` or ``OFFSET:WIDTH:le|be``. Packets that left the device
+    within `trim_ns` of the first one are left out; a packet must leave within `window_ns`. The
+    `worst` largest latencies are kept with their stamps; gaps are counted in buckets of
+    `bucket_ns`, which is also the width of latency histograms unless asked otherwise. `format`
+    names the format of both files when it cannot be told by content.
+
+    `clocks` says how the clock of `egress` is to that of `ingress` where these are two: see
+    `evaluation.clocks.known` and `aligned`. All times of the result are those of the clock before
+    the device, and every latency is known to ± `Evaluation.within_ns`. A packet is non-causal only
+    if it is that for any of the clocks' differences, and may be in the device for a window by any.
+
+    `nanoseconds` names the captures (``ingress``, ``egress``, ``both``) whose stamps are
+    nanoseconds though the file says that they are microseconds. Where stamps come in steps of
+    more than 1 ns, by the file or by what they show, a latency may be off by a step to either side,
+    which is part of `Evaluation.within_ns`. Equal stamps are a pair.
+
+    Raises `InputError` when the captures cannot be read or have no packet in common. Damage
+    further into a capture is a warning: what can be read is evaluated, and the rest is counted.
+    """
+    settings = Settings(key, trim_ns, window_ns, worst, bucket_ns, format, clocks, nanoseconds)
+    found = _core.evaluate(Path(ingress), Path(egress), bucket_ns=bucket_ns, **settings.matching())
+    return concluded(found, settings)
+
+
+def concluded(found: Mapping[str, Any], settings: Settings) -> Evaluation:
+    """The evaluation that `tailtap._core` gave as a dictionary."""
+    sides = {"ingress": found["ingress"], "egress": found["egress"]}
+    inputs = Sides(ingress=_side(found["ingress"]), egress=_side(found["egress"]))
+    warnings = [Notice(code, message) for code, message in found["warnings"]]
+    if settings.clocks is not None:
+        within = format_time(settings.clocks.within_ns)
+        warnings.append(
+            Notice(
+                "two-clocks",
+                f"the captures are of two clocks: every latency may be off by {within} to either "
+                "side, which all bounds include",
+            )
+        )
+    warnings += _about_resolution(inputs, found)
+    counts = Counts(**found["counts"])
+    matched = counts.matched
+    if matched < FEW_PACKETS:
+        warnings.append(
+            Notice(
+                "few-packets",
+                f"only {matched} packets were matched: the 99.9th percentile needs at least "
+                f"{FEW_PACKETS} to have ten above it",
+            )
+        )
+    return Evaluation(
+        key=found["key"],
+        key_reason=found["key_reason"],
+        counts=counts,
+        mean=found["mean"],
+        columns=Columns(
+            distribution=found["distribution"],
+            worst=found["worst"],
+            exceedances=found["exceedances"],
+            blocks=found["blocks"],
+            gaps={name: side["gaps"] for name, side in sides.items()},
+            rates={name: side["rates"] for name, side in sides.items()},
+        ),
+        inputs=inputs,
+        options=Options(
+            trim_ns=settings.trim_ns,
+            window_ns=settings.window_ns,
+            bucket_ns=settings.bucket_ns,
+            nanoseconds=settings.nanoseconds,
+            worst=settings.worst,
+        ),
+        warnings=warnings,
+        clocks=None if settings.clocks is None else settings.clocks.record,
+    )
+
+
+def _side(found: Mapping[str, Any]) -> Side:
+    """A capture as `tailtap._core` tells of it."""
+    unread = {reason: int(count) for reason, count in found["unread"].items() if count}
+    names = [name for name in Side.__struct_fields__ if name not in ("path", "unread")]
+    return Side(path=str(found["path"]), unread=unread, **{name: found[name] for name in names})
+
+
+def _about_resolution(inputs: Sides, found: Mapping[str, Any]) -> list[Notice]:
+    """That the stamps come in steps, where these are no trifle."""
+    step = within_of(None, inputs).resolution_ns
+    if not step or step < min(MICROSECOND_NS, FINE * found["mean"]):
+        return []
+    how = " and ".join(
+        f"{format_time(side.resolution_ns)} ({name})"
+        for name, side in zip(SIDES, inputs.both, strict=True)
+    )
+    return [
+        Notice(
+            "stamp-resolution",
+            f"the stamps come in steps of {how}: every latency may be off by {format_time(step)} "
+            "to either side, which all bounds include",
+        )
+    ]

@@ -1,0 +1,281 @@
+"""The tables of an evaluation as Parquet files.
+
+Arrays are made of buffers, files are read by `pq.ParquetFile`, and columns become NumPy's arrays by
+DLPack: `pa.array`, `pa.scalar`, `pa.table`, `pq.read_table` and `to_numpy` first load pandas where
+it is installed, which takes longer than everything else here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tailtap.analysis.evaluation.values import (
+    Blocks,
+    Column,
+    Exceedances,
+    Histogram,
+    Pair,
+    Worst,
+    require_counts,
+)
+from tailtap.records.evaluation import Percentile
+from tailtap.records.files import make_folder, opened
+from tailtap.records.foreign import open_file
+from tailtap.records.writing import refused
+
+SMALL = 8_000_000
+CELLS_PER_BYTE = 200
+"""A table of more cells than `SMALL` has at most so many for each byte of its file: those of real
+runs have ten, and a file that was made to fill the memory has millions."""
+_INT, _TEXT = "int64", "string"
+_PERCENTILES = {"p": "double", "value": _INT, "low": "int64?", "high": "int64?", "above": _INT,
+                "supported": "bool"}  # fmt: skip
+_DISTRIBUTION = {"latency_ns": _INT, "count": _INT}
+COLUMNS: Mapping[str, Mapping[str, str]] = {
+    "percentiles": _PERCENTILES,
+    "distribution": _DISTRIBUTION,
+    "histogram": {"bucket_ns": _INT, "count": _INT},
+    "worst": {"latency_ns": _INT, "ingress_ns": _INT, "egress_ns": _INT, "key": _TEXT},
+    "exceedances": {"position": _INT, "ingress_ns": _INT, "latency_ns": _INT},
+    "blocks": {"start_ns": _INT, "packets": _INT, "sum_ns": _INT, "max_ns": _INT},
+    "gaps": {"side": _TEXT, "bucket_ns": _INT, "count": _INT},
+    "rates": {"side": _TEXT, "start_ns": _INT, "packets": _INT},
+    "hops": {"hop": _INT, **_PERCENTILES},
+    "hops-distribution": {"hop": _INT, **_DISTRIBUTION},
+    "hops-worst": {"hop": _INT, "packet": _INT, "latency_ns": "int64?"},
+    "causes-late": {
+        **dict.fromkeys(("packet", "ingress_ns", "egress_ns", "latency_ns", "excess_ns"), _INT),
+        **{"segment": _INT, "cpu": _INT, "state": _TEXT, "cause": _TEXT, "blamed": _TEXT},
+        **{"detail": _TEXT, "stall": _INT},
+    },
+    "causes-parts": {"packet": _INT, "cause": _TEXT, "detail": _TEXT, "ns": _INT},
+    "causes-stalls": {
+        **dict.fromkeys(("stall", "cpu", "start_ns", "end_ns"), _INT),
+        **{"cause": _TEXT, "detail": _TEXT, "direct": _INT, "behind": _INT},
+    },
+}
+"""The columns that each table has, with their types; a question mark: some of it may be missing."""
+
+
+def counts(name: str, pair: Pair) -> pa.Table:
+    """A table of a value called `name` and its `count`."""
+    return _table({name: _integers(pair[0]), "count": _integers(pair[1])})
+
+
+def histogram(pair: Pair, width_ns: int) -> Histogram:
+    """Values that ascend, and how many had each, gathered into buckets of `width_ns`."""
+    values, numbers = pair
+    if not values.size:
+        return Histogram(values, numbers, width_ns)
+    buckets = values // width_ns
+    first = np.concatenate(([0], np.flatnonzero(buckets[1:] != buckets[:-1]) + 1))
+    return Histogram(buckets[first] * width_ns, np.add.reduceat(numbers, first), width_ns)
+
+
+def percentiles(rows: Sequence[Percentile]) -> pa.Table:
+    """The table of percentiles."""
+    ps = np.array([row.p for row in rows], np.float64)
+    supported = _bits(row.supported for row in rows)
+    return _table(
+        {
+            "p": pa.Array.from_buffers(pa.float64(), len(rows), [None, pa.py_buffer(ps)]),
+            "value": _integers([row.value for row in rows]),
+            "low": _optional([row.low for row in rows]),
+            "high": _optional([row.high for row in rows]),
+            "above": _integers([row.above for row in rows]),
+            "supported": pa.Array.from_buffers(pa.bool_(), len(rows), [None, supported]),
+        }
+    )
+
+
+def worst(packets: Worst) -> pa.Table:
+    """The table of the worst packets."""
+    return _table(
+        {
+            "latency_ns": _integers(packets.latency_ns),
+            "ingress_ns": _integers(packets.ingress_ns),
+            "egress_ns": _integers(packets.egress_ns),
+            "key": _texts(packets.key),
+        }
+    )
+
+
+def columns(values: Exceedances | Blocks) -> pa.Table:
+    """The columns of values, under their names."""
+    named = values._asdict()
+    return _table({name: _integers(values) for name, values in named.items() if np.ndim(values)})
+
+
+def all_columns(table: pa.Table) -> list[Column]:
+    """All columns of a table, each of integers."""
+    return [column(table, name) for name in table.column_names]
+
+
+def by_side(sides: Mapping[str, Pair], names: tuple[str, str]) -> pa.Table:
+    """A table of two columns called `names` for each side, the side in the first column."""
+    return _table(
+        {
+            "side": _texts([side for side, pair in sides.items() for _ in range(len(pair[0]))]),
+            names[0]: _integers(np.concatenate([pair[0] for pair in sides.values()])),
+            names[1]: _integers(np.concatenate([pair[1] for pair in sides.values()])),
+        }
+    )
+
+
+def by_hop(hops: Iterable[pa.Table]) -> pa.Table:
+    """The tables of all hops as one, with the number of the hop, from 1, in the first column."""
+    found = list(hops)
+    numbers = np.repeat(np.arange(1, len(found) + 1), [table.num_rows for table in found])
+    return pa.concat_tables(found).add_column(0, "hop", _integers(numbers))
+
+
+def split_by_hop(table: pa.Table, hops: int) -> list[pa.Table]:
+    """What `by_hop` was made of."""
+    edges = np.searchsorted(column(table, "hop"), np.arange(1, hops + 2)).tolist()
+    return [table.slice(start, end - start) for start, end in pairwise(edges)]
+
+
+def optional_times(packets: Column, latency_ns: Column, known: npt.NDArray[np.bool_]) -> pa.Table:
+    """What packets took, null where that is not `known`."""
+    valid = _bits(known.tolist())
+    times = np.where(known, latency_ns, 0)
+    return _table({"packet": _integers(packets), "latency_ns": _integers(times, valid)})
+
+
+def known_times(table: pa.Table, unknown: int) -> Column:
+    """What packets took, in the order of the packets, `unknown` in place of null."""
+    times = table.column("latency_ns").to_pylist()
+    return np.array([unknown if time is None else time for time in times], np.int64)
+
+
+def _table(columns: Mapping[str, pa.Array]) -> pa.Table:
+    return pa.Table.from_arrays(list(columns.values()), list(columns))
+
+
+def _integers(values: Column | Sequence[int], valid: pa.Buffer | None = None) -> pa.Array:
+    data = np.ascontiguousarray(values, np.int64)
+    return pa.Array.from_buffers(pa.int64(), len(data), [valid, pa.py_buffer(data)])
+
+
+def _optional(values: Sequence[int | None]) -> pa.Array:
+    """Integers, some of them missing."""
+    valid = _bits(value is not None for value in values)
+    return _integers([0 if value is None else value for value in values], valid)
+
+
+def _bits(values: Iterable[bool]) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(np.array(list(values), bool), bitorder="little"))
+
+
+def _texts(texts: Sequence[str]) -> pa.Array:
+    encoded = [text.encode() for text in texts]
+    ends = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
+    if ends[-1] > np.iinfo(np.int32).max:
+        return pa.array(texts, pa.string())  # in several pieces
+    offsets = pa.py_buffer(ends.astype(np.int32))
+    return pa.StringArray.from_buffers(len(texts), offsets, pa.py_buffer(b"".join(encoded)))
+
+
+def column(table: pa.Table, name: str) -> Column:
+    """An integer column of a table, in which nothing is missing. Raises `ValueError`."""
+    found = table.column(name)
+    if not pa.types.is_integer(found.type) or found.null_count:
+        raise ValueError(f"{name} is no column of whole numbers")
+    parts = [np.from_dlpack(part) for part in found.iterchunks()]
+    return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+
+
+def pair(table: pa.Table, left: str, right: str) -> Pair:
+    """Two integer columns of a table."""
+    return column(table, left), column(table, right)
+
+
+def require_distribution(found: Pair) -> None:
+    """Raise `ValueError` unless values ascend, and each was there."""
+    values, numbers = found
+    if np.any(values[1:] <= values[:-1]) or np.any(numbers < 1) or numbers.sum() < 0:
+        raise ValueError("distribution.parquet is not in order")
+
+
+def of_sides(table: pa.Table, sides: Sequence[str], names: tuple[str, str]) -> dict[str, Pair]:
+    """What `by_side` was made of."""
+    side = np.array(table.column("side").to_pylist(), np.str_)
+    left, right = pair(table, *names)
+    return {name: (left[side == name], right[side == name]) for name in sides}
+
+
+def write(
+    folder: Path,
+    files: Mapping[str, pa.Table],
+    objects: Mapping[str, Any],
+    *,
+    below: Path | None = None,
+) -> None:
+    """Writes each table as Parquet and each object as JSON into `folder`, all of them or none.
+
+    No file takes the place of an older one before all are on the disk.
+
+    Raises `MachineError` when the folder cannot be written, and `InputError` when one from `below`
+    on is a link.
+    """
+    contents = {f"{name}.parquet": partial(_write_table, table) for name, table in files.items()}
+    contents |= {f"{name}.json": partial(_write_object, value) for name, value in objects.items()}
+    try:
+        make_folder(folder, below=below)
+        with opened(folder, below=below) as there:
+            there.write_all(contents)
+    except OSError as error:
+        raise refused(folder, error) from error
+
+
+def _write_table(table: pa.Table, file: BinaryIO) -> None:
+    """Columns of integers ascend or differ little: differences take least time and room."""
+    integers = [field.name for field in table.schema if pa.types.is_integer(field.type)]
+    others = [name for name in table.column_names if name not in integers]
+    pq.write_table(
+        table,
+        file,
+        compression="zstd",
+        use_dictionary=others or False,
+        column_encoding=dict.fromkeys(integers, "DELTA_BINARY_PACKED"),
+    )
+
+
+def _write_object(value: Any, file: BinaryIO) -> None:
+    file.write(f"{json.dumps(msgspec.to_builtins(value), indent=1)}\n".encode())
+
+
+def read(folder: Path, name: str) -> pa.Table:
+    """Reads a table that `write` wrote.
+
+    Raises `OSError` and `pa.ArrowException`, and `ValueError` for what is no table of ours.
+    """
+    path = folder / f"{name}.parquet"
+    with open_file(path, folder.resolve()) as content, pq.ParquetFile(content) as file:
+        cells = file.metadata.num_rows * file.metadata.num_columns
+        if cells > max(SMALL, CELLS_PER_BYTE * os.fstat(content.fileno()).st_size):
+            raise ValueError(f"{path}: {cells} cells are more than so small a file can hold")
+        found = file.read()
+    for title, kind in COLUMNS[name].items():
+        if title not in found.column_names:
+            raise pa.ArrowInvalid(f"{path.name} has no column {title}")
+        data = found.column(title)
+        if str(data.type) != kind.rstrip("?"):
+            raise pa.ArrowInvalid(f"{path.name}: {title} is {data.type}, not {kind}")
+        if data.null_count and not kind.endswith("?"):
+            raise pa.ArrowInvalid(f"{path.name}: {title} is not whole")
+        if title in ("count", "packets"):
+            require_counts(column(found, title), f"{path.name}: {title}")
+    return found.select(list(COLUMNS[name]))

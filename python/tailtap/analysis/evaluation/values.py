@@ -1,0 +1,137 @@
+"""The small values that an evaluation is made of. All times are integer nanoseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from tailtap.records.evaluation import Part
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+MOST = 2**53
+"""Of packets: sums of so many are exact, also as floats, and every loop over them ends soon."""
+
+Column: TypeAlias = "NDArray[np.int64]"
+Pair: TypeAlias = tuple["Column", "Column"]
+#: A column as it came: an array from a file, or the bytes of its integers from `tailtap._core`.
+#: Bytes become an array when one is asked for: numpy takes longer to load than a small evaluation.
+Raw: TypeAlias = "Column | bytes"
+RawPair: TypeAlias = tuple["Raw", "Raw"]
+
+
+def view(raw: Raw) -> memoryview[int]:
+    """The integers of a column, without numpy."""
+    return memoryview(raw).cast("q") if isinstance(raw, bytes) else raw.data
+
+
+def column(raw: Raw) -> Column:
+    """A column as an array."""
+    import numpy as np
+
+    return np.frombuffer(raw, np.int64) if isinstance(raw, bytes) else raw
+
+
+def require_counts(counts: Column | Sequence[int], what: str = "count") -> None:
+    """Raise `ValueError` when one is below 0, or all of them together are above `MOST`."""
+    import numpy as np
+
+    numbers = np.asarray(counts)
+    wrong = (numbers < 0) | (np.cumsum(numbers.astype(float)) > MOST)
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0])
+        reason = "below 0" if numbers[row] < 0 else "with those before it more than 2^53"
+        raise ValueError(f"{what} of row {row + 1} is {numbers[row]}, {reason}")
+
+
+def pair(raw: RawPair) -> Pair:
+    """Two columns as arrays."""
+    return column(raw[0]), column(raw[1])
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Counts of buckets of one `width`, by lower edge, empty buckets left out; in nanoseconds.
+
+    `edges` ascend and are multiples of `width`; `counts` are as many.
+    """
+
+    edges: Column
+    counts: Column
+    width: int
+
+
+class WorstPacket(NamedTuple):
+    """One of the worst packets; times in nanoseconds, the key as text."""
+
+    latency: int
+    ingress_ns: int
+    egress_ns: int
+    key: str
+
+
+class Exceedances(NamedTuple):
+    """Every packet with a latency above `floor_ns`, in the order in which they left.
+
+    `position` counts the matched packets that left before; times in nanoseconds.
+    """
+
+    floor_ns: int
+    position: Column
+    ingress_ns: Column
+    latency_ns: Column
+
+
+class Blocks(NamedTuple):
+    """The matched packets by the time at which they left, in stretches of `width_ns`.
+
+    A stretch begins at `start_ns`, a multiple of the width; it has the number of its `packets`, and
+    sum and maximum of their latencies. Stretches without packets are left out.
+    """
+
+    width_ns: int
+    start_ns: Column
+    packets: Column
+    sum_ns: Column
+    max_ns: Column
+
+
+NODE: Final = "node"
+QUEUE: Final = "queue"
+"""The parts of a line: a node, or the queue in which packets wait until a node receives them."""
+
+
+class HopCaptures(NamedTuple):
+    """The captures before and behind one part of a line."""
+
+    node: str
+    ingress: Path
+    egress: Path
+    part: Part = NODE
+    """`NODE`, or `QUEUE`: that of the node."""
+
+
+@dataclass(frozen=True)
+class Worst:
+    """The worst packets as columns, worst first."""
+
+    latency_ns: Column
+    ingress_ns: Column
+    egress_ns: Column
+    key: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of an evaluation as they came; see the properties of `Evaluation`."""
+
+    distribution: RawPair
+    worst: tuple[Raw, Raw, Raw, Sequence[str]]
+    exceedances: tuple[int, Raw, Raw, Raw]
+    blocks: tuple[int, Raw, Raw, Raw, Raw]
+    gaps: Mapping[str, RawPair]
+    rates: Mapping[str, RawPair]

@@ -1,0 +1,335 @@
+"""Evaluating runs again that were made before, perhaps with other settings or elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from tailtap.analysis.evaluation import Evaluation
+from tailtap.analysis.evaluation.evaluate import Settings
+from tailtap.analysis.evaluation.executors import Executor
+from tailtap.analysis.evaluation.hops import settings_of_hop, with_hops
+from tailtap.analysis.evaluation.many import Captures, Progress, evaluate_many
+from tailtap.analysis.evaluation.values import HopCaptures
+from tailtap.analysis.runs.folder import (
+    EVALUATION,
+    ExperimentFolder,
+    RunFolder,
+    RunStore,
+    hop_captures,
+    require_folder,
+)
+from tailtap.analysis.runs.reader import run_folders
+from tailtap.analysis.runs.summary import SCHEMA, summarize_run
+from tailtap.records.errors import InputError, Interrupted, MachineError, TailtapError
+from tailtap.records.evaluation import EvaluationRecord
+from tailtap.records.files import make_folder, make_link, path_within, write_text
+from tailtap.records.record import opened, read
+from tailtap.records.run import Parameters
+from tailtap.records.units import format_time
+from tailtap.records.writing import writing
+
+Changes = Mapping[str, Any]
+"""Fields of `Settings` by name: what takes the place of a run's own settings."""
+OPTIONS: Mapping[str, tuple[str, Callable[[int], str]]] = {
+    "trim_ns": ("trim", format_time),
+    "window_ns": ("window", format_time),
+    "bucket_ns": ("bucket", format_time),
+    "worst": ("worst", str),
+}
+"""What an evaluation says of its settings, and how people call it."""
+WARM_UP = "the stamps begin after the warm-up ({}), so that --trim leaves out what was measured"
+PrintLine = Callable[[str], object]
+"""Called with a line about each run that has come to its end."""
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Runs in the order of their numbers, and the experiment that they are, if they are one."""
+
+    path: Path
+    folders: list[RunFolder]
+    experiment: ExperimentFolder | None
+
+
+def find(path: Path) -> Runs:
+    """The runs of an experiment folder, of a folder of run folders, or a run folder alone.
+
+    Raises `InputError` when there is none.
+    """
+    found = [RunFolder(folder, path) for folder in run_folders(path)]
+    if not found:
+        raise InputError(
+            f"{path}: there are no runs in it (no runs/*/run.json, no */run.json): give the "
+            "folder of an experiment, or two captures"
+        )
+    numbers = {run.path: run.read().number for run in found}
+    found.sort(key=lambda run: (numbers[run.path], run.path.name))
+    return Runs(path, found, _experiment_of(path))
+
+
+def _experiment_of(path: Path) -> ExperimentFolder | None:
+    """The experiment that a folder is, or that its runs belong to."""
+    if (path / "runs").is_dir():
+        return ExperimentFolder(path)
+    for runs in (path.absolute(), path.absolute().parent):
+        if runs.name == "runs" and (runs.parent / "experiment.yaml").is_file():
+            return ExperimentFolder(runs.parent)
+    return None
+
+
+def evaluate_again(
+    runs: Runs,
+    executor: Executor,
+    changes: Changes,
+    *,
+    chunk_bytes: int,
+    percentiles: Sequence[float],
+    print_line: PrintLine,
+    store: RunStore,
+    progress: Progress | None = None,
+    replace: bool = False,
+) -> Outcome:
+    """Evaluate all finished runs and put the results in place of those that they had.
+
+    Each run is evaluated as its ``run.json`` says, but for `changes`. Unless told to `replace`
+    them, results with other settings stay. A run that cannot be evaluated keeps what it had, and
+    the others go on. `store` puts the new results into the database of an experiment; what was
+    imported into it stays.
+
+    Raises `InputError` when no run is finished, another tailtap writes into the folder, or results
+    with other settings would be replaced,
+    `MachineError` when the executor cannot go on or results cannot be stored, `Interrupted` when
+    the user stopped it. Whatever was evaluated until then is kept, and in the database.
+    """
+    pending = [run for run in runs.folders if run.done]
+    if not pending:
+        raise InputError(f"{runs.path}: no run of it was finished; tailtap run --resume goes on")
+    if not replace:
+        require_same(runs.path, pending, changes)
+    for run in pending:
+        if not os.access(run.evaluation if run.evaluation.exists() else run.path, os.W_OK):
+            raise MachineError(
+                f"{run.path}: its results could not be written: this needs the user who made it"
+            )
+    work = [_Work.of(run, changes) for run in pending]
+    captures = [pair for one in work for pair in one.captures]
+    owners = [one for one in work for _ in one.captures]
+    places = [place for one in work for place in range(len(one.captures))]
+    outcome = Outcome(runs)
+    with runs.experiment.locked() if runs.experiment else contextlib.nullcontext():
+        try:
+            for index, found in evaluate_many(
+                captures, executor, chunk_bytes=chunk_bytes, progress=progress
+            ):
+                one = owners[index]
+                if one.take(places[index], found):
+                    outcome.take(one.run, one.result(), percentiles)
+                    print_line(f"{len(outcome.ended)} of {len(pending)}: {outcome.line(one.run)}")
+        except KeyboardInterrupt:
+            raise Interrupted(
+                f"interrupted: {len(outcome.evaluations)} of {len(pending)} runs were evaluated; "
+                "the others keep what they had"
+            ) from None
+        finally:
+            outcome.store(store)
+    return outcome
+
+
+@dataclass
+class _Work:
+    """A run on its way: its own captures, and those of its hops."""
+
+    run: RunFolder
+    hops: list[HopCaptures]
+    captures: list[Captures]
+    """Those at both ends first, then those of each hop."""
+    found: dict[int, Evaluation | TailtapError] = field(default_factory=dict)
+    """What has come of them, by their places."""
+
+    @classmethod
+    def of(cls, run: RunFolder, changes: Changes) -> _Work:
+        settings = _settings(run, changes)
+        hops = hop_captures(run.read(), run.path)
+        own = settings_of_hop(settings)
+        return cls(run, hops, [
+            Captures(run.ingress, run.egress, settings),
+            *(Captures(hop.ingress, hop.egress, own) for hop in hops),
+        ])  # fmt: skip
+
+    def take(self, place: int, found: Evaluation | TailtapError) -> bool:
+        """Keep what has come of one pair; whether it was the last one."""
+        self.found[place] = found
+        return len(self.found) == len(self.captures)
+
+    def result(self) -> Evaluation | TailtapError:
+        """The evaluation of the run, or the error of the first pair that gave one."""
+        evaluations: list[Evaluation] = []
+        for place in range(len(self.captures)):
+            one = self.found[place]
+            if isinstance(one, TailtapError):
+                return one
+            evaluations.append(one)
+        whole, *hops = evaluations
+        try:
+            return with_hops(whole, self.hops, hops) if hops else whole
+        except TailtapError as error:
+            return error
+
+
+def require_same(path: Path, runs: Sequence[RunFolder], changes: Changes) -> None:
+    """Raise `InputError` when results would be replaced by those of other settings."""
+    found = [
+        (run, differences(run.evaluation, _settings(run, changes), with_key="key" in changes))
+        for run in runs
+    ]
+    other = [(run, words) for run, words in found if words]
+    if not other:
+        return
+    run, words = other[0]
+    warm_up = warm_up_of(run) if any(one.startswith("trim") for one in words) else None
+    raise InputError(
+        f"{path}: {len(other)} of {len(runs)} runs have results with other settings "
+        f"({run.path.name}: {', '.join(words)}), which would be replaced: give --out for a folder "
+        "of its own, or --replace" + ("" if warm_up is None else f"; {WARM_UP.format(warm_up)}")
+    )
+
+
+def warm_up_of(run: RunFolder) -> str | None:
+    """How long the run's warm-up was, of which nothing was stamped; None without any."""
+    traffic = run.read().parameters.known.traffic
+    if traffic is None:
+        return None
+    if packets := traffic.known.warm_up_packets:
+        return f"{packets} packets"
+    return format_time(traffic.known.warm_up) if traffic.known.warm_up else None
+
+
+def differences(evaluation: Path, settings: Settings, *, with_key: bool) -> list[str]:
+    """What the evaluation in a folder was made with, where that is not what `settings` say.
+
+    Nothing where there is none. A key can be written in several ways:
+    that of the run itself is not compared.
+    """
+    try:
+        stored = read(evaluation / EVALUATION, EvaluationRecord)
+    except InputError:
+        return []
+    found = [
+        f"{name} {show(before)}, now {show(getattr(settings, field))}"
+        for field, (name, show) in OPTIONS.items()
+        if (before := getattr(stored.options, field)) != getattr(settings, field)
+    ]
+    if with_key and settings.key not in ("auto", stored.key):
+        found.append(f"key {stored.key}, now {settings.key}")
+    return found
+
+
+def copy_of(runs: Runs, out: Path, changes: Changes) -> Runs:
+    """A new experiment folder `out` for results of these runs with other settings.
+
+    It has the records of the runs with these settings, and links to what was measured. Raises
+    `InputError` for a folder that holds something, `MachineError` when it cannot be written.
+    """
+    with writing(out):
+        require_folder(out, resume=False)
+        if any(out.iterdir()):
+            raise InputError(f"{out}: the folder is not empty: choose another --out")
+        made = ExperimentFolder(out)
+        make_folder(made.runs, below=out)
+        known = (runs.experiment.experiment, runs.experiment.plan) if runs.experiment else ()
+        for file in known:
+            if file.is_file():
+                write_text(out / file.name, file.read_text(encoding="utf-8"), below=out)
+        for run in runs.folders:
+            _copy(run, made.run(run.path.name), _settings(run, changes))
+    return Runs(out, [made.run(run.path.name) for run in runs.folders], made)
+
+
+def _copy(run: RunFolder, copy: RunFolder, settings: Settings) -> None:
+    record = run.read()
+    own = {"key": settings.key, "trim": settings.trim_ns, "window": settings.window_ns}
+    parameters = record.parameters.whole
+    evaluation = {**parameters.get("evaluation", {}), **own}
+    make_folder(copy.path, below=copy.top)
+    brought = (one.files for one in record.instruments.values())
+    names = {run.generator.name, *(path.name for path in run.stamps), *chain(*brought)}
+    for name in sorted(names):
+        file = path_within(name, f"{run.record}: instruments.files")
+        if (run.path / file).exists():
+            make_folder((copy.path / file).parent, below=copy.top)
+            make_link(copy.path / file, (run.path / file).resolve(), below=copy.top)
+    changed = {**parameters, "evaluation": evaluation}
+    record.parameters = opened(copy.record, changed, Parameters)
+    copy.write(record)
+
+
+def _settings(run: RunFolder, changes: Changes) -> Settings:
+    own = run.read().parameters.known.evaluation
+    settings = Settings() if own is None else Settings(own.key, own.trim, own.window)
+    return replace(settings, **changes)
+
+
+@dataclass
+class Outcome:
+    """What has come of the runs so far."""
+
+    runs: Runs
+    evaluations: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """What `tailtap evaluate --json` prints, by the names of run folders."""
+    errors: dict[str, TailtapError] = field(default_factory=dict)
+    """Why runs could not be evaluated, by the names of their folders."""
+
+    @property
+    def ended(self) -> set[str]:
+        """The names of the runs that have come to their end."""
+        return {*self.evaluations, *self.errors}
+
+    def take(
+        self, run: RunFolder, found: Evaluation | TailtapError, percentiles: Sequence[float]
+    ) -> None:
+        """Keep the result of a run, on the disk first."""
+        if isinstance(found, Evaluation):
+            found.write(run.evaluation, below=run.top)
+            self.evaluations[run.path.name] = found.as_json(percentiles)
+        else:
+            self.errors[run.path.name] = found
+
+    def store(self, store: RunStore) -> None:
+        """Put what has ended, and runs that never were finished, into the experiment's database.
+
+        In the order of the runs, so that it does not depend on which ended first.
+        """
+        if self.runs.experiment is not None:
+            ended = [
+                run for run in self.runs.folders if run.path.name in self.ended or not run.done
+            ]
+            store.add_runs(self.runs.experiment.database, [run.path for run in ended])
+
+    def line(self, run: RunFolder) -> str:
+        """The line about a run that has come to its end."""
+        name = run.path.name
+        if name in self.errors:
+            return f"{name}: failed, its earlier evaluation stays: {self.errors[name]}"
+        warnings = self.evaluations[name]["warnings"]
+        return "; ".join([name, *(f"warning: {warning['message']}" for warning in warnings)])
+
+    def summary(self) -> dict[str, Any]:
+        """What came of all runs, as ``tailtap run --json`` prints it."""
+        experiment = self.runs.experiment
+        rows = []
+        for run in self.runs.folders:
+            row = summarize_run(run, self.evaluations.get(run.path.name))
+            error = self.errors.get(run.path.name)
+            rows.append(row if error is None else {**row, "status": "failed", "error": str(error)})
+        return {
+            "schema": SCHEMA,
+            "folder": str(self.runs.path),
+            "database": str(experiment.database) if experiment else None,
+            "runs": rows,
+        }

@@ -1,0 +1,195 @@
+"""The folders of an experiment: what is stored where, and nothing half written.
+
+Every JSON file appears whole or not at all. A run folder is written by the runner until its
+status is final, which is written last, when everything else is on the disk; later steps only add
+files to it. What was measured is never removed: a run that is made again is put aside.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import itertools
+import os
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Protocol
+
+from tailtap.analysis.evaluation.values import NODE, QUEUE, HopCaptures
+from tailtap.records.errors import InputError
+from tailtap.records.files import make_folder, move, path_within, remove_tree, sync_tree, write_json
+from tailtap.records.record import as_json, read
+from tailtap.records.run import RunRecord
+
+STAMP_HEADER = 64
+"""Bytes of a stamp file without a stamp; `tailtap.records.stamps` has it, too, and loads NumPy."""
+EVALUATION = "evaluation.json"
+EARLIER = "earlier"
+"""The folder beside that of the runs, with what earlier attempts at runs measured."""
+
+
+class RunStore(Protocol):
+    """Where runs are kept besides their folders; the module `tailtap.output.database` is one."""
+
+    def begin_anew(self, database: Path) -> list[Path]:
+        """Leave only imported runs in the database.
+
+        What cannot be read is put aside; returns the files that were.
+        """
+
+    def add_runs(self, database: Path, folders: Sequence[Path]) -> None:
+        """Put run folders into the database, in place of what it held of these runs."""
+
+
+def hop_captures(record: RunRecord | None, folder: Path) -> list[HopCaptures]:
+    """The captures of each hop of a run in `folder`, by its record.
+
+    Empty where packets were stamped at the ends only.
+    """
+    taps = record.instruments.get("taps") if record else None
+    points = (taps.points if taps else None) or []
+    if len(points) <= 2:
+        return []
+    source = f"{folder / 'run.json'}: instruments.taps.points.file"
+    files = [folder / path_within(point.file, source) for point in points]
+    return [
+        HopCaptures(point.before or "", before, behind, QUEUE if after.received else NODE)
+        for (point, before), (after, behind) in pairwise(zip(points, files, strict=True))
+    ]
+
+
+class RunFolder:
+    """The folder of one run."""
+
+    def __init__(self, path: Path, top: Path | None = None) -> None:
+        """The run folder at `path`, existing or not, in the folder `top` that the user named."""
+        self.path = path
+        self.top = top or path
+        self.ingress = path / "ingress.stamps"
+        self.egress = path / "egress.stamps"
+        self.generator = path / "generator.json"
+        self.evaluation = path / "evaluation"
+        self.record = path / "run.json"
+
+    def read(self) -> RunRecord:
+        """``run.json``. Raises `InputError`."""
+        return read(self.record, RunRecord)
+
+    def write(self, record: RunRecord) -> None:
+        """Replace ``run.json``. When it says ``done``, all else is on the disk before."""
+        if record.status == "done":
+            sync_tree(self.path)
+        write_json(self.record, as_json(record), below=self.top)
+
+    @property
+    def done(self) -> bool:
+        """Whether the run was finished; a missing or damaged record is not."""
+        try:
+            return self.read().status == "done"
+        except InputError:
+            return False
+
+    @property
+    def whole(self) -> bool:
+        """Whether the run is done and has its results: what `--resume` keeps.
+
+        Files of runs that were made before those were synchronised can be empty after a power cut.
+        Stamps that somebody took away are no reason to measure again.
+        """
+        if not self.done:
+            return False
+        files = [self.generator, self.evaluation / EVALUATION, *self.stamps]
+        try:
+            files += self.evaluation.iterdir()
+            return all(path.stat().st_size for path in files)
+        except OSError:
+            return False
+
+    @property
+    def stamps(self) -> list[Path]:
+        """The stamp files that are there, those between the nodes of a line included."""
+        return sorted(self.path.glob("*.stamps"))
+
+    @property
+    def measured(self) -> bool:
+        """Whether packets were stamped, whatever became of the run."""
+        return any(path.stat().st_size > STAMP_HEADER for path in self.stamps)
+
+    def put_aside(self) -> None:
+        """Move what an earlier attempt measured, if it did, to where its experiment keeps such."""
+        if not self.measured:
+            return
+        earlier = self.path.parent.with_name(EARLIER)
+        top = earlier.parent if self.top == self.path else self.top
+        make_folder(earlier, below=top)
+        names = (earlier / f"{self.path.name}-{number}" for number in itertools.count(1))
+        target = next(path for path in names if not os.path.lexists(path))
+        move(self.path, target, below=top)
+
+    def start_anew(self) -> None:
+        """Make the folder, empty, whatever an earlier attempt left in it."""
+        make_folder(self.path.parent, below=self._above)
+        remove_tree(self.path, below=self._above)
+        make_folder(self.path, below=self._above)
+
+    @property
+    def _above(self) -> Path:
+        """The folder that the user named, or that of a run folder which was named itself."""
+        return self.path.parent if self.top == self.path else self.top
+
+
+class ExperimentFolder:
+    """The folder that ``tailtap run --out DIR`` fills."""
+
+    def __init__(self, path: Path, top: Path | None = None) -> None:
+        """The experiment folder at `path`, existing or not, in the folder that the user named."""
+        self.path = path
+        self.top = top or path
+        self.experiment = path / "experiment.yaml"
+        self.testbed = path / "testbed.yaml"
+        self.plan = path / "plan.json"
+        self.runs = path / "runs"
+        self.earlier = path / EARLIER
+        self.database = path / "results.duckdb"
+
+    def run(self, slug: str) -> RunFolder:
+        """The folder of the run called `slug`, existing or not."""
+        return RunFolder(self.runs / slug, self.top)
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other writers out of the folder. Raises `InputError` when one is at work."""
+        with locked(self.path):
+            yield
+
+
+def require_folder(out: Path, *, resume: bool) -> None:
+    """Make the folder `out` of an experiment or a search, unless it is to be resumed.
+
+    Nothing is written into it: that takes a lock first. Raises `InputError` for what is no folder,
+    or is not there.
+    """
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{out}: this is a file, not a folder: choose another --out")
+    if resume and not out.exists():
+        raise InputError(f"{out}: there is nothing to resume: check --out or omit --resume")
+    make_folder(out)
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other writers out of `folder`. Raises `InputError` when one is at work."""
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(lock)
+        raise InputError(
+            f"{folder}: another tailtap is writing into this folder: wait for it or "
+            "choose another folder"
+        ) from error
+    try:
+        yield
+    finally:
+        os.close(lock)

@@ -1,0 +1,61 @@
+"""Numbers as pages and figures write them."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+from tailtap.records.units import format_rate, format_share, format_time
+
+NARROW_SPACE = "\u202f"
+"""Groups digits without breaking the line."""
+
+_MICROSECONDS = re.compile(r"(?<=\d) us\b")
+
+
+def time_text(ns: float) -> str:
+    """A time in ns, with the micro sign that a page can show: ``4.312 µs``."""
+    return with_micro_sign(format_time(round(ns))).replace(" ", "\u00a0")
+
+
+def with_micro_sign(text: str) -> str:
+    """A sentence with the micro sign in its times, as the page's other times have it."""
+    return _MICROSECONDS.sub(" µs", text)
+
+
+def percent_text(p: float) -> str:
+    """A percentile's share: ``99.9 %``."""
+    return f"{100 * p:.10g}\u00a0%"
+
+
+def count_text(count: int) -> str:
+    """A count with grouped digits."""
+    return f"{count:,}".replace(",", NARROW_SPACE)
+
+
+def share_text(share: float) -> str:
+    """A share as per cent with two significant digits: ``0.0012 %``."""
+    return format_share(share).replace(" ", "\u00a0")
+
+
+def broken(text: str, letters: int) -> str:
+    """A text in lines of at most so many letters, broken behind spaces, slashes and hyphens."""
+    lines = [""]
+    for part in re.split(r"(?<=[ /-])(?! )", text):
+        if lines[-1] and len(lines[-1]) + len(part.rstrip()) > letters:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def date_text(iso: str) -> str:
+    """An ISO-8601 time as ``2026-03-01 14:05 UTC``; any other text as it is."""
+    try:
+        return datetime.fromisoformat(iso).astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    except ValueError:
+        return iso
+
+
+def rate_text(rate: float) -> str:
+    """A rate for a tick or a table."""
+    return format_rate(round(rate)).replace(" ", "\u00a0")

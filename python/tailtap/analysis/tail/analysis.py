@@ -1,0 +1,286 @@
+"""The tail model of a run: all thresholds, the one to use, its check, and what to expect."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tailtap.analysis.runs.tail import SECOND_NS, StoredTail
+from tailtap.analysis.tail import blocks as series
+from tailtap.analysis.tail import papers as published
+from tailtap.analysis.tail.assessment import REFUSALS, Assessment, Level, assess, check
+from tailtap.analysis.tail.blocks import CrossCheck
+from tailtap.analysis.tail.papers import PapersFit
+from tailtap.analysis.tail.peaks import PERCENTILES, Part, Threshold, split
+from tailtap.analysis.tail.stamps import spread, tick_of
+from tailtap.analysis.tail.stationarity import Stationarity
+from tailtap.analysis.tail.words import horizon_text
+from tailtap.records.errors import InputError
+from tailtap.records.record import Notice
+from tailtap.records.units import format_time
+
+HOUR_NS = 3600 * SECOND_NS
+#: The clusters of the fitted part are counted in this many parts of equal length.
+_PARTS = 10
+_UNEVEN = 0.001
+#: Warnings that are of the measurement, whatever the method.
+OF_RUN = frozenset(
+    (
+        "loss",
+        "maybe-not-stationary",
+        "stationarity-unknown",
+        "coarse-clock",
+        "two-clocks",
+        "stamp-resolution",
+    )
+)
+#: A horizon this many times longer than what was fitted is said to be far.
+_FAR = 1000
+
+
+@dataclass(frozen=True)
+class Options:
+    """How runs are modelled."""
+
+    #: The share of a run's packets that is fitted; the rest checks.
+    fit: float = 0.2
+    thresholds: tuple[Threshold, ...] = tuple(Threshold(p) for p in PERCENTILES)
+    #: The times that return levels are wanted for, in ns.
+    horizons: tuple[int, ...] = (HOUR_NS, 24 * HOUR_NS)
+
+    def __post_init__(self) -> None:
+        """Raises `InputError` where the options make no sense."""
+        if not 0 < self.fit <= 1:
+            raise InputError("--fit is a share of the run above 0 % and at most 100 %")
+        if not self.thresholds or any(horizon <= 0 for horizon in self.horizons):
+            raise InputError("give at least one --threshold, and every --horizon above zero")
+
+
+@dataclass(frozen=True)
+class HorizonLevel:
+    """What is exceeded once in `horizon_ns`; `level` None where the model gives no number."""
+
+    horizon_ns: int
+    level: Level | None
+
+
+@dataclass(frozen=True)
+class TailModel:
+    """The tail model of one run, and the published method beside it."""
+
+    tail: StoredTail
+    options: Options
+    #: The tick of the clocks that took the stamps, in ns.
+    tick: float
+    fitted: Part
+    rest: Part
+    stationarity: tuple[Stationarity, ...]
+    assessments: tuple[Assessment, ...]
+    #: The lowest threshold whose diagnostics hold; None when there is none.
+    chosen: Assessment | None
+    levels: tuple[HorizonLevel, ...]
+    block_maxima: CrossCheck | None
+    papers: tuple[PapersFit, ...]
+    papers_chosen: PapersFit | None
+    warnings: tuple[Notice, ...]
+
+
+def analyse(tail: StoredTail, options: Options | None = None) -> TailModel:
+    """Model the tail of a run from what its evaluation keeps."""
+    options = options or Options()
+    tick = tick_of(tail.latency_ns)
+    fitted, rest = split(tail, options.fit, spread(tail.latency_ns, tick))
+    measured = split(tail, options.fit, tail.latency_ns.astype(np.float64))
+    papers = tuple(published.fit(*measured, threshold) for threshold in options.thresholds)
+    tests = tuple(series.tests(tail.blocks, fitted.packets))
+    assessments = [
+        assess(fitted, threshold, tick=tick, loss=tail.loss, tied=tail.tied)
+        for threshold in options.thresholds
+    ]
+    if any(test.unit_root for test in tests):
+        assessments = [_not_stationary(found) for found in assessments]
+    assessments = [check(found, rest) for found in _compare(assessments)]
+    # The rest of the run must have no say in the choice: it is there to check it.
+    chosen = min(
+        (found for found in assessments if found.fit and not _refused_before(found)),
+        key=lambda found: found.latency or 0.0,
+        default=None,
+    )
+    usable = chosen if chosen is not None and not chosen.refused else None
+    found = (
+        usable.level(tail.rate * horizon / SECOND_NS) if usable else None
+        for horizon in options.horizons
+    )
+    levels = tuple(
+        HorizonLevel(horizon, None if level is None else level.widened(tail.within_ns))
+        for horizon, level in zip(options.horizons, found, strict=True)
+    )
+    horizon = float(rest.packets or fitted.packets)
+    cross = series.cross_check(tail.blocks, fitted.packets, horizon)
+    model = TailModel(
+        tail, options, tick, fitted, rest, tests, tuple(assessments), chosen, levels, cross,
+        papers, published.choose(papers), (),
+    )  # fmt: skip
+    return replace(model, warnings=tuple(_warnings(model)))
+
+
+def _not_stationary(found: Assessment) -> Assessment:
+    return found.with_flag(
+        "not-stationary", "the fitted part drifts: both ADF and KPSS say that it is not stationary"
+    )
+
+
+def _refused_before(found: Assessment) -> bool:
+    """Whether something other than the check against the rest speaks against a threshold."""
+    flags = tuple(flag for flag in found.flags if flag.code != "prediction-failed")
+    return replace(found, flags=flags).refused
+
+
+def _compare(assessments: Sequence[Assessment]) -> list[Assessment]:
+    """Flags thresholds whose xi contradicts that of a higher one: the tail begins higher up."""
+    result: list[Assessment] = []
+    for found in assessments:
+        higher = [
+            other
+            for other in assessments
+            if other.xi_interval and (other.latency or 0) > (found.latency or 0)
+            and not other.refused
+        ]  # fmt: skip
+        for other in higher:
+            if (
+                found.xi_interval
+                and other.xi_interval
+                and not _overlap(found.xi_interval, other.xi_interval)
+            ):
+                message = f"its xi contradicts that over {other.threshold.text}"
+                result.append(found.with_flag("unstable", message))
+                break
+        else:
+            result.append(found)
+    return result
+
+
+def _overlap(one: tuple[float, float], other: tuple[float, float]) -> bool:
+    return one[0] <= other[1] and other[0] <= one[1]
+
+
+def _warnings(model: TailModel) -> list[Notice]:
+    tail, chosen = model.tail, model.chosen
+    found = []
+    if chosen is None:
+        found.append(Notice("no-model", _why_none(model.assessments)))
+    else:
+        found.extend(chosen.flags)
+    if tail.lost:
+        found.append(
+            Notice(
+                "loss",
+                f"{tail.lost:,} packets ({tail.loss:.2%}) were lost: the model is of those "
+                "that arrived",
+            )
+        )
+    found.extend(
+        Notice(
+            "maybe-not-stationary",
+            f"ADF and KPSS disagree on the {test.series} (p = {test.adf_p:.2g} and "
+            f"{test.kpss_p:.2g})",
+        )
+        for test in model.stationarity
+        if not test.stationary and not test.unit_root
+    )
+    if not model.stationarity:
+        found.append(
+            Notice("stationarity-unknown", "the fitted part is too short or too constant for ADF "
+                    "and KPSS")
+        )  # fmt: skip
+    for code, how, off_ns in (
+        ("two-clocks", "the captures are of two clocks", tail.within.clocks_ns),
+        ("stamp-resolution", "the stamps come in steps", tail.within.resolution_ns),
+    ):
+        if off_ns:
+            found.append(
+                Notice(
+                    code,
+                    f"{how}: latencies may be off by {format_time(off_ns)} to either side, which "
+                    "the intervals of levels include",
+                )
+            )
+    if model.tick > 1:
+        found.append(
+            Notice(
+                "coarse-clock",
+                f"stamps tick every {model.tick:g} ns: ties were spread within a tick",
+            )
+        )
+    if chosen is not None:
+        found.extend(_about(model, chosen))
+    return found
+
+
+def _about(model: TailModel, chosen: Assessment) -> list[Notice]:
+    """What a reader must know of the chosen threshold and its levels."""
+    found = []
+    if chosen.bursts is not None and chosen.bursts.count >= 5 * _PARTS:
+        from scipy import special
+
+        over = model.fitted.position[model.fitted.latency > (chosen.latency or 0)]
+        starts = over[chosen.bursts.first]
+        counts = np.histogram(starts, _PARTS, (0, model.fitted.packets))[0]
+        expected = starts.size / _PARTS
+        p = float(special.chdtrc(_PARTS - 1, ((counts - expected) ** 2 / expected).sum()))
+        if p < _UNEVEN:
+            found.append(
+                Notice(
+                    "uneven",
+                    f"clusters come unevenly over the fitted part (from {counts.min()} to "
+                    f"{counts.max()} in each tenth of it): a longer run may look different",
+                )
+            )
+    cross, same = model.block_maxima, None
+    if cross is not None and cross.interval is not None:
+        same = chosen.level(cross.packets)
+    if (
+        cross is not None
+        and cross.interval is not None
+        and same is not None
+        and same.low is not None
+        and not _overlap((same.low, same.high or np.inf), cross.interval)
+    ):
+        found.append(
+            Notice(
+                "block-maxima-disagree",
+                f"block maxima put the level of {cross.packets:,.0f} packets at "
+                f"{format_time(round(cross.level))}, peaks over threshold at "
+                f"{format_time(round(same.value))}, outside each other's intervals",
+            )
+        )
+    for entry in model.levels if not chosen.refused else ():
+        factor = entry.horizon_ns * model.tail.rate / SECOND_NS / model.fitted.packets
+        text = horizon_text(entry.horizon_ns)
+        if entry.level is None and factor < 1:
+            message = (
+                f"no cluster over the threshold is expected in {text}: look at the percentiles"
+            )
+            found.append(Notice("near", message))
+        elif entry.level is None:
+            message = f"the level of {text} lies beyond any latency: the tail is too heavy for it"
+            found.append(Notice("endless", message))
+        elif factor > _FAR:
+            message = (
+                f"{text} is {factor:,.0f} times as long as the fitted part: no interval covers "
+                "causes too rare to be seen in it"
+            )
+            found.append(Notice("far", message))
+    return found
+
+
+def _why_none(assessments: Sequence[Assessment]) -> str:
+    """Why no threshold gave a model: the reason of each, once."""
+    reasons: dict[str, list[str]] = {}
+    for found in assessments:
+        message = next(flag.message for flag in found.flags if flag.code in REFUSALS)
+        reasons.setdefault(message, []).append(found.threshold.text)
+    told = "; ".join(f"over {', '.join(over)}: {message}" for message, over in reasons.items())
+    return f"no threshold gives a model: {told}"

@@ -1,0 +1,120 @@
+"""Peaks over a threshold: which packets of the fitted part are exceedances."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tailtap.analysis.evaluation.values import Column
+from tailtap.analysis.runs.tail import StoredTail
+from tailtap.analysis.tail.gpd import Floats
+from tailtap.records.errors import InputError
+from tailtap.records.units import TIME_UNITS, format_time, parse_time
+
+#: The papers' thresholds, as percentiles of the fitted part.
+PERCENTILES = (99.5, 99.9, 99.95, 99.99, 99.999)
+#: More packets than this share over a threshold are no tail.
+MOST = 0.1
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A threshold as asked for: a `percentile` (0 to 100) of the fitted part, or a time in ns."""
+
+    percentile: float | None = None
+    time_ns: int | None = None
+
+    @property
+    def text(self) -> str:
+        """As people write it."""
+        if self.percentile is not None:
+            return f"{self.percentile:g} %"
+        return format_time(self.time_ns or 0)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a run, of `packets` consecutive packets from place `start` on.
+
+    `position` (within the run) and `latency` (ns) are of its packets above the stored floor.
+    """
+
+    start: int
+    packets: int
+    position: Column
+    latency: Floats
+    #: All its packets with a latency above this (ns) are there.
+    floor: float = 0.0
+
+    def over(self, latency: float) -> NDArray[np.bool_] | None:
+        """Which of its stored packets lie above `latency` (ns); None where some are not stored.
+
+        Unless those that are stored are too many for a tail already.
+        """
+        over = self.latency > latency
+        if latency < self.floor and self.latency.size < self.packets:
+            return over if over.sum() > MOST * self.packets else None
+        return over
+
+
+def parse_threshold(text: str) -> Threshold:
+    """A threshold of the command line: ``99.95`` or ``99.95 %``, or a latency such as ``30 us``.
+
+    Raises `InputError` when it is neither, or a percentage not between 50 and 100.
+    """
+    stripped = text.strip()
+    if any(stripped.endswith(unit) for unit in TIME_UNITS):
+        return Threshold(time_ns=parse_time(stripped))
+    try:
+        percentile = float(stripped.removesuffix("%").removeprefix("p"))
+    except ValueError:
+        percentile = -1.0
+    if not 50 <= percentile < 100:
+        raise InputError(
+            f"'{stripped}' is not a threshold: give --threshold a percentile of at least 50 and "
+            "below 100, such as 99.95, or a latency such as '30 us'"
+        )
+    return Threshold(percentile)
+
+
+def split(tail: StoredTail, share: float, latency: Floats) -> tuple[Part, Part]:
+    """The first `share` (above 0, at most 1) of a run's packets, and the rest.
+
+    `latency` are the run's stored latencies, as measured or with ties undone.
+    """
+    packets = int(tail.packets * share)
+    cut = int(np.searchsorted(tail.position, packets))
+    return (
+        Part(0, packets, tail.position[:cut], latency[:cut], tail.floor_ns),
+        Part(packets, tail.packets - packets, tail.position[cut:], latency[cut:], tail.floor_ns),
+    )
+
+
+def latency(fitted: Part, threshold: Threshold) -> float | None:
+    """The latency (ns) that a threshold is in the fitted part; None below the stored floor."""
+    if threshold.percentile is None:
+        return float(threshold.time_ns or 0)
+    return percentile(fitted, threshold.percentile)
+
+
+def percentile(part: Part, p: float) -> float | None:
+    """The percentile `p` (0 to 100) of a part's latencies, in ns, interpolated linearly.
+
+    As numpy's `percentile` gives it, from the stored largest latencies alone; None where it lies
+    below them.
+    """
+    place = (part.packets - 1) * (p / 100)
+    below = int(np.floor(place))
+    from_top = part.packets - 1 - below
+    if part.packets < 1 or from_top >= part.latency.size:
+        return None
+    ordered = np.sort(part.latency)
+    left = float(ordered[-1 - from_top])
+    right = float(ordered[-from_top]) if from_top > 0 else left
+    share = place - below
+    # The nearer end is what is started from, as numpy does it.
+    if share < 0.5:
+        return left + (right - left) * share
+    return right - (right - left) * (1 - share)

@@ -1,0 +1,165 @@
+"""`model_runs`: the library function behind `tailtap model`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from tailtap.analysis.evaluation import tables
+from tailtap.analysis.runs.groups import configuration_label, group
+from tailtap.analysis.runs.imported import has_imported
+from tailtap.analysis.runs.reader import DATABASE, finished_runs
+from tailtap.analysis.runs.run import INVALID, NO_TIMES, Run
+from tailtap.analysis.tail.analysis import Options, TailModel, analyse
+from tailtap.analysis.tail.record import record
+from tailtap.records.errors import InputError
+from tailtap.records.record import Notice, made
+from tailtap.records.tail import ModelledRun, ModelRecord, RepeatsRow
+
+
+@dataclass(frozen=True)
+class Modelled:
+    """A run, its tail model, and the folder that its `tail.json` belongs to."""
+
+    run: Run
+    model: TailModel
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Runs that differ in nothing but the repeat, as the papers' tables 4 and 5 sum them up.
+
+    `bursts` is the mean number of clusters above the level that one is expected above, `bounded`
+    the share of bounded models; None without a model. The `papers_` values are those of the
+    published method.
+    """
+
+    label: str
+    runs: int
+    models: int
+    bursts: float | None
+    bounded: float | None
+    papers_bursts: float | None
+    papers_bounded: float | None
+
+
+@dataclass(frozen=True)
+class ModelledRuns:
+    """The tail models of some runs; `warnings` are about runs that have none."""
+
+    runs: tuple[Modelled, ...]
+    summary: tuple[Summary, ...]
+    warnings: tuple[Notice, ...]
+
+    def record(self, method: str) -> ModelRecord:
+        """What `tailtap model --json` prints."""
+        return ModelRecord(
+            method=method,
+            runs=[
+                ModelledRun(**msgspec.structs.asdict(record(found.model)), valid=found.run.valid)
+                for found in self.runs
+            ],
+            summary=[made(row, RepeatsRow) for row in self.summary],
+            warnings=list(self.warnings),
+        )
+
+
+def model_runs(
+    paths: Sequence[Path],
+    options: Options | None = None,
+    *,
+    out: Path | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> ModelledRuns:
+    """Model the tails of runs and write a `tail.json` for each.
+
+    Each of `paths` is a run folder, an experiment folder (all its finished runs) or what
+    `tailtap evaluate --out` wrote. `tail.json` goes into the run's folder, or `out`/SLUG.
+    `progress` gets a short text before each run. Raises `InputError` when no run of `paths` can
+    be modelled, `MachineError` when `tail.json` cannot be written.
+    """
+    found: list[Modelled] = []
+    warnings: list[Notice] = []
+    first: InputError | None = None
+    taken: dict[Path, Path] = {}
+    for path in paths:
+        for run in _runs(path):
+            if out is not None and taken.setdefault(out / run.slug, path) != path:
+                raise InputError(
+                    f"{path}: its run {run.slug} and that of {taken[out / run.slug]} would have "
+                    "one place in --out: model them one after the other"
+                )
+            progress(run.slug)
+            try:
+                tail = run.tail
+            except InputError as error:
+                first = first or error
+                warnings.append(Notice("no-tail", str(error)))
+                continue
+            assert run.own_folder is not None  # imported runs have no tail
+            target = out / run.slug if out else run.own_folder
+            modelled = Modelled(run, analyse(tail, options), target)
+            tables.write(target, {}, {"tail": record(modelled.model)}, below=out or run.top)
+            found.append(modelled)
+            if run.valid is False:
+                warnings.append(Notice("invalid-run", f"{run.slug}: {INVALID}"))
+        if has_imported(path / DATABASE):
+            warnings.append(Notice("imported", f"{path / DATABASE}: {NO_TIMES}"))
+    if not found and first:
+        raise first
+    return ModelledRuns(tuple(found), tuple(summarise(found)), tuple(warnings))
+
+
+def summarise(modelled: Sequence[Modelled]) -> list[Summary]:
+    """One row for each set of runs that differ only in the repeat, in the order given.
+
+    Invalid runs are left out: they were under another load.
+    """
+    models = {id(found.run): found.model for found in modelled}
+    groups = group(found.run for found in modelled if found.run.valid is not False)
+    return [
+        sum_up(
+            configuration_label(members[0], members[0].experiment),
+            [models[id(run)] for run in members],
+        )
+        for members in groups
+    ]
+
+
+def sum_up(label: str, models: Sequence[TailModel]) -> Summary:
+    """The models of repeats in one row."""
+    chosen = [model.chosen for model in models if model.chosen and not model.chosen.refused]
+    papers = [model.papers_chosen for model in models if model.papers_chosen]
+    return Summary(
+        label,
+        len(models),
+        len(chosen),
+        _mean(found.check.bursts for found in chosen if found.check),
+        _mean(found.limit is not None for found in chosen),
+        _mean(found.bursts for found in papers if found.bursts is not None),
+        _mean(bool(found.bounded) for found in papers),
+    )
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    listed = list(values)
+    return sum(listed) / len(listed) if listed else None
+
+
+def _runs(path: Path) -> list[Run]:
+    if path.is_file() and path.suffix == ".duckdb":
+        raise InputError(
+            f"{path}: give the folder of the runs instead, as a database holds no exceedances; "
+            f"{NO_TIMES}"
+        )
+    try:
+        return finished_runs(path)
+    except InputError:
+        bare = path.is_dir() and not (path / "runs").is_dir()
+        if bare and (has_imported(path / DATABASE) or any(path.rglob("latencies-*.csv*"))):
+            raise InputError(f"{path}: {NO_TIMES}; evaluate the captures themselves") from None
+        raise

@@ -1,0 +1,256 @@
+"""What one run says: counts, its distribution as far as it is known, and warnings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+import numpy as np
+
+from tailtap.analysis.evaluation.clocks import Within
+from tailtap.analysis.evaluation.unread import NOTHING_UNREAD, Unread
+from tailtap.analysis.evaluation.values import Histogram, Pair
+from tailtap.analysis.runs.tail import StoredTail
+from tailtap.analysis.tail.analysis import Options, TailModel, analyse
+from tailtap.analysis.verdict.shares import design_effect
+from tailtap.records.evaluation import Percentile
+from tailtap.records.record import Notice
+from tailtap.records.units import format_time
+
+#: Warnings that say that a packet may have arrived although it counts as lost.
+_LOSS_UNSURE = {
+    "stamps-lost": "stamps are missing, and these may have arrived",
+    "tap-lost": "stamps are missing, and these may have arrived",
+    "tap-unclosed": "stamps may be missing, and these may have arrived",
+    "capture-damaged": "a capture is damaged, and these may have arrived",
+    "capture-growing": "a capture had not ended, and these may have arrived",
+    "tap-drops": "packets were dropped behind the device, and may be these",
+}
+#: Those that an evaluation tells of by side and number.
+_TOLD = frozenset(("tap-lost", "tap-unclosed", "capture-damaged", "capture-growing"))
+#: Published counts are of two captures, the difference of which is called lost.
+PUBLISHED_LOSS = "published counts are of two captures, which need not begin and end together"
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One run; latencies in ns. What nobody says is None, or empty."""
+
+    name: str
+    #: Why the run shows nothing at all.
+    refusal: str | None = None
+    #: Packets that latencies are of, and the largest and the mean of these.
+    packets: int | None = None
+    maximum: int | None = None
+    mean: float | None = None
+    #: Packets before the device whose fate could be known.
+    offered: int | None = None
+    #: Packets by the names of the evaluation's counts.
+    counts: Mapping[str, int] = field(default_factory=dict)
+    #: The exact distribution, or else percentiles, ascending, with how many packets are above.
+    distribution: Pair | None = None
+    percentiles: Sequence[Percentile] = ()
+    #: Gaps after the device, and before it.
+    gaps: Histogram | None = None
+    gaps_before: Histogram | None = None
+    #: Packets a second before the device.
+    rate: float | None = None
+    tail: StoredTail | None = None
+    #: Why there is no `tail`.
+    without_tail: str = ""
+    warnings: tuple[Notice, ...] = ()
+    #: Whether it was imported from result files of others.
+    published: bool = False
+    #: What every latency may be off by, to either side: more than 0 where the clocks are two, or
+    #: stamps come in steps; and how much of it is the steps'.
+    within_ns: int = 0
+    resolution_ns: int = 0
+    #: The step of the stamps after the device.
+    egress_step_ns: int = 1
+    before: Unread = NOTHING_UNREAD
+    after: Unread = NOTHING_UNREAD
+    #: Whether the evaluation says what was not read of which side; published files do not.
+    unread_told: bool = False
+
+    @property
+    def within(self) -> Within:
+        """What every latency may be off by, and why."""
+        return Within(self.within_ns, self.resolution_ns)
+
+    @property
+    def seen_after(self) -> int | None:
+        """The most packets that left the device and have no latency, by what is known after it.
+
+        None where nothing bounds them.
+        """
+        if self.after.without_end or self._missing:
+            return None
+        return self.counts.get("unmatched_egress", 0) + self.after.packets
+
+    @property
+    def _missing(self) -> str:
+        """Why packets may have arrived of which nothing else tells; or empty."""
+        codes = [warning.code for warning in self.warnings if warning.code in _LOSS_UNSURE]
+        told = _TOLD if self.unread_told else frozenset()
+        return next((_LOSS_UNSURE[code] for code in codes if code not in told), "")
+
+    @property
+    def hidden(self) -> int:
+        """The most packets that passed the device and whose latency nobody knows.
+
+        Such a packet is missing on both sides: after the device it was not matched or not read, and
+        before it, it counts as lost, was left out as its key repeats, or was not read. Packets
+        stamped before they came have no latency either.
+        """
+        counts = self.counts
+        early = counts.get("noncausal", 0)
+        after = self.seen_after
+        here = counts.get("lost", 0) + counts.get("duplicate_ingress", 0) + self.before.packets
+        if "lost" not in counts or self.before.without_end:
+            unmatched = counts.get("unmatched_egress", 0)
+            return early + (unmatched + here if after is None else after)
+        return early + (here if after is None else min(after, here))
+
+    @property
+    def hidden_why(self) -> str:
+        """What is said of such packets; empty without any."""
+        if not self.hidden:
+            return ""
+        found = []
+        counts = self.counts
+        for name, what in (
+            ("unmatched_egress", "match none before it"),
+            ("noncausal", "were stamped before they came"),
+        ):
+            if counts.get(name):
+                found.append(f"{counts[name]:,} packets after the device {what}")
+        found += [
+            f"some {side} were not read" for side, unread in
+            (("before it", self.before), ("after it", self.after)) if unread.any
+        ]  # fmt: skip
+        found = found or [self.loss_unsure or "packets were not matched"]
+        return f"{', '.join(found)}: how late these were nobody knows"
+
+    @property
+    def lost(self) -> tuple[int, int] | None:
+        """The fewest and the most packets that did not arrive; None where nobody says."""
+        lost = self.counts.get("lost")
+        if lost is None or self.packets is None:
+            return None
+        # Published counts may have packets without a latency that they do not call lost.
+        most = max(lost, (self.offered or 0) - self.packets, 0)
+        arrived = self.seen_after
+        fewest = 0 if self.published or arrived is None else max(lost - arrived, 0)
+        return fewest, most + self.before.packets
+
+    @property
+    def loss_unsure(self) -> str:
+        """Why packets that count as lost may have arrived; empty where they did not."""
+        if self.published:
+            return PUBLISHED_LOSS
+        if self._missing:
+            return self._missing
+        if self.after.any or self.before.any:
+            return "packets were not read, and may be these"
+        if self.counts.get("unmatched_egress"):
+            return "packets after the device could not be matched, and may be these"
+        return ""
+
+    @property
+    def times_unsure(self) -> str:
+        """Why packets may have been late that look as if not, or the other way; or empty."""
+        if not self.within_ns:
+            return ""
+        within = format_time(self.within_ns)
+        why = [] if not self.within.clocks_ns else ["the clocks are two"]
+        if self.resolution_ns:
+            why.append(f"the stamps come in steps of {format_time(self.resolution_ns)}")
+        return f"latencies may be off by {within} to either side, as {' and '.join(why)}"
+
+    @property
+    def unmeasured(self) -> int:
+        """Packets that had a latency that nobody knows."""
+        # What published counts call lost may lie outside of the other capture.
+        return 0 if self.lost is None else self.lost[0 if self.published else 1]
+
+    def late(self, limit: int, *, strict: bool) -> tuple[int, int] | None:
+        """The fewest and the most packets above `limit` or, if `strict`, not below it.
+
+        Published percentiles tell bounds only, and so do two clocks. None where there is nothing
+        to count.
+        """
+        least = limit if strict else limit + 1
+        if self.distribution is not None:
+            values, numbers = self.distribution
+            ends = (least + self.within_ns, least - self.within_ns)
+            fewest, most = (int(numbers[np.searchsorted(values, end) :].sum()) for end in ends)
+            return fewest, most
+        if self.packets is None or not self.percentiles:
+            return None
+        # No packet of a rank up to a percentile below the limit is late; and every one from a
+        # percentile at or beyond it on.
+        most = min([row.above for row in self.percentiles if row.value < least] + [self.packets])
+        fewest = max([row.above + 1 for row in self.percentiles if row.value >= least] + [0])
+        return fewest, most
+
+    def percentile(self, p: Fraction) -> int | None:
+        """The percentile `p` (0 to 1) by nearest rank, where it is known."""
+        if self.distribution is None:
+            return next((row.value for row in self.percentiles if row.p == float(p)), None)
+        values, numbers = self.distribution
+        upto = np.cumsum(numbers)
+        return int(values[np.searchsorted(upto, math.ceil(p * int(upto[-1])))])
+
+    def late_gaps(self, limit: int, *, strict: bool) -> tuple[int, int, int]:
+        """The fewest and the most gaps above `limit` (see `late`), and all. They are in buckets.
+
+        Stamps in steps leave each open by a step. A packet that was not read may split a gap in
+        two, and one that is of no packet before the device may have split one.
+        """
+        if self.gaps is None:
+            return 0, 0, 0
+        least = limit if strict else limit + 1
+        edges, numbers = self.gaps.edges, self.gaps.counts
+        step = self.egress_step_ns if self.egress_step_ns > 1 else 0
+        ends = edges + self.gaps.width
+        surely = int(numbers[edges >= least + step].sum())
+        maybe = int(numbers[ends > least - step].sum())
+        unsure = self.between
+        # Gaps do not become longer than the capture by being joined.
+        joined = min(unsure, int((ends * numbers).sum()) // max(least - step, 1))
+        return max(surely - unsure, 0), maybe + joined, int(numbers.sum()) + unsure
+
+    @property
+    def between(self) -> int:
+        """Packets after the device that may belong between others, or may not."""
+        return self.counts.get("unmatched_egress", 0) + self.after.packets
+
+    @property
+    def between_why(self) -> str:
+        """What is said of such packets; empty without any."""
+        if not self.between:
+            return ""
+        return (
+            f"{self.between:,} packets after the device match none before it, or were not read, "
+            "and may belong between others or not"
+        )
+
+    def unordered(self) -> int:
+        """Packets after the device whose order nobody knows: stamped in the same step as others."""
+        if self.resolution_ns == 0 or self.gaps is None:
+            return 0
+        sides = [self.gaps] if self.gaps_before is None else [self.gaps, self.gaps_before]
+        # Stamps in different steps are in their order.
+        return sum(int(side.counts[side.edges == 0].sum()) for side in sides)
+
+    def effect(self, limit: int) -> float:
+        """The design effect of clusters of packets not below `limit`; 1 where nothing tells it."""
+        if self.tail is None:
+            return 1.0
+        return design_effect(self.tail.position, self.tail.latency_ns, self.tail.packets, limit)
+
+    def model(self, horizon: int) -> TailModel | None:
+        """The tail model, with the level that is exceeded once in `horizon` ns."""
+        return None if self.tail is None else analyse(self.tail, Options(horizons=(horizon,)))

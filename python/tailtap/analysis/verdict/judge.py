@@ -1,0 +1,420 @@
+"""One requirement, held against one run.
+
+Three answers: it holds, it is violated, or it is not shown: a run of too few packets, an invalid
+one, a model that is refused. The reason is one line in words.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any
+
+from tailtap.analysis.tail.analysis import OF_RUN, TailModel
+from tailtap.analysis.tail.assessment import REFUSALS
+from tailtap.analysis.tail.words import horizon_text, level_text
+from tailtap.analysis.verdict import shares
+from tailtap.analysis.verdict.evidence import Evidence
+from tailtap.analysis.verdict.requirement import Requirement
+from tailtap.analysis.verdict.words import count_words, duration_words, share_words
+from tailtap.records.units import format_rate, format_time
+from tailtap.records.verdict import Answer
+
+SECOND_NS = 1_000_000_000
+#: Quantities that are latencies, or about such.
+TIMED = frozenset(("percentile", "mean", "max", "reliability", "return_level"))
+#: Quantities of the packets that arrived alone.
+OF_ARRIVED = frozenset(("percentile", "mean", "max", "reordered", "return_level"))
+#: The confidence of verdicts unless asked otherwise.
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The answer of one run to one requirement."""
+
+    requirement: Requirement
+    run: str
+    answer: Answer
+    #: Why, in one line.
+    reason: str
+    #: What was measured of the quantity, as text; empty where there is nothing.
+    measured: str = ""
+    #: Numbers behind the answer, for programs.
+    figures: Mapping[str, Any] = field(default_factory=dict)
+    #: Codes of warnings: of the run, and of the model if one was used.
+    doubts: tuple[str, ...] = ()
+    #: Whether the clocks of its captures leave more open than is required: nothing can be claimed.
+    refused: bool = False
+
+
+def judge(requirement: Requirement, run: Evidence, confidence: float = CONFIDENCE) -> Finding:
+    """Hold one requirement against one run. `confidence` is that of bounds, below 1."""
+    doubts = tuple(dict.fromkeys(warning.code for warning in run.warnings))
+    if run.refusal is not None:
+        return Finding(requirement, run.name, "not shown", run.refusal, doubts=doubts)
+    if too_wide := unclaimable(requirement, run):
+        return Finding(requirement, run.name, "not shown", too_wide, doubts=doubts, refused=True)
+    found = JUDGES[requirement.quantity](requirement, run, confidence)
+    return replace(found, doubts=tuple(dict.fromkeys((*doubts, *found.doubts))))
+
+
+def unclaimable(requirement: Requirement, run: Evidence) -> str:
+    """Why nothing can be said of a limit: the clocks leave more open than it is; or empty."""
+    if requirement.quantity not in TIMED:
+        return ""
+    claimed = requirement.argument if requirement.quantity == "reliability" else requirement.limit
+    open_ns = 2 * run.within.clocks_ns
+    if run.refusal is not None or open_ns <= (claimed or 0):
+        return ""
+    return (
+        f"{run.name}: '{requirement.text}' is about less than the clocks of its captures leave "
+        f"open, {format_time(open_ns)}: stamp both sides by one clock, or evaluate again with a "
+        "narrower --egress-ahead, or --back of quicker packets"
+    )
+
+
+def _finding(
+    requirement: Requirement, run: Evidence, answer: Answer, reason: str, measured: str = "",
+    **figures: Any,
+) -> Finding:  # fmt: skip
+    return Finding(requirement, run.name, answer, reason, measured, figures)
+
+
+def _percentile(requirement: Requirement, run: Evidence, confidence: float) -> Finding:
+    """Of packets that arrived. Holds when few enough of them are at the limit."""
+    limit, p = int(requirement.limit), requirement.argument or Fraction(0)
+    late, packets = run.late(limit, strict=requirement.strict), run.packets
+    if late is None or not packets:
+        return _unknown(requirement, run)
+    hidden = run.hidden
+    value = run.percentile(p)
+    measured = "" if value is None else _time_words(value, run)
+    allowed = float(1 - p)
+    lost = run.unmeasured
+    share = lost / (packets + lost)
+    if share > allowed:
+        return _finding(
+            requirement, run, "not shown",
+            f"{share_words(share)} of the packets were lost, more than the {share_words(allowed)} "
+            "that the percentile leaves: how late they would have been nobody knows; require "
+            "reliability(…), or loss",
+            measured, packets=packets, lost=lost,
+        )  # fmt: skip
+    return _of_share(
+        requirement, run, (late[0], late[1] + hidden), packets + hidden, allowed,
+        run.effect(limit), confidence, _late_words(requirement), measured,
+    )  # fmt: skip
+
+
+def _reliability(requirement: Requirement, run: Evidence, confidence: float) -> Finding:
+    """Of all packets: a lost one never was in time."""
+    deadline = int(requirement.argument or 0)
+    late, lost = run.late(deadline, strict=False), run.lost
+    if late is None or run.packets is None or lost is None or not run.packets + lost[1]:
+        return _unknown(requirement, run)
+    # Whether these were in time nobody knows: they have no partner, or one of an earlier stamp.
+    unknown = run.counts.get("duplicate_ingress", 0) + run.counts.get("noncausal", 0)
+    fewest, most = late[0] + lost[0], late[1] + lost[1] + unknown
+    packets = run.packets + lost[1] + unknown
+    measured = share_words(1 - most / packets)
+    if fewest < most:
+        measured += f" to {share_words(1 - fewest / packets)}"
+    what = f"later than {format_time(deadline)} or lost"
+    if requirement.limit == 1:
+        return _of_run(requirement, run, (fewest, most), packets, confidence, what, measured)
+    return _of_share(
+        requirement, run, (fewest, most), packets, float(1 - requirement.limit),
+        run.effect(deadline + 1), confidence, what, measured, lost=lost[1],
+    )  # fmt: skip
+
+
+def _max(requirement: Requirement, run: Evidence, confidence: float) -> Finding:
+    """Of the run: no packet that arrived was late. Says what that is worth elsewhere."""
+    late, packets = run.late(int(requirement.limit), strict=requirement.strict), run.packets
+    if run.maximum is None:
+        return _unknown(requirement, run)
+    measured = _time_words(run.maximum, run)
+    # Percentiles that end before the last packet do not count the late ones; the maximum does.
+    allowed = requirement.limit - (1 if requirement.strict else 0)
+    surely, maybe = run.maximum - run.within_ns > allowed, run.maximum + run.within_ns > allowed
+    hidden = run.hidden
+    if late is None or not packets:
+        answer: Answer = "violated" if surely else "not shown" if maybe or hidden else "holds"
+        reason = f"the largest latency is {measured}"
+        if answer == "not shown":
+            reason += f"; {run.hidden_why or run.times_unsure}"
+        return _finding(requirement, run, answer, reason, measured)
+    fewest, most = max(late[0], 1) if surely else 0, max(late[1], 1) if maybe else 0
+    bounds = (fewest, most + hidden)
+    return _of_run(
+        requirement, run, bounds, packets + hidden, confidence, _late_words(requirement), measured
+    )
+
+
+def _mean(requirement: Requirement, run: Evidence, confidence: float) -> Finding:
+    """Of the run alone: nothing bounds the mean of a tail that nobody knows."""
+    if run.mean is None or not run.packets:
+        return _unknown(requirement, run)
+    hidden = run.hidden
+    # The others may have taken no time, or any.
+    least = run.mean * run.packets / (run.packets + hidden) - run.within_ns
+    most = math.inf if hidden else run.mean + run.within_ns
+    good = [
+        mean < requirement.limit or (mean == requirement.limit and not requirement.strict)
+        for mean in (least, most)
+    ]
+    answer: Answer = "holds" if all(good) else "not shown" if any(good) else "violated"
+    measured = _time_words(round(run.mean), run)
+    reason = f"the mean of {count_words(run.packets, 'packet')} is {measured}; of this run alone"
+    if answer == "not shown":
+        reason += f"; {run.hidden_why or run.times_unsure}"
+    return _finding(
+        requirement, run, answer, reason, measured, packets=run.packets, mean_ns=run.mean
+    )
+
+
+def _loss(requirement: Requirement, run: Evidence, confidence: float) -> Finding:
+    if run.lost is None or run.packets is None:
+        return _unknown(requirement, run)
+    whole = run.packets + run.lost[1]
+    return _counted(requirement, run, run.lost, whole, confidence, "lost")
+
+
+def _duplicates(requirement: Requirement, run: Evidence, confidence: float) -> Finding:
+    count, whole = run.counts.get("duplicate_egress"), run.counts.get("egress")
+    if count is None or whole is None:
+        return _unknown(requirement, run)
+    # What was not read may be a copy; and so may be what matches nothing, if packets before the
+    # device were left out or not read, without which a copy may be taken for a further one.
+    before = run.before.packets
+    unmatched = run.counts.get("unmatched_egress", 0)
+    known = not before and not run.counts.get("duplicate_ingress")
+    most = count + run.after.packets + (0 if known else unmatched)
+    whole += run.after.packets
+    what = "further copies of others"
+    return _counted(requirement, run, (max(count - before, 0), most), whole, confidence, what)
+
+
+def _reordered(requirement: Requirement, run: Evidence, confidence: float) -> Finding:
+    count, whole = run.counts.get("reordered"), run.packets
+    if count is None or whole is None:
+        return _unknown(requirement, run)
+    hidden = run.hidden
+    # One packet that overtook makes all reordered that it passed.
+    most = whole + hidden if hidden else min(count + run.unordered(), whole)
+    return _counted(requirement, run, (count, most), whole + hidden, confidence, "reordered")
+
+
+def _counted(
+    requirement: Requirement,
+    run: Evidence,
+    found: tuple[int, int],
+    packets: int,
+    confidence: float,
+    what: str,
+) -> Finding:
+    """`found` (fewest, most) of so many packets; where none is allowed, of the run."""
+    if not packets:
+        return _unknown(requirement, run)
+    measured = f"{found[1]:,} of {packets:,}" if found[1] else "0"
+    if found[0] < found[1]:
+        measured = f"{found[0]:,} to {measured}"
+    if requirement.limit == 0:
+        return _of_run(requirement, run, found, packets, confidence, what, measured)
+    # Nothing says where lost packets were; they are taken to cluster like the latest ones.
+    effect = run.effect(run.maximum + 1) if run.maximum is not None else 1.0
+    return _of_share(
+        requirement, run, found, packets, float(requirement.limit), effect, confidence, what,
+        measured,
+    )  # fmt: skip
+
+
+def _gap(requirement: Requirement, run: Evidence, confidence: float) -> Finding:
+    """Gaps between packets after the device, known to a bucket."""
+    limit, p = int(requirement.limit), requirement.argument or 0
+    fewest, most, gaps = run.late_gaps(limit, strict=requirement.strict)
+    if not gaps or run.gaps is None:
+        return _unknown(requirement, run)
+    what = f"{_late_words(requirement)} (in buckets of {format_time(run.gaps.width)})"
+    if p == 1:
+        last = int(run.gaps.edges[-1])
+        return _of_run(
+            requirement, run, (fewest, most), gaps, confidence, what, format_time(last), "gap"
+        )
+    return _of_share(
+        requirement, run, (fewest, most), gaps, float(1 - p), 1.0, confidence, what, "", "gap"
+    )
+
+
+def _return_level(requirement: Requirement, run: Evidence, confidence: float) -> Finding:
+    """What the tail model says is exceeded once in a time, by its 95 % interval."""
+    horizon = int(requirement.argument or 0)
+    model = run.model(horizon)
+    if model is None:
+        return _finding(requirement, run, "not shown", run.without_tail)
+    level = model.levels[0].level
+    if level is None:
+        return replace(
+            _finding(requirement, run, "not shown", _no_level(model, horizon)),
+            doubts=_model_doubts(model),
+        )
+    text = level_text(level)
+    answer: Answer = "not shown"
+    if level.high is not None and level.low is not None:
+        if level.high < requirement.limit and not run.hidden:
+            answer = "holds"
+        elif level.low > requirement.limit:
+            answer = "violated"
+    reason = f"once in {horizon_text(horizon)} at {format_rate(round(model.tail.rate))}: {text}"
+    if answer == "not shown":
+        wait = f"measure longer; {run.times_unsure}" if run.within_ns else "measure longer"
+        why = level.high is not None and level.high < requirement.limit and run.hidden_why
+        reason += f"; {why}" if why else f"; the interval does not decide it: {wait}"
+    found = _finding(
+        requirement, run, answer, reason, text,
+        level_ns=level.value, low_ns=level.low, high_ns=level.high, packets=model.tail.packets,
+    )  # fmt: skip
+    return replace(found, doubts=_model_doubts(model))
+
+
+def _no_level(model: TailModel, horizon: int) -> str:
+    """Why the model gives no number."""
+    chosen = model.chosen
+    if chosen is not None and chosen.refused:
+        return "the tail model is refused: " + "; ".join(
+            flag.message for flag in chosen.flags if flag.code in REFUSALS
+        )
+    told = [w.message for w in model.warnings if w.code in ("no-model", "near", "endless")]
+    return "; ".join(told) or f"the tail model gives no level for {horizon_text(horizon)}"
+
+
+def _model_doubts(model: TailModel) -> tuple[str, ...]:
+    return tuple(w.code for w in model.warnings if w.code not in OF_RUN | {"no-model"})
+
+
+def _of_share(
+    requirement: Requirement,
+    run: Evidence,
+    late: tuple[int, int],
+    packets: int,
+    allowed: float,
+    effect: float,
+    confidence: float,
+    what: str,
+    measured: str,
+    unit: str = "packet",
+    **more: Any,
+) -> Finding:
+    """Whether at most a share of `packets` is `what`, of which `late` are (fewest, most)."""
+    answer = shares.judge(late, packets, allowed, effect, confidence)
+    fewest, most = late
+    count = f"{most:,}" if fewest == most else f"{fewest:,} to {most:,}"
+    seen = f"{count} of {count_words(packets, unit)} {what}"
+    bound = shares.upper(most / effect, packets / effect, confidence)
+    figures = {
+        "packets": packets, "late": most, "late_at_least": fewest, "allowed": allowed,
+        "design_effect": effect, "upper": bound,
+        "lower": shares.lower(fewest, packets, confidence), **more,
+    }  # fmt: skip
+    clusters = f", counted in clusters of {effect:.3g}" if effect >= 1.05 else ""
+    if answer == "holds":
+        reason = (
+            f"{seen}: at most {share_words(bound)} with {share_words(confidence)} confidence"
+            f"{clusters}, {share_words(allowed)} allowed"
+        )
+    elif answer == "violated":
+        reason = f"{seen}: {share_words(fewest / packets)}, {share_words(allowed)} allowed"
+    elif shares.judge((fewest, fewest), packets, allowed, effect, confidence) == "holds":
+        reason = f"{seen}: {_unsure(requirement.quantity, run, unit)}"
+    else:
+        total = max(shares.needed(most, allowed, effect, confidence), packets)
+        figures |= {"more_packets": total - packets}
+        wait = ""
+        if run.rate:
+            figures |= {"more_seconds": (total - packets) / run.rate}
+            wait = f": {duration_words(total / run.rate)} at {format_rate(round(run.rate))}"
+        # The length of the whole run, as runs are judged one by one and never added up.
+        such = f"no more than these {most:,}" if most else "none"
+        reason = (
+            f"{seen}{clusters}: too few to tell; one run of {count_words(total, unit)} with {such} "
+            f"would show it{wait}"
+        )
+    return _finding(requirement, run, answer, reason, measured, **figures)
+
+
+def _of_run(
+    requirement: Requirement,
+    run: Evidence,
+    late: tuple[int, int],
+    packets: int,
+    confidence: float,
+    what: str,
+    measured: str,
+    unit: str = "packet",
+) -> Finding:
+    """Whether none of the run's `packets` is `what`, of which `late` are (fewest, most)."""
+    fewest, most = late
+    whole = count_words(packets, unit)
+    figures: dict[str, Any] = {"packets": packets, "late": most, "late_at_least": fewest}
+    if not most:
+        effect = 1.0 if unit == "gap" else run.effect((run.maximum or 0) + 1)
+        bound = shares.upper(0, packets / effect, confidence)
+        reason = (
+            f"none of {whole} {what}; beyond this run at most {share_words(bound)} with "
+            f"{share_words(confidence)} confidence"
+        )
+        return _finding(requirement, run, "holds", reason, measured, upper=bound, **figures)
+    if fewest:
+        reason = f"{most:,} of {whole} {what}"
+        return _finding(requirement, run, "violated", reason, measured, **figures)
+    reason = f"{most:,} of {whole} may be {what}: {_unsure(requirement.quantity, run, unit)}"
+    return _finding(requirement, run, "not shown", reason, measured, **figures)
+
+
+def _unsure(quantity: str, run: Evidence, unit: str) -> str:
+    """Why there is a fewest and a most."""
+    if unit == "gap":
+        unsure = run.between_why
+    elif quantity in OF_ARRIVED:
+        unsure = run.hidden_why
+    else:
+        unsure = run.loss_unsure if run.lost and run.lost[1] else ""
+        unsure = unsure or run.hidden_why
+    return unsure or run.times_unsure or "what is known of them does not decide it"
+
+
+def _time_words(ns: int, run: Evidence) -> str:
+    """A latency, and what it may be off by."""
+    return format_time(ns) + (f" ± {format_time(run.within_ns)}" if run.within_ns else "")
+
+
+def _late_words(requirement: Requirement) -> str:
+    limit = format_time(int(requirement.limit))
+    return f"at {limit} or above" if requirement.strict else f"above {limit}"
+
+
+def _unknown(requirement: Requirement, run: Evidence) -> Finding:
+    """What the run does not tell, in one line."""
+    if run.packets == 0:
+        reason = "no packet was seen on both sides"
+    elif run.packets is None:
+        reason = "its files do not say how many packets were measured"
+    else:
+        reason = f"its files do not tell {requirement.quantity.replace('_', ' ')}"
+    return _finding(requirement, run, "not shown", reason)
+
+
+JUDGES: Mapping[str, Callable[[Requirement, Evidence, float], Finding]] = {
+    "percentile": _percentile,
+    "mean": _mean,
+    "max": _max,
+    "reliability": _reliability,
+    "return_level": _return_level,
+    "loss": _loss,
+    "duplicates": _duplicates,
+    "reordered": _reordered,
+    "gap": _gap,
+}

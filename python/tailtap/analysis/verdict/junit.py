@@ -1,0 +1,59 @@
+"""A verdict as JUnit XML, which continuous integration shows as test results.
+
+A test suite is a configuration, a test case a requirement. What is violated failed; what is not
+shown failed too or, where that is allowed, was skipped.
+"""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+from junitparser import Failure, JUnitXml, Properties, Property, Skipped, TestCase, TestSuite
+
+from tailtap.analysis.verdict.runs import Judged, Verdict
+from tailtap.records.files import named
+from tailtap.records.writing import writing
+
+
+def write_junit(verdict: Verdict, file: Path, *, allow_not_shown: bool = False) -> None:
+    """Write a verdict to `file`. Raises `MachineError` when it cannot be written."""
+    whole = JUnitXml("tailtap verdict")
+    for label, rows in itertools.groupby(verdict.rows, key=lambda row: row.configuration):
+        suite = TestSuite(_printable(label))
+        suite.add_property("confidence", f"{verdict.confidence:g}")
+        suite.add_testcases([_case(row, allow_not_shown) for row in rows])
+        whole.add_testsuite(suite)
+    whole.update_statistics()
+    with writing(file, "give another file by --junit"), named(file) as draft:
+        whole.write(draft, pretty=True)
+
+
+def _case(row: Judged, allow_not_shown: bool) -> TestCase:
+    case = TestCase(row.requirement.text, classname=_printable(row.configuration))
+    properties = Properties()
+    facts = {"answer": row.answer, "decided by": row.worst.run, "reason": row.worst.reason}
+    if row.requirement.profile:
+        facts["profile"] = row.requirement.profile
+    for found in row.findings:
+        facts[f"{found.run}: answer"] = found.answer
+        for name, value in found.figures.items():
+            facts[f"{found.run}: {name}"] = f"{value}"
+        if found.doubts:
+            facts[f"{found.run}: doubts"] = ", ".join(found.doubts)
+    for name, value in facts.items():
+        properties.add_property(Property(_printable(name), _printable(value)))
+    case.append(properties)
+    message = _printable(f"{row.answer}: {row.worst.run}: {row.worst.reason}")
+    if row.answer == "not shown" and allow_not_shown:
+        case.result = [Skipped(message, "not shown")]
+    elif row.answer != "holds":
+        case.result = [Failure(message, row.answer)]
+    return case
+
+
+def _printable(text: str) -> str:
+    """Text that XML can hold: names come from files, and control characters have no place in it."""
+    return "".join(
+        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text
+    )

@@ -1,0 +1,206 @@
+"""`judge_runs`: the library function behind `tailtap verdict`.
+
+Runs that differ in nothing but the repeat answer together: all must hold, and the worst decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tailtap.analysis.evaluation.unread import NOTHING_UNREAD, Unread
+from tailtap.analysis.runs.groups import configuration_label, group
+from tailtap.analysis.runs.reader import home_of, load_experiment, planned_runs, required_texts
+from tailtap.analysis.runs.run import NO_TIMES, Experiment, Run
+from tailtap.analysis.runs.selection import select
+from tailtap.analysis.verdict.evidence import Evidence
+from tailtap.analysis.verdict.judge import CONFIDENCE, Finding, judge
+from tailtap.analysis.verdict.requirement import Requirement, parse_requirements
+from tailtap.records.errors import InputError
+from tailtap.records.record import Notice
+from tailtap.records.verdict import Answer
+
+#: From the best answer to the worst.
+ANSWERS: tuple[Answer, ...] = ("holds", "not shown", "violated")
+_NOTHING_REQUIRED = (
+    "nothing is required: give --require 'p99.999 < 1 ms' or --profile urllc-5g, or put "
+    "`require: [...]` into the experiment file"
+)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One requirement over the repeats of one configuration."""
+
+    configuration: str
+    requirement: Requirement
+    #: One of each run, in the order of repeats.
+    findings: tuple[Finding, ...]
+
+    @property
+    def worst(self) -> Finding:
+        """The finding that decides: the worst answer, and of these the one nearest to worse."""
+        return max(self.findings, key=lambda found: (ANSWERS.index(found.answer), _badness(found)))
+
+    @property
+    def answer(self) -> Answer:
+        """What all repeats together show."""
+        return self.worst.answer
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What some runs show of what is required."""
+
+    rows: tuple[Judged, ...]
+    #: The one-sided confidence of bounds.
+    confidence: float
+    #: Warnings of runs, each with the run's name, by code.
+    warnings: tuple[tuple[str, Notice], ...]
+
+    @property
+    def answer(self) -> Answer:
+        """The worst answer of all."""
+        return max((row.answer for row in self.rows), key=ANSWERS.index)
+
+
+def judge_runs(
+    paths: Sequence[Path],
+    requirements: Sequence[Requirement] = (),
+    *,
+    runs: Sequence[str] = (),
+    confidence: float = CONFIDENCE,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Verdict:
+    """Hold requirements against runs.
+
+    Each of `paths` is what `tailtap report` takes: an experiment folder, a run folder or an
+    evaluation. Without `requirements`, those of each path's experiment file count. `runs` are
+    selections as `results.selection` reads them; without any, runs that were imported beside one's
+    own are left out. Raises `InputError` when nothing is required, when there is no run with a
+    result, or when a run's captures are of two clocks that leave more open than is required.
+    """
+    experiments: dict[Path, Experiment] = {}
+    for path in paths:
+        home = home_of(path)
+        found = load_experiment(path)
+        if path.absolute() == home:
+            found = replace(found, runs=(*found.runs, *planned_runs(found)))
+        if not runs and found.own:
+            found = replace(found, runs=found.own)
+        found = select(found, runs)
+        before = experiments.setdefault(home, replace(found, runs=()))
+        together = {(run.number, run.slug): run for run in (*before.runs, *found.runs)}
+        experiments[home] = replace(before, runs=tuple(together.values()))
+    verdicts = []
+    for home, experiment in experiments.items():
+        required = requirements or required_by(home)
+        if not required:
+            raise InputError(f"{home}: {_NOTHING_REQUIRED}")
+        verdicts.append(judge_experiment(experiment, required, confidence, progress))
+    rows = (row for verdict in verdicts for row in verdict.rows)
+    for finding in (finding for row in rows for finding in row.findings):
+        if finding.refused:
+            raise InputError(finding.reason)
+    return Verdict(
+        tuple(row for verdict in verdicts for row in verdict.rows),
+        confidence,
+        tuple(warning for verdict in verdicts for warning in verdict.warnings),
+    )
+
+
+def judge_experiment(
+    experiment: Experiment,
+    requirements: Sequence[Requirement],
+    confidence: float = CONFIDENCE,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Verdict:
+    """Hold requirements against the runs of an experiment that was read."""
+    rows: list[Judged] = []
+    warnings: list[tuple[str, Notice]] = []
+    for members in group(experiment.runs):
+        label = configuration_label(members[0], experiment.name)
+        evidence = []
+        for run in members:
+            progress(run.slug)
+            evidence.append(evidence_of(run))
+            warnings.extend((run.slug, warning) for warning in evidence[-1].warnings)
+        rows.extend(
+            Judged(label, wanted, tuple(judge(wanted, one, confidence) for one in evidence))
+            for wanted in requirements
+        )
+    return Verdict(tuple(rows), confidence, tuple(warnings))
+
+
+def required_by(folder: Path) -> tuple[Requirement, ...]:
+    """What the `require` of a folder's experiment file asks for; nothing without one.
+
+    Raises `InputError` with the line of the file.
+    """
+    texts, place = required_texts(folder)
+    try:
+        if not isinstance(texts, list):
+            raise InputError("write a list, such as ['p99.9 < 1 ms']")
+        return parse_requirements(texts)
+    except InputError as error:
+        raise InputError(f"{place}: require: {error}") from error
+
+
+def evidence_of(run: Run) -> Evidence:
+    """What a run says."""
+    evaluation, name = run.evaluation, run.slug
+    if evaluation is None:
+        return Evidence(name, f"no result: {run.failure}", warnings=run.warnings)
+    refusal = None
+    if run.valid is False:
+        causes = [w.code for w in run.warnings if w.code.startswith("generator-")]
+        why = f" ({', '.join(causes)})" if causes else ""
+        refusal = f"the run is invalid{why}: what was sent is not what was asked for"
+    tail, without = None, NO_TIMES
+    if run.origin is None:
+        try:
+            tail = run.tail
+        except InputError as error:
+            without = str(error)
+    known = bool(evaluation.latencies.size)
+    inputs = evaluation.stored.inputs if evaluation.stored is not None else None
+    return Evidence(
+        name=name,
+        published=run.origin is not None,
+        refusal=refusal,
+        packets=evaluation.packets,
+        maximum=evaluation.maximum,
+        mean=evaluation.mean,
+        offered=evaluation.offered,
+        counts=evaluation.counts,
+        distribution=(evaluation.latencies, evaluation.latency_counts) if known else None,
+        percentiles=evaluation.curve_percentiles,
+        gaps=evaluation.gaps.get("egress"),
+        gaps_before=evaluation.gaps.get("ingress"),
+        rate=tail.rate if tail is not None else run.rate,
+        tail=tail,
+        without_tail=without,
+        warnings=run.all_warnings,
+        within_ns=evaluation.within_ns,
+        resolution_ns=evaluation.within.resolution_ns,
+        egress_step_ns=1 if inputs is None else inputs.egress.resolution_ns,
+        before=NOTHING_UNREAD if inputs is None else Unread.of(inputs.ingress),
+        after=NOTHING_UNREAD if inputs is None else Unread.of(inputs.egress),
+        unread_told=inputs is not None,
+    )
+
+
+def _badness(found: Finding) -> float:
+    """How near a finding is to the next worse answer, or how far it went, for one requirement."""
+    figures = found.figures
+    if found.answer == "violated" and "late_at_least" in figures:
+        return float(figures["late_at_least"] / figures["packets"])
+    keys = ("upper", "high_ns", "level_ns", "mean_ns")
+    return next((float(figures[key]) for key in keys if figures.get(key) is not None), 0.0)
+
+
+def answers(rows: Iterable[Judged]) -> dict[Answer, int]:
+    """How many rows have which answer, the worst first."""
+    listed = [row.answer for row in rows]
+    return {answer: listed.count(answer) for answer in reversed(ANSWERS)}

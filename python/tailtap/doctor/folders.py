@@ -1,0 +1,66 @@
+"""Who else can write where results go."""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from tailtap.kinds.check import Check
+
+AREA = "folders"
+
+
+def check_folder(folder: Path | None = None) -> Iterator[Check]:
+    """Whether only this user can write to `folder` and those around it; by default the current one.
+
+    Who can write there can change results, and what is read from them, while tailtap runs as root.
+    """
+    place = (folder or Path()).resolve()
+    for one in (place, *place.parents):
+        found = _others(one.stat())
+        if found:
+            remedy = f"keep results where only you can write, or `chmod go-w {one}`"
+            yield Check(AREA, "results", "poor", f"{one}: {found}", remedy)
+            return
+    yield Check(AREA, "results", "ok", f"{place}: only its owner can change it")
+
+
+def _others(told: os.stat_result) -> str:
+    """Who else can change what is in a folder; empty when nobody can."""
+    us = {0, os.geteuid(), int(os.environ.get("SUDO_UID", os.geteuid()))}
+    if told.st_uid not in us:
+        return f"it belongs to {_user(told.st_uid)}"
+    if told.st_mode & stat.S_ISVTX:
+        return ""
+    if told.st_mode & stat.S_IWOTH:
+        return "everybody can write there"
+    if told.st_mode & stat.S_IWGRP and not _own_group(told):
+        return f"the group {_group(told.st_gid)} can write there"
+    return ""
+
+
+def _own_group(told: os.stat_result) -> bool:
+    """Whether nobody but the owner is in the folder's group."""
+    try:
+        owner, group = pwd.getpwuid(told.st_uid), grp.getgrgid(told.st_gid)
+    except KeyError:
+        return False
+    return owner.pw_gid == group.gr_gid and not set(group.gr_mem) - {owner.pw_name}
+
+
+def _user(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"the user {number}"
+
+
+def _group(number: int) -> str:
+    try:
+        return grp.getgrgid(number).gr_name
+    except KeyError:
+        return str(number)

@@ -1,0 +1,161 @@
+"""`tailtap clean`: find what tailtap left changed on this machine, and undo it.
+
+The journals are read backwards, newest change first. Objects that no journal knows are found by
+their names. A journal that says what this version cannot undo stays, and is told.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tailtap.host.changes.journal import (
+    FOLDERS,
+    Entry,
+    Record,
+    locked,
+    mark_undone,
+    read_all,
+    remove_drafts,
+)
+from tailtap.host.changes.kinds import KINDS, resource_of
+from tailtap.host.changes.resource import Resource
+
+Ownership = Literal["dead", "alive", "kept", "unknown"]
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """A change or a journal that is there now.
+
+    `owner` says whether the process that made it still runs, or wanted it to stay: what `tailtap
+    host apply` set is for `tailtap host revert` to undo.
+    """
+
+    kind: str
+    name: str
+    owner: Ownership
+    pid: int | None = None
+    journal: Path | None = None
+    """The journal that knows it."""
+    entry: Entry | None = None
+    """Its entry there."""
+    resource: Resource | None = None
+    stays: str | None = None
+    """Why it cannot be undone by this version of tailtap."""
+
+
+def find(*folders: Path) -> list[Leftover]:
+    """Every change of tailtap on this machine, also those of running measurements.
+
+    In the order in which they can be undone. The journals are those in `folders`.
+    """
+    # The journals are read last: an object that is made meanwhile is entered before it exists.
+    named = [one for _, kind in KINDS.working() for one in kind.existing()]
+    found: list[Leftover] = []
+    journals: list[Leftover] = []
+    known: set[tuple[str, str]] = set()
+    for record in read_all(*folders or FOLDERS):
+        if record.foreign:
+            continue
+        owner: Ownership = "alive" if record.alive else "dead"
+        if record.kept and (record.entries or not record.rebooted):
+            owner = "kept"
+        pid = record.owner.pid if record.owner else None
+        known |= {(entry.kind, entry.name) for entry in record.entries}
+        found += _changes(record, owner, pid)
+        journals.append(
+            Leftover("journal", str(record.path), owner, pid, record.path, stays=unresolved(record))
+        )
+    strays = [one for one in named if (one.kind, one.label) not in known]
+    found += [Leftover(one.kind, one.label, "unknown", resource=one) for one in strays]
+    return found + journals
+
+
+def _changes(record: Record, owner: Ownership, pid: int | None) -> list[Leftover]:
+    """What a journal says that is still to be undone, newest first."""
+    found: list[Leftover] = []
+    for entry in reversed(record.entries):
+        resource = resource_of(entry)
+        if resource is None or resource.pending(entry.old, entry.applied):
+            stays = "this version of tailtap does not know it" if resource is None else None
+            item = Leftover(entry.kind, entry.name, owner, pid, record.path, entry, resource, stays)
+            found.append(item)
+    return found
+
+
+def unresolved(record: Record) -> str | None:
+    """Why a journal has to stay, as this tailtap cannot undo all of it; None when it can."""
+    unknown = [f"{one.kind} {one.name}" for one in record.entries if resource_of(one) is None]
+    what = ", ".join([*unknown, *record.unread])
+    if not what:
+        return None
+    call = "tailtap host revert" if record.kept else "tailtap clean"
+    return (
+        f"{record.path} says what this tailtap cannot undo ({what}): run `sudo {call}` with the "
+        "version or the plug-in that made it, or put that back by hand and remove the file"
+    )
+
+
+log = logging.getLogger("tailtap")
+_told: set[Path] = set()
+"""The journals that this process has told of."""
+
+
+def tell_unresolved(*folders: Path) -> None:
+    """Log once which journals of processes that have ended have to stay."""
+    for record in read_all(*folders):
+        if record.alive or record.path in _told:
+            continue
+        sentence = unresolved(record)
+        if sentence is not None:
+            _told.add(record.path)
+            log.warning("%s", sentence)
+
+
+def remove(leftovers: Sequence[Leftover], *folders: Path) -> list[str]:
+    """Undo `leftovers`, and end the processes in namespaces and containers of ours.
+
+    What is gone already is fine. What is left as it is, as somebody else has changed it since or as
+    this version does not know it, is in the result, a sentence each. Raises `MachineError` when
+    something resists.
+    """
+    left: list[str] = []
+    folders = folders or FOLDERS
+    with locked(folders[-1]):
+        remove_drafts(*folders)
+        # Another process may have cleaned meanwhile; some changes are not to be undone twice.
+        records = {record.path: record for record in read_all(*folders)}
+        open_now = {
+            (record.path, entry.number) for record in records.values() for entry in record.entries
+        }
+        for item in leftovers:
+            if item.entry is not None:
+                if (item.journal, item.entry.number) in open_now:
+                    left += _undo(item, item.entry)
+            elif item.resource is not None:  # known by its name
+                item.resource.undo(False)
+            elif item.journal in records:
+                left += _remove_journal(records[item.journal])
+    return left
+
+
+def _remove_journal(record: Record) -> list[str]:
+    """Remove a journal of which all is undone that can be; else it stays, and says why."""
+    sentence = unresolved(record)
+    if sentence is None:
+        record.path.unlink(missing_ok=True)
+        return []
+    return [sentence]
+
+
+def _undo(item: Leftover, entry: Entry) -> list[str]:
+    assert item.journal is not None
+    if item.resource is None:
+        return []  # its journal says so
+    left = item.resource.undo(entry.old, entry.applied)
+    mark_undone(item.journal, entry.number)
+    return [] if left is None else [left]

@@ -1,0 +1,67 @@
+"""Processes that others started: signals reach the one that was looked at, or none.
+
+The number of a process is another one's once it has ended. A descriptor of it, pidfd_open(2), never
+is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+
+def send(pid: int, belongs: Callable[[int], bool], number: int = signal.SIGKILL) -> None:
+    """Send a signal to a process that `belongs`; nothing happens to any other, nor to this one.
+
+    The first process of the machine gets none either.
+    """
+    if pid in (1, os.getpid()):
+        return
+    with contextlib.suppress(ProcessLookupError), _held(pid) as held:
+        if belongs(pid):
+            if held is None:
+                os.kill(pid, number)
+            else:
+                signal.pidfd_send_signal(held, number)
+
+
+@contextlib.contextmanager
+def _held(pid: int) -> Iterator[int | None]:
+    """A descriptor of a process; None from a kernel before Linux 5.3."""
+    try:
+        held = os.pidfd_open(pid)
+    except OSError as error:
+        if error.errno != errno.ENOSYS:
+            raise
+        yield None
+        return
+    try:
+        yield held
+    finally:
+        os.close(held)
+
+
+def network_of(pid: int | str) -> tuple[int, int] | None:
+    """What tells the network namespace of a process from others; None when it has ended."""
+    return network_at(Path(f"/proc/{pid}/ns/net"))
+
+
+def network_at(path: Path) -> tuple[int, int] | None:
+    """What tells the network namespace of a file from others; None when it is not there."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def is_the_machine_s(network: tuple[int, int] | None) -> bool:
+    """Whether a network namespace is this process's own or that of the first process.
+
+    Such a one is no lab's, whatever a file says.
+    """
+    return network is not None and network in (network_of("self"), network_of(1))

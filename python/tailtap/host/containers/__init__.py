@@ -1,0 +1,1 @@
+"""Containers and virtual machines of a machine, and control groups."""

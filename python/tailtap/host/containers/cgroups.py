@@ -1,0 +1,152 @@
+"""Control groups: which hierarchy has which controller, and the groups in all of them.
+
+A controller belongs to one hierarchy at a time: to its own of version 1, or to the unified one of
+version 2. Both versions can be mounted together; cgroups(7).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tailtap.host.changes import processes
+from tailtap.records.errors import MachineError
+
+ROOT = Path("/")
+DEATH_SECONDS = 5.0
+"""How long killed processes may take to leave a group."""
+
+
+@dataclass(frozen=True)
+class Hierarchy:
+    """One mounted tree of groups. Named ones of version 1, as systemd's, have no controller."""
+
+    version: int
+    path: Path
+    controllers: frozenset[str]
+
+    def group(self, name: str) -> Path:
+        """The folder of the group `name` right below the root group."""
+        return self.path / name
+
+
+def hierarchies(root: Path = ROOT) -> list[Hierarchy]:
+    """Every mounted hierarchy, once each. `root` stands in for ``/`` in tests."""
+    try:
+        lines = (root / "proc/mounts").read_text(encoding="utf-8").splitlines()
+        known = _controllers(root)
+    except OSError:
+        return []
+    found: dict[frozenset[str] | int, Hierarchy] = {}
+    for line in lines:
+        _, where, kind, options, *_ = line.split()
+        path = root / where.removeprefix("/")
+        if kind == "cgroup":
+            words = options.split(",")
+            named = frozenset(word for word in words if word.startswith("name="))
+            ours = frozenset(word for word in words if word in known)
+            found.setdefault(ours or named, Hierarchy(1, path, ours))
+        elif kind == "cgroup2":
+            with contextlib.suppress(OSError):
+                listed = (path / "cgroup.controllers").read_text(encoding="ascii").split()
+                found.setdefault(2, Hierarchy(2, path, frozenset(listed)))
+    return list(found.values())
+
+
+def having(controller: str, root: Path = ROOT) -> Hierarchy | None:
+    """The hierarchy that `controller` belongs to here."""
+    rows = hierarchies(root)
+    return next((row for row in rows if controller in row.controllers), None)
+
+
+def require(controller: str, version: int | None, root: Path = ROOT) -> Hierarchy:
+    """The hierarchy that limits by `controller`, of the wanted version.
+
+    Raises `MachineError` that says how to boot for it when there is no such.
+    """
+    found = having(controller, root)
+    if found is None:
+        raise MachineError(
+            f"no control group hierarchy here has the controller {controller}: mount "
+            f"/sys/fs/cgroup, on a kernel with {controller} in /proc/cgroups"
+        )
+    if version in (None, found.version):
+        return found
+    boot = {
+        1: "systemd.unified_cgroup_hierarchy=0",
+        2: f"systemd.unified_cgroup_hierarchy=1 cgroup_no_v1={controller}",
+    }
+    raise MachineError(
+        f"dut.cgroup: control groups of version {version} cannot limit the DuT: the controller "
+        f"{controller} belongs to version {found.version} here: boot with {boot[version or 2]}, "
+        "and resume the experiment with --resume"
+    )
+
+
+def groups(name: str, root: Path = ROOT) -> list[Path]:
+    """The folder of the group `name` in every hierarchy that has it."""
+    paths = (row.group(name) for row in hierarchies(root))
+    return [path for path in paths if path.is_dir()]
+
+
+def remove(name: str) -> None:
+    """End every process in the group `name`, and remove it with those below, everywhere.
+
+    Raises `MachineError` when a process does not end.
+    """
+    deadline = time.monotonic() + DEATH_SECONDS
+    for top in groups(name):
+
+        def belongs(pid: int, top: Path = top) -> bool:
+            return pid in _processes(top)
+
+        while pids := list(_processes(top)):
+            if time.monotonic() > deadline:
+                raise MachineError(f"process {pids[0]} in the control group {top} does not end")
+            for pid in pids:
+                processes.send(pid, belongs)
+            time.sleep(0.005)
+        for folder, _, _ in os.walk(top, topdown=False):
+            _remove_empty(Path(folder), deadline)
+
+
+def read(path: Path) -> str | None:
+    """The content of a group's file; None when this kernel does not have it."""
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except OSError:
+        return None
+
+
+def _controllers(root: Path) -> set[str]:
+    """The names of all controllers that this kernel has."""
+    rows = (root / "proc/cgroups").read_text(encoding="ascii").splitlines()
+    return {row.split()[0] for row in rows if row and not row.startswith("#")}
+
+
+def _processes(top: Path) -> Iterator[int]:
+    for folder, _, _ in os.walk(top):
+        # A thread group that is just ending may still be listed, as 0 from another namespace.
+        listed = read(Path(folder) / "cgroup.procs") or ""
+        yield from (pid for pid in map(int, listed.split()) if pid > 0)
+
+
+def _remove_empty(folder: Path, deadline: float) -> None:
+    """Remove a group; a process that has just ended holds it for a moment."""
+    while True:
+        try:
+            folder.rmdir()
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise MachineError(
+                    f"cannot remove the control group {folder}: {error.strerror}"
+                ) from error
+            time.sleep(0.005)
+        else:
+            return

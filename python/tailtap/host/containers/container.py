@@ -1,0 +1,220 @@
+"""What containers have in common, whatever program runs them.
+
+A container's folder below tailtap's state is a tmpfs with its configuration and what is written in
+it, for root alone. The folder is made first and goes last, so that cleaning finds a container by it
+whatever happened in between.
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, Self
+
+from tailtap.host.changes import processes
+from tailtap.host.changes.journal import STATE, is_ours
+from tailtap.host.changes.resource import Resource, Value
+from tailtap.host.containers import cgroups
+from tailtap.records.errors import MachineError
+from tailtap.records.files import make_folder, make_private, write_text
+from tailtap.remote import CommandFailed
+from tailtap.remote.local import LocalHost
+
+REMOVAL_SECONDS = 5.0
+"""How long the program that ran a container may hold on to its folder."""
+DEVICES = ("/dev/net/tun", "/dev/vfio", "/dev/hugepages", "/sys/fs/bpf")
+"""What forwarders in user space need of the machine, where it has them."""
+
+PASSED_ON = ("PATH", "LANG", "LC_ALL", "TZ", "TERM")
+"""What of this process's environment commands in a container find there; the rest may be secret."""
+
+
+def environment() -> dict[str, str]:
+    """The variables that commands in a container find."""
+    found = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    return {"PATH": os.defpath, "HOME": "/root", **found}
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A value in a file of a container's control group."""
+
+    version: int
+    """Of the hierarchy that has the controller."""
+    file: str
+    value: str
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What a container is to be."""
+
+    name: str
+    lower: Path
+    """The folder whose content is its root; what it writes goes elsewhere."""
+    init: Sequence[str]
+    """The command that is its first process."""
+    limits: Sequence[Limit] = ()
+    shared: Sequence[Path] = ()
+    """Folders of this machine that it sees in the same place and cannot change."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Files that it finds besides those of `lower`, by their absolute path."""
+
+
+class Engine(Protocol):
+    """A program that runs containers."""
+
+    @property
+    def program(self) -> str:
+        """What it is called, as in ``$PATH``."""
+        ...
+
+    @property
+    def init(self) -> Sequence[str] | None:
+        """The first process of a container that has no services; None for that of its root."""
+        ...
+
+    def folder(self, name: str) -> Path:
+        """Where everything of a container lies."""
+        ...
+
+    def container(self, name: str, spec: Spec) -> Resource:
+        """A container that runs."""
+        ...
+
+    def pid_of(self, name: str) -> int:
+        """The process id of the first process of a container that runs. Raises `MachineError`."""
+        ...
+
+    def inside(self, name: str) -> list[str]:
+        """What goes in front of a command that is to run in a container."""
+        ...
+
+    def group(self, name: str) -> str:
+        """What the control group of a container that runs is called."""
+        ...
+
+    def version(self) -> str:
+        """Its version."""
+        ...
+
+
+@dataclass(frozen=True)
+class Contained(Resource):
+    """A container that runs, with its control groups, mounts and folder. An engine has its own."""
+
+    place: ClassVar[str]
+    """What the folder of all its containers is called below tailtap's state."""
+
+    name: str
+    spec: Spec | None = None
+    """What it is to be; None to undo it."""
+
+    @property
+    def label(self) -> str:
+        """Its name."""
+        return self.name
+
+    @property
+    def folder(self) -> Path:
+        """Where everything of it lies."""
+        return STATE / self.place / self.name
+
+    def read(self) -> bool:
+        """Whether its folder is there. Raises `MachineError` when one is to be made anew."""
+        there = self.folder.exists()
+        if there and self.spec is not None:
+            raise MachineError(
+                f"the container name {self.name} is in use: `sudo tailtap clean` removes what is "
+                "left of it"
+            )
+        return there
+
+    def plan(self) -> Value:
+        """It runs."""
+        return True
+
+    def apply(self) -> None:
+        """Start it. Raises `MachineError` when that cannot be."""
+        assert self.spec is not None
+        make_private(STATE)
+        self.folder.mkdir(mode=0o700, parents=True)
+        LocalHost().run(["mount", "-t", "tmpfs", "-o", "mode=0700", self.name, str(self.folder)])
+        for path, text in self.spec.files.items():
+            target = self.folder / "upper" / path.removeprefix("/")
+            make_folder(target.parent, below=self.folder)
+            write_text(target, text, below=self.folder)
+        (self.folder / "upper").mkdir(exist_ok=True)
+        self.start(self.spec)
+
+    @abc.abstractmethod
+    def start(self, spec: Spec) -> None:
+        """Start it in its folder, where `upper` takes what it writes. Raises `MachineError`."""
+
+    @abc.abstractmethod
+    def groups(self) -> Sequence[str]:
+        """What its control groups are called, in the order in which they end."""
+
+    def undo(self, old: Value, applied: Value = None) -> None:
+        """End everything in it and remove all that it left."""
+        if not old:
+            self.remove()
+
+    def pending(self, old: Value, applied: Value = None) -> bool:
+        """Whether its folder or a control group of it is there."""
+        return self.folder.exists() or any(cgroups.groups(name) for name in self.groups())
+
+    def remove(self) -> None:
+        """The same as `undo`. Raises `MachineError` when something resists."""
+        deadline = time.monotonic() + REMOVAL_SECONDS
+        # First, as Podman's monitor would begin to clean up by itself.
+        while pids := list(_working_for(self.folder)):
+            if time.monotonic() > deadline:
+                raise MachineError(f"process {pids[0]} works for {self.folder} and does not end")
+            for pid in pids:
+                processes.send(pid, lambda pid: _works_for(self.folder, pid))
+            time.sleep(0.005)
+        for name in self.groups():
+            cgroups.remove(name)
+        while self.folder.is_mount():
+            try:
+                LocalHost().run(["umount", "--recursive", str(self.folder)])
+            except CommandFailed as error:
+                if time.monotonic() > deadline:
+                    raise MachineError(f"cannot unmount {self.folder}: {error.reason}") from error
+                time.sleep(0.01)
+        # Only a folder that was never mounted has something in it, as after a reboot.
+        LocalHost().run(["rm", "-rf", "--one-file-system", str(self.folder)])
+
+    def as_json(self) -> dict[str, Any]:
+        """Its name, by which all of it is found."""
+        return {"name": self.name}
+
+    @classmethod
+    def existing(cls) -> list[Self]:
+        """Those that have a folder of ours, running or not."""
+        folders = sorted((STATE / cls.place).glob("*"))
+        return [cls(path.name) for path in folders if is_ours(path.name)]
+
+
+def _working_for(folder: Path) -> Iterator[int]:
+    """The processes whose command line names something in a container's folder: what enters it,
+    starts it or watches it.
+    """
+    numbers = (int(path.name) for path in Path("/proc").glob("[0-9]*"))
+    return (pid for pid in numbers if _works_for(folder, pid))
+
+
+def _works_for(folder: Path, pid: int) -> bool:
+    with contextlib.suppress(OSError):  # it ended just now
+        folder_of = Path(f"/proc/{pid}")
+        if folder_of.stat().st_uid != os.geteuid():  # a process may call itself what it likes
+            return False
+        words = (folder_of / "cmdline").read_bytes().decode(errors="replace").split("\0")
+        return any(word.startswith(f"{folder}/") or f"={folder}/" in word for word in words)
+    return False

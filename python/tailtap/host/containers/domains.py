@@ -1,0 +1,144 @@
+"""Virtual machines of tailtap that run now: their processes and their folders."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from tailtap.host.changes import processes
+from tailtap.host.changes.journal import STATE
+from tailtap.host.changes.resource import Resource, Value
+from tailtap.records.errors import MachineError
+from tailtap.records.files import make_private
+
+NAME = re.compile(r"tt-[0-9a-f]{6}-dut")
+FOLDERS = STATE / "vm"
+"""Where the folders of all machines are."""
+END_SECONDS = 10.0
+"""How long libvirt may take to end a machine before it is killed."""
+
+
+@dataclass(frozen=True)
+class DomainFolder(Resource):
+    """The folder of a virtual machine; the processes that use it go with it."""
+
+    kind: ClassVar[str] = "domain"
+
+    name: str
+
+    @property
+    def label(self) -> str:
+        """The machine's name."""
+        return self.name
+
+    def read(self) -> bool:
+        """Whether it is there."""
+        return (FOLDERS / self.name).exists()
+
+    def plan(self) -> Value:
+        """It is there."""
+        return True
+
+    def apply(self) -> None:
+        """Make it."""
+        make_private(STATE)
+        (FOLDERS / self.name).mkdir(mode=0o700, parents=True)
+
+    def undo(self, old: Value, applied: Value = None) -> None:
+        """End the machine's processes and remove the folder."""
+        if not old:
+            remove(self.name)
+
+    def pending(self, old: Value, applied: Value = None) -> bool:
+        """Whether the folder or a process is there."""
+        return self.read() or is_running(self.name)
+
+    @classmethod
+    def existing(cls) -> list[DomainFolder]:
+        """Those that have a folder.
+
+        Processes alone do not tell: they may be those of a tailtap that we cannot see.
+        """
+        return [cls(path.name) for path in sorted(FOLDERS.glob("*")) if NAME.fullmatch(path.name)]
+
+
+def is_running(name: str) -> bool:
+    """Whether there is a process of the machine `name`."""
+    return any(belongs_to(words) == name for _, words in _processes())
+
+
+def remove(name: str) -> None:
+    """End the processes of the machine `name`, libvirt's first as that ends QEMU, and its folder.
+
+    Raises `MachineError` when a process does not end.
+    """
+    number = signal.SIGTERM
+    deadline = time.monotonic() + END_SECONDS
+    while pids := [pid for pid, words in _processes() if belongs_to(words) == name]:
+        if time.monotonic() > deadline:
+            if number == signal.SIGKILL:
+                raise MachineError(f"process {pids[0]} of the machine {name} does not end")
+            number, deadline = signal.SIGKILL, time.monotonic() + END_SECONDS
+        for pid in pids:
+            processes.send(pid, lambda pid: _machine_of(pid) == name, number)
+        time.sleep(0.05)
+    shutil.rmtree(FOLDERS / name, ignore_errors=True)
+
+
+def threads_of(name: str) -> dict[str, int]:
+    """The ids of the threads of the machine `name`, by what QEMU calls them."""
+    found: dict[str, int] = {}
+    for pid, words in _processes():
+        if f"guest={name}," in " ".join(words):
+            with contextlib.suppress(OSError):
+                for task in Path(f"/proc/{pid}/task").iterdir():
+                    found[task.joinpath("comm").read_text().strip()] = int(task.name)
+    return found
+
+
+def belongs_to(words: Sequence[str]) -> str | None:
+    """The machine that a command line belongs to."""
+    program = Path(words[0]).name
+    if program.startswith("qemu-system-"):
+        place = words.index("-name") + 1 if "-name" in words else 0
+        found = re.match(rf"guest=({NAME.pattern})(,|$)", words[place])
+        return found[1] if found else None
+    if program == "virt-qemu-run":
+        for word in words:
+            if Path(word).parent == FOLDERS and NAME.fullmatch(Path(word).name):
+                return Path(word).name
+    return None
+
+
+def _processes() -> Iterator[tuple[int, list[str]]]:
+    for entry in os.scandir("/proc"):
+        if entry.name.isdecimal():
+            with contextlib.suppress(OSError):
+                words = _command_line(int(entry.name))
+                if words:  # kernel threads have none
+                    yield int(entry.name), words
+
+
+def _command_line(pid: int) -> list[str]:
+    """Of a process of this user: any other may call itself what it likes. Raises `OSError`."""
+    folder = Path(f"/proc/{pid}")
+    if folder.stat().st_uid != os.geteuid():
+        return []
+    line = (folder / "cmdline").read_text(encoding="utf-8", errors="replace")
+    return line.rstrip("\0").split("\0") if line else []
+
+
+def _machine_of(pid: int) -> str | None:
+    """The machine that a process belongs to."""
+    with contextlib.suppress(OSError):
+        words = _command_line(pid)
+        return belongs_to(words) if words else None
+    return None

@@ -1,0 +1,71 @@
+"""The table of knobs: what on a host adds tail latency, a file for each group.
+
+A row is a `Knob` (`knob.py`) in the `ROWS` of its group's file; nothing else has to know of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tailtap.host.knobs import (
+    cards,
+    cpus,
+    damon,
+    ethtool,
+    firmware,
+    frequency,
+    groups,
+    guests,
+    interrupts,
+    memory,
+    resctrl,
+    scheduling,
+    services,
+    threads,
+    timers,
+)
+from tailtap.host.knobs.knob import GROUPS, Knob
+from tailtap.records.errors import InputError
+from tailtap.records.suggest import did_you_mean
+
+FILES = (
+    cpus,
+    interrupts,
+    firmware,
+    timers,
+    memory,
+    damon,
+    resctrl,
+    frequency,
+    cards,
+    ethtool,
+    scheduling,
+    groups,
+    threads,
+    guests,
+    services,
+)
+
+KNOBS: tuple[Knob, ...] = tuple(
+    sorted(
+        (knob for file in FILES for knob in file.ROWS), key=lambda knob: GROUPS.index(knob.group)
+    )
+)
+"""Every row, group by group."""
+
+
+def named(name: str) -> Knob | None:
+    """The knob of that name."""
+    return next((knob for knob in KNOBS if knob.name == name), None)
+
+
+def select(names: Sequence[str]) -> list[Knob]:
+    """The knobs and the knobs of the groups `names`, in the order of the table; all by default.
+
+    Raises `InputError` for a name that is neither.
+    """
+    known = [*(knob.name for knob in KNOBS), *GROUPS]
+    for name in names:
+        if name not in known:
+            raise InputError(f"there is no knob or group {name!r}: {did_you_mean(name, known)}")
+    return [knob for knob in KNOBS if not names or knob.name in names or knob.group in names]

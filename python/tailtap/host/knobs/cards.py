@@ -1,0 +1,192 @@
+"""Network cards, as far as files of /sys tell and set it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tailtap.host.changes.resource import Resource
+from tailtap.host.changes.values import Form, Wish
+from tailtap.host.knobs.interrupts import others_mask
+from tailtap.host.knobs.knob import Files, Knob, fixed
+from tailtap.host.knobs.purpose import PHYSICAL, Purpose
+from tailtap.host.knobs.tree import Absent, Tree
+
+CARD = "/sys/class/net/{interface}"
+SCALING = "Documentation/networking/scaling.rst"
+NAPI = "Documentation/networking/napi.rst"
+
+
+def _device_mask(purpose: Purpose, _tree: Tree) -> Wish:
+    _ = purpose.isolated
+    return Wish(f"{sum(1 << cpu for cpu in purpose.cpus):x}", "within")
+
+
+@dataclass(frozen=True)
+class OtherSteering:
+    """Receive packet steering of interfaces that are not the purpose's."""
+
+    form: Form = "mask"
+    settable: bool = True
+    place: str = "/sys/class/net/*/queues/rx-*/rps_cpus of other interfaces"
+
+    def _files(self, tree: Tree, purpose: Purpose) -> tuple[Files, Purpose]:
+        names = {path.split("/")[4] for path in tree.glob("/sys/class/net/*/queues/rx-*/rps_cpus")}
+        others = tuple(sorted(names - set(purpose.interfaces)))
+        if not others:
+            raise Absent("there is no other interface")
+        return Files(f"{CARD}/queues/rx-*/rps_cpus", "mask"), replace(purpose, interfaces=others)
+
+    def read(self, tree: Tree, purpose: Purpose) -> Mapping[str, str]:
+        """The mask of each queue."""
+        files, others = self._files(tree, purpose)
+        return files.read(tree, others)
+
+    def changes(self, tree: Tree, purpose: Purpose, value: str) -> Sequence[Resource]:
+        """One resource for all."""
+        files, others = self._files(tree, purpose)
+        return files.changes(tree, others, value)
+
+
+def _link_power(_purpose: Purpose, tree: Tree) -> str:
+    """Where the firmware keeps the links, the kernel takes no policy and shows no states."""
+    if not tree.glob("/sys/bus/pci/devices/*/link/*_aspm"):
+        raise Absent("the kernel manages the power of no PCI link")
+    return "performance"
+
+
+ROWS = (
+    Knob(
+        "receive-steering",
+        "cards",
+        Files(f"{CARD}/queues/rx-*/rps_cpus", "mask"),
+        _device_mask,
+        "Packets of the device's cards are received on cores that are not the device's. An empty "
+        "mask leaves them where the card interrupts.",
+        f"{SCALING}: RPS; cluster node-tuning-operator",
+        removes=("foreign-net-rx", "own-work"),
+        risk=0,
+    ),
+    Knob(
+        "other-steering",
+        "cards",
+        OtherSteering(),
+        others_mask,
+        "Packets of other interfaces are received on the device's cores.",
+        f"{SCALING}: RPS; cluster node-tuning-operator",
+        removes=("foreign-net-rx",),
+        risk=0,
+    ),
+    Knob(
+        "threaded-napi",
+        "cards",
+        Files(f"{CARD}/threaded", "number"),
+        fixed("1"),
+        "Packets are received by a kernel thread for each queue, which can be pinned and given a "
+        "priority, but must be woken up.",
+        f"{NAPI}: threaded",
+        removes=("waiting",),
+        risk=1,
+        recommended=False,
+        absent="this kernel has no threaded NAPI",
+    ),
+    Knob(
+        "deferred-interrupts",
+        "cards",
+        Files(f"{CARD}/napi_defer_hard_irqs", "number"),
+        fixed("0"),
+        "After a poll without packets interrupts stay off for so many polls more. Where interrupts "
+        "serve packets that delays them. Where a program polls AF_XDP or other sockets "
+        "(SO_PREFER_BUSY_POLL), interrupts come in between unless it is above 0.",
+        f"{NAPI}: software IRQ coalescing, busy polling; RTC-Testbench pull request 55",
+        removes=("device-interrupt", "link"),
+        risk=1,
+        recommended=False,
+    ),
+    Knob(
+        "flush-timeout",
+        "cards",
+        Files(f"{CARD}/gro_flush_timeout", "number"),
+        fixed("0"),
+        "Packets wait for others to be joined with, and deferred interrupts for a poll, so many "
+        "nanoseconds. Preferred busy polling, as of AF_XDP, needs it above 0 and longer than the "
+        "program takes from one poll to the next.",
+        f"{NAPI}: software IRQ coalescing, busy polling; RTC-Testbench pull request 55",
+        removes=("link",),
+        risk=1,
+        recommended=False,
+    ),
+    Knob(
+        "card-power",
+        "cards",
+        Files(f"{CARD}/device/power/control"),
+        fixed("on"),
+        "A card that has nothing to do is put to sleep.",
+        "Documentation/ABI/testing/sysfs-devices-power: control",
+        removes=("link",),
+        risk=0,
+        roles=PHYSICAL,
+        absent="the power of these cards is not managed",
+    ),
+    Knob(
+        "link-power",
+        "cards",
+        Files("/sys/module/pcie_aspm/parameters/policy", "choice"),
+        _link_power,
+        "PCI links that are idle take microseconds to wake up.",
+        "Documentation/admin-guide/kernel-parameters.txt: pcie_aspm.policy",
+        removes=("link",),
+        risk=1,
+        roles=PHYSICAL,
+        absent="the kernel does not manage the power of PCI links",
+    ),
+    Knob(
+        "receive-budget",
+        "cards",
+        Files("/proc/sys/net/core/netdev_budget", "number"),
+        fixed(Wish("600", "at-least")),
+        "After so many packets the receiving softirq lets others go first. More is better for "
+        "bursts, and worse for whoever waits for the core.",
+        "Documentation/admin-guide/sysctl/net.rst: netdev_budget; tuned: profile "
+        "network-throughput",
+        removes=("waiting", "behind"),
+        risk=1,
+        recommended=False,
+    ),
+    Knob(
+        "receive-backlog",
+        "cards",
+        Files("/proc/sys/net/core/netdev_max_backlog", "number"),
+        fixed(Wish("10000", "at-least")),
+        "Packets beyond so many that wait for a core are dropped, of veth and with steering. A "
+        "longer queue loses less and is later.",
+        "Documentation/admin-guide/sysctl/net.rst: netdev_max_backlog",
+        removes=(),
+        risk=1,
+        recommended=False,
+    ),
+    Knob(
+        "busy-poll",
+        "cards",
+        Files("/proc/sys/net/core/busy_poll", "number"),
+        fixed(Wish("50", "at-least")),
+        "A program that waits for sockets in poll or select looks at the card itself for so many "
+        "microseconds. Forwarders in the kernel have no sockets.",
+        "Documentation/admin-guide/sysctl/net.rst: busy_poll; tuned: profile network-latency",
+        removes=("waiting",),
+        risk=1,
+        recommended=False,
+    ),
+    Knob(
+        "busy-read",
+        "cards",
+        Files("/proc/sys/net/core/busy_read", "number"),
+        fixed(Wish("50", "at-least")),
+        "A program that reads a socket looks at the card itself for so many microseconds. "
+        "Forwarders in the kernel have no sockets.",
+        "Documentation/admin-guide/sysctl/net.rst: busy_read; tuned: profile network-latency",
+        removes=("waiting",),
+        risk=1,
+        recommended=False,
+    ),
+)

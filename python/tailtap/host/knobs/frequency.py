@@ -1,0 +1,332 @@
+"""Frequency and idle states: cores that are awake and as fast as they were a moment ago."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tailtap.host.changes.kernel_values import KernelValue
+from tailtap.host.changes.resource import Resource
+from tailtap.host.changes.values import Form, Wish
+from tailtap.host.changes.wakeup import DEVICE, WakeUp, wakeup_us
+from tailtap.host.knobs.idle import Driven, driver, governor
+from tailtap.host.knobs.knob import Files, Knob, fixed, on_the_line
+from tailtap.host.knobs.purpose import PHYSICAL, Purpose, Role
+from tailtap.host.knobs.tree import Absent, Tree, Unreadable
+
+CPU = "/sys/devices/system/cpu"
+ABI = "Documentation/ABI/testing/sysfs-devices-system-cpu"
+STATES = "Documentation/admin-guide/pm/intel_pstate.rst"
+NO_SCALING = "no driver scales the frequency of this machine's processors"
+BARE: frozenset[Role] = frozenset(("bare-metal", "generator"))
+FIXED = "fixed"
+QUICK_US = 1
+"""Idle states that end within so many microseconds are as good as none."""
+
+
+@dataclass(frozen=True)
+class DeepStates:
+    """The switches of the idle states of the device's cores that take long to leave."""
+
+    form: Form = "number"
+    settable: bool = True
+    place: str = f"{CPU}/cpu*/cpuidle/state*/disable of slow states"
+
+    def read(self, tree: Tree, purpose: Purpose) -> Mapping[str, str]:
+        """Each switch: 1 means that the state is not used."""
+        _ = purpose.isolated
+        states = [f"{CPU}/cpu{cpu}/cpuidle/state*/disable" for cpu in purpose.cpus]
+        paths = [path for pattern in states for path in tree.glob(pattern)]
+        if not paths:
+            raise Absent("no idle states can be chosen here")
+        slow = [path for path in paths if _latency(tree, path) > QUICK_US]
+        if not slow:
+            raise Absent(f"every idle state ends within {QUICK_US} us")
+        return {path: tree.text(path) for path in slow}
+
+    def changes(self, tree: Tree, purpose: Purpose, value: str) -> Sequence[Resource]:
+        """One resource for all."""
+        return [KernelValue(list(self.read(tree, purpose)), value, self.form, root=str(tree.root))]
+
+
+@dataclass(frozen=True)
+class Floor:
+    """The lowest frequency of each of some units, raised to the highest that it may have."""
+
+    pattern: str
+    """Of the files with the lowest; ``{cpu}`` stands for each of the device's cores."""
+    form: Form = "text"
+    settable: bool = True
+
+    @property
+    def place(self) -> str:
+        """The files."""
+        return Files(self.pattern).place
+
+    def read(self, tree: Tree, purpose: Purpose) -> Mapping[str, str]:
+        """Whether each is fixed, or its range."""
+        files = Files(self.pattern).read(tree, purpose)
+        tops = {path: tree.text(_ceiling(path)) for path in files}
+        return {path: FIXED if low == tops[path] else f"{low} to {tops[path]} kHz"
+                for path, low in files.items()}  # fmt: skip
+
+    def changes(self, tree: Tree, purpose: Purpose, value: str) -> Sequence[Resource]:
+        """One resource for all units that may be as fast."""
+        tops: dict[str, list[str]] = {}
+        for path in Files(self.pattern).read(tree, purpose):
+            tops.setdefault(tree.text(_ceiling(path)), []).append(path)
+        return [KernelValue(paths, top, "number", root=str(tree.root))
+                for top, paths in tops.items()]  # fmt: skip
+
+
+def _ceiling(path: str) -> str:
+    folder, _, file = path.rpartition("/")
+    return f"{folder}/{file.replace('min', 'max')}"
+
+
+@dataclass(frozen=True)
+class WakeUpTime:
+    """The time within which all processors are to wake up, as whoever holds the device wants it."""
+
+    form: Form = "number"
+    settable: bool = True
+    held: bool = True
+    """It lasts as long as the process that wants it: a measurement's, not `tailtap host apply`."""
+    place: str = DEVICE
+
+    def read(self, tree: Tree, purpose: Purpose) -> Mapping[str, str]:
+        """In microseconds; without anybody it is 2000 s."""
+        if not tree.exists(DEVICE):
+            raise Absent("this kernel takes no such wish")
+        driver(tree)
+        try:
+            return {DEVICE: str(wakeup_us(tree.at(DEVICE)))}
+        except (OSError, struct.error) as error:
+            reason = getattr(error, "strerror", error)
+            raise Unreadable(f"{DEVICE} cannot be read: {reason}") from None
+
+    def changes(self, tree: Tree, purpose: Purpose, value: str) -> Sequence[Resource]:
+        """One resource, which lives in this process."""
+        if not tree.is_live:
+            raise Absent("nobody can hold a file of a recorded machine")
+        return [WakeUp(int(value))]
+
+
+def _driven(tree: Tree, name: str) -> Wish:
+    if driver(tree) != name:
+        raise Absent(f"the driver {name} is not in use")
+    return Wish("1", "at-most")
+
+
+def _short(_purpose: Purpose, tree: Tree) -> Wish:
+    """haltpoll heeds no limit but the shortest; drivers/cpuidle/governors/haltpoll.c."""
+    driver(tree)
+    return Wish("n/a") if governor(tree) == "haltpoll" else Wish(str(QUICK_US), also=("n/a",))
+
+
+def _latency(tree: Tree, switch: str) -> int:
+    return int(tree.text(f"{switch.rpartition('/')[0]}/latency"))
+
+
+ROWS = (
+    Knob(
+        "governor",
+        "frequency",
+        Files(f"{CPU}/cpu{{cpu}}/cpufreq/scaling_governor"),
+        fixed("performance"),
+        "A core that had little to do runs slower, and takes time to become fast.",
+        "Documentation/admin-guide/pm/cpufreq.rst; tuned: profile network-latency",
+        removes=("frequency",),
+        risk=0,
+        absent=NO_SCALING,
+    ),
+    Knob(
+        "energy-preference",
+        "frequency",
+        Files(f"{CPU}/cpu{{cpu}}/cpufreq/energy_performance_preference"),
+        fixed(Wish("performance", also=("0",))),
+        "The processor chooses its frequency itself, and weighs speed against energy.",
+        f"{STATES}; tuned: profile network-latency",
+        removes=("frequency",),
+        risk=0,
+        absent="the processor does not choose its frequency itself here",
+    ),
+    Knob(
+        "energy-bias",
+        "frequency",
+        Files(f"{CPU}/cpu{{cpu}}/power/energy_perf_bias", "number"),
+        fixed("0"),
+        "The processor weighs speed against energy when it changes frequencies and idle states.",
+        "Documentation/admin-guide/pm/intel_epb.rst",
+        removes=("frequency",),
+        risk=0,
+        absent="this processor has no such bias",
+    ),
+    Knob(
+        "turbo",
+        "frequency",
+        Files(f"{CPU}/intel_pstate/no_turbo", "switch"),
+        fixed("1"),
+        "How fast a core is beyond its base frequency depends on what others do and how warm it "
+        "is. Without that it is slower, and always the same.",
+        f"{STATES}: no_turbo",
+        removes=("frequency",),
+        risk=1,
+        roles=PHYSICAL,
+        recommended=False,
+        absent="the driver intel_pstate is not in use",
+    ),
+    Knob(
+        "boost",
+        "frequency",
+        Files(f"{CPU}/cpufreq/boost", "switch"),
+        fixed("0"),
+        "How fast a core is beyond its base frequency depends on what others do and how warm it "
+        "is. Without that it is slower, and always the same.",
+        "Documentation/admin-guide/pm/cpufreq.rst: frequency boost",
+        removes=("frequency",),
+        risk=1,
+        roles=PHYSICAL,
+        recommended=False,
+        absent="no driver offers such a switch",
+    ),
+    Knob(
+        "lowest-frequency",
+        "frequency",
+        Floor(f"{CPU}/cpu{{cpu}}/cpufreq/scaling_min_freq"),
+        fixed(FIXED),
+        "Between its lowest and its highest frequency the governor chooses. With one frequency "
+        "there is nothing to choose, and the core is never slower.",
+        "Documentation/admin-guide/pm/cpufreq.rst: scaling_min_freq; tuned: profile "
+        "latency-performance, min_perf_pct",
+        removes=("frequency",),
+        risk=1,
+        recommended=False,
+        absent=NO_SCALING,
+    ),
+    Knob(
+        "uncore-frequency",
+        "frequency",
+        Floor(f"{CPU}/intel_uncore_frequency/package_*_die_*/min_freq_khz"),
+        fixed(FIXED),
+        "Caches between cores and the way to memory slow down when cores rarely use them, and "
+        "take time to become fast.",
+        "Documentation/admin-guide/pm/intel_uncore_frequency_scaling.rst",
+        removes=("frequency", "own-work"),
+        risk=1,
+        roles=PHYSICAL,
+        absent="the driver intel_uncore_frequency is not in use",
+    ),
+    Knob(
+        "wake-up-time",
+        "frequency",
+        WakeUpTime(),
+        fixed(Wish(str(QUICK_US), "at-most")),
+        "All idle processors sleep as deeply as they like. An experiment that names this knob "
+        "holds the wish for short sleeps while it runs; the device's cores alone need "
+        "resume-latency.",
+        "Documentation/power/pm_qos_interface.rst; tuned: profile latency-performance, "
+        "force_latency",
+        removes=("idle-exit",),
+        risk=1,
+        recommended=False,
+    ),
+    Knob(
+        "resume-latency",
+        "frequency",
+        Driven(f"{CPU}/cpu{{cpu}}/power/pm_qos_resume_latency_us"),
+        _short,
+        "An idle core sleeps as deeply as it likes. With this limit, in microseconds, it takes "
+        "states that end in time; 0 is no limit, and n/a lets it poll.",
+        "Documentation/ABI/testing/sysfs-devices-power: pm_qos_resume_latency_us",
+        removes=("idle-exit",),
+        risk=1,
+    ),
+    Knob(
+        "deep-idle-states",
+        "frequency",
+        DeepStates(),
+        fixed("1"),
+        "A core that sleeps deeply takes tens of microseconds to wake up.",
+        f"{ABI}: cpuidle; how-low-can-you-go, section 4.1",
+        removes=("idle-exit",),
+        risk=1,
+    ),
+    Knob(
+        "intel-idle-limit",
+        "frequency",
+        Files("/sys/module/intel_idle/parameters/max_cstate", "number", readonly=True),
+        lambda _purpose, tree: _driven(tree, "intel_idle"),
+        "A core that sleeps deeply takes tens of microseconds to wake up. This limit is for all "
+        "cores, and also holds before anything else can be set.",
+        "Documentation/admin-guide/pm/intel_idle.rst; how-low-can-you-go, Table 1",
+        removes=("idle-exit",),
+        risk=1,
+        roles=PHYSICAL,
+        does="Limits how deeply all cores sleep, from the start of the kernel on.",
+        word=lambda _purpose, tree: f"intel_idle.max_cstate={_driven(tree, 'intel_idle').value}",
+    ),
+    Knob(
+        "acpi-idle-limit",
+        "frequency",
+        Files("/sys/module/processor/parameters/max_cstate", "number", readonly=True),
+        lambda _purpose, tree: _driven(tree, "acpi_idle"),
+        "A core that sleeps deeply takes tens of microseconds to wake up. This limit is for all "
+        "cores, and also holds before anything else can be set.",
+        "Documentation/admin-guide/kernel-parameters.txt: processor.max_cstate",
+        removes=("idle-exit",),
+        risk=1,
+        roles=PHYSICAL,
+        does="Limits how deeply all cores sleep, from the start of the kernel on.",
+        word=lambda _purpose, tree: f"processor.max_cstate={_driven(tree, 'acpi_idle').value}",
+    ),
+    Knob(
+        "frequency-driver",
+        "frequency",
+        Files(f"{CPU}/intel_pstate/status", readonly=True),
+        fixed("off"),
+        "The processor changes its frequency by itself, within what this driver allows. Without "
+        "the driver it may stay at its base frequency.",
+        f"{STATES}; how-low-can-you-go, Table 1; packet-processing-in-virtualized-environments, "
+        "section 3",
+        removes=("frequency",),
+        risk=1,
+        roles=PHYSICAL,
+        recommended=False,
+        does="Turns the driver off that lets the processor choose its frequency.",
+        word=lambda _purpose, _tree: "intel_pstate=disable",
+        absent="the driver intel_pstate is not in use",
+    ),
+    Knob(
+        "amd-frequency-driver",
+        "frequency",
+        Files(f"{CPU}/amd_pstate/status", readonly=True),
+        fixed("disable"),
+        "The processor changes its frequency by itself, within what this driver allows. Without "
+        "the driver another one scales it in fewer steps.",
+        "Documentation/admin-guide/pm/amd-pstate.rst: amd_pstate",
+        removes=("frequency",),
+        risk=1,
+        roles=PHYSICAL,
+        recommended=False,
+        does="Turns the driver off that lets the processor choose its frequency.",
+        word=lambda _purpose, _tree: "amd_pstate=disable",
+        absent="the driver amd_pstate is not in use",
+    ),
+    Knob(
+        "idle-poll",
+        "frequency",
+        on_the_line("idle", otherwise="default"),
+        fixed("poll"),
+        "Idle cores never sleep at all: no wake-up costs time, and every core is hot and at full "
+        "power, so that none has room for turbo.",
+        "how-low-can-you-go, Table 1; packet-processing-in-virtualized-environments, Table 2",
+        removes=("idle-exit",),
+        risk=2,
+        roles=BARE,
+        recommended=False,
+        does="Makes idle cores poll instead of sleeping.",
+        word=lambda _purpose, _tree: "idle=poll",
+    ),
+)

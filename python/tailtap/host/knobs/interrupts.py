@@ -1,0 +1,149 @@
+"""Interrupts of devices, and the kernel's workers, kept off the device's cores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from tailtap.host.changes.kernel_values import KernelValue
+from tailtap.host.changes.resource import Resource
+from tailtap.host.changes.values import Form, Wish, parse
+from tailtap.host.knobs.knob import Files, Knob
+from tailtap.host.knobs.purpose import Purpose
+from tailtap.host.knobs.tree import Absent, Tree
+
+WORKQUEUE = "Documentation/core-api/workqueue.rst: affinity scopes"
+
+
+def _mask(cpus: Sequence[int]) -> str:
+    return f"{sum(1 << cpu for cpu in cpus):x}"
+
+
+def _others(purpose: Purpose, _tree: Tree) -> Wish:
+    return Wish(purpose.others, "within")
+
+
+def others_mask(purpose: Purpose, _tree: Tree) -> Wish:
+    """The cores that are not the device's, as a mask."""
+    _ = purpose.others
+    return Wish(_mask(purpose.housekeeping), "within")
+
+
+def of_cards(tree: Tree, purpose: Purpose) -> set[str]:
+    """The numbers of the interrupts of the purpose's interfaces.
+
+    They belong to the PCI device, which of virtio cards is the parent of the interface's device.
+    The parent of another card may be a port of the PCI bus, with interrupts of its own.
+    """
+    found: set[str] = set()
+    for name in purpose.interfaces:
+        device = f"/sys/class/net/{name}/device"
+        for folder in (f"{device}/msi_irqs", f"{device}/../virtio*/../msi_irqs"):
+            found |= {path.rpartition("/")[2] for path in tree.glob(f"{folder}/*")}
+    return found
+
+
+@dataclass(frozen=True)
+class Interrupts:
+    """The CPUs that interrupts with a handler may go to: those of the cards, or all others.
+
+    Interrupts that the kernel places itself refuse other CPUs: they are read, and left.
+    """
+
+    whose: Literal["cards", "others"]
+    form: Form = "cpus"
+    settable: bool = True
+    optional: bool = True
+
+    @property
+    def place(self) -> str:
+        """The files, and which of them."""
+        of = "of the cards" if self.whose == "cards" else "of all else"
+        return f"/proc/irq/*/smp_affinity_list {of}"
+
+    def read(self, tree: Tree, purpose: Purpose) -> Mapping[str, str]:
+        """The list of each; one that nobody handles has no folder of a handler."""
+        cards = of_cards(tree, purpose)
+        found: dict[str, str] = {}
+        for path in tree.glob("/proc/irq/*/smp_affinity_list"):
+            folder = path.rpartition("/")[0]
+            number = folder.rpartition("/")[2]
+            if (number in cards) == (self.whose == "cards") and _handled(tree, folder):
+                found[path] = tree.text(path)
+        if not found:
+            raise Absent("the cards have no interrupts of their own" if self.whose == "cards"
+                         else "no device interrupts this machine")  # fmt: skip
+        return found
+
+    def changes(self, tree: Tree, purpose: Purpose, value: str) -> Sequence[Resource]:
+        """One resource for those that may go elsewhere."""
+        wanted = parse(value, "cpus")
+        paths = [
+            path
+            for path, text in self.read(tree, purpose).items()
+            if not Wish(value, "within").holds(text, "cpus") or not wanted
+        ]
+        return [KernelValue(paths, value, "cpus", optional=True, root=str(tree.root))]
+
+
+def _handled(tree: Tree, folder: str) -> bool:
+    return any(tree.at(path).is_dir() for path in tree.glob(f"{folder}/*"))
+
+
+ROWS = (
+    Knob(
+        "interrupt-default",
+        "interrupts",
+        Files("/proc/irq/default_smp_affinity", "mask"),
+        others_mask,
+        "Interrupts that are requested later may go to the device's cores.",
+        "Documentation/core-api/irq/irq-affinity.rst; tuned issue 370; how-low-can-you-go, Table 1",
+        removes=("device-interrupt",),
+        risk=1,
+        does="Sends interrupts that are requested later to the other cores.",
+        word=lambda purpose, _tree: f"irqaffinity={purpose.others}",
+    ),
+    Knob(
+        "device-interrupts",
+        "interrupts",
+        Interrupts("others"),
+        _others,
+        "Disks, timers and other devices interrupt the device's cores.",
+        "Documentation/admin-guide/cpu-isolation.rst; hardware-supported-containers, section III-B",
+        removes=("device-interrupt",),
+        risk=1,
+    ),
+    Knob(
+        "card-interrupts",
+        "interrupts",
+        Interrupts("cards"),
+        lambda purpose, _tree: Wish(purpose.isolated, "within"),
+        "The core that a card interrupts receives its packets. For a forwarder in the kernel that "
+        "is the device's work and belongs on its cores; for one that polls it does not.",
+        "hardware-supported-containers, section III-B",
+        removes=("foreign-net-rx", "device-interrupt"),
+        risk=1,
+        recommended=False,
+    ),
+    Knob(
+        "workqueues-default",
+        "interrupts",
+        Files("/sys/devices/virtual/workqueue/cpumask", "mask"),
+        others_mask,
+        "Work that is bound to no core runs on the device's cores too.",
+        f"{WORKQUEUE}; Documentation/admin-guide/cpu-isolation.rst",
+        removes=("kernel-thread",),
+        risk=1,
+    ),
+    Knob(
+        "workqueues",
+        "interrupts",
+        Files("/sys/devices/virtual/workqueue/*/cpumask", "mask"),
+        others_mask,
+        "Queues with a mask of their own, such as the one that writes pages back, use any core.",
+        f"{WORKQUEUE}; tuned: profile cpu-partitioning",
+        removes=("kernel-thread",),
+        risk=1,
+    ),
+)

@@ -1,0 +1,1 @@
+"""Network namespaces, links and network cards of a machine."""

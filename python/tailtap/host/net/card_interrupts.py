@@ -1,0 +1,144 @@
+"""The interrupts of a network card: which there are, and on which CPUs they are handled."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from tailtap.host.changes.resource import Resource, read_text
+from tailtap.host.changes.values import same
+from tailtap.records.cpulist import parse_cpus
+from tailtap.records.errors import MachineError
+from tailtap.records.files import set_value
+from tailtap.remote.local import LocalHost
+from tailtap.remote.namespace import NamespaceHost
+
+_REFUSED = frozenset((errno.EIO, errno.EPERM, errno.ENOSPC))
+"""Answers that say no more than that an interrupt does not go there: the kernel places it itself,
+or no vector is left on that CPU. irqbalance leaves it then, too."""
+
+
+def device_interrupts(device: Path, root: Path) -> dict[str, str]:
+    """The CPUs that each interrupt of a device may go to, as a list, by its number."""
+    found: dict[str, str] = {}
+    messages: list[str] = []
+    with contextlib.suppress(OSError):
+        messages = [path.name for path in (device / "msi_irqs").iterdir()]
+    for name in messages:
+        going = read_text(affinity(name, root))
+        if going is not None:
+            found[name] = going
+    # With messages that were never requested, `irq` still names one that may be another card's now.
+    if not messages:
+        number = read_text(device / "irq")
+        going = None if number in (None, "0") else read_text(affinity(str(number), root))
+        if going is not None:
+            found[str(number)] = going
+    return found
+
+
+def in_places(numbers: Iterable[str]) -> dict[str, str]:
+    """The number of each interrupt of a card, by its place among them, such as ``interrupt 0``.
+
+    A driver that changes the number of queues requests interrupts anew: they may get other numbers.
+    """
+    return {f"interrupt {place}": one for place, one in enumerate(sorted(numbers, key=int))}
+
+
+def affinity(number: str, root: Path) -> Path:
+    """The file of the CPUs that an interrupt may go to."""
+    return root / "proc/irq" / number / "smp_affinity_list"
+
+
+@dataclass(frozen=True)
+class CardInterrupts(Resource):
+    """The interrupts of a card in the lab, on `cpus` as far as the kernel lets it.
+
+    Most cards have theirs only when they are up; a card without interrupts has nothing to change.
+    """
+
+    kind: ClassVar[str] = "card-interrupts"
+
+    namespace: str | None
+    """Where the card is; None for this process's own namespace."""
+    port: str
+    """What it is called there."""
+    cpus: str
+    """As a list."""
+    apart: bool = False
+    """Whether each of them goes to one CPU, in turn, instead of to any of these."""
+    root: str = "/"
+    """What stands in for ``/`` in tests."""
+
+    @property
+    def label(self) -> str:
+        """Where the card is."""
+        return f"{self.namespace}/{self.port}"
+
+    def read(self) -> dict[str, str]:
+        """The CPUs of each interrupt, as a list, by its number."""
+        host = LocalHost() if self.namespace is None else NamespaceHost(self.namespace)
+        device = Path(self.root, "sys/class/net", self.port, "device")
+        told = host.run(["readlink", "--canonicalize-existing", str(device)], check=False).stdout
+        return device_interrupts(Path(told.strip()), Path(self.root)) if told else {}
+
+    def plan(self) -> dict[str, str]:
+        """The CPUs of each interrupt that there is."""
+        return self._wanted(self.read())
+
+    def apply(self) -> dict[str, str]:
+        """Send them there; where each was sent.
+
+        An interrupt that does not go there stays: what interrupts do in the end is in the facts of
+        a run. Raises `MachineError` when the kernel says anything else.
+        """
+        wanted = self.plan()
+        for number, cpus in wanted.items():
+            self._write(number, cpus)
+        return wanted
+
+    def undo(self, old: Mapping[str, str], applied: Mapping[str, str] | None = None) -> str | None:
+        """Send them back, unless somebody else has moved them."""
+        sent = applied or self._wanted(old)
+        changed: list[str] = []
+        for number, before in old.items():
+            path = affinity(number, Path(self.root))
+            now = read_text(path)
+            if now is None or same(now, before, "cpus"):
+                continue
+            if same(now, sent.get(number, self.cpus), "cpus"):
+                self._write(number, before)
+            else:
+                changed.append(f"/{path.relative_to(self.root)} ({now}, before tailtap {before})")
+        if not changed:
+            return None
+        return f"somebody else changed {', '.join(changed)}: it is left as it is"
+
+    def pending(self, old: Mapping[str, str], applied: Mapping[str, str] | None = None) -> bool:
+        """Whether one has other CPUs than before."""
+        return any(old.get(number, cpus) != cpus for number, cpus in self.read().items())
+
+    def _wanted(self, numbers: Iterable[str]) -> dict[str, str]:
+        if not self.apart:
+            return dict.fromkeys(numbers, self.cpus)
+        cpus = parse_cpus(self.cpus)
+        return {
+            number: str(cpus[place % len(cpus)])
+            for place, number in enumerate(sorted(numbers, key=int))
+        }
+
+    def _write(self, number: str, cpus: str) -> None:
+        path = affinity(number, Path(self.root))
+        try:
+            set_value(path, cpus)
+        except FileNotFoundError:  # it is gone
+            return
+        except OSError as error:
+            if error.errno not in _REFUSED:
+                raise MachineError(
+                    f"interrupt {number} of {self.port} cannot go to CPUs {cpus}: {error.strerror}"
+                ) from error

@@ -1,0 +1,361 @@
+"""Network namespaces, the links between them, and tap devices in them."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import ClassVar
+
+from tailtap.host.changes.journal import is_ours
+from tailtap.host.changes.processes import is_the_machine_s, network_at, network_of, send
+from tailtap.host.changes.resource import Joint, Resource, Value
+from tailtap.host.containers import engines
+from tailtap.host.net.inside import NAMESPACES, inside, set_up
+from tailtap.records.errors import MachineError
+from tailtap.records.files import set_value
+from tailtap.remote import CommandFailed
+from tailtap.remote.local import LocalHost
+from tailtap.remote.namespace import NamespaceHost
+
+TUN = Path("/dev/net/tun")
+DEATH_SECONDS = 5.0
+"""How long killed processes may take to disappear."""
+
+
+@dataclass(frozen=True)
+class Namespace(Joint):
+    """A network namespace of its own name, without IPv6: a new one, or that of a container."""
+
+    kind: ClassVar[str] = "namespace"
+
+    name: str
+    container: str | None = None
+    """The container whose namespace gets the name; None for a new namespace."""
+
+    @property
+    def label(self) -> str:
+        """Its name."""
+        return self.name
+
+    def read(self) -> bool:
+        """Whether there is one of this name."""
+        return self.name in _namespaces()
+
+    def plan(self) -> Value:
+        """It is there."""
+        return True
+
+    def apply(self) -> None:
+        """Make it, or give the container's own the name."""
+        self.apply_all([self])
+
+    def undo(self, old: Value, applied: Value = None) -> None:
+        """End the processes in it and delete it, with all its interfaces."""
+        self.undo_all([(self, old)])
+
+    @classmethod
+    def existing(cls) -> list[Namespace]:
+        """Those with a name that a lab gives."""
+        return [cls(name) for name in _namespaces() if is_ours(name)]
+
+    @classmethod
+    def read_all(cls, many: Sequence[Namespace]) -> list[Value]:
+        """Whether there is one of each name."""
+        there = set(_namespaces())
+        return [one.name in there for one in many]
+
+    @classmethod
+    def apply_all(cls, many: Sequence[Namespace]) -> None:
+        """Make them, or give containers' own the names."""
+        batch(
+            f"netns add {one.name}"
+            if one.container is None
+            else f"netns attach {one.name} {engines.pid_of(one.container)}"
+            for one in many
+        )
+        for one in many:
+            if is_the_machine_s(network_at(NAMESPACES / one.name)):
+                raise MachineError(
+                    f"the network namespace {one.name} would be this machine's own: its container "
+                    "has ended"
+                )
+        inside((one.name, _without_ipv6) for one in many)
+
+    @classmethod
+    def undo_all(cls, many: Sequence[tuple[Namespace, Value]]) -> list[None]:
+        """End the processes in them and delete them; the kernel removes their links at once."""
+        _remove([one.name for one, old in many if not old])
+        return [None] * len(many)
+
+
+@dataclass(frozen=True)
+class Link(Joint):
+    """A veth pair; one whose ends are in two namespaces, or a left one of this machine's own."""
+
+    kind: ClassVar[str] = "link"
+
+    port: str
+    namespace: str | None = None
+    """None for this process's own."""
+    index: int = 0
+    peer_port: str = ""
+    peer_namespace: str = ""
+    peer_index: int = 0
+    mtu: int = 0
+    address: str = ""
+    """The hardware address of the first end; empty for one by chance."""
+    peer_address: str = ""
+
+    @property
+    def label(self) -> str:
+        """Its first end."""
+        return self.port if self.namespace is None else f"{self.namespace}/{self.port}"
+
+    def read(self) -> bool:
+        """Whether the first end is there."""
+        return self.port in ports(self.namespace)
+
+    def plan(self) -> Value:
+        """It is there."""
+        return True
+
+    def apply(self) -> None:
+        """Make the pair, both ends up."""
+        self.apply_all([self])
+
+    def undo(self, old: Value, applied: Value = None) -> None:
+        """Delete it, and with it its other end."""
+        if not old:
+            _delete_link(self.namespace, self.port)
+
+    @classmethod
+    def existing(cls) -> list[Link]:
+        """Those of this process's own namespace with a name that a lab gives."""
+        # What has a device is no link: a network card is called so while it is lent.
+        devices = {path.parent.name for path in Path("/sys/class/net").glob("*/device")}
+        return [cls(port) for port in sorted(ports(None) - devices) if is_ours(port)]
+
+    @classmethod
+    def read_all(cls, many: Sequence[Link]) -> list[Value]:
+        """Whether the first end of each is there."""
+        known = {namespace: ports(namespace) for namespace in {one.namespace for one in many}}
+        return [one.port in known[one.namespace] for one in many]
+
+    @classmethod
+    def apply_all(cls, many: Sequence[Link]) -> None:
+        """Make the pairs, all ends up."""
+        # Both ends are made inside: no link of ours ever shows up among the machine's own. Where
+        # they have the same number, the kernel takes them for one physical interface and tells of
+        # their state up to a second later (linkwatch_urgent_event()), into the measurement.
+        batch(
+            f"link add {one.port} netns {one.namespace} index {one.index} mtu {one.mtu} "
+            f"{_address(one.address)} type veth peer name {one.peer_port} "
+            f"netns {one.peer_namespace} index {one.peer_index} mtu {one.mtu} "
+            f"{_address(one.peer_address)}"
+            for one in many
+        )
+        # The kernel sets no end up while it has no other one (veth_open()).
+        ends = [(str(one.namespace), one.port) for one in many]
+        ends += [(one.peer_namespace, one.peer_port) for one in many]
+        inside((namespace, partial(set_up, port)) for namespace, port in sorted(ends))
+
+    @classmethod
+    def undo_all(cls, many: Sequence[tuple[Link, Value]]) -> list[None]:
+        """Delete them; those in namespaces that were made for them go with these, all at once.
+
+        One after the other, each would wait until no CPU looks at the link any more.
+        """
+        for one, old in many:
+            if one.namespace is None:
+                one.undo(old)
+        return [None] * len(many)
+
+
+@dataclass(frozen=True)
+class TapDevice(Resource):
+    """A tap device, whose other end is a virtual machine's port."""
+
+    kind: ClassVar[str] = "tap-device"
+
+    port: str
+    namespace: str
+    mtu: int
+
+    @property
+    def label(self) -> str:
+        """Its name, behind that of its namespace."""
+        return f"{self.namespace}/{self.port}"
+
+    def read(self) -> bool:
+        """Whether it is there."""
+        return self.port in ports(self.namespace)
+
+    def plan(self) -> Value:
+        """It is there."""
+        return True
+
+    def apply(self) -> None:
+        """Make it; it is up when a virtual machine has opened it. Raises `MachineError`."""
+        if not TUN.exists():
+            LocalHost().run(["modprobe", "--quiet", "tun"], check=False)
+        if not TUN.exists():
+            raise MachineError(f"there is no {TUN}: virtual machines need the kernel's module tun")
+        host = NamespaceHost(self.namespace)
+        host.run(["ip", "tuntap", "add", "dev", self.port, "mode", "tap", "vnet_hdr"])
+        host.run(["ip", "link", "set", "dev", self.port, "mtu", str(self.mtu), "up"])
+
+    def undo(self, old: Value, applied: Value = None) -> None:
+        """Delete it."""
+        if not old:
+            _delete_link(self.namespace, self.port)
+
+
+@dataclass(frozen=True)
+class Junction(Resource):
+    """A link's end and a tap device that are joined: what comes in at one leaves by the other.
+
+    The kernel redirects before anything else looks at packets. A bridge would learn addresses.
+    """
+
+    kind: ClassVar[str] = "junction"
+
+    namespace: str
+    port: str
+    tap: str
+
+    @property
+    def label(self) -> str:
+        """Both names, behind that of the namespace."""
+        return f"{self.namespace}/{self.port}+{self.tap}"
+
+    def read(self) -> bool:
+        """Whether packets are redirected that come in at the link's end."""
+        if self.port not in ports(self.namespace):
+            return False
+        shown = ["tc", "filter", "show", "dev", self.port, "ingress"]
+        return "mirred" in NamespaceHost(self.namespace).run(shown).stdout
+
+    def plan(self) -> Value:
+        """They are."""
+        return True
+
+    def apply(self) -> None:
+        """Redirect both ways. Raises `CommandFailed` on a kernel that cannot."""
+        for entered, left in ((self.port, self.tap), (self.tap, self.port)):
+            NamespaceHost(self.namespace).run(["sh", "-ec", _REDIRECT, "join", entered, left])
+
+    def undo(self, old: Value, applied: Value = None) -> None:
+        """Redirect nothing."""
+        there = ports(self.namespace)
+        for port in (self.port, self.tap):
+            if not old and port in there:
+                # Without one there is nothing to delete, which is an error to tc(8).
+                command = ["tc", "qdisc", "del", "dev", port, "clsact"]
+                NamespaceHost(self.namespace).run(command, check=False)
+
+
+# An empty mask of u32 matches every packet, and every kernel with mirred has it.
+_REDIRECT = """tc qdisc add dev $1 clsact
+tc filter add dev $1 ingress protocol all u32 match u32 0 0 action mirred egress redirect dev $2"""
+
+
+def ports(namespace: str | None) -> set[str]:
+    """The names of the interfaces in a namespace, or in this process's own.
+
+    There are none without it, nor where its name stands for this machine's own.
+    """
+    if namespace is None:
+        return _ports()
+    network = network_at(NAMESPACES / namespace) if namespace in _namespaces() else None
+    if network is None or is_the_machine_s(network):
+        return set()
+    return inside([(namespace, _ports)])[0]
+
+
+def _ports() -> set[str]:
+    return {name for _, name in socket.if_nameindex()}
+
+
+def batch(commands: Iterable[str]) -> None:
+    """Make many changes by one ip(8), in order up to the first that fails. Raises `CommandFailed`,
+    which names its line.
+    """
+    LocalHost().run(["ip", "-batch", "-"], stdin="".join(f"{line}\n" for line in commands))
+
+
+def _address(mac: str) -> str:
+    return f"address {mac}" if mac else ""
+
+
+def _without_ipv6() -> None:
+    """It would send router solicitations and multicast reports of its own through the DuT."""
+    for scope in ("all", "default"):
+        file = Path(f"/proc/sys/net/ipv6/conf/{scope}/disable_ipv6")
+        if file.exists():
+            set_value(file, "1")
+
+
+def _remove(names: Sequence[str]) -> None:
+    """End the processes in namespaces of ours, then delete these with all their interfaces."""
+    there = set(_namespaces()).intersection(names)
+    if not there:
+        return
+    # Of a name for the machine's own namespace nothing but the name goes.
+    networks = {
+        network: name
+        for name in there
+        if (network := network_at(NAMESPACES / name)) and not is_the_machine_s(network)
+    }
+    deadline = time.monotonic() + DEATH_SECONDS
+    while found := _processes(networks):
+        pid, name = found[0]
+        if time.monotonic() > deadline:
+            raise MachineError(f"process {pid} in namespace {name} does not end")
+        for pid, _ in found:
+            send(pid, lambda pid: network_of(pid) in networks)
+        time.sleep(0.01)
+    commands = [f"netns delete {name}" for name in names if name in there]
+    _delete(
+        ["ip", "-force", "-batch", "-"],
+        lambda: not there.isdisjoint(_namespaces()),
+        "".join(f"{line}\n" for line in commands),
+    )
+
+
+def _processes(networks: Mapping[tuple[int, int], str]) -> list[tuple[int, str]]:
+    """The processes in each of these namespaces, in one look at all of the machine's."""
+    found: list[tuple[int, str]] = []
+    for path in Path("/proc").glob("[0-9]*"):
+        pid = int(path.name)
+        network = network_of(pid)
+        if network is not None and network in networks:
+            found.append((pid, networks[network]))
+    return found
+
+
+def _delete_link(namespace: str | None, port: str) -> None:
+    where = [] if namespace is None else ["-n", namespace]
+    if port in ports(namespace):
+        command = ["ip", *where, "link", "delete", "dev", port]
+        _delete(command, lambda: port in ports(namespace))
+
+
+def _delete(command: Sequence[str], remains: Callable[[], bool], stdin: str = "") -> None:
+    """Run `command`; its failure counts only when the object is still there."""
+    try:
+        LocalHost().run(command, stdin=stdin)
+    except CommandFailed:
+        if remains():
+            raise
+
+
+def _namespaces() -> list[str]:
+    """The names of this machine's namespaces, as `ip netns list` has them."""
+    with contextlib.suppress(FileNotFoundError):
+        return sorted(path.name for path in NAMESPACES.iterdir())
+    return []

@@ -1,0 +1,165 @@
+"""Network cards by their place on the PCI bus: handing them to vfio-pci, and back.
+
+A card that a program in user space drives must leave the kernel's driver (Documentation/driver-api/
+vfio.rst of the kernel). That is asked for explicitly, never done to the interface that this machine
+is reached by, and undone afterwards; `cards.VfioCard` is that change.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from pathlib import Path
+
+from tailtap.records.errors import MachineError
+from tailtap.records.files import set_value
+from tailtap.remote.local import LocalHost
+
+ROOT = Path("/")
+VFIO = "vfio-pci"
+BIND_SECONDS = 5.0
+"""How long a driver may take to let go of a card, or to take it and to name its interface."""
+NO_IOMMU = "switch on VT-d or AMD-Vi in the firmware and boot with intel_iommu=on or amd_iommu=on"
+_DEVICES = "sys/bus/pci/devices"
+_ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+
+
+def address_of(interface: str, root: Path = ROOT) -> str:
+    """The PCI address of a network interface.
+
+    Raises `MachineError` for one that may not or cannot be handed over, with the reason.
+    """
+    device = root / "sys/class/net" / interface / "device"
+    if not device.exists():
+        raise MachineError(
+            f"{interface} is no network card: driver: vfio-pci is for cards on the PCI bus, "
+            "leave it out for links of the lab"
+        )
+    address = device.resolve().name
+    if not _ADDRESS.fullmatch(address):
+        raise MachineError(f"{interface} is not on the PCI bus ({address}): leave driver out")
+    if interface in default_route_interfaces(root):
+        raise MachineError(
+            f"{interface} has the default route: without it this machine cannot be reached: choose "
+            "another card"
+        )
+    require_iommu(root)
+    require_apart(device.resolve(), interface, root)
+    require_vfio(root)
+    return address
+
+
+def require_iommu(root: Path = ROOT) -> None:
+    """Raises `MachineError` on a machine without an IOMMU."""
+    if iommu_groups(root) == 0:
+        raise MachineError(f"vfio-pci needs an IOMMU and this machine has none: {NO_IOMMU}")
+
+
+def require_vfio(root: Path = ROOT) -> None:
+    """Raises `MachineError` where vfio-pci is not loaded."""
+    if not (root / "sys/bus/pci/drivers" / VFIO).exists():
+        raise MachineError("the driver vfio-pci is missing: load it with `modprobe vfio-pci`")
+
+
+def require_apart(device: Path, name: str | None = None, root: Path = ROOT) -> None:
+    """Raises `MachineError` where the IOMMU cannot keep a device apart from others in use.
+
+    `device` is its folder, and `name` what a user calls it.
+    """
+    group = device / "iommu_group"
+    others = [path.name for path in _entries(group / "devices") if path.name != device.name]
+    busy = [other for other in others if driver_of(other, root) not in (None, VFIO, "pcieport")]
+    if busy:
+        raise MachineError(
+            f"{name or device.name} shares its IOMMU group with {busy[0]}, which the kernel uses: "
+            "choose a card in a group of its own"
+        )
+
+
+def iommu_groups(root: Path = ROOT) -> int:
+    """How many groups of devices the IOMMU keeps apart; 0 without one."""
+    return len(_entries(root / "sys/kernel/iommu_groups"))
+
+
+def default_route_interfaces(root: Path = ROOT) -> set[str]:
+    """The interfaces that a default route leads through, of IPv4 and IPv6."""
+    found: set[str] = set()
+    with contextlib.suppress(OSError):
+        for line in (root / "proc/net/route").read_text(encoding="ascii").splitlines()[1:]:
+            fields = line.split()
+            if len(fields) > 7 and fields[1] == fields[7] == "00000000":
+                found.add(fields[0])
+    with contextlib.suppress(OSError):
+        for line in (root / "proc/net/ipv6_route").read_text(encoding="ascii").splitlines():
+            fields = line.split()
+            if len(fields) > 9 and fields[0] == "0" * 32 and fields[1] == "00":
+                found.add(fields[9])
+    return found - {"lo"}
+
+
+def bind_back(address: str, driver: str | None, interface: str, root: Path = ROOT) -> None:
+    """Give a card back to `driver`, which calls it `interface`. Raises `MachineError`."""
+    if driver is None:
+        release(address, root)
+        return
+    if driver_of(address, root) != driver:
+        bind(address, driver, root)
+    _wait_until_seen(address, interface, root)
+
+
+def bind(address: str, driver: str, root: Path) -> None:
+    """Make `driver` take the card, and read back that it did."""
+    release(address, root)
+    _write(root / _DEVICES / address / "driver_override", driver if driver == VFIO else "\n")
+    probe(address, root)
+    deadline = time.monotonic() + BIND_SECONDS
+    while driver_of(address, root) != driver:
+        if time.monotonic() > deadline:
+            raise MachineError(f"the driver {driver} does not take the card {address}")
+        time.sleep(0.01)
+
+
+def probe(address: str, root: Path = ROOT) -> None:
+    """Have the kernel look for a driver of the card. Raises `MachineError`."""
+    _write(root / "sys/bus/pci/drivers_probe", address)
+
+
+def _wait_until_seen(address: str, interface: str, root: Path) -> None:
+    """Return when the card is called `interface` again; raises `MachineError` when it never is.
+
+    A driver that takes a card gives it a name of its own, which services may then change.
+    """
+    deadline = time.monotonic() + BIND_SECONDS
+    while interface not in (names := [p.name for p in _entries(root / _DEVICES / address / "net")]):
+        if time.monotonic() > deadline:
+            raise MachineError(f"the card {address} does not come back as {interface}")
+        for name in names:
+            rename = ["ip", "link", "set", "dev", name, "down", "name", interface]
+            LocalHost().run(rename, check=False)
+        time.sleep(0.05)
+
+
+def release(address: str, root: Path = ROOT) -> None:
+    """Take the card from its driver, if it has one. Raises `MachineError`."""
+    if driver_of(address, root) is not None:
+        _write(root / _DEVICES / address / "driver/unbind", address)
+
+
+def driver_of(address: str, root: Path = ROOT) -> str | None:
+    """The driver that has the card now."""
+    link = root / _DEVICES / address / "driver"
+    return link.resolve().name if link.exists() else None
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        set_value(path, text)
+    except OSError as error:
+        raise MachineError(f"{path}: cannot change the driver: {error.strerror}") from error
+
+
+def _entries(folder: Path) -> list[Path]:
+    with contextlib.suppress(OSError):
+        return list(folder.iterdir())
+    return []

@@ -1,0 +1,217 @@
+"""Ports that are polled by kernel threads of their own: threaded NAPI.
+
+Documentation/networking/napi.rst of the kernel: threaded. A veth port is only polled with generic
+receive offload on, and then only for packets of a peer that cannot send segments to be cut
+(veth_skb_is_eligible_for_gro in drivers/net/veth.c), or while an XDP program is attached to it.
+
+Before Linux 6.17 a card's threads stay when they are switched off, and are used again. Their name
+is what the card was called when they were made. So a card gets them before it moves into a lab
+(`cards.Card`): there it is called what any other card was called in the same place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from tailtap.host.changes.resource import Resource, Value, read_text
+from tailtap.host.cpu.threads import allowed
+from tailtap.records.cpulist import parse_cpus
+from tailtap.records.errors import MachineError
+from tailtap.records.files import set_value
+from tailtap.remote import CommandFailed, Host
+from tailtap.remote.local import LocalHost
+from tailtap.remote.namespace import NamespaceHost
+
+# The kernel threads of a port are called napi/PORT-NUMBER. Behind the name, the 17th word of stat
+# is how nice it is; proc_pid_stat(5). A port may be a pattern.
+_THREADS = """port=$1
+for folder in /proc/[0-9]*; do
+    read -r name < "$folder/comm" 2> /dev/null || continue
+    case $name in napi/$port-*) ;; *) continue ;; esac
+    read -r stat < "$folder/stat" 2> /dev/null || continue
+    set -- ${stat##*) }
+    echo "${folder#/proc/}" "${17}"
+done"""
+# Like the softirq that it replaces, such a thread has priority over other work.
+URGENT = -20
+_FILE = "/sys/class/net/{port}/threaded"
+_ANY_PORT = "tt-*"
+_KTHREADD = "2"
+"""The thread of the kernel that all others have their CPUs from."""
+
+
+def poll_in_threads(host: Host, port: str, cpus: str, card: str | None = None) -> Sequence[str]:
+    """Have `port` polled by threads on `cpus`, a list; empty: on any. The threads' numbers.
+
+    `card` is what a network card is called on its own machine. Raises `MachineError` when this
+    kernel cannot (before Linux 5.12), or nothing polls the port.
+    """
+    kernel = _kernel_of(host)
+    reason = "there is no such thread"
+    try:
+        before = _threads(kernel, port)
+        _write(host, port, "1")
+        found = sorted(set(_threads(kernel, port)) - set(before))
+        if not found and card is not None:
+            found = sorted(_threads(kernel, card))
+        # Other measurements have ports of the same name; their threads are urgent.
+        found = found or _idle(before)
+        if not found and card is not None:
+            # Given other queues in a lab, a card has threads that are named after its place there.
+            found = _idle(_threads(kernel, _ANY_PORT))
+        for thread in found:
+            kernel.run(["renice", "-n", str(URGENT), "-p", thread])
+            if cpus:
+                kernel.run(["taskset", "--pid", "--cpu-list", cpus, thread])
+        if found:
+            return found
+    except CommandFailed as error:
+        reason = error.reason
+    where = f" on CPUs {cpus}" if cpus else ""
+    raise MachineError(
+        f"{port} of {host.name} cannot be polled by threads{where} (threaded NAPI, Linux 5.12): "
+        f"{reason}"
+    )
+
+
+def make_threads(card: str) -> None:
+    """Have a network card of this machine polled by threads, which are named after it.
+
+    Raises `MachineError` when this kernel cannot.
+    """
+    path = Path(_FILE.format(port=card))
+    try:
+        # sysfs lets nobody make a file, and calls that a lack of rights.
+        reason = "" if path.exists() else f"there is no {path}"
+        if not reason:
+            set_value(path, "1")
+    except OSError as error:
+        reason = str(error.strerror)
+    if reason:
+        raise MachineError(
+            f"{card} cannot be polled by threads (threaded NAPI, Linux 5.12): {reason}"
+        )
+
+
+def _kernel_of(host: Host) -> Host:
+    """Where the kernel's threads are seen: a container shares the kernel and does not see them."""
+    return host if host.own_kernel else LocalHost()
+
+
+def _threads(kernel: Host, port: str) -> dict[str, int]:
+    """How nice the threads of all ports of this name are, in whatever namespace."""
+    told = kernel.run(["sh", "-c", _THREADS, "threads", port]).stdout
+    rows = (line.split() for line in told.splitlines())
+    return {thread: int(nice) for thread, nice in rows}
+
+
+def _idle(threads: Mapping[str, int]) -> list[str]:
+    return sorted(one for one, nice in threads.items() if nice != URGENT)
+
+
+def _write(host: Host, port: str, value: str) -> None:
+    file = _FILE.format(port=port)
+    host.run(["sh", "-c", 'echo "$1" > "$2"', "threaded", value, file])
+
+
+@dataclass(frozen=True)
+class PortThreads(Resource):
+    """Threads that poll a port of the lab, and nothing else, on `cpus`."""
+
+    kind: ClassVar[str] = "port threads"
+
+    namespace: str
+    port: str
+    cpus: str
+    """As a list; empty: on any."""
+    peer_namespace: str | None = None
+    peer: str | None = None
+    """The other end of a veth pair; None for a network card."""
+    card: str | None = None
+    """What a network card is called on its own machine; None for a veth port."""
+
+    @property
+    def label(self) -> str:
+        """The port."""
+        return f"threads of {self.namespace}/{self.port}"
+
+    def read(self) -> dict[str, Any]:
+        """Whether threads poll it, unless it is gone, and of a card how its `threads` run."""
+        file = _FILE.format(port=self.port)
+        told = NamespaceHost(self.namespace).run(["cat", file], check=False).stdout.strip()
+        found: dict[str, Any] = {"threaded": told} if told else {}
+        if self.card is not None:
+            local = LocalHost()
+            numbers = [*_threads(local, self.card), *_idle(_threads(local, self.port))]
+            found["threads"] = {one: run for one in numbers if (run := _run_of(one)) is not None}
+        return found
+
+    def plan(self) -> dict[str, str]:
+        """They do."""
+        return {"threaded": "1"}
+
+    def apply(self) -> dict[str, Any]:
+        """Make a veth port one that is polled, and have it polled: the `threads`.
+
+        Raises `MachineError`.
+        """
+        host = NamespaceHost(self.namespace)
+        if self.peer is not None and self.peer_namespace is not None:
+            # They go with the pair, which is the lab's own.
+            host.run(["ethtool", "-K", self.port, "gro", "on"])
+            NamespaceHost(self.peer_namespace).run(["ethtool", "-K", self.peer, "tso", "off"])
+        return {"threads": list(poll_in_threads(host, self.port, self.cpus, self.card))}
+
+    def undo(self, old: Mapping[str, Any], applied: Mapping[str, Any] | None = None) -> str | None:
+        """Have it polled as before, by threads that run as before, unless somebody else moved them.
+
+        Threads that were made for it get what the kernel gives to new ones, should they stay.
+        """
+        before = dict(old.get("threads", {}))
+        kernel = allowed(read_text(Path("/proc", _KTHREADD, "status")) or "")
+        for number in (applied or {}).get("threads", ()):
+            before.setdefault(number, [0, kernel])
+        left = [said for number, run in before.items() if (said := self._back(number, run))]
+        now = self.read().get("threaded", old.get("threaded"))
+        if now != old.get("threaded"):
+            _write(NamespaceHost(self.namespace), self.port, old["threaded"])
+        if not left:
+            return None
+        return f"somebody else changed {', '.join(left)}: it is left as it is"
+
+    def pending(self, old: Mapping[str, Any], applied: Value = None) -> bool:
+        """Whether it is there and polled otherwise, or by threads that run otherwise."""
+        now = self.read().get("threaded", old.get("threaded"))
+        return now != old.get("threaded") or any(
+            _run_of(number) not in (None, run) for number, run in old.get("threads", {}).items()
+        )
+
+    def _back(self, number: str, before: Sequence[Any]) -> str | None:
+        """Let a thread run as `before`; what it is if that is neither ours nor that, else None."""
+        now = _run_of(number)
+        if now is None or now == list(before):
+            return None
+        nice, cpus = now
+        ours = not self.cpus or parse_cpus(cpus) == parse_cpus(self.cpus)
+        if nice not in (URGENT, before[0]) or (not ours and cpus != before[1]):
+            return f"thread {number} of {self.port} (nice {nice}, on CPUs {cpus})"
+        with contextlib.suppress(ProcessLookupError):  # it has ended
+            os.setpriority(os.PRIO_PROCESS, int(number), before[0])
+            if before[1] is not None and cpus != before[1]:
+                os.sched_setaffinity(int(number), parse_cpus(before[1]))
+        return None
+
+
+def _run_of(number: str) -> list[Any] | None:
+    """How nice a polling thread is, and on which CPUs it may run; None when it has ended."""
+    cpus = allowed(read_text(Path("/proc", number, "status")) or "")
+    if cpus is None or not (read_text(Path("/proc", number, "comm")) or "").startswith("napi/"):
+        return None
+    with contextlib.suppress(ProcessLookupError):
+        return [os.getpriority(os.PRIO_PROCESS, int(number)), cpus]
+    return None

@@ -1,0 +1,142 @@
+"""What is exported: values for files, words for the kernel's line, and what is in neither."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from tailtap.host.changes.values import Form, same
+from tailtap.host.knobs import named, select
+from tailtap.host.knobs.knob import Files, Knob
+from tailtap.host.knobs.purpose import Purpose
+from tailtap.host.knobs.tree import Absent, Tree, Unreadable
+from tailtap.host.tuning.audit import judge
+from tailtap.host.tuning.bootline import Word, bootline
+from tailtap.records.cpulist import ranges
+
+HEAD = "# Made by `tailtap host export`"
+SYSCTLS = "/proc/sys/"
+Left = Sequence[tuple[str, str]]
+"""Knobs that a file does not set: the name, and why, a clause."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One knob as a value in files."""
+
+    knob: Knob
+    paths: Sequence[str]
+    """Absolute; they may hold ``*``."""
+    value: str
+    form: Form
+    optional: bool
+    """Whether single files may refuse the value."""
+
+    @property
+    def is_sysctl(self) -> bool:
+        """Whether all of its files are sysctls."""
+        return all(path.startswith(SYSCTLS) for path in self.paths)
+
+
+@dataclass(frozen=True)
+class Content:
+    """All that is exported for a purpose."""
+
+    purpose: Purpose
+    settings: Sequence[Setting]
+    words: Sequence[Word]
+    left: Left
+
+    @property
+    def line(self) -> str:
+        """The words for the kernel's line."""
+        return " ".join(word.text for word in self.words)
+
+
+@dataclass(frozen=True)
+class Export:
+    """A file of another program."""
+
+    text: str
+    left: Left
+
+
+Format = Callable[[Content], Export]
+
+
+def content(
+    tree: Tree, purpose: Purpose, names: Sequence[str] = (), also: Sequence[str] = ()
+) -> Content:
+    """What sets the knobs or groups `names`, all that are recommended by default.
+
+    A knob that is only to compare must be named itself, or be in `also`, which adds to the others.
+    Raises `InputError` for an unknown name.
+    """
+    asked = {*names, *also}
+    chosen = [*select(names), *(select(also) if also else [])]
+    rows = [knob for knob in chosen if knob.recommended or knob.name in asked]
+    settings: list[Setting] = []
+    left: list[tuple[str, str]] = []
+    for knob in dict.fromkeys(rows):
+        if purpose.role in knob.roles and knob.where.settable:
+            try:
+                settings.append(_setting(knob, tree, purpose))
+            except (Absent, Unreadable) as reason:
+                left.append((knob.name, str(reason)))
+    line = bootline(tree, purpose, _worded(names), _worded(also)) if _has_words(names) else None
+    words = line.words if line else ()
+    left += line.left if line else ()
+    done = {one.knob.name for one in settings} | {one.knob.name for one in words}
+    rest = {name: why for name, why in left if name not in done}
+    return Content(purpose, settings, words, list(rest.items()))
+
+
+def _setting(knob: Knob, tree: Tree, purpose: Purpose) -> Setting:
+    """Where the value of a knob goes. Raises `Absent` or `Unreadable` when nobody can say."""
+    judged = judge(knob, tree, purpose)
+    if judged.answer == "not-applicable" and not judged.differs:
+        raise Absent(judged.reason)
+    if knob.disruptive:
+        raise Absent("setting it takes links down: `tailtap host apply --disruptive` sets it")
+    where = knob.where
+    if not isinstance(where, Files):
+        raise Absent("what it is set in differs between machines: `tailtap host apply` finds it")
+    value = knob.wish(purpose, tree).value
+    there = knob.read(tree, purpose).values()
+    if judged.answer == "met" and not all(same(text, value, where.form) for text in there):
+        raise Absent(f"{judged.value} will do, and is there already")
+    return Setting(knob, where.patterns(purpose), value, where.form, where.optional)
+
+
+def _worded(names: Sequence[str]) -> list[str]:
+    """Groups, and knobs that a word sets."""
+    knobs = {name: named(name) for name in names}
+    return [name for name, knob in knobs.items() if knob is None or knob.word is not None]
+
+
+def _has_words(names: Sequence[str]) -> bool:
+    return not names or bool(_worded(names))
+
+
+def head(content: Content) -> list[str]:
+    """What each file begins with."""
+    purpose = content.purpose
+    cores = ranges(purpose.cpus) or "no core of its own"
+    rest = ranges(purpose.housekeeping)
+    return [f"{HEAD} for the role {purpose.role}, device on {cores}, everything else on {rest}."]
+
+
+def reason(knob: Knob) -> str:
+    """Why a knob is set, and who says so, as a comment."""
+    return f"# {knob.name}: {' '.join(knob.why.split())} ({knob.source}; risk {knob.risk})"
+
+
+def tail(left: Iterable[tuple[str, str]]) -> list[str]:
+    """What a file does not set, as comments."""
+    rows = [f"# {name}: {' '.join(why.split())}" for name, why in left]
+    return ["", "# Not set here:", *rows] if rows else []
+
+
+def sysctl_key(path: str) -> str:
+    """The name of a sysctl; slashes stand for dots in names of files, sysctl.d(5)."""
+    return path.removeprefix(SYSCTLS).translate(str.maketrans("/.", "./"))

@@ -1,0 +1,97 @@
+"""docs/reference/host.md, made from the table of knobs.
+
+`python -m tailtap.host.tuning.page` prints it; a test compares it with the file.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+from tailtap.host.knobs import KNOBS
+from tailtap.host.knobs.knob import GROUPS, Group, Knob
+from tailtap.host.knobs.purpose import EVERY, ROLES, Purpose
+from tailtap.host.knobs.tree import Absent, Tree, Unreadable
+
+HEAD = """# The knobs of a host
+
+For whoever wants to know what a knob is, why it matters and who says so. [Make a host
+ready](../howto/host.md) says how to read and set them. Made from the program's own table of knobs
+by `make docs`; a test fails when it is stale.
+
+## Answers
+
+- *met*: every place has a value that will do. Values are compared by what they mean: `0000000f` and
+  `f` are one mask.
+- *not-met*: the only answer that makes the exit status 1. `steal` does not: a guest cannot mend
+  what its host takes, and the share is of all time since boot. It is *not-met* above 0.1 %, as for
+  `tailtap doctor`. Each run measures what is taken while it runs, and warns.
+- *not-applicable*: it is not there, it does not matter for this role, or it is only there to
+  compare. The answer gives the reason. What is there decides, not the kernel's version.
+- *unknown*: it cannot be read, mostly for want of root.
+
+## Risk
+
+0 is harmless. 1 costs something elsewhere: energy, throughput, other programs. 2 can harm the
+machine or others when something goes wrong. 3 takes away protection.
+
+## Knobs
+
+Knobs marked *compare* help some loads and harm others, or sources disagree. They are set only when
+they are named, so that an experiment can tell. The wanted value is that of a bare-metal machine (or
+the first role that is listed) whose device has the cores 2 to 5, with cores 0 and 1 for the rest.
+"""
+EXAMPLE = ((2, 3, 4, 5), (0, 1), ("eth1",))
+TITLES: dict[Group, str] = {
+    "cpus": "Cores and the kernel's command line",
+    "interrupts": "Interrupts and workers",
+    "timers": "Timers, watchdogs and kernel threads",
+    "memory": "Memory",
+    "frequency": "Frequency and idle states",
+    "cards": "Network cards",
+    "scheduling": "Scheduling",
+    "guests": "Virtual machines",
+    "services": "Other programs",
+}
+
+
+def page() -> str:
+    """docs/reference/host.md."""
+    parts = [HEAD]
+    for group in GROUPS:
+        rows = [knob for knob in KNOBS if knob.group == group]
+        if rows:
+            parts.append(f"### {TITLES[group]} (`{group}`)\n")
+            parts += [_entry(knob) for knob in rows]
+            parts.append("")
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _entry(knob: Knob) -> str:
+    roles = [role for role in ROLES if role in knob.roles]
+    tree = Tree(Path("/nonexistent"))
+    purpose = Purpose(roles[0], *EXAMPLE)
+    marks = [knob.settable if knob.settable != "no" else "read only", f"risk {knob.risk}"]
+    marks += ["disruptive"] if knob.disruptive else []
+    marks += [] if knob.recommended else ["*compare*"]
+    marks += [f"since {knob.since}"] if knob.since else []
+    marks += [] if knob.roles == EVERY else [f"for {', '.join(roles)}"]
+    wanted = word = ""
+    try:
+        wanted = f" Wanted: `{knob.wish(purpose, tree).told(knob.where.form)}`."
+        word = f" Word: `{knob.word(purpose, tree)}`." if knob.word else ""
+    except (Absent, Unreadable):
+        pass
+    removes = f" Removes: {', '.join(knob.removes)}." if knob.removes else ""
+    text = (
+        f"`{knob.name}` ({', '.join(marks)}): {knob.why} Place: `{knob.where.place}`.{wanted}"
+        f"{word}{removes} Source: {knob.source}."
+    )
+    return textwrap.fill(
+        text, 100, initial_indent="- ", subsequent_indent="  ", break_long_words=False,
+        break_on_hyphens=False,
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    print(page(), end="")

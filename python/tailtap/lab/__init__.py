@@ -1,0 +1,1 @@
+"""What is measured, and by what: topology, platforms, forwarders, generators, instruments."""

@@ -1,0 +1,134 @@
+"""Forwarders move packets between the two ports of a DuT: a file and a row in `FORWARDERS` each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from pydantic import BaseModel
+
+from tailtap.kinds.check import Check
+from tailtap.kinds.findings import Findings
+from tailtap.kinds.registry import Registry
+from tailtap.lab.forwarders.served import Served
+from tailtap.lab.forwarders.setting import Asked, CpuTime, Need, Serves, Setting
+from tailtap.lab.platforms.dut import Dut
+from tailtap.remote.process import Process
+
+__all__ = [
+    "FORWARDERS",
+    "Asked",
+    "Forwarder",
+    "Need",
+    "Running",
+    "Served",
+    "Serves",
+    "Setting",
+]
+
+
+class Running(Protocol):
+    """A forwarder that runs."""
+
+    @property
+    def process(self) -> Process | None:
+        """Its process, if it has one. The run fails when the process ends early."""
+        ...
+
+    @property
+    def holds_ns(self) -> int:
+        """The longest time in ns that it keeps a packet on purpose."""
+        ...
+
+    @property
+    def ready_seconds(self) -> float:
+        """How many seconds may pass until the first packet comes through."""
+        ...
+
+    def served(self) -> Served:
+        """By what its packets are served now."""
+        ...
+
+    def cpu_time(self) -> CpuTime | None:
+        """The CPU time of its process so far; None without a process on this machine."""
+        ...
+
+    def failure(self) -> str:
+        """Why it ended early or lets nothing through, as one line."""
+        ...
+
+    def stop(self) -> dict[str, Any]:
+        """End it. Returns its facts for ``run.json``."""
+        ...
+
+    def close(self) -> None:
+        """Release everything. Does nothing after `stop`."""
+        ...
+
+
+class Forwarder(Protocol):
+    """One kind of forwarder."""
+
+    summary: str
+    """What it is, in one sentence."""
+
+    documentation: str
+    """What its users should know, as a paragraph of Markdown."""
+
+    in_kernel: bool
+    """Whether the kernel forwards; else a program does."""
+
+    routes: bool
+    """Whether it takes one from each packet's time to live, as routers do."""
+
+    serves: Serves
+    """Which nodes of a graph it can serve."""
+
+    shares_cpus: bool
+    """Whether several of it can work on the same CPUs, as the nodes of a line may."""
+
+    Options: type[BaseModel]
+    """What ``dut.options`` may hold."""
+
+    needs: Sequence[Need]
+    """The programs that it runs."""
+
+    def diagnose(self) -> Iterator[Check]:
+        """The checks of `tailtap doctor`: find out whether it works here. Leaves nothing behind."""
+        ...
+
+    def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
+        """Find out what `start` would miss on this machine besides `needs`; changes nothing."""
+        ...
+
+    def start(self, dut: Dut, options: BaseModel, setting: Setting) -> Running:
+        """Begin to forward. Raises `MachineError`, or `InputError` for what the options name."""
+        ...
+
+
+def _built_in() -> Mapping[str, Forwarder]:
+    from tailtap.lab.forwarders.dpdk_l2fwd import DpdkL2fwd
+    from tailtap.lab.forwarders.dpdk_l3fwd import DpdkL3fwd
+    from tailtap.lab.forwarders.external import ExternalForwarder
+    from tailtap.lab.forwarders.fault import Fault
+    from tailtap.lab.forwarders.kernel_route import KernelRoute
+    from tailtap.lab.forwarders.suricata import Suricata
+    from tailtap.lab.forwarders.tc_mirred import TcMirred
+    from tailtap.lab.forwarders.testpmd import Testpmd
+    from tailtap.lab.forwarders.xdp import Xdp
+
+    return {
+        "tc-mirred": TcMirred(),
+        "kernel-route": KernelRoute(),
+        "xdp": Xdp(),
+        "testpmd": Testpmd(),
+        "dpdk-l2fwd": DpdkL2fwd(),
+        "dpdk-l3fwd": DpdkL3fwd(),
+        "suricata": Suricata(),
+        "external": ExternalForwarder(),
+        "fault": Fault(),
+    }
+
+
+FORWARDERS: Registry[Forwarder] = Registry("forwarder", "tailtap.forwarders", Forwarder, _built_in)
+"""Every forwarder by its name in the experiment file."""

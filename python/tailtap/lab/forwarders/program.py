@@ -1,0 +1,185 @@
+"""A forwarder that is another project's program: started on the DuT's host, watched, its log kept.
+
+It runs in a folder of its own on that host, with an empty standard input that never ends (some
+programs leave when theirs does), and with everything that it says in one file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tailtap.host.changes.folders import Folder
+from tailtap.lab.forwarders.served import Served, is_running, threads_of
+from tailtap.lab.forwarders.setting import CpuTime, Setting
+from tailtap.lab.platforms.dut import Dut
+from tailtap.records.errors import MachineError
+from tailtap.remote.process import Process
+
+STOP_SECONDS = 15.0
+"""How long a program may take to end after it was asked to."""
+LAST_LINES = 3
+"""How many lines of a log an error quotes."""
+MAX_QUOTED = 600
+
+# The program replaces the shell: its process id is known, and signals reach it. The host reads a
+# descriptor that is closed when the program ends. DPDK puts its sockets into RUNTIME_DIRECTORY and
+# leaves them there.
+_START = """folder=$1 && shift && mkfifo "$folder/stdin" && echo $$ > "$folder/pid" || exit 1
+export RUNTIME_DIRECTORY="$folder"
+exec 0<> "$folder/stdin"; exec "$@" 3>&1 > "$folder/log" 2>&1"""
+_TROUBLE = re.compile(
+    r"\berror|\bcause\b|\bfatal|\bcannot\b|\bfailed|\bunable\b|\binvalid|^E: |not found", re.I
+)
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class WorkFolder:
+    """A folder on the DuT's host for one forwarder. Use it as a context; leaving removes it."""
+
+    def __init__(self, dut: Dut, setting: Setting) -> None:
+        """A folder on the host of `dut`, not made yet."""
+        self.host = dut.host
+        self.setting = setting
+        name = f"forwarder{setting.part(dut)}"
+        self.path = Path(f"/tmp/tt-{setting.lab.journal.identity}-{name}")
+        self.log_name = f"{name}.log"
+        """What the program's log is called in the run folder."""
+        self._made = contextlib.ExitStack()
+
+    def __enter__(self) -> WorkFolder:
+        """Make the folder. Raises `MachineError`."""
+        if self.host.own_files:
+            self.host.run(["mkdir", "-m", "700", str(self.path)])
+        else:
+            journal = self.setting.lab.journal
+            self._made.enter_context(journal.held(Folder(str(self.path))))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Remove the folder; nothing happens when it is gone, or its host."""
+        self._made.close()
+        with contextlib.suppress(MachineError):
+            self.host.run(["rm", "-rf", str(self.path)], check=False)
+
+    def put(self, name: str, text: str) -> Path:
+        """Write a file; its path on the host."""
+        target = self.path / name
+        with tempfile.NamedTemporaryFile("w", suffix=f"-{name}", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            self.host.put(Path(file.name), target)
+        return target
+
+    def log(self) -> list[str]:
+        """The lines that the program wrote so far, empty ones left out."""
+        text = self.host.run(["cat", str(self.path / "log")], check=False).stdout
+        lines = (" ".join(_COLOURS.sub("", line).split()) for line in text.splitlines())
+        return [line for line in lines if line]
+
+    def keep_log(self) -> bool:
+        """Copy the log into the run folder; False when there is none."""
+        with contextlib.suppress(OSError, MachineError):
+            self.host.get(self.path / "log", self.setting.folder / self.log_name)
+            return True
+        return False
+
+
+class Program:
+    """A program that forwards."""
+
+    def __init__(
+        self,
+        work: WorkFolder,
+        name: str,
+        command: Sequence[str],
+        *,
+        stack: contextlib.ExitStack,
+        ready_seconds: float,
+        version: re.Pattern[str] | None = None,
+        facts: Mapping[str, Any] | None = None,
+        holds_ns: int = 0,
+        polls: bool = False,
+    ) -> None:
+        """Start `command`; it may take `ready_seconds` until its first packet.
+
+        `version` finds the version in its log, `facts` go into the record as they are. `stack`
+        is closed when the program has ended; it should contain the work folder. `holds_ns` is the
+        longest time that the program keeps a packet on purpose. One that `polls` never waits for
+        packets.
+        """
+        self.ready_seconds, self.holds_ns = ready_seconds, holds_ns
+        self._work, self._name, self._command = work, name, list(command)
+        self._version, self._facts = version, dict(facts or {})
+        self._polls, self._log_kept = polls, False
+        self.process: Process = work.host.start(
+            ["sh", "-c", _START, name, str(work.path), *command]
+        )
+        self._stack = stack.pop_all()
+
+    def served(self) -> Served:
+        """By its threads; of a program that polls by those that run."""
+        threads = threads_of(self.process.pid)
+        if not self._polls:
+            return Served("task", threads)
+        return Served("poll", [thread for thread in threads if is_running(thread)])
+
+    def cpu_time(self) -> CpuTime | None:
+        """The CPU time of all its threads so far; None when it is gone."""
+        read = ["sh", "-c", 'cat "/proc/$(cat "$1/pid")/stat"', "stat", str(self._work.path)]
+        answer = self._work.host.run(read, check=False).stdout
+        return parse_cpu_time(answer)
+
+    def failure(self) -> str:
+        """Why it does not forward, as one line with its last words."""
+        if not self.process.ended:
+            return f"the forwarder {self._name} runs and lets nothing through{self._last_words()}"
+        # The title of the process is that of the shell before it.
+        return f"the forwarder {self._name} {self.process.ending()}{self._last_words()}"
+
+    def _last_words(self) -> str:
+        """The last lines of its log that tell of trouble, else the last ones, in one line."""
+        lines = self._work.log()
+        chosen = [line for line in lines if _TROUBLE.search(line)] or lines
+        text = " / ".join(chosen[-LAST_LINES:])
+        return f": {text[-MAX_QUOTED:]}" if text else " and said nothing"
+
+    def stop(self) -> dict[str, Any]:
+        """Interrupt it, wait for its end, keep its log; what is known of it."""
+        self.process.interrupt()
+        deadline = time.monotonic() + STOP_SECONDS
+        while not self.process.ended and time.monotonic() < deadline:
+            time.sleep(0.01)
+        status = self.process.status
+        matches = (self._version.search(line) for line in self._work.log() if self._version)
+        version = next((match[1] for match in matches if match), None)
+        self.close()
+        return {
+            "version": version,
+            "command": self._command,
+            "exit_status": status,
+            "log": self._work.log_name if self._log_kept else None,
+            **self._facts,
+        }
+
+    def close(self) -> None:
+        """End it if it still runs, keep its log, leave what it needed. May be called again."""
+        self.process.close()
+        if not self._log_kept:
+            self._log_kept = self._work.keep_log()
+        self._stack.close()
+
+
+def parse_cpu_time(stat: str) -> CpuTime | None:
+    """User and system time of a line of ``/proc/PID/stat`` (proc_pid_stat(5)), in ns."""
+    fields = stat.rpartition(")")[2].split()
+    if len(fields) < 13:
+        return None
+    tick_ns = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+    return {"user": int(fields[11]) * tick_ns, "system": int(fields[12]) * tick_ns}

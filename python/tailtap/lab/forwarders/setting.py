@@ -1,0 +1,93 @@
+"""What a run gives its forwarder besides the DuT, and what forwarders need from a machine."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from tailtap.lab.generators.model import Traffic
+from tailtap.lab.platforms.dut import Dut
+from tailtap.lab.topology.lab import Lab
+from tailtap.remote import Host, ProgramMissing
+from tailtap.remote.local import SYSTEM_PATH
+
+READY_SECONDS = 2.0
+"""Seconds until the first packet must have come through a forwarder in the kernel."""
+
+
+Serves: TypeAlias = Literal["pair", "ports", "flows"]
+"""`pair`: nodes with two ports. `ports`: nodes where all that comes in at a port leaves by the same
+other one. `flows`: nodes where each flow goes its own way."""
+
+RouteBy: TypeAlias = Literal["address", "port"]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a run asks its forwarder for; known before anything is started."""
+
+    largest: int
+    """Bytes of the largest packet, check sequence included."""
+    cpus: int
+    """How many CPUs are the DuT's."""
+    cards: Sequence[str]
+    """The network cards that are its ports; empty for links of the lab."""
+    own_kernel: bool
+    """Whether it runs in a virtual machine."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The run that a forwarder works for."""
+
+    lab: Lab
+    folder: Path
+    """The run folder on this machine: logs go there."""
+    flows: Mapping[str, Traffic]
+    """What is sent, by flow."""
+    route_by: RouteBy = "port"
+    """By what routers tell flows apart."""
+    in_line: bool = False
+    """Whether other nodes have forwarders as well."""
+
+    @property
+    def ip(self) -> int:
+        """The version of IP, which all flows have in common."""
+        return next(iter(self.flows.values())).ip
+
+    @property
+    def largest(self) -> int:
+        """Bytes of the largest packet, check sequence included."""
+        return max(size for traffic in self.flows.values() for size in traffic.sizes)
+
+    def part(self, dut: Dut) -> str:
+        """What comes behind the names of the things of one node."""
+        return f"-{dut.node}" if self.in_line else ""
+
+    def asked(self, dut: Dut) -> Asked:
+        """What the run asks a forwarder on `dut` for."""
+        cards = list(self.lab.graph.cards_of(dut.node).values())
+        return Asked(self.largest, len(dut.cpus), cards, dut.host.own_kernel)
+
+
+@dataclass(frozen=True)
+class Need:
+    """A program that a forwarder runs, and how to get it."""
+
+    program: str
+    remedy: str
+
+    def find(self, host: Host) -> str:
+        """Its path on `host`. Raises `ProgramMissing`."""
+        ask = f'PATH="{SYSTEM_PATH}:$PATH" command -v -- {shlex.quote(self.program)}'
+        found = host.run(["sh", "-c", ask], check=False).stdout.strip()
+        if not found:
+            raise ProgramMissing(Path(self.program).name, self.remedy, host=host.name)
+        return found
+
+
+CpuTime = Mapping[str, int]
+"""CPU time in ns by `user` and `system`."""

@@ -1,0 +1,68 @@
+"""What is sent: one file for each generator, one row in `GENERATORS`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from pydantic import BaseModel
+
+from tailtap.kinds.check import Check
+from tailtap.kinds.findings import Findings
+from tailtap.kinds.registry import Registry
+from tailtap.lab.generators.model import Traffic
+from tailtap.lab.generators.sending import Sending
+from tailtap.remote import Host
+from tailtap.remote.process import Process
+
+__all__ = ["GENERATORS", "Generator", "Sending"]
+
+
+class Generator(Protocol):
+    """One kind of load generator."""
+
+    summary: str
+    """What it is, in one sentence."""
+
+    documentation: str
+    """What its users should know, as a paragraph of Markdown."""
+
+    Options: type[BaseModel]
+    """What ``traffic.options`` may hold."""
+
+    def diagnose(self) -> Iterator[Check]:
+        """The checks of `tailtap doctor`: find out whether it works here. Leaves nothing behind."""
+        ...
+
+    def foresee(self, traffic: Traffic, findings: Findings) -> None:
+        """Find out what `start` would miss on this machine; changes nothing."""
+        ...
+
+    def start(self, host: Host, sendings: Sequence[Sending]) -> Sequence[Process]:
+        """Send each traffic into its port, its warm-up first; all of them have the same CPU.
+
+        One process sends all of them, or one for each. Raises `MachineError`.
+        """
+        ...
+
+    def probe(self, host: Host, sendings: Sequence[Sending]) -> None:
+        """Send a few warm-up packets of each and return. Raises `MachineError`."""
+        ...
+
+    def result(self, processes: Sequence[Process]) -> Sequence[dict[str, Any]]:
+        """What the ended processes report: the content of ``generator.json`` of each sending.
+
+        Raises `MachineError` when there is none.
+        """
+        ...
+
+
+def _built_in() -> Mapping[str, Generator]:
+    from tailtap.lab.generators.external import ExternalGenerator
+    from tailtap.lab.generators.own import BACK_ENDS, OwnGenerator
+
+    return {**{name: OwnGenerator(name) for name in BACK_ENDS}, "external": ExternalGenerator()}
+
+
+GENERATORS: Registry[Generator] = Registry("generator", "tailtap.generators", Generator, _built_in)
+"""Every generator by its name."""

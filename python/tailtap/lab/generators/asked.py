@@ -1,0 +1,155 @@
+"""A flow as somebody asks `tailtap generate` for it: options as text, checked and understood."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tailtap.lab.generators.flows import DEFAULT_TTL, Flows, Ranges, numbered
+from tailtap.lab.generators.own import BACK_ENDS
+from tailtap.lab.generators.pattern import parse_pattern
+from tailtap.lab.generators.sizes import least_size, parse_sizes, sizes_of
+from tailtap.records.errors import InputError, naming
+from tailtap.records.units import parse_rate, parse_time
+
+DEFAULT_SIZE = "64 B"
+
+
+@dataclass(frozen=True)
+class AskedFlow:
+    """The options of one flow; those of `tailtap generate --help` that are of a flow."""
+
+    interface: str
+    rate: str | None
+    pattern: str
+    size: str
+    duration: str | None
+    count: int | None
+    warm_up: str | None
+    warm_up_packets: int
+    pause: str
+    flows: int | None
+    src: str | None
+    dst: str | None
+    sport: str | None
+    dport: str | None
+    ip: int
+    vlan: int | None
+    ttl: int | None
+    replay: Path | None
+    stamp_ids: bool
+    generator: str
+    no_bypass: bool
+    src_mac: str
+    dst_mac: str
+
+    def sending(self) -> Any:
+        """The flow as `tailtap._core.generate` takes it.
+
+        Raises `InputError` for options that say nothing, or contradict each other.
+        """
+        self._check()
+        length_ns = None if self.duration is None else parse_time(self.duration)
+        length: Any = None if length_ns is None else ("ns", length_ns)
+        if self.count is not None:
+            length = ("packets", self.count)
+        warm_up: Any = ("packets", self.warm_up_packets)
+        if self.warm_up is not None:
+            warm_up = ("ns", parse_time(self.warm_up))
+        with naming("--size"):
+            sizes = parse_sizes(self.size)
+        return {
+            "interface": self.interface,
+            "rate": None if self.rate is None else parse_rate(self.rate),
+            "pattern": parse_pattern(self.pattern).values(length_ns),
+            "sizes": sizes_of(sizes, least_size(self.ip, self.vlan is not None)),
+            **self._ranges()._asdict(),
+            "vlan": self.vlan,
+            "time_to_live": self.ttl or DEFAULT_TTL,
+            "source_mac": parse_mac(self.src_mac),
+            "destination_mac": parse_mac(self.dst_mac),
+            "replay": None if self.replay is None else (self.replay, self.stamp_ids),
+            "length": length,
+            "warm_up": warm_up,
+            "pause_ns": parse_time(self.pause),
+            "back_end": self.generator,
+            "bypass": not self.no_bypass,
+        }
+
+    def shown(self) -> dict[str, Any]:
+        """What ``generator.json`` repeats of what was asked."""
+        shape = parse_pattern(self.pattern)
+        if self.replay is not None:
+            own_pace = {"kind": "recorded"} if self.rate is None else shape.model_dump()
+            content: dict[str, Any] = {"replay": str(self.replay), "stamp_ids": self.stamp_ids}
+            return {"generator": self.generator, "pattern": own_pace, **content}
+        return {
+            "generator": self.generator,
+            "pattern": shape.model_dump(),
+            "size": parse_sizes(self.size),
+            "flows": self._ranges().flows,
+            "ip": self.ip,
+            "vlan": self.vlan,
+            "ttl": self.ttl or DEFAULT_TTL,
+        }
+
+    def _check(self) -> None:
+        if self.duration is not None and self.count is not None:
+            raise InputError("how much to send must be said once: give --duration or --count")
+        if self.replay is None:
+            if self.duration is None and self.count is None:
+                raise InputError("how much to send must be said once: give --duration or --count")
+            if self.rate is None or self.stamp_ids:
+                raise InputError("without --replay, --rate is needed and --stamp-ids is not")
+        else:
+            self._check_replay()
+        if self.warm_up is not None and self.warm_up_packets:
+            raise InputError("the warm-up must be said once: give --warm-up or --warm-up-packets")
+        if self.generator not in BACK_ENDS:
+            known = ", ".join(BACK_ENDS)
+            raise InputError(f"there is no --generator {self.generator!r}: known: {known}")
+        if self.no_bypass and self.generator != "af_packet":
+            raise InputError("--no-bypass is for --generator af_packet: the others pass no queue")
+        if self.ip == 5:
+            raise InputError("there is no IPv5: give --ip 4 or 6")
+        if self.flows is not None and self.src is not None:
+            raise InputError("the source addresses must be said once: give --flows or --src")
+
+    def _check_replay(self) -> None:
+        ours = {
+            "--flows": self.flows,
+            "--src": self.src,
+            "--dst": self.dst,
+            "--sport": self.sport,
+            "--dport": self.dport,
+            "--vlan": self.vlan,
+            "--ttl": self.ttl,
+            "--size": None if self.size == DEFAULT_SIZE else self.size,
+        }
+        if given := [option for option, value in ours.items() if value is not None]:
+            raise InputError(f"{given[0]} does not go with --replay: its packets are as they are")
+        if self.rate is None and self.pattern != "constant":
+            raise InputError("--pattern needs a --rate: without one, a --replay has its own pace")
+
+    def _ranges(self) -> Ranges:
+        version: Any = self.ip
+        with naming("--flows"):
+            sources = self.src if self.flows is None else numbered(self.flows, version).src
+        flows = Flows(src=sources, dst=self.dst, sport=self.sport, dport=self.dport)
+        return flows.ranges(version)
+
+
+def parse_mac(text: str) -> bytes:
+    """The six bytes of a hardware address such as ``02:74:74:00:00:01``.
+
+    Raises `InputError` when the text is none.
+    """
+    parts = text.split(":")
+    try:
+        address = bytes(int(part, 16) for part in parts)
+    except ValueError:
+        address = b""
+    if len(address) != 6 or any(len(part) != 2 for part in parts):
+        raise InputError(f"{text!r} is not a hardware address: write it as 02:74:74:00:00:01")
+    return address

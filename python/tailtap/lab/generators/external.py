@@ -1,0 +1,145 @@
+"""Other load generators, run from a template: MoonGen, TRex, trafgen, any command.
+
+Their packets must carry ids: MoonSniff's id and type byte where our own have them, at the start of
+the UDP payload, or an integer at a place that `key` says. That is what the taps read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, Field
+
+from tailtap.kinds.check import Check
+from tailtap.kinds.findings import Findings
+from tailtap.kinds.template import check_command, fill_in
+from tailtap.lab.generators.own import OwnGenerator
+from tailtap.lab.generators.sending import Sending
+from tailtap.records.schema import NoOptions, Strict, as_value_error
+from tailtap.remote import Host
+from tailtap.remote.local import require_program
+from tailtap.remote.process import STOP_SECONDS, Process
+
+if TYPE_CHECKING:
+    from tailtap.lab.generators.model import Traffic
+
+PLACEHOLDERS = ("interface", "rate", "gap", "size", "packets", "seconds", "cpu")
+"""The names that a template can have in braces: `rate` in pkt/s, `gap` between packets in ns,
+`size` in bytes with the check sequence.
+"""
+
+
+REMEDY = "check traffic.external.command"
+MAX_SAID = 500
+"""Characters of what the command printed last that are kept with the run."""
+
+
+def _check(template: str) -> str:
+    return check_command(template, PLACEHOLDERS)
+
+
+def _check_key(key: str) -> str:
+    from tailtap import _core
+
+    with as_value_error():
+        _core.check_tap_key(key)
+    return key
+
+
+MOONSNIFF = "moonsniff"
+"""The key of our own packets."""
+
+
+class External(Strict):
+    """How to call another generator, and where its packets carry their ids."""
+
+    command: Annotated[str, Field(max_length=10_000), AfterValidator(_check)] = Field(
+        description="The command. {interface}, {rate} (pkt/s), {gap} (ns between packets), {size} "
+        "(bytes), {packets}, {seconds} and {cpu} are filled in; {{ is a brace.",
+        examples=["trafgen --dev {interface} --conf udp.cfg --num {packets}"],
+    )
+    key: Annotated[str, AfterValidator(_check_key)] = Field(
+        default=MOONSNIFF,
+        description="Where its packets carry their ids: moonsniff, or OFFSET:WIDTH:le|be with both "
+        "in bytes, as for `tailtap tap --key`.",
+        examples=["46:4:be"],
+    )
+
+
+class ExternalGenerator:
+    """A command that sends and ends. The taps show whether it sent what was asked."""
+
+    summary = "Any command that sends packets and ends: traffic.external says which."
+    documentation = (
+        "Its packets must carry ids: MoonSniff's, or those that traffic.external.key describes. "
+        "The taps say whether the command sent what was asked."
+    )
+    Options: type[BaseModel] = NoOptions
+
+    def diagnose(self) -> Iterator[Check]:
+        """Nothing: what it needs depends on its command."""
+        yield Check("generators", "external", "ok", "needs nothing of its own")
+
+    def foresee(self, traffic: Traffic, findings: Findings) -> None:
+        """Find out whether the command is there, but not what the command needs."""
+        words = _words("tt", traffic)
+        if findings.ask(require_program, words[0], REMEDY) is not None:
+            findings.notes.append(
+                f"traffic.external.command: tailtap does not check what {words[0]} needs"
+            )
+
+    def start(self, host: Host, sendings: Sequence[Sending]) -> Sequence[Process]:
+        """Run the command on `traffic.cpu` for each flow; it does its own warm-up, if any.
+
+        Raises `MachineError` when it is missing.
+        """
+        with contextlib.ExitStack() as stack:
+            started = []
+            for sending in sendings:
+                process = self._start(host, *sending)
+                stack.callback(process.close)
+                started.append(process)
+            stack.pop_all()
+        return started
+
+    def _start(self, host: Host, port: str, traffic: Traffic) -> Process:
+        words = _words(port, traffic)
+        require_program(words[0], REMEDY)
+        # Its output goes to standard error; standard output stays open until it ends.
+        pinned = ["taskset", "--cpu-list", str(traffic.cpu), *words]
+        return host.start(["sh", "-c", 'exec "$@" 3>&1 1>&2', "generator", *pinned])
+
+    def probe(self, host: Host, sendings: Sequence[Sending]) -> None:
+        """Send a few of tailtap's own packets without an id. Raises `MachineError`."""
+        OwnGenerator("af_packet").probe(host, sendings)
+
+    def result(self, processes: Sequence[Process]) -> Sequence[dict[str, Any]]:
+        """The content of ``generator.json``. Raises `MachineError` when a command failed."""
+        return [self._result(process) for process in processes]
+
+    def _result(self, process: Process) -> dict[str, Any]:
+        process.read_to_end(STOP_SECONDS)
+        unknown = dict.fromkeys(("sent", "failed", "scheduled_rate", "achieved_rate", "slip_ns"))
+        return {
+            "schema": "tailtap.generator/1",
+            "generator": "external",
+            **unknown,
+            "said": process.errors()[-MAX_SAID:],
+        }
+
+
+def _words(port: str, traffic: Traffic) -> list[str]:
+    """The command with everything filled in."""
+    assert traffic.external is not None
+    values = {
+        "interface": port,
+        "rate": traffic.rate,
+        "gap": round(1e9 / traffic.rate),
+        "size": traffic.sizes[0],
+        "packets": traffic.packets,
+        "seconds": f"{traffic.duration / 1e9:g}",
+        "cpu": traffic.cpu,
+    }
+    return fill_in(traffic.external.command, values)

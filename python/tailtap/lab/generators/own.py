@@ -1,0 +1,134 @@
+"""tailtap's own generator, ``tailtap generate``: open loop, paced by the clock."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from pydantic import BaseModel
+
+from tailtap.host.changes.privileges import missing_capabilities
+from tailtap.host.net.sockets import AF_XDP, OPTIONS, refusal, require_socket
+from tailtap.kinds.check import Check
+from tailtap.kinds.findings import Findings
+from tailtap.lab.generators.flows import Flows
+from tailtap.lab.generators.pattern import Constant
+from tailtap.lab.generators.sending import Sending
+from tailtap.records.schema import NoOptions
+from tailtap.records.units import format_rate
+from tailtap.remote import Host
+from tailtap.remote.process import STOP_SECONDS, Process
+
+if TYPE_CHECKING:
+    from tailtap.lab.generators.model import Traffic
+
+BACK_ENDS = {"af_packet": "AF_PACKET sockets", "af_xdp": "AF_XDP sockets"}
+"""How it hands packets to an interface."""
+PROBE_RATE = 1_000
+PROBE_PACKETS = 5
+DOUBTFUL_RATE = 1_000_000
+"""More packets a second than this are too many for one CPU of many machines."""
+
+
+class OwnGenerator:
+    """One thread that sends each packet of all flows at its scheduled time."""
+
+    def __init__(self, back_end: str) -> None:
+        """A generator that hands packets over by `back_end`."""
+        self._back_end = back_end
+        self.summary = f"tailtap's own generator, which sends through {BACK_ENDS[back_end]}."
+        self.documentation = (
+            "Open loop: one thread on traffic.cpu sends each packet at its scheduled time, and "
+            "says how late each left. Flows that have that CPU in common are sent by the same "
+            "thread. `tailtap generate` is the same generator."
+        )
+        self.Options: type[BaseModel] = NoOptions
+
+    def diagnose(self) -> Iterator[Check]:
+        """Try to open one of its sockets."""
+        area, name, required = "generators", self._back_end, self._back_end == "af_packet"
+        family = int(socket.AF_PACKET) if required else AF_XDP
+        error = refusal(family)
+        if error is None:
+            yield Check(area, name, "ok", "a socket can be opened", required=required)
+        elif error.errno in (errno.EPERM, errno.EACCES):
+            remedy = "run it with sudo"
+            yield Check(area, name, "untested", "not permitted", remedy, required)
+        else:
+            remedy = f"a kernel with {OPTIONS[family]}"
+            yield Check(area, name, "missing", str(error.strerror), remedy, required)
+
+    def foresee(self, traffic: Traffic, findings: Findings) -> None:
+        """Find out whether this kernel has such sockets, and whether the rate may be too high."""
+        paced = traffic.replay is None or traffic.replay.pace == "rate"
+        if paced and traffic.rate > DOUBTFUL_RATE:
+            findings.notes.append(
+                f"traffic.rate: {format_rate(traffic.rate)} leaves one CPU "
+                f"{1_000_000_000 // traffic.rate} ns a packet; only sending tells whether it can: "
+                "a run whose generator falls behind is invalid, and ends after about twice its time"
+            )
+        if self._back_end == "af_xdp" and not missing_capabilities():
+            findings.ask(require_socket, "AF_XDP", AF_XDP)
+
+    def start(self, host: Host, sendings: Sequence[Sending]) -> Sequence[Process]:
+        """Send all traffic from one thread, warm-up first. Raises `MachineError`."""
+        return [host.start(self._command(host, sendings))]
+
+    def probe(self, host: Host, sendings: Sequence[Sending]) -> None:
+        """Send a few warm-up packets of each and return: they have no id and enter no statistic.
+
+        Raises `MachineError` when they cannot be sent.
+        """
+        probe = {"rate": PROBE_RATE, "pattern": Constant(), "duration": 0, "pause": 0}
+        probe |= {"warm_up": 0, "warm_up_packets": PROBE_PACKETS, "replay": None}
+        short = [Sending(port, traffic.model_copy(update=probe)) for port, traffic in sendings]
+        host.run(self._command(host, short))
+
+    def result(self, processes: Sequence[Process]) -> Sequence[dict[str, Any]]:
+        """The content of ``generator.json`` of each flow. Raises `MachineError`."""
+        [process] = processes
+        told = process.read_object(STOP_SECONDS)
+        return [told] if "schema" in told else cast("list[dict[str, Any]]", told["flows"])
+
+    def _command(self, host: Host, sendings: Sequence[Sending]) -> list[str]:
+        command = [*host.program, "generate", "--json", "--cpu", str(sendings[0].traffic.cpu)]
+        for place, sending in enumerate(sendings):
+            command += [*(["--next"] if place else []), *self._flow(*sending)]
+        return command
+
+    def _flow(self, port: str, traffic: Traffic) -> list[str]:
+        options: dict[str, object] = {
+            "rate": f"{traffic.rate} pkt/s",
+            "pattern": traffic.pattern.text(),
+            "duration": f"{traffic.duration} ns",
+            "warm-up": None if traffic.warm_up_packets else f"{traffic.warm_up} ns",
+            "warm-up-packets": traffic.warm_up_packets or None,
+            "pause": f"{traffic.pause} ns",
+            "generator": self._back_end,
+            **(_ours(traffic) if traffic.replay is None else {"replay": traffic.replay.file}),
+        }
+        flags: list[str] = []
+        if traffic.replay is not None:
+            flags += ["--stamp-ids"] if traffic.replay.ids == "stamp" else []
+            if traffic.replay.pace == "own":
+                options["rate"] = None
+        words = [port, *flags]
+        for name, value in options.items():
+            words += [] if value is None else [f"--{name}", str(value)]
+        return words
+
+
+def _ours(traffic: Traffic) -> dict[str, object]:
+    """The options that describe tailtap's own packets."""
+    size = (
+        traffic.size
+        if isinstance(traffic.size, str)
+        else ",".join(f"{size} B" for size in traffic.sizes)
+    )
+    if isinstance(traffic.flows, Flows):
+        flows = traffic.flows.model_dump()
+    else:
+        flows = {"flows": traffic.flows}
+    return {"size": size, "ip": traffic.ip, "vlan": traffic.vlan, "ttl": traffic.ttl, **flows}

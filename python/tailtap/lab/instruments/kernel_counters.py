@@ -1,0 +1,142 @@
+"""What the kernel counts about packet work on each CPU, before and after the traffic."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tailtap.lab.instruments.observing import Quiet, Reading, Scope, Warning
+
+PROC = Path("/proc")
+# Columns of /proc/net/softnet_stat, hexadecimal; net/core/net-procfs.c of the kernel.
+_PROCESSED, _DROPPED, _SQUEEZED, _RECEIVED_RPS, _CPU = 0, 1, 2, 9, 12
+# Columns of a cpu line in /proc/stat, in clock ticks; proc_stat(5). Guests count as user.
+_STAT = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+
+STEAL_SHARE = 0.01
+"""A hypervisor that took more of a measuring CPU than this had a hand in the tail."""
+
+Counts = Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Counters:
+    """Counters since boot, by CPU."""
+
+    softnet: Mapping[int, Counts]
+    steal_ns: Mapping[int, int]
+    #: How each CPU spent its time, to a clock tick; time that a hypervisor took is `steal_ns`.
+    cpu_ns: Mapping[int, Counts] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, proc: Path = PROC) -> Counters:
+        """The counters now."""
+        rx = _softirq_net_rx((proc / "softirqs").read_text(encoding="ascii"))
+        softnet: dict[int, Counts] = {}
+        rows = (proc / "net/softnet_stat").read_text(encoding="ascii").splitlines()
+        for position, row in enumerate(rows):
+            columns = [int(column, 16) for column in row.split()]
+            # Old kernels do not name the CPU; they list the online ones in order.
+            cpu = columns[_CPU] if len(columns) > _CPU else position
+            softnet[cpu] = {
+                "processed": columns[_PROCESSED],
+                "dropped": columns[_DROPPED],
+                "squeezed": columns[_SQUEEZED],
+                "received_rps": columns[_RECEIVED_RPS] if len(columns) > _RECEIVED_RPS else 0,
+                "softirq_net_rx": rx.get(cpu, 0),
+            }
+        spent = _times((proc / "stat").read_text(encoding="ascii"))
+        steal = {cpu: times.pop("steal") for cpu, times in spent.items()}
+        return cls(softnet, steal, spent)
+
+    def since(self, earlier: Counters) -> Counters:
+        """What was counted since `earlier`; the 32-bit counters of softnet may have wrapped."""
+        softnet = {
+            cpu: {name: (value - before[name]) % 2**32 for name, value in now.items()}
+            for cpu, now in self.softnet.items()
+            if (before := earlier.softnet.get(cpu)) is not None
+        }
+        steal = {
+            cpu: max(0, now - earlier.steal_ns.get(cpu, now)) for cpu, now in self.steal_ns.items()
+        }
+        spent = {
+            cpu: {name: max(0, value - before[name]) for name, value in now.items()}
+            for cpu, now in self.cpu_ns.items()
+            if (before := earlier.cpu_ns.get(cpu)) is not None
+        }
+        return Counters(softnet, steal, spent)
+
+
+class KernelCounters:
+    """What each CPU received, how it spent its time, and what a hypervisor took of it."""
+
+    def start(self, scope: Scope) -> Since:
+        """Read the counters."""
+        return Since(scope, Counters.read(), time.monotonic_ns())
+
+
+class Since(Quiet):
+    """The counters from a moment on."""
+
+    def __init__(self, scope: Scope, before: Counters, began_ns: int) -> None:
+        """`before` was read at `began_ns` of CLOCK_MONOTONIC."""
+        self._scope, self._before, self._began = scope, before, began_ns
+
+    def stop(self) -> Reading:
+        """What was counted meanwhile."""
+        counters = Counters.read().since(self._before)
+        elapsed = time.monotonic_ns() - self._began
+        return Reading(
+            {
+                "softnet": {str(cpu): dict(counts) for cpu, counts in counters.softnet.items()},
+                "steal_ns": {str(cpu): ns for cpu, ns in counters.steal_ns.items()},
+                "cpu_ns": {str(cpu): dict(spent) for cpu, spent in counters.cpu_ns.items()},
+                "elapsed_ns": elapsed,
+            },
+            tuple(warnings_of(counters, elapsed, self._scope)),
+        )
+
+
+def warnings_of(counters: Counters, elapsed_ns: int, scope: Scope) -> Iterator[Warning]:
+    """What `counters` of `elapsed_ns` say against a measurement on the CPUs of `scope`."""
+    for cpu in sorted({*scope.generator_cpus, *scope.dut_cpus}):
+        share = counters.steal_ns.get(cpu, 0) / max(1, elapsed_ns)
+        if share > STEAL_SHARE:
+            yield {
+                "code": "steal",
+                "message": f"the hypervisor took {100 * share:.1f} % of CPU {cpu}'s time "
+                f"(limit {100 * STEAL_SHARE:g} %): late packets may be its work",
+            }
+    for cpu, counts in counters.softnet.items():
+        if counts.get("dropped"):
+            yield {
+                "code": "backlog-drops",
+                "message": f"the kernel dropped {counts['dropped']} packets before CPU {cpu} could "
+                "receive them (net.core.netdev_max_backlog)",
+            }
+
+
+def _softirq_net_rx(text: str) -> dict[int, int]:
+    lines = text.splitlines()
+    cpus = [int(name.removeprefix("CPU")) for name in lines[0].split()]
+    for line in lines[1:]:
+        name, _, values = line.strip().partition(":")
+        if name == "NET_RX":
+            return dict(zip(cpus, map(int, values.split()), strict=False))
+    return {}
+
+
+def _times(text: str) -> dict[int, dict[str, int]]:
+    tick_ns = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+    times: dict[int, dict[str, int]] = {}
+    for line in text.splitlines():
+        columns = line.split()
+        if columns and columns[0].startswith("cpu") and columns[0] != "cpu":
+            # Old kernels have fewer columns.
+            ticks = [*map(int, columns[1:]), *(0,) * len(_STAT)]
+            cpu = int(columns[0].removeprefix("cpu"))
+            times[cpu] = {name: ticks[place] * tick_ns for place, name in enumerate(_STAT)}
+    return times

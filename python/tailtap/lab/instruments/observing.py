@@ -1,0 +1,162 @@
+"""The seam of what is observed during a run: start it on a scope, stop it, have a reading."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from tailtap.host.cpu.numa import Numa
+from tailtap.lab.forwarders.served import Served, Server
+from tailtap.remote import Host
+from tailtap.remote.process import Process
+
+Warning = Mapping[str, str]
+"""``{"code", "message"}``: why a measurement may not be what it seems."""
+
+
+class Links(Protocol):
+    """The links that a measurement hangs on."""
+
+    def watch(self) -> Sequence[Process]:
+        """Processes that print a line when a link is deleted."""
+        ...
+
+    def deleted_port(self, line: str) -> str | None:
+        """The port that such a line says is gone; None for any other line."""
+        ...
+
+    def broken_ports(self) -> Sequence[object]:
+        """Every port that is gone or carries no packets; as text, what is wrong with it."""
+        ...
+
+
+class Counters(Protocol):
+    """Counters of processors that run as long as the site stands."""
+
+    def read(self) -> Any:
+        """All of them now."""
+        ...
+
+
+@dataclass(frozen=True)
+class Tracing:
+    """What a trace of the DuT's cores should have."""
+
+    mode: str
+    """``thin`` or ``full``."""
+    folder: Path
+    """The run folder, which its files go into."""
+    packets: int
+    """How many packets are sent."""
+    served: Sequence[Server]
+    """By what they are served, for each node; empty where nothing forwards."""
+    networks: Sequence[int] = ()
+    """The inodes of the network namespaces that they pass, where softirqs serve them."""
+    senders: Sequence[int] = ()
+    """CPUs of this machine that hand packets over to the DuT's."""
+    steered: bool = False
+    """Whether packets come to the DuT's cores by function calls of other CPUs alone, and the kernel
+    itself passes them on."""
+    spare: int | None = None
+    """A CPU that neither sends nor serves."""
+
+
+@dataclass(frozen=True)
+class Guest:
+    """The virtual machine that the DuT is: a kernel of its own, to be traced in it."""
+
+    host: Host
+    cpus: Sequence[int]
+    """Those of its CPUs that serve; the first one of all is for its own housekeeping."""
+    ports: tuple[str, str]
+    """Where packets come in, and where they go out."""
+    key: str
+    """Where packets carry their ids, as `tailtap tap --key`."""
+    served: Served
+    """By what its packets are served, its threads as its own kernel numbers them."""
+    memory: int
+    """In bytes."""
+    patience: float
+    """How many times longer than on this machine anything may take in it."""
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What of a station is observed during one run."""
+
+    dut_cpus: Sequence[int]
+    """The CPUs that the DuT's work belongs on; empty where there is no DuT."""
+    generator_cpus: Sequence[int]
+    links: Links
+    counting: Counters | None = None
+    """None when processors are not to be counted on."""
+    forwarder: int | None = None
+    """The process that forwards, as far as it is one of this kernel's."""
+    tracing: Tracing | None = None
+    """None when the kernel is not to be traced."""
+    guest: Guest | None = None
+    """Where the DuT is a virtual machine, and the kernel is to be traced."""
+    folder: Path | None = None
+    """Where files of the run go."""
+    sampling_ns: int | None = None
+    """The period at which interrupts are sampled; None when they are not."""
+    interrupts: Mapping[str, tuple[str, Sequence[int]]] = field(default_factory=dict)
+    """Those of the DuT's network cards by number: their port, and the CPUs they were sent to."""
+    numa: Numa | None = None
+    """The machine's NUMA nodes; None when they are not looked at."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What an instrument found out."""
+
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """Keys of ``run.json`` and their values."""
+    warnings: Sequence[Warning] = ()
+    files: Sequence[str] = ()
+    """Names of files that it left in the run folder."""
+
+
+class Observation(Protocol):
+    """An instrument at work."""
+
+    def sources(self) -> Sequence[Process]:
+        """What is readable when `trouble` should be asked; empty for what needs no waiting."""
+        ...
+
+    def trouble(self) -> str | None:
+        """Why the run is worth nothing from now on, as one line; None when all is well."""
+        ...
+
+    def stop(self) -> Reading:
+        """End it; what it found out. Raises `MachineError`."""
+        ...
+
+    def close(self) -> None:
+        """Let go of everything, without a reading. May be called again."""
+        ...
+
+
+class Instrument(Protocol):
+    """One kind of instrument."""
+
+    def start(self, scope: Scope) -> Observation | None:
+        """Begin to observe; None where there is nothing to observe. Raises `MachineError`."""
+        ...
+
+
+class Quiet:
+    """An observation that asks for no attention while it runs."""
+
+    def sources(self) -> Sequence[Process]:
+        """None."""
+        return ()
+
+    def trouble(self) -> str | None:
+        """None."""
+        return None
+
+    def close(self) -> None:
+        """Nothing is held."""

@@ -1,0 +1,123 @@
+"""Stamps by network cards: whether a card can take them, how, and taking them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tailtap.host.net.nic import Timestamping, timestamping
+from tailtap.lab.instruments.taps.links import INGRESS, TapLink
+from tailtap.records.errors import InputError, MachineError
+
+STAMPERS = ("hardware", "software")
+"""Whose clock can stamp instead of an eBPF program: the card's, or for comparison the kernel's
+CLOCK_REALTIME when a packet socket receives.
+"""
+METHODS: Mapping[str, str] = {
+    "metadata": "XDP metadata",
+    "messages": "SO_TIMESTAMPING",
+}
+"""How the stamps of a card get to us."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a card can stamp every received packet: how, or else why not."""
+
+    method: str | None
+    """A key of `METHODS`, or None."""
+    reason: str
+
+
+def judge(answer: Timestamping) -> Verdict:
+    """What an interface's answer means. A pure function.
+
+    A card that can stamp all packets may still have none for a packet; those are counted when it
+    happens.
+    """
+    lacking = [
+        name
+        for name in ("hardware-receive", "hardware-raw-clock")
+        if name not in answer.capabilities
+    ]
+    kinds = [name for name in answer.filters if name != "none"]
+    if lacking:
+        return Verdict(None, f"{_who(answer)} stamps in software only (no {lacking[0]})")
+    if "all" not in kinds:
+        told = ", ".join(kinds) or "no packets"
+        return Verdict(None, f"{_who(answer)} has no receive filter `all`, it stamps {told} only")
+    method = "metadata" if answer.metadata else "messages"
+    clock = "a clock without a device" if answer.clock is None else f"/dev/ptp{answer.clock}"
+    return Verdict(
+        method, f"stamps every received packet, by {METHODS[method]}; its clock is {clock}"
+    )
+
+
+def _who(answer: Timestamping) -> str:
+    return "its driver" if answer.driver is None else f"its driver {answer.driver}"
+
+
+def stamp(
+    links: Sequence[TapLink],
+    clock: str,
+    on_ready: Callable[[], object],
+    *,
+    duration_ns: int | None,
+    count: int | None,
+    cpu: int | None,
+) -> dict[str, dict[str, Any]]:
+    """Stamp what `links` receive until SIGINT or SIGTERM, by the card or for comparison by the
+    kernel.
+
+    Raises `InputError` for a link that forwards, is tapped on its way out or is in another network
+    namespace, and `MachineError` with the reason for an interface that cannot stamp every packet.
+    """
+    from tailtap import _core
+
+    chosen: list[tuple[str, str, str, bool, Path]] = []
+    clocks: dict[str, int | None] = {}
+    for name, namespace, interface, at, forward, path in links:
+        if namespace is not None:
+            raise InputError(
+                f"link {name!r}: --clock {clock} stamps in the current network namespace: leave "
+                f"{namespace}/ out, and start it by `ip netns exec`"
+            )
+        if at != INGRESS or forward not in (None, "drop"):
+            raise InputError(
+                f"link {name!r}: --clock {clock} stamps what an interface receives and forwards "
+                "nothing: leave @egress, @receipt and the interface to forward to out"
+            )
+        method = "messages"
+        if clock == "hardware":
+            answer = timestamping(interface)
+            verdict = judge(answer)
+            if verdict.method is None:
+                raise MachineError(
+                    f"interface {interface} cannot stamp every received packet in hardware: "
+                    f"{verdict.reason}; `tailtap doctor` tells which interfaces can"
+                )
+            method, clocks[name] = verdict.method, answer.clock
+        chosen.append((name, interface, method, forward == "drop", path))
+    done = _core.stamp(chosen, clock, on_ready, duration_ns=duration_ns, count=count, cpu=cpu)
+    for name, link in done.items():
+        link["files"] = [link["file"]]
+        if clocks.get(name) is not None:
+            link["clock_device"] = f"/dev/ptp{clocks[name]}"
+    for name, doubt in differing(clocks).items():
+        done[name]["warnings"].append(doubt)
+    return done
+
+
+def differing(clocks: Mapping[str, int | None]) -> dict[str, str]:
+    """Warnings for links whose clock is not that of the first one; N of ``/dev/ptpN`` by link."""
+    doubts: dict[str, str] = {}
+    first = next(iter(clocks), None)
+    for name, number in clocks.items():
+        if first is not None and name != first and (number is None or number != clocks[first]):
+            doubts[name] = (
+                f"its clock is not that of {first}: latencies between them mean something only "
+                "if somebody keeps both together (phc2sys, ts2phc)"
+            )
+    return doubts

@@ -1,0 +1,161 @@
+"""eBPF programs on links of their own on both sides of the DuT, by ``tailtap tap``."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from tailtap.host.changes.privileges import missing_capabilities
+from tailtap.kinds.check import Check
+from tailtap.lab.generators.external import MOONSNIFF
+from tailtap.lab.instruments.taps import NOWHERE, Stamped
+from tailtap.lab.instruments.taps.links import RECEIPT
+from tailtap.lab.topology.graph import EGRESS, INGRESS, Flow
+from tailtap.lab.topology.lab import Lab
+from tailtap.lab.topology.line import FORWARD, TAPS, smallest
+from tailtap.records.errors import TailtapError
+from tailtap.remote import Host
+from tailtap.remote.process import STOP_SECONDS, Process
+
+MAX_ROOM = 8 * 2**20
+"""Stamps that the kernel keeps at most for all tap points together (128 MiB); they are emptied all
+the time."""
+LEAST_ROOM = 4096
+"""Stamps of a tap point that there is room for however many points there are (64 KiB)."""
+QUIET_SHARE = 2
+"""While less than half of its room is used, the tap writes nothing and disturbs nobody."""
+READY_SECONDS = 120.0
+"""How long loading the programs and reserving room for the stamps may take."""
+
+
+_PREQUEUE = Path("/proc/sys/net/core/netdev_tstamp_prequeue")
+
+
+def stamps_after_queueing() -> bool:
+    """Whether the kernel stamps packets behind its receive queues, not before (the default).
+
+    Only the machine's first network namespace shows the setting; elsewhere it is taken for 1.
+    """
+    try:
+        return _PREQUEUE.read_text(encoding="ascii").strip() == "0"
+    except OSError:
+        return False
+
+
+class InlineTap:
+    """One process that stamps ingress packets and hands them on, and absorbs egress packets.
+
+    An ingress stamp is of the moment at which the packet is handed on to the DuT, an egress stamp
+    of the moment at which the DuT handed it over. Between the nodes of a line packets go on their
+    way, and a stamp is of the moment at which the node before handed them over; a second one, where
+    that is asked for, is of the moment at which the next node receives them. Of two programs on one
+    port the one that came last sees packets first: the tap of the second moment, which thus does
+    not wait for the other one.
+    """
+
+    summary = "eBPF programs on links of their own on both sides of the DuT."
+    documentation = (
+        "They stamp a packet when it is handed to the DuT, and when the DuT hands it over. "
+        "`tailtap tap` is the same tap. Needs Linux 5.12 with CONFIG_BPF_SYSCALL and "
+        "CONFIG_NET_CLS_BPF."
+    )
+
+    def diagnose(self) -> Iterator[Check]:
+        """Load, attach and stop both taps in a lab that is removed."""
+        area, name = "taps", "inline"
+        if os.geteuid() != 0 or missing_capabilities():
+            found = "only root can try it"
+            yield Check(area, name, "untested", found, "run it with sudo", required=True)
+            return
+        try:
+            with contextlib.ExitStack() as stack:
+                folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tt-"))
+                lab = stack.enter_context(Lab(smallest()))
+                lab.wait_until_up()
+                stamped = [Stamped(lab.graph.flow(FORWARD), 1024)]
+                process = self.start(lab.host(TAPS), Path(folder), stamped)
+                stack.callback(process.close)
+                self.stop(process)
+        except TailtapError as error:
+            remedy = "Linux 5.12 or newer with CONFIG_BPF_SYSCALL and CONFIG_NET_CLS_BPF"
+            yield Check(area, name, "missing", str(error), remedy, required=True)
+            return
+        found = "both taps were loaded, attached and stopped"
+        yield Check(area, name, "ok", found, required=True)
+
+    def start(
+        self,
+        host: Host,
+        folder: Path,
+        flows: Sequence[Stamped],
+        key: str = MOONSNIFF,
+        namespaces: Mapping[str, str] = NOWHERE,
+    ) -> Process:
+        """Start the taps and wait until they are attached. Raises `MachineError`."""
+        words: list[str] = []
+        for (flow, _, place), room in zip(flows, rooms(flows), strict=True):
+            for link in self.links(flow, namespaces):
+                point, _, interfaces = link.partition("=")
+                name = str(PurePosixPath(place) / point)
+                words += [f"{name}={interfaces}", "--records", f"{name}={room}"]
+        # Writing would wake up a CPU that may be the generator's.
+        return started(host, folder, [*words, "--key", key, "--flush", "0 s"])
+
+    def links(self, flow: Flow, namespaces: Mapping[str, str]) -> list[str]:
+        """The links of ``tailtap tap`` for the tap points of a flow."""
+        return [
+            f"{INGRESS}={flow.ingress.name}:{flow.onward.name}",
+            *(
+                f"{one.name}={namespaces[one.port.node]}/{one.port.name}"
+                + (f"@{RECEIPT}" if one.received else "")
+                for one in flow.points[1:-1]
+            ),
+            f"{EGRESS}={flow.egress.name}:drop",
+        ]
+
+    def stop(self, process: Process) -> dict[str, dict[str, Any]]:
+        """Let the taps write what they hold, and end them. Raises `MachineError`."""
+        process.interrupt()
+        done = process.expect("done", STOP_SECONDS)
+        process.close()
+        flows: dict[str, dict[str, Any]] = {}
+        for name, link in done["links"].items():
+            path = PurePosixPath(name)
+            # Relative to the run folder, so that the folder can be moved; there is one file.
+            link["file"] = Path(link["file"]).name
+            del link["files"]
+            flows.setdefault(str(path.parent), {})[path.name] = link
+        return flows
+
+
+def started(host: Host, folder: Path, words: Sequence[str]) -> Process:
+    """``tailtap tap`` with these words, which writes into `folder`, when it is ready.
+
+    Raises `MachineError`.
+    """
+    write = ["--write", str(folder / "{link}.stamps")]
+    process = host.start([*host.program, "tap", *write, "--json", *words])
+    try:
+        process.expect("ready", READY_SECONDS)
+    except BaseException:
+        process.close()
+        raise
+    return process
+
+
+def rooms(flows: Sequence[Stamped]) -> list[int]:
+    """How many stamps each tap point of each flow has room for.
+
+    That is `QUIET_SHARE` times what it will take, so that nothing is written meanwhile. Where that
+    is more than `MAX_ROOM` together, the flows share it out as they have packets.
+    """
+    stamps = sum(flow.packets * len(flow.flow.points) for flow in flows)
+    if QUIET_SHARE * stamps <= MAX_ROOM:
+        return [max(LEAST_ROOM, QUIET_SHARE * flow.packets) for flow in flows]
+    # A tap rounds up to a power of two, so that this rounds down to one.
+    shares = [max(LEAST_ROOM, flow.packets * MAX_ROOM // stamps) for flow in flows]
+    return [1 << (share.bit_length() - 1) for share in shares]

@@ -1,0 +1,103 @@
+"""Taking a trace: ``trace.events``, and ``trace.json`` that says what it is.
+
+The latter is written when the former is complete: a trace without it was cut off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tailtap.host.facts.timekeeping import require_kernel_clock
+from tailtap.lab.forwarders.served import Server, document
+from tailtap.records.files import write_json
+
+EVENTS, RECORD = "trace.events", "trace.json"
+SCHEMA = "tailtap.trace/1"
+THIN_FLOOR_NS = 1000
+"""Interrupts and softirqs that are shorter are added up in a thin trace."""
+
+
+def take(
+    folder: Path,
+    cpus: Sequence[int],
+    on_ready: Callable[[], object],
+    *,
+    senders: Sequence[int] = (),
+    mode: str,
+    floor_ns: int | None = None,
+    served: Sequence[Server] = (),
+    networks: Sequence[int] = (),
+    steered: bool = False,
+    records: int | None = None,
+    flush_ns: int | None = None,
+    duration_ns: int | None = None,
+    cpu: int | None = None,
+    measure_cost: bool = False,
+) -> dict[str, Any]:
+    """Trace `cpus` into `folder` until SIGINT, SIGTERM or the duration: the content of trace.json
+    but for the names, the records by kind (`kinds`), and what each program did (`hooks`: runs, ns,
+    skipped).
+
+    There is room for `records` of each CPU. `networks` are the inodes of the network
+    namespaces whose packets softirqs serve, as far as that is known; `steered` says that they come
+    by function calls of other CPUs alone. Raises `InputError`, `MachineError`.
+    """
+    from tailtap import _core
+
+    require_kernel_clock()
+    told = document(served, cpus)
+    floor = (THIN_FLOOR_NS if mode == "thin" else 0) if floor_ns is None else floor_ns
+    (folder / RECORD).unlink(missing_ok=True)
+    report = _core.trace(
+        folder / EVENTS,
+        list(cpus),
+        on_ready,
+        senders=list(senders),
+        mode=mode,
+        floor_ns=floor,
+        served=sorted({pid for one in served for pid in one.served.pids}),
+        networks=list(networks),
+        steered=steered,
+        records=records,
+        flush_ns=flush_ns,
+        duration_ns=duration_ns,
+        cpu=cpu,
+        measure_cost=measure_cost,
+    )
+    content = {
+        "schema": SCHEMA,
+        "clock": "monotonic",
+        "boot_id": report["boot_id"],
+        "mode": mode,
+        "cpus": list(cpus),
+        "senders": sorted(set(senders) - set(cpus)),
+        "started_ns": report["started_ns"],
+        "ended_ns": report["ended_ns"],
+        "records": sum(report["kinds"].values()),
+        "lost": {str(cpu): count for cpu, count in report["lost"].items()},
+        "missing": report["missing"],
+        "substitutes": report["substitutes"],
+        "steal": report["steal"],
+        "floor_ns": floor,
+        "usual": {
+            str(cpu): {"passes": passes, "half_ns": half}
+            for cpu, (passes, half) in report["passes"].items()
+        },
+        "writes": report["writes"],
+        "served": told,
+        "kernel": report["kernel"],
+    }
+    names = {
+        "pids": {str(pid): name for pid, name in report["pids"].items()},
+        "irqs": {str(irq): name for irq, name in report["irqs"].items()},
+        "functions": {f"{at:#x}": name for at, name in report["functions"].items()},
+    }
+    write_json(folder / RECORD, {**content, "names": names})
+    return {**content, "kinds": report["kinds"], "hooks": report["hooks"]}
+
+
+def skipped(hooks: Mapping[str, Sequence[int]]) -> int:
+    """Events that were not seen, as they interrupted the program at work on one like them."""
+    return sum(missed for _, _, missed in hooks.values())

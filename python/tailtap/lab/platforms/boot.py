@@ -1,0 +1,227 @@
+"""Boot parameters: those that `dut.boot` asks for, and those of a kernel's command line.
+
+They do not belong to a kernel (`kernel.py`): any kernel can boot with them. A virtual machine boots
+with the parameters that the experiment asks for. This machine has booted already, so it is checked.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tailtap.host.cpu.cpus import FOLDER
+from tailtap.host.facts import machine as facts
+from tailtap.host.facts.machine import ROOT
+from tailtap.host.knobs.line import offloaded, unknown_to_kernel
+from tailtap.host.knobs.tree import Absent, Tree, Unreadable
+from tailtap.kinds.template import check_fields
+from tailtap.records.cpulist import list_cpus, mask_cpus, parse_cpus
+from tailtap.records.errors import MachineError
+
+CPUS = "cpus"
+"""The word in braces for the DuT's CPUs, as the kernel that boots numbers them."""
+SET_APART = ("isolcpus", "nohz_full", "rcu_nocbs")
+"""Parameters that keep work off CPUs: the DuT's are free of it whether or not others are too."""
+ISOLATION = "domain"
+"""The default of `isolcpus`: the scheduler keeps off its CPUs."""
+
+
+class Parameter(NamedTuple):
+    """One parameter: its name with underscores, as the kernel compares them, and its value."""
+
+    name: str
+    value: str | None
+
+    def __str__(self) -> str:
+        """The parameter as a command line has it."""
+        if self.value is None:
+            return self.name
+        return f'{self.name}="{self.value}"' if " " in self.value else f"{self.name}={self.value}"
+
+
+class _Cpus(NamedTuple):
+    flags: frozenset[str]
+    cpus: frozenset[int]
+
+
+@dataclass(frozen=True)
+class Boot:
+    """A kernel's boot parameters, and what it does because of them."""
+
+    command_line: str
+    nohz_full: tuple[int, ...]
+    """The CPUs without its timer ticks."""
+    isolated: tuple[int, ...]
+    """The CPUs without its scheduler."""
+    rcu_nocbs: tuple[int, ...] | None = None
+    """The CPUs whose RCU callbacks run elsewhere; None where nothing tells."""
+    irqaffinity: tuple[int, ...] | None = None
+    """The CPUs that new interrupts may go to; None where nothing tells."""
+    unknown: tuple[str, ...] = ()
+    """The parameters that its log says it does not know."""
+
+    def facts(self) -> dict[str, Any]:
+        """The boot parameters in ``run.json``."""
+        return asdict(self)
+
+
+def check_boot(text: str) -> str:
+    """Return `text`. Raises `ValueError` when it cannot be part of a command line."""
+    if text.count('"') % 2:
+        raise ValueError(f"a quotation mark is missing in {text!r}")
+    check_fields(text, [CPUS])
+    return text
+
+
+def filled_in(text: str, cpus: Sequence[int]) -> str:
+    """The parameters of a kernel in which `cpus` are the DuT's."""
+    return text.format(**{CPUS: list_cpus(cpus)})
+
+
+def parameters(text: str) -> list[Parameter]:
+    """The parameters of a command line, without the words after ``--``."""
+    # Documentation/admin-guide/kernel-parameters.rst: quotation marks keep spaces together, and
+    # dashes in names are underscores.
+    words = (word.replace('"', "") for word in re.findall(r'(?:[^\s"]|"[^"]*")+', text))
+    found = []
+    for word in itertools.takewhile(lambda word: word != "--", words):
+        name, equals, value = word.partition("=")
+        found.append(Parameter(name.replace("-", "_"), value if equals else None))
+    return found
+
+
+def parameter_names(texts: Collection[str]) -> frozenset[str]:
+    """The names of all parameters in these texts."""
+    return frozenset(one.name for text in texts for one in parameters(text))
+
+
+def parameters_of_others(own: str, texts: Iterable[object]) -> frozenset[str]:
+    """The names of the parameters in `texts`, those of all runs, that `own`, of one run, lacks."""
+    written = [text for text in texts if isinstance(text, str)]
+    return parameter_names(written) - parameter_names([own])
+
+
+def lacking(wanted: str, command_line: str) -> list[Parameter]:
+    """The parameters in `wanted` that the command line lacks.
+
+    Lists of CPUs are compared as sets. Of a parameter that is given several times, the last counts.
+    """
+    asked, said = parameters(wanted), parameters(command_line)
+    found = []
+    for name in dict.fromkeys(one.name for one in asked):
+        ours = [one for one in asked if one.name == name]
+        theirs = [one for one in said if one.name == name][-len(ours) :]
+        for one, other in itertools.zip_longest(ours, theirs):
+            if other is None or not _holds(one, other):
+                found.append(one)
+    return found
+
+
+def ineffective(wanted: str, boot: Boot) -> Iterator[tuple[Parameter, str]]:
+    """What of `wanted` the kernel says that it does not do, and where it says so, a clause."""
+    told = {
+        "isolcpus": (boot.isolated, f"its {FOLDER / 'isolated'} says"),
+        "nohz_full": (boot.nohz_full, f"its {FOLDER / 'nohz_full'} says"),
+        "rcu_nocbs": (boot.rcu_nocbs, "it offloads the RCU callbacks of"),
+    }
+    for one in parameters(wanted):
+        if one.name in boot.unknown:
+            yield one, "its kernel does not know that parameter"
+            continue
+        done, where = told.get(one.name, (None, ""))
+        asked = None if done is None or one.value is None else _cpus(one.value)
+        if asked is not None and ISOLATION in asked.flags and asked.cpus - {*(done or ())}:
+            yield one, f"{where} {list_cpus(done or ()) or 'no CPU'}"
+
+
+def require(wanted: str, boot: Boot, who: str, remedy: str) -> None:
+    """Raises `MachineError` when `who` was not booted with `wanted`, and says the `remedy`."""
+    missing = lacking(wanted, boot.command_line)
+    if missing:
+        words = " ".join(map(str, missing))
+        raise MachineError(f"dut.boot: {who} was not booted with {words}: {remedy}")
+    for one, why in ineffective(wanted, boot):
+        raise MachineError(
+            f"dut.boot: {who} was booted with {one}, but {why}: take a kernel that can do it, or "
+            + ("spell it as kernels do" if one.name in boot.unknown else "other CPUs")
+        )
+
+
+def require_of_host(
+    wanted: str, without: Collection[str], cpus: Sequence[int], root: Path = ROOT
+) -> dict[str, Any]:
+    """The facts of what this machine was booted with, which includes `wanted` for a DuT on `cpus`.
+
+    Parameters called as in `without` are refused: runs of the same experiment have them, and this
+    one has not. Raises `MachineError` that says what to change.
+    """
+    boot = host_boot(root)
+    resume = "reboot, and resume the experiment with --resume"
+    require(
+        filled_in(wanted, cpus),
+        boot,
+        "this machine",
+        f"put that on its kernel's command line (in /etc/default/grub, say), {resume}",
+    )
+    others = [one for one in parameters(boot.command_line) if one.name in without]
+    if others:
+        raise MachineError(
+            f"dut.boot: this machine was booted with {' '.join(map(str, others))}, which other "
+            "runs of the experiment ask for and this one does not: take that off its kernel's "
+            f"command line, {resume}"
+        )
+    return boot.facts()
+
+
+def host_boot(root: Path = ROOT) -> Boot:
+    """What a machine was booted with. `root` stands in for ``/`` in tests."""
+    tree = Tree(root)
+    interrupts = facts.read(root / "proc/irq/default_smp_affinity")
+    return Boot(
+        facts.command_line(root) or "",
+        cpus_or_none(facts.cpu_set("nohz_full", root) or ""),
+        cpus_or_none(facts.cpu_set("isolated", root) or ""),
+        _offloaded(tree),
+        None if interrupts is None else mask_cpus(interrupts),
+        tuple(name.replace("-", "_") for name in unknown_to_kernel(tree)),
+    )
+
+
+def _offloaded(tree: Tree) -> tuple[int, ...] | None:
+    try:
+        return offloaded(tree)
+    except (Absent, Unreadable):
+        return None
+
+
+def cpus_or_none(text: str) -> tuple[int, ...]:
+    """The CPUs in the content of a file such as ``nohz_full``, which may name none."""
+    # A kernel with CONFIG_NO_HZ_FULL but without nohz_full= prints "(null)".
+    return parse_cpus(text) if text[:1].isdigit() else ()
+
+
+def _holds(one: Parameter, other: Parameter) -> bool:
+    """Whether `other`, on a command line, is what `one` asks for."""
+    if one.value is None or other.value is None or one == other:
+        return one == other
+    asked, said = _cpus(one.value), _cpus(other.value)
+    if asked is None or said is None or asked.flags != said.flags:
+        return False
+    return asked.cpus <= said.cpus if one.name in SET_APART else asked.cpus == said.cpus
+
+
+def _cpus(value: str) -> _Cpus | None:
+    """The CPUs in a value such as ``1-3,5`` or ``managed_irq,domain,1``; None when it is no list
+    of them.
+    """
+    words = value.split(",")
+    flags = list(itertools.takewhile(lambda word: not word[:1].isdigit(), words))
+    try:
+        cpus = parse_cpus(",".join(words[len(flags) :]))
+    except ValueError:  # strides and groups: 0-31:1/2
+        return None
+    return _Cpus(frozenset(flags) or frozenset({ISOLATION}), frozenset(cpus)) if cpus else None

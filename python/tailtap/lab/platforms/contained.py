@@ -1,0 +1,278 @@
+"""What platforms that are containers have in common, whatever program runs these.
+
+A container shares this machine's kernel. Its ports, links of the lab or network cards, are moved
+into its network namespace, as the papers do; its memory and CPUs are limited by control groups of
+the version that the experiment chooses, and everything that is set is read back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from pydantic import BaseModel, Field
+
+from tailtap.host.changes.privileges import missing_capabilities
+from tailtap.host.changes.resource import Resource
+from tailtap.host.containers import cgroups
+from tailtap.host.containers.container import Engine, Limit, Spec
+from tailtap.host.facts import machine as machine_facts
+from tailtap.kinds.check import Check
+from tailtap.kinds.findings import Findings
+from tailtap.lab.platforms.dut import Dut, DutSpec
+from tailtap.lab.platforms.kernel import check_host_kernel
+from tailtap.lab.platforms.options import KernelOptions, require_boot_of_host
+from tailtap.lab.platforms.roots import ROOTS, Root
+from tailtap.lab.topology.graph import NodeKind
+from tailtap.lab.topology.lab import Lab
+from tailtap.lab.topology.line import DUT, Cables, smallest
+from tailtap.records.cpulist import list_cpus, parse_cpus
+from tailtap.records.errors import MachineError
+from tailtap.records.files import set_value
+from tailtap.records.schema import Size
+from tailtap.records.traits import BUILT_IN, Traits
+from tailtap.records.units import format_size, format_time
+from tailtap.remote.container import ContainerHost
+from tailtap.remote.local import require_program
+
+PROBE_CPU = 0
+MIN_MEMORY = 32 * 2**20
+"""With less memory than this, the kernel kills the commands that set up a forwarder."""
+PAGE = 4096
+"""The kernel rounds limits of memory to pages, of at most this size where it matters."""
+PARTITIONS = ("isolated", "root")
+"""Kinds of partitions of CPUs, the better one first; Documentation/admin-guide/cgroup-v2.rst."""
+
+
+class ContainedOptions(KernelOptions):
+    """What limits a container."""
+
+    memory: Size | None = Field(
+        default=None,
+        description="How much memory the container may use, limited by a control group. By "
+        "default there is no limit.",
+        examples=["512 MiB"],
+    )
+    cgroup: Literal[1, 2] | None = Field(
+        default=None,
+        description="The version of control groups that limits the container. By default the "
+        "version that has the controllers.",
+        examples=[2],
+    )
+
+
+class ContainerPlatform:
+    """A container with a root file system of its own, limited to the DuT's CPUs."""
+
+    name: ClassVar[str]
+    """What the platform is called in the experiment file."""
+    summary: str
+    documentation: str
+    remedy: ClassVar[str]
+    """What `tailtap doctor` advises where none can be started."""
+    engine: Engine
+    traits: Traits = BUILT_IN["container"]
+    ports_in: NodeKind | None = "container"
+    Options: type[BaseModel] = ContainedOptions
+
+    def root(self, options: ContainedOptions) -> tuple[str, Root]:
+        """The container's root file system, and what it is called in the experiment file."""
+        return "host", ROOTS["host"]
+
+    def diagnose(self) -> Iterator[Check]:
+        """A container is started, limited to one CPU, and removed."""
+        area, name = "platforms", self.name
+        if missing_capabilities():
+            yield Check(area, name, "untested", "only root can try it", "run it with sudo")
+            return
+        try:
+            require_program(self.engine.program)
+            spec = DutSpec((PROBE_CPU,), ContainedOptions())
+            with Lab(smallest(self.ports_in, spec.cpus)) as lab:
+                lab.add({DUT: self.resources(lab.name_of(DUT), spec, ())})
+                [made] = self.start(lab, [spec])
+        except MachineError as error:
+            yield Check(area, name, "missing", str(error), self.remedy)
+            return
+        version = made.facts["cgroup"]["cpuset"]["version"]
+        started = format_time(round(made.facts["start_ns"], -6))
+        found = f"one was started in {started}, limited by control groups of version {version}"
+        yield Check(area, name, "ok", found)
+
+    def foresee(
+        self,
+        spec: DutSpec[ContainedOptions],
+        cables: Cables | None,
+        programs: Sequence[str],
+        findings: Findings,
+    ) -> None:
+        """Find out whether this machine was booted so, has LXC, and can limit it."""
+        findings.ask(check_host_kernel, spec.options.kernel)
+        findings.ask(require_boot_of_host, spec)
+        findings.ask(require_program, self.engine.program)
+        _, root = self.root(spec.options)
+        root.foresee(programs, findings)
+        findings.ask(_Limits, spec, root)
+
+    def machine(self, spec: DutSpec[ContainedOptions]) -> Mapping[str, Any]:
+        """It was booted as the experiment says."""
+        kernel = check_host_kernel(spec.options.kernel)
+        return {"kernel": kernel, "boot": require_boot_of_host(spec)}
+
+    def resources(
+        self, name: str, spec: DutSpec[ContainedOptions], cards: Sequence[str]
+    ) -> Sequence[Resource]:
+        """The container, limited. The first run with a root of its own makes that."""
+        _, root = self.root(spec.options)
+        init = root.init if root.service_cpus or self.engine.init is None else self.engine.init
+        limits = _Limits(spec, root).settings()
+        made = Spec(name, root.lower(), init, limits, root.shared(), root.files())
+        return [self.engine.container(name, made)]
+
+    def memory(self, spec: DutSpec[ContainedOptions]) -> int:
+        """What runs in it needs: a limit reserves nothing."""
+        return 0
+
+    def start(self, lab: Lab, specs: Sequence[DutSpec[ContainedOptions]]) -> Sequence[Dut]:
+        """Read back what limits them, and wait until their services are up."""
+        return [self._started(lab, spec) for spec in specs]
+
+    def _started(self, lab: Lab, spec: DutSpec[ContainedOptions]) -> Dut:
+        name = lab.name_of(spec.node)
+        kind, root = self.root(spec.options)
+        pid = self.engine.pid_of(name)
+        applied = _Limits(spec, root).applied(self.engine.group(name))
+        host = ContainerHost(name, self.engine.inside(name), spec.cpus)
+        root.wait_until_ready(host)
+        facts = {
+            "name": name,
+            self.engine.program.removesuffix("-start"): self.engine.version(),
+            "root": kind,
+            "start_ns": lab.making_ns(spec.node),
+            "cgroup": applied,
+            "init_cpus": _allowed(pid),
+            **lab.facts(),
+        }
+        return Dut(host, lab.passes(spec.node), spec.cpus, facts, node=spec.node)
+
+
+class _Limits:
+    """The limits of a container's control groups: written, and read back."""
+
+    def __init__(self, spec: DutSpec[ContainedOptions], root: Root) -> None:
+        """Raises `MachineError` when this machine cannot limit it so."""
+        self._cpus = tuple(sorted({*spec.cpus, *root.service_cpus}))
+        # A partition's CPUs are taken from everybody else.
+        self._alone = spec.alone and not root.service_cpus
+        self._memory = spec.options.memory
+        self._cpuset = cgroups.require("cpuset", spec.options.cgroup)
+        self._memories: cgroups.Hierarchy | None = None
+        if spec.options.memory is not None:
+            _require_memory(spec.options.memory)
+            self._memories = cgroups.require("memory", spec.options.cgroup)
+
+    def settings(self) -> list[Limit]:
+        """The limits as files of the container's control group."""
+        settings = [Limit(self._cpuset.version, "cpuset.cpus", list_cpus(self._cpus))]
+        if self._cpuset.version == 1:
+            settings.append(Limit(1, "cpuset.sched_load_balance", "0"))
+        if self._memories is not None:
+            file = _memory_file(self._memories)
+            settings.append(Limit(self._memories.version, file, str(self._memory)))
+        return settings
+
+    def applied(self, name: str) -> dict[str, Any]:
+        """Each limit as the kernel reports it. Raises `MachineError` when it is another."""
+        group = self._cpuset.group(name)
+        files: dict[str, str | None] = {}
+        if self._cpuset.version == 2 and self._alone:
+            files["cpuset.cpus.partition"] = _partition(group)
+        names = ("cpuset.cpus", "cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.mems")
+        for file in (*names, "cpuset.sched_load_balance"):
+            content = cgroups.read(group / file)
+            if content is not None:
+                files[file] = content
+        if parse_cpus(files.get("cpuset.cpus") or "") != self._cpus:
+            raise MachineError(
+                f"the container should be limited to CPUs {list_cpus(self._cpus)}, but "
+                f"{group}/cpuset.cpus says {files.get('cpuset.cpus') or 'nothing'}"
+            )
+        facts: dict[str, Any] = {
+            "cpuset": {"version": self._cpuset.version, "path": str(group), **files}
+        }
+        if self._cpuset.version == 1:
+            # Its root decides: while that balances, it balances over all CPUs; cpuset(7).
+            facts["cpuset"]["root_sched_load_balance"] = cgroups.read(
+                self._cpuset.path / "cpuset.sched_load_balance"
+            )
+        if self._memories is not None:
+            facts["memory"] = self._applied_memory(self._memories, name)
+        return facts
+
+    def _applied_memory(self, hierarchy: cgroups.Hierarchy, name: str) -> dict[str, Any]:
+        assert self._memory is not None
+        file = _memory_file(hierarchy)
+        said = cgroups.read(hierarchy.group(name) / file)
+        if said is None or not said.isdigit() or abs(int(said) - self._memory) >= PAGE:
+            raise MachineError(
+                f"the container should be limited to {self._memory} bytes of memory, but "
+                f"{hierarchy.group(name)}/{file} says {said or 'nothing'}"
+            )
+        return {
+            "version": hierarchy.version,
+            "path": str(hierarchy.group(name)),
+            file: int(said),
+        }
+
+
+def _memory_file(hierarchy: cgroups.Hierarchy) -> str:
+    return "memory.limit_in_bytes" if hierarchy.version == 1 else "memory.max"
+
+
+def _partition(group: Path) -> str | None:
+    """Make the group's CPUs a scheduling domain of their own, as far as this kernel does it.
+
+    What the kernel says of it then; None for a kernel without partitions (before 5.0).
+    """
+    file = group / "cpuset.cpus.partition"
+    said = cgroups.read(file)
+    if said is None:
+        return None
+    for kind in PARTITIONS:
+        with contextlib.suppress(OSError):
+            set_value(file, kind)
+            said = cgroups.read(file)
+            if said == kind:
+                return said
+    with contextlib.suppress(OSError):
+        set_value(file, "member")
+    return said
+
+
+def _require_memory(wanted: int) -> None:
+    if wanted < MIN_MEMORY:
+        raise MachineError(
+            f"dut.memory: {format_size(wanted)} is too little for a container: give it "
+            f"{format_size(MIN_MEMORY)} or more"
+        )
+    free = machine_facts.memory("MemAvailable")
+    if free is not None and wanted > free:
+        raise MachineError(
+            f"dut.memory: {format_size(wanted)} is wanted, and this machine has "
+            f"{format_size(free)} free: take less"
+        )
+
+
+def _allowed(pid: int) -> str | None:
+    """The CPUs that the container's first process, and so its services, may run on."""
+    return _fields(Path(f"/proc/{pid}/status")).get("Cpus_allowed_list")
+
+
+def _fields(path: Path) -> Mapping[str, str]:
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return {}
+    return {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}

@@ -1,0 +1,432 @@
+"""`vm`: the DuT is a virtual machine with a kernel of its own, under QEMU and libvirt.
+
+```
+namespace tt-ID-tap                    guest
+    tt-a1 (tap device) ═══ virtio ═══ tt-in
+                                         │ forwarder
+    tt-b0 (tap device) ═══ virtio ═══ tt-out
+```
+
+The ends of the lab's links are tap devices that QEMU holds: a stamp is taken right where a packet
+enters and leaves the virtual machine, and no link or namespace lies in between. Network cards that
+the experiment names are passed through instead, by vfio-pci, and so are virtual functions.
+
+Beside other nodes it has a namespace of its own, in which links end as at any node. The kernel
+redirects packets between these ends and the tap devices (`Junction`):
+
+```
+dut1 ══ tt-in ─▶ tt-vm1 (tap device) ═══ virtio ═══ tt-in
+dut3 ══ tt-out ◀─ tt-vm2 (tap device) ═══ virtio ═══ tt-out
+```
+
+The guest has one virtual CPU more than the DuT has CPUs. The first is for its own housekeeping,
+on CPUs of this machine that are neither the DuT's nor the generator's, if there are any; the
+others are pinned to the DuT's CPUs, one to one, and take its interrupts and its work. So guests
+differ in nothing but the kernel and its command line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from tailtap.host.changes.huge_pages import Pages, Reservation, require_possible, reservation
+from tailtap.host.changes.privileges import missing_capabilities
+from tailtap.host.changes.resource import Resource, read_text
+from tailtap.host.containers.domains import FOLDERS, DomainFolder
+from tailtap.host.facts import machine as machine_facts
+from tailtap.host.knobs.tree import Tree
+from tailtap.host.net.pci import address_of
+from tailtap.host.net.vfio import VfioCard
+from tailtap.kinds.check import Check
+from tailtap.kinds.findings import Findings
+from tailtap.lab.platforms import boot
+from tailtap.lab.platforms.dut import Dut, DutSpec
+from tailtap.lab.platforms.kernel import NAMES, running_kernel
+from tailtap.lab.platforms.options import KernelOptions
+from tailtap.lab.platforms.vm import initramfs, kernels, told
+from tailtap.lab.platforms.vm.domain import Design, Domain
+from tailtap.lab.platforms.vm.kvm import Accelerator, accelerator, foreseen
+from tailtap.lab.platforms.vm.line import Line, line_of, purpose_of
+from tailtap.lab.topology.graph import NodeKind, Port
+from tailtap.lab.topology.lab import Lab, Passed
+from tailtap.lab.topology.line import Cables
+from tailtap.lab.topology.numbering import numbered
+from tailtap.records.cpulist import list_cpus, ranges
+from tailtap.records.errors import InputError, MachineError
+from tailtap.records.schema import Size
+from tailtap.records.traits import BUILT_IN, Traits
+from tailtap.remote.guest import GuestHost
+from tailtap.remote.local import PACKAGES, require_program
+
+DEFAULT_MEMORY = 1 << 30
+LEAST_MEMORY = 256 << 20
+"""Debian's kernel and its page tables, the initramfs, and room for a forwarder."""
+OWN_ADDRESS = "52:54:00:74:74:{:02x}"
+"""By its address the guest knows which port is which. Those of ports between nodes have a number of
+the graph, the others this one, which begins with QEMU's 52:54:00."""
+BOOT_SECONDS = 30.0
+PATIENCE = 10.0
+"""How many times longer things may take when QEMU emulates the CPU (TCG)."""
+PROGRAMS = ("qemu-system-x86_64", "virt-qemu-run", "depmod", "cpio")
+"""What it calls on this machine."""
+
+
+class VmOptions(KernelOptions):
+    """The memory of a virtual machine; its kernel and what that boots with are in the base."""
+
+    memory: Size | None = Field(
+        default=None,
+        description="The memory of the virtual machine, 256 MiB or more. 1 GiB is the default.",
+        examples=["2 GiB"],
+    )
+    huge_pages: bool = Field(
+        default=False,
+        description="Whether that memory is on huge pages. They are reserved for the run and "
+        "released afterwards.",
+        examples=[True],
+    )
+
+
+class Vm:
+    """QEMU with virtio ports; under KVM where guests run, else QEMU emulates the CPU (TCG)."""
+
+    summary = "A virtual machine with a kernel of its own, under QEMU and libvirt."
+    documentation = (
+        "It has one virtual CPU for each of dut.cpus, pinned to it, and one more for itself. Its "
+        "ports are virtio devices, or network cards that are passed through. Where KVM does not "
+        "work, QEMU emulates the CPU (TCG): such latencies mean nothing, and the run has the "
+        "warning `emulated`. Needs the Debian packages qemu-system-x86, libvirt-daemon, kmod and "
+        "cpio; the first run downloads a kernel."
+    )
+    traits: Traits = BUILT_IN["vm"]
+    ports_in: NodeKind | None = "guest"
+    Options: type[BaseModel] = VmOptions
+
+    def diagnose(self) -> Iterator[Check]:
+        """The programs, then a kernel that is booted under KVM, if one has been unpacked."""
+        area, name = "platforms", "vm"
+        missing = [PACKAGES.get(one, one) for one in PROGRAMS if shutil.which(one) is None]
+        if missing:
+            remedy = f"apt-get install --no-install-recommends {' '.join(missing)}"
+            yield Check(area, name, "missing", "QEMU and libvirt are not complete", remedy)
+            return
+        yield Check(area, name, "ok", "every program is there")
+        name = "vm: KVM"
+        package = kernels.PACKAGES[kernels.DEFAULT]
+        if missing_capabilities():
+            yield Check(area, name, "untested", "only root can try it", "run it with sudo")
+            return
+        if not kernels.is_unpacked(package):
+            remedy = "the first run with dut.platform: vm downloads one; look here again after it"
+            yield Check(area, name, "untested", f"{package} is not unpacked yet", remedy)
+            return
+        try:
+            found = accelerator(kernels.kernel(kernels.DEFAULT))
+        except MachineError as error:
+            remedy = "a kernel with KVM and a CPU that has it"
+            yield Check(area, name, "missing", str(error), remedy)
+            return
+        if found.emulated:
+            remedy = "take a machine on which guests boot: here QEMU emulates their CPU (TCG)"
+            yield Check(area, name, "poor", found.reason, remedy)
+        else:
+            yield Check(area, name, "ok", found.reason)
+
+    def foresee(
+        self,
+        spec: DutSpec[VmOptions],
+        cables: Cables | None,
+        programs: Sequence[str],
+        findings: Findings,
+    ) -> None:
+        """Find out whether a guest can be made, and what would run its instructions."""
+        for program in PROGRAMS:
+            findings.ask(require_program, program)
+        memory = findings.ask(_memory, spec)
+        name = spec.options.kernel or kernels.DEFAULT
+        lacking = kernels.to_download(name)
+        if lacking:
+            findings.notes.append(
+                f"dut.platform: the first run downloads {' and '.join(lacking)} by apt"
+            )
+        if kernels.PACKAGES.get(name) not in lacking:
+            kernel = findings.ask(kernels.kernel, name)
+            left = {} if kernel is None else line_of(spec, kernel).left
+            findings.notes += [f"dut.tuning: the guest's line lacks {knob}: {why}"
+                               for knob, why in left.items()]  # fmt: skip
+        for card in () if cables is None else cables.dut:
+            findings.ask(address_of, card)
+        if spec.options.huge_pages and memory is not None:
+            nodes = _nodes(spec.cpus)
+            pages = Pages.smallest(node=nodes[0] if nodes else None)
+            findings.ask(require_possible, memory, pages, keys="dut")
+        speed = foreseen()
+        if speed is None:
+            findings.notes.append(
+                "the first run finds out whether guests run under KVM here (so does `tailtap "
+                "doctor`): if not, QEMU emulates their CPU (TCG), and latency says nothing"
+            )
+        else:
+            findings.notes += [warning["message"] for warning in _warnings(speed)]
+
+    def machine(self, spec: DutSpec[VmOptions]) -> Mapping[str, Any]:
+        """Nothing: it has a kernel of its own."""
+        return {}
+
+    def resources(
+        self, name: str, spec: DutSpec[VmOptions], cards: Sequence[str]
+    ) -> Sequence[Resource]:
+        """Its memory on huge pages, its cards and the folder of its files.
+
+        The first run with a kernel downloads that.
+        """
+        memory = _memory(spec)
+        passed = [VfioCard.of(card) for card in cards]
+        accelerator(kernels.kernel(spec.options.kernel or kernels.DEFAULT))
+        nodes = _nodes(spec.cpus)
+        pages = []
+        if spec.options.huge_pages:
+            pages.append(reservation(memory, keys="dut", node=nodes[0] if nodes else None))
+        return [*pages, *passed, DomainFolder(name)]
+
+    def memory(self, spec: DutSpec[VmOptions]) -> int:
+        """The guest's memory, unless it is on huge pages, which are reserved."""
+        return 0 if spec.options.huge_pages else _memory_size(spec)
+
+    def start(self, lab: Lab, specs: Sequence[DutSpec[VmOptions]]) -> Sequence[Dut]:
+        """Boot the guests, all at once, and give their ports names and interrupts.
+
+        Raises `MachineError`.
+        """
+        booting = [lab.keep(_running(lab, spec)) for spec in specs]
+        return [_up(lab, one) for one in booting]
+
+
+@dataclass(frozen=True)
+class _Guest:
+    """A virtual machine that runs, and may still boot."""
+
+    spec: DutSpec[VmOptions]
+    kernel: kernels.Kernel
+    speed: Accelerator
+    line: Line
+    domain: Domain
+    host: GuestHost
+
+    def wait(self) -> None:
+        """Return when its agent answers, all its virtual CPUs where they belong.
+
+        Raises `MachineError`.
+        """
+        limit = BOOT_SECONDS * _patience(self.speed)
+        try:
+            self.host.wait_until_up(time.monotonic() + limit)
+        except (TimeoutError, MachineError) as error:
+            why = "did not boot" if isinstance(error, TimeoutError) else "ended while it booted"
+            raise MachineError(
+                f"the virtual machine with {self.kernel.release} {why} (limit {limit:g} s): check "
+                f"dut.boot and dut.kernel; it said: {self.domain.failure()}"
+            ) from error
+        _pin(self.domain)
+
+
+def _up(lab: Lab, one: _Guest) -> Dut:
+    """The node that a guest is, once it is up and what was asked for. Raises `MachineError`."""
+    spec, kernel, speed, line = one.spec, one.kernel, one.speed, one.line
+    domain, guest, purpose = one.domain, one.host, purpose_of(one.spec)
+    one.wait()
+    own = purpose.cpus
+    with told.recorded(guest, kernel, purpose) as tree:
+        facts = {**_facts(domain, tree, speed), **lab.facts()}
+        _check_facts(spec, facts, own)
+        booted, judged = boot.host_boot(tree.root), told.judged(tree, purpose)
+    full = "a kernel keeps 2047 characters of its command line: shorten dut.boot"
+    boot.require(line.asked, booted, "the guest", full)
+    told.require_effect(judged, line)
+    facts |= {"boot": booted.facts(), "tuning": told.as_record(judged, line)}
+    return Dut(
+        guest,
+        lab.passes(spec.node),
+        own,
+        facts,
+        patience=_patience(speed),
+        warnings=_warnings(speed),
+        threads=[thread for _, thread in _virtual_cpus(domain)],
+        node=spec.node,
+    )
+
+
+@contextlib.contextmanager
+def _running(lab: Lab, spec: DutSpec[VmOptions]) -> Iterator[_Guest]:
+    """A machine that boots."""
+    name = lab.name_of(spec.node)
+    folder = FOLDERS / name
+    kernel = kernels.kernel(spec.options.kernel or kernels.DEFAULT)
+    speed, line = accelerator(kernel), line_of(spec, kernel)
+    with contextlib.ExitStack() as stack:
+        nodes = _nodes(spec.cpus)
+        made = lab.resources(spec.node)
+        cards = [one for one in made if isinstance(one, VfioCard)]
+        passed: list[VfioCard | Passed] = [*cards, *lab.functions(spec.node)]
+        pages = [one for one in made if isinstance(one, Reservation)]
+        ports = lab.graph.ports_of(spec.node)
+        where, devices = lab.tap_devices(spec.node)
+        macs = dict(zip(ports, [card.mac for card in cards] or _addresses(lab, ports), strict=True))
+        image = folder / "initramfs"
+        design = Design(
+            name=name,
+            kernel=kernel.image,
+            initramfs=image,
+            command_line=line.text,
+            memory=_memory_size(spec),
+            kvm=not speed.emulated,
+            placement=_placement(spec.cpus),
+            io_cpus=spec.cpus,
+            # The reserved pages are on one node, others wherever the CPUs are.
+            nodes=nodes[:1] if spec.options.huge_pages else nodes,
+            links={device: macs[port] for port, device in devices.items()},
+            cards=[one.address for one in passed],
+            huge_page_kib=pages[0].size_kib if pages else None,
+        )
+        domain = Domain(design, folder, where)
+        own = list_cpus(purpose_of(spec).cpus)
+        links = " ".join(f"{mac} {port.name}" for port, mac in macs.items())
+        settings = {"links": links, "mtu": str(lab.graph.links[-1].mtu), "cpus": own}
+        initramfs.write(image, kernel, settings, [one.alias for one in passed])
+        stack.enter_context(domain)
+        guest = GuestHost(name, domain.port, _patience(speed))
+        stack.callback(guest.close)
+        yield _Guest(spec, kernel, speed, line, domain, guest)
+
+
+def _addresses(lab: Lab, ports: Sequence[Port]) -> list[str]:
+    """The hardware addresses of ports that are no cards."""
+    known = numbered(lab.graph)
+    return [known[port].mac if port in known else OWN_ADDRESS.format(number)
+            for number, port in enumerate(ports, 1)]  # fmt: skip
+
+
+def _placement(cpus: Sequence[int]) -> list[list[int]]:
+    others = sorted(os.sched_getaffinity(0) - set(cpus)) or sorted(cpus)
+    return [others, *([cpu] for cpu in cpus)]
+
+
+def _nodes(cpus: Sequence[int]) -> list[int]:
+    """The nodes that these CPUs belong to; empty on machines with one."""
+    folders = sorted(Path("/sys/devices/system/node").glob("node[0-9]*"))
+    if len(folders) < 2:
+        return []
+    near = [path for path in folders if any((path / f"cpu{cpu}").exists() for cpu in cpus)]
+    return sorted(int(path.name.removeprefix("node")) for path in near)
+
+
+def _pin(domain: Domain) -> None:
+    """Pin emulated virtual CPUs, which libvirt cannot: to it they are threads like others."""
+    if domain.design.kvm:
+        return
+    threads = domain.threads()
+    for number, cpus in enumerate(domain.design.placement):
+        thread = threads.get(f"CPU {number}/TCG")
+        if thread is not None:
+            _pin_thread(thread, cpus)
+    _pin_thread(threads["qemu-system-x86"], domain.design.io_cpus)
+
+
+def _pin_thread(thread: int, cpus: Sequence[int]) -> None:
+    try:
+        os.sched_setaffinity(thread, cpus)
+    except OSError as error:
+        group = (read_text(Path(f"/proc/{thread}/cgroup")) or "").rpartition("\n")[2]
+        allowed = ranges(os.sched_getaffinity(thread))
+        raise MachineError(
+            f"cannot have a thread of QEMU on CPUs {ranges(cpus)}: {error.strerror}: it may run on "
+            f"{allowed} (control group {group}): somebody else has these CPUs for himself"
+        ) from error
+
+
+def _facts(domain: Domain, tree: Tree, speed: Accelerator) -> dict[str, Any]:
+    """What the guest and this machine's kernel say of it, not what was asked."""
+    pinning = {
+        name: ",".join(map(str, sorted(os.sched_getaffinity(thread))))
+        for name, thread in _virtual_cpus(domain)
+    }
+    return {
+        "name": domain.design.name,
+        "accelerator": speed.kind,
+        "accelerator_reason": speed.reason,
+        "kernel": running_kernel(tree.root).facts(),
+        "cpus_online": machine_facts.cpu_set("online", tree.root),
+        "memory": machine_facts.memory("MemTotal", tree.root) or 0,
+        "huge_pages": domain.on_huge_pages(),
+        "passed_through": list(domain.design.cards),
+        "interrupt_cpus": told.interrupt_cpus(tree),
+        "vcpu_pinning": pinning,
+    }
+
+
+def _virtual_cpus(domain: Domain) -> list[tuple[str, int]]:
+    """The threads that the guest's CPUs are, with their names."""
+    return [item for item in sorted(domain.threads().items()) if item[0].startswith("CPU ")]
+
+
+def _check_facts(spec: DutSpec[VmOptions], facts: dict[str, Any], own: Sequence[int]) -> None:
+    """Raises `MachineError` when the guest is not what was asked for."""
+    expected = [list_cpus(cpus) for cpus in _placement(spec.cpus)]
+    found = list(facts["vcpu_pinning"].values())
+    if found != expected:
+        raise MachineError(f"the virtual CPUs should run on CPUs {expected}, but run on {found}")
+    if spec.options.huge_pages and facts["huge_pages"] < facts["memory"]:
+        raise MachineError(
+            f"the guest's memory should be on huge pages, and {facts['huge_pages']} bytes of it are"
+        )
+    if facts["interrupt_cpus"] not in (list_cpus(own), f"{own[0]}-{own[-1]}"):
+        raise MachineError(
+            f"the ports' interrupts should go to the guest's CPUs {list_cpus(own)}, but go to "
+            f"{facts['interrupt_cpus'] or 'none'}"
+        )
+    kind, name = facts["kernel"]["kind"], spec.options.kernel
+    if name in NAMES and name != kind:
+        raise MachineError(
+            f"dut.kernel: the guest should run {name}, but its kernel is {kind}: remove "
+            f"{kernels.folder_of(kernels.PACKAGES[name])}, so that it is downloaded again"
+        )
+
+
+def _warnings(speed: Accelerator) -> list[dict[str, str]]:
+    if not speed.emulated:
+        return []
+    return [
+        {
+            "code": "emulated",
+            "message": "QEMU emulates the virtual machine's CPU (TCG), so latency says nothing "
+            f"about a virtual machine: KVM does not work here ({speed.reason})",
+        }
+    ]
+
+
+def _patience(speed: Accelerator) -> float:
+    return PATIENCE if speed.emulated else 1.0
+
+
+def _memory(spec: DutSpec[VmOptions]) -> int:
+    """The guest's memory in bytes. Raises `InputError` when it cannot be that."""
+    memory = _memory_size(spec)
+    if memory < LEAST_MEMORY:
+        raise InputError(
+            f"dut.memory of {memory >> 20} MiB is too little for a virtual machine: "
+            f"give it {LEAST_MEMORY >> 20} MiB or more"
+        )
+    return memory
+
+
+def _memory_size(spec: DutSpec[VmOptions]) -> int:
+    return DEFAULT_MEMORY if spec.options.memory is None else spec.options.memory

@@ -1,0 +1,244 @@
+"""A virtual machine as libvirt knows it, run by ``virt-qemu-run``.
+
+That program is libvirt's QEMU driver without a daemon: it needs no service, touches no domain of
+others, keeps all its files in one folder, and takes the machine down with it when it ends, also
+when tailtap is killed.
+"""
+
+from __future__ import annotations
+
+import grp
+import pwd
+import re
+import shlex
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+from tailtap.host.containers.domains import threads_of
+from tailtap.lab.platforms.vm.kernels import CACHE
+from tailtap.records.errors import MachineError
+from tailtap.records.files import make_link, write_text
+from tailtap.remote.local import LocalHost, require_program
+from tailtap.remote.process import Process
+
+PORT = "tailtap"
+"""What the guest calls the virtio-serial port to its agent."""
+SERVICE = "libvirt-qemu"
+"""The user and group that libvirt looks up, whoever QEMU runs as. Debian makes them with the
+package of the daemon that runs as a service."""
+CONFIG = """user = "root"
+group = "root"
+dynamic_ownership = 0
+remember_owner = 0
+security_driver = "none"
+namespaces = []
+cgroup_controllers = []
+stdio_handler = "file"
+"""
+"""QEMU is root, as it must read this machine's files; the sandbox of seccomp stays."""
+START_SECONDS = 60.0
+"""How long libvirt may take; the first time it asks QEMU for all that it can do."""
+TAIL = 400
+"""How many characters of the console an error quotes."""
+
+
+@dataclass(frozen=True)
+class Design:
+    """The design of a virtual machine."""
+
+    name: str
+    kernel: Path
+    initramfs: Path
+    command_line: str
+    memory: int
+    """In bytes."""
+    kvm: bool
+    placement: Sequence[Sequence[int]]
+    """The CPUs of this machine that each virtual CPU may run on."""
+    io_cpus: Sequence[int]
+    """Where QEMU's own threads run, which move packets."""
+    nodes: Sequence[int]
+    """The NUMA nodes to take memory from; empty for any."""
+    links: Mapping[str, str]
+    """The MAC address of the port behind each tap device."""
+    cards: Sequence[str] = ()
+    """The PCI addresses of network cards that are passed through."""
+    huge_page_kib: int | None = None
+    """The size of the pages that its memory is on; None for ordinary ones."""
+
+
+class Domain:
+    """A running virtual machine. Use it as a context."""
+
+    def __init__(self, design: Design, folder: Path, host: LocalHost) -> None:
+        """The machine of `design`, in `folder`, on `host`, where its links are."""
+        self.design = design
+        self.folder = folder
+        self._host = host
+        self._process: Process | None = None
+
+    @property
+    def port(self) -> Path:
+        """The socket of the guest's virtio-serial port."""
+        return self.folder / "port"
+
+    @property
+    def huge_pages(self) -> Path:
+        """Where libvirt finds the huge pages; mounted in a namespace of its own."""
+        return self.folder / "huge-pages"
+
+    @property
+    def console(self) -> Path:
+        """The file with the output of the guest's kernel."""
+        return self.folder / "console.log"
+
+    def __enter__(self) -> Domain:
+        """Start it; returns when libvirt says that it runs. Raises `MachineError`."""
+        self.folder.joinpath("etc").mkdir(parents=True)
+        config = CONFIG
+        if self.design.huge_page_kib is not None:
+            self.huge_pages.mkdir()
+            config += f'hugetlbfs_mount = "{self.huge_pages}"\n'
+        write_text(self.folder / "etc/qemu.conf", config)
+        known = CACHE / "libvirt"
+        known.mkdir(parents=True, exist_ok=True)
+        make_link(self.folder / "cache", known, below=self.folder)
+        definition = self.folder / "domain.xml"
+        write_text(definition, ET.tostring(describe(self.design, self), encoding="unicode"))
+        require_program("virt-qemu-run", "apt-get install libvirt-daemon")
+        self._process = self._host.start(self._command(definition))
+        try:
+            self._wait()
+        except BaseException:
+            self._process.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End it. Its folder stays: `DomainFolder` removes it, and what did not end."""
+        if self._process is not None:
+            self._process.close()
+
+    def threads(self) -> dict[str, int]:
+        """The ids of QEMU's threads by their names, such as ``CPU 0/KVM``."""
+        return threads_of(self.design.name)
+
+    def on_huge_pages(self) -> int:
+        """How many bytes of QEMU's memory are on huge pages; proc(5), ``HugetlbPages``."""
+        status = Path(f"/proc/{self.threads()['qemu-system-x86']}/status").read_text("ascii")
+        found = re.search(r"^HugetlbPages:\s+(\d+) kB", status, re.M)
+        return int(found[1]) * 1024 if found else 0
+
+    def failure(self) -> str:
+        """The reason of a failure, from libvirt and the console, as one line."""
+        said = self._process.errors() if self._process and self._process.ended else ""
+        if not said and self.console.exists():
+            text = self.console.read_text(encoding="utf-8", errors="replace")
+            panic = re.search(r"Kernel panic.*", text)
+            said = panic[0] if panic else text[-TAIL:]
+        return " ".join(said.replace("virt-qemu-run:", "").split())
+
+    def _command(self, definition: Path) -> list[str]:
+        run = ["virt-qemu-run", "--root", str(self.folder), str(definition)]
+        # It gets lists of users and groups of its own, and huge pages, which nothing else sees.
+        binds: list[str] = []
+        if self.design.huge_page_kib is not None:
+            options = f"pagesize={self.design.huge_page_kib}K"
+            mount = ["mount", "-t", "hugetlbfs", "-o", options, "tailtap", str(self.huge_pages)]
+            binds.append(shlex.join(mount))
+        for path, line, known in (
+            ("/etc/passwd", f"{SERVICE}:x:65534:65534::/nonexistent:/usr/sbin/nologin", _user),
+            ("/etc/group", f"{SERVICE}:x:65534:", _group),
+        ):
+            if not known(SERVICE):
+                copy = self.folder / Path(path).name
+                write_text(copy, f"{Path(path).read_text(encoding='utf-8')}{line}\n")
+                binds.append(shlex.join(["mount", "--bind", str(copy), path]))
+        script = " && ".join([*binds, f"exec {shlex.join(run)}"])
+        return ["unshare", "--mount", "sh", "-c", script] if binds else run
+
+    def _wait(self) -> None:
+        assert self._process is not None
+        deadline = time.monotonic() + START_SECONDS
+        while not self.port.exists() or not self.threads():
+            if self._process.ended:
+                raise MachineError(f"libvirt cannot start the virtual machine: {self.failure()}")
+            if time.monotonic() > deadline:
+                raise MachineError(f"libvirt did not start the machine within {START_SECONDS:g} s")
+            time.sleep(0.02)
+
+
+def _user(name: str) -> bool:
+    return any(entry.pw_name == name for entry in pwd.getpwall())
+
+
+def _group(name: str) -> bool:
+    return any(entry.gr_name == name for entry in grp.getgrall())
+
+
+def describe(design: Design, domain: Domain) -> ET.Element:
+    """The machine in libvirt's language (https://libvirt.org/formatdomain.html)."""
+    root = ET.Element("domain", type="kvm" if design.kvm else "qemu")
+    _add(root, "name", design.name)
+    _add(root, "memory", str(design.memory // 1024), unit="KiB")
+    if design.huge_page_kib is not None:
+        backing = _add(_add(root, "memoryBacking"), "hugepages")
+        _add(backing, "page", size=str(design.huge_page_kib), unit="KiB")
+    everywhere = sorted({cpu for cpus in design.placement for cpu in cpus} | set(design.io_cpus))
+    _add(root, "vcpu", str(len(design.placement)), cpuset=_set(everywhere))
+    if design.kvm:  # a virtual CPU in software is a thread that libvirt does not know
+        tuning = _add(root, "cputune")
+        for number, cpus in enumerate(design.placement):
+            _add(tuning, "vcpupin", vcpu=str(number), cpuset=_set(cpus))
+        _add(tuning, "emulatorpin", cpuset=_set(design.io_cpus))
+    if design.nodes:
+        _add(_add(root, "numatune"), "memory", mode="strict", nodeset=_set(design.nodes))
+    boot = _add(root, "os")
+    _add(boot, "type", "hvm", arch="x86_64", machine="pc")
+    _add(boot, "kernel", str(design.kernel))
+    _add(boot, "initrd", str(design.initramfs))
+    _add(boot, "cmdline", design.command_line)
+    features = _add(root, "features")
+    _add(features, "acpi")
+    _add(features, "apic")
+    _add(root, "cpu", mode="host-passthrough" if design.kvm else "maximum")
+    for event in ("on_poweroff", "on_reboot", "on_crash"):
+        _add(root, event, "destroy")
+    devices = _add(root, "devices")
+    _add(devices, "controller", type="usb", model="none")
+    _add(devices, "controller", type="virtio-serial", ports="2")
+    shared = _add(devices, "filesystem", type="mount", accessmode="passthrough", multidevs="remap")
+    _add(shared, "source", dir="/")
+    _add(shared, "target", dir="tailtap")
+    _add(shared, "readonly")
+    for link, address in design.links.items():
+        port = _add(devices, "interface", type="ethernet")
+        _add(port, "mac", address=address)
+        _add(port, "target", dev=link, managed="no")
+        _add(port, "model", type="virtio")
+        _add(port, "driver", rx_queue_size="1024")
+    for card in design.cards:
+        passed = _add(devices, "hostdev", mode="subsystem", type="pci", managed="no")
+        pci, bus, slot, function = (f"0x{part}" for part in re.split("[:.]", card))
+        place = {"domain": pci, "bus": bus, "slot": slot, "function": function}
+        _add(_add(passed, "source"), "address", **place)
+    channel = _add(devices, "channel", type="unix")
+    _add(channel, "source", mode="bind", path=str(domain.port))
+    _add(channel, "target", type="virtio", name=PORT)
+    console = _add(devices, "serial", type="file")
+    _add(console, "source", path=str(domain.console))
+    _add(devices, "memballoon", model="none")
+    return root
+
+
+def _add(parent: ET.Element, tag: str, text: str | None = None, **attributes: str) -> ET.Element:
+    child = ET.SubElement(parent, tag, attributes)
+    child.text = text
+    return child
+
+
+def _set(numbers: Sequence[int]) -> str:
+    return ",".join(str(number) for number in numbers)

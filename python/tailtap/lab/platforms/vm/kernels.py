@@ -1,0 +1,166 @@
+"""Kernels for virtual machines: Debian's packages, unpacked and not installed, or a given image.
+
+Packages are downloaded once, by apt, and kept in `CACHE`; to renew one, remove its folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tailtap.host.changes.locks import lock
+from tailtap.lab.platforms.kernel import RT, VANILLA, version_of
+from tailtap.records.errors import InputError, MachineError
+from tailtap.remote.local import LocalHost
+
+CACHE = Path("/var/cache/tailtap")
+"""The folder of packages, and of facts about this machine until it reboots."""
+PACKAGES: Mapping[str, str] = {VANILLA: "linux-image-amd64", RT: "linux-image-rt-amd64"}
+"""The package of each kernel that has a name."""
+DEFAULT = VANILLA
+SHELL = "busybox-static"
+"""What the guest boots with, before it has this machine's files."""
+DOWNLOAD_SECONDS = 900.0
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """An image and the modules that belong to it."""
+
+    name: str
+    image: Path
+    release: str
+    modules: Path
+    """The folder ``lib/modules/RELEASE``, with the lists that depmod makes."""
+
+    @property
+    def root(self) -> Path:
+        """The folder that ``lib/modules`` is in."""
+        return self.modules.parents[2]
+
+    @property
+    def config(self) -> Path | None:
+        """The file that says how it was built, where distributions put it; None without one."""
+        name = f"config-{self.release}"
+        places = (self.image.parent / name, self.modules / "config", Path("/boot") / name)
+        return next((path for path in places if path.is_file()), None)
+
+
+def kernel(name: str) -> Kernel:
+    """The kernel of that name, downloaded if it is missing, or the one with that path.
+
+    Raises `InputError` for anything else and for a kernel without its modules, `MachineError` when
+    the image cannot be read or the package cannot be got.
+    """
+    if name in PACKAGES:
+        folder = unpacked(PACKAGES[name])
+        image = next((folder / "boot").glob("vmlinuz-*"))
+        release = image.name.removeprefix("vmlinuz-")
+        return Kernel(name, image, release, folder / "lib/modules" / release)
+    image = Path(name)
+    if not image.is_absolute():
+        raise InputError(
+            f"dut.kernel: {name!r} is neither {', '.join(PACKAGES)} nor the absolute path of a "
+            "kernel image, which a virtual machine could boot"
+        )
+    release = version_of(name)
+    return Kernel(name, image, release, _modules(image, release))
+
+
+def shell() -> Path:
+    """A shell that needs no libraries. Raises `MachineError` when it cannot be got."""
+    return unpacked(SHELL) / "bin/busybox"
+
+
+def to_download(name: str) -> list[str]:
+    """The packages that a machine with the kernel of that name needs and that are not there yet."""
+    packages = [PACKAGES[name], SHELL] if name in PACKAGES else [SHELL]
+    return [package for package in packages if not is_unpacked(package)]
+
+
+def is_unpacked(package: str) -> bool:
+    """Whether `package` is there already."""
+    return folder_of(package).is_dir()
+
+
+def unpacked(package: str) -> Path:
+    """The folder with the content of a package; downloads it the first time."""
+    folder = folder_of(package)
+    if folder.is_dir():
+        return folder
+    with _locked(folder.parent):
+        if not folder.is_dir():  # nobody else has got it meanwhile
+            with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".new-") as draft:
+                _unpack(package, Path(draft))
+                (Path(draft) / "content").rename(folder)
+    return folder
+
+
+def folder_of(package: str) -> Path:
+    """Where the content of a package is, once it was needed."""
+    return CACHE / "packages" / package
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Keep others from downloading the same."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / ".lock"
+        descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise MachineError(f"cannot write {folder}: {error.strerror}: run it with sudo") from error
+    try:
+        lock(descriptor, path)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _unpack(package: str, draft: Path) -> None:
+    host = LocalHost()
+    try:
+        # Debian's names for kernels are empty packages that depend on the newest one.
+        told = host.run(["apt-cache", "depends", "--important", package]).stdout
+        real = re.search(r"Depends: (linux-image-\S+)", told)
+        name = real[1] if real else package
+        command = ["env", "-C", str(draft), "apt-get", "download", "-qq"]
+        command += ["-o", "APT::Sandbox::User=root", name]
+        downloading = host.start(command)
+        try:
+            downloading.read_to_end(DOWNLOAD_SECONDS)
+        finally:
+            downloading.close()
+        archive = next(draft.glob("*.deb"))
+        content = draft / "content"
+        unpacking = host.start(["dpkg-deb", "-x", str(archive), str(content)])
+        try:
+            unpacking.read_to_end(DOWNLOAD_SECONDS)
+        finally:
+            unpacking.close()
+    except (MachineError, StopIteration) as error:
+        raise MachineError(
+            f"cannot get the Debian package {package}, which virtual machines boot from: {error}: "
+            "check /etc/apt/sources.list and `apt-get update`"
+        ) from error
+    for modules in (content / "lib/modules").glob("*"):
+        # It reads every module, which takes minutes where others use the CPUs and the disk.
+        depmod = ["depmod", "-b", str(content), modules.name]
+        host.run(depmod, seconds=DOWNLOAD_SECONDS)
+
+
+def _modules(image: Path, release: str) -> Path:
+    """Where the modules of an image are, by the ways in which kernels are installed and packed."""
+    for root in (image.parent.parent, image.parent, Path("/"), Path("/usr")):
+        folder = root / "lib/modules" / release
+        if (folder / "modules.dep").exists():
+            return folder
+    raise InputError(
+        f"dut.kernel: {image}: there are no modules for {release}: put them, after depmod, into "
+        f"{image.parent.parent / 'lib/modules' / release}"
+    )

@@ -1,0 +1,66 @@
+"""`wire`: no DuT. The taps are at the two ends of one link.
+
+It measures the measurement: the latency here is the floor of every other result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel
+
+from tailtap.host.changes.resource import Resource
+from tailtap.kinds.check import Check
+from tailtap.kinds.findings import Findings
+from tailtap.lab.platforms.dut import Dut, DutSpec
+from tailtap.lab.topology.graph import NodeKind
+from tailtap.lab.topology.lab import Lab
+from tailtap.lab.topology.line import Cables
+from tailtap.records.errors import MachineError
+from tailtap.records.schema import NoOptions
+from tailtap.records.traits import BUILT_IN, Traits
+
+
+class Wire:
+    """One veth pair from tap to tap."""
+
+    summary = "No DuT at all: the taps are at the two ends of one link."
+    documentation = (
+        "It measures the measurement: what the taps report here is the floor below every other "
+        "result. All keys of the DuT are accepted and ignored, but `taps: hops` and `queues` are "
+        "refused. There are no CPUs to follow: with `trace` or `counters` its run is made without, "
+        "and says so."
+    )
+    traits: Traits = BUILT_IN["wire"]
+    ports_in: NodeKind | None = None
+    Options: type[BaseModel] = NoOptions
+
+    def diagnose(self) -> Iterator[Check]:
+        """It needs nothing but the lab."""
+        yield Check("platforms", "wire", "ok", "needs nothing of its own")
+
+    def foresee(
+        self,
+        spec: DutSpec[Any],
+        cables: Cables | None,
+        programs: Sequence[str],
+        findings: Findings,
+    ) -> None:
+        """Nothing: there is no DuT."""
+
+    def machine(self, spec: DutSpec[Any]) -> Mapping[str, Any]:
+        """Nothing: there is no DuT."""
+        return {}
+
+    def resources(self, name: str, spec: DutSpec[Any], cards: Sequence[str]) -> Sequence[Resource]:
+        """Nothing: there is no DuT."""
+        return ()
+
+    def memory(self, spec: DutSpec[Any]) -> int:
+        """None: there is no DuT."""
+        return 0
+
+    def start(self, lab: Lab, specs: Sequence[DutSpec[Any]]) -> Sequence[Dut]:
+        """There is no DuT to start. Raises `MachineError`."""
+        raise MachineError("platform wire has no DuT: take another platform")

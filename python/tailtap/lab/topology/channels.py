@@ -1,0 +1,47 @@
+"""Links between nodes of a DuT over one cable: a virtual function at each end, and a VLAN each.
+
+```
+dut1:tt-out ── function 0 of A ══ VLAN 2 ══ function 0 of B ── dut2:tt-in
+dut2:tt-out ── function 1 of B ══ VLAN 3 ══ function 1 of A ── dut3:tt-in
+```
+
+As in hardware-supported-containers, section III-C: two cards, since functions of one card are
+joined within it and packets between them pass no cable, and every second link the other way round,
+so that both directions of the cable are used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tailtap.host.net.virtual_functions import FIRST_VLAN, LAST_VLAN
+from tailtap.lab.topology.graph import Channel, Function, Graph, Link
+from tailtap.records.errors import InputError
+
+
+def over_channels(graph: Graph, cards: tuple[str, str]) -> Graph:
+    """The same graph with every link between two nodes of the DuT over the cable between `cards`.
+
+    Raises `InputError` for more links than there are VLANs.
+    """
+    return replace(graph, links=tuple(_links(graph, cards)))
+
+
+def _links(graph: Graph, cards: tuple[str, str]) -> Iterator[Link]:
+    inner = {node.name for node in graph.nodes if node.task == "dut"}
+    number = 0
+    for link in graph.links:
+        if not inner.issuperset(port.node for port in link.ends):
+            yield link
+            continue
+        vlan = FIRST_VLAN + number
+        if vlan > LAST_VLAN:
+            raise InputError(
+                f"dut.over: one cable has {LAST_VLAN - FIRST_VLAN + 1} VLANs for links, and there "
+                "are more: leave it out"
+            )
+        one, other = cards if number % 2 == 0 else cards[::-1]
+        ends = Function(one, number), Function(other, number)
+        yield replace(link, channel=Channel(ends, vlan))
+        number += 1

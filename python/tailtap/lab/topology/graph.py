@@ -1,0 +1,366 @@
+"""A topology as data: nodes, ports, links, and the flows through them with their tap points."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple, get_args
+
+from tailtap.lab.topology.placement import DEFAULT, Placement
+from tailtap.records import run
+from tailtap.records.errors import InputError
+
+Task = Literal["generator", "timestamper", "dut"]
+"""What a node is there for: the role whose station it is on."""
+TASKS: tuple[Task, ...] = get_args(Task)
+
+NodeKind = Literal["namespace", "container", "guest"]
+"""What holds the ports of a node: a network namespace, the one of a container, or a virtual
+machine."""
+
+INGRESS, EGRESS = "ingress", "egress"
+"""What the captures before and behind the DuT are called."""
+
+LONGEST_NAME = 15
+"""Characters of a port's name that the kernel keeps (IFNAMSIZ without the final zero)."""
+
+
+@dataclass(frozen=True, order=True)
+class Port:
+    """One end of a link."""
+
+    node: str
+    name: str
+
+    def __str__(self) -> str:
+        """``NODE:NAME``, as in run.json."""
+        return f"{self.node}:{self.name}"
+
+
+@dataclass(frozen=True)
+class Node:
+    """What has ports."""
+
+    name: str
+    task: Task
+    kind: NodeKind = "namespace"
+    cpus: tuple[int, ...] = ()
+    """The CPUs that it works on. Empty: whoever its packets come from works for it."""
+    placement: Placement = DEFAULT
+    """Where the packets that come in are received, as far as it has CPUs."""
+    routes: bool = True
+    """Whether packets are addressed to it, as to a router; else they pass it as they are."""
+
+    def record(self) -> run.Node:
+        """The node in run.json."""
+        return run.Node(
+            name=self.name,
+            task=self.task,
+            kind=self.kind,
+            cpus=list(self.cpus),
+            placement=self.placement.record() if self.cpus else None,
+        )
+
+
+@dataclass(frozen=True)
+class Splitter:
+    """Where a cable's packets come to as well: a passive optical splitter, or a mirror port."""
+
+    port: Port
+    card: str
+    """The network card that is this port, by its name on its machine."""
+
+
+@dataclass(frozen=True)
+class Function:
+    """A virtual function of a network card (SR-IOV)."""
+
+    card: str
+    """The card, by its name on its machine."""
+    number: int
+
+    def as_json(self) -> dict[str, Any]:
+        """The function in run.json."""
+        return {"card": self.card, "function": self.number}
+
+
+@dataclass(frozen=True)
+class Channel:
+    """A VLAN of a cable that several links share, with a virtual function at each end."""
+
+    ends: tuple[Function, Function]
+    vlan: int
+
+
+@dataclass(frozen=True)
+class Link:
+    """Two ports that are joined: by a virtual link, or by a cable between two network cards."""
+
+    ends: tuple[Port, Port]
+    mtu: int
+    """In bytes."""
+    cards: tuple[str, str] | None = None
+    """The network cards that are its ends, by their names on their machines; None for a virtual
+    link, and for a channel."""
+    splitter: Splitter | None = None
+    """Who sees what its first end sends to its second one. Only cables have one."""
+    channel: Channel | None = None
+    """What it has of a cable that it shares with others."""
+
+    @property
+    def ports(self) -> tuple[Port, ...]:
+        """Its ends, and the port of its splitter."""
+        return self.ends if self.splitter is None else (*self.ends, self.splitter.port)
+
+    def function(self, port: Port) -> Function | None:
+        """The virtual function that an end is; None for one that is something else."""
+        return None if self.channel is None else self.channel.ends[self.ends.index(port)]
+
+    @property
+    def carded(self) -> tuple[tuple[Port, str], ...]:
+        """Its ports that are network cards, or functions of these, with the cards."""
+        if self.channel is not None:
+            return tuple(
+                (port, end.card) for port, end in zip(self.ends, self.channel.ends, strict=True)
+            )
+        split = () if self.splitter is None else ((self.splitter.port, self.splitter.card),)
+        return (*zip(self.ends, self.cards or (), strict=False), *split)
+
+    def record(self) -> run.Link:
+        """The link in run.json."""
+        found = run.Link(ends=[str(port) for port in self.ends], mtu=self.mtu)
+        if self.cards is not None:
+            found.cards = list(self.cards)
+        if self.channel is not None:
+            found.functions = [
+                run.Function(card=end.card, function=end.number) for end in self.channel.ends
+            ]
+            found.vlan = self.channel.vlan
+        if self.splitter is not None:
+            found.splitter = run.Splitter(port=str(self.splitter.port), card=self.splitter.card)
+        return found
+
+
+class TapPoint(NamedTuple):
+    """A port at which the packets of a flow are stamped."""
+
+    name: str
+    """What its capture is called; within the DuT like the node that packets enter there."""
+    port: Port
+    before: str | None
+    """The node of the DuT that packets enter next; None behind the last one."""
+    received: bool = False
+    """Whether packets are stamped as this node receives them, not as they are handed over to it."""
+
+
+def _received(port: Port) -> TapPoint:
+    return TapPoint(f"{port.node}.received", port, port.node, received=True)
+
+
+@dataclass(frozen=True)
+class Flow:
+    """Packets of one generator: the ports that they pass, and where they are stamped."""
+
+    name: str
+    path: tuple[Port, ...]
+    """From the generator's port to the one that absorbs them; a splitter's port stands between the
+    ends of its cable."""
+    stamped: tuple[Port, ...]
+    """The tap points, in the order of the path: the first is before the DuT, the last after it, and
+    others are where packets enter a node of the DuT."""
+    queues: bool = False
+    """Whether they are stamped as well as each node receives them, the first one included."""
+
+    @property
+    def generator(self) -> Port:
+        """The port from which they are sent."""
+        return self.path[0]
+
+    @property
+    def ingress(self) -> Port:
+        """The port at which they are stamped before the DuT."""
+        return self.stamped[0]
+
+    @property
+    def egress(self) -> Port:
+        """The port at which they are stamped after it."""
+        return self.stamped[-1]
+
+    @property
+    def points(self) -> list[TapPoint]:
+        """The tap points in the order of the path."""
+        within: list[TapPoint] = []
+        if self.queues and self.passed:
+            within.append(_received(self.path[self.path.index(self.onward) + 1]))
+        for port in self.stamped[1:-1]:
+            within.append(TapPoint(port.node, port, port.node))
+            if self.queues:
+                within.append(_received(port))
+        first = TapPoint(INGRESS, self.ingress, next(iter(self.passed), None))
+        return [first, *within, TapPoint(EGRESS, self.egress, None)]
+
+    @property
+    def passed(self) -> list[str]:
+        """The nodes of the DuT that they pass, in order."""
+        within = self.path[self.path.index(self.ingress) : self.path.index(self.egress)]
+        nodes = dict.fromkeys(port.node for port in within)
+        taps = (self.ingress.node, self.egress.node)
+        return [node for node in nodes if node not in taps]
+
+    def within(self, node: str) -> Iterator[tuple[Port, Port]]:
+        """The ports between which they pass a node."""
+        return ((entered, left) for entered, left in pairwise(self.path)
+                if entered.node == left.node == node)  # fmt: skip
+
+    @property
+    def onward(self) -> Port:
+        """The port through which they leave the first tap for the DuT."""
+        return self.path[self.path.index(self.ingress) + 1]
+
+    def record(self) -> run.Flow:
+        """The flow in run.json."""
+        path, stamped = ([str(port) for port in ports] for ports in (self.path, self.stamped))
+        return run.Flow(name=self.name, path=path, stamped=stamped)
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Nodes, the links between their ports, and the flows through both."""
+
+    nodes: tuple[Node, ...]
+    links: tuple[Link, ...]
+    flows: tuple[Flow, ...]
+
+    def __post_init__(self) -> None:
+        """Raises `InputError` for a graph that cannot be: it names the node, port or flow."""
+        names = [node.name for node in self.nodes]
+        _once(names, "node")
+        _once(map(str, self.ports), "port")
+        _once((flow.name for flow in self.flows), "flow")
+        for port in self.ports:
+            if port.node not in names:
+                raise InputError(f"port {port} belongs to no node: there are {', '.join(names)}")
+            if not 0 < len(port.name) <= LONGEST_NAME:
+                raise InputError(
+                    f"port {port}: a name has 1 to {LONGEST_NAME} characters, as in the kernel"
+                )
+        for flow in self.flows:
+            self._check(flow)
+
+    @property
+    def ports(self) -> Iterator[Port]:
+        """The ports in the order of the links."""
+        return (port for link in self.links for port in link.ports)
+
+    def node(self, name: str) -> Node:
+        """The node of this name. Raises `KeyError`."""
+        for node in self.nodes:
+            if node.name == name:
+                return node
+        raise KeyError(name)
+
+    def flow(self, name: str) -> Flow:
+        """The flow of this name. Raises `KeyError`."""
+        for flow in self.flows:
+            if flow.name == name:
+                return flow
+        raise KeyError(name)
+
+    def peer(self, port: Port) -> Port:
+        """The port at the other end of a port's link. Raises `KeyError`."""
+        return self._peers[port]
+
+    def link(self, port: Port) -> Link:
+        """The link that a port belongs to. Raises `KeyError`."""
+        return self._link_of[port]
+
+    def cards_of(self, node: str) -> dict[str, str]:
+        """The network cards that are ports of a node, by the names of these ports."""
+        shared = {port.name for link in self.channels for port in link.ends if port.node == node}
+        return {port: card for port, card in self.cards_behind(node).items() if port not in shared}
+
+    def cards_behind(self, node: str) -> dict[str, str]:
+        """The network cards that are ports of a node, or whose functions are."""
+        return {
+            port.name: card
+            for link in self.links
+            for port, card in link.carded
+            if port.node == node
+        }
+
+    @property
+    def cards(self) -> list[str]:
+        """All network cards, each once, in the order of the links."""
+        return list(dict.fromkeys(card for link in self.links for _, card in link.carded))
+
+    @property
+    def channels(self) -> list[Link]:
+        """The links that share a cable, in their order."""
+        return [link for link in self.links if link.channel is not None]
+
+    def ports_of(self, node: str) -> list[Port]:
+        """The ports of a node in the order of the links."""
+        return [port for port in self.ports if port.node == node]
+
+    def has_namespace(self, node: str) -> bool:
+        """Whether the ports of a node, or what they are joined to, are in a namespace of its own.
+
+        Tap devices of a virtual machine whose ports all lead to the taps are among these. Those of
+        another one are with it, where the links to other nodes end.
+        """
+        if self.node(node).kind != "guest":
+            return True
+        ports = [port for link in self.links if not link.carded for port in link.ends]
+        beside = [self.node(self.peer(port).node) for port in ports if port.node == node]
+        return any(other.task == "dut" for other in beside)
+
+    def entered(self, node: str) -> list[Port]:
+        """The ports through which a flow enters a node, each once, in the order of the flows."""
+        return self._entered.get(node, [])
+
+    def passes(self, node: str) -> list[tuple[Port, Port]]:
+        """The ports between which flows pass a node, each pair once, in the order of the flows."""
+        return list(dict.fromkeys(way for flow in self.flows for way in flow.within(node)))
+
+    @cached_property
+    def _peers(self) -> Mapping[Port, Port]:
+        every = [link.ends for link in self.links]
+        return {**dict(every), **{other: one for one, other in every}}
+
+    @cached_property
+    def _link_of(self) -> Mapping[Port, Link]:
+        return {port: link for link in self.links for port in link.ports}
+
+    @cached_property
+    def _entered(self) -> Mapping[str, list[Port]]:
+        found: dict[str, dict[Port, None]] = {}
+        for flow in self.flows:
+            for before, after in pairwise(flow.path):
+                if after.node != before.node:
+                    found.setdefault(after.node, {})[after] = None
+        return {node: list(ports) for node, ports in found.items()}
+
+    def _check(self, flow: Flow) -> None:
+        """Raises `InputError` when a flow takes a way that is not there."""
+        known = set(self.ports)
+        for port in (*flow.path, *flow.stamped):
+            if port not in known:
+                raise InputError(f"flow {flow.name}: there is no port {port}")
+        for before, after in pairwise(flow.path):
+            if before.node != after.node and self._link_of[before] is not self._link_of[after]:
+                raise InputError(f"flow {flow.name}: no link joins {before} and {after}")
+        places = [flow.path.index(port) for port in flow.stamped if port in flow.path]
+        if len(places) != len(flow.stamped) or len(places) < 2 or places != sorted(set(places)):
+            raise InputError(
+                f"flow {flow.name}: its tap points are two or more ports of its path, in order"
+            )
+
+
+def _once(names: Iterable[str], what: str) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise InputError(f"{what} {name} is there twice: give each a name of its own")
+        seen.add(name)

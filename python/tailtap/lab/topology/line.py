@@ -1,0 +1,193 @@
+"""The smallest graph, one DuT between two links, and a line of several.
+
+```
+node gen                       node tap                        node dut
+    tt-gen ═══════════════ tt-a0 ─tap ingress─▶ tt-a1 ══════════ tt-in
+    tt-rev ═══════════════ tt-b1       tt-b0 ◀─tap egress─          │ forwarder
+                                         ╚═════════════════════ tt-out
+```
+
+Traffic in both directions has a second generator, on `tt-rev`. Its packets pass the same pieces
+the other way: they are stamped as they come to `tt-b1`, go on through `tt-b0` into the DuT's egress
+port, and are stamped and absorbed as they come back to `tt-a1`.
+
+Network cards can be the ends of the two links beside the DuT, with cables between them. They keep
+the ports' names for as long as they are lent to the lab.
+
+A timestamper behind splitters is in nobody's way. The DuT's ports are joined with the generator's,
+which absorbs what comes back, and the splitters' copies end at the timestamper:
+
+```
+node gen                                        node dut
+    tt-gen ═════════════════╤══════════════════════ tt-in
+    tt-back ════════════════│══╤═══════════════════ tt-out
+                node tap  tt-a0 tt-b0
+```
+
+Without a DuT `tt-a1` and `tt-b0` are the two ends of one link. A line has nodes `dut1`, `dut2`, …
+instead of `dut`, and a link from the `tt-out` of each to the `tt-in` of the next. Where each hop is
+looked at, packets are stamped as well at the port by which they enter each node but the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tailtap.lab.topology.graph import Flow, Graph, Link, Node, NodeKind, Port, Splitter
+from tailtap.lab.topology.placement import DEFAULT, Placement
+from tailtap.records.errors import InputError
+
+GENERATOR, TAPS, DUT = "gen", "tap", "dut"
+"""The nodes' names, where the DuT is one."""
+DUT_INGRESS, DUT_EGRESS = "tt-in", "tt-out"
+"""The DuT's ports."""
+TO_DUT, FROM_DUT = "tt-a1", "tt-b0"
+"""The taps' ports at the other ends of the DuT's links."""
+FORWARD, REVERSE = "forward", "reverse"
+"""The flows' names: that from the DuT's ingress port to its egress port, and the other one."""
+
+ETHERNET_OVERHEAD = 18
+"""Bytes of a frame that the MTU does not count: the Ethernet header and the check sequence."""
+DEFAULT_MTU = 1500
+
+_SENDING, _SENDING_BACK = Port(GENERATOR, "tt-gen"), Port(GENERATOR, "tt-rev")
+_BACK = Port(GENERATOR, "tt-back")
+_FIRST_TAP, _FIRST_TAP_BACK = Port(TAPS, "tt-a0"), Port(TAPS, "tt-b1")
+_TO, _FROM = Port(TAPS, TO_DUT), Port(TAPS, FROM_DUT)
+
+
+@dataclass(frozen=True)
+class Cables:
+    """Two cables between network cards, in front of the DuT and behind it."""
+
+    dut: tuple[str, str]
+    """The DuT's ingress and egress port."""
+    tap: tuple[str, str]
+    """What is at the other ends, or behind the splitters of both."""
+    generator: tuple[str, str] | None = None
+    """What is at the other ends where cables have splitters: what sends, and what absorbs."""
+
+    @property
+    def tap_kind(self) -> str:
+        """The kind of taps that stamps between them."""
+        return "inline" if self.generator is None else "passive"
+
+    def as_json(self) -> dict[str, list[str] | None]:
+        """The cards by the role that they belong to; `of` reads them again."""
+        return {name: None if cards is None else list(cards) for name, cards in vars(self).items()}
+
+    @classmethod
+    def of(cls, content: Mapping[str, Sequence[str] | None]) -> Cables:
+        """What `as_json` gave."""
+        dut, tap, generator = (
+            None if cards is None else (cards[0], cards[1])
+            for cards in (content["dut"], content["tap"], content["generator"])
+        )
+        assert dut is not None and tap is not None
+        return cls(dut, tap, generator)
+
+
+def smallest(
+    kind: NodeKind | None = None,
+    cpus: Iterable[int] = (),
+    *,
+    frame_size: int = 0,
+    both_ways: bool = False,
+    cables: Cables | None = None,
+    placement: Placement = DEFAULT,
+    length: int = 1,
+    hops: bool = False,
+    queues: bool = False,
+) -> Graph:
+    """The graph of one DuT whose ports are in a `kind` of node and whose work is on `cpus`.
+
+    With a `length` it is a line of as many, which share the CPUs out if there is one for each, and
+    else all work on all of them.
+
+    Its packets are received as `placement` says. Without a kind there is no DuT. Links carry frames
+    of `frame_size` bytes, check sequence included. With `both_ways` a second generator sends
+    through the DuT from behind. With `hops` packets are also stamped where they enter each node
+    of the line but the first: there the node before handed them over. With `queues` they are
+    stamped as well as nodes receive them (`Flow.queues`).
+    """
+    duts: list[Node] = []
+    if kind is not None:
+        shares = zip(dut_names(length), share_out(tuple(cpus), length), strict=True)
+        duts = [Node(name, "dut", kind, own, placement) for name, own in shares]
+    return line(
+        duts, frame_size=frame_size, both_ways=both_ways, cables=cables, hops=hops, queues=queues
+    )
+
+
+def line(
+    duts: Sequence[Node],
+    *,
+    frame_size: int = 0,
+    both_ways: bool = False,
+    cables: Cables | None = None,
+    hops: bool = False,
+    queues: bool = False,
+) -> Graph:
+    """The graph of nodes that packets pass one after the other; the rest is as in `smallest`."""
+    mtu = max(DEFAULT_MTU, frame_size - ETHERNET_OVERHEAD)
+    if cables is not None and cables.generator is not None:
+        return _split(duts, mtu, cables, cables.generator, both_ways=both_ways)
+    nodes = [Node(GENERATOR, "generator"), Node(TAPS, "timestamper"), *duts]
+    links = [Link((_SENDING, _FIRST_TAP), mtu)]
+    if both_ways:
+        links.append(Link((_SENDING_BACK, _FIRST_TAP_BACK), mtu))
+    between = tuple(Port(one.name, port) for one in duts for port in (DUT_INGRESS, DUT_EGRESS))
+    if not duts:
+        links.append(Link((_TO, _FROM), mtu))
+    else:
+        before = after = None
+        if cables is not None:
+            before, after = (cables.tap[0], cables.dut[0]), (cables.dut[1], cables.tap[1])
+        links.append(Link((_TO, between[0]), mtu, before))
+        links += [Link(ends, mtu) for ends in zip(between[1::2], between[2::2], strict=False)]
+        links.append(Link((between[-1], _FROM), mtu, after))
+    way = (_SENDING, _FIRST_TAP, _TO, *between, _FROM)
+    flows = [Flow(FORWARD, way, (_FIRST_TAP, *(between[2::2] if hops else ()), _FROM), queues)]
+    if both_ways:
+        inside_out = between[::-1]
+        back = (_SENDING_BACK, _FIRST_TAP_BACK, _FROM, *inside_out, _TO)
+        within = inside_out[2::2] if hops else ()
+        flows.append(Flow(REVERSE, back, (_FIRST_TAP_BACK, *within, _TO), queues))
+    return Graph(tuple(nodes), tuple(links), tuple(flows))
+
+
+def _split(
+    duts: Sequence[Node], mtu: int, cables: Cables, sender: tuple[str, str], *, both_ways: bool
+) -> Graph:
+    """The graph of one DuT between cables with splitters. Raises `InputError` for another one."""
+    if len(duts) != 1:
+        raise InputError("cables with splitters need one DuT between them: take another "
+                         "dut.platform than wire, and no line")  # fmt: skip
+    if both_ways:
+        raise InputError("a splitter copies one direction of a cable: leave out "
+                         "traffic.bidirectional")  # fmt: skip
+    [dut] = duts
+    entry, leaving = Port(dut.name, DUT_INGRESS), Port(dut.name, DUT_EGRESS)
+    links = [
+        Link(
+            (_SENDING, entry), mtu, (sender[0], cables.dut[0]), Splitter(_FIRST_TAP, cables.tap[0])
+        ),
+        Link((leaving, _BACK), mtu, (cables.dut[1], sender[1]), Splitter(_FROM, cables.tap[1])),
+    ]
+    nodes = (Node(GENERATOR, "generator"), Node(TAPS, "timestamper"), dut)
+    way = (_SENDING, _FIRST_TAP, entry, leaving, _FROM, _BACK)
+    return Graph(nodes, tuple(links), (Flow(FORWARD, way, (_FIRST_TAP, _FROM)),))
+
+
+def dut_names(length: int) -> list[str]:
+    """What the nodes of a line are called, in the order in which packets pass them."""
+    return [DUT] if length == 1 else [f"{DUT}{number}" for number in range(1, length + 1)]
+
+
+def share_out(cpus: tuple[int, ...], length: int) -> list[tuple[int, ...]]:
+    """The CPUs of each node of a line: as many of its own as there are, or all of them."""
+    if len(cpus) < length:
+        return [cpus] * length
+    return [cpus[place * len(cpus) // length : (place + 1) * len(cpus) // length]
+            for place in range(length)]  # fmt: skip

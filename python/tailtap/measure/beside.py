@@ -1,0 +1,76 @@
+"""What else of tailtap is on this machine: measurements under way, and what killed ones left."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tailtap.host.changes.journal import read_all
+from tailtap.lab.instruments.observing import Warning
+
+
+@dataclass(frozen=True)
+class Beside:
+    """The other processes of tailtap that have journals here, by their ids, ascending."""
+
+    running: Sequence[int]
+    """They are measuring, or about to."""
+    ended: Sequence[int]
+    """They were killed and left something changed."""
+
+    @classmethod
+    def look(cls, *folders: Path) -> Beside:
+        """Read the journals in `folders`, those of this machine by default."""
+        running: set[int] = set()
+        ended: set[int] = set()
+        for record in read_all(*folders):
+            owner = record.owner
+            if owner is None or record.foreign or record.kept or record.task is not None:
+                continue
+            if record.alive and owner.pid != os.getpid():
+                running.add(owner.pid)
+            elif record.entries and not record.alive:
+                ended.add(owner.pid)
+        return cls(sorted(running), sorted(ended))
+
+    @property
+    def sentences(self) -> Sequence[str]:
+        """What should be known before a measurement."""
+        found = []
+        if self.running:
+            found.append(
+                f"{_named(self.running)} of tailtap {_are(self.running)} measuring on this "
+                "machine: both delay each other's packets; wait for it, or measure again afterwards"
+            )
+        if self.ended:
+            found.append(
+                f"{_named(self.ended)} of tailtap, which {_have(self.ended)} ended, left "
+                "namespaces, links or settings behind: `sudo tailtap clean` removes them"
+            )
+        return found
+
+
+def warnings(*looks: Beside) -> list[Warning]:
+    """The warning about a run, of what was seen before it and after it."""
+    others = sorted({pid for look in looks for pid in look.running})
+    if not others:
+        return []
+    message = (
+        f"{_named(others)} of tailtap measured on this machine at the same time: its packets may "
+        "have delayed these; measure again while nothing else is measured"
+    )
+    return [{"code": "other-measurement", "message": message}]
+
+
+def _named(pids: Sequence[int]) -> str:
+    return f"process{'es' if len(pids) > 1 else ''} {', '.join(map(str, pids))}"
+
+
+def _are(pids: Sequence[int]) -> str:
+    return "are" if len(pids) > 1 else "is"
+
+
+def _have(pids: Sequence[int]) -> str:
+    return "have" if len(pids) > 1 else "has"

@@ -1,0 +1,170 @@
+"""What roles answer: a far station may say anything, and is not asked again when it says nonsense.
+
+Each answer is checked where it comes in, so that whoever asked can rely on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from tailtap.records.errors import MachineError
+from tailtap.records.machine import Station, Tuning
+from tailtap.records.record import (
+    Anything,
+    Count,
+    InnerFile,
+    Notice,
+    Number,
+    Record,
+    Texts,
+    checked,
+)
+from tailtap.records.run import (
+    Facts,
+    Generator,
+    Placement,
+    PlatformFacts,
+    Point,
+    Slip,
+)
+from tailtap.remote.session import ANSWER_SECONDS, Json, Session
+
+
+class Prepared(Record, kw_only=True):
+    """A DuT that is prepared."""
+
+    platform: PlatformFacts
+    tuning: Tuning | None
+    boot_id: str | None
+    placement: Placement | None
+    warnings: list[Notice]
+    own_kernel: bool
+    patience: Number
+    ready_seconds: Number | None
+    holds_ns: Count
+
+
+class Why(Record, kw_only=True):
+    """Why no packet comes through."""
+
+    reason: str
+
+
+class Brought(Record, kw_only=True):
+    """What an instrument brought."""
+
+    facts: Texts
+    files: list[InnerFile]
+
+
+class Observed(Record, kw_only=True):
+    """What instruments found out."""
+
+    facts: Facts
+    warnings: list[Notice]
+    brought: dict[str, Brought]
+    cpu_ns: dict[str, Count] | None
+
+
+class Forwarded(Record, kw_only=True):
+    """What forwarders say of themselves."""
+
+    forwarder: Anything
+
+
+class Described(Record, kw_only=True):
+    """A machine besides the DuT's."""
+
+    station: Station | None
+
+
+class Generated(Generator, kw_only=True):
+    """What was sent of a flow."""
+
+    sent: Count | None
+    failed: Count | None
+    scheduled_rate: Number | None
+    achieved_rate: Number | None
+    slip_ns: Slip | None
+    with_id: Count | None = None
+    interrupted: bool | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what contradicts itself."""
+        nothing = bool(self.interrupted) and self.sent == 0
+        if self.with_id is not None and self.sent is None:
+            raise ValueError("packets had ids, and nobody says how many were sent")
+        if self.scheduled_rate is not None and self.achieved_rate is None and not nothing:
+            raise ValueError("packets were sent, and nobody says at which rate")
+
+
+class Results(Record, kw_only=True):
+    """That of all flows."""
+
+    flows: dict[str, Generated]
+
+
+class Passed(Record, kw_only=True):
+    """How many packets came to the taps of a flow."""
+
+    ingress: Count
+    egress: Count
+
+
+class Counted(Record, kw_only=True):
+    """That of all flows."""
+
+    flows: dict[str, Passed]
+
+
+class Tapped(Record, kw_only=True):
+    """What a tap counted."""
+
+    file: InnerFile
+    seen: Count
+    lost: Count
+    dropped: Count | None = None
+
+
+class OfFlow(Record, kw_only=True, forbid_unknown_fields=True):
+    """What the taps of a flow leave."""
+
+    taps: dict[str, Tapped]
+    warnings: list[Notice]
+    files: list[InnerFile]
+    points: list[Point]
+
+
+class Stamped(Record, kw_only=True):
+    """That of all flows."""
+
+    cpus: str | None
+    flows: dict[str, OfFlow]
+
+
+ANSWERS: Mapping[str, Mapping[str, type[Record]]] = {
+    "dut": {"prepare": Prepared, "why": Why, "read": Observed, "stop": Forwarded},
+    "generator": {"describe": Described, "result": Results},
+    "timestamper": {"describe": Described, "count": Counted, "stop": Stamped},
+}
+"""By the role and what it was asked; other answers say nothing."""
+
+
+class CheckedSession:
+    """A session of a role whose answers are what they should be."""
+
+    def __init__(self, session: Session, role: str, flows: Iterable[str]) -> None:
+        """`session` is one of this `role`, which was told of these `flows`."""
+        self._session, self._answers, self._flows = session, ANSWERS.get(role, {}), {*flows}
+        self._name = f"the {role} answers what makes no sense"
+        self.fileno, self.events = session.fileno, session.events
+        self.fetch, self.close = session.fetch, session.close
+
+    def ask(self, request: str, /, *, seconds: float = ANSWER_SECONDS, **content: object) -> Json:
+        """The role's answer. Raises `TailtapError`, and `MachineError` where it is none."""
+        answer = self._session.ask(request, seconds=seconds, **content)
+        if request in self._answers:
+            checked(self._name, answer, self._answers[request], MachineError)
+            if "flows" in answer and not self._flows <= answer["flows"].keys():
+                raise MachineError(f"{self._name}: it leaves out flows")
+        return answer

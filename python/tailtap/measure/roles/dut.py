@@ -1,0 +1,318 @@
+"""The role that is measured: a platform with two ports, a forwarder in it, and what observes them.
+
+It exists where there is no device at all, too (platform `wire`): the links are its work then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tailtap.host.changes.journal import boot_id
+from tailtap.lab import forwarders as forwarder
+from tailtap.lab import platforms as platform
+from tailtap.lab.forwarders import Running, Served, Setting
+from tailtap.lab.forwarders.served import Server, in_guest
+from tailtap.lab.forwarders.setting import CpuTime
+from tailtap.lab.instruments import INSTRUMENTS, Guest, Observation, Scope, Tracing
+from tailtap.lab.instruments.interrupts import sampling_ns
+from tailtap.lab.neighbours.running import Neighbours, too_little
+from tailtap.lab.platforms import Dut
+from tailtap.lab.topology.graph import Port
+from tailtap.lab.topology.lab import Lab
+from tailtap.lab.topology.line import FORWARD
+from tailtap.lab.topology.placement import facts as placement_facts
+from tailtap.measure.roles.role import Request, Workbench
+from tailtap.measure.roles.tracing import is_steered, packets_of, spare_of
+from tailtap.measure.roles.tuning import tune
+from tailtap.records.errors import MachineError
+from tailtap.records.record import as_json
+from tailtap.remote.local import LocalHost
+from tailtap.remote.process import Process
+from tailtap.remote.session import FAILED, Json
+
+
+class DeviceUnderTest:
+    """Plan: ``{"folder"}``. The forwarder's log goes into the folder.
+
+    Events: `failed`, when the forwarder ended on its own or a link was deleted; with ``"link":
+    true`` in the latter case.
+    """
+
+    def __init__(self, bench: Workbench, plan: Json) -> None:
+        """A device that does not exist yet."""
+        self._bench = bench
+        self._folder = Path(plan["folder"])
+        self._stack = contextlib.ExitStack()
+        self._devices: Sequence[Dut] = ()
+        self._running: list[Running] = []
+        self._observing: dict[str, Observation] = {}
+        self._neighbours: Neighbours | None = None
+        self._spent: CpuTime | None = None
+        self._over = False
+
+    def requests(self) -> Mapping[str, Request]:
+        """What it can be asked: each one's answer is told by its method."""
+        return {
+            "prepare": self._prepare,
+            "check": self._check,
+            "why": self._why,
+            "observe": self._observe,
+            "read": self._read,
+            "stop": self._stop,
+        }
+
+    def sources(self) -> Sequence[Process]:
+        """The forwarders, which say nothing before their end, and the news of links."""
+        if self._over or not self._observing:
+            return []
+        found = [process for one in self._observing.values() for process in one.sources()]
+        found += self._neighbours.sources if self._neighbours is not None else ()
+        return [*found, *(process for _, process in self._processes())]
+
+    def look(self) -> Sequence[Json]:
+        """What makes the run worth nothing: a link's end, the forwarder's."""
+        if self._over or not self._observing:
+            return []
+        # A vanished interface explains every other failure.
+        for one in self._observing.values():
+            if trouble := one.trouble():
+                self._over = True
+                return [{"event": FAILED, "reason": trouble, "link": True}]
+        if self._neighbours is not None and (trouble := self._neighbours.trouble()):
+            self._over = True
+            return [{"event": FAILED, "reason": trouble}]
+        for running, process in self._processes():
+            if process.readable():
+                self._over = True
+                return [{"event": FAILED, "reason": _failure(running, process)}]
+        return []
+
+    def close(self) -> None:
+        """End the forwarders and what observes. What was built goes with the lab."""
+        for one in self._observing.values():
+            one.close()
+        self._observing.clear()
+        if self._neighbours is not None:
+            self._neighbours.close()
+        self._stack.close()
+
+    def _processes(self) -> list[tuple[Running, Process]]:
+        return [(one, one.process) for one in self._running if one.process is not None]
+
+    def _prepare(self, content: Json) -> Json:
+        """Tune the machine, build the device and start the forwarder of each of its nodes.
+
+        What was tuned, and what the machine is like then (`tuning`), and what tells its boot from
+        those of other machines (`boot_id`); where its packets are received, and what of that
+        crosses NUMA nodes (`placement`); the facts of the platform
+        (`platform`), warnings about every measurement of it, whether it has a kernel of its own
+        (`own_kernel`), how many times longer than here everything may take in it (`patience`);
+        how long in s the first packet may take (`ready_seconds`, None where nothing forwards),
+        and how long in ns a packet is kept on purpose (`holds_ns`).
+        """
+        experiment, lab = self._bench.experiment, self._bench.lab
+        tuned = tune(experiment, lab)
+        tuning = tuned and as_json(tuned)
+        self._devices = platform.build(lab, experiment.devices())
+        lab.wait_until_up()
+        if not self._devices:
+            warnings = [{"code": "no-device", "message": told} for told in experiment.unobserved]
+            return {"platform": {}, "tuning": tuning, "boot_id": boot_id(), "placement": None,
+                    "warnings": warnings, "own_kernel": False, "patience": 1.0,
+                    "ready_seconds": None, "holds_ns": 0}  # fmt: skip
+        placement = _placement(lab, [device.node for device in self._devices])
+        crossing = [{"code": "numa-crossing", "message": sentence}
+                    for sentence in placement["crossings"]]  # fmt: skip
+        sent = {flow: experiment.traffic_of(flow) for flow in experiment.flows}
+        setting = Setting(
+            lab, self._folder, sent, experiment.dut.routing, in_line=len(self._devices) > 1
+        )
+        for device, member in zip(self._devices, experiment.dut.members, strict=True):
+            chosen = forwarder.FORWARDERS[member.dut.forwarder]
+            options = chosen.Options.model_validate(member.dut.options)
+            running = chosen.start(device, options, setting)
+            self._running.append(running)
+            self._stack.callback(running.close)
+        warnings = [dict(row) for device in self._devices for row in device.warnings]
+        return {
+            "platform": self._told([device.facts for device in self._devices]),
+            "tuning": tuning,
+            "boot_id": boot_id(),
+            "placement": placement,
+            "warnings": [row for n, row in enumerate(warnings) if row not in warnings[:n]]
+            + crossing,
+            "own_kernel": self._own_kernel,
+            "patience": max(device.patience for device in self._devices),
+            "ready_seconds": max(running.ready_seconds for running in self._running),
+            "holds_ns": sum(running.holds_ns for running in self._running),
+        }
+
+    def _check(self, content: Json) -> Json:
+        """Raises `MachineError` when the forwarder ended or, with `links`, when one of these is
+        gone or carries nothing.
+        """
+        broken = self._bench.lab.broken_ports() if content.get("links") else []
+        if broken:
+            raise MachineError(f"{broken[0]} during the run")
+        for running, process in self._processes():
+            if process.ended:
+                raise MachineError(_failure(running, process))
+        return {}
+
+    def _why(self, content: Json) -> Json:
+        """Why no packet comes through (`reason`)."""
+        if not self._running:
+            return {"reason": "the lab's links are broken"}
+        reason = self._running[0].failure()
+        if self._bench.experiment.testbed_cables is not None:
+            reason += "; `tailtap testbed check` says whether the cables are right"
+        return {"reason": reason}
+
+    def _observe(self, content: Json) -> Json:
+        """Start the neighbours, and then the instruments."""
+        bench = self._bench
+        if bench.experiment.neighbours:
+            self._neighbours = Neighbours(LocalHost(), bench.experiment.neighbours)
+        has_dut, lab = bench.experiment.traits.has_dut, bench.lab
+        processes = [] if self._own_kernel else [process for _, process in self._processes()]
+        scope = Scope(
+            bench.experiment.dut.cpus if has_dut else (),
+            bench.experiment.senders,
+            lab,
+            bench.counting,
+            processes[0].pid if len(processes) == 1 else None,
+            self._tracing(),
+            self._guest(),
+            self._folder,
+            sampling_ns(bench.experiment.interrupts),
+            {key: row for one in self._devices for key, row in lab.interrupts(one.node).items()},
+            lab.numa,
+        )
+        self._spent = self._cpu_time()
+        for name, instrument in INSTRUMENTS.items():
+            observation = instrument.start(scope)
+            if observation is not None:
+                self._observing[name] = observation
+        return {}
+
+    def _read(self, content: Json) -> Json:
+        """End the instruments: `facts`, `warnings`, and by instrument what it brought (`brought`).
+
+        Raises `MachineError` when a link is gone or carries nothing.
+        """
+        self._over = True
+        readings = {name: self._observing[name].stop() for name in reversed(self._observing)}
+        told = {} if self._neighbours is None else self._neighbours.stop()
+        facts: dict[str, Any] = {"neighbours": told}
+        for reading in readings.values():
+            facts |= reading.facts
+        warnings = [dict(row) for reading in readings.values() for row in reading.warnings]
+        return {
+            "facts": facts,
+            "warnings": [*warnings, *map(dict, too_little(told))],
+            "brought": {
+                name: {"facts": sorted(reading.facts), "files": list(reading.files)}
+                for name, reading in readings.items()
+            },
+            "cpu_ns": self._spent_since(),
+        }
+
+    def _stop(self, content: Json) -> Json:
+        """End the forwarders; what they say of themselves (`forwarder`)."""
+        return {"forwarder": self._told([running.stop() for running in self._running])}
+
+    def _told(self, facts: Sequence[Mapping[str, Any]]) -> Json:
+        """What the nodes have in common, and by node (`nodes`) what they do not."""
+        if not facts:
+            return {}
+        common = {key: value for key, value in facts[0].items()
+                  if all(key in other and other[key] == value for other in facts)}  # fmt: skip
+        own = {device.node: {key: value for key, value in one.items() if key not in common}
+               for device, one in zip(self._devices, facts, strict=True)}  # fmt: skip
+        return {**common, **({"nodes": own} if any(own.values()) else {})}
+
+    @property
+    def _own_kernel(self) -> bool:
+        return any(device.host.own_kernel for device in self._devices)
+
+    def _tracing(self) -> Tracing | None:
+        """What the experiment asks a trace for; None where there is no device to trace."""
+        experiment = self._bench.experiment
+        if experiment.trace == "none" or not self._devices:
+            return None
+        servers = []
+        specs = [spec for _, spec in experiment.devices()]
+        for device, running, spec in zip(self._devices, self._running, specs, strict=True):
+            own = device.host.own_kernel
+            served = Served("vcpu", device.threads) if own else running.served()
+            servers.append(Server(served, device.node, spec.cpus))
+        if len(servers) == 1:
+            servers = [Server(servers[0].served)]
+        # Threads have the time of what they do; a softirq receives for everybody.
+        by_softirq = any(one.served.by == "softirq" for one in servers)
+        networks = self._bench.lab.networks() if by_softirq else ()
+        # Those of a testbed's generator are another machine's, and cards interrupt for them.
+        senders = () if experiment.cables() is not None else experiment.senders
+        lab = self._bench.lab
+        return Tracing(
+            experiment.trace,
+            self._folder,
+            packets_of(experiment),
+            servers,
+            networks,
+            senders=senders,
+            steered=by_softirq and is_steered(experiment, lab.graph, lab.numa),
+            spare=spare_of(experiment),
+        )
+
+    def _guest(self) -> Guest | None:
+        """The virtual machine that is to be traced in itself."""
+        if self._bench.experiment.trace == "none" or not self._own_kernel:
+            return None
+        if len(self._running) != 1:
+            return None  # among other nodes, its host alone tells
+        [device], [running] = self._devices, self._running
+        return Guest(
+            device.host,
+            device.cpus,
+            (device.ingress, device.egress),
+            self._bench.traffic(FORWARD).key,
+            in_guest(running.served(), device.host),
+            device.facts["memory"],
+            device.patience,
+        )
+
+    def _spent_since(self) -> CpuTime | None:
+        """The forwarders' CPU time meanwhile; None when it could not be read."""
+        now = self._cpu_time()
+        if self._spent is None or now is None:
+            return None
+        return {name: value - self._spent[name] for name, value in now.items()}
+
+    def _cpu_time(self) -> CpuTime | None:
+        """That of all of them so far; None when that of one could not be read."""
+        times = [running.cpu_time() for running in self._running]
+        known = [one for one in times if one is not None]
+        if not known or len(known) < len(times):
+            return None
+        return {name: sum(one[name] for one in known) for name in known[0]}
+
+
+def _failure(running: Running, process: Process) -> str:
+    return running.failure() if process.ended else process.failure()
+
+
+def _placement(lab: Lab, nodes: Sequence[str]) -> dict[str, Any]:
+    """`placement` of ``run.json``: in a line the ports are named with their nodes."""
+    told = {node: placement_facts(node, lab.placed(node), lab.numa) for node in nodes}
+    if len(nodes) == 1:
+        return told[nodes[0]]
+    return {
+        **told[nodes[0]],
+        "ports": {str(Port(node, port)): facts
+                  for node, one in told.items() for port, facts in one["ports"].items()},
+        "crossings": [sentence for one in told.values() for sentence in one["crossings"]],
+    }  # fmt: skip

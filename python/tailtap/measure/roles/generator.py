@@ -1,0 +1,122 @@
+"""The role that sends: load generators for all flows, where possible one process for each CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tailtap.host.changes.journal import boot_id
+from tailtap.host.facts import environment
+from tailtap.lab.generators import GENERATORS, Generator, Sending
+from tailtap.measure.roles.role import Request, Workbench
+from tailtap.measure.roles.tuning import judged_as_generator
+from tailtap.records.machine import Station
+from tailtap.records.record import as_json
+from tailtap.remote import Host
+from tailtap.remote.process import Process
+from tailtap.remote.session import FINISHED, Json
+
+
+@dataclass
+class _Group:
+    """Flows that leave from the same CPU of the same host, by the same kind of generator."""
+
+    kind: Generator
+    host: Host
+    flows: dict[str, Sending] = field(default_factory=dict)
+    processes: Sequence[Process] = ()
+
+    def probe(self, names: Collection[str]) -> None:
+        chosen = [sending for name, sending in self.flows.items() if name in names]
+        if chosen:
+            self.kind.probe(self.host, chosen)
+
+    def start(self) -> None:
+        self.processes = self.kind.start(self.host, list(self.flows.values()))
+
+    def results(self) -> dict[str, Any]:
+        return dict(zip(self.flows, self.kind.result(self.processes), strict=True))
+
+
+class LoadGenerator:
+    """Plan: ``{"flows": [NAME, …]}``. Events: `finished`, when all packets of all flows are sent.
+
+    It is finished as well when generators gave up; then there is no result.
+    """
+
+    def __init__(self, bench: Workbench, plan: Json) -> None:
+        """Generators that send nothing yet."""
+        self._experiment, self._lab = bench.experiment, bench.lab
+        groups: dict[tuple[str, int, str], _Group] = {}
+        for name in plan["flows"]:
+            traffic, port = bench.traffic(name), bench.lab.graph.flow(name).generator
+            kind = traffic.generator
+            group = groups.setdefault(
+                (kind, traffic.cpu, port.node),
+                _Group(GENERATORS[kind], bench.lab.host(port.node)),
+            )
+            group.flows[name] = Sending(port.name, traffic)
+        self._groups = list(groups.values())
+        self._sending: list[Process] = []
+
+    def requests(self) -> Mapping[str, Request]:
+        """What it can be asked: each one's answer is told by its method."""
+        return {
+            "describe": self._describe,
+            "probe": self._probe,
+            "start": self._start,
+            "interrupt": self._interrupt,
+            "result": self._result,
+        }
+
+    def sources(self) -> Sequence[Process]:
+        """The generators' processes while they send."""
+        return self._sending
+
+    def look(self) -> Sequence[Json]:
+        """The end of the last one, which shows in its output, and by which results are ready."""
+        before = self._sending
+        self._sending = [process for process in before if not process.readable()]
+        return [{"event": FINISHED}] if before and not self._sending else []
+
+    def close(self) -> None:
+        """End those that still send."""
+        for group in self._groups:
+            for process in group.processes:
+                process.close()
+
+    def _describe(self, content: Json) -> Json:
+        """Its machine (`station`): `environment`, and the audit for the role generator (`tuning`).
+
+        None where it is the DuT's machine, whose boot the question comes with (`boot_id`).
+        """
+        if content["boot_id"] is not None and content["boot_id"] == boot_id():
+            return {"station": None}
+        tuning = judged_as_generator(self._experiment)
+        return {"station": as_json(Station(environment=environment.describe(), tuning=tuning))}
+
+    def _probe(self, content: Json) -> Json:
+        """Once the links are up, send a few packets of each of the `flows`, which do not count."""
+        self._lab.wait_until_up()
+        for group in self._groups:
+            group.probe(content["flows"])
+        return {}
+
+    def _start(self, content: Json) -> Json:
+        """Begin with the warm-up."""
+        for group in self._groups:
+            group.start()
+            self._sending.extend(group.processes)
+        return {}
+
+    def _interrupt(self, content: Json) -> Json:
+        """End early; what was sent until then counts."""
+        for process in self._sending:
+            process.interrupt()
+        return {}
+
+    def _result(self, content: Json) -> Json:
+        """``generator.json`` of each of the `flows`, after the end."""
+        told = [group.results() for group in self._groups]
+        return {"flows": {name: result for one in told for name, result in one.items()}}

@@ -1,0 +1,182 @@
+"""The station that is this process: roles are asked by calling them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import time
+from collections.abc import Collection, Iterable, Iterator
+
+from pydantic import ValidationError
+
+from tailtap.experiment.model import ON_TESTBED, Experiment
+from tailtap.host.facts import environment, timekeeping
+from tailtap.lab.instruments.perf import Counting, Snapshot, window
+from tailtap.lab.topology.graph import TASKS, Task
+from tailtap.lab.topology.lab import Lab
+from tailtap.lab.topology.line import Cables
+from tailtap.measure.roles import ROLES
+from tailtap.measure.roles.role import Role, Workbench
+from tailtap.records.document import dotted
+from tailtap.records.errors import InputError, MachineError
+from tailtap.records.explaining import explain
+from tailtap.records.machine import Environment, Timekeeping
+from tailtap.remote.process import Process
+from tailtap.remote.session import ANSWER_SECONDS, Json
+
+
+class Here:
+    """This machine, worked on by this process."""
+
+    name = "this machine"
+
+    def environment(self) -> Environment:
+        """What a reader needs to know of this machine now."""
+        return environment.describe()
+
+    def open(self, setup: Json) -> HereSite:
+        """Build what of the lab's generator and taps is here.
+
+        Setup: ``{"experiment": DOCUMENT, "cables": CABLES, "tasks": TASKS}``, with the cables of a
+        testbed or null, and the tasks of the nodes that are here. Raises `InputError`,
+        `MachineError`.
+        """
+        timekeeping.require_kernel_clock()
+        cables = None if setup["cables"] is None else Cables.of(setup["cables"])
+        try:
+            experiment = Experiment.model_validate(
+                setup["experiment"], context={ON_TESTBED: cables is not None}
+            )
+        except ValidationError as error:  # it was checked where other kinds are installed
+            first = error.errors(include_url=False)[0]
+            raise InputError(
+                f"{self.name} cannot have this experiment: {dotted(first['loc'])}: "
+                f"{explain(first, first['loc'], lambda _: ())}"
+            ) from error
+        return HereSite(experiment.wired(cables), setup["tasks"])
+
+    def clean(self) -> None:
+        """Nothing to do: a site of this process is closed whatever happens."""
+
+
+class HereSite:
+    """A lab on this machine, and the roles in it."""
+
+    def __init__(self, experiment: Experiment, tasks: Collection[Task] = TASKS) -> None:
+        """The nodes with these tasks are here. Raises `MachineError` when they cannot be made."""
+        dut = "dut" in tasks and experiment.traits.has_dut
+        self._sessions: list[HereSession] = []
+        self._observed: Json = {}
+        self._stack = contextlib.ExitStack()
+        with contextlib.ExitStack() as stack:
+            senders = experiment.senders if "generator" in tasks else ()
+            stack.enter_context(_away_from(experiment.dut.cpus if dut else (), senders))
+            counting = None
+            if experiment.counters and dut:
+                # From before the DuT is built until it is gone. Whoever starts and ends it is not
+                # on its CPUs, so that these tell nothing of that.
+                counting = stack.enter_context(Counting())
+                stack.callback(self._over_life, counting, counting.read())
+            lab = stack.enter_context(Lab(experiment.graph(), tasks))
+            stack.callback(self._end_roles)
+            self._bench = Workbench(lab, experiment, counting)
+            self._stack = stack.pop_all()
+
+    def begin(self, role: str, plan: Json) -> HereSession:
+        """Begin a role. Raises `TailtapError`."""
+        session = HereSession(ROLES[role](self._bench, plan), role)
+        self._sessions.append(session)
+        return session
+
+    def keep(self, seconds: float) -> None:
+        """Nothing to do: it ends with this process."""
+
+    def clock(self) -> int:
+        """What this machine's monotonic clock shows, in ns."""
+        return time.monotonic_ns()
+
+    def timekeeping(self) -> Timekeeping:
+        """How its clock is kept. Raises `MachineError`."""
+        return timekeeping.describe()
+
+    def close(self) -> Json:
+        """End the roles and remove the lab; what was counted from its beginning to its end."""
+        self._stack.close()
+        return self._observed
+
+    def _end_roles(self) -> None:
+        with contextlib.ExitStack() as stack:
+            for session in self._sessions:
+                stack.callback(session.close)
+
+    def _over_life(self, counting: Counting, before: Snapshot) -> None:
+        self._observed = {"counters": {"lifetime": window(before, counting.read(), None)}}
+
+
+class HereSession:
+    """A role that is an object of this process."""
+
+    def __init__(self, role: Role, name: str) -> None:
+        """`role` at work; `name` is what messages call it."""
+        self._role, self._name = role, name
+        self._waiting = select.epoll()
+        self._sources: dict[int, Process] = {}
+
+    def ask(self, request: str, /, *, seconds: float = ANSWER_SECONDS, **content: object) -> Json:
+        """The role's answer. It keeps its own limits of time. Raises `TailtapError`."""
+        answer = self._role.requests().get(request)
+        if answer is None:
+            raise MachineError(f"the {self._name} cannot be asked to {request}")
+        try:
+            return answer(dict(content))
+        finally:
+            self._wait_for_sources()
+
+    def fileno(self) -> int:
+        """Readable when one of the role's sources is."""
+        return self._waiting.fileno()
+
+    def events(self) -> list[Json]:
+        """What has happened since the last call, without waiting."""
+        found = list(self._role.look())
+        self._wait_for_sources()
+        return found
+
+    def fetch(self) -> None:
+        """Nothing to do: the plan's folder is on this machine."""
+
+    def close(self) -> None:
+        """End the role."""
+        self._role.close()
+        self._waiting.close()
+
+    def _wait_for_sources(self) -> None:
+        if self._waiting.closed:
+            return
+        wanted = {process.fileno(): process for process in self._role.sources()}
+        for descriptor, process in self._sources.items():
+            if wanted.get(descriptor) is not process:  # another one may have its number now
+                with contextlib.suppress(OSError):  # closed with its process
+                    self._waiting.unregister(descriptor)
+        for descriptor, process in wanted.items():
+            if self._sources.get(descriptor) is not process:
+                self._waiting.register(descriptor, select.EPOLLIN)
+        self._sources = wanted
+
+
+@contextlib.contextmanager
+def _away_from(dut_cpus: Iterable[int], generator_cpus: Iterable[int]) -> Iterator[None]:
+    """Keep this process and its children off the measured CPUs, as far as there are others.
+
+    Generators and the forwarder then pin themselves to theirs.
+    """
+    before = os.sched_getaffinity(0)
+    for occupied in ({*generator_cpus, *dut_cpus}, set(dut_cpus)):
+        if before - occupied:
+            os.sched_setaffinity(0, before - occupied)
+            break
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)

@@ -1,0 +1,219 @@
+"""The role that stamps: taps before and after the DuT, and between its nodes, for all flows."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tailtap.host.changes.journal import boot_id
+from tailtap.host.facts import environment
+from tailtap.lab.generators.external import MOONSNIFF
+from tailtap.lab.instruments.observing import Warning
+from tailtap.lab.instruments.taps import STAMP_BYTES, TAPS, Stamped
+from tailtap.lab.instruments.taps.cards import CardTap, require_cards
+from tailtap.lab.instruments.taps.model import HARDWARE
+from tailtap.lab.instruments.taps.warnings import of_deferral, of_hops, of_links
+from tailtap.lab.topology.graph import Flow
+from tailtap.measure.roles.role import Request, Workbench
+from tailtap.records.cpulist import ranges
+from tailtap.records.errors import MachineError
+from tailtap.records.machine import Station
+from tailtap.records.record import as_json
+from tailtap.remote.process import Process
+from tailtap.remote.session import FAILED, Json
+
+ROOM = 1.05
+SPARE_ROOM = 65_536
+"""Stamps that the taps have room for, beyond the packets that are sent: duplicates, strays. The
+flows share it out."""
+
+
+class Timestamper:
+    """Plan: ``{"folder", "flows": {NAME: FOLDER}}``. The stamp files of a flow go into its folder
+    below the plan's.
+
+    Events: `failed`, when the taps ended on their own.
+    """
+
+    def __init__(self, bench: Workbench, plan: Json) -> None:
+        """Taps that do not stamp yet."""
+        self._folders: dict[str, str] = plan["flows"]
+        self._folder = Path(plan["folder"])
+        self._flows = [bench.lab.graph.flow(name) for name in self._folders]
+        [node] = {flow.ingress.node for flow in self._flows}
+        self._host = bench.lab.host(node)
+        self._namespaces = {
+            point.port.node: bench.lab.name_of(point.port.node)
+            for flow in self._flows
+            for point in flow.points[1:-1]
+        }
+        self._by_cards = bench.experiment.tap.clock == HARDWARE
+        self._kind = CardTap() if self._by_cards else TAPS[bench.experiment.tap.kind]
+        if self._by_cards:
+            ports = {port.name for flow in self._flows for port in (flow.ingress, flow.egress)}
+            behind = bench.lab.graph.cards_behind(node)
+            require_cards(bench.lab.name_of(node), {port: behind[port] for port in sorted(ports)})
+        # All flows have the same generator, and so the same key.
+        self._key = bench.traffic(self._flows[0].name).key
+        spare = SPARE_ROOM // len(self._flows)
+        self._stamped = [
+            Stamped(
+                flow,
+                int(bench.traffic(flow.name).packets * ROOM) + spare,
+                self._folders[flow.name],
+            )
+            for flow in self._flows
+        ]
+        self._bytes = STAMP_BYTES * sum(
+            bench.traffic(flow.name).packets * len(flow.points) for flow in self._flows
+        )
+        self._cables = bench.experiment.cables() is not None
+        self._passive = bench.experiment.tap.kind == "passive" and not self._by_cards
+        self._lab = bench.lab
+        self._process: Process | None = None
+        self._ended = False
+
+    def requests(self) -> Mapping[str, Request]:
+        """What it can be asked: each one's answer is told by its method."""
+        return {
+            "describe": self._describe,
+            "start": self._start,
+            "restart": self._restart,
+            "count": self._count,
+            "stop": self._stop,
+        }
+
+    def sources(self) -> Sequence[Process]:
+        """The process of the taps, which says nothing before its end."""
+        return [self._process] if self._process is not None and not self._ended else []
+
+    def look(self) -> Sequence[Json]:
+        """Its end."""
+        for process in self.sources():
+            if process.readable():
+                self._ended = True
+                return [{"event": FAILED, "reason": process.failure()}]
+        return []
+
+    def close(self) -> None:
+        """End the taps if they still run."""
+        if self._process is not None:
+            self._process.close()
+
+    def _describe(self, content: Json) -> Json:
+        """Its machine (`station`), as that of a generator is described; nothing is judged there.
+
+        None where it is the DuT's machine, whose boot the question comes with (`boot_id`).
+        """
+        if content["boot_id"] is not None and content["boot_id"] == boot_id():
+            return {"station": None}
+        return {"station": as_json(Station(environment=environment.describe()))}
+
+    def _start(self, content: Json) -> Json:
+        """Begin to stamp, once the links are up. The disk must have room for the stamps."""
+        require_space(self._folder, self._bytes)
+        self._lab.wait_until_up()
+        self._stamp(MOONSNIFF)
+        return {}
+
+    def _restart(self, content: Json) -> Json:
+        """Forget the packets of the probe: where ids lie elsewhere they have one as well."""
+        if self._key != MOONSNIFF:
+            process, self._process = self._process, None
+            assert process is not None  # asked in order
+            for flow, links in self._kind.stop(process).items():
+                for link in links.values():  # a tap writes over no file
+                    (self._folder / flow / link["file"]).unlink()
+            self._stamp(self._key)
+        return {}
+
+    def _stamp(self, key: str) -> None:
+        for folder in self._folders.values():
+            (self._folder / folder).mkdir(exist_ok=True)
+        self._process = self._kind.start(
+            self._host, self._folder, self._stamped, key, namespaces=self._namespaces
+        )
+
+    def _count(self, content: Json) -> Json:
+        """By flow (`flows`), packets that have come to `ingress` and `egress` since their links
+        exist.
+        """
+        assert self._process is not None  # asked in order
+        # The egress first: what passes both taps in between counts in favour of the device.
+        egress = received(self._process.pid)
+        ingress = received(self._process.pid)
+        return {
+            "flows": {
+                flow.name: {
+                    # A port that vanished is told of by somebody else.
+                    "ingress": ingress.get(flow.ingress.name, 0),
+                    "egress": egress.get(flow.egress.name, 0),
+                }
+                for flow in self._flows
+            }
+        }
+
+    def _stop(self, content: Json) -> Json:
+        """End the taps: the `cpus` that they might run on, and of each of the `flows` what its taps
+        counted (`taps`), `warnings`, and its `files`.
+
+        Its `points` are the tap points in the order in which packets pass them. `before` of each is
+        the node of the DuT that they enter next, and `received` says whether that has received
+        them there.
+        """
+        assert self._process is not None  # asked in order
+        self._ended = True
+        cpus = _allowed(self._process.pid)
+        stopped = self._kind.stop(self._process)
+        of_all = list(of_deferral(cables=self._cables, passive=self._passive))
+        told = {flow.name: self._told(flow, stopped[self._folders[flow.name]], of_all)
+                for flow in self._flows}  # fmt: skip
+        return {"cpus": cpus, "flows": told}
+
+    def _told(self, flow: Flow, links: Json, of_all: Sequence[Warning]) -> Json:
+        points = [
+            {
+                "name": point.name,
+                "port": str(point.port),
+                "file": links[point.name]["file"],
+                "before": point.before,
+                "received": point.received,
+            }
+            for point in flow.points
+        ]
+        return {
+            "taps": links,
+            "warnings": [*of_links(links, flow), *of_all, *of_hops(flow)],
+            "files": sorted(link["file"] for link in links.values()),
+            "points": points,
+        }
+
+
+def require_space(folder: Path, needed: int) -> None:
+    """Raises `MachineError` when the disk of `folder` has no room for so many bytes."""
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise MachineError(
+            f"{folder}: the stamps of this run need {needed / 1e6:.1f} MB and the disk has "
+            f"{free / 1e6:.1f} MB: make room there"
+        )
+
+
+def _allowed(pid: int) -> str | None:
+    """The CPUs that a process may run on; None when it is gone."""
+    try:
+        return ranges(os.sched_getaffinity(pid))
+    except ProcessLookupError:
+        return None
+
+
+def received(pid: int) -> dict[str, int]:
+    """Packets that each port has received since it exists, as the process `pid` sees it."""
+    counts: dict[str, int] = {}
+    for line in Path(f"/proc/{pid}/net/dev").read_text(encoding="ascii").splitlines():
+        name, colon, columns = line.partition(":")
+        if colon:
+            counts[name.strip()] = int(columns.split()[1])
+    return counts

@@ -1,0 +1,199 @@
+"""The answer of a search, and how reliable it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tailtap.measure.search.trial import Bounds, Result, Settings
+from tailtap.records.record import Notice
+from tailtap.records.units import format_rate
+
+CONFIDENCE = 0.95
+"""The confidence of the upper limit of the loss."""
+
+
+@dataclass(frozen=True)
+class AtBound:
+    """The trials at one bound: those of full length in which the generator sent the rate."""
+
+    rate: int
+    trials: int
+    exceeding: int
+    """How many of them lost more than allowed."""
+    duration: int
+    packets: int
+    lost: int
+    """Lost in all of them together; at least so many where a trial was given up."""
+    invalid: int
+    """Further trials of any length in which the generator did not send this rate."""
+
+    def as_json(self) -> dict[str, Any]:
+        """For ``search.json``."""
+        return {
+            "rate": self.rate,
+            "trials": self.trials,
+            "exceeding": self.exceeding,
+            "duration_ns": self.duration,
+            "packets": self.packets,
+            "lost": self.lost,
+            "invalid": self.invalid,
+        }
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The highest rate with at most `bounds.loss`, and the evidence for it."""
+
+    bounds: Bounds
+    lower: AtBound | None
+    upper: AtBound | None
+    loss_limit: float | None
+    """The loss at the rate found lies below this with a confidence of 95 %, if packets are lost
+    independently of each other.
+    """
+    warnings: tuple[Notice, ...]
+
+    @property
+    def rate(self) -> int | None:
+        """The highest rate that was found to hold, in pkt/s."""
+        return self.bounds.lower
+
+    @property
+    def width(self) -> float | None:
+        """The distance of the bounds as a share of the upper one."""
+        lower, upper = self.bounds.lower, self.bounds.upper
+        return None if lower is None or upper is None else (upper - lower) / upper
+
+    def as_json(self) -> dict[str, Any]:
+        """For ``search.json`` and ``--json``."""
+        return {
+            "loss": self.bounds.loss,
+            "rate": self.rate,
+            "upper": self.bounds.upper,
+            "reason": self.bounds.reason,
+            "width": self.width,
+            "loss_limit": self.loss_limit,
+            "at_rate": self.lower and self.lower.as_json(),
+            "at_upper": self.upper and self.upper.as_json(),
+            "warnings": [{"code": one.code, "message": one.message} for one in self.warnings],
+        }
+
+
+def loss_limit(lost: int, packets: int) -> float | None:
+    """The upper limit of a loss ratio with `CONFIDENCE`, one-sided, after Clopper and Pearson.
+
+    Exact for packets that are lost independently (Biometrika 26, 1934); losses come in bursts, so
+    it is the least that must be allowed for. None without packets.
+    """
+    from scipy import special
+
+    if packets == 0:
+        return None
+    if lost >= packets:
+        return 1.0
+    return float(special.betaincinv(lost + 1, packets - lost, CONFIDENCE))
+
+
+def answer(settings: Settings, bounds: Bounds, results: Sequence[Result]) -> Answer:
+    """The answer for the `bounds` of a search, from the `results` of all of its trials."""
+    lower = None if bounds.lower is None else _at(bounds.lower, bounds.loss, settings, results)
+    upper = None if bounds.upper is None else _at(bounds.upper, bounds.loss, settings, results)
+    limit = None if lower is None else loss_limit(lower.lost, lower.packets)
+    notices = tuple(_warnings(settings, bounds, lower, limit, results))
+    return Answer(bounds, lower, upper, limit, notices)
+
+
+def _at(rate: int, loss: float, settings: Settings, results: Sequence[Result]) -> AtBound:
+    there = [result for result in results if result.trial.rate == rate]
+    full = [r for r in there if r.valid and r.trial.duration >= settings.trial]
+    return AtBound(
+        rate,
+        len(full),
+        sum(result.loss > loss for result in full),
+        sum(result.trial.duration for result in full),
+        sum(result.packets for result in full),
+        sum(result.lost for result in full),
+        sum(not result.valid for result in there),
+    )
+
+
+def _warnings(
+    settings: Settings,
+    bounds: Bounds,
+    lower: AtBound | None,
+    limit: float | None,
+    results: Sequence[Result],
+) -> Iterator[Notice]:
+    full = [r for r in results if r.valid and r.trial.duration >= settings.trial]
+    if bounds.reason == "generator":
+        edge = bounds.upper or settings.high
+        reasons = [r.doubt for r in results if r.trial.rate == edge and r.doubt is not None]
+        yield Notice(
+            "generator-limit",
+            f"{format_rate(edge)} is a limit of the generator, not of the device, which may hold "
+            f"more: in each of {len(reasons)} trials {reasons[-1]}; give the generator a CPU of "
+            "its own, or try another traffic.generator",
+        )
+        able = [r.trial.rate for r in results if r.valid and r.trial.rate > edge]
+        if able:
+            yield Notice(
+                "generator-unsteady",
+                f"the generator could send {format_rate(max(able))} once and not "
+                f"{format_rate(edge)}: something else was at work on this machine",
+            )
+    if lower is None:
+        if bounds.reason == "loss":
+            yield Notice(
+                "none-holds",
+                f"even at {format_rate(settings.low)} the device lost more than allowed: lower "
+                "--from, or allow more with --loss",
+            )
+        return
+    if bounds.upper is None:
+        yield Notice(
+            "range-end",
+            f"nothing above {format_rate(settings.high)} was tried: the device may hold more; "
+            "raise --to",
+        )
+    if lower.exceeding:
+        yield Notice(
+            "trials-disagree",
+            f"{lower.exceeding} of {lower.trials} trials at {format_rate(lower.rate)} lost more "
+            f"than allowed; --exceed {settings.exceed:g} permits that, --exceed 0 does not",
+        )
+    lossy = sorted(
+        {r.trial.rate for r in full if r.trial.rate < lower.rate and r.loss > bounds.loss}
+    )
+    if lossy:
+        yield Notice(
+            "loss-below",
+            f"more than allowed was lost at {_rates(lossy)} too, below the rate that was found: "
+            "loss does not only depend on the rate here; longer trials (--trial) tell",
+        )
+    upper = bounds.upper
+    inverted = sorted(
+        {
+            r.trial.rate
+            for r in full
+            if upper is not None and r.trial.rate > upper and r.loss <= bounds.loss
+        }
+    )
+    if inverted and bounds.reason == "loss":
+        yield Notice(
+            "loss-inversion",
+            f"no more than allowed was lost at {_rates(inverted)}, above a rate that does not "
+            "hold: the lowest rate that does not hold counts",
+        )
+    if bounds.loss > 0 and limit is not None and limit > bounds.loss:
+        yield Notice(
+            "loss-unproven",
+            f"the loss at {format_rate(lower.rate)} may be as high as {100 * limit:.3g} % "
+            f"({100 * CONFIDENCE:g} % confidence): more or longer trials (--trials, --trial) tell",
+        )
+
+
+def _rates(rates: Sequence[int]) -> str:
+    shown = ", ".join(format_rate(rate) for rate in rates[:3])
+    return shown + (f" and {len(rates) - 3} more rates" if len(rates) > 3 else "")

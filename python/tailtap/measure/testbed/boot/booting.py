@@ -1,0 +1,312 @@
+"""Boots hosts of a testbed as runs ask for it, and sees that they are what was asked for.
+
+A word of our own stands on the command line between the host's usual words and those of the run,
+so that the usual ones are known even when nobody remembers the last boot. It names
+the kernel that the host boots by default. The kernel takes it for the parameter of a module that is
+not there (Documentation/admin-guide/kernel-parameters.rst), and does nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from tailtap.lab.platforms import boot
+from tailtap.lab.platforms.kernel import RT, VANILLA
+from tailtap.measure.boots import Wanted
+from tailtap.measure.testbed.boot import Files, Way
+from tailtap.measure.testbed.boot.going import reboot
+from tailtap.measure.testbed.boot.options import BootOptions
+from tailtap.measure.testbed.far import FarHost
+from tailtap.measure.testbed.image import Image, image_in
+from tailtap.measure.testbed.power import Power
+from tailtap.measure.testbed.ssh import SshStation
+from tailtap.records.errors import InputError, MachineError
+from tailtap.records.machine import Booted
+
+MARK = "tailtap.default"
+"""The word before those of a run; its value is the release of the default kernel."""
+LOADERS = frozenset(("BOOT_IMAGE", "initrd", "BOOTIF"))
+"""Words that boot loaders add."""
+PAUSE_SECONDS = 1.0
+PROBE_SECONDS = 10.0
+"""How long a host that is up may take to say which boot it is in."""
+CGROUPS = "systemd.unified_cgroup_hierarchy"
+"""By which systemd chooses the version of control groups."""
+_TELL = (
+    "cat /proc/sys/kernel/random/boot_id; uname -r; "
+    "if [ -e /sys/fs/cgroup/cgroup.controllers ]; then echo 2; else echo 1; fi; cat /proc/cmdline"
+)
+_KERNELS = "cd /boot && ls -1 vmlinuz-* && ls -1 init*"
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a host says of its boot."""
+
+    boot_id: str
+    release: str
+    cgroup: int
+    """The version of control groups whose hierarchy systemd made, 1 or 2."""
+    line: str
+
+    @property
+    def usual(self) -> str:
+        """The words of its default boot, as far as they can be told."""
+        words = self.line.split()
+        marks = [at for at, word in enumerate(words) if word.startswith(f"{MARK}=")]
+        kept = words[: marks[0]] if marks else words
+        return " ".join(word for word in kept if word.partition("=")[0] not in LOADERS)
+
+    @property
+    def default(self) -> str:
+        """The release of its default kernel, as far as that can be told."""
+        found = re.search(rf"(?:^|\s){re.escape(MARK)}=(\S+)", self.line)
+        return found[1] if found else self.release
+
+
+def told_by(host: FarHost) -> Told:
+    """What the host says. Raises `MachineError`."""
+    said = host.run(["sh", "-c", _TELL]).stdout.split("\n")
+    if len(said) < 4:
+        raise MachineError(f"{host.name} does not tell how it was booted: it says {said!r}")
+    return Told(said[0].strip(), said[1].strip(), int(said[2]), said[3].strip())
+
+
+def files_of(host: FarHost, told: Told, options: BootOptions, wanted: Wanted) -> Files:
+    """What the host is booted with. Raises `InputError` and `MachineError`."""
+    if options.images:
+        kernel, usual = _image(options.images, wanted.kernel), options.append or ""
+        words = f"{usual} {MARK}={told.default} {wanted.words}"
+        line = " ".join(words.split())
+        return Files(
+            str(kernel.kernel),
+            str(kernel.initrd),
+            kernel.release,
+            line,
+            ours=True,
+            key=str(kernel.key),
+        )
+    usual = told.usual if options.append is None else options.append
+    line = " ".join(f"{usual} {MARK}={told.default} {wanted.words}".split())
+    listed = host.run(["sh", "-c", _KERNELS], check=False).stdout.split()
+    path, release = _installed(host.name, listed, told.default, wanted.kernel)
+    names = (f"initrd.img-{release}", f"initramfs-{release}.img", f"initrd-{release}")
+    initrd = next((f"/boot/{name}" for name in names if name in listed), None)
+    return Files(path, initrd, release, line, ours=False)
+
+
+def _image(images: Mapping[str, str], kernel: str | None) -> Image:
+    if kernel is None and len(images) == 1:
+        [folder] = images.values()
+    elif kernel is None:
+        raise InputError(f"dut.kernel: say which live image: {', '.join(images)}")
+    elif kernel in images:
+        folder = images[kernel]
+    else:
+        raise InputError(f"dut.kernel: there is no live image {kernel}: there are "
+                         f"{', '.join(images)}")  # fmt: skip
+    return image_in(folder)
+
+
+def _installed(name: str, files: list[str], default: str, wanted: str | None) -> tuple[str, str]:
+    """The path and the release of a kernel in a host's ``/boot``, whose `files` these are."""
+    releases = [one.removeprefix("vmlinuz-") for one in files if one.startswith("vmlinuz-")]
+    if wanted is not None and wanted.startswith("/"):
+        release = wanted.rpartition("/vmlinuz-")[2]
+        if f"vmlinuz-{release}" != wanted.rpartition("/")[2]:
+            raise InputError(f"dut.kernel: {wanted}: a kernel of a host is called vmlinuz-RELEASE")
+        return wanted, release
+    realtime = [one for one in releases if re.search(r"-rt\d*(-|$)", one)]
+    if wanted is None:
+        found = [one for one in releases if one == default]
+    elif wanted in (VANILLA, RT):
+        found = [one for one in releases if (one in realtime) == (wanted == RT)]
+        found = [default] if default in found else found
+    else:
+        found = [one for one in releases
+                 if one == wanted or one.startswith((f"{wanted}.", f"{wanted}-"))]  # fmt: skip
+    if not found:
+        raise MachineError(
+            f"dut.kernel: {name} has no kernel {wanted or default} in /boot: it has "
+            f"{', '.join(releases) or 'none'}: install it there, or boot a live image with "
+            "`boot.images`"
+        )
+    newest = max(found, key=_by_version)
+    return f"/boot/vmlinuz-{newest}", newest
+
+
+def _by_version(release: str) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdigit() else (-1, part)
+            for part in re.findall(r"\d+|\D+", release)]  # fmt: skip
+
+
+def verify(name: str, before: str, now: Told, files: Files) -> None:
+    """Raises `MachineError` unless the host is in another boot than `before`, with `files`."""
+    if now.boot_id == before:
+        raise MachineError(f"{name} did not reboot")
+    if now.release != files.release:
+        raise MachineError(
+            f"{name} booted {now.release}, not {files.release}: its default came up instead, or "
+            "the kernel did not start: look at `tailtap testbed console`"
+        )
+    missing = boot.lacking(files.line, now.line)
+    if missing:
+        words = " ".join(map(str, missing))
+        raise MachineError(
+            f"{name} booted {now.release} without {words}: a command line holds 2047 characters, "
+            "and a loader may change it"
+        )
+    asked = [one.value for one in boot.parameters(files.line) if one.name == CGROUPS]
+    if asked and asked[-1] is not None:
+        version = 1 if asked[-1] in ("0", "no", "false", "off") else 2
+        if now.cgroup != version:
+            raise MachineError(
+                f"{name} was booted with {CGROUPS}={asked[-1]}, but its control groups are of "
+                f"version {now.cgroup}: its systemd does not know version {version} (any more)"
+            )
+
+
+class Booting:
+    """One host that is booted as runs ask for it."""
+
+    def __init__(
+        self,
+        station: SshStation,
+        options: BootOptions,
+        way: Way,
+        power: Power | None,
+        tell: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        """The host of `station`; `power` is its, and `tell` is given a line for each step."""
+        self._station, self._options, self._way, self._power = station, options, way, power
+        self._tell = tell
+        self._key: tuple[int, Wanted] | None = None
+        self._record: Booted | None = None
+        self._failed: dict[tuple[int, Wanted], str] = {}
+
+    def bring(self, wanted: Wanted | None, repeat: int) -> Booted | None:
+        """As `Boots.bring`. Raises `MachineError`."""
+        if wanted is None:
+            return None
+        key = (repeat, wanted)
+        if key in self._failed:
+            raise MachineError(self._failed[key])
+        if key == self._key and self._record and self._boot_id() == self._record.boot_id:
+            return self._record
+        self._key = None
+        try:
+            self._record = self.boot(wanted)
+        except (MachineError, InputError) as error:
+            self._failed[key] = str(error)
+            raise
+        self._key = key
+        return self._record
+
+    def boot(self, wanted: Wanted) -> Booted:
+        """Boot the host with what is wanted, and check it. Raises `TailtapError`."""
+        self._revived()
+        began = time.monotonic()
+        with FarHost(self._station) as host:
+            before = told_by(host)
+            self._way.tidy(host)  # what a controller that died left
+            files = files_of(host, before, self._options, wanted)
+            self._tell(f"{host.name}: booting {files.release} {wanted.words}".rstrip())
+            with self._way.boot(host, files):
+                back = self._back(before.boot_id)
+        if not back:
+            self._recover(files, before.boot_id)
+        with FarHost(self._station) as host:
+            now = told_by(host)
+            verify(host.name, before.boot_id, now, files)
+            self._way.tidy(host)
+        seconds = time.monotonic() - began
+        return Booted(
+            via=self._options.via,
+            boot_id=now.boot_id,
+            release=now.release,
+            command_line=now.line,
+            cgroup=now.cgroup,
+            seconds=round(seconds, 1),
+        )
+
+    def default(self) -> Told:
+        """Reboot the host into its default, and what it says then. Raises `MachineError`."""
+        self._revived()
+        with FarHost(self._station) as host:
+            before = told_by(host).boot_id
+            self._way.tidy(host)
+            reboot(host)
+            back = self._back(before)
+        if not back:
+            raise MachineError(f"{host.name} did not come back within {self._limit:g} s")
+        with FarHost(self._station) as host:
+            return told_by(host)
+
+    @property
+    def _limit(self) -> float:
+        return self._options.timeout / 1e9
+
+    def _revived(self) -> None:
+        """Power-cycle a host that hangs. Raises `MachineError` when it stays away."""
+        if self._boot_id() is not None:
+            return
+        name = self._station.name
+        why = f"{name} does not answer"
+        if self._power is None:
+            raise MachineError(f"{why}, and nothing can switch it off and on: see hosts.{name}."
+                               "power, or do it by hand")  # fmt: skip
+        self._tell(f"{why}: switching it off and on")
+        self._power.cycle()
+        if not self._back(None):
+            raise MachineError(f"{why}, not even {self._limit:g} s after it was power-cycled")
+
+    def _recover(self, files: Files, before: str) -> None:
+        """Raises `MachineError` that says what became of a host that did not come back."""
+        name, limit = self._station.name, f"{self._limit:g} s"
+        if self._boot_id() == before:
+            raise MachineError(f"{name} did not go down within {limit}")
+        why = f"{name} did not come back within {limit} of booting {files.release}"
+        if self._power is None:
+            raise MachineError(f"{why}, and nothing can switch it off and on: see hosts.{name}."
+                               "power, or do it by hand")  # fmt: skip
+        self._tell(f"{why}: switching it off and on")
+        self._power.cycle()
+        after = "it is back after a power cycle" if self._back(before) else (
+            f"nor within {limit} of a power cycle")  # fmt: skip
+        raise MachineError(f"{why}: {after}")
+
+    def _back(self, before: str | None) -> bool:
+        """Wait until the host is in another boot than `before`; whether it came in time."""
+        deadline = time.monotonic() + self._limit
+        while time.monotonic() < deadline:
+            now = self._boot_id()
+            if now is not None and now != before:
+                return True
+            time.sleep(PAUSE_SECONDS)
+        return False
+
+    def _boot_id(self) -> str | None:
+        """Which boot the host is in; None when it does not answer.
+
+        Raises `MachineError` when it answers with a host key that ssh does not know.
+        """
+        command = self._station.shell("cat /proc/sys/kernel/random/boot_id")
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True,
+                                  timeout=PROBE_SECONDS, check=False)  # fmt: skip
+            said = done.stdout.decode(errors="replace").strip()
+            if done.returncode == 0 and said:
+                return said.splitlines()[-1]
+            if b"Host key verification failed" in done.stderr:
+                # It is up, and no power cycle gives it another key.
+                raise MachineError(
+                    f"{self._station.name}: its host key is not the one that ssh knows: all that "
+                    "it boots needs the same one; copy it between the folders of live images and "
+                    "make these again, or remove the old one with `ssh-keygen -R`"
+                )
+        return None

@@ -1,0 +1,265 @@
+"""`tailtap testbed check`: are all hosts there, and is each cable where the file says?
+
+Every card that the file names sends a frame to everybody, and all others listen. What was heard
+where is compared with the cables.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tailtap.measure.testbed.model import Cable, Host, Socket, Testbed
+from tailtap.measure.testbed.ssh import SshStation
+from tailtap.records.errors import MachineError, TailtapError
+from tailtap.records.printed import CableRow, HostRow, TestbedCheckRecord
+from tailtap.records.record import Record, Texts, checked, made
+from tailtap.remote.frames import ProtocolError
+from tailtap.remote.mux import parse
+from tailtap.remote.process import Process
+from tailtap.remote.session import Json
+
+MODULE = "tailtap.measure.testbed.cabling"
+ANSWER_SECONDS = 60.0
+"""How long a host may take to lend its cards, and these to come up."""
+FLIGHT_SECONDS = 0.2
+"""How long a frame may be under way, and an interrupt may wait."""
+
+Answer = Literal["ok", "dead", "wrong", "unknown"]
+Heard = Mapping[Socket, frozenset[Socket]]
+"""By the card that sent: the cards by which its frame came in."""
+
+
+class Lent(Record, kw_only=True):
+    """What a host says when its cards are lent."""
+
+    kernel: str
+    down: Texts
+    stamping: dict[str, str]
+
+
+class Came(Record, kw_only=True):
+    """What a host says of frames that came in."""
+
+    heard: dict[str, Texts]
+
+
+@dataclass(frozen=True)
+class CableFinding:
+    """What was found out about a cable."""
+
+    cable: Cable
+    answer: Answer
+    said: str
+    """What is wrong, as a sentence without its end; empty when nothing is."""
+
+    @property
+    def row(self) -> CableRow:
+        """The row of ``tailtap testbed check --json``."""
+        splitter = self.cable.splitter
+        return CableRow(
+            ends=[str(end) for end in self.cable.ends],
+            splitter=None if splitter is None else str(splitter),
+            answer=self.answer,
+            said=self.said,
+        )
+
+
+@dataclass(frozen=True)
+class HostFinding:
+    """What was found out about a host."""
+
+    name: str
+    kernel: str | None
+    """Its kernel's release; None when it is not there."""
+    said: str
+
+
+@dataclass(frozen=True)
+class Found:
+    """All that was found out about a testbed."""
+
+    hosts: list[HostFinding]
+    cables: list[CableFinding]
+    stamping: Mapping[Socket, str]
+    """By the card behind a splitter: whether it stamps what it receives in hardware, and how."""
+
+    @property
+    def reached(self) -> bool:
+        """Whether every host could be asked."""
+        return all(host.kernel is not None for host in self.hosts)
+
+    @property
+    def right(self) -> bool:
+        """Whether all is as the file says."""
+        return self.reached and all(cable.answer == "ok" for cable in self.cables)
+
+    @property
+    def record(self) -> TestbedCheckRecord:
+        """What ``tailtap testbed check --json`` prints."""
+        return TestbedCheckRecord(
+            hosts=[made(host, HostRow) for host in self.hosts],
+            cables=[cable.row for cable in self.cables],
+            stamping={str(card): said for card, said in self.stamping.items()},
+            right=self.right,
+        )
+
+
+def check(testbed: Testbed) -> Found:
+    """Send packets over every cable. The cards are lent meanwhile, and given back."""
+    with contextlib.ExitStack() as stack:
+        asked = dict(_asked(testbed, stack))
+        hosts = [
+            HostFinding(name, None, one)
+            if isinstance(one, str)
+            else HostFinding(name, one.kernel, "")
+            for name, one in asked.items()
+        ]
+        there = {name: one for name, one in asked.items() if isinstance(one, _Asked)}
+        heard = _heard(testbed, there)
+        down = {Socket(name, card) for name, one in there.items() for card in one.down}
+        cables = [judge(cable, heard, down, set(there)) for cable in testbed.cables]
+        behind = [cable.splitter for cable in testbed.cables if cable.splitter is not None]
+        stamping = {card: there[card.host].stamping[card.card]
+                    for card in behind if card.host in there}  # fmt: skip
+    return Found(hosts, cables, stamping)
+
+
+def judge(cable: Cable, heard: Heard, down: set[Socket], there: set[str]) -> CableFinding:
+    """What was heard of a cable: a pure function. `there` are the hosts that could be asked."""
+    one, other = cable.ends
+    cards = [*cable.ends, *([] if cable.splitter is None else [cable.splitter])]
+    missing = sorted({card.host for card in cards} - there)
+    if missing:
+        return CableFinding(cable, "unknown", f"{missing[0]} could not be asked")
+    for sender, wanted in ((one, other), (other, one)):
+        found = heard.get(sender, frozenset())
+        if wanted in found:
+            continue
+        others = sorted(map(str, found - {cable.splitter}))
+        if others:
+            return CableFinding(
+                cable, "wrong", f"what {sender} sends comes to {' and '.join(others)}"
+            )
+        lifeless = " and ".join(str(card) for card in cable.ends if card in down)
+        more = f"; no link at {lifeless}" if lifeless else ""
+        return CableFinding(cable, "dead", f"what {sender} sends comes to nobody{more}")
+    splitter = cable.splitter
+    if splitter is not None and not any(splitter in heard[end] for end in cable.ends):
+        where = sorted(
+            {str(card) for end in cable.ends for card in heard[end]} - set(map(str, cards))
+        )
+        more = f"; {' and '.join(where)} does" if where else ""
+        return CableFinding(cable, "wrong", f"{splitter} sees nothing of this cable{more}")
+    return CableFinding(cable, "ok", "")
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A host whose cards are lent."""
+
+    process: Process
+    cards: list[str]
+    kernel: str
+    down: list[str]
+    stamping: dict[str, str]
+
+    def ask(self, **question: object) -> Json:
+        _tell(self.process, question)
+        return _answer(self.process)
+
+    def heard(self) -> Mapping[str, Sequence[str]]:
+        """By card, what came in by it."""
+        told = self.ask(hear=True)
+        checked(self.process.title, told, Came, MachineError)
+        heard: Mapping[str, Sequence[str]] = told["heard"]
+        return heard
+
+
+def _cards_of(testbed: Testbed, host: str) -> list[str]:
+    cards = [card for cable in testbed.cables for card in (*cable.ends, cable.splitter) if card]
+    return [card.card for card in cards if card.host == host]
+
+
+def _asked(testbed: Testbed, stack: contextlib.ExitStack) -> Iterator[tuple[str, _Asked | str]]:
+    """Each host with its cards lent, or why it cannot be asked. All of them work at once."""
+    begun: dict[str, Process | str] = {}
+    for name, host in testbed.hosts.items():
+        try:
+            process = _start(name, host, testbed.ssh_config)
+            stack.callback(_end, process)
+            _tell(process, {"cards": _cards_of(testbed, name)})
+            begun[name] = process
+        except TailtapError as error:
+            begun[name] = str(error)
+    for name, one in begun.items():
+        if isinstance(one, str):
+            yield name, one
+            continue
+        try:
+            told = _answer(one)
+            checked(one.title, told, Lent, MachineError)
+            cards = _cards_of(testbed, name)
+            yield name, _Asked(one, cards, told["kernel"], told["down"], told["stamping"])
+        except TailtapError as error:
+            yield name, str(error)
+
+
+def _start(name: str, host: Host, config: str | None) -> Process:
+    if host.ssh is not None:
+        return SshStation(name, host, config).start(MODULE)
+    return Process([sys.executable, "-P", "-m", MODULE], name, with_input=True)
+
+
+def _end(process: Process) -> None:
+    process.end_input()
+    process.wait(ANSWER_SECONDS)
+    process.close()
+
+
+def _heard(testbed: Testbed, there: Mapping[str, _Asked]) -> Heard:
+    found: dict[Socket, frozenset[Socket]] = {}
+    for name, one in there.items():
+        for card in one.cards:
+            sender = Socket(name, card)
+            one.ask(send=card, token=str(sender))
+    time.sleep(FLIGHT_SECONDS)
+    came = [
+        (token, Socket(name, card))
+        for name, one in there.items()
+        for card, tokens in one.heard().items()
+        for token in tokens
+    ]
+    for name, one in there.items():
+        for card in one.cards:
+            sender = Socket(name, card)
+            found[sender] = frozenset(at for token, at in came if token == str(sender))
+    return found
+
+
+def _tell(process: Process, message: Mapping[str, Any]) -> None:
+    descriptor = process.input_fileno()
+    os.set_blocking(descriptor, True)
+    try:
+        os.write(descriptor, json.dumps(message).encode() + b"\n")
+    except BrokenPipeError as error:
+        raise MachineError(process.failure()) from error
+
+
+def _answer(process: Process) -> Json:
+    try:
+        line = process.read_line(ANSWER_SECONDS)
+    except TimeoutError as error:
+        raise MachineError(f"{process.title} does not answer") from error
+    if line is None:
+        raise MachineError(process.failure())
+    try:
+        return parse(line.encode())
+    except ProtocolError as error:
+        raise MachineError(f"{process.title} {error}") from error

@@ -1,0 +1,40 @@
+"""The station of each role of a testbed, and what boots its hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tailtap.measure.roles.here import Here
+from tailtap.measure.run import Stations
+from tailtap.measure.testbed.boot import checked
+from tailtap.measure.testbed.boot.booting import Booting
+from tailtap.measure.testbed.model import Testbed
+from tailtap.measure.testbed.power import power_of
+from tailtap.measure.testbed.ssh import SshStation
+from tailtap.records.errors import InputError
+from tailtap.remote.session import Station
+
+
+def stations_of(testbed: Testbed) -> Stations:
+    """The stations by role: one object for each host, which is reached when it is asked first."""
+    hosts: dict[str, Station] = {}
+    for name, host in testbed.hosts.items():
+        far = host.ssh is not None
+        hosts[name] = SshStation(name, host, testbed.ssh_config) if far else Here()
+    return {role: hosts[name] for role, name in testbed.roles.model_dump().items()}
+
+
+def booting_of(testbed: Testbed, name: str, tell: Callable[[str], None]) -> Booting | None:
+    """What boots a host as runs ask; None where the testbed does not say how.
+
+    It has a station of its own. `tell` is given a line for each step. Raises `InputError`.
+    """
+    if name not in testbed.hosts:
+        raise InputError(f"the testbed has no host {name}: there are {', '.join(testbed.hosts)}")
+    host = testbed.hosts[name]
+    if host.boot is None:
+        return None
+    kind, options = checked(host.boot.own)
+    power = None if host.power is None else power_of(host.power)
+    station = SshStation(name, host, testbed.ssh_config)
+    return Booting(station, host.boot, kind.open(name, options), power, tell)

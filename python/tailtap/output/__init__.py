@@ -1,0 +1,1 @@
+"""What is made of results: pages, figures, databases, files for other programs, and imports."""

@@ -1,0 +1,307 @@
+"""Puts run folders into `results.duckdb`; `schema.sql` describes the tables."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from importlib.resources import files
+from pathlib import Path
+
+import duckdb
+import msgspec
+import pyarrow as pa
+
+from tailtap.analysis.evaluation import tables
+from tailtap.output.database.hops import HOP_COLUMNS, hop_table
+from tailtap.records.duck import connect, require_tables, says_damaged, says_locked
+from tailtap.records.errors import InputError, MachineError
+from tailtap.records.evaluation import EvaluationRecord, HopRecord
+from tailtap.records.files import sync
+from tailtap.records.record import as_json, read
+from tailtap.records.run import RunRecord
+from tailtap.records.writing import REMEDIES, error_number, reason_of, refused, writing
+
+#: Tables that an evaluation holds as Parquet files of the same columns, less the run.
+PARQUET = ("percentiles", "distribution", "histogram", "worst", "gaps", "rates")
+#: Columns of `runs` that hold values of the record as they are.
+VALUES = ("slug", "repeat", "status", "valid", "error", "started", "finished")
+#: Columns of `runs` that hold JSON.
+OBJECTS = (
+    "variables",
+    "parameters",
+    "generator",
+    "taps",
+    "platform",
+    "forwarder",
+    "counters",
+    "environment",
+)
+#: Tables of what `tailtap explain` found out.
+CAUSES = ("causes", "stalls", "late_packets")
+KEPT = "the run folders are kept"
+TABLES = ("runs", "evaluations", *PARQUET, "warnings", *HOP_COLUMNS, *CAUSES)
+
+
+def add_run(database: Path, folder: Path) -> None:
+    """Puts a run folder into the database, and replaces what it held of that run.
+
+    The database is made if missing. A run without an evaluation (failed, interrupted) is stored
+    with its status and warnings. Raises `InputError` when the folder is no run folder,
+    `MachineError` when the database cannot be written.
+    """
+    add_runs(database, [folder])
+
+
+def add_runs(database: Path, folders: Sequence[Path]) -> None:
+    """Puts run folders into the database, each as `add_run` does, whole or not at all."""
+    runs = [(_record(folder), folder / "evaluation") for folder in folders]
+    with opened(database, KEPT) as connection:
+        for run, evaluation in runs:
+            connection.begin()
+            for table in TABLES:
+                connection.execute(f"DELETE FROM {table} WHERE run = ?", [run.number])
+            _insert(connection, run, evaluation)
+            connection.commit()
+
+
+def begin_anew(database: Path) -> list[Path]:
+    """Leaves nothing but the imported runs in the tables of the database, and completes these.
+
+    After a power failure a run can be finished but not yet stored. Its run folder is right;
+    imported runs, and tables that others made in the database, are nowhere else. So what cannot be
+    read is only put aside, under a name of its own. Returns the files that were; the database is
+    missing then. Raises `MachineError` when the database cannot be opened for another reason, and
+    leaves everything as it was.
+    """
+    _require_no_links(database)
+    if not database.exists():
+        return put_aside(database)  # a log alone
+    try:
+        with connect(database, read_only=True) as connection:
+            require_tables(connection, database, TABLES)
+            _read_imported(connection)
+        with connect(database) as connection:
+            _complete(connection)
+            connection.begin()
+            for table in reversed(TABLES):
+                connection.execute(
+                    f"DELETE FROM {table} "
+                    "WHERE run NOT IN (SELECT run FROM runs WHERE status = 'imported')"
+                )
+            connection.commit()
+    except duckdb.Error as error:
+        if not says_damaged(error):
+            raise _refused(database, error, "nothing of it was changed") from error
+        return put_aside(database)
+    return []
+
+
+@contextlib.contextmanager
+def opened(database: Path, kept: str) -> Iterator[duckdb.DuckDBPyConnection]:
+    """The database with its tables, made if missing, to be written.
+
+    Raises `MachineError` for whatever DuckDB cannot do, which ends with what is `kept`, and
+    `InputError` for links.
+    """
+    _require_no_links(database)
+    try:
+        with connect(database) as connection:
+            require_tables(connection, database, TABLES)
+            connection.execute(_schema())
+            yield connection
+    except (duckdb.Error, OSError) as error:
+        raise _refused(database, error, kept) from error
+
+
+def put_aside(database: Path) -> list[Path]:
+    """Gives the files of a database a name that nobody has, and returns them."""
+    log = _log_of(database)
+    there = [path for path in (database, log) if path.exists()]
+    if not there:
+        return []
+    for number in itertools.count(1):
+        damaged = database.with_name(f"{database.name}.damaged-{number}")
+        if not damaged.exists() and not _log_of(damaged).exists():
+            break
+    names = {database: damaged, log: _log_of(damaged)}
+    with writing(database, "put it elsewhere", doing="rename"):
+        for path in there:
+            path.rename(names[path])
+        sync(database.parent)
+    return [names[path] for path in there]
+
+
+def _require_no_links(database: Path) -> None:
+    """Raises `InputError` when DuckDB would write through a link."""
+    for path in (database, _log_of(database), database.with_name(f"{database.name}.tmp")):
+        if path.is_symlink():
+            raise InputError(
+                f"{path}: this is a link, and no database is written through links: remove it"
+            )
+
+
+def _log_of(database: Path) -> Path:
+    """The file of what was changed last, which DuckDB has while a database is open."""
+    return database.with_name(f"{database.name}.wal")
+
+
+def _schema() -> str:
+    return files(__package__).joinpath("schema.sql").read_text()
+
+
+def _complete(connection: duckdb.DuckDBPyConnection) -> None:
+    """Adds the tables and columns that an earlier version did not have yet."""
+    connection.execute(_schema())
+    query = (
+        "SELECT table_name, column_name, data_type FROM duckdb_columns() WHERE NOT internal "
+        "AND schema_name = 'main' ORDER BY table_oid, column_index"
+    )
+    with connect() as model:
+        model.execute(_schema())
+        wanted = model.execute(query).fetchall()
+    there = {(table, column) for table, column, _ in connection.execute(query).fetchall()}
+    missing = [row for row in wanted if row[:2] not in there and row[0] in TABLES]
+    for table, column, kind in missing:
+        connection.execute(f'ALTER TABLE {table} ADD COLUMN "{column}" {kind}')
+    if missing:
+        connection.execute(_schema())  # views of these tables
+
+
+def _read_imported(connection: duckdb.DuckDBPyConnection) -> None:
+    """Reads all that is kept of a database, as its damage shows only where it is read."""
+    there = connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()
+    for table in (table for table in TABLES if (table,) in there and ("runs",) in there):
+        connection.execute(
+            f"SELECT bit_xor(hash(kept)) FROM {table} AS kept "
+            "WHERE run IN (SELECT run FROM runs WHERE status = 'imported')"
+        ).fetchall()
+
+
+def _refused(database: Path, error: Exception, kept: str) -> MachineError:
+    """The error for what DuckDB could not do, on one line."""
+    reason = reason_of(error)
+    if says_damaged(error):
+        remedy = "it is damaged: rename it, and repeat this"
+    elif says_locked(error):
+        remedy = "another program has it open: close it there"
+    elif isinstance(error, duckdb.OutOfMemoryException):
+        remedy = "it needs more memory: end other programs"
+    elif isinstance(error, duckdb.FatalException) and error_number(error) is None:
+        remedy = f"{REMEDIES[errno.EIO]} or use another folder"  # it says that, and no more
+    elif error_number(error) is not None:
+        remedy = refused(database, error).or_elsewhere("use another folder").remedy
+    else:
+        remedy = "open it with the program that made it, or use another folder"
+    return MachineError(f"{database}: cannot write: {reason}: {remedy}; {kept}")
+
+
+def _record(folder: Path) -> RunRecord:
+    try:
+        return read(folder / "run.json", RunRecord)
+    except InputError as error:
+        raise InputError(f"{folder}: not a run folder: {error}") from error
+
+
+def _insert(connection: duckdb.DuckDBPyConnection, run: RunRecord, evaluation: Path) -> None:
+    number, told = run.number, as_json(run)
+    warnings = told["warnings"]
+    row = {
+        "run": number,
+        "experiment": run.name,
+        **{name: told[name] for name in VALUES},
+        **{name: None if told[name] is None else json.dumps(told[name]) for name in OBJECTS},
+    }
+    connection.execute(
+        f"INSERT INTO runs ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})",
+        list(row.values()),
+    )
+    if (evaluation / "evaluation.json").exists():
+        found = read(evaluation / "evaluation.json", EvaluationRecord)
+        warnings += msgspec.to_builtins(found.warnings)
+        latency = found.latency_ns
+        row = {
+            "run": number,
+            "key": found.key,
+            **msgspec.structs.asdict(found.counts),
+            "min_ns": latency.min,
+            "mean_ns": latency.mean,
+            "max_ns": latency.max,
+        }
+        connection.execute(
+            f"INSERT INTO evaluations ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})",
+            list(row.values()),
+        )
+        for table in PARQUET:
+            insert(connection, table, number, _table(evaluation, table))
+        _insert_hops(connection, number, evaluation, found.hops or [])
+        _insert_causes(connection, number, evaluation.parent)
+    if warnings:
+        connection.executemany(
+            "INSERT INTO warnings VALUES (?, ?, ?)",
+            [[number, warning["code"], warning["message"]] for warning in warnings],
+        )
+
+
+def _table(evaluation: Path, name: str) -> pa.Table:
+    """A table of an evaluation. Raises `InputError`."""
+    try:
+        return tables.read(evaluation, name)
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise InputError(
+            f"{evaluation / name}.parquet: cannot read it: {reason_of(error)}; {KEPT}"
+        ) from error
+
+
+def insert(
+    connection: duckdb.DuckDBPyConnection,
+    table: str,
+    number: int,
+    rows: pa.Table,
+    chosen: str = "*",
+) -> None:
+    """Puts in the rows of a run; what is `chosen` of them is SQL."""
+    connection.register("found", rows)
+    connection.execute(
+        f"INSERT INTO {table} BY NAME SELECT ? AS run, {chosen} FROM found", [number]
+    )
+    connection.unregister("found")
+
+
+def _insert_hops(
+    connection: duckdb.DuckDBPyConnection, number: int, evaluation: Path, hops: Sequence[HopRecord]
+) -> None:
+    """Puts in what packets took for each hop, of a run that was stamped between nodes."""
+    for table in HOP_COLUMNS if hops else ():
+        found = hop_table(table, hops, lambda name: _table(evaluation, name))
+        insert(connection, table, number, found)
+
+
+def _insert_causes(connection: duckdb.DuckDBPyConnection, number: int, folder: Path) -> None:
+    """Puts in what `tailtap explain` found out, unless the run was evaluated anew since."""
+    if not (folder / "causes.json").is_file():
+        return
+    from tailtap.analysis.causes.stored import read_stored
+
+    median = connection.execute(
+        "SELECT value FROM percentiles WHERE run = ? AND p = 0.5", [number]
+    ).fetchone()
+    stored = read_stored(folder, median[0]) if median else None
+    if stored is None:
+        return
+    content, (late, _, stalls) = stored
+    columns = [name for name, *_ in connection.execute("DESCRIBE causes").fetchall()]
+    for row in content["causes"]:
+        values = {**row, "run": number, "knobs": json.dumps(row["knobs"])}
+        connection.execute(
+            f"INSERT INTO causes VALUES ({', '.join('?' * len(columns))})",
+            [values[name] for name in columns],
+        )
+    unknown = "nullif(cpu, -1) AS cpu, nullif(stall, 0) AS stall"
+    for table, rows, chosen in (
+        ("stalls", stalls, "*"),
+        ("late_packets", late, f"* REPLACE ({unknown})"),
+    ):
+        insert(connection, table, number, rows, chosen)

@@ -1,0 +1,51 @@
+"""Every matched packet of a run, from its captures: an evaluation keeps only the worst."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+
+from tailtap.analysis.evaluation import evaluate, tables
+from tailtap.analysis.runs.run import Run
+from tailtap.records.errors import InputError
+from tailtap.records.evaluation import Side
+
+
+def all_packets(run: Run) -> pa.Table:
+    """Latency, stamps (ns) and key of every matched packet, in the order of the ingress stamps.
+
+    The captures are matched again with the options of the stored evaluation. Raises `InputError`
+    when a capture is gone, or when it is not the one that was evaluated. Needs about 200 bytes of
+    memory a packet.
+    """
+    meta = run.meta()
+    options, inputs, latency = meta.options, meta.inputs, meta.latency_ns
+    formats = {side.format for side in inputs.both}
+    found = evaluate(
+        _capture(run, inputs.ingress),
+        _capture(run, inputs.egress),
+        key=meta.key,
+        trim_ns=options.trim_ns,
+        window_ns=options.window_ns,
+        bucket_ns=options.bucket_ns,
+        worst=meta.counts.matched,
+        format=formats.pop() if len(formats) == 1 else None,
+        nanoseconds=options.nanoseconds,
+    )
+    if (found.counts, found.min, found.max) != (meta.counts, latency.min, latency.max):
+        raise InputError(
+            f"{run.folder}: --packets: the captures are not those that were evaluated; run "
+            "tailtap evaluate --out again"
+        )
+    return tables.worst(found.worst_packets).sort_by("ingress_ns")
+
+
+def _capture(run: Run, side: Side) -> Path:
+    """The capture of one side: beside the evaluation, as in a run folder, or where it was read."""
+    path = Path(side.path)
+    beside = [run.folder.parent / path.name] if run.folder else []
+    for place in (*beside, path) if run.record else (path, *beside):
+        if place.is_file():
+            return place
+    raise InputError(f"{path}: --packets: this capture of {run.slug} is no longer there")

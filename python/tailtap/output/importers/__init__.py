@@ -1,0 +1,1 @@
+"""Results of others, put beside our own runs."""

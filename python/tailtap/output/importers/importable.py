@@ -1,0 +1,73 @@
+"""What an import puts into the database: runs of others, whatever files they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from tailtap.records.record import Notice
+
+
+@dataclass(frozen=True)
+class Content:
+    """The results of a run: its row of `evaluations` and its other tables, without its number.
+
+    Both are empty where no file of the run says anything.
+    """
+
+    evaluation: Mapping[str, Any] = field(default_factory=dict)
+    tables: Mapping[str, pa.Table] = field(default_factory=dict)
+
+
+class Importable(Protocol):
+    """A run that others measured."""
+
+    warnings: list[Notice]
+    """What is wrong with its files; `read` adds to it."""
+
+    @property
+    def source(self) -> str:
+        """Where it is. An import replaces what the database has of the same source."""
+
+    @property
+    def digest(self) -> str | None:
+        """What it is known by wherever it lies, once it was read; None when nothing can be."""
+
+    def read(self) -> Content:
+        """Its results. Damaged files are warnings, not errors."""
+
+    def row(self, experiment: str) -> dict[str, Any]:
+        """Its row of `runs` without the number; JSON columns as text. `experiment` is the name
+        of the tree, for runs that have no better one."""
+
+
+@dataclass(frozen=True)
+class Tree:
+    """An experiment that was imported, in the words of its own description."""
+
+    name: str
+    folder: str
+    kind: str
+    runs: int
+    loop_runs: int
+    variables: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    authors: tuple[str, ...] = ()
+    licence: str | None = None
+    identifiers: tuple[str, ...] = ()
+
+    def line(self) -> str:
+        """All of it in one line."""
+        runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
+        parts = [f"{runs} of {self.loop_runs} .loop files"]
+        for title, names in (
+            ("over", self.variables), ("hosts", self.hosts), ("by", self.authors)
+        ):  # fmt: skip
+            if names:
+                parts.append(f"{title} {', '.join(names)}")
+        if self.licence:
+            parts.append(f"licence {self.licence}")
+        return f"{self.name} ({self.kind}): {'; '.join(parts)}"

@@ -1,0 +1,1 @@
+"""What is stored and exchanged, as types, with their errors and units: one reader, one writer."""

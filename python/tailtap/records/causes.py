@@ -1,0 +1,250 @@
+"""Why packets were late: ``causes.json``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from tailtap.records.record import Count, Cpu, Notice, Number, Record, Share, Texts, Whole, Width
+
+
+class Looked(Record, kw_only=True):
+    """The packets that coincidences were tested on."""
+
+    threshold_ns: Whole
+    packets: Count
+    stalls: Count
+    words: str
+
+
+class LateRun(Record, kw_only=True):
+    """The late packets of a run."""
+
+    threshold_ns: Annotated[Whole, Meta(description="Later packets are late")]
+    packets: Width
+    median_ns: Whole
+    delay_ns: Annotated[
+        Count, Meta(description="By how much all of them together are later than the median")
+    ]
+    stalls: Count
+    words: Annotated[str, Meta(description="What late means")]
+    looked: Annotated[
+        Looked | None,
+        Meta(description="The packets that coincidences were tested on, if they are others"),
+    ]
+
+
+class ServedBy(Record, kw_only=True):
+    """By what packets are served."""
+
+    by: Literal["softirq", "task", "poll", "vcpu", "several"]
+    cpus: list[Cpu]
+    pids: list[Count]
+
+
+class Segment(Record, kw_only=True):
+    """A part of the device."""
+
+    segment: Annotated[Width, Meta(description="Its number, from 1")]
+    nodes: Texts
+    by: str
+    cpus: list[Cpu]
+    packets: Annotated[Count, Meta(description="Packets that were late in it")]
+    excess_ns: Whole
+    words: str
+
+
+class CauseName(Record, kw_only=True, forbid_unknown_fields=True):
+    """What a cause is called."""
+
+    cause: str
+    detail: str
+
+
+class Without(Record, kw_only=True, forbid_unknown_fields=True):
+    """A tail without the time of some causes."""
+
+    p: Share
+    measured_ns: Whole
+    percentile_ns: Whole
+    measured_worst_ns: Whole
+    worst_ns: Whole
+    least_ns: Annotated[
+        Whole, Meta(description="Slower packets are known one by one: a value of it is a bound")
+    ]
+
+
+class CauseRow(Record, kw_only=True):
+    """A cause of late packets."""
+
+    cause: str
+    detail: str
+    claim: Literal["cause", "by-exclusion", "present"]
+    packets: Count
+    behind: Count
+    stalls: Count
+    delay_ns: Whole
+    worst_ns: Whole
+    share: Number | None
+    p_value: Number | None
+    shifts: Annotated[Count | None, Meta(description="Random shifts that it was held against")]
+    basis: Annotated[str, Meta(description="What the claim rests on")]
+    without: Annotated[Without | None, Meta(description="The tail without its time")]
+    knobs: Annotated[Texts, Meta(description="Candidates against it: they were not tried")]
+
+
+class Unexplained(Record, kw_only=True):
+    """Late packets that nothing explains."""
+
+    packets: Count
+    delay_ns: Whole
+
+
+class Period(Record, kw_only=True):
+    """A period of late packets."""
+
+    cause: str | None
+    detail: str | None
+    period_ns: Number
+    z: Number
+    false_alarm: Number
+    sharpness: Number
+    words: str
+
+
+class Remove(Record, kw_only=True):
+    """What removes causes."""
+
+    knobs: Texts
+    packets: Annotated[Count, Meta(description="Late packets of these causes")]
+    share: Share
+    causes: list[CauseName]
+    lines: Annotated[Texts, Meta(description="What to type, line by line")]
+    without: Without | None
+    words: str
+
+
+class ChanceTest(Record, kw_only=True):
+    """How coincidences were told from chance."""
+
+    seed: Count
+    false_claims: Annotated[Share, Meta(description="How often chance alone is called a cause")]
+
+
+class TraceTold(Record, kw_only=True):
+    """What was seen of the kernel."""
+
+    events: Count
+    lost: Count
+    mode: str
+    missing: Texts
+    substitutes: Texts
+
+
+class TraceCost(Record, kw_only=True):
+    """What the trace cost at a percentile, as runs without a trace say."""
+
+    p: Share
+    traced_ns: Whole
+    plain_ns: Whole
+    more: Annotated[Number, Meta(description="0.02 is 2 % more with the trace")]
+    least: Number
+    most: Number
+
+
+class Control(Record, kw_only=True):
+    """Pairs of runs with and without a trace."""
+
+    runs: Count
+    percentiles: list[TraceCost]
+
+
+class HostClockTold(Record, kw_only=True):
+    """How the clock of the device's host stood to that of the stamps."""
+
+    at_ns: list[Whole]
+    ahead_ns: list[list[Whole]]
+    drifts: list[Number]
+    bend_ns: Count
+    width_ns: Whole
+    coarse: Annotated[Count, Meta(description="Late packets that it is too coarse for")]
+
+
+class BothWays(Record, kw_only=True):
+    """Packets that two clocks were compared by."""
+
+    there: Count
+    back: Count
+
+
+class GuestClockTold(Record, kw_only=True):
+    """How a guest's clock stood to its host's."""
+
+    at_ns: Whole
+    offset_ns: list[Whole]
+    drift: Number
+    drifts: list[Number]
+    width_ns: Whole
+    widest_ns: Whole
+    packets: BothWays
+
+
+class GuestTold(Record, kw_only=True):
+    """What was seen of a guest's kernel."""
+
+    served: ServedBy
+    clock: GuestClockTold
+    coarse: Count
+    events: Count
+    lost: Count
+    missing: Texts
+    substitutes: Texts
+
+
+class CausePart(Record, kw_only=True):
+    """A part of a late packet's time."""
+
+    cause: str
+    detail: str
+    ns: Whole
+
+
+class LatePacket(Record, kw_only=True):
+    """One of the worst packets."""
+
+    latency: Count
+    ingress_ns: Whole
+    egress_ns: Whole
+    key: str | None
+    segment: Width
+    cpu: Cpu | None
+    cause: str
+    detail: str
+    state: str
+    parts: list[CausePart]
+    stall: Width | None
+    words: str
+
+
+class CausesRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.causes/1"):
+    """``causes.json``, which ``tailtap explain --json`` prints, too."""
+
+    run: str
+    valid: bool | None
+    late: LateRun
+    served: ServedBy
+    segments: list[Segment]
+    causes: list[CauseRow]
+    unexplained: Unexplained
+    periods: list[Period]
+    remove: Remove
+    test: ChanceTest
+    trace: TraceTold
+    control: Control | None
+    clock: Annotated[
+        HostClockTold | None, Meta(description="Null where trace and stamps have one clock")
+    ]
+    guest: GuestTold | None
+    worst: Annotated[list[LatePacket], Meta(description="The worst packets, one by one")]
+    warnings: list[Notice]

@@ -1,0 +1,150 @@
+"""The errors that a user can meet, each with the exit status of the command contract.
+
+An error is a value: `what` happened, at which `place`, which `remedy` helps, and what its class
+adds. Its text is made of these once and never read back: who must tell errors apart asks for the
+class, and who must say something else takes the fields.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Self, TypeVar
+
+
+@contextlib.contextmanager
+def naming(what: str) -> Iterator[None]:
+    """Put the option or key `what` before the message of an `InputError`."""
+    try:
+        yield
+    except InputError as error:
+        raise error.at(what) from error
+
+
+class TailtapError(Exception):
+    """An error with a one-line message for the user and an exit status.
+
+    Its fields are the attributes that the class and those above it annotate. So it can be pickled,
+    copied and told to another machine, whatever its constructor takes.
+    """
+
+    exit_status = 2
+    what: str
+    place: str
+    remedy: str
+
+    def __init__(self, what: str, *, place: str = "", remedy: str = "") -> None:
+        """`what` may say place and remedy itself, where nobody needs them apart."""
+        super().__init__(what)
+        self.what, self.place, self.remedy = what, place, remedy
+
+    def __str__(self) -> str:
+        """Place, what and remedy, on one line."""
+        return ": ".join(part for part in (self.place, self.what, self.remedy) if part)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """The class and the fields."""
+        return restored, (type(self), vars(self))
+
+    def at(self, place: str) -> Self:
+        """This error, seen from where all that it tells of is at `place`."""
+        return self.but(place=f"{place}: {self.place}" if self.place else place)
+
+    def but(self, **fields: object) -> Self:
+        """This error with other values of some fields."""
+        return restored(type(self), {**vars(self), **fields})
+
+    @property
+    def lines(self) -> Sequence[str]:
+        """What is printed, a line each: the message."""
+        return (str(self),)
+
+
+class InputError(TailtapError):
+    """Bad input or usage: a file, an option or an experiment cannot be used as given."""
+
+    exit_status = 2
+
+
+class InputErrors(InputError):
+    """Several mistakes of one file: each is a message, and `lines` has them all."""
+
+    messages: tuple[str, ...]
+
+    def __init__(self, messages: Sequence[str]) -> None:
+        """The messages in the order of the file; there is at least one."""
+        self.messages = tuple(messages)
+        more = len(self.messages) - 1
+        super().__init__(self.messages[0] + (f" (and {more} more)" if more else ""))
+
+    @property
+    def lines(self) -> Sequence[str]:
+        """Each message."""
+        return [f"{self.place}: {one}" if self.place else one for one in self.messages]
+
+
+class QuantityError(InputError):
+    """A text that is no quantity. Who knows which option or key has it says so."""
+
+    text: str
+    """Empty for what is no text."""
+
+    def __init__(self, message: str, text: object) -> None:
+        """The message, which does not say where `text` was given."""
+        super().__init__(message)
+        self.text = text if isinstance(text, str) else ""
+
+
+class NotSplittableError(InputError):
+    """Captures were split up although their stamps are not in order, or a capture is damaged.
+
+    They can be evaluated as one piece.
+    """
+
+
+class MachineError(TailtapError):
+    """This machine cannot do it: the message says what is missing and how to get it."""
+
+    exit_status = 3
+
+
+class NotWritten(MachineError):
+    """Something cannot be written. `remedy` is against the reason, and may be empty.
+
+    Another place always helps; which option names it is known to the command.
+    """
+
+    def or_elsewhere(self, instead: str) -> Self:
+        """This error for who can do `instead`."""
+        return self.but(remedy=f"{self.remedy} or {instead}" if self.remedy else instead)
+
+
+class Interrupted(TailtapError):
+    """The user stopped the work; whatever was finished is kept."""
+
+    exit_status = 4
+
+
+class Bug(TailtapError):
+    """A fault of tailtap itself, which no option mends.
+
+    The status is EX_SOFTWARE of sysexits.h: no gate takes it for an answer.
+    """
+
+    exit_status = 70
+    told: str
+
+    def __init__(self, message: str, told: str = "") -> None:
+        """`told` is the traceback."""
+        super().__init__(message)
+        self.told = told
+
+
+E = TypeVar("E", bound=TailtapError)
+
+
+def restored(kind: type[E], fields: Mapping[str, object]) -> E:
+    """An error of this class with these fields."""
+    error = kind.__new__(kind, fields.get("what", ""))
+    vars(error).update(fields)
+    return error

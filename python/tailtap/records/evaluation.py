@@ -1,0 +1,232 @@
+"""An evaluation: ``evaluation.json``, which ``tailtap evaluate --json`` prints, too."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from tailtap.records.record import Count, Notice, Number, Record, Share, Texts, Whole, Width
+
+
+class Percentile(msgspec.Struct, frozen=True):
+    """A percentile of the latency with its 95 % confidence interval, in nanoseconds.
+
+    `low` or `high` is None where no packet bounds the interval on that side. `above` counts the
+    packets of higher rank; with fewer than ten the percentile is not `supported`.
+    """
+
+    p: Share
+    value: Whole
+    low: Whole | None
+    high: Whole | None
+    above: Count
+    supported: bool
+
+
+Ends = Annotated[list[Number], Meta(min_length=2, max_length=2)]
+"""The least and the most that something may be."""
+Interval = Annotated[list[Whole], Meta(min_length=2, max_length=2)]
+"""The same in whole numbers."""
+
+
+class Bounds(Record, kw_only=True):
+    """What minimum, mean and maximum are at least and at most, where latencies are uncertain."""
+
+    min: Interval
+    mean: Ends
+    max: Interval
+
+
+class Latency(Record, kw_only=True, omit_defaults=True):
+    """The latency of an evaluation in short, in ns."""
+
+    min: Whole
+    mean: Number
+    max: Whole
+    percentiles: list[Percentile]
+    bounds: Bounds | None = None
+
+
+class Counts(Record, kw_only=True):
+    """What became of packets."""
+
+    ingress: Annotated[Count, Meta(description="Packets captured before the device")]
+    egress: Annotated[Count, Meta(description="Packets captured after the device")]
+    matched: Annotated[
+        Count, Meta(description="Packets seen on both sides: the latencies are of these")
+    ]
+    lost: Annotated[
+        Count,
+        Meta(description="Packets seen before the device and not after it within the window"),
+    ]
+    unmatched_egress: Annotated[
+        Count, Meta(description="Packets after the device without a match before it")
+    ]
+    duplicate_ingress: Annotated[
+        Count, Meta(description="Packets whose key repeats before the device; left out")
+    ]
+    duplicate_egress: Annotated[
+        Count, Meta(description="Further copies after the device: in no statistic")
+    ]
+    reordered: Annotated[
+        Count, Meta(description="Packets that left after one that had arrived later")
+    ]
+    noncausal: Annotated[
+        Count, Meta(description="Packets stamped after the device before they were before it")
+    ]
+    trimmed_ingress: Annotated[
+        Count, Meta(description="Packets left out at the start, before the device")
+    ]
+    trimmed_egress: Annotated[
+        Count, Meta(description="Packets left out at the start, after the device")
+    ]
+    unkeyed_ingress: Annotated[Count, Meta(description="Packets before the device without the key")]
+    unkeyed_egress: Annotated[Count, Meta(description="Packets after the device without the key")]
+    unread_ingress: Annotated[
+        Count, Meta(description="Packets before the device that were not read")
+    ]
+    unread_egress: Annotated[Count, Meta(description="Packets after the device that were not read")]
+
+
+class Side(Record, kw_only=True):
+    """A capture."""
+
+    path: str
+    format: str
+    clock: str
+    packets: Count
+    first_ns: Whole
+    last_ns: Whole
+    resolution_ns: Annotated[Width, Meta(description="The step of its stamps")]
+    fcs_bytes: Annotated[Count, Meta(description="Bytes of the checksum at the end of each frame")]
+    unread: Annotated[
+        dict[str, Count], Meta(description="Packets that passed and were not read, by reason")
+    ]
+
+
+class Sides(Record, kw_only=True):
+    """The captures of both sides."""
+
+    ingress: Side
+    egress: Side
+
+    @property
+    def both(self) -> tuple[Side, Side]:
+        """The capture before the device, and that behind it."""
+        return self.ingress, self.egress
+
+
+Nanoseconds = Literal["ingress", "egress", "both"]
+"""Which captures have stamps in nanoseconds though they say microseconds."""
+
+
+class Options(Record, kw_only=True, omit_defaults=True):
+    """How packets were evaluated."""
+
+    trim_ns: Count
+    window_ns: Count
+    bucket_ns: Width
+    nanoseconds: Nanoseconds | None = None
+    worst: Count
+
+
+class PacketsBothWays(Record, kw_only=True):
+    """The packets that two clocks were aligned by."""
+
+    there: Count
+    back: Count
+
+
+class ClocksRecord(Record, kw_only=True, omit_defaults=True):
+    """How the clock behind the device is to the one before it, where these are two."""
+
+    by: Literal["interval", "packets"]
+    ahead_ns: Annotated[
+        list[Interval], Meta(description="By how much it is ahead, at least and at most")
+    ]
+    at_ns: Annotated[
+        list[Whole] | None, Meta(description="When it was: the first and the last time")
+    ] = None
+    drifts: Annotated[
+        Ends | None, Meta(description="How much faster it runs, at least and at most")
+    ] = None
+    packets: PacketsBothWays | None = None
+    back: Annotated[
+        Texts | None, Meta(description="The captures of the packets that went back")
+    ] = None
+    widest_ns: Count
+    within_ns: Annotated[Count, Meta(description="What a latency may be off by, to either side")]
+
+
+class WithinRecord(Record, kw_only=True):
+    """What every latency may be off by, to either side, and what of that is of what."""
+
+    within_ns: Count
+    clocks_ns: Count
+    resolution_ns: Count
+
+
+class WorstRecord(Record, kw_only=True, omit_defaults=True):
+    """One of the worst packets; times in ns."""
+
+    latency: Whole
+    ingress_ns: Whole
+    egress_ns: Whole
+    key: str
+    hops: Annotated[
+        list[Whole | None] | None,
+        Meta(description="What it took for each hop; null where a stamp is missing"),
+    ] = None
+
+
+Part = Literal["node", "queue"]
+"""What a hop is: a node, or the queue in which packets wait until a node receives them."""
+
+
+class HopRecord(Record, kw_only=True):
+    """A hop of an evaluation: from one tap point to the next."""
+
+    hop: Annotated[Width, Meta(description="Its number, from 1")]
+    node: str
+    part: Part
+    counts: Counts
+    latency_ns: Latency
+    slowest_of_worst: Annotated[
+        Count, Meta(description="Of how many of the worst packets it took the longest part")
+    ]
+    warnings: list[Notice]
+
+
+class Floor(Record, kw_only=True):
+    """The largest latencies: above what they are kept, and how many."""
+
+    floor_ns: Whole
+    packets: Count
+
+
+class BlockWidth(Record, kw_only=True):
+    """How long the stretches of time are that blocks are of."""
+
+    width_ns: Width
+
+
+class EvaluationRecord(
+    Record, kw_only=True, omit_defaults=True, tag_field="schema", tag="tailtap.evaluation/1"
+):
+    """``evaluation.json``."""
+
+    key: Annotated[str, Meta(description="What packets were matched by")]
+    key_reason: str | None
+    counts: Counts
+    latency_ns: Latency
+    worst: list[WorstRecord]
+    hops: list[HopRecord] | None = None
+    clocks: ClocksRecord | None = None
+    within: WithinRecord | None = None
+    inputs: Sides
+    options: Options
+    exceedances: Floor
+    blocks: BlockWidth
+    warnings: list[Notice]

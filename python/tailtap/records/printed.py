@@ -1,0 +1,333 @@
+"""What commands print with ``--json``, where it is no file of theirs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from tailtap.records.record import Anything, Count, Notice, Number, Record, Texts
+
+
+class CheckRow(Record, kw_only=True):
+    """What was looked at, and what was found."""
+
+    area: str
+    name: str
+    state: Annotated[
+        Literal["ok", "poor", "missing", "untested"],
+        Meta(description="`poor` works but harms measurements; `untested` could not be tried"),
+    ]
+    found: str
+    remedy: Annotated[str, Meta(description="What mends it; empty when nothing has to be")]
+    required: Annotated[bool, Meta(description="Whether `tailtap run` needs it")]
+
+
+class DoctorRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.doctor/1"):
+    """``tailtap doctor --json``."""
+
+    can_run: Annotated[bool, Meta(description="Whether `tailtap run` can work here")]
+    checks: list[CheckRow]
+
+
+class ReportRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.report/1"):
+    """``tailtap report --json``."""
+
+    page: str
+    bytes: Count
+    figures: Texts
+    runs: Annotated[Count, Meta(description="Runs that are shown")]
+    failed: Annotated[Count, Meta(description="Runs without a result")]
+    imported: Annotated[Count, Meta(description="Runs that were measured by others")]
+
+
+class ExportRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.export/1"):
+    """``tailtap export --json``."""
+
+    to: Annotated[str, Meta(description="The kind of exporter")]
+    runs: Count
+    written: Annotated[Texts, Meta(description="Files, or the tables of a database")]
+
+
+class ImportedTree(Record, kw_only=True):
+    """An experiment that was imported, in the words of its own description."""
+
+    name: str
+    folder: str
+    kind: str
+    runs: Count
+    loop_runs: Annotated[Count, Meta(description="Runs of its loop, with files or without")]
+    variables: Texts
+    hosts: Texts
+    authors: Texts
+    licence: str | None
+    identifiers: Texts
+
+
+class ImportRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.import/1"):
+    """``tailtap import --json``."""
+
+    database: str
+    runs: Count
+    new: Annotated[Count, Meta(description="Runs that the database did not have yet")]
+    replaced: Annotated[Count, Meta(description="Runs of which the files have changed")]
+    experiments: list[ImportedTree]
+    warnings: list[Notice]
+
+
+class LeftoverRow(Record, kw_only=True):
+    """A change of the machine, or a journal of such changes."""
+
+    kind: str
+    name: str
+    owner: Annotated[
+        Literal["dead", "alive", "kept", "unknown"],
+        Meta(description="Whether the process that made it still runs, or wanted it to stay"),
+    ]
+    pid: Count | None
+
+
+class CleanRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.clean/1"):
+    """``tailtap clean --json``."""
+
+    dry_run: bool
+    removed: list[LeftoverRow]
+    kept: list[LeftoverRow]
+    left: Annotated[Texts, Meta(description="A sentence for whatever could not be removed")]
+
+
+class ProfileRow(Record, kw_only=True):
+    """Requirements under one name."""
+
+    requirements: Texts
+    source: str
+    reading: Annotated[str, Meta(description="How the source was read; may be empty")]
+
+
+class ProfilesRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.profiles/1"):
+    """``tailtap verdict --list-profiles --json``."""
+
+    profiles: dict[str, ProfileRow]
+
+
+class Left(Record, kw_only=True):
+    """A knob that stays as it is, and why."""
+
+    name: str
+    why: str
+
+
+class ChangeRow(Record, kw_only=True, rename={"before": "from"}):
+    """A knob that is set."""
+
+    name: str
+    group: str
+    before: str | None
+    to: str
+    disruptive: bool
+    risk: Annotated[Count, Meta(description="From 0, harmless, to 3")]
+
+
+class ApplyRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.apply/1"):
+    """``tailtap host apply --json``."""
+
+    dry_run: bool
+    changes: list[ChangeRow]
+    met: Annotated[Texts, Meta(description="Knobs that are as they should be")]
+    left: list[Left]
+    partly: Annotated[
+        Texts, Meta(description="Knobs of which the kernel lets only a part be changed")
+    ]
+
+
+class HostExportRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.host-export/1"):
+    """``tailtap host export --json``."""
+
+    format: str
+    out: str | None
+    text: str
+    left: list[Left]
+
+
+class RevertRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.revert/1"):
+    """``tailtap host revert --json``."""
+
+    dry_run: bool
+    undone: Texts
+    left: Texts
+    ended_by_reboot: Texts
+
+
+class AuditRow(Record, kw_only=True):
+    """What the audit says of a knob."""
+
+    name: str
+    group: str
+    value: str | None
+    wanted: str | None
+    answer: Literal["met", "not-met", "not-applicable", "unknown"]
+    why: str
+    source: str
+    settable: Literal["runtime", "boot", "no"]
+    disruptive: bool
+    risk: Annotated[Count, Meta(description="From 0, harmless, to 3")]
+    removes: Annotated[Texts, Meta(description="Causes of late packets that it removes")]
+    recommended: Annotated[bool, Meta(description="False of a knob that is there to compare")]
+    elsewhere: Annotated[bool, Meta(description="Whether something else than tailtap sets it")]
+
+
+class AuditRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.audit/1"):
+    """``tailtap host audit --json``."""
+
+    role: str
+    cpus: str
+    housekeeping: str
+    interfaces: Texts
+    rows: list[AuditRow]
+    met: bool
+
+
+class WordRow(Record, kw_only=True):
+    """A word of a kernel line."""
+
+    word: str
+    knob: str
+    state: Annotated[
+        Literal["there", "missing", "other"],
+        Meta(description="Whether the line that runs has it, or another value in its place"),
+    ]
+    running: str | None
+    does: str
+    why: str
+    source: str
+    risk: Annotated[Count, Meta(description="From 0, harmless, to 3")]
+    removes: Texts
+
+
+class StepRecord(Record, kw_only=True):
+    """What installing a kernel line did, or would do."""
+
+    file: str
+    difference: Annotated[str, Meta(description="A unified diff; empty when nothing is to do")]
+    then: Annotated[str, Meta(description="What the user does for the next boot")]
+
+
+class BootlineRecord(
+    Record, kw_only=True, omit_defaults=True, tag_field="schema", tag="tailtap.bootline/1"
+):
+    """``tailtap host bootline --json``; with ``--remove`` what was removed alone."""
+
+    role: str | None = None
+    cpus: str | None = None
+    housekeeping: str | None = None
+    line: str | None = None
+    words: list[WordRow] | None = None
+    left: Annotated[
+        list[Left | str], Meta(description="Knobs that no word sets here; sentences on removal")
+    ]
+    wrong: Texts | None = None
+    dry_run: bool | None = None
+    install: StepRecord | None = None
+    removed: Texts | None = None
+    then: str | None = None
+
+
+class Message(Record, kw_only=True):
+    """A sentence."""
+
+    message: str
+
+
+class CheckedRun(Record, kw_only=True):
+    """A planned run, and what was found out about it."""
+
+    number: Count
+    slug: str
+    variables: Anything
+    problems: list[Message]
+    notes: list[Message]
+
+
+class RunCheckRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.check/1"):
+    """``tailtap run --check --json``."""
+
+    name: str
+    differs: Texts
+    can_run: bool
+    as_root: Annotated[bool, Meta(description="Whether root asked, who can ask everything")]
+    runs: list[CheckedRun]
+    problems: Annotated[list[Message], Meta(description="What prevents all runs")]
+    notes: list[Message]
+    traffic_seconds: Annotated[
+        Number, Meta(description="How long packets are sent, all runs together")
+    ]
+    stamp_bytes: Count
+
+
+class HostRow(Record, kw_only=True):
+    """A host of a testbed."""
+
+    name: str
+    kernel: Annotated[str | None, Meta(description="Its release; null when it is not there")]
+    said: str
+
+
+class CableRow(Record, kw_only=True):
+    """A cable of a testbed."""
+
+    ends: Texts
+    splitter: str | None
+    answer: Literal["ok", "dead", "wrong", "unknown"]
+    said: str
+
+
+class TestbedCheckRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.testbed-check/1"):
+    """``tailtap testbed check --json``."""
+
+    hosts: list[HostRow]
+    cables: list[CableRow]
+    stamping: Annotated[
+        dict[str, str], Meta(description="By card behind a splitter, whether it stamps and how")
+    ]
+    right: Annotated[bool, Meta(description="Whether all is as the file says")]
+
+
+class BootRecord(
+    Record, kw_only=True, omit_defaults=True, tag_field="schema", tag="tailtap.boot/1"
+):
+    """``tailtap testbed boot --json``."""
+
+    host: str
+    via: str | None = None
+    boot_id: str
+    release: str
+    command_line: str
+    cgroup: Annotated[Count, Meta(description="The version of control groups")]
+    seconds: Number | None = None
+
+
+class ImageRecord(
+    Record, kw_only=True, omit_defaults=True, tag_field="schema", tag="tailtap.image/1"
+):
+    """``tailtap testbed image --json``, and the file about an image in its folder."""
+
+    folder: str | None = None
+    release: str
+    initrd_bytes: Count | None = None
+    suite: str | None = None
+    packages: Texts | None = None
+    epoch: Count | None = None
+
+
+class PowerRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.power/1"):
+    """``tailtap testbed power --json``."""
+
+    host: str
+    power: str
+
+
+class CompletionRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.completion/1"):
+    """``tailtap completion --json``."""
+
+    shell: Literal["bash", "zsh", "fish"]
+    script: str

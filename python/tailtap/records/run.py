@@ -1,0 +1,395 @@
+"""A run and its plan: ``run.json`` and ``plan.json``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from tailtap.records.machine import Booted, Environment, Station, Timekeeping, Tuning
+from tailtap.records.record import (
+    Anything,
+    Count,
+    Cpu,
+    CpuText,
+    InnerFile,
+    Notice,
+    Number,
+    Open,
+    Record,
+    Sequenced,
+    Texts,
+    Whole,
+    Width,
+)
+from tailtap.records.traits import Traits
+
+Status = Literal["running", "done", "failed", "interrupted", "imported"]
+Small = Annotated[int, Meta(ge=0, lt=1 << 31)]
+Repeat = Annotated[int, Meta(ge=1, le=10**6)]
+"""Nobody repeats a run more often; a list of all repeats has room."""
+
+
+class Slip(Record, kw_only=True):
+    """How late packets left the generator."""
+
+    max: Whole | None = None
+    percentiles: list[Sequenced] = []
+
+
+class Generator(Record, kw_only=True):
+    """What any generator says of itself."""
+
+    generator: str | None = None
+    mode: str | None = None
+    sent: Count | None = None
+    failed: Count | None = None
+    scheduled_rate: Number | None = None
+    achieved_rate: Number | None = None
+    slip_ns: Slip | None = None
+    with_id: Count | None = None
+    interrupted: bool | None = None
+
+
+class Tap(Record, kw_only=True):
+    """What any tap counted."""
+
+    seen: Count | None = None
+    stored: Count | None = None
+    lost: Count | None = None
+    other: Count | None = None
+    dropped: Count | None = None
+
+
+class AskedPlacement(Record, kw_only=True, omit_defaults=True):
+    """How the packets of a node were to be received."""
+
+    irq: str | list[Cpu]
+    napi: str
+    queues: Count | None = None
+
+
+class Node(Record, kw_only=True, omit_defaults=True):
+    """A node of a topology."""
+
+    name: str
+    task: str
+    kind: str
+    cpus: list[Cpu]
+    placement: AskedPlacement | None = None
+
+
+class Function(Record, kw_only=True):
+    """A virtual function of a network card."""
+
+    card: str
+    function: Count
+
+
+class Splitter(Record, kw_only=True):
+    """Who sees the packets of a cable as well."""
+
+    port: str
+    card: str
+
+
+class Link(Record, kw_only=True, omit_defaults=True):
+    """A link of a topology."""
+
+    ends: Texts
+    mtu: Count | None = None
+    cards: list[str] | None = None
+    functions: list[Function] | None = None
+    vlan: Count | None = None
+    splitter: Splitter | None = None
+
+
+class Flow(Record, kw_only=True):
+    """A flow of a topology."""
+
+    name: str
+    path: Texts
+    stamped: Texts
+
+
+class Load(Record, kw_only=True):
+    """What a neighbour did on a CPU."""
+
+    reached: Number
+    done: Count
+    cpu_ns: Count
+    elapsed_ns: Count
+
+
+class Neighbour(Record, kw_only=True):
+    """What loaded CPUs meanwhile."""
+
+    kind: str
+    unit: str
+    asked: Number
+    cpus: dict[CpuText, Load]
+
+
+class Port(Record, kw_only=True, omit_defaults=True):
+    """Where the packets of a port were received."""
+
+    card: str | None = None
+    numa_node: Whole | None = None
+    cpus: list[Cpu] | None = None
+    """Empty: where the kernel put it; None: not at this port."""
+
+
+class Placement(Record, kw_only=True):
+    """Where packets were received."""
+
+    ports: dict[str, Port] = {}
+    numa_nodes: dict[CpuText, str] = {}
+    crossings: Texts = []
+
+
+class Handled(Record, kw_only=True):
+    """Which CPUs handled an interrupt, and how often."""
+
+    port: str
+    cpus: list[Cpu]
+    affinity: str | None = None
+    effective: str | None = None
+    handled: dict[CpuText, Count]
+
+
+class PlatformKernel(Record, kw_only=True):
+    """The kernel that the DuT runs on."""
+
+    kind: str | None = None
+    release: str | None = None
+
+
+class Card(Record, kw_only=True):
+    """A network card of the DuT."""
+
+    driver: str | None = None
+
+
+class PlatformFacts(Record, kw_only=True):
+    """What any platform may tell of itself."""
+
+    memory_used: Count | None = None
+    kernel: PlatformKernel | None = None
+    tuning: Tuning | None = None
+    cards: dict[str, Card | None] = {}
+
+
+class Point(Record, kw_only=True):
+    """A tap point of a line."""
+
+    name: str
+    port: str
+    file: InnerFile
+    before: str | None = None
+    """The node of the DuT that packets enter next; None behind the last one."""
+    received: bool = False
+
+
+class Instrument(Record, kw_only=True, omit_defaults=True):
+    """What an instrument left: keys of the run's record, and files."""
+
+    facts: Texts
+    files: list[InnerFile]
+    cpus: str | None = None
+    """Those that the taps might run on."""
+    points: list[Point] | None = None
+    """Those of the taps, in the order in which packets pass them."""
+
+
+class Window(Record, kw_only=True):
+    """What processors counted in a window of time."""
+
+    scope: Literal["dut.cpus", "machine"]
+    cpus: list[Cpu]
+    elapsed_ns: Count
+    events: dict[str, Whole | None]
+    estimated: Texts
+    by_cpu: dict[CpuText, dict[str, Whole | None]]
+
+
+class Watts(Record, kw_only=True):
+    """The power of a whole machine."""
+
+    before: Count | None
+    after: Count | None
+
+
+class Energy(Record, kw_only=True, omit_defaults=True):
+    """The energy of a run, by domain in microjoules."""
+
+    elapsed_ns: Count
+    energy_uj: dict[str, Whole]
+    platform_watts: Watts | None = None
+
+
+class Took(Record, kw_only=True):
+    """How long samples took, in ns."""
+
+    median: Count
+    max: Count
+    sum: Count
+
+
+class Sampling(Record, kw_only=True):
+    """How interrupts were sampled."""
+
+    period_ns: Count
+    cpu: Cpu
+    shares_cpu: bool
+    samples: Count
+    late: Count
+    missed: Count
+    took_ns: Took
+
+
+class HostClock(Record, kw_only=True, omit_defaults=True):
+    """The clock of a machine, and how it stood to that of the stamps at two moments of that."""
+
+    timekeeping: Timekeeping | None = None
+    at_ns: tuple[Whole, Whole] | None = None
+    ahead_ns: tuple[tuple[Whole, Whole], tuple[Whole, Whole]] | None = None
+    """By how much it was ahead, the least and the most; None where no line fits."""
+    drifts: tuple[Number, Number] | None = None
+    widest_ns: Count | None = None
+    exchanges: Count | None = None
+    bend_ns: Count = 0
+
+
+class HostClocks(Record, kw_only=True, omit_defaults=True):
+    """The clocks of the hosts of a run, by the roles that these have."""
+
+    against: str
+    dut: HostClock | None = None
+    generator: HostClock | None = None
+    timestamper: HostClock | None = None
+
+
+class EvaluationSettings(Record, kw_only=True):
+    """How a run is to be evaluated."""
+
+    key: str = "auto"
+    trim: Count = 0
+    window: Count = 5_000_000_000
+    bucket: Width | None = None
+
+
+class TrafficSettings(Record, kw_only=True):
+    """Of the traffic that was asked for."""
+
+    rate: Count | None = None
+    size: Count | str | list[Count] | None = None
+    cpu: Cpu | None = None
+    reverse_cpu: Cpu | None = None
+    bidirectional: bool = False
+    warm_up: Count = 0
+    warm_up_packets: Count = 0
+    pattern: str | Anything = "constant"
+
+
+class DutSettings(Record, kw_only=True):
+    """Of the device that was asked for."""
+
+    platform: str | None = None
+    forwarder: str | Anything | None = None
+    cpus: list[Cpu] | None = None
+    memory: Count | None = None
+    kernel: str | None = None
+    boot: str | None = None
+    irq: str | list[Cpu] = "core"
+    line: Count | list[str | Anything] | None = None
+
+
+class Parameters(Record, kw_only=True):
+    """Of what was asked for, that which is read; the experiment's model defines all of it."""
+
+    dut: Open[DutSettings] | None = None
+    traffic: Open[TrafficSettings] | None = None
+    evaluation: EvaluationSettings | None = None
+    trace: str = "none"
+
+
+class PlanRow(Record, kw_only=True):
+    """A run as a plan has it."""
+
+    number: Small
+    slug: InnerFile
+    repeat: Repeat
+    variables: Anything
+    """The varied values as written, and the flow's name where it has one of its own."""
+    parameters: Open[Parameters]
+
+
+class Facts(Record, kw_only=True):
+    """Fields of a run that instruments find out."""
+
+    counters: dict[str, Window] | None = None
+    """What processors counted, by the window of time; None where nobody asked."""
+    interrupts: Sampling | None = None
+    softnet: dict[CpuText, dict[str, Whole]] = {}
+    steal_ns: dict[CpuText, Whole] = {}
+    cpu_ns: dict[CpuText, dict[str, Whole]] = {}
+    forwarder_memory: Count | None = None
+    forwarder_memory_nodes: dict[CpuText, Count] | None = None
+    elapsed_ns: Count | None = None
+    neighbours: dict[str, Neighbour] = {}
+    card_interrupts: dict[str, Handled] = {}
+    energy: Energy | None = None
+    trace: Anything | None = None
+    trace_guest: Anything | None = None
+
+
+class RunRecord(PlanRow, kw_only=True):
+    """``run.json``."""
+
+    schema: Literal["tailtap.run/1"] = "tailtap.run/1"
+    name: str
+    """The experiment's."""
+    status: Status
+    error: str | None = None
+    started: str | None = None
+    finished: str | None = None
+    valid: bool | None = None
+    """False when the generator did not send what was asked of it."""
+    warnings: list[Notice]
+    traits: Traits | None = None
+    nodes: list[Node] = []
+    links: list[Link] = []
+    flows: list[Flow] = []
+    generator: Open[Generator] | None = None
+    taps: dict[str, Open[Tap]] | None = None
+    forwarder: Anything | None = None
+    platform: Open[PlatformFacts] | None = None
+    placement: Placement | None = None
+    tuning: Tuning | None = None
+    stations: dict[str, Station] = {}
+    boot: Booted | None = None
+    clocks: HostClocks | None = None
+    counters: dict[str, Window] | None = None
+    """What processors counted, by the window of time; None where nobody asked."""
+    interrupts: Sampling | None = None
+    softnet: dict[CpuText, dict[str, Whole]] = {}
+    steal_ns: dict[CpuText, Whole] = {}
+    cpu_ns: dict[CpuText, dict[str, Whole]] = {}
+    forwarder_memory: Count | None = None
+    forwarder_memory_nodes: dict[CpuText, Count] | None = None
+    elapsed_ns: Count | None = None
+    neighbours: dict[str, Neighbour] = {}
+    card_interrupts: dict[str, Handled] = {}
+    energy: Energy | None = None
+    trace: Anything | None = None
+    trace_guest: Anything | None = None
+    instruments: dict[str, Instrument] = {}
+    environment: Environment | None = None
+
+
+class Plan(Record, kw_only=True):
+    """``plan.json``."""
+
+    schema: Literal["tailtap.plan/1"] = "tailtap.plan/1"
+    name: str
+    runs: list[PlanRow]

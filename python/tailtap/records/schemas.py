@@ -1,0 +1,165 @@
+"""The published form of each record, and the page of all fields.
+
+`python -m tailtap.records.schemas docs/reference` writes schemas/NAME.schema.json and records.md.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tailtap.records.causes import CausesRecord
+from tailtap.records.evaluation import EvaluationRecord
+from tailtap.records.files import write_text
+from tailtap.records.interrupts import InterruptsRecord
+from tailtap.records.printed import (
+    ApplyRecord,
+    AuditRecord,
+    BootlineRecord,
+    BootRecord,
+    CleanRecord,
+    CompletionRecord,
+    DoctorRecord,
+    ExportRecord,
+    HostExportRecord,
+    ImageRecord,
+    ImportRecord,
+    PowerRecord,
+    ProfilesRecord,
+    ReportRecord,
+    RevertRecord,
+    RunCheckRecord,
+    TestbedCheckRecord,
+)
+from tailtap.records.record import Record
+from tailtap.records.tail import ModelRecord, TailRecord
+from tailtap.records.verdict import VerdictRecord
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+RECORDS: Sequence[type[Record]] = (
+    EvaluationRecord,
+    TailRecord,
+    ModelRecord,
+    CausesRecord,
+    VerdictRecord,
+    InterruptsRecord,
+    ReportRecord,
+    ExportRecord,
+    ImportRecord,
+    ProfilesRecord,
+    RunCheckRecord,
+    DoctorRecord,
+    CleanRecord,
+    AuditRecord,
+    ApplyRecord,
+    RevertRecord,
+    BootlineRecord,
+    HostExportRecord,
+    TestbedCheckRecord,
+    BootRecord,
+    PowerRecord,
+    ImageRecord,
+    CompletionRecord,
+)
+"""All that is stored or printed with a `schema`, in the order of the page."""
+TYPES = {
+    "boolean": "true or false",
+    "integer": "whole number",
+    "null": "null",
+    "number": "number",
+    "object": "mapping",
+    "string": "text",
+}
+"""What JSON Schema calls a type, and the page."""
+HEAD = """# Records
+
+Made from the program's own types by `make docs`; a test fails when it is stale.
+
+JSON files and what `--json` prints name their form in `schema`. This page lists the fields of each;
+a JSON Schema of the same name is in [schemas](schemas). Later versions may add fields. Times are
+integer nanoseconds. A field that is marked *optional* is left out where there is nothing to say.
+"""
+
+
+def tag_of(kind: type[Record]) -> str:
+    """What a record says as its `schema`."""
+    return str(kind.__struct_config__.tag)
+
+
+def file_of(kind: type[Record]) -> str:
+    """The file of a record's schema: ``evaluation.schema.json``."""
+    return f"{tag_of(kind).removeprefix('tailtap.').partition('/')[0]}.schema.json"
+
+
+def schema(kind: type[Record]) -> dict[str, Any]:
+    """The JSON Schema of a record."""
+    return {"$schema": DIALECT, "title": tag_of(kind), **msgspec.json.schema(kind)}
+
+
+def page() -> str:
+    """docs/reference/records.md."""
+    shared: dict[str, Any] = {}
+    parts = [HEAD]
+    for kind in RECORDS:
+        found = schema(kind)
+        definitions = found["$defs"]
+        own = definitions.pop(kind.__name__)
+        shared |= definitions
+        parts += [f"## {tag_of(kind)}\n", *_described(own)]
+    parts.append("## Parts\n")
+    for name in sorted(shared):
+        parts += [f"### {name}\n", *_described(shared[name])]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _described(definition: Mapping[str, Any]) -> Iterator[str]:
+    text = " ".join(str(definition.get("description", "")).split())
+    if text:
+        yield text.replace("``", "`") + "\n"
+    yield "| field | content | meaning |\n|---|---|---|"
+    required = definition.get("required", ())
+    for name, field in definition.get("properties", {}).items():
+        content = _type(field)
+        if name not in required:
+            content = f"*optional* {content.removesuffix(' or null')}"
+        yield f"| `{name}` | {content} | {field.get('description', '')} |".replace("|  |", "| |")
+    yield ""
+
+
+def _type(field: Mapping[str, Any]) -> str:
+    """What a field holds, in words."""
+    if "$ref" in field:
+        name = str(field["$ref"]).rpartition("/")[2]
+        return f"[{name}](#{name.lower()})"
+    if "enum" in field:
+        return ", ".join(f"`{value}`" for value in field["enum"])
+    if "anyOf" in field:
+        found = [_type(one) for one in field["anyOf"]]
+        return " or ".join(sorted(found, key=lambda text: text == "null"))
+    kind = field.get("type")
+    if kind == "array":
+        return f"list of {_type(field['items'])}" if field.get("items") else "list"
+    inner = field.get("additionalProperties")
+    if kind == "object" and isinstance(inner, Mapping) and inner:
+        return f"mapping to {_type(inner)}"
+    return TYPES.get(str(kind), "anything")
+
+
+def write(docs: Path) -> None:
+    """Write all schemas, and the page, into the folder of the documentation."""
+    folder = docs / "schemas"
+    folder.mkdir(exist_ok=True)
+    for old in folder.glob("*.schema.json"):
+        old.unlink()
+    for kind in RECORDS:
+        write_text(folder / file_of(kind), f"{json.dumps(schema(kind), indent=1)}\n")
+    write_text(docs / "records.md", page())
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]))

@@ -1,0 +1,185 @@
+"""Tail models: ``tail.json``, and what ``tailtap model --json`` prints. Latencies are ns."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from tailtap.records.record import Count, Notice, Number, Record, Share, Width
+
+
+class ModelledPackets(Record, kw_only=True):
+    """The packets of a run, and what a tail model did with them."""
+
+    matched: Count
+    lost: Count
+    fitted: Annotated[Count, Meta(description="The first ones, which the model is fitted to")]
+    checked: Annotated[Count, Meta(description="The rest, which the model is held against")]
+
+
+class StationarityRow(Record, kw_only=True):
+    """Two tests of whether a series keeps its mean."""
+
+    series: str
+    length: Count
+    adf: Number
+    adf_p: Share
+    kpss: Number
+    kpss_p: Annotated[Share, Meta(description="From 0.01 to 0.1, where its table ends")]
+    stationary: Annotated[bool, Meta(description="Both tests say that it is stationary")]
+    unit_root: Annotated[bool, Meta(description="Both tests say that it is not stationary")]
+
+
+class Shape(Record, kw_only=True):
+    """The shape of a tail with its 95 % interval."""
+
+    value: Number
+    low: Number | None
+    high: Number | None
+
+
+class LevelRecord(Record, kw_only=True):
+    """What is exceeded once in so many packets, with its 95 % interval."""
+
+    packets: Number
+    value: Number
+    low: Number | None
+    high: Annotated[
+        Number | None, Meta(description="Null where nothing bounds the level from above")
+    ]
+
+
+class GoodnessRecord(Record, kw_only=True):
+    """Anderson-Darling's statistic, and the probability of a larger one if the model holds."""
+
+    statistic: Number
+    p: Share
+
+
+class LevelCheck(Record, kw_only=True):
+    """A level held against the packets that were not fitted; one cluster is expected above it."""
+
+    level: LevelRecord
+    packets_above: Count
+    bursts_above: Count
+    bursts_above_interval: Annotated[
+        Count | None, Meta(description="Clusters above the upper end of the level's interval")
+    ]
+
+
+class ThresholdRecord(Record, kw_only=True):
+    """One threshold, and the fit above it."""
+
+    threshold: str
+    percentile: Annotated[Number | None, Meta(description="In per cent")]
+    latency_ns: Number | None
+    exceedances: Count
+    bursts: Count | None
+    extremal_index: Number | None
+    run_length: Count | None
+    xi: Shape | None
+    sigma_ns: Number | None
+    limit_ns: Annotated[
+        Number | None, Meta(description="What no packet exceeds; null of a tail without an end")
+    ]
+    anderson_darling: GoodnessRecord | None
+    jensen_shannon: Number | None
+    check: LevelCheck | None
+    refused: Annotated[bool, Meta(description="A diagnostic failed: nothing is predicted from it")]
+    flags: list[Notice]
+
+
+class HorizonLevel(Record, kw_only=True):
+    """What is exceeded once in a time."""
+
+    horizon_ns: Width
+    words: str
+    level: LevelRecord | None
+
+
+class BlockMaxima(Record, kw_only=True):
+    """The cross-check by maxima of blocks."""
+
+    width_ns: Width
+    blocks: Count
+    mu_ns: Number
+    sigma_ns: Number
+    xi: Number
+    level: LevelRecord | None
+
+
+class PapersThreshold(Record, kw_only=True):
+    """The published method at one threshold."""
+
+    threshold: str
+    percentile: Annotated[Number | None, Meta(description="In per cent")]
+    latency_ns: Number | None
+    exceedances: Count
+    xi: Number | None
+    sigma_ns: Number | None
+    jensen_shannon: Number | None
+    level_ns: Number | None
+    limit_ns: Number | None
+    bounded: bool | None
+    packets_above: Count | None
+    bursts_above: Count | None
+
+
+class PapersModel(Record, kw_only=True):
+    """The published method."""
+
+    thresholds: list[PapersThreshold]
+    chosen: str | None
+
+
+class TailRecord(
+    Record, kw_only=True, omit_defaults=True, tag_field="schema", tag="tailtap.tail/1"
+):
+    """``tail.json``."""
+
+    run: str
+    packets: ModelledPackets
+    rate: Annotated[Number, Meta(description="Packets a second before the device")]
+    tick_ns: Annotated[Number, Meta(description="The step of the latencies")]
+    within_ns: Annotated[
+        Count, Meta(description="What latencies may be off by, to either side")
+    ] = 0
+    resolution_ns: Annotated[Count, Meta(description="How much of it is the stamps' step")] = 0
+    fit: Annotated[Share, Meta(description="The share of the packets that was fitted")]
+    stationarity: list[StationarityRow]
+    thresholds: list[ThresholdRecord]
+    chosen: Annotated[str | None, Meta(description="The threshold whose levels are told")]
+    levels: list[HorizonLevel]
+    block_maxima: BlockMaxima | None
+    papers: PapersModel
+    warnings: list[Notice]
+
+
+class ModelledRun(TailRecord, kw_only=True):
+    """A tail model, and whether its run is valid."""
+
+    valid: bool | None
+
+
+class RepeatsRow(Record, kw_only=True):
+    """Runs that differ in nothing but the repeat."""
+
+    label: str
+    runs: Count
+    models: Count
+    bursts: Annotated[
+        Number | None, Meta(description="The mean of clusters above the level; 1 is expected")
+    ]
+    bounded: Annotated[Share | None, Meta(description="The share of models with a limit")]
+    papers_bursts: Number | None
+    papers_bounded: Share | None
+
+
+class ModelRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.model/1"):
+    """``tailtap model --json``."""
+
+    method: str
+    runs: list[ModelledRun]
+    summary: list[RepeatsRow]
+    warnings: list[Notice]

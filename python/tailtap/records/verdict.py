@@ -1,0 +1,54 @@
+"""A verdict: what ``tailtap verdict --json`` prints. Latencies are ns, shares from 0 to 1."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from tailtap.records.record import Anything, Count, Record, Share, Texts
+
+Answer = Literal["holds", "violated", "not shown"]
+"""Whether a requirement holds: yes, no, or too few packets say."""
+
+
+class RunFinding(Record, kw_only=True):
+    """What one run says about a requirement."""
+
+    run: str
+    answer: Answer
+    reason: str
+    measured: str
+    figures: Annotated[Anything, Meta(description="The numbers behind it, by their names")]
+    doubts: Annotated[Texts, Meta(description="Codes of the run's warnings")]
+
+
+class VerdictRow(Record, kw_only=True):
+    """One requirement of one configuration."""
+
+    configuration: str
+    requirement: str
+    profile: str | None
+    answer: Answer
+    decided_by: Annotated[str, Meta(description="The worst run")]
+    measured: str
+    reason: str
+    runs: list[RunFinding]
+
+
+class RunNotice(Record, kw_only=True):
+    """A warning about a run."""
+
+    run: str
+    code: str
+    message: str
+
+
+class VerdictRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.verdict/1"):
+    """``tailtap verdict --json``."""
+
+    answer: Answer
+    answers: Annotated[dict[Answer, Count], Meta(description="How many rows have which answer")]
+    confidence: Share
+    verdicts: list[VerdictRow]
+    warnings: list[RunNotice]

@@ -1,0 +1,103 @@
+"""Warnings about captures, own and imported ones, and about what was matched in them."""
+
+from __future__ import annotations
+
+from tailtap.records.warnings.entry import Entry
+
+TITLE = "The captures and their evaluation"
+ENTRIES = (
+    Entry(
+        "few-packets",
+        "Too few packets were matched for the 99.9th percentile to have ten above it.",
+        "Measure longer, or at a higher rate.",
+    ),
+    Entry(
+        "capture-damaged",
+        "A capture is damaged or cut off. What can be read was evaluated: behind damage, from the "
+        "next record on that makes sense.",
+        "Copy the capture again, or repeat the measurement.",
+    ),
+    Entry(
+        "unread-packets",
+        "Packets of a capture were not read, for a stated reason. They look lost or unmatched and "
+        "may not be; a verdict that they could change is not shown.",
+        "Capture on the Ethernet interface itself, into pcap or into pcapng with enhanced packet "
+        "blocks.",
+    ),
+    Entry(
+        "capture-drops",
+        "The program that captured dropped packets, as the pcapng file says. They look lost or "
+        "unmatched and may not be.",
+        "Give the capturing program larger buffers or a shorter snap length, or lower the rate.",
+    ),
+    Entry(
+        "fcs-taken-off",
+        "The frames of a capture end in their check sequences (FCS), of which its file says "
+        "nothing. They were left out, so that keys are the same on both sides.",
+        "Nothing; or capture both sides in the same way.",
+    ),
+    Entry(
+        "capture-growing",
+        "A capture grew or shrank while it was read.",
+        "Evaluate it again when the capture has ended.",
+    ),
+    Entry(
+        "timestamps-backwards",
+        "Stamps go backwards. The packets were sorted by time.",
+        "Look at the clock of the capture: it may have been set while it ran.",
+    ),
+    Entry(
+        "mscap-unwrapped",
+        "MoonSniff's times jumped back by 2^32 ns, as they do, and were unwrapped.",
+        "Nothing, unless the capture has gaps of seconds.",
+    ),
+    Entry(
+        "snap-length",
+        "The snap length cut the key off some packets.",
+        "Capture longer packets, or choose a key nearer to the start with `--key`.",
+    ),
+    Entry(
+        "foreign-packets",
+        "Packets do not carry the key and were left out.",
+        "Nothing, if they are of others; else choose another `--key`.",
+    ),
+    Entry(
+        "tap-unclosed",
+        "A tap still runs, or ended before it closed its file: its counts are unknown.",
+        "Evaluate again when the tap has ended, or repeat the measurement.",
+    ),
+    Entry(
+        "tap-lost",
+        "A tap lost stamps. These packets look lost or unmatched and may not be.",
+        "Lower the rate, or leave more CPU time to the tap's writer.",
+    ),
+    Entry(
+        "two-clocks",
+        "The captures are of two clocks. Every latency may be off, by as much as the clocks' "
+        "interval is open to either side; all bounds and answers include that.",
+        "Nothing, if the interval is narrow enough; else stamp both sides by one clock.",
+    ),
+    Entry(
+        "stamp-resolution",
+        "The stamps come in steps, such as 1 us: as the file says, or as they show. Every latency "
+        "may be off by a step to either side; all bounds and answers include that.",
+        "Nothing, if the steps are short enough; else capture with nanoseconds (`tcpdump "
+        "--time-stamp-precision=nano`), or by a card's clock.",
+    ),
+    Entry(
+        "noncausal",
+        "Packets were stamped after the device before they were stamped before it.",
+        "Synchronise the clocks of both captures, or say how they are to each other: "
+        "[two clocks](../explanation/latency.md#two-clocks).",
+    ),
+    Entry(
+        "duplicate-ingress",
+        "Packets before the device share their key within the window and were left out.",
+        "Send packets with unique ids, shorten `--window`, or choose another `--key`.",
+    ),
+    Entry(
+        "unmatched-egress",
+        "More than 0.1 % of the packets after the device match none before it.",
+        "Check that both captures are of the same run and began before the traffic.",
+    ),
+)

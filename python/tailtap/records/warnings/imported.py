@@ -1,0 +1,61 @@
+"""Warnings about results that tailtap did not measure."""
+
+from __future__ import annotations
+
+from tailtap.records.warnings.entry import Entry
+
+TITLE = "Imported results"
+ENTRIES = (
+    Entry(
+        "file-missing",
+        "A published run lacks some of its nine files.",
+        "Nothing: what its other files say was imported.",
+    ),
+    Entry(
+        "file-damaged",
+        "A file of others cannot be read and was skipped: it is damaged, too large, no regular "
+        "file, or a link to a place outside of its tree.",
+        "Copy the tree again, with the files that links lead to.",
+    ),
+    Entry(
+        "name-unlikely",
+        "The names of a published run's files say a rate or a repeat that no run has.",
+        "Rename the files, and import the tree again; until then it counts as unknown.",
+    ),
+    Entry(
+        "file-twice",
+        "Two files say the same of a run; one was skipped.",
+        "Remove one of them.",
+    ),
+    Entry(
+        "run-twice",
+        "A published run is a copy of another one and was left out.",
+        "Nothing.",
+    ),
+    Entry(
+        "no-latencies",
+        "Runs of a result tree of pos hold no latencies, but something else, such as throughput.",
+        "Copy their captures or result files into the tree too, and import it again.",
+    ),
+    Entry(
+        "loop-failed",
+        "A command of a run did not finish, as pos says: its results may be incomplete.",
+        "Look at what the command printed; leave the run out, or measure it again.",
+    ),
+    Entry(
+        "loop-shared",
+        "Several loops of a result tree of pos number their runs alike, so that a file's run is "
+        "not certain.",
+        "Import each loop from a tree of its own: leave the `.loop` files of the others out.",
+    ),
+    Entry(
+        "crate-incomplete",
+        "A crate names files that are not there.",
+        "Copy the whole crate, and import it again.",
+    ),
+    Entry(
+        "imports-unreadable",
+        "The folder's database cannot be read: imported runs are left out of the report.",
+        "Close the database in other programs, or remove it and import again.",
+    ),
+)

@@ -1,0 +1,222 @@
+"""Warnings about a run: its load, its machine, its taps and its counters."""
+
+from __future__ import annotations
+
+from tailtap.records.warnings.entry import Entry
+
+TITLE = "The run"
+ENTRIES = (
+    Entry(
+        "generator-slip",
+        "One packet in a hundred left later than `traffic.slip_limit` after its time.",
+        "Lower the rate, or give the generator a CPU of its own with `traffic.cpu`.",
+        True,
+    ),
+    Entry(
+        "generator-rate",
+        (
+            "The generator sent less than 99 % of the rate that was asked for; an "
+            "external generator may be off by 10 % either way."
+        ),
+        (
+            "Lower `traffic.rate`, or give the generator a CPU of its own. For an "
+            "external generator, change `traffic.external.command`."
+        ),
+        True,
+    ),
+    Entry(
+        "failed-sends",
+        "The kernel refused packets of the generator. They are in no capture.",
+        "Lower the rate, or try another `traffic.generator`.",
+    ),
+    Entry(
+        "without-id",
+        (
+            "Packets of a replayed capture are no UDP and carry no id. They load the device "
+            "and are not measured."
+        ),
+        "Nothing, if the load is what matters; else replay a capture of UDP.",
+    ),
+    Entry(
+        "shared-cpu",
+        (
+            "A generator runs on a CPU of the device or of the other generator, so that they delay "
+            "each other."
+        ),
+        "Give each its own CPU with `traffic.cpu`, `traffic.reverse_cpu` and `dut.cpus`.",
+    ),
+    Entry(
+        "other-measurement",
+        "Another process of tailtap measured on this machine at the same time.",
+        "Measure again while nothing else is measured; the message names the process.",
+    ),
+    Entry(
+        "neighbour-short",
+        "A neighbour (`dut.neighbours`) did less than nine tenths of what it was asked for.",
+        (
+            "Ask for less, or give it CPUs of its own; what it reached is in `run.json`. A CPU "
+            "that it shares with the device leaves it less on purpose."
+        ),
+    ),
+    Entry(
+        "stamps-lost",
+        (
+            "A tap had no room for some stamps. These packets count as lost or unmatched "
+            "though they may have passed."
+        ),
+        "Lower the rate, or leave more CPU time to the tap's writer.",
+    ),
+    Entry(
+        "tap-drops",
+        (
+            "The kernel dropped packets between the device and a tap. They count as lost "
+            "though the device sent them."
+        ),
+        "Raise `net.core.netdev_max_backlog`, or lower the rate.",
+    ),
+    Entry(
+        "taps-within",
+        (
+            "Packets were stamped between the nodes of a line as well (`dut.taps: hops` or "
+            "`queues`). The taps there delay every packet, and this is part of the latency."
+        ),
+        "Nothing to find the slow hop; for the line's own latency measure with `dut.taps: ends`.",
+    ),
+    Entry(
+        "egress-deferred",
+        (
+            "Packets were stamped later than they left the device, by an unknown time: on "
+            "receipt, or by the interrupt of a card."
+        ),
+        "Set `net.core.netdev_tstamp_prequeue` to 1; of cards, use those that stamp in hardware.",
+    ),
+    Entry(
+        "stamped-on-interrupt",
+        (
+            "Packets were stamped behind splitters, when the interrupts of the timestamper's cards "
+            "were served. Each of the two stamps can be late by an unknown time."
+        ),
+        "Switch interrupt moderation off (`ethtool -C`), tune the timestamper, or use cards that "
+        "stamp in hardware.",
+    ),
+    Entry(
+        "trace-lost",
+        (
+            "The trace had no room for some events. What happened on these CPUs then is not known, "
+            "and no packet of that time gets a cause."
+        ),
+        "Give `tailtap trace` more `--records`, or leave more CPU time to its writer.",
+    ),
+    Entry(
+        "trace-blind",
+        (
+            "Late packets left a core, and its trace saw no softirq in which they did: the kernel "
+            "did not run the tracer's programs then. These packets get no cause."
+        ),
+        "Keep the task that the sentence names off the device's CPUs, or use another kernel.",
+    ),
+    Entry(
+        "trace-written",
+        (
+            "The trace was written while packets were sent, on a CPU that sends or serves them: "
+            "more came than the memory for it holds. That makes packets late."
+        ),
+        "Send for a shorter time, or leave a CPU to nobody; `tailtap run --check` says what fits.",
+    ),
+    Entry(
+        "trace-incomplete",
+        "This kernel does not tell some of the events that a trace has; the rest is recorded.",
+        "Use a newer kernel: Linux 6.5 tells all of them.",
+    ),
+    Entry(
+        "no-device",
+        (
+            "The platform `wire` has no device, so that there are no CPUs to trace or to count on. "
+            "The run was made without a trace or counters; its latency is as good as ever."
+        ),
+        "Nothing: explain a run that has a device.",
+    ),
+    Entry(
+        "guest-untraced",
+        (
+            "What the kernel in the virtual machine did is not known, or only in part. Of late "
+            "packets only the host's part is told."
+        ),
+        "Take a guest's kernel with types of its own (CONFIG_DEBUG_INFO_BTF) and memory for them.",
+    ),
+    Entry(
+        "guest-clock",
+        (
+            "The clock of the virtual machine cannot be aligned with its host's by packets that "
+            "both stamped. Of late packets only the host's part is told."
+        ),
+        "Use a forwarder whose packets pass the guest's kernel; on a clock that stepped, repeat.",
+    ),
+    Entry(
+        "clock-unsteady",
+        (
+            "On a testbed: somebody changed the rate of a machine's clock while packets were "
+            "measured, or the machine slept. Its clock is not known during this run."
+        ),
+        "Let the program that disciplines the clock settle (`chronyc tracking`), or stop it.",
+    ),
+    Entry(
+        "tap",
+        "A tap said something of itself; the sentence is its own.",
+        "What the sentence says.",
+    ),
+    Entry(
+        "steal",
+        "A hypervisor took more than 1 % of the time of a CPU that measures.",
+        "Measure on a machine without neighbours, or pin virtual CPUs.",
+    ),
+    Entry(
+        "backlog-drops",
+        "The kernel dropped packets before a CPU could receive them.",
+        "Raise `net.core.netdev_max_backlog`, or lower the rate.",
+    ),
+    Entry(
+        "work-elsewhere",
+        "The CPUs of `dut.irq` received fewer packets than arrived: others did part of the work.",
+        "Give the device its CPUs with `dut.cpus`, and look at `dut.irq`.",
+    ),
+    Entry(
+        "interrupts-elsewhere",
+        "An interrupt of the device's cards was handled on other CPUs than those of `dut.irq`.",
+        (
+            "Stop what moves interrupts, such as irqbalance. Some the kernel places itself, and "
+            "some CPUs have no vector left: choose others."
+        ),
+    ),
+    Entry(
+        "numa-crossing",
+        (
+            "Packets or the forwarder's memory are on another NUMA node than the CPUs that work on "
+            "them. The sentence names the crossing."
+        ),
+        "Choose `dut.cpus` and `dut.irq` of the card's node, and both cards of one node.",
+    ),
+    Entry(
+        "counters-missing",
+        "This machine does not count some of the events that `counters: true` asks for.",
+        "Measure on a machine with hardware counters; the other counts are good.",
+    ),
+    Entry(
+        "interrupts-late",
+        "One sample of the interrupt counters in a hundred came half a period late, or not at all.",
+        "Sample less often (`interrupts`), or leave a CPU to neither DuT nor generator.",
+    ),
+    Entry(
+        "emulated",
+        (
+            "QEMU emulates the virtual machine's CPU (TCG), as KVM does not work here. Its "
+            "latency is no statement about a virtual machine."
+        ),
+        "Run on a machine with KVM.",
+    ),
+    Entry(
+        "overload",
+        "More than 0.1 % of the packets were lost. The latency is that of full queues.",
+        "Lower `traffic.rate`, or let `tailtap search` find the highest rate that holds.",
+    ),
+)

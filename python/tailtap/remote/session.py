@@ -1,0 +1,113 @@
+"""Roles at work on a station, as the measuring process sees them.
+
+A station is a machine on which roles run: this one, or another one at the end of a stream. A
+measurement opens a site on it, which holds everything that is made there for this measurement,
+and begins roles in it. A role is asked, and answers; what happens to it in between it tells as
+events. Plans, questions, answers and events are JSON.
+
+Whoever opened a site closes it. A site whose measuring process is gone closes itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, TypeAlias
+
+from tailtap.records.machine import Environment, Timekeeping
+
+Json: TypeAlias = dict[str, Any]
+
+ANSWER_SECONDS = 120.0
+"""How long a role may take to answer: a virtual machine boots, a debian root is unpacked."""
+
+FINISHED, FAILED = "finished", "failed"
+"""Events: a role has done what it was started for; it cannot go on, for the `reason` in it."""
+
+
+class Session(Protocol):
+    """One role at work."""
+
+    def ask(self, request: str, /, *, seconds: float = ANSWER_SECONDS, **content: object) -> Json:
+        """Ask the role, and wait for its answer, at most `seconds`.
+
+        Raises the `TailtapError` that kept the role from it, and `MachineError` when there is no
+        answer, or nobody who could give one.
+        """
+        ...
+
+    def fileno(self) -> int:
+        """A descriptor that is readable when there may be events."""
+        ...
+
+    def events(self) -> list[Json]:
+        """What has happened since the last call, without waiting: ``{"event": NAME, …}``."""
+        ...
+
+    def fetch(self) -> None:
+        """Have the files that the role wrote in the `folder` of its plan, on this machine.
+
+        They are whole, or an error is raised: `MachineError`, and `OSError` when there is no room.
+        """
+        ...
+
+    def close(self) -> None:
+        """End the role and let go of what it holds. May be called again."""
+        ...
+
+
+class Site(Protocol):
+    """What stands on a station for one measurement."""
+
+    def begin(self, role: str, plan: Json) -> Session:
+        """Begin a role. Raises `TailtapError` when its plan does not fit or cannot be done.
+
+        What the role writes belongs into the `folder` of its plan, which is one of this machine.
+        It may be on the station only until `Session.fetch`.
+        """
+        ...
+
+    def keep(self, seconds: float) -> None:
+        """Stay for so long though nobody may say a word; `close` ends it all the same.
+
+        Whoever hears nothing for longer closes the site. Raises `TailtapError`.
+        """
+        ...
+
+    def clock(self) -> int:
+        """What the machine's monotonic clock shows in ns, some time between question and answer.
+
+        Raises `TailtapError`.
+        """
+        ...
+
+    def timekeeping(self) -> Timekeeping:
+        """How its clock is kept, for ``run.json``. Raises `TailtapError`."""
+        ...
+
+    def close(self) -> Json:
+        """End all roles, newest first, and put the machine back as it was.
+
+        What was observed over the whole life of the site, as keys of ``run.json``. May be called
+        again, and answers the same then. Raises `MachineError` when something could not be undone.
+        """
+        ...
+
+
+class Station(Protocol):
+    """A machine on which roles run."""
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        ...
+
+    def environment(self) -> Environment:
+        """What a reader needs to know of the machine, for ``run.json``. Raises `TailtapError`."""
+        ...
+
+    def open(self, setup: Json) -> Site:
+        """Make what a measurement needs whatever its roles do. Raises `TailtapError`."""
+        ...
+
+    def clean(self) -> None:
+        """Undo what is left of measurements that failed. Raises `TailtapError`."""
+        ...

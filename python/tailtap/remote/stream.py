@@ -1,0 +1,312 @@
+"""A station at the other end of a stream, such as standard input and output of a command there.
+
+The stream has channels (`mux.py`). Those of the kinds ``environment``, ``site`` and ``role`` carry
+messages, which are lines of JSON:
+
+- ``environment``: its first message is the answer;
+- ``site``, opened with ``{"setup"}``, is answered when the site is open; ``{"id", "close": true}``
+  closes it, and ``{"id", "keep": SECONDS}`` says for how long nothing may be asked.
+  ``{"id", "clock": true}`` asks what its clock shows, and ``{"id", "timekeeping": true}`` how that
+  is kept. There is one at a time;
+- ``role``, opened with ``{"role", "plan"}``, is answered when the role has begun. Then
+  ``{"id", "ask": REQUEST, "content"}`` asks it, ``{"id", "files": true}`` asks for the files in its
+  folder, and ``{"id", "end": true}`` ends it.
+
+Answers are ``{"id", "answer"}`` or ``{"id", "failed", "status"}``, the first one's id is 0. A role
+says ``{"event"}`` whenever something happens. Files are fetched by channels of their own, before
+the site is closed: what a role writes is in a folder of the station's.
+
+The station closes its site when the stream ends: a measuring process that dies leaves nothing. One
+whose cable was cut does not end the stream; the station waits for it no longer than for its lease.
+`serving.py` is its end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+
+from tailtap.records.errors import MachineError, TailtapError
+from tailtap.records.files import make_folder
+from tailtap.records.machine import Environment, Timekeeping
+from tailtap.records.record import Record, Texts, Whole, checked, parsed
+from tailtap.records.suggest import shown
+from tailtap.remote.connection import Connection
+from tailtap.remote.frames import ProtocolError
+from tailtap.remote.mux import Channel, Handler, parse
+from tailtap.remote.process import Process
+from tailtap.remote.session import ANSWER_SECONDS, FAILED, Json
+from tailtap.remote.told import error_of
+
+CLOSE_SECONDS = 60.0
+"""How long a station may take to put its machine back."""
+FIRST = 0
+"""The id of the answer to what opened a channel."""
+
+
+class Shown(Record, kw_only=True):
+    """What a clock shows."""
+
+    ns: Whole
+
+
+class Left(Record, kw_only=True):
+    """The files that a role left."""
+
+    folder: str
+    files: Texts
+
+
+class StreamStation:
+    """A machine that is reached by a command, as ``ssh HOST python3 -m tailtap.measure.roles``."""
+
+    def __init__(self, command: Sequence[str], name: str) -> None:
+        """`command` serves roles on its standard input and output; `name` is for messages."""
+        self.name = name
+        self._command = list(command)
+        self._reached: StreamSite | None = None
+
+    def environment(self) -> Environment:
+        """What a reader needs to know of the machine there. Raises `TailtapError`.
+
+        The stream is kept for the next site.
+        """
+        site = self._take()
+        try:
+            told = site.begin_talk("environment")[1]
+        except BaseException:
+            with contextlib.suppress(TailtapError):
+                site.close()
+            raise
+        self._reached = site
+        return parsed(self.name, told, Environment, MachineError)
+
+    def open(self, setup: Json) -> StreamSite:
+        """Start the command and open a site. Raises `TailtapError`."""
+        site = self._take()
+        try:
+            site.open(setup)
+        except BaseException:
+            with contextlib.suppress(TailtapError):
+                site.close()
+            raise
+        return site
+
+    def clean(self) -> None:
+        """Let go of the stream; whoever serves it undoes what is open."""
+        if self._reached is not None:
+            self._take().close()
+
+    def _take(self) -> StreamSite:
+        """A stream on which there is no site, and which nobody else has."""
+        site, self._reached = self._reached, None
+        if site is not None and not site.process.ended:
+            return site
+        return self._reach()
+
+    def _reach(self) -> StreamSite:
+        return StreamSite(Process(self._command, self.name, with_input=True))
+
+
+class StreamSite:
+    """A site at the other end."""
+
+    def __init__(self, process: Process) -> None:
+        """`process` is the command that serves it."""
+        self.process = process
+        self.connection = Connection(
+            process.fileno(), process.input_fileno(), process.title, process.failure
+        )
+        self._ids = itertools.count(FIRST + 1)
+        self._talk: Talk | None = None
+        self._observed: Json = {}
+        self._silent: str | None = None
+        self._closed = False
+
+    def open(self, setup: Json) -> None:
+        """Make what the measurement needs there. Raises `TailtapError`."""
+        self._talk = self.begin_talk("site", setup=setup)[0]
+
+    def begin(self, role: str, plan: Json) -> StreamSession:
+        """Begin a role there; its files are for the plan's folder here. Raises `TailtapError`."""
+        talk, _ = self.begin_talk("role", role=role, plan=plan)
+        return StreamSession(self, talk, Path(plan["folder"]) if "folder" in plan else None)
+
+    def keep(self, seconds: float) -> None:
+        """Stay for so long without a word. Raises `TailtapError`."""
+        self._ask("keep", seconds)
+
+    def clock(self) -> int:
+        """What its clock shows in ns. Raises `TailtapError`."""
+        return parsed(self.process.title, self._ask("clock"), Shown, MachineError).ns
+
+    def timekeeping(self) -> Timekeeping:
+        """How its clock is kept. Raises `TailtapError`."""
+        return parsed(self.process.title, self._ask("timekeeping"), Timekeeping, MachineError)
+
+    def close(self) -> Json:
+        """End the roles and wait until the machine is as it was. Raises `MachineError`."""
+        talk, self._talk = self._talk, None
+        try:
+            if talk is not None and not self.process.ended and self._silent is None:
+                self._observed = self.call(talk, CLOSE_SECONDS, close=True)
+        finally:
+            if not self._closed:
+                self._closed = True
+                # It closes its site at the end of its input, whatever it was doing.
+                self.connection.close()
+                self.process.end_input()
+                self.process.wait(CLOSE_SECONDS)
+                self.process.close()
+        return self._observed
+
+    def _ask(self, what: str, value: float = True) -> Json:
+        assert self._talk is not None  # it is open
+        return self.call(self._talk, ANSWER_SECONDS, **{what: value})
+
+    def begin_talk(self, kind: str, **content: object) -> tuple[Talk, Json]:
+        """Open a channel of messages, and its first answer. Raises `TailtapError`."""
+        talk = Talk()
+        talk.channel = self.connection.open(kind, talk, **content)
+        return talk, self._answer(talk, FIRST, ANSWER_SECONDS)
+
+    def call(self, talk: Talk, seconds: float, **request: object) -> Json:
+        """Send a request and wait for its answer, at most `seconds`.
+
+        Raises the `TailtapError` that it failed by, and `MachineError` when no answer comes. Who
+        has not answered in time is not asked again.
+        """
+        number = next(self._ids)
+        talk.channel.send(json.dumps({"id": number, **request}).encode() + b"\n")
+        return self._answer(talk, number, seconds)
+
+    def events(self, talk: Talk) -> list[Json]:
+        """What has happened to a role since the last call; the end of the stream is a failure."""
+        if not self._closed:
+            self.connection.look()
+        found, talk.events = talk.events, []
+        if not found and self.connection.mux.over is not None:
+            return [{"event": FAILED, "reason": self.connection.ending()}]
+        return [
+            {**event, "reason": f"{self.process.title}: {event['reason']}"}
+            if event["event"] == FAILED
+            else event
+            for event in found
+        ]
+
+    def _answer(self, talk: Talk, number: int, seconds: float) -> Json:
+        if self._silent is not None:
+            raise MachineError(self._silent)
+        try:
+            self.connection.wait(
+                lambda: number in talk.answers or talk.result is not None,
+                time.monotonic() + seconds,
+            )
+        except TimeoutError as error:
+            self._silent = f"{self.process.title} does not answer within {seconds:g} s"
+            raise MachineError(self._silent) from error
+        if number not in talk.answers:
+            self.connection.answer(talk.result)
+            raise MachineError(f"{self.process.title} has closed what it was asked")
+        message = talk.answers.pop(number)
+        if "failed" in message:
+            raise error_of(message["failed"], self.process.title)
+        answer: Json = message["answer"]
+        return answer
+
+
+class StreamSession:
+    """A role at the other end."""
+
+    def __init__(self, site: StreamSite, talk: Talk, folder: Path | None) -> None:
+        """The role that `talk` is with; what it leaves is for `folder`."""
+        self._site, self._talk, self._folder = site, talk, folder
+        self._closed = False
+
+    def ask(self, request: str, /, *, seconds: float = ANSWER_SECONDS, **content: object) -> Json:
+        """The role's answer. Raises `TailtapError`."""
+        return self._site.call(self._talk, seconds, ask=request, content=content)
+
+    def fileno(self) -> int:
+        """The stream's: all sessions of a site have one."""
+        return self._site.process.fileno()
+
+    def events(self) -> list[Json]:
+        """What has happened since the last call, without waiting."""
+        return self._site.events(self._talk)
+
+    def fetch(self) -> None:
+        """Copy the files that the role left there into its plan's folder here.
+
+        Raises `MachineError`, and `OSError` when one cannot be written here.
+        """
+        if self._folder is None:
+            return
+        there = self._site.call(self._talk, ANSWER_SECONDS, files=True)
+        checked(self._site.process.title, there, Left, MachineError)
+        for name in there["files"]:
+            path = PurePosixPath(name)
+            if path.is_absolute() or ".." in path.parts:
+                raise MachineError(f"{self._site.process.title} has a file {name!r} for nobody")
+            target = self._folder / path
+            make_folder(target.parent, below=self._folder)
+            self._site.connection.get(Path(there["folder"]) / path, target)
+
+    def close(self) -> None:
+        """End the role."""
+        if not self._closed:
+            self._closed = True
+            if not self._site.process.ended:
+                self._site.call(self._talk, CLOSE_SECONDS, end=True)
+
+
+class Talk(Handler):
+    """A channel of messages, as the measuring process has it."""
+
+    channel: Channel
+
+    def __init__(self) -> None:
+        """Nothing was said yet; `channel` is set when there is one."""
+        self.answers: dict[int, Json] = {}
+        """By the id of the request; those that nobody has taken yet."""
+        self.events: list[Json] = []
+        self.result: Json | None = None
+        self._lines = Lines()
+
+    def received(self, channel: Channel, stream: int, data: bytes) -> None:
+        """Keep what the whole messages say."""
+        for message in self._lines.feed(data):
+            match message:
+                case {"event": {"event": str(name), **more}} if name != FAILED or isinstance(
+                    more.get("reason"), str
+                ):
+                    self.events.append(message["event"])
+                case {"id": int(number), "answer": dict()} | {
+                    "id": int(number),
+                    "failed": dict(),
+                }:
+                    self.answers[number] = message
+                case _:
+                    raise ProtocolError(f"says what is no message: {shown(message)}")
+        channel.grant(len(data), stream)
+
+    def closed(self, channel: Channel, result: Json) -> None:
+        """Nothing more is said."""
+        self.result = result
+
+
+class Lines:
+    """Finds the messages in bytes that come in pieces of any size."""
+
+    def __init__(self) -> None:
+        """Nothing has come yet."""
+        self._received = b""
+
+    def feed(self, data: bytes) -> list[Json]:
+        """The messages that are whole now. Raises `ProtocolError` for what is none."""
+        *lines, self._received = (self._received + data).split(b"\n")
+        return [parse(line) for line in lines]

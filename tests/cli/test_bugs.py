@@ -1,0 +1,121 @@
+"""What nobody foresaw ends the program with a status that no gate takes for an answer."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from packages import install
+from program import TAILTAP, one_line_error, tailtap
+
+BROKEN = """
+from tailtap.lab.platforms.bare_metal import BareMetal
+
+
+class Broken(BareMetal):
+    def foresee(self, *arguments):
+        {statement}
+"""
+EXPERIMENT = "name: a\ndut: {platform: broken, cpus: [0]}\ntraffic: {cpu: 0}\n"
+
+
+@pytest.fixture
+def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str | Path]:
+    """The command line that asks a platform of others, and the folder that has it in Python's path.
+
+    Files for nobody in particular go into the folder `spare`.
+    """
+    for name in ("packages", "spare"):
+        (tmp_path / name).mkdir()
+    install(tmp_path / "packages", "broken", {"tailtap.platforms": "broken = broken:Broken"})
+    (tmp_path / "e.yaml").write_text(EXPERIMENT)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "packages"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "spare"))
+    return ["run", tmp_path / "e.yaml", "--check"]
+
+
+def breaks(tmp_path: Path, statement: str) -> None:
+    """Let the platform do this when it is asked."""
+    (tmp_path / "packages/broken.py").write_text(BROKEN.format(statement=statement))
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("zip([1], [], strict=True).__next__()", "ValueError: zip() argument 2 is shorter"),
+        ("self.foresee(*arguments)", "RecursionError: maximum recursion depth exceeded"),
+        ("open('/proc/there/is/none')", "FileNotFoundError: [Errno 2]"),
+        ("assert False", "AssertionError ("),
+        ("import sys; sys.exit('enough')", "enough"),
+    ],
+)
+def test_a_bug_has_a_status_of_its_own_and_keeps_its_traceback(
+    tmp_path: Path, check: list[str | Path], statement: str, said: str
+) -> None:
+    breaks(tmp_path, statement)
+    message = one_line_error(tailtap(*check), 70)
+    if said == "enough":
+        assert message == "tailtap: enough"
+        return
+    assert message.startswith(f"tailtap: a bug of tailtap: {said}")
+    [file] = (tmp_path / "spare").glob("tailtap-bug-*.txt")
+    assert message.endswith(f"; the traceback is in {file}: please report it")
+    assert file.read_text().startswith("Traceback (most recent call last):\n")
+    assert "in foresee" in file.read_text()
+
+
+def test_a_bug_that_cannot_be_kept_is_told_whole(
+    tmp_path: Path, check: list[str | Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    breaks(tmp_path, "1 / 0")
+    # Python takes the working folder where none of the usual places can be written.
+    unwritable = "import tempfile; tempfile.mkstemp = lambda **_: open('/none/there')"
+    (tmp_path / "packages/sitecustomize.py").write_text(unwritable)
+    done = tailtap(*check)
+    assert done.returncode == 70
+    assert done.stderr.startswith("Traceback (most recent call last):\n")
+    assert "ZeroDivisionError" in done.stderr.splitlines()[-1]
+    assert done.stderr.endswith("; the traceback is above: please report it\n")
+
+
+@pytest.mark.parametrize(
+    ("statement", "status", "said"),
+    [
+        ("raise MemoryError", 3, "tailtap: this machine has no memory left for it: end what else"),
+        ("raise KeyboardInterrupt", 4, "tailtap: interrupted"),
+        ("raise OSError(28, 'No space left on device', '/x')", 3, "tailtap: /x: No space left on "),
+    ],
+)
+def test_what_is_no_bug_has_its_usual_status(
+    tmp_path: Path, check: list[str | Path], statement: str, status: int, said: str
+) -> None:
+    breaks(tmp_path, statement)
+    assert one_line_error(tailtap(*check), status).startswith(said)
+    assert not list((tmp_path / "spare").iterdir())
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_output_that_cannot_be_written_is_no_answer(tmp_path: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [TAILTAP, "verdict", "--list-profiles"],
+            check=False, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60,
+        )  # fmt: skip
+    assert done.returncode == 3
+    assert done.stderr.startswith("tailtap: ")
+    assert "No space left on device" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_who_reads_no_more_gets_no_answer_that_was_not_given() -> None:
+    """The pipe's reader is gone before the program begins: what it prints goes nowhere."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [TAILTAP, "--help"], check=False, stdout=writing, stderr=subprocess.PIPE, timeout=60
+        )
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (141, b"")

@@ -1,0 +1,113 @@
+"""The published schemas are those of the records, and what is printed and stored fits them."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from forms import SCHEMAS, fits
+from jsonschema import Draft202012Validator
+from program import in_process
+from runs import write_experiment
+from traced import arrivals, hog, random_blocks, simulate, write_run
+
+from tailtap.records.schemas import RECORDS, file_of, page, schema
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs/reference"
+UNTYPED = ("compare", "experiment", "generator", "plan", "run", "search", "trace")
+WITHOUT = {f"tailtap.{name}/1" for name in UNTYPED}
+"""What has no published schema: each is made from dictionaries."""
+
+
+def printed(*command: str | Path, status: int = 0) -> dict[str, Any]:
+    """What a command prints, which fits its schema."""
+    done = in_process(*map(str, command), "--json", "--quiet")
+    assert done.returncode == status, done.stderr
+    content: dict[str, Any] = json.loads(done.stdout)
+    fits(content)
+    return content
+
+
+def test_the_published_schemas_are_those_of_the_records() -> None:
+    files = {path.name: json.loads(path.read_text()) for path in (DOCS / "schemas").iterdir()}
+    assert files == {file_of(kind): schema(kind) for kind in RECORDS}, "run 'make docs'"
+    assert (DOCS / "records.md").read_text("utf-8") == page(), "run 'make docs'"
+    for one in files.values():
+        Draft202012Validator.check_schema(one)
+
+
+def test_whatever_names_its_form_has_a_schema() -> None:
+    named = {
+        name
+        for path in (ROOT / "python").rglob("*.py")
+        for name in re.findall(r"tailtap\.[a-z-]+/[0-9]+", path.read_text("utf-8"))
+    }
+    assert named - WITHOUT == set(SCHEMAS)
+    assert named >= WITHOUT
+
+
+def test_a_schema_refuses_what_its_record_is_not() -> None:
+    content = printed("completion", "bash")
+    del content["script"]
+    with pytest.raises(Exception, match="'script' is a required property"):
+        fits(content)
+
+
+@pytest.fixture(scope="module")
+def experiment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two finished runs, as `tailtap run` leaves it."""
+    return write_experiment(tmp_path_factory.mktemp("schemas") / "a", (3_000, 3_000))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("completion", "zsh"),
+        ("doctor",),
+        ("clean", "--dry-run"),
+        ("verdict", "--list-profiles"),
+        ("host", "audit"),
+        ("host", "bootline", "--cpus", "1"),
+        ("host", "apply", "--dry-run", "stat-interval"),
+        ("host", "export", "--format", "sysctl"),
+    ],
+)
+def test_what_is_told_of_this_machine(command: tuple[str, ...]) -> None:
+    done = in_process(*command, "--json", "--quiet")
+    assert done.stdout, done.stderr
+    fits(json.loads(done.stdout))
+
+
+def test_what_is_made_of_results(experiment: Path, tmp_path: Path) -> None:
+    printed("report", experiment, "--no-figures", "--out", tmp_path / "report")
+    printed("export", experiment, "--to", "papers", "--out", tmp_path / "papers")
+    printed("import", tmp_path / "papers", "--into", tmp_path / "results.duckdb")
+    run = experiment / "runs/001-bare-metal"
+    printed("model", experiment, "--out", tmp_path / "models")
+    for path in (tmp_path / "models").rglob("tail.json"):
+        fits(json.loads(path.read_text()))
+    printed("verdict", experiment, "--require", "max < 1 h", status=1)  # a run has failed
+    printed("evaluate", run / "ingress.stamps", run / "egress.stamps", "--out", tmp_path / "own")
+
+
+def test_what_is_stored(experiment: Path) -> None:
+    found = [json.loads(path.read_text()) for path in experiment.rglob("*.json")]
+    typed = [content for content in found if content["schema"] in SCHEMAS]
+    assert {content["schema"] for content in typed} >= {"tailtap.evaluation/1"}
+    for content in typed:
+        fits(content)
+
+
+def test_what_is_told_of_causes(tmp_path: Path) -> None:
+    random = np.random.default_rng(1)
+    blocks = random_blocks(hog, 4, (500_000, 600_000), 0.5, random)
+    found = simulate(arrivals(20_000, 0.5, random), blocks, random)
+    folder = write_run(tmp_path / "runs/001-traced", found)
+    content = printed("explain", folder, "--late", "50 us")
+    assert content["causes"] and content["worst"]
+    assert json.loads((folder / "causes.json").read_text()) == content

@@ -1,0 +1,315 @@
+"""What commands print fits the terminal; a pipe gets whole lines without blanks at their ends."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import comparisons
+import experiment_folders
+import numpy as np
+import pytest
+from captures import write_many
+from line_runs import write_line_run
+from made_records import made as record
+from tails import write_tail
+from terminals import command, shown
+from told import write_told
+
+from tailtap import cli
+from tailtap.cli.console import Column, Table
+from tailtap.cli.doctor import print_checks
+from tailtap.cli.flows import print_flows
+from tailtap.cli.progress import reporting
+from tailtap.cli.search import print_answers
+from tailtap.cli.terminal import folded
+from tailtap.cli.testbed.check import print_found
+from tailtap.experiment.plan import make_plan
+from tailtap.experiment.reading import read_experiment
+from tailtap.kinds.check import Check
+from tailtap.measure.search.answer import Answer, AtBound
+from tailtap.measure.search.trial import Bounds
+from tailtap.measure.testbed.check import CableFinding, Found, HostFinding
+from tailtap.measure.testbed.model import Cable, Socket
+from tailtap.records.record import Notice
+
+LONG = {"dut.platform": "container", "traffic.rate": 10_000, "dut.forwarder": "kernel-route"}
+NETWORK = """
+name: network
+dut:
+  forwarder: kernel-route
+  cpus: [0]
+  nodes: {firewall: {forwarder: tc-mirred}, router: {count: 3}}
+  links: [in - firewall - router1 - router2 - out, firewall - router3 - out]
+  flows:
+    upstream: {path: [in, firewall, router1, router2, out], rate: 10 kpkt/s}
+    beside: {path: [in, firewall, router3, out]}
+traffic: {rate: 1 kpkt/s}
+vary: {dut.route_by: [address, port]}
+"""
+SAMPLES = "timestamp_us;TLB_shootdowns_CPU1;LOC_Local_timer_interrupts_CPU1\r\n"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A folder with all that is shown; its own name is no part of what is printed."""
+    before = Path.cwd()
+    os.chdir(tmp_path_factory.mktemp("terminal"))
+    write_runs(Path("runs"))
+    write_modelled(Path("modelled"))
+    write_captures()
+    write_told(Path("told"))
+    write_line_run(Path("line"))
+    Path("network.yaml").write_text(NETWORK)
+    yield
+    os.chdir(before)
+
+
+def write_runs(folder: Path) -> None:
+    """Repeats of two devices and a floor, with a failed run, an invalid one and long names."""
+    number = 0
+    for platform, scale in (("wire", 0.1), ("bare-metal", 1.0), ("container", 2.0)):
+        for repeat in range(1, 5):
+            number += 1
+            comparisons.write_run(
+                folder, number, {**LONG, "dut.platform": platform}, scale=scale, repeat=repeat,
+                lost=range(100, 100 + number % 3), packets=6_000,
+            )  # fmt: skip
+    for number, changes in (
+        (13, {"status": "failed", "error": "interface tt-tap0 vanished during the run"}),
+        (14, {"valid": False, "warnings": [{"code": "steal", "message": "the host took 3 %"}]}),
+    ):
+        run = comparisons.write_run(folder, number, LONG, packets=6_000)
+        record = json.loads((run / "run.json").read_text())
+        (run / "run.json").write_text(json.dumps(record | changes))
+
+
+def write_modelled(folder: Path) -> None:
+    random = np.random.default_rng(1)
+    for number in (1, 2):
+        run = experiment_folders.write_run(folder, number, LONG, repeat=number, packets=300)
+        latency = 4_000 + (random.pareto(3, 100_000) * 2_000).astype(np.int64)
+        write_tail(run / "evaluation", latency, lost=100 * (number - 1))
+
+
+def write_captures() -> None:
+    """Two captures and samples of interrupts."""
+    times = [10**9 + 100_000 * i for i in range(20_000)]
+    late = [80_000 if i % 1000 < 10 else 0 for i in range(20_000)]
+    write_many(Path("in.pcap"), times, range(20_000))
+    egress = [time + 500 + wait for time, wait in zip(times, late, strict=True)]
+    write_many(Path("out.pcap"), egress, range(20_000))
+    rows = [f"{at * 10_000};{at // 10};{at}\r\n" for at in range(300)]
+    Path("irq.csv").write_text(SAMPLES + "".join(rows))
+
+
+def flows() -> dict[str, Any]:
+    row = {
+        "run": "001-container-kernel-route-10kpkts-upstream-r1",
+        "valid": True,
+        "flows": ["upstream", "downstream"],
+        "lossiest": {"flow": "upstream", "lost": 0.5},
+        "slowest": {"flow": "downstream", "latency_ns": 3_000_000},
+        "percentile": 0.9999,
+        "delivery_fairness": 0.9,
+        "latency_fairness": 0.5,
+    }
+    return {"flows": [row, {**row, "valid": False, "slowest": None}]}
+
+
+def checks() -> list[Check]:
+    remedy = "take a machine on which guests boot: here QEMU emulates their CPU (TCG)"
+    return [
+        Check("kernel", "namespaces and veth", "ok", "a lab was built and removed", "", True),
+        Check("platforms", "vm: KVM", "poor", "/dev/kvm is there, but hung for 10 s", remedy),
+        Check("machines with a controller", "libvirt", "missing", "no virsh", remedy, True),
+    ]
+
+
+def answers() -> list[Answer]:
+    lower = AtBound(1_234_000, 3, 1, 6 * 10**9, 7_404_000, 12_345, 0)
+    few = (Notice("few-trials", "of three trials at this rate one lost more than allowed"),)
+    return [
+        Answer(Bounds(0.005, 1_234_000, 1_250_000, "loss"), lower, None, 0.00123, few),
+        Answer(Bounds(0, None, 1_000, "generator"), None, None, None, ()),
+    ]
+
+
+def cabling() -> Found:
+    split = Cable.model_validate({"ends": ["dut:0000:03:00.0", "loadgen:0000:03:00.1"],
+                                  "splitter": "timestamper:0000:05:00.0"})  # fmt: skip
+    said = "what dut:0000:03:00.0 sends comes to loadgen:0000:03:00.0; no link at the other end"
+    hosts = [HostFinding("dut", "6.1.0-56-rt-amd64", ""), HostFinding("loadgen", None, "gone")]
+    card = Socket("timestamper", "0000:05:00.0")
+    return Found(
+        hosts,
+        [CableFinding(split, "wrong", said)],
+        {card: "stamps every packet" + 5 * ", every packet"},
+    )
+
+
+def progress() -> None:
+    """A run's bar, its time and its complaints."""
+    runs = make_plan(read_experiment(Path("network.yaml"), ()))
+    message = "the hypervisor took 3 % of CPU 1's time" + 4 * ", and more"
+    with reporting(quiet=False)(runs, len(runs)) as reporter:
+        for run in runs:
+            reporter.started(run)
+            if reporter.wants_ticks:
+                reporter.tick(0.5)
+            reporter.finished(run, record(warnings=[{"code": "steal", "message": message}]))
+
+
+REQUIRED = ("--require", "p99.9 < 1 ms", "--require", "return_level(24 h) < 1 ms",
+            "--require", "reliability(1 ms) >= 99.999 %", "--profile", "urllc-5g")  # fmt: skip
+SHOWS: dict[str, Callable[[], object]] = {
+    "run --check": partial(command, "run", "network.yaml", "--check"),
+    "run, progress": progress,
+    "run, flows": lambda: print_flows(flows()),
+    "evaluate, folder": partial(command, "evaluate", "runs"),
+    "evaluate, pair": partial(command, "evaluate", "in.pcap", "out.pcap"),
+    "evaluate, percentiles": partial(
+        command, "evaluate", "runs", "--percentiles", "10,20,30,40,50,60,70,80,90,95,99,99.9"
+    ),
+    "hops": partial(command, "evaluate", "line"),
+    "report": partial(command, "report", "runs", "--no-figures", "--runs", "wire"),
+    "explain": partial(command, "explain", "told"),
+    "interrupts": partial(command, "interrupts", "pair", "--samples", "irq.csv"),
+    "model": partial(command, "model", "modelled"),
+    "model, papers": partial(command, "model", "modelled", "--method", "papers"),
+    "verdict": partial(command, "verdict", "runs", *REQUIRED),
+    "verdict, profiles": partial(command, "verdict", "--list-profiles"),
+    "compare": partial(command, "compare", "runs"),
+    "search": lambda: print_answers(answers()),
+    "host audit": partial(command, "host", "audit", "--all", "--why"),
+    "host apply": partial(command, "host", "apply", "--dry-run"),
+    "host bootline": partial(command, "host", "bootline", "--with", "nohz-full"),
+    "host export": partial(command, "host", "export", "--format", "sysctl", "--out", "x.conf"),
+    "host revert": partial(command, "host", "revert", "--dry-run"),
+    "clean": partial(command, "clean", "--dry-run"),
+    "doctor": lambda: print_checks(checks()),
+    "testbed check": lambda: print_found(cabling()),
+    "export": partial(command, "export", "runs", "--to", "hgrm", "--out", "exported"),
+    "import": partial(command, "import", "exported", "--into", "imported"),
+    "bad usage": partial(command, "evaluate", "in.pcap", "out.pcap", "--key", "x" * 20 + " y" * 90),
+    "help": partial(command, "verdict", "--help"),
+}
+"""Every command that prints a table, and others that print long sentences."""
+WIDE = re.compile(r"isolcpus=\S+( \S+)*")
+"""Words to copy: they stay one line on every terminal."""
+
+
+@pytest.fixture(scope="module")
+def piped(made: None) -> dict[str, str]:
+    """What each of them prints into a pipe."""
+    command("evaluate", "in.pcap", "out.pcap", "--out", "pair", "--quiet")
+    command("export", "runs", "--to", "papers", "--out", "exported", "--quiet")
+    found = {}
+    for name, function in SHOWS.items():
+        stream = io.StringIO()
+        with contextlib.redirect_stdout(stream), contextlib.redirect_stderr(stream):
+            function()
+        found[name] = stream.getvalue()
+    return found
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("name", SHOWS)
+def test_no_line_is_wider_than_the_terminal(piped: dict[str, str], name: str, columns: int) -> None:
+    lines = shown(columns, SHOWS[name])
+    assert len(" ".join(lines)) > 10
+    wide = [line for line in lines if len(line) > columns and not WIDE.fullmatch(line)]
+    assert not wide
+    assert "Traceback" not in "".join(lines)
+
+
+@pytest.mark.parametrize("name", SHOWS)
+def test_a_pipe_gets_whole_lines_without_blanks_at_their_ends(
+    piped: dict[str, str], name: str
+) -> None:
+    lines = piped[name].splitlines()
+    assert [line for line in lines if line != line.rstrip()] == []
+    assert "left out for want of room" not in piped[name]
+    assert "\x1b" not in piped[name]
+
+
+def test_what_is_left_out_is_named(piped: dict[str, str]) -> None:
+    [heading, *_] = [row for row in piped["model"].splitlines() if row.startswith("threshold")]
+    words = [word.strip() for word in heading.split("  ") if word.strip()]
+    lines = shown(80, SHOWS["model"])
+    narrow = next(row for row in lines if row.startswith("threshold")).split()
+    told = " ".join(" ".join(lines).split())
+    found = re.search(r"left out for want of room: (.*?); --json has all", told)
+    assert found is not None
+    left = found.group(1).split(", ")
+    assert "level" in narrow and set(left).isdisjoint(narrow)
+    assert set(" ".join(words).split()) == {*narrow, *" ".join(left).split()}
+    assert max(map(len, piped["model"].splitlines())) > 120
+    assert "left out for want of room" not in " ".join(shown(250, SHOWS["model"]))
+
+
+def test_no_word_is_lost_where_lines_are_folded(piped: dict[str, str]) -> None:
+    """A table of words has all of them on 80 columns, in its cells."""
+    told = [word for check in checks() for word in f"{check.found} {check.remedy}".split()]
+    narrow = " ".join(shown(80, SHOWS["doctor"]))
+    assert [word for word in told if word not in narrow] == []
+
+
+def test_the_program_itself_on_a_terminal() -> None:
+    """As another process, whose width is the terminal's own."""
+    words = [sys.executable, "-m", "tailtap", "verdict", "--list-profiles"]
+    done = shown(80, lambda: subprocess.run(words, check=True, stdout=sys.stdout, timeout=60))
+    assert max(map(len, done)) <= 80 and len(done) > 10
+
+
+@pytest.mark.parametrize("columns", range(20, 200, 3))
+def test_any_table_fits(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tailtap.cli.console.width_of", lambda _stream: columns)
+    random = np.random.default_rng(columns)
+    table = Table(
+        [
+            Column(f"column {at}", bool(random.integers(2)), int(random.integers(3)) * 8, at % 5)
+            for at in range(8)
+        ]
+    )
+    for _ in range(20):
+        table.add(*("word " * int(size) for size in random.integers(0, 9, 8)))
+    stream = io.StringIO()
+    with contextlib.redirect_stdout(stream):
+        table.print()
+    rows = stream.getvalue().splitlines()
+    assert max(len(row) for row in rows if "left out" not in row) <= columns
+
+
+def test_a_long_word_stays_whole_and_a_list_is_indented() -> None:
+    path = "/a/path/" + 80 * "x"
+    assert folded(f"results: {path} and more", 30) == f"results:\n  {path}\n  and more"
+    assert folded("  - one two three", 12) == "  - one two\n    three"
+    assert folded("short", 12) == "short" and folded("", 12) == ""
+
+
+def test_every_sentence_goes_through_one_place() -> None:
+    """Else it would be wider than the terminal: `print` is for JSON, files and what is copied."""
+    raw = {"made.line", "result.page", "name", "state"}
+    pages = {"completion.py", "console.py", "kinds.py", "program.py", "reference.py", "terminal.py"}
+    for path in sorted(Path(cli.__file__).parent.rglob("*.py")):
+        if path.name in pages:
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "print":
+                first = ast.unparse(node.args[0]) if node.args else ""
+                whole = any(word.arg == "end" for word in node.keywords)
+                assert whole or first in raw or first.startswith(("json_module.", "printed(")), (
+                    path,
+                    first,
+                )

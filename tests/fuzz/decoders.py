@@ -1,0 +1,205 @@
+"""What reads in this process: files that no command reads by itself, and what other hosts say."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from random import Random
+
+from devices import Bench, sharp
+
+from tailtap.bmc import configuration
+from tailtap.cli.search import print_answers
+from tailtap.experiment.reading import read_experiment
+from tailtap.host.changes.clean import find, unresolved
+from tailtap.host.changes.folders import Folder
+from tailtap.host.changes.journal import SUFFIX, boot_id, machine_id, read_all
+from tailtap.host.changes.kernel_values import KernelValue
+from tailtap.host.net.namespaces import Link, Namespace
+from tailtap.measure.search import Settings, Trial
+from tailtap.measure.search.conduct import Plan, Search
+from tailtap.measure.search.folder import SCHEMA, Made, SearchFolder, settings_as_json
+from tailtap.measure.testbed.model import read_testbed
+from tailtap.output import database
+from tailtap.records.errors import MachineError, TailtapError
+from tailtap.remote.frames import CLOSE, DATA, HELLO, ProtocolError, encode
+from tailtap.remote.mux import PIECE, Mux
+from tailtap.remote.session import FAILED
+from tailtap.remote.stream import Talk
+from tailtap.remote.told import told
+from tests.fuzz.mutations import mutated
+from tests.fuzz.reader import SECONDS
+from tests.fuzz.readers import TESTBED
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """Something that is decoded."""
+
+    name: str
+    whole: bytes
+    """What is damaged, undamaged."""
+    file: str
+    """How it is damaged: as a file of this name."""
+    decode: Callable[[bytes], object]
+
+    def tried(self, number: int) -> tuple[str, str]:
+        """How the case of this number ended, and what must not have been; empty where all held."""
+        data = mutated(self.whole, self.file, Random(f"{self.name} {number}"))
+        began = time.process_time()
+        try:
+            self.decode(data)
+            outcome = "accepted"
+        except (TailtapError, ProtocolError):
+            outcome = "refused"
+        except Exception as error:
+            return "failed", f"{data[:2000]!r}: {error!r}"
+        late = time.process_time() - began > SECONDS
+        return outcome, f"{data[:2000]!r}: longer than {SECONDS} s" if late else ""
+
+
+def _testbed(data: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "testbed.yaml")
+        path.write_bytes(data)
+        read_testbed(path)
+
+
+def _controllers(data: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        _write_private(Path(folder, "bmc.users"), USERS.encode())
+        path = Path(folder, "bmc.yaml")
+        path.write_bytes(data)
+        json.dumps([asdict(one) for one in configuration.read(path).served], default=str)
+
+
+def _credentials(data: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "bmc.users")
+        _write_private(path, data)
+        configuration.read_users(path)
+
+
+def _write_private(path: Path, data: bytes) -> None:
+    path.touch(0o600)
+    path.write_bytes(data)
+
+
+def _journal(data: bytes) -> None:
+    """What `tailtap clean --dry-run` finds in it; to undo it would change this machine."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, f"1{SUFFIX}").write_bytes(data)
+        json.dumps([asdict(item) for item in find(Path(folder))], default=str)
+        [record] = read_all(Path(folder))
+        unresolved(record)
+
+
+class _Resumed(Search):
+    """A search that makes no trial: all that it was begun with is in its folder."""
+
+    def _make(self, trial: Trial) -> Made:
+        raise MachineError(f"{trial} would be made")
+
+
+def _search(data: bytes) -> None:
+    """What `tailtap search --resume` does until it makes a trial."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = SearchFolder(Path(name))
+        folder.record.write_bytes(data)
+        folder.experiment.write_text("name: known\ntraffic: {rate: 1 kpkt/s, duration: 1 s}\n")
+        experiment = read_experiment(folder.experiment)
+        plan = Plan(experiment, folder.experiment, SEARCH, METHOD, latency=False)
+        search = _Resumed(plan, folder, database, print_line=str, on_loss=str)
+        search.prepare(resume=True)
+        search.make_trials()
+        search.end("done", None)
+        json.dumps(search.as_json())
+        with redirect_stdout(io.StringIO()):
+            print_answers(search.answers)
+
+
+def _stream(data: bytes) -> None:
+    mux, talk = Mux(), Talk()
+    talk.channel = mux.open("role", talk, role="dut", plan={})
+    mux.receive(data)
+    mux.take()
+
+
+def _messages(data: bytes) -> None:
+    frames = (encode(DATA, 0, 1, data[at : at + PIECE]) for at in range(0, len(data), PIECE))
+    _stream(HELLO_FRAME + b"".join(frames))
+
+
+def rows(*content: object) -> bytes:
+    """Lines of JSON."""
+    return b"".join(json.dumps(row).encode() + b"\n" for row in content)
+
+
+HELLO_FRAME = encode(HELLO, 0, 0, b'{"protocol": 1}')
+USERS = "admin: long and secret\noperator: '12345'\n"
+CONTROLLERS = """\
+credentials: bmc.users
+machines:
+  - {kind: lxc, name: web, listen: 6230}
+  - {kind: libvirt, name: guest1, uri: "qemu:///system", listen: "127.0.0.1:6231"}
+  - {kind: command, name: outlet 3, listen: "[::1]:623", status: a, switch_on: b, switch_off: c}
+"""
+SEARCH, METHOD = Settings((0.0, 0.5), 1_000, 500_000), "mlr"
+
+
+def search_record() -> bytes:
+    """``search.json`` of a search that was interrupted behind its last trial."""
+    bench = Bench(sharp(40_000), able=70_000)
+    bench.search(METHOD, SEARCH)
+    made = [Made(number, f"{number:03}", result, ()) for number, result
+            in enumerate(bench.results, 1)]  # fmt: skip
+    return json.dumps({
+        "schema": SCHEMA, "name": "known", "status": "interrupted",
+        "settings": settings_as_json(SEARCH, METHOD), "answers": [],
+        "trials": [one.as_json() for one in made],
+    }).encode()  # fmt: skip
+
+
+MESSAGES = rows(
+    {"id": 0, "answer": {}},
+    {"id": 1, "failed": told(MachineError("no such card"))},
+    {"event": {"event": FAILED, "reason": "it ended", "link": True}},
+)
+RESOURCES = (
+    KernelValue(("/proc/sys/vm/swappiness",), "1", "number"),
+    KernelValue(("/sys/devices/system/cpu/cpu*/x",), "x", "choice", optional=True),
+    Folder("/nowhere/tt-0a1b2c-forwarder"),
+    Namespace("tt-0a1b2c-gen"),
+    Link("tt-0a1b2c-gen", "tt-0a1b2c-dut"),
+)
+JOURNAL = rows(
+    {"owner": {"pid": os.getpid(), "started": 5}, "boot_id": boot_id(), "machine_id": machine_id(),
+     "order": 3},
+    *({"entry": {"number": number, "kind": one.kind, "name": one.label,
+                 "resource": one.as_json(), "old": one.read(), "new": one.plan(),
+                 "claims": list(one.claims), "survives": one.survives}}
+      for number, one in enumerate(RESOURCES, 1)),
+    {"applied": 1, "state": {"/proc/sys/vm/swappiness": "2"}},
+    {"undone": 2},
+    {"kept": True},
+)  # fmt: skip
+
+
+DECODERS = (
+    Decoder("testbed file", TESTBED.encode(), "testbed.yaml", _testbed),
+    Decoder("controllers", CONTROLLERS.encode(), "bmc.yaml", _controllers),
+    Decoder("credentials", USERS.encode(), "users.yaml", _credentials),
+    Decoder("search to resume", search_record(), "search.json", _search),
+    Decoder("journal", JOURNAL, "rows.jsonl", _journal),
+    Decoder("stream", HELLO_FRAME + encode(DATA, 0, 1, MESSAGES) + encode(CLOSE, 0, 1, b"{}"), "",
+            _stream),
+    Decoder("messages", MESSAGES, "rows.jsonl", _messages),
+)  # fmt: skip
+"""All of them."""

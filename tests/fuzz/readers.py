@@ -1,0 +1,237 @@
+"""The table of readers: what each is given, what of it is damaged, and what is typed."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import shutil
+from contextlib import ExitStack
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from devices import Bench, sharp
+from experiment_folders import write_run as write_evaluated
+from guests import host_hog, write_guest_run
+from line_runs import write_line_run
+from placed_runs import placed_run, recorded, tuned
+from pos_trees import write_crate, write_old_tree
+from postgres import cluster, programs
+from published_trees import write_mixed
+from runs import write_experiment, write_pair
+from sampled import write_sampled
+from traced import Block, Simulated, arrivals, hog, kworker, random_blocks, simulate
+from traced import write_run as write_traced
+
+from tailtap.analysis.causes import explain_runs
+from tailtap.analysis.evaluation import evaluate
+from tailtap.measure.search import Settings
+from tailtap.measure.search.folder import SCHEMA, SearchFolder, settings_as_json
+from tailtap.records.errors import MachineError
+from tests.fuzz.reader import Reader
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+TESTBED = """\
+hosts:
+  loadgen: {ssh: loadgen, power: {kind: command, status: a, switch_on: b, switch_off: c}}
+  stamper: {ssh: stamper, python: /usr/bin/python3}
+  dut: {ssh: dut}
+cables:
+  - {ends: [loadgen:g0, dut:d0], splitter: stamper:t0}
+  - {ends: [loadgen:g1, dut:d1], splitter: stamper:t1}
+roles: {dut: dut, generator: loadgen, timestamper: stamper}
+"""
+ENERGY = {
+    "elapsed_ns": 2_000_000_000,
+    "energy_uj": {"package-0": 170_000_000, "package-0/core": 90_000_000, "psys": 500_000_000},
+    "platform_watts": {"before": 212, "after": 230},
+}
+COUNTERS = {
+    "run": {"elapsed_ns": 1, "scope": "dut.cpus", "cpus": [1], "estimated": ["branches"],
+            "events": {"branches": 70, "context-switches": 120}},
+    "lifetime": {"elapsed_ns": 2, "scope": "machine", "cpus": [0, 1], "estimated": [],
+                 "events": {"branches": 90, "context-switches": 340}},
+}  # fmt: skip
+READS = (
+    ("report", "{input}", "--no-figures", "--out", "{out}"),
+    ("compare", "{input}"),
+    ("model", "{input}", "--out", "{out}"),
+    ("verdict", "{input}", "--require", "p99 < 1 ms", "--require", "loss == 0"),
+    ("verdict", "{input}", "--require", "gap(max) < 1 s", "--json"),
+)
+"""What looks at runs."""
+EXPORTS = tuple(("export", "{input}", "--to", to, "--out", "{out}")
+                for to in ("csv", "parquet", "hgrm", "papers", "pos"))  # fmt: skip
+PACKETS = 600
+
+
+def write_runs(folder: Path) -> None:
+    """An experiment with stamps and evaluations, its file and its plan."""
+    write_experiment(folder, (PACKETS, PACKETS))
+    # Another reader has databases: opening one takes longer than all else here.
+    (folder / "results.duckdb").unlink()
+    text = "name: again\ntraffic: {rate: 1 kpkt/s, duration: 1 s}\nrequire: [p99 < 1 ms]\n"
+    (folder / "experiment.yaml").write_text(text)
+    records = [json.loads(path.read_text()) for path in sorted(folder.glob("runs/*/run.json"))]
+    kept = ("number", "slug", "repeat", "variables", "parameters")
+    rows = [{key: record[key] for key in kept} for record in records]
+    rows.append({**rows[0], "number": 9, "slug": "009-bare-metal"})
+    plan = {"schema": "tailtap.plan/1", "name": "again", "runs": rows}
+    (folder / "plan.json").write_text(json.dumps(plan))
+
+
+def write_placed(folder: Path) -> None:
+    """Runs that say of their machine whatever runs say."""
+    scratch = folder / "scratch"
+    there = recorded("cloud-vm", scratch / "machine")
+    told = tuned(scratch / "tuned", ["stat-interval", "hung-task"])
+    for number, platform in enumerate(("bare-metal", "container"), 1):
+        placed_run(folder, number, there, platform=platform, dut=[1], generator=0, taps=[0],
+                   tuning=told, energy=ENERGY, counters=COUNTERS)  # fmt: skip
+    shutil.rmtree(scratch)
+
+
+def write_line(folder: Path) -> None:
+    """The run of a line whose packets were stamped between the nodes."""
+    write_line_run(folder / "runs")
+
+
+def _traffic(*made: object) -> Simulated:
+    random = np.random.default_rng(5)
+    blocks: list[Block] = []
+    for one in made:
+        blocks += random_blocks(one, 4, (300_000, 400_000), 0.2, random)
+    return simulate(arrivals(10_000, 0.2, random), blocks, random)
+
+
+def write_trace(folder: Path) -> None:
+    """A run with a trace that was explained."""
+    write_traced(folder / "runs" / "001-traced", _traffic(hog, kworker))
+    explain_runs([folder])
+
+
+def write_guest(folder: Path) -> None:
+    """A run in a virtual machine with the traces of both machines."""
+    write_guest_run(folder / "runs" / "001-guest", _traffic(hog, kworker, host_hog))
+
+
+def write_search(folder: Path) -> None:
+    """A search and the latencies at what it found."""
+    settings = Settings((0.0, 0.5), 1_000, 500_000)
+    bench = Bench(sharp(40_000), able=70_000)
+    answers = bench.search("mlr", settings)
+    SearchFolder(folder).write({
+        "schema": SCHEMA, "name": "known", "status": "done",
+        "settings": settings_as_json(settings, "mlr"),
+        "answers": [answer.as_json() for answer in answers],
+        "trials": [{} for _ in bench.results],
+    })  # fmt: skip
+    write_evaluated(folder / "latency", 1, {"traffic.rate": "40 kpkt/s"}, packets=PACKETS)
+
+
+def write_pos(folder: Path) -> None:
+    """Trees of pos of both layouts, one of them with a crate."""
+    loops = [{"rate": 10, "size": 64}, {"rate": 20, "size": 64}]
+    write_old_tree(folder / "old", loops)
+    write_crate(folder / "new", loops)
+
+
+def write_imported(folder: Path) -> None:
+    """Published files, and own runs beside what was imported of them."""
+    write_mixed(folder / "made", packets=PACKETS)
+    shutil.move(folder / "made" / "tree", folder / "tree")
+    shutil.move(folder / "made" / "experiment", folder / "experiment")
+    shutil.rmtree(folder / "made")
+
+
+def write_texts(folder: Path) -> None:
+    """Experiment files."""
+    for name in ("quickstart", "line", "tenants", "neighbours", "patterns", "which-knob"):
+        shutil.copy(EXAMPLES / f"{name}.yaml", folder)
+
+
+def write_pair_of_captures(folder: Path) -> None:
+    """Stamps before and behind a device, and their evaluation."""
+    write_pair(folder, PACKETS, 1, names=("in.stamps", "out.stamps"))
+    evaluate(folder / "in.stamps", folder / "out.stamps").write(folder / "evaluation")
+
+
+def write_samples(folder: Path) -> None:
+    """An evaluation, and samples of interrupts by another recorder."""
+    write_sampled(folder, 2_000)
+
+
+@cache
+def postgresql() -> str:
+    """The address of a server that ends with this process."""
+    binaries = programs()
+    if binaries is None:
+        raise MachineError("PostgreSQL is not installed: apt install postgresql")
+    running = ExitStack()
+    atexit.register(running.close)
+    return running.enter_context(cluster(binaries))
+
+
+READERS = (
+    Reader("runs", write_runs,
+           ("runs/*/run.json", "runs/*/evaluation/evaluation.json", "plan.json",
+            "experiment.yaml"),
+           (*READS, *EXPORTS, ("evaluate", "{input}"), ("verdict", "{input}"))),
+    Reader("tables", write_runs,
+           ("runs/*/evaluation/*.parquet",), (*READS, *EXPORTS)),
+    Reader("stamps", write_runs,
+           ("runs/*/*.stamps",), (("evaluate", "{input}"),)),
+    Reader("captures", write_pair_of_captures,
+           ("*.stamps", "evaluation/evaluation.json"),
+           (("evaluate", "{input}/in.stamps", "{input}/out.stamps"),
+            ("evaluate", "{input}/in.stamps", "{input}/out.stamps", "--out", "{out}"),
+            ("evaluate", "{input}/in.stamps", "{input}/out.stamps", "--out",
+             "{input}/evaluation"))),
+    Reader("postgresql", write_runs,
+           ("runs/*/run.json", "runs/*/evaluation/evaluation.json",
+            "runs/*/evaluation/*.parquet"),
+           (("export", "{input}", "--to", "{beside}"),), postgresql),
+    Reader("interrupts", write_samples,
+           ("irq.csv", "irq.csv", "evaluation/*"),
+           (("interrupts", "{input}/evaluation", "--samples", "{input}/irq.csv", "--json",
+             "--out", "{out}"),
+            ("interrupts", "{input}/evaluation", "--samples", "{input}/irq.csv",
+             "--offset", "6500 ms"))),
+    Reader("database", write_imported,
+           ("experiment/results.duckdb",),
+           (("report", "{input}/experiment", "--no-figures", "--out", "{out}"),
+            ("compare", "{input}/experiment"),
+            ("evaluate", "{input}/experiment"),
+            ("import", "{input}/tree", "--into", "{input}/experiment"))),
+    Reader("machines", write_placed, ("runs/*/run.json",), READS),
+    Reader("hops", write_line,
+           ("runs/*/run.json", "runs/*/evaluation/evaluation.json",
+            "runs/*/evaluation/hop*.parquet"),
+           (*READS, *EXPORTS)),
+    Reader("trace", write_trace,
+           ("runs/*/run.json", "runs/*/trace.json", "runs/*/trace.events", "runs/*/causes.json",
+            "runs/*/causes-*.parquet", "runs/*/evaluation/evaluation.json"),
+           (("explain", "{input}"),
+            ("report", "{input}", "--no-figures", "--out", "{out}"),
+            ("export", "{input}", "--to", "perfetto", "--out", "{out}"),
+            ("export", "{input}", "--to", "csv", "--out", "{out}"))),
+    Reader("guest", write_guest,
+           ("runs/*/trace-guest.json", "runs/*/trace-guest.events", "runs/*/guest-*.stamps",
+            "runs/*/run.json"),
+           (("explain", "{input}"),
+            ("report", "{input}", "--no-figures", "--out", "{out}"))),
+    Reader("search", write_search, ("search.json",),
+           (("report", "{input}", "--no-figures", "--out", "{out}"),)),
+    Reader("pos", write_pos,
+           ("old/**/*.loop", "old/**/*.json", "new/scripts/**/*.loop", "new/**/*.json",
+            "new/ro-crate-metadata.json"),
+           (("import", "{input}", "--into", "{out}/results.duckdb"),)),
+    Reader("published", write_imported, ("tree/**/latencies*",),
+           (("import", "{input}/tree", "--into", "{out}/results.duckdb"),)),
+    Reader("experiment", write_texts, ("quickstart.yaml",),
+           (("run", "{input}/quickstart.yaml", "--check"),)),
+    *(Reader(f"experiment {name}", write_texts, (f"{name}.yaml",),
+             (("run", f"{{input}}/{name}.yaml", "--check"),))
+      for name in ("line", "tenants", "neighbours", "patterns", "which-knob")),
+)  # fmt: skip
+"""All of them."""

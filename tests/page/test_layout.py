@@ -1,0 +1,248 @@
+"""The page at the width of a phone, a tablet and a desktop: nothing is cut off, all is in reach."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import comparisons
+import pytest
+from browsers import MISSING, open_page, settle, started, window
+from captures import write_many
+from devices import Bench, sharp
+from experiment_folders import write_experiment, write_run
+from line_runs import write_line_run
+from placed_runs import write_ablation
+from published_trees import write_mixed
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from told import write_told
+
+from tailtap.analysis import evaluation
+from tailtap.analysis.evaluation.clocks import known
+from tailtap.cli.explain import remedies
+from tailtap.measure.search import Settings
+from tailtap.measure.search.folder import SCHEMA, SearchFolder, settings_as_json
+from tailtap.output.report import write_report
+
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
+WIDTHS = (400, 800, 1400)
+MEASURE = """
+const wide = [], unreachable = [], beneath = [];
+const made = "svg, .figure, script, [hidden], .skip";
+for (const el of document.body.querySelectorAll("*")) {
+  if (el.closest(made) || getComputedStyle(el).display === "inline" || !el.clientWidth) continue;
+  const scrolls = ["auto", "scroll"].includes(getComputedStyle(el).overflowX);
+  if (el.scrollWidth > el.clientWidth + 1 && !scrolls)
+    wide.push(`${el.tagName}.${el.className}: ${el.textContent.trim().slice(0, 60)}`);
+}
+for (const table of document.querySelectorAll("table")) {
+  if (!table.getClientRects().length) continue;
+  const box = table.closest(".scroll") ?? table.parentElement;
+  box.scrollLeft = box.scrollWidth;
+  const edge = box.getBoundingClientRect();
+  for (const row of table.rows) {
+    const last = [...row.cells].filter((cell) => cell.getClientRects().length).at(-1);
+    const place = last?.getBoundingClientRect();
+    if (place && (place.right > edge.right + 1 || place.right > innerWidth))
+      unreachable.push(row.textContent.trim().slice(0, 60));
+  }
+  box.scrollLeft = 0;
+}
+const parts = [...document.querySelectorAll("main section, #contents, header, .legend, footer")]
+  .map((part) => [part.id || part.getAttribute("aria-labelledby") || part.className || part.tagName,
+    part.getBoundingClientRect()]);
+for (const [one, a] of parts)
+  for (const [other, b] of parts)
+    if (one < other && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 1)
+      beneath.push([one, other]);
+return { width: document.documentElement.scrollWidth, wide, unreachable, beneath };
+"""
+
+
+def quickstart(folder: Path) -> Path:
+    """A wire and a device, a run each; an interesting warning."""
+    stolen = [{"code": "steal", "message": "31 ms were stolen by the hypervisor " * 3}]
+    for number, platform in enumerate(("wire", "bare-metal"), 1):
+        write_run(folder, number, {"dut.platform": platform}, packets=3_000, warnings=stolen)
+    return folder
+
+
+def rates(folder: Path) -> Path:
+    """Eighteen runs at three rates, none of which lost a packet; one is invalid."""
+    number = 0
+    for platform in ("wire", "bare-metal", "container"):
+        for rate in (10_000, 20_000, 50_000):
+            for repeat in (1, 2):
+                number += 1
+                write_run(
+                    folder, number,
+                    {"dut.platform": platform, "traffic.rate": f"{rate // 1000} kpkt/s"},
+                    repeat=repeat, packets=1_000, rate=rate, loss=0.0,
+                    achieved=0.9 * rate if number == 18 else None,
+                )  # fmt: skip
+    return folder
+
+
+def hops(folder: Path) -> Path:
+    write_line_run(folder / "runs")
+    (folder / "experiment.yaml").write_text("name: line\n")
+    return folder
+
+
+def compared(folder: Path) -> Path:
+    for number in range(1, 9):
+        platform = ("bare-metal", "container")[number % 2]
+        comparisons.write_run(folder, number, {"dut.platform": platform}, packets=2_000,
+                              repeat=(number + 1) // 2, scale=1 + number % 2)  # fmt: skip
+    return folder
+
+
+def two_clocks(folder: Path) -> Path:
+    """Two captures whose clocks may be 4 us apart."""
+    times = [10**9 + 100_000 * at for at in range(20_000)]
+    write_many(folder / "in.pcap", times, range(20_000))
+    late = [time + 50_000 + at % 3_000 for at, time in enumerate(times)]
+    write_many(folder / "out.pcap", late, range(20_000))
+    clocks = known(-3_000, 5_000)
+    evaluation.evaluate(folder / "in.pcap", folder / "out.pcap", clocks=clocks).write(folder / "a")
+    return folder / "a"
+
+
+def searched(folder: Path) -> Path:
+    """A search of a simulated device, and one measurement at its rate."""
+    settings = Settings((0.0, 0.5), 1_000, 500_000)
+    bench = Bench(sharp(40_000), able=70_000)
+    answers = bench.search("mlr", settings)
+    content: dict[str, Any] = {
+        "schema": SCHEMA, "name": "known", "status": "done",
+        "settings": settings_as_json(settings, "mlr"),
+        "answers": [answer.as_json() for answer in answers],
+        "trials": [{} for _ in bench.results],
+    }  # fmt: skip
+    SearchFolder(folder).write(content)
+    write_run(folder / "latency", 1, {"traffic.rate": "40 kpkt/s"}, packets=1_000, rate=40_000)
+    write_run(folder / "trials", 1, {"traffic.rate": "40 kpkt/s"}, packets=500, rate=40_000)
+    return folder
+
+
+FOLDERS: Mapping[str, Callable[[Path], Path]] = {
+    "quickstart": quickstart,
+    "rates": rates,
+    "loss": lambda folder: write_experiment(folder, packets=2_000),
+    "causes": lambda folder: write_told(folder).parent.parent,
+    "hops": hops,
+    "compared": compared,
+    "placed": write_ablation,
+    "two clocks": two_clocks,
+    "searched": searched,
+    "imported": lambda folder: write_mixed(folder, packets=1_000),
+}
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    home = tmp_path_factory.mktemp("layout")
+    found = {}
+    for name, write in FOLDERS.items():
+        (home / name).mkdir()
+        knobs = remedies() if name == "causes" else ()
+        found[name] = write_report(write(home / name), figures=False, knobs=knobs).page
+    return found
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[webdriver.Chrome]:
+    with started() as driver:
+        yield driver
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_nothing_is_cut_off_and_all_is_in_reach(
+    browser: webdriver.Chrome, pages: dict[str, Path], name: str
+) -> None:
+    open_page(browser, pages[name])
+    browser.execute_script(
+        "for (const one of document.querySelectorAll('details')) one.open = true"
+    )
+    for width in WIDTHS:
+        window(browser, width, 900)
+        settle(browser)
+        found: dict[str, Any] = browser.execute_script(MEASURE)
+        assert found["width"] <= width
+        assert (width, found["wide"]) == (width, [])
+        assert (width, found["unreachable"]) == (width, [])
+        assert (width, found["beneath"]) == (width, [])
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_the_contents_lead_to_every_section(
+    browser: webdriver.Chrome, pages: dict[str, Path], name: str
+) -> None:
+    open_page(browser, pages[name])
+    links = browser.find_elements(By.CSS_SELECTOR, "#contents a")
+    told = [(link.get_attribute("hash"), link.text) for link in links]
+    heads = browser.find_elements(By.CSS_SELECTOR, "section > h2[id], section > .title > h2[id]")
+    assert told == [(f"#{head.get_attribute('id')}", head.text.lstrip("↑\n")) for head in heads]
+    assert len(told) >= 8
+    sections = "return document.querySelectorAll('section[aria-labelledby]').length"
+    assert browser.execute_script(sections) == len(told)
+    assert all(link.is_displayed() for link in links)
+
+
+def test_a_phone_shows_every_number_without_scrolling_sideways(
+    browser: webdriver.Chrome, pages: dict[str, Path]
+) -> None:
+    open_page(browser, pages["rates"])
+    heads = [
+        head.text
+        for head in browser.find_elements(By.CSS_SELECTOR, "[aria-labelledby=summary] thead th")
+    ]
+    window(browser, 400, 900)
+    settle(browser)
+    boxes = browser.execute_script(
+        "return [...document.querySelectorAll('[aria-labelledby=summary] td')].map((cell) => {"
+        "const box = cell.getBoundingClientRect();"
+        "return [cell.dataset.head, cell.textContent, box.left, box.right] })"
+    )
+    assert heads[1:] == [head for head, *_ in boxes[: len(heads) - 1]]
+    assert len(boxes) % (len(heads) - 1) == 0
+    assert all(0 <= left < right <= 400 and text for _, text, left, right in boxes)
+
+
+def test_every_number_of_eighteen_runs_is_seen_on_a_desktop(
+    browser: webdriver.Chrome, pages: dict[str, Path]
+) -> None:
+    open_page(browser, pages["rates"])
+    window(browser, 1400, 900)
+    settle(browser)
+    hidden = browser.execute_script(
+        "return [...document.querySelectorAll('.scroll')]"
+        ".filter((box) => box.scrollWidth > box.clientWidth).map((box) => box.ariaLabel)"
+    )
+    assert hidden == []
+
+
+def test_no_loss_is_one_sentence(browser: webdriver.Chrome, pages: dict[str, Path]) -> None:
+    section = "[aria-labelledby=loss]"
+    open_page(browser, pages["rates"])
+    [found] = browser.find_elements(By.CSS_SELECTOR, section)
+    said = "No packet was lost in any of the 17 runs, at 10 kpkt/s to 50 kpkt/s; 1 invalid run"
+    assert said in found.text.replace("\u00a0", " ")
+    assert not found.find_elements(By.CSS_SELECTOR, ".figure, table")
+    open_page(browser, pages["loss"])
+    [found] = browser.find_elements(By.CSS_SELECTOR, section)
+    assert "No packet was lost in any of the 4 runs of wire, at" in found.text
+    assert found.find_elements(By.CSS_SELECTOR, ".figure")
+    assert len(found.find_elements(By.CSS_SELECTOR, "tbody tr")) == 6
+
+
+def test_what_would_remove_late_packets_stands_first(
+    browser: webdriver.Chrome, pages: dict[str, Path]
+) -> None:
+    open_page(browser, pages["causes"])
+    places = ("section.notices", "[aria-labelledby=causes]")
+    first, beside = (browser.find_element(By.CSS_SELECTOR, f"{one} .commands") for one in places)
+    assert first.text == beside.text
+    assert "tailtap host" in first.text

@@ -1,0 +1,204 @@
+"""Records as lanes: what nests, what is cut, where steal lies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from stamps import write_stamps
+from traced import (
+    DUT,
+    FLUSH,
+    HOG,
+    IDLE,
+    IPI_FUNCTION,
+    IRQ,
+    LOST,
+    NAMES,
+    SERVER,
+    SOFTIRQ,
+    START,
+    TASK,
+    VECTOR,
+    VMSTAT,
+    WORK,
+    Record,
+    encode,
+)
+
+from tailtap.analysis.causes.events import Events, merged, read_events
+from tailtap.analysis.causes.lanes import Slice, rows, slices
+from tailtap.analysis.causes.taxonomy import Names, Served
+from tailtap.analysis.causes.trace import Trace
+from tailtap.records.errors import InputError
+
+ACCUMULATED = 1
+NET_RX = 3
+
+
+def trace_of(folder: Path, records: Sequence[Record], by: str = "task") -> Trace:
+    """A trace of records in the order of their ends."""
+    path = folder / "trace.events"
+    path.write_bytes(encode(records))
+    names = Names(
+        {int(pid): name for pid, name in NAMES["pids"].items()},
+        {int(irq): name for irq, name in NAMES["irqs"].items()},
+        {int(address, 16): name for address, name in NAMES["functions"].items()},
+    )
+    served = Served.one(by, pids=(SERVER,), cpus=(DUT,))  # type: ignore[arg-type]
+    return Trace(path, START, START + 10_000_000, (DUT,), served, names, None, {}, (), (), "thin")
+
+
+def drawn(folder: Path, records: Sequence[Record]) -> list[Slice]:
+    trace = trace_of(folder, records)
+    return slices(read_events(trace), trace)
+
+
+def told(ones: Sequence[Slice]) -> list[tuple[str, str, int, int, int]]:
+    """Lane, name, start, end and depth; times since START."""
+    return [(one.lane, one.name, one.start - START, one.end - START, one.depth) for one in ones]
+
+
+def test_each_context_has_a_lane_and_what_it_did_lies_in_it(tmp_path: Path) -> None:
+    records = [
+        Record(START, 100_000, TASK, SERVER, 1 << 48),
+        Record(START + 10_000, 40_000, SOFTIRQ, 4),
+        Record(START + 20_000, 5_000, IRQ, 24),
+        Record(START + 60_000, 6_000, VECTOR, 3),
+        Record(START + 61_000, 3_000, IPI_FUNCTION, 0, FLUSH),
+        Record(START + 100_000, 50_000, TASK, 77, 1 << 40),
+        Record(START + 101_000, 70_000, WORK, 77, VMSTAT),  # cut where its thread leaves
+        Record(START + 150_000, 20_000, IDLE, 2),
+    ]
+    assert told(drawn(tmp_path, records)) == [
+        ("interrupt", "virtio0-input.0", 20_000, 25_000, 0),
+        ("interrupt", "function-call-ipi", 60_000, 66_000, 0),
+        ("interrupt", "flush_tlb_func", 61_000, 64_000, 1),
+        ("softirq", "BLOCK", 10_000, 50_000, 0),
+        ("task", "forwarder", 0, 100_000, 0),
+        ("task", "kworker/1:2", 100_000, 150_000, 0),
+        ("task", "kworker: vmstat_update", 101_000, 150_000, 1),
+        ("task", "idle, state 2", 150_000, 170_000, 0),
+    ]
+    causes = [one.cause for one in drawn(tmp_path, records)]
+    assert causes[2:5] == ["tlb-flush", "softirq", "serving"] and causes[-1] == "idle"
+
+
+def test_steal_ends_where_the_next_record_begins(tmp_path: Path) -> None:
+    records = [
+        Record(START, 10_000, TASK, HOG),
+        Record(START + 50_000, 5_000, VECTOR, 1, steal=30_000),
+        Record(START + 56_000, 4_000, VECTOR, 1, steal=20_000),  # there is room for 5 us only
+    ]
+    stolen = [one for one in told(drawn(tmp_path, records)) if one[0] == "steal"]
+    assert stolen == [
+        ("steal", "steal", 20_000, 50_000, 0),
+        ("steal", "steal", 55_000, 60_000, 0),
+    ]
+
+
+def test_short_ones_are_a_window_of_their_own(tmp_path: Path) -> None:
+    aux = 900_000 << 32 | 7
+    records = [
+        Record(START + 10_000, 5_000, VECTOR, 1),
+        Record(START, 3_000, VECTOR, 2, aux, flags=ACCUMULATED),
+    ]
+    short, own = drawn(tmp_path, records)
+    assert (short.name, short.number, short.end - short.start) == ("reschedule-ipi ×7", 7, 900_000)
+    assert (own.number, own.depth) == (0, 0)
+
+
+def test_a_task_beyond_the_longest_record_ends_with_the_next_one(tmp_path: Path) -> None:
+    longest = 0xFFFFFFFF
+    records = [
+        Record(START, longest, TASK, HOG),
+        Record(START + longest + 9_000, 1_000, IDLE, 1),
+    ]
+    assert [one.end - one.start for one in drawn(tmp_path, records)] == [longest + 9_000, 1_000]
+
+
+def test_softirqs_without_a_packet_of_the_run_are_those_of_others(tmp_path: Path) -> None:
+    records = [
+        Record(START, 10_000, SOFTIRQ, NET_RX),
+        Record(START + 20_000, 10_000, SOFTIRQ, NET_RX),
+    ]
+    trace = trace_of(tmp_path, records, by="softirq")
+    write_stamps(tmp_path / "egress.stamps", [START + 25_000], [0])
+    found = slices(read_events(trace, [tmp_path / "egress.stamps"]), trace)
+    assert [one.cause for one in found] == ["foreign-net-rx", "serving"]
+
+
+def test_lost_records_and_damage(tmp_path: Path) -> None:
+    trace = trace_of(tmp_path, [Record(START, 10, LOST, aux=3), Record(START + 20, 5, VECTOR, 1)])
+    found = slices(read_events(trace), trace)
+    assert [(one.lane, one.cause) for one in found] == [("interrupt", "timer"), ("lost", "unseen")]
+    content = trace.events.read_bytes()
+    trace.events.write_bytes(content[:40] + bytes(32) + content[40:])
+    assert read_events(trace).records.size == 1  # what stands behind damage is not read
+    trace.events.write_bytes(b"something else")
+    with pytest.raises(InputError, match="this is no trace"):
+        read_events(trace)
+
+
+INTERVALS = st.lists(st.tuples(st.integers(0, 200), st.integers(0, 60)), max_size=20)
+
+
+@given(INTERVALS, st.lists(st.tuples(st.integers(0, 250), st.integers(1, 30)), min_size=1))
+def test_near_keeps_what_overlaps_a_window(
+    tmp_path_factory: pytest.TempPathFactory,
+    intervals: list[tuple[int, int]],
+    windows: list[tuple[int, int]],
+) -> None:
+    records = [Record(START + start, dur, VECTOR, 1) for start, dur in intervals]
+    trace = trace_of(tmp_path_factory.mktemp("near"), records)
+    events = read_events(trace)
+    spans = merged((START + start, START + start + dur) for start, dur in windows)
+    assert all(a[1] < b[0] for a, b in pairwise(spans))
+    kept = events.near(spans)
+    expected = sorted(
+        (start, dur) for start, dur in intervals
+        if any(START + start <= until and START + start + dur >= begun for begun, until in spans)
+    )  # fmt: skip
+    assert sorted(_pairs(kept)) == expected
+
+
+def _pairs(events: Events) -> list[tuple[int, int]]:
+    return [(int(one["start"]) - START, int(one["dur"])) for one in events.records]
+
+
+@given(INTERVALS, st.data())
+def test_lanes_nest_whatever_the_records(
+    tmp_path_factory: pytest.TempPathFactory,
+    intervals: list[tuple[int, int]],
+    data: st.DataObject,
+) -> None:
+    kinds = (VECTOR, SOFTIRQ, TASK, IPI_FUNCTION, WORK)
+    records = [
+        Record(START + start, dur, data.draw(st.sampled_from(kinds)), 1, aux=FLUSH,
+               steal=data.draw(st.integers(0, 20)))
+        for start, dur in intervals
+    ]  # fmt: skip
+    open_: dict[str, list[Slice]] = {}
+    for one in drawn(tmp_path_factory.mktemp("nest"), records):
+        above = open_.setdefault(one.lane, [])
+        while above and above[-1].end <= one.start:
+            above.pop()
+        assert not above or (above[-1].start <= one.start and one.end <= above[-1].end)
+        assert one.depth == len(above)
+        if one.end > one.start:
+            above.append(one)
+
+
+@given(INTERVALS)
+def test_rows_hold_no_two_at_once(intervals: list[tuple[int, int]]) -> None:
+    ordered = sorted((start, start + dur) for start, dur in intervals)
+    last: dict[int, int] = {}
+    for (start, end), row in zip(ordered, rows(ordered), strict=True):
+        assert last.get(row, -1) <= start
+        last[row] = end
+    busiest = max((sum(s <= start < e for s, e in ordered) for start, _ in ordered), default=0)
+    assert len(last) >= busiest

@@ -1,0 +1,140 @@
+"""Which knobs are candidates for a cause."""
+
+from __future__ import annotations
+
+import pytest
+
+from tailtap.analysis.causes.remedies import MADE_FOR, OF_CARDS, Knob, Situation, knobs_for, remedy
+from tailtap.analysis.causes.taxonomy import CAUSES, NAMES, Named
+from tailtap.host.knobs import KNOBS, named
+from tailtap.host.knobs.knob import CAUSES as REMOVABLE
+
+TABLE = [Knob(k.name, tuple(k.removes), k.risk, k.settable, k.recommended) for k in KNOBS]
+
+
+def names(cause: str, detail: str, here: Situation | None = None) -> list[str]:
+    return [k.name for k in knobs_for(Named(cause, detail), TABLE, here or Situation())]
+
+
+def test_causes_are_those_that_knobs_remove() -> None:
+    assert NAMES - {"mixed", "unexplained"} == REMOVABLE
+    letters = [cause.letter for cause in CAUSES if cause.letter]
+    assert len(letters) == len(set(letters))
+
+
+def test_knobs_that_are_made_for_a_thing_exist() -> None:
+    rows = [*((cause, made) for cause, _, made in MADE_FOR), *OF_CARDS.items()]
+    for cause, made in rows:
+        assert cause in NAMES
+        for name in made:
+            assert named(name) is not None, name
+
+
+@pytest.mark.parametrize(
+    ("cause", "detail", "wanted"),
+    [
+        ("kernel-thread", "kdamond.0", {"damon", "damon-modules", "kernel-threads",
+                                        "isolated-cpus"}),
+        ("kernel-thread", "kworker: vmstat_update", {"stat-interval"}),
+        ("kernel-thread", "kworker: wb_workfn", {"workqueues", "workqueues-default"}),
+        ("kernel-thread", "khungtaskd", {"hung-task", "kernel-threads", "isolated-cpus"}),
+        ("kernel-thread", "kcompactd0", {"compaction", "kernel-threads", "isolated-cpus"}),
+        ("kernel-thread", "ksoftirqd/1", set()),
+        ("kernel-thread", "jbd2/vda-8", {"kernel-threads", "isolated-cpus"}),
+        ("task", "cc1", {"isolated-cpus", "groups"}),
+        ("task", "fstrim", {"maintenance", "isolated-cpus", "groups"}),
+        ("softirq", "RCU", {"rcu-nocbs"}),
+        ("softirq", "BLOCK", set()),
+        ("function-call-ipi", "ipi_mb", set()),
+        ("function-call-ipi", "rcu_exp_handler", {"rcu-normal"}),
+        ("timer", "watchdog_timer_fn", {"soft-watchdog", "watchdog-cores"}),
+        ("timer", "some_driver_timer", set()),
+        ("device-interrupt", "virtio1-input.0", {"device-interrupts", "interrupt-default",
+                                                 "isolated-cpus"}),
+        ("device-interrupt", "thermal", set()),
+        ("reschedule-ipi", "", set()),
+        ("tlb-flush", "flush_tlb_func", set()),
+        ("steal", "", set()),
+        ("own-work", "", set()),
+        ("behind", "", set()),
+        ("waiting", "nobody had told its core", set()),
+        ("gap", "", set()),
+        ("link", "", set()),
+    ],
+)  # fmt: skip
+def test_a_knob_answers_this_very_cause(cause: str, detail: str, wanted: set[str]) -> None:
+    assert set(names(cause, detail)) == wanted
+
+
+def test_what_cannot_be_set_or_is_met_or_does_not_apply_is_no_candidate() -> None:
+    assert "deep-idle-states" in names("idle-exit", "")
+    answers = {"resume-latency": "not-met", "idle-poll": "met", "intel-idle-limit": "unknown"}
+    assert names("idle-exit", "", Situation(answers)) == ["resume-latency"]
+    assert all(knob.settable != "no" for cause in NAMES
+               for knob in knobs_for(Named(cause, "x"), TABLE))  # fmt: skip
+
+
+def test_knobs_of_cards_are_for_cards_that_packets_pass() -> None:
+    card = Situation(cards=frozenset(("eth1",)))
+    assert "card-queues" in names("device-interrupt", "eth1-TxRx-0", card)
+    assert "card-queues" not in names("device-interrupt", "eth0-TxRx-0", card)
+    assert "card-queues" not in names("device-interrupt", "eth1-TxRx-0")
+    assert "pause-frames" in names("link", "", card)
+
+
+def test_what_to_type_is_said() -> None:
+    here = Situation(purpose="--cpus 1 --role bare-metal")
+    knobs = [
+        Knob("a", (), 0, "runtime"),
+        Knob("b", (), 0, "boot"),
+        Knob("c", (), 0, "runtime", disruptive=True),
+        Knob("guest: d", (), 0, "boot"),
+    ]
+    assert here.lines(knobs) == [
+        "sudo tailtap host apply a c --cpus 1 --role bare-metal --disruptive",
+        "tailtap host bootline b --cpus 1 --role bare-metal",
+        "tailtap run EXPERIMENT --set dut.tuning=full",
+    ]
+    assert Situation().lines(knobs[:1]) == ["sudo tailtap host apply a"]
+
+
+def test_a_guest_has_its_line_and_answers_of_its_own() -> None:
+    hog = "guest: hog"
+    here = Situation({"isolated-cpus": "met"}, {"isolated-cpus": "not-met"})
+    assert names("task", hog, here) == ["guest: isolated-cpus"]
+    assert names("task", "host: hog", here) == []
+    assert names("kernel-thread", "guest: kworker: vmstat_update") == []
+
+
+def test_the_rule_is_greedy_and_ends() -> None:
+    knobs = [
+        Knob("isolated-cpus", (), 2, "boot"),
+        Knob("groups", (), 0, "runtime", recommended=False),
+        Knob("hung-task", (), 0, "runtime"),
+        Knob("nmi-watchdog", (), 0, "runtime"),
+    ]
+    task, thread = Named("task", "a"), Named("kernel-thread", "khungtaskd")
+    found = remedy({task: 60, thread: 39}, 100, knobs)
+    assert found is not None
+    assert ([k.name for k in found.knobs], found.packets) == (["isolated-cpus"], 99)
+    assert (found.share, set(found.causes)) == (0.99, {task, thread})
+    here = Situation(dict.fromkeys(("groups", "hung-task", "nmi-watchdog"), "not-met"))
+    found = remedy({task: 60, thread: 39}, 100, knobs, here)
+    assert found is not None
+    assert [k.name for k in found.knobs] == ["groups", "hung-task"]
+    assert remedy({Named("gap", ""): 60}, 100, knobs) is None
+    assert remedy({task: 1}, 1000, knobs) is None
+
+
+def test_knobs_of_the_generator_s_cpu_are_set_for_that() -> None:
+    """What the audit says of the device's CPUs says nothing of it."""
+    here = Situation({"isolated-cpus": "met", "groups": "met"}, None, frozenset(), "--cpus 1",
+                     "--cpus 0 --role generator")  # fmt: skip
+    found = knobs_for(Named("task", "hog, on the generator's CPU 0"), TABLE, here)
+    assert {knob.name for knob in found} == {"generator: isolated-cpus", "generator: groups"}
+    assert sorted(here.lines(found)) == [
+        "sudo tailtap host apply groups --cpus 0 --role generator",
+        "tailtap host bootline isolated-cpus --cpus 0 --role generator",
+    ]
+    assert names("steal", "on the generator's CPU 0", here) == []
+    assert names("timer", "local timer, on the generator's CPU 0") != []

@@ -1,0 +1,219 @@
+"""Traces of one machine and stamps of another: joined by what is known of their clocks, or not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from stamps import RECORD as STAMP
+from stamps import write_stamps
+from traced import (
+    CAUSE_OF,
+    DUT,
+    SECOND,
+    START,
+    Block,
+    Record,
+    Simulated,
+    arrivals,
+    encode,
+    flush,
+    hog,
+    kworker,
+    random_blocks,
+    simulate,
+    write_run,
+)
+from two_machines import Apart, move_apart
+
+from tailtap import _core
+from tailtap.analysis.causes import Explained, explain_runs
+from tailtap.analysis.causes.record import record
+from tailtap.analysis.causes.stored import causes_of
+from tailtap.analysis.clocks.host import host_clock
+from tailtap.analysis.runs.reader import finished_runs
+from tailtap.output.report.causes.timeline import timeline
+from tailtap.records.errors import InputError
+from tailtap.records.record import parsed
+from tailtap.records.run import RunRecord
+
+SECONDS = 2.0
+LATE = "100 us"
+
+
+@pytest.fixture(scope="module")
+def simulated() -> Simulated:
+    random = np.random.default_rng(7)
+    blocks: list[Block] = []
+    for made, count, dur in ((hog, 8, 1_500_000), (kworker, 12, 300_000), (flush, 12, 400_000)):
+        blocks += random_blocks(made, count, (dur, dur + 100_000), SECONDS, random)
+    return simulate(arrivals(20_000, SECONDS, random), blocks, random)
+
+
+@pytest.fixture
+def run(simulated: Simulated, tmp_path: Path) -> Path:
+    return write_run(tmp_path / "001-apart", simulated)
+
+
+def right(folder: Path, simulated: Simulated) -> float:
+    """The share of late packets behind a block that have its cause, of those that were joined."""
+    table = pq.read_table(folder / "causes-late.parquet")
+    order = np.argsort(simulated.egress, kind="stable")
+    places = np.searchsorted(simulated.egress[order], table["egress_ns"].to_numpy())
+    met = simulated.met[order][places]
+    state, blamed = table["state"].to_pylist(), table["blamed"].to_pylist()
+    told = [(blamed[at], CAUSE_OF[simulated.blocks[block].made])
+            for at, block in enumerate(met.tolist())
+            if block >= 0 and state[at] != "unexplained"]  # fmt: skip
+    assert len(told) > 200
+    return float(np.mean([one == other for one, other in told]))
+
+
+def explained(run: Path, late: str = LATE) -> Explained:
+    [found] = explain_runs([run], late=late)
+    return found
+
+
+@pytest.mark.parametrize(
+    "clock",
+    [
+        Apart(),
+        Apart(3_000_000),
+        Apart(-3_000_000, off=1.0),
+        Apart(12_345_678, drift=5e-5, off=-1.0),
+        Apart(-6_900_000_000_123, drift=-2e-5),
+        Apart(31 * 86_400 * SECOND, drift=1e-4),
+    ],
+    ids=str,
+)
+def test_causes_are_found_whatever_the_clocks_show(
+    run: Path, simulated: Simulated, clock: Apart
+) -> None:
+    move_apart(run, clock)
+    found = explained(run)
+    assert right(run, simulated) > 0.99
+    claims = {row.name.cause for row in found.labels.rows if row.is_cause}
+    assert {CAUSE_OF[made] for made in (hog, kworker, flush)} <= claims
+    assert found.warnings == ()
+    told = record(found)["clock"]
+    assert told["coarse"] == 0
+    assert told["width_ns"] == clock.width_ns
+    ends = zip(told["at_ns"], told["ahead_ns"], strict=True)
+    assert all(least <= clock.shows(at) - at <= most for at, (least, most) in ends)
+    stalls = pq.read_table(run / "causes-stalls.parquet")["start_ns"].to_numpy()
+    assert stalls.min() >= START  # by the clock of the stamps
+    assert stalls.max() < simulated.ended
+
+
+def test_without_the_clocks_the_same_trace_explains_nothing(
+    run: Path, simulated: Simulated
+) -> None:
+    """What was done before: the DuT's times taken for those of the stamps."""
+    move_apart(run, Apart(3_000_000), same_kernel=True)
+    found = explained(run)
+    assert {row.name.cause for row in found.labels.rows if row.is_cause} & {"task"} == set()
+
+
+def test_hosts_of_one_kernel_have_one_clock(run: Path, simulated: Simulated) -> None:
+    """Containers that ssh reaches: the answers take long, and the trace is exact all the same."""
+    move_apart(run, Apart(width_ns=100_000_000), same_kernel=True)
+    found = explained(run)
+    assert right(run, simulated) > 0.99
+    assert record(found)["clock"] is None
+
+
+def test_packets_that_the_clocks_are_too_coarse_for_are_not_explained(
+    run: Path, simulated: Simulated
+) -> None:
+    """Of those that were late by more than five times the interval all is told."""
+    move_apart(run, Apart(3_000_000, width_ns=120_000, off=1.0))
+    found = explained(run)
+    late = pq.read_table(run / "causes-late.parquet")
+    excess = late["excess_ns"].to_numpy()
+    untold = 0.2 * excess < 120_000
+    assert 0 < untold.sum() < untold.size
+    state = np.array(late["state"].to_pylist())
+    assert set(state[untold]) == {"unexplained"}
+    assert (state[~untold] != "unexplained").mean() > 0.95
+    [warning] = found.warnings
+    assert warning.code == "host-clock-coarse"
+    assert warning.message == (
+        "the clock of the DuT's host is known to 120 us, which is no small part of the excess of "
+        f"{untold.sum():,} of {untold.size:,} late packets: nothing is told of these"
+    )
+    assert record(found)["clock"]["coarse"] == untold.sum()
+    parts = pq.read_table(run / "causes-parts.parquet")["packet"].to_numpy()
+    assert not np.isin(parts, np.flatnonzero(untold)).any()
+
+
+def test_clocks_that_are_too_coarse_for_all_packets_are_refused(run: Path) -> None:
+    move_apart(run, Apart(3_000_000, width_ns=2_000_000))
+    why = (
+        r"clocks are known to 2 ms, and the latest packet was \d.* later than the median: what made"
+    )
+    with pytest.raises(InputError, match=why):
+        explained(run)
+
+
+def test_a_clock_that_stepped_is_refused(run: Path) -> None:
+    move_apart(run, Apart(3_000_000), stepped=True)
+    with pytest.raises(InputError, match="the clock of one of them stepped, or changed its rate"):
+        explained(run)
+
+
+def test_what_is_told_of_clocks_may_be_damaged(run: Path) -> None:
+    move_apart(run, Apart())
+    whole = json.loads((run / "run.json").read_text())
+    for wrong, said in (
+        ({"at_ns": [1]}, r"clocks\.dut\.at_ns: \[1\] is wrong"),
+        ({"drifts": ["a", 1]}, r"clocks\.dut\.drifts\.0: 'a' is wrong"),
+        ({"at_ns": [2, 1]}, r"clocks of run\.json: damaged"),
+        ({"ahead_ns": None}, "the trace cannot be joined"),
+    ):
+        dut = whole["clocks"]["dut"] | wrong
+        damaged = {**whole, "clocks": {**whole["clocks"], "dut": dut}}
+        with pytest.raises(InputError, match=said):
+            host_clock(parsed("run.json", damaged, RunRecord), "the trace")
+
+
+def test_cores_of_the_stamps_are_those_of_another_machine(run: Path, simulated: Simulated) -> None:
+    path = run / "egress.stamps"
+    data = path.read_bytes()
+    records = np.frombuffer(data, STAMP, offset=64).copy()
+    records["flags"] = 7
+    path.write_bytes(data[:64] + records.tobytes())
+    move_apart(run, Apart(3_000_000))
+    found = explained(run)
+    assert set(found.joined.cpu.tolist()) == {DUT}
+    assert right(run, simulated) > 0.99
+
+
+def test_softirqs_are_not_called_foreign_by_stamps_of_another_clock(tmp_path: Path) -> None:
+    """Whether a packet left in one cannot be seen there; with a file of its own clock it can."""
+    softirq, foreign = 5, 1
+    records = [Record(START + at, 5_000, softirq, 3) for at in (0, 50_000)]
+    (tmp_path / "trace.events").write_bytes(encode(records))
+    for leaving, expected in (([], 0), ([tmp_path / "egress.stamps"], foreign)):
+        write_stamps(tmp_path / "egress.stamps", np.array([START + 20_000]), np.array([0]))
+        cores, _ = _core.Cores.read(
+            tmp_path / "trace.events", [DUT], START + SECOND, serving=(3, [DUT], [], leaving)
+        )
+        assert {more for kind, _, more in cores.owners if kind == softirq} == {expected}
+
+
+def test_the_page_says_how_well_the_clocks_are_known(run: Path, simulated: Simulated) -> None:
+    """What the cores did is drawn where the packets' clock has it, to that."""
+    move_apart(run, Apart(3_000_000, drift=1e-5, width_ns=20_000, off=1.0))
+    explained(run)
+    [told] = finished_runs(run)
+    causes = causes_of(told)
+    [shown, *_] = timeline(causes)["packets"]
+    assert shown["clock"].endswith("how they stand to each other is known to ±10\xa0µs here.")
+    slices = causes.slices([causes.trace.span_ns])
+    drawn = sorted(one.start for one in slices if one.name == "hog")
+    truth = [block.start for block in simulated.blocks if block.made is hog]
+    assert len(drawn) == len(truth)
+    assert max(abs(one - other) for one, other in zip(drawn, truth, strict=True)) <= 10_000 + 1

@@ -1,0 +1,225 @@
+"""Two clocks made up with a known difference: the truth lies in every interval, and no interval is
+wider than what the packets leave open."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+
+from tailtap.analysis.clocks.alignment import (
+    FASTEST,
+    PIECE_NS,
+    Alignment,
+    Crossings,
+    Piece,
+    Stepped,
+    align,
+    matched,
+)
+from tailtap.records.errors import InputError
+
+CASES = 1000
+START_NS = 5_000_000_000_000
+Times = np.ndarray[Any, np.dtype[np.int64]]
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """Their clock against ours, and what packets take between them."""
+
+    offset_ns: int
+    drift: float
+    there_ns: tuple[int, int]
+    """The least delay, and the mean of what comes on top of it."""
+    back_ns: tuple[int, int]
+    step_ns: int = 0
+    step_at: int = 1 << 62
+
+    def theirs(self, ours: Times) -> Times:
+        """What their clock shows when ours shows this."""
+        ahead = self.offset_ns + np.rint(self.drift * (ours - START_NS)).astype(np.int64)
+        stepped = np.where(ours >= self.step_at, self.step_ns, 0).astype(np.int64)
+        theirs: Times = ours + ahead + stepped
+        return theirs
+
+    def packets(self, seed: int, count: int, span_ns: int) -> tuple[Crossings, Crossings]:
+        """Packets there and back, at random times, with random delays."""
+        random = np.random.default_rng(seed)
+        sides = []
+        for least, mean in (self.there_ns, self.back_ns):
+            sent = np.sort(random.integers(START_NS, START_NS + span_ns, count))
+            delay = least + np.rint(random.exponential(mean, count)).astype(np.int64)
+            sides.append((sent, sent + delay))
+        (sent, came), (left, back) = sides
+        return Crossings(sent, self.theirs(came)), Crossings(back, self.theirs(left))
+
+
+def case(seed: int) -> Clocks:
+    """A random pair of clocks; delays of the two directions differ by up to a hundred times."""
+    random = np.random.default_rng(seed)
+    there, back = (int(10 ** random.uniform(2, 5)) for _ in range(2))
+    means = [int(10 ** random.uniform(1, 6)) for _ in range(2)]
+    offset = int(random.integers(-(10**15), 10**15))
+    drift = float(random.uniform(-1, 1) * 10 ** random.uniform(-8, -3.3))
+    return Clocks(offset, drift, (there, means[0]), (back, means[1]))
+
+
+def within(found: Alignment, clocks: Clocks, times: Times) -> bool:
+    """Whether the truth lies in the intervals, asked both ways."""
+    least, most = found.ahead_ns(times)
+    truth = clocks.theirs(times) - times
+    earliest, latest = found.ours_ns(clocks.theirs(times))
+    right = (least <= truth) & (truth <= most) & (earliest <= times) & (times <= latest)
+    return bool(right.all())
+
+
+def test_the_truth_lies_in_every_interval() -> None:
+    """Any offset, drift and asymmetry; and no interval is wider than any two packets leave open,
+    nor narrower than the quickest ones, which no method gets below."""
+    for seed in range(CASES):
+        clocks = case(seed)
+        span = int(np.random.default_rng(seed).integers(10**7, 3 * PIECE_NS))
+        there, back = clocks.packets(seed, 40, span)
+        found = align(there, back)
+        times = np.linspace(START_NS, START_NS + span, 20).astype(np.int64)
+        assert within(found, clocks, times), f"case {seed}: {clocks}"
+        least, most = found.ahead_ns(times)
+        # Delays are those of a clock that may be slower than the other one.
+        quickest = (clocks.there_ns[0] + clocks.back_ns[0]) * (1 - abs(clocks.drift))
+        assert (most - least >= int(quickest) - 2).all(), f"case {seed}"
+        if len(found.pieces) == 1:
+            two = two_packets(there, times) + two_packets(swapped(back), times)
+            assert (most - least <= two + 4).all(), f"case {seed}: {clocks}"
+
+
+def two_packets(side: Crossings, times: Times) -> Times:
+    """How tightly the best single packet bounds the difference of the clocks from one side."""
+    far = np.abs(times[:, None] - side.ours_ns[None, :]) * FASTEST
+    bounds = (side.theirs_ns - side.ours_ns)[None, :] + np.ceil(far).astype(np.int64)
+    tightest: Times = bounds.min(axis=1)
+    return tightest
+
+
+def swapped(side: Crossings) -> Crossings:
+    """The same bounds with the sign turned round."""
+    return Crossings(side.ours_ns, 2 * side.ours_ns - side.theirs_ns)
+
+
+def test_lines_are_as_near_as_they_say() -> None:
+    """Their time said by ours, at any time of theirs, lies off by no more than the lines say; which
+    is half of the interval where that is widest."""
+    for seed in range(CASES):
+        clocks = case(seed)
+        span = int(np.random.default_rng(seed).integers(10**7, 3 * PIECE_NS))
+        found = align(*clocks.packets(seed, 40, span))
+        ours = np.linspace(START_NS, START_NS + span, 50).astype(np.int64)
+        theirs = clocks.theirs(ours)
+        lines = found.lines(int(theirs[0]), int(theirs[-1]))
+        told = exactly(lines.knots, theirs.tolist())
+        off = max(abs(here - true) for here, true in zip(told, ours.tolist(), strict=True))
+        assert off <= lines.within_ns, f"case {seed}: {clocks}"
+        # The ends of the pieces are the widest places.
+        joints = [theirs_of(piece, piece.from_ns) for piece in found.pieces[1:]]
+        ends = [int(theirs[0]), int(theirs[-1]), *joints]
+        earliest, latest = found.ours_ns(np.array(ends))
+        assert lines.within_ns <= int((latest - earliest).max()) // 2 + 3, f"case {seed}"
+
+
+def theirs_of(piece: Piece, ours: int) -> int:
+    """About what their clock shows when ours shows this."""
+    return ours + int(piece.ahead_ns(np.array([ours]))[0][0])
+
+
+def exactly(knots: Sequence[tuple[int, int]], times: list[int]) -> list[int]:
+    """Times on the lines between knots, rounded down, by whole numbers."""
+    found = []
+    for time in times:
+        place = max(bisect_right([knot[0] for knot in knots], time) - 1, 0)
+        (r0, s0), (r1, s1) = knots[min(place, len(knots) - 2) :][:2]
+        found.append(s0 + (time - r0) * (s1 - s0) // (r1 - r0))
+    return found
+
+
+def test_known_least_delays_make_it_narrower_and_still_right() -> None:
+    for seed in range(50):
+        clocks = case(seed)
+        there, back = clocks.packets(seed, 60, PIECE_NS)
+        times = np.linspace(START_NS, START_NS + PIECE_NS, 20).astype(np.int64)
+        known = align(replace(there, least_ns=clocks.there_ns[0]),
+                      replace(back, least_ns=clocks.back_ns[0]))  # fmt: skip
+        assert within(known, clocks, times)
+        assert known.widest_ns(times) < align(there, back).widest_ns(times)
+
+
+def test_the_interval_is_what_the_packets_leave_open() -> None:
+    """A linear programme, which knows of no corners, finds the same least and most."""
+    for seed in range(CASES):
+        there, back = case(seed).packets(seed, 30, PIECE_NS - 1)
+        found = align(there, back)
+        [piece] = found.pieces
+        base = piece.offset_ns
+        rows, limits = [], []
+        for sign, side in ((1, there), (-1, back)):
+            at = (side.ours_ns - piece.middle_ns) / 1e9
+            bound = side.theirs_ns - side.ours_ns - base
+            rows += [(sign, sign * one) for one in at.tolist()]
+            limits += (sign * bound).tolist()
+        time = (piece.from_ns, piece.middle_ns, piece.until_ns)[seed % 3]
+        since = (time - piece.middle_ns) / 1e9
+        ends = []
+        for sign in (1, -1):
+            told = linprog([sign, sign * since], A_ub=rows, b_ub=limits,
+                           bounds=[(None, None), (-1e7, 1e7)])  # fmt: skip
+            assert told.success and told.fun is not None
+            ends.append(sign * told.fun)
+        least, most = found.ahead_ns(np.array([time]))
+        scale = 3 + 1e-6 * (ends[1] - ends[0])
+        assert abs(int(least[0]) - base - ends[0]) <= scale
+        assert abs(int(most[0]) - base - ends[1]) <= scale
+
+
+def test_even_clocks_are_known_to_the_round_trip() -> None:
+    """With equal rates and constant delays nothing is open but how the round trip is shared."""
+    clocks = Clocks(-77, 0.0, (300, 0), (9_000, 0))
+    found = align(*clocks.packets(1, 5_000, PIECE_NS - 1))
+    middle = np.array([START_NS + PIECE_NS // 2])
+    least, most = found.ahead_ns(middle)
+    assert 9_300 <= int(most[0] - least[0]) <= 9_304
+    assert int(most[0]) + 77 in range(300, 303)
+
+
+def test_a_step_is_refused() -> None:
+    """One of four times what the packets leave open or more, at any time but the very ends."""
+    for seed in range(CASES):
+        random = np.random.default_rng(seed)
+        clocks = case(seed)
+        span = int(random.integers(10**7, 3 * PIECE_NS))
+        steady = align(*clocks.packets(seed, 60, span))
+        open_ns = steady.widest_ns(np.linspace(START_NS, START_NS + span, 20).astype(np.int64))
+        step = int(random.choice([-1, 1]) * open_ns * 4 * 10 ** random.uniform(0, 3))
+        at = START_NS + int(span * random.uniform(0.1, 0.9))
+        stepped = replace(clocks, step_ns=step, step_at=at)
+        with pytest.raises(Stepped, match="stepped"):
+            align(*stepped.packets(seed, 60, span))
+
+
+def test_one_way_tells_nothing() -> None:
+    there, back = case(1).packets(1, 10, PIECE_NS)
+    none = Crossings(np.empty(0, np.int64), np.empty(0, np.int64))
+    for sides in ((there, none), (none, back)):
+        with pytest.raises(InputError, match="one way only"):
+            align(*sides)
+
+
+def test_packets_are_matched_where_their_identity_is_their_own() -> None:
+    keys = np.array([5, 7, 7, 9, 2], np.uint64)
+    first = (np.array([10, 20, 30, 40, 50]), keys)
+    second = (np.array([90, 91, 92]), np.array([2, 7, 5], np.uint64))
+    ours, theirs = matched(first, second)
+    assert sorted(zip(ours.tolist(), theirs.tolist(), strict=True)) == [(10, 92), (50, 90)]

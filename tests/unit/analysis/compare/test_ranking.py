@@ -1,0 +1,205 @@
+"""Ranks: noise makes none, differences do, and what is not known is not guessed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from comparisons import sample
+from scipy import stats
+
+from tailtap.analysis.compare.advice import advise
+from tailtap.analysis.compare.comparison import compare_loaded
+from tailtap.analysis.compare.configurations import gather
+from tailtap.analysis.compare.ranking import rank
+from tailtap.analysis.runs.run import Run
+from tailtap.records.errors import InputError
+
+LABELS = ("bare-metal", "vm", "container")
+
+
+def runs(latencies: dict[str, list[float]], **more: object) -> list[Run]:
+    return [
+        sample(label, repeat, latency, **more)  # type: ignore[arg-type]
+        for label, repeats in latencies.items()
+        for repeat, latency in enumerate(repeats, 1)
+    ]
+
+
+@pytest.mark.parametrize("repeats", [3, 5, 8])
+def test_noise_makes_no_ranking(repeats: int) -> None:
+    """False rankings of any kind under two loads together: at most 5 %."""
+    random = np.random.default_rng(repeats)
+    false, trials = 0, 400
+    for _ in range(trials):
+        samples = [
+            found
+            for rate in (10_000, 50_000)
+            for found in runs({label: list(1e4 * (1 + random.pareto(1.1, repeats)))
+                               for label in LABELS}, rate=rate)
+        ]  # fmt: skip
+        rankings = rank(gather(samples), 0.999)
+        false += any(pair.significant for ranking in rankings for pair in ranking.pairs)
+        for ranking in rankings:
+            shown = any(pair.significant for pair in ranking.pairs)
+            assert shown or all(s.best == 1 and s.last == 3 for s in ranking.standings)
+    assert false <= stats.binom.ppf(0.9999, trials, 0.05)
+
+
+def test_differences_rank() -> None:
+    shifted = {label: [1e4 * factor * (1 + n / 50) for n in range(6)]
+               for label, factor in zip(LABELS, (3, 1, 1.01), strict=True)}  # fmt: skip
+    (ranking,) = rank(gather(runs(shifted)))
+    found = {s.configuration.label: (s.best, s.last) for s in ranking.standings}
+    assert found == {"vm": (1, 2), "container": (1, 2), "bare-metal": (3, 3)}
+    assert ranking.percentile == 0.999
+    pair = ranking.pair(2, 0)
+    assert pair.shift.ratio == pytest.approx(3, rel=0.05)
+    assert pair.shift.low is not None and pair.shift.low > 2.5
+    worst = ranking.standings[0].worst
+    assert worst is not None and worst.run.slug == "vm-6"
+    assert advise([ranking])[0].endswith("vm, container")
+
+
+def test_a_configuration_with_too_few_repeats_keeps_its_rank_open() -> None:
+    latencies = {"vm": [1e4, 1.1e4, 1.2e4, 1.3e4], "container": [2e4, 2.1e4, 2.2e4, 2.3e4],
+                 "bare-metal": [9e9]}  # fmt: skip
+    (ranking,) = rank(gather(runs(latencies)))
+    ranks = {s.configuration.label: (s.best, s.last) for s in ranking.standings}
+    # The one pair that can be decided is not corrected for the two that cannot.
+    assert ranks == {"vm": (1, 2), "container": (2, 3), "bare-metal": (1, 3)}
+
+
+def test_lost_packets_are_later_than_any() -> None:
+    good = runs({"vm": [1e4, 1.1e4, 1.2e4, 1.3e4]})
+    overloaded = runs({"container": [5e3] * 4}, lost=5_000)
+    (ranking,) = rank(gather([*good, *overloaded]))
+    assert [s.configuration.label for s in ranking.standings] == ["vm", "container"]
+    assert [s.best for s in ranking.standings] == [1, 2]
+    assert {value.latency for value in ranking.standings[1].values} == {None}
+    found = compare_loaded([*good, *overloaded])
+    assert [w.code for w in found.warnings].count("overload") == 4
+    overload = found.checks[1]
+    assert (overload.name, overload.answer) == ("overload", "not met")
+    assert "4 of 8 runs lost more than 0.1 %" in overload.because
+    assert "container at 10 kpkt/s lost 4.8 %" in overload.because
+
+
+def test_only_the_same_load_is_compared() -> None:
+    with pytest.raises(InputError, match=r"different traffic.*vm at 10 kpkt/s.*container at 1 Mp"):
+        compare_loaded([sample("vm", 1, 1e4), sample("container", 1, 1e4, rate=1_000_000)])
+    size = {"parameters": {"traffic": {"rate": 10_000, "size": 1500}}}
+    small = {"parameters": {"traffic": {"rate": 10_000, "size": 64}}}
+    samples = [sample("vm", 1, 1e4, more=size), sample("container", 1, 1e4, more=small),
+               sample("bare-metal", 1, 1e4, more=small)]  # fmt: skip
+    found = compare_loaded(samples)
+    assert [ranking.load.label for ranking in found.rankings] == [
+        "10 kpkt/s, size 1500",
+        "10 kpkt/s, size 64",
+    ]
+    assert found.rankings[0].reason.startswith("vm is the only configuration")
+    assert "no-ranking" in [warning.code for warning in found.warnings]
+
+
+def test_what_a_load_does_not_have_is_not_in_its_name() -> None:
+    samples = []
+    for destination in ("198.19.0.1", "198.19.0.2"):
+        sent = {"rate": 10_000, "flows": {"dst": destination, "sport": None}}
+        more = {"parameters": {"traffic": sent}}
+        samples += [sample(name, 1, 1e4, more=more) for name in ("vm", "container")]
+    found = compare_loaded(samples)
+    assert [ranking.load.label for ranking in found.rankings] == [
+        "10 kpkt/s, flows 198.19.0.1",
+        "10 kpkt/s, flows 198.19.0.2",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("variable", "values"), [("direction", ("forward", "reverse")), ("flow", ("a", "b"))]
+)
+def test_flows_are_loads_not_configurations(variable: str, values: tuple[str, str]) -> None:
+    samples = [
+        replace(run, variables={**run.variables, variable: way}, slug=f"{run.slug}-{way}")
+        for way in values
+        for run in runs({"vm": [1e4, 1.1e4], "container": [1e4, 1.1e4]})
+    ]
+    found = compare_loaded(samples)
+    assert [(r.load.label, len(r.standings)) for r in found.rankings] == [
+        (f"10 kpkt/s, {variable} {value}", 2) for value in values
+    ]
+    assert {s.configuration.label for r in found.rankings for s in r.standings} == {
+        "vm", "container"}  # fmt: skip
+
+
+def test_one_configuration_is_nothing_to_compare() -> None:
+    with pytest.raises(InputError, match="only one configuration with good runs, vm: nothing"):
+        compare_loaded(runs({"vm": [1e4, 2e4]}) + runs({"vm": [1e4, 2e4]}, rate=50_000))
+
+
+def test_a_device_beside_the_floor_is_told_what_the_floor_is() -> None:
+    with pytest.raises(InputError, match="only one device, vm: wire is the lab without a device"):
+        compare_loaded(runs({"vm": [1e4, 2e4], "wire": [1e3, 2e3]}))
+
+
+def test_the_percentile_is_one_that_all_support() -> None:
+    samples = runs({"vm": [1e4] * 2, "container": [1e4] * 2}, p=0.9999)
+    (ranking,) = rank(gather(samples))
+    assert ranking.percentile == 0.9999
+    with pytest.raises(InputError, match=r"do not have 99\.9;"):
+        rank(gather(samples), 0.999)
+    (ranking,) = rank(gather(samples), 1.0)
+    assert {v.latency for s in ranking.standings for v in s.values} == {20_000}
+
+
+def test_without_a_percentile_there_is_no_ranking() -> None:
+    few = runs({"vm": [1e4], "container": [1e4]}, packets=3, supported=False)
+    with pytest.raises(InputError, match="10 kpkt/s: too few packets for any percentile"):
+        compare_loaded(few)
+    untold = runs({"vm": [1e4], "container": [1e4]}, packets=None)
+    with pytest.raises(InputError, match="no run says how many packets it is of; choose"):
+        compare_loaded(untold)
+    found = compare_loaded(untold, 0.999)
+    assert "unknown-samples" in [warning.code for warning in found.warnings]
+
+
+def test_too_few_repeats_are_said() -> None:
+    found = compare_loaded(runs({"vm": [1e4] * 3, "container": [2e4] * 3}))
+    assert "3 against 3 repeats can reach p = 0.1 at best" in found.advice[0]
+    assert "1 comparison has too few repeats: with 4 of each" in found.advice[1]
+    assert found.repeats_needed == 4
+    (warning,) = [w for w in found.warnings if w.code == "few-repeats"]
+    assert "1 of 1 comparisons" in warning.message
+
+
+def test_copies_of_a_run_are_told() -> None:
+    found = compare_loaded(runs({"vm": [1e4, 1.1e4, 1.1e4], "container": [2e4, 3e4, 4e4]}))
+    (warning,) = [w for w in found.warnings if w.code == "equal-repeats"]
+    assert "2 repeats of vm are equal" in warning.message
+
+
+def test_other_machines_are_told() -> None:
+    samples = runs({"vm": [1e4, 2e4, 3e4, 4e4]}, more={
+        "parameters": {"traffic": {"rate": 10_000}}, "environment": {"hostname": "a"}})  # fmt: skip
+    samples += runs({"container": [1e4, 2e4, 3e4, 4e4]}, more={
+        "parameters": {"traffic": {"rate": 10_000}}, "environment": {"hostname": "b"}})  # fmt: skip
+    found = compare_loaded(samples)
+    assert [w.code for w in found.warnings] == ["different-machines"]
+
+
+def test_the_kernel_is_chosen_by_measuring() -> None:
+    samples = []
+    for kernel, factor in (("rt", 1), ("vanilla", 4)):
+        for platform, price in (("bare-metal", 1), ("vm", 1.0)):
+            for repeat in range(1, 9):
+                run = sample(platform, repeat, 1e4 * factor * price * (1 + repeat / 50))
+                variables = {"dut.platform": platform, "dut.options.kernel": kernel}
+                samples.append(
+                    replace(run, variables=variables, slug=f"{kernel}-{platform}-{repeat}")
+                )
+    found = {check.name: check for check in compare_loaded(samples).checks}
+    assert found["kernel"].answer == "not met"
+    assert "bare-metal · vanilla over bare-metal · rt: x4.00" in found["kernel"].because
+    assert found["virtualisation"].answer == "met"
+    assert "no difference is shown" in found["virtualisation"].because
+    assert found["NIC"].answer == found["measurement set-up"].answer == "cannot be told"

@@ -1,0 +1,312 @@
+"""Captures of two clocks: whatever these are to each other, the truth lies in all bounds."""
+
+from __future__ import annotations
+
+import pickle
+from bisect import bisect_right
+from collections import Counter
+from fractions import Fraction
+from math import floor
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from captures import frame, mscap, pcap, stamps
+from stamps import read_stamps
+from two_clocks import START_NS, TwoClocks, random_clocks
+
+from tailtap.analysis.evaluation import Captures, Evaluation, Settings, evaluate, evaluate_many
+from tailtap.analysis.evaluation.clocks import Clocks, aligned, known, parse_interval
+from tailtap.analysis.evaluation.executors import Threads
+from tailtap.analysis.evaluation.percentiles import papers
+from tailtap.records.errors import InputError
+
+CASES = 20
+MS = 1_000_000
+
+
+def by_packets(folder: Path) -> Clocks:
+    """The clocks of captures that `TwoClocks.write` wrote."""
+    back = (folder / "back-before.stamps", folder / "back-after.stamps")
+    return aligned(folder / "ingress.stamps", folder / "egress.stamps", back)
+
+
+def evaluated(folder: Path, clocks: Clocks | None, egress: str = "egress.stamps") -> Evaluation:
+    """The pair in a folder, evaluated with or without clocks."""
+    return evaluate(folder / "ingress.stamps", folder / egress, clocks=clocks)
+
+
+def hold_the_truth(found: Evaluation, true: Evaluation) -> None:
+    """All numbers of an evaluation of two clocks against those of one clock."""
+    off = found.within_ns
+    assert found.counts == true.counts
+    for name, value in (("min", true.min), ("max", true.max), ("mean", true.mean)):
+        low, high = found.as_json()["latency_ns"]["bounds"][name]
+        assert low <= value <= high, name
+    pairs = zip(found.percentiles(papers()), true.percentiles(papers()), strict=True)
+    for row, truth in pairs:
+        assert abs(row.value - truth.value) <= off
+        assert (row.above, row.supported) == (truth.above, truth.supported)
+        assert (row.low is None) == (truth.low is None)
+        assert (row.high is None) == (truth.high is None)
+        # The true interval lies within: it says the same of the population.
+        assert row.low is None or truth.low is None or row.low <= truth.low
+        assert row.high is None or truth.high is None or truth.high <= row.high
+    true_latency = {packet.key: packet.latency for packet in true.worst()}
+    for packet in found.worst():
+        assert abs(packet.latency - true_latency[packet.key]) <= off
+        assert packet.egress_ns - packet.ingress_ns == packet.latency
+    largest = [np.sort(one.exceedances.latency_ns) for one in (found, true)]
+    assert np.abs(largest[0] - largest[1]).max() <= off
+    assert msgspec.structs.replace(found.inputs.ingress, path="") == msgspec.structs.replace(
+        true.inputs.ingress, path=""
+    )
+
+
+def test_packets_both_ways_bound_every_number(tmp_path: Path) -> None:
+    for seed in range(CASES):
+        folder = tmp_path / str(seed)
+        random_clocks(seed).write(folder, seed)
+        true = evaluated(folder, None, "true-egress.stamps")
+        found = evaluated(folder, by_packets(folder))
+        hold_the_truth(found, true)
+
+
+def test_an_interval_bounds_every_number(tmp_path: Path) -> None:
+    """One that holds all that the clocks' difference ever was, in the middle or at its ends."""
+    for seed in range(CASES):
+        folder, random = tmp_path / str(seed), np.random.default_rng(seed)
+        case = random_clocks(seed)
+        case.write(folder, seed)
+        times = np.array([START_NS, START_NS + case.span_ns + 20 * (case.least_ns + case.mean_ns)])
+        ahead = case.theirs(times) - times
+        spare = [int(10 ** random.uniform(0, 5)) for _ in range(2)]
+        clocks = known(int(ahead.min()) - spare[0], int(ahead.max()) + spare[1])
+        true = evaluated(folder, None, "true-egress.stamps")
+        hold_the_truth(evaluated(folder, clocks), true)
+
+
+def test_the_width_is_half_of_what_is_open(tmp_path: Path) -> None:
+    """With equal rates and constant delays, that is half of the round trip."""
+    TwoClocks(offset_ns=-77, least_ns=300, mean_ns=0, back_ns=(9_000, 0)).write(tmp_path, 1)
+    clocks = by_packets(tmp_path)
+    assert 4_650 <= clocks.within_ns <= 4_700
+    assert [known(least, most).within_ns for least, most in ((-3, 5), (0, 1), (7, 7))] == [4, 1, 0]
+
+
+def test_the_numbers_are_those_of_whole_numbers(tmp_path: Path) -> None:
+    """A slow reference: each stamp on its line by fractions, every statistic by its definition."""
+    for seed in range(20):
+        folder = tmp_path / str(seed)
+        random_clocks(seed).write(folder, seed)
+        clocks = by_packets(folder)
+        before = dict_of(folder / "ingress.stamps")
+        after = {
+            key: ours_of(clocks, time) for key, time in dict_of(folder / "egress.stamps").items()
+        }
+        middle = {key: time - before[key] for key, time in after.items()}
+        found = evaluated(folder, clocks)
+        values, counts = found.distribution
+        assert Counter(middle.values()) == dict(zip(values.tolist(), counts.tolist(), strict=True))
+        assert found.mean == pytest.approx(sum(middle.values()) / len(middle), rel=1e-12)
+        for packet in found.worst():
+            key = int(packet.key)
+            assert packet[:3] == (middle[key], before[key], after[key])
+        blocks = found.blocks
+        sums: Counter[int] = Counter()
+        for key, time in after.items():
+            sums[time // blocks.width_ns * blocks.width_ns] += middle[key]
+        told = dict(zip(blocks.start_ns.tolist(), blocks.sum_ns.tolist(), strict=True))
+        assert {start: total for start, total in sums.items() if total} == {
+            start: total for start, total in told.items() if total
+        }
+        assert sum(found.rates("egress")[1].tolist()) == len(after)
+        assert found.rates("egress")[0][0] == min(after.values())
+        assert found.inputs.egress.first_ns == min(after.values())
+        assert found.inputs.egress.last_ns == max(after.values())
+
+
+def dict_of(path: Path) -> dict[int, int]:
+    """Times by ids."""
+    records = read_stamps(path)[1]
+    return dict(zip(records["id"].tolist(), records["time"].tolist(), strict=True))
+
+
+def ours_of(clocks: Clocks, time: int) -> int:
+    """A time on the lines between knots, rounded down."""
+    knots = clocks.knots
+    place = max(bisect_right([knot[0] for knot in knots], time) - 1, 0)
+    (r0, s0), (r1, s1) = knots[min(place, len(knots) - 2) :][:2]
+    return floor(s0 + Fraction((time - r0) * (s1 - s0), r1 - r0))
+
+
+def pair(folder: Path, latencies: list[int], ahead: int = 0) -> tuple[Path, Path]:
+    """Packets a millisecond apart, with these latencies."""
+    sent = [START_NS + place * MS for place in range(len(latencies))]
+    came = [time + latency + ahead for time, latency in zip(sent, latencies, strict=True)]
+    paths = folder / "ingress.stamps", folder / "egress.stamps"
+    for path, times in zip(paths, (sent, came), strict=True):
+        path.write_bytes(stamps((time, key) for key, time in enumerate(times)))
+    return paths
+
+
+def test_only_what_surely_is_noncausal_is(tmp_path: Path) -> None:
+    """Of a difference of 100 ns, of which -100 to 200 is known: the middle is 50 ns too early."""
+    shown = [-149, -150, -151, 1, 500, 700]  # on the stamps, less 50 in the middle
+    found = evaluate(*pair(tmp_path, [value + 50 for value in shown]), clocks=known(-100, 200))
+    # Off by 150 ns at most: -150 may be just nothing.
+    assert found.counts.noncausal == 1
+    assert found.distribution[0].tolist() == [-150, -149, 1, 500, 700]
+    assert found.counts.lost == 0
+    [warning] = [one.message for one in found.warnings if one.code == "noncausal"]
+    assert "by more than the clocks may be off" in warning
+
+
+def test_packets_that_may_be_in_the_window_are(tmp_path: Path) -> None:
+    captures = pair(tmp_path, [10_000, 10_999, 11_000, 13_000])
+    found = evaluate(*captures, window_ns=10_500, clocks=known(-500, 500))
+    assert found.counts.matched == 2
+    assert found.options.window_ns == 10_500
+
+
+def test_clocks_that_are_hardly_known_are_refused(tmp_path: Path) -> None:
+    captures = pair(tmp_path, [10_000] * 5)
+    with pytest.raises(InputError, match="as long as --window, 1 ms"):
+        evaluate(*captures, window_ns=MS, clocks=known(0, MS))
+    evaluate(*captures, window_ns=MS, clocks=known(0, MS - 2))
+
+
+def test_what_is_stored_is_what_was_found(tmp_path: Path) -> None:
+    random_clocks(3).write(tmp_path, 3)
+    clocks = by_packets(tmp_path)
+    found = evaluated(tmp_path, clocks)
+    found.write(tmp_path / "out")
+    again = Evaluation.load(tmp_path / "out")
+    assert again.as_json() == found.as_json()
+    assert again.percentiles() == found.percentiles()
+    told = again.as_json()["clocks"]
+    assert told["by"] == "packets"
+    assert told["widest_ns"] == 2 * told["within_ns"] == 2 * clocks.within_ns
+    case = random_clocks(3)
+    first = case.theirs(np.array(told["at_ns"])) - np.array(told["at_ns"])
+    assert all(low <= at <= high for (low, high), at in zip(told["ahead_ns"], first, strict=True))
+    assert told["drifts"][0] <= case.drift <= told["drifts"][1]
+    assert [one.code for one in again.warnings].count("two-clocks") == 1
+
+
+def test_one_clock_says_nothing_of_two(tmp_path: Path) -> None:
+    found = evaluate(*pair(tmp_path, [500] * 20))
+    assert found.within_ns == 0
+    assert "clocks" not in found.as_json()
+    assert "bounds" not in found.as_json()["latency_ns"]
+
+
+def test_one_piece_is_made_of_it(tmp_path: Path) -> None:
+    """However small the pieces are to be: a time of one clock is none of the other."""
+    random_clocks(5).write(tmp_path, 5)
+    settings = Settings(clocks=by_packets(tmp_path))
+    captures = Captures(tmp_path / "ingress.stamps", tmp_path / "egress.stamps", settings)
+    pieces = []
+    with Threads(2) as threads:
+        [(_, found)] = evaluate_many(
+            [captures], threads, chunk_bytes=2_000, progress=lambda _, known: pieces.append(known)
+        )
+    assert isinstance(found, Evaluation)
+    assert found.as_json() == evaluated(tmp_path, settings.clocks).as_json()
+    assert max(pieces) == 1
+
+
+@pytest.mark.parametrize("key", ["moonsniff", "signature", "42:4:le"])
+def test_frames_with_a_date(tmp_path: Path, key: str) -> None:
+    """Captures of frames by clocks that show the year 2026, ten minutes apart."""
+    year, ahead, count = 1_770_000_000 * 10**9, 600 * 10**9, 500
+    sent = [year + place * MS for place in range(count)]
+    took = [7_000 + 13 * place % 900 for place in range(count)]
+    sides = {
+        "ingress": sent,
+        "egress": [time + latency + ahead for time, latency in zip(sent, took, strict=True)],
+        "back-before": [time + ahead for time in sent],
+        "back-after": [time + 5_000 for time in sent],
+    }
+    for name, times in sides.items():
+        packets = ((time, frame(number)) for number, time in enumerate(times))
+        (tmp_path / f"{name}.pcap").write_bytes(pcap(packets))
+    paths = {name: tmp_path / f"{name}.pcap" for name in sides}
+    back = paths["back-before"], paths["back-after"]
+    clocks = aligned(paths["ingress"], paths["egress"], back, key=key)
+    found = evaluate(paths["ingress"], paths["egress"], key=key, clocks=clocks)
+    assert found.counts.matched == count
+    assert 6_000 <= clocks.within_ns <= 6_100
+    assert abs(found.min - min(took)) <= found.within_ns
+    assert abs(found.max - max(took)) <= found.within_ns
+    assert found.inputs.ingress.first_ns == year
+
+
+def test_clocks_travel_to_workers(tmp_path: Path) -> None:
+    random_clocks(5).write(tmp_path, 5)
+    settings = Settings(clocks=by_packets(tmp_path))
+    assert pickle.loads(pickle.dumps(settings)) == settings
+
+
+def test_captures_of_two_clocks_that_are_taken_for_one_are_refused(tmp_path: Path) -> None:
+    for offset_ns in (-50 * MS, 10**13):
+        TwoClocks(offset_ns=offset_ns).write(tmp_path, 5)
+        with pytest.raises(InputError, match=r"--egress-ahead .*(or|and) --back"):
+            evaluated(tmp_path, None)
+
+
+def test_keys_that_repeat_align_nothing(tmp_path: Path) -> None:
+    """Without a window, nobody can tell packets of one key apart."""
+    random_clocks(5).write(tmp_path, 5)
+    path = tmp_path / "back-before.stamps"
+    path.write_bytes(stamps((START_NS + place, 7) for place in range(100)))
+    with pytest.raises(InputError, match=r"--back .*occurs once in each"):
+        by_packets(tmp_path)
+
+
+@pytest.mark.parametrize("step_ns", [MS, -MS, 10**12])
+def test_a_step_is_refused(tmp_path: Path, step_ns: int) -> None:
+    TwoClocks(offset_ns=10**13, drift=1e-5, step_ns=step_ns).write(tmp_path, 1)
+    with pytest.raises(InputError, match=r"--back .*: one of them stepped.*leave that time out"):
+        by_packets(tmp_path)
+
+
+def test_times_without_a_date_are_refused(tmp_path: Path) -> None:
+    random_clocks(5).write(tmp_path, 5)
+    path = tmp_path / "egress.mscap"
+    path.write_bytes(mscap((START_NS + place, place) for place in range(100)))
+    with pytest.raises(InputError, match="MoonSniff's times begin anywhere"):
+        evaluate(tmp_path / "ingress.stamps", path, clocks=known(0, 5))
+    with pytest.raises(InputError, match="MoonSniff's times begin anywhere"):
+        aligned(tmp_path / "ingress.stamps", path, (path, path))
+
+
+@pytest.mark.parametrize(
+    ("text", "ends"),
+    [
+        ("-3 us..5 us", (-3_000, 5_000)),
+        ("0 ns .. 1 ms", (0, MS)),
+        ("+2 s..3 s", (2_000_000_000, 3_000_000_000)),
+        ("-5 us..-3 us", (-5_000, -3_000)),
+    ],
+)
+def test_intervals_are_read(text: str, ends: tuple[int, int]) -> None:
+    assert parse_interval(text) == ends
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("5 us..-3 us", "reversed: write the least first, '-3 us..5 us'"),
+        ("5 us", "write the least and the most"),
+        ("1 us..2 us..3 us", "write the least and the most"),
+        ("5..7", "5 has no unit"),
+        ("--3 us..5 us", "is not a time"),
+        ("..5 us", "is not a time"),
+    ],
+)
+def test_other_texts_are_no_intervals(text: str, why: str) -> None:
+    with pytest.raises(InputError, match=why) as told:
+        parse_interval(text)
+    assert "--egress-ahead" in str(told.value)

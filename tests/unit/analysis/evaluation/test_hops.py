@@ -1,0 +1,157 @@
+"""The hops of a line, against a computation that shares nothing with the evaluation."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from stamps import write_stamps
+
+from tailtap.analysis.evaluation import Evaluation, evaluate
+from tailtap.analysis.evaluation.evaluate import Settings
+from tailtap.analysis.evaluation.hops import UNKNOWN, Hops, evaluate_hops
+from tailtap.analysis.evaluation.stamp_files import first_between
+from tailtap.analysis.evaluation.values import NODE, QUEUE, HopCaptures
+from tailtap.records.errors import InputError
+
+Integers = NDArray[np.int64]
+START = 5_000_000_000
+WIDE = Settings()
+
+
+def line(folder: Path, times: Integers) -> list[HopCaptures]:
+    """Stamp files of a line; `times` has a row for each packet, -1 where nobody saw it."""
+    names = ["ingress", *(f"dut{number}" for number in range(2, times.shape[1])), "egress"]
+    for name, column in zip(names, times.T, strict=True):
+        ids = np.flatnonzero(column >= 0)
+        ids = ids[np.argsort(column[ids], kind="stable")]
+        write_stamps(folder / f"{name}.stamps", column[ids], ids)
+    files = [folder / f"{name}.stamps" for name in names]
+    return [
+        HopCaptures(f"dut{number}", *pair, NODE if number % 2 else QUEUE)
+        for number, pair in enumerate(pairwise(files), 1)
+    ]
+
+
+def evaluated(captures: list[HopCaptures]) -> tuple[Evaluation, Hops]:
+    whole = evaluate(captures[0].ingress, captures[-1].egress)
+    found = evaluate_hops(whole, captures, WIDE)
+    assert found.hops is not None
+    return found, found.hops
+
+
+@st.composite
+def lines(draw: st.DrawFn) -> Integers:
+    """Some packets through some nodes, of which each may lose a packet; one comes through."""
+    packets, nodes = draw(st.integers(1, 25)), draw(st.integers(2, 6))
+    took = draw(st.lists(st.lists(st.integers(1, 10**7), min_size=nodes, max_size=nodes),
+                         min_size=packets, max_size=packets))  # fmt: skip
+    sent = START + np.arange(packets) * 1_000_000
+    times = np.column_stack((sent, sent[:, None] + np.cumsum(np.array(took), axis=1)))
+    for packet in draw(st.lists(st.integers(1, packets), max_size=5)):
+        if packet < packets:
+            times[packet, draw(st.integers(1, nodes)) :] = -1
+    return times.astype(np.int64)
+
+
+@given(lines())
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_hops_add_up_and_say_who_lost_a_packet(tmp_path: Path, times: Integers) -> None:
+    evaluation, hops = evaluated(line(tmp_path, times))
+    lost = [row.counts.lost for row in hops.rows]
+    seen = (times >= 0).sum(axis=0)
+    assert lost == (seen[:-1] - seen[1:]).tolist()
+    assert sum(lost) == evaluation.counts.lost
+    assert not any(row.counts.unmatched_egress for row in hops.rows)
+    for place, row in enumerate(hops.rows):
+        took = np.diff(times)[:, place][times[:, place + 1] >= 0]
+        assert (row.min, row.max) == (took.min(), took.max())
+        assert row.mean == pytest.approx(took.mean())
+        ordered = np.sort(took)
+        for percentile in row.percentiles([0.0, 0.25, 0.5, 0.9, 1.0]):
+            rank = max(int(np.ceil(percentile.p * len(ordered))), 1)
+            assert percentile.value == ordered[rank - 1]
+    ids = [int(key) for key in evaluation.worst_packets.key]
+    assert np.array_equal(hops.worst, np.diff(times[ids]))
+    assert np.array_equal(hops.worst.sum(axis=1), evaluation.worst_packets.latency_ns)
+    slowest = [int((hops.worst.argmax(axis=1) == place).sum()) for place in range(len(hops.rows))]
+    assert hops.slowest.tolist() == slowest
+
+
+def test_what_was_written_is_read_again(tmp_path: Path) -> None:
+    random = np.random.default_rng(1)
+    sent = START + np.arange(3000) * 10_000
+    took = random.integers(1000, 90_000, (3000, 4))
+    times = np.column_stack((sent, sent[:, None] + np.cumsum(took, axis=1)))
+    times[[5, 700], 3:] = -1
+    captures = line(tmp_path, times)
+    # A stamp that a tap had no room for: the packet passed, and nobody knows when.
+    times[9, 2] = -1
+    line(tmp_path, times)
+    evaluation, hops = evaluated(captures)
+    place = [int(key) for key in evaluation.worst_packets.key].index(9)
+    expected = [int(took[9, 0]), None, None, int(took[9, 3])]
+    assert hops.of_packet(place) == expected
+    assert hops.slowest.sum() == len(hops.worst) - 1
+    evaluation.write(tmp_path / "evaluation")
+    again = Evaluation.load(tmp_path / "evaluation")
+    assert again.hops is not None
+    assert np.array_equal(again.hops.worst, hops.worst)
+    assert again.as_json([0.5, 0.9371]) == evaluation.as_json([0.5, 0.9371])
+    stored = json.loads((tmp_path / "evaluation/evaluation.json").read_text())
+    assert [row["node"] for row in stored["hops"]] == ["dut1", "dut2", "dut3", "dut4"]
+    assert [row["part"] for row in stored["hops"]] == [NODE, QUEUE, NODE, QUEUE]
+    assert [row.name for row in again.hops.rows] == ["dut1", "dut2 queue", "dut3", "dut4 queue"]
+    assert [row["counts"]["lost"] for row in stored["hops"]] == [0, 1, 2, 0]
+    for packet in stored["worst"]:
+        assert None in packet["hops"] or sum(packet["hops"]) == packet["latency"]
+
+
+def test_an_evaluation_without_hops_says_nothing_of_them(tmp_path: Path) -> None:
+    captures = line(tmp_path, np.array([[1, 2, 3], [11, 13, 15]]) + START)
+    whole = evaluate(captures[0].ingress, captures[-1].egress)
+    assert whole.hops is None
+    assert "hops" not in whole.as_json()
+    assert "hops" not in whole.as_json()["worst"][0]
+    whole.write(tmp_path / "evaluation")
+    assert not list((tmp_path / "evaluation").glob("hops*"))
+
+
+def test_an_id_that_comes_again_is_told_by_its_time(tmp_path: Path) -> None:
+    """The stamp of a packet lies between those at both ends, and copies come later."""
+    times = np.array([100, 200, 205, 300, 400, 500])
+    ids = np.array([7, 7, 7, 8, 7, 9])
+    path = tmp_path / "x.stamps"
+    write_stamps(path, times, ids)
+    wanted = np.array([7, 7, 7, 8, 8, 10])
+    after, until = np.array([[0, 150, 206, 250, 301, 0], [150, 250, 399, 300, 900, 900]])
+    found = first_between(path, wanted, after, until, UNKNOWN)
+    assert found.tolist() == [100, 200, UNKNOWN, 300, UNKNOWN, UNKNOWN]
+    write_stamps(path, [], [])
+    assert first_between(path, wanted, after, until, UNKNOWN).tolist() == [UNKNOWN] * 6
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no stamps", b"\x89TTSTMP\n\x02\x00\x10\x00"])
+def test_what_is_no_stamp_file_is_named(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "dut2.stamps"
+    if content is not None:
+        path.write_bytes(content)
+    one = np.array([1])
+    with pytest.raises(InputError, match=r"dut2\.stamps: "):
+        first_between(path, one, one, one, UNKNOWN)
+
+
+def test_hops_are_told_where_no_packet_is_kept(tmp_path: Path) -> None:
+    captures = line(tmp_path, np.array([[1, 2, 3], [11, 13, 15]]) + START)
+    whole = evaluate(captures[0].ingress, captures[-1].egress, worst=0)
+    evaluate_hops(whole, captures, WIDE).write(tmp_path / "evaluation")
+    again = Evaluation.load(tmp_path / "evaluation")
+    assert again.hops is not None
+    assert (again.hops.worst.shape, again.hops.slowest.tolist()) == ((0, 2), [0, 0])
+    assert [row.max for row in again.hops.rows] == [2, 2]

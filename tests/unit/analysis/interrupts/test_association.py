@@ -1,0 +1,207 @@
+"""Which counters rise where packets are late: against a slow computation, and against chance."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tailtap.analysis.interrupts.association import (
+    LEVEL,
+    SHIFTS,
+    associated,
+    latest,
+    own_effect,
+)
+from tailtap.analysis.interrupts.windows import SCALE, Integers, Late, Windows, scores, windows_of
+from tailtap.records.interrupt_samples import Samples
+
+MS = 1_000_000
+
+
+def late_of(times: Integers, excess: Integers, last_ns: int) -> Late:
+    return Late(times, excess + 3_000, excess, 0, last_ns)
+
+
+def at_random(seed: int, *, windows: int = 200, counters: int = 8) -> tuple[Windows, Late]:
+    """Counters and late packets in bursts, which know nothing of each other."""
+    random = np.random.default_rng(seed)
+    bounds = np.cumsum(random.integers(9 * MS, 11 * MS, windows + 1))
+    rises = random.poisson(random.gamma(0.3, 5, (counters, windows)))
+    centres = random.integers(0, bounds[-1], 40)
+    times = np.sort((centres[:, None] + random.integers(0, 4 * MS, (40, 9))).ravel())
+    late = late_of(times, random.integers(1, MS, times.size), int(bounds[-1]))
+    return Windows(bounds, tuple(f"c{k}" for k in range(counters)), rises), late
+
+
+def follows(windows: Windows, late: Late, *, counter: int = 0, rises: int = 30) -> Windows:
+    """The same, but a counter rises with every late packet."""
+    increments = windows.increments.copy()
+    increments[counter] += rises * (late.lateness(windows.bounds_ns) > 0)
+    return Windows(windows.bounds_ns, windows.names, increments)
+
+
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=12))
+def test_scores_are_the_means_of_exponential_order_statistics(values: list[int]) -> None:
+    number, ordered = len(values), sorted(values)
+    by_rank = [
+        sum(Fraction(1, number - below) for below in range(rank + 1)) for rank in range(number)
+    ]
+    expected = []
+    for value in values:
+        shared = [by_rank[rank] for rank in range(number) if ordered[rank] == value]
+        expected.append(float(sum(shared) / len(shared) * SCALE))
+    assert scores(np.array(values)).tolist() == pytest.approx(expected, abs=0.51)
+
+
+@given(
+    st.lists(st.integers(1, 50), min_size=1, max_size=9),
+    st.lists(st.tuples(st.integers(-20, 500), st.integers(1, 9)), max_size=20),
+    st.integers(0, 2000),
+)
+def test_lateness_is_that_of_packets_in_each_window_shifted_in_a_circle(
+    lengths: list[int], packets: list[tuple[int, int]], shift: int
+) -> None:
+    bounds = [0]
+    for length in lengths:
+        bounds.append(bounds[-1] + length)
+    expected = [0] * len(lengths)
+    for time, excess in packets:
+        if not 0 <= time < bounds[-1]:
+            continue
+        shifted = (time + shift) % bounds[-1]
+        [place] = [n for n in range(len(lengths)) if bounds[n] <= shifted < bounds[n + 1]]
+        expected[place] += excess
+    times = np.array([time for time, _ in packets], np.int64)
+    excess_ns = np.array([excess for _, excess in packets], np.int64)
+    late = late_of(times, excess_ns, bounds[-1])
+    assert late.lateness(np.array(bounds), shift).tolist() == expected
+
+
+@settings(max_examples=1)
+@given(st.integers(0, 2**32))
+def test_p_values_are_those_of_a_slow_computation(seed: int) -> None:
+    windows, late = at_random(seed, windows=12, counters=2)
+    windows = follows(windows, late, rises=2)
+    span = int(windows.bounds_ns[-1] - windows.bounds_ns[0])
+    shifts = [0, *np.random.default_rng(1).integers(0, span, SHIFTS).tolist()]
+    lengths = np.diff(windows.bounds_ns)
+    rates = [scores(row * 10**11 // lengths) for row in windows.increments]
+    table = np.array(
+        [
+            [int(sum(map(int, rate * scores(late.lateness(windows.bounds_ns, s))))) for s in shifts]
+            for rate in rates
+        ],
+        np.float64,
+    )
+    heights = (table - table.mean(axis=1, keepdims=True)) / table.std(axis=1, keepdims=True)
+    tops = heights.max(axis=0)
+    expected = {f"c{k}": float(np.mean(tops >= heights[k, 0])) for k in range(2)}
+    found = {row.name: row.p_value for row in associated(windows, late)}
+    for name, p_value in expected.items():
+        # A tie of floats may fall on either side.
+        assert found[name] == pytest.approx(p_value, abs=0.0021)
+
+
+def test_what_has_nothing_in_common_is_rarely_associated() -> None:
+    """In 20 experiments with eight counters each, at a level of 1 % for all eight together."""
+    claims = sum(
+        any(row.associated for row in associated(*at_random(seed, windows=100)))
+        for seed in range(20)
+    )
+    assert claims <= 2  # binomial(20, 0.01): more in 1 of 1,000 such tests
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_rises_with_late_packets_is_associated_and_nothing_else(seed: int) -> None:
+    windows, late = at_random(seed)
+    first, *others = associated(follows(windows, late), late)
+    assert first.name == "c0"
+    assert first.p_value == pytest.approx(1 / (1 + SHIFTS), abs=0.003)
+    assert first.late_per_s > 3 * first.elsewhere_per_s
+    assert not any(row.associated for row in others)
+
+
+def test_what_has_the_same_period_can_be_chance() -> None:
+    """Both return every ten windows: one shift in ten puts one onto the other."""
+    bounds = np.arange(501) * 10 * MS
+    rises = np.zeros((1, 500), np.int64)
+    rises[0, ::10] = 5
+    times = bounds[:-1:10] + 3 * MS
+    late = late_of(times, np.full(times.size, 9_000), int(bounds[-1]))
+    [row] = associated(Windows(bounds, ("tick",), rises), late)
+    assert row.p_value == pytest.approx(0.1, abs=0.03)
+    assert not row.associated
+
+
+def test_a_late_sample_makes_no_association() -> None:
+    """All counters rise steadily; the sampler is late where packets are."""
+    random = np.random.default_rng(3)
+    lengths = np.full(300, 10 * MS)
+    slow = random.choice(300, 30, replace=False)
+    lengths[slow] *= 3
+    bounds = np.concatenate(([0], np.cumsum(lengths)))
+    rises = (lengths // MS) * np.array([[1], [4]])
+    times = bounds[slow] + 15 * MS
+    late = late_of(times, np.full(times.size, MS), int(bounds[-1]))
+    assert not any(row.associated for row in associated(Windows(bounds, ("a", "b"), rises), late))
+
+
+def test_counters_that_hardly_rose_are_not_tested() -> None:
+    windows, late = at_random(1)
+    once = windows.increments.copy()
+    once[3] = 0
+    once[3, np.argmax(late.lateness(windows.bounds_ns))] = 1
+    rows = associated(Windows(windows.bounds_ns, windows.names, once), late)
+    assert {row.name: row.p_value for row in rows}["c3"] is None
+
+
+def test_late_windows_are_a_tenth_at_most_and_have_late_packets() -> None:
+    assert latest(np.array([0, 5, 0, 9, 1] + [0] * 15)).nonzero()[0].tolist() == [1, 3]
+    assert latest(np.array([0, 5, 0, 0, 0] + [0] * 15)).nonzero()[0].tolist() == [1]
+    assert not latest(np.zeros(20, np.int64)).any()
+
+
+def test_a_sampler_that_makes_packets_late_is_told() -> None:
+    starts = np.arange(200) * 10 * MS
+    took = np.full(200, 5_000)
+    hit = late_of(starts[5:190] + 1_000, np.full(185, 5_000), int(starts[-1]))
+    found = own_effect(starts, took, hit)
+    assert found is not None and found.delays
+    assert found.packets == 185 and found.expected < 10
+    beside = late_of(starts[5:190] + 5 * MS, np.full(185, 5_000), int(starts[-1]))
+    found = own_effect(starts, took, beside)
+    assert found is not None and not found.delays and found.packets == 0
+    # In the device as the sample began, though it came before.
+    earlier = late_of(starts[5:190] - 4_000, np.full(185, 5_000), int(starts[-1]))
+    found = own_effect(starts, took, earlier)
+    assert found is not None and found.packets == 185
+
+
+def samples_of(*values: int | None) -> Samples:
+    return Samples([10 * place for place in range(len(values))], None, {"c": list(values)})
+
+
+@pytest.mark.parametrize(
+    ("values", "rises"),
+    [
+        ((3, 5, 5), [2, 0]),
+        ((None, None, 4, 6), [0, 4, 2]),  # listed later: it counts from 0
+        ((4, None, 6), [0, 2]),
+        ((2**32 - 3, 2), [5]),  # wrapped
+        ((100, 7), [7]),  # began anew
+    ],
+)
+def test_increments(values: tuple[int | None, ...], rises: list[int]) -> None:
+    assert windows_of(samples_of(*values)).increments.tolist() == [rises]
+
+
+def test_windows_lie_within_the_captures_as_a_whole() -> None:
+    windows = windows_of(samples_of(0, 1, 2, 3, 4), offset_ns=100)
+    assert windows.within(101, 139).bounds_ns.tolist() == [110, 120, 130]
+    assert windows.within(100, 140).number == 4
+    assert windows.within(101, 109).number == windows.within(900, 999).number == 0
+    assert LEVEL == 0.01

@@ -1,0 +1,169 @@
+"""Runs that are evaluated again."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+import runs
+
+from tailtap.analysis.evaluation import Evaluation
+from tailtap.analysis.evaluation.executors import Threads
+from tailtap.analysis.evaluation.percentiles import DEFAULT
+from tailtap.analysis.runs.again import Outcome, evaluate_again, find
+from tailtap.analysis.runs.folder import ExperimentFolder
+from tailtap.output import database as store
+from tailtap.output.database.database import TABLES
+from tailtap.records.errors import InputError, MachineError
+from tailtap.records.evaluation import Options
+
+SECOND = 1_000_000_000
+
+
+def again(folder: Path, chunk_bytes: int = 1 << 30, **changes: object) -> tuple[Outcome, list[str]]:
+    lines: list[str] = []
+    with Threads(2) as executor:
+        outcome = evaluate_again(
+            find(folder),
+            executor,
+            changes,
+            chunk_bytes=chunk_bytes,
+            percentiles=DEFAULT,
+            print_line=lines.append,
+            store=store,
+            replace=True,
+        )
+    return outcome, lines
+
+
+def rows(database: Path) -> dict[str, list[tuple[Any, ...]]]:
+    with duckdb.connect(str(database), read_only=True) as connection:
+        query = "SELECT COLUMNS(*)::VARCHAR FROM {}"
+        return {table: connection.execute(query.format(table)).fetchall() for table in TABLES}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return runs.write_experiment(tmp_path_factory.mktemp("again"), (20_000, 3_000, 12_000))
+
+
+@pytest.fixture
+def experiment(finished: Path, tmp_path: Path) -> Path:
+    """An experiment to work on; its results name the captures where they were first."""
+    shutil.copytree(finished, tmp_path / "experiment")
+    return tmp_path / "experiment"
+
+
+@pytest.mark.parametrize("chunk_bytes", [1 << 30, 40_000])
+def test_the_same_settings_give_the_same_files_and_rows(finished: Path, chunk_bytes: int) -> None:
+    experiment = finished
+    files = runs.evaluations(experiment)
+    before = rows(experiment / "results.duckdb")
+    for folder in experiment.glob("runs/*/evaluation"):
+        shutil.rmtree(folder)
+    (experiment / "results.duckdb").unlink()
+    outcome, lines = again(experiment, chunk_bytes)
+    assert runs.evaluations(experiment) == files
+    assert len(files) == 3 * len(list(experiment.glob("runs/001-*/evaluation/*"))) > 20
+    assert rows(experiment / "results.duckdb") == before
+    assert [row["status"] for row in outcome.summary()["runs"]] == ["done"] * 3 + ["failed"]
+    assert sorted(line[:6] for line in lines) == ["1 of 3", "2 of 3", "3 of 3"]
+    assert any("warning: only 2" in line for line in lines)
+
+
+def test_settings_are_the_run_s_own_but_for_what_is_asked(tmp_path: Path) -> None:
+    own = {"trim": SECOND // 100, "window": SECOND}
+    folder = runs.write_run(tmp_path, 1, settings=own)
+    again(folder)
+    found = Evaluation.load(folder / "evaluation")
+    assert found.options == Options(
+        trim_ns=SECOND // 100, window_ns=SECOND, bucket_ns=100, worst=5_000
+    )
+    trimmed = found.counts.trimmed_egress
+    again(folder, trim_ns=SECOND // 20, key="moonsniff", worst=7, bucket_ns=1_000)
+    found = Evaluation.load(folder / "evaluation")
+    assert found.options == Options(
+        trim_ns=SECOND // 20, window_ns=SECOND, bucket_ns=1_000, worst=7
+    )
+    assert found.counts.trimmed_egress > 4 * trimmed > 0
+    assert found.key_reason is None
+    assert len(found.worst()) == 7
+
+
+def test_an_error_in_one_run_leaves_it_and_the_others_alone(experiment: Path) -> None:
+    stored = rows(experiment / "results.duckdb")
+    kept = (experiment / "runs/002-bare-metal/evaluation/evaluation.json").read_bytes()
+    (experiment / "runs/002-bare-metal/egress.stamps").unlink()
+    outcome, lines = again(experiment, bucket_ns=1_000)
+    assert list(outcome.errors) == ["002-bare-metal"]
+    assert isinstance(outcome.errors["002-bare-metal"], InputError)
+    assert "002-bare-metal/egress.stamps" in str(outcome.errors["002-bare-metal"])
+    assert (experiment / "runs/002-bare-metal/evaluation/evaluation.json").read_bytes() == kept
+    for name in ("001", "003"):
+        found = Evaluation.load(experiment / f"runs/{name}-bare-metal/evaluation")
+        assert found.options.bucket_ns == 1_000
+    assert any("failed, its earlier evaluation stays" in line for line in lines)
+    after = rows(experiment / "results.duckdb")
+    assert [row for row in after["histogram"] if row[0] == "2"] == [
+        row for row in stored["histogram"] if row[0] == "2"
+    ]
+    assert len(after["histogram"]) < len(stored["histogram"])
+    statuses = [row["status"] for row in outcome.summary()["runs"]]
+    assert statuses == ["done", "failed", "done", "failed"]
+
+
+def test_what_was_imported_stays(experiment: Path) -> None:
+    database = experiment / "results.duckdb"
+    with duckdb.connect(str(database)) as connection:
+        connection.execute(
+            "INSERT INTO runs (run, slug, experiment, repeat, status, variables, parameters) "
+            "VALUES (1000001, 'published', 'papers', 1, 'imported', '{}', '{}')"
+        )
+    again(experiment)
+    assert sorted(int(row[0]) for row in rows(database)["runs"]) == [1, 2, 3, 4, 1_000_001]
+
+
+def test_runs_are_found_in_their_order(tmp_path: Path) -> None:
+    for number in (1000, 2, 101):
+        runs.write_run(tmp_path, number, status="failed")
+    found = find(tmp_path)
+    assert [run.read().number for run in found.folders] == [2, 101, 1000]
+    assert found.experiment is None
+    with pytest.raises(InputError, match="no run of it was finished"):
+        again(tmp_path)
+    with pytest.raises(InputError, match="there are no runs in it"):
+        find(tmp_path / "elsewhere")
+
+
+@pytest.mark.parametrize("part", ["runs", "runs/001-bare-metal"])
+def test_a_part_of_an_experiment_is_stored_in_its_database(experiment: Path, part: str) -> None:
+    (experiment / "experiment.yaml").write_text("name: again\n")
+    again(experiment / part, trim_ns=SECOND // 20)
+    evaluations = {row[0]: row for row in rows(experiment / "results.duckdb")["evaluations"]}
+    found = Evaluation.load(experiment / "runs/001-bare-metal/evaluation")
+    assert str(found.counts.matched) in evaluations["1"]
+    assert found.counts.trimmed_egress > 0
+    assert sorted(evaluations) == ["1", "2", "3"]
+
+
+def test_runs_without_an_experiment_get_no_database(tmp_path: Path) -> None:
+    runs.write_run(tmp_path, 1, packets=2_000)
+    outcome, _ = again(tmp_path)
+    assert outcome.summary()["database"] is None
+    assert not list(tmp_path.rglob("*.duckdb"))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_results_that_could_not_be_written_are_told_first(experiment: Path) -> None:
+    (experiment / "runs/003-bare-metal/evaluation").chmod(0o500)
+    with pytest.raises(MachineError, match="003-bare-metal: its results could not be written"):
+        again(experiment)
+
+
+def test_a_folder_that_is_written_to_is_left_alone(experiment: Path) -> None:
+    with ExperimentFolder(experiment).locked(), pytest.raises(InputError, match="another tailtap"):
+        again(experiment)

@@ -1,0 +1,85 @@
+"""Flows measured together: which of them was worst, and how fairly they were served."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailtap.analysis.runs.flows import jain, printed, together
+from tailtap.cli.flows import print_flows
+
+
+def row(
+    number: int, variables: dict[str, Any], matched: int = 100, p99: int = 1000, repeat: int = 1
+) -> dict[str, Any]:
+    """A run of ``tailtap run --json`` that was sent 100 packets, and ten that were trimmed."""
+    percentiles = [
+        {"p": 0.5, "value": 10, "supported": True},
+        {"p": 0.99, "value": p99, "supported": True},
+        {"p": 0.999, "value": 9999, "supported": number != 2},
+    ]
+    evaluation = {
+        "counts": {"ingress": 110, "matched": matched, "lost": 100 - matched,
+                   "trimmed_ingress": 10},
+        "latency_ns": {"percentiles": percentiles},
+    }  # fmt: skip
+    return {"slug": f"{number:03}", "variables": variables, "repeat": repeat,
+            "valid": True, "evaluation": evaluation}  # fmt: skip
+
+
+@given(st.lists(st.floats(0, 1e9), min_size=1, max_size=20))
+def test_the_index_lies_between_one_nth_and_one(values: list[float]) -> None:
+    assert 1 / len(values) - 1e-9 <= jain(values) <= 1 + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("values", "index"),
+    [([3, 3, 3], 1), ([1, 0, 0, 0], 0.25), ([0, 0], 1), ([1, 2, 3], 36 / 42)],
+)
+def test_the_index(values: list[float], index: float) -> None:
+    assert jain(values) == pytest.approx(index)
+
+
+def test_the_worst_flows_are_found() -> None:
+    rows = [
+        row(1, {"dut.line": 1, "flow": "a"}, matched=50, p99=1000),
+        row(2, {"dut.line": 1, "flow": "b"}, p99=3000),
+        row(3, {"dut.line": 2, "flow": "a"}),
+        row(4, {"dut.line": 2, "flow": "b"}),
+    ]
+    first, second = together(map(printed, rows))
+    told = first.as_json()
+    assert (told["run"], told["flows"]) == ("001", ["a", "b"])
+    assert told["lossiest"] == {"flow": "a", "lost": 0.5}
+    assert told["delivery_fairness"] == pytest.approx(1.5**2 / (2 * 1.25))
+    # Run 2 does not support p99.9.
+    assert (told["percentile"], told["slowest"]) == (0.99, {"flow": "b", "latency_ns": 3000})
+    assert told["latency_fairness"] == pytest.approx(16 / 20)
+    assert second.as_json()["percentile"] == 0.999
+    assert (second.delivery_fairness, second.latency_fairness) == (1, 1)
+
+
+def test_only_whole_measurements_of_several_flows_count() -> None:
+    failed = {**row(2, {"direction": "reverse"}), "evaluation": None}
+    alone = row(3, {"dut.line": 1})
+    other = row(4, {"direction": "forward"}, repeat=2)
+    rows = [row(1, {"direction": "forward"}), failed, alone, other]
+    assert list(together(map(printed, rows))) == []
+
+
+def test_the_table_names_them(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [row(1, {"flow": "a"}, matched=90), row(2, {"flow": "b"}, p99=2500)]
+    print_flows({"flows": [found.as_json() for found in together(map(printed, rows))]})
+    said = capsys.readouterr().out
+    assert "invalid" not in said
+    assert "a (10.000%)" in said
+    assert "b (p99 2.500 us)" in said
+    # The load is that of all flows: when one generator was late, all of them are invalid.
+    rows[1]["valid"] = False
+    print_flows({"flows": [found.as_json() for found in together(map(printed, rows))]})
+    assert "001 (invalid)" in capsys.readouterr().out
+    print_flows({"flows": []})
+    assert capsys.readouterr().out == ""

@@ -1,0 +1,231 @@
+"""The parts of the tail model, each against an independent computation or known truth."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import integrate, spatial, stats
+from tails import START, tail_tables
+
+from tailtap.analysis.evaluation.values import Blocks
+from tailtap.analysis.tail import blocks, diagnostics, gev
+from tailtap.analysis.tail.clusters import decluster, extremal_index, with_run_length
+from tailtap.analysis.tail.divergence import BINS, jensen_shannon
+from tailtap.analysis.tail.goodness import anderson_darling, goodness, second_population
+from tailtap.analysis.tail.gpd import Excesses, Fit, Floats, growth
+from tailtap.analysis.tail.peaks import Part, parse_threshold, percentile
+from tailtap.analysis.tail.stamps import spread, tick_of
+from tailtap.analysis.tail.stationarity import stationarity
+from tailtap.records.errors import InputError
+
+
+def armax(count: int, index: float, seed: int) -> Floats:
+    """X = max((1 - index) X_before, index Z), Z Frechet: its extremal index is known."""
+    fresh = index / np.random.default_rng(seed).exponential(size=count)
+    found = np.empty(count)
+    state = fresh[0] / index
+    for i, value in enumerate(fresh):
+        state = max((1 - index) * state, value)
+        found[i] = state
+    return found
+
+
+@pytest.mark.parametrize("index", [1.0, 0.5, 0.2])
+def test_extremal_index_of_a_known_series(index: float) -> None:
+    series = armax(200_000, index, seed=5)
+    over = np.flatnonzero(series > np.quantile(series, 0.99))
+    assert extremal_index(over) == pytest.approx(index, abs=0.06)
+    bursts = decluster(over)
+    assert bursts.count == pytest.approx(index * over.size, rel=0.1)
+
+
+def test_stalls_are_one_burst_each() -> None:
+    position = np.concatenate([start + np.arange(40) for start in range(0, 100_000, 2_500)])
+    bursts = decluster(position)
+    assert bursts.count == 40 and bursts.run_length < 2_460
+    values = np.arange(position.size, dtype=np.float64)
+    np.testing.assert_array_equal(bursts.maxima(values), values[39::40])
+    assert with_run_length(position, 1).count == 40
+    assert with_run_length(position, 2_461).count == 1
+
+
+def test_bursts_of_next_to_nothing() -> None:
+    empty = np.zeros(0, dtype=np.int64)
+    assert decluster(empty).count == 0
+    assert decluster(np.array([7])).count == 1
+    assert decluster(np.array([7, 8, 9])).count == 1
+    assert with_run_length(empty, 3).count == 0
+
+
+@pytest.mark.parametrize("p", [50, 99, 99.5, 99.95, 99.999])
+@pytest.mark.parametrize("n", [11, 1000, 60_000])
+def test_percentiles_are_numpys(p: float, n: int) -> None:
+    values = np.random.default_rng(n).gamma(2, 1000, n)
+    part = Part(0, n, np.arange(n), values)
+    assert percentile(part, p) == np.percentile(values, p)
+    floor = np.sort(values)[-max(n // 10, 3)]
+    stored = Part(0, n, np.flatnonzero(values >= floor), values[values >= floor])
+    if p >= 99:
+        assert percentile(stored, p) == np.percentile(values, p)
+    else:
+        assert percentile(stored, p) is None
+
+
+def test_thresholds_as_text() -> None:
+    assert parse_threshold("99.95").percentile == 99.95
+    assert parse_threshold("p99.9 %").percentile == 99.9
+    assert parse_threshold("30 us").time_ns == 30_000
+    for text in ("100", "49", "high", "", "-1 us"):
+        with pytest.raises(InputError, match=r"threshold|time"):
+            parse_threshold(text)
+
+
+@pytest.mark.parametrize("tick", [1.0, 6.4, 12.5, 1000.0])
+def test_the_tick_of_clocks_is_found_and_ties_are_undone(tick: float) -> None:
+    random = np.random.default_rng(6)
+    true = 20_000 + random.gamma(3, 2 * tick + 1000, 5000)
+    sent = random.integers(0, 10**6, 5000) * tick
+    # Both stamps tick, and are rounded down to whole nanoseconds.
+    latency = np.floor(np.rint((sent + true) / tick) * tick) - np.floor(sent)
+    assert tick_of(latency.astype(np.int64)) == tick
+    values = spread(latency.astype(np.int64), tick)
+    assert np.abs(values - latency).max() <= tick / 2 + 1
+    assert np.unique(values).size == values.size
+    # Spread values follow the true distribution as closely as a sample does.
+    assert stats.ks_2samp(values, true, method="asymp").pvalue > 0.1
+    # The order in time says nothing about the shift.
+    assert abs(np.corrcoef(np.arange(5000), values - latency)[0, 1]) < 0.05
+
+
+def test_anderson_darling_is_the_integral() -> None:
+    values = np.sort(stats.genpareto.rvs(0.2, size=40, random_state=np.random.default_rng(7)))
+    fit = Excesses(values).fit()
+    u = stats.genpareto.cdf(values, fit.xi, scale=fit.sigma)
+    total = 0.0
+    for i, (a, b) in enumerate(zip([0.0, *u], [*u, 1.0], strict=True)):
+        share = i / u.size
+        total += integrate.quad(lambda x, s=share: (s - x) ** 2 / (x * (1 - x)), a, b)[0]
+    assert anderson_darling(values, fit) == pytest.approx(u.size * total, rel=1e-6)
+    assert np.isinf(anderson_darling(values, Fit(-0.9, 1.0, 40, 5.0, True)))
+
+
+@pytest.mark.parametrize("xi", [-0.35, 0.0, 0.75])
+@pytest.mark.parametrize("n", [40, 400])
+def test_goodness_of_fit_holds_its_level(xi: float, n: int) -> None:
+    random = np.random.default_rng(8)
+    found = []
+    for _ in range(300):
+        excesses = Excesses(stats.genpareto.rvs(xi, size=n, random_state=random))
+        found.append(goodness(excesses.values, excesses.fit()).p)
+    # 5 % of 300 is 15; the binomial distribution allows 4 to 29 at 1 in 1000.
+    assert 4 <= sum(p < 0.05 for p in found) <= 29
+    assert 0.4 < np.median(found) < 0.6
+
+
+def test_goodness_of_fit_has_power() -> None:
+    random = np.random.default_rng(9)
+    bumpy = np.sort(np.concatenate([random.exponential(1, 300), random.normal(6, 0.5, 100)]))
+    for sample in (bumpy, np.sort(stats.beta.rvs(2, 2, size=400, random_state=random))):
+        excesses = Excesses(sample)
+        assert goodness(excesses.values, excesses.fit()).p < 0.05
+
+
+def test_second_population() -> None:
+    random = np.random.default_rng(10)
+    quiet = np.concatenate([random.exponential(500, 400), random.normal(45_000, 800, 30)])
+    found = second_population(np.sort(quiet))
+    assert found is not None and found.above == pytest.approx(30, abs=2)
+    assert found.low < 6_000 and 41_000 < found.high < 45_000
+    for xi in (-0.4, 0.0, 0.6):
+        alarms = sum(
+            second_population(np.sort(stats.genpareto.rvs(xi, size=300, random_state=random)))
+            is not None
+            for _ in range(100)
+        )
+        assert alarms <= 3, xi
+
+
+def test_divergence_is_scipys() -> None:
+    values = np.sort(stats.genpareto.rvs(0.1, size=500, random_state=np.random.default_rng(11)))
+    fit = Excesses(values).fit()
+    u = stats.genpareto.cdf(values, fit.xi, scale=fit.sigma)
+    counts = np.histogram(u, BINS, (0, 1))[0] / 500
+    expected = spatial.distance.jensenshannon(counts, np.full(BINS, 1 / BINS), 2) ** 2
+    assert jensen_shannon(values, fit) == pytest.approx(expected, rel=1e-9)
+    apart = Fit(0.1, fit.sigma / 1e6, 500, fit.largest, True)
+    assert 0.8 < jensen_shannon(values, apart) <= 1
+
+
+def test_stationarity_of_series_that_are_known() -> None:
+    random = np.random.default_rng(12)
+    noise = stationarity(random.normal(size=400), "noise")
+    walk = stationarity(random.normal(size=400).cumsum(), "walk")
+    assert noise is not None and noise.stationary and not noise.unit_root
+    assert walk is not None and walk.unit_root and not walk.stationary
+    assert stationarity(np.full(400, 3.0), "constant") is None
+    assert stationarity(random.normal(size=5), "short") is None
+
+
+def test_block_series() -> None:
+    random = np.random.default_rng(13)
+    n = 50_000
+    latency = random.integers(1_000, 9_000, n)
+    ingress = START + np.arange(n) * 100_000
+    _, _, table, width = tail_tables(latency, ingress)
+    stored = Blocks(width, *(table.column(i).to_numpy() for i in range(4)))
+    fitted = 20_000
+    found = blocks.series(stored, fitted, 50)
+    egress = ingress + latency
+    number = (egress // width - egress[0] // width) * width // found.width_ns
+    whole = number < number[fitted] - 1
+    for i in np.unique(number[whole]):
+        mine = latency[number == i]
+        assert (found.packets[i], found.maximum[i]) == (mine.size, mine.max())
+        assert found.mean[i] == pytest.approx(mine.mean())
+    assert 25 <= found.packets.size <= 50
+    assert blocks.series(stored, 0, 50).packets.size == 0
+
+
+@pytest.mark.parametrize("xi", [-0.3, 0.0, 0.3])
+def test_block_maxima_are_fitted_as_scipy_does(xi: float) -> None:
+    maxima = stats.genextreme.rvs(-xi, 5000, 300, size=120, random_state=np.random.default_rng(14))
+    found = gev.fit(maxima)
+    assert found is not None
+
+    def likelihood(xi: float, mu: float, sigma: float) -> float:
+        return float(stats.genextreme.logpdf(maxima, -xi, mu, sigma).sum())
+
+    c, mu, sigma = stats.genextreme.fit(maxima, -xi, loc=5000, scale=300)
+    ours = likelihood(found.xi, found.mu, found.sigma)
+    assert ours >= likelihood(-c, mu, sigma) - 1e-4
+    interval = gev.level_interval(maxima, found, 500)
+    truth = 5000 + 300 * float(growth(np.log(500), xi))
+    assert interval is not None and interval[0] < truth < interval[1]
+    assert interval[0] < found.level(500) < interval[1]
+    assert gev.fit(np.full(100, 3.0)) is None and gev.fit(maxima[:10]) is None
+
+
+def test_diagnostic_plots_say_what_they_should() -> None:
+    """Over a true GPD: xi and scale stay level, the mean excess is a straight line."""
+    n, xi, sigma = 150_000, 0.2, 1000.0
+    held = []
+    for seed in range(6):
+        random = np.random.default_rng(seed)
+        latency = 5_000 + stats.genpareto.rvs(xi, scale=sigma, size=n, random_state=random)
+        top = latency > np.quantile(latency, 0.97)
+        part = Part(0, n, np.flatnonzero(top), latency[top])
+        stability = diagnostics.stability(part)
+        assert stability.u.size > 15
+        assert np.all(np.diff(stability.bursts) < 0) and np.median(stability.index) > 0.9
+        scale = sigma - xi * 5_000
+        excess = diagnostics.mean_excess(part)
+        line = (sigma + xi * (excess.u - 5_000)) / (1 - xi)
+        held.append(
+            [
+                np.mean((stability.xi_low <= xi) & (xi <= stability.xi_high)),
+                np.mean((stability.scale_low <= scale) & (scale <= stability.scale_high)),
+                np.mean((excess.low <= line) & (line <= excess.high)),
+            ]
+        )
+    # Neighbouring thresholds share their data: now and then several miss at once.
+    assert np.all(np.mean(held, axis=0) > 0.85)

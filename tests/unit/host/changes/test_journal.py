@@ -1,0 +1,415 @@
+"""The journal: what it says after a crash or a reboot, and whose changes are whose."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from tailtap.host.changes.folders import Folder
+from tailtap.host.changes.journal import Journal, Owner, boot_id, locked, mark_undone, read_all
+from tailtap.host.changes.resource import Joint, Resource, Value
+from tailtap.records.errors import MachineError
+
+
+@dataclass(frozen=True)
+class Note(Resource):
+    """A file, for which only one measurement is responsible at a time."""
+
+    kind: ClassVar[str] = "note"
+
+    path: str
+
+    @property
+    def label(self) -> str:
+        return self.path
+
+    @property
+    def claims(self) -> list[str]:
+        return [self.path]
+
+    def read(self) -> Value:
+        return Path(self.path).read_text() if Path(self.path).exists() else None
+
+    def plan(self) -> Value:
+        return "ours"
+
+    def apply(self) -> Value:
+        Path(self.path).write_text("ours")
+        return "applied"
+
+    def undo(self, old: Value, applied: Value = None) -> str | None:
+        if self.read() != "ours":
+            return f"{self.path} is left"
+        Path(self.path).write_text(old)
+        return None
+
+
+@pytest.fixture
+def note(tmp_path: Path) -> Note:
+    (tmp_path / "note").write_text("theirs")
+    return Note(str(tmp_path / "note"))
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def dead() -> Iterator[Owner]:
+    """A process that has just ended."""
+    with subprocess.Popen(["sleep", "30"]) as child:
+        stat = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
+        owner = Owner(child.pid, int(stat[19]))
+        child.kill()
+    yield owner
+
+
+def owned_by(owner: Owner, journal: Journal, state: Path) -> Path:
+    """The journal's file, once it says that it is `owner`'s."""
+    path = state / f"{journal.identity}.journal"
+    header, *lines = path.read_text().splitlines()
+    content = {**json.loads(header), "owner": {"pid": owner.pid, "started": owner.started}}
+    path.write_text("".join(f"{line}\n" for line in (json.dumps(content), *lines)))
+    return path
+
+
+def test_a_change_is_entered_before_it_is_made(state: Path, note: Note) -> None:
+    journal = Journal.create(state)
+    entered = journal.enter(note)
+    assert note.read() == "theirs"
+    [record] = read_all(state)
+    assert record.entries == (entered,)
+    assert (entered.kind, entered.name, entered.old, entered.new) == (
+        "note", note.path, "theirs", "ours",
+    )  # fmt: skip
+    assert Note.parse(entered.resource) == note
+    assert record.owner is not None
+    assert record.owner.pid == os.getpid()
+    assert record.alive
+
+
+def test_what_is_undone_is_marked_and_the_file_goes_last(state: Path, note: Note) -> None:
+    journal = Journal.create(state)
+    with journal.held(note):
+        [record] = read_all(state)
+        assert [entry.applied for entry in record.entries] == ["applied"]
+        journal.close()
+        assert len(list(read_all(state))) == 1
+    assert note.read() == "theirs"
+    [record] = read_all(state)
+    assert record.entries == ()
+    journal.close()
+    assert list(read_all(state)) == []
+    assert [path.name for path in state.iterdir()] == ["lock"]
+
+
+def test_what_fails_is_undone(state: Path, tmp_path: Path) -> None:
+    journal = Journal.create(state)
+    folder = Folder(str(tmp_path / "missing/tt-0a1b2c-forwarder"))
+    with pytest.raises(MachineError, match="cannot make the folder"), journal.held(folder):
+        pass
+    [record] = read_all(state)
+    assert record.entries == ()
+
+
+def test_what_somebody_else_changed_is_left_and_told(state: Path, note: Note) -> None:
+    journal = Journal.create(state)
+    with journal.held(note):
+        Path(note.path).write_text("other")
+    assert note.read() == "other"
+    assert journal.left == [f"{note.path} is left"]
+
+
+def test_two_measurements_do_not_change_the_same(state: Path, note: Note) -> None:
+    first, second = Journal.create(state), Journal.create(state)
+    with first.held(note):
+        with pytest.raises(MachineError) as caught, second.held(note):
+            pass
+        assert str(caught.value) == (
+            f"note {note.path} is in use by another tailtap, process {os.getpid()}: wait until it "
+            "has ended"
+        )
+        assert note.read() == "ours"
+        with first.held(note):  # the same measurement may
+            pass
+    with second.held(note):
+        assert note.read() == "ours"
+    assert note.read() == "theirs"
+
+
+def test_what_a_dead_process_left_is_cleaned_first(state: Path, note: Note, dead: Owner) -> None:
+    journal = Journal.create(state)
+    entry = journal.enter(note)
+    path = owned_by(dead, journal, state)
+    other = Journal.create(state)
+    with pytest.raises(MachineError) as caught, other.held(note):
+        pass
+    assert str(caught.value).endswith(
+        f"left changed by process {dead.pid}, which has ended: `sudo tailtap clean` puts it back"
+    )
+    mark_undone(path, entry.number)
+    with other.held(note):
+        pass
+
+
+def test_after_a_reboot_only_what_survives_one_is_left(
+    state: Path, note: Note, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal.create(state)
+    folder = Folder(str(tmp_path / "tt-0a1b2c-forwarder"))
+    with journal.held(note), journal.held(folder):
+        [record] = read_all(state)
+        assert [entry.kind for entry in record.entries] == ["note", "folder"]
+        (tmp_path / "boot_id").write_text("another\n")
+        monkeypatch.setattr("tailtap.host.changes.journal.BOOT_ID", tmp_path / "boot_id")
+        [record] = read_all(state)
+        assert [entry.kind for entry in record.entries] == ["folder"]
+        # Its process has the same number and start time, and is another one.
+        assert record.rebooted
+        assert not record.alive
+        # Nor is anything of it in use any more.
+        Path(note.path).write_text("theirs")
+        with Journal.create(state).held(note):
+            pass
+
+
+def test_the_next_folder_is_taken_where_one_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "blocked").write_text("")
+    folders = (tmp_path / "blocked/journals", tmp_path / "state")
+    journal = Journal.create(*folders)
+    assert [record.path.parent for record in read_all(*folders)] == [tmp_path / "state"]
+    journal.close()
+
+
+def test_every_journal_has_its_own_identity(state: Path) -> None:
+    journals = [Journal.create(state) for _ in range(20)]
+    assert len({journal.identity for journal in journals}) == 20
+    assert len(list(read_all(state))) == 20
+
+
+def test_a_line_cut_short_by_a_crash_is_skipped(state: Path, note: Note) -> None:
+    journal = Journal.create(state)
+    entry = journal.enter(note)
+    with (state / f"{journal.identity}.journal").open("a") as file:
+        file.write('{"entry": {"number": 2, "kind": "names')
+    [record] = read_all(state)
+    assert (record.entries, record.unread) == ((entry,), ())
+
+
+FULL = """
+import resource, sys
+from pathlib import Path
+from tailtap.records.errors import MachineError
+from tailtap.host.changes.folders import Folder
+from tailtap.host.changes.journal import Journal
+import signal
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+state = Path(sys.argv[1])
+journal = Journal.create(state)
+[path] = state.glob("*.journal")
+resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 20, resource.RLIM_INFINITY))
+try:
+    journal.enter(Folder("/tt-0a1b2c-lost"))
+except MachineError as error:
+    print(error)
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+journal.enter(Folder("/tt-0a1b2c-next"))
+"""
+
+
+def test_a_line_without_room_does_not_hide_the_next_one(state: Path) -> None:
+    """The file may grow by 20 bytes only: so much of the line is written."""
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, str(state)], capture_output=True, text=True, check=False
+    )
+    assert done.stdout.startswith("cannot write the journal"), done.stderr
+    [record] = read_all(state)
+    assert [entry.name for entry in record.entries] == ["/tt-0a1b2c-next"]
+    assert record.unread == ()
+
+
+def test_a_line_cut_short_by_a_crash_does_not_hide_the_next_one(state: Path, note: Note) -> None:
+    journal = Journal.create(state)
+    entry = journal.enter(note)
+    path = state / f"{journal.identity}.journal"
+    with path.open("a") as file:
+        file.write('{"entry": {"number": 2, "kind": "names')
+    mark_undone(path, entry.number)
+    [record] = read_all(state)
+    assert (record.entries, record.unread) == ((), ())
+
+
+def test_a_damaged_line_in_the_middle_is_told(state: Path, note: Note) -> None:
+    journal = Journal.create(state)
+    entry = journal.enter(note)
+    with (state / f"{journal.identity}.journal").open("a") as file:
+        file.write('{"entry": {"num\n{"kept": false}\n')
+    [record] = read_all(state)
+    assert (record.entries, record.unread) == ((entry,), ("line 3",))
+
+
+def test_nobody_else_reads_journals_or_holds_their_lock(state: Path) -> None:
+    state.mkdir(mode=0o755)
+    (state / "lock").touch(0o644)
+    Journal.create(state)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in state.iterdir()}
+    assert state.stat().st_mode & 0o777 == 0o700
+    assert modes.pop("lock") == 0o600
+    assert list(modes.values()) == [0o600]
+
+
+def test_what_another_user_has_put_there_is_refused(tmp_path: Path, state: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    state.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(MachineError, match="it is a link, not a folder"):
+        Journal.create(state)
+    state.unlink()
+    state.mkdir()
+    (state / "lock").symlink_to(tmp_path / "target")
+    with pytest.raises(MachineError, match="cannot write the journal"):
+        Journal.create(state)
+    assert not (tmp_path / "target").exists()
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_folder_of_another_user_is_refused(state: Path) -> None:
+    state.mkdir()
+    os.chown(state, 65534, 65534)
+    with pytest.raises(MachineError, match="it belongs to another user"):
+        Journal.create(state)
+
+
+def test_a_wait_for_the_lock_says_for_whom(state: Path, caplog: pytest.LogCaptureFixture) -> None:
+    Journal.create(state)
+    holder = "import fcntl, sys; file = open(sys.argv[1]); fcntl.flock(file, 2); "
+    holder += "print(flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", holder, str(state / "lock")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdout.readline()
+        end = threading.Timer(2.0, child.stdin.close)
+        end.start()
+        with locked(state):
+            end.join()
+    [said] = caplog.messages
+    assert said.startswith(
+        f"{state / 'lock'} is locked by process {child.pid} ({sys.executable} -c import"
+    )
+    assert said.endswith("waiting for it to end")
+
+
+def test_a_damaged_journal_has_no_owner(tmp_path: Path) -> None:
+    (tmp_path / "x.journal").write_bytes(
+        b'\xff\x00 nonsense\n[1]\n{"entry": {"number": 1, "colour": "red"}}\n{"undone": 7}\n'
+    )
+    [record] = read_all(tmp_path)
+    assert record.owner is None
+    assert not record.alive
+    assert record.entries == ()
+    assert record.unread == ("None None", "line 1", "line 2")
+
+
+def test_an_owner_that_ended_is_dead_even_if_its_number_lives_on() -> None:
+    me = Owner.this_process()
+    assert me.alive
+    assert not Owner(me.pid, me.started - 1).alive
+    with subprocess.Popen(["sleep", "30"]) as child:
+        stat = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
+        owner = Owner(child.pid, int(stat[19]))
+        assert owner.alive
+        child.kill()
+        # A zombie until it is waited for: it can no longer clean up, so it owns nothing.
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert not owner.alive
+    assert not owner.alive
+
+
+def test_this_boot_has_an_identity() -> None:
+    assert boot_id()
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    with pytest.raises(MachineError, match="cannot write the journal"):
+        Journal.create(blocked / "state")
+
+
+@dataclass(frozen=True)
+class Pebble(Joint):
+    """A file, of which many are made at once up to a number."""
+
+    kind: ClassVar[str] = "pebble"
+
+    path: str
+
+    @property
+    def label(self) -> str:
+        return self.path
+
+    def read(self) -> Value:
+        return Path(self.path).exists()
+
+    def plan(self) -> Value:
+        return True
+
+    def apply(self) -> None:
+        self.apply_all([self])
+
+    def undo(self, old: Value, applied: Value = None) -> None:
+        self.undo_all([(self, old)])
+
+    @classmethod
+    def read_all(cls, many: Sequence[Pebble]) -> list[Value]:
+        return [one.read() for one in many]
+
+    @classmethod
+    def apply_all(cls, many: Sequence[Pebble]) -> None:
+        for one in many:
+            if one.path.endswith("3"):
+                raise MachineError("no third pebble")
+            Path(one.path).touch()
+
+    @classmethod
+    def undo_all(cls, many: Sequence[tuple[Pebble, Value]]) -> list[str | None]:
+        removed = [one.path[-1] for one, old in many if not old and one.read()]
+        for one, old in many:
+            if not old:
+                Path(one.path).unlink(missing_ok=True)
+        return [f"removed {''.join(removed)}", *[None] * (len(many) - 1)]
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_many_changes_at_once_are_entered_first_and_undone_newest_first(
+    tmp_path: Path, state: Path, count: int
+) -> None:
+    (tmp_path / "pebble2").touch()  # it was there before
+    pebbles = [Pebble(str(tmp_path / f"pebble{number}")) for number in range(1, count + 1)]
+    journal = Journal.create(state)
+    seen: list[str] = []
+    fails = pytest.raises(MachineError, match="no third") if count > 2 else nullcontext()
+    with fails, journal.made_together(pebbles):
+        [record] = read_all(state)
+        seen = [entry.name for entry in record.entries]
+        assert all(map(Pebble.read, pebbles))
+    assert seen == ([] if count > 2 else [one.path for one in pebbles])
+    assert [one.read() for one in pebbles] == [number == 2 for number in range(1, count + 1)]
+    assert journal.left == ["removed 1"]
+    [record] = read_all(state)
+    assert record.entries == ()
+    journal.close()
+    assert list(read_all(state)) == []

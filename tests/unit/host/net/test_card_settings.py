@@ -1,0 +1,232 @@
+"""What `ethtool` shows of cards, read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from scratch_machine import scratch_machine
+
+from tailtap.host.changes.journal import Entry
+from tailtap.host.changes.kinds import resource_of
+from tailtap.host.knobs import ethtool, named
+from tailtap.host.knobs.purpose import Purpose
+from tailtap.host.knobs.tree import Tree
+from tailtap.host.net.card_settings import CardSetting, parse
+from tailtap.host.tuning.audit import judge
+from tailtap.records.errors import MachineError
+
+COALESCE = """Coalesce parameters for eth1:
+Adaptive RX: on  TX: n/a
+stats-block-usecs: n/a
+
+rx-usecs: {usecs}
+rx-frames: {frames}
+rx-usecs-irq: n/a
+
+tx-usecs: 50
+tx-frames: 1
+"""
+CHANNELS = """Channel parameters for eth1:
+Pre-set maximums:
+RX:\t\t{rx}
+TX:\t\t{rx}
+Other:\t\t1
+Combined:\t{combined}
+Current hardware settings:
+RX:\t\t{now_rx}
+TX:\t\t{now_rx}
+Other:\t\t1
+Combined:\t{now}
+"""
+FEATURES = """Features for eth1:
+tcp-segmentation-offload: on
+\ttx-tcp-segmentation: on
+\ttx-tcp-ecn-segmentation: on [fixed]
+\ttx-tcp-mangleid-segmentation: off
+generic-receive-offload: on
+large-receive-offload: on [fixed]
+rx-gro-hw: off [requested on]
+"""
+PAUSE = """Pause parameters for eth1:
+Autonegotiate:\ton
+RX:\t\ton
+TX:\t\toff
+RX negotiated: on
+TX negotiated: off
+"""
+EEE = """EEE settings for eth1:
+\tEEE status: {status}
+\tTx LPI: 17 (us)
+\tSupported EEE link modes:  100baseT/Full
+"""
+
+RINGS = """Ring parameters for eth1:
+Pre-set maximums:
+RX:\t\t4096
+RX Mini:\tn/a
+RX Jumbo:\tn/a
+TX:\t\t4096
+Current hardware settings:
+RX:\t\t{rx}
+RX Mini:\tn/a
+RX Jumbo:\tn/a
+TX:\t\t512
+RX Buf Len:\t\tn/a
+TX Push:\toff
+"""
+SPREAD = """RX flow hash indirection table for eth1 with {rings} RX ring(s):
+    0:  {first}
+    8:  {second}
+RSS hash key:
+be:ac:01:00:fa:6a:42:b7
+RSS hash function:
+    toeplitz: on
+    xor: off
+"""
+
+
+def card(name: str) -> ethtool.Card:
+    knob = named(name)
+    assert knob is not None
+    assert isinstance(knob.where, ethtool.Card)
+    return knob.where
+
+
+def value(name: str, text: str) -> str | None:
+    where = card(name)
+    return where.value(parse(where.table, text))
+
+
+def change(name: str, text: str, to: str = "off") -> dict[str, str]:
+    where = card(name)
+    return dict(where.change(parse(where.table, text), to))
+
+
+@pytest.mark.parametrize(
+    ("usecs", "frames", "said", "words"),
+    [
+        ("0", "1", "off", {"rx-usecs": "0"}),
+        ("0", "n/a", "off", {"rx-usecs": "0"}),
+        ("3", "n/a", "3 us", {"rx-usecs": "0"}),
+        ("3", "0", "3 us", {"rx-usecs": "0"}),
+        # Zero microseconds alone would mean to wait for 64 packets.
+        ("0", "64", "0 us, 64 packets", {"rx-usecs": "0", "rx-frames": "1"}),
+        ("8", "64", "8 us, 64 packets", {"rx-usecs": "0", "rx-frames": "1"}),
+        ("n/a", "8", None, None),
+    ],
+)
+def test_how_long_a_card_waits(
+    usecs: str, frames: str, said: str | None, words: dict[str, str] | None
+) -> None:
+    text = COALESCE.format(usecs=usecs, frames=frames)
+    assert value("receive-coalescing", text) == said
+    if words is not None:
+        assert change("receive-coalescing", text) == words
+    assert value("send-coalescing", text) == "50 us"
+    assert value("adaptive-receive", text) == "on"
+    assert value("adaptive-send", text) is None
+
+
+@pytest.mark.parametrize(
+    ("rx", "combined", "now_rx", "now", "said", "words"),
+    [
+        ("n/a", "8", "n/a", "8", "8", {"combined": "2"}),
+        ("4", "0", "4", "0", "4", {"rx": "2"}),
+        ("n/a", "8", "n/a", "1", "1", {}),
+        ("n/a", "1", "n/a", "1", None, None),
+    ],
+)
+def test_queues(
+    rx: str, combined: str, now_rx: str, now: str, said: str | None, words: dict[str, str] | None
+) -> None:
+    text = CHANNELS.format(rx=rx, combined=combined, now_rx=now_rx, now=now)
+    assert value("card-queues", text) == said
+    if words is not None:
+        assert change("card-queues", text, "2") == words
+
+
+def test_features_pause_frames_and_sleeping_links() -> None:
+    assert value("receive-merging", FEATURES) == "on"
+    assert change("receive-merging", FEATURES) == {"gro": "off"}
+    assert value("card-splitting", FEATURES) == "on"
+    # What is off already is not switched on when it is put back; what the kernel holds is left out.
+    assert change("card-splitting", FEATURES) == {"tx-tcp-segmentation": "off"}
+    without = FEATURES.replace("tx-tcp-segmentation: on", "tx-tcp-segmentation: off")
+    assert value("card-splitting", without) == "off"
+    assert value("card-merging", FEATURES) is None
+    assert value("pause-frames", PAUSE) == "rx"
+    assert change("pause-frames", PAUSE) == {"autoneg": "off", "rx": "off", "tx": "off"}
+    assert value("pause-frames", PAUSE.replace("on", "off")) == "off"
+    for status, said in (("enabled - active", "on"), ("disabled", "off"), ("not supported", None)):
+        assert value("link-sleep", EEE.format(status=status)) == said
+
+
+def test_rings() -> None:
+    assert value("receive-ring", RINGS.format(rx=512)) == "512 of 4096"
+    assert change("receive-ring", RINGS.format(rx=512), "largest") == {"rx": "4096"}
+    assert value("receive-ring", RINGS.format(rx=4096)) == "largest"
+    assert value("receive-ring", "") is None
+
+
+@pytest.mark.parametrize(
+    ("rings", "first", "second", "said"),
+    [
+        (4, "0 1 2 3 0 1 2 3", "0 1 2 3 0 1 2 3", "4"),
+        (4, "0 1 2 0 1 2 0 1", "2 0 1 2 0 1 2 0", "3"),
+        (4, "0 0 0 0 0 0 0 0", "0 0 0 0 0 0 0 0", "1"),
+        # Drivers begin with blocks, which may differ by what division leaves over.
+        (4, "0 0 0 0 0 0 0 0", "1 1 1 1 1 1 1 1", "2"),
+        (4, "0 0 0 0 0 0 1 1", "1 1 1 2 2 2 2 2", "3"),
+        # Weights that one number does not tell are left alone.
+        (4, "0 0 0 0 0 0 0 0", "0 0 1 1 1 1 1 1", None),
+        (4, "2 3 2 3 2 3 2 3", "2 3 2 3 2 3 2 3", None),
+        (1, "0 0 0 0 0 0 0 0", "0 0 0 0 0 0 0 0", None),
+    ],
+)
+def test_how_many_queues_packets_are_spread_over(
+    rings: int, first: str, second: str, said: str | None
+) -> None:
+    rows = (f"{row.replace(' ', '     ')}" for row in (first, second))
+    text = SPREAD.format(rings=rings, first=next(rows), second=next(rows))
+    assert value("receive-spread", text) == said
+    assert change("receive-spread", text, "2") == {"equal": "2"}
+    assert value("receive-spread", "Cannot get RX ring count: Operation not supported\n") is None
+
+
+def test_what_no_card_tells_is_not_applicable(tmp_path: Path) -> None:
+    recorded = Tree(scratch_machine(tmp_path))
+    for row in ethtool.ROWS:
+        assert judge(row, recorded, Purpose.of(recorded, cpus="2-3")).answer == "not-applicable"
+    # No driver stands behind the loop-back interface.
+    here = Purpose("bare-metal", (1,), (0,), ("lo",))
+    knob = named("pause-frames")
+    assert knob is not None
+    found = judge(knob, Tree(), here)
+    assert (found.answer, found.reason) == (
+        "not-applicable",
+        "no card here lets anybody choose (lo)",
+    )
+
+
+def test_without_ethtool_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    knob = named("pause-frames")
+    assert knob is not None
+    found = judge(knob, Tree(), Purpose("bare-metal", (1,), (0,), ("lo",)))
+    assert found.answer == "unknown"
+    assert "ethtool is missing: apt-get install" in found.reason
+
+
+def test_a_setting_is_undone_from_the_journal_alone() -> None:
+    made = CardSetting("no-such-card", "coalesce", {"rx-usecs": "0"})
+    entry = Entry(
+        1, made.kind, made.label, {"rx-usecs": "3"}, made.plan(), made.as_json(), (), False
+    )
+    assert resource_of(entry) == made
+    assert made.label == "ethtool -C no-such-card rx-usecs 0"
+    # A card that is gone took its settings with it.
+    assert not made.pending({"rx-usecs": "3"})
+    assert made.undo({"rx-usecs": "3"}) is None
+    with pytest.raises(MachineError, match="no-such-card"):
+        made.apply()

@@ -1,0 +1,96 @@
+"""Interrupts of the firmware, and who holds files of the kernel, on a scratch machine."""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from scratch_machine import scratch_machine
+
+from tailtap.host.knobs import named
+from tailtap.host.knobs.firmware import SMI_COUNT
+from tailtap.host.knobs.purpose import Purpose
+from tailtap.host.knobs.tree import Tree
+from tailtap.host.tuning.audit import Judgement, judge
+
+INTEL = "vendor_id\t: GenuineIntel\nflags\t\t: fpu tsc msr\n"
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    made = Tree(scratch_machine(tmp_path))
+    (made.root / "proc/cpuinfo").write_text(INTEL)
+    return made
+
+
+def said(tree: Tree, name: str = "firmware-interrupts") -> Judgement:
+    knob = named(name)
+    assert knob is not None
+    return judge(knob, tree, Purpose.of(tree, "bare-metal", "2-3", interfaces=[]))
+
+
+def register(tree: Tree, value: int) -> None:
+    path = tree.root / "dev/cpu/2/msr"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(bytes(SMI_COUNT) + struct.pack("<Q", value))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "value", "answer"),
+    [(7, 7, "0", "met"), (7, 10, "3", "not-met"), (1 << 40 | 7, 1 << 40 | 8, "1", "not-met")],
+)
+def test_interrupts_in_a_second(
+    tree: Tree,
+    monkeypatch: pytest.MonkeyPatch,
+    before: int,
+    after: int,
+    value: str,
+    answer: str,
+) -> None:
+    register(tree, before)
+    monkeypatch.setattr(time, "sleep", lambda _seconds: register(tree, after))
+    found = said(tree)
+    assert (found.value, found.answer) == (value, answer)
+
+
+def test_where_nothing_counts_them(tree: Tree) -> None:
+    assert said(tree).reason.startswith("nothing shows the count: load the module msr")
+    (tree.root / "dev/cpu/2").mkdir(parents=True)
+    (tree.root / "dev/cpu/2/msr").write_bytes(b"short")
+    assert said(tree).answer == "unknown"
+    (tree.root / "proc/cpuinfo").write_text(INTEL.replace("msr", "msr hypervisor"))
+    assert said(tree).reason == "a virtual machine is not told"
+    (tree.root / "proc/cpuinfo").write_text(INTEL.replace("GenuineIntel", "AuthenticAMD"))
+    assert said(tree).reason == "only processors of Intel count them"
+
+
+def process(tree: Tree, number: int, name: str, *files: str) -> None:
+    folder = tree.root / f"proc/{number}/fd"
+    folder.mkdir(parents=True)
+    (folder.parent / "comm").write_text(f"{name}\n")
+    for place, file in enumerate(files):
+        (folder / str(place)).symlink_to(file)
+
+
+def test_programs_that_count_or_wish(tree: Tree) -> None:
+    process(tree, 10, "bash", "/dev/null")
+    assert {said(tree, name).answer for name in ("counting-programs", "wake-up-wishes")} == {"met"}
+    process(tree, 11, "parca", "/dev/null", "anon_inode:[perf_event]")
+    process(tree, 12, "tuned", "/dev/cpu_dma_latency")
+    assert said(tree, "counting-programs").value == "parca"
+    assert said(tree, "wake-up-wishes").value == "tuned"
+    assert said(tree, "wake-up-wishes").answer == "not-met"
+
+
+def test_this_process_is_not_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """On the live machine it is the one that measures."""
+    tree = Tree(scratch_machine(tmp_path))
+    monkeypatch.setattr(Tree, "is_live", property(lambda _self: True))
+    process(tree, os.getpid(), "python", "anon_inode:[perf_event]")
+    assert said(tree, "counting-programs").value == "nobody"
+    process(tree, os.getpid() + 1, Path(sys.executable).name, "anon_inode:[perf_event]")
+    assert said(tree, "counting-programs").value == Path(sys.executable).name

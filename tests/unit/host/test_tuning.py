@@ -1,0 +1,486 @@
+"""Audit, plan, apply and revert, on a small machine of files."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scratch_machine import scratch_machine, state
+
+from tailtap.host import knobs as table
+from tailtap.host.changes import clean, journal, kernel_values
+from tailtap.host.changes.folders import Folder
+from tailtap.host.changes.journal import Journal, Owner, read_all
+from tailtap.host.changes.kernel_values import KernelValue
+from tailtap.host.changes.values import Wish
+from tailtap.host.knobs.knob import Files, Knob, fixed
+from tailtap.host.knobs.purpose import Purpose
+from tailtap.host.knobs.tree import Tree
+from tailtap.host.tuning import apply as tuning
+from tailtap.host.tuning.apply import apply, revert, tuned
+from tailtap.host.tuning.audit import audit, judge
+from tailtap.host.tuning.plan import plan
+from tailtap.records.errors import InputError, MachineError
+
+STEERING = Knob(
+    "steering",
+    "cards",
+    Files("/sys/class/net/{interface}/queues/rx-*/rps_cpus", "mask"),
+    lambda purpose, _tree: f"{sum(1 << cpu for cpu in purpose.cpus):x}",
+    "It is for a test.",
+    "this test",
+    removes=("foreign-net-rx",),
+    risk=0,
+    disruptive=True,
+)
+COMPARED = Knob(
+    "compared",
+    "timers",
+    Files("/proc/sys/vm/compared", "number"),
+    fixed("1"),
+    "It is for a test.",
+    "this test",
+    removes=(),
+    risk=0,
+    recommended=False,
+)
+NAMES = ("stat-interval", "hung-task", "transparent-huge-pages", "steering", "compared")
+
+
+@pytest.fixture(autouse=True)
+def rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table of five knobs of all kinds."""
+    mine = [knob for knob in table.KNOBS if knob.name in NAMES]
+    monkeypatch.setattr(table, "KNOBS", (*mine, STEERING, COMPARED))
+
+
+def machine_in(folder: Path) -> Tree:
+    tree = Tree(scratch_machine(folder))
+    (folder / "proc/sys/vm/compared").write_text("0\n")
+    return tree
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    return machine_in(tmp_path)
+
+
+@pytest.fixture
+def journals(tmp_path: Path) -> Path:
+    return tmp_path / "journals"
+
+
+def answers(tree: Tree, *names: str, cpus: str = "2-3") -> dict[str, str]:
+    purpose = Purpose.of(tree, cpus=cpus, interfaces=["eth1"])
+    return {row.knob.name: row.answer for row in audit(tree, purpose, names).rows}
+
+
+def test_an_audit(tree: Tree) -> None:
+    (tree.root / "proc/sys/vm/stat_interval").write_text("4000\n")
+    (tree.root / "proc/sys/kernel/hung_task_timeout_secs").unlink()
+    (tree.root / "sys/kernel/mm/transparent_hugepage/enabled").write_text("\n")
+    assert answers(tree) == {
+        "stat-interval": "met",
+        "hung-task": "not-applicable",
+        "transparent-huge-pages": "not-met",
+        "steering": "not-met",
+        "compared": "not-applicable",
+    }
+    (tree.root / "proc/sys/vm/stat_interval").write_text("soon\n")
+    assert answers(tree, "stat-interval") == {"stat-interval": "unknown"}
+    assert not audit(tree, Purpose.of(tree)).met
+    assert audit(tree, Purpose.of(tree), ["stat-interval"]).met
+
+
+def test_an_audit_as_json(tree: Tree) -> None:
+    purpose = Purpose.of(tree, "container", "2-3", interfaces=["eth1"])
+    content = msgspec.to_builtins(audit(tree, purpose).record)
+    assert {key: content[key] for key in ("schema", "role", "cpus", "housekeeping", "met")} == {
+        "schema": "tailtap.audit/1",
+        "role": "container",
+        "cpus": "2-3",
+        "housekeeping": "0-1",
+        "met": False,
+    }
+    row = next(row for row in content["rows"] if row["name"] == "steering")
+    assert row == {
+        "name": "steering",
+        "group": "cards",
+        "value": "none",
+        "wanted": "2-3",
+        "answer": "not-met",
+        "why": "It is for a test.",
+        "source": "this test",
+        "settable": "runtime",
+        "disruptive": True,
+        "risk": 0,
+        "removes": ["foreign-net-rx"],
+        "recommended": True,
+        "elsewhere": False,
+    }
+
+
+def test_a_plan_names_what_it_sets_and_what_it_leaves(tree: Tree) -> None:
+    purpose = Purpose.of(tree, cpus="2-3")
+    first = plan(tree, purpose)
+    assert [change.knob.name for change in first.changes] == [
+        "hung-task", "stat-interval", "transparent-huge-pages",
+    ] or {change.knob.name for change in first.changes} == set(NAMES[:3])  # fmt: skip
+    assert [name for name, _ in first.left] == ["steering"]
+    assert "--disruptive" in first.left[0][1]
+    assert [change.knob.name for change in plan(tree, purpose, ["compared"]).changes] == [
+        "compared"
+    ]
+    assert plan(tree, purpose, ["timers"]).left == []
+    with pytest.raises(InputError, match="no knob or group"):
+        plan(tree, purpose, ["nothing"])
+
+
+def test_the_interface_of_the_default_route_is_left_alone(tree: Tree, journals: Path) -> None:
+    both = Purpose.of(tree, cpus="2-3", interfaces=["eth0", "eth1"])
+    [change] = plan(tree, both, ["steering"], disruptive=True).changes
+    assert change.purpose.interfaces == ("eth1",)
+    before = state(tree.root / "sys/class/net/eth0")
+    apply(plan(tree, both, ["steering"], disruptive=True), journals)
+    assert state(tree.root / "sys/class/net/eth0") == before
+    assert answers(tree, "steering") == {"steering": "met"}
+    only = Purpose.of(tree, cpus="2-3", interfaces=["eth0"])
+    left = plan(tree, only, ["steering"], disruptive=True)
+    assert not left.changes
+    assert left.left == [("steering", "the default route is by eth0")]
+
+
+def test_what_is_only_to_compare_is_set_beside_the_default_route(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table, "KNOBS", (replace(STEERING, recommended=False),))
+    both = Purpose.of(tree, cpus="2-3", interfaces=["eth0", "eth1"])
+    [change] = plan(tree, both, ["steering"], disruptive=True).changes
+    assert change.purpose.interfaces == ("eth1",)
+    only = plan(tree, both.without({"eth1"}), ["steering"], disruptive=True)
+    assert (only.changes, only.left) == ([], [("steering", "the default route is by eth0")])
+
+
+def test_tuning_stays_until_it_is_reverted(tree: Tree, journals: Path) -> None:
+    before = state(tree.root)
+    purpose = Purpose.of(tree, cpus="2-3", interfaces=["eth1"])
+    apply(plan(tree, purpose, disruptive=True), journals)
+    assert set(answers(tree).values()) == {"met", "not-applicable"}
+    assert not plan(tree, purpose, disruptive=True).changes
+    kept = [item for item in clean.find(journals) if item.journal is not None]
+    assert {item.owner for item in kept} == {"kept"}
+    would = revert(journals, dry_run=True)
+    assert len(would.undone) == 4
+    assert answers(tree, "steering") == {"steering": "met"}
+    assert revert(journals) == would
+    assert state(tree.root) == before
+    assert revert(journals).undone == ()
+    assert list(read_all(journals)) == []
+
+
+def test_two_tunings_are_reverted_newest_first(tree: Tree, journals: Path) -> None:
+    before = state(tree.root)
+    for cpus in ("2-3", "1", "2"):
+        purpose = Purpose.of(tree, cpus=cpus, interfaces=["eth1"])
+        apply(plan(tree, purpose, disruptive=True), journals)
+    assert len(list(read_all(journals))) == 3
+    revert(journals)
+    assert state(tree.root) == before
+
+
+def test_nothing_to_set_writes_no_journal(tree: Tree, journals: Path) -> None:
+    (tree.root / "proc/sys/vm/stat_interval").write_text("3600\n")
+    apply(plan(tree, Purpose.of(tree), ["stat-interval"]), journals)
+    assert not journals.exists()
+
+
+def test_a_refusal_rolls_back_everything_and_is_named(
+    tree: Tree, journals: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = state(tree.root)
+    write = KernelValue._write
+
+    def refusing(self: KernelValue, path: Path, value: str) -> None:
+        if path.parts[-2:] == ("rx-1", "rps_cpus") and value != "0":
+            raise MachineError(f"{path} cannot be {value}: Read-only file system")
+        write(self, path, value)
+
+    monkeypatch.setattr(KernelValue, "_write", refusing)
+    purpose = Purpose.of(tree, cpus="2-3", interfaces=["eth1"])
+    with pytest.raises(MachineError, match=r"^steering: .*rx-1.*Read-only.*nothing is changed$"):
+        apply(plan(tree, purpose, disruptive=True), journals)
+    assert state(tree.root) == before
+    assert list(read_all(journals)) == []
+
+
+def test_what_the_kernel_takes_but_does_not_do_is_a_refusal(
+    tree: Tree, journals: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = state(tree.root)
+    path = tree.root / "proc/sys/vm/stat_interval"
+    judged = judge
+
+    def later(knob: Knob, where: Tree, purpose: Purpose):  # type: ignore[no-untyped-def]
+        path.write_text("5\n") if path.read_text().strip() == "3600" else None
+        return judged(knob, where, purpose)
+
+    made = plan(tree, Purpose.of(tree), ["stat-interval"])
+    monkeypatch.setattr(tuning, "judge", later)
+    with pytest.raises(MachineError, match=r"^stat-interval: it was set to .*3600, but is 5"):
+        apply(made, journals)
+    path.write_text("1\n")
+    assert state(tree.root) == before
+
+
+def test_a_measurement_tunes_while_it_lasts(tree: Tree, journals: Path) -> None:
+    before = state(tree.root)
+    made = Journal.create(journals)
+    steps = plan(tree, Purpose.of(tree, cpus="2-3", interfaces=["eth1"]), disruptive=True)
+    with tuned(steps, made):
+        assert answers(tree, "steering") == {"steering": "met"}
+        (tree.root / "proc/sys/vm/stat_interval").write_text("7\n")
+    assert len(made.left) == 1
+    assert "stat_interval (7, before tailtap 1)" in made.left[0]
+    made.close()
+    (tree.root / "proc/sys/vm/stat_interval").write_text("1\n")
+    assert state(tree.root) == before
+    assert list(read_all(journals)) == []
+
+
+def test_a_measurement_may_change_what_was_tuned_and_puts_it_back(
+    tree: Tree, journals: Path
+) -> None:
+    before = state(tree.root)
+    purpose = Purpose.of(tree, cpus="2-3", interfaces=["eth1"])
+    apply(plan(tree, purpose, ["stat-interval"]), journals)
+    ours = Journal.create(journals)
+    change = KernelValue(["/proc/sys/vm/stat_interval"], "9", root=str(tree.root))
+    with ours.held(change):
+        assert (tree.root / "proc/sys/vm/stat_interval").read_text() == "9"
+        with pytest.raises(MachineError, match="a measurement has changed file /proc/sys/vm/stat"):
+            revert(journals)
+    ours.close()
+    assert answers(tree, "stat-interval") == {"stat-interval": "met"}
+    revert(journals)
+    assert state(tree.root) == before
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from tailtap.host.changes.journal import Journal
+made = Journal.create(Path(sys.argv[1]), task="tailtap host apply")
+print("made", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def another(journals: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that is at tuning this machine."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(journals)], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "made\n"
+        yield process
+        process.kill()
+
+
+def test_two_at_once(tree: Tree, journals: Path, another: subprocess.Popen[str]) -> None:
+    before = state(tree.root)
+    steps = plan(tree, Purpose.of(tree))
+    for action in (lambda: apply(steps, journals), lambda: revert(journals)):
+        with pytest.raises(MachineError, match=f"host apply runs, process {another.pid}: wait"):
+            action()
+    assert state(tree.root) == before
+    another.kill()
+    another.wait()
+    apply(steps, journals)
+    revert(journals)
+    assert state(tree.root) == before
+    assert list(read_all(journals)) == []
+
+
+def rewritten(journals: Path, **head: object) -> None:
+    """Change the first line of each journal."""
+    for path in journals.glob("*.journal"):
+        first, *rest = path.read_text().splitlines()
+        path.write_text("\n".join([json.dumps({**json.loads(first), **head}), *rest, ""]))
+
+
+def test_after_a_reboot_values_are_gone_by_themselves(tree: Tree, journals: Path) -> None:
+    apply(plan(tree, Purpose.of(tree)), journals)
+    [record] = read_all(journals)
+    set_before = tuple(entry.name for entry in reversed(record.entries))
+    assert "/proc/sys/vm/stat_interval" in set_before
+    rewritten(journals, boot_id="another")
+    (tree.root / "proc/sys/vm/stat_interval").write_text("3600\n")  # as somebody wrote it since
+    now = state(tree.root)
+    told = tuning.Reverted((), (), set_before)
+    assert revert(journals, dry_run=True) == told
+    assert revert(journals) == told
+    assert revert(journals) == tuning.Reverted((), (), ())
+    assert state(tree.root) == now
+    assert list(read_all(journals)) == []
+
+
+def test_a_journal_of_another_machine(
+    tree: Tree, journals: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tree.root / "machine-id").write_text("one\n")
+    monkeypatch.setattr(journal, "MACHINE_ID", tree.root / "machine-id")
+    apply(plan(tree, Purpose.of(tree)), journals)
+    (tree.root / "machine-id").write_text("another\n")
+    now = state(tree.root)
+    assert not [item for item in clean.find(journals) if item.journal is not None]
+    with pytest.raises(MachineError, match="is the journal of another machine: remove it"):
+        revert(journals)
+    assert state(tree.root) == now
+
+
+class Killed(BaseException):
+    """The process has been killed: whatever it does afterwards does not happen."""
+
+
+def dying(at: int, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """Let nothing be written any more from step `at` on; the number of steps so far."""
+    taken = 0
+
+    def stepping(owner: object, name: str) -> None:
+        go_on = getattr(owner, name)
+
+        def stepped(*arguments: object, **options: object) -> object:
+            nonlocal taken
+            taken += 1
+            if taken > at:
+                raise Killed
+            return go_on(*arguments, **options)
+
+        monkeypatch.setattr(owner, name, stepped)
+
+    stepping(journal, "append")
+    stepping(kernel_values.KernelValue, "_write")
+    stepping(journal.Journal, "close")
+    stepping(tuning, "mark_undone")
+    return lambda: taken
+
+
+PATHS = (
+    "proc/sys/vm/stat_interval",
+    "proc/sys/kernel/hung_task_timeout_secs",
+    "proc/sys/vm/compared",
+    "sys/class/net/eth1/queues/rx-1/rps_cpus",
+    "sys/class/net/eth1/queues/tx-1/xps_cpus",
+)
+
+
+@given(
+    st.lists(
+        st.tuples(st.permutations(NAMES), st.integers(1, 5), st.sampled_from(("1", "2-3", "3"))),
+        min_size=1,
+        max_size=3,
+    ),
+    st.integers(0, 30),
+    st.integers(0, 30),
+    st.sets(st.sampled_from(PATHS), max_size=2),
+)
+def test_apply_then_revert_is_the_identity(
+    tunings: list[tuple[list[str], int, str]], at: int, undone_at: int, touched: set[str]
+) -> None:
+    """For any knobs in any order, killed at any step of either, whatever else was changed."""
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Owner, "alive", property(lambda _self: False))
+        tree, journals = machine_in(Path(folder)), Path(folder, "journals")
+        before = state(tree.root)
+        with pytest.MonkeyPatch.context() as dies:
+            dying(at, dies)
+            try:
+                for names, count, cpus in tunings:
+                    purpose = Purpose.of(tree, cpus=cpus, interfaces=["eth1"])
+                    apply(plan(tree, purpose, names[:count], disruptive=True), journals)
+            except Killed:
+                pass
+        for path in touched:
+            (tree.root / path).write_text("17\n")
+        with pytest.MonkeyPatch.context() as dies:
+            dying(undone_at, dies)
+            with contextlib.suppress(Killed):
+                revert(journals)
+        revert(journals)
+        after = state(tree.root)
+        assert {path: text for path, text in after.items() if path not in touched} == {
+            path: text for path, text in before.items() if path not in touched
+        }
+        assert all(after[path] == "17" for path in touched)
+        assert revert(journals) == tuning.Reverted((), (), ())
+        assert list(read_all(journals)) == []
+
+
+def test_what_somebody_changed_meanwhile_is_told(tree: Tree, journals: Path) -> None:
+    apply(plan(tree, Purpose.of(tree), ["timers"]), journals)
+    (tree.root / "proc/sys/vm/stat_interval").write_text("30\n")
+    [sentence] = revert(journals).left
+    assert "somebody else changed /proc/sys/vm/stat_interval (30, before tailtap 1)" in sentence
+    assert (tree.root / "proc/sys/vm/stat_interval").read_text() == "30\n"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write whatever the mode")
+def test_a_user_cannot_apply(tree: Tree, journals: Path) -> None:
+    (tree.root / "proc/sys/vm/stat_interval").chmod(0o444)
+    with pytest.raises(MachineError, match=r"^stat-interval: .*Permission denied"):
+        apply(plan(tree, Purpose.of(tree), ["stat-interval"]), journals)
+
+
+def test_a_wish_may_have_other_values_that_will_do(tree: Tree) -> None:
+    (tree.root / "proc/sys/kernel/hung_task_timeout_secs").write_text("0\n")
+    [row] = audit(tree, Purpose.of(tree), ["hung-task"]).rows
+    assert (row.answer, row.wanted) == ("met", Wish("600", "at-least", ("0",)).told("number"))
+
+
+def test_what_another_version_has_set_is_told_and_stays_in_the_journal(
+    tree: Tree, journals: Path
+) -> None:
+    apply(plan(tree, Purpose.of(tree), ["stat-interval"]), journals)
+    [path] = journals.glob("*.journal")
+    path.write_text(path.read_text().replace('"kind": "value"', '"kind": "of-tomorrow"'))
+    for _ in range(2):
+        [left] = revert(journals).left
+        assert left.startswith(
+            f"{path} says what this tailtap cannot undo (of-tomorrow /proc/sys/vm/stat_interval): "
+            "run `sudo tailtap host revert` with the version or the plug-in"
+        )
+    path.write_text(path.read_text().replace('"of-tomorrow"', '"value"'))
+    assert revert(journals).undone == ("/proc/sys/vm/stat_interval",)
+    assert list(read_all(journals)) == []
+
+
+def test_after_a_reboot_files_are_still_put_back(tree: Tree, journals: Path) -> None:
+    folder = Folder(str(tree.root / "tt-0a1b2c-forwarder"))
+    apply(plan(tree, Purpose.of(tree), ["stat-interval"]), journals)
+    made = Journal.create(journals, task=tuning.TASK)
+    made.apply(made.enter(folder), folder)
+    made.keep()
+    rewritten(journals, boot_id="another")
+    (tree.root / "proc/sys/vm/stat_interval").write_text("1\n")  # as the kernel starts
+    known = [item for item in clean.find(journals) if item.journal is not None]
+    assert {(item.kind, item.owner) for item in known} == {
+        ("folder", "kept"),
+        ("journal", "kept"),
+        ("journal", "dead"),
+    }
+    done = revert(journals)
+    assert (done.undone, done.ended) == ((folder.label,), ("/proc/sys/vm/stat_interval",))
+    assert not Path(folder.path).exists()
+    assert list(read_all(journals)) == []

@@ -1,0 +1,173 @@
+"""What forwarders are told: routes, rules, configurations, logical cores."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from tailtap.experiment.reading import read_experiment
+from tailtap.kinds.template import check_command, fill_in
+from tailtap.lab.forwarders import dpdk
+from tailtap.lab.forwarders.built import DRAIN, ExampleOptions, built, draining
+from tailtap.lab.forwarders.dpdk_l3fwd import routes
+from tailtap.lab.forwarders.program import parse_cpu_time
+from tailtap.lab.forwarders.suricata import (
+    EVALUATED,
+    LONGEST,
+    MANY,
+    af_packet_mode,
+    common,
+    dpdk_mode,
+    many_rules,
+    render,
+)
+from tailtap.lab.generators.flows import Flows
+from tailtap.lab.platforms import Dut
+from tailtap.records.errors import InputError, MachineError
+from tailtap.remote.local import LocalHost
+
+
+def test_l3fwd_gets_a_route_for_every_address_of_the_flows() -> None:
+    flows = [Flows(src="10.0.0.1", dst="10.1.0.0-10.1.0.5").ranges(4)]
+    assert list(routes(flows, [], 4, 4)) == ["R10.1.0.0/30 1", "R10.1.0.4/31 1", "R10.0.0.1/32 0"]
+    assert list(routes(flows, [], 4, 6)) == ["R2001:db8::/32 1"]
+
+
+def test_what_comes_in_at_the_other_port_leaves_by_the_first() -> None:
+    there, back = ([Flows(dst=f"198.19.0.{number}").ranges(4)] for number in (1, 2))
+    assert list(routes(there, back, 4, 4)) == [
+        "R198.19.0.1/32 1", "R198.19.0.2/32 0", "R10.0.0.1/32 0",
+    ]  # fmt: skip
+
+
+def test_a_destination_that_is_a_source_too_is_a_destination() -> None:
+    flows = [Flows(src="10.0.0.1", dst="10.0.0.1").ranges(4)]
+    assert list(routes(flows, [], 4, 4)) == ["R10.0.0.1/32 1"]
+
+
+def test_logical_cores_lie_on_the_cpus_of_the_dut() -> None:
+    assert dpdk.lcores([3, 5]) == ["--lcores", "0@3,1@5"]
+    assert dpdk.lcores([3, 5], idle_main=True) == ["--lcores", "0@3,1@3,2@5"]
+
+
+def test_a_program_without_an_option_for_its_drain_time_is_refused(tmp_path: Path) -> None:
+    program = tmp_path / "dpdk-l2fwd"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    need = replace(built("dpdk-l2fwd"), program=str(program))
+    with pytest.raises(MachineError, match=r"no option for its drain time.*`make forwarders`"):
+        need.find(LocalHost())
+    program.write_text(f"#!/bin/sh\necho ${DRAIN}\n")
+    assert need.find(LocalHost()) == str(program)
+    done = LocalHost().run(draining(str(program), 2_500))
+    assert done.stdout == "2500\n"
+
+
+def test_packets_are_kept_back_for_a_second_at_most() -> None:
+    assert ExampleOptions.model_validate({}).drain == 0
+    assert ExampleOptions.model_validate({"drain": "100 us"}).drain == 100_000
+    with pytest.raises(ValidationError, match="1 s at most"):
+        ExampleOptions.model_validate({"drain": "1001 ms"})
+
+
+def test_what_our_rules_look_for_fits_into_the_smallest_payload() -> None:
+    contents = [match[1] for rule in many_rules() if (match := re.search('content:"(.*?)"', rule))]
+    assert len(set(contents)) == MANY - EVALUATED
+    assert {len(content) for content in contents} == {LONGEST}
+    patterns = [match[1] for rule in many_rules() if (match := re.search('pcre:"/(.*?)/"', rule))]
+    assert len(set(patterns)) == EVALUATED
+    for pattern in patterns:
+        assert re.fullmatch(pattern, pattern.replace("[a-z]", "x"))
+        assert len(pattern.replace("[a-z]", "x")) == LONGEST
+
+
+@pytest.mark.parametrize(
+    ("traffic", "has", "needs"),
+    [
+        ({"size": "71 B", "ip": 6}, "71 B have 5", "74 B"),
+        ({"size": "imix", "ip": 6}, "71 B have 5", "74 B"),
+        ({"size": "1518 B, 77 B", "ip": 6, "vlan": 7}, "77 B have 7", "78 B"),
+    ],
+)
+def test_packets_too_short_for_our_rules_are_refused_before_anything_is_made(
+    traffic: dict[str, object], has: str, needs: str, tmp_path: Path
+) -> None:
+    content = {"name": "x", "dut": {"forwarder": {"suricata": {"rules": "many"}}}}
+    path = tmp_path / "experiment.yaml"
+    path.write_text(yaml.safe_dump(content | {"traffic": traffic}, sort_keys=False))
+    with pytest.raises(InputError) as caught:
+        read_experiment(path)
+    assert "experiment.yaml:5: dut.forwarder.suricata.rules: " in str(caught.value)
+    assert has in str(caught.value)
+    assert f"use a traffic.size of {needs} or more" in str(caught.value)
+    path.write_text(path.read_text().replace("many", "none"))
+    read_experiment(path)
+    path.write_text(path.read_text().replace("none", "many").replace("ip: 6", "ip: 4"))
+    read_experiment(path)
+
+
+def test_our_rules_are_many_and_one_drops() -> None:
+    rules = list(many_rules())
+    assert len(rules) == MANY + 1
+    assert sum(rule.startswith("drop ") for rule in rules) == 1
+    ids = {rule.rpartition("sid:")[2] for rule in rules}
+    assert len(ids) == len(rules)
+
+
+def test_suricatas_configuration_is_what_it_was_made_from() -> None:
+    dut = Dut(LocalHost(), (("in", "out"),), (1,))
+    content = common("af_packet", dut.cpus, Path("/work")) | af_packet_mode(dut)
+    text = render(content)
+    assert text.startswith("%YAML 1.1\n---\n")
+    read = yaml.safe_load(text)
+    pairs = [(port["interface"], port["copy-iface"]) for port in read["af-packet"]]
+    assert pairs == [("in", "out"), ("out", "in")]
+    assert {port["copy-mode"] for port in read["af-packet"]} == {"ips"}
+    assert read["threading"]["cpu-affinity"][1]["worker-cpu-set"]["cpu"] == [1]
+
+
+def test_suricatas_dpdk_gets_the_same_options_as_a_command_line() -> None:
+    devices = [("--vdev", "net_x0,iface=in"), ("--vdev", "net_x1,iface=out")]
+    ports = dpdk.Ports(["-v", "-m", "64", "--no-huge"], devices, ["net_x0", "net_x1"], {})
+    content = dpdk_mode(ports, 1500)["dpdk"]
+    assert content["eal-params"] == {
+        "v": "",
+        "m": "64",
+        "no-huge": "",
+        "vdev": ["net_x0,iface=in", "net_x1,iface=out"],
+    }
+    assert [port["interface"] for port in content["interfaces"]] == ["net_x1", "net_x0"]
+
+
+def test_values_stay_within_their_word() -> None:
+    command = check_command("run '{ingress} and more' --to={egress} {{x}}", ["ingress", "egress"])
+    values = {"ingress": "a b", "egress": "'c"}
+    assert fill_in(command, values) == ["run", "a b and more", "--to='c", "{x}"]
+
+
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        ("x {port}", "{port} stands for nothing: known are {ingress}"),
+        ("x {ingress:d}", "{ingress} has no formats: write the name alone"),
+        ("x {ingress!r}", "{ingress} has no formats: write the name alone"),
+        ("x 'y", "is no command"),
+        ("", "an empty command does nothing"),
+        ("x {", "is no template"),
+    ],
+)
+def test_templates_that_are_no_commands(template: str, said: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        check_command(template, ["ingress"])
+    assert said in str(caught.value)
+
+
+def test_cpu_times_are_those_of_the_kernel() -> None:
+    stat = "12 (a (b) c) S 1 2 3 4 5 6 7 8 9 10 250 50 0 0 20 0 1 0 100"
+    assert parse_cpu_time(stat) == {"user": 2_500_000_000, "system": 500_000_000}
+    assert parse_cpu_time("") is None

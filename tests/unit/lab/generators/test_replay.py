@@ -1,0 +1,136 @@
+"""Captures in experiment files: what is taken from them, and what does not go with them."""
+
+from __future__ import annotations
+
+import re
+import struct
+from pathlib import Path
+
+import pytest
+
+from tailtap.experiment.reading import read_experiment
+from tailtap.lab.generators.model import Traffic
+from tailtap.lab.generators.own import OwnGenerator
+from tailtap.lab.generators.sending import Sending
+from tailtap.records.errors import InputError
+from tailtap.remote.local import LocalHost
+
+GAP_US = 2_000
+
+
+def frame(*, protocol: int = 17, kind: int = 0, size: int = 96) -> bytes:
+    """Ethernet, IPv4 and UDP of `size` bytes; with the id 5 when `kind` is 0x55."""
+    payload = struct.pack("<IB", 5, kind).ljust(size - 42, b"\0")
+    udp = struct.pack(">HHHH", 1024, 53, 8 + len(payload), 0) + payload
+    ip = struct.pack(">BBHHHBBH8x", 0x45, 0, 20 + len(udp), 0, 0, 64, protocol, 0)
+    return bytes(12) + b"\x08\x00" + ip + udp
+
+
+def write(path: Path, *frames: bytes) -> Path:
+    """A capture with a packet every 2 ms."""
+    data = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65_535, 1)
+    for number, packet in enumerate(frames):
+        data += struct.pack("<IIII", 1_000, GAP_US * number, len(packet), len(packet)) + packet
+    path.write_bytes(data)
+    return path
+
+
+def traffic(tmp_path: Path, text: str) -> Traffic:
+    path = tmp_path / "e.yaml"
+    path.write_text(f"name: r\ntraffic: {text}\n")
+    [(_, experiment)] = read_experiment(path).combinations
+    return experiment.traffic
+
+
+def options(sent: Traffic) -> str:
+    """The command that sends it."""
+    command = OwnGenerator("af_packet")._command(LocalHost(), [Sending("port", sent)])
+    return " ".join(command[command.index("generate") :])
+
+
+def test_a_path_alone_is_sent_once_as_it_was_captured(tmp_path: Path) -> None:
+    file = write(tmp_path / "x.pcap", *[frame(size=200), frame(), frame(protocol=6), frame()])
+    sent = traffic(tmp_path, f"{{replay: {file}}}")
+    # Its own rate and length, and room for its largest packet.
+    assert (sent.rate, sent.duration, sent.packets) == (500, 8_000_000, 4)
+    assert sent.sizes == (204,)
+    assert options(sent) == (
+        "generate --json --cpu 0 port --stamp-ids --pattern constant --duration 8000000 ns "
+        f"--warm-up 1000000000 ns --pause 0 ns --generator af_packet --replay {file}"
+    )
+
+
+def test_it_can_be_paced_and_repeated(tmp_path: Path) -> None:
+    file = write(tmp_path / "x.pcap", frame(), frame())
+    sent = traffic(tmp_path, f"{{replay: {file}, duration: 1 s}}")
+    assert (sent.rate, sent.packets) == (500, 500)
+    paced = f"{{replay: {{file: {file}, pace: rate}}, rate: 10 kpkt/s"
+    assert traffic(tmp_path, paced + "}").packets == 2
+    sent = traffic(tmp_path, paced + ", duration: 1 s, pattern: {kind: burst, packets: 5}}")
+    assert sent.packets == 10_000
+    assert "--rate 10000 pkt/s --pattern burst:packets=5" in options(sent)
+
+
+def test_ids_of_the_capture_can_be_kept(tmp_path: Path) -> None:
+    file = write(tmp_path / "x.pcap", frame(kind=0x55), frame())
+    sent = traffic(tmp_path, f"{{replay: {{file: {file}, ids: keep}}}}")
+    assert (sent.packets, sent.warm_up) == (2, 0)
+    assert "--stamp-ids" not in options(sent)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("replay: FILE, size: 64 B", "size does not go with replay"),
+        ("replay: FILE, flows: 3", "flows does not go with replay"),
+        ("replay: FILE, ip: 6", "ip does not go with replay"),
+        ("replay: FILE, vlan: 6", "vlan does not go with replay"),
+        ("replay: FILE, bidirectional: true", "bidirectional does not go with replay"),
+        ("replay: FILE, rate: 5 kpkt/s", "rate needs replay: {file: …, pace: rate}"),
+        ("replay: FILE, pattern: poisson", "pattern needs replay"),
+        (
+            "replay: {file: FILE, pace: mine}",
+            "traffic.replay.pace: 'mine' is wrong, wanted: own or",
+        ),
+        ("replay: {pace: own}", "traffic.replay.file: this key is missing"),
+        ("replay: {file: FILE, ids: keep}, warm_up: 1 s", "a warm-up needs ids of its own"),
+        ("replay: {file: FILE, ids: keep}, duration: 1 s", "FILE has 2 packets and sending more"),
+        ("replay: {file: NOIDS, ids: keep}", "replay: NOIDS: no packet has an id that taps read"),
+        ("replay: NOUDP", "replay: NOUDP: no packet is UDP with 5 bytes of payload"),
+        ("replay: EMPTY", "EMPTY: there is no packet in the capture"),
+        ("replay: none.pcap", "replay: cannot read none.pcap: No such file or directory"),
+        ("replay: e.yaml", "e.yaml"),
+        (
+            "replay: FILE, generator: external, external: {command: x}",
+            "replay is for tailtap's own generators",
+        ),
+    ],
+)
+def test_errors_are_one_line_that_says_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(Path("FILE"), frame(kind=0x55), frame())
+    write(Path("NOIDS"), frame())
+    write(Path("NOUDP"), frame(protocol=6))
+    write(Path("EMPTY"))
+    with pytest.raises(InputError) as caught:
+        traffic(tmp_path, f"{{{text}}}")
+    message = str(caught.value)
+    assert said in message
+    assert re.match(r".*e\.yaml:2: traffic", message)
+    assert "\n" not in message
+
+
+def test_a_file_that_cannot_be_replayed_leads_to_no_option_of_a_command(tmp_path: Path) -> None:
+    """What mends it is a key of the file."""
+    text = tmp_path / "x.pcap"
+    text.write_text("this is no capture\n")
+    cut = write(tmp_path / "cut.pcap", frame())
+    cut.write_bytes(cut.read_bytes()[:-8])
+    for path in (text, cut, write(tmp_path / "tcp.pcap", frame(protocol=6)), tmp_path / "none"):
+        for ids in ("stamp", "keep"):
+            with pytest.raises(InputError) as caught:
+                traffic(tmp_path, f"{{replay: {{file: {path}, ids: {ids}}}}}")
+            assert "traffic: replay: " in str(caught.value)
+            assert not re.search(r"--(replay|format|key)", str(caught.value)), str(caught.value)

@@ -1,0 +1,84 @@
+"""How much room the taps of flows have in the kernel, and what `tailtap tap` is told of it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailtap.lab.instruments.taps import Stamped
+from tailtap.lab.instruments.taps.inline import LEAST_ROOM, MAX_ROOM, QUIET_SHARE, rooms
+from tailtap.lab.instruments.taps.links import parse_links, parse_rooms
+from tailtap.lab.topology.line import FORWARD, smallest
+from tailtap.records.errors import InputError
+
+FLOW = smallest().flow(FORWARD)
+
+
+def of(*packets: int) -> list[int]:
+    return rooms([Stamped(FLOW, count) for count in packets])
+
+
+def test_short_flows_are_written_when_they_are_over() -> None:
+    assert of(100_000) == [QUIET_SHARE * 100_000]
+    assert of(100_000, 5_000) == [QUIET_SHARE * 100_000, QUIET_SHARE * 5_000]
+    assert of(1) == [LEAST_ROOM]
+
+
+def test_long_flows_share_the_room_out() -> None:
+    assert of(10**9) == [MAX_ROOM // 2]
+    assert of(10**9, 10**9) == [MAX_ROOM // 4, MAX_ROOM // 4]
+    fast, slow = of(10**9, 10**6)
+    assert fast > 100 * slow
+
+
+@given(st.lists(st.integers(0, 2**32), min_size=1, max_size=100))
+def test_together_they_have_twice_the_room_at_most(packets: list[int]) -> None:
+    """A tap rounds up to a power of two; flows with hardly any packets keep the least."""
+    taken = sum(2 * (1 << (room - 1).bit_length()) for room in of(*packets))
+    assert taken <= 2 * MAX_ROOM + 2 * len(packets) * LEAST_ROOM
+
+
+def test_links_can_have_room_of_their_own() -> None:
+    assert parse_rooms([], ["a", "b"]) == (None, {})
+    assert parse_rooms(["4096", "b=7"], ["a", "b"]) == (4096, {"b": 7})
+
+
+@pytest.mark.parametrize(
+    ("records", "said"),
+    [
+        (["many"], "no number of packets"),
+        (["a=-1"], "no number of packets"),
+        (["c=1"], "the links are a, b"),
+        (["1", "2"], "said twice"),
+        (["a=1", "a=2"], "said twice"),
+    ],
+)
+def test_room_that_says_nothing_is_refused(records: list[str], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        parse_rooms(records, ["a", "b"])
+
+
+def test_a_name_leads_into_a_folder() -> None:
+    [one, other] = parse_links(["001-a/in=x", "b=y:drop"], "out/{link}.stamps")
+    assert (one.name, str(one.path)) == ("001-a/in", "out/001-a/in.stamps")
+    assert (other.name, str(other.path)) == ("b", "out/b.stamps")
+
+
+def test_what_is_stamped_stands_behind_the_interface() -> None:
+    links = parse_links(
+        ["a=x", "b=n/x@receipt", "c=x@egress:y", "d=x@receipt:drop"], "{link}.stamps"
+    )
+    assert [(link.interface, link.at, link.forward) for link in links] == [
+        ("x", "ingress", None), ("x", "receipt", None),
+        ("x", "egress", "y"), ("x", "receipt", "drop"),
+    ]  # fmt: skip
+    for wrong in ("@receipt", "x@egress@receipt:"):
+        with pytest.raises(InputError, match="is not a link"):
+            parse_links([wrong], "a.stamps")
+
+
+@pytest.mark.parametrize("name", ["/etc/x", "../x", "a/../../x"])
+def test_no_name_leads_out_of_the_folder(name: str) -> None:
+    with pytest.raises(InputError, match="nothing leads out"):
+        parse_links([f"{name}=eth0"], "out/{link}.stamps")

@@ -1,0 +1,75 @@
+"""What a trace lacks is said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tailtap.kinds.findings import Findings
+from tailtap.lab.instruments.observing import Scope
+from tailtap.lab.instruments.tracer import Tracer, foresee, warnings_of, written
+from tailtap.lab.instruments.tracer.room import Room
+from tailtap.lab.instruments.tracer.taking import skipped
+
+
+def trace(**changes: Any) -> dict[str, Any]:
+    """What is said of a trace that lacks nothing."""
+    return {"lost": {"1": 0, "2": 0}, "missing": [], "substitutes": [], **changes}
+
+
+def test_a_whole_trace_has_no_warnings() -> None:
+    """None at all."""
+    assert list(warnings_of(trace())) == []
+
+
+def test_lost_records_are_told_by_cpu() -> None:
+    """Those that lost none are not named."""
+    [warning] = warnings_of(trace(lost={"1": 7, "2": 0}))
+    assert warning["code"] == "trace-lost"
+    assert "7 of CPU 1:" in warning["message"]
+    assert "CPU 2" not in warning["message"]
+
+
+def test_what_a_kernel_does_not_tell_is_named_with_its_substitute() -> None:
+    """Both, in one sentence."""
+    lacking = trace(missing=["nmi_handler: gone"], substitutes=["a: by b"])
+    [warning] = warnings_of(lacking)
+    assert warning["code"] == "trace-incomplete"
+    assert "lacks nmi_handler: gone; instead: a: by b" in warning["message"]
+
+
+def test_a_trace_that_was_written_where_packets_are_sent_says_so() -> None:
+    """Not one that was held in memory, nor one that another CPU wrote."""
+    nowhere, somewhere = Room(1 << 16, False, None), Room(1 << 16, False, 3)
+    [warning] = written(trace(writes=2), nowhere)
+    assert warning["code"] == "trace-written"
+    assert "written 2 times while packets were sent: more than 32,768 records" in warning["message"]
+    assert list(written(trace(writes=0), nowhere)) == []
+    assert list(written(trace(writes=2), somewhere)) == []
+
+
+def test_nothing_is_traced_unless_asked_for() -> None:
+    """Neither without the key, which needs no privileges."""
+    assert Tracer().start(Scope((1,), (0,), links=None)) is None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("lacks", "notes"),
+    [(([], []), []), ((["x: none"], []), ["trace: it lacks x: none"])],
+)
+def test_a_check_notes_what_a_trace_would_lack(
+    monkeypatch: pytest.MonkeyPatch, lacks: tuple[list[str], list[str]], notes: list[str]
+) -> None:
+    """A note, as the rest is recorded."""
+    monkeypatch.setattr("tailtap._core.trace_lacks", lambda mode: lacks)
+    findings = Findings()
+    room = Room(1 << 16, whole=True, cpu=None)
+    foresee("thin", room, 1, findings)
+    assert findings.notes == [room.sentence(1), *notes]
+    assert not findings.problems
+
+
+def test_skipped_events_are_added_up() -> None:
+    """Over all programs."""
+    assert skipped({"a": (5, 0, 1), "b": (9, 0, 2)}) == 3

@@ -1,0 +1,137 @@
+"""Links over the virtual functions of two cards: numbered, and compiled to what is made."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailtap.host.changes.resource import Resource
+from tailtap.host.cpu.numa import Numa
+from tailtap.host.net.card_interrupts import CardInterrupts
+from tailtap.host.net.cards import Card
+from tailtap.host.net.namespaces import Namespace
+from tailtap.host.net.port_threads import PortThreads
+from tailtap.host.net.virtual_functions import VirtualFunction, VirtualFunctions
+from tailtap.lab.topology.channels import over_channels
+from tailtap.lab.topology.compiler import compile_graph, in_order, placed
+from tailtap.lab.topology.graph import Graph, Link, Node, Port
+from tailtap.lab.topology.line import smallest
+from tailtap.lab.topology.numbering import numbered
+from tailtap.lab.topology.placement import DEFAULT, Placement
+from tailtap.records.errors import InputError
+from tailtap.records.record import as_json
+
+CARDS = ("left", "right")
+IDENTITY = "0123ab"
+NUMA = Numa((0, 1, 2, 3), {0: (0, 1), 1: (2, 3)}, {"left": 0, "right": 1})
+
+
+def line(length: int, placement: Placement | None = None, *, frame_size: int = 0) -> Graph:
+    made = smallest("namespace", [1], length=length, frame_size=frame_size,
+                    placement=placement or Placement((1,)))  # fmt: skip
+    return over_channels(made, CARDS)
+
+
+def made_of(graph: Graph) -> list[Resource]:
+    """Everything, in the order in which a lab makes it."""
+    parts = compile_graph(graph, IDENTITY, [3], NUMA)
+    return [step.resource for step in in_order(step for steps in parts.values() for step in steps)]
+
+
+def test_every_second_link_uses_the_cable_the_other_way() -> None:
+    told = [as_json(link.record()) for link in line(4).links]
+    assert ["vlan" in link for link in told] == [False, False, True, True, True, False]
+    assert [(link["ends"], link["functions"], link["vlan"]) for link in told[2:5]] == [
+        (["dut1:tt-out", "dut2:tt-in"],
+         [{"card": "left", "function": 0}, {"card": "right", "function": 0}], 2),
+        (["dut2:tt-out", "dut3:tt-in"],
+         [{"card": "right", "function": 1}, {"card": "left", "function": 1}], 3),
+        (["dut3:tt-out", "dut4:tt-in"],
+         [{"card": "left", "function": 2}, {"card": "right", "function": 2}], 4),
+    ]  # fmt: skip
+
+
+@given(length=st.integers(1, 64), frame_size=st.integers(64, 9018))
+def test_every_function_is_made_once_before_it_is_lent(length: int, frame_size: int) -> None:
+    graph = line(length, frame_size=frame_size)
+    every = made_of(graph)
+    assert every == made_of(graph)
+    cards = [one for one in every if isinstance(one, VirtualFunctions)]
+    functions = [one for one in every if isinstance(one, VirtualFunction)]
+    mtu = max(1500, frame_size - 18)
+    expected = [VirtualFunctions(card, length - 1, mtu) for card in CARDS] if length > 1 else []
+    assert cards == expected
+    assert len(functions) == 2 * (length - 1)
+    assert len({one.vlan for one in functions}) == length - 1
+    assert len({one.label for one in functions}) == len(functions)
+    assert len({one.interface for one in functions}) == len(functions)
+    assert all(len(str(one.interface)) <= 15 for one in functions)
+    lent = {one.interface: one for one in every if isinstance(one, Card)}
+    own = {(f"tt-{IDENTITY}-{port.node}", port.name): addresses.mac
+           for port, addresses in numbered(graph).items()}  # fmt: skip
+    for function in functions:
+        card = lent.pop(str(function.interface))
+        assert own[card.namespace, card.port] == function.mac
+        before = [cards[CARDS.index(function.card)], function, card]
+        assert [every.index(one) for one in before] == sorted(every.index(one) for one in before)
+    assert not lent
+    last = max(place for place, one in enumerate(every) if isinstance(one, Namespace))
+    assert all(every.index(one) > last for one in cards)
+
+
+def test_functions_are_placed_as_cards_are() -> None:
+    graph = line(2, Placement("node", threads=True))
+    every = made_of(graph)
+    going = {one.label: one.cpus for one in every if isinstance(one, CardInterrupts)}
+    # A function is where its card is. CPU 0 does the housekeeping.
+    assert going == {"tt-0123ab-dut1/tt-out": "1", "tt-0123ab-dut2/tt-in": "2,3"}
+    [threads] = [one for one in every if isinstance(one, PortThreads) and one.card is not None]
+    assert (threads.namespace, threads.port, threads.card, threads.cpus) == (
+        "tt-0123ab-dut2", "tt-in", "tt-0123ab-v0b", "2,3",
+    )  # fmt: skip
+    assert placed(graph, "dut2", NUMA).cards == {"tt-in": "right"}
+    assert (graph.cards, graph.cards_of("dut2")) == (list(CARDS), {})
+
+
+def test_a_virtual_machine_has_its_functions_passed_through() -> None:
+    """Its kernel finds them by their hardware addresses; here nothing more is set."""
+    made = line(3)
+    nodes = tuple(
+        replace(node, kind="guest", placement=DEFAULT) if node.name == "dut2" else node
+        for node in made.nodes
+    )
+    graph = replace(made, nodes=nodes)
+    every = made_of(graph)
+    functions = [one for one in every if isinstance(one, VirtualFunction)]
+    own = numbered(graph)
+    here = [(one.label, one.mac) for one in functions if one.interface is None]
+    assert here == [
+        ("right/0", own[Port("dut2", "tt-in")].mac),
+        ("right/1", own[Port("dut2", "tt-out")].mac),
+    ]
+    assert [(one.namespace, one.port) for one in every if isinstance(one, Card)] == [
+        ("tt-0123ab-dut1", "tt-out"), ("tt-0123ab-dut3", "tt-in"),
+    ]  # fmt: skip
+    assert not any("dut2" in str(one) for one in every if one not in functions)
+    assert not graph.has_namespace("dut2")
+    with pytest.raises(InputError, match=r"^dut\.irq, dut\.napi, dut\.queues: a virtual machine"):
+        made_of(replace(graph, nodes=tuple(
+            replace(node, kind="guest") if node.name == "dut2" else node
+            for node in line(3, Placement((2,))).nodes
+        )))  # fmt: skip
+
+
+def test_a_cable_has_so_many_vlans() -> None:
+    nodes = tuple(Node(f"n{number}", "dut") for number in range(4095))
+    links = tuple(
+        Link((Port(one.name, "out"), Port(other.name, "in")), 1500)
+        for one, other in itertools.pairwise(nodes)
+    )
+    most = over_channels(Graph(nodes[:-1], links[:-1], ()), CARDS)
+    assert most.channels[-1].record().vlan == 4094
+    with pytest.raises(InputError, match=r"^dut\.over: one cable has 4093 VLANs"):
+        over_channels(Graph(nodes, links, ()), CARDS)

@@ -1,0 +1,102 @@
+"""Networks of nodes: every flow has ends of its own, and addresses and ports are unique."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from hypothesis import given, settings
+from networks import Made, networks
+
+from tailtap.host.cpu.numa import Numa
+from tailtap.host.net.namespaces import Link as Veth
+from tailtap.host.net.namespaces import Namespace
+from tailtap.lab.topology.compiler import compile_graph
+from tailtap.lab.topology.graph import LONGEST_NAME, Graph, Node
+from tailtap.lab.topology.network import network
+from tailtap.lab.topology.numbering import BEHIND, numbered, ways
+
+FEW = settings(max_examples=25, deadline=None)  # up to 100 nodes and 40 flows each
+PATHS = {"a": ["fw", "r1", "r2"], "b": ["fw", "r3"]}
+
+
+def graph_of(made: Made, *, hops: bool = False) -> Graph:
+    return network([Node(name, "dut") for name in made.nodes], made.paths, hops=hops)
+
+
+def test_two_flows_that_part() -> None:
+    nodes = [Node(name, "dut") for name in ("fw", "r1", "r2", "r3")]
+    graph = network(nodes, PATHS, frame_size=9018, hops=True)
+    assert [str(port) for port in graph.flow("a").path] == [
+        "gen:tt-gen1", "tap:tt-a0-1", "tap:tt-a1-1", "fw:tt-in1", "fw:to-r1", "r1:to-fw",
+        "r1:to-r2", "r2:to-r1", "r2:tt-out1", "tap:tt-b0-1",
+    ]  # fmt: skip
+    assert [str(port) for port in graph.flow("b").stamped] == [
+        "tap:tt-a0-2", "r3:to-fw", "tap:tt-b0-2",
+    ]  # fmt: skip
+    assert [(entered.name, left.name) for entered, left in graph.passes("fw")] == [
+        ("tt-in1", "to-r1"), ("tt-in2", "to-r3"),
+    ]  # fmt: skip
+    assert {link.mtu for link in graph.links} == {9000}
+    assert graph.flow("a").passed == PATHS["a"]
+
+
+def test_without_nodes_each_flow_goes_from_tap_to_tap() -> None:
+    graph = network([], {"a": [], "b": []})
+    assert [str(port) for port in graph.flow("b").path] == [
+        "gen:tt-gen2", "tap:tt-a0-2", "tap:tt-a1-2", "tap:tt-b0-2",
+    ]  # fmt: skip
+
+
+@FEW
+@given(networks())
+def test_flows_pass_their_nodes_and_share_nothing_but_links_between_them(made: Made) -> None:
+    graph = graph_of(made, hops=True)
+    assert graph_of(made, hops=True) == graph
+    assert all(len(port.name) <= LONGEST_NAME for port in graph.ports)
+    ends: list[object] = []
+    for flow in graph.flows:
+        assert flow.passed == list(made.paths[flow.name])
+        assert [point.before for point in flow.points] == [*made.paths[flow.name], None]
+        ends += [*flow.path[:4], *flow.path[-2:]]
+    assert len(set(ends)) == len(ends)
+    between = {frozenset(pair) for path in made.paths.values() for pair in pairwise(path)}
+    assert len(graph.links) == 3 * len(made.paths) + len(between)
+
+
+@FEW
+@given(networks())
+def test_addresses_are_unique_and_every_way_leads_to_the_next(made: Made) -> None:
+    graph = graph_of(made)
+    addresses = numbered(graph)
+    for key in ("mac", "v4", "v6"):
+        assert len({getattr(one, key) for one in addresses.values()}) == len(addresses)
+    assert not {BEHIND[4], BEHIND[6]} & {one.ip(n) for one in addresses.values() for n in (4, 6)}
+    found = ways(graph)
+    for name, path in made.paths.items():
+        passed = [next(way for way in found[node] if way.flow == name) for node in path]
+        for before, after in pairwise(passed):
+            assert graph.peer(before.left) == after.entered
+            assert before.next is not None
+            assert before.next.mac == after.mac
+        assert passed[-1].next is None
+
+
+@FEW
+@given(networks())
+def test_what_is_made_can_be_made_in_order_and_removed_in_reverse(made: Made) -> None:
+    """Every link's namespaces are there before it, so that taking all away in reverse works."""
+    steps = compile_graph(graph_of(made), "0123ab", [0], Numa((0, 1)))
+    there: set[str | None] = set()
+    names: list[tuple[str | None, str]] = []
+    indices: list[tuple[str | None, int]] = []
+    for resource in (step.resource for node in steps.values() for step in node):
+        if isinstance(resource, Namespace):
+            there.add(resource.name)
+        assert isinstance(resource, Namespace | Veth)
+        if isinstance(resource, Veth):
+            assert {resource.namespace, resource.peer_namespace} <= there
+            names += [(resource.namespace, resource.port)]
+            names += [(resource.peer_namespace, resource.peer_port)]
+            indices += [(resource.namespace, resource.index)]
+            indices += [(resource.peer_namespace, resource.peer_index)]
+    assert len(set(names)) == len(names) == len(set(indices))

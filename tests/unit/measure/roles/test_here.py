@@ -1,0 +1,22 @@
+"""This machine as a station, as far as it needs no root."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from tailtap.measure.roles.here import Here
+from tailtap.records.errors import InputError
+from tailtap.remote.session import Station
+from tailtap.remote.stream import StreamStation
+
+FAR = StreamStation([sys.executable, "-P", "-m", "tailtap.measure.roles"], "the far end")
+
+
+@pytest.mark.parametrize("station", [Here(), FAR], ids=["here", "behind a stream"])
+def test_an_experiment_with_a_kind_that_is_not_installed_is_refused(station: Station) -> None:
+    dut = {"forwarder": "of-another-package"}
+    with pytest.raises(InputError, match=r"dut\.forwarder: .*of-another-package") as caught:
+        station.open({"experiment": {"name": "a", "dut": dut, "traffic": {}}, "cables": None})
+    assert "\n" not in str(caught.value)

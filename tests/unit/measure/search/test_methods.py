@@ -1,0 +1,212 @@
+"""Both methods find the highest rate of devices whose truth is known."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from devices import Bench, constant, noisy, rare, sharp, soft
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tailtap.measure.search import Answer, Settings
+from tailtap.measure.search.mlr import judge
+
+SETTINGS = Settings(losses=(0.0,), low=1_000, high=2_000_000)
+PDR = Settings(losses=(0.0, 0.005), low=1_000, high=2_000_000)
+METHODS = ("mlr", "binary")
+
+
+def codes(found: Answer) -> set[str]:
+    return {warning.code for warning in found.warnings}
+
+
+def brackets(found: Answer, truth: float, precision: float) -> bool:
+    """Whether the truth lies within the bounds, and these are as near as they were asked to be."""
+    assert found.rate is not None and found.bounds.upper is not None and found.width is not None
+    near = found.width <= precision or found.bounds.upper - found.rate <= 1
+    return near and found.rate <= truth < found.bounds.upper
+
+
+@pytest.mark.parametrize("method", METHODS)
+@settings(deadline=None)  # scipy takes long to import
+@given(
+    limit=st.integers(1_000, 1_900_000),
+    precision=st.floats(0.001, 0.2),
+    exceed=st.sampled_from([0.0, 0.5]),
+    trials=st.integers(1, 5),
+)
+def test_a_sharp_knee_is_bracketed(
+    method: str, limit: int, precision: float, exceed: float, trials: int
+) -> None:
+    wanted = Settings((0.0,), 1_000, 2_000_000, precision, exceed=exceed, trials=trials)
+    [found] = Bench(sharp(limit)).search(method, wanted)
+    assert brackets(found, limit, precision)
+    assert found.bounds.reason == "loss"
+    assert not codes(found)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@settings(deadline=None)  # scipy takes long to import
+@given(knee=st.floats(20_000, 1_500_000), precision=st.floats(0.005, 0.1))
+def test_a_soft_knee_has_a_rate_for_each_loss(method: str, knee: float, precision: float) -> None:
+    wanted = Settings((0.0005, 0.005, 0.05), 1_000, 2_000_000, precision)
+    answers = Bench(soft(knee)).search(method, wanted)
+    for found in answers:
+        truth = knee * (found.bounds.loss / 0.005) ** (1 / 6)
+        if truth >= wanted.high:
+            assert found.bounds.reason == "range"
+        else:
+            # Whole packets are lost: half of one in a trial moves the truth, up or down.
+            slack = (1 + 0.5 / (found.bounds.loss * truth * wanted.trial / 1e9)) ** (1 / 6)
+            assert found.rate is not None and found.bounds.upper is not None
+            assert truth * slack >= found.rate >= truth * (1 - precision) / slack
+            assert found.bounds.upper >= truth / slack
+    rates = [found.rate or 0 for found in answers]
+    assert rates == sorted(rates)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_one_search_answers_for_several_losses(method: str) -> None:
+    bench = Bench(sharp(100_000))
+    none, some = bench.search(method, PDR)
+    assert brackets(none, 100_000, PDR.precision)
+    assert brackets(some, 100_000 / 0.995, PDR.precision)
+    alone = Bench(sharp(100_000))
+    alone.search(method, SETTINGS)
+    assert len(bench.results) < 2 * len(alone.results)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_noisy_knee_is_found_within_its_noise(seed: int) -> None:
+    [found] = Bench(noisy(200_000, 0.05), seed=seed).search("mlr", SETTINGS)
+    assert found.rate is not None and found.bounds.upper is not None
+    assert 190_000 * 0.98 <= found.rate <= 210_000
+    assert found.lower is not None and found.lower.trials >= 2
+    if found.lower.exceeding:
+        assert "trials-disagree" in codes(found)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_rare_losses_do_not_decide_about_the_rate_but_are_told(seed: int) -> None:
+    """One trial in twenty loses seven packets at any rate."""
+    bench = Bench(rare(200_000, 0.05), seed=seed)
+    [found] = bench.search("mlr", SETTINGS)
+    full = [result for result in bench.results if result.trial.duration == SETTINGS.trial]
+    bad = [result for result in full if result.trial.rate <= (found.rate or 0) and result.lost]
+    assert ("loss-below" in codes(found) or "trials-disagree" in codes(found)) == bool(bad)
+    if not any(result.lost for result in full if result.trial.rate <= 200_000):
+        assert brackets(found, 200_000, SETTINGS.precision)
+
+
+def test_a_single_bad_trial_misleads_the_binary_search_and_not_the_other() -> None:
+    """The first trial below the knee loses seven packets; no other one does."""
+
+    def once(trial, chance):  # type: ignore[no-untyped-def]
+        first = trial.rate <= 200_000 and not spent
+        spent.extend([True] * first)
+        return 1e-4 if first else max(0.0, 1 - 200_000 / trial.rate)
+
+    spent: list[bool] = []
+    [binary] = Bench(once).search("binary", SETTINGS)
+    assert binary.bounds.upper is not None and binary.bounds.upper <= 200_000
+    spent.clear()
+    [found] = Bench(once).search("mlr", SETTINGS)
+    assert brackets(found, 200_000, SETTINGS.precision)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_device_that_is_never_overloaded_is_said_to_be_so(method: str) -> None:
+    [found] = Bench(constant(0)).search(method, SETTINGS)
+    assert (found.rate, found.bounds.upper, found.bounds.reason) == (2_000_000, None, "range")
+    assert codes(found) == {"range-end"}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_device_that_always_loses_has_no_rate(method: str) -> None:
+    none, some = Bench(constant(0.001)).search(method, PDR)
+    assert (none.rate, none.bounds.upper, none.bounds.reason) == (None, 1_000, "loss")
+    assert codes(none) == {"none-holds"}
+    assert none.loss_limit is None
+    assert some.rate == 2_000_000
+
+
+@pytest.mark.parametrize("method", METHODS)
+@settings(deadline=None)  # scipy takes long to import
+@given(able=st.floats(1_100, 1_900_000))
+def test_the_generators_limit_is_not_the_devices(method: str, able: float) -> None:
+    [found] = Bench(sharp(3_000_000), able=able).search(method, SETTINGS)
+    assert brackets(found, able, SETTINGS.precision)
+    assert found.bounds.reason == "generator"
+    assert codes(found) == {"generator-limit"}
+    assert found.upper is not None and found.upper.invalid >= SETTINGS.tries
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_generator_that_cannot_send_at_all(method: str) -> None:
+    [found] = Bench(sharp(3_000_000), able=500).search(method, SETTINGS)
+    assert (found.rate, found.bounds.reason) == (None, "generator")
+    assert codes(found) == {"generator-limit"}
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("seed", range(10))
+def test_trials_that_a_busy_machine_spoils_tell_nothing(method: str, seed: int) -> None:
+    """A fifth of the trials is spoiled, so that a rate seems out of reach once in 125 times."""
+    bench = Bench(sharp(150_000), spoiled=0.2, seed=seed)
+    [found] = bench.search(method, SETTINGS)
+    if found.bounds.reason == "loss":
+        assert brackets(found, 150_000, SETTINGS.precision)
+    else:
+        assert "generator-unsteady" in codes(found) or (found.bounds.upper or 0) > 150_000
+
+
+def test_the_faster_method_is_faster_at_the_same_confidence() -> None:
+    """Against a binary search that repeats each trial as often as `mlr` does at its bounds."""
+    for limit in (3_000, 47_000, 333_000, 1_234_000):
+        fast, slow = Bench(sharp(limit)), Bench(sharp(limit))
+        fast.search("mlr", SETTINGS)
+        slow.search("binary", SETTINGS)
+        assert fast.seconds < 2 * slow.seconds
+
+
+def test_no_bound_rests_on_one_short_trial() -> None:
+    [found] = Bench(sharp(100_000)).search("mlr", SETTINGS)
+    assert found.lower is not None and found.upper is not None
+    for bound in (found.lower, found.upper):
+        assert bound.trials >= 2
+        assert bound.duration == bound.trials * SETTINGS.trial
+
+
+def test_a_lost_cause_is_given_up_at_the_largest_loss_of_interest() -> None:
+    bench = Bench(sharp(100_000))
+    bench.search("mlr", PDR)
+    looks = [result for result in bench.results if result.trial.give_up is None]
+    assert 1 <= len(looks) <= 2
+    assert {r.trial.give_up for r in bench.results if r not in looks} == {0.005}
+    assert any(result.given_up for result in bench.results)
+
+
+@settings(deadline=None)  # scipy takes long to import
+@given(
+    good=st.integers(0, 6), bad=st.integers(0, 6), whole=st.integers(1, 6),
+    exceed=st.sampled_from([0.0, 0.25, 0.5]),
+)  # fmt: skip
+def test_a_rate_is_judged_when_the_rest_cannot_change_it(
+    good: int, bad: int, whole: int, exceed: float
+) -> None:
+    found = judge(good, bad, whole, exceed)
+    rest = max(0, whole - good - bad)
+    ends = {
+        "holds" if bad + more <= exceed * (good + bad + rest) else "loses"
+        for more in range(rest + 1)
+    }
+    assert found == (ends.pop() if len(ends) == 1 else "undecided")
+
+
+def test_the_limit_of_the_loss_is_clopper_and_pearsons() -> None:
+    [found] = Bench(sharp(100_000)).search("mlr", SETTINGS)
+    assert found.lower is not None and found.loss_limit is not None
+    # Without a loss among n packets: 1 - 0.05^(1/n), the rule of three.
+    expected = 1 - math.pow(0.05, 1 / found.lower.packets)
+    assert found.loss_limit == pytest.approx(expected, rel=1e-9)

@@ -1,0 +1,161 @@
+"""Testbed files, and which of their cables a measurement uses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tailtap.experiment.model import Experiment
+from tailtap.experiment.reading import read_experiment
+from tailtap.lab.topology.line import Cables
+from tailtap.measure.testbed.model import read_testbed
+from tailtap.measure.testbed.wiring import cables_of
+from tailtap.records.errors import InputError
+
+TWO = """\
+hosts:
+  tester: {ssh: root@tester}
+  dut: {ssh: root@dut}
+cables:
+  - {ends: [tester:c0, dut:c0]}
+  - {ends: [dut:c1, tester:c1]}
+roles: {dut: dut, generator: tester, timestamper: tester}
+"""
+THREE = """\
+hosts:
+  loadgen: {ssh: loadgen}
+  stamper: {ssh: stamper}
+  dut: {ssh: dut}
+cables:
+  - {ends: [loadgen:g0, dut:d0], splitter: stamper:t0}
+  - {ends: [loadgen:g1, dut:d1], splitter: stamper:t1}
+roles: {dut: dut, generator: loadgen, timestamper: stamper}
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "lab.yaml"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "cables"),
+    [
+        (TWO, Cables(("c0", "c1"), ("c0", "c1"))),
+        (THREE, Cables(("d0", "d1"), ("t0", "t1"), ("g0", "g1"))),
+    ],
+)
+def test_the_cables_of_a_measurement(tmp_path: Path, text: str, cables: Cables) -> None:
+    assert cables_of(read_testbed(written(tmp_path, text))) == cables
+    assert Cables.of(cables.as_json()) == cables
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("hosts:", "host:", "lab.yaml:1: host: "),
+        ("tester: {ssh: root@tester}", "tester: {shh: x}", "lab.yaml:2: hosts.tester.shh: "),
+        (
+            "dut: dut,",
+            "dut: dud,",
+            "lab.yaml:7: roles.dut: hosts has no dud: there are tester, dut",
+        ),
+        ("tester:c1", "c1", "lab.yaml:6: cables[1].ends[1]: write HOST:CARD, such as"),
+        ("tester:c1", "tester:c0", "lab.yaml:6: cables[1]: tester:c0 has a cable already"),
+        ("tester:c1", "third:c1", "lab.yaml:6: cables[1]: hosts has no third"),
+        ("root@dut", "-oProxyCommand=x", "lab.yaml:3: hosts.dut.ssh: "),
+        ("roles:", "ssh_config: nowhere\nroles:", "lab.yaml:7: ssh_config: there is no file"),
+    ],
+)
+def test_mistakes_have_a_place(tmp_path: Path, old: str, new: str, said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read_testbed(written(tmp_path, TWO.replace(old, new)))
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "new", "said"),
+    [
+        (TWO, "  - {ends: [dut:c1, tester:c1]}\n", "", "1 of them end at dut"),
+        (TWO, "timestamper: tester", "timestamper: dut", "same host, or cables a splitter"),
+        (THREE, ", splitter: stamper:t1", "", "need a splitter, or none"),
+        (THREE, "timestamper: stamper", "timestamper: loadgen", "stamper:t0 should be a card of"),
+        (
+            THREE,
+            "generator: loadgen",
+            "generator: stamper",
+            "loadgen:g0 should be a card",
+        ),
+    ],
+)
+def test_cables_that_do_not_fit_the_roles(
+    tmp_path: Path, text: str, old: str, new: str, said: str
+) -> None:
+    assert old in text
+    with pytest.raises(InputError, match=said):
+        cables_of(read_testbed(written(tmp_path, text.replace(old, new))))
+
+
+PLAIN: dict[str, Any] = {"name": "x", "traffic": {"rate": "1 kpkt/s", "duration": "1 s"}}
+
+
+def test_an_experiment_gets_the_cards_of_a_testbed() -> None:
+    cables = Cables(("d0", "d1"), ("t0", "t1"), ("g0", "g1"))
+    plain = Experiment.model_validate(PLAIN)
+    wired = plain.wired(cables)
+    assert (plain.cables(), plain.tap.kind) == (None, "inline")
+    assert (wired.cables(), wired.tap.kind) == (cables, "passive")
+    assert wired.graph().cards == ["g0", "d0", "t0", "d1", "g1", "t1"]
+    assert Experiment.model_validate(wired.document()).wired(cables) == wired
+    assert wired.wired(None) is wired
+
+
+def test_queues_are_those_of_the_duts_cards(tmp_path: Path) -> None:
+    """Where the file names no cards, only a testbed has them."""
+    path = tmp_path / "x.yaml"
+    path.write_text(
+        "name: x\ntraffic: {rate: 1 kpkt/s, duration: 1 s}\n"
+        "dut: {platform: bare-metal, forwarder: tc-mirred, cpus: [2, 3], queues: 2}\n"
+    )
+    with pytest.raises(InputError, match=r"x\.yaml:3: dut\.queues: links of the lab"):
+        read_experiment(path)
+    checked = read_experiment(path, on_testbed=True)
+    checked.wire(Cables(("d0", "d1"), ("t0", "t1")))
+    [(_, experiment)] = checked.combinations
+    assert experiment.parameters()["dut"]["queues"] == 2
+    [dut] = [node for node in experiment.graph().nodes if node.task == "dut"]
+    assert dut.placement.queues == 2
+
+
+def test_splitters_need_one_device_and_one_direction() -> None:
+    split = Cables(("d0", "d1"), ("t0", "t1"), ("g0", "g1"))
+    traffic = {**PLAIN["traffic"], "bidirectional": True}
+    both = Experiment.model_validate({**PLAIN, "traffic": traffic})
+    with pytest.raises(InputError, match="a splitter copies one direction"):
+        both.wired(split)
+    wire = Experiment.model_validate({**PLAIN, "dut": {"platform": "wire"}})
+    with pytest.raises(InputError, match="need one DuT between them"):
+        wire.wired(split)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (
+            {"dut": {"ports": ["a", "b"]}, "tap": {"ports": ["c", "d"]}},
+            "the testbed has the",
+        ),
+        ({"dut": {"links": ["in - a - out"], "nodes": {"a": {}}}}, "two cables to the DuT"),
+        ({"tap": {"kind": "passive"}}, "tap.kind: passive does not fit"),
+        ({"tap": {"clock": "hardware"}}, "without splitters a packet is stamped before it is sent"),
+        ({"dut": {"line": 2, "taps": "hops", "forwarder": "kernel-route"}}, "does not see what is"),
+    ],
+)
+def test_an_experiment_that_does_not_fit_a_testbed(more: dict[str, object], said: str) -> None:
+    experiment = Experiment.model_validate({**PLAIN, **more})
+    with pytest.raises(InputError, match=said):
+        experiment.wired(Cables(("d0", "d1"), ("t0", "t1")))

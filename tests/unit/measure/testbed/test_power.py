@@ -1,0 +1,197 @@
+"""Power of machines by every kind: a real controller, a Redfish server, commands."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from controlled import USER, Served, configuration, password_file, serving, switchable
+
+from tailtap.measure.testbed.power import POWERS, Power, power_of
+from tailtap.measure.testbed.power.settling import settle
+from tailtap.records.errors import InputError, MachineError
+
+
+@pytest.fixture
+def commands(tmp_path: Path) -> dict[str, Any]:
+    return {"kind": "command", **switchable(tmp_path)}
+
+
+@pytest.fixture
+def controller(tmp_path: Path) -> Iterator[Served]:
+    machine = {"kind": "command", "name": "m", **switchable(tmp_path)}
+    with serving(configuration(tmp_path, [machine])) as served:
+        yield served
+
+
+@pytest.fixture
+def ipmi(controller: Served, tmp_path: Path) -> dict[str, Any]:
+    return {
+        "kind": "ipmi",
+        "address": "127.0.0.1",
+        "port": controller.ports[0],
+        "user": USER,
+        "password_file": str(password_file(tmp_path)),
+    }
+
+
+@contextlib.contextmanager
+def redfish_server(folder: Path) -> Iterator[str]:
+    """The fake driver of sushy-tools on a port of its own; the address."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    (folder / "redfish.conf").write_text(
+        "SUSHY_EMULATOR_FAKE_DRIVER = True\n"
+        "SUSHY_EMULATOR_FAKE_SYSTEMS = [{'uuid': '11111111-1111-1111-1111-111111111111',"
+        " 'name': 'server', 'power_state': 'Off', 'nics': []}]\n"
+        f"SUSHY_EMULATOR_STATE_DIR = '{folder}'\n"
+    )
+    # Its fake machines would take 1 to 11 s for each change.
+    program = "import random; random.randint = lambda *_: 0\n"
+    program += "from sushy_tools.emulator.main import main; main()"
+    words = ["--config", str(folder / "redfish.conf"), "-i", "127.0.0.1", "-p", str(port)]
+    command = [sys.executable, "-c", program, *words]
+    with (folder / "redfish.log").open("w") as log:
+        child = subprocess.Popen(command, stdout=log, stderr=log)
+        try:
+            deadline = time.monotonic() + 60
+            while True:
+                with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+                    break
+                assert child.poll() is None and time.monotonic() < deadline
+                time.sleep(0.05)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            child.terminate()
+            child.wait(timeout=30)
+
+
+def switch(power: Power) -> None:
+    """What every kind can do, from off to on and back."""
+    assert power.status() == "off"
+    power.off()
+    assert power.status() == "off"
+    power.on()
+    power.on()
+    assert power.status() == "on"
+    power.cycle()
+    assert power.status() == "on"
+    power.off()
+    assert power.status() == "off"
+    power.cycle()
+    assert power.status() == "on"
+
+
+def test_commands_switch(commands: dict[str, Any], tmp_path: Path) -> None:
+    switch(power_of(commands))
+    told = (tmp_path / "machine.log").read_text().split()
+    assert told == ["on", "off", "on", "off", "on"]
+
+
+def test_a_command_of_its_own_cycles(commands: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "machine.state").write_text("on\n")
+    power_of({**commands, "cycle": f"touch {tmp_path}/cycled"}).cycle()
+    assert (tmp_path / "cycled").exists()
+    assert not (tmp_path / "machine.log").exists()
+
+
+@pytest.mark.parametrize(
+    ("printed", "state"),
+    [("on", "on"), ("Chassis Power is off", "off"), ("outlet 3:\n  ON.", "on"), ("maybe", None),
+     ("", None), ("button", None)],
+)  # fmt: skip
+def test_the_last_word_is_the_state(
+    commands: dict[str, Any], printed: str, state: str | None
+) -> None:
+    power = power_of({**commands, "status": f"printf '{printed}'"})
+    if state is None:
+        with pytest.raises(MachineError, match="must print on or off as its last word"):
+            power.status()
+    else:
+        assert power.status() == state
+
+
+def test_a_command_that_hangs_is_ended(commands: dict[str, Any]) -> None:
+    power = power_of({**commands, "status": "sleep 30", "timeout": "0.2 s"})
+    with pytest.raises(MachineError, match=r"no answer within 0\.2 s"):
+        power.status()
+
+
+def test_power_that_comes_later_is_waited_for(commands: dict[str, Any], tmp_path: Path) -> None:
+    later = f"sh -c '(sleep 0.3; echo on > {tmp_path}/machine.state) > {tmp_path}/said 2>&1 &'"
+    power = power_of({**commands, "switch_on": later})
+    power.on()
+    assert power.status() == "on"
+
+
+def test_power_that_does_not_come_is_an_error() -> None:
+    with pytest.raises(MachineError, match="the power is not on 0 s after"):
+        settle(lambda: "off", "on", seconds=0)
+
+
+def test_ipmi_switches(ipmi: dict[str, Any]) -> None:
+    switch(power_of(ipmi))
+
+
+def test_ipmi_says_what_is_wrong(ipmi: dict[str, Any], tmp_path: Path) -> None:
+    wrong = power_of({**ipmi, "password_file": str(password_file(tmp_path, "wrong"))})
+    with pytest.raises(MachineError, match="check address, user, password_file") as found:
+        wrong.status()
+    assert "\n" not in str(found.value)
+
+
+def test_redfish_switches(tmp_path: Path) -> None:
+    with redfish_server(tmp_path) as address:
+        options = {
+            "kind": "redfish",
+            "address": address,
+            "user": USER,
+            "password_file": str(password_file(tmp_path)),
+        }
+        switch(power_of(options))
+        with pytest.raises(MachineError, match="does not answer as Redfish does") as found:
+            power_of({**options, "system": "/redfish/v1/Systems/none"}).status()
+        assert "\n" not in str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"kind": "impi"}, "kind: there is no power 'impi': did you mean 'ipmi'"),
+        ({"kind": None}, "kind: this key is missing: it is one of ipmi, redfish, command"),
+        ({"user": "a" * 17}, "user: "),
+        ({"adress": "x"}, "adress: "),
+        ({"address": "-x"}, "address: "),
+        ({"password_file": "/nowhere"}, "cannot read the passwords in /nowhere: No such file"),
+    ],
+)
+def test_options_are_checked(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    options = {"kind": "ipmi", "address": "127.0.0.1", "user": USER,
+               "password_file": str(password_file(tmp_path))}  # fmt: skip
+    with pytest.raises(InputError) as found:
+        power_of({**options, **change})
+    assert str(found.value).startswith(message)
+    assert "\n" not in str(found.value)
+
+
+def test_a_password_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    path = password_file(tmp_path)
+    path.chmod(0o640)
+    options = {"kind": "ipmi", "address": "x", "user": USER, "password_file": str(path)}
+    with pytest.raises(InputError, match=f"has the mode 0640, .*: chmod 600 {path}"):
+        power_of(options)
+
+
+def test_every_kind_diagnoses_itself() -> None:
+    for name, kind in POWERS.working():
+        [check] = kind.diagnose()
+        assert (check.area, check.name) == ("power", name)
+        assert bool(check.remedy) == (check.state != "ok")
