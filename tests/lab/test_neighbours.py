@@ -211,24 +211,27 @@ def test_a_tenant_whose_packets_flood_the_softirq_is_blamed_for_another_s_tail(
 
 
 def test_nothing_stays_of_a_run_that_is_killed(tmp_path: Path) -> None:
-    """SIGKILL of `tailtap run` ends the neighbours; that of a neighbour fails the run."""
-    neighbours = "{batch: {cpu: {cpus: [1], busy: 1}}}"
+    """SIGKILL of `tailtap run` ends the neighbours; that of a neighbour fails the run.
+
+    No other test gives a neighbour this name: threads are looked for by it on the whole machine.
+    """
+    neighbours = "{doomed: {cpu: {cpus: [1], busy: 1}}}"
     (tmp_path / "tenants.yaml").write_text(
         EXPERIMENT.format(neighbours=neighbours, duration="60 s")
     )
     command = [*TAILTAP, "run", "tenants.yaml", "--quiet", "--out"]
     with subprocess.Popen([*command, "one"], cwd=tmp_path) as process:
-        until(lambda: threads("tt-batch"))
+        until(lambda: threads("tt-doomed"))
         process.kill()
-    until(lambda: not threads("tt-batch"))
+    until(lambda: not threads("tt-doomed"))
     subprocess.run([*TAILTAP, "clean"], check=True, stdout=subprocess.DEVNULL)
     with subprocess.Popen([*command, "two"], cwd=tmp_path, stderr=subprocess.PIPE) as process:
-        until(lambda: threads("tt-batch") and (tmp_path / "two/runs").exists())
-        [thread] = threads("tt-batch")
+        until(lambda: threads("tt-doomed") and (tmp_path / "two/runs").exists())
+        [thread] = threads("tt-doomed")
         time.sleep(0.5)
         os.kill(int(thread.parent.parent.name), signal.SIGKILL)
         _, said = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 3
     [run] = (tmp_path / "two/runs").iterdir()
     assert record(run)["status"] == "failed"
-    assert "the neighbour batch on CPU 1:" in record(run)["error"], said
+    assert "the neighbour doomed on CPU 1:" in record(run)["error"], said

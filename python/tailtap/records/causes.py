@@ -248,3 +248,4 @@ class CausesRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.causes
     guest: GuestTold | None
     worst: Annotated[list[LatePacket], Meta(description="The worst packets, one by one")]
     warnings: list[Notice]
+    made: Annotated[str | None, Meta(description="What the tables beside it say, too")] = None

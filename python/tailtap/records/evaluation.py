@@ -230,3 +230,4 @@ class EvaluationRecord(
     exceedances: Floor
     blocks: BlockWidth
     warnings: list[Notice]
+    made: Annotated[str | None, Meta(description="What the tables beside it say, too")] = None

@@ -6,7 +6,7 @@ import contextlib
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tailtap.records.errors import MachineError
@@ -32,10 +32,13 @@ class GuestHost(LocalHost):
     own_kernel = True
     own_files = True
 
-    def __init__(self, name: str, port: Path, patience: float) -> None:
+    def __init__(
+        self, name: str, port: Path, patience: float, why: Callable[[], str] = str
+    ) -> None:
         """A host for the guest whose port has its socket at `port`; another one is made beside it.
 
-        Its commands may take `patience` times as long as on this machine. Raises `MachineError`.
+        Its commands may take `patience` times as long as on this machine. `why` tells how the
+        machine ended, once it has. Raises `MachineError`.
         """
         self._name = f"virtual machine {name}"
         self._patience = patience
@@ -52,7 +55,8 @@ class GuestHost(LocalHost):
             self._switch.close()
             raise
         number = self._socket.fileno()
-        self._connection = Connection(number, number, f"the {self.name}")
+        self._why = why
+        self._connection = Connection(number, number, f"the {self.name}", self._ending)
 
     @property
     def name(self) -> str:
@@ -114,6 +118,13 @@ class GuestHost(LocalHost):
         self._connection.close()
         self._socket.close()
         self._switch.close()
+
+    def _ending(self) -> str:
+        """How the guest ended, as a sentence; it may be the switch alone that did."""
+        self._switch.wait(SWITCH_SECONDS)
+        if self._switch.status:
+            return self._switch.failure()
+        return f"the {self.name} has ended: {self._why()}".removesuffix(": ")
 
     def _copied(self, what: str, source: Path, target: Path) -> None:
         copy = self._connection.get if what == "get" else self._connection.put

@@ -108,7 +108,7 @@ def read_stored(folder: Path, median_ns: int) -> tuple[Json, list[pa.Table]] | N
     """
     try:
         content = checked_file(folder / "causes.json", CausesRecord)
-        found = [read_table(folder, name) for name in TABLES]
+        found = [read_table(folder, name, content.get("made")) for name in TABLES]
     except (InputError, OSError, ValueError, pa.ArrowException):
         return None
     late, causes = content["late"], {row["cause"] for row in content["causes"]}

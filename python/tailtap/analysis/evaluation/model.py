@@ -249,8 +249,8 @@ class Evaluation:
         try:
             meta = read(folder / EVALUATION, EvaluationRecord)
             names = ("distribution", "worst", "exceedances", "blocks", "gaps", "rates")
-            found = cls._of(meta, {name: tables.read(folder, name) for name in names})
-            return found if meta.hops is None else found._with_hops(meta.hops, folder)
+            found = cls._of(meta, {name: tables.read(folder, name, meta.made) for name in names})
+            return found if meta.hops is None else found._with_hops(meta, meta.hops, folder)
         except OSError as error:
             raise InputError(f"{folder}: not an evaluation: {error}") from error
         except (ValueError, LookupError, TypeError, AttributeError, pa.ArrowException) as error:
@@ -258,11 +258,13 @@ class Evaluation:
                 f"{folder}: not a whole evaluation ({error}); run tailtap evaluate --out again"
             ) from error
 
-    def _with_hops(self, meta: Sequence[HopRecord], folder: Path) -> Evaluation:
+    def _with_hops(
+        self, meta: EvaluationRecord, rows: Sequence[HopRecord], folder: Path
+    ) -> Evaluation:
         from tailtap.analysis.evaluation import hops, tables
 
-        read = {name: tables.read(folder, name) for name in hops.TABLES}
-        return replace(self, hops=hops.Hops.of_tables(meta, read))
+        read = {name: tables.read(folder, name, meta.made) for name in hops.TABLES}
+        return replace(self, hops=hops.Hops.of_tables(rows, read))
 
     @classmethod
     def _of(cls, meta: EvaluationRecord, read: dict[str, pa.Table]) -> Evaluation:

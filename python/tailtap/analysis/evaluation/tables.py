@@ -7,6 +7,7 @@ it is installed, which takes longer than everything else here.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -67,6 +68,8 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
     },
 }
 """The columns that each table has, with their types; a question mark: some of it may be missing."""
+MADE = b"tailtap.made"
+"""Where a Parquet file says which record it was written with."""
 
 
 def counts(name: str, pair: Pair) -> pa.Table:
@@ -225,13 +228,21 @@ def write(
 ) -> None:
     """Writes each table as Parquet and each object as JSON into `folder`, all of them or none.
 
-    No file takes the place of an older one before all are on the disk.
+    No file takes the place of an older one before all are on the disk. A power cut between two
+    renames, or a disk that becomes read-only there, can still leave files of both: so a table and
+    the record beside it carry the same mark, which is made of the record, and `read` compares them.
 
     Raises `MachineError` when the folder cannot be written, and `InputError` when one from `below`
     on is a link.
     """
-    contents = {f"{name}.parquet": partial(_write_table, table) for name, table in files.items()}
-    contents |= {f"{name}.json": partial(_write_object, value) for name, value in objects.items()}
+    records = {name: msgspec.to_builtins(value) for name, value in objects.items()}
+    mark = None
+    if files:
+        mark = hashlib.blake2b(json.dumps(records).encode(), digest_size=16).hexdigest()
+        records = {name: {**record, "made": mark} for name, record in records.items()}
+    contents = {f"{name}.parquet": partial(_write_table, table, mark)
+                for name, table in files.items()}  # fmt: skip
+    contents |= {f"{name}.json": partial(_write_object, value) for name, value in records.items()}
     try:
         make_folder(folder, below=below)
         with opened(folder, below=below) as there:
@@ -240,12 +251,12 @@ def write(
         raise refused(folder, error) from error
 
 
-def _write_table(table: pa.Table, file: BinaryIO) -> None:
+def _write_table(table: pa.Table, mark: str | None, file: BinaryIO) -> None:
     """Columns of integers ascend or differ little: differences take least time and room."""
     integers = [field.name for field in table.schema if pa.types.is_integer(field.type)]
     others = [name for name in table.column_names if name not in integers]
     pq.write_table(
-        table,
+        table.replace_schema_metadata({MADE: mark or ""}),
         file,
         compression="zstd",
         use_dictionary=others or False,
@@ -254,13 +265,14 @@ def _write_table(table: pa.Table, file: BinaryIO) -> None:
 
 
 def _write_object(value: Any, file: BinaryIO) -> None:
-    file.write(f"{json.dumps(msgspec.to_builtins(value), indent=1)}\n".encode())
+    file.write(f"{json.dumps(value, indent=1)}\n".encode())
 
 
-def read(folder: Path, name: str) -> pa.Table:
-    """Reads a table that `write` wrote.
+def read(folder: Path, name: str, mark: str | None) -> pa.Table:
+    """Reads a table that `write` wrote; `mark` is `made` of the record beside it.
 
-    Raises `OSError` and `pa.ArrowException`, and `ValueError` for what is no table of ours.
+    Raises `OSError` and `pa.ArrowException`, and `ValueError` for what is no table of ours or was
+    written with another record.
     """
     path = folder / f"{name}.parquet"
     with open_file(path, folder.resolve()) as content, pq.ParquetFile(content) as file:
@@ -278,4 +290,7 @@ def read(folder: Path, name: str) -> pa.Table:
             raise pa.ArrowInvalid(f"{path.name}: {title} is not whole")
         if title in ("count", "packets"):
             require_counts(column(found, title), f"{path.name}: {title}")
+    made = (found.schema.metadata or {}).get(MADE, b"").decode(errors="replace")
+    if made != (mark or ""):
+        raise ValueError(f"{path.name} was written with another record than the one beside it")
     return found.select(list(COLUMNS[name]))

@@ -337,7 +337,7 @@ class Run:
         """The table `name` of the evaluation. Raises `InputError`."""
         path = self._evaluation_folder / f"{name}.parquet"
         try:
-            return tables.read(self._evaluation_folder, name)
+            return tables.read(self._evaluation_folder, name, self.meta().made)
         except (OSError, ValueError, pa.ArrowException) as error:
             raise InputError(
                 f"{path}: cannot read it: {str(error).splitlines()[0]}; "

@@ -18,7 +18,7 @@ from tailtap.analysis.evaluation import tables
 from tailtap.output.database.hops import HOP_COLUMNS, hop_table
 from tailtap.records.duck import connect, require_tables, says_damaged, says_locked
 from tailtap.records.errors import InputError, MachineError
-from tailtap.records.evaluation import EvaluationRecord, HopRecord
+from tailtap.records.evaluation import EvaluationRecord
 from tailtap.records.files import sync
 from tailtap.records.record import as_json, read
 from tailtap.records.run import RunRecord
@@ -235,8 +235,8 @@ def _insert(connection: duckdb.DuckDBPyConnection, run: RunRecord, evaluation: P
             list(row.values()),
         )
         for table in PARQUET:
-            insert(connection, table, number, _table(evaluation, table))
-        _insert_hops(connection, number, evaluation, found.hops or [])
+            insert(connection, table, number, _table(evaluation, table, found.made))
+        _insert_hops(connection, number, evaluation, found)
         _insert_causes(connection, number, evaluation.parent)
     if warnings:
         connection.executemany(
@@ -245,10 +245,10 @@ def _insert(connection: duckdb.DuckDBPyConnection, run: RunRecord, evaluation: P
         )
 
 
-def _table(evaluation: Path, name: str) -> pa.Table:
+def _table(evaluation: Path, name: str, mark: str | None) -> pa.Table:
     """A table of an evaluation. Raises `InputError`."""
     try:
-        return tables.read(evaluation, name)
+        return tables.read(evaluation, name, mark)
     except (OSError, ValueError, pa.ArrowException) as error:
         raise InputError(
             f"{evaluation / name}.parquet: cannot read it: {reason_of(error)}; {KEPT}"
@@ -271,11 +271,12 @@ def insert(
 
 
 def _insert_hops(
-    connection: duckdb.DuckDBPyConnection, number: int, evaluation: Path, hops: Sequence[HopRecord]
+    connection: duckdb.DuckDBPyConnection, number: int, evaluation: Path, record: EvaluationRecord
 ) -> None:
     """Puts in what packets took for each hop, of a run that was stamped between nodes."""
+    hops = record.hops or []
     for table in HOP_COLUMNS if hops else ():
-        found = hop_table(table, hops, lambda name: _table(evaluation, name))
+        found = hop_table(table, hops, lambda name: _table(evaluation, name, record.made))
         insert(connection, table, number, found)
 
 

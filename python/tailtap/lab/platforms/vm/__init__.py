@@ -303,7 +303,7 @@ def _running(lab: Lab, spec: DutSpec[VmOptions]) -> Iterator[_Guest]:
         settings = {"links": links, "mtu": str(lab.graph.links[-1].mtu), "cpus": own}
         initramfs.write(image, kernel, settings, [one.alias for one in passed])
         stack.enter_context(domain)
-        guest = GuestHost(name, domain.port, _patience(speed))
+        guest = GuestHost(name, domain.port, _patience(speed), domain.failure)
         stack.callback(guest.close)
         yield _Guest(spec, kernel, speed, line, domain, guest)
 

@@ -41,8 +41,13 @@ stdio_handler = "file"
 """QEMU is root, as it must read this machine's files; the sandbox of seccomp stays."""
 START_SECONDS = 60.0
 """How long libvirt may take; the first time it asks QEMU for all that it can do."""
+SEEN_SECONDS = 5.0
+"""How long libvirt may take to see that QEMU has ended."""
 TAIL = 400
 """How many characters of the console an error quotes."""
+
+SAID = re.compile(r"(qemu-system-\w+: |shutting down, reason=).*")
+"""What a line of the log says that libvirt keeps of QEMU; the others are its command line."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +100,11 @@ class Domain:
         """The file with the output of the guest's kernel."""
         return self.folder / "console.log"
 
+    @property
+    def log(self) -> Path:
+        """The file with the output of QEMU."""
+        return self.folder / f"log/qemu/{self.design.name}.log"
+
     def __enter__(self) -> Domain:
         """Start it; returns when libvirt says that it runs. Raises `MachineError`."""
         self.folder.joinpath("etc").mkdir(parents=True)
@@ -133,13 +143,31 @@ class Domain:
         return int(found[1]) * 1024 if found else 0
 
     def failure(self) -> str:
-        """The reason of a failure, from libvirt and the console, as one line."""
-        said = self._process.errors() if self._process and self._process.ended else ""
-        if not said and self.console.exists():
-            text = self.console.read_text(encoding="utf-8", errors="replace")
-            panic = re.search(r"Kernel panic.*", text)
-            said = panic[0] if panic else text[-TAIL:]
-        return " ".join(said.replace("virt-qemu-run:", "").split())
+        """The reason of a failure, from libvirt, QEMU and the console, as one line."""
+        said = self._said()
+        if self._process is not None and self._process.ended:
+            said.append(self._process.errors() or self._process.ending())
+        console = "\n".join(self._read(self.console))
+        panic = re.search(r"Kernel panic.*", console)
+        if panic or not said:
+            said.append(panic[0] if panic else console[-TAIL:])
+        return " ".join(" ".join(said).replace("virt-qemu-run:", "").split())
+
+    def _said(self) -> list[str]:
+        """What QEMU said of its end, and libvirt, which takes a moment to see it."""
+        deadline = time.monotonic() + SEEN_SECONDS
+        while True:
+            found = [SAID.search(line) for line in self._read(self.log)]
+            said = [one[0] for one in found if one is not None and "warning: " not in one[0]]
+            if said or not self.log.exists() or time.monotonic() > deadline:
+                return said
+            time.sleep(0.02)
+
+    def _read(self, path: Path) -> list[str]:
+        """The lines that somebody has written to a file so far."""
+        if not path.exists():
+            return []
+        return path.read_text(encoding="utf-8", errors="replace").splitlines()
 
     def _command(self, definition: Path) -> list[str]:
         run = ["virt-qemu-run", "--root", str(self.folder), str(definition)]
