@@ -6,6 +6,7 @@ does not name may be anything.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -115,6 +116,11 @@ def as_json(record: Record) -> dict[str, Any]:
 def copied(record: R) -> R:
     """A copy that has nothing in common with the record."""
     return msgspec.convert(as_json(record), type(record), dec_hook=_opened)
+
+
+def mark(*parts: object) -> str:
+    """A text that is the same for the same content, and for no other."""
+    return hashlib.blake2b(msgspec.json.encode(parts), digest_size=16).hexdigest()
 
 
 def printed(record: msgspec.Struct) -> str:

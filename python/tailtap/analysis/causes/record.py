@@ -20,6 +20,7 @@ from tailtap.analysis.causes.segments import UNKNOWN
 from tailtap.analysis.causes.taxonomy import Named
 from tailtap.analysis.causes.words import NO_REMEDY, packet_words, period_words, remedy_words
 from tailtap.analysis.evaluation.values import Column
+from tailtap.records.record import mark
 
 Json: TypeAlias = dict[str, Any]
 
@@ -31,7 +32,7 @@ WORST = 50
 def record(found: Explained) -> Json:
     """The object of `causes.json`. Times are in ns; what there is not, is null."""
     late, trace, labels = found.joined.late, found.trace, found.labels
-    return {
+    told = {
         "schema": SCHEMA,
         "run": found.run.slug,
         "valid": found.run.valid,
@@ -84,6 +85,7 @@ def record(found: Explained) -> Json:
         "worst": [_packet(found, packet) for packet in _worst(found)],
         "warnings": msgspec.to_builtins(found.warnings),
     }
+    return {**told, "made": mark(told)}
 
 
 def _untold(found: Explained) -> int:

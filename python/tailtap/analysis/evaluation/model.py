@@ -39,7 +39,7 @@ from tailtap.records.evaluation import (
     Sides,
     WorstRecord,
 )
-from tailtap.records.record import Notice, read
+from tailtap.records.record import Notice, mark, read
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -195,7 +195,8 @@ class Evaluation:
 
     def record(self, ps: Sequence[float] = DEFAULT, worst: int = 10) -> EvaluationRecord:
         """What `evaluation.json` says, and `tailtap evaluate --json` prints."""
-        hops = self.hops
+        hops = None if self.hops is None else self.hops.record(ps)
+        statistics = self.min, self.mean, self.max, self.distribution[0].size
         return EvaluationRecord(
             key=self.key,
             key_reason=self.key_reason,
@@ -204,7 +205,7 @@ class Evaluation:
                 self.min, self.mean, self.max, self.percentiles(ps), self.within_ns
             ),
             worst=[self._packet(i, packet) for i, packet in enumerate(self.worst(worst))],
-            hops=None if hops is None else hops.record(ps),
+            hops=hops,
             clocks=self.clocks,
             within=self.within.record if self.within_ns else None,
             inputs=self.inputs,
@@ -215,6 +216,7 @@ class Evaluation:
             ),
             blocks=BlockWidth(width_ns=self.columns.blocks[0]),
             warnings=self.warnings,
+            made=mark(self.key, self.counts, statistics, self.inputs, self.options, self.clocks),
         )
 
     def as_json(self, ps: Sequence[float] = DEFAULT, worst: int = 10) -> dict[str, Any]:

@@ -7,7 +7,6 @@ it is installed, which takes longer than everything else here.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -230,16 +229,13 @@ def write(
 
     No file takes the place of an older one before all are on the disk. A power cut between two
     renames, or a disk that becomes read-only there, can still leave files of both: so a table and
-    the record beside it carry the same mark, which is made of the record, and `read` compares them.
+    the record beside it carry the same mark, and `read` compares them: it is `made` of the object.
 
     Raises `MachineError` when the folder cannot be written, and `InputError` when one from `below`
     on is a link.
     """
     records = {name: msgspec.to_builtins(value) for name, value in objects.items()}
-    mark = None
-    if files:
-        mark = hashlib.blake2b(json.dumps(records).encode(), digest_size=16).hexdigest()
-        records = {name: {**record, "made": mark} for name, record in records.items()}
+    mark = next((record["made"] for record in records.values()), None) if files else None
     contents = {f"{name}.parquet": partial(_write_table, table, mark)
                 for name, table in files.items()}  # fmt: skip
     contents |= {f"{name}.json": partial(_write_object, value) for name, value in records.items()}
