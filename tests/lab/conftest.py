@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from labtools import IS_VIRTUAL
 from namespaces import Lab, Namespace
+from standing import Lost
 
 from tailtap.host.changes.journal import FOLDERS, STATE, SUFFIX, read_all
 from tailtap.host.containers.domains import DomainFolder
@@ -64,8 +65,10 @@ class Attempts:
         self._item = item
         self._failed = 0
 
-    def may_repeat(self) -> bool:
-        """Whether the test may try again after one more attempt that failed."""
+    def may_repeat(self, error: BaseException) -> bool:
+        """Whether the test may try again after one more attempt that failed by `error`."""
+        if isinstance(error, Lost):
+            return False
         self._failed += 1
         before, now = self._item.stash[BEGAN], _stolen()
         taken = (now[0] - before[0]) / max(now[1] - before[1], 1)

@@ -31,7 +31,6 @@ traffic: {{rate: 2 kpkt/s, duration: 1 s, warm_up: 100 ms, flows: 3, bidirection
 """
 
 
-@pytest.mark.alone
 def test_faults_of_one_direction_are_told_from_the_other(tmp_path: Path) -> None:
     """The forwarder drops and holds packets on their way there, and nothing on the way back."""
     faults = f"options: {{drop: {DROPPED}, hold: {{ids: {HELD}, time: {HOLD_NS} ns}}}}"
@@ -78,7 +77,6 @@ def evaluation(run: dict[str, str]) -> Evaluation:
     return Evaluation.load(Path(run["folder"]) / "evaluation")
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize("platform", ["wire", "bare-metal"])
 def test_packets_go_both_ways_through_the_kernel(tmp_path: Path, platform: str) -> None:
     path = write_experiment(tmp_path, experiment(f"{{platform: {platform}}}"))

@@ -104,10 +104,8 @@ def run(
     return sorted((out / "runs").iterdir())[0], done.stderr
 
 
-@pytest.mark.parametrize(
-    "forwarder",
-    ["tc-mirred", "kernel-route", "xdp", pytest.param("testpmd", marks=pytest.mark.alone)],
-)
+@pytest.mark.timed  # a CPU that is held for longer than its queues last loses packets
+@pytest.mark.parametrize("forwarder", ["tc-mirred", "kernel-route", "xdp", "testpmd"])
 def test_all_packets_pass_and_cards_are_given_back(
     machine: Machine, tmp_path: Path, forwarder: str
 ) -> None:
@@ -121,7 +119,6 @@ def test_all_packets_pass_and_cards_are_given_back(
     assert record(made)["parameters"]["dut"]["ports"] == ["card1", "card2"]
 
 
-@pytest.mark.alone
 def test_a_container_on_cards(machine: Machine, tmp_path: Path) -> None:
     made, error = run(machine, tmp_path, experiment("container"))
     assert record(made)["status"] == "done", error

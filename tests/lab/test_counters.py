@@ -51,7 +51,6 @@ def outside(run: dict[str, Any], event: str, cpus: list[str]) -> int:
     return sum(life[cpu][event] - sent[cpu][event] for cpu in cpus)
 
 
-@pytest.mark.alone
 def test_windows_hold_every_event_in_the_scope_that_they_name(runs: Measurements) -> None:
     (wire, *devices), page = runs
     assert wire["counters"] is None
@@ -72,7 +71,6 @@ def test_windows_hold_every_event_in_the_scope_that_they_name(runs: Measurements
     assert "What the processors counted" in page
 
 
-@pytest.mark.alone
 def test_start_and_end_of_a_container_are_in_its_lifetime(runs: Measurements) -> None:
     (_, _, container), _ = runs
     others = [cpu for cpu in container["counters"]["run"]["by_cpu"] if cpu != "1"]
@@ -82,7 +80,6 @@ def test_start_and_end_of_a_container_are_in_its_lifetime(runs: Measurements) ->
     assert outside(container, "cpu-migrations", ["1"]) >= 2
 
 
-@pytest.mark.alone
 def test_counts_agree_with_those_of_perf(tmp_path: Path) -> None:
     """A process that moves to the other CPU a number of times, counted by perf as a task."""
     code = f"import os\nfor i in range({MOVES}): os.sched_setaffinity(0, {{i % 2}})\n"

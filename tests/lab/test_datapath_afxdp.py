@@ -81,7 +81,6 @@ def test_what_is_overdue_leaves_together_and_is_told(namespace: Namespace, tmp_p
     assert "overdue and left together" in told.stderr
 
 
-@pytest.mark.alone
 def test_a_whole_experiment(tmp_path: Path) -> None:
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("generator and DuT need a CPU each")

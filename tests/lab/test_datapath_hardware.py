@@ -87,7 +87,6 @@ def test_tags_count_and_foreign_packets_do_not(namespace: Namespace, tmp_path: P
     assert stamps["len"].tolist() == [len(frame) for frame in frames[:3]]
 
 
-@pytest.mark.alone
 def test_two_links_are_evaluated_like_any_pair(namespace: Namespace, tmp_path: Path) -> None:
     namespace.veth("gen", "in")
     namespace.veth("out", "far")

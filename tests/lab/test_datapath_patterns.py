@@ -73,7 +73,6 @@ def test_nothing_is_sent_while_it_is_off(namespace: Namespace, tmp_path: Path) -
     assert np.all(np.arange(2_000) // 200 <= period)
 
 
-@pytest.mark.alone
 def test_a_ramp_ends_at_its_rate(namespace: Namespace, tmp_path: Path) -> None:
     options = ("--rate", "2 kpkt/s", "--duration", "1 s", "--pattern", "ramp:to=10 kpkt/s")
     report, times, _ = send(namespace, tmp_path, *options, "--warm-up", "0.1 s")
@@ -86,7 +85,6 @@ def test_a_ramp_ends_at_its_rate(namespace: Namespace, tmp_path: Path) -> None:
     assert report["pattern"] == {"kind": "ramp", "to": 10_000, "over": None}
 
 
-@pytest.mark.alone
 def test_warm_up_packets_and_a_pause(namespace: Namespace, tmp_path: Path) -> None:
     options = ("--rate", "10 kpkt/s", "--count", "100", "--warm-up-packets", "500")
     report, times, _ = send(namespace, tmp_path, *options, "--pause", "0.3 s")

@@ -82,7 +82,6 @@ def test_two_cpus_share_a_ring(namespace: Namespace, tmp_path: Path) -> None:
     assert np.all(np.diff(stamps["time"].astype(np.int64)) >= 0)
 
 
-@pytest.mark.alone
 def test_a_ring_that_is_too_small_counts_every_loss(namespace: Namespace, tmp_path: Path) -> None:
     namespace.veth("gen", "in")
     path = tmp_path / "in.stamps"
@@ -181,7 +180,6 @@ def test_ids_are_found_behind_extension_headers(namespace: Namespace, tmp_path: 
     assert list(stamps["len"]) == [len(frame) for frame in followed]
 
 
-@pytest.mark.alone
 def test_a_passive_tap_lets_packets_pass(namespace: Namespace, tmp_path: Path) -> None:
     namespace.veth("gen", "in")
     tap = namespace.start("tap", "x=in", "--write", f"{tmp_path}/p.stamps", "--count", "10")
@@ -250,7 +248,6 @@ def test_stamps_reach_the_file_while_little_traffic_flows(
     assert counts_of(tap.stop()["links"]["in"]) == (20, 20, 0, 0)
 
 
-@pytest.mark.alone
 def test_what_a_stopped_tap_loses_is_counted(namespace: Namespace, tmp_path: Path) -> None:
     """User space does not run at all for a while: the ring fills up, and the rest is counted."""
     namespace.veth("gen", "in")

@@ -55,7 +55,6 @@ def test_the_rate_is_held_and_the_slip_told(namespace: Namespace, tmp_path: Path
     assert report["achieved_rate"] == pytest.approx(9_999e9 / taken, rel=0.02)
 
 
-@pytest.mark.alone
 def test_flows_and_sizes_reach_the_wire(namespace: Namespace, tmp_path: Path) -> None:
     namespace.veth("gen", "in")
     capture = tmp_path / "x.pcap"

@@ -26,7 +26,10 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.alone
 @pytest.mark.timed
-@pytest.mark.parametrize(("forwarder", "napi"), [("fault", "softirq"), ("tc-mirred", "threads")])
+@pytest.mark.parametrize(
+    ("forwarder", "napi"),
+    [("fault", "softirq"), pytest.param("tc-mirred", "threads", marks=pytest.mark.slow)],
+)
 def test_a_hog_makes_packets_late_that_a_task_serves(
     program: Path, tmp_path: Path, forwarder: str, napi: str
 ) -> None:
@@ -69,6 +72,7 @@ def test_a_hog_makes_packets_late_in_the_node_whose_core_it_takes(
 
 
 @pytest.mark.alone
+@pytest.mark.slow
 @pytest.mark.timed
 def test_a_hog_makes_packets_late_where_a_task_and_the_softirq_serve(
     program: Path, tmp_path: Path
@@ -94,6 +98,7 @@ def test_a_hog_makes_packets_late_where_a_task_and_the_softirq_serve(
 
 
 @pytest.mark.alone
+@pytest.mark.slow
 @pytest.mark.timed
 def test_a_hog_on_another_core_is_never_blamed(program: Path, tmp_path: Path) -> None:
     found = explained(

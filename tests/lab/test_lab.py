@@ -2,31 +2,44 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
+from collections.abc import Iterable
 
 import pytest
 from killed import Work, killed_at_every_step
-from labtools import own_machine
+from labtools import own_machine, wait_for
 
 from tailtap.lab.topology.compiler import receive_steering
 from tailtap.lab.topology.lab import Lab
 from tailtap.lab.topology.line import DUT, FROM_DUT, TAPS, smallest
 from tailtap.records.errors import MachineError
+from tailtap.remote.process import Process
 
 SECOND_AND_A_HALF = 1.5
 
 
 def test_steering_is_read_back() -> None:
+    """The kernel has what was asked for; what it does not take is an error, and changes nothing."""
+
     def steer(cpu: int) -> None:
         lab.make(receive_steering(lab.name_of(TAPS), FROM_DUT, [cpu]))
 
+    def steered() -> str:
+        mask = f"/sys/class/net/{FROM_DUT}/queues/rx-0/rps_cpus"
+        command = ["ip", "netns", "exec", lab.name_of(TAPS), "cat", mask]
+        return subprocess.check_output(command, text=True).strip("0,\n")
+
     with Lab(smallest()) as lab:
         lab.wait_until_up()
+        assert steered() == ""
         steer(0)
+        assert steered() == "1"
         with pytest.raises(MachineError) as caught:
             steer(8000)
         assert "\n" not in str(caught.value)
         assert "these CPUs online" in str(caught.value)
+        assert steered() == "1"
 
 
 def test_nothing_happens_to_links_that_are_up() -> None:
@@ -36,10 +49,21 @@ def test_nothing_happens_to_links_that_are_up() -> None:
         # The kernel tells of what it has put off once a second, and wakes up who listens.
         watching = lab.watch()
         time.sleep(SECOND_AND_A_HALF)
-        news = [line for process in watching for line in process.read_available() or ()]
+        assert news(watching) == []
+        # They would have said so.
+        delete = ["ip", "-n", lab.name_of(TAPS), "link", "delete", FROM_DUT]
+        subprocess.run(delete, check=True)
+        gone: set[str | None] = set()
+        wait_for(
+            lambda: gone.update(map(lab.deleted_port, news(watching))) or FROM_DUT in gone, "it"
+        )
         for process in watching:
             process.close()
-    assert news == []
+
+
+def news(watching: Iterable[Process]) -> list[str]:
+    """What the processes have printed since they were asked last."""
+    return [line for process in watching for line in process.read_available() or ()]
 
 
 @pytest.mark.parametrize("reboot", [False, True])

@@ -1,7 +1,7 @@
 """Every platform with every forwarder: no packet is lost. New kinds join by themselves.
 
-`test_forwarders` has them on bare metal. A virtual machine takes long to boot, so that all
-forwarders share one; whole runs with a machine each are slow tests.
+`test_forwarders` has them on bare metal. A DuT takes long to start, so that all forwarders share
+one of each platform; whole runs with a DuT each are slow tests.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pytest
 from forwarders import require
 from labtools import own_machine, record, stamps, wait_for, write_experiment
 from program import TAILTAP
-from standing import standing
+from standing import Shared, standing
 
 from tailtap.analysis import evaluation
 from tailtap.lab.forwarders import FORWARDERS, Setting
@@ -25,8 +25,7 @@ from tailtap.lab.forwarders.own import Forwarding
 from tailtap.lab.generators import GENERATORS, Sending
 from tailtap.lab.generators.model import Traffic
 from tailtap.lab.instruments.taps import TAPS, Stamped
-from tailtap.lab.platforms import PLATFORMS, Dut, DutSpec
-from tailtap.lab.topology.lab import Lab
+from tailtap.lab.platforms import PLATFORMS, DutSpec
 from tailtap.lab.topology.line import FORWARD
 
 EXTERNAL = {"command": f"{TAILTAP} forward {{ingress}} {{egress}} --cpu {{cpu}}"}
@@ -36,10 +35,9 @@ LACKING = ("is missing on", "this machine cannot", "this kernel has no")
 """How an error begins to say that a capability is missing: the only reasons to skip."""
 OTHERS = [name for name, kind in PLATFORMS.items() if kind.traits.has_dut and name != "bare-metal"]
 BOOTS = [name for name in OTHERS if PLATFORMS[name].traits.own_kernel]
+"""Platforms whose DuT boots a kernel of its own."""
 ALIKE = ("crun", "runc", "podman")
-SHARES = [name for name in OTHERS if name not in (*BOOTS, *ALIKE)]
-"""Platforms whose DuT boots a kernel of its own, and those that share this machine's; those of them
-that are containers like others, `test_runtimes` tries in CI."""
+"""Containers like others, which `test_runtimes` tries in CI."""
 FAST, PACKETS = {"rate": "2 kpkt/s", "duration": "500 ms", "warm_up": "100 ms"}, 1_000
 SLOW, SLOW_PACKETS = {"rate": "200 pkt/s", "duration": "2 s", "warm_up": "0 s"}, 400
 """What is sent, and how many packets that are: to see all of them, and to see the drain time."""
@@ -62,74 +60,57 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(scope="module", params=BOOTS)
-def booted(request: pytest.FixtureRequest) -> Iterator[tuple[Lab, Dut]]:
-    """A machine that all forwarders share, in its lab."""
+@pytest.fixture(scope="module", params=[name for name in OTHERS if name not in ALIKE])
+def shared(request: pytest.FixtureRequest) -> Iterator[Shared]:
+    """A DuT that all forwarders share, in its lab."""
     spec = DutSpec((1,), PLATFORMS[request.param].Options())
-    with standing(request.param, spec) as made:
-        yield made
+    with standing(request.param, spec) as (lab, device):
+        yield Shared(request.param, lab, device)
 
 
-@pytest.mark.timed  # an emulated CPU that is held for longer than its queues last loses packets
+@pytest.mark.timed  # a CPU that is held for longer than its queues last loses packets
 @pytest.mark.parametrize("forwarder", FORWARDERS)
-def test_no_packet_is_lost_in_a_machine_of_its_own(
-    booted: tuple[Lab, Dut], forwarder: str, tmp_path: Path
-) -> None:
-    pass_through(booted, forwarder, OPTIONS.get(forwarder, {}), FAST, tmp_path)
+def test_no_packet_is_lost(shared: Shared, forwarder: str, tmp_path: Path) -> None:
+    pass_through(shared, forwarder, OPTIONS.get(forwarder, {}), FAST, tmp_path)
     assert [row["id"] for row in stamps(tmp_path / "egress.stamps")] == list(range(PACKETS))
 
 
 @pytest.mark.timed
-def test_a_drain_time_reaches_the_forwarder_in_a_machine_of_its_own(
-    booted: tuple[Lab, Dut], tmp_path: Path
-) -> None:
-    pass_through(booted, "dpdk-l2fwd", DRAIN, SLOW, tmp_path)
-    check_drain(tmp_path)
+def test_a_drain_time_reaches_the_forwarder(shared: Shared, tmp_path: Path) -> None:
+    pass_through(shared, "dpdk-l2fwd", DRAIN, SLOW, tmp_path)
+    assert [row["id"] for row in stamps(tmp_path / "egress.stamps")] == list(range(SLOW_PACKETS))
+    # Whoever comes finds some of the drain time over, on average half of it. No more than 20
+    # packets come in that time: 32 would be sent at once.
+    found = evaluation.evaluate(tmp_path / "ingress.stamps", tmp_path / "egress.stamps")
+    assert 25e6 < found.mean < 125e6
 
 
 @pytest.mark.alone
+@pytest.mark.slow
 @pytest.mark.parametrize("forwarder", FORWARDERS)
-@pytest.mark.parametrize(
-    "platform",
-    [*SHARES, *(pytest.param(name, marks=pytest.mark.slow) for name in (*ALIKE, *BOOTS))],
-)
-def test_no_packet_is_lost(platform: str, forwarder: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("platform", OTHERS)
+def test_no_packet_is_lost_in_a_whole_run(platform: str, forwarder: str, tmp_path: Path) -> None:
     made = run(platform, forwarder, OPTIONS.get(forwarder, {}), FAST, tmp_path)
     assert [row["id"] for row in stamps(made / "egress.stamps")] == list(range(PACKETS))
 
 
-@pytest.mark.alone
-@pytest.mark.parametrize("platform", SHARES)
-def test_a_drain_time_reaches_the_forwarder(platform: str, tmp_path: Path) -> None:
-    check_drain(run(platform, "dpdk-l2fwd", DRAIN, SLOW, tmp_path))
-
-
-def check_drain(folder: Path) -> None:
-    """Whether the packets of `SLOW` waited for the drain time."""
-    assert [row["id"] for row in stamps(folder / "egress.stamps")] == list(range(SLOW_PACKETS))
-    # Whoever comes finds some of the drain time over, on average half of it. No more than 20
-    # packets come in that time: 32 would be sent at once.
-    found = evaluation.evaluate(folder / "ingress.stamps", folder / "egress.stamps")
-    assert 25e6 < found.mean < 125e6
-
-
 def pass_through(
-    booted: tuple[Lab, Dut],
+    shared: Shared,
     name: str,
     options: Mapping[str, str],
     sent: Mapping[str, str],
     folder: Path,
 ) -> None:
-    """Send what `sent` says through the forwarder `name` in a DuT that is there.
+    """Send what `sent` says through the forwarder `name` in the DuT that is shared.
 
     The stamps go into `folder`, and the DuT is then as before. Skips the test where this machine
     lacks the forwarder.
     """
     require(name)
-    lab, device = booted
+    lab, device = shared.lab, shared.device
     kind, generator, tap = FORWARDERS[name], GENERATORS["af_packet"], TAPS["inline"]
     traffic = Traffic.model_validate(sent)
-    with ExitStack() as stack:
+    with shared.in_use(), ExitStack() as stack:
         stack.callback(device.host.run, ["sh", "-c", AS_BOOTED, "as-booted", device.ingress])
         setting = Setting(lab, folder, {FORWARD: traffic})
         forwarding = kind.start(device, kind.Options.model_validate(options), setting)
@@ -151,7 +132,7 @@ def pass_through(
         assert told["sent"] == traffic.packets
         time.sleep(SETTLE_SECONDS * device.patience + forwarding.holds_ns / 1e9)
         tap.stop(stamping)
-        if isinstance(forwarding, Forwarding):
+        if isinstance(forwarding, Forwarding) and shared.platform in BOOTS:
             assert forwarding.cpu_time() is None  # the process that is seen here only stands for it
         forwarding.stop()
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from labtools import PATIENCE_SECONDS, TAILTAP, record, was_made
+from labtools import PATIENCE_SECONDS, TAILTAP, Machine, own_machine, record, was_made
 
 from tailtap.analysis.causes import explain_runs
 from tailtap.analysis.evaluation import Evaluation
@@ -28,12 +28,12 @@ traffic: {{rate: 10 kpkt/s, duration: {duration}, warm_up: 100 ms, cpu: 0, slip_
 """
 
 
-def threads(name: str) -> list[Path]:
-    """The folders in /proc of all threads of a name."""
-    found = []
+def threads(machine: Machine, name: str) -> list[Path]:
+    """The folders in /proc of all threads of a name that this machine's commands have started."""
+    found, ours = [], Path(f"/proc/{machine.pid}/ns/mnt").readlink()
     for path in Path("/proc").glob("[0-9]*/task/[0-9]*/comm"):
         try:
-            if path.read_text().strip() == name:
+            if path.read_text().strip() == name and (path.parent / "ns/mnt").readlink() == ours:
                 found.append(path.parent)
         except OSError:  # it ended meanwhile
             continue
@@ -71,11 +71,11 @@ def loaded(*arguments: str, seconds: float = 1.5) -> tuple[dict[str, int], float
     """A load for a while: what it says, and its CPU time, its sleeps and the CPU's timer interrupts
     as the kernel tells them, and the time that passed between.
     """
-    command = [*TAILTAP, "load", *arguments, "--cpu", str(CPU), "--name", "tt-lab", "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    command = ["load", *arguments, "--cpu", str(CPU), "--name", "tt-lab", "--json"]
+    with own_machine() as machine, machine.start(*command) as process:
         assert process.stdout is not None
         assert json.loads(process.stdout.readline()) == {"event": "ready"}
-        [thread] = threads("tt-lab")
+        [thread] = threads(machine, "tt-lab")
         before = time.monotonic(), cpu_seconds(thread), sleeps(thread), timer_interrupts()
         time.sleep(seconds)
         after = time.monotonic(), cpu_seconds(thread), sleeps(thread), timer_interrupts()
@@ -127,10 +127,12 @@ def test_packets_are_late_by_a_neighbour_and_explain_names_it(tmp_path: Path) ->
         + ("vary: {dut.neighbours: [{}, {batch: {cpu: {cpus: [1], busy: 30, nice: -20}}}]}\n")
     )
     (tmp_path / "tenants.yaml").write_text(text)
-    command = [*TAILTAP, "run", "tenants.yaml", "--out", "out", "--quiet"]
-    done = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True)
-    assert was_made(done), done.stderr
-    alone, beside = sorted((tmp_path / "out/runs").iterdir())
+    out = tmp_path / "out"
+    with own_machine() as machine:
+        done = machine.tailtap("run", f"{tmp_path}/tenants.yaml", "--out", str(out), "--quiet")
+        assert was_made(done), done.stderr
+        assert threads(machine, "tt-batch") == []
+    alone, beside = sorted((out / "runs").iterdir())
     assert record(alone)["neighbours"] == {}
     told = record(beside)["neighbours"]["batch"]
     assert (told["kind"], told["asked"]) == ("cpu", 0.3)
@@ -142,7 +144,6 @@ def test_packets_are_late_by_a_neighbour_and_explain_names_it(tmp_path: Path) ->
     [found] = explain_runs([beside], late="p90")
     blamed = [str(found.labels.blame(at)) for at in range(found.joined.state.size)]
     assert blamed.count("task (tt-batch)") > 0.8 * len(blamed)
-    assert threads("tt-batch") == []
 
 
 TENANTS = """
@@ -211,27 +212,24 @@ def test_a_tenant_whose_packets_flood_the_softirq_is_blamed_for_another_s_tail(
 
 
 def test_nothing_stays_of_a_run_that_is_killed(tmp_path: Path) -> None:
-    """SIGKILL of `tailtap run` ends the neighbours; that of a neighbour fails the run.
-
-    No other test gives a neighbour this name: threads are looked for by it on the whole machine.
-    """
-    neighbours = "{doomed: {cpu: {cpus: [1], busy: 1}}}"
-    (tmp_path / "tenants.yaml").write_text(
-        EXPERIMENT.format(neighbours=neighbours, duration="60 s")
-    )
-    command = [*TAILTAP, "run", "tenants.yaml", "--quiet", "--out"]
-    with subprocess.Popen([*command, "one"], cwd=tmp_path) as process:
-        until(lambda: threads("tt-doomed"))
-        process.kill()
-    until(lambda: not threads("tt-doomed"))
-    subprocess.run([*TAILTAP, "clean"], check=True, stdout=subprocess.DEVNULL)
-    with subprocess.Popen([*command, "two"], cwd=tmp_path, stderr=subprocess.PIPE) as process:
-        until(lambda: threads("tt-doomed") and (tmp_path / "two/runs").exists())
-        [thread] = threads("tt-doomed")
-        time.sleep(0.5)
-        os.kill(int(thread.parent.parent.name), signal.SIGKILL)
-        _, said = process.communicate(timeout=PATIENCE_SECONDS)
+    """SIGKILL of `tailtap run` ends the neighbours; that of a neighbour fails the run."""
+    neighbours = "{batch: {cpu: {cpus: [1], busy: 1}}}"
+    path, two = tmp_path / "tenants.yaml", tmp_path / "two"
+    path.write_text(EXPERIMENT.format(neighbours=neighbours, duration="60 s"))
+    command = ("run", str(path), "--quiet", "--out")
+    with own_machine() as machine:
+        with machine.start(*command, str(tmp_path / "one")) as process:
+            until(lambda: threads(machine, "tt-batch"))
+            process.kill()
+        until(lambda: not threads(machine, "tt-batch"))
+        assert machine.tailtap("clean").returncode == 0
+        with machine.start(*command, str(two)) as process:
+            until(lambda: threads(machine, "tt-batch") and (two / "runs").exists())
+            [thread] = threads(machine, "tt-batch")
+            time.sleep(0.5)
+            os.kill(int(thread.parent.parent.name), signal.SIGKILL)
+            _, said = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 3
-    [run] = (tmp_path / "two/runs").iterdir()
+    [run] = (two / "runs").iterdir()
     assert record(run)["status"] == "failed"
-    assert "the neighbour doomed on CPU 1:" in record(run)["error"], said
+    assert "the neighbour batch on CPU 1:" in record(run)["error"], said

@@ -9,7 +9,7 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -22,7 +22,7 @@ from tailtap.measure.roles.__main__ import PLACE
 from tailtap.measure.run import everywhere
 from tailtap.measure.runner import run_experiment
 from tailtap.output import database as store
-from tailtap.remote.stream import StreamStation
+from tailtap.remote.stream import Json, StreamSite, StreamStation
 
 COMMAND = (sys.executable, "-P", "-m", "tailtap.measure.roles")
 TEXT = """
@@ -30,6 +30,24 @@ name: far
 dut: {platform: bare-metal, forwarder: xdp, cpus: [1]}
 traffic: {rate: 5 kpkt/s, duration: 500 ms, warm_up: 100 ms, slip_limit: 1 s}
 """
+
+
+def places(station: int) -> list[Path]:
+    """The journals of a station, by its process, and the folders where its roles may write."""
+    ours = [row.path for row in read_all() if row.owner and row.owner.pid == station]
+    return [*ours, *(PLACE / f"tt-{path.stem}-roles" for path in ours)]
+
+
+class Noting(StreamStation):
+    """A station that notes where its process may leave anything."""
+
+    places: Sequence[Path] = ()
+
+    def open(self, setup: Json) -> StreamSite:
+        """As any other."""
+        site = super().open(setup)
+        self.places = places(site.process.pid)
+        return site
 
 
 @pytest.mark.parametrize("apart", [False, True], ids=["same files", "other files"])
@@ -40,7 +58,7 @@ def test_a_run_on_a_station_behind_a_stream_is_like_any_other(tmp_path: Path, ap
     if apart:  # nothing is where the experiment's files are here
         hide = f"mount -t tmpfs -o ro none {tmp_path} && exec {shlex.join(COMMAND)}"
         command = ["unshare", "--mount", "sh", "-c", hide]
-    station = StreamStation(command, "the far end")
+    station = Noting(command, "the far end")
     checked = read_experiment(source)
     [folder] = run_experiment(
         checked, source, tmp_path / "out", store=store, resume=False,
@@ -54,7 +72,8 @@ def test_a_run_on_a_station_behind_a_stream_is_like_any_other(tmp_path: Path, ap
     assert {"kernel-counters", "links", "memory", "taps"} <= set(record["instruments"])
     counts = json.loads((folder.evaluation / "evaluation.json").read_text())["counts"]
     assert counts["ingress"] == 2500
-    assert not list(PLACE.glob("tt-*-roles"))
+    assert station.places
+    assert not any(path.exists() for path in station.places)
 
 
 CONTROLLER = """
@@ -73,47 +92,55 @@ run_experiment(read_experiment(source), source, source.parent / "out",
 """
 
 
+def station_of(controller: subprocess.Popen[bytes]) -> int | None:
+    """The process of its station, once taps write there."""
+    children = Path(f"/proc/{controller.pid}/task/{controller.pid}/children").read_text()
+    for child in map(int, children.split()):
+        if any(list(path.glob("*/*/ingress.stamps")) for path in places(child)):
+            return child
+    return None
+
+
 @contextlib.contextmanager
-def controller_of(source: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A measuring process whose station stamps packets."""
+def controller_of(source: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """A measuring process whose station stamps packets, and the process of that station."""
     command = [sys.executable, "-c", CONTROLLER, str(source), *COMMAND]
     with subprocess.Popen(command, stderr=subprocess.PIPE) as controller:
         try:
-            wait_for(lambda: list(PLACE.glob("tt-*-roles/*/*/ingress.stamps")), "taps at work")
-            yield controller
+            wait_for(lambda: station_of(controller), "taps at work")
+            station = station_of(controller)
+            assert station is not None
+            yield controller, station
         finally:
             controller.kill()
 
 
-@pytest.mark.alone  # it looks at all journals of the machine
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_a_machine_is_put_back_when_the_controller_is_gone(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     source = tmp_path / "far.yaml"
     source.write_text(TEXT.replace("500 ms", "600 s"))
-    before = {record.path for record in read_all()}
-    with controller_of(source) as controller:
-        assert {record.path for record in read_all()} - before
+    with controller_of(source) as (controller, station):
+        left = [path for path in places(station) if path.exists()]
+        assert left
         controller.send_signal(number)
         controller.wait()
     # By itself: nobody calls `tailtap clean`.
-    wait_for(lambda: not {record.path for record in read_all()} - before, "an undone lab")
-    assert not list(PLACE.glob("tt-*-roles"))
+    wait_for(lambda: not any(path.exists() for path in left), "an undone lab")
 
 
 def test_what_a_killed_station_leaves_is_found(tmp_path: Path) -> None:
     source = tmp_path / "far.yaml"
     source.write_text(TEXT.replace("500 ms", "600 s"))
-    with controller_of(source) as controller:
-        children = Path(f"/proc/{controller.pid}/task/{controller.pid}/children").read_text()
-        for child in children.split():
-            os.kill(int(child), signal.SIGKILL)
+    with controller_of(source) as (controller, station):
+        folders = places(station)
+        os.kill(station, signal.SIGKILL)
         controller.wait()
     [record] = [json.loads(path.read_text()) for path in tmp_path.glob("out/runs/*/run.json")]
     assert record["status"] == "failed"
     assert record["error"] == "the far end was ended by SIGKILL"
-    left = [item for item in clean.find() if item.pid == int(child)]
+    left = [item for item in clean.find() if item.pid == station]
     assert {"folder", "namespace"} <= {item.kind for item in left}
     clean.remove(left)
-    assert not list(PLACE.glob("tt-*-roles"))
+    assert not any(path.exists() for path in folders)
