@@ -6,15 +6,14 @@ The experiment files that the pages print are made shorter, and nothing else is 
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from program import tailtap
+from labtools import own_machine
 from read_pages import Step, files, run, steps
 
-pytestmark = [pytest.mark.alone, pytest.mark.timed, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.timed, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
 PAGES = (
@@ -63,11 +62,12 @@ def test_every_command_works_as_it_stands(tmp_path: Path) -> None:
         for step in steps(text):
             every.setdefault(step.command.partition("  #")[0].strip(), step)
     assert len(every) > 30
-    try:
-        results = run(list(every.values()), tmp_path, AS_ROOT, MORE, timeout=560)
-    finally:  # what the pages put back themselves, if they were not cut off
-        tailtap("host", "revert", "--quiet")
-        subprocess.run(["ip", "netns", "delete", "tt-a"], check=False, capture_output=True)
+    with own_machine() as machine:
+        shell = machine.command("bash")
+        try:
+            results = run(list(every.values()), shell, tmp_path, AS_ROOT, MORE, timeout=560)
+        finally:  # what the pages put back themselves, if they were not cut off
+            machine.tailtap("host", "revert", "--quiet")
     for step, (status, output) in zip(every.values(), results, strict=True):
         assert status in step.statuses, (step.command, status, output)
         assert "Traceback" not in output, (step.command, output)

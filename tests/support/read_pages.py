@@ -55,9 +55,14 @@ def _step(line: str, shown: str) -> Step:
 
 
 def run(
-    every: Sequence[Step], folder: Path, before: str, more: Mapping[str, str], timeout: float
+    every: Sequence[Step],
+    shell: Sequence[str],
+    folder: Path,
+    before: str,
+    more: Mapping[str, str],
+    timeout: float,
 ) -> list[tuple[int, str]]:
-    """Run the commands in one shell in `folder`, after `before`; status and output of each.
+    """Run the commands in one `shell` in `folder`, after `before`; status and output of each.
 
     `more` has options that are added to the commands of tailtap of a name.
     """
@@ -68,13 +73,13 @@ def run(
             if re.search(rf"tailtap {name}\b", command):
                 command = re.sub(r"\s+#.*|$", f" {options}", command, count=1)
         script += [f"exec > {number}.out 2>&1", command, f"echo $? > {number}.status"]
-    (folder / "script").write_text("\n".join(script) + "\n")
-    shell = subprocess.Popen(["bash", "script"], cwd=folder, start_new_session=True)
+    (folder / "script").write_text("\n".join([f"cd {folder}", *script]) + "\n")
+    running = subprocess.Popen([*shell, str(folder / "script")], start_new_session=True)
     try:
-        shell.wait(timeout)
+        running.wait(timeout)
     except subprocess.TimeoutExpired:
-        os.killpg(shell.pid, signal.SIGTERM)  # a measurement puts the machine back
-        shell.wait()
+        os.killpg(running.pid, signal.SIGTERM)  # a measurement puts the machine back
+        running.wait()
         raise
     return [
         (int((folder / f"{number}.status").read_text()), (folder / f"{number}.out").read_text())
