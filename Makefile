@@ -182,12 +182,12 @@ LAB := -m pytest -p no:cacheprovider tests/lab
 IN_CI := not slow and not nested
 
 .PHONY: test-lab-together
-test-lab-together: compiled forwarders ## Run the tests that need root and measure nothing, side by side
+test-lab-together: compiled forwarders ## Run the tests that need root and judge no times, side by side
 	@$(SUDO) $(BIN)/python $(LAB) -m "$(IN_CI) and not alone" --numprocesses $(shell nproc) \
 	    --dist loadfile --no-loadscope-reorder
 
 .PHONY: test-lab-alone
-test-lab-alone: compiled forwarders ## Run the tests that need root and measure (run nothing else)
+test-lab-alone: compiled forwarders ## Run the tests that need root and judge times (run nothing else)
 	@$(SUDO) $(BIN)/python $(LAB) -m "$(IN_CI) and alone"
 
 .PHONY: test-lab

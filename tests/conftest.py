@@ -8,9 +8,12 @@ import signal
 import hypothesis
 
 # A machine that has much else to do is no finding; what never ends meets pytest's own time limit.
-# Continuous integration repeats the same cases; everybody else tries new ones.
-hypothesis.settings.register_profile("tailtap", deadline=None, derandomize="CI" in os.environ)
-hypothesis.settings.load_profile("tailtap")
+# Continuous integration repeats the same few cases; everybody else tries new ones, and more.
+hypothesis.settings.register_profile("tailtap", deadline=None)
+hypothesis.settings.register_profile(
+    "ci", hypothesis.settings.get_profile("tailtap"), derandomize=True, max_examples=30
+)
+hypothesis.settings.load_profile("ci" if "CI" in os.environ else "tailtap")
 
 # A shell starts what it puts into its background with SIGINT ignored, nohup(1) with SIGHUP
 # ignored, and programs that tests start inherit both. Tests interrupt programs by these signals.

@@ -1,8 +1,8 @@
 """What lab tests share: network namespaces that go away whatever happens. Needs root.
 
 Tests that are not marked `alone` can run side by side: pytest-xdist, with ``--dist loadfile``, so
-that those that share a virtual machine run in one process. A test is `alone` when it measures, when
-its DuT polls a CPU, or when it changes what the whole machine shares: huge pages, control groups.
+that those that share a DuT run in one process. A test is `alone` when it judges times, or when it
+changes or counts what the whole machine shares: huge pages, control groups, the kernel's counters.
 """
 
 from __future__ import annotations

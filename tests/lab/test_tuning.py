@@ -109,6 +109,7 @@ def test_a_killed_run_leaves_a_host_that_clean_puts_back(machine: Machine, tmp_p
     assert put_back(before)
 
 
+@pytest.mark.alone
 def test_a_kernel_that_was_booted_otherwise_is_told_the_line(
     machine: Machine, tmp_path: Path
 ) -> None:
