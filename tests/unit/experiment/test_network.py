@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 import yaml
+from cases import cases
 from experiment_files import check, complaint
-from hypothesis import given, settings
+from hypothesis import given
 from networks import Made, networks
 
 from tailtap.experiment.chains import IN, OUT, joined, simple_ways
@@ -136,7 +137,7 @@ def test_a_document_gives_the_same_experiment() -> None:
     ]
 
 
-@settings(max_examples=50, deadline=None)
+@cases(50)
 @given(networks(most_nodes=8, most_flows=3))
 def test_simple_ways_are_all_of_them(made: Made) -> None:
     chains = [f"{one} - {other}" for one, other in made.links]

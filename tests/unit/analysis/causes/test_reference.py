@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import slow_join
-from hypothesis import given, settings
+from cases import cases
+from hypothesis import given
 from hypothesis import strategies as st
 from slow_join import Stay
 from stamps import write_stamps
@@ -94,7 +95,7 @@ CORES = st.lists(st.sampled_from((nested, untidy)), min_size=1, max_size=3).flat
 )
 
 
-@settings(max_examples=300, deadline=None)
+@cases(300)
 @given(cores=CORES, serving=st.sampled_from((None, 1, 2)))
 def test_each_nanosecond_has_the_owner_of_the_reference(
     tmp_path_factory: Any, cores: tuple[list[Record], ...], serving: int | None
@@ -113,7 +114,7 @@ PACKETS = st.lists(st.tuples(TIMES, st.integers(1, 40), st.integers(-1, 3), st.i
 )  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
+@cases(300)
 @given(cores=CORES, usual=PACKETS, late=PACKETS, median=st.integers(0, 20), data=st.data())
 def test_parts_states_and_stalls_are_those_of_the_reference(
     tmp_path_factory: Any,

@@ -7,6 +7,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from cases import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
@@ -66,7 +67,7 @@ def test_three_repeats_reach_a_tenth_at_best() -> None:
     assert smallest_p(repeats_needed(91), repeats_needed(91)) <= ALPHA / 91
 
 
-@settings(deadline=None, max_examples=30)
+@cases(30)
 @given(st.lists(st.floats(0, 1), max_size=12))
 def test_holm_is_that_of_statsmodels(ps: list[float]) -> None:
     if ps:
@@ -111,7 +112,7 @@ def test_intervals_of_the_shift_hold_the_truth() -> None:
     assert 0.95 * drawn <= held <= 0.98 * drawn
 
 
-@settings(max_examples=40, deadline=None)
+@cases(40)
 @given(
     st.integers(2, 5),
     st.sampled_from([(5, 5), (6, 4), (8, 8)]),

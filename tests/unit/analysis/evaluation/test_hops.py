@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from cases import cases
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from stamps import write_stamps
@@ -61,7 +62,7 @@ def lines(draw: st.DrawFn) -> Integers:
 
 
 @given(lines())
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@cases(40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_hops_add_up_and_say_who_lost_a_packet(tmp_path: Path, times: Integers) -> None:
     evaluation, hops = evaluated(line(tmp_path, times))
     lost = [row.counts.lost for row in hops.rows]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from cases import cases
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
@@ -22,7 +23,7 @@ def wrong(n: int, allowed: float, true: float, answer: str) -> float:
     return float(np.sum(stats.binom.pmf(chosen, n, true)))
 
 
-@settings(max_examples=60, deadline=None)
+@cases(60)
 @given(st.integers(1, 200_000), st.sampled_from([0.5, 0.05, 1e-2, 1e-3, 1e-4, 1e-5]))
 def test_wrong_answers_are_as_rare_as_promised(n: int, allowed: float) -> None:
     assert wrong(n, allowed, allowed * 1.0001, "holds") <= 1 - SURE + 1e-6

@@ -295,17 +295,23 @@ def dying(at: int, patch: pytest.MonkeyPatch) -> None:
     stepping(Journal, "close")
 
 
-@settings(max_examples=40)  # each unpacks a whole machine
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files of that machine once, for cases of which each leaves them as they were."""
+    return unpacked("intel-two-sockets", tmp_path_factory.mktemp("machine"))
+
+
+@settings(max_examples=40)
 @given(
     st.lists(st.sampled_from(["1-5", "5", "2-7", "6,8"]), min_size=1, max_size=2),
     st.integers(0, 16),
     st.integers(0, 8),
 )
 def test_whenever_it_is_killed_everything_is_put_back(
-    tunings: list[str], at: int, undone_at: int
+    root: Path, tunings: list[str], at: int, undone_at: int
 ) -> None:
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        tree = Tree(unpacked("intel-two-sockets", Path(folder)))
+        tree = Tree(root)
         played(patch, tree.root)
         patch.setattr(Owner, "alive", property(lambda _self: False))
         before, journals = state(tree.root), Path(folder, "journals")

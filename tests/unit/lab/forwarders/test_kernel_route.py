@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from hypothesis import given, settings
+from cases import cases
+from hypothesis import given
 from hypothesis import strategies as st
 from networks import Made, networks
 
@@ -116,7 +117,7 @@ def routed(
     return kernels
 
 
-@settings(max_examples=20)  # up to 64 nodes each
+@cases(20)  # up to 64 nodes each
 @given(st.integers(1, 64), st.booleans(), st.sampled_from([4, 6]), st.integers(1, 20))
 def test_packets_find_their_way_through_a_line_of_any_length(
     length: int, both_ways: bool, version: int, ports: int
@@ -179,7 +180,7 @@ def test_a_kernel_that_cannot_is_quoted(refuses: str, message: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-@settings(max_examples=25, deadline=None)  # up to 100 nodes and 40 flows each
+@cases(25)  # up to 100 nodes and 40 flows each
 @given(networks(), st.sampled_from(["address", "port"]), st.sampled_from([4, 6]), st.data())
 def test_every_flow_is_walked_through_any_network(
     made: Made, route_by: RouteBy, version: int, data: st.DataObject

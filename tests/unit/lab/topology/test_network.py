@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from hypothesis import given, settings
+from cases import cases
+from hypothesis import given
 from networks import Made, networks
 
 from tailtap.host.cpu.numa import Numa
@@ -15,7 +16,7 @@ from tailtap.lab.topology.graph import LONGEST_NAME, Graph, Node
 from tailtap.lab.topology.network import network
 from tailtap.lab.topology.numbering import BEHIND, numbered, ways
 
-FEW = settings(max_examples=25, deadline=None)  # up to 100 nodes and 40 flows each
+FEW = cases(25)  # up to 100 nodes and 40 flows each
 PATHS = {"a": ["fw", "r1", "r2"], "b": ["fw", "r3"]}
 
 

@@ -6,7 +6,8 @@ from ipaddress import IPv4Network, IPv6Network
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from cases import cases
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tailtap.host.cpu.numa import Numa
@@ -26,7 +27,7 @@ def line(length: int, *, both_ways: bool = False) -> Graph:
     return smallest("namespace", (1,), length=length, both_ways=both_ways, placement=placement)
 
 
-@settings(max_examples=20)  # up to 100 nodes each
+@cases(20)  # up to 100 nodes each
 @given(st.integers(1, 100), st.booleans())
 def test_every_inner_port_of_a_line_has_addresses_of_its_own(length: int, both_ways: bool) -> None:
     graph = line(length, both_ways=both_ways)
@@ -52,7 +53,7 @@ def test_every_inner_port_of_a_line_has_addresses_of_its_own(length: int, both_w
         assert int(one.v6) ^ int(peer.v6) == 1
 
 
-@settings(max_examples=20)  # up to 100 nodes each
+@cases(20)  # up to 100 nodes each
 @given(st.integers(1, 100), st.booleans())
 def test_a_flow_passes_the_nodes_of_a_line_in_order(length: int, both_ways: bool) -> None:
     """Whoever sends to the next port's address meets a port that has it."""
@@ -70,7 +71,7 @@ def test_a_flow_passes_the_nodes_of_a_line_in_order(length: int, both_ways: bool
             assert passed[-1].next is None
 
 
-@settings(max_examples=20)
+@cases(20)
 @given(st.integers(2, 70))
 def test_the_compiler_gives_ports_their_hardware_addresses(length: int) -> None:
     graph = line(length)
