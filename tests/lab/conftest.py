@@ -7,9 +7,11 @@ changes or counts what the whole machine shares: huge pages, control groups, the
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -117,6 +119,18 @@ def lab() -> Iterator[Lab]:
 def namespace(lab: Lab) -> Namespace:
     """One namespace."""
     return lab.namespace()
+
+
+@pytest.fixture
+def huge_pages() -> Iterator[None]:
+    """Nobody else reserves huge pages meanwhile.
+
+    Labs with journals of their own do not wait for each other, and each would count the pages that
+    the other is just being given.
+    """
+    with Path(tempfile.gettempdir(), "tt-test-huge-pages").open("w", encoding="ascii") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -104,6 +104,7 @@ def run(
     return sorted((out / "runs").iterdir())[0], done.stderr
 
 
+@pytest.mark.usefixtures("huge_pages")
 @pytest.mark.timed  # a CPU that is held for longer than its queues last loses packets
 @pytest.mark.parametrize("forwarder", ["tc-mirred", "kernel-route", "xdp", "testpmd"])
 def test_all_packets_pass_and_cards_are_given_back(

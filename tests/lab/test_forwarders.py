@@ -124,6 +124,7 @@ def test_all_kinds_are_here() -> None:
     assert {name for name, _, _ in FORWARDERS.values()} | {"fault"} == set(KNOWN)
 
 
+@pytest.mark.usefixtures("huge_pages")
 @pytest.mark.timed  # a CPU that is held for longer than its queues last loses packets
 @pytest.mark.parametrize("name", FORWARDERS)
 def test_every_packet_comes_through_in_order(name: str, machine: Machine, tmp_path: Path) -> None:
@@ -235,6 +236,7 @@ def test_a_rule_file_with_errors_is_refused_in_suricatas_words(
     assert "at line 2" in error
 
 
+@pytest.mark.usefixtures("huge_pages")
 def test_suricata_polls_each_port_on_a_cpu_of_its_own(machine: Machine, tmp_path: Path) -> None:
     require("suricata")
     error = failure(machine, tmp_path, experiment("suricata", "{mode: dpdk}"))
@@ -277,6 +279,7 @@ def test_a_program_that_is_missing(machine: Machine, tmp_path: Path) -> None:
     assert error.endswith("check dut.options.command")
 
 
+@pytest.mark.usefixtures("huge_pages")
 def test_too_few_huge_pages(machine: Machine, tmp_path: Path) -> None:
     require("testpmd")
     options = "{huge_pages: true, memory: 900000 GiB}"
@@ -285,6 +288,7 @@ def test_too_few_huge_pages(machine: Machine, tmp_path: Path) -> None:
     assert "dut.options.huge_pages: false" in error
 
 
+@pytest.mark.usefixtures("huge_pages")
 def test_links_of_the_lab_are_no_cards(machine: Machine, tmp_path: Path) -> None:
     require("testpmd")
     error = failure(machine, tmp_path, experiment("testpmd", "{driver: vfio-pci}"))

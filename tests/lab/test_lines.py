@@ -114,6 +114,7 @@ def test_nodes_of_a_line_differ(tmp_path: Path) -> None:
             assert max(one or 0 for one in (*taken[:2], taken[3])) < HOLD_NS
 
 
+@pytest.mark.usefixtures("huge_pages")
 @pytest.mark.timed  # a CPU that is held for longer than its queues last loses packets
 @pytest.mark.parametrize("program", ["dpdk-l3fwd", "testpmd: {mode: mac}"])
 def test_a_program_that_sets_addresses_sends_to_the_next_router(

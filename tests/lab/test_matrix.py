@@ -68,6 +68,7 @@ def shared(request: pytest.FixtureRequest) -> Iterator[Shared]:
         yield Shared(request.param, lab, device)
 
 
+@pytest.mark.usefixtures("huge_pages")
 @pytest.mark.timed  # a CPU that is held for longer than its queues last loses packets
 @pytest.mark.parametrize("forwarder", FORWARDERS)
 def test_no_packet_is_lost(shared: Shared, forwarder: str, tmp_path: Path) -> None:
@@ -75,6 +76,7 @@ def test_no_packet_is_lost(shared: Shared, forwarder: str, tmp_path: Path) -> No
     assert [row["id"] for row in stamps(tmp_path / "egress.stamps")] == list(range(PACKETS))
 
 
+@pytest.mark.usefixtures("huge_pages")
 @pytest.mark.timed
 def test_a_drain_time_reaches_the_forwarder(shared: Shared, tmp_path: Path) -> None:
     pass_through(shared, "dpdk-l2fwd", DRAIN, SLOW, tmp_path)

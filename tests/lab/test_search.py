@@ -14,7 +14,7 @@ from labtools import own_machine, was_made, write_experiment
 LIMIT = 10_000
 QUEUE = 200
 TRIAL_SECONDS = 0.5
-PRECISION = 0.15
+PRECISION = 0.25
 PATIENCE_SECONDS = 280
 
 EXPERIMENT = f"""\
