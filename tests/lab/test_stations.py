@@ -22,7 +22,8 @@ from tailtap.measure.roles.__main__ import PLACE
 from tailtap.measure.run import everywhere
 from tailtap.measure.runner import run_experiment
 from tailtap.output import database as store
-from tailtap.remote.stream import Json, StreamSite, StreamStation
+from tailtap.remote.session import Json
+from tailtap.remote.stream import StreamSite, StreamStation
 
 COMMAND = (sys.executable, "-P", "-m", "tailtap.measure.roles")
 TEXT = """

@@ -161,9 +161,8 @@ class Bench:
         monkeypatch.setattr(time, "monotonic", lambda: self.now)
         monkeypatch.setattr(time, "sleep", self.sleep)
         options = BootOptions.model_validate({"via": "kexec", "timeout": "60 s"})
-        self.booting = Booting(
-            cast("Any", self), options, self, self if power else None, self.said.append
-        )  # type: ignore[arg-type]
+        ours = cast("Any", self)
+        self.booting = Booting(ours, options, ours, ours if power else None, self.said.append)
         self.name = "dut"
         self.answers = {"vmlinuz": BOOT + INITRDS}
 
