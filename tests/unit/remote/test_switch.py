@@ -167,7 +167,7 @@ def test_a_guest_whose_port_is_let_go_of_ends(machine: Machine) -> None:
     assert until(lambda: not runs(words))
     running.wait(PATIENCE_SECONDS)
     assert running.status == 125
-    with pytest.raises(MachineError, match="the port of virtual machine paper was ended by SIGKILL"):
+    with pytest.raises(MachineError, match="port of virtual machine paper was ended by SIGKILL"):
         machine.host.run(["true"])
     running.close()
 
