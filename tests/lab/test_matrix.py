@@ -17,7 +17,7 @@ import pytest
 from forwarders import require
 from labtools import own_machine, record, stamps, wait_for, write_experiment
 from program import TAILTAP
-from standing import Shared, standing
+from standing import Shared
 
 from tailtap.analysis import evaluation
 from tailtap.lab.forwarders import FORWARDERS, Setting
@@ -64,8 +64,8 @@ pytestmark = pytest.mark.skipif(
 def shared(request: pytest.FixtureRequest) -> Iterator[Shared]:
     """A DuT that all forwarders share, in its lab."""
     spec = DutSpec((1,), PLATFORMS[request.param].Options())
-    with standing(request.param, spec) as (lab, device):
-        yield Shared(request.param, lab, device)
+    with Shared(request.param, spec) as made:
+        yield made
 
 
 @pytest.mark.usefixtures("huge_pages")

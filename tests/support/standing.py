@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from tailtap.lab.platforms import PLATFORMS, Dut, DutSpec, alike, build, graph_of
@@ -23,33 +23,49 @@ def standing(platform: str, spec: DutSpec[Any]) -> Iterator[tuple[Lab, Dut]]:
 
 
 class Lost(Exception):
-    """The DuT that tests share has ended: none of them can do anything any more."""
+    """The DuT that tests share has ended again: none of them can do anything any more."""
 
 
-@dataclass
 class Shared:
-    """A DuT that stands while several tests use it, one after the other."""
+    """A DuT that stands while several tests use it, one after the other.
 
-    platform: str
-    lab: Lab
-    device: Dut
-    why: str | None = None
-    """Why it is lost, once it is."""
+    An emulator can crash, and has: a DuT that ended is started anew once, with a warning that says
+    how it ended, so that the test can be repeated.
+    """
+
+    def __init__(self, platform: str, spec: DutSpec[Any]) -> None:
+        """A DuT of `spec` on `platform`; it is there while the context lasts."""
+        self.platform, self._spec = platform, spec
+        self._stack = ExitStack()
+        self._ended: list[str] = []
+
+    def __enter__(self) -> Shared:
+        """Start it."""
+        self.lab, self.device = self._stack.enter_context(standing(self.platform, self._spec))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End it."""
+        self._stack.close()
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """While a test uses it.
-
-        Raises `Lost` with the DuT's own reason when it has ended, in this test or in one before.
-        """
-        if self.why is not None:
-            raise Lost(self.why)
+        """While a test uses it. Raises `Lost` when it has ended a second time, here or before."""
+        if len(self._ended) > 1:
+            raise Lost(self._ended[-1])
         try:
             yield
         except Exception:
             try:
                 self.device.host.run(["true"])
             except MachineError as error:
-                self.why = str(error)
-                raise Lost(self.why) from error
+                self._lose(str(error))
             raise
+
+    def _lose(self, why: str) -> None:
+        self._ended.append(why)
+        if len(self._ended) > 1:
+            raise Lost(why)
+        warnings.warn(f"the DuT was started anew: {why}", stacklevel=1)
+        self._stack.close()
+        self.__enter__()
