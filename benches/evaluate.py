@@ -47,6 +47,7 @@ def ways(captures: dict[str, Pair], rounds: int) -> list[Way]:
             for name, pair in captures.items()
             if pair is not plain
         ),
+        Way("tailtap, key packet", plain, by_tailtap.function("packet"), rounds),
         Way("tailtap, key signature", plain, by_tailtap.function("signature"), rounds),
         Way(
             "tailtap, key signature, many windows",

@@ -12,8 +12,8 @@ use pyo3::types::{PyBytes, PyDict};
 use tailtap_analysis::capture::Format;
 use tailtap_analysis::clocks::{Clocks, Excess};
 use tailtap_analysis::evaluate::{
-    Counts, EvaluateError, Evaluation, Options, Partial, Piece, Side, crossings as crossings_of,
-    evaluate as evaluate_captures, plan as plan_pieces,
+    Changes, Counts, EvaluateError, Evaluation, Options, Partial, Piece, Side,
+    crossings as crossings_of, evaluate as evaluate_captures, plan as plan_pieces,
 };
 use tailtap_analysis::percentile;
 use tailtap_analysis::stamps::Clock;
@@ -283,6 +283,10 @@ fn to_dict<'py>(
     dict.set_item("key", evaluation.key.to_string())?;
     dict.set_item("key_reason", evaluation.key_reason)?;
     dict.set_item("counts", counts(py, &evaluation.counts)?)?;
+    let Changes { looked_at, changes } = evaluation.changes;
+    let rows =
+        changes.into_iter().map(|one| (one.what, one.before, one.after, one.packets, one.ways));
+    dict.set_item("changes", (looked_at, rows.collect::<Vec<_>>()))?;
     let Excess { ingress_ns, egress_ns, latency_ns } = evaluation.excess;
     // Differences may be below zero: the bytes are those of an i64.
     let before = |time: u64| time.wrapping_sub(ingress_ns);

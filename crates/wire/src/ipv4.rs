@@ -11,6 +11,8 @@ pub const ETHERTYPE: u16 = 0x0800;
 pub const LEN: usize = 20;
 /// Where the checksum is in the header.
 pub const CHECKSUM: Range<usize> = 10..12;
+/// Where both addresses are in the header.
+pub const ADDRESSES: Range<usize> = 12..20;
 
 /// The header. Of the flags and the type of service nothing is kept; they are written as zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -62,29 +62,53 @@ impl Header {
     }
 }
 
+/// An extension header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extension {
+    /// The header that follows.
+    pub next_header: u8,
+    /// Its length in bytes.
+    pub len: usize,
+    /// Of a fragment: what it has in common with the others, and where its payload was, in units of
+    /// 8 bytes.
+    pub fragment: Option<(u32, u16)>,
+}
+
+impl Extension {
+    /// Whether the protocol of this number is an extension header.
+    #[inline]
+    pub fn is(protocol: u8) -> bool {
+        matches!(protocol, HOP_BY_HOP_OPTIONS | ROUTING | FRAGMENT | DESTINATION_OPTIONS)
+    }
+
+    /// Reads the extension header of this protocol. `None` if it is cut off.
+    pub fn parse(protocol: u8, bytes: &[u8]) -> Option<Self> {
+        let header = bytes.first_chunk::<8>()?;
+        let [next_header, len, ..] = *header;
+        if protocol == FRAGMENT {
+            let [.., a, b, c, d] = *header;
+            let fragment = (u32::from_be_bytes([a, b, c, d]), u16_at(header, 2) >> 3);
+            return Some(Self { next_header, len: 8, fragment: Some(fragment) });
+        }
+        // The length is in units of 8 bytes, of which the first does not count.
+        Some(Self { next_header, len: 8 * (usize::from(len) + 1), fragment: None })
+    }
+}
+
 /// The transport protocol of a packet and where its header begins, behind all extension headers
 /// (RFC 8200, section 4). `None` if they are cut off, or in a fragment that is not the first.
 pub fn transport(packet: &[u8]) -> Option<(u8, usize)> {
     let mut protocol = Header::parse(packet)?.next_header;
     let mut at = LEN;
-    loop {
-        let len = match protocol {
-            // Their length is in units of 8 bytes, of which the first does not count.
-            HOP_BY_HOP_OPTIONS | ROUTING | DESTINATION_OPTIONS => {
-                8 * (usize::from(*packet.get(at + 1)?) + 1)
-            }
-            FRAGMENT => {
-                let offset = packet.get(at + 2..at + 4)?;
-                if u16_at(offset, 0) >> 3 != 0 {
-                    return None;
-                }
-                8
-            }
-            _ => return Some((protocol, at)),
-        };
-        protocol = *packet.get(at)?;
-        at += len;
+    while Extension::is(protocol) {
+        let extension = Extension::parse(protocol, packet.get(at..)?)?;
+        if extension.fragment.is_some_and(|(_, offset)| offset != 0) {
+            return None;
+        }
+        protocol = extension.next_header;
+        at += extension.len;
     }
+    Some((protocol, at))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 //! the protocol, `LEN` of the header, `CHECKSUM` for the place of a checksum, and `Header` with
 //! `parse` and `emit`. `parse` takes the bytes from the header on and fails if the header is cut
 //! off or impossible; `emit` panics if there is no room. [`frame`] goes through all layers of a
-//! frame. Nothing here allocates, asks the system or knows a clock.
+//! frame, and [`inner`] through tunnels, too. Nothing here allocates, asks the system or knows a clock.
 
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
@@ -14,6 +14,7 @@
 pub mod checksum;
 pub mod ethernet;
 pub mod frame;
+pub mod inner;
 pub mod ipv4;
 pub mod ipv6;
 pub mod moonsniff;

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tailtap.analysis.evaluation import Evaluation
     from tailtap.analysis.evaluation.clocks import Clocks
     from tailtap.analysis.evaluation.evaluate import Settings
+    from tailtap.records.evaluation import Change
 
 
 @command(
@@ -55,9 +56,11 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--key",
-    shell_complete=one_of("auto", "moonsniff", "signature"),
+    shell_complete=one_of("auto", "packet", "moonsniff", "signature"),
     help="What packets are matched by: 'auto', the default, looks for a key and says what "
-    "it chose; "
+    "it chose; 'packet' is what devices on the way keep of the innermost packet of IP: addresses, "
+    "ports, the IP id and the payload ('packet-nat': without addresses and ports, 'packet-flow': "
+    "without the IP id, 'packet-payload': without either, 'packet-id': addresses and the IP id); "
     "'moonsniff' is a u32 little-endian id at the start of the UDP payload, followed by "
     "the byte 0x55; 'signature' is bytes 12 to 63 of the frame without checksums; "
     "OFFSET:WIDTH:le|be is an integer of WIDTH bytes at byte OFFSET of the frame.",
@@ -396,6 +399,18 @@ def _show_pair(
             warn(f"tables written to {out}")
 
 
+def change_text(change: Change, looked_at: int) -> str:
+    """What was changed in packets, as a line."""
+    how = f"{change.before} to {change.after}"
+    if not change.before:
+        how = f"{change.after} added"
+    elif not change.after:
+        how = f"{change.before} removed"
+    more = "" if change.ways == 1 else f", and in {change.ways - 1:,} other ways"
+    where = "" if change.packets == looked_at else f" ({change.packets:,} packets)"
+    return f"{change.what}: {how}{more}{where}"
+
+
 def _print(found: Evaluation, ps: tuple[float, ...]) -> None:
     import msgspec
 
@@ -406,6 +421,10 @@ def _print(found: Evaluation, ps: tuple[float, ...]) -> None:
 
     reason = f": {found.key_reason}" if found.key_reason else ""
     say(f"matched by {found.key}{reason}")
+    if found.device is not None and found.device.changes:
+        say(f"the device changed, in the first {found.device.looked_at:,} packets:")
+        for change in found.device.changes:
+            say(f" {change_text(change, found.device.looked_at)}")
     if found.clocks is not None:
         say(clocks_text(found.clocks))
     counts = Table((Column(), Column(right=True), Column()), title="packets")

@@ -212,6 +212,26 @@ class BlockWidth(Record, kw_only=True):
     width_ns: Width
 
 
+class Change(Record, kw_only=True):
+    """Something that the device changed in packets."""
+
+    what: Annotated[str, Meta(description="A field, or `headers`: those between Ethernet and IP")]
+    before: Annotated[
+        str,
+        Meta(description="What it was in most of the packets that it was changed in, if anything"),
+    ]
+    after: Annotated[str, Meta(description="What it became in these, if anything")]
+    packets: Annotated[Width, Meta(description="In how many packets it was changed")]
+    ways: Annotated[Width, Meta(description="How many ways of changing it there were")]
+
+
+class Device(Record, kw_only=True):
+    """What the device did to packets, as the first ones that are in both captures show."""
+
+    looked_at: Annotated[Width, Meta(description="How many packets were compared")]
+    changes: list[Change]
+
+
 class EvaluationRecord(
     Record, kw_only=True, omit_defaults=True, tag_field="schema", tag="tailtap.evaluation/1"
 ):
@@ -220,6 +240,9 @@ class EvaluationRecord(
     key: Annotated[str, Meta(description="What packets were matched by")]
     key_reason: str | None
     counts: Counts
+    device: Annotated[
+        Device | None, Meta(description="What the device did to packets, if captures have frames")
+    ] = None
     latency_ns: Latency
     worst: list[WorstRecord]
     hops: list[HopRecord] | None = None

@@ -5,10 +5,11 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::crossings::{common, once};
 use super::{Counts, EvaluateError, Options, Side, outside};
 use crate::capture::{Capture, CaptureError, Content, Damage, Format};
 use crate::clocks::Clocks;
-use crate::key::{Extract, KeyKind, Moonsniff, NoKey, Signatures};
+use crate::key::{self, Extract, Keeps, KeyKind, Moonsniff, NoKey, Packet};
 use crate::series::Series;
 use crate::tick::Tick;
 
@@ -16,6 +17,8 @@ use crate::tick::Tick;
 const SAMPLE: usize = 1000;
 /// This share of the sample must carry MoonSniff ids, or have signatures of its own.
 const MAJORITY: f64 = 0.5;
+/// The strictest key is taken that matches this share of what any does.
+const AS_MANY: f64 = 0.9;
 /// A capture of unknown length is taken for one of so many packets at first.
 const UNKNOWN_PACKETS: u64 = 1 << 19;
 /// Bytes of a frame check sequence.
@@ -113,11 +116,14 @@ struct Sample {
     estimate: Option<u64>,
     packets: usize,
     moonsniff: HashSet<u64>,
-    signatures: HashSet<u64>,
     short: usize,
     damage: Option<Damage>,
     checked: Checked,
     resolution_ns: u64,
+    /// What packets differ by that devices leave of them.
+    packets_of_their_own: HashSet<u64>,
+    /// So many bytes were captured of the payload of any packet that was cut.
+    most: u32,
 }
 
 impl Sample {
@@ -129,11 +135,12 @@ impl Sample {
             estimate: None,
             packets: 0,
             moonsniff: HashSet::new(),
-            signatures: HashSet::new(),
             short: 0,
             damage: None,
             checked: Checked::default(),
             resolution_ns: 1,
+            packets_of_their_own: HashSet::new(),
+            most: u32::MAX,
         };
         let mut times = Vec::with_capacity(SAMPLE);
         capture.read(SAMPLE, |packet| {
@@ -143,9 +150,12 @@ impl Sample {
             sample.last_ns = packet.time_ns;
             sample.packets += 1;
             sample.moonsniff.extend(Moonsniff.extract(packet.content).ok().map(|found| found.0));
-            match Signatures.extract(packet.content) {
-                Ok((signature, _)) => {
-                    sample.signatures.insert(signature);
+            let Content::Frame { bytes, .. } = packet.content else { return };
+            let most = key::cut(bytes).unwrap_or(u32::MAX);
+            sample.most = sample.most.min(most);
+            match (Packet { keeps: Keeps::All, most }).extract(packet.content) {
+                Ok((key, _)) => {
+                    sample.packets_of_their_own.insert(key);
                 }
                 Err(NoKey::Short) => sample.short += 1,
                 Err(_) => {}
@@ -207,8 +217,12 @@ pub(super) fn key(
         egress: told[1],
         clocks: clocks(options, ingress.resolution_ns, egress.resolution_ns),
     };
-    if let Some(key) = options.key {
-        return Ok(chosen(key, None));
+    let most = ingress.most.min(egress.most);
+    let packet = |keeps| KeyKind::Packet(Packet { keeps, most });
+    match options.key {
+        Some(KeyKind::Packet(Packet { keeps, .. })) => return Ok(chosen(packet(keeps), None)),
+        Some(key) => return Ok(chosen(key, None)),
+        None => {}
     }
     if ingress.format.holds_ids() || egress.format.holds_ids() {
         return Ok(chosen(KeyKind::Moonsniff, Some("a capture holds packet ids")));
@@ -217,11 +231,16 @@ pub(super) fn key(
         let reason = "the UDP payloads start with ids in MoonSniff's layout";
         return Ok(chosen(KeyKind::Moonsniff, Some(reason)));
     }
-    if ingress.mostly(ingress.signatures.len()) && !egress.signatures.is_empty() {
-        let reason = "bytes 12 to 63 differ from packet to packet";
-        return Ok(chosen(KeyKind::Signature, Some(reason)));
+    if ingress.mostly(ingress.packets_of_their_own.len()) && egress.packets > 0 {
+        let looks = [SAMPLE, outside::LOOK];
+        if let Some(found) = looks.iter().find_map(|&look| follow(paths, told, most, look)) {
+            return Ok(chosen(packet(found.keeps), Some(&found.told())));
+        }
+        if !egress.packets_of_their_own.is_empty() {
+            return Ok(chosen(packet(Keeps::All), Some("packets differ in what devices keep")));
+        }
     }
-    let (path, sample) = if ingress.mostly(ingress.signatures.len()) {
+    let (path, sample) = if ingress.mostly(ingress.packets_of_their_own.len()) {
         (egress_path, &egress)
     } else {
         (ingress_path, &ingress)
@@ -233,13 +252,47 @@ pub(super) fn key(
             .to_owned()
     } else {
         format!(
-            "no key found: only {} of the first {} packets differ in bytes 12 to 63, and they \
-             carry no ids in MoonSniff's layout; say where the id is with --key OFFSET:WIDTH:le|be",
-            sample.signatures.len(),
+            "no key found: only {} of the first {} packets differ in addresses, ports, IP id and \
+             payload, and they carry no ids in MoonSniff's layout; say where the id is with --key \
+             OFFSET:WIDTH:le|be",
+            sample.packets_of_their_own.len(),
             sample.packets
         )
     };
     Err(EvaluateError::NoKey { path: path.to_owned(), why })
+}
+
+/// A key that follows packets through the device, and what shows it.
+struct Followed {
+    keeps: Keeps,
+    matched: usize,
+    looked_at: usize,
+}
+
+impl Followed {
+    fn told(&self) -> String {
+        let Self { keeps, matched, looked_at } = self;
+        format!(
+            "{matched} of the first {looked_at} packets behind the device are found by {}",
+            keeps.told()
+        )
+    }
+}
+
+/// The strictest key by which about as many of the first packets are in both captures as by any;
+/// `None` where none is.
+fn follow(paths: [&Path; 2], told: [Told; 2], most: u32, look: usize) -> Option<Followed> {
+    let matched = |keeps| -> Option<Followed> {
+        let packet = Packet { keeps, most };
+        let before = outside::keyed(paths[0], told[0], packet, look)?;
+        let after = outside::keyed(paths[1], told[1], packet, look)?;
+        let looked_at = after.len();
+        let matched = common(&once(before), &once(after)).len();
+        Some(Followed { keeps, matched, looked_at })
+    };
+    let found: Vec<Followed> = Keeps::ALL.into_iter().filter_map(matched).collect();
+    let best = found.iter().map(|found| found.matched).max().filter(|&best| best > 0)?;
+    found.into_iter().find(|found| found.matched as f64 >= AS_MANY * best as f64)
 }
 
 /// How the clocks are to each other. Stamps of one clock that are cut to the same step keep their order;

@@ -37,6 +37,7 @@ pub fn crossings(
     let choice = choose::key(earlier, later, options)?;
     let captures = [choice.ingress.open(earlier)?, choice.egress.open(later)?];
     let [first, second] = match choice.key {
+        KeyKind::Packet(packet) => read_both(captures, packet)?,
         KeyKind::Moonsniff => read_both(captures, Moonsniff)?,
         KeyKind::Signature => read_both(captures, Signatures)?,
         KeyKind::Field(field) => read_both(captures, field)?,

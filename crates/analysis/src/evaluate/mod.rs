@@ -4,6 +4,7 @@
 //! a [`Partial`] evaluation. Partial evaluations merge, in any grouping, into that of the whole,
 //! and the whole [concludes](Partial::conclude) in an [`Evaluation`].
 
+mod changes;
 mod choose;
 mod crossings;
 mod outside;
@@ -17,6 +18,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+pub use changes::{Change, Changes};
 pub use choose::KeyChoice;
 pub use crossings::{Crossings, crossings};
 pub use partial::Partial;
@@ -174,6 +176,8 @@ pub struct Evaluation {
     pub warnings: Vec<Warning>,
     /// What all times and latencies are too large by, those of two clocks.
     pub excess: Excess,
+    /// What the device did to packets.
+    pub changes: Changes,
 }
 
 impl Evaluation {

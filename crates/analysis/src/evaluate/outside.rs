@@ -12,7 +12,7 @@ use crate::clocks::Clocks;
 use crate::key::{Extract, KeyKind, Moonsniff, Signatures};
 
 /// So many packets of each capture are looked at.
-const LOOK: usize = 1 << 20;
+pub(super) const LOOK: usize = 1 << 20;
 /// Clocks that differ by whole seconds are near one: that is how far TAI, GPS and UTC are apart.
 const NEAR_NS: i128 = 50_000_000;
 const SECOND_NS: i128 = 1_000_000_000;
@@ -39,9 +39,10 @@ pub(super) fn look(
     options: &Options,
 ) -> Option<Outside> {
     let read = |path, told: Told| match choice.key {
-        KeyKind::Moonsniff => keyed(path, told, Moonsniff),
-        KeyKind::Signature => keyed(path, told, Signatures),
-        KeyKind::Field(field) => keyed(path, told, field),
+        KeyKind::Packet(packet) => keyed(path, told, packet, LOOK),
+        KeyKind::Moonsniff => keyed(path, told, Moonsniff, LOOK),
+        KeyKind::Signature => keyed(path, told, Signatures, LOOK),
+        KeyKind::Field(field) => keyed(path, told, field, LOOK),
     };
     let mut before = read(ingress, choice.ingress)?;
     let mut after = read(egress, choice.egress)?;
@@ -82,11 +83,16 @@ pub(super) fn look(
     })
 }
 
-/// Keys and times of the first packets of a capture.
-fn keyed<X: Extract>(path: &Path, told: Told, extract: X) -> Option<Vec<(u64, u64)>> {
+/// Keys and times of the first packets of a capture, so many of them at most.
+pub(super) fn keyed<X: Extract>(
+    path: &Path,
+    told: Told,
+    extract: X,
+    look: usize,
+) -> Option<Vec<(u64, u64)>> {
     let mut packets = Vec::new();
     let mut capture = told.open(path).ok()?;
-    let read = capture.read(LOOK, |packet| {
+    let read = capture.read(look, |packet| {
         if let Ok((key, _)) = extract.extract(packet.content) {
             packets.push((key, packet.time_ns));
         }

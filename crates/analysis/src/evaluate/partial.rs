@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::changes;
 use super::choose::{self, KeyChoice};
 use super::{Counts, EvaluateError, Evaluation, Options, Side, warnings};
 use crate::blocks::Blocks;
@@ -76,6 +77,7 @@ impl Partial {
         }
         let warnings = warnings::of(&counts, &ingress, &egress, &choice, &options);
         let excess = choice.clocks.as_ref().map_or_else(Excess::default, Clocks::excess);
+        let changes = changes::look(&ingress.path, &egress.path, &choice);
         let KeyChoice { key, reason: key_reason, .. } = choice;
         let (floor_ns, exceedances) = self.exceedances.into_largest(&latencies);
         Ok(Evaluation {
@@ -91,6 +93,7 @@ impl Partial {
             egress,
             warnings,
             excess,
+            changes,
         })
     }
 }

@@ -74,6 +74,7 @@ impl Piece {
     /// Evaluates the piece. `cancelled` is asked now and then whether to give up.
     pub fn evaluate(&self, cancelled: &dyn Fn() -> bool) -> Result<Partial, EvaluateError> {
         match self.choice.key {
+            KeyKind::Packet(packet) => self.evaluate_by(packet, cancelled),
             KeyKind::Moonsniff => self.evaluate_by(Moonsniff, cancelled),
             KeyKind::Signature => self.evaluate_by(Signatures, cancelled),
             KeyKind::Field(field) => self.evaluate_by(field, cancelled),

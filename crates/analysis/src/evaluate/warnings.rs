@@ -3,6 +3,7 @@
 use super::choose::KeyChoice;
 use super::{Counts, Options, Side, outside};
 use crate::capture::{Damage, Notes, Reason, Unread};
+use crate::key::{Keeps, KeyKind, Packet};
 
 /// Egress packets without a partner beyond this share are worth a warning. The published data
 /// has runs with up to 6.8 % and says nothing of it.
@@ -27,6 +28,15 @@ pub(super) fn of(
 ) -> Vec<Warning> {
     let mut warnings = Vec::new();
     let mut warn = |code, message| warnings.push(Warning { code, message });
+    if let KeyKind::Packet(Packet { keeps: Keeps::Id, .. }) = choice.key {
+        warn(
+            "payload-changed",
+            "packets were matched by addresses and IP ids, as their payloads differ behind the \
+             device: what it merged with others looks lost, and of what it cut in pieces the first \
+             piece counts"
+                .to_owned(),
+        );
+    }
     for (side, other, told, (count, fate)) in [
         (ingress, egress, choice.ingress, (counts.unmatched_egress, "unmatched")),
         (egress, ingress, choice.egress, (counts.lost, "lost")),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -13,7 +13,7 @@ from tailtap.analysis.evaluation.clocks import Clocks, require_shorter, within_o
 from tailtap.analysis.evaluation.model import SIDES, Evaluation
 from tailtap.analysis.evaluation.values import Columns
 from tailtap.records.errors import InputError
-from tailtap.records.evaluation import Counts, Nanoseconds, Options, Side, Sides
+from tailtap.records.evaluation import Change, Counts, Device, Nanoseconds, Options, Side, Sides
 from tailtap.records.record import Notice
 from tailtap.records.units import format_time
 
@@ -89,8 +89,8 @@ def evaluate(
 
     `ingress` and `egress` are capture files from before and after the device under test: pcap,
     pcapng, mscap or stamp files, plain or compressed. `key` says what packets are matched by:
-    ``auto``, ``moonsniff``, ``signature`` or ``OFFSET:WIDTH:le|be``. Packets that left the device
-    within `trim_ns` of the first one are left out; a packet must leave within `window_ns`. The
+    ``auto`` or one of those in docs/explanation/latency.md, such as ``packet``. Packets that left
+    the device within `trim_ns` of the first one are left out; a packet must leave within `window_ns`. The
     `worst` largest latencies are kept with their stamps; gaps are counted in buckets of
     `bucket_ns`, which is also the width of latency histograms unless asked otherwise. `format`
     names the format of both files when it cannot be told by content.
@@ -142,6 +142,7 @@ def concluded(found: Mapping[str, Any], settings: Settings) -> Evaluation:
         key=found["key"],
         key_reason=found["key_reason"],
         counts=counts,
+        device=_device(*found["changes"]),
         mean=found["mean"],
         columns=Columns(
             distribution=found["distribution"],
@@ -162,6 +163,14 @@ def concluded(found: Mapping[str, Any], settings: Settings) -> Evaluation:
         warnings=warnings,
         clocks=None if settings.clocks is None else settings.clocks.record,
     )
+
+
+def _device(looked_at: int, changes: Sequence[tuple[str, str, str, int, int]]) -> Device | None:
+    rows = [
+        Change(what=what, before=before, after=after, packets=packets, ways=ways)
+        for what, before, after, packets, ways in changes
+    ]
+    return Device(looked_at=looked_at, changes=rows) if looked_at else None
 
 
 def _side(found: Mapping[str, Any]) -> Side:

@@ -31,6 +31,7 @@ from tailtap.records.evaluation import (
     BlockWidth,
     ClocksRecord,
     Counts,
+    Device,
     EvaluationRecord,
     Floor,
     HopRecord,
@@ -68,6 +69,8 @@ class Evaluation:
     All times are those of the clock before the device."""
     hops: Hops | None = None
     """The hops of a line, where packets were stamped between its nodes."""
+    device: Device | None = None
+    """What the device did to packets; None where the captures hold no frames."""
 
     @cached_property
     def distribution(self) -> Pair:
@@ -131,7 +134,7 @@ class Evaluation:
     @property
     def lost_at_least(self) -> int:
         """How many packets were surely lost; others that count as lost may have arrived."""
-        return lost_at_least(self.counts, self.inputs)
+        return lost_at_least(self.counts, self.inputs, self.key)
 
     def percentile(self, p: float) -> Percentile:
         """The percentile `p` (0 to 1) of the latency."""
@@ -201,6 +204,7 @@ class Evaluation:
             key=self.key,
             key_reason=self.key_reason,
             counts=self.counts,
+            device=self.device,
             latency_ns=latency_record(
                 self.min, self.mean, self.max, self.percentiles(ps), self.within_ns
             ),
@@ -295,6 +299,7 @@ class Evaluation:
             options=meta.options,
             warnings=meta.warnings,
             clocks=meta.clocks,
+            device=meta.device,
         )
 
 

@@ -147,7 +147,7 @@ class Evaluation:
         """
         if self.stored is None:
             return self.counts.get("lost")
-        return lost_at_least(self.stored.counts, self.stored.inputs)
+        return lost_at_least(self.stored.counts, self.stored.inputs, self.stored.key)
 
     @property
     def duration(self) -> float:

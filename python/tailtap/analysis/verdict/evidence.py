@@ -27,6 +27,7 @@ _LOSS_UNSURE = {
     "capture-damaged": "a capture is damaged, and these may have arrived",
     "capture-growing": "a capture had not ended, and these may have arrived",
     "tap-drops": "packets were dropped behind the device, and may be these",
+    "payload-changed": "the device changes payloads, and may have put these into others",
 }
 #: Those that an evaluation tells of by side and number.
 _TOLD = frozenset(("tap-lost", "tap-unclosed", "capture-damaged", "capture-growing"))

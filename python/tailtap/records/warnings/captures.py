@@ -25,6 +25,12 @@ ENTRIES = (
         "blocks.",
     ),
     Entry(
+        "payload-changed",
+        "Packets were matched by addresses and IP ids, as their payloads differ behind the device. "
+        "What it merged with others looks lost; of what it cut in pieces the first piece counts.",
+        "Turn merging (GRO, LRO) off where the capture behind the device was taken.",
+    ),
+    Entry(
         "capture-drops",
         "The program that captured dropped packets, as the pcapng file says. They look lost or "
         "unmatched and may not be.",

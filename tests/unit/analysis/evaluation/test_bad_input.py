@@ -187,10 +187,11 @@ def test_other_link_types(folder: Path, write: object, linktype: int) -> None:
 
 
 def test_snap_length_too_short(folder: Path) -> None:
-    for side, packets in (("in", INGRESS), ("out", EGRESS)):
-        (folder / side).write_bytes(pcap(framed(packets), snap=44))
-    for key in ("auto", "moonsniff", "signature", "42:4:le"):
-        assert "snap length" in refusal(folder, key=key)
+    for snap, keys in ((44, ("moonsniff", "signature", "42:4:le")), (40, ("auto", "packet"))):
+        for side, packets in (("in", INGRESS), ("out", EGRESS)):
+            (folder / side).write_bytes(pcap(framed(packets), snap=snap))
+        for key in keys:
+            assert "snap length" in refusal(folder, key=key)
     assert evaluate(folder, key="18:2:be").counts.matched == 200
 
 

@@ -1,5 +1,7 @@
 //! Matching keys: what makes a packet before the device the same as one after it.
 
+mod packet;
+
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
@@ -10,6 +12,8 @@ use tailtap_wire::{ethernet, ipv4, moonsniff, tcp, udp};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::capture::Content;
+
+pub use packet::{Keeps, Packet, Seen, cut};
 
 /// The part of the frame that the papers' importer takes as the key.
 const SIGNATURE: Range<usize> = 12..64;
@@ -22,6 +26,8 @@ const SIGNATURE_WORDS: usize = 8;
 /// A way to tell packets apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum KeyKind {
+    /// What devices leave of a packet.
+    Packet(Packet),
     /// UDP payload: u32 little-endian id, then the byte 0x55 (MoonGen's MoonSniff).
     Moonsniff,
     /// Bytes 12 to 63 of the frame with the IPv4, UDP and TCP checksums set to zero.
@@ -45,6 +51,7 @@ impl KeyKind {
     /// Whether a packet carries this key.
     pub fn fits(self, content: Content<'_>) -> bool {
         match self {
+            Self::Packet(packet) => packet.extract(content).is_ok(),
             Self::Moonsniff => Moonsniff.extract(content).is_ok(),
             Self::Signature => Signatures.extract(content).is_ok(),
             Self::Field(field) => field.extract(content).is_ok(),
@@ -55,6 +62,7 @@ impl KeyKind {
 impl fmt::Display for KeyKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Packet(packet) => f.write_str(packet.keeps.name()),
             Self::Moonsniff => f.write_str("moonsniff"),
             Self::Signature => f.write_str("signature"),
             Self::Field(field) => {
@@ -68,8 +76,8 @@ impl fmt::Display for KeyKind {
 /// A text that names no key.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "'{0}' is not a key: give auto, moonsniff, signature or OFFSET:WIDTH:le|be with a width of 1 \
-     to 8 bytes (42:4:le, say)"
+    "'{0}' is not a key: give auto, packet, packet-nat, packet-flow, packet-payload, packet-id, \
+     moonsniff, signature or OFFSET:WIDTH:le|be with a width of 1 to 8 bytes (42:4:le, say)"
 )]
 pub struct ParseKeyError(String);
 
@@ -82,6 +90,9 @@ impl FromStr for KeyKind {
             "moonsniff" => return Ok(Self::Moonsniff),
             "signature" => return Ok(Self::Signature),
             _ => {}
+        }
+        if let Some(keeps) = Keeps::ALL.into_iter().find(|keeps| keeps.name() == text) {
+            return Ok(Self::Packet(Packet::new(keeps)));
         }
         let mut parts = text.split(':');
         let (Some(offset), Some(width), Some(order), None) =
@@ -147,19 +158,22 @@ pub trait Extract: Copy + Send + Sync {
     fn name(key: u64, shown: Self::Shown) -> Name;
 }
 
-/// A key as people see it: a decimal id, or a signature in hexadecimal.
+/// A key as people see it: a decimal id, a signature in hexadecimal, or a packet.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Name {
     /// An id.
     Id(u64),
     /// The bytes of a signature.
     Signature(Box<[u8]>),
+    /// A packet.
+    Packet(Seen),
 }
 
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Id(id) => write!(f, "{id}"),
+            Self::Packet(seen) => write!(f, "{seen}"),
             Self::Signature(bytes) => bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}")),
         }
     }

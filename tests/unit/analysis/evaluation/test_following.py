@@ -1,0 +1,354 @@
+"""Packets are followed through devices that change them, as scapy makes and changes them.
+
+A random device stands between two captures: it rewrites headers, adds and removes others, pads,
+marks, drops and reorders. What it did is known, and so is what each packet took.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+from scapy.contrib.geneve import GENEVE
+from scapy.contrib.gtp import GTP_U_Header
+from scapy.contrib.mpls import MPLS
+from scapy.layers.inet import GRE, ICMP, IP, TCP, UDP
+from scapy.layers.inet6 import IPv6, IPv6ExtHdrHopByHop
+from scapy.layers.l2 import ARP, Dot1AD, Dot1Q, Ether
+from scapy.layers.ppp import PPP, PPPoE
+from scapy.layers.sctp import SCTP, SCTPChunkData
+from scapy.layers.vxlan import VXLAN
+from scapy.packet import Packet, Padding, Raw
+from scapy.utils import wrpcap
+
+from tailtap.analysis.evaluation import Evaluation, evaluate
+
+DEVICES = 60
+"""How many random devices there are: by hand, give another number."""
+PACKETS = 80
+STEP_US, LEAST_US = 40, 7
+Device: TypeAlias = Callable[[Packet, random.Random], Packet]
+
+
+def payload(number: int, draw: random.Random) -> bytes:
+    """Bytes that are not those of other packets, or only at their end, or not at all."""
+    kind = draw.randrange(3)
+    filling = bytes(draw.choices(range(256), k=draw.choice([0, 4, 40, 400])))
+    if kind == 0:
+        return filling + number.to_bytes(4, "big")
+    if kind == 1:
+        return number.to_bytes(4, "little") + bytes(300)
+    return bytes(100) + number.to_bytes(4, "big")
+
+
+def transport(number: int, draw: random.Random) -> Packet:
+    ports = {"sport": 1024 + draw.randrange(5), "dport": draw.choice([53, 443, 5000])}
+    match draw.randrange(5):
+        case 0:
+            options = draw.choice([[], [("NOP", None), ("NOP", None), ("Timestamp", (number, 7))],
+                                   [("MSS", 1460), ("Timestamp", (number, 0))]])  # fmt: skip
+            flags = draw.choice(["A", "PA", "S"])
+            return TCP(**ports, seq=1000 * number, flags=flags, options=options)
+        case 1:
+            return ICMP(id=draw.randrange(3), seq=number)
+        case 2:
+            return SCTP(**ports) / SCTPChunkData(tsn=number)
+        case _:
+            return UDP(**ports)
+
+
+def sent(number: int, draw: random.Random, *, v6: bool) -> Packet:
+    """Any packet of its own."""
+    carried = transport(number, draw) / Raw(payload(number, draw))
+    if not v6:
+        addresses = {"src": f"10.0.0.{draw.randrange(1, 4)}", "dst": "192.0.2.9"}
+        return IP(**addresses, id=number + 1, ttl=64) / carried
+    if isinstance(carried, ICMP):
+        carried = UDP(sport=7, dport=9) / Raw(payload(number, draw))
+    header = IPv6(src="2001:db8::1", dst=f"2001:db8::{draw.randrange(2, 5)}", hlim=64)
+    return header / IPv6ExtHdrHopByHop() / carried if draw.random() < 0.3 else header / carried
+
+
+def on_the_wire(packet: Packet) -> Packet:
+    return Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02") / packet
+
+
+def again(packet: Packet) -> Packet:
+    """The same with lengths and checksums made anew."""
+    for layer in packet.layers():
+        for field in ("chksum", "len", "plen", "ihl", "dataofs"):
+            if layer is not TCP or field != "dataofs":
+                packet[layer].fields.pop(field, None)
+    return packet
+
+
+def hop(frame: Packet, draw: random.Random) -> Packet:
+    """A router: another time to live, other hardware addresses."""
+    frame.src, frame.dst = "02:00:00:00:00:03", "02:00:00:00:00:04"
+    if IP in frame:
+        frame[IP].ttl -= 1
+    else:
+        frame[IPv6].hlim -= 1
+    return again(frame)
+
+
+def mark(frame: Packet, draw: random.Random) -> Packet:
+    """Congestion, and another class of service."""
+    if IP in frame:
+        frame[IP].tos = draw.choice([0, 1, 3, 0xB8])
+    else:
+        frame[IPv6].tc = draw.choice([0, 3, 0xB8])
+    return again(frame)
+
+
+def pad(frame: Packet, draw: random.Random) -> Packet:
+    return frame / Padding(bytes(draw.choices(range(256), k=draw.choice([0, 6, 22]))))
+
+
+def behind(*headers: Packet) -> Device:
+    """Headers between Ethernet and the packet."""
+
+    def device(frame: Packet, draw: random.Random) -> Packet:
+        inner, stack = frame.payload, Ether(src=frame.src, dst=frame.dst)
+        for header in headers:
+            stack = stack / header.copy()
+        return stack / inner
+
+    return device
+
+
+def within(*headers: Packet, whole: bool) -> Device:
+    """A tunnel of IP, which carries the whole frame or its packet."""
+
+    def device(frame: Packet, draw: random.Random) -> Packet:
+        outer = Ether(src=frame.src, dst=frame.dst) / IP(src="203.0.113.1", dst="203.0.113.2", id=7)
+        for header in headers:
+            outer = outer / header.copy()
+        return outer / (frame if whole else frame.payload)
+
+    return device
+
+
+ADD: dict[str, Device] = {
+    "router": hop,
+    "marks": mark,
+    "padding": pad,
+    "vlan": behind(Dot1Q(vlan=100, prio=5)),
+    "qinq": behind(Dot1AD(vlan=7), Dot1Q(vlan=100)),
+    "mpls": behind(MPLS(label=16, s=0), MPLS(label=17, s=1)),
+    "pppoe": behind(PPPoE(sessionid=3), PPP()),
+    "ip-in-ip": within(whole=False),
+    "gre": within(GRE(), whole=False),
+    "gre-key": within(GRE(key_present=1, key=9, chksum_present=1), whole=False),
+    "gre-ethernet": within(GRE(proto=0x6558), whole=True),
+    "vxlan": within(UDP(sport=49152, dport=4789), VXLAN(vni=42), whole=True),
+    "geneve": within(UDP(sport=49152, dport=6081), GENEVE(vni=42, proto=0x6558), whole=True),
+    "gtp-u": within(UDP(sport=2152, dport=2152), GTP_U_Header(teid=5, gtp_type=255), whole=False),
+}
+
+LAYERS = (
+    ["ip-in-ip", "gre", "gre-key", "gtp-u"],
+    ["mpls", "pppoe"],
+    ["vlan", "qinq"],
+    ["gre-ethernet", "vxlan", "geneve"],
+    ["padding"],
+)
+"""What each layer may add, the innermost first: no device puts a tag between MPLS and IP."""
+
+
+def captured(folder: Path, name: str, frames: list[tuple[int, Packet]], snap: int = 0) -> Path:
+    """A capture of frames with their times in us; `snap` bytes of each."""
+    path = folder / name
+    rows = []
+    for time_us, frame in frames:
+        data = bytes(frame)
+        row = Raw(data[:snap] if snap else data)
+        row.time, row.wirelen = time_us / 1e6 + 1_000_000, len(data)
+        rows.append(row)
+    wrpcap(str(path), rows, linktype=1, nano=True)
+    return path
+
+
+def passed(
+    folder: Path, frames: list[Packet], devices: list[Device], draw: random.Random, snap: int = 0
+) -> tuple[Evaluation, set[int], int]:
+    """What is found out of frames through devices, the latencies in us, and how many were lost."""
+    before, after, took, lost = [], [], set(), 0
+    for number, frame in enumerate(frames):
+        time_us = STEP_US * number
+        before.append((time_us, frame.copy()))
+        if draw.random() < 0.1:
+            lost += 1
+            continue
+        latency = LEAST_US + draw.randrange(3 * STEP_US)
+        took.add(latency)
+        changed = Ether(bytes(frame))
+        for device in devices:
+            changed = device(changed, draw)
+        after.append((time_us + latency, changed))
+    after.sort(key=lambda row: row[0])
+    found = evaluate(
+        captured(folder, "before.pcap", before, snap), captured(folder, "after.pcap", after, snap)
+    )
+    return found, took, lost
+
+
+def close(found: int, meant_us: int) -> bool:
+    """Whether a time in ns is one in us; scapy's are of floating point."""
+    return abs(found - 1000 * meant_us) <= 1000
+
+
+@pytest.mark.parametrize("seed", range(DEVICES))
+def test_packets_are_followed_through_random_devices(seed: int, tmp_path: Path) -> None:
+    draw = random.Random(seed)
+    v6 = seed % 3 == 0
+    frames = [on_the_wire(sent(number, draw, v6=v6)) for number in range(PACKETS)]
+    names = ["router", "marks", *(draw.choice(layer) for layer in draw.sample(LAYERS, 2))]
+    names.sort(key=[name for layer in (["router", "marks"], *LAYERS) for name in layer].index)
+    found, took, lost = passed(tmp_path, frames, [ADD[name] for name in names], draw)
+    told = f"{names}: {found.counts}"
+    assert found.key == "packet", told
+    assert (found.counts.matched, found.counts.lost) == (PACKETS - lost, lost), told
+    assert found.counts.unmatched_egress == found.counts.noncausal == 0, told
+    assert close(found.min, min(took)) and close(found.max, max(took)), told
+
+
+@pytest.mark.parametrize("name", sorted(ADD))
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_header_may_be_added_or_taken_off(name: str, turned: bool, tmp_path: Path) -> None:
+    draw = random.Random(name)
+    frames = [on_the_wire(sent(number, draw, v6=False)) for number in range(20)]
+    more = [ADD[name](Ether(bytes(frame)), draw) for frame in frames]
+    pair = (more, frames) if turned else (frames, more)
+    paths = [
+        captured(tmp_path, side, [(STEP_US * n + 5 * place, one) for n, one in enumerate(rows)])
+        for place, (side, rows) in enumerate(zip(("before", "after"), pair, strict=True))
+    ]
+    found = evaluate(*paths)
+    assert found.counts.matched == 20 and close(found.min, 5) and close(found.max, 5)
+
+
+def nat(frame: Packet, draw: random.Random) -> Packet:
+    """Another source, and another port for each of its connections."""
+    frame[IP].src = "198.51.100.1"
+    if UDP in frame:
+        frame[UDP].sport += 30_000
+    elif TCP in frame:
+        frame[TCP].sport += 30_000
+    elif ICMP in frame:
+        frame[ICMP].id += 5
+    elif SCTP in frame:
+        frame[SCTP].sport += 30_000
+    return again(frame)
+
+
+def new_ids(frame: Packet, draw: random.Random) -> Packet:
+    frame[IP].id = draw.randrange(1 << 16)
+    return again(frame)
+
+
+def new_payload(frame: Packet, draw: random.Random) -> Packet:
+    """What a device that encrypts or compresses makes of it."""
+    frame[IP].remove_payload()
+    return again(frame / UDP(sport=1, dport=2) / Raw(bytes(draw.choices(range(256), k=30))))
+
+
+@pytest.mark.parametrize(
+    ("devices", "key"),
+    [
+        ([hop, nat], "packet-nat"),
+        ([hop, new_ids], "packet-flow"),
+        ([hop, nat, new_ids], "packet-payload"),
+    ],
+)
+def test_what_a_device_changes_is_left_out_of_the_key(
+    devices: list[Device], key: str, tmp_path: Path
+) -> None:
+    draw = random.Random(key)
+    frames = [on_the_wire(sent(number, draw, v6=False)) for number in range(PACKETS)]
+    found, took, lost = passed(tmp_path, frames, devices, draw)
+    assert found.key == key and found.key_reason is not None and "differ" in found.key_reason
+    assert (found.counts.matched, found.counts.lost) == (PACKETS - lost, lost)
+    assert close(found.min, min(took)) and close(found.max, max(took))
+
+
+def test_packets_are_followed_by_their_id_where_the_payload_is_another(tmp_path: Path) -> None:
+    draw = random.Random(1)
+    frames = [
+        on_the_wire(IP(src="10.0.0.1", dst="10.0.0.2", id=n + 1) / UDP() / Raw(payload(n, draw)))
+        for n in range(PACKETS)
+    ]
+    found, _, lost = passed(tmp_path, frames, [hop, new_payload], draw)
+    assert (found.key, found.counts.matched) == ("packet-id", PACKETS - lost)
+    assert found.counts.lost == lost and found.lost_at_least == 0
+    assert "payload-changed" in [warning.code for warning in found.warnings]
+
+
+def changes(found: Evaluation) -> dict[str, tuple[str, str, int]]:
+    assert found.device is not None
+    return {row.what: (row.before, row.after, row.packets) for row in found.device.changes}
+
+
+def test_what_a_device_did_is_told(tmp_path: Path) -> None:
+    """As it did it; fields that it left alone are not there."""
+    draw = random.Random(4)
+    header = IP(src="10.0.0.1", dst="192.0.2.9", ttl=64)
+    frames = []
+    for number in range(PACKETS):
+        header.id = number + 1
+        udp = UDP(sport=5000, dport=53) / Raw(payload(number, draw))
+        frames.append(on_the_wire(header.copy() / udp))
+    found, _, _ = passed(tmp_path, frames, [hop, nat, ADD["vlan"]], draw)
+    matched = found.counts.matched
+    assert changes(found) == {
+        "source MAC": ("02:00:00:00:00:01", "02:00:00:00:00:03", matched),
+        "destination MAC": ("02:00:00:00:00:02", "02:00:00:00:00:04", matched),
+        "headers": ("", "VLAN 100", matched),
+        "source address": ("10.0.0.1", "198.51.100.1", matched),
+        "source port": ("5000", "35000", matched),
+        "time to live": ("64", "63", matched),
+    }
+    found, _, _ = passed(tmp_path, frames, [ADD["vxlan"]], draw)
+    assert changes(found)["headers"] == ("", "IPv4, VXLAN 42, Ethernet", found.counts.matched)
+    found, _, _ = passed(tmp_path, frames, [], draw)
+    assert changes(found) == {}
+
+
+def test_marks_on_some_packets_are_counted(tmp_path: Path) -> None:
+    def third(frame: Packet, draw: random.Random) -> Packet:
+        if frame[IP].id % 3 == 0:
+            frame[IP].tos = 3
+        return again(frame)
+
+    frames = [on_the_wire(IP(dst="192.0.2.9", id=n + 1, tos=2) / UDP() / Raw(bytes(30)))
+              for n in range(PACKETS)]  # fmt: skip
+    found, _, _ = passed(tmp_path, frames, [third], random.Random(5))
+    before, after, packets = changes(found)["ECN"]
+    assert (before, after) == ("ECT(0)", "CE") and 0.2 < packets / found.counts.matched < 0.45
+
+
+@pytest.mark.parametrize("snap", [60, 64, 96, 128])
+def test_what_both_captures_have_of_a_payload_counts(snap: int, tmp_path: Path) -> None:
+    draw = random.Random(snap)
+    frames = [on_the_wire(sent(number, draw, v6=False)) for number in range(PACKETS)]
+    found, _, lost = passed(tmp_path, frames, [hop, ADD["vlan"]], draw, snap)
+    assert (found.counts.matched, found.counts.lost) == (PACKETS - lost, lost)
+
+
+def test_frames_without_ip_are_followed_as_well(tmp_path: Path) -> None:
+    draw = random.Random(2)
+    frames = [on_the_wire(ARP(pdst=f"10.0.{n}.1")) for n in range(PACKETS)]
+    found, _, lost = passed(tmp_path, frames, [ADD["vlan"]], draw)
+    assert (found.key, found.counts.matched) == ("packet", PACKETS - lost)
+    assert found.worst(1)[0].key.startswith("0x0806 ")
+
+
+def test_a_packet_is_shown_by_where_it_went(tmp_path: Path) -> None:
+    frames = [on_the_wire(sent(n, random.Random(n), v6=n % 2 == 1)) for n in range(PACKETS)]
+    found, _, _ = passed(tmp_path, frames, [], random.Random(3))
+    shown = {packet.key for packet in found.worst()}
+    assert any(key.startswith("udp 10.0.0.") and " > 192.0.2.9:" in key for key in shown), shown
+    assert any(key.startswith("tcp [2001:db8::1]:") for key in shown), shown
