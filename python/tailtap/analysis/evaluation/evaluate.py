@@ -90,10 +90,10 @@ def evaluate(
     `ingress` and `egress` are capture files from before and after the device under test: pcap,
     pcapng, mscap or stamp files, plain or compressed. `key` says what packets are matched by:
     ``auto`` or one of those in docs/explanation/latency.md, such as ``packet``. Packets that left
-    the device within `trim_ns` of the first one are left out; a packet must leave within `window_ns`. The
-    `worst` largest latencies are kept with their stamps; gaps are counted in buckets of
-    `bucket_ns`, which is also the width of latency histograms unless asked otherwise. `format`
-    names the format of both files when it cannot be told by content.
+    the device within `trim_ns` of the first one are left out; a packet must leave within
+    `window_ns`. The `worst` largest latencies are kept with their stamps; gaps are counted in
+    buckets of `bucket_ns`, which is also the width of latency histograms unless asked otherwise.
+    `format` names the format of both files when it cannot be told by content.
 
     `clocks` says how the clock of `egress` is to that of `ingress` where these are two: see
     `evaluation.clocks.known` and `aligned`. All times of the result are those of the clock before
