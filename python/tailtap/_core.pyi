@@ -8,6 +8,8 @@ from typing import Any, Literal, TypeAlias, TypedDict, final
 import numpy as np
 from numpy.typing import NDArray
 
+from tailtap.lab.instruments.taps.links import TapLink
+
 __all__ = [
     "TRACE_KINDS",
     "Cores",
@@ -138,7 +140,7 @@ def crossings(
 ) -> _Crossings: ...
 def percentiles(values: _Column, counts: _Column, ps: Sequence[float]) -> _Percentiles: ...
 def stamp(
-    links: list[tuple[str, str, str, bool, Path]],
+    links: Sequence[tuple[TapLink, Path, str]],
     stamper: str,
     on_ready: Callable[[], object],
     *,
@@ -148,15 +150,15 @@ def stamp(
 ) -> dict[str, dict[str, Any]]:
     """Stamp packets that interfaces receive until SIGINT or SIGTERM.
 
-    A link is (name, interface, method, absorb, stamp file), with the method "metadata" (an XDP
-    program reads the stamp) or "messages" (a packet socket receives it). The stamper is "hardware",
-    the network card, which is made to stamp every packet meanwhile; or "software", the kernel. With
-    `absorb`, possible with "metadata" alone, packets end here. Returns what `tailtap tap --json`
+    A link comes with its stamp file and a method: "metadata" (an XDP program reads the stamp) or
+    "messages" (a packet socket receives it). The stamper is "hardware", the network card, which is
+    made to stamp every packet meanwhile; or "software", the kernel. Packets are absorbed with
+    "metadata" alone, and never forwarded. Returns what `tailtap tap --json`
     prints for each link. Raises `InputError`, and `MachineError` for a card that cannot.
     """
 
 def tap(
-    links: Sequence[tuple[str, str | None, str, str, str | None, Path]],
+    links: Sequence[tuple[TapLink, Path]],
     on_ready: Callable[[], object],
     *,
     snap: int | None = None,
@@ -164,21 +166,17 @@ def tap(
     clock: str,
     rotate: tuple[int | None, int | None],
     records: int | None = None,
-    rooms: Mapping[str, int] = ...,
     flush_ns: int | None = None,
     duration_ns: int | None = None,
     count: int | None = None,
     cpu: int | None = None,
     measure_cost: bool = False,
 ) -> dict[str, dict[str, Any]]:
-    """Stamp or capture packets on links until SIGINT or SIGTERM.
+    """Stamp or capture packets on links, each into its file, until SIGINT or SIGTERM.
 
-    A link is (name, namespace, interface, egress, forward, file). The namespace is a name or path,
-    or None for that of this thread. With `egress` the packets that leave are stamped, else those
-    that arrive. The forward is an interface, "drop", or None for a passive tap.
     With `snap` its bytes of every packet are written as pcap, else stamps. `rotate` is the largest
-    size in bytes and the longest time in ns of a file. There is room for `records` packets in each
-    link's ring, or for as many as `rooms` has by the link's name. `on_ready` is called once all
+    size in bytes and the longest time in ns of a file. There is room for `records` packets in the
+    ring of each link that does not say its own. `on_ready` is called once all
     taps are attached. Returns what `tailtap tap --json` prints for each link. Raises `InputError`
     and `MachineError`.
     """

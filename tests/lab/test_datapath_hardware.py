@@ -33,7 +33,8 @@ def by_metadata(
     code = (
         "import json\n"
         "from tailtap import _core\n"
-        f"link = ('in', 'in', 'metadata', {absorb}, {str(path)!r})\n"
+        "from tailtap.lab.instruments.taps.links import TapLink\n"
+        f"link = (TapLink('in', 'in', absorb={absorb}), {str(path)!r}, 'metadata')\n"
         "ready = lambda: print(json.dumps({'event': 'ready'}), flush=True)\n"
         f"done = _core.stamp([link], {stamper!r}, ready, count={count})\n"
         "print(json.dumps(done, default=str))\n"
@@ -151,8 +152,8 @@ def test_an_xdp_program_hands_over_every_packet(
 
 
 ONCE = (
-    "from tailtap import _core; "
-    "_core.stamp([('in', 'in', 'metadata', False, {path!r})], 'software', lambda: None)"
+    "from tailtap import _core; from tailtap.lab.instruments.taps.links import TapLink; "
+    "_core.stamp([(TapLink('in', 'in'), {path!r}, 'metadata')], 'software', lambda: None)"
 )
 
 

@@ -368,6 +368,22 @@ def test_other_programs_on_the_interface_still_run(namespace: Namespace, tmp_pat
     assert json.loads(shown)[0]["stats64"]["rx"]["packets"] == 10
 
 
+def test_an_interface_called_drop(namespace: Namespace, tmp_path: Path) -> None:
+    """It is tapped and forwarded to like any other, and the word still absorbs."""
+    namespace.veth("gen", "in")
+    namespace.veth("drop", "far")
+    for forward, arrived in (("dev:drop", 10), ("drop", 0)):
+        folder = tmp_path / forward
+        folder.mkdir()
+        tap = namespace.start(
+            *("tap", f"ingress=in:{forward}", "passing=drop@egress", "egress=far:drop"),
+            *("--write", f"{folder}/{{link}}.stamps"),
+        )
+        namespace.tailtap("generate", "gen", "--rate", "1 kpkt/s", "--count", "10")
+        links = tap.stop()["links"]
+        assert [link["stored"] for link in links.values()] == [10, arrived, arrived]
+
+
 BAD: list[tuple[list[str], int, str]] = [
     (["tt-none", "--write", "x.stamps"], 2, "no interface 'tt-none'"),
     (["lo", "--write", "x.stamps"], 2, "not Ethernet"),
@@ -375,6 +391,9 @@ BAD: list[tuple[list[str], int, str]] = [
     (["in:", "--write", "x.stamps"], 2, "is not a link"),
     (["@egress", "--write", "x.stamps"], 2, "is not a link"),
     (["in:in", "--write", "x.stamps"], 2, "loop"),
+    (["in:dev:", "--write", "x.stamps"], 2, "is not a link"),
+    (["in@receipt:gen", "--write", "x.stamps"], 2, "leave :gen out, or @receipt"),
+    (["in@receipt:drop", "--write", "x.stamps"], 2, "leave :drop out, or @receipt"),
     (["in", "in:drop", "--write", "{link}.stamps"], 2, "two links"),
     (["in", "--write", "x.stamps", "--records", "0"], 2, "--records"),
     (["in", "--write", "x.stamps", "--cpu", "4000"], 2, "--cpu"),

@@ -26,7 +26,7 @@ use tailtap_datapath::load::{LoadError, Share, Work, load as run_load};
 use tailtap_datapath::namespace::NamespaceError;
 use tailtap_datapath::tap::file::{Format, TapClock};
 use tailtap_datapath::tap::writer::Rotation;
-use tailtap_datapath::tap::{Forward, Hook, Link, TapError, TapKey};
+use tailtap_datapath::tap::{Forward, Link, Point, TapError, TapKey};
 use tailtap_wire::ethernet::Mac;
 
 use crate::errors::raise;
@@ -44,46 +44,63 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     Ok(())
 }
 
-/// Name, namespace, interface, which packets are stamped and when, forward and file of a link.
-type TapLink = (String, Option<String>, String, String, Option<String>, PathBuf);
+/// `tailtap.lab.instruments.taps.links.TapLink`.
+#[derive(FromPyObject)]
+pub struct TapLink {
+    pub name: String,
+    namespace: Option<String>,
+    pub interface: String,
+    at: String,
+    onward: Option<String>,
+    pub absorb: bool,
+    records: Option<u64>,
+}
+
+impl TapLink {
+    fn point(&self) -> PyResult<Point> {
+        let forward = match (&self.onward, self.absorb) {
+            (None, false) => Forward::Pass,
+            (None, true) => Forward::Drop,
+            (Some(onward), _) => Forward::To(onward.clone()),
+        };
+        match (self.at.as_str(), forward) {
+            ("ingress", forward) => Ok(Point::Arriving(forward)),
+            ("egress", forward) => Ok(Point::Leaving(forward)),
+            ("receipt", Forward::Pass) => Ok(Point::Received),
+            (at, forward) => {
+                Err(raise("InputError", format!("there is no tap point {at:?} with {forward:?}")))
+            }
+        }
+    }
+}
 
 #[pyfunction]
-#[pyo3(signature = (links, on_ready, *, snap=None, key, clock, rotate, records=None, rooms=HashMap::new(), flush_ns=None, duration_ns=None, count=None, cpu=None, measure_cost=false))]
+#[pyo3(signature = (links, on_ready, *, snap=None, key, clock, rotate, records=None, flush_ns=None, duration_ns=None, count=None, cpu=None, measure_cost=false))]
 #[expect(clippy::too_many_arguments, reason = "the parameters of the Python function")]
 fn tap<'py>(
     py: Python<'py>,
-    links: Vec<TapLink>,
+    links: Vec<(TapLink, PathBuf)>,
     on_ready: Py<PyAny>,
     snap: Option<u32>,
     key: &str,
     clock: &str,
     rotate: (Option<u64>, Option<u64>),
     records: Option<u64>,
-    rooms: HashMap<String, u64>,
     flush_ns: Option<u64>,
     duration_ns: Option<u64>,
     count: Option<u64>,
     cpu: Option<usize>,
     measure_cost: bool,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let links = links.into_iter().map(|(name, namespace, interface, at, forward, path)| Link {
-        records: rooms.get(&name).copied(),
-        name,
-        namespace,
-        interface,
-        hook: if at == "egress" { Hook::Egress } else { Hook::Ingress },
-        on_receipt: at == "receipt",
-        forward: match forward.as_deref() {
-            None => Forward::Pass,
-            Some("drop") => Forward::Drop,
-            Some(other) => Forward::To(other.into()),
-        },
-        path,
+    let links = links.into_iter().map(|(link, path)| {
+        let point = link.point()?;
+        let TapLink { name, namespace, interface, records, .. } = link;
+        Ok(Link { name, namespace, interface, point, path, records })
     });
     let TapClock(clock) = parse(clock)?;
     let (bytes, time_ns) = rotate;
     let options = tailtap_datapath::tap::Options {
-        links: links.collect(),
+        links: links.collect::<PyResult<_>>()?,
         format: snap.map_or(Format::Stamps, |snap| Format::Pcap { snap }),
         key: parse(key)?,
         clock,

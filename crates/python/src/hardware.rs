@@ -8,7 +8,7 @@ use tailtap_datapath::tap::hardware::{
     HardwareError, Link, Method, Options, Stamper, stamp as run,
 };
 
-use crate::datapath::{is_input, on_own_thread, raised, ready, refused};
+use crate::datapath::{TapLink, is_input, on_own_thread, raised, ready, refused};
 use crate::errors::raise;
 
 /// Adds this file's function to the module.
@@ -21,7 +21,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 #[pyo3(signature = (links, stamper, on_ready, *, duration_ns=None, count=None, cpu=None))]
 fn stamp<'py>(
     py: Python<'py>,
-    links: Vec<(String, String, String, bool, PathBuf)>,
+    links: Vec<(TapLink, PathBuf, String)>,
     stamper: &str,
     on_ready: Py<PyAny>,
     duration_ns: Option<u64>,
@@ -31,7 +31,8 @@ fn stamp<'py>(
     let unknown = |what: &str, name: &str| {
         raise("InputError", format!("there is no {what} {name:?} of stamping"))
     };
-    let links = links.into_iter().map(|(name, interface, method, absorb, path)| {
+    let links = links.into_iter().map(|(link, path, method)| {
+        let TapLink { name, interface, absorb, .. } = link;
         let method = match method.as_str() {
             "metadata" => Method::Metadata,
             "messages" => Method::Messages,

@@ -25,12 +25,13 @@ from tailtap.records.errors import InputError
     "NETNS is the network namespace of its interfaces, by its name in `ip netns list` or by a path "
     "such as /proc/PID/ns/net; without it they are in the current one. FORWARD is "
     "another interface, through which every packet leaves after its stamp (inline tap), or "
-    "'drop', which absorbs it. Without FORWARD the packet goes on its way (passive tap). "
+    "'drop', which absorbs it; 'dev:drop' is an interface of that name. Without FORWARD the packet "
+    "goes on its way (passive tap). "
     "With @egress the packets that leave through the interface are stamped (of a "
     "generator: with --no-bypass), which saves a pair of links, else those that arrive. "
     "With @receipt packets that arrive are stamped when the interface's receive work comes to "
     "them, not when they were handed over: tapped both ways, an interface tells how long packets "
-    "waited for it.",
+    "waited for it. Such a tap listens only, and has no FORWARD.",
 )
 @click.option(
     "--write",
@@ -155,16 +156,16 @@ def tap(
     from tailtap import _core
     from tailtap.host.facts.timekeeping import require_kernel_clock
     from tailtap.lab.instruments.taps.hardware import STAMPERS, stamp
-    from tailtap.lab.instruments.taps.links import parse_links, parse_rooms
+    from tailtap.lab.instruments.taps.links import parse_links, with_rooms
     from tailtap.records.files import require_new
     from tailtap.records.units import parse_time
 
     snap = _snap(_format(write, format), snap_length)
-    parsed = parse_links(links, write)
-    names = [name for name, *_ in parsed]
-    room, rooms = parse_rooms(records, names)
+    room, parsed = with_rooms(parse_links(links, write), records)
+    names = [link.name for link in parsed]
+    tapped = [(link, link.file(write)) for link in parsed]
     rotation = _rotation(rotate)
-    require_new(_files([link.path for link in parsed], rotated=rotation != (None, None)), "--write")
+    require_new(_files([path for _, path in tapped], rotated=rotation != (None, None)), "--write")
     require_kernel_clock()
 
     def ready() -> None:
@@ -180,17 +181,16 @@ def tap(
                 f"--clock {clock} stamps packets with MoonSniff's ids into one stamp file: pcaps, "
                 "--key, --rotate, --records and --cost are of the eBPF tap"
             )
-        done = stamp(parsed, clock, ready, duration_ns=duration_ns, count=packets, cpu=cpu)
+        done = stamp(tapped, clock, ready, duration_ns=duration_ns, count=packets, cpu=cpu)
     else:
         done = _core.tap(
-            parsed,
+            tapped,
             ready,
             snap=snap,
             key=key,
             clock=clock or ("monotonic" if snap is None else "realtime"),
             rotate=rotation,
             records=room,
-            rooms=rooms,
             flush_ns=parse_time(flush) or None,
             duration_ns=duration_ns,
             count=packets,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::program::{Attached, Keep, Moment, Program, Verdict};
 use super::ring::Ring;
 use super::writer::{Target, WriteError, Writer};
-use super::{Cost, Forward, Link, Report, TapError};
+use super::{Cost, Forward, Link, Point, Report, TapError};
 use crate::bpf::BpfError;
 use crate::clock::now_ns;
 use crate::interface::Interface;
@@ -41,19 +41,19 @@ impl<'a> Prepared<'a> {
         slots: u32,
     ) -> Result<(Interface, Option<Interface>, Program), TapError> {
         let interface = Interface::find_up(&link.interface)?;
-        let forward = match &link.forward {
+        let forward = match link.point.forward() {
             Forward::To(name) => Some(Interface::find_up(name)?),
             Forward::Pass | Forward::Drop => None,
         };
-        let verdict = match (&link.forward, &forward) {
+        let verdict = match (link.point.forward(), &forward) {
             (_, Some(interface)) => Verdict::Redirect(interface.index),
             (Forward::Drop, _) => Verdict::Drop,
             _ => Verdict::Pass,
         };
-        let moment = match link.stamps_arrival() {
-            true => Moment::Arrival(&interface),
-            false if link.on_receipt => Moment::Receipt,
-            false => Moment::Now,
+        let moment = match &link.point {
+            Point::Received => Moment::Receipt,
+            point if point.stamps_arrival() => Moment::Arrival(&interface),
+            _ => Moment::Now,
         };
         let program = Program::load(verdict, keep, slots, moment).map_err(|error| match error {
             BpfError::Memory { .. } => TapError::Memory {
@@ -100,7 +100,9 @@ impl<'a> LiveTap<'a> {
         let writer = Writer::create(Target { path, link: name, ..target.clone() });
         let writer = writer.map_err(TapError::Create)?;
         let (attachment, dropped) = inside(namespace.as_ref(), || {
-            program.attach(interface, link.hook).map(|attachment| (attachment, interface.dropped()))
+            program
+                .attach(interface, link.point.hook())
+                .map(|attachment| (attachment, interface.dropped()))
         })??;
         Ok(Self {
             prepared,
@@ -117,7 +119,7 @@ impl<'a> LiveTap<'a> {
     /// The kernel's stamps are of CLOCK_REALTIME, which somebody has put on by the difference.
     pub(super) fn clock_was_set(&mut self, before: u64, now: u64) {
         self.ring.set_ahead(now);
-        if self.prepared.link.stamps_arrival() {
+        if self.prepared.link.point.stamps_arrival() {
             let by = Duration::from_nanos(now.abs_diff(before));
             let message =
                 format!("{CLOCK_SET} by {by:?}: stamps of the moment before may be wrong");

@@ -62,6 +62,42 @@ pub enum Forward {
     To(String),
 }
 
+/// Which packets of an interface are stamped, when, and what becomes of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Point {
+    /// Those that arrive, when they were handed over; those that leave through another interface,
+    /// as they leave.
+    Arriving(Forward),
+    /// Those that leave, as they leave.
+    Leaving(Forward),
+    /// Those that arrive, when they are received: beside a tap that has what was handed over. They
+    /// go on their way.
+    Received,
+}
+
+impl Point {
+    /// What becomes of the packets.
+    fn forward(&self) -> &Forward {
+        match self {
+            Self::Arriving(forward) | Self::Leaving(forward) => forward,
+            Self::Received => &Forward::Pass,
+        }
+    }
+
+    /// Where the program sees them.
+    fn hook(&self) -> Hook {
+        match self {
+            Self::Arriving(_) | Self::Received => Hook::Ingress,
+            Self::Leaving(_) => Hook::Egress,
+        }
+    }
+
+    /// Whether they are stamped when they were handed over to the interface.
+    fn stamps_arrival(&self) -> bool {
+        matches!(self, Self::Arriving(Forward::Pass | Forward::Drop))
+    }
+}
+
 /// A link to tap.
 #[derive(Clone, Debug)]
 pub struct Link {
@@ -72,24 +108,12 @@ pub struct Link {
     pub namespace: Option<String>,
     /// The interface whose packets are stamped.
     pub interface: String,
-    /// Which of them.
-    pub hook: Hook,
-    /// Whether those that arrive are stamped as they are received, not as they were handed over.
-    pub on_receipt: bool,
-    /// What becomes of them.
-    pub forward: Forward,
+    /// Which of them, and what becomes of them.
+    pub point: Point,
     /// The file.
     pub path: PathBuf,
     /// Room in its ring, rounded up to a power of two; that of all links unless given.
     pub records: Option<u64>,
-}
-
-impl Link {
-    /// Whether packets are stamped when they were handed over to the interface. Those that leave
-    /// are stamped as they leave.
-    fn stamps_arrival(&self) -> bool {
-        self.hook == Hook::Ingress && !self.on_receipt && !matches!(self.forward, Forward::To(_))
-    }
 }
 
 /// What to tap and for how long.
@@ -169,7 +193,12 @@ pub fn tap(options: &Options, on_ready: Box<OnReady<'_>>) -> Result<Vec<Report>,
         .transpose()
         .map_err(system("measure eBPF programs"))?;
 
-    let stamps = options.links.iter().any(Link::stamps_arrival).then(ask_for_stamps).transpose();
+    let stamps = options
+        .links
+        .iter()
+        .any(|link| link.point.stamps_arrival())
+        .then(ask_for_stamps)
+        .transpose();
     let _stamps = stamps.map_err(system("ask for the kernel's stamps"))?;
     let prepared: Vec<Prepared> = options
         .links
@@ -297,9 +326,7 @@ mod tests {
             name: "a".into(),
             namespace: None,
             interface: "a".into(),
-            hook: Hook::Ingress,
-            on_receipt: false,
-            forward: Forward::Drop,
+            point: Point::Arriving(Forward::Drop),
             path: PathBuf::new(),
             records,
         };

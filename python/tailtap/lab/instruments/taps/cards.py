@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from tailtap.host.net.inside import inside
 from tailtap.host.net.nic import Timestamping, timestamping
@@ -15,6 +15,7 @@ from tailtap.lab.generators.external import MOONSNIFF
 from tailtap.lab.instruments.taps import NOWHERE, Stamped
 from tailtap.lab.instruments.taps.hardware import judge
 from tailtap.lab.instruments.taps.inline import started
+from tailtap.lab.instruments.taps.links import TapLink
 from tailtap.lab.instruments.taps.passive import PassiveTap
 from tailtap.lab.topology.graph import EGRESS, INGRESS, Flow
 from tailtap.records.errors import InputError, MachineError
@@ -43,16 +44,11 @@ class CardTap(PassiveTap):
                 "tap.clock: hardware: stamps of cards are stored with MoonSniff's ids, and the "
                 f"packets of this generator have {key}: take tap.clock: monotonic"
             )
-        words: list[str] = []
-        for flow, _, place in flows:
-            for link in self.links(flow, namespaces):
-                point, _, interface = link.partition("=")
-                words.append(f"{PurePosixPath(place) / point}={interface}")
-        return started(host, folder, [*words, "--clock", "hardware"])
+        return started(host, folder, [*self.words(flows, namespaces), "--clock", "hardware"])
 
-    def links(self, flow: Flow, namespaces: Mapping[str, str]) -> list[str]:
+    def links(self, flow: Flow, namespaces: Mapping[str, str]) -> list[TapLink]:
         """Those of both splitters."""
-        return [f"{INGRESS}={flow.ingress.name}", f"{EGRESS}={flow.egress.name}"]
+        return [TapLink(INGRESS, flow.ingress.name), TapLink(EGRESS, flow.egress.name)]
 
 
 def require_cards(namespace: str, cards: Mapping[str, str]) -> None:

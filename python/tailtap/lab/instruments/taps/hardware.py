@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tailtap.host.net.nic import Timestamping, timestamping
-from tailtap.lab.instruments.taps.links import INGRESS, TapLink
+from tailtap.lab.instruments.taps.links import At, TapLink
 from tailtap.records.errors import InputError, MachineError
 
 STAMPERS = ("hardware", "software")
@@ -60,7 +60,7 @@ def _who(answer: Timestamping) -> str:
 
 
 def stamp(
-    links: Sequence[TapLink],
+    links: Sequence[tuple[TapLink, Path]],
     clock: str,
     on_ready: Callable[[], object],
     *,
@@ -68,43 +68,43 @@ def stamp(
     count: int | None,
     cpu: int | None,
 ) -> dict[str, dict[str, Any]]:
-    """Stamp what `links` receive until SIGINT or SIGTERM, by the card or for comparison by the
-    kernel.
+    """Stamp what links receive, each into its file, until SIGINT or SIGTERM: by the card, or for
+    comparison by the kernel.
 
     Raises `InputError` for a link that forwards, is tapped on its way out or is in another network
     namespace, and `MachineError` with the reason for an interface that cannot stamp every packet.
     """
     from tailtap import _core
 
-    chosen: list[tuple[str, str, str, bool, Path]] = []
+    chosen: list[tuple[TapLink, Path, str]] = []
     clocks: dict[str, int | None] = {}
-    for name, namespace, interface, at, forward, path in links:
-        if namespace is not None:
+    for link, path in links:
+        if link.namespace is not None:
             raise InputError(
-                f"link {name!r}: --clock {clock} stamps in the current network namespace: leave "
-                f"{namespace}/ out, and start it by `ip netns exec`"
+                f"link {link.name!r}: --clock {clock} stamps in the current network namespace: "
+                f"leave {link.namespace}/ out, and start it by `ip netns exec`"
             )
-        if at != INGRESS or forward not in (None, "drop"):
+        if link.at is not At.INGRESS or link.onward is not None:
             raise InputError(
-                f"link {name!r}: --clock {clock} stamps what an interface receives and forwards "
-                "nothing: leave @egress, @receipt and the interface to forward to out"
+                f"link {link.name!r}: --clock {clock} stamps what an interface receives and "
+                "forwards nothing: leave @egress, @receipt and the interface to forward to out"
             )
         method = "messages"
         if clock == "hardware":
-            answer = timestamping(interface)
+            answer = timestamping(link.interface)
             verdict = judge(answer)
             if verdict.method is None:
                 raise MachineError(
-                    f"interface {interface} cannot stamp every received packet in hardware: "
+                    f"interface {link.interface} cannot stamp every received packet in hardware: "
                     f"{verdict.reason}; `tailtap doctor` tells which interfaces can"
                 )
-            method, clocks[name] = verdict.method, answer.clock
-        chosen.append((name, interface, method, forward == "drop", path))
+            method, clocks[link.name] = verdict.method, answer.clock
+        chosen.append((link, path, method))
     done = _core.stamp(chosen, clock, on_ready, duration_ns=duration_ns, count=count, cpu=cpu)
-    for name, link in done.items():
-        link["files"] = [link["file"]]
+    for name, told in done.items():
+        told["files"] = [told["file"]]
         if clocks.get(name) is not None:
-            link["clock_device"] = f"/dev/ptp{clocks[name]}"
+            told["clock_device"] = f"/dev/ptp{clocks[name]}"
     for name, doubt in differing(clocks).items():
         done[name]["warnings"].append(doubt)
     return done

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import repeat
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -13,7 +15,7 @@ from tailtap.host.changes.privileges import missing_capabilities
 from tailtap.kinds.check import Check
 from tailtap.lab.generators.external import MOONSNIFF
 from tailtap.lab.instruments.taps import NOWHERE, Stamped
-from tailtap.lab.instruments.taps.links import RECEIPT
+from tailtap.lab.instruments.taps.links import At, TapLink
 from tailtap.lab.topology.graph import EGRESS, INGRESS, Flow
 from tailtap.lab.topology.lab import Lab
 from tailtap.lab.topology.line import FORWARD, TAPS, smallest
@@ -96,25 +98,40 @@ class InlineTap:
         namespaces: Mapping[str, str] = NOWHERE,
     ) -> Process:
         """Start the taps and wait until they are attached. Raises `MachineError`."""
-        words: list[str] = []
-        for (flow, _, place), room in zip(flows, rooms(flows), strict=True):
-            for link in self.links(flow, namespaces):
-                point, _, interfaces = link.partition("=")
-                name = str(PurePosixPath(place) / point)
-                words += [f"{name}={interfaces}", "--records", f"{name}={room}"]
+        words = self.words(flows, namespaces, rooms(flows))
         # Writing would wake up a CPU that may be the generator's.
         return started(host, folder, [*words, "--key", key, "--flush", "0 s"])
 
-    def links(self, flow: Flow, namespaces: Mapping[str, str]) -> list[str]:
+    def words(
+        self,
+        flows: Sequence[Stamped],
+        namespaces: Mapping[str, str],
+        rooms: Iterable[int | None] = repeat(None),
+    ) -> list[str]:
+        """The links of all flows, in the folders of these and with room, as they are typed."""
+        return [
+            word
+            for (flow, _, place), room in zip(flows, rooms, strict=False)
+            for link in self.links(flow, namespaces)
+            for word in replace(
+                link, name=f"{PurePosixPath(place, link.name)}", records=room
+            ).words()
+        ]
+
+    def links(self, flow: Flow, namespaces: Mapping[str, str]) -> list[TapLink]:
         """The links of ``tailtap tap`` for the tap points of a flow."""
         return [
-            f"{INGRESS}={flow.ingress.name}:{flow.onward.name}",
+            TapLink(INGRESS, flow.ingress.name, onward=flow.onward.name),
             *(
-                f"{one.name}={namespaces[one.port.node]}/{one.port.name}"
-                + (f"@{RECEIPT}" if one.received else "")
+                TapLink(
+                    one.name,
+                    one.port.name,
+                    namespaces[one.port.node],
+                    At.RECEIPT if one.received else At.INGRESS,
+                )
                 for one in flow.points[1:-1]
             ),
-            f"{EGRESS}={flow.egress.name}:drop",
+            TapLink(EGRESS, flow.egress.name, absorb=True),
         ]
 
     def stop(self, process: Process) -> dict[str, dict[str, Any]]:

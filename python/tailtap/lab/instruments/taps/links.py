@@ -3,29 +3,94 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from pathlib import Path
-from typing import NamedTuple
 
 from tailtap.records.errors import InputError
 
 FORM = "[NAME=][NETNS/]INTERFACE[@egress|@receipt][:FORWARD]"
-INGRESS, EGRESS, RECEIPT = "ingress", "egress", "receipt"
-"""Which packets of an interface are stamped, and when: those that arrive, when they were handed
-over to it; those that leave, as they leave; those that arrive, when they are received."""
+DROP = "drop"
+"""The FORWARD that absorbs packets."""
+DEVICE = "dev:"
+"""What stands before an interface to forward to; needed where that is called like `DROP`."""
 
 
-class TapLink(NamedTuple):
-    """A link as `tailtap._core.tap` takes it."""
+class At(StrEnum):
+    """Which packets of an interface are stamped, and when."""
+
+    INGRESS = "ingress"
+    """Those that arrive, when they were handed over to it; as they leave where they are forwarded
+    to another interface."""
+    EGRESS = "egress"
+    """Those that leave, as they leave."""
+    RECEIPT = "receipt"
+    """Those that arrive, when they are received. Such a tap only listens."""
+
+
+@dataclass(frozen=True)
+class TapLink:
+    """A link to tap, from the command line to `tailtap._core.tap`; ``str()`` writes it as typed."""
 
     name: str
-    namespace: str | None
-    """The network namespace of its interfaces: a name of ip-netns(8), or a path; None for ours."""
     interface: str
-    at: str
-    """`INGRESS`, `EGRESS` or `RECEIPT`."""
-    forward: str | None
-    """Through which interface they leave, or ``drop``; None where they go on their way."""
-    path: Path
+    namespace: str | None = None
+    """The network namespace of its interfaces: a name of ip-netns(8), or a path; None for ours."""
+    at: At = At.INGRESS
+    onward: str | None = None
+    """The interface through which its packets leave."""
+    absorb: bool = False
+    """Whether its packets end here. Without both they go on their way."""
+    records: int | None = None
+    """Room for packets in the kernel; None for that of all links."""
+
+    def __str__(self) -> str:
+        """The link as typed."""
+        namespace = "" if self.namespace is None else f"{self.namespace}/"
+        at = "" if self.at is At.INGRESS else f"@{self.at}"
+        forward = f":{DROP}" if self.absorb else ""
+        if self.onward is not None:
+            forward = f":{DEVICE}{self.onward}"
+        return f"{self.name}={namespace}{self.interface}{at}{forward}"
+
+    def words(self) -> list[str]:
+        """Its words on the command line of ``tailtap tap``."""
+        room = [] if self.records is None else ["--records", f"{self.name}={self.records}"]
+        return [str(self), *room]
+
+    def file(self, write: str) -> Path:
+        """Its file, where ``--write`` is `write`."""
+        return Path(write.replace("{link}", self.name))
+
+
+def parse_link(text: str) -> TapLink:
+    """A link as typed. Raises `InputError` for one that is malformed."""
+    name, equals, rest = text.rpartition("=")
+    # No interface has a slash in its name: what stands before the last one is the namespace.
+    namespace, slash, rest = rest.rpartition("/")
+    interface, colon, forward = rest.partition(":")
+    at = At.INGRESS
+    for place in (At.EGRESS, At.RECEIPT):
+        if interface.endswith(f"@{place}"):
+            interface, at = interface.removesuffix(f"@{place}"), place
+    absorb = forward == DROP
+    onward = None if absorb or not colon else forward.removeprefix(DEVICE)
+    if not interface or (equals and not name) or (slash and not namespace) or onward == "":
+        raise InputError(f"{text!r} is not a link: write {FORM}")
+    name = name or interface
+    if name.startswith("/") or ".." in name.split("/"):
+        raise InputError(
+            f"link name {name!r} is a place for its file in the folder of --write: a / in it "
+            "leads into a folder there, and nothing leads out"
+        )
+    if onward == interface:
+        raise InputError(f"{text!r} sends packets back where they came from: that is a loop")
+    if colon and at is At.RECEIPT:
+        raise InputError(
+            f"{text!r}: a tap @{at} listens beside another one, and takes no packet from it: "
+            f"leave :{forward} out, or @{at}"
+        )
+    return TapLink(name, interface, namespace or None, at, onward, absorb)
 
 
 def parse_links(links: Sequence[str], write: str) -> list[TapLink]:
@@ -38,60 +103,33 @@ def parse_links(links: Sequence[str], write: str) -> list[TapLink]:
             f"--write {write!r} is one file for {len(links)} links: put {{link}} into its name"
         )
     parsed: dict[str, TapLink] = {}
-    for link in links:
-        name, equals, rest = link.rpartition("=")
-        # No interface has a slash in its name: what stands before the last one is the namespace.
-        namespace, slash, rest = rest.rpartition("/")
-        hook, colon, forward = rest.partition(":")
-        interface, at = hook, INGRESS
-        for place in (EGRESS, RECEIPT):
-            if hook.endswith(f"@{place}"):
-                interface, at = hook.removesuffix(f"@{place}"), place
-        if (
-            not interface
-            or (equals and not name)
-            or (slash and not namespace)
-            or (colon and not forward)
-        ):
-            raise InputError(f"{link!r} is not a link: write {FORM}")
-        name = name or interface
-        if name.startswith("/") or ".." in name.split("/"):
-            raise InputError(
-                f"link name {name!r} is a place for its file in the folder of --write: a / in it "
-                "leads into a folder there, and nothing leads out"
-            )
-        if name in parsed:
-            raise InputError(f"two links are called {name!r}: name them, as in NAME=INTERFACE")
-        if forward == interface:
-            raise InputError(f"{link!r} sends packets back where they came from: that is a loop")
-        parsed[name] = TapLink(
-            name,
-            namespace or None,
-            interface,
-            at,
-            forward or None,
-            Path(write.replace("{link}", name)),
-        )
+    for link in map(parse_link, links):
+        if link.name in parsed:
+            raise InputError(f"two links are called {link.name!r}: name them, as in NAME=INTERFACE")
+        parsed[link.name] = link
     return list(parsed.values())
 
 
-def parse_rooms(records: Sequence[str], names: Sequence[str]) -> tuple[int | None, dict[str, int]]:
-    """What ``--records`` says: for all links, or None, and by the names of single links.
+def with_rooms(
+    links: Sequence[TapLink], records: Sequence[str]
+) -> tuple[int | None, list[TapLink]]:
+    """What ``--records`` says: the room of all links, or None, and links with room of their own.
 
     Raises `InputError` for what is no number, for a name that no link has, or said twice.
     """
     every: int | None = None
-    rooms: dict[str, int] = {}
+    named = {link.name: link for link in links}
     for text in records:
         name, equals, number = text.rpartition("=")
         if not (number.isascii() and number.isdecimal()):
             raise InputError(f"--records {text!r} is no number of packets: write 4096 or NAME=4096")
-        if equals and name not in names:
-            raise InputError(f"--records {text!r}: the links are {', '.join(names)}")
-        if name in rooms or (not equals and every is not None):
+        if equals and name not in named:
+            raise InputError(f"--records {text!r}: the links are {', '.join(named)}")
+        said = named[name].records if equals else every
+        if said is not None:
             raise InputError(f"--records {text!r}: this is said twice: give it once")
         if equals:
-            rooms[name] = int(number)
+            named[name] = replace(named[name], records=int(number))
         else:
             every = int(number)
-    return every, rooms
+    return every, list(named.values())

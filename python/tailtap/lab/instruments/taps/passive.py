@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from tailtap.kinds.check import Check
 from tailtap.lab.instruments.taps.inline import InlineTap
+from tailtap.lab.instruments.taps.links import TapLink
 from tailtap.lab.topology.graph import EGRESS, INGRESS, Flow
 
 
@@ -28,6 +29,9 @@ class PassiveTap(InlineTap):
         """Nothing of its own: it needs what the inline tap needs."""
         return iter(())
 
-    def links(self, flow: Flow, namespaces: Mapping[str, str]) -> list[str]:
+    def links(self, flow: Flow, namespaces: Mapping[str, str]) -> list[TapLink]:
         """Those of both splitters."""
-        return [f"{INGRESS}={flow.ingress.name}:drop", f"{EGRESS}={flow.egress.name}:drop"]
+        return [
+            TapLink(INGRESS, flow.ingress.name, absorb=True),
+            TapLink(EGRESS, flow.egress.name, absorb=True),
+        ]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tailtap.lab.instruments.taps import Stamped
 from tailtap.lab.instruments.taps.inline import LEAST_ROOM, MAX_ROOM, QUIET_SHARE, rooms
-from tailtap.lab.instruments.taps.links import parse_links, parse_rooms
+from tailtap.lab.instruments.taps.links import At, TapLink, parse_link, parse_links, with_rooms
 from tailtap.lab.topology.line import FORWARD, smallest
 from tailtap.records.errors import InputError
 
@@ -40,8 +42,9 @@ def test_together_they_have_twice_the_room_at_most(packets: list[int]) -> None:
 
 
 def test_links_can_have_room_of_their_own() -> None:
-    assert parse_rooms([], ["a", "b"]) == (None, {})
-    assert parse_rooms(["4096", "b=7"], ["a", "b"]) == (4096, {"b": 7})
+    links = [TapLink("a", "x"), TapLink("b", "y")]
+    assert with_rooms(links, []) == (None, links)
+    assert with_rooms(links, ["4096", "b=7"]) == (4096, [links[0], TapLink("b", "y", records=7)])
 
 
 @pytest.mark.parametrize(
@@ -56,26 +59,49 @@ def test_links_can_have_room_of_their_own() -> None:
 )
 def test_room_that_says_nothing_is_refused(records: list[str], said: str) -> None:
     with pytest.raises(InputError, match=said):
-        parse_rooms(records, ["a", "b"])
+        with_rooms([TapLink("a", "x"), TapLink("b", "y")], records)
 
 
 def test_a_name_leads_into_a_folder() -> None:
-    [one, other] = parse_links(["001-a/in=x", "b=y:drop"], "out/{link}.stamps")
-    assert (one.name, str(one.path)) == ("001-a/in", "out/001-a/in.stamps")
-    assert (other.name, str(other.path)) == ("b", "out/b.stamps")
+    write = "out/{link}.stamps"
+    [one, other] = parse_links(["001-a/in=x", "b=y:drop"], write)
+    assert (one.name, str(one.file(write))) == ("001-a/in", "out/001-a/in.stamps")
+    assert (other.name, str(other.file(write))) == ("b", "out/b.stamps")
 
 
 def test_what_is_stamped_stands_behind_the_interface() -> None:
-    links = parse_links(
-        ["a=x", "b=n/x@receipt", "c=x@egress:y", "d=x@receipt:drop"], "{link}.stamps"
-    )
-    assert [(link.interface, link.at, link.forward) for link in links] == [
-        ("x", "ingress", None), ("x", "receipt", None),
-        ("x", "egress", "y"), ("x", "receipt", "drop"),
+    texts = ["a=x", "n/x@receipt", "c=x@egress:y", "d=x:drop", "e=x:dev:drop"]
+    assert parse_links(texts, "{link}.stamps") == [
+        TapLink("a", "x"), TapLink("x", "x", "n", At.RECEIPT),
+        TapLink("c", "x", at=At.EGRESS, onward="y"),
+        TapLink("d", "x", absorb=True), TapLink("e", "x", onward="drop"),
     ]  # fmt: skip
-    for wrong in ("@receipt", "x@egress@receipt:"):
+    for wrong in ("@receipt", "x@egress@receipt:", "x:", "x:dev:"):
         with pytest.raises(InputError, match="is not a link"):
-            parse_links([wrong], "a.stamps")
+            parse_link(wrong)
+
+
+@pytest.mark.parametrize("forward", ["drop", "y", "dev:drop"])
+def test_a_tap_of_what_is_received_only_listens(forward: str) -> None:
+    """It would take the packets from a second tap, which stamps what was handed over."""
+    with pytest.raises(InputError, match=f"leave :{forward} out, or @receipt"):
+        parse_link(f"x@receipt:{forward}")
+
+
+_WORD = st.sampled_from(["x", "drop", "eth0.7", "a-b", "tt-1"])
+_LINK = st.builds(
+    TapLink, _WORD, _WORD, st.none() | _WORD, st.sampled_from([At.INGRESS, At.EGRESS])
+)
+
+
+@given(_LINK, st.none() | _WORD, st.booleans())
+def test_a_link_is_read_as_it_was_written(link: TapLink, onward: str | None, absorb: bool) -> None:
+    if onward == link.interface or (absorb and onward):
+        onward = None
+    link = replace(link, onward=onward, absorb=absorb)
+    assert parse_link(str(link)) == link
+    listening = TapLink(link.name, link.interface, link.namespace, At.RECEIPT)
+    assert parse_link(str(listening)) == listening
 
 
 @pytest.mark.parametrize("name", ["/etc/x", "../x", "a/../../x"])
