@@ -137,17 +137,27 @@ def _sole_way(dut: Dut, flow: str) -> tuple[str, ...]:
     return first
 
 
-def traffic_of(dut: Dut, traffic: Traffic, name: str) -> Traffic:
-    """What is sent as a flow of `dut.flows`: its own keys, and those of `traffic` for the rest.
+def sent_as(dut: Dut, traffic: Traffic) -> dict[str, Traffic]:
+    """What is sent as each of `dut.flows`: its own keys, and those of `traffic` for the rest.
 
     Its destination is its own as well, unless its `flows` say where they go. Raises `Misfit`.
     """
+    how: dict[str, Any] = {"mode": "json", "exclude_unset": True, "context": dict(AS_WRITTEN)}
+    common = traffic.model_dump(**how)
+    return {
+        name: _sent_as(dut, traffic, common, name, place) for place, name in enumerate(dut.flows)
+    }
+
+
+def _sent_as(
+    dut: Dut, traffic: Traffic, common: Mapping[str, Any], name: str, place: int
+) -> Traffic:
+    """What is sent as one flow; `common` is `traffic` as written, `place` the flow's number."""
     own = {key: value for key, value in dut.flows[name].items() if key != PATH}
     sent = traffic
     if own:
-        how: dict[str, Any] = {"mode": "json", "exclude_unset": True, "context": dict(AS_WRITTEN)}
         try:
-            sent = Traffic.model_validate({**traffic.model_dump(**how), **own})
+            sent = Traffic.model_validate({**common, **own})
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             reason = explain(
@@ -155,7 +165,6 @@ def traffic_of(dut: Dut, traffic: Traffic, name: str) -> Traffic:
             )
             raise Misfit(("dut", "flows", name, *first["loc"]), reason, [("traffic",)]) from error
     flows = sent.flows if isinstance(sent.flows, Flows) else numbered(sent.flows, sent.ip)
-    place = list(dut.flows).index(name)
     if dut.routing == "address" and flows.dst is None:
         destination = DESTINATIONS[sent.ip] + place + 1
         flows = flows.model_copy(update={"dst": str(destination)})
