@@ -10,6 +10,7 @@ import click
 from tailtap.cli.command import command
 from tailtap.cli.completing import named_folders, one_of
 from tailtap.cli.terminal import say, warn
+from tailtap.records.units import format_share, format_us
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -130,12 +131,6 @@ def _percentile(text: str | None) -> float | None:
     return found
 
 
-def _us(ns: float | None) -> str:
-    from tailtap.records.units import format_us
-
-    return "" if ns is None else format_us(round(ns))
-
-
 def _print_columns(title: str, heads: Sequence[str], rows: Iterable[Row]) -> None:
     """Print a table; texts stand left, numbers right."""
     from tailtap.cli.console import Column, Table
@@ -170,7 +165,6 @@ def _print_load(found: Json, alpha: float) -> None:
 
 def _row(found: Json) -> list[str]:
     from tailtap.analysis.compare.words import rank_text
-    from tailtap.records.units import format_share
 
     repeats = [found["repeats"][place] for place in found["worst_first"]]
     inside = repeats[0]["interval"]
@@ -180,8 +174,8 @@ def _row(found: Json) -> list[str]:
         rank_text(found["rank"]) or "floor",
         found["label"],
         "  ".join(_repeat(run) for run in repeats),
-        "" if inside is None else f"{_us(inside['low'])} to {_us(inside['high'])}",
-        _us(slowest),
+        "" if inside is None else f"{format_us(inside['low'])} to {format_us(inside['high'])}",
+        format_us(slowest),
         "" if not losses else format_share(max(losses)),
     ]
 
@@ -190,7 +184,8 @@ def _repeat(run: Json) -> str:
     """A run's latency, and what it may be off by by its clocks and stamps."""
     if run["latency"] is None:
         return "unknown"
-    return _us(run["latency"]) + (f" ± {_us(run['within_ns'])}" if "within_ns" in run else "")
+    within = f" ± {format_us(run['within_ns'])}" if "within_ns" in run else ""
+    return f"{format_us(run['latency'])}{within}"
 
 
 def _print_comparisons(pairs: Sequence[Json], alpha: float) -> None:

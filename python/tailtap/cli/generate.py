@@ -239,7 +239,7 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
     from tailtap.records.units import format_rate, format_time
 
     yield (
-        f"{report['sent']} packets sent at {format_rate(round(report['achieved_rate']))}, "
+        f"{report['sent']} packets sent at {format_rate(report['achieved_rate'])}, "
         f"{report['failed']} failed, {report['warm_up']['sent']} before for warm-up"
     )
     if (slip := report["slip_ns"]) is not None:
@@ -260,8 +260,8 @@ def _warnings(report: dict[str, Any]) -> Iterator[str]:
     wanted, achieved = report["scheduled_rate"], report["achieved_rate"]
     if achieved < 0.99 * wanted:
         yield (
-            f"{format_rate(round(wanted))} is more than this machine can send here: it reached "
-            f"{format_rate(round(achieved))}; lower --rate, give it a CPU of its own (--cpu), or "
+            f"{format_rate(wanted)} is more than this machine can send here: it reached "
+            f"{format_rate(achieved)}; lower --rate, give it a CPU of its own (--cpu), or "
             "try --generator af_xdp"
         )
     if report["with_id"] < report["sent"]:

@@ -11,6 +11,7 @@ from tailtap.cli.command import PATH, command
 from tailtap.cli.completing import folders
 from tailtap.cli.options import runs_and_folders
 from tailtap.cli.terminal import say, warn
+from tailtap.records.units import format_rate, format_us
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -140,21 +141,14 @@ def _share(text: str) -> float:
     return value / 100 if stripped.endswith("%") else value
 
 
-def _us(ns: float | None) -> str:
-    from tailtap.records.units import format_us
-
-    return "" if ns is None else format_us(round(ns))
-
-
 def _heading(found: ModelledRun) -> None:
     from tailtap.analysis.evaluation.clocks import Within
-    from tailtap.records.units import format_rate
 
     packets = found.packets
     name = f"{found.run} (invalid)" if found.valid is False else found.run
     within = Within(found.within_ns, found.resolution_ns)
     say(
-        f"{name}: {packets.matched:,} packets at {format_rate(round(found.rate))}, "
+        f"{name}: {packets.matched:,} packets at {format_rate(found.rate)}, "
         f"the first {packets.fitted:,} fitted, {packets.checked:,} checked"
         + (f", {within.text}" if within.ns else "")
     )
@@ -199,8 +193,8 @@ def _print_model(found: ModelledRun) -> None:
         )
         if level is not None:
             known = level.low is not None
-            ends = f"{_us(level.low)} to {_us(level.high)}" if known else "no interval"
-            told += f", once in {level.packets:,.0f} packets {_us(level.value)} us ({ends})"
+            ends = f"{format_us(level.low)} to {format_us(level.high)}" if known else "no interval"
+            told += f", once in {level.packets:,.0f} packets {format_us(level.value)} us ({ends})"
         say(told)
     for entry in found.levels:
         say(entry.words)
@@ -213,16 +207,16 @@ def _cells(row: ThresholdRecord) -> list[str]:
     interval = "" if not xi or xi.low is None else f" ({xi.low:.2f} to {xi.high:.2f})"
     divergence, limit = row.jensen_shannon, row.limit_ns
     return [
-        _us(row.latency_ns),
+        format_us(row.latency_ns),
         f"{row.exceedances:,}" if row.latency_ns is not None else "",
         f"{row.bursts:,}" if row.bursts else "",
         f"{row.extremal_index:.2f}" if row.bursts else "",
         f"{xi.value:.2f}{interval}" if xi else "",
-        _us(row.sigma_ns),
+        format_us(row.sigma_ns),
         f"{goodness.p:.3f}" if goodness else "",
         "" if divergence is None else f"{divergence:.4f}",
-        _us(limit) if limit is not None else "none" if xi and not row.refused else "",
-        _us(check.level.value) if check else "",
+        format_us(limit) if limit is not None else "none" if xi and not row.refused else "",
+        format_us(check.level.value) if check else "",
         str(check.bursts_above) if check else "",
         ", ".join(flag.code for flag in row.flags),
     ]
@@ -249,7 +243,7 @@ def _print_papers(found: ModelledRun) -> None:
     )
     papers = found.papers
     for row in papers.thresholds:
-        latency, limit = _us(row.latency_ns), row.limit_ns
+        latency, limit = format_us(row.latency_ns), row.limit_ns
         if row.xi is None or row.jensen_shannon is None:
             table.add(row.threshold, latency, str(row.exceedances), "no fit")
             continue
@@ -258,10 +252,10 @@ def _print_papers(found: ModelledRun) -> None:
             latency,
             f"{row.exceedances:,}",
             f"{row.xi:.6f}",
-            _us(row.sigma_ns),
+            format_us(row.sigma_ns),
             f"{row.jensen_shannon:.4f}",
-            _us(row.level_ns),
-            _us(limit) if limit is not None else "none",
+            format_us(row.level_ns),
+            format_us(limit) if limit is not None else "none",
             "" if row.packets_above is None else str(row.packets_above),
             "" if row.bursts_above is None else str(row.bursts_above),
         )

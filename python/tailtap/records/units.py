@@ -143,34 +143,57 @@ def parse_share(text: str) -> float:
     return share
 
 
-def _format(value: int, steps: list[tuple[str, int]], digits: int) -> str:
+def _format(value: float, steps: list[tuple[str, int]], digits: int) -> str:
+    value = round(value)
     for unit, factor in steps:
         if abs(value) >= factor:
             return f"{value / factor:.{digits}f}".rstrip("0").rstrip(".") + f" {unit}"
     return f"{value} {steps[-1][0]}"
 
 
-def format_rate(rate: int) -> str:
+def format_rate(rate: float) -> str:
     """A packet rate in pkt/s as a short text: ``10 kpkt/s``."""
     return _format(rate, [("Mpkt/s", 1_000_000), ("kpkt/s", 1_000), ("pkt/s", 1)], 3)
 
 
-def format_size(size: int) -> str:
+def format_size(size: float) -> str:
     """A number of bytes as a short text in powers of 1024: ``256 MiB``."""
     return _format(size, [("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("B", 1)], 1)
 
 
-def format_time(ns: int) -> str:
+def format_time(ns: float) -> str:
     """A time in nanoseconds as a short text with at most three decimals: ``4.312 us``."""
     return _format(ns, [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)], 3)
 
 
-def format_us(ns: int) -> str:
+def exact_time(ns: int) -> str:
+    """A time in the largest unit that it is a multiple of: ``24 h``, ``90 s``."""
+    units = [(unit, factor) for unit, factor in TIME_UNITS.items() if unit.isascii()]
+    unit, factor = next(one for one in reversed(units) if ns % one[1] == 0)
+    return f"{ns // factor} {unit}"
+
+
+def format_wait(seconds: float) -> str:
+    """A time that somebody has to wait, with three digits: ``20 s``, ``2.8 h``."""
+    for least, factor, unit in _WAITS:
+        if seconds >= least:
+            digits = ".3g" if seconds < 1000 * factor else ".0f"
+            return f"{seconds / factor:,{digits}} {unit}"
+    return f"{seconds:.3g} s"
+
+
+_WAITS = ((172_800.0, 86_400.0, "days"), (7_200.0, 3_600.0, "h"), (120.0, 60.0, "min"))
+
+
+def format_us(ns: float | None) -> str:
     """A time in nanoseconds as microseconds, exact to the nanosecond: ``1,204.312``.
 
-    For columns of latencies, which compare best in one unit; the heading names it.
+    For columns of latencies, which compare best in one unit; the heading names it. Nothing where
+    there is no time.
     """
-    sign, ns = ("-" if ns < 0 else ""), abs(ns)
+    if ns is None:
+        return ""
+    sign, ns = ("-" if ns < 0 else ""), abs(round(ns))
     return f"{sign}{ns // 1_000:,}.{ns % 1_000:03d}"
 
 
@@ -181,6 +204,17 @@ def exact_rate(rate: int) -> str:
 
 
 def format_share(share: float, digits: int = 2) -> str:
-    """A share as per cent with so many significant digits: ``0.0012 %``, or ``0``."""
-    rounded = Decimal(f"{100 * share:.{digits - 1}e}")
-    return f"{rounded.normalize():f} %" if share else "0"
+    """A share as per cent with so many significant digits: ``0.0012 %``, or ``0``.
+
+    Above a half they are the digits of what it lacks to 100 %: ``99.9991 %``.
+    """
+    if not share:
+        return "0"
+    part = 1 - share if 0.5 < share < 1 else share
+    percent = Decimal(f"{100 * part:.{digits - 1}e}").normalize()
+    return f"{percent if part == share else 100 - percent:f} %"
+
+
+def format_count(count: int, unit: str) -> str:
+    """A count and its unit: ``1 packet``, ``1,000 packets``."""
+    return f"{count:,} {unit}{'' if count == 1 else 's'}"

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from tailtap.analysis.compare.ranking import Pair, Ranking, Standing, needed
 from tailtap.analysis.compare.significance import ALPHA, smallest_p
-from tailtap.analysis.compare.words import percentile_text, ratio_text, time_text
+from tailtap.analysis.compare.words import percentile_text, ratio_text
+from tailtap.records.units import format_time
 
 
 def advise(rankings: Sequence[Ranking]) -> list[str]:
@@ -55,7 +56,7 @@ def _worst(found: Standing) -> str:
     worst = found.worst
     if worst is None or worst.latency is None:
         return ""
-    return f", {time_text(worst.latency)} in the worst of {len(found.values)} repeats"
+    return f", {format_time(worst.latency)} in the worst of {len(found.values)} repeats"
 
 
 def _margin(ranking: Ranking) -> Iterator[str]:

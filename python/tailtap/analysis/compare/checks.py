@@ -13,10 +13,10 @@ from tailtap.analysis.compare.aspects import differs_only_in
 from tailtap.analysis.compare.configurations import Configuration
 from tailtap.analysis.compare.ranking import Pair, Ranking
 from tailtap.analysis.compare.significance import ALPHA, smallest_p
-from tailtap.analysis.compare.words import percentile_text, ratio_text, time_text
+from tailtap.analysis.compare.words import percentile_text, ratio_text
 from tailtap.analysis.evaluation.overload import OVERLOAD_LOSS
 from tailtap.analysis.runs.run import Run
-from tailtap.records.units import format_share
+from tailtap.records.units import format_share, format_time
 
 Answer = Literal["met", "not met", "cannot be told"]
 _TOLD = 3
@@ -93,7 +93,7 @@ def _floors(rankings: Sequence[Ranking]) -> Iterator[str]:
         if floors and fastest < float("inf"):
             latency = max(value.latency or 0 for value in floors)
             yield (
-                f"the floor (wire) takes {time_text(latency)} at "
+                f"the floor (wire) takes {format_time(latency)} at "
                 f"{percentile_text(ranking.percentile)}, {ranking.load.label}: "
                 f"{format_share(latency / fastest)} of the fastest device's"
             )

@@ -98,7 +98,7 @@ def _require_one_load(members: Sequence[Run]) -> None:
     if rates and max(rates) > (1 + _NEAR) * min(rates):
         raise InputError(
             f"{members[0].root}: runs of different traffic "
-            f"({format_rate(round(min(rates)))} and {format_rate(round(max(rates)))}) are no "
+            f"({format_rate(min(rates))} and {format_rate(max(rates))}) are no "
             "repeats of each other: give them different names"
         )
 
@@ -164,7 +164,7 @@ def _load_texts(loads: Sequence[Mapping[str, Any]]) -> list[str]:
     texts = []
     for load in loads:
         rate = load.get("rate")
-        parts = [format_rate(round(rate)) if rate else "unknown rate"]
+        parts = [format_rate(rate) if rate else "unknown rate"]
         parts += [f"{name} {_text(load[name])}" for name in differing if name in load]
         texts.append(", ".join(parts))
     return texts

@@ -6,17 +6,11 @@ from collections.abc import Mapping
 
 from tailtap.analysis.compare.significance import Shift
 from tailtap.analysis.evaluation.percentiles import label
-from tailtap.records.units import format_time
 
 
 def percentile_text(p: float) -> str:
     """A percentile as people write it; 1 is the maximum."""
     return "max" if p == 1 else label(p)
-
-
-def time_text(ns: float) -> str:
-    """A time in ns with its unit."""
-    return format_time(round(ns))
 
 
 def rank_text(rank: Mapping[str, int] | None) -> str:

@@ -15,7 +15,7 @@ _MICROSECONDS = re.compile(r"(?<=\d) us\b")
 
 def time_text(ns: float) -> str:
     """A time in ns, with the micro sign that a page can show: ``4.312 µs``."""
-    return with_micro_sign(format_time(round(ns))).replace(" ", "\u00a0")
+    return with_micro_sign(format_time(ns)).replace(" ", "\u00a0")
 
 
 def with_micro_sign(text: str) -> str:
@@ -58,4 +58,4 @@ def date_text(iso: str) -> str:
 
 def rate_text(rate: float) -> str:
     """A rate for a tick or a table."""
-    return format_rate(round(rate)).replace(" ", "\u00a0")
+    return format_rate(rate).replace(" ", "\u00a0")

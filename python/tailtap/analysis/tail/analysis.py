@@ -16,10 +16,9 @@ from tailtap.analysis.tail.papers import PapersFit
 from tailtap.analysis.tail.peaks import PERCENTILES, Part, Threshold, split
 from tailtap.analysis.tail.stamps import spread, tick_of
 from tailtap.analysis.tail.stationarity import Stationarity
-from tailtap.analysis.tail.words import horizon_text
 from tailtap.records.errors import InputError
 from tailtap.records.record import Notice
-from tailtap.records.units import format_time
+from tailtap.records.units import exact_time, format_time
 
 HOUR_NS = 3600 * SECOND_NS
 #: The clusters of the fitted part are counted in this many parts of equal length.
@@ -252,13 +251,13 @@ def _about(model: TailModel, chosen: Assessment) -> list[Notice]:
             Notice(
                 "block-maxima-disagree",
                 f"block maxima put the level of {cross.packets:,.0f} packets at "
-                f"{format_time(round(cross.level))}, peaks over threshold at "
-                f"{format_time(round(same.value))}, outside each other's intervals",
+                f"{format_time(cross.level)}, peaks over threshold at "
+                f"{format_time(same.value)}, outside each other's intervals",
             )
         )
     for entry in model.levels if not chosen.refused else ():
         factor = entry.horizon_ns * model.tail.rate / SECOND_NS / model.fitted.packets
-        text = horizon_text(entry.horizon_ns)
+        text = exact_time(entry.horizon_ns)
         if entry.level is None and factor < 1:
             message = (
                 f"no cluster over the threshold is expected in {text}: look at the percentiles"

@@ -216,7 +216,7 @@ def _diagnose(found: Assessment, excesses: Excesses, tick: float) -> Assessment:
     mixture = second_population(excesses.values)
     if mixture is not None:
         base = found.latency or 0.0
-        low, high = (format_time(round(base + x)) for x in (mixture.low, mixture.high))
+        low, high = (format_time(base + x) for x in (mixture.low, mixture.high))
         found = found.with_flag(
             "mixture",
             f"two populations: few clusters between {low} and {high}, {mixture.above} beyond; "

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 
 from tailtap.analysis.tail.assessment import Level
-from tailtap.records.units import format_rate
+from tailtap.records.units import exact_time, format_rate
 
 _UNITS = (("s", 1e9), ("ms", 1e6), ("us", 1e3), ("ns", 1.0))
 
 
 def level_words(horizon_ns: int, rate: float, level: Level | None) -> str:
     """``once in 24 h at 10 kpkt/s: 34.0 us (31.9 to 40.2)``, or that there is no number."""
-    return f"once in {horizon_text(horizon_ns)} at {format_rate(round(rate))}: " + (
+    return f"once in {exact_time(horizon_ns)} at {format_rate(rate)}: " + (
         "no number" if level is None else level_text(level)
     )
 
@@ -37,15 +37,6 @@ def level_text(level: Level) -> str:
     else:
         interval = f"{number(level.low)} to {number(level.high)}"
     return f"{number(level.value)} {unit} ({interval})"
-
-
-def horizon_text(ns: int) -> str:
-    """A time in the largest unit that it is a multiple of: ``24 h``, ``90 s``."""
-    for unit, factor in (("h", 3_600_000_000_000), ("min", 60_000_000_000), ("s", 1_000_000_000),
-                         ("ms", 1_000_000), ("us", 1_000)):  # fmt: skip
-        if ns % factor == 0:
-            return f"{ns // factor} {unit}"
-    return f"{ns} ns"
 
 
 def _magnitude(value: float) -> int:

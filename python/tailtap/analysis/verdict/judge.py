@@ -14,12 +14,18 @@ from typing import Any
 
 from tailtap.analysis.tail.analysis import OF_RUN, TailModel
 from tailtap.analysis.tail.assessment import REFUSALS
-from tailtap.analysis.tail.words import horizon_text, level_text
+from tailtap.analysis.tail.words import level_text
 from tailtap.analysis.verdict import shares
 from tailtap.analysis.verdict.evidence import Evidence
 from tailtap.analysis.verdict.requirement import Requirement
-from tailtap.analysis.verdict.words import count_words, duration_words, share_words
-from tailtap.records.units import format_rate, format_time
+from tailtap.records.units import (
+    exact_time,
+    format_count,
+    format_rate,
+    format_share,
+    format_time,
+    format_wait,
+)
 from tailtap.records.verdict import Answer
 
 SECOND_NS = 1_000_000_000
@@ -98,7 +104,8 @@ def _percentile(requirement: Requirement, run: Evidence, confidence: float) -> F
     if share > allowed:
         return _finding(
             requirement, run, "not shown",
-            f"{share_words(share)} of the packets were lost, more than the {share_words(allowed)} "
+            f"{format_share(share)} of the packets were lost, more than "
+            f"the {format_share(allowed)} "
             "that the percentile leaves: how late they would have been nobody knows; require "
             "reliability(…), or loss",
             measured, packets=packets, lost=lost,
@@ -119,9 +126,9 @@ def _reliability(requirement: Requirement, run: Evidence, confidence: float) -> 
     unknown = run.counts.get("duplicate_ingress", 0) + run.counts.get("noncausal", 0)
     fewest, most = late[0] + lost[0], late[1] + lost[1] + unknown
     packets = run.packets + lost[1] + unknown
-    measured = share_words(1 - most / packets)
+    measured = format_share(1 - most / packets)
     if fewest < most:
-        measured += f" to {share_words(1 - fewest / packets)}"
+        measured += f" to {format_share(1 - fewest / packets)}"
     what = f"later than {format_time(deadline)} or lost"
     if requirement.limit == 1:
         return _of_run(requirement, run, (fewest, most), packets, confidence, what, measured)
@@ -168,7 +175,7 @@ def _mean(requirement: Requirement, run: Evidence, confidence: float) -> Finding
     ]
     answer: Answer = "holds" if all(good) else "not shown" if any(good) else "violated"
     measured = _time_words(round(run.mean), run)
-    reason = f"the mean of {count_words(run.packets, 'packet')} is {measured}; of this run alone"
+    reason = f"the mean of {format_count(run.packets, 'packet')} is {measured}; of this run alone"
     if answer == "not shown":
         reason += f"; {run.hidden_why or run.times_unsure}"
     return _finding(
@@ -268,7 +275,7 @@ def _return_level(requirement: Requirement, run: Evidence, confidence: float) ->
             answer = "holds"
         elif level.low > requirement.limit:
             answer = "violated"
-    reason = f"once in {horizon_text(horizon)} at {format_rate(round(model.tail.rate))}: {text}"
+    reason = f"once in {exact_time(horizon)} at {format_rate(model.tail.rate)}: {text}"
     if answer == "not shown":
         wait = f"measure longer; {run.times_unsure}" if run.within_ns else "measure longer"
         why = level.high is not None and level.high < requirement.limit and run.hidden_why
@@ -288,7 +295,7 @@ def _no_level(model: TailModel, horizon: int) -> str:
             flag.message for flag in chosen.flags if flag.code in REFUSALS
         )
     told = [w.message for w in model.warnings if w.code in ("no-model", "near", "endless")]
-    return "; ".join(told) or f"the tail model gives no level for {horizon_text(horizon)}"
+    return "; ".join(told) or f"the tail model gives no level for {exact_time(horizon)}"
 
 
 def _model_doubts(model: TailModel) -> tuple[str, ...]:
@@ -312,7 +319,7 @@ def _of_share(
     answer = shares.judge(late, packets, allowed, effect, confidence)
     fewest, most = late
     count = f"{most:,}" if fewest == most else f"{fewest:,} to {most:,}"
-    seen = f"{count} of {count_words(packets, unit)} {what}"
+    seen = f"{count} of {format_count(packets, unit)} {what}"
     bound = shares.upper(most / effect, packets / effect, confidence)
     figures = {
         "packets": packets, "late": most, "late_at_least": fewest, "allowed": allowed,
@@ -322,11 +329,11 @@ def _of_share(
     clusters = f", counted in clusters of {effect:.3g}" if effect >= 1.05 else ""
     if answer == "holds":
         reason = (
-            f"{seen}: at most {share_words(bound)} with {share_words(confidence)} confidence"
-            f"{clusters}, {share_words(allowed)} allowed"
+            f"{seen}: at most {format_share(bound)} with {format_share(confidence)} confidence"
+            f"{clusters}, {format_share(allowed)} allowed"
         )
     elif answer == "violated":
-        reason = f"{seen}: {share_words(fewest / packets)}, {share_words(allowed)} allowed"
+        reason = f"{seen}: {format_share(fewest / packets)}, {format_share(allowed)} allowed"
     elif shares.judge((fewest, fewest), packets, allowed, effect, confidence) == "holds":
         reason = f"{seen}: {_unsure(requirement.quantity, run, unit)}"
     else:
@@ -335,12 +342,12 @@ def _of_share(
         wait = ""
         if run.rate:
             figures |= {"more_seconds": (total - packets) / run.rate}
-            wait = f": {duration_words(total / run.rate)} at {format_rate(round(run.rate))}"
+            wait = f": {format_wait(total / run.rate)} at {format_rate(run.rate)}"
         # The length of the whole run, as runs are judged one by one and never added up.
         such = f"no more than these {most:,}" if most else "none"
         reason = (
-            f"{seen}{clusters}: too few to tell; one run of {count_words(total, unit)} with {such} "
-            f"would show it{wait}"
+            f"{seen}{clusters}: too few to tell; one run of {format_count(total, unit)} with "
+            f"{such} would show it{wait}"
         )
     return _finding(requirement, run, answer, reason, measured, **figures)
 
@@ -357,14 +364,14 @@ def _of_run(
 ) -> Finding:
     """Whether none of the run's `packets` is `what`, of which `late` are (fewest, most)."""
     fewest, most = late
-    whole = count_words(packets, unit)
+    whole = format_count(packets, unit)
     figures: dict[str, Any] = {"packets": packets, "late": most, "late_at_least": fewest}
     if not most:
         effect = 1.0 if unit == "gap" else run.effect((run.maximum or 0) + 1)
         bound = shares.upper(0, packets / effect, confidence)
         reason = (
-            f"none of {whole} {what}; beyond this run at most {share_words(bound)} with "
-            f"{share_words(confidence)} confidence"
+            f"none of {whole} {what}; beyond this run at most {format_share(bound)} with "
+            f"{format_share(confidence)} confidence"
         )
         return _finding(requirement, run, "holds", reason, measured, upper=bound, **figures)
     if fewest:
