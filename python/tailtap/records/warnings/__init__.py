@@ -31,6 +31,9 @@ INVALIDATING = frozenset(
 )
 """Warnings that make a run invalid: what was sent is not what the experiment asks for."""
 
+NOTES = frozenset(entry.code for entries in CATALOGUE.values() for entry in entries if entry.note)
+"""Warnings that put no number in doubt: pages do not begin with them."""
+
 
 def notices(rows: Iterable[Mapping[str, str]]) -> list[Notice]:
     """Warnings of ``{"code", "message"}``."""

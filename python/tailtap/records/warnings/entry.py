@@ -13,3 +13,5 @@ class Entry:
     meaning: str
     action: str
     invalidates: bool = False
+    note: bool = False
+    """Whether it says what was not done, and puts no number in doubt."""

@@ -16,7 +16,8 @@ Doubtful numbers carry a warning: a code for programs, and a sentence with the
 figures for people. Warnings are stored with the run (`run.json`, `evaluation.json`,
 `results.duckdb`) and shown wherever its numbers are shown. A warning that *invalidates* says that
 the load was not the one that was asked for: the run has `"valid": false`, shows nothing in a
-verdict, and is left out of a comparison.
+verdict, and is left out of a comparison. A *note* says what was not done, and puts no number in
+doubt: the page has it below the numbers.
 """
 
 
@@ -26,7 +27,7 @@ def page() -> str:
     for title, entries in CATALOGUE.items():
         parts.append(f"## {title}\n")
         for entry in sorted(entries, key=lambda one: one.code):
-            mark = " (invalidates)" if entry.invalidates else ""
+            mark = " (invalidates)" if entry.invalidates else " (note)" if entry.note else ""
             text = f"`{entry.code}`{mark}: {entry.meaning} *{entry.action}*"
             parts.append(textwrap.fill(text, 100, initial_indent="- ", subsequent_indent="  "))
         parts.append("")

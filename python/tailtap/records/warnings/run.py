@@ -135,6 +135,7 @@ ENTRIES = (
             "The run was made without a trace or counters; its latency is as good as ever."
         ),
         "Nothing: explain a run that has a device.",
+        note=True,
     ),
     Entry(
         "guest-untraced",
