@@ -30,6 +30,7 @@ class Search:
     trials: int
     rows: tuple[Found, ...]
     warnings: tuple[Notice, ...]
+    heads: tuple[str, ...] = HEADS
 
 
 def read_search(content: Mapping[str, Any]) -> Search:

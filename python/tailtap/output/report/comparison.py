@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tailtap.analysis.compare.advice import advise
@@ -32,6 +32,7 @@ class Compared:
 class Section:
     """All loads that have a ranking, and what follows."""
 
+    heads: Sequence[str]
     loads: tuple[Compared, ...]
     sentences: tuple[str, ...]
 
@@ -50,7 +51,7 @@ def compared(experiment: Experiment, groups: list[Configuration]) -> Section | N
         (member.run.number, member.run.slug): group for group in groups for member in group.members
     }
     loads = tuple(_compared(load_record(ranking), colours) for ranking in rankings)
-    return Section(loads, tuple(advise(rankings)))
+    return Section(HEADS, loads, tuple(advise(rankings)))
 
 
 def _compared(load: Json, colours: Mapping[tuple[int, str], Configuration]) -> Compared:

@@ -6,9 +6,14 @@ from tailtap.analysis.runs.energy import joules, platform_watts, watts, watts_by
 from tailtap.analysis.runs.groups import Configuration, listed
 from tailtap.analysis.runs.run import Run
 from tailtap.analysis.runs.text import time_text
-from tailtap.output.report.tables import DASH, Cell, Row
+from tailtap.output.report.tables import DASH, Cell, Row, Table
 
 PERCENTILES = ((0.5, "p50"), (0.999, "p99.9"))
+
+
+def energy(groups: list[Configuration]) -> Table:
+    """The runs whose machine told of its energy."""
+    return Table(energy_heads(groups), energy_rows(groups))
 
 
 def energy_heads(groups: list[Configuration]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tailtap.analysis.evaluation.percentiles import label as percentile_label
@@ -26,6 +27,25 @@ class FlowsRow:
 
     label: str
     cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True)
+class FlowTable:
+    """The measurements of several flows."""
+
+    heads: Sequence[tuple[str, str]]
+    """Each with what a pointer resting on it reads."""
+    rows: Sequence[FlowsRow]
+
+    @property
+    def names(self) -> list[str]:
+        """The heads alone."""
+        return [name for name, _ in self.heads]
+
+
+def flow_table(experiment: Experiment) -> FlowTable:
+    """The table of the measurements of several flows; without rows where there are none."""
+    return FlowTable(HEADS, flow_rows(experiment))
 
 
 def flow_rows(experiment: Experiment) -> list[FlowsRow]:

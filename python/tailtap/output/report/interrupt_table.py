@@ -59,6 +59,14 @@ class Sampled:
     omitted: int
 
 
+@dataclass(frozen=True)
+class Section:
+    """The runs whose interrupts were sampled."""
+
+    runs: Sequence[Sampled]
+    heads: tuple[tuple[str, str], ...] = HEADS
+
+
 def sampled_of(
     groups: Sequence[Configuration], progress: Callable[[str], None] = lambda _: None
 ) -> list[Sampled]:

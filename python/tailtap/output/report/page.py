@@ -9,40 +9,118 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.resources import files
 from math import inf
 from pathlib import Path
+from typing import Any
 
 import bokeh
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 import tailtap
-from tailtap.analysis.runs.groups import DRAWN, Configuration, finding, listed
+from tailtap.analysis.runs.groups import DRAWN, Configuration, Finding, finding, listed
 from tailtap.analysis.runs.run import Experiment
-from tailtap.analysis.runs.searched import HEADS as SEARCH_HEADS
 from tailtap.analysis.runs.searched import Search
 from tailtap.analysis.runs.text import count_text, date_text
 from tailtap.output.report import comparison, interactive, tables
-from tailtap.output.report.audit import audits_of
+from tailtap.output.report.audit import MachineAudit, audits_of
 from tailtap.output.report.causes import Story
+from tailtap.output.report.causes.page import Section as Causes
 from tailtap.output.report.causes.page import section
-from tailtap.output.report.energy import energy_heads, energy_rows
-from tailtap.output.report.flows import HEADS as FLOW_HEADS
-from tailtap.output.report.flows import flow_rows
+from tailtap.output.report.energy import energy
+from tailtap.output.report.flows import FlowTable, flow_table
 from tailtap.output.report.hops import Line
 from tailtap.output.report.hops.interactive import KINDS as HOPS
+from tailtap.output.report.hops.page import Section as Hops
 from tailtap.output.report.hops.page import section as hop_section
-from tailtap.output.report.interrupt_table import HEADS as SAMPLED_HEADS
-from tailtap.output.report.interrupt_table import Sampled
-from tailtap.output.report.loss import loss_curves, lossless, rate_curves
-from tailtap.output.report.machine import maps_of
-from tailtap.output.report.verdicts import verdict_rows
+from tailtap.output.report.interactive import Panel
+from tailtap.output.report.interrupt_table import Sampled, Section
+from tailtap.output.report.loss import loss_curves
+from tailtap.output.report.machine import Map, maps_of
+from tailtap.output.report.verdicts import VerdictRow, verdict_rows
 
 MOST_TOLD, FEW_TOLD = 12, 8
 """With more configurations than this, the page begins with sentences about so many slowest ones."""
 SECTIONS = ("hdr", "loss", "worst", "gaps", "rates", "latency")
 CAUSES = ("causes", "shares", "timeline")
+
+
+@dataclass(frozen=True)
+class Header:
+    """The lines under the title."""
+
+    name: str
+    own: int
+    """Finished runs of this experiment, beside the `imported` ones."""
+    imported: int
+    packets: str
+    facts: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What the page begins with: a sentence about each configuration, or about the slowest."""
+
+    findings: Sequence[Finding]
+    of: int
+    """How many configurations there are, where not all have a sentence; else 0."""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What the script draws."""
+
+    groups: Sequence[Configuration]
+    undrawn: int
+    """Configurations that the tables alone show."""
+    panels: Mapping[str, Sequence[Panel]]
+    """By the section that they are in."""
+    printed: Sequence[str]
+    """The names of the print figures beside the page."""
+    dashes: Sequence[Sequence[int]] = interactive.DASHES
+    published: Mapping[str, str] = field(default_factory=lambda: tables.PUBLISHED)
+
+
+@dataclass(frozen=True)
+class Files:
+    """What would be files beside another page, and who made them."""
+
+    payload: str
+    style: str = field(default_factory=lambda: _packaged("page.css") + _packaged("causes.css"))
+    script: str = field(default_factory=lambda: _packaged("page.js") + _packaged("causes.js"))
+    library: str = field(default_factory=lambda: _packed(_library()))
+    version: str = tailtap.__version__
+    bokeh_version: str = bokeh.__version__
+
+
+@dataclass(frozen=True)
+class Page:
+    """What the template lays out: a field for each section, in their order."""
+
+    header: Header
+    result: Result
+    verdicts: Sequence[VerdictRow]
+    told: tables.Told
+    search: Search | None
+    summary: tables.Grouped
+    flows: FlowTable
+    comparison: comparison.Section | None
+    figures: Figures
+    losses: tables.Losses
+    causes: Causes
+    hops: Hops
+    interrupts: Section
+    counts: tables.Sheet
+    taps: tables.Sheet
+    energy: tables.Table
+    counters: tables.Table
+    imported: Sequence[tables.Imported]
+    maps: Sequence[Map]
+    audits: Sequence[MachineAudit]
+    facts: Mapping[str, Sequence[tables.Fact]]
+    files: Files
 
 
 def render(
@@ -64,8 +142,6 @@ def render(
     causes, shown = section(stories), hop_section(lines)
     document, panels = interactive.build(drawn, [*causes.figures, *shown.figures])
     curves = loss_curves(drawn)
-    own = [run for run in experiment.finished if run.origin is None]
-    counted = [run.evaluation for run in own or experiment.finished if run.evaluation]
     payload = {
         "document": document,
         "roots": {panel.root: f"figure-{panel.root}" for panel in panels if panel.root},
@@ -91,69 +167,48 @@ def render(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    template = environment.get_template("page.html.j2")
-    return template.render(
-        experiment=experiment,
-        groups=drawn,
-        undrawn=len(groups) - len(drawn),
-        findings=[finding(group, groups) for group in _told(drawn)],
-        of_findings=len(drawn) if len(drawn) > MOST_TOLD else 0,
+    page = Page(
+        header=_header(experiment),
+        result=_result(drawn, groups),
         verdicts=verdict_rows(experiment),
-        warnings=tables.warning_rows(experiment, groups),
-        summary_heads=tables.summary_heads(groups),
-        summary=list(tables.summary_rows(groups)),
-        flow_heads=FLOW_HEADS,
-        flow_rows=flow_rows(experiment),
-        comparison=comparison.compared(experiment, groups),
-        comparison_heads=comparison.HEADS,
-        counts=tables.counted(groups),
-        own=len(own),
+        told=tables.told(experiment, groups),
         search=search,
-        search_heads=SEARCH_HEADS,
-        curves=curves,
-        loss_heads=tables.LOSS_HEADS,
-        loss_rows=list(tables.loss_rows(loss_curves(groups))),
-        lossless=lossless(rate_curves(groups)),
-        imported=len(experiment.imported),
-        published=tables.PUBLISHED,
-        imported_rows=tables.imported_rows(groups),
-        taps=tables.taps_told(groups),
-        energy_heads=energy_heads(groups),
-        energy_rows=energy_rows(groups),
-        counter_heads=tables.counter_heads(groups),
-        counter_rows=tables.counter_rows(groups),
-        maps=maps_of(groups),
-        audits=audits_of(groups),
+        summary=tables.summary(groups),
+        flows=flow_table(experiment),
+        comparison=comparison.compared(experiment, groups),
+        figures=Figures(
+            drawn,
+            len(groups) - len(drawn),
+            {k: [p for p in panels if p.kind == k] for k in (*SECTIONS, *CAUSES, *HOPS)},
+            figures,
+        ),
+        losses=tables.losses(groups, curves),
         causes=causes,
         hops=shown,
-        sampled=sampled,
-        sampled_heads=SAMPLED_HEADS,
+        interrupts=Section(sampled),
+        counts=tables.counted(groups),
+        taps=tables.taps_told(groups),
+        energy=energy(groups),
+        counters=tables.counters(groups),
+        imported=tables.imported_rows(groups),
+        maps=maps_of(groups),
+        audits=audits_of(groups),
         facts=tables.environment_facts(experiment),
-        panels={
-            kind: [p for p in panels if p.kind == kind] for kind in (*SECTIONS, *CAUSES, *HOPS)
-        },
-        dashes=interactive.DASHES,
-        figures=figures,
-        facts_of_measurement=_measurement_line(experiment),
-        packets=count_text(sum(evaluation.packets or 0 for evaluation in counted)),
-        version=tailtap.__version__,
-        bokeh_version=bokeh.__version__,
-        style=_packaged("page.css") + _packaged("causes.css"),
-        script=_packaged("page.js") + _packaged("causes.js"),
-        library=_packed(_library()),
-        payload=_packed(json.dumps(payload, separators=(",", ":"), allow_nan=False).encode()),
+        files=Files(payload=_packed(_json(payload))),
     )
+    return environment.get_template("page.html.j2").render(page=page)
 
 
-def _told(groups: list[Configuration]) -> list[Configuration]:
-    """The configurations with sentences about their results; many imported ones have tables."""
-    imported = [group for group in groups if group.origin]
-    told = groups if len(imported) <= DRAWN else [g for g in groups if not g.origin]
-    if len(told) <= MOST_TOLD:
-        return told
-    known = [p for group in told if (p := group.common_percentile) is not None]
-    slowest = sorted(told, key=lambda group: _slowness(group, min(known, default=1.0)))
-    return [group for group in told if group in slowest[-FEW_TOLD:]]
+def _result(drawn: list[Configuration], groups: list[Configuration]) -> Result:
+    """What the page begins with; many imported configurations have tables."""
+    imported = [group for group in drawn if group.origin]
+    named = drawn if len(imported) <= DRAWN else [g for g in drawn if not g.origin]
+    if len(named) > MOST_TOLD:
+        known = [p for group in named if (p := group.common_percentile) is not None]
+        slowest = sorted(named, key=lambda group: _slowness(group, min(known, default=1.0)))
+        named = [group for group in named if group in slowest[-FEW_TOLD:]]
+    of = len(drawn) if len(drawn) > MOST_TOLD else 0
+    return Result([finding(group, groups) for group in named], of)
 
 
 def _slowness(group: Configuration, p: float) -> float:
@@ -164,13 +219,25 @@ def _slowness(group: Configuration, p: float) -> float:
     return inf if group.overloaded else -1 if row is None else row.value
 
 
-def _measurement_line(experiment: Experiment) -> list[str]:
-    """The line under the title: when, where and how much was measured."""
+def _header(experiment: Experiment) -> Header:
+    """The lines under the title: when, where and how much was measured."""
+    own = [run for run in experiment.finished if run.origin is None]
+    counted = [run.evaluation for run in own or experiment.finished if run.evaluation]
     started = [date_text(run.started) for run in experiment.runs if run.started]
     environment = experiment.finished[0].environment
     kernel = environment.kernel.release
     facts = [*started[:1], f"Linux {kernel}" if kernel else "", environment.cpu.model]
-    return [fact for fact in facts if fact]
+    return Header(
+        experiment.name,
+        len(own),
+        len(experiment.imported),
+        count_text(sum(evaluation.packets or 0 for evaluation in counted)),
+        [fact for fact in facts if fact],
+    )
+
+
+def _json(payload: Mapping[str, Any]) -> bytes:
+    return json.dumps(payload, separators=(",", ":"), allow_nan=False).encode()
 
 
 def _packaged(name: str) -> str:

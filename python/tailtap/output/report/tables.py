@@ -19,10 +19,11 @@ from tailtap.analysis.runs.text import (
     share_text,
     time_text,
 )
-from tailtap.output.report.loss import LossCurve, Point
+from tailtap.output.report.loss import LossCurve, Point, loss_curves, lossless, rate_curves
 from tailtap.output.report.wiring import topology
 from tailtap.records.record import as_json
 from tailtap.records.run import Generator, Slip, Tap
+from tailtap.records.warnings import NOTES
 
 DASH = "–"
 COUNTS = (
@@ -143,9 +144,30 @@ def shed(heads: Sequence[Head], rows: Sequence[Row], keep: int = 0) -> Sheet:
     )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Table:
+    """A table with a column for what a row is of, and one below each head."""
+
+    heads: Sequence[str]
+    rows: Sequence[Row]
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """A table whose rows belong together by configurations."""
+
+    heads: Sequence[str]
+    groups: Sequence[Sequence[Row]]
+
+
 def percentile_columns(groups: list[Configuration]) -> list[float]:
     """Every percentile that some run lists, ascending."""
     return sorted({row.p for g in groups for m in g.members for row in m.evaluation.percentiles})
+
+
+def summary(groups: list[Configuration]) -> Grouped:
+    """The latency of every run."""
+    return Grouped(summary_heads(groups), list(summary_rows(groups)))
 
 
 def summary_rows(groups: list[Configuration]) -> Iterator[list[Row]]:
@@ -265,6 +287,23 @@ LOSS_HEADS = ("asked for", "sent", "came out", "packets", "lost", "loss", "")
 """Heads of the table of loss against rate; rates in packets a second."""
 
 
+@dataclass(frozen=True)
+class Losses:
+    """The section about loss against the rate."""
+
+    curves: Sequence[LossCurve]
+    """Those that are drawn."""
+    table: Grouped
+    lossless: str
+    """What lost nothing, in a sentence; empty where there is nothing of the kind."""
+
+
+def losses(groups: list[Configuration], curves: Sequence[LossCurve]) -> Losses:
+    """Losses of all runs, and the curves that are drawn of them."""
+    table = Grouped(LOSS_HEADS, list(loss_rows(loss_curves(groups))))
+    return Losses(curves, table, lossless(rate_curves(groups)))
+
+
 def loss_rows(curves: list[LossCurve]) -> Iterator[list[Row]]:
     """For each curve its runs by ascending rate, repeats one below the other.
 
@@ -365,6 +404,11 @@ COUNTER_WINDOWS: Mapping[str, str] = {
 COUNTER_SCOPES: Mapping[str, str] = {"dut.cpus": "the device's CPUs", "machine": "all CPUs"}
 
 
+def counters(groups: list[Configuration]) -> Table:
+    """What the processors counted, of the runs where they did."""
+    return Table(["when", "where", *counter_heads(groups)], counter_rows(groups))
+
+
 def counter_heads(groups: list[Configuration]) -> list[str]:
     """The events that the processors of any run counted, in the order of the request."""
     runs = [member.run for group in groups for member in group.members]
@@ -443,6 +487,26 @@ class Warnings:
     code: str
     message: str
     runs: str
+
+
+@dataclass(frozen=True)
+class Told:
+    """What is said against the runs, and what else they have to tell."""
+
+    failed: Sequence[Run]
+    doubts: Sequence[Warnings]
+    notes: Sequence[Warnings]
+    """Warnings that put no number in doubt."""
+
+
+def told(experiment: Experiment, groups: list[Configuration]) -> Told:
+    """What stands above all numbers, and the notes below them."""
+    rows = warning_rows(experiment, groups)
+    return Told(
+        experiment.failed,
+        [row for row in rows if row.code not in NOTES],
+        [row for row in rows if row.code in NOTES],
+    )
 
 
 def warning_rows(experiment: Experiment, groups: list[Configuration]) -> list[Warnings]:

@@ -215,6 +215,18 @@ def test_warnings_are_told_once_with_their_runs(folder: Path) -> None:
     ]
 
 
+def test_the_page_does_not_begin_with_what_puts_no_number_in_doubt(tmp_path: Path) -> None:
+    folder = write_experiment(tmp_path)
+    path = next((folder / "runs").glob("*wire*")) / "run.json"
+    run = json.loads(path.read_text())
+    run["warnings"] = [{"code": "no-device", "message": "not traced"}]
+    path.write_text(json.dumps(run))
+    page = write_report(folder, figures=False).page.read_text("utf-8")
+    first, further = page.index('<h2 id="warnings">'), page.index('<h2 id="notes">')
+    assert first < page.index('<h2 id="counts">') < further < page.index("<b>no-device</b>")
+    assert page.count("<b>no-device</b>") == 1
+
+
 def test_failed_runs_are_listed_with_their_reason(page: str) -> None:
     text = visible(page)
     assert "1 without a result" in text

@@ -29,6 +29,11 @@ class Section:
     packets: dict[int, list[str]]
     """By configuration, the packets whose surroundings can be looked at."""
 
+    @property
+    def advised(self) -> list[RunCauses]:
+        """The runs with candidate remedies for their late packets."""
+        return [run for run in self.runs if run.lines]
+
 
 def _states(lines: Iterable[Any]) -> dict[str, Colour]:
     """What cores did in some timelines, the server first."""
