@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from experiment_folders import write_run
 from program import in_process, one_line_error
 
 EXPERIMENT = "name: e\ntraffic: {cpu: 0}\ndut: {platform: wire}\n"
@@ -41,6 +42,7 @@ def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("evaluate picture.png picture.png --window 5sec", "--window: '5sec' is not a time: write"),
         ("evaluate picture.png", "picture.png: give two captures, from before and from after"),
         ("evaluate none none", "none: No such file"),
+        ("tap lo --write picture.png --format pcap", "remove it or choose another --write"),
         ("search e.yaml --to 5", "--to: 5 has no unit: write '5 pkt/s'"),
         ("search e.yaml --loss 5", "--loss: '5' is more than everything: write per cent as '5%'"),
         ("generate eth9 --rate 10 --count 5", "--rate: 10 has no unit: write '10 pkt/s'"),
@@ -57,6 +59,12 @@ def test_a_slip_is_told_in_one_line(words: str, said: str) -> None:
     assert done.returncode == 2
     assert said in done.stderr.splitlines()[-1], done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_without_a_trace_it_is_told_how_to_get_one(tmp_path: Path) -> None:
+    write_run(tmp_path / "made", 1, {"dut.platform": "wire"}, packets=1_000)
+    said = one_line_error(in_process("explain", "made"), 2)
+    assert said.endswith("in the experiment file or with `tailtap run --set trace=thin`")
 
 
 def test_names_of_files_may_have_blanks() -> None:

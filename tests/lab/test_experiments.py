@@ -310,7 +310,7 @@ def test_folders_that_do_not_fit(tmp_path: Path) -> None:
         assert "add --resume" in again.stderr
         other = machine.tailtap(*run, "--set", "traffic.flows=3", "--resume")
         assert other.returncode == 2
-        assert f"{out}/experiment.yaml differs from" in other.stderr
+        assert f"{out}/experiment.yaml: this differs from" in other.stderr
         assert "traffic.flows (10 there, 3 here)" in other.stderr
         nothing = machine.tailtap("run", str(path), "--out", str(tmp_path / "no"), "--resume")
         assert nothing.returncode == 2

@@ -19,7 +19,7 @@ from pathlib import Path
 import click
 
 from tailtap.cli.caller import become_caller
-from tailtap.records.errors import InputError, NotWritten, QuantityError
+from tailtap.records.errors import InputError, NothingBegun, NotWritten, Occupied, QuantityError
 
 PATH = click.Path(path_type=Path)
 PLACES = ("out", "write", "to")
@@ -42,12 +42,16 @@ class Command(click.Command):
         try:
             return super().invoke(ctx)
         except NotWritten as error:
-            options = {parameter.name: parameter.opts[0] for parameter in self.params}
-            option = next((options[name] for name in PLACES if name in options), None)
             # Who reads JSON is a program that has a place of its own for it.
-            if option is None or ctx.params.get("json"):
+            if self._place is None or ctx.params.get("json"):
                 raise
-            raise error.or_elsewhere(f"choose another {option}") from error
+            raise error.or_elsewhere(f"choose another {self._place}") from error
+        except Occupied as error:
+            if error.begun:
+                error = error.or_elsewhere(f"add --resume to finish {error.begun} in it")
+            raise error.or_elsewhere(f"choose another {self._place}") from error
+        except NothingBegun as error:
+            raise error.or_elsewhere(f"check {self._place}, or omit --resume") from error
         except QuantityError as error:
             given = [
                 parameter.opts[0]
@@ -58,6 +62,12 @@ class Command(click.Command):
             if not given or not error.text:
                 raise
             raise InputError(f"{' or '.join(given)}: {error}") from error
+
+    @property
+    def _place(self) -> str | None:
+        """The option that says where it writes."""
+        options = {parameter.name: parameter.opts[0] for parameter in self.params}
+        return next((options[name] for name in PLACES if name in options), None)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write each example below a line that says what it does."""

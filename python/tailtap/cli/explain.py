@@ -91,16 +91,20 @@ def explain(
 
     from tailtap.analysis.causes.many import Told, explain_many
     from tailtap.cli.where import Where
+    from tailtap.records.errors import NotTraced
 
     def progress(run: str) -> None:
         if not quiet:
             warn(f"explain: {run}")
 
     where = Where(scheduler, chunk=None, jobs=None, quiet=quiet)
-    with nullcontext() if scheduler is None else where.executor() as executor:
-        found = explain_many(
-            runs, executor, late=late, knobs=remedies(), stalls=TOLD, progress=progress
-        )
+    try:
+        with nullcontext() if scheduler is None else where.executor() as executor:
+            found = explain_many(
+                runs, executor, late=late, knobs=remedies(), stalls=TOLD, progress=progress
+            )
+    except NotTraced as error:
+        raise error.or_elsewhere("with `tailtap run --set trace=thin`") from error
     told = [one for _, one in found if isinstance(one, Told)]
     _store(one.folder for one in told)
     contents = [one.record for one in told]

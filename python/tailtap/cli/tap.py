@@ -165,7 +165,7 @@ def tap(
     names = [link.name for link in parsed]
     tapped = [(link, link.file(write)) for link in parsed]
     rotation = _rotation(rotate)
-    require_new(_files([path for _, path in tapped], rotated=rotation != (None, None)), "--write")
+    require_new(_files([path for _, path in tapped], rotated=rotation != (None, None)))
     require_kernel_clock()
 
     def ready() -> None:

@@ -147,7 +147,7 @@ def trace(
             warn(f"tracing CPUs {cpus}; SIGINT (Ctrl-C) stops")
 
     with writing(out, doing="make the folder of the trace"):
-        require_new([out / EVENTS, out / RECORD], "--out")
+        require_new([out / EVENTS, out / RECORD])
         make_folder(out)
     done = take(
         out,

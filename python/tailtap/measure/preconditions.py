@@ -15,7 +15,7 @@ from tailtap.kinds.findings import Findings
 from tailtap.lab.instruments.taps import STAMP_BYTES
 from tailtap.lab.instruments.taps.model import HARDWARE, PASSIVE
 from tailtap.records.cpulist import ranges
-from tailtap.records.errors import MachineError
+from tailtap.records.errors import MachineError, NotWritten
 
 SIDES = 2
 
@@ -111,12 +111,14 @@ def _taps(experiment: Experiment, flow: str) -> int:
 
 
 def require_room(out: Path, pending: Sequence[PlannedRun]) -> None:
-    """Raises `MachineError` when the stamps of the runs to come cannot fit on the disk."""
+    """Raises `NotWritten` when the stamps of the runs to come cannot fit on the disk."""
     needed = stamp_bytes(pending)
     existing = next(path for path in (out, *out.absolute().parents) if path.exists())
     free = shutil.disk_usage(existing).free
     if needed > free:
-        raise MachineError(
-            f"{out}: the stamps of all runs to come need {needed / 1e6:.1f} MB and the disk "
-            f"has {free / 1e6:.1f} MB: make room or choose another --out"
+        raise NotWritten(
+            f"the stamps of all runs to come need {needed / 1e6:.1f} MB and the disk has "
+            f"{free / 1e6:.1f} MB",
+            place=str(out),
+            remedy="make room",
         )

@@ -54,6 +54,10 @@ class TailtapError(Exception):
         """This error with other values of some fields."""
         return restored(type(self), {**vars(self), **fields})
 
+    def or_elsewhere(self, instead: str) -> Self:
+        """This error for who can do `instead`."""
+        return self.but(remedy=f"{self.remedy} or {instead}" if self.remedy else instead)
+
     @property
     def lines(self) -> Sequence[str]:
         """What is printed, a line each: the message."""
@@ -95,6 +99,28 @@ class QuantityError(InputError):
         self.text = text if isinstance(text, str) else ""
 
 
+class Occupied(InputError):
+    """What is at `place` stays as it is, and so nothing is written there.
+
+    Another place always helps; which option names it is known to the command.
+    """
+
+    begun: str
+
+    def __init__(self, what: str, *, place: str, remedy: str = "", begun: str = "") -> None:
+        """`begun` is what may have been begun there and can be finished: ``the search``."""
+        super().__init__(what, place=place, remedy=remedy)
+        self.begun = begun
+
+
+class NothingBegun(InputError):
+    """There is nothing at `place` that could be finished."""
+
+
+class NotTraced(InputError):
+    """No run at `place` has a trace."""
+
+
 class NotSplittableError(InputError):
     """Captures were split up although their stamps are not in order, or a capture is damaged.
 
@@ -113,10 +139,6 @@ class NotWritten(MachineError):
 
     Another place always helps; which option names it is known to the command.
     """
-
-    def or_elsewhere(self, instead: str) -> Self:
-        """This error for who can do `instead`."""
-        return self.but(remedy=f"{self.remedy} or {instead}" if self.remedy else instead)
 
 
 class Interrupted(TailtapError):

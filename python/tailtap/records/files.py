@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from tailtap.records.errors import InputError
+from tailtap.records.errors import InputError, Occupied
 from tailtap.records.foreign import RECORD_BYTES, parse_json, read_bytes
 
 DRAFT = ".tailtap-"
@@ -338,17 +338,15 @@ def path_within(text: object, source: str) -> Path:
     return Path(*(file_name(part, source) for part in text.split("/")))
 
 
-def require_new(paths: Iterable[Path], option: str) -> None:
-    """Raise `InputError` when one of these files of a measurement is there and holds something.
+def require_new(paths: Iterable[Path]) -> None:
+    """Raise `Occupied` when one of these files of a measurement is there and holds something.
 
     Devices and pipes are no files.
     """
     for path in paths:
         if path.is_file() and path.stat().st_size:
-            raise InputError(
-                f"{path}: this is there, and may be nowhere else: choose another {option}, or "
-                "remove it"
-            )
+            what = "this is there, and may be nowhere else"
+            raise Occupied(what, place=str(path), remedy="remove it")
 
 
 def make_folder(path: Path, *, below: Path | None = None) -> None:

@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 from program import TAILTAP
 
-from tailtap.records.errors import InputError, MachineError
+from tailtap.records.errors import MachineError, Occupied
 from tailtap.records.files import drafted, opened, require_new
 from tailtap.records.writing import refused, writing
 
@@ -78,12 +78,12 @@ def test_the_remedy_is_one_against_the_reason(number: int, said: str) -> None:
 
 def test_what_was_measured_is_not_written_over(tmp_path: Path) -> None:
     path = tmp_path / "x.stamps"
-    require_new([path, Path(os.devnull)], "--write")
+    require_new([path, Path(os.devnull)])
     path.touch()
-    require_new([path], "--write")
+    require_new([path])
     path.write_bytes(b"stamps")
-    with pytest.raises(InputError, match="choose another --write, or remove it"):
-        require_new([path], "--write")
+    with pytest.raises(Occupied, match=r"x\.stamps: this is there, .* else: remove it$"):
+        require_new([path])
 
 
 def test_an_output_without_room_is_one_line() -> None:

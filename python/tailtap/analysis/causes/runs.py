@@ -37,7 +37,7 @@ from tailtap.analysis.evaluation import tables as files
 from tailtap.analysis.runs.reader import finished_runs
 from tailtap.analysis.runs.run import Run
 from tailtap.records.cpulist import list_cpus
-from tailtap.records.errors import InputError
+from tailtap.records.errors import InputError, NotTraced
 from tailtap.records.machine import Tuning
 from tailtap.records.record import Notice
 from tailtap.records.units import format_time
@@ -157,7 +157,7 @@ def _usual_gap(run: Run) -> int:
 def traced_runs(paths: Sequence[Path]) -> Iterator[Run]:
     """The runs to explain: those that are named, and those of experiments that have a trace.
 
-    Raises `InputError` when an experiment has none.
+    Raises `NotTraced` when an experiment has none.
     """
     for path in paths:
         runs = finished_runs(path)
@@ -166,9 +166,10 @@ def traced_runs(paths: Sequence[Path]) -> Iterator[Run]:
             continue
         traced = [run for run in runs if run.own_folder and _has_trace(run.own_folder)]
         if not traced:
-            raise InputError(
-                f"{path}: no run of it has a trace: measure with `trace: thin` in the experiment "
-                "file, or --set trace=thin"
+            raise NotTraced(
+                "no run of it has a trace",
+                place=str(path),
+                remedy="measure with `trace: thin` in the experiment file",
             )
         yield from traced
 

@@ -89,7 +89,7 @@ class Threads:
     def __init__(self, jobs: int | None = None) -> None:
         """Run `jobs` tasks at once; by default one for each CPU that the process may use."""
         if jobs is not None and jobs < 1:
-            raise InputError(f"--jobs {jobs}: at least one job is needed")
+            raise InputError(f"{jobs} jobs do nothing: at least one is needed")
         self._jobs = jobs or len(os.sched_getaffinity(0))
         self._stop = threading.Event()
         self._pool = ThreadPoolExecutor(self._jobs, thread_name_prefix="tt-evaluate")

@@ -26,7 +26,7 @@ from tailtap.analysis.runs.folder import (
 )
 from tailtap.analysis.runs.reader import run_folders
 from tailtap.analysis.runs.summary import SCHEMA, summarize_run
-from tailtap.records.errors import InputError, Interrupted, MachineError, TailtapError
+from tailtap.records.errors import InputError, Interrupted, MachineError, Occupied, TailtapError
 from tailtap.records.evaluation import EvaluationRecord
 from tailtap.records.files import make_folder, make_link, path_within, write_text
 from tailtap.records.record import opened, read
@@ -239,7 +239,7 @@ def copy_of(runs: Runs, out: Path, changes: Changes) -> Runs:
     with writing(out):
         require_folder(out, resume=False)
         if any(out.iterdir()):
-            raise InputError(f"{out}: the folder is not empty: choose another --out")
+            raise Occupied("the folder is not empty", place=str(out))
         made = ExperimentFolder(out)
         make_folder(made.runs, below=out)
         known = (runs.experiment.experiment, runs.experiment.plan) if runs.experiment else ()

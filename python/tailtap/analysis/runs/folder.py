@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tailtap.analysis.evaluation.values import NODE, QUEUE, HopCaptures
-from tailtap.records.errors import InputError
+from tailtap.records.errors import InputError, NothingBegun, Occupied
 from tailtap.records.files import make_folder, move, path_within, remove_tree, sync_tree, write_json
 from tailtap.records.record import as_json, read
 from tailtap.records.run import RunRecord
@@ -167,13 +167,13 @@ class ExperimentFolder:
 def require_folder(out: Path, *, resume: bool) -> None:
     """Make the folder `out` of an experiment or a search, unless it is to be resumed.
 
-    Nothing is written into it: that takes a lock first. Raises `InputError` for what is no folder,
-    or is not there.
+    Nothing is written into it: that takes a lock first. Raises `Occupied` for what is no folder,
+    and `NothingBegun` where nothing is.
     """
     if out.exists() and not out.is_dir():
-        raise InputError(f"{out}: this is a file, not a folder: choose another --out")
+        raise Occupied("this is a file, not a folder", place=str(out))
     if resume and not out.exists():
-        raise InputError(f"{out}: there is nothing to resume: check --out or omit --resume")
+        raise NothingBegun("there is nothing to resume", place=str(out))
     make_folder(out)
 
 

@@ -43,7 +43,14 @@ from tailtap.measure.search.folder import SCHEMA, Made, SearchFolder, made_of, s
 from tailtap.measure.search.guard import LossGuard
 from tailtap.measure.search.trial import Bounds, Result, Settings, Trial
 from tailtap.records.document import load
-from tailtap.records.errors import InputError, Interrupted, MachineError, TailtapError
+from tailtap.records.errors import (
+    InputError,
+    Interrupted,
+    MachineError,
+    NothingBegun,
+    Occupied,
+    TailtapError,
+)
 from tailtap.records.evaluation import EvaluationRecord
 from tailtap.records.files import make_folder, slugify, write_text
 from tailtap.records.record import checked, read
@@ -197,25 +204,23 @@ class Search:
         settings = settings_as_json(plan.settings, plan.method)
         if resume:
             if not self.folder.record.exists():
-                raise InputError(f"{out}: there is no search to resume: check --out")
+                raise NothingBegun("there is no search to resume", place=str(out))
             self._record = self.folder.read()
             checked(self.folder.record, self._record, BegunSearch)
             found = first_difference(self._record["settings"], settings, ()) or first_difference(
                 load(self.folder.experiment).data, plan.checked.document.data, ()
             )
             if found is not None:
-                raise InputError(
-                    f"{out}: this search differs in {found}: resume it with the options that it "
-                    "was begun with, or choose another --out"
+                raise Occupied(
+                    f"this search differs in {found}",
+                    place=str(out),
+                    remedy="resume it with the options that it was begun with",
                 )
             self._kept = [made_of(row) for row in self._record["trials"]]
             self._record.update(status="running", error=None)
         else:
             if any(out.iterdir()):
-                raise InputError(
-                    f"{out}: the folder is not empty: add --resume to finish the search in it, or "
-                    "choose another --out"
-                )
+                raise Occupied("the folder is not empty", place=str(out), begun="the search")
             make_folder(self.folder.trials.runs, below=out)
             text = experiment_text(plan.checked, plan.source)
             write_text(self.folder.experiment, text, below=out)
@@ -369,7 +374,7 @@ def _doubt(
     if guard.overtime:
         return (
             f"the generator took far longer than {format_time(trial.duration)}, at "
-            f"{format_rate(round(achieved))}"
+            f"{format_rate(achieved)}"
         )
     if not came:
         return "no packet with an id came to the ingress tap"

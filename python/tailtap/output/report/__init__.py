@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tailtap.analysis.runs.reader import load_experiment, load_search
-from tailtap.records.errors import InputError
+from tailtap.records.errors import Occupied
 from tailtap.records.files import drafted, make_folder
 from tailtap.records.writing import writing
 
@@ -96,7 +96,7 @@ def write_report(
     page = target / "index.html"
     with writing(target, doing="write the report"):
         if page.is_file() and MARK not in page.read_bytes()[:MARKED]:
-            raise InputError(f"{page}: this is there, and no report: choose another --out")
+            raise Occupied("this is there, and no report", place=str(page))
         make_folder(target, below=below)
         written: list[Path] = []
         if figures:
