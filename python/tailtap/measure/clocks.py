@@ -10,9 +10,8 @@ from tailtap.lab.instruments.observing import Reading
 from tailtap.records.errors import InputError
 
 
-def guest_clock_of(folder: Path, facts: Mapping[str, Any]) -> Reading:
+def guest_clock_of(folder: Path, trace: Mapping[str, Any] | None) -> Reading:
     """`trace_guest` with its `alignment`, where there is a trace of a guest; or why it has none."""
-    trace = facts.get("trace_guest")
     if trace is None:
         return Reading()
     from tailtap.analysis.clocks.guest import guest_clock  # `--check` needs no arrays

@@ -6,14 +6,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from msgspec import structs
+
 from tailtap.analysis.evaluation.overload import overload
 from tailtap.experiment.model import Experiment
 from tailtap.lab.generators.model import Traffic
 from tailtap.lab.instruments.observing import Warning
 from tailtap.lab.topology.graph import EGRESS, INGRESS
+from tailtap.measure.roles.answers import Brought, OfFlow, Tapped
 from tailtap.records.cpulist import ranges
 from tailtap.records.evaluation import Counts, Side
+from tailtap.records.record import Notice
+from tailtap.records.run import Found, Window
 from tailtap.records.units import format_rate, format_time
+from tailtap.records.warnings import notices
 
 SLIP_P = 0.99
 """One packet in a hundred leaving later than ``traffic.slip_limit``: that was not the load."""
@@ -30,16 +36,14 @@ class Sent:
     """What generator and taps of one flow said in the end."""
 
     generator: Mapping[str, Any]
-    taps: Mapping[str, Mapping[str, Any]]
-    warnings: Sequence[Mapping[str, str]] = ()
-    """What the taps say against their stamps."""
-    files: Sequence[str] = ()
-    """Names of the files that the taps left in the run folder."""
+    stamped: OfFlow
     cpus: str | None = None
     """The CPUs that the taps' process might run on."""
-    points: Sequence[Mapping[str, str | None]] = ()
-    """`name`, `port` and `file` of the tap points, in the order in which packets pass them, and the
-    node that they enter next (`before`)."""
+
+    @property
+    def taps(self) -> dict[str, Tapped]:
+        """What each tap counted."""
+        return {name: tap.known for name, tap in self.stamped.taps.items()}
 
 
 @dataclass(frozen=True)
@@ -48,39 +52,37 @@ class Measured:
 
     sent: Mapping[str, Sent]
     """By the names of the experiment's flows, in their order."""
-    facts: Mapping[str, Any]
-    """Keys of ``run.json``: what platform, forwarder and instruments found out."""
-    warnings: Sequence[Mapping[str, str]] = ()
+    found: Found
+    warnings: Sequence[Notice] = ()
     """What platform and instruments say against measurements in it."""
-    brought: Mapping[str, Any] = field(default_factory=dict)
+    brought: Mapping[str, Brought] = field(default_factory=dict)
     """By instrument, which `facts` and `files` are its."""
     own_kernel: bool = False
     """Whether the DuT has a kernel of its own, so that `softnet` does not show its work."""
 
-    def with_facts(self, facts: Mapping[str, Any]) -> Measured:
-        """This and more of what is known; facts that are mappings join those of their name."""
-        joined = {
-            name: {**self.facts.get(name, {}), **value} if isinstance(value, Mapping) else value
-            for name, value in facts.items()
-        }
-        return replace(self, facts={**self.facts, **joined})
+    def with_counters(self, counters: Mapping[str, Window]) -> Measured:
+        """This, and what processors counted in more windows of time."""
+        if not counters:
+            return self
+        joined = {**(self.found.counters or {}), **counters}
+        return replace(self, found=structs.replace(self.found, counters=joined))
 
 
-def warnings_of(experiment: Experiment, measured: Measured, flow: str) -> list[Warning]:
+def warnings_of(experiment: Experiment, measured: Measured, flow: str) -> list[Notice]:
     """The warnings about one flow of a measurement."""
     sent, traffic = measured.sent[flow], experiment.traffic_of(flow)
     found = [
         *measured.warnings,
-        *_setup(experiment, measured),
-        *_generator(sent.generator, traffic.slip_limit),
-        *sent.warnings,
-        *_elsewhere(experiment, measured),
+        *notices(_setup(experiment, measured)),
+        *notices(_generator(sent.generator, traffic.slip_limit)),
+        *sent.stamped.warnings,
+        *notices(_elsewhere(experiment, measured)),
     ]
     if not too_slow(sent.generator):
         return found
     return [
-        _unreached(sent, measured, traffic),
-        *(warning for warning in found if warning["code"] not in FOLLOWING),
+        *notices([_unreached(sent, measured, traffic)]),
+        *(warning for warning in found if warning.code not in FOLLOWING),
     ]
 
 
@@ -98,7 +100,7 @@ def external_rate(traffic: Traffic, ingress: Side) -> list[Warning]:
     return [
         _warning(
             "generator-rate",
-            f"the ingress tap saw {packets} packets with an id at {format_rate(round(rate))} where "
+            f"the ingress tap saw {packets} packets with an id at {format_rate(rate)} where "
             f"traffic.rate is {format_rate(traffic.rate)}, so the run is invalid: change "
             "traffic.external.command",
         )
@@ -110,7 +112,7 @@ def overloaded(experiment: Experiment, sent: Sent, counts: Counts) -> list[Warni
 
     Stamps that the taps at both ends had no room for make packets seem lost; so many are left out.
     """
-    unknown = sum(sent.taps[side]["lost"] for side in (INGRESS, EGRESS) if side in sent.taps)
+    unknown = sum(sent.taps[side].lost for side in (INGRESS, EGRESS) if side in sent.taps)
     has_dut = experiment.traits.has_dut
     found = overload(counts.lost - unknown, counts.matched + counts.lost, has_dut=has_dut)
     return [] if found is None else [_warning(found.code, found.message)]
@@ -157,7 +159,7 @@ def slipped(generator: Mapping[str, Any], slip_limit: int) -> str | None:
 def _unreached(sent: Sent, measured: Measured, traffic: Traffic) -> Warning:
     """The one warning of a generator that did not reach its rate, and what followed from that."""
     generator = sent.generator
-    reached = format_rate(round(generator["achieved_rate"]))
+    reached = format_rate(generator["achieved_rate"])
     text = shortfall(generator)
     if generator.get("interrupted"):
         text += (
@@ -179,10 +181,10 @@ def _followed(sent: Sent, measured: Measured) -> Iterator[str]:
     late = next((row["value"] for row in rows if row["p"] == SLIP_P), None)
     if late is not None:
         yield f"1 % of the packets left more than {format_time(late)} after their time"
-    if lost := sum(tap["lost"] for tap in sent.taps.values()):
+    if lost := sum(tap.lost for tap in sent.taps.values()):
         yield f"the taps had no room for {lost:,} stamps"
-    dropped = sum(tap.get("dropped") or 0 for tap in sent.taps.values())
-    dropped += sum(row.get("dropped", 0) for row in measured.facts.get("softnet", {}).values())
+    dropped = sum(tap.dropped or 0 for tap in sent.taps.values())
+    dropped += sum(row.get("dropped", 0) for row in measured.found.softnet.values())
     if dropped:
         yield f"the kernel dropped {dropped:,} packets in full queues (net.core.netdev_max_backlog)"
 
@@ -216,8 +218,8 @@ def _elsewhere(experiment: Experiment, measured: Measured) -> Iterator[Warning]:
     if experiment.cables() is not None:
         yield from _interrupted_elsewhere(dut.cpus, measured)
         return
-    softnet = measured.facts.get("softnet", {})
-    arrived = sum(sent.taps["ingress"]["seen"] for sent in measured.sent.values())
+    softnet = measured.found.softnet
+    arrived = sum(sent.taps["ingress"].seen for sent in measured.sent.values())
     cpus = sorted(_receiving(measured) or dut.cpus)
     processed = sum(softnet.get(str(cpu), {}).get("processed", 0) for cpu in cpus)
     if processed < arrived:
@@ -232,8 +234,8 @@ def _interrupted_elsewhere(cpus: Sequence[int], measured: Measured) -> Iterator[
     """The same of network cards: a driver, or a program in it, may take packets before the kernel
     counts them. An interrupt that was sent somewhere is the instrument's to judge.
     """
-    left = [row for row in measured.facts.get("card_interrupts", {}).values() if not row["cpus"]]
-    handling = {int(cpu) for row in left for cpu in row["handled"]}
+    left = [row for row in measured.found.card_interrupts.values() if not row.cpus]
+    handling = {int(cpu) for row in left for cpu in row.handled}
     if not handling <= set(cpus):
         yield _warning(
             "work-elsewhere",
@@ -244,5 +246,6 @@ def _interrupted_elsewhere(cpus: Sequence[int], measured: Measured) -> Iterator[
 
 def _receiving(measured: Measured) -> set[int]:
     """Where the DuT's packets are received; empty where that is left to the kernel."""
-    ports = measured.facts.get("placement", {}).get("ports", {})
-    return {cpu for port in ports.values() for cpu in port.get("cpus", ())}
+    placement = measured.found.placement
+    ports = () if placement is None else placement.ports.values()
+    return {cpu for port in ports for cpu in port.cpus or ()}

@@ -12,19 +12,44 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Any, Protocol
+from typing import Protocol
+
+from msgspec.structs import asdict, replace
 
 from tailtap.analysis.runs.folder import RunFolder
 from tailtap.experiment.model import Experiment
+from tailtap.lab.instruments.observing import Reading
 from tailtap.lab.topology.line import REVERSE
 from tailtap.measure.clocks import guest_clock_of
 from tailtap.measure.hosts_clocks import Clocks
 from tailtap.measure.quality import Measured, Sent
-from tailtap.measure.roles.answers import CheckedSession
+from tailtap.measure.roles.answers import (
+    CHECK,
+    COUNT,
+    DESCRIBE,
+    END,
+    INTERRUPT,
+    OBSERVE,
+    PREPARE,
+    PROBE,
+    READ,
+    RESTART,
+    RESULT,
+    START,
+    STOP,
+    WHY,
+    CheckedSession,
+    Generated,
+    Prepared,
+)
 from tailtap.records.errors import MachineError, TailtapError
 from tailtap.records.files import write_json
+from tailtap.records.machine import Station as StationRecord
+from tailtap.records.record import Open, parsed
+from tailtap.records.run import Found, HostClocks
 from tailtap.records.units import format_rate
-from tailtap.remote.session import FAILED, FINISHED, Json, Session, Site, Station
+from tailtap.records.warnings import notices
+from tailtap.remote.session import FAILED, FINISHED, Closed, Json, Site, Station
 
 DUT, GENERATOR, TIMESTAMPER = "dut", "generator", "timestamper"
 SETTLE_SECONDS = 0.1
@@ -107,7 +132,8 @@ def measure(
                 at_work.fetch()
             raise
         for site in reversed(at_work.distinct):
-            measured = measured.with_facts(site.close())
+            closed = parsed("a station that closed its site", site.close(), Closed, MachineError)
+            measured = measured.with_counters(closed.counters)
     return measured
 
 
@@ -119,7 +145,7 @@ class _AtWork:
     """By role; roles on one station share one."""
     distinct: Sequence[Site]
     """Each one once, in the order in which they were opened."""
-    sessions: list[Session]
+    sessions: list[CheckedSession]
 
     @classmethod
     def open(cls, stations: Stations, setup: Json, stack: contextlib.ExitStack) -> _AtWork:
@@ -133,7 +159,7 @@ class _AtWork:
         sites = {role: opened[id(station)] for role, station in stations.items()}
         return cls(sites, list(opened.values()), [])
 
-    def begin(self, role: str, plan: Json) -> Session:
+    def begin(self, role: str, plan: Json) -> CheckedSession:
         """Begin a role where it belongs."""
         session = CheckedSession(self.sites[role].begin(role, plan), role, plan.get("flows", ()))
         self.sessions.append(session)
@@ -160,34 +186,34 @@ def _measure(
     flows = experiment.flows
     folder = folders[flows[0]].path
     dut = at_work.begin(DUT, {"folder": str(folder)})
-    prepared = dut.ask("prepare")
-    forwards = prepared["ready_seconds"] is not None
+    prepared = dut.ask(PREPARE)
+    forwards = prepared.ready_seconds is not None
     names = {flow: folders[flow].path.name for flow in flows}
     timestamper = at_work.begin(TIMESTAMPER, {"folder": str(folder.parent), "flows": names})
     generator = at_work.begin(GENERATOR, {"flows": list(flows)})
     stations = _stations(at_work, prepared, {GENERATOR: generator, TIMESTAMPER: timestamper})
-    timestamper.ask("start")
+    timestamper.ask(START)
     _probe(dut, prepared, generator, timestamper, flows)
-    timestamper.ask("restart")
-    reach = SETTLE_SECONDS * prepared["patience"] + prepared["holds_ns"] / 1e9
+    timestamper.ask(RESTART)
+    reach = SETTLE_SECONDS * prepared.patience + prepared.holds_ns / 1e9
     clocks = Clocks(at_work.sites, TIMESTAMPER)
     clocks.look()
-    dut.ask("observe")
+    dut.ask(OBSERVE)
     at_work.keep(_longest(experiment.seconds) + LEASE_SECONDS)
     try:
-        generator.ask("start")
+        generator.ask(START)
         watch = None if guard is None else _Watch(guard, timestamper, reach)
-        overdue = _overdue(experiment, prepared["patience"])
+        overdue = _overdue(experiment, prepared.patience)
         _wait(dut, timestamper, generator, experiment.seconds, overdue, tick, watch)
-        sent = generator.ask("result")["flows"]
+        sent = generator.ask(RESULT).flows
         _require_sent(experiment, sent, overdue)
         time.sleep(reach)
-        observed = dut.ask("read")
-        stamped = timestamper.ask("stop")
-        said = dut.ask("stop")["forwarder"]
+        observed = dut.ask(READ)
+        stamped = timestamper.ask(STOP)
+        said = dut.ask(END).forwarder
         clocks.look()
         at_work.fetch()
-        clock = guest_clock_of(folder, observed["facts"])
+        clock = guest_clock_of(folder, observed.facts.trace_guest)
         hosts = clocks.reading()
     except Vanished:
         raise
@@ -195,50 +221,56 @@ def _measure(
         _explain(dut, error)
         raise
     for flow in flows:
-        write_json(folders[flow].generator, sent[flow], below=folders[flow].top)
+        write_json(folders[flow].generator, sent[flow].whole, below=folders[flow].top)
     return Measured(
-        {flow: Sent(sent[flow], **stamped["flows"][flow], cpus=stamped["cpus"]) for flow in flows},
-        {
-            **observed["facts"],
-            **clock.facts,
-            **hosts.facts,
-            "platform": prepared["platform"],
-            "tuning": prepared["tuning"],
-            **({} if prepared["placement"] is None else {"placement": prepared["placement"]}),
-            "stations": stations,
-            "forwarder": {**said, "cpu_ns": observed["cpu_ns"]} if forwards else {},
-        },
-        [*prepared["warnings"], *observed["warnings"], *clock.warnings, *hosts.warnings],
-        observed["brought"],
-        own_kernel=prepared["own_kernel"],
+        {flow: Sent(sent[flow].whole, stamped.flows[flow], stamped.cpus) for flow in flows},
+        Found(
+            **asdict(replace(observed.facts, **clock.facts)),
+            clocks=_clocks(hosts),
+            platform=prepared.platform,
+            tuning=prepared.tuning,
+            placement=prepared.placement,
+            stations=stations,
+            forwarder={**said, "cpu_ns": observed.cpu_ns} if forwards else {},
+        ),
+        [*prepared.warnings, *observed.warnings, *notices([*clock.warnings, *hosts.warnings])],
+        observed.brought,
+        own_kernel=prepared.own_kernel,
     )
 
 
+def _clocks(hosts: Reading) -> HostClocks | None:
+    """What was found out of the clocks of several machines."""
+    told = hosts.facts.get("clocks")
+    return None if told is None else parsed("the clocks", told, HostClocks)
+
+
 def _stations(
-    at_work: _AtWork, prepared: Mapping[str, Any], sessions: Mapping[str, Session]
-) -> Json:
+    at_work: _AtWork, prepared: Prepared, sessions: Mapping[str, CheckedSession]
+) -> dict[str, StationRecord]:
     """What is known of machines besides the DuT's, by the role that they have."""
-    found: Json = {}
+    found = {}
     for role, session in sessions.items():
         if at_work.sites[role] is not at_work.sites[DUT]:
-            told = session.ask("describe", boot_id=prepared["boot_id"])["station"]
-            found |= {} if told is None else {role: told}
+            told = session.ask(DESCRIBE, boot_id=prepared.boot_id).station
+            if told is not None:
+                found[role] = told
     return found
 
 
-def _explain(dut: Session, error: MachineError) -> None:
+def _explain(dut: CheckedSession, error: MachineError) -> None:
     """Raise what explains `error`: a link that is gone, a forwarder that ended."""
     try:
-        dut.ask("check", links=True)
+        dut.ask(CHECK, links=True)
     except MachineError as cause:
         raise cause from error
 
 
 def _probe(
-    dut: Session,
-    prepared: Mapping[str, Any],
-    generator: Session,
-    timestamper: Session,
+    dut: CheckedSession,
+    prepared: Prepared,
+    generator: CheckedSession,
+    timestamper: CheckedSession,
     flows: Sequence[str],
 ) -> None:
     """Send packets of each flow until one gets from the generator to the egress tap.
@@ -246,22 +278,22 @@ def _probe(
     Everything may take `patience` times longer than usual. Raises `MachineError` when the forwarder
     ends or its time is over.
     """
-    before = timestamper.ask("count")["flows"]
+    before = timestamper.ask(COUNT).flows
     missing = list(flows)
-    limit = prepared["patience"] * (prepared["ready_seconds"] or PROBE_SECONDS)
+    limit = prepared.patience * (prepared.ready_seconds or PROBE_SECONDS)
     deadline = time.monotonic() + limit
     while True:
-        dut.ask("check")
-        generator.ask("probe", flows=missing)
+        dut.ask(CHECK)
+        generator.ask(PROBE, flows=missing)
         again = time.monotonic() + PROBE_AGAIN_SECONDS
         while time.monotonic() < again:
-            now = timestamper.ask("count")["flows"]
-            missing = [flow for flow in missing if now[flow]["egress"] == before[flow]["egress"]]
+            now = timestamper.ask(COUNT).flows
+            missing = [flow for flow in missing if now[flow].egress == before[flow].egress]
             if not missing:
                 return
             time.sleep(PROBE_PAUSE_SECONDS)
         if time.monotonic() > deadline:
-            why = dut.ask("why")["reason"]
+            why = dut.ask(WHY).reason
             if missing == [REVERSE]:
                 raise MachineError(
                     f"no packet came back through the DuT within {limit:g} s: leave out "
@@ -276,19 +308,19 @@ class _Watch:
     """A guard, and who tells it how many packets have passed."""
 
     guard: Guard
-    timestamper: Session
+    timestamper: CheckedSession
     reach: float
 
     def over(self, seconds: float) -> bool:
-        counts = self.timestamper.ask("count")["flows"].values()
-        ingress, egress = (sum(count[side] for count in counts) for side in ("ingress", "egress"))
+        counts = self.timestamper.ask(COUNT).flows.values()
+        ingress, egress = sum(one.ingress for one in counts), sum(one.egress for one in counts)
         return self.guard.over(seconds, ingress, egress, self.reach)
 
 
 def _wait(
-    dut: Session,
-    timestamper: Session,
-    generator: Session,
+    dut: CheckedSession,
+    timestamper: CheckedSession,
+    generator: CheckedSession,
     seconds: float,
     overdue: float,
     tick: Tick | None,
@@ -317,11 +349,11 @@ def _wait(
             return
         now = time.monotonic()
         if now > deadline:
-            generator.ask("interrupt")  # who cannot be reached any more has another reason
+            generator.ask(INTERRUPT)  # who cannot be reached any more has another reason
             raise MachineError("the generator does not come to an end")
         if now - began > overdue:
             overdue = inf
-            generator.ask("interrupt")
+            generator.ask(INTERRUPT)
         pause = min(deadline - now, overdue - (now - began))
         if tick is not None:
             pause = min(pause, TICK_SECONDS)
@@ -332,7 +364,7 @@ def _wait(
             tick(time.monotonic() - began)
         if watch is not None and watch.over(time.monotonic() - began):
             watch = None
-            generator.ask("interrupt")
+            generator.ask(INTERRUPT)
 
 
 def _overdue(experiment: Experiment, patience: float) -> float:
@@ -345,10 +377,12 @@ def _overdue(experiment: Experiment, patience: float) -> float:
     return OVERDUE * experiment.seconds + OVERDUE_SECONDS * patience
 
 
-def _require_sent(experiment: Experiment, sent: Mapping[str, Json], overdue: float) -> None:
+def _require_sent(
+    experiment: Experiment, sent: Mapping[str, Open[Generated]], overdue: float
+) -> None:
     """Raises `MachineError` when a generator was ended before it had sent a packet that counts."""
     for flow, told in sent.items():
-        if told.get("interrupted") and not told["sent"]:
+        if told.known.interrupted and not told.known.sent:
             rate = format_rate(experiment.traffic_of(flow).rate)
             raise MachineError(
                 f"the generator was still busy with the warm-up after {overdue:.0f} s, twice the "
@@ -361,7 +395,7 @@ def _longest(seconds: float) -> float:
     return OVERTIME * seconds + OVERTIME_SECONDS
 
 
-def _sleep(sessions: Sequence[Session], seconds: float) -> None:
+def _sleep(sessions: Sequence[CheckedSession], seconds: float) -> None:
     """Sleep until one of the sessions may have events, at most so many seconds."""
     with selectors.DefaultSelector() as selector:
         for descriptor in {session.fileno() for session in sessions}:

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import FrameType
 
 import yaml
+from msgspec.structs import asdict, replace
 
 from tailtap.analysis.evaluation import evaluate
 from tailtap.analysis.evaluation.evaluate import Settings
@@ -47,10 +48,10 @@ from tailtap.measure.roles.here import Here
 from tailtap.measure.run import DUT, Guard, Stations, Tick, everywhere, measure
 from tailtap.records.bugs import STORAGE, kept
 from tailtap.records.document import dotted, load
-from tailtap.records.errors import InputError, Interrupted, TailtapError
+from tailtap.records.errors import Interrupted, NothingBegun, Occupied, TailtapError
 from tailtap.records.files import make_folder, remove, slugify, write_json, write_text
-from tailtap.records.record import as_json, parsed
-from tailtap.records.run import RunRecord, Status
+from tailtap.records.record import as_json, opened
+from tailtap.records.run import Generator, Instrument, RunRecord, Status, Tap
 from tailtap.records.warnings import is_valid, notices
 from tailtap.records.writing import writing
 
@@ -254,29 +255,29 @@ class _Flow:
     def keep(self, measured: Measured) -> None:
         """Enter what was measured into the record."""
         sent = measured.sent[self.run.flow]
-        stamps = {
-            "taps": {
-                "facts": ["taps"],
-                "files": list(sent.files),
-                "cpus": sent.cpus,
-                "points": list(sent.points),
-            }
+        stamped = sent.stamped
+        taps = Instrument(
+            facts=["taps"], files=stamped.files, cpus=sent.cpus, points=stamped.points
+        )
+        brought = {
+            name: Instrument(facts=one.facts, files=one.files)
+            for name, one in measured.brought.items()
         }
-        told = {
-            **measured.facts,
-            "generator": sent.generator,
-            "taps": sent.taps,
-            "instruments": {**stamps, **measured.brought},
-            "warnings": warnings_of(self.run.experiment, measured, self.run.flow),
-        }
-        self.record = parsed(self.folder.record, {**as_json(self.record), **told}, RunRecord)
+        self.record = replace(
+            self.record,
+            **asdict(measured.found),
+            generator=opened("the generator", sent.generator, Generator),
+            taps={name: opened(name, tap.whole, Tap) for name, tap in stamped.taps.items()},
+            instruments={"taps": taps, **brought},
+            warnings=warnings_of(self.run.experiment, measured, self.run.flow),
+        )
 
     def share(self, first: RunFolder, measured: Measured) -> None:
         """Have the files that instruments left in the folder of the first flow in this one too."""
         if self.folder.path == first.path:
             return
         for brought in measured.brought.values():
-            for name in brought["files"]:
+            for name in brought.files:
                 (self.folder.path / name).hardlink_to(first.path / name)
 
     def evaluate(self, sent: Sent) -> None:
@@ -342,12 +343,9 @@ def _prepare(
     if resume and folder.experiment.exists():
         _refuse_another(folder, checked, source)
     elif resume:
-        raise InputError(f"{out}: there is no experiment.yaml in it to resume: check --out")
+        raise NothingBegun("there is no experiment.yaml in it to resume", place=str(out))
     elif any(out.iterdir()):
-        raise InputError(
-            f"{out}: the folder is not empty: add --resume to finish the experiment in it, "
-            "or choose another --out"
-        )
+        raise Occupied("the folder is not empty", place=str(out), begun="the experiment")
     else:
         make_folder(folder.runs, below=out)
         write_text(folder.experiment, experiment_text(checked, source), below=out)
@@ -365,14 +363,14 @@ def experiment_text(checked: CheckedExperiment, source: Path) -> str:
 
 
 def _refuse_another(folder: ExperimentFolder, checked: CheckedExperiment, source: Path) -> None:
-    """Raises `InputError` when the folder belongs to a different experiment."""
+    """Raises `Occupied` when the folder belongs to a different experiment."""
     stored = load(folder.experiment).data
     difference = first_difference(stored, checked.document.data, ())
     if difference is not None:
-        raise InputError(
-            f"{folder.experiment} differs from {source} in {difference}: resume with "
-            f"`tailtap run {folder.experiment} --out {folder.path} --resume`, "
-            "or choose another --out"
+        raise Occupied(
+            f"this differs from {source} in {difference}",
+            place=str(folder.experiment),
+            remedy=f"resume with {folder.experiment}",
         )
 
 

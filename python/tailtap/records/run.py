@@ -343,6 +343,17 @@ class Facts(Record, kw_only=True):
     trace_guest: Anything | None = None
 
 
+class Found(Facts, kw_only=True):
+    """Fields of a run that its measurement finds out; a run is given all of them at once."""
+
+    forwarder: Anything | None = None
+    platform: Open[PlatformFacts] | None = None
+    placement: Placement | None = None
+    tuning: Tuning | None = None
+    stations: dict[str, Station] = {}
+    clocks: HostClocks | None = None
+
+
 class RunRecord(PlanRow, kw_only=True):
     """``run.json``."""
 

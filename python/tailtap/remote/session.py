@@ -13,6 +13,8 @@ from __future__ import annotations
 from typing import Any, Protocol, TypeAlias
 
 from tailtap.records.machine import Environment, Timekeeping
+from tailtap.records.record import Record
+from tailtap.records.run import Window
 
 Json: TypeAlias = dict[str, Any]
 
@@ -21,6 +23,13 @@ ANSWER_SECONDS = 120.0
 
 FINISHED, FAILED = "finished", "failed"
 """Events: a role has done what it was started for; it cannot go on, for the `reason` in it."""
+
+
+class Closed(Record, kw_only=True):
+    """What was observed over the whole life of a site."""
+
+    counters: dict[str, Window] = {}
+    """What processors counted, by the window of time."""
 
 
 class Session(Protocol):
@@ -86,7 +95,7 @@ class Site(Protocol):
     def close(self) -> Json:
         """End all roles, newest first, and put the machine back as it was.
 
-        What was observed over the whole life of the site, as keys of ``run.json``. May be called
+        What was observed over the whole life of the site, as `Closed` has it. May be called
         again, and answers the same then. Raises `MachineError` when something could not be undone.
         """
         ...

@@ -22,15 +22,29 @@ from tailtap.measure.quality import (
     overloaded,
     warnings_of,
 )
+from tailtap.measure.roles.answers import OfFlow, Tapped
+from tailtap.records.record import Notice, opened
+from tailtap.records.run import Found, Handled
 from tailtap.records.warnings import is_valid, notices
 
 SLIP_LIMIT_NS = 100_000
 EXPERIMENT = Experiment(name="a", dut=Dut(), traffic=Traffic())
 
 
-def softnet(processed: int = 2000) -> dict[str, Any]:
+def softnet(processed: int = 2000, dropped: int = 0) -> dict[str, dict[str, int]]:
     row = {"dropped": 0, "received_rps": 0, "softirq_net_rx": 9}
-    return {"softnet": {"0": {**row, "processed": 0}, "1": {**row, "processed": processed}}}
+    return {"0": {**row, "processed": 0}, "1": {**row, "processed": processed, "dropped": dropped}}
+
+
+def stamped(*notes: str, **taps: dict[str, int]) -> OfFlow:
+    """What the taps of a flow say: warnings of these codes, and counts."""
+    counts = {name: {"file": name, "seen": 0, "lost": 0, **tap} for name, tap in taps.items()}
+    return OfFlow(
+        taps={name: opened(name, tap, Tapped) for name, tap in counts.items()},
+        warnings=[Notice(code, code) for code in notes],
+        files=[],
+        points=[],
+    )
 
 
 def generator(**changes: Any) -> dict[str, Any]:
@@ -44,14 +58,14 @@ def generator(**changes: Any) -> dict[str, Any]:
     return {**content, **changes}
 
 
-SENT = Sent(generator(), {"ingress": {"seen": 1000, "lost": 0}})
-GOOD = Measured({FORWARD: SENT}, softnet())
+SENT = Sent(generator(), stamped(ingress={"seen": 1000}))
+GOOD = Measured({FORWARD: SENT}, Found(softnet=softnet()))
 
 
 def codes(measured: Measured, experiment: Experiment = EXPERIMENT) -> list[str]:
     """Those of the last direction."""
     found = warnings_of(experiment, measured, list(measured.sent)[-1])
-    return [warning["code"] for warning in found]
+    return [warning.code for warning in found]
 
 
 def of_generator(**changes: Any) -> Measured:
@@ -60,7 +74,7 @@ def of_generator(**changes: Any) -> Measured:
 
 def test_a_good_run_has_none() -> None:
     assert codes(GOOD) == []
-    assert is_valid(notices(warnings_of(EXPERIMENT, GOOD, FORWARD)))
+    assert is_valid(warnings_of(EXPERIMENT, GOOD, FORWARD))
 
 
 @pytest.mark.parametrize(
@@ -72,30 +86,33 @@ def test_a_good_run_has_none() -> None:
             of_generator(slip_ns={"percentiles": [{"p": 0.99, "value": SLIP_LIMIT_NS + 1}]}),
             "generator-slip",
         ),
-        (replace(GOOD, facts=softnet(processed=999)), "work-elsewhere"),
+        (replace(GOOD, found=Found(softnet=softnet(999))), "work-elsewhere"),
     ],
 )
 def test_each_limit(measured: Measured, code: str) -> None:
     assert codes(measured) == [code]
     found = warnings_of(EXPERIMENT, measured, FORWARD)
-    assert is_valid(notices(found)) == (not code.startswith("generator-"))
+    assert is_valid(found) == (not code.startswith("generator-"))
 
 
 def test_a_generator_that_is_too_slow_has_one_warning_with_all_that_follows() -> None:
     slip = {"percentiles": [{"p": 0.99, "value": 14_935_000_000}]}
     said = generator(scheduled_rate=5e6, achieved_rate=586_245.0, slip_ns=slip, sent=4_100_000,
                      interrupted=True)  # fmt: skip
-    taps = {"ingress": {"seen": 4_100_000, "lost": 1_000}, "egress": {"lost": 234, "dropped": 30}}
-    noted = [{"code": code, "message": code} for code in (*sorted(FOLLOWING), "steal")]
-    facts = softnet(processed=10_000_000)
-    facts["softnet"]["1"]["dropped"] = 63_000
+    said_by_taps = stamped(
+        *sorted(FOLLOWING),
+        "steal",
+        ingress={"seen": 4_100_000, "lost": 1_000},
+        egress={"lost": 234, "dropped": 30},
+    )
+    found = Found(softnet=softnet(processed=10_000_000, dropped=63_000))
     experiment = Experiment(
         name="a", traffic=Traffic.model_validate({"rate": "5 Mpkt/s", "duration": "2 s"})
     )
-    measured = Measured({FORWARD: Sent(said, taps, noted)}, facts)
+    measured = Measured({FORWARD: Sent(said, said_by_taps)}, found)
     assert codes(measured, experiment) == ["generator-rate", "steal"]
     [warning, _] = warnings_of(experiment, measured, FORWARD)
-    assert warning["message"] == (
+    assert warning.message == (
         "the generator reached 586.245 kpkt/s of 5 Mpkt/s and was ended long after its time, with "
         "4,100,000 of 10,000,000 packets sent, so the run is invalid: set traffic.rate below "
         "586.245 kpkt/s, or give the generator a CPU of its own; 1 % of the packets left more than "
@@ -145,19 +162,18 @@ def test_stamps_behind_a_cable_are_deferred() -> None:
 
 def test_what_platform_and_instruments_say_concerns_both_directions() -> None:
     both = {
-        flow: replace(SENT, warnings=[{"code": code, "message": ""}])
+        flow: replace(SENT, stamped=stamped(code, ingress={"seen": 1000}))
         for flow, code in ((FORWARD, "one"), (REVERSE, "other"))
     }
-    measured = replace(GOOD, sent=both, warnings=[{"code": "steal", "message": ""}])
-    said = [[row["code"] for row in warnings_of(EXPERIMENT, measured, flow)] for flow in both]
+    measured = replace(GOOD, sent=both, warnings=[Notice("steal", "")])
+    said = [[row.code for row in warnings_of(EXPERIMENT, measured, flow)] for flow in both]
     assert said == [["steal", "one"], ["steal", "other"]]
 
 
 def test_what_came_both_ways_was_to_be_received_on_the_duts_cpus() -> None:
-    assert codes(replace(GOOD, sent={FORWARD: SENT, REVERSE: SENT})) == []
-    assert codes(replace(GOOD, sent={FORWARD: SENT, REVERSE: SENT}, facts=softnet(1999))) == [
-        "work-elsewhere"
-    ]
+    both = replace(GOOD, sent={FORWARD: SENT, REVERSE: SENT})
+    assert codes(both) == []
+    assert codes(replace(both, found=Found(softnet=softnet(1999)))) == ["work-elsewhere"]
 
 
 @pytest.mark.parametrize(
@@ -176,9 +192,9 @@ def test_cards_work_where_they_interrupt(
     dut = {"cpus": [1], "ports": ["eth1", "eth2"]}
     tap = {"ports": ["eth0", "eth3"]}
     cards = Experiment.model_validate({"name": "a", "dut": dut, "traffic": {}, "tap": tap})
-    row = {"port": "tt-in", "cpus": sent_to, "handled": handled}
-    facts = {**softnet(processed=0), "card_interrupts": {"42": row}}
-    assert codes(replace(GOOD, facts=facts), cards) == said
+    row = Handled(port="tt-in", cpus=sent_to, handled=handled)
+    found = Found(softnet=softnet(processed=0), card_interrupts={"42": row})
+    assert codes(replace(GOOD, found=found), cards) == said
 
 
 def test_the_slip_limit_is_the_experiments() -> None:
@@ -219,7 +235,7 @@ def test_shared_cpu() -> None:
 
 def test_the_wire_does_no_work_of_its_own() -> None:
     wire = Experiment(name="a", dut=Dut(platform="wire"), traffic=Traffic())
-    assert codes(replace(GOOD, facts=softnet(processed=0)), wire) == []
+    assert codes(replace(GOOD, found=Found(softnet=softnet(processed=0))), wire) == []
 
 
 @pytest.mark.parametrize(
@@ -235,7 +251,7 @@ def test_an_overloaded_device_is_told_from_taps_without_room(
     lost: int, stamps_lost: int, platform: str, expected: str | None
 ) -> None:
     """One packet in a thousand may be lost; those whose stamp was lost do not count."""
-    sent = Sent(generator(), {"ingress": {"lost": 0}, "egress": {"lost": stamps_lost}})
+    sent = Sent(generator(), stamped(ingress={}, egress={"lost": stamps_lost}))
     experiment = Experiment(name="a", dut=Dut(platform=platform), traffic=Traffic())
     found = overloaded(experiment, sent, counts(lost=lost, matched=10_000 - lost))
     assert [warning["code"] for warning in found] == ([] if expected is None else ["overload"])

@@ -21,6 +21,8 @@ from tailtap.measure.run import everywhere, measure
 from tailtap.measure.runner import run_experiment
 from tailtap.output import database as store
 from tailtap.records.errors import InputError, MachineError
+from tailtap.records.machine import Station
+from tailtap.records.record import as_json, parsed
 
 TEXT = """
 name: paper
@@ -365,7 +367,7 @@ def test_the_machine_of_the_generator_is_described_where_it_is_another_one(tmp_p
     sends.answers = {("generator", "describe"): {"station": told}}
     stations = {"dut": forwards, "generator": sends, "timestamper": sends}
     measured = measure(_experiment(), _folders(tmp_path), None, stations=stations)
-    assert measured.facts["stations"] == {"generator": told}
+    assert measured.found.stations == {"generator": parsed("", told, Station)}
     # It is asked before packets are sent, and told which machine is the DuT's.
     order = [request for role, request in sends.asked if role == "generator"]
     assert order[:3] == ["begin", "describe", "probe"]
@@ -376,10 +378,12 @@ def test_clocks_of_two_stations_are_told_and_asked_for_before_and_after(tmp_path
     sends, forwards = _two(tmp_path, forwards={"ahead_ns": 10**12})
     stations = {"dut": forwards, "generator": sends, "timestamper": sends}
     measured = measure(_experiment(), _folders(tmp_path), None, stations=stations)
-    clocks = measured.facts["clocks"]
-    assert clocks["against"] == "timestamper"
-    assert all(least <= 10**12 <= most for least, most in clocks["dut"]["ahead_ns"])
-    assert clocks["generator"].keys() == clocks["timestamper"].keys() == {"timekeeping"}
+    clocks = measured.found.clocks
+    assert clocks is not None and clocks.dut is not None and clocks.dut.ahead_ns is not None
+    assert clocks.against == "timestamper"
+    assert all(least <= 10**12 <= most for least, most in clocks.dut.ahead_ns)
+    for one in (clocks.generator, clocks.timestamper):
+        assert one is not None and as_json(one).keys() == {"timekeeping"}
     order = [request for _, request in forwards.asked]
     first, last = order.index("clock"), len(order) - 1 - order[::-1].index("clock")
     assert first < order.index("observe") < order.index("read") < last
@@ -391,7 +395,7 @@ def test_two_stations_on_one_machine_describe_it_once(tmp_path: Path) -> None:
     stations = {"dut": forwards, "generator": sends, "timestamper": sends}
     measured = measure(_experiment(), _folders(tmp_path), None, stations=stations)
     assert ("generator", "describe") in sends.asked
-    assert measured.facts["stations"] == {}
+    assert measured.found.stations == {}
 
 
 @pytest.mark.parametrize(("role", "request_"), REQUESTS[1:])

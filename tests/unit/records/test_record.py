@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,7 +20,7 @@ from tailtap.records.errors import InputError
 from tailtap.records.evaluation import EvaluationRecord
 from tailtap.records.files import read_json
 from tailtap.records.record import MOST, checked
-from tailtap.records.run import Facts, RunRecord
+from tailtap.records.run import RunRecord
 from tailtap.records.trace import TraceRecord
 
 IN_RUN: list[tuple[str, Any]] = [
@@ -160,10 +160,3 @@ def test_a_trace_of_several_nodes_names_each(served: Any) -> None:
     checked("f", {**content, "served": [{"by": "softirq", "node": "a"}]}, TraceRecord)
     with pytest.raises(InputError, match="served"):
         checked("f", {**content, "served": served}, TraceRecord)
-
-
-def test_a_run_keeps_every_fact_of_an_instrument() -> None:
-    """The fields stand twice: what the record of a run lacks would be lost without a word."""
-    facts, kept = get_type_hints(Facts), get_type_hints(RunRecord)
-    assert facts
-    assert {name: kept.get(name) for name in facts} == facts

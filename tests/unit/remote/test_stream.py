@@ -23,6 +23,7 @@ from tailtap.experiment.model import Experiment
 from tailtap.lab.topology.line import FORWARD
 from tailtap.measure.run import everywhere, measure
 from tailtap.records.errors import Bug, InputError, MachineError
+from tailtap.records.record import as_json
 from tailtap.remote.connection import Connection
 from tailtap.remote.frames import HELLO, encode
 from tailtap.remote.stream import StreamSite, StreamStation, Talk
@@ -107,9 +108,9 @@ def test_a_whole_run_passes(tmp_path: Path) -> None:
         _experiment(), {FORWARD: folder}, None, stations=everywhere(station(tmp_path))
     )
     assert closed(tmp_path)
-    assert measured.facts["counters"] == {"lifetime": LIFETIME}
-    assert measured.facts["forwarder"]["version"] == "1"
-    assert measured.sent[FORWARD].taps["ingress"]["seen"] == PACKETS
+    assert as_json(measured.found)["counters"] == {"lifetime": LIFETIME}
+    assert measured.found.forwarder == {"version": "1", "cpu_ns": None}
+    assert measured.sent[FORWARD].taps["ingress"].seen == PACKETS
     assert folder.generator.is_file()
     # What the roles wrote over there has come, and nothing of it is left there.
     assert {path.name for path in folder.path.iterdir()} == {

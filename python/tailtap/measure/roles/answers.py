@@ -5,7 +5,9 @@ Each answer is checked where it comes in, so that whoever asked can rely on it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from tailtap.records.errors import MachineError
 from tailtap.records.machine import Station, Tuning
@@ -15,9 +17,10 @@ from tailtap.records.record import (
     InnerFile,
     Notice,
     Number,
+    Open,
     Record,
     Texts,
-    checked,
+    parsed,
 )
 from tailtap.records.run import (
     Facts,
@@ -27,13 +30,15 @@ from tailtap.records.run import (
     Point,
     Slip,
 )
-from tailtap.remote.session import ANSWER_SECONDS, Json, Session
+from tailtap.remote.session import ANSWER_SECONDS, Session
+
+R = TypeVar("R", bound=Record)
 
 
 class Prepared(Record, kw_only=True):
     """A DuT that is prepared."""
 
-    platform: PlatformFacts
+    platform: Open[PlatformFacts]
     tuning: Tuning | None
     boot_id: str | None
     placement: Placement | None
@@ -101,7 +106,7 @@ class Generated(Generator, kw_only=True):
 class Results(Record, kw_only=True):
     """That of all flows."""
 
-    flows: dict[str, Generated]
+    flows: dict[str, Open[Generated]]
 
 
 class Passed(Record, kw_only=True):
@@ -129,7 +134,7 @@ class Tapped(Record, kw_only=True):
 class OfFlow(Record, kw_only=True, forbid_unknown_fields=True):
     """What the taps of a flow leave."""
 
-    taps: dict[str, Tapped]
+    taps: dict[str, Open[Tapped]]
     warnings: list[Notice]
     files: list[InnerFile]
     points: list[Point]
@@ -142,12 +147,36 @@ class Stamped(Record, kw_only=True):
     flows: dict[str, OfFlow]
 
 
-ANSWERS: Mapping[str, Mapping[str, type[Record]]] = {
-    "dut": {"prepare": Prepared, "why": Why, "read": Observed, "stop": Forwarded},
-    "generator": {"describe": Described, "result": Results},
-    "timestamper": {"describe": Described, "count": Counted, "stop": Stamped},
-}
-"""By the role and what it was asked; other answers say nothing."""
+class Done(Record, kw_only=True):
+    """That it was done, and no more."""
+
+
+@dataclass(frozen=True)
+class Question(Generic[R]):
+    """What a role is asked, and what it answers."""
+
+    name: str
+    answer: type[R]
+
+
+PREPARE = Question("prepare", Prepared)
+CHECK = Question("check", Done)
+WHY = Question("why", Why)
+OBSERVE = Question("observe", Done)
+READ = Question("read", Observed)
+END = Question("stop", Forwarded)
+"""The DuT's."""
+DESCRIBE = Question("describe", Described)
+START = Question("start", Done)
+"""The generator's and the timestamper's."""
+PROBE = Question("probe", Done)
+INTERRUPT = Question("interrupt", Done)
+RESULT = Question("result", Results)
+"""The generator's."""
+RESTART = Question("restart", Done)
+COUNT = Question("count", Counted)
+STOP = Question("stop", Stamped)
+"""The timestamper's."""
 
 
 class CheckedSession:
@@ -155,16 +184,17 @@ class CheckedSession:
 
     def __init__(self, session: Session, role: str, flows: Iterable[str]) -> None:
         """`session` is one of this `role`, which was told of these `flows`."""
-        self._session, self._answers, self._flows = session, ANSWERS.get(role, {}), {*flows}
+        self._session, self._flows = session, {*flows}
         self._name = f"the {role} answers what makes no sense"
         self.fileno, self.events = session.fileno, session.events
         self.fetch, self.close = session.fetch, session.close
 
-    def ask(self, request: str, /, *, seconds: float = ANSWER_SECONDS, **content: object) -> Json:
+    def ask(
+        self, question: Question[R], /, *, seconds: float = ANSWER_SECONDS, **content: object
+    ) -> R:
         """The role's answer. Raises `TailtapError`, and `MachineError` where it is none."""
-        answer = self._session.ask(request, seconds=seconds, **content)
-        if request in self._answers:
-            checked(self._name, answer, self._answers[request], MachineError)
-            if "flows" in answer and not self._flows <= answer["flows"].keys():
-                raise MachineError(f"{self._name}: it leaves out flows")
+        said = self._session.ask(question.name, seconds=seconds, **content)
+        answer = parsed(self._name, said, question.answer, MachineError)
+        if not self._flows <= {*getattr(answer, "flows", self._flows)}:
+            raise MachineError(f"{self._name}: it leaves out flows")
         return answer

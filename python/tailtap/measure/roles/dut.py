@@ -24,11 +24,15 @@ from tailtap.lab.topology.graph import Port
 from tailtap.lab.topology.lab import Lab
 from tailtap.lab.topology.line import FORWARD
 from tailtap.lab.topology.placement import facts as placement_facts
+from tailtap.measure.roles.answers import Brought, Done, Forwarded, Observed, Prepared, Why
 from tailtap.measure.roles.role import Request, Workbench
 from tailtap.measure.roles.tracing import is_steered, packets_of, spare_of
 from tailtap.measure.roles.tuning import tune
 from tailtap.records.errors import MachineError
-from tailtap.records.record import as_json
+from tailtap.records.record import Notice, Open, opened, parsed
+from tailtap.records.run import Facts, PlatformFacts
+from tailtap.records.run import Placement as PlacementRecord
+from tailtap.records.warnings import notices
 from tailtap.remote.local import LocalHost
 from tailtap.remote.process import Process
 from tailtap.remote.session import FAILED, Json
@@ -102,7 +106,7 @@ class DeviceUnderTest:
     def _processes(self) -> list[tuple[Running, Process]]:
         return [(one, one.process) for one in self._running if one.process is not None]
 
-    def _prepare(self, content: Json) -> Json:
+    def _prepare(self, content: Json) -> Prepared:
         """Tune the machine, build the device and start the forwarder of each of its nodes.
 
         What was tuned, and what the machine is like then (`tuning`), and what tells its boot from
@@ -114,18 +118,22 @@ class DeviceUnderTest:
         and how long in ns a packet is kept on purpose (`holds_ns`).
         """
         experiment, lab = self._bench.experiment, self._bench.lab
-        tuned = tune(experiment, lab)
-        tuning = tuned and as_json(tuned)
+        tuning = tune(experiment, lab)
         self._devices = platform.build(lab, experiment.devices())
         lab.wait_until_up()
         if not self._devices:
-            warnings = [{"code": "no-device", "message": told} for told in experiment.unobserved]
-            return {"platform": {}, "tuning": tuning, "boot_id": boot_id(), "placement": None,
-                    "warnings": warnings, "own_kernel": False, "patience": 1.0,
-                    "ready_seconds": None, "holds_ns": 0}  # fmt: skip
+            return Prepared(
+                platform=Open(PlatformFacts(), {}),
+                tuning=tuning,
+                boot_id=boot_id(),
+                placement=None,
+                warnings=[Notice("no-device", told) for told in experiment.unobserved],
+                own_kernel=False,
+                patience=1.0,
+                ready_seconds=None,
+                holds_ns=0,
+            )
         placement = _placement(lab, [device.node for device in self._devices])
-        crossing = [{"code": "numa-crossing", "message": sentence}
-                    for sentence in placement["crossings"]]  # fmt: skip
         sent = {flow: experiment.traffic_of(flow) for flow in experiment.flows}
         setting = Setting(
             lab, self._folder, sent, experiment.dut.routing, in_line=len(self._devices) > 1
@@ -136,21 +144,24 @@ class DeviceUnderTest:
             running = chosen.start(device, options, setting)
             self._running.append(running)
             self._stack.callback(running.close)
-        warnings = [dict(row) for device in self._devices for row in device.warnings]
-        return {
-            "platform": self._told([device.facts for device in self._devices]),
-            "tuning": tuning,
-            "boot_id": boot_id(),
-            "placement": placement,
-            "warnings": [row for n, row in enumerate(warnings) if row not in warnings[:n]]
-            + crossing,
-            "own_kernel": self._own_kernel,
-            "patience": max(device.patience for device in self._devices),
-            "ready_seconds": max(running.ready_seconds for running in self._running),
-            "holds_ns": sum(running.holds_ns for running in self._running),
-        }
+        warnings = notices(row for device in self._devices for row in device.warnings)
+        told = self._told([device.facts for device in self._devices])
+        return Prepared(
+            platform=opened("the platform", told, PlatformFacts),
+            tuning=tuning,
+            boot_id=boot_id(),
+            placement=placement,
+            warnings=[
+                *dict.fromkeys(warnings),
+                *(Notice("numa-crossing", sentence) for sentence in placement.crossings),
+            ],
+            own_kernel=self._own_kernel,
+            patience=max(device.patience for device in self._devices),
+            ready_seconds=max(running.ready_seconds for running in self._running),
+            holds_ns=sum(running.holds_ns for running in self._running),
+        )
 
-    def _check(self, content: Json) -> Json:
+    def _check(self, content: Json) -> Done:
         """Raises `MachineError` when the forwarder ended or, with `links`, when one of these is
         gone or carries nothing.
         """
@@ -160,18 +171,18 @@ class DeviceUnderTest:
         for running, process in self._processes():
             if process.ended:
                 raise MachineError(_failure(running, process))
-        return {}
+        return Done()
 
-    def _why(self, content: Json) -> Json:
+    def _why(self, content: Json) -> Why:
         """Why no packet comes through (`reason`)."""
         if not self._running:
-            return {"reason": "the lab's links are broken"}
+            return Why(reason="the lab's links are broken")
         reason = self._running[0].failure()
         if self._bench.experiment.testbed_cables is not None:
             reason += "; `tailtap testbed check` says whether the cables are right"
-        return {"reason": reason}
+        return Why(reason=reason)
 
-    def _observe(self, content: Json) -> Json:
+    def _observe(self, content: Json) -> Done:
         """Start the neighbours, and then the instruments."""
         bench = self._bench
         if bench.experiment.neighbours:
@@ -196,9 +207,9 @@ class DeviceUnderTest:
             observation = instrument.start(scope)
             if observation is not None:
                 self._observing[name] = observation
-        return {}
+        return Done()
 
-    def _read(self, content: Json) -> Json:
+    def _read(self, content: Json) -> Observed:
         """End the instruments: `facts`, `warnings`, and by instrument what it brought (`brought`).
 
         Raises `MachineError` when a link is gone or carries nothing.
@@ -209,20 +220,21 @@ class DeviceUnderTest:
         facts: dict[str, Any] = {"neighbours": told}
         for reading in readings.values():
             facts |= reading.facts
-        warnings = [dict(row) for reading in readings.values() for row in reading.warnings]
-        return {
-            "facts": facts,
-            "warnings": [*warnings, *map(dict, too_little(told))],
-            "brought": {
-                name: {"facts": sorted(reading.facts), "files": list(reading.files)}
+        warnings = [row for reading in readings.values() for row in reading.warnings]
+        spent = self._spent_since()
+        return Observed(
+            facts=parsed("what instruments found", facts, Facts, MachineError),
+            warnings=notices([*warnings, *too_little(told)]),
+            brought={
+                name: Brought(facts=sorted(reading.facts), files=list(reading.files))
                 for name, reading in readings.items()
             },
-            "cpu_ns": self._spent_since(),
-        }
+            cpu_ns=None if spent is None else dict(spent),
+        )
 
-    def _stop(self, content: Json) -> Json:
+    def _stop(self, content: Json) -> Forwarded:
         """End the forwarders; what they say of themselves (`forwarder`)."""
-        return {"forwarder": self._told([running.stop() for running in self._running])}
+        return Forwarded(forwarder=self._told([running.stop() for running in self._running]))
 
     def _told(self, facts: Sequence[Mapping[str, Any]]) -> Json:
         """What the nodes have in common, and by node (`nodes`) what they do not."""
@@ -305,14 +317,15 @@ def _failure(running: Running, process: Process) -> str:
     return running.failure() if process.ended else process.failure()
 
 
-def _placement(lab: Lab, nodes: Sequence[str]) -> dict[str, Any]:
+def _placement(lab: Lab, nodes: Sequence[str]) -> PlacementRecord:
     """`placement` of ``run.json``: in a line the ports are named with their nodes."""
     told = {node: placement_facts(node, lab.placed(node), lab.numa) for node in nodes}
     if len(nodes) == 1:
-        return told[nodes[0]]
-    return {
+        return parsed("the placement", told[nodes[0]], PlacementRecord)
+    together = {
         **told[nodes[0]],
         "ports": {str(Port(node, port)): facts
                   for node, one in told.items() for port, facts in one["ports"].items()},
         "crossings": [sentence for one in told.values() for sentence in one["crossings"]],
     }  # fmt: skip
+    return parsed("the placement", together, PlacementRecord)

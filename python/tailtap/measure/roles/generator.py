@@ -9,10 +9,11 @@ from typing import Any
 from tailtap.host.changes.journal import boot_id
 from tailtap.host.facts import environment
 from tailtap.lab.generators import GENERATORS, Generator, Sending
+from tailtap.measure.roles.answers import Described, Done, Generated, Results
 from tailtap.measure.roles.role import Request, Workbench
 from tailtap.measure.roles.tuning import judged_as_generator
 from tailtap.records.machine import Station
-from tailtap.records.record import as_json
+from tailtap.records.record import opened
 from tailtap.remote import Host
 from tailtap.remote.process import Process
 from tailtap.remote.session import FINISHED, Json
@@ -86,37 +87,43 @@ class LoadGenerator:
             for process in group.processes:
                 process.close()
 
-    def _describe(self, content: Json) -> Json:
+    def _describe(self, content: Json) -> Described:
         """Its machine (`station`): `environment`, and the audit for the role generator (`tuning`).
 
         None where it is the DuT's machine, whose boot the question comes with (`boot_id`).
         """
         if content["boot_id"] is not None and content["boot_id"] == boot_id():
-            return {"station": None}
+            return Described(station=None)
         tuning = judged_as_generator(self._experiment)
-        return {"station": as_json(Station(environment=environment.describe(), tuning=tuning))}
+        return Described(station=Station(environment=environment.describe(), tuning=tuning))
 
-    def _probe(self, content: Json) -> Json:
+    def _probe(self, content: Json) -> Done:
         """Once the links are up, send a few packets of each of the `flows`, which do not count."""
         self._lab.wait_until_up()
         for group in self._groups:
             group.probe(content["flows"])
-        return {}
+        return Done()
 
-    def _start(self, content: Json) -> Json:
+    def _start(self, content: Json) -> Done:
         """Begin with the warm-up."""
         for group in self._groups:
             group.start()
             self._sending.extend(group.processes)
-        return {}
+        return Done()
 
-    def _interrupt(self, content: Json) -> Json:
+    def _interrupt(self, content: Json) -> Done:
         """End early; what was sent until then counts."""
         for process in self._sending:
             process.interrupt()
-        return {}
+        return Done()
 
-    def _result(self, content: Json) -> Json:
+    def _result(self, content: Json) -> Results:
         """``generator.json`` of each of the `flows`, after the end."""
         told = [group.results() for group in self._groups]
-        return {"flows": {name: result for one in told for name, result in one.items()}}
+        return Results(
+            flows={
+                name: opened("what a generator says", result, Generated)
+                for one in told
+                for name, result in one.items()
+            }
+        )

@@ -22,6 +22,7 @@ from tailtap.records.document import dotted
 from tailtap.records.errors import InputError, MachineError
 from tailtap.records.explaining import explain
 from tailtap.records.machine import Environment, Timekeeping
+from tailtap.records.record import as_json
 from tailtap.remote.process import Process
 from tailtap.remote.session import ANSWER_SECONDS, Json
 
@@ -129,7 +130,7 @@ class HereSession:
         if answer is None:
             raise MachineError(f"the {self._name} cannot be asked to {request}")
         try:
-            return answer(dict(content))
+            return as_json(answer(dict(content)))
         finally:
             self._wait_for_sources()
 

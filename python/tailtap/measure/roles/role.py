@@ -10,10 +10,11 @@ from tailtap.experiment.model import Experiment
 from tailtap.lab.generators.model import Traffic
 from tailtap.lab.instruments.observing import Counters
 from tailtap.lab.topology.lab import Lab
+from tailtap.records.record import Record
 from tailtap.remote.process import Process
 from tailtap.remote.session import Json
 
-Request: TypeAlias = Callable[[Json], Json]
+Request: TypeAlias = Callable[[Json], Record]
 """Answers a question with the content that it came with."""
 
 

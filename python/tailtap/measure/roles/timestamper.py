@@ -16,11 +16,15 @@ from tailtap.lab.instruments.taps.cards import CardTap, require_cards
 from tailtap.lab.instruments.taps.model import HARDWARE
 from tailtap.lab.instruments.taps.warnings import of_deferral, of_hops, of_links
 from tailtap.lab.topology.graph import Flow
+from tailtap.measure.roles.answers import Counted, Described, Done, OfFlow, Passed, Tapped
+from tailtap.measure.roles.answers import Stamped as StampedFlows
 from tailtap.measure.roles.role import Request, Workbench
 from tailtap.records.cpulist import ranges
 from tailtap.records.errors import MachineError
 from tailtap.records.machine import Station
-from tailtap.records.record import as_json
+from tailtap.records.record import opened
+from tailtap.records.run import Point
+from tailtap.records.warnings import notices
 from tailtap.remote.process import Process
 from tailtap.remote.session import FAILED, Json
 
@@ -102,23 +106,23 @@ class Timestamper:
         if self._process is not None:
             self._process.close()
 
-    def _describe(self, content: Json) -> Json:
+    def _describe(self, content: Json) -> Described:
         """Its machine (`station`), as that of a generator is described; nothing is judged there.
 
         None where it is the DuT's machine, whose boot the question comes with (`boot_id`).
         """
         if content["boot_id"] is not None and content["boot_id"] == boot_id():
-            return {"station": None}
-        return {"station": as_json(Station(environment=environment.describe()))}
+            return Described(station=None)
+        return Described(station=Station(environment=environment.describe()))
 
-    def _start(self, content: Json) -> Json:
+    def _start(self, content: Json) -> Done:
         """Begin to stamp, once the links are up. The disk must have room for the stamps."""
         require_space(self._folder, self._bytes)
         self._lab.wait_until_up()
         self._stamp(MOONSNIFF)
-        return {}
+        return Done()
 
-    def _restart(self, content: Json) -> Json:
+    def _restart(self, content: Json) -> Done:
         """Forget the packets of the probe: where ids lie elsewhere they have one as well."""
         if self._key != MOONSNIFF:
             process, self._process = self._process, None
@@ -127,7 +131,7 @@ class Timestamper:
                 for link in links.values():  # a tap writes over no file
                     (self._folder / flow / link["file"]).unlink()
             self._stamp(self._key)
-        return {}
+        return Done()
 
     def _stamp(self, key: str) -> None:
         for folder in self._folders.values():
@@ -136,7 +140,7 @@ class Timestamper:
             self._host, self._folder, self._stamped, key, namespaces=self._namespaces
         )
 
-    def _count(self, content: Json) -> Json:
+    def _count(self, content: Json) -> Counted:
         """By flow (`flows`), packets that have come to `ingress` and `egress` since their links
         exist.
         """
@@ -144,18 +148,18 @@ class Timestamper:
         # The egress first: what passes both taps in between counts in favour of the device.
         egress = received(self._process.pid)
         ingress = received(self._process.pid)
-        return {
-            "flows": {
-                flow.name: {
+        return Counted(
+            flows={
+                flow.name: Passed(
                     # A port that vanished is told of by somebody else.
-                    "ingress": ingress.get(flow.ingress.name, 0),
-                    "egress": egress.get(flow.egress.name, 0),
-                }
+                    ingress=ingress.get(flow.ingress.name, 0),
+                    egress=egress.get(flow.egress.name, 0),
+                )
                 for flow in self._flows
             }
-        }
+        )
 
-    def _stop(self, content: Json) -> Json:
+    def _stop(self, content: Json) -> StampedFlows:
         """End the taps: the `cpus` that they might run on, and of each of the `flows` what its taps
         counted (`taps`), `warnings`, and its `files`.
 
@@ -170,25 +174,24 @@ class Timestamper:
         of_all = list(of_deferral(cables=self._cables, passive=self._passive))
         told = {flow.name: self._told(flow, stopped[self._folders[flow.name]], of_all)
                 for flow in self._flows}  # fmt: skip
-        return {"cpus": cpus, "flows": told}
+        return StampedFlows(cpus=cpus, flows=told)
 
-    def _told(self, flow: Flow, links: Json, of_all: Sequence[Warning]) -> Json:
-        points = [
-            {
-                "name": point.name,
-                "port": str(point.port),
-                "file": links[point.name]["file"],
-                "before": point.before,
-                "received": point.received,
-            }
-            for point in flow.points
-        ]
-        return {
-            "taps": links,
-            "warnings": [*of_links(links, flow), *of_all, *of_hops(flow)],
-            "files": sorted(link["file"] for link in links.values()),
-            "points": points,
-        }
+    def _told(self, flow: Flow, links: Json, of_all: Sequence[Warning]) -> OfFlow:
+        return OfFlow(
+            taps={name: opened(f"the {name} tap", link, Tapped) for name, link in links.items()},
+            warnings=notices([*of_links(links, flow), *of_all, *of_hops(flow)]),
+            files=sorted(link["file"] for link in links.values()),
+            points=[
+                Point(
+                    name=point.name,
+                    port=str(point.port),
+                    file=links[point.name]["file"],
+                    before=point.before,
+                    received=point.received,
+                )
+                for point in flow.points
+            ],
+        )
 
 
 def require_space(folder: Path, needed: int) -> None:

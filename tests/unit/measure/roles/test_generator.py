@@ -16,6 +16,7 @@ from tailtap.lab.topology.line import smallest
 from tailtap.measure.roles.generator import LoadGenerator
 from tailtap.measure.roles.role import Workbench
 from tailtap.measure.roles.tuning import judged_as_generator
+from tailtap.records.record import as_json
 
 
 def experiment(**traffic: Any) -> Experiment:
@@ -29,8 +30,13 @@ def generator() -> LoadGenerator:
     return LoadGenerator(Workbench(cast(Any, lab), experiment(cpu=0), None), {"flows": ["forward"]})
 
 
+def described(generator: LoadGenerator, boot: str | None) -> Any:
+    """Its machine, for a DuT whose machine has this boot."""
+    return as_json(generator.requests()["describe"]({"boot_id": boot}))["station"]
+
+
 def test_it_describes_its_machine_where_that_is_not_the_duts(generator: LoadGenerator) -> None:
-    station = generator.requests()["describe"]({"boot_id": "that of another"})["station"]
+    station = described(generator, "that of another")
     assert station["environment"]["topology"]["cores"]
     tuning = station["tuning"]
     assert (tuning["role"], tuning["before"], tuning["left"]) == ("generator", {}, {})
@@ -41,9 +47,9 @@ def test_it_describes_its_machine_where_that_is_not_the_duts(generator: LoadGene
 def test_it_says_nothing_twice_of_one_machine(generator: LoadGenerator) -> None:
     here = boot_id()
     assert here is not None
-    assert generator.requests()["describe"]({"boot_id": here}) == {"station": None}
+    assert described(generator, here) is None
     # Who does not know its boot may be anywhere.
-    assert generator.requests()["describe"]({"boot_id": None})["station"] is not None
+    assert described(generator, None) is not None
 
 
 def test_its_machine_is_judged_for_the_cpus_of_all_generators(tmp_path: Path) -> None:
