@@ -236,6 +236,7 @@ def generate(
 
 def _lines(report: dict[str, Any]) -> Iterator[str]:
     """What a person reads of a flow."""
+    from tailtap.analysis.evaluation.percentiles import label
     from tailtap.records.units import format_rate, format_time
 
     yield (
@@ -243,7 +244,7 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
         f"{report['failed']} failed, {report['warm_up']['sent']} before for warm-up"
     )
     if (slip := report["slip_ns"]) is not None:
-        named = [(f"p{100 * entry['p']:.8g}", entry["value"]) for entry in slip["percentiles"]]
+        named = [(label(entry["p"]), entry["value"]) for entry in slip["percentiles"]]
         named.append(("max", slip["max"]))
         values = ", ".join(f"{name} {format_time(value)}" for name, value in named)
         yield f"late against the schedule: {values}"

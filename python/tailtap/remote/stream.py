@@ -33,7 +33,7 @@ from pathlib import Path, PurePosixPath
 from tailtap.records.errors import MachineError, TailtapError
 from tailtap.records.files import make_folder
 from tailtap.records.machine import Environment, Timekeeping
-from tailtap.records.record import Record, Texts, Whole, checked, parsed
+from tailtap.records.record import Record, Texts, Whole, parsed
 from tailtap.records.suggest import shown
 from tailtap.remote.connection import Connection
 from tailtap.remote.frames import ProtocolError
@@ -246,15 +246,15 @@ class StreamSession:
         """
         if self._folder is None:
             return
-        there = self._site.call(self._talk, ANSWER_SECONDS, files=True)
-        checked(self._site.process.title, there, Left, MachineError)
-        for name in there["files"]:
+        said = self._site.call(self._talk, ANSWER_SECONDS, files=True)
+        there = parsed(self._site.process.title, said, Left, MachineError)
+        for name in there.files:
             path = PurePosixPath(name)
             if path.is_absolute() or ".." in path.parts:
                 raise MachineError(f"{self._site.process.title} has a file {name!r} for nobody")
             target = self._folder / path
             make_folder(target.parent, below=self._folder)
-            self._site.connection.get(Path(there["folder"]) / path, target)
+            self._site.connection.get(Path(there.folder) / path, target)
 
     def close(self) -> None:
         """End the role."""
