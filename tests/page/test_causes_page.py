@@ -77,7 +77,7 @@ def test_marks_have_the_colours_of_their_causes(opened: webdriver.Chrome) -> Non
 def test_a_chosen_packet_shows_its_stay_and_what_held_it_up(
     opened: webdriver.Chrome, page: tuple[Path, Causes]
 ) -> None:
-    worst = page[1].record["worst"]
+    worst = page[1].record.worst
     panel = opened.find_element(By.CSS_SELECTOR, ".panel.timeline")
     options = panel.find_elements(By.CSS_SELECTOR, "option")
     assert len(options) == 30
@@ -85,14 +85,14 @@ def test_a_chosen_packet_shows_its_stay_and_what_held_it_up(
         options[at].click()
         settle(opened)
         shown = opened.execute_script(SHOWN)
-        assert shown["words"] == worst[at]["words"].replace(" us", " µs")
-        assert shown["stay"] == [0, worst[at]["latency"]]
-        assert shown["range"][0] < 0 and shown["range"][1] > worst[at]["latency"]
+        assert shown["words"] == worst[at].words.replace(" us", " µs")
+        assert shown["stay"] == [0, worst[at].latency]
+        assert shown["range"][0] < 0 and shown["range"][1] > worst[at].latency
         hogs = [row for row in shown["rows"] if row[0] == "hog"]
-        assert any(left < worst[at]["latency"] / 2 < right for *_, left, right, _ in hogs)
+        assert any(left < worst[at].latency / 2 < right for *_, left, right, _ in hogs)
         assert {row[-1] for row in hogs} == {COLOURS["task"].light}
         assert "hog" in shown["labels"] and "this packet" in shown["labels"]
-        own = [row for row in shown["rows"] if row[4:6] == [0, worst[at]["latency"]]]
+        own = [row for row in shown["rows"] if row[4:6] == [0, worst[at].latency]]
         assert own and own[0][0] == "late packet: task"
     panel.find_elements(By.CSS_SELECTOR, ".step")[1].click()
     assert opened.execute_script("return tailtap.timelines[0].at") == 18

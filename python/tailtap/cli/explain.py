@@ -15,9 +15,9 @@ from tailtap.cli.terminal import say, warn
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tailtap.analysis.causes.record import Json
     from tailtap.analysis.causes.remedies import Knob
     from tailtap.analysis.causes.stalls import Line
+    from tailtap.records.causes import CauseRow, CausesRecord
     from tailtap.records.errors import TailtapError
 
 TOLD = 10
@@ -92,6 +92,7 @@ def explain(
     from tailtap.analysis.causes.many import Told, explain_many
     from tailtap.cli.where import Where
     from tailtap.records.errors import NotTraced
+    from tailtap.records.record import as_json
 
     def progress(run: str) -> None:
         if not quiet:
@@ -107,9 +108,8 @@ def explain(
         raise error.or_elsewhere("with `tailtap run --set trace=thin`") from error
     told = [one for _, one in found if isinstance(one, Told)]
     _store(one.folder for one in told)
-    contents = [one.record for one in told]
     if json and told:
-        alone = len(found) == 1
+        contents, alone = [as_json(one.record) for one in told], len(found) == 1
         print(json_module.dumps(contents[0] if alone else {"runs": contents}, allow_nan=False))
     elif not json:
         for one in told:
@@ -170,46 +170,46 @@ def explain_briefly(folder: Path, runs: Sequence[Path]) -> None:
     _store(told)
 
 
-def print_brief(content: Json, worst: Sequence[Line]) -> None:
+def print_brief(content: CausesRecord, worst: Sequence[Line]) -> None:
     """Print what made the late packets of one run late, and the worst of its stalls."""
     causes = [
-        f"{row['packets']:,} by {_name(row)}"
-        for row in content["causes"]
-        if row["claim"] != "present"  # which counts as unexplained
+        f"{row.packets:,} by {_name(row)}"
+        for row in content.causes
+        if row.claim != "present"  # which counts as unexplained
     ]
     told = causes[:BRIEF_CAUSES]
     if more := causes[BRIEF_CAUSES:]:
         told.append(f"others by {len(more)} more cause{'s' * (len(more) > 1)}")
-    if unexplained := content["unexplained"]["packets"]:
+    if unexplained := content.unexplained.packets:
         told.append(f"{unexplained:,} unexplained")
     say(f"{_late(content)}: {', '.join(told)}")
     for line in worst[:1]:
         say(f"  the worst: {line.words}")
 
 
-def _late(content: Json) -> str:
+def _late(content: CausesRecord) -> str:
     """Which packets of which run were late."""
-    late = content["late"]
-    invalid = " (invalid)" * (content["valid"] is False)
-    return f"{content['run']}{invalid}: {late['packets']:,} packets later than {late['words']}"
+    late = content.late
+    invalid = " (invalid)" * (content.valid is False)
+    return f"{content.run}{invalid}: {late.packets:,} packets later than {late.words}"
 
 
-def _name(row: Json) -> str:
+def _name(row: CauseRow) -> str:
     """A cause, and whether it is only present."""
-    name = f"{row['cause']} ({row['detail']})" if row["detail"] else row["cause"]
-    return f"present: {name}" if row["claim"] == "present" else name
+    name = f"{row.cause} ({row.detail})" if row.detail else row.cause
+    return f"present: {name}" if row.claim == "present" else name
 
 
-def print_causes(content: Json, worst: Sequence[Line]) -> None:
+def print_causes(content: CausesRecord, worst: Sequence[Line]) -> None:
     """Print the object of ``--json`` of one run: causes, periods, its `worst` stalls, knobs."""
     from tailtap.analysis.causes.control import control_words
     from tailtap.analysis.causes.taxonomy import Named
-    from tailtap.analysis.causes.without import NAME, Without
+    from tailtap.analysis.causes.words import estimate_words
     from tailtap.cli.console import Column, Table
     from tailtap.records.units import format_time, format_us
 
-    late, unexplained = content["late"], content["unexplained"]
-    say(f"{_late(content)}, by {late['stalls']:,} stalls; median {format_time(late['median_ns'])}")
+    late, unexplained = content.late, content.unexplained
+    say(f"{_late(content)}, by {late.stalls:,} stalls; median {format_time(late.median_ns)}")
     table = Table(
         (
             Column("stalls", right=True),
@@ -223,47 +223,51 @@ def print_causes(content: Json, worst: Sequence[Line]) -> None:
             Column("candidates", wrap=16),
         )
     )
-    for row in content["causes"]:
-        present = row["claim"] == "present"
+    for row in content.causes:
+        present = row.claim == "present"
         table.add(
-            f"{row['stalls']:,}",
-            f"{row['packets']:,}",
-            f"{row['behind']:,}",
-            format_us(row["worst_ns"]),
-            format_us(row["delay_ns"]),
-            "" if row["share"] is None else f"{row['share']:.1%}",
-            "" if row["p_value"] is None else f"{row['p_value']:.3g}",
+            f"{row.stalls:,}",
+            f"{row.packets:,}",
+            f"{row.behind:,}",
+            format_us(row.worst_ns),
+            format_us(row.delay_ns),
+            "" if row.share is None else f"{row.share:.1%}",
+            "" if row.p_value is None else f"{row.p_value:.3g}",
             _name(row),
-            ", ".join(row["knobs"][:3]) + (", …" if row["knobs"][3:] else "")
+            ", ".join(row.knobs[:3]) + (", …" if row.knobs[3:] else "")
             or ("" if present else "no knob known"),
             style="dim" if present else "",
         )
     table.print()
-    share = unexplained["packets"] / late["packets"]
+    share = unexplained.packets / late.packets
     say(
-        f"unexplained: {unexplained['packets']:,} packets ({share:.1%}), "
-        f"{format_time(unexplained['delay_ns'])} of {format_time(late['delay_ns'])}"
+        f"unexplained: {unexplained.packets:,} packets ({share:.1%}), "
+        f"{format_time(unexplained.delay_ns)} of {format_time(late.delay_ns)}"
     )
-    if looked := late["looked"]:
+    if looked := late.looked:
         say(
-            f"{late['stalls']:,} stalls are few: what merely coincides was tested on the "
-            f"{looked['packets']:,} packets later than {looked['words']}, of "
-            f"{looked['stalls']:,} stalls"
+            f"{late.stalls:,} stalls are few: what merely coincides was tested on the "
+            f"{looked.packets:,} packets later than {looked.words}, of "
+            f"{looked.stalls:,} stalls"
         )
-    for row in [row for row in content["causes"] if row["without"]][:TOLD_WITHOUT]:
-        name = Named(row["cause"], row["detail"])
-        say(f"estimate without the time of {name}, {NAME}: {Without(**row['without']).words}")
-    if len(content["segments"]) > 1:
-        for segment in content["segments"]:
-            say(f"late in {segment['words']}: {segment['packets']:,} packets")
-    for period in content["periods"]:
-        say(f"period: {period['words']}")
+    estimates = [
+        estimate_words([Named(row.cause, row.detail)], row.without)
+        for row in content.causes
+        if row.without
+    ]
+    for words in estimates[:TOLD_WITHOUT]:
+        say(words)
+    if len(content.segments) > 1:
+        for segment in content.segments:
+            say(f"late in {segment.words}: {segment.packets:,} packets")
+    for period in content.periods:
+        say(f"period: {period.words}")
     for line in worst:
         say(f"  {line.key}: {line.words}")
-    say(content["remove"]["words"])
-    say(control_words(content["control"]))
-    for warning in content["warnings"]:
-        say(f"warning: {warning['message']} [{warning['code']}]")
+    say(content.remove.words)
+    say(control_words(content.control))
+    for warning in content.warnings:
+        say(f"warning: {warning.message} [{warning.code}]")
     say()
 
 

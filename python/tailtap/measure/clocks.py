@@ -8,6 +8,7 @@ from typing import Any
 
 from tailtap.lab.instruments.observing import Reading
 from tailtap.records.errors import InputError
+from tailtap.records.record import as_json
 
 
 def guest_clock_of(folder: Path, trace: Mapping[str, Any] | None) -> Reading:
@@ -21,4 +22,4 @@ def guest_clock_of(folder: Path, trace: Mapping[str, Any] | None) -> Reading:
     except InputError as error:
         message = f"the guest's clock is not known: {error}; only the host's part can be told"
         return Reading({}, [{"code": "guest-clock", "message": message}])
-    return Reading({"trace_guest": {**trace, "alignment": clock.record()}})
+    return Reading({"trace_guest": {**trace, "alignment": as_json(clock.record())}})

@@ -8,6 +8,8 @@ from msgspec import Meta
 
 from tailtap.records.record import Count, Cpu, Notice, Number, Record, Share, Texts, Whole, Width
 
+ClaimKind = Literal["cause", "by-exclusion", "present"]
+
 
 class Looked(Record, kw_only=True):
     """The packets that coincidences were tested on."""
@@ -80,7 +82,7 @@ class CauseRow(Record, kw_only=True):
 
     cause: str
     detail: str
-    claim: Literal["cause", "by-exclusion", "present"]
+    claim: ClaimKind
     packets: Count
     behind: Count
     stalls: Count

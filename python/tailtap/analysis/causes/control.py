@@ -5,10 +5,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from tailtap.analysis.runs.reader import read_runs
 from tailtap.analysis.runs.run import Run
+from tailtap.records.causes import Control, TraceCost
 from tailtap.records.errors import InputError
 from tailtap.records.units import format_time
 
@@ -17,18 +17,15 @@ MODE = "trace"
 SHOWN = {0.5: "median", 0.999: "p99.9"}
 
 
-def controls(runs: Iterable[Run]) -> dict[Path | None, dict[str, Any] | None]:
+def controls(runs: Iterable[Run]) -> dict[Path | None, Control | None]:
     """The control of each run, by the run's folder; None where the experiment has none.
 
     A control is a run with the same varied values, of the same repeat, that was measured without a
-    trace; invalid runs are none, and have none. All such pairs of the run's mode count: the object
-    has their number (``runs``), and for the median and the 99.9th percentile a row with ``p``, the
-    medians over the pairs of what was measured with a trace and without (``traced_ns``,
-    ``plain_ns``), and of how much ``more`` it was with one (0.02 is 2 %), with the ``least`` and
-    the ``most`` of all pairs.
+    trace; invalid runs are none, and have none. All such pairs of the run's mode count: of the
+    median and of the 99.9th percentile, what is told is the median over the pairs.
     """
     experiments: dict[Path, list[Run]] = {}
-    found: dict[Path | None, dict[str, Any] | None] = {}
+    found: dict[Path | None, Control | None] = {}
     for run in runs:
         if run.home not in experiments:
             experiments[run.home] = _usable(run.home)
@@ -44,7 +41,7 @@ def _usable(home: Path) -> list[Run]:
         return []
 
 
-def _control(run: Run, beside: Iterable[Run]) -> dict[str, Any] | None:
+def _control(run: Run, beside: Iterable[Run]) -> Control | None:
     like = [one for one in beside if _but_for_trace(one) == _but_for_trace(run)]
     traced, plain = (
         {one.repeat: one for one in like if _mode(one) == mode} for mode in (_mode(run), "none")
@@ -52,10 +49,10 @@ def _control(run: Run, beside: Iterable[Run]) -> dict[str, Any] | None:
     pairs = [(traced[repeat], plain[repeat]) for repeat in sorted(traced.keys() & plain.keys())]
     if not pairs or _mode(run) == "none":
         return None
-    return {"runs": len(pairs), "percentiles": list(_rows(pairs))}
+    return Control(runs=len(pairs), percentiles=list(_rows(pairs)))
 
 
-def _rows(pairs: list[tuple[Run, Run]]) -> Iterator[dict[str, Any]]:
+def _rows(pairs: list[tuple[Run, Run]]) -> Iterator[TraceCost]:
     for p in SHOWN:
         values = []
         for pair in pairs:
@@ -65,14 +62,14 @@ def _rows(pairs: list[tuple[Run, Run]]) -> Iterator[dict[str, Any]]:
             continue
         more = [with_trace / without - 1 for with_trace, without in values]
         traced, plain = (round(statistics.median(column)) for column in zip(*values, strict=True))
-        yield {
-            "p": p,
-            "traced_ns": traced,
-            "plain_ns": plain,
-            "more": statistics.median(more),
-            "least": min(more),
-            "most": max(more),
-        }
+        yield TraceCost(
+            p=p,
+            traced_ns=traced,
+            plain_ns=plain,
+            more=statistics.median(more),
+            least=min(more),
+            most=max(more),
+        )
 
 
 def _but_for_trace(run: Run) -> Mapping[str, str]:
@@ -83,21 +80,21 @@ def _mode(run: Run) -> str:
     return run.parameters.trace
 
 
-def control_words(control: Mapping[str, Any] | None) -> str:
+def control_words(control: Control | None) -> str:
     """What the control of a run says, as people read it."""
     if control is None:
         return (
             "cost of the trace: not known, as there is no valid pair of runs with and without it "
             "(vary: {trace: [none, thin]})"
         )
-    runs, rows = control["runs"], control["percentiles"]
+    runs, rows = control.runs, control.percentiles
     pairs = "a run without it" if runs == 1 else f"{runs} pairs of runs with and without it"
     if not rows:
         return f"cost of the trace: not known, as {pairs} had too few packets"
-    parts = [f"{SHOWN[row['p']]} {row['more']:+.1%}{_spread(row, runs)}" for row in rows]
-    usual = format_time(rows[0]["plain_ns"])
+    parts = [f"{SHOWN[row.p]} {row.more:+.1%}{_spread(row, runs)}" for row in rows]
+    usual = format_time(rows[0].plain_ns)
     return f"cost of the trace, by {pairs}: {', '.join(parts)}; median without it {usual}"
 
 
-def _spread(row: Mapping[str, Any], runs: int) -> str:
-    return "" if runs == 1 else f" ({row['least']:+.1%} to {row['most']:+.1%})"
+def _spread(row: TraceCost, runs: int) -> str:
+    return "" if runs == 1 else f" ({row.least:+.1%} to {row.most:+.1%})"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from tailtap.analysis.causes.trace import Trace
 from tailtap.analysis.causes.without import Removal
 from tailtap.analysis.evaluation.values import Column
 from tailtap.analysis.runs.run import Run
+from tailtap.records.causes import Control
 from tailtap.records.record import Notice
 
 
@@ -44,7 +44,7 @@ class Explained:
     looked_stalls: int = 0
     removal: Removal | None = None
     """What is left of the tail without some causes."""
-    control: Mapping[str, Any] | None = None
+    control: Control | None = None
     """What the trace cost (`control.controls`); None where nothing says it."""
 
     @cached_property

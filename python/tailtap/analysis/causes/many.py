@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from tailtap.analysis.causes.control import controls
 from tailtap.analysis.causes.late import DEFAULT
-from tailtap.analysis.causes.record import Json, record, tables
+from tailtap.analysis.causes.record import record, tables
 from tailtap.analysis.causes.remedies import Knob
 from tailtap.analysis.causes.runs import Progress, explain, traced_runs
 from tailtap.analysis.causes.stalls import Line, worst_stalls
@@ -26,6 +26,7 @@ from tailtap.analysis.evaluation.executors import Executor, Task
 from tailtap.analysis.evaluation.many import NEWS_SECONDS
 from tailtap.analysis.runs.reader import finished_runs
 from tailtap.records.bugs import foreseen
+from tailtap.records.causes import CausesRecord, Control
 from tailtap.records.errors import MachineError, TailtapError
 
 READ = ("run.json", "trace.json", "trace.events", "ingress.stamps", "egress.stamps")
@@ -37,8 +38,7 @@ class Told:
     """Why the late packets of a run were late, as it is stored and printed."""
 
     folder: Path
-    record: Json
-    """The object of `causes.json`."""
+    record: CausesRecord
     tables: Mapping[str, pa.Table]
     worst: Sequence[Line]
     """The worst stalls in words."""
@@ -49,7 +49,7 @@ def tell(
     late: str,
     knobs: Sequence[Knob],
     stalls: int,
-    control: Mapping[str, Any] | None,
+    control: Control | None,
 ) -> Told:
     """The task that explains the run in `folder`. Writes nothing."""
     [run] = finished_runs(folder)

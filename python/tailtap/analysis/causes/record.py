@@ -1,13 +1,12 @@
-"""What was found of one run: the object of `causes.json` and the tables beside it.
+"""What was found of one run: `causes.json` and the tables beside it.
 
 docs/reference/files.md describes both.
 """
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -17,146 +16,151 @@ from tailtap.analysis.causes.joined import BEHIND, DIRECT, STATES
 from tailtap.analysis.causes.labels import Row
 from tailtap.analysis.causes.remedies import knobs_for, remedy
 from tailtap.analysis.causes.segments import UNKNOWN
-from tailtap.analysis.causes.taxonomy import Named
+from tailtap.analysis.causes.taxonomy import Named, Served
 from tailtap.analysis.causes.words import NO_REMEDY, packet_words, period_words, remedy_words
 from tailtap.analysis.evaluation.values import Column
+from tailtap.records.causes import (
+    CauseName,
+    CausePart,
+    CauseRow,
+    CausesRecord,
+    ChanceTest,
+    ClaimKind,
+    GuestTold,
+    LatePacket,
+    LateRun,
+    Looked,
+    Period,
+    Remove,
+    Segment,
+    ServedBy,
+    TraceTold,
+    Unexplained,
+)
 from tailtap.records.record import mark
 
-Json: TypeAlias = dict[str, Any]
-
-SCHEMA = "tailtap.causes/1"
 WORST = 50
 """Packets that are told one by one."""
 
 
-def record(found: Explained) -> Json:
-    """The object of `causes.json`. Times are in ns; what there is not, is null."""
+def record(found: Explained) -> CausesRecord:
+    """What `causes.json` says. Times are in ns; what there is not, is None."""
     late, trace, labels = found.joined.late, found.trace, found.labels
-    told = {
-        "schema": SCHEMA,
-        "run": found.run.slug,
-        "valid": found.run.valid,
-        "late": {
-            "threshold_ns": late.threshold_ns,
-            "packets": int(late.packets.ingress_ns.size),
-            "median_ns": late.median_ns,
-            "delay_ns": int(late.excess_ns.sum()),
-            "stalls": int(found.joined.stall_cpu.size),
-            "words": late.words,
-            "looked": _looked(found),
-        },
-        "served": {
-            "by": trace.served.by,
-            "cpus": list(trace.served.cpus),
-            "pids": sorted(trace.served.pids),
-        },
-        "segments": [_segment(found, place) for place in range(len(found.joined.segments))],
-        "causes": [_row(row, found) for row in labels.rows],
-        "unexplained": {
-            "packets": labels.unexplained_packets,
-            "delay_ns": labels.unexplained_ns,
-        },
-        "periods": [
-            {
-                "cause": name.cause if name else None,
-                "detail": name.detail if name else None,
-                "period_ns": period.period_ns,
-                "z": period.z,
-                "false_alarm": period.false_alarm,
-                "sharpness": period.share,
-                "words": period_words(name, period),
-            }
+    untold = found.joined.untold
+    told = CausesRecord(
+        run=found.run.slug,
+        valid=found.run.valid,
+        late=LateRun(
+            threshold_ns=late.threshold_ns,
+            packets=int(late.packets.ingress_ns.size),
+            median_ns=late.median_ns,
+            delay_ns=int(late.excess_ns.sum()),
+            stalls=int(found.joined.stall_cpu.size),
+            words=late.words,
+            looked=_looked(found),
+        ),
+        served=_served(trace.served),
+        segments=[_segment(found, place) for place in range(len(found.joined.segments))],
+        causes=[_row(row, found) for row in labels.rows],
+        unexplained=Unexplained(packets=labels.unexplained_packets, delay_ns=labels.unexplained_ns),
+        periods=[
+            Period(
+                cause=name.cause if name else None,
+                detail=name.detail if name else None,
+                period_ns=period.period_ns,
+                z=period.z,
+                false_alarm=period.false_alarm,
+                sharpness=period.share,
+                words=period_words(name, period),
+            )
             for name, period in found.periods
         ],
-        "remove": _remove(found),
-        "test": {"seed": SEED, "false_claims": FALSE_CLAIMS},
-        "trace": {
-            "events": int(found.joined.notes["records"]),
-            "lost": sum(found.joined.notes["lost"].values()),
-            "mode": trace.mode,
-            "missing": list(trace.missing),
-            "substitutes": list(trace.substitutes),
-        },
-        "control": found.control,
-        "clock": None
+        remove=_remove(found),
+        test=ChanceTest(seed=SEED, false_claims=FALSE_CLAIMS),
+        trace=TraceTold(
+            events=int(found.joined.notes["records"]),
+            lost=sum(found.joined.notes["lost"].values()),
+            mode=trace.mode,
+            missing=list(trace.missing),
+            substitutes=list(trace.substitutes),
+        ),
+        control=found.control,
+        clock=None
         if trace.clock is None
-        else {**trace.clock.record(), "coarse": _untold(found)},
-        "guest": _guest(found),
-        "worst": [_packet(found, packet) for packet in _worst(found)],
-        "warnings": msgspec.to_builtins(found.warnings),
-    }
-    return {**told, "made": mark(told)}
+        else trace.clock.record(0 if untold is None else int(untold.sum())),
+        guest=_guest(found),
+        worst=[_packet(found, packet) for packet in _worst(found)],
+        warnings=list(found.warnings),
+    )
+    told.made = mark(told)
+    return told
 
 
-def _untold(found: Explained) -> int:
-    """The late packets that the clock of the DuT's host is too coarse for."""
-    untold = found.joined.untold
-    return 0 if untold is None else int(untold.sum())
+def _served(served: Served) -> ServedBy:
+    return ServedBy(by=served.by, cpus=list(served.cpus), pids=sorted(served.pids))
 
 
-def _looked(found: Explained) -> Json | None:
+def _looked(found: Explained) -> Looked | None:
     """The lower threshold by which coincidences were tested; None where that asked for did."""
     looked = found.looked
-    return None if looked is None else {
-        "threshold_ns": looked.threshold_ns,
-        "packets": int(looked.packets.ingress_ns.size),
-        "stalls": found.looked_stalls,
-        "words": looked.words,
-    }  # fmt: skip
+    return None if looked is None else Looked(
+        threshold_ns=looked.threshold_ns,
+        packets=int(looked.packets.ingress_ns.size),
+        stalls=found.looked_stalls,
+        words=looked.words,
+    )  # fmt: skip
 
 
-def _segment(found: Explained, place: int) -> Json:
+def _segment(found: Explained, place: int) -> Segment:
     """A part of the device, and how many late packets were late in it."""
     joined = found.joined
     way, here = joined.segments[place], joined.segment == place
-    return {
-        "segment": place + 1,
-        "nodes": list(way.nodes),
-        "by": way.served.by,
-        "cpus": list(way.served.cpus),
-        "packets": int(here.sum()),
-        "excess_ns": int(joined.excess_ns[here].sum()),
-        "words": str(way) if way.nodes else "",
-    }
+    return Segment(
+        segment=place + 1,
+        nodes=list(way.nodes),
+        by=way.served.by,
+        cpus=list(way.served.cpus),
+        packets=int(here.sum()),
+        excess_ns=int(joined.excess_ns[here].sum()),
+        words=str(way) if way.nodes else "",
+    )
 
 
-def _guest(found: Explained) -> Json | None:
+def _guest(found: Explained) -> GuestTold | None:
     """What is known of the guest and of its clock."""
     guest, notes = found.guest, found.joined.guest_notes
     if guest is None or notes is None:
         return None
-    served = guest.trace.served
-    return {
-        "served": {"by": served.by, "cpus": list(served.cpus), "pids": sorted(served.pids)},
-        "clock": guest.clock.record(),
-        "coarse": found.joined.coarse,
-        "events": int(notes["records"]),
-        "lost": sum(notes["lost"].values()),
-        "missing": list(guest.trace.missing),
-        "substitutes": list(guest.trace.substitutes),
-    }
+    return GuestTold(
+        served=_served(guest.trace.served),
+        clock=guest.clock.record(),
+        coarse=found.joined.coarse,
+        events=int(notes["records"]),
+        lost=sum(notes["lost"].values()),
+        missing=list(guest.trace.missing),
+        substitutes=list(guest.trace.substitutes),
+    )
 
 
-def _remove(found: Explained) -> Json:
+def _remove(found: Explained) -> Remove:
     """Candidate remedies, what to type for them, and the tail without their causes."""
     causes = {row.name: row.packets for row in found.labels.rows if row.is_cause}
     packets = int(found.joined.state.size)
     removal = remedy(causes, packets, found.knobs, found.here)
     if removal is None:
-        return {"knobs": [], "packets": 0, "share": 0.0, "causes": [], "lines": [],
-                "without": None, "words": NO_REMEDY}  # fmt: skip
+        return Remove(knobs=[], packets=0, share=0.0, causes=[], lines=[], without=None,
+                      words=NO_REMEDY)  # fmt: skip
     without = None if found.removal is None else found.removal.without(removal.causes)
     lines = found.here.lines(removal.knobs)
-    return {
-        "knobs": [knob.name for knob in removal.knobs],
-        "packets": removal.packets,
-        "share": removal.share,
-        "causes": [{"cause": name.cause, "detail": name.detail}
-                   for name in sorted(removal.causes)],
-        "lines": lines,
-        "without": None if without is None else without.as_json(),
-        "words": remedy_words(lines, removal, without),
-    }  # fmt: skip
+    return Remove(
+        knobs=[knob.name for knob in removal.knobs],
+        packets=removal.packets,
+        share=removal.share,
+        causes=[CauseName(cause=name.cause, detail=name.detail) for name in sorted(removal.causes)],
+        lines=lines,
+        without=without,
+        words=remedy_words(lines, removal, without),
+    )
 
 
 def tables(found: Explained) -> dict[str, pa.Table]:
@@ -218,32 +222,30 @@ def _part_name(name: Named) -> str:
     return "own-work" if name.cause == "serving" else name.cause
 
 
-def _row(row: Row, found: Explained) -> Json:
-    claim = row.claim
-    tested = claim is not None
-    excluded = row.name.by_exclusion or row.name.cause == "mixed"
-    return {
-        "cause": row.name.cause,
-        "detail": row.name.detail,
-        "packets": row.packets,
-        "behind": row.behind,
-        "stalls": row.stalls,
-        "delay_ns": row.delay_ns,
-        "worst_ns": row.worst_ns,
-        "share": claim.share if claim else None,
-        "p_value": claim.p if claim else None,
-        "shifts": claim.shifts if claim else None,
-        "claim": "cause"
-        if row.is_cause and (tested or row.held)
-        else "by-exclusion"
-        if excluded
-        else "present",
-        "basis": row.basis,
-        "without": found.removal.without({row.name}).as_json()
-        if found.removal is not None and row.is_cause
-        else None,
-        "knobs": [knob.name for knob in knobs_for(row.name, found.knobs, found.here)],
-    }
+def _row(row: Row, found: Explained) -> CauseRow:
+    claim, removal = row.claim, found.removal
+    return CauseRow(
+        cause=row.name.cause,
+        detail=row.name.detail,
+        claim=_claim(row),
+        packets=row.packets,
+        behind=row.behind,
+        stalls=row.stalls,
+        delay_ns=row.delay_ns,
+        worst_ns=row.worst_ns,
+        share=claim.share if claim else None,
+        p_value=claim.p if claim else None,
+        shifts=claim.shifts if claim else None,
+        basis=row.basis,
+        without=removal.without({row.name}) if removal and row.is_cause else None,
+        knobs=[knob.name for knob in knobs_for(row.name, found.knobs, found.here)],
+    )
+
+
+def _claim(row: Row) -> ClaimKind:
+    if row.is_cause and (row.claim is not None or row.held):
+        return "cause"
+    return "by-exclusion" if row.name.by_exclusion or row.name.cause == "mixed" else "present"
 
 
 def _worst(found: Explained) -> list[int]:
@@ -251,30 +253,30 @@ def _worst(found: Explained) -> list[int]:
     return [int(at) for at in np.argsort(-latency, kind="stable")[:WORST]]
 
 
-def _packet(found: Explained, packet: int) -> Json:
+def _packet(found: Explained, packet: int) -> LatePacket:
     joined, labels = found.joined, found.labels
     packets = joined.late.packets
     ingress, egress = int(packets.ingress_ns[packet]), int(packets.egress_ns[packet])
     stall, cpu = int(joined.stall[packet]), int(joined.cpu[packet])
     behind = int(found.behind[stall]) if stall != UNKNOWN else 0
-    return {
-        "latency": egress - ingress,
-        "ingress_ns": ingress,
-        "egress_ns": egress,
-        "key": found.keys.get((ingress, egress - ingress)),
-        "segment": int(joined.segment[packet]) + 1,
-        "cpu": None if cpu == UNKNOWN else cpu,
-        "cause": labels.name(packet).cause,
-        "detail": labels.name(packet).detail,
-        "state": STATES[int(joined.state[packet])],
-        "parts": [
-            {
-                "cause": _part_name(joined.rows.names[row]),
-                "detail": joined.rows.names[row].detail,
-                "ns": ns,
-            }
+    return LatePacket(
+        latency=egress - ingress,
+        ingress_ns=ingress,
+        egress_ns=egress,
+        key=found.keys.get((ingress, egress - ingress)),
+        segment=int(joined.segment[packet]) + 1,
+        cpu=None if cpu == UNKNOWN else cpu,
+        cause=labels.name(packet).cause,
+        detail=labels.name(packet).detail,
+        state=STATES[int(joined.state[packet])],
+        parts=[
+            CausePart(
+                cause=_part_name(joined.rows.names[row]),
+                detail=joined.rows.names[row].detail,
+                ns=ns,
+            )
             for row, ns in joined.parts(packet)
         ],
-        "stall": None if stall == UNKNOWN else stall + 1,
-        "words": packet_words(joined, labels, packet, behind),
-    }
+        stall=None if stall == UNKNOWN else stall + 1,
+        words=packet_words(joined, labels, packet, behind),
+    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -36,6 +35,7 @@ from tailtap.analysis.causes.without import DEFAULT_P, Removal
 from tailtap.analysis.evaluation import tables as files
 from tailtap.analysis.runs.reader import finished_runs
 from tailtap.analysis.runs.run import Run
+from tailtap.records.causes import Control
 from tailtap.records.cpulist import list_cpus
 from tailtap.records.errors import InputError, NotTraced
 from tailtap.records.machine import Tuning
@@ -82,7 +82,7 @@ def explain(
     *,
     late: str = DEFAULT,
     knobs: Sequence[Knob] = (),
-    control: Mapping[str, Any] | None = None,
+    control: Control | None = None,
 ) -> Explained:
     """Explain the late packets of one run; see `explain_runs`. Writes nothing.
 

@@ -38,11 +38,7 @@ def delays(causes: Causes) -> tuple[tuple[str, ...], npt.NDArray[np.int64]]:
     blamed = causes.late["blamed"].to_pylist()
     state = causes.late["state"].to_pylist()
     excess = causes.column("late", "excess_ns")
-    claimed = {
-        (row["cause"], row["detail"])
-        for row in causes.record["causes"]
-        if row["claim"] != "present"
-    }
+    claimed = {(row.cause, row.detail) for row in causes.record.causes if row.claim != "present"}
     names: dict[str, int] = {UNEXPLAINED: 0}
     cells = np.zeros((excess.size, 1), np.int64)
     packets, ns = (causes.column("parts", name) for name in ("packet", "ns"))

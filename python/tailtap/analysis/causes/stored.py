@@ -12,7 +12,7 @@ import pyarrow as pa
 from tailtap.analysis.causes.events import Events, Window, read_events
 from tailtap.analysis.causes.guest import Guest, guest_of
 from tailtap.analysis.causes.lanes import Slice, slices
-from tailtap.analysis.causes.record import SCHEMA, Json, record, tables
+from tailtap.analysis.causes.record import record, tables
 from tailtap.analysis.causes.remedies import Knob
 from tailtap.analysis.causes.runs import explain
 from tailtap.analysis.causes.segments import leaving
@@ -25,7 +25,7 @@ from tailtap.analysis.evaluation.values import Column
 from tailtap.analysis.runs.run import Run
 from tailtap.records.causes import CausesRecord
 from tailtap.records.errors import InputError
-from tailtap.records.record import checked_file
+from tailtap.records.record import read
 
 TABLES = ("causes-late", "causes-parts", "causes-stalls")
 
@@ -36,7 +36,7 @@ class Causes:
 
     run: Run
     trace: Trace
-    record: Json
+    record: CausesRecord
     late: pa.Table
     parts: pa.Table
     stalls: pa.Table
@@ -100,26 +100,25 @@ def causes_of(run: Run, knobs: Sequence[Knob] = ()) -> Causes:
     return Causes(run, trace, record(found), *(made[name] for name in TABLES))
 
 
-def read_stored(folder: Path, median_ns: int) -> tuple[Json, list[pa.Table]] | None:
+def read_stored(folder: Path, median_ns: int) -> tuple[CausesRecord, list[pa.Table]] | None:
     """`causes.json` of a run folder and its `TABLES`.
 
     None unless they are whole, say in which segment each packet was late, and are of a run with
     this median: it was not evaluated anew since.
     """
     try:
-        content = checked_file(folder / "causes.json", CausesRecord)
-        found = [read_table(folder, name, content.get("made")) for name in TABLES]
+        stored = read(folder / "causes.json", CausesRecord)
+        found = [read_table(folder, name, stored.made) for name in TABLES]
     except (InputError, OSError, ValueError, pa.ArrowException):
         return None
-    late, causes = content["late"], {row["cause"] for row in content["causes"]}
+    late, causes = stored.late, {row.cause for row in stored.causes}
     current = (
-        content.get("schema") == SCHEMA
-        and late.get("median_ns") == median_ns
-        and late["packets"] == found[0].num_rows
+        late.median_ns == median_ns
+        and late.packets == found[0].num_rows
         and causes | set(found[0].column("blamed").to_pylist()) <= NAMES
-        and not _astray(found[1], late["packets"])
+        and not _astray(found[1], late.packets)
     )
-    return (content, found) if current else None
+    return (stored, found) if current else None
 
 
 def _astray(parts: pa.Table, packets: int) -> bool:

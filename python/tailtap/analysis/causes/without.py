@@ -5,48 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from tailtap.analysis.causes.joined import BEHIND, OWN, QUEUED, Joined
 from tailtap.analysis.causes.labels import Labels
 from tailtap.analysis.causes.taxonomy import SERVING, Named
-from tailtap.analysis.evaluation.percentiles import label
 from tailtap.analysis.evaluation.values import Column
 from tailtap.analysis.runs.run import Run
-from tailtap.records.units import format_time
+from tailtap.records.causes import Without
 
 DEFAULT_P = 0.999
-NAME = "if nothing else took its place"
-"""What the estimate takes for granted."""
-
-
-@dataclass(frozen=True)
-class Without:
-    """A percentile and the largest latency of a run, as measured and without some causes' time."""
-
-    p: float
-    measured_ns: int
-    percentile_ns: int
-    measured_worst_ns: int
-    worst_ns: int
-    least_ns: int
-    """Slower packets than this are known one by one: a value of it is an upper bound."""
-
-    def as_json(self) -> dict[str, Any]:
-        """Its values."""
-        return vars(self)
-
-    @property
-    def words(self) -> str:
-        """It as people read it."""
-        now, worst = format_time(self.measured_ns), format_time(self.measured_worst_ns)
-        then, left = self._bound(self.percentile_ns), self._bound(self.worst_ns)
-        return f"{label(self.p)} {now} to {then}, worst {worst} to {left}"
-
-    def _bound(self, value_ns: int) -> str:
-        return ("at most " if value_ns <= self.least_ns else "") + format_time(value_ns)
 
 
 @dataclass(frozen=True)
@@ -72,9 +41,13 @@ class Removal:
         value = int(falling[above]) if above < falling.size else 0
         least, measured = late.threshold_ns, stored.percentile(self.p).value
         return Without(
-            self.p, measured, min(measured, max(value, least)), stored.max,
-            max(int(falling[0]), least), least,
-        )  # fmt: skip
+            p=self.p,
+            measured_ns=measured,
+            percentile_ns=min(measured, max(value, least)),
+            measured_worst_ns=stored.max,
+            worst_ns=max(int(falling[0]), least),
+            least_ns=least,
+        )
 
     def _parts(self, causes: Collection[Named]) -> Column:
         """What these causes have of each late packet, in ns."""

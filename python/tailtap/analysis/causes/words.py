@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from tailtap.analysis.causes.joined import BEHIND, DIRECT, OWN, QUEUED, STATES, Joined
 from tailtap.analysis.causes.labels import Labels
@@ -10,7 +10,8 @@ from tailtap.analysis.causes.periods import Period
 from tailtap.analysis.causes.remedies import Remedy
 from tailtap.analysis.causes.segments import UNKNOWN
 from tailtap.analysis.causes.taxonomy import SERVING, Named
-from tailtap.analysis.causes.without import NAME, Without
+from tailtap.analysis.evaluation.percentiles import label
+from tailtap.records.causes import Without
 from tailtap.records.units import format_time
 
 MOST_PARTS = 3
@@ -56,8 +57,22 @@ def period_words(name: Named | None, period: Period) -> str:
 
 def remedy_words(lines: Sequence[str], remedy: Remedy, without: Without | None) -> str:
     """Candidates with what to type, and what would be left of the tail."""
-    causes = ", ".join(str(name) for name in sorted(remedy.causes))
     words = f"candidates, not tried here: {'; '.join(lines)}"
     if without is not None:
-        words += f"; estimate without the time of {causes}, {NAME}: {without.words}"
+        words += f"; {estimate_words(sorted(remedy.causes), without)}"
     return words
+
+
+def estimate_words(causes: Iterable[Named], without: Without) -> str:
+    """What the tail would be without the time of some causes."""
+    names = ", ".join(map(str, causes))
+    now, worst = format_time(without.measured_ns), format_time(without.measured_worst_ns)
+    then, left = (_at_most(ns, without) for ns in (without.percentile_ns, without.worst_ns))
+    return (
+        f"estimate without the time of {names}, if nothing else took its place: "
+        f"{label(without.p)} {now} to {then}, worst {worst} to {left}"
+    )
+
+
+def _at_most(value_ns: int, without: Without) -> str:
+    return ("at most " if value_ns <= without.least_ns else "") + format_time(value_ns)

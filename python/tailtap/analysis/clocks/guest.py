@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tailtap.analysis.clocks.alignment import Alignment, Crossings, Times, align, matched, on_lines
+from tailtap.records.causes import BothWays, GuestClockTold
 from tailtap.records.errors import InputError
 from tailtap.records.stamps import read_stamps
 
@@ -74,22 +75,22 @@ class GuestClock:
         least, most = self.alignment.ahead_ns(np.array([piece.middle_ns for piece in pieces]))
         return int(np.median(most - least))
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> GuestClockTold:
         """What is stored with a run: offset, drift and width of the interval."""
         first, last = self.alignment.pieces[0], self.alignment.pieces[-1]
         ends = np.array([first.from_ns, last.until_ns])
         least, most = self.alignment.ahead_ns(ends)
         corners = np.concatenate([piece.corners[:, 1] for piece in self.alignment.pieces])
         middle = (least + most) / 2
-        return {
-            "at_ns": int(ends[0]),
-            "offset_ns": [int(least[0]), int(most[0])],
-            "drift": float((middle[1] - middle[0]) / max(1, ends[1] - ends[0])),
-            "drifts": [float(corners.min()), float(corners.max())],
-            "width_ns": self.width_ns,
-            "widest_ns": self.alignment.widest_ns(ends),
-            "packets": {"there": self.there, "back": self.back},
-        }
+        return GuestClockTold(
+            at_ns=int(ends[0]),
+            offset_ns=[int(least[0]), int(most[0])],
+            drift=float((middle[1] - middle[0]) / max(1, ends[1] - ends[0])),
+            drifts=[float(corners.min()), float(corners.max())],
+            width_ns=self.width_ns,
+            widest_ns=self.alignment.widest_ns(ends),
+            packets=BothWays(there=self.there, back=self.back),
+        )
 
 
 def guest_clock(folder: Path) -> GuestClock:

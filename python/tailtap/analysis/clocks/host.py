@@ -9,11 +9,11 @@ what the rates of the clocks changed meanwhile.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from tailtap.analysis.clocks.alignment import Times, on_lines
+from tailtap.records.causes import HostClockTold
 from tailtap.records.errors import InputError
 from tailtap.records.run import RunRecord
 
@@ -56,15 +56,16 @@ class HostClock:
         """How wide the interval of the clocks' difference is at most, during the run."""
         return 2 * int(self.off_ns(np.array(self.at_ns, np.int64)).max())
 
-    def record(self) -> dict[str, Any]:
-        """What `causes.json` says of it."""
-        return {
-            "at_ns": list(self.at_ns),
-            "ahead_ns": [list(ends) for ends in self.ahead_ns],
-            "drifts": list(self.drifts),
-            "bend_ns": self.bend_ns,
-            "width_ns": self.width_ns,
-        }
+    def record(self, coarse: int) -> HostClockTold:
+        """What `causes.json` says of it; it is too `coarse` for so many late packets."""
+        return HostClockTold(
+            at_ns=list(self.at_ns),
+            ahead_ns=[list(ends) for ends in self.ahead_ns],
+            drifts=list(self.drifts),
+            bend_ns=self.bend_ns,
+            width_ns=self.width_ns,
+            coarse=coarse,
+        )
 
 
 def host_clock(record: RunRecord | None, what: str) -> HostClock | None:

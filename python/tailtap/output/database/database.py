@@ -294,8 +294,8 @@ def _insert_causes(connection: duckdb.DuckDBPyConnection, number: int, folder: P
         return
     content, (late, _, stalls) = stored
     columns = [name for name, *_ in connection.execute("DESCRIBE causes").fetchall()]
-    for row in content["causes"]:
-        values = {**row, "run": number, "knobs": json.dumps(row["knobs"])}
+    for row in content.causes:
+        values = {**msgspec.structs.asdict(row), "run": number, "knobs": json.dumps(row.knobs)}
         connection.execute(
             f"INSERT INTO causes VALUES ({', '.join('?' * len(columns))})",
             [values[name] for name in columns],

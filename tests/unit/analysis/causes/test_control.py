@@ -6,7 +6,6 @@ import json
 import statistics
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +14,8 @@ from traced import arrivals, hog, random_blocks, simulate, write_run
 
 from tailtap.analysis.causes import explain_runs
 from tailtap.analysis.causes.control import control_words
+from tailtap.records.causes import CausesRecord, Control, TraceCost
+from tailtap.records.record import read
 
 SECONDS, RATE, REPEATS = 1.0, 20_000, 3
 
@@ -54,16 +55,17 @@ def taken(tmp_path: Path) -> dict[str, list[list[int]]]:
     return found
 
 
-def expected(taken: dict[str, list[list[int]]], mode: str) -> dict[str, Any]:
+def expected(taken: dict[str, list[list[int]]], mode: str) -> Control:
     rows = []
     for p in (0.5, 0.999):
         traced, plain = ([value(one, p) for one in taken[which]] for which in (mode, "none"))
         more = [one / other - 1 for one, other in zip(traced, plain, strict=True)]
-        rows.append({
-            "p": p, "traced_ns": statistics.median(traced), "plain_ns": statistics.median(plain),
-            "more": statistics.median(more), "least": min(more), "most": max(more),
-        })  # fmt: skip
-    return {"runs": REPEATS, "percentiles": rows}
+        rows.append(TraceCost(
+            p=p, traced_ns=round(statistics.median(traced)),
+            plain_ns=round(statistics.median(plain)),
+            more=statistics.median(more), least=min(more), most=max(more),
+        ))  # fmt: skip
+    return Control(runs=REPEATS, percentiles=rows)
 
 
 def test_each_mode_is_held_against_runs_without_a_trace(
@@ -75,16 +77,16 @@ def test_each_mode_is_held_against_runs_without_a_trace(
         mode = str(one.run.variables["trace"])
         assert one.control == expected(taken, mode)
         assert one.run.own_folder is not None
-        stored = json.loads((one.run.own_folder / "causes.json").read_text())
-        assert stored["control"] == expected(taken, mode)
-    [row, _] = expected(taken, "thin")["percentiles"]
+        stored = read(one.run.own_folder / "causes.json", CausesRecord)
+        assert stored.control == expected(taken, mode)
+    [row, _] = expected(taken, "thin").percentiles
     done = subprocess.run(
         [str(TAILTAP), "explain", str(tmp_path / "runs/002-thin"), "--quiet"],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert (
-        f"cost of the trace, by 3 pairs of runs with and without it: median {row['more']:+.1%} "
-        f"({row['least']:+.1%} to {row['most']:+.1%})" in done.stdout
+        f"cost of the trace, by 3 pairs of runs with and without it: median {row.more:+.1%} "
+        f"({row.least:+.1%} to {row.most:+.1%})" in done.stdout
     )
 
 
@@ -99,8 +101,8 @@ def test_runs_that_differ_in_more_than_the_trace_are_no_control(tmp_path: Path) 
 
 
 def test_percentiles_that_few_packets_support_are_left_out() -> None:
-    row = {"p": 0.5, "traced_ns": 11, "plain_ns": 10, "more": 0.1, "least": 0.1, "most": 0.1}
-    assert control_words({"runs": 1, "percentiles": [row]}) == (
+    row = TraceCost(p=0.5, traced_ns=11, plain_ns=10, more=0.1, least=0.1, most=0.1)
+    assert control_words(Control(runs=1, percentiles=[row])) == (
         "cost of the trace, by a run without it: median +10.0%; median without it 10 ns"
     )
-    assert control_words({"runs": 2, "percentiles": []}).endswith("had too few packets")
+    assert control_words(Control(runs=2, percentiles=[])).endswith("had too few packets")

@@ -32,6 +32,8 @@ from tailtap.analysis.causes.late import ENOUGH, FEW
 from tailtap.analysis.causes.record import record
 from tailtap.analysis.causes.taxonomy import Named, Served, holds
 from tailtap.analysis.causes.wanted import _before, _merged
+from tailtap.analysis.causes.words import estimate_words
+from tailtap.records.causes import CauseRow, CausesRecord
 from tailtap.records.units import format_time
 
 SECONDS = 2.0
@@ -52,13 +54,13 @@ def run(tmp_path: Path, blocks: list[Block], **changes: Any) -> tuple[Path, Simu
     return write_run(tmp_path / "001-facts", simulated, **changes), simulated
 
 
-def row_of(content: dict[str, Any], cause: str) -> dict[str, Any]:
-    rows: list[dict[str, Any]] = [row for row in content["causes"] if row["cause"] == cause]
+def row_of(content: CausesRecord, cause: str) -> CauseRow:
+    rows = [row for row in content.causes if row.cause == cause]
     [row] = rows
     return row
 
 
-def explained(folder: Path, late: str = "p99.9") -> tuple[Explained, dict[str, Any]]:
+def explained(folder: Path, late: str = "p99.9") -> tuple[Explained, CausesRecord]:
     [found] = explain_runs([folder], late=late)
     return found, record(found)
 
@@ -66,12 +68,12 @@ def explained(folder: Path, late: str = "p99.9") -> tuple[Explained, dict[str, A
 def test_few_stalls_are_enough_for_who_had_the_core(tmp_path: Path) -> None:
     found, content = explained(run(tmp_path, hogs(), served=POLLS)[0])
     row = row_of(content, "task")
-    assert row["stalls"] == content["late"]["stalls"] == 2 < FEW
-    assert (row["claim"], row["basis"]) == ("cause", "core")
-    assert content["unexplained"]["packets"] == 0
-    assert sum(one["delay_ns"] for one in content["causes"]) >= 0.95 * content["late"]["delay_ns"]
-    assert all(name["cause"] == "task" for name in content["worst"])
-    assert found.joined.late.threshold_ns == content["late"]["threshold_ns"]
+    assert row.stalls == content.late.stalls == 2 < FEW
+    assert (row.claim, row.basis) == ("cause", "core")
+    assert content.unexplained.packets == 0
+    assert sum(one.delay_ns for one in content.causes) >= 0.95 * content.late.delay_ns
+    assert all(name.cause == "task" for name in content.worst)
+    assert found.joined.late.threshold_ns == content.late.threshold_ns
 
 
 def test_where_stalls_are_few_coincidences_are_tested_lower(tmp_path: Path) -> None:
@@ -79,15 +81,15 @@ def test_where_stalls_are_few_coincidences_are_tested_lower(tmp_path: Path) -> N
     folder, simulated = run(tmp_path, hogs())
     _, content = explained(folder)
     latency = np.sort(simulated.egress - simulated.ingress)
-    late, looked = content["late"], content["late"]["looked"]
-    assert late["stalls"] == 2
-    assert late["packets"] == (latency > late["threshold_ns"]).sum()
-    assert late["threshold_ns"] > looked["threshold_ns"] >= late["threshold_ns"] // 8
-    assert looked["packets"] == (latency > looked["threshold_ns"]).sum()
-    assert FEW <= looked["stalls"] <= len(hogs())
+    late, looked = content.late, content.late.looked
+    assert looked is not None and late.stalls == 2
+    assert late.packets == (latency > late.threshold_ns).sum()
+    assert late.threshold_ns > looked.threshold_ns >= late.threshold_ns // 8
+    assert looked.packets == (latency > looked.threshold_ns).sum()
+    assert FEW <= looked.stalls <= len(hogs())
     row = row_of(content, "task")
-    assert (row["claim"], row["basis"]) == ("cause", "chance")
-    assert row["stalls"] == 2 and row["p_value"] <= 0.01
+    assert (row.claim, row.basis) == ("cause", "chance")
+    assert row.stalls == 2 and row.p_value is not None and row.p_value <= 0.01
 
 
 def test_the_program_says_what_it_looked_at_and_what_may_help(tmp_path: Path) -> None:
@@ -125,7 +127,7 @@ def test_what_had_the_core_of_a_thread_that_could_run_is_a_fact(
     _, content = explained(write_run(tmp_path / "001-waits", simulated))
     # Whoever waits for its quota is kept from the core by that.
     row = row_of(content, "throttled" if waits == "for quota" else "task")
-    assert (row["stalls"], row["basis"]) == (2, basis)
+    assert (row.stalls, row.basis) == (2, basis)
 
 
 def test_time_that_was_wanted_is_counted_once() -> None:
@@ -138,8 +140,8 @@ def test_enough_stalls_are_looked_at_as_they_are(tmp_path: Path) -> None:
     folder, _ = run(tmp_path, random_blocks(hog, 2 * ENOUGH, (MS, 2 * MS), SECONDS,
                                             np.random.default_rng(2)))  # fmt: skip
     _, content = explained(folder, "500 us")
-    assert content["late"]["stalls"] >= FEW
-    assert content["late"]["looked"] is None
+    assert content.late.stalls >= FEW
+    assert content.late.looked is None
 
 
 @pytest.mark.parametrize("removed", [hog, kworker])
@@ -171,9 +173,10 @@ def test_the_tail_without_a_cause_is_that_of_a_run_without_it(tmp_path: Path, re
     assert (nothing.percentile_ns, nothing.worst_ns) == (measured[rank], measured[-1])
     everything = found.removal.without(found.labels.names)
     assert everything.percentile_ns == everything.worst_ns == everything.least_ns
-    assert f"p99.5 {format_time(int(measured[rank]))} to at most" in everything.words
+    words = estimate_words(names, everything)
+    assert f"p99.5 {format_time(int(measured[rank]))} to at most" in words
     row = row_of(content, "task")
-    assert row["without"] == found.removal.without([Named("task", row["detail"])]).as_json()
+    assert row.without == found.removal.without([Named("task", row.detail)])
 
 
 def test_facts_are_those_of_a_server_that_wanted_the_core() -> None:

@@ -33,6 +33,7 @@ from tailtap.analysis.causes import Explained, explain_runs
 from tailtap.analysis.causes.record import record
 from tailtap.analysis.causes.remedies import Knob
 from tailtap.analysis.clocks.guest import guest_clock
+from tailtap.records.causes import BothWays, ServedBy
 
 SECONDS = 2.0
 KNOBS = (
@@ -137,21 +138,22 @@ def test_its_clock_is_told_with_the_truth_in_it(
     explained: tuple[Explained, Simulated, Path],
 ) -> None:
     found, simulated, _ = explained
-    told = record(found)["guest"]
-    clock = told["clock"]
-    assert told["coarse"] == 0
-    assert told["served"] == {"by": "task", "cpus": [1], "pids": [500]}
-    least, most = clock["offset_ns"]
-    ahead = int(Clock().shows([clock["at_ns"]])[0]) - clock["at_ns"]
+    told = record(found).guest
+    assert told is not None
+    clock = told.clock
+    assert told.coarse == 0
+    assert told.served == ServedBy(by="task", cpus=[1], pids=[500])
+    least, most = clock.offset_ns
+    ahead = int(Clock().shows([clock.at_ns])[0]) - clock.at_ns
     assert least <= ahead <= most
-    assert clock["drifts"][0] <= Clock().drift <= clock["drifts"][1]
-    assert IN_NS + OUT_NS <= clock["width_ns"] <= 2 * (IN_NS + OUT_NS)
-    assert clock["packets"] == {"there": simulated.ingress.size, "back": simulated.ingress.size}
+    assert clock.drifts[0] <= Clock().drift <= clock.drifts[1]
+    assert IN_NS + OUT_NS <= clock.width_ns <= 2 * (IN_NS + OUT_NS)
+    assert clock.packets == BothWays(there=simulated.ingress.size, back=simulated.ingress.size)
 
 
 def test_knobs_of_a_guest_are_named_so(explained: tuple[Explained, Simulated, Path]) -> None:
     found, _, _ = explained
-    rows = {row["detail"]: row["knobs"] for row in record(found)["causes"]}
+    rows = {row.detail: row.knobs for row in record(found).causes}
     assert rows["guest: hog"] == ["guest: isolated-cpus"]
     assert rows["host: injector"] == ["isolated-cpus"]
     # Nothing is set in a guest that runs.

@@ -110,9 +110,9 @@ def test_what_holds_the_generator_s_cpu_is_named(tmp_path: Path, held: Held) -> 
     late = pq.read_table(folder / "causes-late.parquet").to_pydict()
     assert len(late["cause"]) >= COUNT
     assert set(zip(late["blamed"], late["detail"], strict=True)) == {(cause, detail)}
-    [row] = [row for row in record(found)["causes"] if row["claim"] == "cause"]
-    assert (row["cause"], row["detail"]) == (cause, detail)
-    assert row["knobs"] == (["generator: isolated-cpus"] if held in (task, device) else [])
+    [row] = [row for row in record(found).causes if row.claim == "cause"]
+    assert (row.cause, row.detail) == (cause, detail)
+    assert row.knobs == (["generator: isolated-cpus"] if held in (task, device) else [])
     stalls = pq.read_table(folder / "causes-stalls.parquet")["start_ns"].to_numpy()
     assert all(any(at <= start < at + HELD_NS for at in windows) for start in stalls.tolist())
 

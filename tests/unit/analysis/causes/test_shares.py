@@ -16,6 +16,8 @@ from tailtap.analysis.causes import explain_runs
 from tailtap.analysis.causes.shares import FEWEST, delays, shares
 from tailtap.analysis.causes.stored import Causes, causes_of
 from tailtap.analysis.runs.reader import finished_runs
+from tailtap.records.causes import ClaimKind
+from tailtap.records.record import copied
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +36,7 @@ def test_delays_are_the_excess_and_follow_the_claims(causes: Causes) -> None:
     names, cells = delays(causes)
     np.testing.assert_array_equal(cells.sum(axis=1), causes.column("late", "excess_ns"))
     assert (cells >= 0).all()
-    claimed = [row["cause"] for row in causes.record["causes"] if row["claim"] == "cause"]
+    claimed = [row.cause for row in causes.record.causes if row.claim == "cause"]
     assert set(claimed) == {"task", "kernel-thread"}
     # A direct packet of a cause has at least half of its delay from it.
     blamed = np.array(causes.late["blamed"].to_pylist())
@@ -46,11 +48,12 @@ def test_delays_are_the_excess_and_follow_the_claims(causes: Causes) -> None:
 
 @pytest.mark.parametrize(("claim", "explained"), [("by-exclusion", True), ("present", False)])
 def test_what_is_a_cause_by_exclusion_is_explained(
-    causes: Causes, claim: str, explained: bool
+    causes: Causes, claim: ClaimKind, explained: bool
 ) -> None:
-    rows = [{**row, "claim": claim} if row["cause"] == "task" else row
-            for row in causes.record["causes"]]  # fmt: skip
-    names, cells = delays(replace(causes, record={**causes.record, "causes": rows}))
+    changed = copied(causes.record)
+    for row in changed.causes:
+        row.claim = claim if row.cause == "task" else row.claim
+    names, cells = delays(replace(causes, record=changed))
     before, expected = delays(causes)
     np.testing.assert_array_equal(cells.sum(axis=1), expected.sum(axis=1))
     task = int(expected[:, before.index("task")].sum())
@@ -91,7 +94,7 @@ def test_what_is_stored_is_taken_unless_it_is_old(
 ) -> None:
     run = finished_runs(folder)[0]
     stored = causes_of(run)
-    assert stored.record["late"]["words"] == "150 us"
+    assert stored.record.late.words == "150 us"
     path = folder / "causes.json"
     text = path.read_text()
     content = json.loads(text)
@@ -99,5 +102,5 @@ def test_what_is_stored_is_taken_unless_it_is_old(
     path.write_text(json.dumps(content))
     now = causes_of(run)
     path.write_text(text)
-    assert now.record["late"]["words"].startswith("p99.9")
-    assert now.late.num_rows == now.record["late"]["packets"] < stored.late.num_rows
+    assert now.record.late.words.startswith("p99.9")
+    assert now.late.num_rows == now.record.late.packets < stored.late.num_rows

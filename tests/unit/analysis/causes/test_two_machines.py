@@ -98,10 +98,10 @@ def test_causes_are_found_whatever_the_clocks_show(
     claims = {row.name.cause for row in found.labels.rows if row.is_cause}
     assert {CAUSE_OF[made] for made in (hog, kworker, flush)} <= claims
     assert found.warnings == ()
-    told = record(found)["clock"]
-    assert told["coarse"] == 0
-    assert told["width_ns"] == clock.width_ns
-    ends = zip(told["at_ns"], told["ahead_ns"], strict=True)
+    told = record(found).clock
+    assert told is not None and told.coarse == 0
+    assert told.width_ns == clock.width_ns
+    ends = zip(told.at_ns, told.ahead_ns, strict=True)
     assert all(least <= clock.shows(at) - at <= most for at, (least, most) in ends)
     stalls = pq.read_table(run / "causes-stalls.parquet")["start_ns"].to_numpy()
     assert stalls.min() >= START  # by the clock of the stamps
@@ -122,7 +122,7 @@ def test_hosts_of_one_kernel_have_one_clock(run: Path, simulated: Simulated) -> 
     move_apart(run, Apart(width_ns=100_000_000), same_kernel=True)
     found = explained(run)
     assert right(run, simulated) > 0.99
-    assert record(found)["clock"] is None
+    assert record(found).clock is None
 
 
 def test_packets_that_the_clocks_are_too_coarse_for_are_not_explained(
@@ -144,7 +144,8 @@ def test_packets_that_the_clocks_are_too_coarse_for_are_not_explained(
         "the clock of the DuT's host is known to 120 us, which is no small part of the excess of "
         f"{untold.sum():,} of {untold.size:,} late packets: nothing is told of these"
     )
-    assert record(found)["clock"]["coarse"] == untold.sum()
+    told = record(found).clock
+    assert told is not None and told.coarse == untold.sum()
     parts = pq.read_table(run / "causes-parts.parquet")["packet"].to_numpy()
     assert not np.isin(parts, np.flatnonzero(untold)).any()
 

@@ -69,7 +69,7 @@ def test_nothing_is_said_of_packets_that_left_in_no_softirq_of_the_trace(tmp_pat
     assert blamed.count("waiting") == told.sum()
     assert blamed.count("unexplained") == unseen.sum()
     content = record(found)
-    assert content["unexplained"]["packets"] == unseen.sum()
+    assert content.unexplained.packets == unseen.sum()
     [warning] = [one for one in found.warnings if one.code == "trace-blind"]
     assert f"{unseen.sum()} late packets left while hog had the core" in warning.message
     lines = {line.words.partition(": ")[2] for line in worst_stalls(found, COUNT)}

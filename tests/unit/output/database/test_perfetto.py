@@ -149,8 +149,8 @@ def test_late_packets_lie_from_stamp_to_stamp_and_say_why(whole: Read, causes: C
         assert one.told["latency_ns"] == one.end - one.start
         assert one.told["stall"] == row["stall"]
         assert sum(one.told["parts"].values()) <= one.told["excess_ns"]
-    worst = causes.record["worst"][0]
-    assert drawn[worst["ingress_ns"], worst["egress_ns"]].told["words"] == worst["words"]
+    worst = causes.record.worst[0]
+    assert drawn[worst.ingress_ns, worst.egress_ns].told["words"] == worst.words
 
 
 def test_a_guest_has_tracks_of_its_own_and_flows_from_them(tmp_path: Path) -> None:
@@ -209,8 +209,8 @@ def test_by_default_the_surroundings_of_the_worst_packets_are_written(
 ) -> None:
     windows = [(one.start, one.end) for one in part.of("exported")]
     assert all(a[1] < b[0] for a, b in pairwise(windows))
-    for packet in causes.record["worst"]:
-        around = packet["ingress_ns"] - AROUND_NS, packet["egress_ns"] + AROUND_NS
+    for packet in causes.record.worst:
+        around = packet.ingress_ns - AROUND_NS, packet.egress_ns + AROUND_NS
         assert any(start <= around[0] and around[1] <= end for start, end in windows)
     tasks, every = (read.of("tasks", f"CPU {DUT}") for read in (part, whole))
     inside = [one for one in every if any(one.start <= b and one.end >= a for a, b in windows)]

@@ -52,8 +52,8 @@ def test_the_page_tells_causes_knobs_and_figures(folder: Path, causes: Causes) -
         assert "<code>tailtap host bootline isolated-cpus</code>" in place
     assert "Estimate without the time of kernel-thread (kworker: vmstat_update), task (" in text
     assert "% of the late packets" not in text
-    for row in causes.record["causes"]:
-        assert f"<b>{row['cause']}</b> {row['detail']}" in text
+    for row in causes.record.causes:
+        assert f"<b>{row.cause}</b> {row.detail}" in text
     assert text.count('data-kind="timeline"') == 1
     names = {path.name for path in report.figures}
     assert {f"{name}.{kind}" for name in ("causes", "shares") for kind in ("pdf", "svg")} <= names
@@ -94,10 +94,10 @@ def test_a_timeline_holds_the_stay_the_stall_and_what_the_core_did(causes: Cause
     assert "CPU 1 task" in found["lanes"]
     assert len(found["packets"]) == WORST
     first = causes.run.stored.inputs.ingress.first_ns
-    for told, packet in zip(found["packets"], causes.record["worst"], strict=False):
+    for told, packet in zip(found["packets"], causes.record.worst, strict=False):
         window = windows[told["window"]]
-        assert first + window["start"] + told["start"] == packet["ingress_ns"]
-        assert first + window["start"] + told["end"] == packet["egress_ns"]
+        assert first + window["start"] + told["start"] == packet.ingress_ns
+        assert first + window["start"] + told["end"] == packet.egress_ns
         low, high = told["view"]
         assert 0 <= low < told["start"] and told["end"] < high <= window["end"] - window["start"]
         # The hog that held it up is drawn over most of its stay.

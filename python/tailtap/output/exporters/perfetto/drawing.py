@@ -66,8 +66,8 @@ def write(causes: Causes, file: IO[bytes], *, packets: bool) -> None:
 
 def _around(causes: Causes) -> list[Window]:
     """What lies around the worst packets, as windows that do not overlap."""
-    worst = causes.record["worst"]
-    return merged((p["ingress_ns"] - AROUND_NS, p["egress_ns"] + AROUND_NS) for p in worst)
+    worst = causes.record.worst
+    return merged((p.ingress_ns - AROUND_NS, p.egress_ns + AROUND_NS) for p in worst)
 
 
 def _clock(clock: Shown, windows: Sequence[Window]) -> Iterator[Drawn]:
@@ -215,14 +215,14 @@ def _draw_late(out: Tracks, causes: Causes, late: Sequence[Row], held: set[int])
         if part["packet"] in shown:
             name = f"{part['cause']} ({part['detail']})" if part["detail"] else part["cause"]
             parts.setdefault(part["packet"], {})[f"{name} ns"] = part["ns"]
-    words = {(p["ingress_ns"], p["egress_ns"]): p for p in causes.record["worst"]}
+    words = {(p.ingress_ns, p.egress_ns): p for p in causes.record.worst}
     drawn = []
     for row in sorted(late, key=lambda row: row["ingress_ns"]):
         told = {key: row[key] for key in ("latency_ns", "excess_ns", "cause", "blamed", "detail",
                                           "state", "stall", "cpu")}  # fmt: skip
         worst = words.get((row["ingress_ns"], row["egress_ns"]))
         if worst is not None:
-            told |= {"key": worst["key"] or "", "words": worst["words"]}
+            told |= {"key": worst.key or "", "words": worst.words}
         told["parts"] = parts.get(row["packet"], {})
         flow = row["packet"] + 1
         drawn.append(Drawn(row["ingress_ns"], row["egress_ns"], row["blamed"], row["blamed"], told,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tailtap.analysis.causes.taxonomy import Named
-from tailtap.analysis.causes.without import NAME, Without
+from tailtap.analysis.causes.words import estimate_words
 from tailtap.analysis.runs.text import count_text, share_text, time_text, with_micro_sign
 from tailtap.output.report.causes import Story
 from tailtap.output.report.causes.palette import COLOURS, Colour
 from tailtap.output.report.tables import DASH, Cell
+from tailtap.records.causes import CauseRow, CausesRecord, Remove, Unexplained
 
 HEADS = (
     ("late packets", "Late packets with this cause, or behind a stall with this cause"),
@@ -31,7 +31,7 @@ SHOWN_PRESENT = 4
 
 
 @dataclass(frozen=True)
-class CauseRow:
+class ShownCause:
     """A cause of a run."""
 
     name: str
@@ -52,7 +52,7 @@ class RunCauses:
     """What to type for the candidate remedies."""
     estimate: str
     """What would be left of the tail without the causes that these answer."""
-    rows: tuple[CauseRow, ...]
+    rows: tuple[ShownCause, ...]
     omitted: int
     """How many rows of what is only present are left out."""
     notes: tuple[str, ...]
@@ -75,86 +75,84 @@ def used(stories: Sequence[Story]) -> dict[str, Colour]:
     return {cause: COLOURS[cause] for cause in ordered}
 
 
-def _run(story: Story, record: dict[str, Any]) -> RunCauses:
-    late, remove, unexplained = record["late"], record["remove"], record["unexplained"]
-    causes = [row for row in record["causes"] if row["claim"] != "present"]
-    present = [row for row in record["causes"] if row["claim"] == "present"]
-    rows = [_row(row, late["packets"]) for row in [*causes, *present[:SHOWN_PRESENT]]]
-    if unexplained["packets"]:
-        rows.insert(len(causes), _unexplained(unexplained, late["packets"]))
+def _run(story: Story, record: CausesRecord) -> RunCauses:
+    late, remove, unexplained = record.late, record.remove, record.unexplained
+    causes = [row for row in record.causes if row.claim != "present"]
+    present = [row for row in record.causes if row.claim == "present"]
+    rows = [_row(row, late.packets) for row in [*causes, *present[:SHOWN_PRESENT]]]
+    if unexplained.packets:
+        rows.insert(len(causes), _unexplained(unexplained, late.packets))
     return RunCauses(
         story,
         story.member.label,
         with_micro_sign(
-            f"{count_text(late['packets'])} packets took longer than {late['words']}. "
-            f"{count_text(late['stalls'])} stalls held them up. The median is "
-            f"{time_text(late['median_ns'])}."
+            f"{count_text(late.packets)} packets took longer than {late.words}. "
+            f"{count_text(late.stalls)} stalls held them up. The median is "
+            f"{time_text(late.median_ns)}."
         ),
-        tuple(remove.get("lines", ())),
-        _estimate(remove.get("without"), remove.get("causes", ())),
+        tuple(remove.lines),
+        _estimate(remove),
         tuple(rows),
         len(present[SHOWN_PRESENT:]),
         tuple(with_micro_sign(note) for note in _notes(record)),
     )
 
 
-def _estimate(without: dict[str, Any] | None, causes: Sequence[dict[str, str]]) -> str:
-    if without is None:
+def _estimate(remove: Remove) -> str:
+    if remove.without is None:
         return ""
-    names = ", ".join(str(Named(**name)) for name in causes)
-    estimate = Without(**without)
-    return with_micro_sign(f"Estimate without the time of {names}, {NAME}: {estimate.words}.")
+    names = [Named(name.cause, name.detail) for name in remove.causes]
+    words = estimate_words(names, remove.without)
+    return with_micro_sign(f"{words[:1].upper()}{words[1:]}.")
 
 
-def _row(row: dict[str, Any], late: int) -> CauseRow:
-    knobs = row["knobs"]
+def _row(row: CauseRow, late: int) -> ShownCause:
+    knobs = row.knobs
     shown = ", ".join(knobs[:SHOWN_KNOBS]) + (", …" if knobs[SHOWN_KNOBS:] else "")
-    p = row["p_value"]
+    p = row.p_value
     cells = (
-        Cell(count_text(row["packets"])),
-        Cell(share_text(row["packets"] / late)),
-        Cell(count_text(row["behind"]), "" if row["behind"] else "zero"),
-        Cell(count_text(row["stalls"]), "" if row["stalls"] else "zero"),
-        Cell(time_text(row["worst_ns"])),
-        Cell(time_text(row["delay_ns"])),
-        Cell(DASH if row["share"] is None else share_text(row["share"])),
+        Cell(count_text(row.packets)),
+        Cell(share_text(row.packets / late)),
+        Cell(count_text(row.behind), "" if row.behind else "zero"),
+        Cell(count_text(row.stalls), "" if row.stalls else "zero"),
+        Cell(time_text(row.worst_ns)),
+        Cell(time_text(row.delay_ns)),
+        Cell(DASH if row.share is None else share_text(row.share)),
         Cell(
-            ("by exclusion" if row["claim"] == "by-exclusion" else DASH)
-            if p is None
-            else f"{p:.2g}"
+            ("by exclusion" if row.claim == "by-exclusion" else DASH) if p is None else f"{p:.2g}"
         ),
         Cell(
-            shown or ("" if row["claim"] == "present" else "no knob known"),
+            shown or ("" if row.claim == "present" else "no knob known"),
             "text",
             ", ".join(knobs) if knobs[SHOWN_KNOBS:] else "",
         ),
     )
-    look = "present" if row["claim"] == "present" else ""
-    return CauseRow(row["cause"], row["detail"], COLOURS[row["cause"]], look, cells)
+    look = "present" if row.claim == "present" else ""
+    return ShownCause(row.cause, row.detail, COLOURS[row.cause], look, cells)
 
 
-def _unexplained(unexplained: dict[str, Any], late: int) -> CauseRow:
+def _unexplained(unexplained: Unexplained, late: int) -> ShownCause:
     cells = [Cell(DASH) for _ in HEADS]
-    cells[0] = Cell(count_text(unexplained["packets"]))
-    cells[1] = Cell(share_text(unexplained["packets"] / late))
-    cells[5] = Cell(time_text(unexplained["delay_ns"]))
+    cells[0] = Cell(count_text(unexplained.packets))
+    cells[1] = Cell(share_text(unexplained.packets / late))
+    cells[5] = Cell(time_text(unexplained.delay_ns))
     cells[8] = Cell("", "text")
-    return CauseRow("unexplained", "", COLOURS["unexplained"], "", tuple(cells))
+    return ShownCause("unexplained", "", COLOURS["unexplained"], "", tuple(cells))
 
 
-def _notes(record: dict[str, Any]) -> Iterator[str]:
-    if len(record["segments"]) > 1:
-        for segment in record["segments"]:
-            count = count_text(segment["packets"])
-            yield f"{count} packets were late in {segment['words']}."
-    for period in record["periods"]:
-        yield f"Period of {period['words']}."
-    looked = record["late"].get("looked")
+def _notes(record: CausesRecord) -> Iterator[str]:
+    if len(record.segments) > 1:
+        for segment in record.segments:
+            count = count_text(segment.packets)
+            yield f"{count} packets were late in {segment.words}."
+    for period in record.periods:
+        yield f"Period of {period.words}."
+    looked = record.late.looked
     if looked is not None:
         yield (
             f"These stalls are few: what merely coincides was tested on the "
-            f"{count_text(looked['packets'])} packets later than {looked['words']}, of "
-            f"{count_text(looked['stalls'])} stalls."
+            f"{count_text(looked.packets)} packets later than {looked.words}, of "
+            f"{count_text(looked.stalls)} stalls."
         )
-    for warning in record["warnings"]:
-        yield f"{warning['message']} ({warning['code']})."
+    for warning in record.warnings:
+        yield f"{warning.message} ({warning.code})."

@@ -14,8 +14,10 @@ import numpy as np
 from tailtap.analysis.causes.events import Window, merged
 from tailtap.analysis.causes.lanes import Lane, Slice, rows
 from tailtap.analysis.causes.stored import Causes
+from tailtap.analysis.causes.taxonomy import Named
 from tailtap.analysis.evaluation.values import Column
 from tailtap.analysis.runs.text import time_text, with_micro_sign
+from tailtap.records.causes import LatePacket
 
 WORST = 30
 """Packets whose surroundings can be looked at."""
@@ -37,7 +39,7 @@ Json = dict[str, Any]
 
 def timeline(causes: Causes) -> Json:
     """The worst packets of a run, and what lies around them."""
-    packets = causes.record["worst"][:WORST]
+    packets = causes.record.worst[:WORST]
     bounds = {row["stall"]: (row["start_ns"], row["end_ns"]) for row in causes.stalls.to_pylist()}
     views = [_view(packet, bounds) for packet in packets]
     windows = merged(views)
@@ -104,38 +106,35 @@ def _parents(found: Sequence[Slice]) -> set[Slice]:
     return parents
 
 
-def _view(packet: Json, stalls: dict[int, Window]) -> Window:
+def _view(packet: LatePacket, stalls: dict[int, Window]) -> Window:
     """What is shown of a packet: its stay, its stall unless that began long before, and around."""
-    start, end = packet["ingress_ns"], packet["egress_ns"]
+    start, end = packet.ingress_ns, packet.egress_ns
     stay = end - start
-    if packet["stall"] is not None:
-        begun, ended = stalls[packet["stall"]]
+    if packet.stall is not None:
+        begun, ended = stalls[packet.stall]
         start, end = min(start, max(begun, start - 2 * stay)), max(end, min(ended, end + stay))
     around = max(LEAST_AROUND_NS, round(AROUND * stay))
     return start - around, end + around
 
 
 def _packet(
-    packet: Json, view: Window, windows: Sequence[Window], first: int, causes: Causes
+    packet: LatePacket, view: Window, windows: Sequence[Window], first: int, causes: Causes
 ) -> Json:
     """A packet, and where in its window it is."""
     at = int(np.searchsorted([start for start, _ in windows], view[0], side="right")) - 1
     start = windows[at][0]
-    cause = f"{packet['cause']} ({packet['detail']})" if packet["detail"] else packet["cause"]
-    seconds = (packet["ingress_ns"] - first) / 1e9
+    cause = Named(packet.cause, packet.detail)
+    seconds = (packet.ingress_ns - first) / 1e9
     return {
         "window": at,
         "view": [view[0] - start, view[1] - start],
-        "start": packet["ingress_ns"] - start,
-        "end": packet["egress_ns"] - start,
-        "title": f"{time_text(packet['latency'])}, {cause}, at {seconds:.3f} s",
-        "words": with_micro_sign(packet["words"]),
-        "clock": _clock(causes, packet["egress_ns"]),
-        "parts": [
-            [part["cause"], part["detail"], part["ns"]]
-            for part in packet["parts"]
-        ],
-    }  # fmt: skip
+        "start": packet.ingress_ns - start,
+        "end": packet.egress_ns - start,
+        "title": f"{time_text(packet.latency)}, {cause}, at {seconds:.3f} s",
+        "words": with_micro_sign(packet.words),
+        "clock": _clock(causes, packet.egress_ns),
+        "parts": [[part.cause, part.detail, part.ns] for part in packet.parts],
+    }
 
 
 def _clock(causes: Causes, at: int) -> str:
