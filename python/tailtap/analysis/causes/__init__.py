@@ -5,13 +5,13 @@ A late packet's way through the modules: `late` (which packets, and what usual o
 `taxonomy` (what its owners are called), `joined` (parts, stalls and queues, by `tailtap._core`),
 `claims` (against chance), `wanted` (whose core was taken), `labels` (each packet's cause),
 `periods`, `remedies` (which knobs may help), `without` (the tail without a cause's time), `control`
-(what the trace itself cost), `record`, `words` and `stalls` (how it is said), all called by `runs`,
-and for many runs, perhaps on a cluster, by `many`.
+(what the trace itself cost), all called by `explain`. `record`, `words` and `stalls` say it. `many`
+does so with all runs that are asked for, perhaps on a cluster, and writes the files.
 `stored` has it again for reports and exports, with `shares` (what makes each percentile), and
 `events` and `lanes` (what stood on the cores meanwhile).
 """
 
 from tailtap.analysis.causes.explained import Explained
-from tailtap.analysis.causes.runs import explain_runs
+from tailtap.analysis.causes.many import explain_runs
 
 __all__ = ["Explained", "explain_runs"]

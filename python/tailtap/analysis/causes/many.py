@@ -7,30 +7,35 @@ what is told of the run, and not the timelines of its cores. Whoever asks writes
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any
 
 import pyarrow as pa
 
 from tailtap.analysis.causes.control import controls
+from tailtap.analysis.causes.explain import explain
+from tailtap.analysis.causes.explained import Explained
 from tailtap.analysis.causes.late import DEFAULT
 from tailtap.analysis.causes.record import record, tables
 from tailtap.analysis.causes.remedies import Knob
-from tailtap.analysis.causes.runs import Progress, explain, traced_runs
 from tailtap.analysis.causes.stalls import Line, worst_stalls
+from tailtap.analysis.causes.trace import has_trace
 from tailtap.analysis.evaluation import tables as files
-from tailtap.analysis.evaluation.executors import Executor, Task
+from tailtap.analysis.evaluation.executors import Executor, Task, Threads
 from tailtap.analysis.evaluation.many import NEWS_SECONDS
 from tailtap.analysis.runs.reader import finished_runs
+from tailtap.analysis.runs.run import Run
 from tailtap.records.bugs import foreseen
 from tailtap.records.causes import CausesRecord, Control
-from tailtap.records.errors import MachineError, TailtapError
+from tailtap.records.errors import InputError, MachineError, NotTraced, TailtapError
 
 READ = ("run.json", "trace.json", "trace.events", "ingress.stamps", "egress.stamps")
 """What a worker must see of a run folder; what there is not is not asked for."""
+Progress = Callable[[str], None]
+Keep = Callable[[Explained], object]
 
 
 @dataclass(frozen=True)
@@ -44,23 +49,25 @@ class Told:
     """The worst stalls in words."""
 
 
-def tell(
-    folder: Path,
-    late: str,
-    knobs: Sequence[Knob],
-    stalls: int,
-    control: Control | None,
-) -> Told:
-    """The task that explains the run in `folder`. Writes nothing."""
-    [run] = finished_runs(folder)
-    found = explain(run, late=late, knobs=knobs, control=control)
-    return Told(folder, record(found), tables(found), worst_stalls(found, stalls))
+class Here(Threads):
+    """This process alone: a task is done once it is given, and Ctrl-C ends it."""
 
+    def __init__(self) -> None:
+        """One task at a time."""
+        super().__init__(1)
 
-def size_of(folder: Path) -> int:
-    """How many bytes of a run folder are read to explain it."""
-    files = [folder / name for name in READ]
-    return sum(file.stat().st_size for file in files if file.exists())
+    def slots(self) -> int:
+        """One: the next one is given when this one is done."""
+        return 1
+
+    def submit(self, function: Callable[..., object], *arguments: object) -> Task:
+        """Run `function` now. A bug in one run costs that run."""
+        done: Future[object] = Future()
+        try:
+            done.set_result(function(*arguments))
+        except Exception as error:
+            done.set_exception(foreseen(error))
+        return done
 
 
 def explain_many(
@@ -74,84 +81,122 @@ def explain_many(
 ) -> list[tuple[Path, Told | TailtapError]]:
     """Explain the late packets of runs, and write `causes.json` and its tables into their folders.
 
-    `paths`, `late` and `knobs` are those of `explain_runs`; `stalls` is how many of the worst ones
-    are told in words. Gives each run's folder, and what is told of it or the error that it gave:
-    after an error the others go on. `progress` gets the name of each run that begins. Raises
+    Each of `paths` is a run folder or an experiment folder; of an experiment all finished runs that
+    have a trace are explained. `late` is a percentile such as ``p99.9`` or a latency such as
+    ``100 us``. `knobs` are those that may be named as remedies; `stalls` is how many of the worst
+    ones are told in words. Gives each run's folder, and what is told of it or the error that it
+    gave: after an error the others go on. `progress` gets the name of each run that begins. Raises
     `InputError` when there is no such run, and `MachineError` when the executor cannot go on or a
     folder cannot be written.
     """
-    runs = list(traced_runs(paths))
-    tops = {run.own_folder: run.top for run in runs}
-    known = controls(runs)
-    folders = [folder for folder in known if folder]
-    asked = (late, tuple(knobs), stalls)
-    if executor is None:
-        return [
-            (folder, _here(folder, tops[folder], progress, *asked, known[folder]))
-            for folder in folders
-        ]
-    seen = [executor.place(folder) / name for folder in folders for name in READ]
+    runs = _traced(paths)
+    found = dict(_each(runs, executor or Here(), progress, late, tuple(knobs), stalls))
+    return [(folder, found[folder]) for folder in runs]
+
+
+def explain_runs(
+    paths: Sequence[Path],
+    *,
+    late: str = DEFAULT,
+    knobs: Sequence[Knob] = (),
+    progress: Progress = lambda _: None,
+) -> list[Explained]:
+    """As `explain_many` in this process, with all that was found of each run.
+
+    Raises the first error that a run gave: one without a trace, or with one that does not belong to
+    it, is an `InputError`.
+    """
+    found: list[Explained] = []
+    asked = (late, tuple(knobs), 0, found.append)
+    for _, told in _each(_traced(paths), Here(), progress, *asked):
+        if isinstance(told, TailtapError):
+            raise told
+    return found
+
+
+def tell(
+    folder: Path,
+    control: Control | None,
+    late: str,
+    knobs: Sequence[Knob],
+    stalls: int,
+    keep: Keep | None = None,
+) -> Told:
+    """The task that explains the run in `folder`; `keep` gets all of it. Writes nothing."""
+    [run] = finished_runs(folder)
+    found = explain(run, late=late, knobs=knobs, control=control)
+    if keep is not None:
+        keep(found)
+    return Told(folder, record(found), tables(found), worst_stalls(found, stalls))
+
+
+def size_of(folder: Path) -> int:
+    """How many bytes of a run folder are read to explain it."""
+    files = [folder / name for name in READ]
+    return sum(file.stat().st_size for file in files if file.exists())
+
+
+def _each(
+    runs: Mapping[Path, Run], executor: Executor, progress: Progress, *asked: object
+) -> Iterator[tuple[Path, Told | TailtapError]]:
+    """The folders of runs as they come to an end, and what is told of them once it is on the disk.
+
+    `asked` goes to `tell`.
+    """
+    seen = [executor.place(folder) / name for folder in runs for name in READ]
     executor.prepare([file for file in seen if file.exists()])
-    found: dict[int, Told | TailtapError] = {}
-    waiting = deque(enumerate(folders))
-    under_way: set[_Step] = set()
-    news: SimpleQueue[_Step] = SimpleQueue()
+    known = controls(runs.values())
+    waiting = deque(runs)
+    under_way: set[Path] = set()
+    news: SimpleQueue[tuple[Path, Task]] = SimpleQueue()
+
+    def begin(folder: Path) -> None:
+        progress(folder.name)
+        under_way.add(folder)
+        task = executor.submit(tell, executor.place(folder), known[folder], *asked)
+        task.add_done_callback(lambda _: news.put((folder, task)))
+
     while waiting or under_way:
         while waiting and len(under_way) < executor.slots():
-            place, folder = waiting.popleft()
-            progress(folder.name)
-            step = _Step(
-                place, folder, executor.submit(tell, executor.place(folder), *asked, known[folder])
-            )
-            under_way.add(step)
-            step.tell(news)
+            begin(waiting.popleft())
         try:
-            step = news.get(timeout=NEWS_SECONDS)
+            folder, task = news.get(timeout=NEWS_SECONDS)
         except Empty:
             executor.check()
             continue
-        under_way.remove(step)
-        found[step.place] = _kept(step.folder, tops[step.folder], _result(executor, step))
-    return [(folder, found[place]) for place, folder in enumerate(folders)]
+        under_way.remove(folder)
+        told = _result(executor, folder, task)
+        if isinstance(told, Told):
+            files.write(folder, told.tables, {"causes": told.record}, below=runs[folder].top)
+        yield folder, told
 
 
-def _here(folder: Path, top: Path | None, progress: Progress, *asked: Any) -> Told | TailtapError:
-    """What is told of a run in this process; `asked` is that of `tell`."""
-    progress(folder.name)
-    try:
-        told: Told | TailtapError = tell(folder, *asked)
-    except Exception as error:  # a bug in one run costs that run
-        told = foreseen(error)
-    return _kept(folder, top, told)
-
-
-@dataclass(eq=False)
-class _Step:
-    """A task and the run that it is for."""
-
-    place: int
-    folder: Path
-    task: Task
-
-    def tell(self, news: SimpleQueue[_Step]) -> None:
-        """Put itself into `news` once the task has ended."""
-        self.task.add_done_callback(lambda _: news.put(self))
-
-
-def _result(executor: Executor, step: _Step) -> Told | TailtapError:
+def _result(executor: Executor, folder: Path, task: Task) -> Told | TailtapError:
     """What a task told, or the error of its run."""
-    error = executor.error(step.task)
+    error = executor.error(task)
     if error is None:
-        told: Told = executor.result(step.task)
+        told: Told = executor.result(task)
         return told
     if isinstance(error, TailtapError):
         return error
-    return MachineError(f"{step.folder}: {executor.explain(error)}")
+    return MachineError(f"{folder}: {executor.explain(error)}")
 
 
-def _kept(folder: Path, top: Path | None, told: Told | TailtapError) -> Told | TailtapError:
-    """What is told of a run, once it is on the disk."""
-    if isinstance(told, TailtapError):
-        return told
-    files.write(folder, told.tables, {"causes": told.record}, below=top)
-    return told
+def _traced(paths: Sequence[Path]) -> dict[Path, Run]:
+    """The runs to explain, by their folders: those that are named, and those of experiments that
+    have a trace.
+
+    Raises `NotTraced` when an experiment has none.
+    """
+    found: dict[Path, Run] = {}
+    for path in paths:
+        named = (path / "run.json").is_file()
+        runs = [run for run in finished_runs(path) if named or has_trace(run)]
+        if not runs:
+            raise NotTraced(
+                "no run of it has a trace",
+                place=str(path),
+                remedy="measure with `trace: thin` in the experiment file",
+            )
+        found |= {run.own_folder: run for run in runs if run.own_folder}
+    return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -47,13 +48,11 @@ def worst_stalls(found: Explained, most: int) -> list[Line]:
     Late packets without a stall, whose stays overlap on a core, share a line.
     """
     lines = []
-    for packet in _worst(found):
+    for packet in islice(_worst(found), most):
         packets = found.joined.late.packets
         ingress = int(packets.ingress_ns[packet])
         key = found.keys.get((ingress, int(packets.egress_ns[packet]) - ingress))
         lines.append(Line(key or str(ingress), _words(found, packet)))
-        if len(lines) == most:
-            break
     return lines
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pyarrow as pa
 
 from tailtap.analysis.causes.events import Events, Window, read_events
+from tailtap.analysis.causes.explain import explain
 from tailtap.analysis.causes.guest import Guest, guest_of
 from tailtap.analysis.causes.lanes import Slice, slices
 from tailtap.analysis.causes.record import record, tables
 from tailtap.analysis.causes.remedies import Knob
-from tailtap.analysis.causes.runs import explain
 from tailtap.analysis.causes.segments import leaving
 from tailtap.analysis.causes.taxonomy import NAMES
 from tailtap.analysis.causes.trace import Trace, load
@@ -78,11 +78,6 @@ class Causes:
     def column(self, table: str, name: str) -> Column:
         """A column of whole numbers of one of the tables."""
         return integers(getattr(self, table), name)
-
-
-def has_trace(run: Run) -> bool:
-    """Whether the run was measured with a trace."""
-    return run.own_folder is not None and (run.own_folder / "trace.events").is_file()
 
 
 def causes_of(run: Run, knobs: Sequence[Knob] = ()) -> Causes:

@@ -55,6 +55,11 @@ class Trace:
         return first, last
 
 
+def has_trace(run: Run) -> bool:
+    """Whether the run was measured with a trace."""
+    return run.own_folder is not None and (run.own_folder / "trace.events").is_file()
+
+
 def load(run: Run) -> Trace:
     """The trace of a run.
 

@@ -18,10 +18,10 @@ from program import TAILTAP
 from traced import arrivals, hog, kworker, random_blocks, simulate, write_run
 
 from tailtap.analysis.causes import Explained, explain_runs, many
+from tailtap.analysis.causes.explain import explain
 from tailtap.analysis.causes.many import Told, explain_many
 from tailtap.analysis.causes.record import record
 from tailtap.analysis.causes.remedies import Knob
-from tailtap.analysis.causes.runs import explain
 from tailtap.analysis.causes.stalls import worst_stalls
 from tailtap.analysis.evaluation.cluster import Cluster
 from tailtap.analysis.evaluation.executors import Executor, Task, Threads

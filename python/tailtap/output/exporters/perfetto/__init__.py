@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from tailtap.analysis.causes.stored import causes_of, has_trace
-from tailtap.analysis.causes.trace import NO_TRACE
+from tailtap.analysis.causes.stored import causes_of
+from tailtap.analysis.causes.trace import NO_TRACE, has_trace
 from tailtap.analysis.runs.run import Run
 from tailtap.kinds.check import Check
 from tailtap.output.exporters.base import whole

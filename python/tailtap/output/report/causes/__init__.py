@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tailtap.analysis.causes.remedies import Knob
-from tailtap.analysis.causes.stored import Causes, causes_of, has_trace
+from tailtap.analysis.causes.stored import Causes, causes_of
+from tailtap.analysis.causes.trace import has_trace
 from tailtap.analysis.runs.groups import Configuration, Member
 from tailtap.records.errors import InputError
 

@@ -1,15 +1,13 @@
-"""`explain_runs`: the library function behind `tailtap explain`."""
+"""Why the late packets of one run were late."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from tailtap.analysis.causes.claims import claims
 from tailtap.analysis.causes.clocks import too_coarse
-from tailtap.analysis.causes.control import controls
 from tailtap.analysis.causes.explained import Explained
 from tailtap.analysis.causes.guest import Guest, guest_of
 from tailtap.analysis.causes.joined import Joined, join
@@ -25,15 +23,12 @@ from tailtap.analysis.causes.late import (
     usual_packets,
 )
 from tailtap.analysis.causes.periods import FEWEST, Period, periods, tick
-from tailtap.analysis.causes.record import record, tables
 from tailtap.analysis.causes.remedies import Knob, Situation
 from tailtap.analysis.causes.segments import UNKNOWN, leaving, segments
 from tailtap.analysis.causes.taxonomy import Named
 from tailtap.analysis.causes.trace import Trace, load
 from tailtap.analysis.causes.wanted import held_from_threads
 from tailtap.analysis.causes.without import DEFAULT_P, Removal
-from tailtap.analysis.evaluation import tables as files
-from tailtap.analysis.runs.reader import finished_runs
 from tailtap.analysis.runs.run import Run
 from tailtap.records.causes import Control
 from tailtap.records.cpulist import list_cpus
@@ -42,39 +37,10 @@ from tailtap.records.machine import Tuning
 from tailtap.records.record import Notice
 from tailtap.records.units import format_time
 
-Progress = Callable[[str], None]
 LOCAL_TIMER = (2, 1, 0)
 """The owner that is the vector of the local timer."""
 TICK_NS = 1_000_000_000
 """The tick is looked for in so much of a run."""
-
-
-def explain_runs(
-    paths: Sequence[Path],
-    *,
-    late: str = DEFAULT,
-    knobs: Sequence[Knob] = (),
-    progress: Progress = lambda _: None,
-) -> list[Explained]:
-    """Explain the late packets of runs, and write `causes.json` and its tables into their folders.
-
-    Each of `paths` is a run folder or an experiment folder; of an experiment all finished runs that
-    have a trace are explained. `late` is a percentile such as ``p99.9`` or a latency such as
-    ``100 us``. `knobs` are those that may be named as remedies. `progress` gets a short text before
-    each run. Raises `InputError` when a run has no trace or one that does not belong to it, and
-    `MachineError` when a folder cannot be written.
-    """
-    found = []
-    runs = list(traced_runs(paths))
-    known = controls(runs)
-    for run in runs:
-        progress(run.slug)
-        explained = explain(run, late=late, knobs=knobs, control=known[run.own_folder])
-        assert run.own_folder is not None  # it has a trace
-        made = {"causes": record(explained)}
-        files.write(run.own_folder, tables(explained), made, below=run.top)
-        found.append(explained)
-    return found
 
 
 def explain(
@@ -84,7 +50,7 @@ def explain(
     knobs: Sequence[Knob] = (),
     control: Control | None = None,
 ) -> Explained:
-    """Explain the late packets of one run; see `explain_runs`. Writes nothing.
+    """Explain the late packets of one run; see `explain_many`. Writes nothing.
 
     `control` is what `controls` says of it.
     """
@@ -152,30 +118,6 @@ def _usual_gap(run: Run) -> int:
         return 0
     place = np.searchsorted(gaps.counts.cumsum(), 0.99 * gaps.counts.sum())
     return int(gaps.edges[place]) + gaps.width
-
-
-def traced_runs(paths: Sequence[Path]) -> Iterator[Run]:
-    """The runs to explain: those that are named, and those of experiments that have a trace.
-
-    Raises `NotTraced` when an experiment has none.
-    """
-    for path in paths:
-        runs = finished_runs(path)
-        if (path / "run.json").is_file():
-            yield from runs
-            continue
-        traced = [run for run in runs if run.own_folder and _has_trace(run.own_folder)]
-        if not traced:
-            raise NotTraced(
-                "no run of it has a trace",
-                place=str(path),
-                remedy="measure with `trace: thin` in the experiment file",
-            )
-        yield from traced
-
-
-def _has_trace(folder: Path) -> bool:
-    return (folder / "trace.events").is_file()
 
 
 def _periods(
