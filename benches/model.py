@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from tailtap.analysis.evaluation import Evaluation
 from tailtap.analysis.evaluation.values import Columns
-from tailtap.analysis.tail import analyse, load_tail
+from tailtap.analysis.tail import analyse, tail_of
 from tailtap.analysis.tail.record import record
 from tailtap.records.evaluation import Sides
 from tailtap.records.record import printed
@@ -86,7 +86,7 @@ def main() -> None:
         times = []
         for _ in range(3):
             start, cpu = time.perf_counter(), time.process_time()
-            tail = load_tail(folder, "run")
+            tail = tail_of(Evaluation.load(folder), folder, "run")
             model = analyse(tail)
             printed(record(model))
             times.append((time.perf_counter() - start, time.process_time() - cpu))

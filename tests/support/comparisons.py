@@ -13,7 +13,7 @@ from stamps import write_stamps
 
 from tailtap.analysis import evaluation
 from tailtap.analysis.evaluation import Percentile
-from tailtap.analysis.runs.run import Evaluation, Run
+from tailtap.analysis.runs.run import Run, RunEvaluation
 
 SECOND = 1_000_000_000
 
@@ -40,7 +40,7 @@ def sample(
             "parameters": parameters,
         }
     )
-    evaluation = Evaluation(
+    evaluation = RunEvaluation(
         counts={"lost": lost},
         packets=packets,
         offered=None if packets is None else packets + lost,

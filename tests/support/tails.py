@@ -12,6 +12,7 @@ from evaluations import OPTIONS, counts, sides
 from tailtap.analysis.evaluation import Evaluation
 from tailtap.analysis.evaluation.tables import all_columns
 from tailtap.analysis.evaluation.values import Columns
+from tailtap.analysis.tail import StoredTail, tail_of
 
 Integers = npt.NDArray[np.int64]
 START = 7_000_000_000_000
@@ -88,3 +89,8 @@ def write_tail(folder: Path, latency: Integers, rate: int = 10_000, lost: int = 
         options=OPTIONS,
     ).write(folder)
     return folder
+
+
+def load_tail(folder: Path, name: str) -> StoredTail:
+    """The tail that the evaluation in `folder` keeps. Raises `InputError`."""
+    return tail_of(Evaluation.load(folder), folder, name)

@@ -53,7 +53,7 @@ KEYS = ("auto", "moonsniff")
 """Keys that the lab's taps store: the packet's id and nothing else."""
 
 
-class Evaluation(Strict):
+class Matching(Strict):
     """How ingress and egress are matched; times in ns."""
 
     key: Annotated[str, Written("`auto` or `moonsniff`", schema={"enum": list(KEYS)})] = Field(
@@ -117,8 +117,8 @@ class Experiment(Strict):
         description="What stamps packets before and after the DuT.",
         examples=[{"ports": ["enp2s0f0", "enp2s0f1"]}],
     )
-    evaluation: Evaluation = Field(
-        default_factory=Evaluation,
+    evaluation: Matching = Field(
+        default_factory=Matching,
         description="How packets before and after the DuT are matched.",
         examples=[{"trim": "500 ms"}],
     )

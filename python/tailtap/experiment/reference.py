@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from tailtap.experiment.dut import Dut
 from tailtap.experiment.fields import default_text, example_text, models_in, type_text
-from tailtap.experiment.model import Evaluation, Experiment
+from tailtap.experiment.model import Experiment, Matching
 from tailtap.experiment.tuning import Without
 from tailtap.kinds.registry import Registry
 from tailtap.lab.forwarders import FORWARDERS
@@ -109,7 +109,7 @@ def reference() -> str:
     ]
     parts += ["### traffic.replay", _table(Replay, "traffic.replay.")]
     parts += ["## tap", _table(Taps, "tap."), "### Taps", _kinds(TAPS)]
-    parts += ["## evaluation", _table(Evaluation, "evaluation.")]
+    parts += ["## evaluation", _table(Matching, "evaluation.")]
     return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
 
 

@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 from experiment_folders import write_run
 from program import in_process
+from tails import load_tail
 
 from tailtap.analysis.evaluation import Evaluation
 from tailtap.analysis.runs.reader import read_runs
-from tailtap.analysis.runs.tail import load_tail
 from tailtap.output.database import add_run
 from tailtap.records.errors import InputError
 from tailtap.records.evaluation import EvaluationRecord

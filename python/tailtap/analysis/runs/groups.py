@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tailtap.analysis.evaluation import Percentile
 from tailtap.analysis.evaluation.percentiles import label as percentile_label
-from tailtap.analysis.runs.run import Evaluation, Experiment, Origin, Run
+from tailtap.analysis.runs.run import Experiment, Origin, Run, RunEvaluation
 from tailtap.analysis.runs.text import (
     count_text,
     percent_text,
@@ -50,7 +50,7 @@ class Member:
 
     index: int
     run: Run
-    evaluation: Evaluation
+    evaluation: RunEvaluation
     label: str
     dash: int
     """Which pattern of dashes its lines have; 0 is none."""
@@ -123,12 +123,12 @@ class Configuration:
         return next((member for member in choice if member in members), None)
 
 
-def listed(evaluation: Evaluation, p: float | None) -> Percentile | None:
+def listed(evaluation: RunEvaluation, p: float | None) -> Percentile | None:
     """The listed percentile `p` of an evaluation, if it has it."""
     return next((row for row in evaluation.percentiles if row.p == p), None)
 
 
-def common_percentile(evaluations: Iterable[Evaluation]) -> float | None:
+def common_percentile(evaluations: Iterable[RunEvaluation]) -> float | None:
     """The highest listed percentile that every evaluation supports; None when there is none.
 
     Published runs of which no percentiles are known, or not their support, are left out.
@@ -385,7 +385,7 @@ def _invalid_clause(configuration: Configuration) -> str:
     return f" {which} invalid and left out: {NOT_ASKED_FOR}."
 
 
-def _loss_clause(evaluations: list[Evaluation]) -> str:
+def _loss_clause(evaluations: list[RunEvaluation]) -> str:
     if any(e.loss is None for e in evaluations):
         return "how many were lost is not published"
     lost = sum(e.counts["lost"] for e in evaluations)

@@ -17,7 +17,7 @@ from tailtap.analysis.evaluation import Histogram, Percentile
 from tailtap.analysis.evaluation.model import SIDES
 from tailtap.analysis.evaluation.percentiles import DEFAULT
 from tailtap.analysis.evaluation.values import require_counts
-from tailtap.analysis.runs.run import Evaluation, Integers, Origin, Run
+from tailtap.analysis.runs.run import Integers, Origin, Run, RunEvaluation
 from tailtap.records.duck import connect, require_tables
 from tailtap.records.errors import InputError
 from tailtap.records.foreign import parse_json
@@ -128,7 +128,7 @@ def _run(
 
 def _evaluation(
     connection: duckdb.DuckDBPyConnection, number: int, settings: Mapping[str, Any]
-) -> Evaluation:
+) -> RunEvaluation:
     def columns(names: str, table: str, more: str = "") -> list[Integers]:
         found = connection.execute(
             f"SELECT {names} FROM {table} WHERE run = ? {more} ORDER BY rowid", [number]
@@ -148,7 +148,7 @@ def _evaluation(
     starts = [start[:1] for start in (rates["ingress"][0], arrived[np.argsort(arrived)])]
     origin = next((int(start[0]) for start in starts if start.size), 0)
     kept = counts.get("ingress")
-    return Evaluation(
+    return RunEvaluation(
         counts=counts,
         packets=packets,
         offered=None if kept is None else kept - counts.get("trimmed_ingress", 0),
@@ -189,7 +189,7 @@ def _mean(connection: duckdb.DuckDBPyConnection, number: int) -> float | None:
 def _percentiles(connection: duckdb.DuckDBPyConnection, number: int) -> tuple[Percentile, ...]:
     """The published percentiles, ascending.
 
-    How many packets are above is 0 where nobody says: then `Evaluation.packets` is None.
+    How many packets are above is 0 where nobody says: then `RunEvaluation.packets` is None.
     """
     rows = connection.execute(
         "SELECT p, value, low, high, coalesce(above, 0), supported FROM percentiles "

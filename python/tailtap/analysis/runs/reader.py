@@ -15,10 +15,10 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from tailtap.analysis.evaluation import Evaluation as StoredEvaluation
+from tailtap.analysis.evaluation import Evaluation
 from tailtap.analysis.evaluation.model import SIDES
 from tailtap.analysis.runs.imported import load_imported
-from tailtap.analysis.runs.run import Evaluation, Experiment, Run
+from tailtap.analysis.runs.run import Experiment, Run, RunEvaluation
 from tailtap.analysis.runs.searched import Search, read_search
 from tailtap.records.document import load
 from tailtap.records.errors import InputError
@@ -60,7 +60,14 @@ def read_runs(path: Path, *, imported: bool = True) -> Experiment:
         pairs = [_own_run(folder, path) for folder in run_folders(path)]
         if not pairs and (path / "evaluation.json").is_file():
             pairs = [
-                Run(name, experiment=name, home=path, top=path, folder=path, read=_reads(path))
+                Run(
+                    name,
+                    experiment=name,
+                    home=path,
+                    top=path,
+                    folder=path,
+                    read=partial(_load, path),
+                )
             ]
         elif not pairs and not (path / "runs").is_dir() and not database.is_file():
             raise InputError(_no_runs(path))
@@ -230,7 +237,7 @@ def _own_run(folder: Path, top: Path) -> Run:
         top=top,
         folder=folder / "evaluation",
         notes=tuple(record.warnings),
-        read=_reads(folder / "evaluation"),
+        read=partial(_load, folder / "evaluation"),
     )
     if record.status == "done":
         return run
@@ -248,29 +255,25 @@ def _planned(row: PlanRow, home: Path, file: Path) -> Run:
     )
 
 
-def _reads(folder: Path) -> partial[Evaluation]:
-    return partial(load_evaluation, folder)
-
-
-def load_evaluation(folder: Path) -> Evaluation:
+def _load(folder: Path) -> RunEvaluation:
     """Read one evaluation folder. Raises `InputError` when it is damaged or has no latency."""
-    stored = StoredEvaluation.load(folder)
+    stored = Evaluation.load(folder)
     if not stored.distribution[0].size:
         raise InputError(f"{folder}: no latency: no packet was seen on both sides")
     return as_shown(stored)
 
 
-def experiment_of(stored: StoredEvaluation, name: str) -> Experiment:
+def experiment_of(stored: Evaluation, name: str) -> Experiment:
     """An evaluation as an experiment of one run, called `name`."""
     return Experiment(name, Path(), (Run(name, read=partial(as_shown, stored)),))
 
 
-def as_shown(stored: StoredEvaluation) -> Evaluation:
+def as_shown(stored: Evaluation) -> RunEvaluation:
     """An evaluation as figures and tables need it."""
     latencies, counts = stored.distribution
     worst = stored.worst_packets
     origin = stored.inputs.ingress.first_ns
-    return Evaluation(
+    return RunEvaluation(
         counts=msgspec.structs.asdict(stored.counts),
         packets=int(counts.sum()),
         offered=stored.counts.matched + stored.counts.lost,

@@ -15,17 +15,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tailtap.analysis.evaluation import Evaluation as StoredEvaluation
-from tailtap.analysis.evaluation import Histogram, Percentile, tables
+from tailtap.analysis.evaluation import Evaluation, Histogram, Percentile
 from tailtap.analysis.evaluation.clocks import Within
 from tailtap.analysis.evaluation.overload import OVERLOAD_LOSS, overload
 from tailtap.analysis.evaluation.percentiles import DEFAULT
 from tailtap.analysis.evaluation.unread import lost_at_least
 from tailtap.analysis.runs.tail import StoredTail, rate_of, tail_of
 from tailtap.records.errors import InputError
-from tailtap.records.evaluation import EvaluationRecord
 from tailtap.records.machine import Environment
-from tailtap.records.record import Notice, read
+from tailtap.records.record import Notice
 from tailtap.records.run import (
     DutSettings,
     Energy,
@@ -57,8 +55,11 @@ def _no_buckets() -> Histogram:
 
 
 @dataclass(frozen=True)
-class Evaluation:
-    """One evaluation as the figures need it: latencies in ns, times in s since the first packet."""
+class RunEvaluation:
+    """The evaluation of a run, own or imported, as figures and tables need it.
+
+    Latencies are in ns, times in s since the first packet.
+    """
 
     counts: Mapping[str, int]
     packets: int | None
@@ -83,7 +84,7 @@ class Evaluation:
     rate_start: Mapping[str, Floats] = field(default_factory=dict)
     rate_packets: Mapping[str, Integers] = field(default_factory=dict)
     warnings: tuple[Notice, ...] = ()
-    stored: StoredEvaluation | None = field(default=None, repr=False)
+    stored: Evaluation | None = field(default=None, repr=False)
     """The evaluation that this was read from; None when imported."""
 
     def percentile(self, p: float) -> Percentile | None:
@@ -214,13 +215,13 @@ class Run:
     """Why its record says that it has no result."""
     notes: tuple[Notice, ...] = ()
     """The warnings that are stored with it, less those of its evaluation."""
-    read: Callable[[], Evaluation] | None = field(default=None, repr=False, compare=False)
+    read: Callable[[], RunEvaluation] | None = field(default=None, repr=False, compare=False)
     """Reads its evaluation. Raises `InputError`."""
     alias: str = ""
     """What a user called it: runs of one alias are repeats where nothing was varied."""
 
     @cached_property
-    def evaluation(self) -> Evaluation | None:
+    def evaluation(self) -> RunEvaluation | None:
         """Its evaluation; None when it gave no result."""
         return self._result[0]
 
@@ -230,7 +231,7 @@ class Run:
         return self._result[1]
 
     @cached_property
-    def _result(self) -> tuple[Evaluation | None, str]:
+    def _result(self) -> tuple[RunEvaluation | None, str]:
         if self.error or self.read is None:
             return None, self.error or "it has no result"
         try:
@@ -316,8 +317,8 @@ class Run:
         """Where files about it belong: its run folder, or that of a bare evaluation."""
         return self.folder.parent if self.folder and self.record else self.folder
 
-    @cached_property
-    def stored(self) -> StoredEvaluation:
+    @property
+    def stored(self) -> Evaluation:
         """The whole evaluation. Raises `InputError` when it is missing, damaged or imported."""
         shown = self.evaluation
         if shown is not None and shown.stored is not None:
@@ -327,28 +328,12 @@ class Run:
     @cached_property
     def tail(self) -> StoredTail:
         """Its largest latencies. Raises `InputError` where the evaluation has not kept them."""
-        return tail_of(self.stored, self._evaluation_folder, self.slug)
+        return tail_of(self.stored, self.folder, self.slug)
 
-    def meta(self) -> EvaluationRecord:
-        """The content of `evaluation.json`. Raises `InputError`."""
-        return read(self._evaluation_folder / "evaluation.json", EvaluationRecord)
-
-    def table(self, name: str) -> pa.Table:
-        """The table `name` of the evaluation. Raises `InputError`."""
-        path = self._evaluation_folder / f"{name}.parquet"
-        try:
-            return tables.read(self._evaluation_folder, name, self.meta().made)
-        except (OSError, ValueError, pa.ArrowException) as error:
-            raise InputError(
-                f"{path}: cannot read it: {str(error).splitlines()[0]}; "
-                "run tailtap evaluate --out again"
-            ) from error
-
-    @property
-    def _evaluation_folder(self) -> Path:
-        if self.folder is None:
-            raise InputError(f"{self.slug}: {NO_TIMES}")
-        return self.folder
+    @cached_property
+    def tables(self) -> Mapping[str, pa.Table]:
+        """The tables of its evaluation, by their names. Raises `InputError` as `stored` does."""
+        return self.stored.to_arrow()
 
     @property
     def root(self) -> str:

@@ -59,7 +59,7 @@ class StoredTail:
         return self.lost / known if known else 0.0
 
 
-def tail_of(evaluation: Evaluation, folder: Path, name: str) -> StoredTail:
+def tail_of(evaluation: Evaluation, folder: Path | None, name: str) -> StoredTail:
     """The tail of the evaluation in `folder`; `name` is what reports call the run.
 
     Raises `InputError` when its tables do not fit together.
@@ -68,13 +68,8 @@ def tail_of(evaluation: Evaluation, folder: Path, name: str) -> StoredTail:
         return _tail(evaluation, name)
     except ValueError as error:
         raise InputError(
-            f"{folder}: not a whole evaluation ({error}); run tailtap evaluate --out again"
+            f"{folder or name}: not a whole evaluation ({error}); run tailtap evaluate --out again"
         ) from error
-
-
-def load_tail(folder: Path, name: str) -> StoredTail:
-    """The tail that the evaluation in `folder` keeps. Raises `InputError`."""
-    return tail_of(Evaluation.load(folder), folder, name)
 
 
 def _tail(evaluation: Evaluation, name: str) -> StoredTail:

@@ -8,7 +8,7 @@ coarse clocks undone) → `peaks` (thresholds) → `clusters` → `gpd` (fit and
 
 from __future__ import annotations
 
-from tailtap.analysis.runs.tail import StoredTail, load_tail
+from tailtap.analysis.runs.tail import StoredTail, tail_of
 from tailtap.analysis.tail.analysis import Options, TailModel, analyse
 from tailtap.analysis.tail.runs import ModelledRuns, model_runs
 
@@ -18,6 +18,6 @@ __all__ = [
     "StoredTail",
     "TailModel",
     "analyse",
-    "load_tail",
     "model_runs",
+    "tail_of",
 ]

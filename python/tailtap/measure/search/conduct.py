@@ -17,7 +17,7 @@ from typing import Any
 from tailtap.analysis.runs.folder import RunFolder, RunStore, require_folder
 from tailtap.analysis.runs.summary import summarize
 from tailtap.experiment.combinations import CASES, VARY
-from tailtap.experiment.model import Evaluation, Experiment
+from tailtap.experiment.model import Experiment, Matching
 from tailtap.experiment.plan import PlannedRun, plan_run
 from tailtap.experiment.reading import CheckedExperiment, read_experiment
 from tailtap.host.changes.privileges import require_root
@@ -132,7 +132,7 @@ class Plan:
         base = self.experiment
         traffic = base.traffic.model_copy(update={"rate": trial.rate, "duration": trial.duration})
         evaluation = base.evaluation.model_copy(update={"trim": 0})
-        assert isinstance(evaluation, Evaluation)
+        assert isinstance(evaluation, Matching)
         return base.model_copy(update={"traffic": traffic, "evaluation": evaluation, "vary": {}})
 
 

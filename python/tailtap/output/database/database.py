@@ -9,16 +9,17 @@ import json
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import msgspec
 import pyarrow as pa
 
-from tailtap.analysis.evaluation import tables
+from tailtap.analysis.evaluation import Evaluation
+from tailtap.analysis.evaluation.model import EVALUATION
 from tailtap.output.database.hops import HOP_COLUMNS, hop_table
 from tailtap.records.duck import connect, require_tables, says_damaged, says_locked
 from tailtap.records.errors import InputError, MachineError
-from tailtap.records.evaluation import EvaluationRecord
 from tailtap.records.files import sync
 from tailtap.records.record import as_json, read
 from tailtap.records.run import RunRecord
@@ -218,26 +219,20 @@ def _insert(connection: duckdb.DuckDBPyConnection, run: RunRecord, evaluation: P
         f"INSERT INTO runs ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})",
         list(row.values()),
     )
-    if (evaluation / "evaluation.json").exists():
-        found = read(evaluation / "evaluation.json", EvaluationRecord)
+    if (evaluation / EVALUATION).exists():
+        found = Evaluation.load(evaluation)
+        tables = found.to_arrow()
         warnings += msgspec.to_builtins(found.warnings)
-        latency = found.latency_ns
-        row = {
-            "run": number,
-            "key": found.key,
-            **msgspec.structs.asdict(found.counts),
-            "min_ns": latency.min,
-            "mean_ns": latency.mean,
-            "max_ns": latency.max,
-        }
+        row = {"run": number, **evaluation_row(found)}
         connection.execute(
             f"INSERT INTO evaluations ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})",
             list(row.values()),
         )
         for table in PARQUET:
-            insert(connection, table, number, _table(evaluation, table, found.made))
-        _insert_hops(connection, number, evaluation, found)
-        _insert_causes(connection, number, evaluation.parent)
+            insert(connection, table, number, tables[table])
+        for table in HOP_COLUMNS if found.hops else ():
+            insert(connection, table, number, hop_table(table, found.hops, tables))
+        _insert_causes(connection, number, evaluation.parent, found)
     if warnings:
         connection.executemany(
             "INSERT INTO warnings VALUES (?, ?, ?)",
@@ -245,14 +240,15 @@ def _insert(connection: duckdb.DuckDBPyConnection, run: RunRecord, evaluation: P
         )
 
 
-def _table(evaluation: Path, name: str, mark: str | None) -> pa.Table:
-    """A table of an evaluation. Raises `InputError`."""
-    try:
-        return tables.read(evaluation, name, mark)
-    except (OSError, ValueError, pa.ArrowException) as error:
-        raise InputError(
-            f"{evaluation / name}.parquet: cannot read it: {reason_of(error)}; {KEPT}"
-        ) from error
+def evaluation_row(found: Evaluation) -> dict[str, Any]:
+    """The row of an evaluation in `evaluations`, less the run."""
+    return {
+        "key": found.key,
+        **msgspec.structs.asdict(found.counts),
+        "min_ns": found.min,
+        "mean_ns": found.mean,
+        "max_ns": found.max,
+    }
 
 
 def insert(
@@ -270,26 +266,15 @@ def insert(
     connection.unregister("found")
 
 
-def _insert_hops(
-    connection: duckdb.DuckDBPyConnection, number: int, evaluation: Path, record: EvaluationRecord
+def _insert_causes(
+    connection: duckdb.DuckDBPyConnection, number: int, folder: Path, evaluation: Evaluation
 ) -> None:
-    """Puts in what packets took for each hop, of a run that was stamped between nodes."""
-    hops = record.hops or []
-    for table in HOP_COLUMNS if hops else ():
-        found = hop_table(table, hops, lambda name: _table(evaluation, name, record.made))
-        insert(connection, table, number, found)
-
-
-def _insert_causes(connection: duckdb.DuckDBPyConnection, number: int, folder: Path) -> None:
     """Puts in what `tailtap explain` found out, unless the run was evaluated anew since."""
     if not (folder / "causes.json").is_file():
         return
     from tailtap.analysis.causes.stored import read_stored
 
-    median = connection.execute(
-        "SELECT value FROM percentiles WHERE run = ? AND p = 0.5", [number]
-    ).fetchone()
-    stored = read_stored(folder, median[0]) if median else None
+    stored = read_stored(folder, evaluation.percentile(0.5).value)
     if stored is None:
         return
     content, (late, _, stalls) = stored

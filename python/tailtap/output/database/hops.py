@@ -5,12 +5,13 @@ Both `results.duckdb` and the exporters store them. Times are integer nanosecond
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tailtap.analysis.evaluation.hops import Hops
 from tailtap.records.evaluation import HopRecord
 
 _TEXT, _INT, _REAL = pa.string(), pa.int64(), pa.float64()
@@ -53,30 +54,30 @@ _FILES = {
 }
 
 
-def hop_table(name: str, hops: Sequence[HopRecord], read: Callable[[str], pa.Table]) -> pa.Table:
-    """One of `HOP_COLUMNS`, empty for an evaluation without hops.
+def hop_table(name: str, found: Hops | None, tables: Mapping[str, pa.Table]) -> pa.Table:
+    """One of `HOP_COLUMNS`, empty for an evaluation without hops; `tables` are those of it.
 
-    `hops` are those of the evaluation, and `read` gives its Parquet files by their names.
-    Raises `LookupError`, `pyarrow.ArrowException` for files that do not fit.
+    Raises `LookupError`, `pyarrow.ArrowException` for tables that do not fit.
     """
     schema = pa.schema(HOP_COLUMNS[name])
-    if not hops:
+    if found is None:
         return schema.empty_table()
+    hops = found.record()
     if name == "hops":
         return pa.Table.from_pylist([_row(hop) for hop in hops], schema)
-    found = read(_FILES[name])
+    rows = tables[_FILES[name]]
     for column in ("node", "part"):
         values = pa.array([getattr(hop, column) for hop in hops], _TEXT)
         # Hops are numbered from 1.
-        found = found.append_column(column, values.take(pc.subtract(found["hop"], 1)))
+        rows = rows.append_column(column, values.take(pc.subtract(rows["hop"], 1)))
     if name == "hop_worst":
-        worst = read("worst").take(found["packet"])
-        found = found.rename_columns(
-            ["hop_ns" if column == "latency_ns" else column for column in found.column_names]
+        worst = tables["worst"].take(rows["packet"])
+        rows = rows.rename_columns(
+            ["hop_ns" if column == "latency_ns" else column for column in rows.column_names]
         )
         for column in ("key", "ingress_ns", "latency_ns"):
-            found = found.append_column(column, worst[column])
-    return found.select(schema.names).cast(schema)
+            rows = rows.append_column(column, worst[column])
+    return rows.select(schema.names).cast(schema)
 
 
 def _row(hop: HopRecord) -> dict[str, Any]:

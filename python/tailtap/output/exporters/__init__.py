@@ -81,7 +81,7 @@ def export(source: Path, to: str, out: Path | None = None, *, packets: bool = Fa
 def _refuse_two_clocks(runs: Sequence[Run]) -> None:
     """Raise `InputError` for latencies that other programs would take for more than they are."""
     for run in runs:
-        clocks = run.meta().clocks
+        clocks = run.stored.clocks
         if clocks is not None and clocks.within_ns:
             raise InputError(
                 f"{run.folder}: no other format has a place for what its latencies may be off by, "

@@ -19,21 +19,21 @@ def all_packets(run: Run) -> pa.Table:
     when a capture is gone, or when it is not the one that was evaluated. Needs about 200 bytes of
     memory a packet.
     """
-    meta = run.meta()
-    options, inputs, latency = meta.options, meta.inputs, meta.latency_ns
+    stored = run.stored
+    options, inputs = stored.options, stored.inputs
     formats = {side.format for side in inputs.both}
     found = evaluate(
         _capture(run, inputs.ingress),
         _capture(run, inputs.egress),
-        key=meta.key,
+        key=stored.key,
         trim_ns=options.trim_ns,
         window_ns=options.window_ns,
         bucket_ns=options.bucket_ns,
-        worst=meta.counts.matched,
+        worst=stored.counts.matched,
         format=formats.pop() if len(formats) == 1 else None,
         nanoseconds=options.nanoseconds,
     )
-    if (found.counts, found.min, found.max) != (meta.counts, latency.min, latency.max):
+    if (found.counts, found.min, found.max) != (stored.counts, stored.min, stored.max):
         raise InputError(
             f"{run.folder}: --packets: the captures are not those that were evaluated; run "
             "tailtap evaluate --out again"

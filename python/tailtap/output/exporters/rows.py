@@ -9,7 +9,7 @@ import msgspec
 import pyarrow as pa
 
 from tailtap.analysis.runs.run import Run
-from tailtap.output.database.database import OBJECTS
+from tailtap.output.database.database import OBJECTS, evaluation_row
 from tailtap.output.database.hops import HOP_COLUMNS, hop_table
 from tailtap.output.exporters.packets import all_packets
 from tailtap.records.errors import InputError
@@ -71,9 +71,9 @@ def rows(run: Run, table: str) -> pa.Table:
         if table in ("runs", "evaluations", "warnings"):
             found = pa.Table.from_pylist(_records(run, table), pa.schema(columns))
         elif table in HOP_COLUMNS:
-            found = hop_table(table, run.meta().hops or [], run.table)
+            found = hop_table(table, run.stored.hops, run.tables)
         else:
-            read = all_packets(run) if table == "packets" else run.table(table)
+            read = all_packets(run) if table == "packets" else run.tables[table]
             found = read.select(list(columns)).cast(pa.schema(columns))
     except (LookupError, TypeError, pa.ArrowException) as error:
         raise InputError(
@@ -90,14 +90,10 @@ def _records(run: Run, table: str) -> list[dict[str, Any]]:
         case "runs":
             return [_run_record(run)]
         case "evaluations":
-            meta = run.meta()
-            latency = meta.latency_ns
-            counts = msgspec.structs.asdict(meta.counts)
-            bounds = {"min_ns": latency.min, "mean_ns": latency.mean, "max_ns": latency.max}
-            return [{"key": meta.key, **counts, **bounds}]
+            return [evaluation_row(run.stored)]
         case _:
             own = run.record.warnings if run.record else []
-            return [msgspec.structs.asdict(one) for one in (*own, *run.meta().warnings)]
+            return [msgspec.structs.asdict(one) for one in (*own, *run.stored.warnings)]
 
 
 def _run_record(run: Run) -> dict[str, Any]:

@@ -22,7 +22,7 @@ _FORMULA = r"\A[=+\-@\t\r]"
 
 
 class _Tables(ABC):
-    """One file a table, one run after the other, so that memory holds one run's table at most."""
+    """One file a table, one run after the other, so that memory holds the packets of one run."""
 
     address = False
     holds_packets = True

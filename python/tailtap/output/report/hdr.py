@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tailtap.analysis.evaluation import Histogram, Percentile
-from tailtap.analysis.runs.run import Evaluation, Floats, Integers
+from tailtap.analysis.runs.run import Floats, Integers, RunEvaluation
 from tailtap.analysis.runs.text import percent_text
 
 SUPPORT = 10
@@ -77,7 +77,7 @@ def percentile_curve(percentiles: Sequence[Percentile], packets: int | None) -> 
     return Curve(steps, np.repeat(values, 2), 2 * supported)
 
 
-def curve_of(evaluation: Evaluation) -> Curve | None:
+def curve_of(evaluation: RunEvaluation) -> Curve | None:
     """The curve of an evaluation, from what is known of its latencies; None of nothing."""
     if evaluation.latencies.size:
         # Two clocks may show latencies below nothing, which have no logarithm.

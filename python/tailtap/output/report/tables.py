@@ -11,7 +11,7 @@ from tailtap.analysis.evaluation import Percentile
 from tailtap.analysis.evaluation.model import SIDES
 from tailtap.analysis.evaluation.percentiles import label as percentile_label
 from tailtap.analysis.runs.groups import Configuration, Member, floor_of, listed
-from tailtap.analysis.runs.run import Evaluation, Experiment, Run
+from tailtap.analysis.runs.run import Experiment, Run, RunEvaluation
 from tailtap.analysis.runs.text import (
     count_text,
     percent_text,
@@ -242,7 +242,7 @@ def percentile_cell(row: Percentile, without_interval: str = "") -> Cell:
     return Cell(time_text(row.value), "", hint)
 
 
-def _loss_cell(evaluation: Evaluation, look: str = "alarm") -> Cell:
+def _loss_cell(evaluation: RunEvaluation, look: str = "alarm") -> Cell:
     """The loss of a run; `look` is that of a loss which is not zero."""
     if evaluation.loss is None:
         return Cell(DASH, "", "not published")

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tails import Integers, write_tail
+from tails import Integers, load_tail, write_tail
 
 from tailtap import _core
 from tailtap.analysis.compare.within import Interval, interval
-from tailtap.analysis.tail import load_tail
 
 RATE = 100_000
 PACKETS = 400_000

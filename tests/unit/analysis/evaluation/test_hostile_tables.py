@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from experiment_folders import write_run
+from tails import load_tail
 
 from tailtap.analysis.evaluation import Evaluation
 from tailtap.analysis.evaluation.percentiles import papers, percentiles_of
 from tailtap.analysis.evaluation.values import MOST, require_counts
-from tailtap.analysis.runs.tail import load_tail
 from tailtap.output.database.database import add_run
 from tailtap.output.importers.pos.moongen import throughput_text
 from tailtap.records.errors import InputError

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from captures import write_many
-from tails import tail_tables
+from tails import load_tail, tail_tables
 
 from tailtap.analysis.evaluation import Evaluation, evaluate
-from tailtap.analysis.tail import analyse, load_tail
+from tailtap.analysis.tail import analyse
 
 
 @pytest.mark.parametrize("packets", [5, 3_000, 400_000])

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from published import SHARED, content
-from tails import write_tail
+from tails import load_tail, write_tail
 
-from tailtap.analysis.tail import Options, analyse, load_tail
+from tailtap.analysis.tail import Options, analyse
 from tailtap.analysis.tail.peaks import Threshold
 
 LATENCIES = SHARED / "tail/snort-fwd-hw.latency-only.csv.zst"

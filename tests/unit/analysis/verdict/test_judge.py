@@ -6,10 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tails import write_tail
+from tails import load_tail, write_tail
 
 from tailtap.analysis.evaluation.values import Histogram
-from tailtap.analysis.runs.tail import load_tail
 from tailtap.analysis.verdict.evidence import Evidence
 from tailtap.analysis.verdict.judge import JUDGES, Finding, judge
 from tailtap.analysis.verdict.requirement import QUANTITIES, parse_requirement
