@@ -11,8 +11,8 @@ from runs import write_run
 from stamps import write_stamps
 
 from tailtap.analysis.evaluation import Evaluation, evaluate
-from tailtap.analysis.evaluation.evaluate import Settings
 from tailtap.analysis.evaluation.hops import evaluate_hops
+from tailtap.analysis.evaluation.settings import Settings
 from tailtap.analysis.evaluation.values import HopCaptures
 
 PACKETS = 20_000

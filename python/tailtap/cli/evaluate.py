@@ -15,7 +15,7 @@ from tailtap.cli.where import Where
 if TYPE_CHECKING:
     from tailtap.analysis.evaluation import Evaluation
     from tailtap.analysis.evaluation.clocks import Clocks
-    from tailtap.analysis.evaluation.evaluate import Settings
+    from tailtap.analysis.evaluation.settings import Settings
     from tailtap.records.evaluation import Change
 
 
@@ -196,23 +196,21 @@ def evaluate(
     files can be cut into pieces. Compressed captures, pcapng and mscap, and captures whose stamps
     are not in order of time, or that are of two clocks, are evaluated in one piece.
     """
-    from tailtap.analysis.evaluation.evaluate import Settings
     from tailtap.analysis.evaluation.percentiles import parse_list
+    from tailtap.analysis.evaluation.settings import Settings, typed
     from tailtap.records.errors import InputError
-    from tailtap.records.units import parse_time
 
     ps = parse_list(percentiles)
     where = Where(scheduler, chunk, jobs, quiet)
-    given: dict[str, Any] = {
-        "key": key,
-        "trim_ns": None if trim is None else parse_time(trim),
-        "window_ns": None if window is None else parse_time(window),
-        "worst": worst,
-        "bucket_ns": parse_time(bucket),
-        "format": format,
-        "nanoseconds": nanoseconds,
-    }
-    given = {name: value for name, value in given.items() if value is not None}
+    given = typed(
+        key=key,
+        trim=trim,
+        window=window,
+        worst=worst,
+        bucket=bucket,
+        format=format,
+        nanoseconds=nanoseconds,
+    )
     if egress is not None:
         if out is not None:
             _load_writer()
@@ -252,7 +250,7 @@ def _clocks(
 ) -> Clocks:
     """How the clocks of two captures are to each other."""
     from tailtap.analysis.evaluation.clocks import aligned, known, parse_interval
-    from tailtap.analysis.evaluation.evaluate import sides_of
+    from tailtap.analysis.evaluation.settings import sides_of
     from tailtap.records.errors import InputError
 
     if back is None:
@@ -304,12 +302,12 @@ def _load_writer() -> None:
 
 
 def _evaluate_pair(ingress: Path, egress: Path, settings: Settings, where: Where) -> Evaluation:
-    from tailtap.analysis import evaluation
+    from tailtap.analysis.evaluation.evaluate import evaluate_by
     from tailtap.analysis.evaluation.many import Captures, evaluate_many
     from tailtap.records.errors import TailtapError
 
     if where.default:
-        return evaluation.evaluate(ingress, egress, **vars(settings))
+        return evaluate_by(settings, ingress, egress)
     pair = Captures(ingress, egress, settings)
     chunk_bytes = where.chunk_bytes()
     with where.executor() as executor, where.progress() as progress:

@@ -19,8 +19,8 @@ from types import FrameType
 import yaml
 from msgspec.structs import asdict, replace
 
-from tailtap.analysis.evaluation import evaluate
-from tailtap.analysis.evaluation.evaluate import Settings
+from tailtap.analysis.evaluation.evaluate import evaluate_by
+from tailtap.analysis.evaluation.settings import of_run
 from tailtap.analysis.runs.folder import (
     ExperimentFolder,
     RunFolder,
@@ -282,20 +282,14 @@ class _Flow:
 
     def evaluate(self, sent: Sent) -> None:
         """Evaluate the stamps and enter the warnings about them. Raises `TailtapError`."""
-        experiment, settings = self.run.experiment, self.run.experiment.evaluation
-        evaluation = evaluate(
-            self.folder.ingress,
-            self.folder.egress,
-            key=settings.key,
-            trim_ns=settings.trim,
-            window_ns=settings.window,
-        )
+        experiment = self.run.experiment
+        settings = of_run(self.record.parameters.known.evaluation)
+        evaluation = evaluate_by(settings, self.folder.ingress, self.folder.egress)
         hops = hop_captures(self.record, self.folder.path)
         if hops:
             from tailtap.analysis.evaluation.hops import evaluate_hops  # `--check` needs no arrays
 
-            how = Settings(settings.key, settings.trim, settings.window)
-            evaluation = evaluate_hops(evaluation, hops, how)
+            evaluation = evaluate_hops(evaluation, hops, settings)
         evaluation.write(self.folder.evaluation, below=self.folder.top)
         self.record.warnings += notices(
             [

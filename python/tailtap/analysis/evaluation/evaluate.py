@@ -3,73 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from tailtap import _core
-from tailtap.analysis.evaluation.clocks import Clocks, require_shorter, within_of
+from tailtap.analysis.evaluation.clocks import Clocks, within_of
 from tailtap.analysis.evaluation.model import SIDES, Evaluation
+from tailtap.analysis.evaluation.settings import SECOND_NS, Settings
 from tailtap.analysis.evaluation.values import Columns
-from tailtap.records.errors import InputError
-from tailtap.records.evaluation import Change, Counts, Device, Nanoseconds, Options, Side, Sides
+from tailtap.records.evaluation import Change, Counts, Device, Nanoseconds, Side, Sides
 from tailtap.records.record import Notice
 from tailtap.records.units import format_time
 
-SECOND_NS = 1_000_000_000
 #: Fewer matched packets than this do not support the 99.9th percentile.
 FEW_PACKETS = 10_000
 #: A resolution of the stamps below this share of the mean latency, and below a microsecond, is
 #: stored and shown, and no warning.
 FINE = 0.01
 MICROSECOND_NS = 1_000
-#: What `nanoseconds` can be, and whether it is of ingress and of egress.
-NANOSECONDS = {"ingress": (True, False), "egress": (False, True), "both": (True, True)}
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How a pair of captures is evaluated; see `evaluate`, whose parameters these are."""
-
-    key: str = "auto"
-    trim_ns: int = 0
-    window_ns: int = 5 * SECOND_NS
-    worst: int = 5000
-    bucket_ns: int = 100
-    format: str | None = None
-    clocks: Clocks | None = None
-    nanoseconds: Nanoseconds | None = None
-
-    def __post_init__(self) -> None:
-        """Raise `InputError` for numbers and words that mean nothing."""
-        sides_of(self.nanoseconds)
-        if self.window_ns <= 0 or self.bucket_ns <= 0 or self.trim_ns < 0 or self.worst < 0:
-            raise InputError("window and bucket must be above zero, trim and worst not below it")
-        if self.clocks is not None:
-            require_shorter(self.clocks, self.window_ns)
-
-    def matching(self) -> dict[str, Any]:
-        """The keyword arguments by which `tailtap._core` matches and counts."""
-        return {
-            "key": None if self.key == "auto" else self.key,
-            "trim_ns": self.trim_ns,
-            "window_ns": self.window_ns,
-            "worst": self.worst,
-            "ingress_format": self.format,
-            "egress_format": self.format,
-            "clocks": self.clocks and (self.clocks.knots, self.clocks.within_ns),
-            "nanoseconds": list(sides_of(self.nanoseconds)),
-        }
-
-
-def sides_of(nanoseconds: str | None) -> tuple[bool, bool]:
-    """Whether `nanoseconds` is of ingress and of egress. Raises `InputError` for another word."""
-    if nanoseconds is None:
-        return False, False
-    if nanoseconds not in NANOSECONDS:
-        raise InputError(f"--nanoseconds '{nanoseconds}': give {', '.join(NANOSECONDS)}")
-    return NANOSECONDS[nanoseconds]
 
 
 def evaluate(
@@ -109,7 +61,16 @@ def evaluate(
     further into a capture is a warning: what can be read is evaluated, and the rest is counted.
     """
     settings = Settings(key, trim_ns, window_ns, worst, bucket_ns, format, clocks, nanoseconds)
-    found = _core.evaluate(Path(ingress), Path(egress), bucket_ns=bucket_ns, **settings.matching())
+    return evaluate_by(settings, ingress, egress)
+
+
+def evaluate_by(
+    settings: Settings, ingress: str | PathLike[str], egress: str | PathLike[str]
+) -> Evaluation:
+    """As `evaluate`, with settings that are made already."""
+    found = _core.evaluate(
+        Path(ingress), Path(egress), bucket_ns=settings.bucket_ns, **settings.matching
+    )
     return concluded(found, settings)
 
 
@@ -153,13 +114,7 @@ def concluded(found: Mapping[str, Any], settings: Settings) -> Evaluation:
             rates={name: side["rates"] for name, side in sides.items()},
         ),
         inputs=inputs,
-        options=Options(
-            trim_ns=settings.trim_ns,
-            window_ns=settings.window_ns,
-            bucket_ns=settings.bucket_ns,
-            nanoseconds=settings.nanoseconds,
-            worst=settings.worst,
-        ),
+        options=settings.options,
         warnings=warnings,
         clocks=None if settings.clocks is None else settings.clocks.record,
     )

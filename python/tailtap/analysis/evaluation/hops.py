@@ -7,7 +7,7 @@ hops adds up to its latency, as both are differences of the same stamps.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tailtap.analysis.evaluation import tables
-from tailtap.analysis.evaluation.evaluate import Settings, evaluate
+from tailtap.analysis.evaluation.evaluate import evaluate_by
 from tailtap.analysis.evaluation.percentiles import DEFAULT, latency_record, papers, percentiles_of
+from tailtap.analysis.evaluation.settings import Settings
 from tailtap.analysis.evaluation.stamp_files import first_between
 from tailtap.analysis.evaluation.values import (
     NODE,
@@ -159,9 +160,9 @@ def evaluate_hops(
     evaluation: Evaluation, captures: Sequence[HopCaptures], settings: Settings
 ) -> Evaluation:
     """The evaluation of a line, with its hops. Raises `InputError` as `evaluate` does."""
-    own = asdict(settings_of_hop(settings))
+    own = settings_of_hop(settings)
     return with_hops(
-        evaluation, captures, [evaluate(hop.ingress, hop.egress, **own) for hop in captures]
+        evaluation, captures, [evaluate_by(own, hop.ingress, hop.egress) for hop in captures]
     )
 
 

@@ -16,10 +16,11 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from tailtap import _core
-from tailtap.analysis.evaluation.evaluate import Settings, concluded
+from tailtap.analysis.evaluation.evaluate import concluded
 from tailtap.analysis.evaluation.executors import Executor, Task, stopped
 from tailtap.analysis.evaluation.merging import Place, Tree
 from tailtap.analysis.evaluation.model import Evaluation
+from tailtap.analysis.evaluation.settings import Settings
 from tailtap.records.errors import MachineError, NotSplittableError, TailtapError
 
 CHUNK_BYTES = 1 << 30
@@ -68,7 +69,7 @@ def evaluate_many(
 
 def plan(ingress: Path, egress: Path, settings: Settings, chunk_bytes: int) -> list[bytes]:
     """The task that cuts a pair into pieces, in order of time."""
-    return _core.plan(ingress, egress, chunk_bytes=chunk_bytes, **settings.matching())
+    return _core.plan(ingress, egress, chunk_bytes=chunk_bytes, **settings.matching)
 
 
 def evaluate_piece(piece: bytes) -> bytes:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from tailtap.analysis.evaluation import Evaluation
-from tailtap.analysis.evaluation.evaluate import Settings
 from tailtap.analysis.evaluation.executors import Executor
 from tailtap.analysis.evaluation.hops import settings_of_hop, with_hops
 from tailtap.analysis.evaluation.many import Captures, Progress, evaluate_many
+from tailtap.analysis.evaluation.settings import Settings, of_run
 from tailtap.analysis.evaluation.values import HopCaptures
 from tailtap.analysis.runs.folder import (
     EVALUATION,
@@ -253,9 +253,8 @@ def copy_of(runs: Runs, out: Path, changes: Changes) -> Runs:
 
 def _copy(run: RunFolder, copy: RunFolder, settings: Settings) -> None:
     record = run.read()
-    own = {"key": settings.key, "trim": settings.trim_ns, "window": settings.window_ns}
     parameters = record.parameters.whole
-    evaluation = {**parameters.get("evaluation", {}), **own}
+    evaluation = {**parameters.get("evaluation", {}), **settings.parameters}
     make_folder(copy.path, below=copy.top)
     brought = (one.files for one in record.instruments.values())
     names = {run.generator.name, *(path.name for path in run.stamps), *chain(*brought)}
@@ -270,9 +269,7 @@ def _copy(run: RunFolder, copy: RunFolder, settings: Settings) -> None:
 
 
 def _settings(run: RunFolder, changes: Changes) -> Settings:
-    own = run.read().parameters.known.evaluation
-    settings = Settings() if own is None else Settings(own.key, own.trim, own.window)
-    return replace(settings, **changes)
+    return of_run(run.read().parameters.known.evaluation, **changes)
 
 
 @dataclass

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from tailtap.analysis.evaluation import evaluate, tables
+from tailtap.analysis.evaluation import tables
+from tailtap.analysis.evaluation.evaluate import evaluate_by
+from tailtap.analysis.evaluation.settings import of_evaluation
 from tailtap.analysis.runs.run import Run
 from tailtap.records.errors import InputError
 from tailtap.records.evaluation import Side
@@ -20,19 +22,8 @@ def all_packets(run: Run) -> pa.Table:
     memory a packet.
     """
     stored = run.stored
-    options, inputs = stored.options, stored.inputs
-    formats = {side.format for side in inputs.both}
-    found = evaluate(
-        _capture(run, inputs.ingress),
-        _capture(run, inputs.egress),
-        key=stored.key,
-        trim_ns=options.trim_ns,
-        window_ns=options.window_ns,
-        bucket_ns=options.bucket_ns,
-        worst=stored.counts.matched,
-        format=formats.pop() if len(formats) == 1 else None,
-        nanoseconds=options.nanoseconds,
-    )
+    settings = of_evaluation(stored, worst=stored.counts.matched)
+    found = evaluate_by(settings, *(_capture(run, side) for side in stored.inputs.both))
     if (found.counts, found.min, found.max) != (stored.counts, stored.min, stored.max):
         raise InputError(
             f"{run.folder}: --packets: the captures are not those that were evaluated; run "

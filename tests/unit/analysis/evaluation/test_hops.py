@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from stamps import write_stamps
 
 from tailtap.analysis.evaluation import Evaluation, evaluate
-from tailtap.analysis.evaluation.evaluate import Settings
 from tailtap.analysis.evaluation.hops import UNKNOWN, Hops, evaluate_hops
+from tailtap.analysis.evaluation.settings import Settings
 from tailtap.analysis.evaluation.stamp_files import first_between
 from tailtap.analysis.evaluation.values import NODE, QUEUE, HopCaptures
 from tailtap.records.errors import InputError

@@ -15,9 +15,9 @@ from captures import write_many
 from tailtap import _core
 from tailtap.analysis import evaluation
 from tailtap.analysis.evaluation import Evaluation
-from tailtap.analysis.evaluation.evaluate import Settings
 from tailtap.analysis.evaluation.executors import Task, Threads, stopped
 from tailtap.analysis.evaluation.many import Captures, evaluate_many, evaluate_piece, plan
+from tailtap.analysis.evaluation.settings import Settings
 from tailtap.records.errors import InputError, Interrupted, MachineError, TailtapError
 
 SECOND = 1_000_000_000

@@ -1,0 +1,107 @@
+"""How a pair of captures is evaluated: what is asked, what a run says, what an evaluation kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tailtap.analysis.evaluation.clocks import Clocks, require_shorter
+from tailtap.records.errors import InputError
+from tailtap.records.evaluation import Nanoseconds, Options
+from tailtap.records.units import parse_time
+
+if TYPE_CHECKING:
+    from tailtap.analysis.evaluation.model import Evaluation
+    from tailtap.records.run import EvaluationSettings
+
+SECOND_NS = 1_000_000_000
+#: What `nanoseconds` can be, and whether it is of ingress and of egress.
+NANOSECONDS = {"ingress": (True, False), "egress": (False, True), "both": (True, True)}
+#: What the parameters of a run say of them, by the names that these have there.
+OF_A_RUN = {"key": "key", "trim": "trim_ns", "window": "window_ns"}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a pair of captures is evaluated; see `evaluate`, whose parameters these are."""
+
+    key: str = "auto"
+    trim_ns: int = 0
+    window_ns: int = 5 * SECOND_NS
+    worst: int = 5000
+    bucket_ns: int = 100
+    format: str | None = None
+    clocks: Clocks | None = None
+    nanoseconds: Nanoseconds | None = None
+
+    def __post_init__(self) -> None:
+        """Raise `InputError` for numbers and words that mean nothing."""
+        sides_of(self.nanoseconds)
+        if self.window_ns <= 0 or self.bucket_ns <= 0 or self.trim_ns < 0 or self.worst < 0:
+            raise InputError("window and bucket must be above zero, trim and worst not below it")
+        if self.clocks is not None:
+            require_shorter(self.clocks, self.window_ns)
+
+    @property
+    def matching(self) -> dict[str, Any]:
+        """The keyword arguments by which `tailtap._core` matches and counts."""
+        return {
+            "key": None if self.key == "auto" else self.key,
+            "trim_ns": self.trim_ns,
+            "window_ns": self.window_ns,
+            "worst": self.worst,
+            "ingress_format": self.format,
+            "egress_format": self.format,
+            "clocks": self.clocks and (self.clocks.knots, self.clocks.within_ns),
+            "nanoseconds": list(sides_of(self.nanoseconds)),
+        }
+
+    @property
+    def options(self) -> Options:
+        """What an evaluation keeps of them."""
+        return Options(**{name: getattr(self, name) for name in Options.__struct_fields__})
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """What the parameters of a run keep of them."""
+        return {theirs: getattr(self, ours) for theirs, ours in OF_A_RUN.items()}
+
+
+def typed(
+    *, trim: str | None, window: str | None, bucket: str | None, **others: Any
+) -> dict[str, Any]:
+    """Fields of `Settings` by name, from texts with units and from `others` as they are.
+
+    What is None is left out. Raises `InputError` for what is no time.
+    """
+    times = {"trim_ns": trim, "window_ns": window, "bucket_ns": bucket}
+    parsed = {name: parse_time(text) for name, text in times.items() if text is not None}
+    return parsed | {name: value for name, value in others.items() if value is not None}
+
+
+def of_run(asked: EvaluationSettings | None, **changes: Any) -> Settings:
+    """Those that the parameters of a run ask for, but for `changes`: fields of `Settings`."""
+    own = {ours: getattr(asked, theirs) for theirs, ours in OF_A_RUN.items()} if asked else {}
+    return Settings(**own | changes)
+
+
+def of_evaluation(found: Evaluation, **changes: Any) -> Settings:
+    """Those that an evaluation was made with, but for `changes`: fields of `Settings`.
+
+    How its clocks were to each other is not among them.
+    """
+    formats = {side.format for side in found.inputs.both}
+    own: dict[str, Any] = msgspec.structs.asdict(found.options)
+    own |= {"key": found.key, "format": formats.pop() if len(formats) == 1 else None}
+    return Settings(**own | changes)
+
+
+def sides_of(nanoseconds: str | None) -> tuple[bool, bool]:
+    """Whether `nanoseconds` is of ingress and of egress. Raises `InputError` for another word."""
+    if nanoseconds is None:
+        return False, False
+    if nanoseconds not in NANOSECONDS:
+        raise InputError(f"--nanoseconds '{nanoseconds}': give {', '.join(NANOSECONDS)}")
+    return NANOSECONDS[nanoseconds]
