@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tailtap.analysis.runs.reader import read_runs
@@ -24,32 +24,33 @@ def controls(runs: Iterable[Run]) -> dict[Path | None, Control | None]:
     trace; invalid runs are none, and have none. All such pairs of the run's mode count: of the
     median and of the 99.9th percentile, what is told is the median over the pairs.
     """
-    experiments: dict[Path, list[Run]] = {}
+    experiments: dict[Path, Sequence[Run]] = {}
     found: dict[Path | None, Control | None] = {}
     for run in runs:
         if run.home not in experiments:
-            experiments[run.home] = _usable(run.home)
+            experiments[run.home] = _beside(run.home)
         found[run.own_folder] = _control(run, experiments[run.home])
     return found
 
 
-def _usable(home: Path) -> list[Run]:
-    """The runs of an experiment that say something of the device; none where it cannot be read."""
+def _beside(home: Path) -> Sequence[Run]:
+    """The runs of an experiment, none where it cannot be read. No evaluation is loaded yet."""
     try:
-        return [run for run in read_runs(home, imported=False).finished if not run.excluded]
+        return read_runs(home, imported=False).runs
     except InputError:
-        return []
+        return ()
 
 
 def _control(run: Run, beside: Iterable[Run]) -> Control | None:
+    if _mode(run) == "none":
+        return None
     like = [one for one in beside if _but_for_trace(one) == _but_for_trace(run)]
     traced, plain = (
         {one.repeat: one for one in like if _mode(one) == mode} for mode in (_mode(run), "none")
     )
-    pairs = [(traced[repeat], plain[repeat]) for repeat in sorted(traced.keys() & plain.keys())]
-    if not pairs or _mode(run) == "none":
-        return None
-    return Control(runs=len(pairs), percentiles=list(_rows(pairs)))
+    both = [(traced[repeat], plain[repeat]) for repeat in sorted(traced.keys() & plain.keys())]
+    pairs = [pair for pair in both if not any(one.excluded for one in pair)]
+    return Control(runs=len(pairs), percentiles=list(_rows(pairs))) if pairs else None
 
 
 def _rows(pairs: list[tuple[Run, Run]]) -> Iterator[TraceCost]:
