@@ -32,7 +32,7 @@ from tailtap.analysis.causes.without import DEFAULT_P, Removal
 from tailtap.analysis.runs.run import Run
 from tailtap.records.causes import Control
 from tailtap.records.cpulist import list_cpus
-from tailtap.records.errors import InputError, NotTraced
+from tailtap.records.errors import InputError
 from tailtap.records.machine import Tuning
 from tailtap.records.record import Notice
 from tailtap.records.units import format_time

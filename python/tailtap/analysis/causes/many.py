@@ -30,7 +30,7 @@ from tailtap.analysis.runs.reader import finished_runs
 from tailtap.analysis.runs.run import Run
 from tailtap.records.bugs import foreseen
 from tailtap.records.causes import CausesRecord, Control
-from tailtap.records.errors import InputError, MachineError, NotTraced, TailtapError
+from tailtap.records.errors import MachineError, NotTraced, TailtapError
 
 READ = ("run.json", "trace.json", "trace.events", "ingress.stamps", "egress.stamps")
 """What a worker must see of a run folder; what there is not is not asked for."""
