@@ -131,7 +131,7 @@ def pass_through(
         [sending] = generator.start(sender, [Sending(port, traffic)])
         stack.callback(sending.close)
         [told] = generator.result([sending])
-        assert told["sent"] == traffic.packets
+        assert told.sent == traffic.packets
         time.sleep(SETTLE_SECONDS * device.patience + forwarding.holds_ns / 1e9)
         tap.stop(stamping)
         if isinstance(forwarding, Forwarding) and shared.platform in BOOTS:

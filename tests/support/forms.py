@@ -6,7 +6,8 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from tailtap.records.schemas import RECORDS, schema, tag_of
+from tailtap.records.record import tag_of
+from tailtap.records.schemas import RECORDS, schema
 
 SCHEMAS = {tag_of(kind): schema(kind) for kind in RECORDS}
 

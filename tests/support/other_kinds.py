@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+from msgspec.structs import asdict
 from pydantic import BaseModel, Field
 
 from tailtap.analysis.runs.run import Run
@@ -22,6 +23,7 @@ from tailtap.lab.platforms import Dut, DutSpec
 from tailtap.lab.platforms.bare_metal import BareMetal
 from tailtap.lab.platforms.options import KernelOptions
 from tailtap.lab.topology.lab import Lab
+from tailtap.records.generator import GeneratorRecord
 from tailtap.records.schema import Size, Strict
 from tailtap.records.traits import Traits
 from tailtap.remote import Host
@@ -94,6 +96,12 @@ class TrickleOptions(Strict):
     drops: int = Field(default=1, description="How many drops there are.", examples=[3])
 
 
+class Trickled(GeneratorRecord, kw_only=True):
+    """What it says besides."""
+
+    by: str
+
+
 class Trickle(OwnGenerator):
     """Our own generator by another name."""
 
@@ -108,9 +116,9 @@ class Trickle(OwnGenerator):
         """It needs nothing."""
         yield Check("generators", "trickle", "ok", "trickles")
 
-    def result(self, processes: Sequence[Process]) -> Sequence[dict[str, Any]]:
+    def result(self, processes: Sequence[Process]) -> Sequence[GeneratorRecord]:
         """What it sent, and by whom."""
-        return [{**told, "by": "trickle"} for told in super().result(processes)]
+        return [Trickled(**asdict(told), by="trickle") for told in super().result(processes)]
 
 
 class Listener(InlineTap):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,6 +11,9 @@ from tailtap.cli.command import PATH, Command, command
 from tailtap.cli.completing import captures, one_of
 from tailtap.cli.terminal import say, warn
 from tailtap.records.errors import InputError, Interrupted
+
+if TYPE_CHECKING:
+    from tailtap.records.generator import GeneratorRecord
 
 NEXT = "--next"
 COMMON = ("cpu", "json", "quiet")
@@ -207,10 +210,10 @@ def generate(
     begin spread over the shortest of their gaps, so that they are not due in the same nanosecond:
     flow k of n begins k/n of it later (phase_ns in its report).
     """
-    import json as json_module
-
     from tailtap import _core
     from tailtap.lab.generators.asked import AskedFlow
+    from tailtap.records.generator import SeveralRecord
+    from tailtap.records.record import printed
 
     asked = [AskedFlow(**flow)]
     for other in context.meta[NEXT]:
@@ -218,57 +221,58 @@ def generate(
             raise InputError(f"--{given[0]} is of all flows: give it before the first {NEXT}")
         asked.append(AskedFlow(**other))
     sent = _core.generate([one.sending() for one in asked], cpu=cpu)
-    reports = [{**told, **one.shown()} for told, one in zip(sent, asked, strict=True)]
+    reports = [one.report(told) for told, one in zip(sent, asked, strict=True)]
     several = len(reports) > 1
     if json:
-        print(json_module.dumps({"flows": reports} if several else reports[0]), flush=True)
+        print(printed(SeveralRecord(flows=reports) if several else reports[0]), flush=True)
     for report in () if json else reports:
-        place = f"{report['interface']}: " if several else ""
+        place = f"{report.interface}: " if several else ""
         for line in _lines(report):
             say(f"{place}{line}")
         for warning in _warnings(report) if not quiet else ():
             warn(f"tailtap: warning: {place}{warning}")
-    if any(report["interrupted"] for report in reports):
+    if any(report.interrupted for report in reports):
         raise Interrupted(
             "the traffic was ended early by a signal; the report covers what was sent"
         )
 
 
-def _lines(report: dict[str, Any]) -> Iterator[str]:
+def _lines(report: GeneratorRecord) -> Iterator[str]:
     """What a person reads of a flow."""
     from tailtap.analysis.evaluation.percentiles import label
     from tailtap.records.units import format_rate, format_time
 
+    warm_up = 0 if report.warm_up is None else report.warm_up.sent
     yield (
-        f"{report['sent']} packets sent at {format_rate(report['achieved_rate'])}, "
-        f"{report['failed']} failed, {report['warm_up']['sent']} before for warm-up"
+        f"{report.sent} packets sent at {format_rate(report.achieved_rate or 0)}, "
+        f"{report.failed} failed, {warm_up} before for warm-up"
     )
-    if (slip := report["slip_ns"]) is not None:
-        named = [(label(entry["p"]), entry["value"]) for entry in slip["percentiles"]]
-        named.append(("max", slip["max"]))
+    if (slip := report.slip_ns) is not None:
+        named = [(label(entry.p), entry.value) for entry in slip.percentiles]
+        named.append(("max", slip.max or 0))
         values = ", ".join(f"{name} {format_time(value)}" for name, value in named)
         yield f"late against the schedule: {values}"
-    if report["mode"]:
-        yield f"handed over by {report['generator']}, {report['mode']} mode"
+    if report.mode:
+        yield f"handed over by {report.generator}, {report.mode} mode"
 
 
-def _warnings(report: dict[str, Any]) -> Iterator[str]:
+def _warnings(report: GeneratorRecord) -> Iterator[str]:
     """What the reader should know about traffic that was not sent as it was asked for."""
     from tailtap.records.units import format_rate
 
-    if report["failed"]:
-        yield f"{report['interface']} did not take {report['failed']} packets"
-    wanted, achieved = report["scheduled_rate"], report["achieved_rate"]
+    if report.failed:
+        yield f"{report.interface} did not take {report.failed} packets"
+    wanted, achieved = report.scheduled_rate or 0, report.achieved_rate or 0
     if achieved < 0.99 * wanted:
         yield (
             f"{format_rate(wanted)} is more than this machine can send here: it reached "
             f"{format_rate(achieved)}; lower --rate, give it a CPU of its own (--cpu), or "
             "try --generator af_xdp"
         )
-    if report["with_id"] < report["sent"]:
+    if without := report.without_id:
         yield (
-            f"{report['sent'] - report['with_id']} packets have no id: taps count them as other "
+            f"{without} packets have no id: taps count them as other "
             "packets (--stamp-ids writes ids where there is UDP)"
         )
-    if report["bunched"]:
-        yield f"{report['bunched']} packets were overdue and left together with others"
+    if report.bunched:
+        yield f"{report.bunched} packets were overdue and left together with others"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -130,8 +130,9 @@ def trace(
 
     from tailtap.lab.forwarders.served import Server
     from tailtap.lab.instruments.tracer import warnings_of
-    from tailtap.lab.instruments.tracer.taking import EVENTS, RECORD, skipped, take
+    from tailtap.lab.instruments.tracer.taking import EVENTS, RECORD, take
     from tailtap.records.files import make_folder, require_new
+    from tailtap.records.record import as_json
     from tailtap.records.units import parse_time
     from tailtap.records.writing import writing
 
@@ -166,22 +167,21 @@ def trace(
         measure_cost=cost,
     )
     if json:
-        print(json_module.dumps({"event": "done", "trace": done}), flush=True)
+        print(json_module.dumps({"event": "done", "trace": as_json(done)}), flush=True)
         return
-    seconds = (done["ended_ns"] - done["started_ns"]) / 1e9
-    say(f"{done['records']} records of CPUs {cpus} in {seconds:.1f} s -> {out}")
-    for name, count in sorted(done["kinds"].items(), key=lambda row: -row[1]):
+    seconds = (done.ended_ns - done.started_ns) / 1e9
+    say(f"{done.records} records of CPUs {cpus} in {seconds:.1f} s -> {out}")
+    for name, count in sorted(done.kinds.items(), key=lambda row: -row[1]):
         say(f"  {name:12} {count:10}  {count / seconds:12.1f}/s")
-    for line in costs(done["hooks"], seconds) if cost else ():
+    for line in costs(done.hooks, seconds) if cost else ():
         say(line)
-    missed = skipped(done["hooks"])
-    if missed:
-        say(f"{missed} events were not seen: they interrupted the recording of one like them")
+    if done.skipped:
+        say(f"{done.skipped} events were not seen: they interrupted the recording of one like them")
     for warning in warnings_of(done):
         warn(f"tailtap: warning: {warning['message']}")
 
 
-def costs(hooks: Mapping[str, Sequence[int]], seconds: float) -> Iterator[str]:
+def costs(hooks: Mapping[str, tuple[int, int, int]], seconds: float) -> Iterator[str]:
     """What the programs cost, as lines; `hooks` has runs and ns of each."""
     runs = sum(row[0] for row in hooks.values())
     spent = sum(row[1] for row in hooks.values())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from msgspec import structs
 
@@ -16,7 +15,8 @@ from tailtap.lab.topology.graph import EGRESS, INGRESS
 from tailtap.measure.roles.answers import Brought, OfFlow, Tapped
 from tailtap.records.cpulist import ranges
 from tailtap.records.evaluation import Counts, Side
-from tailtap.records.record import Notice
+from tailtap.records.generator import Generator, GeneratorRecord
+from tailtap.records.record import Notice, Open
 from tailtap.records.run import Found, Window
 from tailtap.records.units import format_rate, format_time
 from tailtap.records.warnings import notices
@@ -35,7 +35,7 @@ EXTERNAL_SHARE = 0.1
 class Sent:
     """What generator and taps of one flow said in the end."""
 
-    generator: Mapping[str, Any]
+    generator: Open[GeneratorRecord]
     stamped: OfFlow
     cpus: str | None = None
     """The CPUs that the taps' process might run on."""
@@ -74,11 +74,11 @@ def warnings_of(experiment: Experiment, measured: Measured, flow: str) -> list[N
     found = [
         *measured.warnings,
         *notices(_setup(experiment, measured)),
-        *notices(_generator(sent.generator, traffic.slip_limit)),
+        *notices(_generator(sent.generator.known, traffic.slip_limit)),
         *sent.stamped.warnings,
         *notices(_elsewhere(experiment, measured)),
     ]
-    if not too_slow(sent.generator):
+    if not too_slow(sent.generator.known):
         return found
     return [
         *notices([_unreached(sent, measured, traffic)]),
@@ -132,38 +132,44 @@ def _setup(experiment: Experiment, measured: Measured) -> Iterator[Warning]:
         )
 
 
-def too_slow(generator: Mapping[str, Any]) -> bool:
+def too_slow(generator: Generator) -> bool:
     """Whether a generator did not reach the rate of its schedule."""
-    rate, achieved = generator["scheduled_rate"], generator["achieved_rate"]
-    return rate is not None and achieved < RATE_SHARE * rate
+    rate, achieved = generator.scheduled_rate, generator.achieved_rate
+    return rate is not None and (achieved or 0) < RATE_SHARE * rate
 
 
-def shortfall(generator: Mapping[str, Any]) -> str:
+def shortfall(generator: Generator) -> str:
     """How far a generator came that did not reach its rate, a clause."""
-    reached, wanted = (round(generator[f"{which}_rate"]) for which in ("achieved", "scheduled"))
+    both = (generator.achieved_rate, generator.scheduled_rate)
+    reached, wanted = (round(rate or 0) for rate in both)
     return f"the generator reached {format_rate(reached)} of {format_rate(wanted)}"
 
 
-def slipped(generator: Mapping[str, Any], slip_limit: int) -> str | None:
+def slipped(generator: Generator, slip_limit: int) -> str | None:
     """How late packets left that were to be on time, a clause; None when they were."""
-    slip = generator["slip_ns"]  # None when nothing was sent
-    for row in slip["percentiles"] if slip else ():
-        if row["p"] == SLIP_P and row["value"] > slip_limit:
-            return (
-                f"1 % of the packets left more than {format_time(row['value'])} after their time "
-                f"(traffic.slip_limit {format_time(slip_limit)})"
-            )
-    return None
+    late = _late(generator)
+    if late is None or late <= slip_limit:
+        return None
+    return (
+        f"1 % of the packets left more than {format_time(late)} after their time "
+        f"(traffic.slip_limit {format_time(slip_limit)})"
+    )
+
+
+def _late(generator: Generator) -> int | None:
+    """After how many ns the last 1 % of the packets left; None when nothing was sent."""
+    rows = generator.slip_ns.percentiles if generator.slip_ns else ()
+    return next((row.value for row in rows if row.p == SLIP_P), None)
 
 
 def _unreached(sent: Sent, measured: Measured, traffic: Traffic) -> Warning:
     """The one warning of a generator that did not reach its rate, and what followed from that."""
-    generator = sent.generator
-    reached = format_rate(generator["achieved_rate"])
+    generator = sent.generator.known
+    reached = format_rate(generator.achieved_rate or 0)
     text = shortfall(generator)
-    if generator.get("interrupted"):
+    if generator.interrupted:
         text += (
-            f" and was ended long after its time, with {generator['sent']:,} of "
+            f" and was ended long after its time, with {generator.sent:,} of "
             f"{traffic.packets:,} packets sent"
         )
     text += (
@@ -176,9 +182,7 @@ def _unreached(sent: Sent, measured: Measured, traffic: Traffic) -> Warning:
 
 def _followed(sent: Sent, measured: Measured) -> Iterator[str]:
     """What a generator without a pause does to the rest of the measurement."""
-    slip = sent.generator["slip_ns"]
-    rows = slip["percentiles"] if slip else ()
-    late = next((row["value"] for row in rows if row["p"] == SLIP_P), None)
+    late = _late(sent.generator.known)
     if late is not None:
         yield f"1 % of the packets left more than {format_time(late)} after their time"
     if lost := sum(tap.lost for tap in sent.taps.values()):
@@ -189,17 +193,16 @@ def _followed(sent: Sent, measured: Measured) -> Iterator[str]:
         yield f"the kernel dropped {dropped:,} packets in full queues (net.core.netdev_max_backlog)"
 
 
-def _generator(generator: Mapping[str, Any], slip_limit: int) -> Iterator[Warning]:
-    if generator["failed"]:
+def _generator(generator: Generator, slip_limit: int) -> Iterator[Warning]:
+    if generator.failed:
         yield _warning(
             "failed-sends",
-            f"{generator['failed']} packets could not be sent: they are not in the ingress capture",
+            f"{generator.failed} packets could not be sent: they are not in the ingress capture",
         )
-    if generator.get("with_id") is not None and generator["with_id"] < generator["sent"]:
-        without = generator["sent"] - generator["with_id"]
+    if without := generator.without_id:
         yield _warning(
             "without-id",
-            f"{without} of the {generator['sent']} packets sent have no id, as they are no UDP: "
+            f"{without} of the {generator.sent} packets sent have no id, as they are no UDP: "
             "they load the DuT and are not measured",
         )
     slip = slipped(generator, slip_limit)

@@ -39,11 +39,11 @@ from tailtap.measure.roles.answers import (
     STOP,
     WHY,
     CheckedSession,
-    Generated,
     Prepared,
 )
 from tailtap.records.errors import MachineError, TailtapError
 from tailtap.records.files import write_json
+from tailtap.records.generator import GeneratorRecord
 from tailtap.records.machine import Station as StationRecord
 from tailtap.records.record import Open, parsed
 from tailtap.records.run import Found, HostClocks
@@ -223,7 +223,7 @@ def _measure(
     for flow in flows:
         write_json(folders[flow].generator, sent[flow].whole, below=folders[flow].top)
     return Measured(
-        {flow: Sent(sent[flow].whole, stamped.flows[flow], stamped.cpus) for flow in flows},
+        {flow: Sent(sent[flow], stamped.flows[flow], stamped.cpus) for flow in flows},
         Found(
             **asdict(replace(observed.facts, **clock.facts)),
             clocks=_clocks(hosts),
@@ -378,7 +378,7 @@ def _overdue(experiment: Experiment, patience: float) -> float:
 
 
 def _require_sent(
-    experiment: Experiment, sent: Mapping[str, Open[Generated]], overdue: float
+    experiment: Experiment, sent: Mapping[str, Open[GeneratorRecord]], overdue: float
 ) -> None:
     """Raises `MachineError` when a generator was ended before it had sent a packet that counts."""
     for flow, told in sent.items():

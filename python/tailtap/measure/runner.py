@@ -50,8 +50,9 @@ from tailtap.records.bugs import STORAGE, kept
 from tailtap.records.document import dotted, load
 from tailtap.records.errors import Interrupted, NothingBegun, Occupied, TailtapError
 from tailtap.records.files import make_folder, remove, slugify, write_json, write_text
+from tailtap.records.generator import Generator
 from tailtap.records.record import as_json, opened
-from tailtap.records.run import Generator, Instrument, RunRecord, Status, Tap
+from tailtap.records.run import Instrument, RunRecord, Status, Tap
 from tailtap.records.warnings import is_valid, notices
 from tailtap.records.writing import writing
 
@@ -266,7 +267,7 @@ class _Flow:
         self.record = replace(
             self.record,
             **asdict(measured.found),
-            generator=opened("the generator", sent.generator, Generator),
+            generator=opened("the generator", sent.generator.whole, Generator),
             taps={name: opened(name, tap.whole, Tap) for name, tap in stamped.taps.items()},
             instruments={"taps": taps, **brought},
             warnings=warnings_of(self.run.experiment, measured, self.run.flow),

@@ -84,6 +84,11 @@ class Sequenced(Record, kw_only=True):
     value: Whole
 
 
+def tag_of(kind: type[Record]) -> str:
+    """What a record says as its `schema`."""
+    return str(kind.__struct_config__.tag)
+
+
 def parsed(
     place: object, content: object, kind: type[R], error_type: type[TailtapError] = InputError
 ) -> R:

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from tailtap.records.generator import Generator
 from tailtap.records.machine import Booted, Environment, Station, Timekeeping, Tuning
 from tailtap.records.record import (
     Anything,
@@ -17,38 +18,17 @@ from tailtap.records.record import (
     Number,
     Open,
     Record,
-    Sequenced,
     Texts,
     Whole,
     Width,
 )
+from tailtap.records.trace import Taken
 from tailtap.records.traits import Traits
 
 Status = Literal["running", "done", "failed", "interrupted", "imported"]
 Small = Annotated[int, Meta(ge=0, lt=1 << 31)]
 Repeat = Annotated[int, Meta(ge=1, le=10**6)]
 """Nobody repeats a run more often; a list of all repeats has room."""
-
-
-class Slip(Record, kw_only=True):
-    """How late packets left the generator."""
-
-    max: Whole | None = None
-    percentiles: list[Sequenced] = []
-
-
-class Generator(Record, kw_only=True):
-    """What any generator says of itself."""
-
-    generator: str | None = None
-    mode: str | None = None
-    sent: Count | None = None
-    failed: Count | None = None
-    scheduled_rate: Number | None = None
-    achieved_rate: Number | None = None
-    slip_ns: Slip | None = None
-    with_id: Count | None = None
-    interrupted: bool | None = None
 
 
 class Tap(Record, kw_only=True):
@@ -339,7 +319,7 @@ class Facts(Record, kw_only=True):
     neighbours: dict[str, Neighbour] = {}
     card_interrupts: dict[str, Handled] = {}
     energy: Energy | None = None
-    trace: Anything | None = None
+    trace: Taken | None = None
     trace_guest: Anything | None = None
 
 
@@ -392,7 +372,7 @@ class RunRecord(PlanRow, kw_only=True):
     neighbours: dict[str, Neighbour] = {}
     card_interrupts: dict[str, Handled] = {}
     energy: Energy | None = None
-    trace: Anything | None = None
+    trace: Taken | None = None
     trace_guest: Anything | None = None
     instruments: dict[str, Instrument] = {}
     environment: Environment | None = None

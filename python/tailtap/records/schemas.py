@@ -16,6 +16,7 @@ import msgspec
 from tailtap.records.causes import CausesRecord
 from tailtap.records.evaluation import EvaluationRecord
 from tailtap.records.files import write_text
+from tailtap.records.generator import GeneratorRecord, SeveralRecord
 from tailtap.records.interrupts import InterruptsRecord
 from tailtap.records.printed import (
     ApplyRecord,
@@ -36,8 +37,9 @@ from tailtap.records.printed import (
     RunCheckRecord,
     TestbedCheckRecord,
 )
-from tailtap.records.record import Record
+from tailtap.records.record import Record, tag_of
 from tailtap.records.tail import ModelRecord, TailRecord
+from tailtap.records.trace import TraceRecord
 from tailtap.records.verdict import VerdictRecord
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -48,6 +50,9 @@ RECORDS: Sequence[type[Record]] = (
     CausesRecord,
     VerdictRecord,
     InterruptsRecord,
+    TraceRecord,
+    GeneratorRecord,
+    SeveralRecord,
     ReportRecord,
     ExportRecord,
     ImportRecord,
@@ -84,11 +89,6 @@ JSON files and what `--json` prints name their form in `schema`. This page lists
 a JSON Schema of the same name is in [schemas](schemas). Later versions may add fields. Times are
 integer nanoseconds. A field that is marked *optional* is left out where there is nothing to say.
 """
-
-
-def tag_of(kind: type[Record]) -> str:
-    """What a record says as its `schema`."""
-    return str(kind.__struct_config__.tag)
 
 
 def file_of(kind: type[Record]) -> str:

@@ -1,51 +1,100 @@
-"""What a trace says of itself: ``trace.json``."""
+"""What a trace says of itself: ``trace.json``, and what a run keeps of it."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import Meta
+from msgspec import Meta, field
 
-from tailtap.records.record import Count, Cpu, Record, Texts
+from tailtap.records.record import Count, Cpu, CpuText, Record, Texts
+
+By = Literal["softirq", "task", "poll", "vcpu"]
+NET_RX = 3
+"""The number of the softirq that receives; ``enum`` in include/linux/interrupt.h."""
 
 
-class Served(Record, kw_only=True):
+class Server(Record, kw_only=True):
     """By what packets are served."""
 
-    node: str | None = None
-    by: Literal["softirq", "task", "poll", "vcpu"]
-    vector: Count | None = None
-    pids: list[Count] | None = None
-    cpus: list[Cpu] | None = None
+    by: By
+    vector: Annotated[Count | None, Meta(description="The number of the softirq")] = None
+    pids: Annotated[list[Count], Meta(description="The threads, as that kernel numbers them")] = []
+    cpus: Annotated[list[Cpu], Meta(description="Empty: all that are traced")] = []
 
 
-class NodeServed(Served, kw_only=True):
+class NodeServer(Server, kw_only=True):
     """By what packets are served in a node."""
 
     node: str
 
 
+class UsualPasses(Record, kw_only=True):
+    """Passes of usual packets, which have no records."""
+
+    passes: Count
+    half_ns: Annotated[Count, Meta(description="What half of all passes took at most")]
+
+
 class TraceNames(Record, kw_only=True):
     """What tasks, interrupts and functions are called."""
 
-    pids: dict[Annotated[str, Meta(pattern=r"^-?[0-9]{1,10}$")], str] | None = None
-    irqs: dict[Annotated[str, Meta(pattern=r"^[0-9]{1,10}$")], str] | None = None
-    functions: dict[Annotated[str, Meta(pattern=r"^0x[0-9a-f]{1,16}$")], str] | None = None
+    pids: dict[Annotated[str, Meta(pattern=r"^-?[0-9]{1,10}$")], str] = {}
+    irqs: dict[Annotated[str, Meta(pattern=r"^[0-9]{1,10}$")], str] = {}
+    functions: dict[Annotated[str, Meta(pattern=r"^0x[0-9a-f]{1,16}$")], str] = {}
 
 
-class TraceRecord(Record, kw_only=True):
-    """``trace.json``."""
+class TraceFacts(Record, kw_only=True):
+    """What any trace tells of itself."""
 
     clock: str | None = None
     boot_id: str | None = None
-    mode: str | None = None
+    mode: str = ""
     cpus: list[Cpu]
-    started_ns: Count
-    ended_ns: Count
+    senders: Annotated[
+        list[Cpu], Meta(description="CPUs that tell those of packets, and are no part of them")
+    ] = []
+    started_ns: Annotated[Count, Meta(description="When all programs were attached")]
+    ended_ns: Annotated[Count, Meta(description="When the first of them was taken away")]
     records: Count | None = None
-    lost: dict[str, Count] | None = None
-    missing: Texts | None = None
-    substitutes: Texts | None = None
-    senders: list[Cpu] | None = None
-    served: Served | Annotated[list[NodeServed], Meta(min_length=1)] | None
-    names: TraceNames | None = None
+    lost: Annotated[dict[CpuText, Count], Meta(description="Records that had no room, by CPU")] = {}
+    missing: Annotated[Texts, Meta(description="Tracepoints that this kernel does not have")] = []
+    substitutes: Annotated[Texts, Meta(description="What stands in for them")] = []
+    steal: Annotated[
+        bool | None, Meta(description="Whether the hypervisor tells what it takes")
+    ] = None
+    floor_ns: Annotated[
+        Count, Meta(description="Interrupts and softirqs that are shorter are added up")
+    ] = 0
+    usual: Annotated[
+        dict[CpuText, UsualPasses], Meta(description="By CPU; empty: every packet has its records")
+    ] = {}
+    writes: Annotated[Count, Meta(description="How often it was written before its end")] = 0
+    served: Annotated[
+        Server | Annotated[list[NodeServer], Meta(min_length=1)] | None,
+        Meta(description="Null where nobody said so; a list where the device has several nodes"),
+    ]
+    kernel: str | None = None
+
+
+class TraceRecord(TraceFacts, kw_only=True, tag_field="schema", tag="tailtap.trace/1"):
+    """``trace.json``."""
+
+    names: TraceNames = field(default_factory=TraceNames)
+
+
+class Taken(TraceFacts, kw_only=True):
+    """What ``tailtap trace`` says at its end, and the record of a run keeps."""
+
+    kinds: Annotated[dict[str, Count], Meta(description="Records by kind")]
+    hooks: Annotated[
+        dict[str, tuple[Count, Count, Count]],
+        Meta(
+            description="For each tracepoint how often its program ran, the time of that in ns "
+            "(0 unless measured), and the events that it did not see"
+        ),
+    ]
+
+    @property
+    def skipped(self) -> int:
+        """Events that were not seen, as they interrupted the program at work on one like them."""
+        return sum(missed for _, _, missed in self.hooks.values())

@@ -23,7 +23,8 @@ from tailtap.measure.quality import (
     warnings_of,
 )
 from tailtap.measure.roles.answers import OfFlow, Tapped
-from tailtap.records.record import Notice, opened
+from tailtap.records.generator import GeneratorRecord
+from tailtap.records.record import Notice, Open, opened
 from tailtap.records.run import Found, Handled
 from tailtap.records.warnings import is_valid, notices
 
@@ -47,15 +48,16 @@ def stamped(*notes: str, **taps: dict[str, int]) -> OfFlow:
     )
 
 
-def generator(**changes: Any) -> dict[str, Any]:
+def generator(**changes: Any) -> Open[GeneratorRecord]:
     content: dict[str, Any] = {
+        "sent": 1000,
         "rate": 10_000,
         "scheduled_rate": 10_000.0,
         "achieved_rate": 9_950.0,
         "failed": 0,
     }
     content["slip_ns"] = {"percentiles": [{"p": 0.99, "value": SLIP_LIMIT_NS}]}
-    return {**content, **changes}
+    return opened("generator.json", {**content, **changes}, GeneratorRecord)
 
 
 SENT = Sent(generator(), stamped(ingress={"seen": 1000}))
@@ -219,7 +221,8 @@ def test_a_pattern_is_held_to_its_own_rate() -> None:
 def test_another_generator_is_judged_by_the_ingress_tap(last_ns: int, said: list[str]) -> None:
     content = {"generator": "external", "external": {"command": "x"}, "rate": "10 kpkt/s"}
     experiment = Experiment(name="a", dut=Dut(), traffic=Traffic.model_validate(content))
-    nothing = dict.fromkeys(("sent", "failed", "scheduled_rate", "achieved_rate", "slip_ns"))
+    unknown = ("sent", "failed", "scheduled_rate", "achieved_rate", "slip_ns")
+    nothing = generator(**dict.fromkeys(unknown))
     assert codes(replace(GOOD, sent={FORWARD: replace(SENT, generator=nothing)}), experiment) == []
     ingress = side(1001, 1_000_000_000, last_ns)
     assert [doubt["code"] for doubt in external_rate(experiment.traffic, ingress)] == said

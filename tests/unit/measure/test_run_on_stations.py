@@ -257,7 +257,7 @@ def test_a_generator_that_falls_behind_is_told_to_end(
     station = FakeStation(slow=True)
     measured = measure(_experiment(), _folders(tmp_path), None, stations=everywhere(station))
     assert station.asked.count(("generator", "interrupt")) == 1
-    assert measured.sent[FORWARD].generator["scheduled_rate"] == 10_000.0
+    assert measured.sent[FORWARD].generator.known.scheduled_rate == 10_000.0
 
 
 def test_a_generator_that_is_ended_in_its_warm_up_has_no_result(

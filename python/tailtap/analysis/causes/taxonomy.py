@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from tailtap.records.trace import NET_RX
+
 By = Literal["softirq", "task", "poll", "vcpu", "several"]
 
 
@@ -66,7 +68,6 @@ _OF_GENERATOR = "on the generator's CPU "
 NOTHING, SERVING = 0, 1
 """The rows that every join has."""
 
-NET_RX = 3
 _VECTORS = {
     1: ("timer", "local timer"),
     2: ("reschedule-ipi", ""),

@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from tailtap.analysis.causes.taxonomy import NET_RX, Names, Served
+from tailtap.analysis.causes.taxonomy import Names, Served
 from tailtap.analysis.clocks.host import HostClock, host_clock
 from tailtap.analysis.runs.run import Run
 from tailtap.records.errors import InputError
-from tailtap.records.files import read_json
-from tailtap.records.record import checked
-from tailtap.records.trace import TraceRecord
+from tailtap.records.record import read
+from tailtap.records.trace import NET_RX, Server, TraceRecord
 
-SCHEMA = "tailtap.trace/1"
 GUEST_EVENTS, GUEST_RECORD = "trace-guest.events", "trace-guest.json"
 NO_TRACE = "measure it with `trace: thin` in the experiment file, or --set trace=thin"
 
@@ -80,8 +77,8 @@ def load(run: Run) -> Trace:
             f"{path}: there is none: the trace was cut off before its end and cannot be trusted; "
             "measure again"
         )
-    record = read_json(path)
-    trace = _read(folder / "trace.events", path, record)
+    record = _read(path)
+    trace = _trace(folder / "trace.events", record)
     trace = replace(trace, clock=host_clock(run.record, f"{path}: the trace"))
     _belongs(path, record, trace, run)
     return trace
@@ -89,71 +86,64 @@ def load(run: Run) -> Trace:
 
 def load_guest(folder: Path) -> Trace:
     """The trace that was taken in the run's virtual machine, on its clock. Raises `InputError`."""
-    path = folder / GUEST_RECORD
-    return _read(folder / GUEST_EVENTS, path, read_json(path))
+    return _trace(folder / GUEST_EVENTS, _read(folder / GUEST_RECORD))
 
 
-def _read(events: Path, path: Path, record: Mapping[str, Any]) -> Trace:
-    if record.get("schema") != SCHEMA:
-        raise InputError(f"{path}: its schema is {record.get('schema')!r} instead of {SCHEMA!r}")
-    if record.get("served", {}) is None:
+def _read(path: Path) -> TraceRecord:
+    record = read(path, TraceRecord)
+    if record.served is None:
         raise InputError(
             f"{path}: it does not say by what packets are served: give "
             "`tailtap trace --served`, or measure with a forwarder that says so"
         )
-    checked(path, record, TraceRecord)
-    return _trace(events, record)
+    return record
 
 
-def _trace(events: Path, record: Mapping[str, Any]) -> Trace:
-    names = record.get("names") or {}
-    pids, irqs = names.get("pids") or {}, names.get("irqs") or {}
-    functions = names.get("functions") or {}
-    cpus = tuple(int(cpu) for cpu in record["cpus"])
-    rows = record["served"]
-    nodes = {str(row["node"]): _served(row, cpus) for row in rows} if isinstance(rows, list) else {}
-    records = record.get("records")
+def _trace(events: Path, record: TraceRecord) -> Trace:
+    cpus, rows = tuple(record.cpus), record.served
+    assert rows is not None
+    nodes = {row.node: _served(row, cpus) for row in rows} if isinstance(rows, list) else {}
+    served = (
+        Served.together(tuple(nodes.values())) if isinstance(rows, list) else _served(rows, cpus)
+    )
     return Trace(
         events=events,
-        started_ns=int(record["started_ns"]),
-        ended_ns=int(record["ended_ns"]),
+        started_ns=record.started_ns,
+        ended_ns=record.ended_ns,
         cpus=cpus,
-        served=Served.together(tuple(nodes.values())) if nodes else _served(rows, cpus),
+        served=served,
         nodes=nodes,
         names=Names(
-            {int(pid): str(name) for pid, name in pids.items()},
-            {int(number): str(name) for number, name in irqs.items()},
-            {int(address, 16): str(name) for address, name in functions.items()},
+            {int(pid): name for pid, name in record.names.pids.items()},
+            {int(number): name for number, name in record.names.irqs.items()},
+            {int(address, 16): name for address, name in record.names.functions.items()},
         ),
-        records=None if records is None else int(records),
-        lost={str(cpu): int(count) for cpu, count in (record.get("lost") or {}).items()},
-        missing=tuple(map(str, record.get("missing") or ())),
-        substitutes=tuple(map(str, record.get("substitutes") or ())),
-        mode=str(record.get("mode", "")),
-        senders=tuple(int(cpu) for cpu in record.get("senders") or ()),
+        records=record.records,
+        lost=record.lost,
+        missing=tuple(record.missing),
+        substitutes=tuple(record.substitutes),
+        mode=record.mode,
+        senders=tuple(record.senders),
     )
 
 
-def _served(row: Mapping[str, Any], traced: tuple[int, ...]) -> Served:
+def _served(row: Server, traced: tuple[int, ...]) -> Served:
     return Served.one(
-        row["by"],
-        vector=int(row.get("vector") or NET_RX),
-        pids=(int(pid) for pid in row.get("pids") or ()),
-        cpus=tuple(int(cpu) for cpu in row.get("cpus") or ()) or traced,
+        row.by, vector=row.vector or NET_RX, pids=row.pids, cpus=tuple(row.cpus) or traced
     )
 
 
-def _belongs(path: Path, record: Mapping[str, Any], trace: Trace, run: Run) -> None:
+def _belongs(path: Path, record: TraceRecord, trace: Trace, run: Run) -> None:
     boot = run.environment.boot_id
-    if boot and record.get("boot_id") and boot != record["boot_id"]:
+    if boot and record.boot_id and boot != record.boot_id:
         raise InputError(
             f"{path}: the trace is of another boot of the DuT's machine than the run; its clock "
             "says nothing of the packets"
         )
-    if run.clock != "monotonic" or record.get("clock") != "monotonic":
+    if run.clock != "monotonic" or record.clock != "monotonic":
         raise InputError(
             f"{run.slug}: its packets were stamped by the clock {run.clock}, its trace by "
-            f"{record.get('clock')}: only stamps of the kernel's monotonic clock can be joined"
+            f"{record.clock}: only stamps of the kernel's monotonic clock can be joined"
         )
     side = run.stored.inputs.ingress
     first, last = side.first_ns, side.last_ns

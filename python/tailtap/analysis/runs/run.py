@@ -22,12 +22,12 @@ from tailtap.analysis.evaluation.percentiles import DEFAULT
 from tailtap.analysis.evaluation.unread import lost_at_least
 from tailtap.analysis.runs.tail import StoredTail, rate_of, tail_of
 from tailtap.records.errors import InputError
+from tailtap.records.generator import Generator
 from tailtap.records.machine import Environment
 from tailtap.records.record import Notice
 from tailtap.records.run import (
     DutSettings,
     Energy,
-    Generator,
     Parameters,
     PlatformFacts,
     RunRecord,

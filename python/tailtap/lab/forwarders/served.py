@@ -6,11 +6,14 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, cast
 
 from tailtap.host.net.backlog_threads import backlog_threads
 from tailtap.records.cpulist import list_cpus, parse_cpus
 from tailtap.records.errors import InputError
+from tailtap.records.record import made
+from tailtap.records.trace import NET_RX, By, NodeServer
+from tailtap.records.trace import Server as ServerRecord
 from tailtap.remote import Host
 
 if TYPE_CHECKING:
@@ -18,10 +21,6 @@ if TYPE_CHECKING:
     from tailtap.lab.topology.lab import Lab
     from tailtap.lab.topology.placement import Placed
 
-By = Literal["softirq", "task", "poll", "vcpu"]
-
-NET_RX = 3
-"""The number of the softirq that receives; ``enum`` in include/linux/interrupt.h."""
 _WRITTEN = re.compile(r"(softirq|task|poll|vcpu)(?::([0-9]{1,9}(?:,[0-9]{1,9})*))?")
 
 
@@ -52,11 +51,6 @@ class Served:
         """As `tailtap trace --served` takes it."""
         return f"{self.by}:{','.join(map(str, self.pids))}" if self.pids else self.by
 
-    def document(self, cpus: Sequence[int]) -> dict[str, Any]:
-        """As ``trace.json`` has it; `cpus` are those that it is served on."""
-        vector = NET_RX if self.by == "softirq" else None
-        return {"by": self.by, "vector": vector, "pids": list(self.pids), "cpus": list(cpus)}
-
 
 @dataclass(frozen=True)
 class Server:
@@ -86,7 +80,9 @@ class Server:
         return f"{node}{self.served}" + (f"@{list_cpus(self.cpus)}" if self.cpus else "")
 
 
-def document(servers: Sequence[Server], cpus: Sequence[int]) -> Any:
+def records_of(
+    servers: Sequence[Server], cpus: Sequence[int]
+) -> ServerRecord | list[NodeServer] | None:
     """``served`` of ``trace.json``: None, one object, or a row for each node.
 
     `cpus` are those of what names none. Raises `InputError` when several name no nodes.
@@ -98,10 +94,17 @@ def document(servers: Sequence[Server], cpus: Sequence[int]) -> Any:
             "where several things serve packets, each names its node: 'dut1=softirq@0' and "
             "'dut2=task:812@1'"
         )
-    rows = [one.served.document(one.cpus or cpus) for one in servers]
-    if len(servers) > 1:
-        return [{"node": one.node, **row} for one, row in zip(servers, rows, strict=True)]
-    return rows[0] if rows else None
+    rows = [
+        NodeServer(
+            node=one.node,
+            by=one.served.by,
+            vector=NET_RX if one.served.by == "softirq" else None,
+            pids=list(one.served.pids),
+            cpus=list(one.cpus or cpus),
+        )
+        for one in servers
+    ]
+    return made(rows[0], ServerRecord) if len(rows) == 1 else rows or None
 
 
 SOFTIRQ = Served("softirq")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from pydantic import BaseModel
 
@@ -12,6 +12,7 @@ from tailtap.kinds.findings import Findings
 from tailtap.kinds.registry import Registry
 from tailtap.lab.generators.model import Traffic
 from tailtap.lab.generators.sending import Sending
+from tailtap.records.generator import GeneratorRecord
 from tailtap.remote import Host
 from tailtap.remote.process import Process
 
@@ -49,8 +50,8 @@ class Generator(Protocol):
         """Send a few warm-up packets of each and return. Raises `MachineError`."""
         ...
 
-    def result(self, processes: Sequence[Process]) -> Sequence[dict[str, Any]]:
-        """What the ended processes report: the content of ``generator.json`` of each sending.
+    def result(self, processes: Sequence[Process]) -> Sequence[GeneratorRecord]:
+        """What the ended processes report of each sending. A class of their own may add fields.
 
         Raises `MachineError` when there is none.
         """

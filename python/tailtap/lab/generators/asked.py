@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from tailtap.lab.generators.flows import DEFAULT_TTL, Flows, Ranges, numbered
 from tailtap.lab.generators.own import BACK_ENDS
 from tailtap.lab.generators.pattern import parse_pattern
 from tailtap.lab.generators.sizes import least_size, parse_sizes, sizes_of
 from tailtap.records.errors import InputError, naming
+from tailtap.records.generator import GeneratorRecord
 from tailtap.records.units import parse_rate, parse_time
 
 DEFAULT_SIZE = "64 B"
@@ -77,8 +81,11 @@ class AskedFlow:
             "bypass": not self.no_bypass,
         }
 
-    def shown(self) -> dict[str, Any]:
-        """What ``generator.json`` repeats of what was asked."""
+    def report(self, told: Mapping[str, Any]) -> GeneratorRecord:
+        """What the sender `told`, with what was asked."""
+        return msgspec.convert({**told, **self._shown()}, GeneratorRecord)
+
+    def _shown(self) -> dict[str, Any]:
         shape = parse_pattern(self.pattern)
         if self.replay is not None:
             own_pace = {"kind": "recorded"} if self.rate is None else shape.model_dump()

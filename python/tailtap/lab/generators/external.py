@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import AfterValidator, BaseModel, Field
 
@@ -17,6 +17,7 @@ from tailtap.kinds.findings import Findings
 from tailtap.kinds.template import check_command, fill_in
 from tailtap.lab.generators.own import OwnGenerator
 from tailtap.lab.generators.sending import Sending
+from tailtap.records.generator import GeneratorRecord
 from tailtap.records.schema import NoOptions, Strict, as_value_error
 from tailtap.remote import Host
 from tailtap.remote.local import require_program
@@ -115,19 +116,21 @@ class ExternalGenerator:
         """Send a few of tailtap's own packets without an id. Raises `MachineError`."""
         OwnGenerator("af_packet").probe(host, sendings)
 
-    def result(self, processes: Sequence[Process]) -> Sequence[dict[str, Any]]:
-        """The content of ``generator.json``. Raises `MachineError` when a command failed."""
+    def result(self, processes: Sequence[Process]) -> Sequence[GeneratorRecord]:
+        """What the commands said. Raises `MachineError` when a command failed."""
         return [self._result(process) for process in processes]
 
-    def _result(self, process: Process) -> dict[str, Any]:
+    def _result(self, process: Process) -> GeneratorRecord:
         process.read_to_end(STOP_SECONDS)
-        unknown = dict.fromkeys(("sent", "failed", "scheduled_rate", "achieved_rate", "slip_ns"))
-        return {
-            "schema": "tailtap.generator/1",
-            "generator": "external",
-            **unknown,
-            "said": process.errors()[-MAX_SAID:],
-        }
+        return GeneratorRecord(
+            generator="external",
+            sent=None,
+            failed=None,
+            scheduled_rate=None,
+            achieved_rate=None,
+            slip_ns=None,
+            said=process.errors()[-MAX_SAID:],
+        )
 
 
 def _words(port: str, traffic: Traffic) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import socket
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
@@ -16,6 +16,9 @@ from tailtap.kinds.findings import Findings
 from tailtap.lab.generators.flows import Flows
 from tailtap.lab.generators.pattern import Constant
 from tailtap.lab.generators.sending import Sending
+from tailtap.records.errors import MachineError
+from tailtap.records.generator import GeneratorRecord, SeveralRecord
+from tailtap.records.record import parsed, tag_of
 from tailtap.records.schema import NoOptions
 from tailtap.records.units import format_rate
 from tailtap.remote import Host
@@ -86,11 +89,13 @@ class OwnGenerator:
         short = [Sending(port, traffic.model_copy(update=probe)) for port, traffic in sendings]
         host.run(self._command(host, short))
 
-    def result(self, processes: Sequence[Process]) -> Sequence[dict[str, Any]]:
-        """The content of ``generator.json`` of each flow. Raises `MachineError`."""
+    def result(self, processes: Sequence[Process]) -> Sequence[GeneratorRecord]:
+        """What was sent of each flow. Raises `MachineError`."""
         [process] = processes
-        told = process.read_object(STOP_SECONDS)
-        return [told] if "schema" in told else cast("list[dict[str, Any]]", told["flows"])
+        told, place = process.read_object(STOP_SECONDS), process.title
+        if told.get("schema") == tag_of(SeveralRecord):
+            return parsed(place, told, SeveralRecord, MachineError).flows
+        return [parsed(place, told, GeneratorRecord, MachineError)]
 
     def _command(self, host: Host, sendings: Sequence[Sending]) -> list[str]:
         command = [*host.program, "generate", "--json", "--cpu", str(sendings[0].traffic.cpu)]

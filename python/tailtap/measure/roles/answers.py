@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from tailtap.records.errors import MachineError
+from tailtap.records.generator import GeneratorRecord
 from tailtap.records.machine import Station, Tuning
 from tailtap.records.record import (
     Anything,
@@ -24,11 +25,9 @@ from tailtap.records.record import (
 )
 from tailtap.records.run import (
     Facts,
-    Generator,
     Placement,
     PlatformFacts,
     Point,
-    Slip,
 )
 from tailtap.remote.session import ANSWER_SECONDS, Session
 
@@ -83,30 +82,10 @@ class Described(Record, kw_only=True):
     station: Station | None
 
 
-class Generated(Generator, kw_only=True):
-    """What was sent of a flow."""
-
-    sent: Count | None
-    failed: Count | None
-    scheduled_rate: Number | None
-    achieved_rate: Number | None
-    slip_ns: Slip | None
-    with_id: Count | None = None
-    interrupted: bool | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse what contradicts itself."""
-        nothing = bool(self.interrupted) and self.sent == 0
-        if self.with_id is not None and self.sent is None:
-            raise ValueError("packets had ids, and nobody says how many were sent")
-        if self.scheduled_rate is not None and self.achieved_rate is None and not nothing:
-            raise ValueError("packets were sent, and nobody says at which rate")
-
-
 class Results(Record, kw_only=True):
     """That of all flows."""
 
-    flows: dict[str, Open[Generated]]
+    flows: dict[str, Open[GeneratorRecord]]
 
 
 class Passed(Record, kw_only=True):

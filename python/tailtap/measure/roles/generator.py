@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from tailtap.host.changes.journal import boot_id
 from tailtap.host.facts import environment
 from tailtap.lab.generators import GENERATORS, Generator, Sending
-from tailtap.measure.roles.answers import Described, Done, Generated, Results
+from tailtap.measure.roles.answers import Described, Done, Results
 from tailtap.measure.roles.role import Request, Workbench
 from tailtap.measure.roles.tuning import judged_as_generator
+from tailtap.records.generator import GeneratorRecord
 from tailtap.records.machine import Station
-from tailtap.records.record import opened
+from tailtap.records.record import as_json, opened
 from tailtap.remote import Host
 from tailtap.remote.process import Process
 from tailtap.remote.session import FINISHED, Json
@@ -36,7 +36,7 @@ class _Group:
     def start(self) -> None:
         self.processes = self.kind.start(self.host, list(self.flows.values()))
 
-    def results(self) -> dict[str, Any]:
+    def results(self) -> dict[str, GeneratorRecord]:
         return dict(zip(self.flows, self.kind.result(self.processes), strict=True))
 
 
@@ -122,7 +122,7 @@ class LoadGenerator:
         told = [group.results() for group in self._groups]
         return Results(
             flows={
-                name: opened("what a generator says", result, Generated)
+                name: opened("what a generator says", as_json(result), GeneratorRecord)
                 for one in told
                 for name, result in one.items()
             }

@@ -380,7 +380,7 @@ def _doubt(
         return "no packet with an id came to the ingress tap"
     # What follows from these for a search is not what follows for a run, which the warnings say.
     if record.generator is not None:
-        generator = record.generator.whole
+        generator = record.generator.known
         if too_slow(generator):
             return shortfall(generator)
         if slip := slipped(generator, slip_limit):

@@ -21,8 +21,9 @@ from tailtap.analysis.runs.text import (
 )
 from tailtap.output.report.loss import LossCurve, Point, loss_curves, lossless, rate_curves
 from tailtap.output.report.wiring import topology
+from tailtap.records.generator import Generator, Slip
 from tailtap.records.record import as_json
-from tailtap.records.run import Generator, Slip, Tap
+from tailtap.records.run import Tap
 from tailtap.records.warnings import NOTES
 
 DASH = "–"

@@ -194,7 +194,7 @@ def test_a_trace_that_was_not_finished_is_refused(small: tuple[Path, Simulated])
         ({"clock": "realtime"}, "by the clock monotonic, its trace by realtime"),
         ({"started_ns": 5, "ended_ns": 6}, "another run: .* s before"),
         ({"started_ns": 10**17, "ended_ns": 10**17 + 1}, "another run: .* s after"),
-        ({"schema": "tailtap.trace/9"}, "its schema is 'tailtap.trace/9'"),
+        ({"schema": "tailtap.trace/9"}, "schema: 'tailtap.trace/9' is wrong"),
         ({"cpus": [0]}, "packets are served on CPUs 1, and traced were 0"),
         ({"served": {"by": "magic"}}, r"served\.by: 'magic' is wrong"),
         ({"served": None}, "does not say by what packets are served"),

@@ -17,12 +17,15 @@ from tailtap.lab.forwarders.own import Forwarding
 from tailtap.lab.forwarders.served import (
     SOFTIRQ,
     Served,
+    Server,
     by_kernel,
     is_running,
+    records_of,
     steered_threads,
     threads_of,
 )
 from tailtap.lab.topology.placement import Placed
+from tailtap.records import trace
 from tailtap.records.errors import InputError
 from tailtap.remote.process import Process
 
@@ -46,10 +49,12 @@ def test_anything_else_is_refused(text: str) -> None:
 
 def test_a_trace_has_it_with_the_cpus() -> None:
     """The softirq's number is that of NET_RX; threads have none."""
-    assert SOFTIRQ.document([1, 2]) == {
-        "by": "softirq", "vector": 3, "pids": [], "cpus": [1, 2]
-    }  # fmt: skip
-    assert Served("task", (5,)).document([1])["vector"] is None
+    assert records_of([Server(SOFTIRQ)], [1, 2]) == trace.Server(
+        by="softirq", vector=3, cpus=[1, 2]
+    )
+    assert records_of([Server(Served("task", (5,)))], [1]) == trace.Server(
+        by="task", pids=[5], cpus=[1]
+    )
 
 
 def test_threads_are_those_of_children_too() -> None:

@@ -20,7 +20,10 @@ from tailtap.lab.instruments.tracer.guest import FOLDER, GuestTracer, Untraced
 from tailtap.measure.clocks import guest_clock_of
 from tailtap.remote.local import LocalHost
 
-WHOLE = {"missing": [], "substitutes": [], "lost": {"1": 3}, "records": 7}
+WHOLE = {
+    "cpus": [1], "started_ns": 1, "ended_ns": 2, "served": None, "kinds": {"task": 7}, "hooks": {},
+    "lost": {"1": 3}, "records": 7,
+}  # fmt: skip
 LINKS = {
     "guest-ingress": {"seen": 5, "stored": 5, "lost": 0, "file": "x", "warnings": []},
     "guest-egress": {"seen": 4, "stored": 4, "lost": 0, "file": "y", "warnings": []},

@@ -10,12 +10,14 @@ from tailtap.kinds.findings import Findings
 from tailtap.lab.instruments.observing import Scope
 from tailtap.lab.instruments.tracer import Tracer, foresee, warnings_of, written
 from tailtap.lab.instruments.tracer.room import Room
-from tailtap.lab.instruments.tracer.taking import skipped
+from tailtap.records.trace import Taken
 
 
-def trace(**changes: Any) -> dict[str, Any]:
+def trace(**changes: Any) -> Taken:
     """What is said of a trace that lacks nothing."""
-    return {"lost": {"1": 0, "2": 0}, "missing": [], "substitutes": [], **changes}
+    whole: dict[str, Any] = {"lost": {"1": 0, "2": 0}, "kinds": {}, "hooks": {}}
+    times = {"started_ns": 1, "ended_ns": 2}
+    return Taken(**whole | times | {"cpus": [1, 2], "served": None} | changes)
 
 
 def test_a_whole_trace_has_no_warnings() -> None:
@@ -72,4 +74,4 @@ def test_a_check_notes_what_a_trace_would_lack(
 
 def test_skipped_events_are_added_up() -> None:
     """Over all programs."""
-    assert skipped({"a": (5, 0, 1), "b": (9, 0, 2)}) == 3
+    assert trace(hooks={"a": (5, 0, 1), "b": (9, 0, 2)}).skipped == 3

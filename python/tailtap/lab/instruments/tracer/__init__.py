@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from tailtap.host.changes.privileges import missing_capabilities
 from tailtap.kinds.check import Check
@@ -14,7 +13,9 @@ from tailtap.kinds.findings import Findings
 from tailtap.lab.instruments.observing import Reading, Scope, Tracing, Warning
 from tailtap.lab.instruments.tracer.room import USED, Room, room_of
 from tailtap.lab.instruments.tracer.taking import EVENTS, RECORD
-from tailtap.records.errors import TailtapError
+from tailtap.records.errors import MachineError, TailtapError
+from tailtap.records.record import as_json, parsed
+from tailtap.records.trace import Taken
 from tailtap.remote.local import LocalHost
 from tailtap.remote.process import STOP_SECONDS, Process
 
@@ -41,15 +42,17 @@ class Tracer:
         try:
             with tempfile.TemporaryDirectory(prefix="tt-") as folder:
                 following = Following([cpu], Tracing("full", Path(folder), 0, ()))
-                trace = following.stop().facts["trace"]
+                trace = following.taken()
         except TailtapError as error:
             remedy = "CONFIG_DEBUG_INFO_BTF; tried on Linux 6.1, 6.12 and 6.18"
             yield Check(area, name, "missing", str(error), remedy)
             return
-        found = f"{len(trace['hooks'])} tracepoints were followed"
-        if trace["missing"]:
+        found = f"{len(trace.hooks)} tracepoints were followed"
+        if trace.missing:
             remedy = "Linux 6.5 or newer; a trace says what it lacks"
-            yield Check(area, name, "poor", f"{found}; {_lack(trace)}", remedy)
+            yield Check(
+                area, name, "poor", f"{found}; {_lack(trace.missing, trace.substitutes)}", remedy
+            )
         else:
             yield Check(area, name, "ok", found)
 
@@ -61,13 +64,13 @@ def foresee(mode: str, room: Room, cpus: int, findings: Findings) -> None:
     findings.notes.append(room.sentence(cpus))
     lacks = findings.ask(_core.trace_lacks, mode)
     if lacks is not None and lacks[0]:
-        findings.notes.append(f"trace: {_lack({'missing': lacks[0], 'substitutes': lacks[1]})}")
+        findings.notes.append(f"trace: {_lack(*lacks)}")
 
 
-def _lack(trace: Mapping[str, Any]) -> str:
+def _lack(missing: Sequence[str], substitutes: Sequence[str]) -> str:
     """What a trace lacks, as one sentence."""
-    instead = f"; instead: {'; '.join(trace['substitutes'])}" if trace["substitutes"] else ""
-    return f"it lacks {'; '.join(trace['missing'])}{instead}"
+    instead = f"; instead: {'; '.join(substitutes)}" if substitutes else ""
+    return f"it lacks {'; '.join(missing)}{instead}"
 
 
 class Following:
@@ -112,38 +115,48 @@ class Following:
         return self._process.failure() if self._process.readable() else None
 
     def stop(self) -> Reading:
-        """Let it write what it holds, and end it; what its trace has. Raises `MachineError`."""
-        self._process.interrupt()
-        done = self._process.expect("done", STOP_SECONDS)
-        self._process.close()
-        trace = done["trace"]
+        """What its trace has. Raises `MachineError`."""
+        trace = self.taken()
         warnings = [*warnings_of(trace), *written(trace, self._room)]
-        return Reading({"trace": trace}, warnings, (EVENTS, RECORD))
+        return Reading({"trace": as_json(trace)}, warnings, (EVENTS, RECORD))
+
+    def taken(self) -> Taken:
+        """Let it write what it holds, and end it. Raises `MachineError`."""
+        self._process.interrupt()
+        trace = ended(self._process, STOP_SECONDS)
+        self._process.close()
+        return trace
 
     def close(self) -> None:
         """End it."""
         self._process.close()
 
 
-def written(trace: Mapping[str, Any], room: Room) -> Iterator[Warning]:
+def ended(process: Process, seconds: float) -> Taken:
+    """What a tracer says at its end, within `seconds`. Raises `MachineError`."""
+    return parsed(process.title, process.expect("done", seconds).get("trace"), Taken, MachineError)
+
+
+def written(trace: Taken, room: Room) -> Iterator[Warning]:
     """Whether the trace was written where packets are sent or served."""
-    if trace["writes"] and room.cpu is None:
+    if trace.writes and room.cpu is None:
         yield {
             "code": "trace-written",
-            "message": f"the trace was written {trace['writes']} times while packets were sent: "
+            "message": f"the trace was written {trace.writes} times while packets were sent: "
             f"more than {room.records // USED:,} records of a CPU came, and every CPU sends or "
             "serves",
         }
 
 
-def warnings_of(trace: Mapping[str, Any], name: str = "the trace") -> Iterator[Warning]:
+def warnings_of(trace: Taken, name: str = "the trace") -> Iterator[Warning]:
     """What a trace lacks; `name` is what it is called."""
-    lost = {cpu: count for cpu, count in trace["lost"].items() if count}
+    lost = {cpu: count for cpu, count in trace.lost.items() if count}
     if lost:
         counts = ", ".join(f"{count} of CPU {cpu}" for cpu, count in lost.items())
         yield {
             "code": "trace-lost",
             "message": f"{name} had no room for {counts}: what happened then is not known",
         }
-    if trace["missing"]:
-        yield {"code": "trace-incomplete", "message": f"of {name}: {_lack(trace)}"}
+    if trace.missing:
+        lack = _lack(trace.missing, trace.substitutes)
+        yield {"code": "trace-incomplete", "message": f"of {name}: {lack}"}

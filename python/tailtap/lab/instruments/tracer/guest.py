@@ -15,10 +15,12 @@ from typing import Any
 
 from tailtap.lab.instruments.observing import Guest, Quiet, Reading, Scope, Tracing, Warning
 from tailtap.lab.instruments.taps.inline import QUIET_SHARE
-from tailtap.lab.instruments.tracer import warnings_of
+from tailtap.lab.instruments.tracer import ended, warnings_of
 from tailtap.lab.instruments.tracer.room import SPARE, records_of
 from tailtap.lab.instruments.tracer.taking import EVENTS, RECORD
 from tailtap.records.errors import MachineError
+from tailtap.records.record import as_json
+from tailtap.records.trace import Taken
 
 FILES = {EVENTS: "trace-guest.events", RECORD: "trace-guest.json"}
 """What the tracer's files are called in the run folder."""
@@ -82,14 +84,14 @@ class InGuest(Quiet):
             self._trace.interrupt()
             self._taps.interrupt()
             limit = STOP_SECONDS * self._guest.patience
-            trace = self._trace.expect("done", limit)["trace"]
+            trace = ended(self._trace, limit)
             taps = self._taps.expect("done", limit)["links"]
         except MachineError as error:
             return Reading(warnings=[_untraced(str(error))], files=tuple(self._fetched(folder)))
         finally:
             self.close()
         files = tuple(self._fetched(folder))
-        facts = {"trace_guest": {**trace, "taps": _counts(taps)}}
+        facts = {"trace_guest": {**as_json(trace), "taps": _counts(taps)}}
         return Reading(facts, tuple(self._warnings(trace, files)), files)
 
     def close(self) -> None:
@@ -105,7 +107,7 @@ class InGuest(Quiet):
                 self._guest.host.get(FOLDER / name, folder / here)
                 yield here
 
-    def _warnings(self, trace: dict[str, Any], files: tuple[str, ...]) -> Iterator[Warning]:
+    def _warnings(self, trace: Taken, files: tuple[str, ...]) -> Iterator[Warning]:
         yield from warnings_of(trace, "the guest's trace")
         missing = sorted({*FILES.values(), *_stamps()} - set(files))
         if missing:

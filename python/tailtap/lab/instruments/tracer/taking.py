@@ -5,16 +5,18 @@ The latter is written when the former is complete: a trace without it was cut of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from tailtap.host.facts.timekeeping import require_kernel_clock
-from tailtap.lab.forwarders.served import Server, document
+from tailtap.lab.forwarders.served import Server, records_of
 from tailtap.records.files import write_json
+from tailtap.records.record import as_json
+from tailtap.records.trace import Taken, TraceFacts, TraceNames, TraceRecord, UsualPasses
 
 EVENTS, RECORD = "trace.events", "trace.json"
-SCHEMA = "tailtap.trace/1"
 THIN_FLOOR_NS = 1000
 """Interrupts and softirqs that are shorter are added up in a thin trace."""
 
@@ -35,10 +37,8 @@ def take(
     duration_ns: int | None = None,
     cpu: int | None = None,
     measure_cost: bool = False,
-) -> dict[str, Any]:
-    """Trace `cpus` into `folder` until SIGINT, SIGTERM or the duration: the content of trace.json
-    but for the names, the records by kind (`kinds`), and what each program did (`hooks`: runs, ns,
-    skipped).
+) -> Taken:
+    """Trace `cpus` into `folder` until SIGINT, SIGTERM or the duration.
 
     There is room for `records` of each CPU. `networks` are the inodes of the network
     namespaces whose packets softirqs serve, as far as that is known; `steered` says that they come
@@ -47,7 +47,7 @@ def take(
     from tailtap import _core
 
     require_kernel_clock()
-    told = document(served, cpus)
+    told = records_of(served, cpus)
     floor = (THIN_FLOOR_NS if mode == "thin" else 0) if floor_ns is None else floor_ns
     (folder / RECORD).unlink(missing_ok=True)
     report = _core.trace(
@@ -66,38 +66,33 @@ def take(
         cpu=cpu,
         measure_cost=measure_cost,
     )
-    content = {
-        "schema": SCHEMA,
-        "clock": "monotonic",
-        "boot_id": report["boot_id"],
-        "mode": mode,
-        "cpus": list(cpus),
-        "senders": sorted(set(senders) - set(cpus)),
-        "started_ns": report["started_ns"],
-        "ended_ns": report["ended_ns"],
-        "records": sum(report["kinds"].values()),
-        "lost": {str(cpu): count for cpu, count in report["lost"].items()},
-        "missing": report["missing"],
-        "substitutes": report["substitutes"],
-        "steal": report["steal"],
-        "floor_ns": floor,
-        "usual": {
-            str(cpu): {"passes": passes, "half_ns": half}
+    facts = TraceFacts(
+        clock="monotonic",
+        boot_id=report["boot_id"],
+        mode=mode,
+        cpus=list(cpus),
+        senders=sorted(set(senders) - set(cpus)),
+        started_ns=report["started_ns"],
+        ended_ns=report["ended_ns"],
+        records=sum(report["kinds"].values()),
+        lost={str(cpu): count for cpu, count in report["lost"].items()},
+        missing=report["missing"],
+        substitutes=report["substitutes"],
+        steal=report["steal"],
+        floor_ns=floor,
+        usual={
+            str(cpu): UsualPasses(passes=passes, half_ns=half)
             for cpu, (passes, half) in report["passes"].items()
         },
-        "writes": report["writes"],
-        "served": told,
-        "kernel": report["kernel"],
-    }
-    names = {
-        "pids": {str(pid): name for pid, name in report["pids"].items()},
-        "irqs": {str(irq): name for irq, name in report["irqs"].items()},
-        "functions": {f"{at:#x}": name for at, name in report["functions"].items()},
-    }
-    write_json(folder / RECORD, {**content, "names": names})
-    return {**content, "kinds": report["kinds"], "hooks": report["hooks"]}
-
-
-def skipped(hooks: Mapping[str, Sequence[int]]) -> int:
-    """Events that were not seen, as they interrupted the program at work on one like them."""
-    return sum(missed for _, _, missed in hooks.values())
+        writes=report["writes"],
+        served=told,
+        kernel=report["kernel"],
+    )
+    names = TraceNames(
+        pids={str(pid): name for pid, name in report["pids"].items()},
+        irqs={str(irq): name for irq, name in report["irqs"].items()},
+        functions={f"{at:#x}": name for at, name in report["functions"].items()},
+    )
+    own = msgspec.structs.asdict(facts)
+    write_json(folder / RECORD, as_json(TraceRecord(**own, names=names)))
+    return Taken(**own, kinds=report["kinds"], hooks=report["hooks"])
