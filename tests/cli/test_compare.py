@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from comparisons import write_run
+from forms import fits
 from program import in_process, one_line_error, tailtap
 from published import PUBLISHED, needs_published
 from published_trees import write_rates, write_tree
@@ -48,6 +49,7 @@ def test_json(experiment: Path) -> None:
     run = tailtap("compare", experiment, "--json", "--quiet", "--percentile", "99")
     assert (run.returncode, run.stderr) == (0, "")
     found = json.loads(run.stdout)
+    fits(found)
     assert (found["schema"], found["alpha"]) == ("tailtap.compare/1", 0.05)
     (load,) = found["loads"]
     assert (load["load"], load["percentile"]) == ("10 kpkt/s", 0.99)
@@ -150,6 +152,7 @@ def test_imported_beside_own(experiment: Path, tmp_path: Path) -> None:
     run = tailtap("compare", both, "--json", "--quiet")
     assert run.returncode == 0, run
     found = json.loads(run.stdout)
+    fits(found)
     own, other = found["loads"]
     assert [entry["imported"] for entry in own["configurations"]].count(True) == 1
     assert other["reason"].endswith("is the only configuration with a good run under this load")
@@ -198,6 +201,7 @@ def test_the_published_data(tmp_path: Path) -> None:
     run = tailtap("compare", tmp_path, "--percentile", "max", "--json", "--quiet")
     assert run.returncode == 0, run
     found = json.loads(run.stdout)
+    fits(found)
     assert [load["load"] for load in found["loads"]] == ["10 kpkt/s", "1 Mpkt/s"]
     assert {len(load["configurations"]) for load in found["loads"]} == {14}
     largest = {

@@ -19,7 +19,7 @@ from tailtap.records.schemas import RECORDS, file_of, page, schema
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs/reference"
-UNTYPED = ("compare", "experiment", "plan", "run", "search")
+UNTYPED = ("experiment", "plan", "run", "search")
 WITHOUT = {f"tailtap.{name}/1" for name in UNTYPED}
 """What has no published schema: each is made from dictionaries."""
 

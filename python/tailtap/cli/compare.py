@@ -15,7 +15,13 @@ from tailtap.records.units import format_share, format_us
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tailtap.analysis.compare.record import Json
+    from tailtap.records.compare import (
+        Configured,
+        LoadRow,
+        PairRow,
+        RepeatRow,
+        Standing,
+    )
 
     Row = tuple[Sequence[str], bool]  # cells, and whether they recede
 
@@ -79,10 +85,9 @@ def compare(
     judgement), and whether the data meets the five recommendations of "How low can you go?".
     docs/howto/compare.md explains every column.
     """
-    import json as json_module
-
     from tailtap.analysis.compare import compare_runs
     from tailtap.analysis.compare.record import record
+    from tailtap.records.record import printed
 
     def progress(step: str) -> None:
         if not quiet:
@@ -91,19 +96,19 @@ def compare(
     sources = [_source(text) for text in runs]
     found = record(compare_runs(sources, _percentile(percentile), progress=progress))
     if json:
-        print(json_module.dumps(found, allow_nan=False))
+        print(printed(found))
         return
-    for load in found["loads"]:
-        _print_load(load, found["alpha"])
-    _print_traits(found["loads"])
-    for check in found["recommendations"]:
-        say(f"{check['name']}: {check['answer']}: {check['because']}")
+    for load in found.loads:
+        _print_load(load, found.alpha)
+    _print_traits(found.loads)
+    for check in found.recommendations:
+        say(f"{check.name}: {check.answer}: {check.because}")
     say()
-    for sentence in found["advice"]:
+    for sentence in found.advice:
         say(sentence)
     if not quiet:
-        for warning in found["warnings"]:
-            warn(f"warning: {warning['message']} [{warning['code']}]")
+        for warning in found.warnings:
+            warn(f"warning: {warning.message} [{warning.code}]")
 
 
 def _source(text: str) -> tuple[str, Path]:
@@ -147,67 +152,66 @@ def _print_columns(title: str, heads: Sequence[str], rows: Iterable[Row]) -> Non
     table.print()
 
 
-def _print_load(found: Json, alpha: float) -> None:
+def _print_load(found: LoadRow, alpha: float) -> None:
     """Print the ranking under one load, and what differs."""
-    if found["reason"]:
-        say(f"{found['load']}: no ranking: {found['reason']}")
+    if found.reason:
+        say(f"{found.load}: no ranking: {found.reason}")
         say()
         return
-    ranked = [*found["configurations"], *found["floors"]]
-    rows = [(_row(configuration), configuration["rank"] is None) for configuration in ranked]
-    rows += [(["", left["label"], "no good run", "", "", ""], True) for left in found["unranked"]]
-    by = " (as required)" if found["percentile_by"] == "require" else ""
-    title = f"{found['load']}: {found['percentile_text']}{by} in us, the worst repeat first"
+    ranked = [*found.configurations, *found.floors]
+    rows = [(_row(configuration), configuration.rank is None) for configuration in ranked]
+    rows += [(["", left.label, "no good run", "", "", ""], True) for left in found.unranked]
+    by = " (as required)" if found.percentile_by == "require" else ""
+    title = f"{found.load}: {found.percentile_text}{by} in us, the worst repeat first"
     heads = ("rank", "configuration", "repeats", "within the worst run", "max", "loss")
     _print_columns(title, heads, rows)
-    _print_comparisons(found["comparisons"], alpha)
+    _print_comparisons(found.comparisons, alpha)
 
 
-def _row(found: Json) -> list[str]:
+def _row(found: Standing) -> list[str]:
     from tailtap.analysis.compare.words import rank_text
 
-    repeats = [found["repeats"][place] for place in found["worst_first"]]
-    inside = repeats[0]["interval"]
-    slowest = max((run["max"] for run in repeats if run["max"] is not None), default=None)
-    losses = [run["loss"] for run in repeats if run["loss"] is not None]
+    repeats = [found.repeats[place] for place in found.worst_first]
+    inside = repeats[0].interval
+    slowest = max((run.max for run in repeats if run.max is not None), default=None)
+    losses = [run.loss for run in repeats if run.loss is not None]
     return [
-        rank_text(found["rank"]) or "floor",
-        found["label"],
+        rank_text(found.rank) or "floor",
+        found.label,
         "  ".join(_repeat(run) for run in repeats),
-        "" if inside is None else f"{format_us(inside['low'])} to {format_us(inside['high'])}",
+        "" if inside is None else f"{format_us(inside.low)} to {format_us(inside.high)}",
         format_us(slowest),
         "" if not losses else format_share(max(losses)),
     ]
 
 
-def _repeat(run: Json) -> str:
+def _repeat(run: RepeatRow) -> str:
     """A run's latency, and what it may be off by by its clocks and stamps."""
-    if run["latency"] is None:
+    if run.latency is None:
         return "unknown"
-    within = f" ± {format_us(run['within_ns'])}" if "within_ns" in run else ""
-    return f"{format_us(run['latency'])}{within}"
+    return format_us(run.latency) + (f" ± {format_us(run.within_ns)}" if run.within_ns else "")
 
 
-def _print_comparisons(pairs: Sequence[Json], alpha: float) -> None:
-    able = [pair for pair in pairs if pair["smallest_p"] <= alpha]
+def _print_comparisons(pairs: Sequence[PairRow], alpha: float) -> None:
+    able = [pair for pair in pairs if pair.smallest_p <= alpha]
     if not able:
         say(f"comparisons: {len(pairs)}, all with too few repeats to be decided")
         say()
         return
-    shown = sorted(able, key=lambda pair: (not pair["significant"], pair["p_corrected"]))[:PRINTED]
+    shown = sorted(able, key=lambda pair: (not pair.significant, pair.p_corrected))[:PRINTED]
     words = {True: "apart", False: "overlap", None: ""}
     rows = [
         (
             [
-                pair["second"],
-                pair["first"],
-                pair["answer"],
-                pair["second_over_first"],
-                f"{pair['p']:.2g}",
-                f"{pair['p_corrected']:.2g}",
-                words[pair["runs_apart"]],
+                pair.second,
+                pair.first,
+                pair.answer,
+                pair.second_over_first,
+                f"{pair.p:.2g}",
+                f"{pair.p_corrected:.2g}",
+                words[pair.runs_apart],
             ],
-            not pair["significant"],
+            not pair.significant,
         )
         for pair in shown
     ]
@@ -218,37 +222,39 @@ def _print_comparisons(pairs: Sequence[Json], alpha: float) -> None:
     say()
 
 
-def _print_traits(loads: Sequence[Json]) -> None:
-    rows = [
-        _trait_cells(load["load"], found)
-        for load in loads
-        for found in (*load["configurations"], *load["unranked"])
-        if "resources" in found
-    ]
+def _print_traits(loads: Sequence[LoadRow]) -> None:
+    from tailtap.analysis.compare.words import rank_text
+
+    found: list[tuple[str, str, Configured]] = []
+    for load in loads:
+        found += [(load.load, rank_text(one.rank), one) for one in load.configurations]
+        found += [(load.load, "", one) for one in load.unranked]
+    rows = [(_trait_cells(*row), False) for row in found if row[-1].resources]
     title = "other than latency (isolation is a judgement, not a measurement)"
-    _print_columns(title, TRAITS, [(row, False) for row in rows])
+    _print_columns(title, TRAITS, rows)
     say()
 
 
-def _trait_cells(load: str, found: Json) -> Sequence[str]:
+def _trait_cells(load: str, rank: str, found: Configured) -> Sequence[str]:
     """The cells of one configuration under `TRAITS`."""
-    from tailtap.analysis.compare.words import rank_text
+    from tailtap.records.compare import Resources
 
-    used, cache = found["resources"], found["cache"]
-    summary = found["predictability"] or dict.fromkeys(("bursts_above", "bounded"))
-    busy = "" if used["cpus"] is None else f"{used['cpus']:.2f} of {used['reserved']}"
-    virtual = " (virtual)" if cache and cache["virtual"] else ""
+    used = found.resources or Resources()
+    cache, summary = found.cache, found.predictability
+    bursts, bounded = (summary.bursts_above, summary.bounded) if summary else (None, None)
+    busy = "" if used.cpus is None else f"{used.cpus:.2f} of {used.reserved}"
+    virtual = " (virtual)" if cache and cache.virtual else ""
     return (
-        found["label"],
+        found.label,
         load,
-        rank_text(found.get("rank")),
-        f"{summary['models']} of {summary['runs']}" if "models" in summary else "",
-        "" if summary["bursts_above"] is None else f"{summary['bursts_above']:.2f}",
-        "" if summary["bounded"] is None else f"{summary['bounded']:.0%}",
+        rank,
+        f"{summary.models} of {summary.runs}" if summary else "",
+        "" if bursts is None else f"{bursts:.2f}",
+        "" if bounded is None else f"{bounded:.0%}",
         busy,
-        "" if used["cpu_ns"] is None else f"{used['cpu_ns'] / 1000:.2f}",
-        "" if used["memory"] is None else f"{used['memory'] / 1e6:,.1f} MB",
-        "" if used["watts"] is None else f"{used['watts']:,.1f} W",
-        f"{cache['layout']}{virtual}" if cache else "",
-        found["isolation"]["grade"] if found["isolation"] else "",
+        "" if used.cpu_ns is None else f"{used.cpu_ns / 1000:.2f}",
+        "" if used.memory is None else f"{used.memory / 1e6:,.1f} MB",
+        "" if used.watts is None else f"{used.watts:,.1f} W",
+        f"{cache.layout}{virtual}" if cache else "",
+        found.isolation.grade if found.isolation else "",
     )

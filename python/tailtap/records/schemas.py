@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from tailtap.records.causes import CausesRecord
+from tailtap.records.compare import CompareRecord
 from tailtap.records.evaluation import EvaluationRecord
 from tailtap.records.files import write_text
 from tailtap.records.generator import GeneratorRecord, SeveralRecord
@@ -50,6 +51,7 @@ RECORDS: Sequence[type[Record]] = (
     CausesRecord,
     VerdictRecord,
     InterruptsRecord,
+    CompareRecord,
     TraceRecord,
     GeneratorRecord,
     SeveralRecord,

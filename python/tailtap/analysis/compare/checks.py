@@ -6,8 +6,6 @@ Each is met, not met, or cannot be told, with the numbers behind the answer.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 from tailtap.analysis.compare.aspects import differs_only_in
 from tailtap.analysis.compare.configurations import Configuration
@@ -16,46 +14,36 @@ from tailtap.analysis.compare.significance import ALPHA, smallest_p
 from tailtap.analysis.compare.words import percentile_text, ratio_text
 from tailtap.analysis.evaluation.overload import OVERLOAD_LOSS
 from tailtap.analysis.runs.run import Run
+from tailtap.records.compare import Met, Recommendation
 from tailtap.records.units import format_share, format_time
 
-Answer = Literal["met", "not met", "cannot be told"]
 _TOLD = 3
 
 
-@dataclass(frozen=True)
-class Check:
-    """One recommendation, what it asks, and what the data say."""
-
-    name: str
-    advice: str
-    answer: Answer
-    because: str
-
-
-def check(rankings: Sequence[Ranking]) -> list[Check]:
+def check(rankings: Sequence[Ranking]) -> list[Recommendation]:
     """All five."""
     return [
-        Check(
+        Recommendation(
             "measurement set-up",
             "stamp packets in hardware, outside the device",
             *_stamps(rankings),
         ),
-        Check(
+        Recommendation(
             "overload",
             "keep enough spare capacity that no packet is lost",
             *_overload(rankings),
         ),
-        Check(
+        Recommendation(
             "kernel",
             "choose the kernel for the application, by measuring",
             *_choice(rankings, "kernel", _either),
         ),
-        Check(
+        Recommendation(
             "NIC",
             "measure the NIC in the scenario, above all a recent one",
             *_choice(rankings, "nic", _either),
         ),
-        Check(
+        Recommendation(
             "virtualisation",
             "prefer bare metal where the tail matters most",
             *_choice(rankings, "platform", _virtual_and_bare),
@@ -70,7 +58,7 @@ def _all_runs(rankings: Sequence[Ranking]) -> Iterator[tuple[Configuration, Run]
                 yield standing.configuration, run
 
 
-def _stamps(rankings: Sequence[Ranking]) -> tuple[Answer, str]:
+def _stamps(rankings: Sequence[Ranking]) -> tuple[Met, str]:
     clocks = [run.clock for _, run in _all_runs(rankings)]
     known = [clock for clock in clocks if clock not in (None, "unknown")]
     software = [clock for clock in known if clock != "hardware"]
@@ -99,7 +87,7 @@ def _floors(rankings: Sequence[Ranking]) -> Iterator[str]:
             )
 
 
-def _overload(rankings: Sequence[Ranking]) -> tuple[Answer, str]:
+def _overload(rankings: Sequence[Ranking]) -> tuple[Met, str]:
     losses = [
         (run.loss, f"{standing.configuration.label} at {ranking.load.label}")
         for ranking in rankings
@@ -136,7 +124,7 @@ def _choice(
     rankings: Sequence[Ranking],
     aspect: str,
     counts: Callable[[Configuration, Configuration], bool],
-) -> tuple[Answer, str]:
+) -> tuple[Met, str]:
     """Whether a configuration is shown to be slower than one that differs in this aspect alone."""
     found: list[tuple[Ranking, Pair]] = []
     for ranking in rankings:

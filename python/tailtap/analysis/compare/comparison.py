@@ -8,18 +8,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tailtap.analysis.compare.advice import advise
-from tailtap.analysis.compare.checks import Check, check
+from tailtap.analysis.compare.checks import check
 from tailtap.analysis.compare.configurations import Configuration, Load, gather
-from tailtap.analysis.compare.isolation import Cache, Judgement, common_cache, judge
+from tailtap.analysis.compare.isolation import common_cache, judge
 from tailtap.analysis.compare.ranking import Ranking, needed, rank
 from tailtap.analysis.compare.reading import read, required_percentiles
-from tailtap.analysis.compare.resources import Resources, resources
+from tailtap.analysis.compare.resources import resources
 from tailtap.analysis.compare.significance import ALPHA
 from tailtap.analysis.compare.words import percentile_text
 from tailtap.analysis.evaluation.overload import OVERLOAD_LOSS
 from tailtap.analysis.runs.run import Run
 from tailtap.analysis.tail import analyse
 from tailtap.analysis.tail.runs import Summary, sum_up
+from tailtap.records.compare import Cache, Isolation, Recommendation, Resources
 from tailtap.records.errors import InputError
 from tailtap.records.record import Notice
 from tailtap.records.units import format_share
@@ -39,7 +40,7 @@ class Traits:
     predictability: Summary | None
     resources: Resources
     cache: Cache | None
-    isolation: Judgement | None
+    isolation: Isolation | None
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Comparison:
 
     rankings: tuple[Ranking, ...]
     traits: tuple[Traits, ...]
-    checks: tuple[Check, ...]
+    checks: tuple[Recommendation, ...]
     advice: tuple[str, ...]
     #: How many repeats of each configuration let every comparison be decided.
     repeats_needed: int

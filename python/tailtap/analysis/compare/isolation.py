@@ -8,28 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
 
 from tailtap.analysis.runs.run import Run
+from tailtap.records.compare import Cache, Grade, Isolation, Layout
 from tailtap.records.traits import Traits, Virtualization
 
-Layout = Literal["separated", "shared"]
-GRADES = ("weak", "fair", "good", "strong")
 _LARGEST_CPU = 8191
-
-
-@dataclass(frozen=True)
-class Judgement:
-    """A grade of `GRADES`, and the reason."""
-
-    grade: str
-    reason: str
 
 
 #: By virtualization: the grade where the last-level cache is separated, where it is shared, and
 #: why.
-JUDGEMENTS: Mapping[Virtualization, tuple[str, str, str]] = {
+JUDGEMENTS: Mapping[Virtualization, tuple[Grade, Grade, str]] = {
     "none": (
         "strong",
         "strong",
@@ -55,22 +44,6 @@ JUDGEMENTS: Mapping[Virtualization, tuple[str, str, str]] = {
         ),
     ),
 }
-
-
-@dataclass(frozen=True)
-class Cache:
-    """The last-level cache as the machine's topology describes it.
-
-    `layout` is separated where a package has more than one, each for a group of cores. `others`
-    are CPUs beyond the device's own that share it with them.
-    """
-
-    layout: Layout
-    level: str
-    groups: int
-    others: tuple[int, ...]
-    #: Whether a hypervisor tells the topology, which may not be the real one.
-    virtual: bool
 
 
 def cache(run: Run) -> Cache | None:
@@ -101,12 +74,12 @@ def common_cache(runs: Sequence[Run]) -> Cache | None:
     return found.pop() if len(found) == 1 else None
 
 
-def judge(traits: Traits | None, layout: Layout | None) -> Judgement | None:
+def judge(traits: Traits | None, layout: Layout | None) -> Isolation | None:
     """The judgement of a platform; the lower grade where the cache's layout is not known."""
     if traits is None or not traits.has_dut:
         return None
     separated, shared, reason = JUDGEMENTS[traits.virtualization]
-    return Judgement(separated if layout == "separated" else shared, reason)
+    return Isolation(separated if layout == "separated" else shared, reason)
 
 
 def cpu_list(text: str) -> set[int]:
@@ -118,8 +91,3 @@ def _cpus(text: str) -> Iterable[int]:
     for first, last in re.findall(r"(\d{1,9})(?:-(\d{1,9}))?", text):
         end = min(int(last or first), _LARGEST_CPU)
         yield from range(int(first), end + 1)
-
-
-def as_json(found: Cache | None) -> dict[str, Any] | None:
-    """A cache as an object."""
-    return None if found is None else {**vars(found), "others": list(found.others)}

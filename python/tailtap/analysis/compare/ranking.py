@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from statistics import median_high
-from typing import Literal
 
 from tailtap.analysis.compare.configurations import Configuration, Load
 from tailtap.analysis.compare.significance import (
@@ -23,6 +22,7 @@ from tailtap.analysis.compare.significance import (
 from tailtap.analysis.compare.within import Interval, interval
 from tailtap.analysis.evaluation.overload import OVERLOAD_LOSS
 from tailtap.analysis.runs.run import Run
+from tailtap.records.compare import Answer, Choice
 from tailtap.records.errors import InputError
 
 #: How the worst repeat is chosen.
@@ -34,10 +34,6 @@ MEDIAN = 0.5
 NOBODY = "no device has a good run under this load"
 TOO_FEW = "too few packets for any percentile that all runs have"
 UNTOLD = "no run says how many packets it is of; choose the percentile by --percentile"
-
-
-Choice = Literal["option", "require", "support"]
-"""What the percentile is by: what somebody said, what is required, or what all runs support."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +138,7 @@ class Ranking:
         pair = self.pair(one, other)
         return pair.shift if pair.slower == one else pair.shift.turned()
 
-    def answer(self, pair: Pair) -> str:
+    def answer(self, pair: Pair) -> Answer:
         """What is shown of the one that was given second: ``slower``, ``faster``, or nothing."""
         if not pair.significant:
             return "not shown"

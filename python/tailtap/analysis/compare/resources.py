@@ -3,36 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from statistics import median
+
+from msgspec.structs import replace
 
 from tailtap.analysis.runs.energy import watts
 from tailtap.analysis.runs.run import Run
+from tailtap.records.compare import Resources
 
 #: Times in which a CPU does no work. Waiting for a disk is idle time, too.
 _IDLE = ("idle", "iowait")
-
-
-@dataclass(frozen=True)
-class Resources:
-    """Medians over repeats; None where no run has the value.
-
-    `cpus` is how many of the `reserved` CPUs of the device were busy on average while packets were
-    sent (a forwarder that polls keeps its own fully busy), `cpu_ns` their busy time for each packet
-    that arrived before the device. A CPU is busy when it is neither idle nor stolen by a
-    hypervisor. The kernel measures these two times. It samples everything else at its ticks, so
-    all ticks or none see work that runs in step with them. Only where a hypervisor takes so much
-    from idle CPUs that these two exceed the time that passed, the samples count. `memory` (bytes)
-    is what the platform reports, the memory of a virtual machine, or that of the forwarder's
-    processes. `watts` is the mean power of the machine's processors and memory, with whatever else
-    they worked for.
-    """
-
-    reserved: int | None = None
-    cpus: float | None = None
-    cpu_ns: float | None = None
-    memory: int | None = None
-    watts: float | None = None
 
 
 def resources(runs: Sequence[Run]) -> Resources:

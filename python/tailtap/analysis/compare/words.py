@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from tailtap.analysis.compare.significance import Shift
 from tailtap.analysis.evaluation.percentiles import label
+from tailtap.records.compare import Rank
 
 
 def percentile_text(p: float) -> str:
@@ -13,12 +12,12 @@ def percentile_text(p: float) -> str:
     return "max" if p == 1 else label(p)
 
 
-def rank_text(rank: Mapping[str, int] | None) -> str:
-    """The `rank` of a configuration's record: ``2``, or ``1 to 3``; empty without one."""
+def rank_text(rank: Rank | None) -> str:
+    """A rank: ``2``, or ``1 to 3``; empty without one."""
     if rank is None:
         return ""
-    more = "" if rank["best"] == rank["last"] else f" to {rank['last']}"
-    return f"{rank['best']}{more}"
+    more = "" if rank.best == rank.last else f" to {rank.last}"
+    return f"{rank.best}{more}"
 
 
 def ratio_text(shift: Shift) -> str:

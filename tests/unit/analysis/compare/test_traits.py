@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from comparisons import SECOND, sample, write_run
@@ -12,12 +12,13 @@ from made_records import made
 
 from tailtap.analysis.compare import compare_runs
 from tailtap.analysis.compare.aspects import aspects_of, device_variables, load_of
-from tailtap.analysis.compare.isolation import GRADES, JUDGEMENTS, cache, cpu_list, judge
+from tailtap.analysis.compare.isolation import JUDGEMENTS, cache, cpu_list, judge
 from tailtap.analysis.compare.reading import read
-from tailtap.analysis.compare.resources import Resources, resources
+from tailtap.analysis.compare.resources import resources
 from tailtap.analysis.compare.significance import smallest_p
 from tailtap.analysis.runs.run import Origin, Run
 from tailtap.lab.platforms import PLATFORMS
+from tailtap.records.compare import Grade, Resources
 from tailtap.records.traits import BUILT_IN, Traits
 
 
@@ -50,6 +51,9 @@ def test_the_cache_of_an_epyc_is_separated_and_of_a_xeon_shared() -> None:
 def test_cpu_lists() -> None:
     assert cpu_list("0-3,8,10-11") == {0, 1, 2, 3, 8, 10, 11}
     assert cpu_list("") == cpu_list("none") == set()
+
+
+GRADES = get_args(Grade)
 
 
 def test_judgements_order_the_platforms_as_published() -> None:

@@ -53,6 +53,6 @@ def test_a_difference_is_shown_at_both_ends(
     # The bounds of the ratio hold what the clocks leave open.
     assert pair.shift.low <= (24.2 * US - within_ns) / (20.2 * US + within_ns) * 1.01
     assert pair.shift.high >= (24.2 * US + within_ns) / (20.2 * US - within_ns) * 0.99
-    told = record(found)["loads"][0]["configurations"][0]["repeats"][0]
-    assert told.get("within_ns", 0) == within_ns
+    told = record(found).loads[0].configurations[0].repeats[0]
+    assert told.within_ns == within_ns
     assert any("two-clocks" in one.message for one in found.warnings) is bool(within_ns)

@@ -23,6 +23,7 @@ from tailtap.analysis.verdict.requirement import parse_requirements
 from tailtap.analysis.verdict.runs import judge_runs
 from tailtap.output import database as store
 from tailtap.output.report import write_report
+from tailtap.records.record import as_json
 
 STORED = Path(__file__).with_name("stored")
 REQUIRED = ("median < 1 s", "loss == 0", "p99.999 < 1 ms")
@@ -122,7 +123,7 @@ def test_they_are_judged_as_before(folder: Path, expected: dict[str, Any]) -> No
 
 @pytest.mark.usefixtures("evaluated")
 def test_they_are_compared_as_before(folder: Path, expected: dict[str, Any]) -> None:
-    found = compare_record(compare_runs([("", folder)]))
+    found = as_json(compare_record(compare_runs([("", folder)])))
     loads = [
         [
             load["load"],

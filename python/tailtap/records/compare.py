@@ -1,0 +1,224 @@
+"""Configurations against each other: what ``tailtap compare --json`` prints. Latencies in ns."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from tailtap.records.record import Anything, Count, Notice, Number, Record, Share, Texts, Whole
+
+Answer = Literal["slower", "faster", "not shown"]
+Choice = Literal["option", "require", "support"]
+"""What the percentile is by: what somebody said, what is required, or what all runs support."""
+Met = Literal["met", "not met", "cannot be told"]
+Layout = Literal["separated", "shared"]
+
+
+class LeftOut(Record, kw_only=True):
+    """A run that is not compared."""
+
+    run: str
+    reason: str
+
+
+class Rank(Record, kw_only=True):
+    """The first and the last rank that a configuration may have."""
+
+    best: Count
+    last: Count
+
+
+class Within(Record, kw_only=True):
+    """The 95 % interval of a percentile within a run."""
+
+    low: Whole
+    high: Whole
+
+
+class RepeatRow(Record, kw_only=True, omit_defaults=True):
+    """A repeat of a configuration."""
+
+    run: str
+    number: Count
+    repeat: Count
+    source: str
+    packets: Count | None
+    lost: Whole | None
+    loss: Number | None
+    latency: Annotated[
+        Whole | None, Meta(description="Null where more packets were lost than lie above it")
+    ]
+    supported: Annotated[
+        bool | None, Meta(description="Whether ten packets lie above it; null where nobody says")
+    ]
+    interval: Within | None
+    no_interval: Annotated[str | None, Meta(description="Why it has no interval")]
+    max: Whole | None
+    within_ns: Annotated[
+        Count, Meta(description="What each latency may be off by, to either side")
+    ] = 0
+
+
+class Predictability(Record, kw_only=True):
+    """How predictable a tail is, by its models."""
+
+    runs: Count
+    models: Count
+    bursts_above: Annotated[
+        Number | None, Meta(description="Clusters above the level that one is expected above")
+    ]
+    bounded: Annotated[Share | None, Meta(description="The share of bounded models")]
+    papers_bursts_above: Annotated[Number | None, Meta(description="By the published method")]
+    papers_bounded: Annotated[Share | None, Meta(description="By the published method")]
+
+
+class Resources(msgspec.Struct, frozen=True):
+    """What a configuration costs: medians over repeats; null where no run has the value.
+
+    A CPU is busy when it is neither idle nor stolen by a hypervisor. The kernel measures these two
+    times. It samples everything else at its ticks, so all ticks or none see work that runs in step
+    with them. Only where a hypervisor takes so much from idle CPUs that these two exceed the time
+    that passed, the samples count.
+    """
+
+    reserved: Annotated[Count | None, Meta(description="CPUs of the device")] = None
+    cpus: Annotated[
+        Number | None,
+        Meta(description="How many of them were busy on average while packets were sent"),
+    ] = None
+    cpu_ns: Annotated[
+        Number | None, Meta(description="Their busy time for each packet that arrived")
+    ] = None
+    memory: Annotated[
+        Count | None,
+        Meta(
+            description="In bytes: what the platform reports, the memory of a virtual machine, or "
+            "that of the forwarder's processes"
+        ),
+    ] = None
+    watts: Annotated[
+        Number | None, Meta(description="Mean power of the machine's processors and memory")
+    ] = None
+
+
+class Cache(msgspec.Struct, frozen=True):
+    """The last-level cache as the machine's topology describes it."""
+
+    layout: Annotated[
+        Layout,
+        Meta(description="`separated`: a package has several, each for a group of cores"),
+    ]
+    level: str
+    groups: Count
+    others: Annotated[
+        tuple[Count, ...], Meta(description="CPUs beyond the device's own that share it with them")
+    ]
+    virtual: Annotated[
+        bool, Meta(description="Whether a hypervisor tells this, which may not be the real one")
+    ]
+
+
+Grade = Literal["weak", "fair", "good", "strong"]
+
+
+class Isolation(msgspec.Struct, frozen=True):
+    """How well a platform isolates its guests: a judgement, not a measurement."""
+
+    grade: Grade
+    reason: str
+    judgement: bool = True
+
+
+class Configured(Record, kw_only=True):
+    """Runs that differ in nothing but the repeat, and what is known besides their latency.
+
+    Of that, null is what nobody knows; of a floor nothing is told.
+    """
+
+    label: str
+    imported: bool
+    aspects: dict[str, str]
+    left_out: list[LeftOut]
+    predictability: Predictability | None = None
+    resources: Resources | None = None
+    cache: Cache | None = None
+    isolation: Isolation | None = None
+
+
+class Standing(Configured, kw_only=True):
+    """A configuration with good runs; a floor has no rank."""
+
+    rank: Rank | None
+    worst: Annotated[str | None, Meta(description="The worst repeat")]
+    repeats: list[RepeatRow]
+    worst_first: Annotated[
+        list[Count], Meta(description="Places in `repeats`, that of the worst one first")
+    ]
+    over_first: Annotated[str | None, Meta(description="The ratio to the first configuration")] = (
+        None
+    )
+
+
+class PairRow(Record, kw_only=True):
+    """Two configurations, as they were given and by their medians."""
+
+    first: str
+    second: str
+    answer: Annotated[Answer, Meta(description="What is shown of the second one")]
+    second_over_first: str
+    slower: str
+    faster: str
+    p: Number
+    p_corrected: Number
+    smallest_p: Annotated[Number, Meta(description="What so many runs can reach")]
+    significant: bool
+    ratio: Number | None
+    ratio_low: Number | None
+    ratio_high: Number | None
+    ratio_text: str
+    shift_ns: Number | None
+    runs_apart: Annotated[
+        bool | None, Meta(description="Whether the runs' own intervals leave a gap")
+    ]
+
+
+class LoadRow(Record, kw_only=True):
+    """The configurations under one load."""
+
+    load: str
+    traffic: Annotated[Anything, Meta(description="What is known of it")]
+    percentile: Annotated[
+        Share | None, Meta(description="What they are ranked by; 1 is the maximum")
+    ]
+    percentile_text: str | None
+    percentile_by: Choice | None
+    configurations: list[Standing]
+    floors: Annotated[list[Standing], Meta(description="The lab without a device")]
+    unranked: Annotated[list[Configured], Meta(description="Those without a good run")]
+    comparisons: list[PairRow]
+    reason: Annotated[str | None, Meta(description="Why there is no ranking")]
+
+
+class Recommendation(msgspec.Struct, frozen=True):
+    """A recommendation of "How low can you go?", and what the data say."""
+
+    name: str
+    advice: str
+    answer: Met
+    because: str
+
+
+class CompareRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.compare/1"):
+    """``tailtap compare --json``."""
+
+    alpha: Annotated[Share, Meta(description="The level of all tests together")]
+    worst_repeat: Annotated[str, Meta(description="How the worst repeat is chosen")]
+    loads: list[LoadRow]
+    recommendations: list[Recommendation]
+    advice: Texts
+    repeats_needed: Annotated[
+        Count, Meta(description="How many of each let every comparison be decided")
+    ]
+    warnings: list[Notice]
