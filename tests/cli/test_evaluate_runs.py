@@ -18,6 +18,7 @@ import duckdb
 import pytest
 import runs
 from dask_cluster import DaskCluster, dask_cluster
+from forms import fits
 from program import TAILTAP, in_process, one_line_error, tailtap
 
 from tailtap.output.database.database import TABLES
@@ -86,10 +87,11 @@ def test_the_table_has_a_row_for_each_run(experiment: Path) -> None:
     assert lines[3].split()[1] == "failed"
 
 
-def test_json_is_that_of_run(experiment: Path) -> None:
+def test_json_has_each_run_with_its_evaluation(experiment: Path) -> None:
     run = tailtap("evaluate", experiment, "--percentiles", "42", "--json", "--quiet")
     found = json.loads(run.stdout)
-    assert (found["schema"], found["folder"]) == ("tailtap.experiment/1", str(experiment))
+    fits(found)
+    assert (found["schema"], found["folder"]) == ("tailtap.evaluations/1", str(experiment))
     assert [row["status"] for row in found["runs"]] == ["done"] * 3 + ["failed"]
     percentiles = [row["evaluation"]["latency_ns"]["percentiles"] for row in found["runs"][:3]]
     assert [[row["p"] for row in listed] for listed in percentiles] == [[0.42]] * 3

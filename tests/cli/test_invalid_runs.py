@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from evaluations import run_row
 from experiment_folders import write_run
 from program import in_process
 from traced import arrivals, hog, random_blocks, simulate
@@ -18,17 +18,20 @@ from traced import write_run as write_traced
 from tailtap.cli.runs import print_runs, require_results
 from tailtap.output.database import add_runs
 from tailtap.records.errors import MachineError
+from tailtap.records.evaluation import EvaluationRecord
+from tailtap.records.experiment import RunRow
+from tailtap.records.record import Notice, read
 
-SLIP = {"code": "generator-slip", "message": "1 % of the packets left late"}
-RATE = {"code": "generator-rate", "message": "the generator reached half of it"}
-STEAL = {"code": "steal", "message": "the hypervisor took 3 %"}
+SLIP = Notice("generator-slip", "1 % of the packets left late")
+RATE = Notice("generator-rate", "the generator reached half of it")
+STEAL = Notice("steal", "the hypervisor took 3 %")
 
 
-def row(slug: str, *warnings: dict[str, str], error: str | None = None) -> dict[str, Any]:
+def row(slug: str, *warnings: Notice, error: str | None = None) -> RunRow:
     """A run of ``tailtap run --json``, as far as it matters here."""
     valid = None if error else not any(one in (SLIP, RATE) for one in warnings)
-    return {"slug": slug, "status": "failed" if error else "done", "error": error,
-            "warnings": list(warnings), "valid": valid}  # fmt: skip
+    status = "failed" if error else "done"
+    return run_row(slug, status=status, error=error, warnings=list(warnings), valid=valid)
 
 
 @pytest.mark.parametrize(
@@ -43,20 +46,18 @@ def row(slug: str, *warnings: dict[str, str], error: str | None = None) -> dict[
             [row("001", SLIP), row("002", error="no root")],
             "1 of 2 runs failed, 002 first: no root; 1 of 2 runs is invalid, 001 first: 1 %",
         ),
-        ([{**row("001-a"), "valid": False}], "001-a first: another flow of it is"),
+        ([run_row("001-a", valid=False)], "001-a first: another flow of it is"),
     ],
 )
-def test_failed_and_invalid_runs_are_status_3_with_a_reason(
-    rows: list[dict[str, Any]], said: str
-) -> None:
+def test_failed_and_invalid_runs_are_status_3_with_a_reason(rows: list[RunRow], said: str) -> None:
     with pytest.raises(MachineError) as refused:
-        require_results({"runs": rows})
+        require_results(rows)
     assert said in str(refused.value)
     assert refused.value.exit_status == 3
 
 
 def test_good_runs_are_no_matter() -> None:
-    require_results({"runs": [row("001", STEAL), row("002")]})
+    require_results([row("001", STEAL), row("002")])
 
 
 @pytest.fixture
@@ -69,9 +70,11 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_the_table_of_runs_marks_them(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    evaluation = json.loads(next(folder.glob("runs/*/evaluation/evaluation.json")).read_text())
-    rows = [{**one, "evaluation": evaluation} for one in (row("001"), row("002", SLIP))]
-    print_runs({"runs": rows, "folder": "x"})
+    path = next(folder.glob("runs/*/evaluation/evaluation.json"))
+    rows = [row("001"), row("002", SLIP)]
+    for one in rows:
+        one.evaluation = read(path, EvaluationRecord)
+    print_runs(rows, folder)
     marked = [line for line in capsys.readouterr().out.splitlines() if "invalid" in line]
     assert len(marked) == 1 and marked[0].startswith("002")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from devices import Bench, sharp
 from experiment_folders import write_experiment
 from made_records import made
 from program import Finished, in_process, one_line_error
@@ -15,6 +16,7 @@ from published_trees import write_rates
 from traced import arrivals, hog, random_blocks, simulate, write_run
 
 from tailtap.analysis.runs.folder import STAMP_HEADER, ExperimentFolder, RunFolder
+from tailtap.measure.search import Settings
 from tailtap.measure.search.folder import SearchFolder
 from tailtap.output.database import add_run, begin_anew
 from tailtap.records.errors import InputError
@@ -215,7 +217,7 @@ def test_a_run_that_starts_anew_removes_nothing_elsewhere(tmp_path: Path) -> Non
 
     search = SearchFolder(top)
     search.record.symlink_to(outside / "search.json")
-    search.write({"schema": "x"})
+    search.write(Bench(sharp(40_000)).record("mlr", Settings((0.0,), 1_000, 500_000), []))
     assert not search.record.is_symlink()
     (top / "trials").symlink_to(outside / "trials")
     with pytest.raises(InputError, match="out/trials: this is a link"):

@@ -9,17 +9,25 @@ from typing import Any
 
 import numpy as np
 import pytest
+from devices import Bench, sharp
 from forms import SCHEMAS, fits
 from jsonschema import Draft202012Validator
+from msgspec.structs import asdict
 from program import in_process
 from runs import write_experiment
 from traced import arrivals, hog, random_blocks, simulate, write_run
 
+from tailtap.analysis.runs.folder import ExperimentFolder
+from tailtap.analysis.runs.summary import summarize
+from tailtap.measure.search import Settings
+from tailtap.measure.search.folder import SearchFolder
+from tailtap.records.record import printed as as_text
 from tailtap.records.schemas import RECORDS, file_of, page, schema
+from tailtap.records.search import SearchedRecord
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs/reference"
-UNTYPED = ("experiment", "plan", "run", "search")
+UNTYPED = ("plan", "run")
 WITHOUT = {f"tailtap.{name}/1" for name in UNTYPED}
 """What has no published schema: each is made from dictionaries."""
 
@@ -101,6 +109,27 @@ def test_what_is_stored(experiment: Path) -> None:
     assert {content["schema"] for content in typed} >= {"tailtap.evaluation/1"}
     for content in typed:
         fits(content)
+
+
+def test_what_came_of_an_experiment(experiment: Path) -> None:
+    folder = ExperimentFolder(experiment)
+    runs = [folder.run(path.name) for path in sorted(folder.runs.iterdir())]
+    summary = summarize(experiment, runs)
+    fits(json.loads(as_text(summary)))
+    told = printed("evaluate", experiment)
+    assert [row["evaluation"] is None for row in told["runs"]] == [False, False, True]
+
+
+def test_what_is_told_of_a_search(experiment: Path, tmp_path: Path) -> None:
+    bench, settings = Bench(sharp(40_000)), Settings((0.0,), 1_000, 500_000)
+    record = bench.record("mlr", settings, bench.search("mlr", settings))
+    folder = SearchFolder(tmp_path)
+    folder.write(record)
+    fits(json.loads(folder.record.read_text()))
+    assert folder.read() == record
+    latency = summarize(experiment, [])
+    whole = SearchedRecord(**asdict(record), folder=str(tmp_path), latency=latency)
+    fits(json.loads(as_text(whole)))
 
 
 def test_what_is_told_of_causes(tmp_path: Path) -> None:

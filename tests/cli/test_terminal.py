@@ -13,7 +13,6 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import comparisons
 import experiment_folders
@@ -37,11 +36,13 @@ from tailtap.cli.testbed.check import print_found
 from tailtap.experiment.plan import make_plan
 from tailtap.experiment.reading import read_experiment
 from tailtap.kinds.check import Check
-from tailtap.measure.search.answer import Answer, AtBound
+from tailtap.measure.search.answer import Answer
 from tailtap.measure.search.trial import Bounds
 from tailtap.measure.testbed.check import CableFinding, Found, HostFinding
 from tailtap.measure.testbed.model import Cable, Socket
-from tailtap.records.record import Notice
+from tailtap.records.experiment import FlowsRow, LatencyOfFlow, LossOfFlow
+from tailtap.records.record import Notice, copied
+from tailtap.records.search import AtRate
 
 LONG = {"dut.platform": "container", "traffic.rate": 10_000, "dut.forwarder": "kernel-route"}
 NETWORK = """
@@ -113,18 +114,20 @@ def write_captures() -> None:
     Path("irq.csv").write_text(SAMPLES + "".join(rows))
 
 
-def flows() -> dict[str, Any]:
-    row = {
-        "run": "001-container-kernel-route-10kpkts-upstream-r1",
-        "valid": True,
-        "flows": ["upstream", "downstream"],
-        "lossiest": {"flow": "upstream", "lost": 0.5},
-        "slowest": {"flow": "downstream", "latency_ns": 3_000_000},
-        "percentile": 0.9999,
-        "delivery_fairness": 0.9,
-        "latency_fairness": 0.5,
-    }
-    return {"flows": [row, {**row, "valid": False, "slowest": None}]}
+def flows() -> list[FlowsRow]:
+    row = FlowsRow(
+        run="001-container-kernel-route-10kpkts-upstream-r1",
+        valid=True,
+        flows=["upstream", "downstream"],
+        lossiest=LossOfFlow(flow="upstream", lost=0.5),
+        slowest=LatencyOfFlow(flow="downstream", latency_ns=3_000_000),
+        percentile=0.9999,
+        delivery_fairness=0.9,
+        latency_fairness=0.5,
+    )
+    invalid = copied(row)
+    invalid.valid, invalid.slowest = False, None
+    return [row, invalid]
 
 
 def checks() -> list[Check]:
@@ -137,7 +140,8 @@ def checks() -> list[Check]:
 
 
 def answers() -> list[Answer]:
-    lower = AtBound(1_234_000, 3, 1, 6 * 10**9, 7_404_000, 12_345, 0)
+    lower = AtRate(rate=1_234_000, trials=3, exceeding=1, duration_ns=6 * 10**9,
+                   packets=7_404_000, lost=12_345, invalid=0)  # fmt: skip
     few = (Notice("few-trials", "of three trials at this rate one lost more than allowed"),)
     return [
         Answer(Bounds(0.005, 1_234_000, 1_250_000, "loss"), lower, None, 0.00123, few),

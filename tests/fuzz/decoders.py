@@ -25,10 +25,11 @@ from tailtap.host.changes.kernel_values import KernelValue
 from tailtap.host.net.namespaces import Link, Namespace
 from tailtap.measure.search import Settings, Trial
 from tailtap.measure.search.conduct import Plan, Search
-from tailtap.measure.search.folder import SCHEMA, Made, SearchFolder, settings_as_json
+from tailtap.measure.search.folder import Made, SearchFolder
 from tailtap.measure.testbed.model import read_testbed
 from tailtap.output import database
 from tailtap.records.errors import MachineError, TailtapError
+from tailtap.records.record import as_json, printed
 from tailtap.remote.frames import CLOSE, DATA, HELLO, ProtocolError, encode
 from tailtap.remote.mux import PIECE, Mux
 from tailtap.remote.session import FAILED
@@ -120,7 +121,7 @@ def _search(data: bytes) -> None:
         search.prepare(resume=True)
         search.make_trials()
         search.end("done", None)
-        json.dumps(search.as_json())
+        printed(search.printed())
         with redirect_stdout(io.StringIO()):
             print_answers(search.answers)
 
@@ -158,13 +159,7 @@ def search_record() -> bytes:
     """``search.json`` of a search that was interrupted behind its last trial."""
     bench = Bench(sharp(40_000), able=70_000)
     bench.search(METHOD, SEARCH)
-    made = [Made(number, f"{number:03}", result, ()) for number, result
-            in enumerate(bench.results, 1)]  # fmt: skip
-    return json.dumps({
-        "schema": SCHEMA, "name": "known", "status": "interrupted",
-        "settings": settings_as_json(SEARCH, METHOD), "answers": [],
-        "trials": [one.as_json() for one in made],
-    }).encode()  # fmt: skip
+    return json.dumps(as_json(bench.record(METHOD, SEARCH, [], "interrupted"))).encode()
 
 
 MESSAGES = rows(

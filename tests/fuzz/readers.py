@@ -26,7 +26,7 @@ from traced import write_run as write_traced
 from tailtap.analysis.causes import explain_runs
 from tailtap.analysis.evaluation import evaluate
 from tailtap.measure.search import Settings
-from tailtap.measure.search.folder import SCHEMA, SearchFolder, settings_as_json
+from tailtap.measure.search.folder import SearchFolder
 from tailtap.records.errors import MachineError
 from tests.fuzz.reader import Reader
 
@@ -120,12 +120,7 @@ def write_search(folder: Path) -> None:
     settings = Settings((0.0, 0.5), 1_000, 500_000)
     bench = Bench(sharp(40_000), able=70_000)
     answers = bench.search("mlr", settings)
-    SearchFolder(folder).write({
-        "schema": SCHEMA, "name": "known", "status": "done",
-        "settings": settings_as_json(settings, "mlr"),
-        "answers": [answer.as_json() for answer in answers],
-        "trials": [{} for _ in bench.results],
-    })  # fmt: skip
+    SearchFolder(folder).write(bench.record("mlr", settings, answers))
     write_evaluated(folder / "latency", 1, {"traffic.rate": "40 kpkt/s"}, packets=PACKETS)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forms import fits
 from labtools import own_machine, was_made, write_experiment
 
 LIMIT = 10_000
@@ -47,9 +48,11 @@ def test_a_known_limit_is_found_and_latency_measured_there(tmp_path: Path) -> No
         assert machine.namespaces() == []
     assert was_made(search, said), said
     found = json.loads(printed)
-    assert found["schema"] == "tailtap.search/1"
+    fits(found)
+    assert found["schema"] == "tailtap.searched/1"
     assert found["status"] == "done"
     stored = json.loads((out / "search.json").read_text())
+    fits(stored)
     assert stored["answers"] == found["answers"]
     for answer, loss in zip(found["answers"], (0, 0.3), strict=True):
         assert answer["loss"] == loss

@@ -23,7 +23,7 @@ from tailtap.analysis import evaluation
 from tailtap.analysis.evaluation.clocks import known
 from tailtap.cli.explain import remedies
 from tailtap.measure.search import Settings
-from tailtap.measure.search.folder import SCHEMA, SearchFolder, settings_as_json
+from tailtap.measure.search.folder import SearchFolder
 from tailtap.output.report import write_report
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
@@ -115,13 +115,7 @@ def searched(folder: Path) -> Path:
     settings = Settings((0.0, 0.5), 1_000, 500_000)
     bench = Bench(sharp(40_000), able=70_000)
     answers = bench.search("mlr", settings)
-    content: dict[str, Any] = {
-        "schema": SCHEMA, "name": "known", "status": "done",
-        "settings": settings_as_json(settings, "mlr"),
-        "answers": [answer.as_json() for answer in answers],
-        "trials": [{} for _ in bench.results],
-    }  # fmt: skip
-    SearchFolder(folder).write(content)
+    SearchFolder(folder).write(bench.record("mlr", settings, answers))
     write_run(folder / "latency", 1, {"traffic.rate": "40 kpkt/s"}, packets=1_000, rate=40_000)
     write_run(folder / "trials", 1, {"traffic.rate": "40 kpkt/s"}, packets=500, rate=40_000)
     return folder

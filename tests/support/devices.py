@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tailtap.measure.search import METHODS, Answer, Bounds, Result, Settings, Trial, answer
+from tailtap.measure.search.folder import Made, settings_record
+from tailtap.records.search import Ended, SearchRecord
 
 MOST_TRIALS = 300
 """A search that takes more does not come to an end."""
@@ -86,6 +88,24 @@ class Bench:
         except StopIteration as end:
             found = end.value
         return [answer(settings, bounds, self.results) for bounds in found]
+
+    def record(
+        self, method: str, settings: Settings, answers: Sequence[Answer], status: Ended = "done"
+    ) -> SearchRecord:
+        """``search.json`` of what was searched."""
+        made = [Made(number, f"{number:03}", result, ())
+                for number, result in enumerate(self.results, 1)]  # fmt: skip
+        return SearchRecord(
+            name="known",
+            status=status,
+            error=None,
+            settings=settings_record(settings, method),
+            parameters={},
+            started="2026-11-01T14:00:00.000+00:00",
+            finished="2026-11-01T14:05:00.000+00:00",
+            answers=[answer.record() for answer in answers],
+            trials=[one.record() for one in made],
+        )
 
     @property
     def seconds(self) -> float:

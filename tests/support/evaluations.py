@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from tailtap.records.evaluation import Counts, Options, Side, Sides
+from tailtap.records.evaluation import (
+    BlockWidth,
+    Counts,
+    EvaluationRecord,
+    Floor,
+    Latency,
+    Options,
+    Side,
+    Sides,
+)
+from tailtap.records.experiment import RunRow
 
 
 def counts(**known: int) -> Counts:
@@ -37,3 +47,37 @@ def sides(ingress: Any, egress: Any) -> Sides:
 
 
 OPTIONS = Options(trim_ns=0, window_ns=5_000_000_000, bucket_ns=100, worst=5_000)
+
+
+def evaluation(found: Counts, latency: Latency) -> EvaluationRecord:
+    """An evaluation of two captures of stamps."""
+    captures = (side(found.ingress, 0, 10**9), side(found.egress, 0, 10**9, "egress.stamps"))
+    return EvaluationRecord(
+        key="moonsniff",
+        key_reason=None,
+        counts=found,
+        latency_ns=latency,
+        worst=[],
+        inputs=Sides(ingress=captures[0], egress=captures[1]),
+        options=OPTIONS,
+        exceedances=Floor(floor_ns=0, packets=0),
+        blocks=BlockWidth(width_ns=10**9),
+        warnings=[],
+    )
+
+
+def run_row(slug: str, **known: Any) -> RunRow:
+    """A run of ``tailtap run --json`` that is done, but for what is given."""
+    least: dict[str, Any] = {
+        "number": 1,
+        "repeat": 1,
+        "status": "done",
+        "error": None,
+        "variables": {},
+        "parameters": {},
+        "warnings": [],
+        "valid": True,
+        "folder": f"runs/{slug}",
+        "evaluation": None,
+    }
+    return RunRow(slug=slug, **least | known)

@@ -328,14 +328,13 @@ def _evaluate_folder(
     *,
     replace: bool,
 ) -> None:
-    import json as json_module
-
     from tailtap.analysis.evaluation.percentiles import DEFAULT, parse_list
     from tailtap.analysis.runs.again import WARM_UP, copy_of, evaluate_again, find, warm_up_of
     from tailtap.cli.hops import print_hops
     from tailtap.cli.runs import PERCENTILES, print_runs
     from tailtap.output import database as store
     from tailtap.records.errors import InputError, MachineError
+    from tailtap.records.record import printed
 
     columns = PERCENTILES if percentiles == "default" else parse_list(percentiles)
     runs = find(folder)
@@ -357,12 +356,12 @@ def _evaluate_folder(
             progress=progress,
             replace=replace,
         )
+    summary = outcome.summary()
     if json:
-        print(json_module.dumps(outcome.summary()))
+        print(printed(summary))
     else:
-        summary = outcome.summary()
-        print_runs(summary, columns)
-        print_hops(summary)
+        print_runs(summary.runs, runs.path, columns)
+        print_hops(summary.runs)
     if outcome.errors:
         name, first = min(outcome.errors.items())
         kinds = {type(error).exit_status for error in outcome.errors.values()}

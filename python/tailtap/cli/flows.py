@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from tailtap.cli.terminal import say
 
+if TYPE_CHECKING:
+    from tailtap.records.experiment import FlowsRow
 
-def print_flows(summary: dict[str, Any]) -> None:
+
+def print_flows(flows: Sequence[FlowsRow]) -> None:
     """Print which flow of each measurement was worst, and how fairly the flows were served."""
-    if not summary["flows"]:
+    if not flows:
         return
     from tailtap.analysis.evaluation.percentiles import label
     from tailtap.cli.console import Column, Table
@@ -26,18 +30,17 @@ def print_flows(summary: dict[str, Any]) -> None:
         ),
         title="flows measured together",
     )
-    for row in summary["flows"]:
-        lost, slowest = row["lossiest"], row["slowest"]
+    for row in flows:
+        lost, slowest, p = row.lossiest, row.slowest, row.percentile
         latency = ("-", "-")
-        if slowest is not None:
-            value = format_us(slowest["latency_ns"])
-            told = f"{slowest['flow']} ({label(row['percentile'])} {value} us)"
-            latency = (told, f"{row['latency_fairness']:.3f}")
+        if slowest is not None and p is not None:
+            told = f"{slowest.flow} ({label(p)} {format_us(slowest.latency_ns)} us)"
+            latency = (told, f"{row.latency_fairness:.3f}")
         table.add(
-            row["run"] if row["valid"] else f"{row['run']} (invalid)",
-            str(len(row["flows"])),
-            f"{lost['flow']} ({lost['lost']:.3%})" if lost["lost"] else "none",
-            f"{row['delivery_fairness']:.3f}",
+            row.run if row.valid else f"{row.run} (invalid)",
+            str(len(row.flows)),
+            f"{lost.flow} ({lost.lost:.3%})" if lost.lost else "none",
+            f"{row.delivery_fairness:.3f}",
             *latency,
         )
     table.print()

@@ -86,8 +86,6 @@ def run(
     runs with a trace, if these are small (64 MB); `tailtap explain` tells more. The exit status is
     3 when runs failed or are invalid, else 1 unless everything holds.
     """
-    import json as json_module
-
     from tailtap.analysis.runs.summary import summarize
     from tailtap.cli.caller import results_of_caller
     from tailtap.cli.explain import explain_briefly
@@ -100,6 +98,7 @@ def run(
     from tailtap.experiment.reading import read_experiment
     from tailtap.measure.runner import default_folder, run_experiment
     from tailtap.records.errors import InputError, MachineError
+    from tailtap.records.record import printed
 
     checked = read_experiment(experiment, set_, on_testbed=testbed is not None)
     stations, boots = None, None
@@ -129,25 +128,22 @@ def run(
             on_loss=telling(losses),
         )  # fmt: skip
         summary = summarize(folder, runs)
-        verdict = None
         if checked.require and any(run.done for run in runs):
-            verdict = _judge(folder, checked.require)
+            summary.verdict = _judge(folder, checked.require)
         if json:
-            from msgspec import to_builtins
-
-            print(json_module.dumps({**summary, "verdict": to_builtins(verdict)}))
+            print(printed(summary))
         else:
-            print_runs(summary)
-            print_flows(summary)
-            print_hops(summary)
-            if verdict is not None:
-                print_verdict(verdict)
+            print_runs(summary.runs, folder)
+            print_flows(summary.flows)
+            print_hops(summary.runs)
+            if summary.verdict is not None:
+                print_verdict(summary.verdict)
             explain_briefly(folder, [run.path for run in runs if run.done])
-    require_results(summary)
+    require_results(summary.runs)
     if losses:
         raise MachineError(f"all runs are done, but not all was kept: {losses[0]}")
-    if verdict is not None:
-        sys.exit(exit_status(verdict))
+    if summary.verdict is not None:
+        sys.exit(exit_status(summary.verdict))
 
 
 def _stations(

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tailtap.cli.terminal import say
+
+if TYPE_CHECKING:
+    from tailtap.records.evaluation import EvaluationRecord
+    from tailtap.records.experiment import RunRow
 
 PERCENTILES = (0.5, 0.99, 0.999, 0.9999, 0.99999)
 """The columns of the table unless asked otherwise."""
 
 
-def print_runs(summary: dict[str, Any], ps: Sequence[float] = PERCENTILES) -> None:
+def print_runs(runs: Sequence[RunRow], folder: Path, ps: Sequence[float] = PERCENTILES) -> None:
     """Print the tail of every run; a percentile with too few samples above it is marked ``*``."""
     from tailtap.analysis.evaluation.percentiles import label
     from tailtap.cli.console import Column, Table
@@ -28,53 +33,51 @@ def print_runs(summary: dict[str, Any], ps: Sequence[float] = PERCENTILES) -> No
         )
     )
     unsupported = False
-    for row in summary["runs"]:
-        if row["evaluation"] is None:
-            table.add(row["slug"], (row["status"], "red"))
+    for row in runs:
+        if row.evaluation is None:
+            table.add(row.slug, (row.status, "red"))
             continue
-        cells = _cells(row["evaluation"], ps)
+        cells = _cells(row.evaluation, ps)
         unsupported = unsupported or any(cell.endswith("*") for cell in cells)
-        warnings = len(row["warnings"]) + len(row["evaluation"]["warnings"])
-        mark = (f"{warnings}, invalid", "red") if row["valid"] is False else str(warnings)
-        table.add(row["slug"], *cells, mark if warnings else "")
+        warnings = len(row.warnings) + len(row.evaluation.warnings)
+        mark = (f"{warnings}, invalid", "red") if row.valid is False else str(warnings)
+        table.add(row.slug, *cells, mark if warnings else "")
     table.print()
     notes = "latencies in us"
     if unsupported:
         notes += "; *: fewer than ten packets above it, not to be relied on"
     say(notes)
-    say(f"results: {summary['folder']}")
+    say(f"results: {folder}")
 
 
-def require_results(summary: dict[str, Any]) -> None:
-    """Raises `MachineError` when runs of this ``tailtap run --json`` failed or are invalid."""
+def require_results(rows: Sequence[RunRow]) -> None:
+    """Raises `MachineError` when some of these runs failed or are invalid."""
     from tailtap.records.errors import MachineError
-    from tailtap.records.warnings import invalidating, notices
+    from tailtap.records.warnings import invalidating
 
-    rows = summary["runs"]
-    failed = [(row["slug"], row["error"]) for row in rows if row["status"] != "done"]
-    invalid = [row for row in rows if row["valid"] is False]
+    failed = [(row.slug, row.error) for row in rows if row.status != "done"]
+    invalid = [row for row in rows if row.valid is False]
     # In a measurement of several flows, the generator of another one may be the reason.
-    why = [(row["slug"], one.message) for row in invalid
-           for one in invalidating(notices(row["warnings"]))[:1]]  # fmt: skip
+    why = [(row.slug, one.message) for row in invalid for one in invalidating(row.warnings)[:1]]
     said = []
     if failed:
         said.append(f"{len(failed)} of {len(rows)} runs failed, {failed[0][0]} first: "
                     f"{failed[0][1]}")  # fmt: skip
     if invalid:
         verb = "is" if len(invalid) == 1 else "are"
-        slug, reason = why[0] if why else (invalid[0]["slug"], "another flow of it is")
+        slug, reason = why[0] if why else (invalid[0].slug, "another flow of it is")
         said.append(f"{len(invalid)} of {len(rows)} runs {verb} invalid, {slug} first: {reason}")
     if said:
         raise MachineError("; ".join(said))
 
 
-def _cells(evaluation: dict[str, Any], ps: Sequence[float]) -> list[str]:
+def _cells(evaluation: EvaluationRecord, ps: Sequence[float]) -> list[str]:
     from tailtap.records.units import format_us
 
-    counts, latency = evaluation["counts"], evaluation["latency_ns"]
-    found = {row["p"]: row for row in latency["percentiles"]}
-    cells = [f"{counts['matched']:,}"]
+    counts, latency = evaluation.counts, evaluation.latency_ns
+    found = {row.p: row for row in latency.percentiles}
+    cells = [f"{counts.matched:,}"]
     for p in ps:
         row = found[p]
-        cells.append(format_us(row["value"]) + (" " if row["supported"] else "*"))
-    return [*cells, format_us(latency["max"]), f"{counts['lost']:,}"]
+        cells.append(format_us(row.value) + (" " if row.supported else "*"))
+    return [*cells, format_us(latency.max), f"{counts.lost:,}"]

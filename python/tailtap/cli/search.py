@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -122,15 +122,14 @@ def search(
     makes a page of the folder. The exit status is 1 when no rate holds, and 3 when a measurement at
     the rates found failed or is invalid.
     """
-    import json as json_module
-
     from tailtap.cli.caller import results_of_caller
-    from tailtap.cli.runs import require_results
+    from tailtap.cli.runs import print_runs, require_results
     from tailtap.experiment.reading import read_experiment
     from tailtap.measure.runner import default_folder
     from tailtap.measure.search import METHODS, Settings
     from tailtap.measure.search.conduct import Plan, search_experiment
     from tailtap.records.errors import InputError, MachineError
+    from tailtap.records.record import printed
     from tailtap.records.units import parse_rate, parse_share, parse_time
 
     if method not in METHODS:
@@ -164,16 +163,20 @@ def search(
             print_line=print_line, on_loss=telling(losses),
         )  # fmt: skip
     if json:
-        print(json_module.dumps(found.as_json()))
+        print(printed(found.printed()))
     else:
         print_answers(found.answers)
-        _print_latency(found.as_json())
+        if found.latency is None:
+            say(f"results: {folder}")
+        else:
+            say()
+            print_runs(found.latency.runs, Path(found.latency.folder))
     if losses:
         raise MachineError(f"the search is done, but not all was kept: {losses[0]}")
     if any(answer.rate is None for answer in found.answers):
         sys.exit(1)
     if found.latency is not None:
-        require_results(found.latency)
+        require_results(found.latency.runs)
 
 
 def print_answers(answers: list[Answer]) -> None:
@@ -212,7 +215,7 @@ def _cells(found: Answer) -> list[str]:
     if lower is None:
         return [format_share(bounds.loss, 3), "none", upper, *[""] * 5]
     good = lower.trials - lower.exceeding
-    each = format_time(lower.duration // max(1, lower.trials))
+    each = format_time(lower.duration_ns // max(1, lower.trials))
     return [
         format_share(bounds.loss, 3),
         format_rate(lower.rate),
@@ -223,13 +226,3 @@ def _cells(found: Answer) -> list[str]:
         f"{lower.lost:,}",
         "" if found.loss_limit is None else format_share(found.loss_limit, 3),
     ]
-
-
-def _print_latency(summary: dict[str, Any]) -> None:
-    from tailtap.cli.runs import print_runs
-
-    if summary["latency"] is None:
-        say(f"results: {summary['folder']}")
-        return
-    say()
-    print_runs(summary["latency"])

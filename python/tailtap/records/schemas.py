@@ -16,6 +16,7 @@ import msgspec
 from tailtap.records.causes import CausesRecord
 from tailtap.records.compare import CompareRecord
 from tailtap.records.evaluation import EvaluationRecord
+from tailtap.records.experiment import EvaluationsRecord, ExperimentRecord
 from tailtap.records.files import write_text
 from tailtap.records.generator import GeneratorRecord, SeveralRecord
 from tailtap.records.interrupts import InterruptsRecord
@@ -39,6 +40,7 @@ from tailtap.records.printed import (
     TestbedCheckRecord,
 )
 from tailtap.records.record import Record, tag_of
+from tailtap.records.search import SearchedRecord, SearchRecord
 from tailtap.records.tail import ModelRecord, TailRecord
 from tailtap.records.trace import TraceRecord
 from tailtap.records.verdict import VerdictRecord
@@ -46,12 +48,16 @@ from tailtap.records.verdict import VerdictRecord
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 RECORDS: Sequence[type[Record]] = (
     EvaluationRecord,
+    ExperimentRecord,
+    EvaluationsRecord,
     TailRecord,
     ModelRecord,
     CausesRecord,
     VerdictRecord,
     InterruptsRecord,
     CompareRecord,
+    SearchRecord,
+    SearchedRecord,
     TraceRecord,
     GeneratorRecord,
     SeveralRecord,

@@ -1,7 +1,12 @@
-"""A search for the highest rate: ``search.json``."""
+"""A search for the highest rate: ``search.json``. Rates are pkt/s, losses shares."""
 
 from __future__ import annotations
 
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from tailtap.records.experiment import ExperimentRecord
 from tailtap.records.record import (
     Anything,
     Count,
@@ -14,33 +19,65 @@ from tailtap.records.record import (
     Width,
 )
 
+Reason = Literal["loss", "generator", "range"]
+"""What limits the rate found: the device lost more; the generator could not send more; the range of
+the search ended.
+"""
 
-class SearchSettings(Record, kw_only=True):
+
+Ended = Literal["done", "failed", "interrupted"]
+
+
+class SearchSettings(Record, kw_only=True, rename={"low": "from", "high": "to"}):
     """The settings of a search."""
 
     method: str
+    losses: Annotated[list[Share], Meta(description="One answer for each")]
+    low: Width
+    high: Width
+    precision: Number
+    trial_ns: Width
+    trials: Width
+    exceed: Share
+    short_ns: Width
+    tries: Annotated[
+        Width, Meta(description="Failed trials after which the generator is taken to be unable")
+    ]
 
 
 class AtRate(Record, kw_only=True):
-    """The trials at a rate."""
+    """The trials at a rate: those of full length in which the generator sent it."""
 
+    rate: Width
     trials: Count
-    exceeding: Count
+    exceeding: Annotated[Count, Meta(description="How many of them lost more than allowed")]
     duration_ns: Count
     packets: Count
-    lost: Count
+    lost: Annotated[
+        Count, Meta(description="Of all of them; at least so many where one was given up")
+    ]
+    invalid: Annotated[
+        Count, Meta(description="Further trials, in which the generator did not send this rate")
+    ]
 
 
 class SearchAnswer(Record, kw_only=True):
-    """The answer for one loss."""
+    """The highest rate with at most one loss, and the evidence for it."""
 
     loss: Share
-    rate: Count | None
-    upper: Count | None
-    reason: str | None
-    width: Number | None
-    loss_limit: Share | None
+    rate: Annotated[Count | None, Meta(description="Null where none holds")]
+    upper: Annotated[
+        Count | None, Meta(description="The next one that does not hold; null where none was tried")
+    ]
+    reason: Reason
+    width: Annotated[
+        Number | None, Meta(description="The distance of the bounds as a share of the upper one")
+    ]
+    loss_limit: Annotated[
+        Share | None, Meta(description="The loss at the rate is below it with 95 % confidence")
+    ]
     at_rate: AtRate | None
+    at_upper: AtRate | None
     warnings: list[Notice]
 
 
@@ -51,25 +88,36 @@ class TrialRow(Record, kw_only=True):
     slug: InnerFile
     rate: Width
     duration_ns: Width
-    give_up: Number | None
+    give_up: Annotated[Number | None, Meta(description="The loss at which it may end early")]
     packets: Count
     lost: Count
+    loss: Number
     achieved_rate: Number
-    doubt: str | None
+    doubt: Annotated[
+        str | None, Meta(description="Why the generator did not send what was asked of it")
+    ]
     given_up: bool
-    warnings: Texts
+    warnings: Annotated[Texts, Meta(description="Codes")]
 
 
-class BegunSearch(Record, kw_only=True):
-    """``search.json`` of a search that may go on."""
+class SearchRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.search/1"):
+    """``search.json``; while the search is running, without answers."""
 
+    name: str
+    status: Literal["running"] | Ended
+    error: str | None
     settings: SearchSettings
+    parameters: Annotated[Anything, Meta(description="Those of the experiment")]
+    started: str
+    finished: str | None
+    answers: list[SearchAnswer]
     trials: list[TrialRow]
 
 
-class SearchRecord(Record, kw_only=True):
-    """``search.json`` of a search with its answers."""
+class SearchedRecord(SearchRecord, kw_only=True, tag_field="schema", tag="tailtap.searched/1"):
+    """``tailtap search --json``: ``search.json``, its folder, and the latencies."""
 
-    settings: SearchSettings
-    answers: list[SearchAnswer]
-    trials: list[Anything]
+    folder: str
+    latency: Annotated[
+        ExperimentRecord | None, Meta(description="Of runs at the rates found, if there are any")
+    ]

@@ -25,9 +25,10 @@ from tailtap.analysis.runs.folder import (
     require_folder,
 )
 from tailtap.analysis.runs.reader import run_folders
-from tailtap.analysis.runs.summary import SCHEMA, summarize_run
+from tailtap.analysis.runs.summary import summarize_run
 from tailtap.records.errors import InputError, Interrupted, MachineError, Occupied, TailtapError
 from tailtap.records.evaluation import EvaluationRecord
+from tailtap.records.experiment import EvaluationsRecord
 from tailtap.records.files import make_folder, make_link, path_within, write_text
 from tailtap.records.record import opened, read
 from tailtap.records.run import Parameters
@@ -277,7 +278,7 @@ class Outcome:
     """What has come of the runs so far."""
 
     runs: Runs
-    evaluations: dict[str, dict[str, Any]] = field(default_factory=dict)
+    evaluations: dict[str, EvaluationRecord] = field(default_factory=dict)
     """What `tailtap evaluate --json` prints, by the names of run folders."""
     errors: dict[str, TailtapError] = field(default_factory=dict)
     """Why runs could not be evaluated, by the names of their folders."""
@@ -293,7 +294,7 @@ class Outcome:
         """Keep the result of a run, on the disk first."""
         if isinstance(found, Evaluation):
             found.write(run.evaluation, below=run.top)
-            self.evaluations[run.path.name] = found.as_json(percentiles)
+            self.evaluations[run.path.name] = found.record(percentiles)
         else:
             self.errors[run.path.name] = found
 
@@ -313,20 +314,20 @@ class Outcome:
         name = run.path.name
         if name in self.errors:
             return f"{name}: failed, its earlier evaluation stays: {self.errors[name]}"
-        warnings = self.evaluations[name]["warnings"]
-        return "; ".join([name, *(f"warning: {warning['message']}" for warning in warnings)])
+        warnings = self.evaluations[name].warnings
+        return "; ".join([name, *(f"warning: {warning.message}" for warning in warnings)])
 
-    def summary(self) -> dict[str, Any]:
-        """What came of all runs, as ``tailtap run --json`` prints it."""
+    def summary(self) -> EvaluationsRecord:
+        """What came of all runs."""
         experiment = self.runs.experiment
         rows = []
         for run in self.runs.folders:
             row = summarize_run(run, self.evaluations.get(run.path.name))
-            error = self.errors.get(run.path.name)
-            rows.append(row if error is None else {**row, "status": "failed", "error": str(error)})
-        return {
-            "schema": SCHEMA,
-            "folder": str(self.runs.path),
-            "database": str(experiment.database) if experiment else None,
-            "runs": rows,
-        }
+            if (error := self.errors.get(run.path.name)) is not None:
+                row.status, row.error = "failed", str(error)
+            rows.append(row)
+        return EvaluationsRecord(
+            folder=str(self.runs.path),
+            database=str(experiment.database) if experiment else None,
+            runs=rows,
+        )

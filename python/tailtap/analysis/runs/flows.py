@@ -6,6 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tailtap.records.evaluation import Percentile
+from tailtap.records.experiment import FlowsRow, LatencyOfFlow, LossOfFlow, RunRow
+
 if TYPE_CHECKING:
     from tailtap.analysis.runs.run import Run
 
@@ -87,20 +90,21 @@ class Together:
         p = self.percentile
         return None if p is None else jain([flow.percentiles[p] for flow in self.flows])
 
-    def as_json(self) -> dict[str, Any]:
+    def record(self) -> FlowsRow:
         """The row of ``tailtap run --json``."""
         slowest, p = self.slowest, self.percentile
-        return {
-            "run": self.first.slug,
-            "flows": [flow.name for flow in self.flows],
-            "valid": self.valid,
-            "delivery_fairness": self.delivery_fairness,
-            "lossiest": {"flow": self.lossiest.name, "lost": 1 - self.lossiest.share},
-            "percentile": p,
-            "latency_fairness": self.latency_fairness,
-            "slowest": None if slowest is None or p is None
-            else {"flow": slowest.name, "latency_ns": slowest.percentiles[p]},
-        }  # fmt: skip
+        return FlowsRow(
+            run=self.first.slug,
+            flows=[flow.name for flow in self.flows],
+            valid=self.valid,
+            delivery_fairness=self.delivery_fairness,
+            lossiest=LossOfFlow(flow=self.lossiest.name, lost=1 - self.lossiest.share),
+            percentile=p,
+            latency_fairness=self.latency_fairness,
+            slowest=None
+            if slowest is None or p is None
+            else LatencyOfFlow(flow=slowest.name, latency_ns=slowest.percentiles[p]),
+        )
 
 
 def jain(values: Sequence[float]) -> float:
@@ -128,29 +132,27 @@ def together(runs: Iterable[FlowRun]) -> Iterator[Together]:
             yield Together(group[0], tuple(found), all(run.valid for run in group))
 
 
-def printed(row: Mapping[str, Any]) -> FlowRun:
+def printed(row: RunRow) -> FlowRun:
     """One of the `runs` of ``tailtap run --json``."""
-    result, evaluation = None, row["evaluation"]
+    result, evaluation = None, row.evaluation
     if evaluation is not None:
-        percentiles = evaluation["latency_ns"]["percentiles"]
-        supported = {one["p"]: one["value"] for one in percentiles if one["supported"]}
-        result = _result(row["variables"], evaluation["counts"], supported)
-    valid = row["valid"] is not False
-    return FlowRun(row["slug"], row["repeat"], row["variables"], result, valid)
+        counts, percentiles = evaluation.counts, evaluation.latency_ns.percentiles
+        result = _result(row.variables, counts.matched, counts.lost, percentiles)
+    return FlowRun(row.slug, row.repeat, row.variables, result, row.valid is not False)
 
 
 def stored(run: Run) -> FlowRun:
     """A run of an experiment."""
     result, evaluation = None, run.evaluation
     if evaluation is not None and {"lost", "matched"} <= set(evaluation.counts):
-        supported = {one.p: one.value for one in evaluation.percentiles if one.supported}
-        result = _result(run.variables, evaluation.counts, supported)
+        counts = evaluation.counts
+        result = _result(run.variables, counts["matched"], counts["lost"], evaluation.percentiles)
     return FlowRun(run.slug, run.repeat, run.variables, result, run.valid is not False)
 
 
 def _result(
-    variables: Mapping[str, Any], counts: Mapping[str, int], percentiles: Mapping[float, int]
+    variables: Mapping[str, Any], arrived: int, lost: int, percentiles: Iterable[Percentile]
 ) -> FlowResult:
     name = next((variables[key] for key in VARIABLES if key in variables), "")
-    arrived = counts["matched"]
-    return FlowResult(str(name), arrived + counts["lost"], arrived, percentiles)
+    supported = {one.p: one.value for one in percentiles if one.supported}
+    return FlowResult(str(name), arrived + lost, arrived, supported)

@@ -19,12 +19,12 @@ from tailtap.analysis.evaluation import Evaluation
 from tailtap.analysis.evaluation.model import SIDES
 from tailtap.analysis.runs.imported import load_imported
 from tailtap.analysis.runs.run import Experiment, Run, RunEvaluation
-from tailtap.analysis.runs.searched import Search, read_search
+from tailtap.analysis.runs.searched import Search, told
 from tailtap.records.document import load
 from tailtap.records.errors import InputError
 from tailtap.records.files import file_name
 from tailtap.records.foreign import files_below
-from tailtap.records.record import Notice, checked_file, read
+from tailtap.records.record import Notice, read
 from tailtap.records.run import Plan, PlanRow, RunRecord
 from tailtap.records.search import SearchRecord
 
@@ -100,8 +100,7 @@ def load_search(folder: Path) -> tuple[Experiment, Search]:
 
     Raises `InputError` when it is damaged, or there is no run with an evaluation.
     """
-    record = folder / "search.json"
-    found = read_search(checked_file(record, SearchRecord))
+    found = told(read(folder / "search.json", SearchRecord))
     experiment = load_experiment(folder)
     return replace(experiment, warnings=(*found.warnings, *experiment.warnings)), found
 

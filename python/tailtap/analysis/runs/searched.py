@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tailtap.analysis.runs.text import count_text, rate_text, share_text, time_text
 from tailtap.records.record import Notice
+from tailtap.records.search import SearchAnswer, SearchRecord
 
 HEADS = ("highest rate", "up to", "width", "trials at it", "packets", "lost", "loss below")
 NOT_TRIED = "not tried"
@@ -33,39 +32,38 @@ class Search:
     heads: tuple[str, ...] = HEADS
 
 
-def read_search(content: Mapping[str, Any]) -> Search:
-    """The search of the content of a ``search.json``."""
-    answers: Sequence[Mapping[str, Any]] = content["answers"]
+def told(record: SearchRecord) -> Search:
+    """What a ``search.json`` tells."""
     return Search(
-        content["settings"]["method"],
-        len(content["trials"]),
-        tuple(_found(answer) for answer in answers),
+        record.settings.method,
+        len(record.trials),
+        tuple(_found(answer) for answer in record.answers),
         tuple(
-            Notice(row["code"], f"loss {share_text(answer['loss'])}: {row['message']}")
-            for answer in answers
-            for row in answer["warnings"]
+            Notice(row.code, f"loss {share_text(answer.loss)}: {row.message}")
+            for answer in record.answers
+            for row in answer.warnings
         ),
     )
 
 
-def _found(answer: Mapping[str, Any]) -> Found:
-    upper = NOT_TRIED if answer["upper"] is None else rate_text(answer["upper"])
-    if answer["reason"] == "generator":
+def _found(answer: SearchAnswer) -> Found:
+    upper = NOT_TRIED if answer.upper is None else rate_text(answer.upper)
+    if answer.reason == "generator":
         upper += " (the generator's limit)"
-    allowed, at = share_text(answer["loss"]), answer["at_rate"]
+    allowed, at = share_text(answer.loss), answer.at_rate
     if at is None:
         return Found(allowed, ("none", upper, *[""] * 5))
-    width, limit, trials = answer["width"], answer["loss_limit"], at["trials"]
-    each = time_text(at["duration_ns"] / max(1, trials))
+    width, limit, trials = answer.width, answer.loss_limit, at.trials
+    each = time_text(at.duration_ns / max(1, trials))
     return Found(
         allowed,
         (
-            rate_text(answer["rate"]),
+            rate_text(at.rate),
             upper,
             "" if width is None else share_text(width),
-            f"{trials - at['exceeding']} of {trials} × {each}",
-            count_text(at["packets"]),
-            count_text(at["lost"]),
+            f"{trials - at.exceeding} of {trials} × {each}",
+            count_text(at.packets),
+            count_text(at.lost),
             "" if limit is None else share_text(limit),
         ),
     )

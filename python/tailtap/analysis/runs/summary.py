@@ -3,39 +3,42 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from tailtap.analysis.runs.flows import printed, together
 from tailtap.analysis.runs.folder import RunFolder
 from tailtap.records.evaluation import EvaluationRecord
-from tailtap.records.record import as_json, checked_file
+from tailtap.records.experiment import ExperimentRecord, RunRow
+from tailtap.records.record import read
 
-SCHEMA = "tailtap.experiment/1"
 
-
-def summarize(folder: Path, runs: list[RunFolder]) -> dict[str, Any]:
+def summarize(folder: Path, runs: list[RunFolder]) -> ExperimentRecord:
     """What ``tailtap run --json`` prints: every run with its record and its evaluation."""
     rows = [summarize_run(run, _evaluation(run)) for run in runs]
-    return {
-        "schema": SCHEMA,
-        "folder": str(folder),
-        "database": str(folder / "results.duckdb"),
-        "runs": rows,
-        "flows": [found.as_json() for found in together(map(printed, rows))],
-    }
+    return ExperimentRecord(
+        folder=str(folder),
+        database=str(folder / "results.duckdb"),
+        runs=rows,
+        flows=[found.record() for found in together(map(printed, rows))],
+    )
 
 
-def summarize_run(run: RunFolder, evaluation: dict[str, Any] | None) -> dict[str, Any]:
-    """The row of one run, with this content of its ``evaluation.json``."""
-    record = as_json(run.read())
-    kept = ("number", "slug", "repeat", "status", "error", "variables", "parameters", "warnings")
-    return {
-        **{key: record[key] for key in kept},
-        "valid": record["valid"],
-        "folder": str(run.path),
-        "evaluation": evaluation,
-    }
+def summarize_run(run: RunFolder, evaluation: EvaluationRecord | None) -> RunRow:
+    """The row of one run, with this evaluation."""
+    record = run.read()
+    return RunRow(
+        number=record.number,
+        slug=record.slug,
+        repeat=record.repeat,
+        status=record.status,
+        error=record.error,
+        variables=record.variables,
+        parameters=dict(record.parameters.whole),
+        warnings=record.warnings,
+        valid=record.valid,
+        folder=str(run.path),
+        evaluation=evaluation,
+    )
 
 
-def _evaluation(run: RunFolder) -> dict[str, Any] | None:
-    return checked_file(run.evaluation / "evaluation.json", EvaluationRecord) if run.done else None
+def _evaluation(run: RunFolder) -> EvaluationRecord | None:
+    return read(run.evaluation / "evaluation.json", EvaluationRecord) if run.done else None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tailtap.measure.search.trial import Bounds, Result, Settings
 from tailtap.records.record import Notice
+from tailtap.records.search import AtRate, SearchAnswer
 from tailtap.records.units import format_rate
 
 CONFIDENCE = 0.95
@@ -15,40 +15,12 @@ CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
-class AtBound:
-    """The trials at one bound: those of full length in which the generator sent the rate."""
-
-    rate: int
-    trials: int
-    exceeding: int
-    """How many of them lost more than allowed."""
-    duration: int
-    packets: int
-    lost: int
-    """Lost in all of them together; at least so many where a trial was given up."""
-    invalid: int
-    """Further trials of any length in which the generator did not send this rate."""
-
-    def as_json(self) -> dict[str, Any]:
-        """For ``search.json``."""
-        return {
-            "rate": self.rate,
-            "trials": self.trials,
-            "exceeding": self.exceeding,
-            "duration_ns": self.duration,
-            "packets": self.packets,
-            "lost": self.lost,
-            "invalid": self.invalid,
-        }
-
-
-@dataclass(frozen=True)
 class Answer:
     """The highest rate with at most `bounds.loss`, and the evidence for it."""
 
     bounds: Bounds
-    lower: AtBound | None
-    upper: AtBound | None
+    lower: AtRate | None
+    upper: AtRate | None
     loss_limit: float | None
     """The loss at the rate found lies below this with a confidence of 95 %, if packets are lost
     independently of each other.
@@ -66,19 +38,19 @@ class Answer:
         lower, upper = self.bounds.lower, self.bounds.upper
         return None if lower is None or upper is None else (upper - lower) / upper
 
-    def as_json(self) -> dict[str, Any]:
+    def record(self) -> SearchAnswer:
         """For ``search.json`` and ``--json``."""
-        return {
-            "loss": self.bounds.loss,
-            "rate": self.rate,
-            "upper": self.bounds.upper,
-            "reason": self.bounds.reason,
-            "width": self.width,
-            "loss_limit": self.loss_limit,
-            "at_rate": self.lower and self.lower.as_json(),
-            "at_upper": self.upper and self.upper.as_json(),
-            "warnings": [{"code": one.code, "message": one.message} for one in self.warnings],
-        }
+        return SearchAnswer(
+            loss=self.bounds.loss,
+            rate=self.rate,
+            upper=self.bounds.upper,
+            reason=self.bounds.reason,
+            width=self.width,
+            loss_limit=self.loss_limit,
+            at_rate=self.lower,
+            at_upper=self.upper,
+            warnings=list(self.warnings),
+        )
 
 
 def loss_limit(lost: int, packets: int) -> float | None:
@@ -105,24 +77,24 @@ def answer(settings: Settings, bounds: Bounds, results: Sequence[Result]) -> Ans
     return Answer(bounds, lower, upper, limit, notices)
 
 
-def _at(rate: int, loss: float, settings: Settings, results: Sequence[Result]) -> AtBound:
+def _at(rate: int, loss: float, settings: Settings, results: Sequence[Result]) -> AtRate:
     there = [result for result in results if result.trial.rate == rate]
     full = [r for r in there if r.valid and r.trial.duration >= settings.trial]
-    return AtBound(
-        rate,
-        len(full),
-        sum(result.loss > loss for result in full),
-        sum(result.trial.duration for result in full),
-        sum(result.packets for result in full),
-        sum(result.lost for result in full),
-        sum(not result.valid for result in there),
+    return AtRate(
+        rate=rate,
+        trials=len(full),
+        exceeding=sum(result.loss > loss for result in full),
+        duration_ns=sum(result.trial.duration for result in full),
+        packets=sum(result.packets for result in full),
+        lost=sum(result.lost for result in full),
+        invalid=sum(not result.valid for result in there),
     )
 
 
 def _warnings(
     settings: Settings,
     bounds: Bounds,
-    lower: AtBound | None,
+    lower: AtRate | None,
     limit: float | None,
     results: Sequence[Result],
 ) -> Iterator[Notice]:

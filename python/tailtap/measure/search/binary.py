@@ -10,7 +10,6 @@ from collections.abc import Generator
 
 from tailtap.measure.search.trial import (
     Bounds,
-    Reason,
     Result,
     Settings,
     Trial,
@@ -18,6 +17,7 @@ from tailtap.measure.search.trial import (
     rounded,
     unable,
 )
+from tailtap.records.search import Reason
 
 Steps = Generator[Trial, Result, Reason | None]
 

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+
+from msgspec.structs import asdict
 
 from tailtap.analysis.runs.folder import RunFolder, RunStore, require_folder
 from tailtap.analysis.runs.summary import summarize
@@ -39,7 +40,7 @@ from tailtap.measure.runner import (
 )
 from tailtap.measure.search import METHODS
 from tailtap.measure.search.answer import Answer, answer
-from tailtap.measure.search.folder import SCHEMA, Made, SearchFolder, made_of, settings_as_json
+from tailtap.measure.search.folder import Made, SearchFolder, made_of, settings_record
 from tailtap.measure.search.guard import LossGuard
 from tailtap.measure.search.trial import Bounds, Result, Settings, Trial
 from tailtap.records.document import load
@@ -52,10 +53,11 @@ from tailtap.records.errors import (
     TailtapError,
 )
 from tailtap.records.evaluation import EvaluationRecord
+from tailtap.records.experiment import ExperimentRecord
 from tailtap.records.files import make_folder, slugify, write_text
-from tailtap.records.record import checked, read
+from tailtap.records.record import as_json, read
 from tailtap.records.run import RunRecord
-from tailtap.records.search import BegunSearch
+from tailtap.records.search import Ended, SearchedRecord, SearchRecord
 from tailtap.records.units import exact_rate, format_rate, format_time
 from tailtap.records.warnings import invalidating
 
@@ -169,7 +171,7 @@ def search_experiment(
             except (KeyboardInterrupt, Interrupted):
                 remove_own_leftovers()
                 search.end("interrupted", "stopped by the user")
-                kept = f"{len(search.as_json()['trials'])} trials are kept"
+                kept = f"{len(search.record.trials)} trials are kept"
                 raise Interrupted(
                     f"interrupted: {'the rates are known' if search.answers else kept}; `tailtap "
                     f"search {plan.source} --out {out} --resume` with the same options goes on"
@@ -193,47 +195,48 @@ class Search:
     on_loss: PrintLine
     made: list[Made] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
-    latency: dict[str, Any] | None = None
+    latency: ExperimentRecord | None = None
     """The runs at the rates found, as ``tailtap run --json`` prints runs."""
     _kept: list[Made] = field(default_factory=list)
-    _record: dict[str, Any] = field(default_factory=dict)
+    record: SearchRecord = field(init=False)
+    """``search.json``."""
 
     def prepare(self, *, resume: bool) -> None:
         """Fill the folder, or check that its content belongs to this search. Call it locked."""
         out, plan = self.folder.path, self.plan
-        settings = settings_as_json(plan.settings, plan.method)
+        settings = settings_record(plan.settings, plan.method)
         if resume:
             if not self.folder.record.exists():
                 raise NothingBegun("there is no search to resume", place=str(out))
-            self._record = self.folder.read()
-            checked(self.folder.record, self._record, BegunSearch)
-            found = first_difference(self._record["settings"], settings, ()) or first_difference(
-                load(self.folder.experiment).data, plan.checked.document.data, ()
-            )
+            self.record = self.folder.read()
+            found = first_difference(
+                as_json(self.record.settings), as_json(settings), ()
+            ) or first_difference(load(self.folder.experiment).data, plan.checked.document.data, ())
             if found is not None:
                 raise Occupied(
                     f"this search differs in {found}",
                     place=str(out),
                     remedy="resume it with the options that it was begun with",
                 )
-            self._kept = [made_of(row) for row in self._record["trials"]]
-            self._record.update(status="running", error=None)
+            self._kept = [made_of(row) for row in self.record.trials]
+            self.record.status, self.record.error = "running", None
         else:
             if any(out.iterdir()):
                 raise Occupied("the folder is not empty", place=str(out), begun="the search")
             make_folder(self.folder.trials.runs, below=out)
             text = experiment_text(plan.checked, plan.source)
             write_text(self.folder.experiment, text, below=out)
-            self._record = {
-                "schema": SCHEMA,
-                "name": plan.checked.name,
-                "status": "running",
-                "error": None,
-                "settings": settings,
-                "parameters": plan.experiment.parameters(),
-                "started": _now(),
-                "finished": None,
-            }
+            self.record = SearchRecord(
+                name=plan.checked.name,
+                status="running",
+                error=None,
+                settings=settings,
+                parameters=plan.experiment.parameters(),
+                started=_now(),
+                finished=None,
+                answers=[],
+                trials=[],
+            )
         self._store()
 
     def make_trials(self) -> None:
@@ -281,20 +284,21 @@ class Search:
         )
         self.latency = summarize(folder.path, runs)
 
-    def end(self, status: str, error: str | None) -> None:
+    def end(self, status: Ended, error: str | None) -> None:
         """Record how it ended."""
-        self._record.update(status=status, error=error, finished=_now())
+        self.record.status, self.record.error, self.record.finished = status, error, _now()
         self._store()
 
-    def as_json(self) -> dict[str, Any]:
-        """What ``--json`` prints: ``search.json``, its folder, and the latencies."""
-        return {**self._record, "folder": str(self.folder.path), "latency": self.latency}
+    def printed(self) -> SearchedRecord:
+        """What ``--json`` prints."""
+        whole = asdict(self.record)
+        return SearchedRecord(**whole, folder=str(self.folder.path), latency=self.latency)
 
     def _store(self) -> None:
-        self._record["answers"] = [found.as_json() for found in self.answers]
+        self.record.answers = [found.record() for found in self.answers]
         kept = [*self.made, *self._kept[len(self.made) :]]
-        self._record["trials"] = [made.as_json() for made in kept]
-        self.folder.write(self._record)
+        self.record.trials = [made.record() for made in kept]
+        self.folder.write(self.record)
 
     def _again(self, trial: Trial) -> Made | None:
         """The trial as it was made before the interruption, if it was."""

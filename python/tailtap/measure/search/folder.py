@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tailtap.analysis.runs.folder import ExperimentFolder, locked
 from tailtap.measure.search.trial import Result, Settings, Trial
-from tailtap.records.errors import InputError
-from tailtap.records.files import file_name, read_json, write_json
-
-SCHEMA = "tailtap.search/1"
+from tailtap.records.files import file_name, write_json
+from tailtap.records.record import as_json, read
+from tailtap.records.search import SearchRecord, SearchSettings, TrialRow
 
 
 class SearchFolder:
@@ -33,16 +31,13 @@ class SearchFolder:
         with locked(self.path):
             yield
 
-    def read(self) -> dict[str, Any]:
-        """The content of ``search.json``. Raises `InputError`."""
-        content = read_json(self.record)
-        if content.get("schema") != SCHEMA:
-            raise InputError(f"{self.record}: this is no search: its schema is not {SCHEMA}")
-        return content
+    def read(self) -> SearchRecord:
+        """``search.json``. Raises `InputError`."""
+        return read(self.record, SearchRecord)
 
-    def write(self, content: Mapping[str, Any]) -> None:
+    def write(self, record: SearchRecord) -> None:
         """Replace ``search.json``."""
-        write_json(self.record, content, below=self.path)
+        write_json(self.record, as_json(record), below=self.path)
 
 
 @dataclass(frozen=True)
@@ -55,36 +50,44 @@ class Made:
     warnings: tuple[str, ...]
     """Codes of the warnings of the run."""
 
-    def as_json(self) -> dict[str, Any]:
+    def record(self) -> TrialRow:
         """A row of ``search.json``."""
         result, trial = self.result, self.result.trial
-        return {
-            "number": self.number,
-            "slug": self.slug,
-            "rate": trial.rate,
-            "duration_ns": trial.duration,
-            "give_up": trial.give_up,
-            "packets": result.packets,
-            "lost": result.lost,
-            "loss": result.loss,
-            "achieved_rate": result.achieved,
-            "doubt": result.doubt,
-            "given_up": result.given_up,
-            "warnings": list(self.warnings),
-        }
+        return TrialRow(
+            number=self.number,
+            slug=self.slug,
+            rate=trial.rate,
+            duration_ns=trial.duration,
+            give_up=trial.give_up,
+            packets=result.packets,
+            lost=result.lost,
+            loss=result.loss,
+            achieved_rate=result.achieved,
+            doubt=result.doubt,
+            given_up=result.given_up,
+            warnings=list(self.warnings),
+        )
 
 
-def made_of(row: Mapping[str, Any]) -> Made:
+def made_of(row: TrialRow) -> Made:
     """A trial from its row in ``search.json``. Raises `InputError` for a slug that is no name."""
-    slug = file_name(row["slug"], "search.json: trials.slug")
-    trial = Trial(row["rate"], row["duration_ns"], row["give_up"])
-    result = Result(trial, row["packets"], row["lost"], row["achieved_rate"], row["doubt"],
-                    row["given_up"])  # fmt: skip
-    return Made(row["number"], slug, result, tuple(row["warnings"]))
+    slug = file_name(row.slug, "search.json: trials.slug")
+    trial = Trial(row.rate, row.duration_ns, row.give_up)
+    result = Result(trial, row.packets, row.lost, row.achieved_rate, row.doubt, row.given_up)
+    return Made(row.number, slug, result, tuple(row.warnings))
 
 
-def settings_as_json(settings: Settings, method: str) -> dict[str, Any]:
+def settings_record(settings: Settings, method: str) -> SearchSettings:
     """The settings of a search, for ``search.json``."""
-    names = {"low": "from", "high": "to", "trial": "trial_ns", "short": "short_ns"}
-    content = {names.get(name, name): value for name, value in asdict(settings).items()}
-    return {"method": method, **content, "losses": list(settings.losses)}
+    return SearchSettings(
+        method=method,
+        losses=list(settings.losses),
+        low=settings.low,
+        high=settings.high,
+        precision=settings.precision,
+        trial_ns=settings.trial,
+        trials=settings.trials,
+        exceed=settings.exceed,
+        short_ns=settings.short,
+        tries=settings.tries,
+    )

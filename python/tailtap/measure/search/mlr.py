@@ -27,7 +27,6 @@ from typing import Literal
 
 from tailtap.measure.search.trial import (
     Bounds,
-    Reason,
     Result,
     Settings,
     Trial,
@@ -35,6 +34,7 @@ from tailtap.measure.search.trial import (
     rounded,
     unable,
 )
+from tailtap.records.search import Reason
 
 Verdict = Literal["holds", "loses", "unable", "undecided"]
 

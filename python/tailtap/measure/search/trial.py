@@ -8,15 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
 
 from tailtap.records.errors import InputError
+from tailtap.records.search import Reason
 from tailtap.records.units import format_rate, format_time
-
-Reason = Literal["loss", "generator", "range"]
-"""What limits the rate found: the device lost more; the generator could not send more; the range of
-the search ended.
-"""
 
 
 @dataclass(frozen=True)

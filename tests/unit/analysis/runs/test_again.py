@@ -70,7 +70,7 @@ def test_the_same_settings_give_the_same_files_and_rows(finished: Path, chunk_by
     assert runs.evaluations(experiment) == files
     assert len(files) == 3 * len(list(experiment.glob("runs/001-*/evaluation/*"))) > 20
     assert rows(experiment / "results.duckdb") == before
-    assert [row["status"] for row in outcome.summary()["runs"]] == ["done"] * 3 + ["failed"]
+    assert [row.status for row in outcome.summary().runs] == ["done"] * 3 + ["failed"]
     assert sorted(line[:6] for line in lines) == ["1 of 3", "2 of 3", "3 of 3"]
     assert any("warning: only 2" in line for line in lines)
 
@@ -112,7 +112,7 @@ def test_an_error_in_one_run_leaves_it_and_the_others_alone(experiment: Path) ->
         row for row in stored["histogram"] if row[0] == "2"
     ]
     assert len(after["histogram"]) < len(stored["histogram"])
-    statuses = [row["status"] for row in outcome.summary()["runs"]]
+    statuses = [row.status for row in outcome.summary().runs]
     assert statuses == ["done", "failed", "done", "failed"]
 
 
@@ -153,7 +153,7 @@ def test_a_part_of_an_experiment_is_stored_in_its_database(experiment: Path, par
 def test_runs_without_an_experiment_get_no_database(tmp_path: Path) -> None:
     runs.write_run(tmp_path, 1, packets=2_000)
     outcome, _ = again(tmp_path)
-    assert outcome.summary()["database"] is None
+    assert outcome.summary().database is None
     assert not list(tmp_path.rglob("*.duckdb"))
 
 

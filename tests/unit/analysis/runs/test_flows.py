@@ -5,29 +5,33 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from evaluations import counts, evaluation, run_row
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tailtap.analysis.runs.flows import jain, printed, together
 from tailtap.cli.flows import print_flows
+from tailtap.records.evaluation import Latency, Percentile
+from tailtap.records.experiment import LatencyOfFlow, LossOfFlow, RunRow
 
 
 def row(
     number: int, variables: dict[str, Any], matched: int = 100, p99: int = 1000, repeat: int = 1
-) -> dict[str, Any]:
+) -> RunRow:
     """A run of ``tailtap run --json`` that was sent 100 packets, and ten that were trimmed."""
     percentiles = [
-        {"p": 0.5, "value": 10, "supported": True},
-        {"p": 0.99, "value": p99, "supported": True},
-        {"p": 0.999, "value": 9999, "supported": number != 2},
+        Percentile(0.5, 10, None, None, 50, supported=True),
+        Percentile(0.99, p99, None, None, 10, supported=True),
+        Percentile(0.999, 9999, None, None, 1, supported=number != 2),
     ]
-    evaluation = {
-        "counts": {"ingress": 110, "matched": matched, "lost": 100 - matched,
-                   "trimmed_ingress": 10},
-        "latency_ns": {"percentiles": percentiles},
-    }  # fmt: skip
-    return {"slug": f"{number:03}", "variables": variables, "repeat": repeat,
-            "valid": True, "evaluation": evaluation}  # fmt: skip
+    found = counts(ingress=110, matched=matched, lost=100 - matched, trimmed_ingress=10)
+    latency = Latency(min=1, mean=10, max=9999, percentiles=percentiles)
+    return run_row(
+        f"{number:03}",
+        variables=variables,
+        repeat=repeat,
+        evaluation=evaluation(found, latency),
+    )
 
 
 @given(st.lists(st.floats(0, 1e9), min_size=1, max_size=20))
@@ -51,19 +55,20 @@ def test_the_worst_flows_are_found() -> None:
         row(4, {"dut.line": 2, "flow": "b"}),
     ]
     first, second = together(map(printed, rows))
-    told = first.as_json()
-    assert (told["run"], told["flows"]) == ("001", ["a", "b"])
-    assert told["lossiest"] == {"flow": "a", "lost": 0.5}
-    assert told["delivery_fairness"] == pytest.approx(1.5**2 / (2 * 1.25))
+    told = first.record()
+    assert (told.run, told.flows) == ("001", ["a", "b"])
+    assert told.lossiest == LossOfFlow(flow="a", lost=0.5)
+    assert told.delivery_fairness == pytest.approx(1.5**2 / (2 * 1.25))
     # Run 2 does not support p99.9.
-    assert (told["percentile"], told["slowest"]) == (0.99, {"flow": "b", "latency_ns": 3000})
-    assert told["latency_fairness"] == pytest.approx(16 / 20)
-    assert second.as_json()["percentile"] == 0.999
+    assert (told.percentile, told.slowest) == (0.99, LatencyOfFlow(flow="b", latency_ns=3000))
+    assert told.latency_fairness == pytest.approx(16 / 20)
+    assert second.record().percentile == 0.999
     assert (second.delivery_fairness, second.latency_fairness) == (1, 1)
 
 
 def test_only_whole_measurements_of_several_flows_count() -> None:
-    failed = {**row(2, {"direction": "reverse"}), "evaluation": None}
+    failed = row(2, {"direction": "reverse"})
+    failed.evaluation = None
     alone = row(3, {"dut.line": 1})
     other = row(4, {"direction": "forward"}, repeat=2)
     rows = [row(1, {"direction": "forward"}), failed, alone, other]
@@ -72,14 +77,14 @@ def test_only_whole_measurements_of_several_flows_count() -> None:
 
 def test_the_table_names_them(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [row(1, {"flow": "a"}, matched=90), row(2, {"flow": "b"}, p99=2500)]
-    print_flows({"flows": [found.as_json() for found in together(map(printed, rows))]})
+    print_flows([found.record() for found in together(map(printed, rows))])
     said = capsys.readouterr().out
     assert "invalid" not in said
     assert "a (10.000%)" in said
     assert "b (p99 2.500 us)" in said
     # The load is that of all flows: when one generator was late, all of them are invalid.
-    rows[1]["valid"] = False
-    print_flows({"flows": [found.as_json() for found in together(map(printed, rows))]})
+    rows[1].valid = False
+    print_flows([found.record() for found in together(map(printed, rows))])
     assert "001 (invalid)" in capsys.readouterr().out
-    print_flows({"flows": []})
+    print_flows([])
     assert capsys.readouterr().out == ""

@@ -54,7 +54,7 @@ def evaluated(folder: Path) -> dict[str, Any]:
             print_line=lambda _: None,
             store=store,
         )
-    return outcome.summary()
+    return as_json(outcome.summary())
 
 
 def figures(evaluation: dict[str, Any]) -> list[int]:

@@ -175,7 +175,7 @@ def test_no_bound_rests_on_one_short_trial() -> None:
     assert found.lower is not None and found.upper is not None
     for bound in (found.lower, found.upper):
         assert bound.trials >= 2
-        assert bound.duration == bound.trials * SETTINGS.trial
+        assert bound.duration_ns == bound.trials * SETTINGS.trial
 
 
 def test_a_lost_cause_is_given_up_at_the_largest_loss_of_interest() -> None:

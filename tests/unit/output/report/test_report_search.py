@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 from devices import Bench, sharp
@@ -13,7 +12,7 @@ from experiment_folders import write_run
 from pages import visible
 
 from tailtap.measure.search import Settings
-from tailtap.measure.search.folder import SCHEMA, SearchFolder, settings_as_json
+from tailtap.measure.search.folder import SearchFolder
 from tailtap.output.report import write_report
 from tailtap.records.errors import InputError
 
@@ -24,15 +23,7 @@ def folder(tmp_path: Path) -> Path:
     settings = Settings((0.0, 0.5), 1_000, 500_000)
     bench = Bench(sharp(40_000), able=70_000)
     answers = bench.search("mlr", settings)
-    content: dict[str, Any] = {
-        "schema": SCHEMA,
-        "name": "known",
-        "status": "done",
-        "settings": settings_as_json(settings, "mlr"),
-        "answers": [answer.as_json() for answer in answers],
-        "trials": [{} for _ in bench.results],
-    }
-    SearchFolder(tmp_path).write(content)
+    SearchFolder(tmp_path).write(bench.record("mlr", settings, answers))
     rate = answers[0].rate
     assert rate is not None
     write_run(tmp_path / "latency", 1, {"traffic.rate": f"{rate} pkt/s"}, packets=1_000, rate=rate)

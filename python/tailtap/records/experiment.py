@@ -1,0 +1,83 @@
+"""What came of the runs of an experiment: what ``tailtap run --json`` prints."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from tailtap.records.evaluation import EvaluationRecord
+from tailtap.records.record import Anything, Count, Notice, Number, Record, Share, Texts, Whole
+from tailtap.records.run import Status
+from tailtap.records.verdict import VerdictRecord
+
+
+class RunRow(Record, kw_only=True):
+    """A run, and its evaluation."""
+
+    number: Count
+    slug: str
+    repeat: Count
+    status: Status
+    error: str | None
+    variables: Annotated[Anything, Meta(description="The varied values as written")]
+    parameters: Annotated[Anything, Meta(description="All of them, as in `run.json`")]
+    warnings: list[Notice]
+    valid: Annotated[
+        bool | None, Meta(description="False when the generator did not send what was asked of it")
+    ]
+    folder: str
+    evaluation: EvaluationRecord | None
+
+
+class LossOfFlow(Record, kw_only=True):
+    """The share of its packets that a flow lost."""
+
+    flow: str
+    lost: Number
+
+
+class LatencyOfFlow(Record, kw_only=True):
+    """The latency of a flow at a percentile."""
+
+    flow: str
+    latency_ns: Whole
+
+
+class FlowsRow(Record, kw_only=True):
+    """Flows that were measured at the same time."""
+
+    run: Annotated[str, Meta(description="The run of the first one")]
+    flows: Texts
+    valid: bool
+    delivery_fairness: Annotated[
+        Number, Meta(description="Jain's index of the shares of packets that arrived")
+    ]
+    lossiest: LossOfFlow
+    percentile: Annotated[
+        Share | None, Meta(description="The highest one that all of them support")
+    ]
+    latency_fairness: Annotated[Number | None, Meta(description="Jain's index of the latencies")]
+    slowest: LatencyOfFlow | None
+
+
+class ExperimentRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.experiment/1"):
+    """``tailtap run --json``."""
+
+    folder: str
+    database: str
+    runs: list[RunRow]
+    flows: list[FlowsRow]
+    verdict: Annotated[
+        VerdictRecord | None, Meta(description="Null where nothing is required, or no run is done")
+    ] = None
+
+
+class EvaluationsRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.evaluations/1"):
+    """``tailtap evaluate --json`` of runs that were made before."""
+
+    folder: str
+    database: Annotated[str | None, Meta(description="Null where the runs are no experiment's")]
+    runs: Annotated[
+        list[RunRow], Meta(description="A run that was not evaluated now has no evaluation here")
+    ]
