@@ -81,6 +81,7 @@ def experiment(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("verdict", "--list-profiles"),
         ("host", "audit"),
         ("host", "bootline", "--cpus", "1"),
+        ("host", "bootline", "--remove", "--dry-run"),
         ("host", "apply", "--dry-run", "stat-interval"),
         ("host", "export", "--format", "sysctl"),
     ],
@@ -130,6 +131,23 @@ def test_what_is_told_of_a_search(experiment: Path, tmp_path: Path) -> None:
     latency = summarize(experiment, [])
     whole = SearchedRecord(**asdict(record), folder=str(tmp_path), latency=latency)
     fits(json.loads(as_text(whole)))
+
+
+def test_what_is_told_of_the_causes_of_several_runs(tmp_path: Path) -> None:
+    for number in (1, 2):
+        random = np.random.default_rng(number)
+        blocks = random_blocks(hog, 4, (500_000, 600_000), 0.5, random)
+        found = simulate(arrivals(20_000, 0.5, random), blocks, random)
+        write_run(tmp_path / f"runs/{number:03}-traced", found)
+    content = printed("explain", tmp_path, "--late", "50 us")
+    assert [row["run"] for row in content["runs"]] == ["001-traced", "002-traced"]
+
+
+def test_no_two_parts_have_one_name() -> None:
+    parts: dict[str, object] = {}
+    for kind in RECORDS:
+        for name, part in schema(kind)["$defs"].items():
+            assert parts.setdefault(name, part) == part, name
 
 
 def test_what_is_told_of_causes(tmp_path: Path) -> None:

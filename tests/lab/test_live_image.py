@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+from forms import fits
 
-from tailtap.measure.testbed.image import HOST_KEY, make_image
+from tailtap.measure.testbed.image import ABOUT, HOST_KEY, make_image
 
 EPOCH = 1_700_000_000
 
@@ -46,6 +48,7 @@ def test_the_same_time_gives_the_same_bytes(tmp_path: Path) -> None:
     keys.write_text("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ0X nobody\n")
     first, second = tmp_path / "first", tmp_path / "second"
     one = make_image(first, keys=keys, epoch=EPOCH)
+    fits(json.loads((first / ABOUT).read_text()))
     second.mkdir()
     for name in (HOST_KEY, f"{HOST_KEY}.pub"):
         shutil.copy(first / name, second / name)

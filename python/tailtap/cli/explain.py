@@ -86,13 +86,13 @@ def explain(
     of its experiment. A run that cannot be explained keeps what it had; the others go on, and the
     exit status is not 0. docs/explanation/causes.md explains the model, and what it cannot know.
     """
-    import json as json_module
     from contextlib import nullcontext
 
     from tailtap.analysis.causes.many import Told, explain_many
     from tailtap.cli.where import Where
+    from tailtap.records.causes import ExplainedRecord
     from tailtap.records.errors import NotTraced
-    from tailtap.records.record import as_json
+    from tailtap.records.record import printed
 
     def progress(run: str) -> None:
         if not quiet:
@@ -109,8 +109,8 @@ def explain(
     told = [one for _, one in found if isinstance(one, Told)]
     _store(one.folder for one in told)
     if json and told:
-        contents, alone = [as_json(one.record) for one in told], len(found) == 1
-        print(json_module.dumps(contents[0] if alone else {"runs": contents}, allow_nan=False))
+        records = [one.record for one in told]
+        print(printed(records[0] if len(found) == 1 else ExplainedRecord(runs=records)))
     elif not json:
         for one in told:
             (print_brief if brief else print_causes)(one.record, one.worst)

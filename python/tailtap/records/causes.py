@@ -251,3 +251,9 @@ class CausesRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.causes
     worst: Annotated[list[LatePacket], Meta(description="The worst packets, one by one")]
     warnings: list[Notice]
     made: Annotated[str | None, Meta(description="What the tables beside it say, too")] = None
+
+
+class ExplainedRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.explained/1"):
+    """``tailtap explain --json`` of several runs."""
+
+    runs: list[CausesRecord]

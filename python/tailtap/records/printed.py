@@ -215,21 +215,26 @@ class StepRecord(Record, kw_only=True):
 class BootlineRecord(
     Record, kw_only=True, omit_defaults=True, tag_field="schema", tag="tailtap.bootline/1"
 ):
-    """``tailtap host bootline --json``; with ``--remove`` what was removed alone."""
+    """``tailtap host bootline --json``."""
 
-    role: str | None = None
-    cpus: str | None = None
-    housekeeping: str | None = None
-    line: str | None = None
-    words: list[WordRow] | None = None
-    left: Annotated[
-        list[Left | str], Meta(description="Knobs that no word sets here; sentences on removal")
-    ]
-    wrong: Texts | None = None
+    role: str
+    cpus: str
+    housekeeping: str
+    line: str
+    words: list[WordRow]
+    left: Annotated[list[Left], Meta(description="Knobs that no word sets here")]
+    wrong: Texts
     dry_run: bool | None = None
     install: StepRecord | None = None
-    removed: Texts | None = None
-    then: str | None = None
+
+
+class UninstalledRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.bootline-removed/1"):
+    """``tailtap host bootline --remove --json``."""
+
+    dry_run: bool
+    removed: Annotated[Texts, Meta(description="Files")]
+    left: Annotated[Texts, Meta(description="A sentence for whatever stays")]
+    then: Annotated[str, Meta(description="What the user does for the next boot")]
 
 
 class Message(Record, kw_only=True):
@@ -306,17 +311,21 @@ class BootRecord(
     seconds: Number | None = None
 
 
-class ImageRecord(
-    Record, kw_only=True, omit_defaults=True, tag_field="schema", tag="tailtap.image/1"
-):
-    """``tailtap testbed image --json``, and the file about an image in its folder."""
+class ImageRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.image/1"):
+    """``tailtap testbed image --json``."""
 
-    folder: str | None = None
+    folder: str
     release: str
-    initrd_bytes: Count | None = None
-    suite: str | None = None
-    packages: Texts | None = None
-    epoch: Count | None = None
+    initrd_bytes: Count
+
+
+class ImageContentRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.image-content/1"):
+    """``image.json``, which lies beside an image."""
+
+    release: str
+    suite: str
+    packages: Texts
+    epoch: Annotated[Count, Meta(description="No file in it is newer: seconds since 1970")]
 
 
 class PowerRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.power/1"):

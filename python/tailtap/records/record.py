@@ -148,13 +148,6 @@ def checked(
     parsed(place, content, kind, error_type)
 
 
-def checked_file(path: Path, kind: type[Record]) -> dict[str, Any]:
-    """The content of a record's file, as it is. Raises what `read` raises."""
-    content = read_json(path)
-    parsed(path, content, kind)
-    return content
-
-
 def _opened(kind: Any, content: Any) -> Open[Any]:
     [known] = get_args(kind)
     try:

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from tailtap.records.causes import CausesRecord
+from tailtap.records.causes import CausesRecord, ExplainedRecord
 from tailtap.records.compare import CompareRecord
 from tailtap.records.evaluation import EvaluationRecord
 from tailtap.records.experiment import EvaluationsRecord, ExperimentRecord
@@ -30,6 +30,7 @@ from tailtap.records.printed import (
     DoctorRecord,
     ExportRecord,
     HostExportRecord,
+    ImageContentRecord,
     ImageRecord,
     ImportRecord,
     PowerRecord,
@@ -38,6 +39,7 @@ from tailtap.records.printed import (
     RevertRecord,
     RunCheckRecord,
     TestbedCheckRecord,
+    UninstalledRecord,
 )
 from tailtap.records.record import Record, tag_of
 from tailtap.records.search import SearchedRecord, SearchRecord
@@ -53,6 +55,7 @@ RECORDS: Sequence[type[Record]] = (
     TailRecord,
     ModelRecord,
     CausesRecord,
+    ExplainedRecord,
     VerdictRecord,
     InterruptsRecord,
     CompareRecord,
@@ -72,11 +75,13 @@ RECORDS: Sequence[type[Record]] = (
     ApplyRecord,
     RevertRecord,
     BootlineRecord,
+    UninstalledRecord,
     HostExportRecord,
     TestbedCheckRecord,
     BootRecord,
     PowerRecord,
     ImageRecord,
+    ImageContentRecord,
     CompletionRecord,
 )
 """All that is stored or printed with a `schema`, in the order of the page."""

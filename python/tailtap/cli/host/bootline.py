@@ -96,7 +96,7 @@ def bootline(
     from tailtap.host.changes.privileges import require_root
     from tailtap.host.tuning import bootline as library
     from tailtap.records.errors import InputError
-    from tailtap.records.printed import BootlineRecord, StepRecord
+    from tailtap.records.printed import StepRecord, UninstalledRecord
     from tailtap.records.record import printed
 
     if install_ and remove_:
@@ -113,7 +113,7 @@ def bootline(
     if remove_:
         done = library.remove(tree, dry_run=dry_run)
         if json:
-            removal = BootlineRecord(
+            removal = UninstalledRecord(
                 dry_run=dry_run, removed=list(done.removed), left=list(done.left), then=done.then
             )
             print(printed(removal))

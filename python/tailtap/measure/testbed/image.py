@@ -28,7 +28,7 @@ from tailtap.lab.platforms.vm.kernels import PACKAGES
 from tailtap.measure.testbed.cpio import write_cpio
 from tailtap.records.errors import InputError, MachineError
 from tailtap.records.files import make_folder, write_json
-from tailtap.records.printed import ImageRecord
+from tailtap.records.printed import ImageContentRecord
 from tailtap.remote.local import LocalHost, require_program
 
 KERNEL, INITRD, ABOUT, HOST_KEY = "vmlinuz", "initrd", "image.json", "ssh_host_ed25519_key"
@@ -158,7 +158,7 @@ def make_image(
         for part in (KERNEL, KEY_ARCHIVE, INITRD):
             (draft / part).replace(folder / part)
     image = Image(folder)
-    about = ImageRecord(release=image.release, suite=suite, packages=packages, epoch=epoch)
+    about = ImageContentRecord(release=image.release, suite=suite, packages=packages, epoch=epoch)
     write_json(folder / ABOUT, msgspec.to_builtins(about))
     return image
 
