@@ -175,7 +175,7 @@ test-rust: packages ## Run the Rust tests
 
 .PHONY: test-python
 test-python: compiled ## Run the Python tests that need no root, side by side
-	@folder=$$(mktemp -d $(TESTS_FOLDER)/tt-XXXX); trap 'rm -rf "$$folder"' EXIT; \
+	@folder=$$(mktemp -d $(TESTS_FOLDER)/tt-XXXX); chmod 755 "$$folder"; trap 'rm -rf "$$folder"' EXIT; \
 	TMPDIR=$$folder $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal \
 	    --ignore tests/lab --ignore tests/package
 

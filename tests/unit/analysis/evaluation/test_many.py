@@ -176,5 +176,5 @@ def test_a_piece_is_given_up_when_that_is_said(tmp_path: Path) -> None:
 
 
 def test_no_jobs_are_too_few() -> None:
-    with pytest.raises(InputError, match="--jobs 0"):
+    with pytest.raises(InputError, match="0 jobs do nothing"):
         Threads(0)

@@ -142,18 +142,18 @@ def test_the_clock_is_a_fact_of_the_run_or_a_warning(tmp_path: Path) -> None:
     random = np.random.default_rng(1)
     found = simulate(arrivals(2_000, 1.0, random), [], random)
     folder = write_guest_run(tmp_path / "run", found)
-    reading = guest_clock_of(folder, {"trace_guest": {"records": 7}})
+    reading = guest_clock_of(folder, {"records": 7})
     told = reading.facts["trace_guest"]
     assert told["records"] == 7
     assert told["alignment"]["packets"] == {"there": 2000, "back": 2000}
     assert reading.warnings == ()
     (folder / "guest-ingress.stamps").write_bytes(b"")
-    reading = guest_clock_of(folder, {"trace_guest": {"records": 7}})
+    reading = guest_clock_of(folder, {"records": 7})
     [warning] = reading.warnings
     assert warning["code"] == "guest-clock"
     assert "guest-ingress.stamps: this is no stamp file" in warning["message"]
     assert reading.facts == {}
-    assert guest_clock_of(folder, {}).facts == {}
+    assert guest_clock_of(folder, None).facts == {}
 
 
 @pytest.fixture
