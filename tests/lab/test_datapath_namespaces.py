@@ -25,6 +25,9 @@ def test_one_tap_stamps_in_several_namespaces(lab: Lab, tmp_path: Path) -> None:
     links = tap.stop()["links"]
     assert {name: link["seen"] for name, link in links.items()} == {"in": 30, "far": 40, "out": 40}
     assert [link["namespace"] for link in links.values()] == [None, other.name, path]
+    # It was there at the end as well, though it had given root's privileges up.
+    assert [link["warnings"] for link in links.values()] == [[], [], []]
+    assert [link["dropped"] for link in links.values()] == [0, 0, 0]
     left, came = (stamps(tmp_path / f"{name}.stamps")["time_ns"] for name in ("out", "far"))
     assert (left <= came).all()
     for namespace in (one, other):

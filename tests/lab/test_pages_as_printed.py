@@ -13,7 +13,8 @@ import pytest
 from labtools import own_machine
 from read_pages import Step, files, run, steps
 
-pytestmark = [pytest.mark.timed, pytest.mark.timeout(600)]
+# What they apply and revert is the whole machine's.
+pytestmark = [pytest.mark.alone, pytest.mark.timed, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
 PAGES = (

@@ -7,6 +7,8 @@ use std::path::Path;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
+use crate::privileges::{self, ENTER};
+
 /// Where ip-netns(8) keeps namespaces by their names.
 const FOLDER: &str = "/run/netns";
 /// The namespace that the calling thread is in.
@@ -74,7 +76,8 @@ pub fn inside<T>(
 }
 
 fn enter(file: &File) -> io::Result<()> {
-    Ok(move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))?)
+    let network = Some(LinkNameSpaceType::Network);
+    Ok(privileges::raised(ENTER, || move_into_link_name_space(file.as_fd(), network))??)
 }
 
 #[cfg(test)]

@@ -13,13 +13,19 @@ use rustix::thread::{
 /// The user and the group that own nothing.
 const NOBODY: u32 = 65534;
 
+/// What entering a network namespace needs; setns(2).
+pub const ENTER: CapabilitySet = CapabilitySet::SYS_ADMIN;
+
 /// What is done with the things that are open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     /// Send packets on open sockets. Those of AF_XDP are taken off their interface at the end.
     Send,
     /// Empty the rings of taps into files, open more of these, and detach the programs at the end.
-    Tap,
+    Tap {
+        /// Whether some are in other network namespaces, which it enters for that.
+        elsewhere: bool,
+    },
     /// Empty the rings of a trace into an open file, and name what is in it at the end.
     Trace,
 }
@@ -29,7 +35,7 @@ impl Work {
     fn kept(self) -> CapabilitySet {
         match self {
             Self::Send => CapabilitySet::NET_ADMIN,
-            Self::Tap => {
+            Self::Tap { .. } => {
                 CapabilitySet::NET_ADMIN
                     | CapabilitySet::BPF
                     | CapabilitySet::PERFMON
@@ -40,9 +46,17 @@ impl Work {
         }
     }
 
+    /// What is laid down, and taken up again for a moment by [`raised`].
+    fn spared(self) -> CapabilitySet {
+        match self {
+            Self::Tap { elsewhere: true } => ENTER,
+            _ => CapabilitySet::empty(),
+        }
+    }
+
     /// Whether files are opened later, which are root's.
     fn opens_files(self) -> bool {
-        self == Self::Tap
+        matches!(self, Self::Tap { .. })
     }
 }
 
@@ -66,8 +80,25 @@ pub fn keep(work: Work) -> io::Result<()> {
     }
     let kept = work.kept() & had.permitted;
     let inheritable = CapabilitySet::empty();
-    set_capabilities(None, CapabilitySets { effective: kept, permitted: kept, inheritable })?;
+    let permitted = kept | (work.spared() & had.permitted);
+    set_capabilities(None, CapabilitySets { effective: kept, permitted, inheritable })?;
     Ok(())
+}
+
+/// Does something with capabilities that the calling thread may have and had laid down.
+///
+/// # Errors
+/// The system refuses it.
+pub fn raised<T>(more: CapabilitySet, work: impl FnOnce() -> T) -> io::Result<T> {
+    let had = capabilities(None)?;
+    let effective = had.effective | (more & had.permitted);
+    if effective == had.effective {
+        return Ok(work());
+    }
+    set_capabilities(None, CapabilitySets { effective, ..had })?;
+    let done = work();
+    set_capabilities(None, had)?;
+    Ok(done)
 }
 
 #[cfg(test)]
@@ -95,12 +126,17 @@ mod tests {
             return; // only root has something to give up
         }
         let effective = |status: &str| u64::from_str_radix(field(status, "CapEff"), 16).unwrap();
+        let permitted = |status: &str| u64::from_str_radix(field(status, "CapPrm"), 16).unwrap();
         let expected = |work: Work| work.kept().bits() & effective(&own);
-        for work in [Work::Send, Work::Tap, Work::Trace] {
+        let tap = |elsewhere| Work::Tap { elsewhere };
+        for work in [Work::Send, tap(false), tap(true), Work::Trace] {
             let status = status_of(work);
             assert_eq!(effective(&status), expected(work), "{work:?}");
+            let spared = work.spared().bits() & permitted(&own);
+            assert_eq!(permitted(&status), expected(work) | spared, "{work:?}");
+            assert_eq!(spared == 0, work != tap(true));
             assert_eq!(field(&status, "NoNewPrivs"), "1");
-            let user = if work == Work::Tap { "0" } else { "65534" };
+            let user = if work.opens_files() { "0" } else { "65534" };
             assert!(field(&status, "Uid").split('\t').all(|id| id == user), "{work:?}: {status}");
         }
         // Other threads have what they had.

@@ -111,7 +111,20 @@ def file_of(kind: type[Record]) -> str:
 
 def schema(kind: type[Record]) -> dict[str, Any]:
     """The JSON Schema of a record."""
-    return {"$schema": DIALECT, "title": tag_of(kind), **msgspec.json.schema(kind)}
+    return {"$schema": DIALECT, "title": tag_of(kind), **_ordered(msgspec.json.schema(kind))}
+
+
+def _ordered(part: Any) -> Any:
+    """The same with alternatives in one order: Python takes unions of the same types for one, and
+    gives them the order of whichever was made first."""
+    if isinstance(part, list):
+        return [_ordered(one) for one in part]
+    if not isinstance(part, dict):
+        return part
+    found = {name: _ordered(value) for name, value in part.items()}
+    if "anyOf" in found:
+        found["anyOf"].sort(key=lambda one: (one.get("type") == "null", json.dumps(one)))
+    return found
 
 
 def page() -> str:

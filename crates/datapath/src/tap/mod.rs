@@ -223,7 +223,8 @@ pub fn tap(options: &Options, on_ready: Box<OnReady<'_>>) -> Result<Vec<Report>,
         .map(|prepared| LiveTap::start(prepared, &target, (CHUNK / size as u64).max(1), ahead))
         .collect::<Result<_, _>>()?;
     on_ready().map_err(TapError::Ready)?;
-    privileges::keep(Work::Tap).map_err(system("give up root's privileges"))?;
+    let elsewhere = options.links.iter().any(|link| link.namespace.is_some());
+    privileges::keep(Work::Tap { elsewhere }).map_err(system("give up root's privileges"))?;
 
     let begin = now_ns();
     let end = options.duration_ns.map_or(u64::MAX, |ns| begin.saturating_add(ns));

@@ -191,7 +191,8 @@ pub fn stamp(options: &Options, on_ready: Box<OnReady<'_>>) -> Result<Vec<Report
         .map(|link| Listener::start(link, options.stamper))
         .collect::<Result<_, _>>()?;
     on_ready().map_err(HardwareError::Ready)?;
-    privileges::keep(Work::Tap).map_err(system("give up root's privileges"))?;
+    privileges::keep(Work::Tap { elsewhere: false })
+        .map_err(system("give up root's privileges"))?;
 
     let end = options.duration_ns.map(|ns| now_ns().saturating_add(ns));
     while !signals.requested() {
