@@ -19,6 +19,8 @@ const SAMPLE: usize = 1000;
 const MAJORITY: f64 = 0.5;
 /// The strictest key is taken that matches this share of what any does.
 const AS_MANY: f64 = 0.9;
+/// Fewer of the first packets than this share may be the same by chance.
+const MANY: f64 = 0.1;
 /// A capture of unknown length is taken for one of so many packets at first.
 const UNKNOWN_PACKETS: u64 = 1 << 19;
 /// Bytes of a frame check sequence.
@@ -196,7 +198,7 @@ pub(super) fn key(
     let sample = |told: &mut Told, path: &Path| -> Result<Sample, CaptureError> {
         let sample = Sample::take(told.open(path)?)?;
         told.fcs_len = sample.checked.fcs_len();
-        // The signatures of short frames are others without it.
+        // The keys of short frames are others without it.
         if told.fcs_len > 0 { Sample::take(told.open(path)?) } else { Ok(sample) }
     };
     let ingress = sample(&mut told[0], paths[0])?;
@@ -232,8 +234,9 @@ pub(super) fn key(
         return Ok(chosen(KeyKind::Moonsniff, Some(reason)));
     }
     if ingress.mostly(ingress.packets_of_their_own.len()) && egress.packets > 0 {
-        let looks = [SAMPLE, outside::LOOK];
-        if let Some(found) = looks.iter().find_map(|&look| follow(paths, told, most, look)) {
+        // Captures that begin apart have few packets in common at first, or by chance.
+        let near = follow(paths, told, most, SAMPLE).filter(Followed::is_many);
+        if let Some(found) = near.or_else(|| follow(paths, told, most, outside::LOOK)) {
             return Ok(chosen(packet(found.keeps), Some(&found.told())));
         }
         if !egress.packets_of_their_own.is_empty() {
@@ -270,6 +273,10 @@ struct Followed {
 }
 
 impl Followed {
+    fn is_many(&self) -> bool {
+        self.matched as f64 >= MANY * self.looked_at as f64
+    }
+
     fn told(&self) -> String {
         let Self { keeps, matched, looked_at } = self;
         format!(

@@ -101,7 +101,7 @@ pub fn cut(bytes: &[u8]) -> Option<u32> {
     let inner = Inner::of(bytes)?;
     let (start, _) = payload(bytes, &inner)?;
     let captured = bytes.len().saturating_sub(start);
-    (inner.end > bytes.len() && captured < HEAD + TAIL).then_some(captured as u32)
+    (inner.end > bytes.len()).then_some(captured as u32)
 }
 
 /// A packet as people see it: its protocol, from where to where, and its IP id.
@@ -218,12 +218,10 @@ impl Packet {
             let len = inner.end.saturating_sub(start);
             words.push(len as u64);
             let counts = len.min(self.most as usize);
-            let behind = bytes.get(start..).unwrap_or_default();
+            let payload = bytes.get(start..start + counts).ok_or(NoKey::Short)?;
             if counts <= HEAD + TAIL {
-                let payload = behind.get(..counts).ok_or(NoKey::Short)?;
                 xxh3_64_with_seed(payload, words.hash())
             } else {
-                let payload = behind.get(..counts).ok_or(NoKey::Short)?;
                 let seed = xxh3_64_with_seed(&payload[..HEAD], words.hash());
                 xxh3_64_with_seed(&payload[counts - TAIL..], seed)
             }
@@ -422,6 +420,9 @@ mod tests {
         let cut_at = |len: usize| Content::Frame { bytes: &bytes[..len], wire_len: 242 };
         assert_eq!(cut(&bytes), None);
         assert_eq!(cut(&bytes[..70]), Some(28));
+        assert_eq!(cut(&bytes[..230]), Some(188));
+        let long = Packet { keeps: Keeps::All, most: 188 };
+        assert_eq!(long.extract(cut_at(230)), long.extract(cut_at(bytes.len())));
         assert_eq!(Packet::new(Keeps::All).extract(cut_at(70)), Err(NoKey::Short));
         let packet = Packet { keeps: Keeps::All, most: 28 };
         assert_eq!(packet.extract(cut_at(70)), packet.extract(cut_at(bytes.len())));

@@ -330,12 +330,25 @@ def test_marks_on_some_packets_are_counted(tmp_path: Path) -> None:
     assert (before, after) == ("ECT(0)", "CE") and 0.2 < packets / found.counts.matched < 0.45
 
 
-@pytest.mark.parametrize("snap", [60, 64, 96, 128])
+@pytest.mark.parametrize("snap", [60, 64, 96, 128, 300])
 def test_what_both_captures_have_of_a_payload_counts(snap: int, tmp_path: Path) -> None:
     draw = random.Random(snap)
     frames = [on_the_wire(sent(number, draw, v6=False)) for number in range(PACKETS)]
     found, _, lost = passed(tmp_path, frames, [hop, ADD["vlan"]], draw, snap)
     assert (found.counts.matched, found.counts.lost) == (PACKETS - lost, lost)
+
+
+def test_captures_that_begin_apart_are_not_matched_by_chance(tmp_path: Path) -> None:
+    """The first thousand packets of both have one in common by its payload alone."""
+    frames = []
+    for number in range(2_600):
+        address = f"10.0.{number // 200}.1"
+        content = 0 if number == 1_500 else number
+        packet = IP(src=address, dst="192.0.2.9", id=number + 1) / UDP() / Raw(b"%08d" % content)
+        frames.append((STEP_US * number, on_the_wire(packet)))
+    later = [(time_us + 5, frame) for time_us, frame in frames[1_400:]]
+    found = evaluate(captured(tmp_path, "in", frames), captured(tmp_path, "out", later))
+    assert (found.key, found.counts.matched, found.counts.lost) == ("packet", 1_200, 1_400)
 
 
 def test_frames_without_ip_are_followed_as_well(tmp_path: Path) -> None:
