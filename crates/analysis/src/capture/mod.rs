@@ -55,6 +55,9 @@ const LINKTYPE_ETHERNET: u32 = 1;
 pub struct Packet<'a> {
     /// Time of the stamp in nanoseconds.
     pub time_ns: u64,
+    /// The number of the interface that it was captured at, as the file counts them; 0 where the file
+    /// has one.
+    pub interface: u32,
     /// What is known of the packet.
     pub content: Content<'a>,
 }

@@ -58,7 +58,7 @@ impl Reader for Decoder {
                 continue;
             }
             (self.last, self.offset) = (time, offset);
-            sink.take(Packet { time_ns, content: Content::Id(le_u32(&record[8..])) });
+            sink.take(Packet { time_ns, interface: 0, content: Content::Id(le_u32(&record[8..])) });
             taken += 1;
         }
         if taken == limit { Progress::Full(used) } else { Progress::More(used) }

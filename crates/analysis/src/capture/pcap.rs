@@ -191,6 +191,7 @@ impl Decoder {
             };
             sink.take(Packet {
                 time_ns: seconds * 1_000_000_000 + fraction * self.ns_per_fraction,
+                interface: 0,
                 content: Content::Frame { bytes, wire_len },
             });
             taken += 1;

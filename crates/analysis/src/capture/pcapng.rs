@@ -454,7 +454,8 @@ impl Decoder {
         let fcs_len = found.fcs_len.or(interface.fcs_len).unwrap_or(self.fcs_len);
         self.most_fcs_len = self.most_fcs_len.max(fcs_len);
         let (bytes, wire_len) = without_fcs(found.bytes, found.wire_len, fcs_len);
-        Some(Packet { time_ns, content: Content::Frame { bytes, wire_len } })
+        let interface = found.interface as u32;
+        Some(Packet { time_ns, interface, content: Content::Frame { bytes, wire_len } })
     }
 }
 

@@ -47,7 +47,11 @@ impl Reader for Decoder {
                 self.impossible += 1;
                 continue;
             }
-            sink.take(Packet { time_ns: stamp.time_ns, content: Content::Id(stamp.id) });
+            sink.take(Packet {
+                time_ns: stamp.time_ns,
+                interface: 0,
+                content: Content::Id(stamp.id),
+            });
             taken += 1;
         }
         if taken == limit { Progress::Full(used) } else { Progress::More(used) }
