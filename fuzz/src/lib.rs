@@ -189,6 +189,7 @@ pub fn pair(bytes: &[u8]) {
             egress_format: bit(4).then_some(Format::Mscap),
             clocks: Clocks::new(vec![(2_000, 1_000)], 700).filter(|_| bit(5)),
             nanoseconds: [bit(6), bit(7)],
+            losses: true,
         };
         match evaluate(&ingress.path, &egress.path, &options, &|| false) {
             Ok(found) => {

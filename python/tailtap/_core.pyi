@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypedDict, final
+from typing import Any, Literal, Required, TypeAlias, TypedDict, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,45 +99,24 @@ class _Percentiles(TypedDict):
     above: list[int]
     supported: list[bool]
 
-def evaluate(
-    ingress: Path,
-    egress: Path,
-    *,
-    key: str | None = None,
-    trim_ns: int,
-    window_ns: int,
-    worst: int,
-    bucket_ns: int,
-    ingress_format: str | None = None,
-    egress_format: str | None = None,
-    clocks: _Clocks | None = None,
-    nanoseconds: list[bool] = ...,
-) -> _Evaluation: ...
-def plan(
-    ingress: Path,
-    egress: Path,
-    *,
-    key: str | None = None,
-    trim_ns: int,
-    window_ns: int,
-    worst: int,
-    chunk_bytes: int,
-    ingress_format: str | None = None,
-    egress_format: str | None = None,
-    clocks: _Clocks | None = None,
-    nanoseconds: list[bool] = ...,
-) -> list[bytes]: ...
+class Matching(TypedDict, total=False):
+    """How captures are matched; `nanoseconds` says it of ingress and of egress."""
+
+    key: Required[str | None]
+    trim_ns: int
+    window_ns: int
+    worst: int
+    format: str | None
+    clocks: _Clocks | None
+    nanoseconds: tuple[bool, bool]
+    losses: bool
+
+def evaluate(ingress: Path, egress: Path, matching: Matching, *, bucket_ns: int) -> _Evaluation: ...
+def plan(ingress: Path, egress: Path, matching: Matching, *, chunk_bytes: int) -> list[bytes]: ...
 def evaluate_piece(piece: bytes, *, stopped: Callable[[], bool] | None = None) -> bytes: ...
 def merge(partials: Sequence[bytes]) -> bytes: ...
 def conclude(partial: bytes, *, bucket_ns: int) -> _Evaluation: ...
-def crossings(
-    earlier: Path,
-    later: Path,
-    *,
-    key: str | None = None,
-    format: str | None = None,
-    nanoseconds: list[bool] = ...,
-) -> _Crossings: ...
+def crossings(earlier: Path, later: Path, matching: Matching) -> _Crossings: ...
 def percentiles(values: _Column, counts: _Column, ps: Sequence[float]) -> _Percentiles: ...
 def stamp(
     links: Sequence[tuple[TapLink, Path, str]],

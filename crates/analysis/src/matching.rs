@@ -6,6 +6,8 @@
 //! before the device carries a later stamp than the one after it. One pass, and nothing has to be
 //! taken back.
 
+use crate::equals::{Equals, Fate, Plan};
+use crate::losses::Losses;
 use crate::ring::Ring;
 use crate::stream::Span;
 use crate::table::{Entry, Placing, State, Table};
@@ -54,6 +56,7 @@ struct Registrar {
     /// Whether every packet counts, and none as trimmed.
     whole: bool,
     fates: Fates,
+    losses: Losses,
 }
 
 impl Registrar {
@@ -75,6 +78,16 @@ impl Registrar {
             if let Some(count) = self.count(entry.time, state) {
                 *count += 1;
             }
+        }
+    }
+
+    /// Takes note of a packet that nothing can become of any more.
+    #[inline]
+    fn retire(&mut self, key: u64, entry: Entry) {
+        let counts =
+            self.whole || (entry.time >= self.trim_before && self.span.contains(entry.time));
+        if entry.state == State::Open && counts {
+            self.losses.push(entry.time, key);
         }
     }
 
@@ -103,15 +116,43 @@ pub struct Matcher {
     store: Store,
     window: u64,
     registrar: Registrar,
+    equals: Repeats,
+}
+
+/// What is done with packets that share their key with another.
+#[derive(Default)]
+enum Repeats {
+    /// They are left out.
+    #[default]
+    Leave,
+    /// They are left out, and gathered.
+    Gather(Equals),
+    /// It is known what became of them.
+    Follow(Plan),
+}
+
+/// How packets are matched.
+#[derive(Clone, Copy, Debug)]
+pub struct Matching {
+    /// Whether keys are ids that may well count up, or hashes.
+    pub ids: bool,
+    /// A packet must leave the device within this time, in nanoseconds.
+    pub window: u64,
+    /// Of the packets before the device that end without a match, those with an earlier stamp count as
+    /// trimmed.
+    pub trim_before: u64,
+    /// Of them, those within are counted.
+    pub span: Span,
+    /// There is room for so many within two windows, and for more as they come.
+    pub expected: usize,
+    /// Whether it is kept which packets were lost.
+    pub losses: bool,
 }
 
 impl Matcher {
-    /// An empty matcher, by `ids` that may well count up or by hashes, for a matching window in
-    /// nanoseconds. Of the packets before the device
-    /// that end without a match, those within `span` are counted, as trimmed if they are stamped
-    /// earlier than `trim_before`. There is room for the packets that are `expected` within two
-    /// windows, and for more as they come.
-    pub fn new(ids: bool, window: u64, trim_before: u64, span: Span, expected: usize) -> Self {
+    /// An empty matcher.
+    pub fn new(how: &Matching) -> Self {
+        let Matching { ids, window, trim_before, span, expected, losses } = *how;
         let store = if ids {
             let slots = expected.next_power_of_two();
             Store::Ring(Ring::new(slots.clamp(MIN_SLOTS, MAX_FIRST_SLOTS)))
@@ -119,8 +160,21 @@ impl Matcher {
             Store::Table(Table::new(slots_for(expected).min(MAX_FIRST_SLOTS), Placing::Spread))
         };
         let whole = span == Span::ALL && trim_before == 0;
-        let registrar = Registrar { trim_before, span, whole, fates: Fates::default() };
-        Self { store, window, registrar }
+        let (fates, losses) = (Fates::default(), Losses::new(losses));
+        let registrar = Registrar { trim_before, span, whole, fates, losses };
+        Self { store, window, registrar, equals: Repeats::Leave }
+    }
+
+    /// Gathers packets that share their key with another within the window.
+    pub(crate) fn gather_equals(mut self) -> Self {
+        self.equals = Repeats::Gather(Equals::default());
+        self
+    }
+
+    /// Follows what was settled of such packets.
+    pub(crate) fn follow_plan(mut self, plan: Plan) -> Self {
+        self.equals = Repeats::Follow(plan);
+        self
     }
 
     /// Adds packets before the device, in time order. `frontier` is the time that the packets after
@@ -132,15 +186,25 @@ impl Matcher {
     }
 
     fn insert_entered(&mut self, keys: &[u64], times: &[u64], frontier: u64) {
-        let Self { store: Store::Ring(ring), window, .. } = self else {
+        let Self { store: Store::Ring(ring), window, registrar, .. } = self else {
             for (keys, times) in keys.chunks(BLOCK).zip(times.chunks(BLOCK)) {
                 self.warm_up(keys);
-                keys.iter().zip(times).for_each(|(&key, &time)| self.insert(key, time, frontier));
+                for (&key, &time) in keys.iter().zip(times) {
+                    if !self.insert_planned(key, time) {
+                        self.insert(key, time, frontier);
+                    }
+                }
             }
             return;
         };
         for (i, (key, &time)) in keys.iter().zip(times).enumerate() {
-            let retire = |entry| !reachable(entry, *window, frontier.min(time));
+            let retire = |id, entry| {
+                let spent = !reachable(entry, *window, frontier.min(time));
+                if spent {
+                    registrar.retire(id, entry);
+                }
+                spent
+            };
             if ring.insert(*key, time, retire).is_err() {
                 self.give_up_ring();
                 return self.insert_entered(&keys[i..], &times[i..], frontier);
@@ -163,6 +227,20 @@ impl Matcher {
         }
     }
 
+    /// Counts a packet as what it was settled to be, if it was.
+    #[inline]
+    fn insert_planned(&mut self, key: u64, time: u64) -> bool {
+        let Self { equals: Repeats::Follow(plan), registrar, .. } = self else { return false };
+        let open = Entry { time, state: State::Open };
+        match plan.before(key, time) {
+            None => return false,
+            Some(Fate::Matched) => registrar.change(open, State::Matched),
+            Some(Fate::Unknown) => registrar.change(open, State::Repeated),
+            Some(Fate::Lost) => registrar.retire(key, open),
+        }
+        true
+    }
+
     /// Adds a packet to the table.
     #[inline]
     fn insert(&mut self, key: u64, time: u64, frontier: u64) {
@@ -173,7 +251,7 @@ impl Matcher {
             let placing = table.placing();
             self.rebuild(frontier, placing);
         }
-        let Self { store: Store::Table(table), registrar, window } = self else { return };
+        let Self { store: Store::Table(table), registrar, window, equals } = self else { return };
         let window = *window;
         let mut state = State::Open;
         let mut earliest: Option<(usize, Entry)> = None;
@@ -186,6 +264,11 @@ impl Matcher {
                 return (None, true);
             }
             state = State::Repeated;
+            if other.state != state
+                && let Repeats::Gather(equals) = equals
+            {
+                equals.before(key, other.time);
+            }
             registrar.change(other, state);
             let repeated = Some((at, Entry { state, ..other }));
             if earliest.is_none_or(|(_, first)| other.time < first.time) {
@@ -198,14 +281,23 @@ impl Matcher {
         });
         registrar.change(Entry { time, state: State::Open }, state);
         let entry = Entry { time, state };
+        if state == State::Repeated
+            && let Repeats::Gather(equals) = equals
+        {
+            equals.before(key, time);
+        }
         // Entries of one key stay few, so that a key that never changes costs no more than others.
         // Of packets that repeat a key within the window, the first and this one tell the same
         // without those between them: whatever time comes before this packet and after the first
         // has one of the two less than a window before it.
-        if let Some((at, _)) = spare {
+        if let Some((at, other)) = spare {
+            registrar.retire(key, other);
             table.replace(at, entry);
         } else if let Some(at) = empty {
-            table.put(key, at, entry, |other| !reachable(other, window, frontier));
+            let spent = |other| !reachable(other, window, frontier);
+            if let Some((of, other)) = table.put(key, at, entry, spent) {
+                registrar.retire(of, other);
+            }
         }
         if table.crowded(steps) {
             self.rebuild(frontier, Placing::Mixed);
@@ -220,7 +312,7 @@ impl Matcher {
         times: &[u64],
         mut each: impl FnMut(usize, Verdict),
     ) {
-        if let Self { store: Store::Ring(ring), registrar, window } = self {
+        if let Self { store: Store::Ring(ring), registrar, window, .. } = self {
             for (i, (key, &time)) in keys.iter().zip(times).enumerate() {
                 each(i, look_up_id(ring, registrar, *key, time, *window));
             }
@@ -229,7 +321,11 @@ impl Matcher {
         for (block, (keys, times)) in keys.chunks(BLOCK).zip(times.chunks(BLOCK)).enumerate() {
             self.warm_up(keys);
             for (i, (&key, &time)) in keys.iter().zip(times).enumerate() {
-                let verdict = self.look_up(key, time);
+                let planned = match &mut self.equals {
+                    Repeats::Follow(plan) => plan.after(key, time),
+                    _ => None,
+                };
+                let verdict = planned.unwrap_or_else(|| self.look_up(key, time));
                 each(block * BLOCK + i, verdict);
             }
         }
@@ -238,7 +334,7 @@ impl Matcher {
     /// Finds what a packet after the device is in the table.
     #[inline]
     fn look_up(&mut self, key: u64, time: u64) -> Verdict {
-        let Self { store: Store::Table(table), registrar, window } = self else {
+        let Self { store: Store::Table(table), registrar, window, .. } = self else {
             return Verdict::Unmatched;
         };
         let window = *window;
@@ -284,7 +380,13 @@ impl Matcher {
         if table.crowded(steps) {
             self.rebuild(time, Placing::Mixed);
         }
-        if repeated { Verdict::Unmatched } else { verdict }
+        if !repeated {
+            return verdict;
+        }
+        if let Repeats::Gather(equals) = &mut self.equals {
+            equals.after(key, time);
+        }
+        Verdict::Unmatched
     }
 
     /// Brings the places of these keys into the processor's cache, ahead of their turn.
@@ -297,7 +399,7 @@ impl Matcher {
     /// Forgets packets that are out of reach and makes room for more.
     #[cold]
     fn rebuild(&mut self, frontier: u64, placing: Placing) {
-        let Self { store: Store::Table(table), window, .. } = self else { return };
+        let Self { store: Store::Table(table), window, registrar, .. } = self else { return };
         let reachable = |entry| reachable(entry, *window, frontier);
         let kept = table.entries().filter(|&(_, entry)| reachable(entry)).count();
         // Half of the slots are free, so that most packets will take the place of one that is out of
@@ -305,18 +407,46 @@ impl Matcher {
         let size = slots_for(kept).max(2 * kept).max(table.slots() / 2);
         let old = std::mem::replace(table, Table::new(size, placing));
         for (key, entry) in old.entries() {
-            if reachable(entry)
-                && let (Some(at), _) = table.search(key, |_, _| (None, true))
-            {
+            if !reachable(entry) {
+                registrar.retire(key, entry);
+            } else if let (Some(at), _) = table.search(key, |_, _| (None, true)) {
                 table.fill(at, key, entry);
             }
         }
     }
 
-    /// What became of the packets before the device.
-    pub fn fates(&self) -> Fates {
+    /// What became of the packets before the device so far.
+    #[cfg(test)]
+    fn fates(&self) -> Fates {
         self.registrar.fates
     }
+
+    /// What became of the packets before the device, and those that share their key with others if they
+    /// were gathered.
+    pub(crate) fn finish(self) -> Finished {
+        let Self { store, mut registrar, equals, .. } = self;
+        match &store {
+            Store::Ring(ring) => {
+                ring.entries().for_each(|(id, entry)| registrar.retire(id, entry));
+            }
+            Store::Table(table) => {
+                table.entries().for_each(|(key, entry)| registrar.retire(key, entry));
+            }
+        }
+        let Registrar { fates, losses, .. } = registrar;
+        let equals = match equals {
+            Repeats::Gather(equals) if !equals.is_empty() => Some(equals),
+            _ => None,
+        };
+        Finished { fates, losses, equals }
+    }
+}
+
+/// What a matcher found.
+pub(crate) struct Finished {
+    pub fates: Fates,
+    pub losses: Losses,
+    pub equals: Option<Equals>,
 }
 
 /// Finds what a packet after the device is where each id occurs once.
@@ -365,9 +495,17 @@ mod tests {
     use proptest::prelude::*;
 
     const WINDOW: u64 = 100;
+    const HOW: Matching = Matching {
+        ids: true,
+        window: WINDOW,
+        trim_before: 0,
+        span: Span::ALL,
+        expected: 0,
+        losses: true,
+    };
 
     /// The rules once more, by comparing every packet with every other.
-    fn by_brute_force(ingress: &[(u64, u64)], egress: &[(u64, u64)]) -> (Vec<Verdict>, Fates) {
+    fn by_brute_force(ingress: &[(u64, u64)], egress: &[(u64, u64)]) -> Outcome {
         let repeated: Vec<bool> = (0..ingress.len())
             .map(|i| {
                 (0..ingress.len()).any(|j| {
@@ -400,23 +538,25 @@ mod tests {
                 Verdict::Unmatched
             });
         }
-        let lost = (0..ingress.len()).filter(|&i| !matched[i] && !early[i] && !repeated[i]).count();
+        let lost = (0..ingress.len()).filter(|&i| !matched[i] && !early[i] && !repeated[i]);
+        let mut lost: Packets = lost.map(|i| (ingress[i].1, ingress[i].0)).collect();
+        lost.sort_unstable();
         let repeated = repeated.iter().filter(|&&r| r).count();
-        (verdicts, Fates { lost: lost as u64, repeated: repeated as u64, trimmed: 0 })
+        let fates = Fates { lost: lost.len() as u64, repeated: repeated as u64, trimmed: 0 };
+        (verdicts, fates, lost)
     }
 
-    fn by_table(ingress: &[(u64, u64)], egress: &[(u64, u64)]) -> (Vec<Verdict>, Fates) {
+    /// Verdicts, counts, and the lost packets.
+    type Outcome = (Vec<Verdict>, Fates, Packets);
+
+    fn by_table(ingress: &[(u64, u64)], egress: &[(u64, u64)]) -> Outcome {
         let found = by_matcher(true, ingress, egress);
         assert_eq!(by_matcher(false, ingress, egress), found);
         found
     }
 
-    fn by_matcher(
-        ids: bool,
-        ingress: &[(u64, u64)],
-        egress: &[(u64, u64)],
-    ) -> (Vec<Verdict>, Fates) {
-        let mut matcher = Matcher::new(ids, WINDOW, 0, Span::ALL, 0);
+    fn by_matcher(ids: bool, ingress: &[(u64, u64)], egress: &[(u64, u64)]) -> Outcome {
+        let mut matcher = Matcher::new(&Matching { ids, ..HOW });
         let mut ahead = ingress;
         let mut verdicts = Vec::new();
         let mut insert = |matcher: &mut Matcher, until: u64, frontier| {
@@ -432,7 +572,8 @@ mod tests {
             matcher.look_up_all(&keys, &times, |_, verdict| verdicts.push(verdict));
         }
         insert(&mut matcher, u64::MAX, u64::MAX);
-        (verdicts, matcher.fates())
+        let Finished { fates, losses, .. } = matcher.finish();
+        (verdicts, fates, losses.sorted().packets().to_vec())
     }
 
     type Packets = Vec<(u64, u64)>;
@@ -490,7 +631,7 @@ mod tests {
 
     #[test]
     fn a_key_that_never_changes_takes_no_room() {
-        let mut matcher = Matcher::new(true, WINDOW, 0, Span::ALL, 0);
+        let mut matcher = Matcher::new(&HOW);
         for time in 0..100_000 {
             matcher.insert_all(&[7], &[time], time);
             matcher.insert_all(&[8], &[time * WINDOW], time * WINDOW);
@@ -504,7 +645,7 @@ mod tests {
     fn old_packets_are_forgotten_and_counted() {
         // Ids that count up, and others for which a table is needed.
         for factor in [1, 1 << 40] {
-            let mut matcher = Matcher::new(true, WINDOW, 0, Span::ALL, 0);
+            let mut matcher = Matcher::new(&HOW);
             for number in 0..100_000u64 {
                 let (id, time) = (number * factor, number * 10);
                 matcher.insert_all(&[id], &[time], time);
@@ -530,7 +671,7 @@ mod tests {
         let high = (0..200_000u64).map(|id| id << 40).collect::<Vec<_>>();
         let twice = (0..200_000u64).map(|id| (id / 2) | (id % 2) << 40).collect::<Vec<_>>();
         for keys in [high, twice] {
-            let mut matcher = Matcher::new(true, u64::MAX, 0, Span::ALL, 0);
+            let mut matcher = Matcher::new(&Matching { window: u64::MAX, ..HOW });
             let times: Vec<u64> = (0..keys.len() as u64).collect();
             matcher.insert_all(&keys, &times, 0);
             for (&time, &key) in times.iter().zip(&keys) {

@@ -67,7 +67,7 @@ impl Ring {
         &mut self,
         id: u64,
         time: u64,
-        retire: impl FnMut(Entry) -> bool,
+        retire: impl FnMut(u64, Entry) -> bool,
     ) -> Result<(), Unfit> {
         if id.wrapping_sub(self.low) >= self.capacity || !self.started || id == u64::MAX {
             self.make_room(id, retire)?;
@@ -106,7 +106,11 @@ impl Ring {
 
     /// Makes room for an id beyond the last slot.
     #[cold]
-    fn make_room(&mut self, id: u64, mut retire: impl FnMut(Entry) -> bool) -> Result<(), Unfit> {
+    fn make_room(
+        &mut self,
+        id: u64,
+        mut retire: impl FnMut(u64, Entry) -> bool,
+    ) -> Result<(), Unfit> {
         if id == u64::MAX {
             return Err(Unfit);
         }
@@ -124,7 +128,7 @@ impl Ring {
         while self.low < wanted.min(self.high) {
             let low = self.low;
             if let Some(entry) = self.get(low) {
-                if !retire(entry) {
+                if !retire(low, entry) {
                     return if id - low < self.capacity { Ok(()) } else { self.grow(id) };
                 }
                 if let Some(slot) = self.slot(low) {

@@ -181,16 +181,29 @@ impl Table {
     }
 
     /// Adds an entry, for which [`Self::search`] found an empty slot: in the place of the first one on
-    /// the way there that is `spent`, whatever its key, or else in the empty slot.
+    /// the way there that is `spent`, whatever its key, or else in the empty slot. Returns whom it took
+    /// the place of, with its key.
     #[inline]
-    pub fn put(&mut self, key: u64, empty: usize, entry: Entry, spent: impl Fn(Entry) -> bool) {
+    pub fn put(
+        &mut self,
+        key: u64,
+        empty: usize,
+        entry: Entry,
+        spent: impl Fn(Entry) -> bool,
+    ) -> Option<(u64, Entry)> {
         let home = self.home(key);
         let slots: &mut [Slot] = bytemuck::cast_slice_mut(&mut self.memory);
         // Few ways go over the end of the table.
         let way = slots.get_mut(home..empty).unwrap_or_default();
         match way.iter_mut().find(|[word, _]| Entry::unpack(*word).is_some_and(&spent)) {
-            Some(slot) => *slot = [entry.pack(), key],
-            None => self.fill(empty, key, entry),
+            Some(slot) => {
+                let [word, of] = std::mem::replace(slot, [entry.pack(), key]);
+                Entry::unpack(word).map(|before| (of, before))
+            }
+            None => {
+                self.fill(empty, key, entry);
+                None
+            }
         }
     }
 

@@ -12,7 +12,7 @@ use pyo3::types::{PyBytes, PyDict};
 use tailtap_analysis::capture::Format;
 use tailtap_analysis::clocks::{Clocks, Excess};
 use tailtap_analysis::evaluate::{
-    Changes, Counts, EvaluateError, Evaluation, Options, Partial, Piece, Side,
+    Changes, Counts, EvaluateError, Evaluation, LostPacket, Options, Partial, Piece, Side,
     crossings as crossings_of, evaluate as evaluate_captures, plan as plan_pieces,
 };
 use tailtap_analysis::percentile;
@@ -51,30 +51,47 @@ fn format(name: Option<String>) -> PyResult<Option<Format>> {
 /// The knots of two clocks, and what these may be off by.
 type ClocksOfPython = (Vec<(u64, u64)>, u64);
 
-/// The options that Python gives by name.
-fn options(
-    key: Option<&str>,
+/// How captures are matched: a dictionary in Python, of the names that its `Settings.matching` has.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct Matching {
+    key: Option<String>,
+    #[pyo3(default)]
     trim_ns: u64,
+    #[pyo3(default = Options::default().window_ns)]
     window_ns: u64,
+    #[pyo3(default)]
     worst: usize,
-    (ingress_format, egress_format): (Option<String>, Option<String>),
+    #[pyo3(default)]
+    format: Option<String>,
+    #[pyo3(default)]
     clocks: Option<ClocksOfPython>,
+    #[pyo3(default)]
     nanoseconds: [bool; 2],
-) -> PyResult<Options> {
-    let clocks = clocks.map(|(knots, within_ns)| {
-        let why = "the times of both clocks must ascend from each knot to the next";
-        Clocks::new(knots, within_ns).ok_or_else(|| raise("InputError", why))
-    });
-    Ok(Options {
-        key: key.map(str::parse).transpose().map_err(|error| raise("InputError", error))?,
-        trim_ns,
-        window_ns,
-        worst,
-        ingress_format: format(ingress_format)?,
-        egress_format: format(egress_format)?,
-        clocks: clocks.transpose()?,
-        nanoseconds,
-    })
+    #[pyo3(default)]
+    losses: bool,
+}
+
+impl Matching {
+    fn options(self) -> PyResult<Options> {
+        let clocks = self.clocks.map(|(knots, within_ns)| {
+            let why = "the times of both clocks must ascend from each knot to the next";
+            Clocks::new(knots, within_ns).ok_or_else(|| raise("InputError", why))
+        });
+        let key = self.key.as_deref().map(str::parse).transpose();
+        let format = format(self.format)?;
+        Ok(Options {
+            key: key.map_err(|error| raise("InputError", error))?,
+            trim_ns: self.trim_ns,
+            window_ns: self.window_ns,
+            worst: self.worst,
+            ingress_format: format,
+            egress_format: format,
+            clocks: clocks.transpose()?,
+            nanoseconds: self.nanoseconds,
+            losses: self.losses,
+        })
+    }
 }
 
 fn refuse(error: EvaluateError) -> PyErr {
@@ -120,26 +137,15 @@ fn detached<T: Send>(
 
 /// Evaluates a pair of captures; see `tailtap.analysis.evaluation.evaluate`, which this serves.
 #[pyfunction]
-#[pyo3(signature = (ingress, egress, *, key=None, trim_ns, window_ns, worst, bucket_ns,
-                    ingress_format=None, egress_format=None, clocks=None,
-                    nanoseconds=[false, false]))]
-#[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
+#[pyo3(signature = (ingress, egress, matching, *, bucket_ns))]
 pub fn evaluate<'py>(
     py: Python<'py>,
     ingress: PathBuf,
     egress: PathBuf,
-    key: Option<&str>,
-    trim_ns: u64,
-    window_ns: u64,
-    worst: usize,
+    matching: Matching,
     bucket_ns: u64,
-    ingress_format: Option<String>,
-    egress_format: Option<String>,
-    clocks: Option<ClocksOfPython>,
-    nanoseconds: [bool; 2],
 ) -> PyResult<Bound<'py, PyDict>> {
-    let formats = (ingress_format, egress_format);
-    let options = options(key, trim_ns, window_ns, worst, formats, clocks, nanoseconds)?;
+    let options = matching.options()?;
     let evaluation =
         detached(py, None, |cancelled| evaluate_captures(&ingress, &egress, &options, cancelled))?;
     to_dict(py, evaluation, bucket_ns)
@@ -148,26 +154,15 @@ pub fn evaluate<'py>(
 /// Splits the evaluation of a pair of captures into pieces of about `chunk_bytes` each, as bytes,
 /// in the order of time; one piece for 0 and where it cannot be split.
 #[pyfunction]
-#[pyo3(signature = (ingress, egress, *, key=None, trim_ns, window_ns, worst, chunk_bytes,
-                    ingress_format=None, egress_format=None, clocks=None,
-                    nanoseconds=[false, false]))]
-#[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
+#[pyo3(signature = (ingress, egress, matching, *, chunk_bytes))]
 pub fn plan<'py>(
     py: Python<'py>,
     ingress: PathBuf,
     egress: PathBuf,
-    key: Option<&str>,
-    trim_ns: u64,
-    window_ns: u64,
-    worst: usize,
+    matching: Matching,
     chunk_bytes: u64,
-    ingress_format: Option<String>,
-    egress_format: Option<String>,
-    clocks: Option<ClocksOfPython>,
-    nanoseconds: [bool; 2],
 ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-    let formats = (ingress_format, egress_format);
-    let options = options(key, trim_ns, window_ns, worst, formats, clocks, nanoseconds)?;
+    let options = matching.options()?;
     let pieces = detached(py, None, |_| plan_pieces(&ingress, &egress, &options, chunk_bytes))?;
     Ok(pieces.iter().map(|piece| PyBytes::new(py, &piece.to_bytes())).collect())
 }
@@ -222,18 +217,13 @@ fn foreign(what: &str) -> PyErr {
 /// The packets that two captures of different clocks have in common: the times of each in both, and
 /// the first and the last time of both captures.
 #[pyfunction]
-#[pyo3(signature = (earlier, later, *, key=None, format=None, nanoseconds=[false, false]))]
 pub fn crossings<'py>(
     py: Python<'py>,
     earlier: PathBuf,
     later: PathBuf,
-    key: Option<&str>,
-    format: Option<String>,
-    nanoseconds: [bool; 2],
+    matching: Matching,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let Options { trim_ns, window_ns, worst, .. } = Options::default();
-    let formats = (format.clone(), format);
-    let options = options(key, trim_ns, window_ns, worst, formats, None, nanoseconds)?;
+    let options = matching.options()?;
     let found =
         detached(py, None, |cancelled| crossings_of(&earlier, &later, &options, cancelled))?;
     let dict = PyDict::new(py);
@@ -304,6 +294,20 @@ fn to_dict<'py>(
             worst.iter().map(|w| w.key.to_string()).collect::<Vec<_>>(),
         ),
     )?;
+    let lost = &evaluation.lost;
+    // A length that is not known is less than nothing.
+    let length = |l: &LostPacket| l.length.map_or(u64::MAX, u64::from);
+    dict.set_item(
+        "losses",
+        (
+            column(py, lost.iter().map(|l| before(l.ingress_ns))),
+            column(py, lost.iter().map(|l| l.position)),
+            column(py, lost.iter().map(length)),
+            column(py, lost.iter().map(|l| l.burst)),
+            lost.iter().map(|l| l.flow.as_str()).collect::<Vec<_>>(),
+            lost.iter().map(|l| l.key.as_str()).collect::<Vec<_>>(),
+        ),
+    )?;
     let exceedances = &evaluation.exceedances;
     dict.set_item(
         "exceedances",
@@ -350,6 +354,7 @@ fn counts<'py>(py: Python<'py>, counts: &Counts) -> PyResult<Bound<'py, PyDict>>
         ("unkeyed_egress", counts.unkeyed_egress),
         ("unread_ingress", counts.unread_ingress),
         ("unread_egress", counts.unread_egress),
+        ("matched_in_order", counts.matched_in_order),
     ] {
         dict.set_item(name, count)?;
     }

@@ -88,6 +88,10 @@ class Counts(Record, kw_only=True):
         Count, Meta(description="Packets before the device that were not read")
     ]
     unread_egress: Annotated[Count, Meta(description="Packets after the device that were not read")]
+    matched_in_order: Annotated[
+        Count,
+        Meta(description="Pairs of packets that are equal to others, told apart by their order"),
+    ] = 0
 
 
 class Side(Record, kw_only=True):

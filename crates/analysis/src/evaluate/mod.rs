@@ -7,6 +7,7 @@
 mod changes;
 mod choose;
 mod crossings;
+mod lost;
 mod outside;
 mod partial;
 mod path_bytes;
@@ -21,6 +22,7 @@ use serde::{Deserialize, Serialize};
 pub use changes::{Change, Changes};
 pub use choose::KeyChoice;
 pub use crossings::{Crossings, crossings};
+pub use lost::LostPacket;
 pub use partial::Partial;
 pub use piece::{Piece, plan};
 pub use warnings::Warning;
@@ -55,6 +57,8 @@ pub struct Options {
     /// Whether the stamps before the device, and those after it, are nanoseconds where the file says
     /// that they are microseconds.
     pub nanoseconds: [bool; 2],
+    /// Whether it is told which packets were lost; that reads the capture before the device once more.
+    pub losses: bool,
 }
 
 impl Default for Options {
@@ -68,6 +72,7 @@ impl Default for Options {
             egress_format: None,
             clocks: None,
             nanoseconds: [false; 2],
+            losses: false,
         }
     }
 }
@@ -106,6 +111,8 @@ pub struct Counts {
     pub unread_ingress: u64,
     /// Packets after the device that were not read, or not captured as the capture itself says.
     pub unread_egress: u64,
+    /// Pairs of packets that are equal to others within the window, and were told apart by their order.
+    pub matched_in_order: u64,
 }
 
 impl Counts {
@@ -127,6 +134,7 @@ impl Counts {
             (&mut self.unkeyed_egress, other.unkeyed_egress),
             (&mut self.unread_ingress, other.unread_ingress),
             (&mut self.unread_egress, other.unread_egress),
+            (&mut self.matched_in_order, other.matched_in_order),
         ] {
             *mine += theirs;
         }
@@ -178,6 +186,8 @@ pub struct Evaluation {
     pub excess: Excess,
     /// What the device did to packets.
     pub changes: Changes,
+    /// The packets that were lost, the first [`crate::losses::MOST`] of them, where that was asked.
+    pub lost: Vec<LostPacket>,
 }
 
 impl Evaluation {

@@ -4,12 +4,14 @@ use serde::{Deserialize, Serialize};
 
 use super::changes;
 use super::choose::{self, KeyChoice};
+use super::lost;
 use super::{Counts, EvaluateError, Evaluation, Options, Side, warnings};
 use crate::blocks::Blocks;
 use crate::clocks::{Clocks, Excess};
 use crate::distribution::Distribution;
 use crate::exceedances::Exceedances;
 use crate::key::Name;
+use crate::losses::Losses;
 use crate::worst::{Worst, WorstPacket};
 
 /// The evaluation of a part of a pair of captures.
@@ -27,6 +29,7 @@ pub struct Partial {
     pub(super) reorder: Reorder,
     pub(super) exceedances: Exceedances,
     pub(super) blocks: Blocks,
+    pub(super) losses: Losses,
     pub(super) ingress: Side,
     pub(super) egress: Side,
 }
@@ -44,6 +47,7 @@ impl Partial {
         self.worst = worst.into_sorted();
         self.exceedances.merge(next.exceedances, &self.latencies);
         self.blocks.merge(next.blocks);
+        self.losses.merge(next.losses);
         self.ingress.merge(next.ingress);
         self.egress.merge(next.egress);
     }
@@ -78,6 +82,7 @@ impl Partial {
         let warnings = warnings::of(&counts, &ingress, &egress, &choice, &options);
         let excess = choice.clocks.as_ref().map_or_else(Excess::default, Clocks::excess);
         let changes = changes::look(&ingress.path, &egress.path, &choice);
+        let lost = lost::rows(&ingress.path, &choice, self.losses)?;
         let KeyChoice { key, reason: key_reason, .. } = choice;
         let (floor_ns, exceedances) = self.exceedances.into_largest(&latencies);
         Ok(Evaluation {
@@ -94,6 +99,7 @@ impl Partial {
             warnings,
             excess,
             changes,
+            lost,
         })
     }
 }

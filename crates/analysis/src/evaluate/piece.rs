@@ -15,6 +15,7 @@ use super::walk::{Stop, Tally, Walk};
 use super::{EvaluateError, Options, Side};
 use crate::capture::{Capture, CaptureError, Mark};
 use crate::clocks::Clocks;
+use crate::equals::Plan;
 use crate::key::{Extract, KeyKind, Moonsniff, Signatures};
 use crate::stream::{Cursor, Findings, Reading, Span, Stretch};
 
@@ -108,31 +109,27 @@ impl Piece {
             span: self.span,
             expected: self.choice.expected_ahead,
             packets: self.choice.expected_egress,
+            losses: self.options.losses,
             cancelled,
         };
-        let (ingress, egress) = (&self.ingress, &self.egress);
-        let streamed = thread::scope(|scope| {
-            let mut ingress = Cursor::stream(scope, ingress.open()?, &before)?;
-            let mut egress = Cursor::stream(scope, egress.open()?, &after)?;
-            let tally = walk.run(&mut ingress, &mut egress)?;
-            Ok((side(&mut ingress), side(&mut egress), tally))
-        });
-        let walked = match streamed {
-            Err(Stop::Unsorted) => {
-                let sorted = || {
-                    let (ingress, egress) = thread::scope(|scope| {
-                        let reading = scope.spawn(|| Cursor::sorted(ingress.open()?, &before));
-                        let egress = egress.open().map(|open| Cursor::sorted(open, &after));
-                        (reading.join().expect("reading does not panic"), egress)
-                    });
-                    let (mut ingress, mut egress) = (ingress?, egress??);
-                    let tally = walk.run(&mut ingress, &mut egress)?;
-                    Ok((side(&mut ingress), side(&mut egress), tally))
-                };
-                sorted()
+        let mut sorted = false;
+        let mut walked = self.pass(&walk, [&before, &after], sorted, None);
+        if let Err(Stop::Unsorted) = walked {
+            sorted = true;
+            walked = self.pass(&walk, [&before, &after], sorted, None);
+        }
+        if let Ok((_, _, tally)) = &mut walked
+            && let Some(equals) = tally.equals.take()
+        {
+            if self.span != Span::ALL {
+                // What became of equal packets depends on all that came before.
+                return Err(EvaluateError::NotSplittable);
             }
-            streamed => streamed,
-        };
+            let plan = equals.settle(walk.window_ns);
+            if plan.is_of_use() {
+                walked = self.pass(&walk, [&before, &after], sorted, Some(plan));
+            }
+        }
         match walked {
             Ok((ingress, egress, tally)) => Ok(self.partial(ingress, egress, tally)),
             Err(Stop::Error(error)) => Err(error),
@@ -140,8 +137,32 @@ impl Piece {
         }
     }
 
+    /// Walks through both captures once, as they are or `sorted` in memory.
+    fn pass<X: Extract>(
+        &self,
+        walk: &Walk<'_>,
+        [before, after]: [&Reading<X>; 2],
+        sorted: bool,
+        plan: Option<Plan>,
+    ) -> Result<(Side, Side, Tally), Stop> {
+        let (ingress, egress) = (&self.ingress, &self.egress);
+        thread::scope(|scope| {
+            let (mut ingress, mut egress) = if sorted {
+                let reading = scope.spawn(|| Cursor::sorted(ingress.open()?, before));
+                let egress = egress.open().map(|open| Cursor::sorted(open, after));
+                (reading.join().expect("reading does not panic")?, egress??)
+            } else {
+                let ingress = Cursor::stream(scope, ingress.open()?, before)?;
+                (ingress, Cursor::stream(scope, egress.open()?, after)?)
+            };
+            let tally = walk.run(&mut ingress, &mut egress, plan)?;
+            Ok((side(&mut ingress), side(&mut egress), tally))
+        })
+    }
+
     fn partial(&self, ingress: Side, egress: Side, tally: Tally) -> Partial {
-        let Tally { mut counts, latencies, worst, reorder, exceedances, blocks } = tally;
+        let Tally { mut counts, latencies, worst, reorder, exceedances, blocks, losses, .. } =
+            tally;
         counts.ingress = ingress.intake.keyed;
         counts.egress = egress.intake.keyed;
         counts.unkeyed_ingress = ingress.intake.unkeyed();
@@ -157,6 +178,7 @@ impl Piece {
             reorder,
             exceedances,
             blocks,
+            losses,
             ingress,
             egress,
         }

@@ -4,9 +4,11 @@ use super::partial::Reorder;
 use super::{Counts, EvaluateError};
 use crate::blocks::Blocks;
 use crate::distribution::Distribution;
+use crate::equals::{Equals, Plan};
 use crate::exceedances::Exceedances;
 use crate::key::{Extract, Name};
-use crate::matching::{Matcher, Verdict};
+use crate::losses::Losses;
+use crate::matching::{Finished, Matcher, Matching, Verdict};
 use crate::stream::{Cursor, Span, StreamError};
 use crate::worst::Worst;
 
@@ -24,6 +26,8 @@ pub(super) struct Walk<'a> {
     pub expected: usize,
     /// About how many packets there are after the device, if that is known.
     pub packets: Option<u64>,
+    /// Whether it is kept which packets were lost.
+    pub losses: bool,
     /// Asked now and then whether to give up.
     pub cancelled: &'a dyn Fn() -> bool,
 }
@@ -36,6 +40,9 @@ pub(super) struct Tally {
     pub reorder: Reorder,
     pub exceedances: Exceedances,
     pub blocks: Blocks,
+    pub losses: Losses,
+    /// Packets that share their key with others, where their order may tell them apart.
+    pub equals: Option<Equals>,
 }
 
 /// Why a walk ended early.
@@ -98,19 +105,33 @@ impl Tally {
 }
 
 impl Walk<'_> {
-    /// Walks through both captures, the one before the device a window ahead.
+    /// Walks through both captures, the one before the device a window ahead. Where it was settled what
+    /// became of packets that share their key, `plan` says it.
     pub fn run<X: Extract>(
         &self,
         ingress: &mut Cursor<X>,
         egress: &mut Cursor<X>,
+        plan: Option<Plan>,
     ) -> Result<Tally, Stop> {
         let cut = |cursor: &Cursor<X>| match (cursor.first_ns(), self.trim_ns) {
             (None, _) | (_, 0) => 0,
             (Some(time), trim_ns) => time.saturating_add(trim_ns),
         };
         let (cut_before, cut_after) = (cut(ingress), cut(egress));
-        let mut matcher =
-            Matcher::new(X::IS_ID, self.window_ns, cut_before, self.span, self.expected);
+        let in_order = plan.as_ref().map_or(0, Plan::matched);
+        let matcher = Matcher::new(&Matching {
+            ids: X::IS_ID,
+            window: self.window_ns,
+            trim_before: cut_before,
+            span: self.span,
+            expected: self.expected,
+            losses: self.losses,
+        });
+        let mut matcher = match plan {
+            Some(plan) => matcher.follow_plan(plan),
+            None if X::IN_ORDER => matcher.gather_equals(),
+            None => matcher,
+        };
         let mut tally = Tally {
             counts: Counts::default(),
             latencies: Distribution::new(),
@@ -118,6 +139,8 @@ impl Walk<'_> {
             reorder: Reorder::default(),
             exceedances: Exceedances::new(self.packets),
             blocks: Blocks::default(),
+            losses: Losses::default(),
+            equals: None,
         };
         let mut matched = Matched::default();
         loop {
@@ -151,8 +174,10 @@ impl Walk<'_> {
             egress.advance(count)?;
         }
         self.feed(ingress, &mut matcher, u64::MAX, u64::MAX)?;
-        let fates = matcher.fates();
+        let Finished { fates, losses, equals } = matcher.finish();
+        (tally.losses, tally.equals) = (losses, equals);
         let counts = &mut tally.counts;
+        counts.matched_in_order = in_order;
         counts.matched = tally.latencies.count();
         counts.lost = fates.lost;
         counts.duplicate_ingress = fates.repeated;

@@ -176,12 +176,28 @@ pub(super) fn of(
             ),
         );
     }
+    if counts.matched_in_order > 0 {
+        warn(
+            "equal-packets",
+            format!(
+                "{} packets are equal to others within the window and were told apart by their order: \
+                 right unless the device changes the order of equal packets",
+                counts.matched_in_order
+            ),
+        );
+    }
     if counts.duplicate_ingress > 0 {
+        let remedy = match choice.key {
+            KeyKind::Packet(_) => {
+                "; a shorter --window, of the longest time in the device, leaves fewer of them out"
+            }
+            _ => "",
+        };
         warn(
             "duplicate-ingress",
             format!(
                 "{} packets before the device share their key with another within the window and \
-                 were left out",
+                 were left out{remedy}",
                 counts.duplicate_ingress
             ),
         );

@@ -148,6 +148,8 @@ impl Signature {
 pub trait Extract: Copy + Send + Sync {
     /// Whether the key is an id, and ids may well count up; otherwise it is a hash.
     const IS_ID: bool;
+    /// Whether packets of one key are equal, and their order may tell which is which.
+    const IN_ORDER: bool = false;
     /// What is kept of a packet to show its key to people; nothing where the key itself will do.
     type Shown: Copy + Send;
 

@@ -6,7 +6,7 @@
 //! whatever stands behind the packet.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 use tailtap_wire::inner::Inner;
@@ -114,28 +114,33 @@ pub struct Seen {
     key: u64,
 }
 
+impl Seen {
+    /// Its protocol, and from where to where it goes; its ethertype where it is not of IP.
+    pub fn flow(&self) -> String {
+        let Some(ends) = self.ends else { return format!("{:#06x}", self.ethertype) };
+        let protocol = match self.protocol {
+            Some(tcp::PROTOCOL) => "tcp".to_owned(),
+            Some(udp::PROTOCOL) => "udp".to_owned(),
+            Some(SCTP) => "sctp".to_owned(),
+            Some(ICMP) => "icmp".to_owned(),
+            Some(ICMPV6) => "icmpv6".to_owned(),
+            number => format!("ip{}", number.unwrap_or_default()),
+        };
+        let [from, to] = ends.map(|(address, port)| match port {
+            Some(port) => SocketAddr::new(address, port).to_string(),
+            None => address.to_string(),
+        });
+        format!("{protocol} {from} > {to}")
+    }
+}
+
 impl fmt::Display for Seen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some([from, to]) = self.ends else {
-            return write!(f, "{:#06x} {:016x}", self.ethertype, self.key);
-        };
-        match self.protocol {
-            Some(tcp::PROTOCOL) => f.write_str("tcp"),
-            Some(udp::PROTOCOL) => f.write_str("udp"),
-            Some(SCTP) => f.write_str("sctp"),
-            Some(ICMP) => f.write_str("icmp"),
-            Some(ICMPV6) => f.write_str("icmpv6"),
-            number => write!(f, "ip{}", number.unwrap_or_default()),
-        }?;
-        for (sign, (address, port)) in [" ", " > "].iter().zip([from, to]) {
-            match port {
-                Some(port) => write!(f, "{sign}{}", std::net::SocketAddr::new(address, port))?,
-                None => write!(f, "{sign}{address}")?,
-            }
-        }
-        match self.id {
-            Some(id) => write!(f, " id {id}"),
-            None => write!(f, " {:08x}", self.key >> 32),
+        let flow = self.flow();
+        match (self.ends, self.id) {
+            (None, _) => write!(f, "{flow} {:016x}", self.key),
+            (_, Some(id)) => write!(f, "{flow} id {id}"),
+            (_, None) => write!(f, "{flow} {:08x}", self.key >> 32),
         }
     }
 }
@@ -169,6 +174,7 @@ impl Words {
 
 impl Extract for Packet {
     const IS_ID: bool = false;
+    const IN_ORDER: bool = true;
     type Shown = Seen;
 
     #[inline]

@@ -169,15 +169,15 @@ def usual_packets(run: Run, folder: Path) -> Packets:
     """
     stored = run.stored
     low, high = (stored.percentile(p).value for p in (0.25, 0.75))
-    sides = [_capture(side, folder) for side in stored.inputs.both]
-    options: dict[str, Any] = {
+    before, after = (_capture(side, folder) for side in stored.inputs.both)
+    matching: _core.Matching = {
         "key": stored.key,
         "trim_ns": stored.options.trim_ns,
         # A usual packet leaves soon, and pieces are read a window further than they reach.
         "window_ns": max(_LEAST_WINDOW_NS, 4 * high),
         "worst": 0,
     }
-    pieces = _core.plan(*sides, chunk_bytes=SAMPLE_BYTES, **options)
+    pieces = _core.plan(before, after, matching, chunk_bytes=SAMPLE_BYTES)
     chosen = pieces[:: max(1, len(pieces) // SAMPLES)][:SAMPLES]
     found = [exceedances for piece in chosen for exceedances in _packets_of(piece)]
     ingress = np.concatenate([np.empty(0, np.int64), *(pair[0] for pair in found)])

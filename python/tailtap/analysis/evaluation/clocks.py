@@ -153,13 +153,11 @@ def aligned(
     from tailtap.analysis.clocks.alignment import Crossings, Stepped, align
 
     wanted = None if key == "auto" else key
-    there = list(nanoseconds)
-    forth = _core.crossings(
-        Path(ingress), Path(egress), key=wanted, format=format, nanoseconds=there
-    )
+    there: _core.Matching = {"key": wanted, "format": format, "nanoseconds": nanoseconds}
+    forth = _core.crossings(Path(ingress), Path(egress), there)
     try:
         other = _core.crossings(
-            Path(back[0]), Path(back[1]), key=wanted, format=format, nanoseconds=there[::-1]
+            Path(back[0]), Path(back[1]), {**there, "nanoseconds": nanoseconds[::-1]}
         )
         ours, theirs = map(column, forth["times"])
         left, came = map(column, other["times"])

@@ -69,7 +69,7 @@ def evaluate_by(
 ) -> Evaluation:
     """As `evaluate`, with settings that are made already."""
     found = _core.evaluate(
-        Path(ingress), Path(egress), bucket_ns=settings.bucket_ns, **settings.matching
+        Path(ingress), Path(egress), settings.matching, bucket_ns=settings.bucket_ns
     )
     return concluded(found, settings)
 
@@ -112,6 +112,7 @@ def concluded(found: Mapping[str, Any], settings: Settings) -> Evaluation:
             blocks=found["blocks"],
             gaps={name: side["gaps"] for name, side in sides.items()},
             rates={name: side["rates"] for name, side in sides.items()},
+            losses=found["losses"],
         ),
         inputs=inputs,
         options=settings.options,

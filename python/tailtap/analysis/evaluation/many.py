@@ -69,7 +69,7 @@ def evaluate_many(
 
 def plan(ingress: Path, egress: Path, settings: Settings, chunk_bytes: int) -> list[bytes]:
     """The task that cuts a pair into pieces, in order of time."""
-    return _core.plan(ingress, egress, chunk_bytes=chunk_bytes, **settings.matching)
+    return _core.plan(ingress, egress, settings.matching, chunk_bytes=chunk_bytes)
 
 
 def evaluate_piece(piece: bytes) -> bytes:

@@ -19,6 +19,7 @@ from tailtap.analysis.evaluation.values import (
     Columns,
     Exceedances,
     Histogram,
+    Losses,
     Pair,
     Worst,
     WorstPacket,
@@ -82,6 +83,14 @@ class Evaluation:
         """The packets with the largest latencies, worst first."""
         latency_ns, ingress_ns, egress_ns, keys = self.columns.worst
         return Worst(column(latency_ns), column(ingress_ns), column(egress_ns), keys)
+
+    @cached_property
+    def lost_packets(self) -> Losses:
+        """The packets that were lost, the first 262,144 of them, where that was asked."""
+        ingress_ns, position, length, burst, flows, keys = self.columns.losses
+        return Losses(
+            column(ingress_ns), column(position), column(length), column(burst), flows, keys
+        )
 
     @cached_property
     def exceedances(self) -> Exceedances:
@@ -189,6 +198,7 @@ class Evaluation:
             "distribution": tables.counts("latency_ns", self.distribution),
             "histogram": tables.counts("bucket_ns", (histogram.edges, histogram.counts)),
             "worst": tables.worst(self.worst_packets),
+            "losses": tables.losses(self.lost_packets),
             "exceedances": tables.columns(self.exceedances),
             "blocks": tables.columns(self.blocks),
             "gaps": tables.by_side(self.gap_counts, ("bucket_ns", "count")),
@@ -254,7 +264,7 @@ class Evaluation:
         folder = Path(folder)
         try:
             meta = read(folder / EVALUATION, EvaluationRecord)
-            names = ("distribution", "worst", "exceedances", "blocks", "gaps", "rates")
+            names = ("distribution", "worst", "losses", "exceedances", "blocks", "gaps", "rates")
             found = cls._of(meta, {name: tables.read(folder, name, meta.made) for name in names})
             return found if meta.hops is None else found._with_hops(meta, meta.hops, folder)
         except OSError as error:
@@ -294,6 +304,7 @@ class Evaluation:
                 blocks=(meta.blocks.width_ns, start_ns, packets, sum_ns, max_ns),
                 gaps=tables.of_sides(read["gaps"], SIDES, ("bucket_ns", "count")),
                 rates=tables.of_sides(read["rates"], SIDES, ("start_ns", "packets")),
+                losses=tables.losses_of(read["losses"]),
             ),
             inputs=meta.inputs,
             options=meta.options,

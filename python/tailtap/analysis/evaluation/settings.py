@@ -13,6 +13,7 @@ from tailtap.records.evaluation import Nanoseconds, Options
 from tailtap.records.units import parse_time
 
 if TYPE_CHECKING:
+    from tailtap._core import Matching
     from tailtap.analysis.evaluation.model import Evaluation
     from tailtap.records.run import EvaluationSettings
 
@@ -35,6 +36,8 @@ class Settings:
     format: str | None = None
     clocks: Clocks | None = None
     nanoseconds: Nanoseconds | None = None
+    losses: bool = True
+    """Whether lost packets are named, which reads the capture before the device again."""
 
     def __post_init__(self) -> None:
         """Raise `InputError` for numbers and words that mean nothing."""
@@ -45,17 +48,18 @@ class Settings:
             require_shorter(self.clocks, self.window_ns)
 
     @property
-    def matching(self) -> dict[str, Any]:
-        """The keyword arguments by which `tailtap._core` matches and counts."""
+    def matching(self) -> Matching:
+        """How `tailtap._core` matches and counts."""
+        clocks = self.clocks
         return {
             "key": None if self.key == "auto" else self.key,
             "trim_ns": self.trim_ns,
             "window_ns": self.window_ns,
             "worst": self.worst,
-            "ingress_format": self.format,
-            "egress_format": self.format,
-            "clocks": self.clocks and (self.clocks.knots, self.clocks.within_ns),
-            "nanoseconds": list(sides_of(self.nanoseconds)),
+            "format": self.format,
+            "clocks": None if clocks is None else (clocks.knots, clocks.within_ns),
+            "nanoseconds": sides_of(self.nanoseconds),
+            "losses": self.losses,
         }
 
     @property

@@ -26,6 +26,7 @@ from tailtap.analysis.evaluation.values import (
     Column,
     Exceedances,
     Histogram,
+    Losses,
     Pair,
     Worst,
     require_counts,
@@ -48,6 +49,14 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
     "distribution": _DISTRIBUTION,
     "histogram": {"bucket_ns": _INT, "count": _INT},
     "worst": {"latency_ns": _INT, "ingress_ns": _INT, "egress_ns": _INT, "key": _TEXT},
+    "losses": {
+        "ingress_ns": _INT,
+        "position": _INT,
+        "length": "int64?",
+        "burst": _INT,
+        "flow": _TEXT,
+        "key": _TEXT,
+    },
     "exceedances": {"position": _INT, "ingress_ns": _INT, "latency_ns": _INT},
     "blocks": {"start_ns": _INT, "packets": _INT, "sum_ns": _INT, "max_ns": _INT},
     "gaps": {"side": _TEXT, "bucket_ns": _INT, "count": _INT},
@@ -112,6 +121,32 @@ def worst(packets: Worst) -> pa.Table:
             "key": _texts(packets.key),
         }
     )
+
+
+def losses(packets: Losses) -> pa.Table:
+    """The table of the lost packets; a length that is not known is null."""
+    known = packets.length >= 0
+    return _table(
+        {
+            "ingress_ns": _integers(packets.ingress_ns),
+            "position": _integers(packets.position),
+            "length": _integers(np.where(known, packets.length, 0), _bits(known.tolist())),
+            "burst": _integers(packets.burst),
+            "flow": _texts(packets.flow),
+            "key": _texts(packets.key),
+        }
+    )
+
+
+def losses_of(
+    table: pa.Table,
+) -> tuple[Column, Column, Column, Column, Sequence[str], Sequence[str]]:
+    """The columns that `losses` made a table of."""
+    ingress, position, burst = (column(table, n) for n in ("ingress_ns", "position", "burst"))
+    lengths = table.column("length").to_pylist()
+    length = np.array([-1 if one is None else one for one in lengths], np.int64)
+    texts = (table.column(name).to_pylist() for name in ("flow", "key"))
+    return (ingress, position, length, burst, *texts)
 
 
 def columns(values: Exceedances | Blocks) -> pa.Table:

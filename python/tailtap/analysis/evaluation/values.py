@@ -126,6 +126,24 @@ class Worst:
 
 
 @dataclass(frozen=True)
+class Losses:
+    """The packets that were lost as columns, in the order in which they came to the device.
+
+    `ingress_ns` is the stamp before the device; `position` counts the packets with a key that came
+    before; `length` is in bytes, without frame check sequence, -1 where the capture does not say
+    it; `burst` counts the packets in a row that were lost, this one among them. `flow` is empty
+    where the capture holds no frames.
+    """
+
+    ingress_ns: Column
+    position: Column
+    length: Column
+    burst: Column
+    flow: Sequence[str]
+    key: Sequence[str]
+
+
+@dataclass(frozen=True)
 class Columns:
     """The columns of an evaluation as they came; see the properties of `Evaluation`."""
 
@@ -135,3 +153,4 @@ class Columns:
     blocks: tuple[int, Raw, Raw, Raw, Raw]
     gaps: Mapping[str, RawPair]
     rates: Mapping[str, RawPair]
+    losses: tuple[Raw, Raw, Raw, Raw, Sequence[str], Sequence[str]] = (b"", b"", b"", b"", (), ())
