@@ -54,6 +54,8 @@ pub(crate) struct Equals {
 pub(crate) enum Fate {
     Matched,
     Lost,
+    /// So many were lost; which of them nobody knows.
+    LostAmong,
     /// Nobody knows.
     Unknown,
 }
@@ -157,7 +159,10 @@ impl Settled {
     /// Settles the packets of a stretch of time.
     fn settle(&mut self, came: Range<usize>, left: Range<usize>, window: u64) {
         let alone = came.len() == 1;
-        if came.is_empty() || !(alone || came.len() == left.len()) {
+        if !alone && came.len() != left.len() {
+            let fewer = came.len().saturating_sub(left.len());
+            let unknown = &mut self.before[came];
+            unknown.iter_mut().rev().take(fewer).for_each(|came| came.1 = Fate::LostAmong);
             return;
         }
         let (before, after) = (&mut self.before[came], &mut self.after[left]);
@@ -244,8 +249,8 @@ mod tests {
     fn a_lost_one_leaves_all_behind_it_open_until_the_device_must_be_empty() {
         let (before, after) = settled(&[1, 10, 20, 300, 310], &[11, 21, 301, 311]);
         let fates: Vec<Fate> = before.iter().map(|(_, fate)| *fate).collect();
-        let unknown = Fate::Unknown;
-        assert_eq!(fates, [unknown, unknown, unknown, Fate::Matched, Fate::Matched]);
+        let (among, unknown) = (Fate::LostAmong, Fate::Unknown);
+        assert_eq!(fates, [unknown, unknown, among, Fate::Matched, Fate::Matched]);
         assert_eq!(after[..2], [Verdict::Unmatched; 2]);
         assert_eq!(after[2..], of(&[300, 310]));
     }
@@ -285,8 +290,8 @@ mod tests {
                 }
             }
             let (fates, verdicts) = settled(&before, &after);
-            let lost = fates.iter().filter(|(_, fate)| *fate == Fate::Lost).count();
-            prop_assert!(lost <= before.len() - after.len());
+            let lost = fates.iter().filter(|(_, fate)| matches!(fate, Fate::Lost | Fate::LostAmong));
+            prop_assert!(lost.count() <= before.len() - after.len());
             for (verdict, truth) in verdicts.into_iter().zip(truth) {
                 prop_assert!(verdict == truth || verdict == Verdict::Unmatched);
             }

@@ -237,6 +237,8 @@ impl Matcher {
             Some(Fate::Matched) => registrar.change(open, State::Matched),
             Some(Fate::Unknown) => registrar.change(open, State::Repeated),
             Some(Fate::Lost) => registrar.retire(key, open),
+            // As what it was entered.
+            Some(Fate::LostAmong) => {}
         }
         true
     }

@@ -1,6 +1,6 @@
 //! Which key to match by when none is given, and what to say when a key does not work.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -242,6 +242,9 @@ pub(super) fn key(
         if !egress.packets_of_their_own.is_empty() {
             return Ok(chosen(packet(Keeps::All), Some("packets differ in what devices keep")));
         }
+    } else if let Some(found) = follow_equals(paths, told, most) {
+        let reason = format!("{}, equal ones by their order", found.told());
+        return Ok(chosen(packet(found.keeps), Some(&reason)));
     }
     let (path, sample) = if ingress.mostly(ingress.packets_of_their_own.len()) {
         (egress_path, &egress)
@@ -300,6 +303,29 @@ fn follow(paths: [&Path; 2], told: [Told; 2], most: u32, look: usize) -> Option<
     let found: Vec<Followed> = Keeps::ALL.into_iter().filter_map(matched).collect();
     let best = found.iter().map(|found| found.matched).max().filter(|&best| best > 0)?;
     found.into_iter().find(|found| found.matched as f64 >= AS_MANY * best as f64)
+}
+
+/// The strictest key by which most of the first packets behind the device are equal to packets before
+/// it, as many of each; of those that tell flows apart, as order is kept within a flow.
+fn follow_equals(paths: [&Path; 2], told: [Told; 2], most: u32) -> Option<Followed> {
+    [Keeps::All, Keeps::Flow].into_iter().find_map(|keeps| {
+        let packet = Packet { keeps, most };
+        let before = outside::keyed(paths[0], told[0], packet, SAMPLE)?;
+        let after = outside::keyed(paths[1], told[1], packet, SAMPLE)?;
+        let mut there: HashMap<u64, usize> = HashMap::new();
+        before.iter().for_each(|(key, _)| *there.entry(*key).or_default() += 1);
+        let looked_at = after.len();
+        let found = after.iter().filter(|(key, _)| match there.get_mut(key) {
+            Some(left @ 1..) => {
+                *left -= 1;
+                true
+            }
+            _ => false,
+        });
+        let matched = found.count();
+        let many = matched > 0 && matched as f64 >= MAJORITY * looked_at as f64;
+        many.then_some(Followed { keeps, matched, looked_at })
+    })
 }
 
 /// How the clocks are to each other. Stamps of one clock that are cut to the same step keep their order;
