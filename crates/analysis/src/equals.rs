@@ -17,7 +17,7 @@ const MOST: usize = 1 << 23;
 
 /// Keys are hashes already.
 #[derive(Default)]
-struct AsItIs(u64);
+pub(crate) struct AsItIs(u64);
 
 impl Hasher for AsItIs {
     fn finish(&self) -> u64 {
@@ -44,7 +44,7 @@ struct Times {
 
 /// The equal packets of two captures, each side in time order.
 #[derive(Default)]
-pub(crate) struct Equals {
+pub struct Equals {
     keys: ByKey<Times>,
     packets: usize,
 }
@@ -71,7 +71,7 @@ struct Settled {
 
 /// What became of equal packets.
 #[derive(Default)]
-pub(crate) struct Plan {
+pub struct Plan {
     keys: ByKey<Settled>,
     matched: u64,
     known: u64,
@@ -200,7 +200,7 @@ impl Plan {
 
     /// What became of a packet before the device, if it is the next of its key.
     #[inline]
-    pub fn before(&mut self, key: u64, time: u64) -> Option<Fate> {
+    pub(crate) fn before(&mut self, key: u64, time: u64) -> Option<Fate> {
         let settled = self.keys.get_mut(&key)?;
         let &(next, fate) = settled.before.get(settled.before_at)?;
         (next == time).then(|| {
@@ -211,7 +211,7 @@ impl Plan {
 
     /// What a packet after the device is, if it is the next of its key.
     #[inline]
-    pub fn after(&mut self, key: u64, time: u64) -> Option<Verdict> {
+    pub(crate) fn after(&mut self, key: u64, time: u64) -> Option<Verdict> {
         let settled = self.keys.get_mut(&key)?;
         let &(next, verdict) = settled.after.get(settled.after_at)?;
         (next == time).then(|| {

@@ -27,6 +27,7 @@ mod ring;
 pub mod series;
 pub mod stamps;
 pub mod stream;
+mod streams;
 mod table;
 pub mod tick;
 pub mod trace;

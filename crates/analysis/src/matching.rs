@@ -33,6 +33,43 @@ pub enum Verdict {
     NonCausal,
     /// No usable packet before the device within the window.
     Unmatched,
+    /// A piece of a packet that was cut; the last piece is its match.
+    Part,
+}
+
+/// A way to find packets before the device again: a matcher. `S` is what is shown of their keys.
+pub trait Match<S>: Sized {
+    /// An empty matcher.
+    fn new(how: &Matching) -> Self;
+
+    /// Gathers packets that share their key with another within the window.
+    fn gather_equals(self) -> Self {
+        self
+    }
+
+    /// Follows what was settled of such packets.
+    fn follow_plan(self, _plan: Plan) -> Self {
+        self
+    }
+
+    /// Adds packets before the device, in time order. `frontier` is the time that the packets after
+    /// the device have reached: what is older than one window by then is out of reach and may be
+    /// forgotten.
+    fn insert_all(&mut self, keys: &[u64], times: &[u64], shown: &[S], frontier: u64);
+
+    /// Finds what packets after the device are, and hands each one's place and verdict to `each`; that
+    /// of a packet in which several left more than once.
+    fn look_up_all(
+        &mut self,
+        keys: &[u64],
+        times: &[u64],
+        shown: &[S],
+        each: impl FnMut(usize, Verdict),
+    );
+
+    /// What became of the packets before the device, and those that share their key with others if they
+    /// were gathered.
+    fn finish(self) -> Finished;
 }
 
 /// What became of the packets before the device, as far as that is known.
@@ -149,9 +186,8 @@ pub struct Matching {
     pub losses: bool,
 }
 
-impl Matcher {
-    /// An empty matcher.
-    pub fn new(how: &Matching) -> Self {
+impl<S> Match<S> for Matcher {
+    fn new(how: &Matching) -> Self {
         let Matching { ids, window, trim_before, span, expected, losses } = *how;
         let store = if ids {
             let slots = expected.next_power_of_two();
@@ -165,26 +201,68 @@ impl Matcher {
         Self { store, window, registrar, equals: Repeats::Leave }
     }
 
-    /// Gathers packets that share their key with another within the window.
-    pub(crate) fn gather_equals(mut self) -> Self {
+    fn gather_equals(mut self) -> Self {
         self.equals = Repeats::Gather(Equals::default());
         self
     }
 
-    /// Follows what was settled of such packets.
-    pub(crate) fn follow_plan(mut self, plan: Plan) -> Self {
+    fn follow_plan(mut self, plan: Plan) -> Self {
         self.equals = Repeats::Follow(plan);
         self
     }
 
-    /// Adds packets before the device, in time order. `frontier` is the time that the packets after
-    /// the device have reached: what is older than one window by then is out of reach and may be
-    /// forgotten.
-    pub fn insert_all(&mut self, keys: &[u64], times: &[u64], frontier: u64) {
+    fn insert_all(&mut self, keys: &[u64], times: &[u64], _: &[S], frontier: u64) {
         self.registrar.enter(times);
         self.insert_entered(keys, times, frontier);
     }
 
+    #[inline]
+    fn look_up_all(
+        &mut self,
+        keys: &[u64],
+        times: &[u64],
+        _: &[S],
+        mut each: impl FnMut(usize, Verdict),
+    ) {
+        if let Self { store: Store::Ring(ring), registrar, window, .. } = self {
+            for (i, (key, &time)) in keys.iter().zip(times).enumerate() {
+                each(i, look_up_id(ring, registrar, *key, time, *window));
+            }
+            return;
+        }
+        for (block, (keys, times)) in keys.chunks(BLOCK).zip(times.chunks(BLOCK)).enumerate() {
+            self.warm_up(keys);
+            for (i, (&key, &time)) in keys.iter().zip(times).enumerate() {
+                let planned = match &mut self.equals {
+                    Repeats::Follow(plan) => plan.after(key, time),
+                    _ => None,
+                };
+                let verdict = planned.unwrap_or_else(|| self.look_up(key, time));
+                each(block * BLOCK + i, verdict);
+            }
+        }
+    }
+
+    fn finish(self) -> Finished {
+        let Self { store, mut registrar, equals, .. } = self;
+        match &store {
+            Store::Ring(ring) => {
+                ring.entries().for_each(|(id, entry)| registrar.retire(id, entry));
+            }
+            Store::Table(table) => {
+                table.entries().for_each(|(key, entry)| registrar.retire(key, entry));
+            }
+        }
+        let Registrar { fates, losses, .. } = registrar;
+        let equals = match equals {
+            Repeats::Gather(equals) if !equals.is_empty() => Some(equals),
+            _ => None,
+        };
+        Finished { fates, losses, equals, merged: 0 }
+    }
+}
+
+impl Matcher {
     fn insert_entered(&mut self, keys: &[u64], times: &[u64], frontier: u64) {
         let Self { store: Store::Ring(ring), window, registrar, .. } = self else {
             for (keys, times) in keys.chunks(BLOCK).zip(times.chunks(BLOCK)) {
@@ -306,33 +384,6 @@ impl Matcher {
         }
     }
 
-    /// Finds what packets after the device are, and hands each one's place and verdict to `each`.
-    #[inline]
-    pub fn look_up_all(
-        &mut self,
-        keys: &[u64],
-        times: &[u64],
-        mut each: impl FnMut(usize, Verdict),
-    ) {
-        if let Self { store: Store::Ring(ring), registrar, window, .. } = self {
-            for (i, (key, &time)) in keys.iter().zip(times).enumerate() {
-                each(i, look_up_id(ring, registrar, *key, time, *window));
-            }
-            return;
-        }
-        for (block, (keys, times)) in keys.chunks(BLOCK).zip(times.chunks(BLOCK)).enumerate() {
-            self.warm_up(keys);
-            for (i, (&key, &time)) in keys.iter().zip(times).enumerate() {
-                let planned = match &mut self.equals {
-                    Repeats::Follow(plan) => plan.after(key, time),
-                    _ => None,
-                };
-                let verdict = planned.unwrap_or_else(|| self.look_up(key, time));
-                each(block * BLOCK + i, verdict);
-            }
-        }
-    }
-
     /// Finds what a packet after the device is in the table.
     #[inline]
     fn look_up(&mut self, key: u64, time: u64) -> Verdict {
@@ -416,39 +467,18 @@ impl Matcher {
             }
         }
     }
-
-    /// What became of the packets before the device so far.
-    #[cfg(test)]
-    fn fates(&self) -> Fates {
-        self.registrar.fates
-    }
-
-    /// What became of the packets before the device, and those that share their key with others if they
-    /// were gathered.
-    pub(crate) fn finish(self) -> Finished {
-        let Self { store, mut registrar, equals, .. } = self;
-        match &store {
-            Store::Ring(ring) => {
-                ring.entries().for_each(|(id, entry)| registrar.retire(id, entry));
-            }
-            Store::Table(table) => {
-                table.entries().for_each(|(key, entry)| registrar.retire(key, entry));
-            }
-        }
-        let Registrar { fates, losses, .. } = registrar;
-        let equals = match equals {
-            Repeats::Gather(equals) if !equals.is_empty() => Some(equals),
-            _ => None,
-        };
-        Finished { fates, losses, equals }
-    }
 }
 
 /// What a matcher found.
-pub(crate) struct Finished {
+pub struct Finished {
+    /// What became of the packets before the device.
     pub fates: Fates,
+    /// Which were lost.
     pub losses: Losses,
+    /// Those that share their key with others, where they were gathered.
     pub equals: Option<Equals>,
+    /// How many left the device in one packet with others.
+    pub merged: u64,
 }
 
 /// Finds what a packet after the device is where each id occurs once.
@@ -506,6 +536,28 @@ mod tests {
         losses: true,
     };
 
+    impl Matcher {
+        fn empty(how: &Matching) -> Self {
+            Match::<()>::new(how)
+        }
+
+        fn add(&mut self, keys: &[u64], times: &[u64], frontier: u64) {
+            Match::<()>::insert_all(self, keys, times, &[], frontier);
+        }
+
+        fn find(&mut self, keys: &[u64], times: &[u64], each: impl FnMut(usize, Verdict)) {
+            Match::<()>::look_up_all(self, keys, times, &[], each);
+        }
+
+        fn fates(&self) -> Fates {
+            self.registrar.fates
+        }
+
+        fn end(self) -> Finished {
+            Match::<()>::finish(self)
+        }
+    }
+
     /// The rules once more, by comparing every packet with every other.
     fn by_brute_force(ingress: &[(u64, u64)], egress: &[(u64, u64)]) -> Outcome {
         let repeated: Vec<bool> = (0..ingress.len())
@@ -558,23 +610,23 @@ mod tests {
     }
 
     fn by_matcher(ids: bool, ingress: &[(u64, u64)], egress: &[(u64, u64)]) -> Outcome {
-        let mut matcher = Matcher::new(&Matching { ids, ..HOW });
+        let mut matcher = Matcher::empty(&Matching { ids, ..HOW });
         let mut ahead = ingress;
         let mut verdicts = Vec::new();
         let mut insert = |matcher: &mut Matcher, until: u64, frontier| {
             let (now, later) = ahead.split_at(ahead.partition_point(|packet| packet.1 < until));
             let (keys, times): (Vec<_>, Vec<_>) = now.iter().copied().unzip();
-            matcher.insert_all(&keys, &times, frontier);
+            matcher.add(&keys, &times, frontier);
             ahead = later;
         };
         // Several packets after the device at a time, as they come from a capture.
         for block in egress.chunks(3) {
             let (keys, times): (Vec<_>, Vec<_>) = block.iter().copied().unzip();
             insert(&mut matcher, times[times.len() - 1] + WINDOW, times[0]);
-            matcher.look_up_all(&keys, &times, |_, verdict| verdicts.push(verdict));
+            matcher.find(&keys, &times, |_, verdict| verdicts.push(verdict));
         }
         insert(&mut matcher, u64::MAX, u64::MAX);
-        let Finished { fates, losses, .. } = matcher.finish();
+        let Finished { fates, losses, .. } = matcher.end();
         (verdicts, fates, losses.sorted().packets().to_vec())
     }
 
@@ -633,10 +685,10 @@ mod tests {
 
     #[test]
     fn a_key_that_never_changes_takes_no_room() {
-        let mut matcher = Matcher::new(&HOW);
+        let mut matcher = Matcher::empty(&HOW);
         for time in 0..100_000 {
-            matcher.insert_all(&[7], &[time], time);
-            matcher.insert_all(&[8], &[time * WINDOW], time * WINDOW);
+            matcher.add(&[7], &[time], time);
+            matcher.add(&[8], &[time * WINDOW], time * WINDOW);
         }
         let Store::Table(table) = &matcher.store else { panic!("repeats in a ring") };
         assert!(table.used() < 10, "{} slots in use", table.used());
@@ -647,12 +699,12 @@ mod tests {
     fn old_packets_are_forgotten_and_counted() {
         // Ids that count up, and others for which a table is needed.
         for factor in [1, 1 << 40] {
-            let mut matcher = Matcher::new(&HOW);
+            let mut matcher = Matcher::empty(&HOW);
             for number in 0..100_000u64 {
                 let (id, time) = (number * factor, number * 10);
-                matcher.insert_all(&[id], &[time], time);
+                matcher.add(&[id], &[time], time);
                 if number % 2 == 0 {
-                    matcher.look_up_all(&[id], &[time + 1], |_, verdict| {
+                    matcher.find(&[id], &[time + 1], |_, verdict| {
                         assert_eq!(verdict, Verdict::Match { ingress_ns: time });
                     });
                 }
@@ -673,13 +725,13 @@ mod tests {
         let high = (0..200_000u64).map(|id| id << 40).collect::<Vec<_>>();
         let twice = (0..200_000u64).map(|id| (id / 2) | (id % 2) << 40).collect::<Vec<_>>();
         for keys in [high, twice] {
-            let mut matcher = Matcher::new(&Matching { window: u64::MAX, ..HOW });
+            let mut matcher = Matcher::empty(&Matching { window: u64::MAX, ..HOW });
             let times: Vec<u64> = (0..keys.len() as u64).collect();
-            matcher.insert_all(&keys, &times, 0);
+            matcher.add(&keys, &times, 0);
             for (&time, &key) in times.iter().zip(&keys) {
                 let pair = [key | 1 << 63, key];
                 let mut verdicts = Vec::new();
-                matcher.look_up_all(&pair, &[1 << 40; 2], |_, verdict| verdicts.push(verdict));
+                matcher.find(&pair, &[1 << 40; 2], |_, verdict| verdicts.push(verdict));
                 assert_eq!(verdicts, [Verdict::Unmatched, Verdict::Match { ingress_ns: time }]);
             }
             assert!(

@@ -355,6 +355,8 @@ fn counts<'py>(py: Python<'py>, counts: &Counts) -> PyResult<Bound<'py, PyDict>>
         ("unread_ingress", counts.unread_ingress),
         ("unread_egress", counts.unread_egress),
         ("matched_in_order", counts.matched_in_order),
+        ("merged_ingress", counts.merged_ingress),
+        ("parts_egress", counts.parts_egress),
     ] {
         dict.set_item(name, count)?;
     }

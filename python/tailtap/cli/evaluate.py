@@ -60,7 +60,8 @@ if TYPE_CHECKING:
     help="What packets are matched by: 'auto', the default, looks for a key and says what "
     "it chose; 'packet' is what devices on the way keep of the innermost packet of IP: addresses, "
     "ports, the IP id and the payload ('packet-nat': without addresses and ports, 'packet-flow': "
-    "without the IP id, 'packet-payload': without either, 'packet-id': addresses and the IP id); "
+    "without the IP id, 'packet-payload': without either, 'packet-stream': bytes of TCP's streams, "
+    "'packet-id': addresses and the IP id); "
     "'moonsniff' is a u32 little-endian id at the start of the UDP payload, followed by "
     "the byte 0x55; 'signature' is bytes 12 to 63 of the frame without checksums; "
     "OFFSET:WIDTH:le|be is an integer of WIDTH bytes at byte OFFSET of the frame.",

@@ -92,6 +92,13 @@ class Counts(Record, kw_only=True):
         Count,
         Meta(description="Pairs of packets that are equal to others, told apart by their order"),
     ] = 0
+    merged_ingress: Annotated[
+        Count, Meta(description="Packets that left the device in one packet with others")
+    ] = 0
+    parts_egress: Annotated[
+        Count,
+        Meta(description="Packets after the device that are a piece of one before it, but the last"),
+    ] = 0
 
 
 class Side(Record, kw_only=True):

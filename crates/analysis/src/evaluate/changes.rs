@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use tailtap_wire::inner::{Inner, Kind};
 use tailtap_wire::{ethernet, ipv4, ipv6, tcp, udp};
 
+use super::Counts;
 use super::choose::{KeyChoice, Told};
 use crate::capture::Content;
 use crate::key::{Extract, KeyKind, Moonsniff, Signatures};
@@ -39,6 +40,22 @@ pub struct Changes {
     pub changes: Vec<Change>,
 }
 
+impl Changes {
+    /// Adds what became of segments of TCP, which all packets were counted for.
+    pub(super) fn add_segments(&mut self, counts: &Counts) {
+        for (before, after, packets) in [
+            ("apart", "merged", counts.merged_ingress),
+            ("whole", "in pieces", counts.parts_egress),
+        ] {
+            if packets > 0 {
+                let (before, after) = (before.to_owned(), after.to_owned());
+                let what = "segments".to_owned();
+                self.changes.push(Change { what, before, after, packets, ways: 1 });
+            }
+        }
+    }
+}
+
 /// What a packet says of itself: the order of the names is that of the frame.
 type Outline = Vec<(&'static str, String)>;
 
@@ -46,6 +63,7 @@ type Outline = Vec<(&'static str, String)>;
 pub(super) fn look(ingress: &Path, egress: &Path, choice: &KeyChoice) -> Changes {
     let read = |path, told| match choice.key {
         KeyKind::Packet(packet) => outlines(path, told, packet),
+        KeyKind::Stream(stream) => outlines(path, told, stream),
         KeyKind::Moonsniff => outlines(path, told, Moonsniff),
         KeyKind::Signature => outlines(path, told, Signatures),
         KeyKind::Field(field) => outlines(path, told, field),

@@ -9,8 +9,11 @@ use super::crossings::{common, once};
 use super::{Counts, EvaluateError, Options, Side, outside};
 use crate::capture::{Capture, CaptureError, Content, Damage, Format};
 use crate::clocks::Clocks;
-use crate::key::{self, Extract, Keeps, KeyKind, Moonsniff, NoKey, Packet};
+use crate::key::{self, Extract, Keeps, KeyKind, Moonsniff, NoKey, Packet, Segment, Stream};
+use crate::matching::{Match, Matching, Verdict};
 use crate::series::Series;
+use crate::stream::Span;
+use crate::streams::Streams;
 use crate::tick::Tick;
 
 /// Packets of each capture that are looked at.
@@ -223,6 +226,7 @@ pub(super) fn key(
     let packet = |keeps| KeyKind::Packet(Packet { keeps, most });
     match options.key {
         Some(KeyKind::Packet(Packet { keeps, .. })) => return Ok(chosen(packet(keeps), None)),
+        Some(KeyKind::Stream(_)) => return Ok(chosen(KeyKind::Stream(Stream { most }), None)),
         Some(key) => return Ok(chosen(key, None)),
         None => {}
     }
@@ -237,14 +241,14 @@ pub(super) fn key(
         // Captures that begin apart have few packets in common at first, or by chance.
         let near = follow(paths, told, most, SAMPLE).filter(Followed::is_many);
         if let Some(found) = near.or_else(|| follow(paths, told, most, outside::LOOK)) {
-            return Ok(chosen(packet(found.keeps), Some(&found.told())));
+            return Ok(chosen(found.key, Some(&found.told())));
         }
         if !egress.packets_of_their_own.is_empty() {
             return Ok(chosen(packet(Keeps::All), Some("packets differ in what devices keep")));
         }
     } else if let Some(found) = follow_equals(paths, told, most) {
         let reason = format!("{}, equal ones by their order", found.told());
-        return Ok(chosen(packet(found.keeps), Some(&reason)));
+        return Ok(chosen(found.key, Some(&reason)));
     }
     let (path, sample) = if ingress.mostly(ingress.packets_of_their_own.len()) {
         (egress_path, &egress)
@@ -270,7 +274,9 @@ pub(super) fn key(
 
 /// A key that follows packets through the device, and what shows it.
 struct Followed {
-    keeps: Keeps,
+    key: KeyKind,
+    /// What the key is made of.
+    by: &'static str,
     matched: usize,
     looked_at: usize,
 }
@@ -281,28 +287,66 @@ impl Followed {
     }
 
     fn told(&self) -> String {
-        let Self { keeps, matched, looked_at } = self;
-        format!(
-            "{matched} of the first {looked_at} packets behind the device are found by {}",
-            keeps.told()
-        )
+        let Self { by, matched, looked_at, .. } = self;
+        format!("{matched} of the first {looked_at} packets behind the device are found by {by}")
     }
 }
 
 /// The strictest key by which about as many of the first packets are in both captures as by any;
 /// `None` where none is.
 fn follow(paths: [&Path; 2], told: [Told; 2], most: u32, look: usize) -> Option<Followed> {
-    let matched = |keeps| -> Option<Followed> {
+    let matched = |keeps: Keeps| -> Option<Followed> {
         let packet = Packet { keeps, most };
         let before = outside::keyed(paths[0], told[0], packet, look)?;
         let after = outside::keyed(paths[1], told[1], packet, look)?;
         let looked_at = after.len();
         let matched = common(&once(before), &once(after)).len();
-        Some(Followed { keeps, matched, looked_at })
+        Some(Followed { key: KeyKind::Packet(packet), by: keeps.told(), matched, looked_at })
     };
-    let found: Vec<Followed> = Keeps::ALL.into_iter().filter_map(matched).collect();
+    let [all @ .., id] = Keeps::ALL;
+    let mut found: Vec<Followed> = all.into_iter().filter_map(matched).collect();
+    found.extend(follow_streams(paths, told, most, look));
+    found.extend(matched(id));
     let best = found.iter().map(|found| found.matched).max().filter(|&best| best > 0)?;
     found.into_iter().find(|found| found.matched as f64 >= AS_MANY * best as f64)
+}
+
+/// How many of the first packets are in both captures by their bytes, however these were cut.
+fn follow_streams(paths: [&Path; 2], told: [Told; 2], most: u32, look: usize) -> Option<Followed> {
+    let stream = Stream { most };
+    let read = |path: &Path, told: Told| -> Option<(Vec<u64>, Vec<Segment>)> {
+        let mut found = (Vec::new(), Vec::new());
+        let mut capture = told.open(path).ok()?;
+        let read = capture.read(look, |packet| {
+            if let Ok((key, segment)) = stream.extract(packet.content) {
+                found.0.push(key);
+                found.1.push(segment);
+            }
+        });
+        read.ok().map(|_| found)
+    };
+    let (keys, segments) = read(paths[0], told[0])?;
+    let mut streams = Streams::new(&Matching {
+        ids: false,
+        window: u64::MAX,
+        trim_before: 0,
+        span: Span::ALL,
+        expected: 0,
+        losses: false,
+    });
+    // All came before any left: the clocks are not known to agree.
+    streams.insert_all(&keys, &vec![0; keys.len()], &segments, 0);
+    let (keys, segments) = read(paths[1], told[1])?;
+    let mut found = vec![false; keys.len()];
+    streams.look_up_all(&keys, &vec![1; keys.len()], &segments, |i, verdict| {
+        found[i] |= matches!(verdict, Verdict::Match { .. } | Verdict::Part);
+    });
+    Some(Followed {
+        key: KeyKind::Stream(stream),
+        by: "addresses, ports and the bytes of TCP's streams, as segments were merged or cut",
+        matched: found.iter().filter(|&&found| found).count(),
+        looked_at: keys.len(),
+    })
 }
 
 /// The strictest key by which most of the first packets behind the device are equal to packets before
@@ -324,7 +368,12 @@ fn follow_equals(paths: [&Path; 2], told: [Told; 2], most: u32) -> Option<Follow
         });
         let matched = found.count();
         let many = matched > 0 && matched as f64 >= MAJORITY * looked_at as f64;
-        many.then_some(Followed { keeps, matched, looked_at })
+        many.then_some(Followed {
+            key: KeyKind::Packet(packet),
+            by: keeps.told(),
+            matched,
+            looked_at,
+        })
     })
 }
 

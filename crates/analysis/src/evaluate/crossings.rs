@@ -38,6 +38,7 @@ pub fn crossings(
     let captures = [choice.ingress.open(earlier)?, choice.egress.open(later)?];
     let [first, second] = match choice.key {
         KeyKind::Packet(packet) => read_both(captures, packet)?,
+        KeyKind::Stream(stream) => read_both(captures, stream)?,
         KeyKind::Moonsniff => read_both(captures, Moonsniff)?,
         KeyKind::Signature => read_both(captures, Signatures)?,
         KeyKind::Field(field) => read_both(captures, field)?,

@@ -39,6 +39,7 @@ pub(super) fn rows(
     }
     match choice.key {
         KeyKind::Packet(packet) => read(ingress, choice, packet, losses.packets()),
+        KeyKind::Stream(stream) => read(ingress, choice, stream, losses.packets()),
         KeyKind::Moonsniff => read(ingress, choice, Moonsniff, losses.packets()),
         KeyKind::Signature => read(ingress, choice, Signatures, losses.packets()),
         KeyKind::Field(field) => read(ingress, choice, field, losses.packets()),

@@ -77,8 +77,9 @@ impl Default for Options {
     }
 }
 
-/// What became of the packets. Every packet after the device is in one of `matched`,
-/// `duplicate_egress`, `noncausal`, `unmatched_egress` and `trimmed_egress`.
+/// What became of the packets. Every packet after the device is in one of `matched`, `duplicate_egress`,
+/// `noncausal`, `unmatched_egress`, `parts_egress` and `trimmed_egress`; one in which several left is in
+/// `matched` for each of these.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Packets with a key before the device.
@@ -113,6 +114,10 @@ pub struct Counts {
     pub unread_egress: u64,
     /// Pairs of packets that are equal to others within the window, and were told apart by their order.
     pub matched_in_order: u64,
+    /// Packets before the device that left it in one packet with others.
+    pub merged_ingress: u64,
+    /// Packets after the device that are a piece of one before it, the last pieces apart.
+    pub parts_egress: u64,
 }
 
 impl Counts {
@@ -135,6 +140,8 @@ impl Counts {
             (&mut self.unread_ingress, other.unread_ingress),
             (&mut self.unread_egress, other.unread_egress),
             (&mut self.matched_in_order, other.matched_in_order),
+            (&mut self.merged_ingress, other.merged_ingress),
+            (&mut self.parts_egress, other.parts_egress),
         ] {
             *mine += theirs;
         }

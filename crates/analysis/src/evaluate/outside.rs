@@ -40,6 +40,7 @@ pub(super) fn look(
 ) -> Option<Outside> {
     let read = |path, told: Told| match choice.key {
         KeyKind::Packet(packet) => keyed(path, told, packet, LOOK),
+        KeyKind::Stream(stream) => keyed(path, told, stream, LOOK),
         KeyKind::Moonsniff => keyed(path, told, Moonsniff, LOOK),
         KeyKind::Signature => keyed(path, told, Signatures, LOOK),
         KeyKind::Field(field) => keyed(path, told, field, LOOK),

@@ -81,7 +81,8 @@ impl Partial {
         }
         let warnings = warnings::of(&counts, &ingress, &egress, &choice, &options);
         let excess = choice.clocks.as_ref().map_or_else(Excess::default, Clocks::excess);
-        let changes = changes::look(&ingress.path, &egress.path, &choice);
+        let mut changes = changes::look(&ingress.path, &egress.path, &choice);
+        changes.add_segments(&counts);
         let lost = lost::rows(&ingress.path, &choice, self.losses)?;
         let KeyChoice { key, reason: key_reason, .. } = choice;
         let (floor_ns, exceedances) = self.exceedances.into_largest(&latencies);

@@ -76,6 +76,7 @@ impl Piece {
     pub fn evaluate(&self, cancelled: &dyn Fn() -> bool) -> Result<Partial, EvaluateError> {
         match self.choice.key {
             KeyKind::Packet(packet) => self.evaluate_by(packet, cancelled),
+            KeyKind::Stream(stream) => self.evaluate_by(stream, cancelled),
             KeyKind::Moonsniff => self.evaluate_by(Moonsniff, cancelled),
             KeyKind::Signature => self.evaluate_by(Signatures, cancelled),
             KeyKind::Field(field) => self.evaluate_by(field, cancelled),
@@ -98,7 +99,8 @@ impl Piece {
             span: self.span,
         };
         let earlier = clocks.as_ref().map_or(0, Clocks::ingress_shift_ns);
-        let before = reading(&self.ingress, self.choice.ingress_shift_ns + earlier, false);
+        let before =
+            reading(&self.ingress, self.choice.ingress_shift_ns + earlier, X::SHOWN_BEFORE);
         let mut after = reading(&self.egress, self.choice.egress_shift_ns, true);
         after.clocks.clone_from(clocks);
         let window_ns = self.options.window_ns;
@@ -211,7 +213,8 @@ pub fn plan(
     let mut before = whole.ingress.open()?;
     let mut after = whole.egress.open()?;
     let size = |capture: &Capture| capture.size().unwrap_or(0);
-    let one = chunk == 0 || whole.choice.clocks.is_some();
+    let streams = matches!(whole.choice.key, KeyKind::Stream(_));
+    let one = chunk == 0 || whole.choice.clocks.is_some() || streams;
     if one || size(&before).max(size(&after)) <= chunk {
         return Ok(vec![whole]);
     }

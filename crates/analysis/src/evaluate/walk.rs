@@ -8,7 +8,7 @@ use crate::equals::{Equals, Plan};
 use crate::exceedances::Exceedances;
 use crate::key::{Extract, Name};
 use crate::losses::Losses;
-use crate::matching::{Finished, Matcher, Matching, Verdict};
+use crate::matching::{Finished, Match, Matching, Verdict};
 use crate::stream::{Cursor, Span, StreamError};
 use crate::worst::Worst;
 
@@ -119,7 +119,7 @@ impl Walk<'_> {
         };
         let (cut_before, cut_after) = (cut(ingress), cut(egress));
         let in_order = plan.as_ref().map_or(0, Plan::matched);
-        let matcher = Matcher::new(&Matching {
+        let matcher = X::Matcher::new(&Matching {
             ids: X::IS_ID,
             window: self.window_ns,
             trim_before: cut_before,
@@ -151,7 +151,7 @@ impl Walk<'_> {
             // Nearly all batches count from end to end.
             let whole = [first, last].iter().all(|&time| self.span.contains(time));
             let whole = whole && first >= cut_after;
-            matcher.look_up_all(keys, times, |i, verdict| {
+            matcher.look_up_all(keys, times, shown, |i, verdict| {
                 let time = times[i];
                 if !whole && !self.span.contains(time) {
                     return;
@@ -166,6 +166,7 @@ impl Walk<'_> {
                     Verdict::Duplicate => counts.duplicate_egress += 1,
                     Verdict::NonCausal => counts.noncausal += 1,
                     Verdict::Unmatched => counts.unmatched_egress += 1,
+                    Verdict::Part => counts.parts_egress += 1,
                 }
             });
             tally.record_all(&matched, |i| X::name(keys[i], shown[i]));
@@ -174,10 +175,11 @@ impl Walk<'_> {
             egress.advance(count)?;
         }
         self.feed(ingress, &mut matcher, u64::MAX, u64::MAX)?;
-        let Finished { fates, losses, equals } = matcher.finish();
+        let Finished { fates, losses, equals, merged } = matcher.finish();
         (tally.losses, tally.equals) = (losses, equals);
         let counts = &mut tally.counts;
         counts.matched_in_order = in_order;
+        counts.merged_ingress = merged;
         counts.matched = tally.latencies.count();
         counts.lost = fates.lost;
         counts.duplicate_ingress = fates.repeated;
@@ -191,7 +193,7 @@ impl Walk<'_> {
     fn feed<X: Extract>(
         &self,
         ingress: &mut Cursor<X>,
-        matcher: &mut Matcher,
+        matcher: &mut X::Matcher,
         ahead: u64,
         frontier: u64,
     ) -> Result<(), Stop> {
@@ -199,12 +201,13 @@ impl Walk<'_> {
             return Err(Stop::Error(EvaluateError::Cancelled));
         }
         loop {
-            let (times, keys, _) = ingress.next();
+            let (times, keys, shown) = ingress.next();
             let count = times.partition_point(|&time| time < ahead || ahead == u64::MAX);
             if count == 0 {
                 return Ok(());
             }
-            matcher.insert_all(&keys[..count], &times[..count], frontier);
+            let shown = shown.get(..count).unwrap_or_default();
+            matcher.insert_all(&keys[..count], &times[..count], shown, frontier);
             ingress.advance(count)?;
         }
     }

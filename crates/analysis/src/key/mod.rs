@@ -1,6 +1,7 @@
 //! Matching keys: what makes a packet before the device the same as one after it.
 
 mod packet;
+mod stream;
 
 use std::fmt;
 use std::ops::Range;
@@ -12,13 +13,18 @@ use tailtap_wire::{ethernet, ipv4, moonsniff, tcp, udp};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::capture::Content;
+use crate::matching::{Match, Matcher};
 
 pub use packet::{Keeps, Packet, Seen, cut};
+pub use stream::{Segment, Stream};
 
 /// The part of the frame that the papers' importer takes as the key.
 const SIGNATURE: Range<usize> = 12..64;
 /// Length of a signature in bytes.
 pub const SIGNATURE_LEN: usize = SIGNATURE.end - SIGNATURE.start;
+
+/// What the key of streams is called.
+const STREAM: &str = "packet-stream";
 
 /// Words that hold a signature: as many as the hash takes in one go.
 const SIGNATURE_WORDS: usize = 8;
@@ -28,6 +34,8 @@ const SIGNATURE_WORDS: usize = 8;
 pub enum KeyKind {
     /// What devices leave of a packet.
     Packet(Packet),
+    /// Segments of TCP by their bytes, which devices merge and cut.
+    Stream(Stream),
     /// UDP payload: u32 little-endian id, then the byte 0x55 (MoonGen's MoonSniff).
     Moonsniff,
     /// Bytes 12 to 63 of the frame with the IPv4, UDP and TCP checksums set to zero.
@@ -52,6 +60,7 @@ impl KeyKind {
     pub fn fits(self, content: Content<'_>) -> bool {
         match self {
             Self::Packet(packet) => packet.extract(content).is_ok(),
+            Self::Stream(stream) => stream.extract(content).is_ok(),
             Self::Moonsniff => Moonsniff.extract(content).is_ok(),
             Self::Signature => Signatures.extract(content).is_ok(),
             Self::Field(field) => field.extract(content).is_ok(),
@@ -63,6 +72,7 @@ impl fmt::Display for KeyKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Packet(packet) => f.write_str(packet.keeps.name()),
+            Self::Stream(_) => f.write_str(STREAM),
             Self::Moonsniff => f.write_str("moonsniff"),
             Self::Signature => f.write_str("signature"),
             Self::Field(field) => {
@@ -76,8 +86,8 @@ impl fmt::Display for KeyKind {
 /// A text that names no key.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "'{0}' is not a key: give auto, packet, packet-nat, packet-flow, packet-payload, packet-id, \
-     moonsniff, signature or OFFSET:WIDTH:le|be with a width of 1 to 8 bytes (42:4:le, say)"
+    "'{0}' is not a key: give auto, packet, packet-nat, packet-flow, packet-payload, packet-stream, \
+     packet-id, moonsniff, signature or OFFSET:WIDTH:le|be with a width of 1 to 8 bytes (42:4:le, say)"
 )]
 pub struct ParseKeyError(String);
 
@@ -89,6 +99,7 @@ impl FromStr for KeyKind {
         match text {
             "moonsniff" => return Ok(Self::Moonsniff),
             "signature" => return Ok(Self::Signature),
+            STREAM => return Ok(Self::Stream(Stream { most: u32::MAX })),
             _ => {}
         }
         if let Some(keeps) = Keeps::ALL.into_iter().find(|keeps| keeps.name() == text) {
@@ -150,8 +161,12 @@ pub trait Extract: Copy + Send + Sync {
     const IS_ID: bool;
     /// Whether packets of one key are equal, and their order may tell which is which.
     const IN_ORDER: bool = false;
+    /// Whether what is shown of packets before the device is kept, too, as the matcher needs it.
+    const SHOWN_BEFORE: bool = false;
     /// What is kept of a packet to show its key to people; nothing where the key itself will do.
     type Shown: Copy + Send;
+    /// What finds packets of this key again.
+    type Matcher: Match<Self::Shown>;
 
     /// The key of a packet.
     fn extract(self, content: Content<'_>) -> Result<(u64, Self::Shown), NoKey>;
@@ -188,6 +203,7 @@ pub struct Moonsniff;
 impl Extract for Moonsniff {
     const IS_ID: bool = true;
     type Shown = ();
+    type Matcher = Matcher;
 
     #[inline]
     fn extract(self, content: Content<'_>) -> Result<(u64, ()), NoKey> {
@@ -222,6 +238,7 @@ pub struct Signatures;
 impl Extract for Signatures {
     const IS_ID: bool = false;
     type Shown = Signature;
+    type Matcher = Matcher;
 
     #[inline]
     fn extract(self, content: Content<'_>) -> Result<(u64, Signature), NoKey> {
@@ -240,6 +257,7 @@ impl Extract for Signatures {
 impl Extract for Field {
     const IS_ID: bool = true;
     type Shown = ();
+    type Matcher = Matcher;
 
     #[inline]
     fn extract(self, content: Content<'_>) -> Result<(u64, ()), NoKey> {

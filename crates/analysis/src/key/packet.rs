@@ -15,6 +15,7 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use super::{Extract, Name, NoKey, foreign_or_short};
 use crate::capture::Content;
+use crate::matching::Matcher;
 
 /// Of a long payload so many bytes count at its start, and so many at its end: an id or a number
 /// stands at one of them, and the rest would have to be brought from memory.
@@ -105,7 +106,7 @@ pub fn cut(bytes: &[u8]) -> Option<u32> {
 }
 
 /// A packet as people see it: its protocol, from where to where, and its IP id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Seen {
     protocol: Option<u8>,
     ethertype: u16,
@@ -176,6 +177,7 @@ impl Extract for Packet {
     const IS_ID: bool = false;
     const IN_ORDER: bool = true;
     type Shown = Seen;
+    type Matcher = Matcher;
 
     #[inline]
     fn extract(self, content: Content<'_>) -> Result<(u64, Seen), NoKey> {
@@ -268,7 +270,7 @@ impl Packet {
 
 /// Source and destination port of TCP, UDP and their like.
 #[inline]
-fn ports(bytes: &[u8], inner: &Inner) -> Option<(u16, u16)> {
+pub(super) fn ports(bytes: &[u8], inner: &Inner) -> Option<(u16, u16)> {
     if !matches!(inner.protocol, tcp::PROTOCOL | udp::PROTOCOL | SCTP | UDP_LITE) {
         return None;
     }
@@ -279,7 +281,7 @@ fn ports(bytes: &[u8], inner: &Inner) -> Option<(u16, u16)> {
 /// Where the payload begins, and how long the header before it is of which some numbers count; `None`
 /// where that is cut off.
 #[inline]
-fn payload(bytes: &[u8], inner: &Inner) -> Option<(usize, usize)> {
+pub(super) fn payload(bytes: &[u8], inner: &Inner) -> Option<(usize, usize)> {
     let at = inner.transport;
     if !inner.has_transport() {
         return Some((at, 0));
