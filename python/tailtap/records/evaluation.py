@@ -97,7 +97,7 @@ class Counts(Record, kw_only=True):
     ] = 0
     parts_egress: Annotated[
         Count,
-        Meta(description="Packets after the device that are a piece of one before it, but the last"),
+        Meta(description="Pieces of packets, after the device; the last of each is a match"),
     ] = 0
 
 

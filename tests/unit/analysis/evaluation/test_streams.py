@@ -36,7 +36,8 @@ class Piece(NamedTuple):
 def packet(piece: Piece, first: int, ident: int) -> Packet:
     header = IP(src=f"10.0.0.{piece.flow + 1}", dst="192.0.2.9", id=ident, ttl=64)
     tcp = TCP(sport=40_000 + piece.flow, dport=443, seq=(first + piece.start) % 2**32, flags="A")
-    made = Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02") / header / tcp / Raw(CONTENT[piece.start : piece.end])
+    link = Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02")
+    made = link / header / tcp / Raw(CONTENT[piece.start : piece.end])
     made.time = FIRST_S + piece.us / 1_000_000
     return made
 
