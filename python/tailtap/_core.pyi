@@ -55,6 +55,7 @@ class _Side(TypedDict):
 
 class _Evaluation(TypedDict):
     key: str
+    key_after: str | None
     key_reason: str | None
     counts: dict[str, int]
     mean: float
@@ -103,6 +104,7 @@ class Matching(TypedDict, total=False):
     """How captures are matched; `nanoseconds` says it of ingress and of egress."""
 
     key: Required[str | None]
+    key_after: str | None
     trim_ns: int
     window_ns: int
     worst: int

@@ -15,6 +15,7 @@ use tailtap_analysis::evaluate::{
     Changes, Counts, EvaluateError, Evaluation, LostPacket, Options, Partial, Piece, Side,
     crossings as crossings_of, evaluate as evaluate_captures, plan as plan_pieces,
 };
+use tailtap_analysis::key::KeyKind;
 use tailtap_analysis::percentile;
 use tailtap_analysis::stamps::Clock;
 
@@ -51,11 +52,30 @@ fn format(name: Option<String>) -> PyResult<Option<Format>> {
 /// The knots of two clocks, and what these may be off by.
 type ClocksOfPython = (Vec<(u64, u64)>, u64);
 
+/// What packets are matched by on both sides, or on each.
+fn key_of(key: Option<&str>, after: Option<&str>) -> PyResult<Option<KeyKind>> {
+    let parse = |text: &str| text.parse().map_err(|error| raise("InputError", error));
+    let key: Option<KeyKind> = key.map(parse).transpose()?;
+    match (key, after) {
+        (Some(key), Some(after)) => {
+            let both = key.and_after(parse(after)?);
+            both.map(Some).map_err(|error| raise("InputError", error))
+        }
+        (None, Some(_)) => {
+            let why = "a key after the device needs one before it, of the same number";
+            Err(raise("InputError", why))
+        }
+        (key, None) => Ok(key),
+    }
+}
+
 /// How captures are matched: a dictionary in Python, of the names that its `Settings.matching` has.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub struct Matching {
     key: Option<String>,
+    #[pyo3(default)]
+    key_after: Option<String>,
     #[pyo3(default)]
     trim_ns: u64,
     #[pyo3(default = Options::default().window_ns)]
@@ -78,10 +98,9 @@ impl Matching {
             let why = "the times of both clocks must ascend from each knot to the next";
             Clocks::new(knots, within_ns).ok_or_else(|| raise("InputError", why))
         });
-        let key = self.key.as_deref().map(str::parse).transpose();
         let format = format(self.format)?;
         Ok(Options {
-            key: key.map_err(|error| raise("InputError", error))?,
+            key: key_of(self.key.as_deref(), self.key_after.as_deref())?,
             trim_ns: self.trim_ns,
             window_ns: self.window_ns,
             worst: self.worst,
@@ -270,7 +289,9 @@ fn to_dict<'py>(
 ) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     dict.set_item("mean", evaluation.mean())?;
-    dict.set_item("key", evaluation.key.to_string())?;
+    let [key, key_after] = evaluation.key.sides();
+    dict.set_item("key", key.to_string())?;
+    dict.set_item("key_after", (key_after != key).then(|| key_after.to_string()))?;
     dict.set_item("key_reason", evaluation.key_reason)?;
     dict.set_item("counts", counts(py, &evaluation.counts)?)?;
     let Changes { looked_at, changes } = evaluation.changes;

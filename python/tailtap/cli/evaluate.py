@@ -64,7 +64,16 @@ if TYPE_CHECKING:
     "'packet-id': addresses and the IP id); "
     "'moonsniff' is a u32 little-endian id at the start of the UDP payload, followed by "
     "the byte 0x55; 'signature' is bytes 12 to 63 of the frame without checksums; "
-    "OFFSET:WIDTH:le|be is an integer of WIDTH bytes at byte OFFSET of the frame.",
+    "OFFSET:WIDTH:le|be is an integer of WIDTH bytes at byte OFFSET of the frame, "
+    "PLACE+OFFSET:WIDTH:le|be at byte OFFSET of a header or payload of the innermost packet "
+    "(udp.payload+0:4:le), -OFFSET:WIDTH:le|be that many bytes before the packet's end (-12:4:le); "
+    "ip.id, tcp.seq, icmp.seq and others have names.",
+)
+@click.option(
+    "--key-after",
+    metavar="KEY",
+    help="Where the number that --key names stands in EGRESS, if elsewhere: both are integers of "
+    "the same width.",
 )
 @click.option(
     "--trim",
@@ -157,6 +166,7 @@ def evaluate(
     ingress: Path,
     egress: Path | None,
     key: str | None,
+    key_after: str | None,
     trim: str | None,
     window: str | None,
     percentiles: str,
@@ -205,6 +215,7 @@ def evaluate(
     where = Where(scheduler, chunk, jobs, quiet)
     given = typed(
         key=key,
+        key_after=key_after,
         trim=trim,
         window=window,
         worst=worst,
@@ -216,7 +227,10 @@ def evaluate(
         if out is not None:
             _load_writer()
         if egress_ahead is not None or back is not None:
-            given["clocks"] = _clocks(ingress, egress, egress_ahead, back, key, format, nanoseconds)
+            keys = (key, key_after)
+            given["clocks"] = _clocks(
+                ingress, egress, egress_ahead, back, keys, format, nanoseconds
+            )
         found = _evaluate_pair(ingress, egress, Settings(**given), where)
         if out is not None and not replace:
             _require_same(found, out)
@@ -226,9 +240,10 @@ def evaluate(
             f"{ingress}: give two captures, from before and from after the device, or the folder "
             "of an experiment"
         )
-    elif format is not None or nanoseconds is not None:
+    elif format is not None or nanoseconds is not None or key_after is not None:
         raise InputError(
-            "--format and --nanoseconds are for two captures: stamps of runs say what they are"
+            "--format, --nanoseconds and --key-after are for two captures: stamps of runs say what "
+            "they are"
         )
     elif out is not None and replace:
         raise InputError("--out leaves the results of the runs alone: leave --replace out")
@@ -245,7 +260,7 @@ def _clocks(
     egress: Path,
     egress_ahead: str | None,
     back: tuple[Path, Path] | None,
-    key: str | None,
+    keys: tuple[str | None, str | None],
     format: str | None,
     nanoseconds: str | None,
 ) -> Clocks:
@@ -260,7 +275,16 @@ def _clocks(
     if egress_ahead is not None:
         raise InputError("--egress-ahead and --back both say how the clocks are: give one of them")
     sides = sides_of(nanoseconds)
-    return aligned(ingress, egress, back, key=key or "auto", format=format, nanoseconds=sides)
+    key, key_after = keys
+    return aligned(
+        ingress,
+        egress,
+        back,
+        key=key or "auto",
+        key_after=key_after,
+        format=format,
+        nanoseconds=sides,
+    )
 
 
 def _require_same(found: Evaluation, out: Path) -> None:
@@ -273,7 +297,7 @@ def _require_same(found: Evaluation, out: Path) -> None:
         stored = read(out / "evaluation.json", EvaluationRecord)
     except InputError:
         return  # there is none
-    for name in ("inputs", "options", "key", "clocks"):
+    for name in ("inputs", "options", "key", "key_after", "clocks"):
         there, here = (_known(getattr(content, name)) for content in (stored, found))
         if there != here:
             raise InputError(
@@ -404,7 +428,8 @@ def change_text(change: Change, looked_at: int) -> str:
         how = f"{change.after} added"
     elif not change.after:
         how = f"{change.before} removed"
-    more = "" if change.ways == 1 else f", and in {change.ways - 1:,} other ways"
+    others = f"{change.ways - 1:,} other way{'s' if change.ways > 2 else ''}"
+    more = "" if change.ways == 1 else f", and in {others}"
     where = "" if change.packets == looked_at else f" ({change.packets:,} packets)"
     return f"{change.what}: {how}{more}{where}"
 
@@ -418,7 +443,8 @@ def _print(found: Evaluation, ps: tuple[float, ...]) -> None:
     from tailtap.records.units import format_us
 
     reason = f": {found.key_reason}" if found.key_reason else ""
-    say(f"matched by {found.key}{reason}")
+    after = f", behind the device by {found.key_after}" if found.key_after else ""
+    say(f"matched by {found.key}{after}{reason}")
     if found.device is not None and found.device.changes:
         say(f"the device changed, in the first {found.device.looked_at:,} packets:")
         for change in found.device.changes:

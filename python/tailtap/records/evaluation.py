@@ -249,6 +249,9 @@ class EvaluationRecord(
     """``evaluation.json``."""
 
     key: Annotated[str, Meta(description="What packets were matched by")]
+    key_after: Annotated[
+        str | None, Meta(description="What packets behind the device were matched by, if not `key`")
+    ] = None
     key_reason: str | None
     counts: Counts
     device: Annotated[

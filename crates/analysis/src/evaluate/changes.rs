@@ -61,14 +61,16 @@ type Outline = Vec<(&'static str, String)>;
 
 /// The changes that the first packets of both captures show; nothing for captures without frames.
 pub(super) fn look(ingress: &Path, egress: &Path, choice: &KeyChoice) -> Changes {
-    let read = |path, told| match choice.key {
+    let read = |path, told, key| match key {
         KeyKind::Packet(packet) => outlines(path, told, packet),
         KeyKind::Stream(stream) => outlines(path, told, stream),
         KeyKind::Moonsniff => outlines(path, told, Moonsniff),
         KeyKind::Signature => outlines(path, told, Signatures),
-        KeyKind::Field(field) => outlines(path, told, field),
+        KeyKind::Field(field) | KeyKind::Fields([field, _]) => outlines(path, told, field),
     };
-    let (before, after) = (read(ingress, choice.ingress), read(egress, choice.egress));
+    let keys = choice.key.sides();
+    let before = read(ingress, choice.ingress, keys[0]);
+    let after = read(egress, choice.egress, keys[1]);
     let mut found = Found::default();
     for (key, outline) in before {
         if let (Some(outline), Some(Some(other))) = (outline, after.get(&key)) {

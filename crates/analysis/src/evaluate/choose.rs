@@ -264,7 +264,7 @@ pub(super) fn key(
         format!(
             "no key found: only {} of the first {} packets differ in addresses, ports, IP id and \
              payload, and they carry no ids in MoonSniff's layout; say where the id is with --key \
-             OFFSET:WIDTH:le|be",
+             OFFSET:WIDTH:le|be or by header (ip.id, udp.payload+0:4:le)",
             sample.packets_of_their_own.len(),
             sample.packets
         )
@@ -486,7 +486,8 @@ pub(super) fn why_no_match(
     }
     format!(
         "{pair} by the key '{}': if the device changes these bytes, match by bytes that it keeps \
-         with --key OFFSET:WIDTH:le|be",
+         with --key OFFSET:WIDTH:le|be or by header (ip.id, udp.payload+0:4:le); if the same number \
+         stands elsewhere behind it, say where with --key-after",
         choice.key
     )
 }

@@ -37,15 +37,16 @@ pub fn crossings(
     let choice = choose::key(earlier, later, options)?;
     let captures = [choice.ingress.open(earlier)?, choice.egress.open(later)?];
     let [first, second] = match choice.key {
-        KeyKind::Packet(packet) => read_both(captures, packet)?,
-        KeyKind::Stream(stream) => read_both(captures, stream)?,
-        KeyKind::Moonsniff => read_both(captures, Moonsniff)?,
-        KeyKind::Signature => read_both(captures, Signatures)?,
-        KeyKind::Field(field) => read_both(captures, field)?,
+        KeyKind::Packet(packet) => read_both(captures, [packet; 2])?,
+        KeyKind::Stream(stream) => read_both(captures, [stream; 2])?,
+        KeyKind::Moonsniff => read_both(captures, [Moonsniff; 2])?,
+        KeyKind::Signature => read_both(captures, [Signatures; 2])?,
+        KeyKind::Field(field) => read_both(captures, [field; 2])?,
+        KeyKind::Fields(fields) => read_both(captures, fields)?,
     };
-    for keyed in [&first, &second] {
+    for (keyed, key) in [&first, &second].into_iter().zip(choice.key.sides()) {
         choose::refuse_undated(&keyed.side.path, keyed.side.format)?;
-        choose::refuse_keyless(choice.key, &keyed.side)?;
+        choose::refuse_keyless(key, &keyed.side)?;
     }
     if cancelled() {
         return Err(EvaluateError::Cancelled);
@@ -66,11 +67,11 @@ pub fn crossings(
 
 fn read_both<X: Extract>(
     [first, second]: [Capture; 2],
-    extract: X,
+    extract: [X; 2],
 ) -> Result<[Keyed; 2], EvaluateError> {
     thread::scope(|scope| {
-        let reading = scope.spawn(|| read(first, extract));
-        let second = read(second, extract);
+        let reading = scope.spawn(|| read(first, extract[0]));
+        let second = read(second, extract[1]);
         Ok([reading.join().expect("reading does not panic")?, second?])
     })
 }

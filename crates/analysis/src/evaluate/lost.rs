@@ -42,7 +42,9 @@ pub(super) fn rows(
         KeyKind::Stream(stream) => read(ingress, choice, stream, losses.packets()),
         KeyKind::Moonsniff => read(ingress, choice, Moonsniff, losses.packets()),
         KeyKind::Signature => read(ingress, choice, Signatures, losses.packets()),
-        KeyKind::Field(field) => read(ingress, choice, field, losses.packets()),
+        KeyKind::Field(field) | KeyKind::Fields([field, _]) => {
+            read(ingress, choice, field, losses.packets())
+        }
     }
 }
 

@@ -38,15 +38,16 @@ pub(super) fn look(
     choice: &KeyChoice,
     options: &Options,
 ) -> Option<Outside> {
-    let read = |path, told: Told| match choice.key {
+    let read = |path, told: Told, key| match key {
         KeyKind::Packet(packet) => keyed(path, told, packet, LOOK),
         KeyKind::Stream(stream) => keyed(path, told, stream, LOOK),
         KeyKind::Moonsniff => keyed(path, told, Moonsniff, LOOK),
         KeyKind::Signature => keyed(path, told, Signatures, LOOK),
-        KeyKind::Field(field) => keyed(path, told, field, LOOK),
+        KeyKind::Field(field) | KeyKind::Fields([field, _]) => keyed(path, told, field, LOOK),
     };
-    let mut before = read(ingress, choice.ingress)?;
-    let mut after = read(egress, choice.egress)?;
+    let keys = choice.key.sides();
+    let mut before = read(ingress, choice.ingress, keys[0])?;
+    let mut after = read(egress, choice.egress, keys[1])?;
     let looked_at = after.len();
     let (mut off_ns, mut later_ns) = (0, choice.ingress_shift_ns);
     if let Some(clocks) = &choice.clocks {

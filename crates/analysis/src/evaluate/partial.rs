@@ -65,8 +65,9 @@ impl Partial {
     /// The evaluation, when all parts have been merged. Fails for captures that make none.
     pub fn conclude(self) -> Result<Evaluation, EvaluateError> {
         let Self { choice, options, counts, latencies, ingress, egress, .. } = self;
-        choose::refuse_keyless(choice.key, &ingress)?;
-        choose::refuse_keyless(choice.key, &egress)?;
+        let keys = choice.key.sides();
+        choose::refuse_keyless(keys[0], &ingress)?;
+        choose::refuse_keyless(keys[1], &egress)?;
         if counts.noncausal > counts.matched {
             return Err(EvaluateError::Swapped {
                 ingress: ingress.path,

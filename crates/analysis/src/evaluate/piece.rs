@@ -75,21 +75,22 @@ impl Piece {
     /// Evaluates the piece. `cancelled` is asked now and then whether to give up.
     pub fn evaluate(&self, cancelled: &dyn Fn() -> bool) -> Result<Partial, EvaluateError> {
         match self.choice.key {
-            KeyKind::Packet(packet) => self.evaluate_by(packet, cancelled),
-            KeyKind::Stream(stream) => self.evaluate_by(stream, cancelled),
-            KeyKind::Moonsniff => self.evaluate_by(Moonsniff, cancelled),
-            KeyKind::Signature => self.evaluate_by(Signatures, cancelled),
-            KeyKind::Field(field) => self.evaluate_by(field, cancelled),
+            KeyKind::Packet(packet) => self.evaluate_by([packet; 2], cancelled),
+            KeyKind::Stream(stream) => self.evaluate_by([stream; 2], cancelled),
+            KeyKind::Moonsniff => self.evaluate_by([Moonsniff; 2], cancelled),
+            KeyKind::Signature => self.evaluate_by([Signatures; 2], cancelled),
+            KeyKind::Field(field) => self.evaluate_by([field; 2], cancelled),
+            KeyKind::Fields(fields) => self.evaluate_by(fields, cancelled),
         }
     }
 
     fn evaluate_by<X: Extract>(
         &self,
-        extract: X,
+        extract: [X; 2],
         cancelled: &dyn Fn() -> bool,
     ) -> Result<Partial, EvaluateError> {
         let clocks = &self.choice.clocks;
-        let reading = |part: &Part, shift_ns, keep_shown| Reading {
+        let reading = |part: &Part, extract, shift_ns, keep_shown| Reading {
             extract,
             shift_ns,
             clocks: None,
@@ -99,9 +100,9 @@ impl Piece {
             span: self.span,
         };
         let earlier = clocks.as_ref().map_or(0, Clocks::ingress_shift_ns);
-        let before =
-            reading(&self.ingress, self.choice.ingress_shift_ns + earlier, X::SHOWN_BEFORE);
-        let mut after = reading(&self.egress, self.choice.egress_shift_ns, true);
+        let shift_ns = self.choice.ingress_shift_ns + earlier;
+        let before = reading(&self.ingress, extract[0], shift_ns, X::SHOWN_BEFORE);
+        let mut after = reading(&self.egress, extract[1], self.choice.egress_shift_ns, true);
         after.clocks.clone_from(clocks);
         let window_ns = self.options.window_ns;
         let walk = Walk {
@@ -228,9 +229,9 @@ pub fn plan(
     if cuts.is_empty() || !in_order(&marks_before) || !in_order(&marks_after) {
         return Ok(vec![whole]);
     }
-    let key = whole.choice.key;
-    let before = Outline::of(&mut before, marks_before, key, options.trim_ns)?;
-    let after = Outline::of(&mut after, marks_after, key, options.trim_ns)?;
+    let keys = whole.choice.key.sides();
+    let before = Outline::of(&mut before, marks_before, keys[0], options.trim_ns)?;
+    let after = Outline::of(&mut after, marks_after, keys[1], options.trim_ns)?;
     let window = options.window_ns;
     let starts = [0].into_iter().chain(cuts.iter().copied());
     let ends = cuts.iter().copied().chain([u64::MAX]);

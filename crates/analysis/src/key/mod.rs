@@ -1,5 +1,6 @@
 //! Matching keys: what makes a packet before the device the same as one after it.
 
+mod field;
 mod packet;
 mod stream;
 
@@ -15,6 +16,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::capture::Content;
 use crate::matching::{Match, Matcher};
 
+pub use field::{Field, Place};
 pub use packet::{Keeps, Packet, Seen, cut};
 pub use stream::{Segment, Stream};
 
@@ -40,22 +42,34 @@ pub enum KeyKind {
     Moonsniff,
     /// Bytes 12 to 63 of the frame with the IPv4, UDP and TCP checksums set to zero.
     Signature,
-    /// An integer at a fixed place of the frame.
+    /// A number at a place of the packet.
     Field(Field),
-}
-
-/// An integer at a fixed place of the frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Field {
-    /// First byte, counted from the start of the Ethernet header.
-    pub offset: usize,
-    /// 1 to 8 bytes.
-    pub width: usize,
-    /// Most significant byte first.
-    pub big_endian: bool,
+    /// A number at one place of the packet before the device, and at another after it.
+    Fields([Field; 2]),
 }
 
 impl KeyKind {
+    /// The key that is this one before the device and another after it. Both must be numbers of one
+    /// width.
+    pub fn and_after(self, after: Self) -> Result<Self, SidesError> {
+        match (self, after) {
+            (Self::Field(before), Self::Field(after)) if before == after => Ok(self),
+            (Self::Field(before), Self::Field(after)) if before.width == after.width => {
+                Ok(Self::Fields([before, after]))
+            }
+            (Self::Field(before), Self::Field(after)) => Err(SidesError::Widths { before, after }),
+            (Self::Field(_), other) | (other, _) => Err(SidesError::NoNumber(other)),
+        }
+    }
+
+    /// The key before the device, and that after it.
+    pub fn sides(self) -> [Self; 2] {
+        match self {
+            Self::Fields(fields) => fields.map(Self::Field),
+            both => [both; 2],
+        }
+    }
+
     /// Whether a packet carries this key.
     pub fn fits(self, content: Content<'_>) -> bool {
         match self {
@@ -64,6 +78,7 @@ impl KeyKind {
             Self::Moonsniff => Moonsniff.extract(content).is_ok(),
             Self::Signature => Signatures.extract(content).is_ok(),
             Self::Field(field) => field.extract(content).is_ok(),
+            Self::Fields(fields) => fields.iter().any(|field| field.extract(content).is_ok()),
         }
     }
 }
@@ -75,9 +90,9 @@ impl fmt::Display for KeyKind {
             Self::Stream(_) => f.write_str(STREAM),
             Self::Moonsniff => f.write_str("moonsniff"),
             Self::Signature => f.write_str("signature"),
-            Self::Field(field) => {
-                let order = if field.big_endian { "be" } else { "le" };
-                write!(f, "{}:{}:{order}", field.offset, field.width)
+            Self::Field(field) => write!(f, "{field}"),
+            Self::Fields([before, after]) => {
+                write!(f, "{before} before the device, {after} after it")
             }
         }
     }
@@ -85,17 +100,16 @@ impl fmt::Display for KeyKind {
 
 /// A text that names no key.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "'{0}' is not a key: give auto, packet, packet-nat, packet-flow, packet-payload, packet-stream, \
-     packet-id, moonsniff, signature or OFFSET:WIDTH:le|be with a width of 1 to 8 bytes (42:4:le, say)"
-)]
-pub struct ParseKeyError(String);
+#[error("'{text}' is not a key: {why}")]
+pub struct ParseKeyError {
+    text: String,
+    why: String,
+}
 
 impl FromStr for KeyKind {
     type Err = ParseKeyError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let error = || ParseKeyError(text.to_owned());
         match text {
             "moonsniff" => return Ok(Self::Moonsniff),
             "signature" => return Ok(Self::Signature),
@@ -105,24 +119,36 @@ impl FromStr for KeyKind {
         if let Some(keeps) = Keeps::ALL.into_iter().find(|keeps| keeps.name() == text) {
             return Ok(Self::Packet(Packet::new(keeps)));
         }
-        let mut parts = text.split(':');
-        let (Some(offset), Some(width), Some(order), None) =
-            (parts.next(), parts.next(), parts.next(), parts.next())
-        else {
-            return Err(error());
-        };
-        let width = width.parse().map_err(|_| error())?;
-        let big_endian = match order {
-            "le" => false,
-            "be" => true,
-            _ => return Err(error()),
-        };
-        if !(1..=8).contains(&width) {
-            return Err(error());
-        }
-        let offset: u16 = offset.parse().map_err(|_| error())?;
-        Ok(Self::Field(Field { offset: usize::from(offset), width, big_endian }))
+        text.parse().map(Self::Field).map_err(|why| {
+            let names = "give auto, packet, packet-nat, packet-flow, packet-payload, packet-stream, \
+                         packet-id, moonsniff, signature or a number; ";
+            // What has a colon was meant for a number.
+            let names = if text.contains(':') { "" } else { names };
+            ParseKeyError { text: text.to_owned(), why: format!("{names}{why}") }
+        })
     }
+}
+
+/// Keys that cannot be one before the device and the other after it.
+#[derive(Debug, thiserror::Error)]
+pub enum SidesError {
+    /// It is no number at a place.
+    #[error(
+        "a key for each side is a number at a place, and '{0}' is none: give, say, \
+         udp.payload+0:4:le for one side and udp.payload+8:4:be for the other"
+    )]
+    NoNumber(KeyKind),
+    /// Numbers of several widths.
+    #[error(
+        "the key before the device, '{before}', has {} bytes, and that after it, '{after}', has {}: \
+         a number is found on both sides by the same width", before.width, after.width
+    )]
+    Widths {
+        /// That before the device.
+        before: Field,
+        /// That after it.
+        after: Field,
+    },
 }
 
 /// Why a packet has no key.
@@ -251,33 +277,6 @@ impl Extract for Signatures {
 
     fn name(_: u64, signature: Signature) -> Name {
         Name::Signature(signature.bytes())
-    }
-}
-
-impl Extract for Field {
-    const IS_ID: bool = true;
-    type Shown = ();
-    type Matcher = Matcher;
-
-    #[inline]
-    fn extract(self, content: Content<'_>) -> Result<(u64, ()), NoKey> {
-        let Content::Frame { bytes, wire_len } = content else {
-            return Err(NoKey::NoFrame);
-        };
-        let field = bytes
-            .get(self.offset..self.offset + self.width)
-            .ok_or_else(|| foreign_or_short(bytes, wire_len))?;
-        let join = |value: u64, byte: &u8| value << 8 | u64::from(*byte);
-        let value = if self.big_endian {
-            field.iter().fold(0, join)
-        } else {
-            field.iter().rev().fold(0, join)
-        };
-        Ok((value, ()))
-    }
-
-    fn name(key: u64, (): ()) -> Name {
-        Name::Id(key)
     }
 }
 
@@ -464,24 +463,28 @@ mod tests {
     }
 
     #[test]
-    fn field_reads_both_byte_orders() {
-        let bytes = frame(&[], 0x0800, &ipv4(0));
-        for (text, expected) in [
-            ("42:4:le", 0x0102_0304),
-            ("42:4:be", 0x0403_0201),
-            ("45:1:le", 1),
-            ("42:3:be", 0x04_0302),
-        ] {
-            let KeyKind::Field(field) = text.parse().unwrap() else { panic!("{text}") };
-            assert_eq!(field.extract(whole(&bytes)), Ok((expected, ())));
-            assert_eq!(KeyKind::Field(field).to_string(), text);
-        }
-    }
-
-    #[test]
     fn texts_that_name_no_key_are_refused() {
         for text in ["", "moonsnif", "1:2", "1:9:le", "1:0:le", "1:2:me", "-1:2:le", "1:2:le:3"] {
             assert!(text.parse::<KeyKind>().is_err(), "{text}");
+        }
+        let said = "moonsnif".parse::<KeyKind>().unwrap_err().to_string();
+        assert!(said.contains("packet-id, moonsniff, signature or a number"), "{said}");
+    }
+
+    #[test]
+    fn a_key_for_each_side_is_a_number_of_one_width() {
+        let key = |text: &str| text.parse::<KeyKind>().unwrap();
+        let both = key("42:4:le").and_after(key("udp.payload+4:4:be")).unwrap();
+        assert_eq!(both.sides(), [key("42:4:le"), key("udp.payload+4:4:be")]);
+        assert_eq!(key("42:4:le").and_after(key("frame+42:4:le")).unwrap(), key("42:4:le"));
+        assert_eq!(key("packet").sides(), [key("packet"); 2]);
+        for (before, after, why) in [
+            ("42:4:le", "ip.id", "'42:4:le', has 4 bytes, and that after it, 'ip.id', has 2"),
+            ("packet", "ip.id", "'packet' is none"),
+            ("ip.id", "moonsniff", "'moonsniff' is none"),
+        ] {
+            let said = key(before).and_after(key(after)).unwrap_err().to_string();
+            assert!(said.contains(why), "{said}");
         }
     }
 }

@@ -23,11 +23,12 @@ const HEAD: usize = 128;
 const TAIL: usize = 32;
 /// A captured payload is cut nowhere.
 const UNCUT: u32 = u32::MAX;
-const SCTP: u8 = 132;
+pub(super) const SCTP: u8 = 132;
 const SCTP_LEN: usize = 12;
 const UDP_LITE: u8 = 136;
-const ICMP: u8 = 1;
-const ICMPV6: u8 = 58;
+pub(super) const ICMP: u8 = 1;
+pub(super) const ICMPV6: u8 = 58;
+pub(super) const ESP: u8 = 50;
 const TIMESTAMPS: u8 = 8;
 
 /// What of a packet is its key, from the strictest to the widest.
@@ -250,14 +251,8 @@ impl Packet {
     #[cold]
     fn of_others(self, bytes: &[u8], wire_len: u32) -> Result<(u64, Seen), NoKey> {
         let refused = || foreign_or_short(bytes, wire_len);
-        let mut at = ethernet::LEN;
-        let mut ethertype = ethernet::Header::parse(bytes).ok_or_else(refused)?.ethertype;
-        while vlan::is_tag(ethertype) {
-            let tag = bytes.get(at..).and_then(vlan::Header::parse).ok_or_else(refused)?;
-            ethertype = tag.ethertype;
-            at += vlan::LEN;
-        }
-        if self.keeps == Keeps::Id || matches!(ethertype, ipv4::ETHERTYPE | ipv6::ETHERTYPE) {
+        let (ethertype, at) = behind_tags(bytes).ok_or_else(refused)?;
+        if self.keeps == Keeps::Id || is_ip(ethertype) {
             return Err(refused());
         }
         let content = &bytes[at..];
@@ -266,6 +261,21 @@ impl Packet {
         let key = xxh3_64_with_seed(&content[..content.len() - zeros], u64::from(ethertype));
         Ok((key, Seen { protocol: None, ethertype, ends: None, id: None, key }))
     }
+}
+
+/// The ethertype behind the tags of a frame, and where what it names begins.
+pub(super) fn behind_tags(bytes: &[u8]) -> Option<(u16, usize)> {
+    let mut at = ethernet::LEN;
+    let mut ethertype = ethernet::Header::parse(bytes)?.ethertype;
+    while vlan::is_tag(ethertype) {
+        ethertype = vlan::Header::parse(bytes.get(at..)?)?.ethertype;
+        at += vlan::LEN;
+    }
+    Some((ethertype, at))
+}
+
+pub(super) fn is_ip(ethertype: u16) -> bool {
+    matches!(ethertype, ipv4::ETHERTYPE | ipv6::ETHERTYPE)
 }
 
 /// Source and destination port of TCP, UDP and their like.

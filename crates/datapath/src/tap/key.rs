@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use tailtap_analysis::key::{Field, KeyKind};
+use tailtap_analysis::key::{Field, KeyKind, Place};
 
 use super::program::MAX_KEY_WIDTH;
 
@@ -11,7 +11,7 @@ use super::program::MAX_KEY_WIDTH;
 pub enum TapKey {
     /// In MoonSniff's layout.
     Moonsniff,
-    /// At a fixed place, at most [`MAX_KEY_WIDTH`] bytes wide.
+    /// At a fixed place of the frame, at most [`MAX_KEY_WIDTH`] bytes wide.
     Field(Field),
 }
 
@@ -29,7 +29,11 @@ impl FromStr for TapKey {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text.parse() {
             Ok(KeyKind::Moonsniff) => Ok(Self::Moonsniff),
-            Ok(KeyKind::Field(field)) if field.width <= MAX_KEY_WIDTH => Ok(Self::Field(field)),
+            Ok(KeyKind::Field(field))
+                if field.place == Place::Frame && field.width <= MAX_KEY_WIDTH =>
+            {
+                Ok(Self::Field(field))
+            }
             _ => Err(ParseTapKeyError(text.into())),
         }
     }

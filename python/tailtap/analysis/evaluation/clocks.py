@@ -139,6 +139,7 @@ def aligned(
     key: str = "auto",
     format: str | None = None,
     nanoseconds: tuple[bool, bool] = (False, False),
+    key_after: str | None = None,
 ) -> Clocks:
     """The clocks of two captures by packets both ways, as `alignment.align` does.
 
@@ -147,6 +148,8 @@ def aligned(
     both captures. Keeps some 120 bytes for each packet. Raises `InputError` when a capture cannot
     be read, when captures have no packet in common, or when a clock stepped. `nanoseconds` is as
     `evaluate` has it, of `ingress` and `egress`; `back` is of the same clocks.
+    Where `key_after` says what packets of `egress` are matched by, those that went back have that
+    key in the first capture of `back`, and `key` in the second.
     """
     import numpy as np
 
@@ -154,10 +157,14 @@ def aligned(
 
     wanted = None if key == "auto" else key
     there: _core.Matching = {"key": wanted, "format": format, "nanoseconds": nanoseconds}
+    again: _core.Matching = {**there, "nanoseconds": nanoseconds[::-1]}
+    if key_after is not None:
+        there["key_after"] = again["key"] = key_after
+        again["key_after"] = wanted
     forth = _core.crossings(Path(ingress), Path(egress), there)
     try:
         other = _core.crossings(
-            Path(back[0]), Path(back[1]), {**there, "nanoseconds": nanoseconds[::-1]}
+            Path(back[0]), Path(back[1]), again
         )
         ours, theirs = map(column, forth["times"])
         left, came = map(column, other["times"])

@@ -36,16 +36,18 @@ def evaluate(
     format: str | None = None,
     clocks: Clocks | None = None,
     nanoseconds: Nanoseconds | None = None,
+    key_after: str | None = None,
 ) -> Evaluation:
     """Match the packets of two captures and compute exact statistics of their latency.
 
     `ingress` and `egress` are capture files from before and after the device under test: pcap,
     pcapng, mscap or stamp files, plain or compressed. `key` says what packets are matched by:
-    ``auto`` or one of those in docs/explanation/latency.md, such as ``packet``. Packets that left
-    the device within `trim_ns` of the first one are left out; a packet must leave within
-    `window_ns`. The `worst` largest latencies are kept with their stamps; gaps are counted in
-    buckets of `bucket_ns`, which is also the width of latency histograms unless asked otherwise.
-    `format` names the format of both files when it cannot be told by content.
+    ``auto`` or one of those in docs/explanation/latency.md, such as ``packet``; where a number
+    stands at another place behind the device, `key_after` says where. Packets that left the device
+    within `trim_ns` of the first one are left out; a packet must leave within `window_ns`. The
+    `worst` largest latencies are kept with their stamps; gaps are counted in buckets of
+    `bucket_ns`, which is also the width of latency histograms unless asked otherwise. `format`
+    names the format of both files when it cannot be told by content.
 
     `clocks` says how the clock of `egress` is to that of `ingress` where these are two: see
     `evaluation.clocks.known` and `aligned`. All times of the result are those of the clock before
@@ -60,7 +62,17 @@ def evaluate(
     Raises `InputError` when the captures cannot be read or have no packet in common. Damage
     further into a capture is a warning: what can be read is evaluated, and the rest is counted.
     """
-    settings = Settings(key, trim_ns, window_ns, worst, bucket_ns, format, clocks, nanoseconds)
+    settings = Settings(
+        key,
+        trim_ns,
+        window_ns,
+        worst,
+        bucket_ns,
+        format,
+        clocks,
+        nanoseconds,
+        key_after=key_after,
+    )
     return evaluate_by(settings, ingress, egress)
 
 
@@ -101,6 +113,7 @@ def concluded(found: Mapping[str, Any], settings: Settings) -> Evaluation:
         )
     return Evaluation(
         key=found["key"],
+        key_after=found["key_after"],
         key_reason=found["key_reason"],
         counts=counts,
         device=_device(*found["changes"]),

@@ -72,6 +72,8 @@ class Evaluation:
     """The hops of a line, where packets were stamped between its nodes."""
     device: Device | None = None
     """What the device did to packets; None where the captures hold no frames."""
+    key_after: str | None = None
+    """What packets behind the device were matched by, where that is not `key`."""
 
     @cached_property
     def distribution(self) -> Pair:
@@ -212,6 +214,7 @@ class Evaluation:
         statistics = self.min, self.mean, self.max, self.distribution[0].size
         return EvaluationRecord(
             key=self.key,
+            key_after=self.key_after,
             key_reason=self.key_reason,
             counts=self.counts,
             device=self.device,
@@ -294,6 +297,7 @@ class Evaluation:
         times = (tables.column(worst, name) for name in ("latency_ns", "ingress_ns", "egress_ns"))
         return cls(
             key=meta.key,
+            key_after=meta.key_after,
             key_reason=meta.key_reason,
             counts=meta.counts,
             mean=meta.latency_ns.mean,

@@ -38,10 +38,16 @@ class Settings:
     nanoseconds: Nanoseconds | None = None
     losses: bool = True
     """Whether lost packets are named, which reads the capture before the device again."""
+    key_after: str | None = None
 
     def __post_init__(self) -> None:
         """Raise `InputError` for numbers and words that mean nothing."""
         sides_of(self.nanoseconds)
+        if self.key_after is not None and self.key == "auto":
+            raise InputError(
+                f"--key-after {self.key_after} says where a number is behind the device: say by "
+                "--key where the same number is before it"
+            )
         if self.window_ns <= 0 or self.bucket_ns <= 0 or self.trim_ns < 0 or self.worst < 0:
             raise InputError("window and bucket must be above zero, trim and worst not below it")
         if self.clocks is not None:
@@ -53,6 +59,7 @@ class Settings:
         clocks = self.clocks
         return {
             "key": None if self.key == "auto" else self.key,
+            "key_after": self.key_after,
             "trim_ns": self.trim_ns,
             "window_ns": self.window_ns,
             "worst": self.worst,
@@ -98,7 +105,8 @@ def of_evaluation(found: Evaluation, **changes: Any) -> Settings:
     """
     formats = {side.format for side in found.inputs.both}
     own: dict[str, Any] = msgspec.structs.asdict(found.options)
-    own |= {"key": found.key, "format": formats.pop() if len(formats) == 1 else None}
+    own |= {"key": found.key, "key_after": found.key_after}
+    own |= {"format": formats.pop() if len(formats) == 1 else None}
     return Settings(**own | changes)
 
 

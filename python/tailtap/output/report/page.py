@@ -29,6 +29,7 @@ from tailtap.output.report.audit import MachineAudit, audits_of
 from tailtap.output.report.causes import Story
 from tailtap.output.report.causes.page import Section as Causes
 from tailtap.output.report.causes.page import section
+from tailtap.output.report.changes import changed
 from tailtap.output.report.energy import energy
 from tailtap.output.report.flows import FlowTable, flow_table
 from tailtap.output.report.hops import Line
@@ -113,6 +114,7 @@ class Page:
     hops: Hops
     interrupts: Section
     counts: tables.Sheet
+    changed: tables.Table
     taps: tables.Sheet
     energy: tables.Table
     counters: tables.Table
@@ -187,6 +189,7 @@ def render(
         hops=shown,
         interrupts=Section(sampled),
         counts=tables.counted(groups),
+        changed=changed(groups),
         taps=tables.taps_told(groups),
         energy=energy(groups),
         counters=tables.counters(groups),

@@ -1,0 +1,206 @@
+"""Numbers at a place of the packet as keys, one place or one on each side, as scapy puts them."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from captures import pcap
+from scapy.layers.inet import ICMP, IP, TCP, UDP
+from scapy.layers.inet6 import IPv6, IPv6ExtHdrDestOpt
+from scapy.layers.ipsec import ESP
+from scapy.layers.l2 import Dot1Q, Ether
+from scapy.layers.rtp import RTP
+from scapy.layers.vxlan import VXLAN
+from scapy.packet import Packet, Raw
+
+from tailtap.analysis.evaluation import Evaluation, evaluate
+from tailtap.analysis.evaluation.clocks import aligned
+from tailtap.analysis.evaluation.many import plan
+from tailtap.analysis.evaluation.settings import of_evaluation
+from tailtap.records.errors import InputError
+
+PACKETS, STEP_NS, TOOK_NS = 200, 40_000, 7_000
+START_NS = 1_000_000_000_000
+
+
+def number(n: int) -> int:
+    return 0x01020300 + n
+
+
+def on_the_wire(packet: Packet) -> Packet:
+    return Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02") / packet
+
+
+def bare(carried: Packet) -> Packet:
+    return on_the_wire(IP(src="10.0.0.1", dst="10.0.0.2", id=5) / carried)
+
+
+def wrapped(frame: Packet) -> Packet:
+    """The same in a tunnel behind a tag."""
+    outer = IP(src="203.0.113.1", dst="203.0.113.2", id=9) / UDP(sport=4000, dport=4789)
+    return on_the_wire(Dot1Q(vlan=9) / outer / VXLAN(vni=3) / frame)
+
+
+def captured(
+    path: Path, frames: Callable[[int], Packet], after_ns: int = 0, snap: int = 65535
+) -> Path:
+    rows = [(START_NS + STEP_NS * n + after_ns, bytes(frames(n))) for n in range(PACKETS)]
+    path.write_bytes(pcap(rows, snap=snap))
+    return path
+
+
+def pair(
+    folder: Path, before: Callable[[int], Packet], after: Callable[[int], Packet]
+) -> tuple[Path, Path]:
+    return captured(folder / "in", before), captured(folder / "out", after, TOOK_NS)
+
+
+def require_all(found: Evaluation) -> None:
+    assert (found.counts.matched, found.counts.lost, found.counts.unmatched_egress) == (
+        PACKETS,
+        0,
+        0,
+    )
+    assert found.min == found.max == TOOK_NS
+
+
+OTHERS = 3
+"""What is the same in all packets."""
+SENT: dict[str, Callable[[int], Packet]] = {
+    "ip.id": lambda n: on_the_wire(IP(dst="10.0.0.2", id=n + 1) / UDP() / Raw(b"same")),
+    "tcp.seq": lambda n: bare(TCP(seq=number(n), ack=OTHERS)),
+    "tcp.ack": lambda n: bare(TCP(seq=OTHERS, ack=number(n), options=[("MSS", 1460)])),
+    "tcp.payload+2:4:be": lambda n: bare(
+        TCP(options=[("Timestamp", (1, 2))]) / Raw(struct.pack(">HI", 7, number(n)))
+    ),
+    "udp.srcport": lambda n: bare(UDP(sport=1024 + n, dport=9)),
+    "udp.payload+0:4:le": lambda n: bare(UDP() / Raw(struct.pack("<I", number(n)))),
+    "udp+8:4:le": lambda n: bare(UDP() / Raw(struct.pack("<I", number(n)))),
+    "icmp.seq": lambda n: bare(ICMP(id=OTHERS, seq=n)),
+    "rtp.seq": lambda n: bare(UDP(sport=5004, dport=5004) / RTP(sequence=n) / Raw(bytes(20))),
+    "rtp.timestamp": lambda n: bare(UDP(dport=5004) / RTP(timestamp=number(n)) / Raw(bytes(20))),
+    "dns.id": lambda n: bare(UDP(dport=53) / Raw(struct.pack(">H", n) + bytes(10))),
+    "esp.seq": lambda n: bare(ESP(spi=1, seq=number(n), data=bytes(20))),
+    "payload+4:2:be": lambda n: on_the_wire(
+        IPv6(dst="2001:db8::1") / IPv6ExtHdrDestOpt() / UDP() / Raw(struct.pack(">IH", 0, n))
+    ),
+    "-12:4:le": lambda n: bare(
+        UDP() / Raw(bytes([0, 300, 900][n % 3]) + struct.pack("<I", number(n)) + bytes(8))
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("key", sorted(SENT))
+def test_a_number_is_found_behind_a_tunnel_as_well(key: str, tmp_path: Path) -> None:
+    sent = SENT[key]
+    draw = random.Random(1)
+    padding = bytes(draw.choices(range(256), k=30))
+    paths = pair(tmp_path, sent, lambda n: Raw(bytes(wrapped(sent(n))) + padding))
+    found = evaluate(*paths, key=key)
+    assert (found.key, found.key_after) == (key, None)
+    require_all(found)
+
+
+def test_a_number_may_be_elsewhere_behind_the_device(tmp_path: Path) -> None:
+    """In another order of bytes, too; nothing else of the packet stays."""
+    paths = pair(
+        tmp_path,
+        lambda n: bare(UDP() / Raw(struct.pack("<I", number(n)) + bytes(8))),
+        lambda n: bare(TCP(seq=n) / Raw(bytes(n % 40) + struct.pack(">I", number(n)))),
+    )
+    found = evaluate(*paths, key="udp.payload+0:4:le", key_after="-4:4:be")
+    require_all(found)
+    assert (found.key, found.key_after) == ("udp.payload+0:4:le", "-4:4:be")
+    assert found.worst(1)[0].key == str(number(0))
+    found.write(tmp_path / "kept")
+    kept = Evaluation.load(tmp_path / "kept")
+    assert (kept.key, kept.key_after) == (found.key, found.key_after)
+    again = of_evaluation(kept)
+    assert (again.key, again.key_after) == (found.key, found.key_after)
+    assert len(plan(*paths, again, 2_000)) > 1
+    with pytest.raises(InputError, match=r"no packet carries the key 'udp.payload\+0:4:le'"):
+        evaluate(paths[1], paths[1], key="udp.payload+0:4:le")
+
+
+def test_what_a_device_did_is_told_where_numbers_match(tmp_path: Path) -> None:
+    paths = pair(
+        tmp_path,
+        lambda n: bare(UDP(dport=53) / Raw(struct.pack("<I", number(n)))),
+        lambda n: bare(UDP(dport=54) / Raw(bytes(2) + struct.pack("<I", number(n)))),
+    )
+    found = evaluate(*paths, key="udp.payload+0:4:le", key_after="udp.payload+2:4:le")
+    assert found.device is not None and found.device.looked_at == PACKETS
+    assert [(row.what, row.before, row.after) for row in found.device.changes] == [
+        ("destination port", "53", "54"),
+        ("length", "32", "34"),
+    ]
+
+
+def test_two_clocks_are_aligned_by_a_number_on_each_side(tmp_path: Path) -> None:
+    """Packets that went back have the number where each side has it."""
+    ahead_ns = 1_000_000
+
+    def near(n: int) -> Packet:
+        return bare(UDP() / Raw(struct.pack("<I", number(n))))
+
+    def far(n: int) -> Packet:
+        return bare(UDP() / Raw(struct.pack(">HI", 0, number(n))))
+
+    before = captured(tmp_path / "in", near)
+    after = captured(tmp_path / "out", far, TOOK_NS + ahead_ns)
+    back = (
+        captured(tmp_path / "back-in", far, 1_000 + ahead_ns),
+        captured(tmp_path / "back-out", near, 1_000 + TOOK_NS),
+    )
+    key, key_after = "udp.payload+0:4:le", "udp.payload+2:4:be"
+    clocks = aligned(before, after, back, key=key, key_after=key_after)
+    least, most = clocks.record.ahead_ns[0]
+    assert ahead_ns - TOOK_NS - 100 < least <= ahead_ns - TOOK_NS
+    assert ahead_ns + TOOK_NS <= most < ahead_ns + TOOK_NS + 100
+    found = evaluate(before, after, clocks=clocks, key=key, key_after=key_after)
+    assert found.counts.matched == PACKETS and abs(found.max - TOOK_NS) < 100
+
+
+def test_padding_is_no_number(tmp_path: Path) -> None:
+    """Every second packet is too short for it, and padded with zeros."""
+
+    def sent(n: int) -> Packet:
+        content = struct.pack("<I", number(n)) if n % 2 else b""
+        return Raw(bytes(bare(UDP() / Raw(content))).ljust(60, b"\0"))
+
+    found = evaluate(*pair(tmp_path, sent, sent), key="udp.payload+0:4:le")
+    assert (found.counts.matched, found.counts.unkeyed_ingress) == (PACKETS // 2, PACKETS // 2)
+    assert found.inputs.ingress.unread == {"foreign": PACKETS // 2}
+
+
+def test_a_number_that_was_cut_off_is_short(tmp_path: Path) -> None:
+    sent = SENT["-12:4:le"]
+    whole = captured(tmp_path / "in", sent)
+    cut = captured(tmp_path / "out", sent, TOOK_NS, snap=200)
+    found = evaluate(whole, cut, key="-12:4:le")
+    few = -(-PACKETS // 3)
+    assert (found.counts.matched, found.inputs.egress.unread) == (few, {"short": PACKETS - few})
+
+
+@pytest.mark.parametrize(
+    ("key", "key_after", "said"),
+    [
+        ("udq+0:4:le", None, r"no place 'udq'; give frame, ip, ipv4, udp, tcp"),
+        ("udp.payload", None, r"PLACE\+OFFSET:WIDTH:le\|be from that of a header"),
+        ("-2:4:le", None, "of 4 bytes, 2 at most are before the packet's end"),
+        ("42:4:le", "42:2:le", "has 4 bytes, and that after it, '42:2:le', has 2"),
+        ("packet", "42:2:le", "'packet' is none"),
+        ("auto", "42:2:le", "--key-after 42:2:le says where a number is behind the device"),
+        ("42:2:le", "nowhere", "'nowhere' is not a key"),
+    ],
+)
+def test_what_is_no_key_is_explained(
+    key: str, key_after: str | None, said: str, tmp_path: Path
+) -> None:
+    paths = pair(tmp_path, SENT["ip.id"], SENT["ip.id"])
+    with pytest.raises(InputError, match=said):
+        evaluate(*paths, key=key, key_after=key_after)
