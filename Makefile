@@ -46,7 +46,7 @@ APT_TEST := chromium chromium-driver tshark postgresql r-cran-evd netsniff-ng lu
 # What `make bench` compares with.
 APT_DPDK := dpdk-dev librte-net-af-packet23 librte-net-af-xdp23 librte-mempool-ring23 \
     librte-net-e1000-23
-APT_BENCH := $(APT_DPDK) tcpdump wireshark-common bpftrace linux-perf
+APT_BENCH := $(APT_DPDK) tcpdump wireshark-common tshark bpftrace linux-perf
 # The forwarders that are programs of others, and what builds DPDK's examples.
 APT_FORWARDERS := $(APT_DPDK) libdpdk-dev suricata gcc libc6-dev
 RUST_SOURCES := $(shell find crates bpf -name '*.rs' -o -name '*.toml' -o -name '*.c' -o -name '*.h')

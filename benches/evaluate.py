@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import statistics
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -22,13 +23,15 @@ from program import TAILTAP
 from benches import process, timing, traffic
 from benches.timing import MILLION, Way
 from benches.traffic import Pair
-from benches.ways import by_duckdb, by_numpy, by_reading, by_tailtap
+from benches.ways import by_duckdb, by_numpy, by_reading, by_scapy, by_tailtap, by_tshark
 from benches.ways.by_postgresql import PostgreSQL
 
 #: PostgreSQL takes a hundred times as long as tailtap, DuckDB's Parquet files ten times.
 SLOW_ROUNDS = 2
 #: Pairs of the small captures.
 SMALL_PAIRS = 10_000
+#: Pairs of the captures that scripts read packet by packet.
+SCRIPTED_PAIRS = 100_000
 START_ROUNDS = 7
 #: So short that packets are forgotten all the time, and longer than any latency.
 SHORT_WINDOW_NS = 100_000_000
@@ -65,6 +68,17 @@ def ways(captures: dict[str, Pair], rounds: int) -> list[Way]:
         ),
         Way("DuckDB, join and quantile_disc", plain, by_duckdb.from_parquet, rounds),
     ]
+
+
+def scripted_ways(pair: Pair, rounds: int) -> list[Way]:
+    """What people type today, and tailtap by the key that it takes of any packets, of one pair."""
+    found = [
+        Way("tailtap, as a program, key packet", pair, by_tailtap.program("packet"), rounds),
+        Way("scapy, rdpcap and a dictionary", pair, by_scapy.evaluate, SLOW_ROUNDS),
+    ]
+    if shutil.which("tshark"):
+        found.append(Way("tshark and a dictionary", pair, by_tshark.evaluate, SLOW_ROUNDS))
+    return found
 
 
 def postgresql_ways(pair: Pair, address: str) -> list[Way]:
@@ -108,6 +122,8 @@ def main() -> None:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tt-bench-")))
         found = ways(traffic.variants(folder, int(options.pairs * MILLION)), options.rounds)
+        (folder / "few").mkdir()
+        found += scripted_ways(traffic.plain(folder / "few", SCRIPTED_PAIRS), options.rounds)
         if binaries := postgres.programs():
             (folder / "fewer").mkdir()
             fewer = traffic.plain(folder / "fewer", int(options.postgresql_pairs * MILLION))

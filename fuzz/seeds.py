@@ -10,9 +10,11 @@ import struct
 from pathlib import Path
 
 from captures import MICROSECONDS, compressed, frame, mscap, pcap, pcapng, stamps
+from protocols import frames as of_protocols
 
 HERE = Path(__file__).resolve().parent
 SEPARATOR = b"\nEGRESS\n"
+MOST_OF_A_FRAME = 300
 START = 7_000_000_000_000
 IDS = range(12)
 
@@ -84,6 +86,8 @@ def seeds() -> dict[tuple[str, str], bytes]:
     found["pair", "one-key"] = bytes([0b11000]) + many + SEPARATOR + many
     mixed = pcap(frames(0)) + SEPARATOR + compressed(stamps(times(900)), "zstd")
     found["pair", "mixed"] = b"\0" + mixed
+    for name, data in of_protocols(1):
+        found["packet", name.replace(", ", "-").replace(" ", "-")] = data[:MOST_OF_A_FRAME]
     return found
 
 

@@ -9,6 +9,7 @@ use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
@@ -17,12 +18,32 @@ use tailtap_analysis::clocks::Clocks;
 use tailtap_analysis::evaluate::{
     EvaluateError, Evaluation, Options, Partial, Piece, evaluate, plan,
 };
+use tailtap_analysis::key::{
+    Extract, Field, Keeps, KeyKind, Moonsniff, NoKey, Packet, Signatures, cut,
+};
+use tailtap_wire::inner::{Inner, Kind};
+use tailtap_wire::{ethernet, vlan};
 
 /// Stands between the two captures of an input of the target `pair`.
 pub const SEPARATOR: &[u8] = b"\nEGRESS\n";
 
-const KEYS: [Option<&str>; 5] =
-    [None, Some("moonsniff"), Some("signature"), Some("42:4:le"), Some("15:1:be")];
+const KEYS: [Option<&str>; 6] = [
+    None,
+    Some("moonsniff"),
+    Some("signature"),
+    Some("42:4:le"),
+    Some("15:1:be"),
+    Some("udp.payload+0:4:le"),
+];
+/// That of the same packets behind the device, if any of these is to be found elsewhere there.
+const AFTER: &str = "-18:4:le";
+
+/// Numbers whose place does not depend on what stands in front of the innermost packet.
+static NUMBERS: LazyLock<Vec<Field>> = LazyLock::new(|| {
+    let keys = "ip+0:8:be ip.id udp.srcport udp+6:2:le tcp.seq icmp.seq sctp+4:4:be esp.seq \
+                udp.payload+0:4:le tcp.payload+3:8:le payload+0:1:be -4:4:le -12:3:be";
+    keys.split(' ').map(|key| key.parse().expect("a number")).collect()
+});
 
 /// How a stream is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,7 +202,7 @@ pub fn pair(bytes: &[u8]) {
     let bit = |number: u8| choice >> number & 1 == 1;
     for key in KEYS {
         let options = Options {
-            key: key.map(|key| key.parse().expect("a key")),
+            key: key.map(|key| sided(key, bit(0))),
             trim_ns: if bit(0) { 20_000 } else { 0 },
             window_ns: if bit(1) { 50_000 } else { 5_000_000_000 },
             worst: if bit(2) { 3 } else { 5000 },
@@ -203,6 +224,87 @@ pub fn pair(bytes: &[u8]) {
             }
         }
     }
+}
+
+/// A key; a number of four bytes elsewhere behind the device, if so asked for.
+fn sided(key: &str, elsewhere: bool) -> KeyKind {
+    let before: KeyKind = key.parse().expect("a key");
+    let after = before.and_after(AFTER.parse().expect("a key"));
+    after.ok().filter(|_| elsewhere).unwrap_or(before)
+}
+
+/// Any bytes as a frame: it has a key of each kind or none, the same one behind further tags and in
+/// front of padding, and what a capture cut off is missed.
+pub fn packet(frame: &[u8]) {
+    let whole = |bytes| key_of(bytes, frame.len());
+    let found = Inner::of(frame);
+    let mut headers = Vec::new();
+    assert_eq!(Inner::seen(frame, |kind, at| headers.push((kind, at))), found);
+    if let Some(inner) = found {
+        assert!(headers.contains(&(Kind::Ip, inner.network)));
+        assert!(inner.network < inner.transport && inner.network < inner.end);
+    }
+    let keys = whole(frame);
+    // Padding behind the packet is no part of it.
+    let padded = [frame, &[0xee; 30]].concat();
+    if let Some(inner) = found.filter(|&inner| Inner::of(&padded) == Some(inner))
+        && inner.end <= frame.len()
+    {
+        let padded = key_of(&padded, padded.len());
+        for (key, (before, after)) in keys.iter().zip(padded).enumerate() {
+            assert!(
+                *before == after || before.is_err(),
+                "key {key}, padded: {before:?}, {after:?}"
+            );
+        }
+    }
+    // Nor is a tag in front of it.
+    if let (Some(inner), Some((addresses, rest))) =
+        (found, frame.split_at_checked(ethernet::ADDRESSES_LEN))
+    {
+        let tagged = [addresses, &[0x81, 0x00, 0xe0, 7], rest].concat();
+        let moved = (inner.network + vlan::LEN, inner.end + vlan::LEN);
+        if Inner::of(&tagged).map(|inner| (inner.network, inner.end)) == Some(moved) {
+            assert_eq!(key_of(&tagged, tagged.len()), keys, "behind a tag");
+        }
+    }
+    // What was cut off is missed, or not needed.
+    for len in (0..frame.len()).rev().take(64) {
+        let short = &frame[..len];
+        let same = Inner::of(short) == found;
+        if let (Some(inner), Some(captured), true) = (found, cut(short), same) {
+            assert!(captured as usize <= len && inner.end > len);
+            for keeps in Keeps::ALL {
+                let key = |bytes| {
+                    let packet = Packet { keeps, most: captured };
+                    extract(packet, bytes, frame.len())
+                };
+                assert_eq!(key(short), key(frame), "{keeps:?} of {len} bytes");
+            }
+        }
+        for (key, (cut, whole)) in whole(short).into_iter().zip(&keys).enumerate() {
+            assert!(
+                cut.is_err() || cut == *whole || !same || found.is_none(),
+                "key {key} of {len} bytes: {cut:?}, {whole:?}"
+            );
+        }
+    }
+}
+
+/// What a packet is matched by, by each key that follows it.
+fn key_of(bytes: &[u8], wire_len: usize) -> Vec<Result<u64, NoKey>> {
+    let packets = Keeps::ALL.map(|keeps| extract(Packet::new(keeps), bytes, wire_len));
+    let numbers = NUMBERS.iter().map(|&field| extract(field, bytes, wire_len));
+    // These look at the outermost headers.
+    let _ = (extract(Signatures, bytes, wire_len), extract(Moonsniff, bytes, wire_len));
+    packets.into_iter().chain(numbers).collect()
+}
+
+fn extract<X: Extract>(extract: X, bytes: &[u8], wire_len: usize) -> Result<u64, NoKey> {
+    let content = Content::Frame { bytes, wire_len: wire_len as u32 };
+    let (key, shown) = extract.extract(content)?;
+    assert!(!X::name(key, shown).to_string().contains('\n'));
+    Ok(key)
 }
 
 /// Evaluated in pieces, if that is possible, the captures give the same.

@@ -57,6 +57,11 @@ fn compressed() {
 }
 
 #[test]
+fn packet() {
+    replay("packet", targets::packet);
+}
+
+#[test]
 fn pair() {
     replay("pair", targets::pair);
 }

@@ -294,7 +294,7 @@ pub(super) fn ports(bytes: &[u8], inner: &Inner) -> Option<(u16, u16)> {
 pub(super) fn payload(bytes: &[u8], inner: &Inner) -> Option<(usize, usize)> {
     let at = inner.transport;
     if !inner.has_transport() {
-        return Some((at, 0));
+        return (at <= bytes.len()).then_some((at, 0));
     }
     let header = match inner.protocol {
         udp::PROTOCOL | UDP_LITE => udp::LEN,

@@ -6,12 +6,14 @@ marks, drops and reorders. What it did is known, and so is what each packet took
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
 import pytest
+from captures import pcap
 from scapy.contrib.geneve import GENEVE
 from scapy.contrib.gtp import GTP_U_Header
 from scapy.contrib.mpls import MPLS
@@ -22,14 +24,15 @@ from scapy.layers.ppp import PPP, PPPoE
 from scapy.layers.sctp import SCTP, SCTPChunkData
 from scapy.layers.vxlan import VXLAN
 from scapy.packet import Packet, Padding, Raw
-from scapy.utils import wrpcap
 
 from tailtap.analysis.evaluation import Evaluation, evaluate
 
-DEVICES = 60
-"""How many random devices there are: by hand, give another number."""
-PACKETS = 80
-STEP_US, LEAST_US = 40, 7
+DEVICES = int(os.environ.get("TAILTAP_DEVICES", "240"))
+"""How many random devices there are. Each has a number, and the same number is the same device."""
+BATCHES = 8
+"""Tests that share them out, so that several CPUs do."""
+FEW, PACKETS = 16, 80
+START_NS, STEP_NS, LEAST_NS = 1_000_000_000_000_000, 40_000, 7_000
 Device: TypeAlias = Callable[[Packet, random.Random], Packet]
 
 
@@ -159,61 +162,63 @@ LAYERS = (
 """What each layer may add, the innermost first: no device puts a tag between MPLS and IP."""
 
 
-def captured(folder: Path, name: str, frames: list[tuple[int, Packet]], snap: int = 0) -> Path:
-    """A capture of frames with their times in us; `snap` bytes of each."""
+def captured(folder: Path, name: str, frames: list[tuple[int, Packet]], snap: int = 65535) -> Path:
+    """A capture of frames with their times in ns; `snap` bytes of each."""
     path = folder / name
-    rows = []
-    for time_us, frame in frames:
-        data = bytes(frame)
-        row = Raw(data[:snap] if snap else data)
-        row.time, row.wirelen = time_us / 1e6 + 1_000_000, len(data)
-        rows.append(row)
-    wrpcap(str(path), rows, linktype=1, nano=True)
+    rows = [(START_NS + time_ns, bytes(frame)) for time_ns, frame in frames]
+    path.write_bytes(pcap(rows, snap=snap))
     return path
 
 
 def passed(
-    folder: Path, frames: list[Packet], devices: list[Device], draw: random.Random, snap: int = 0
-) -> tuple[Evaluation, set[int], int]:
-    """What is found out of frames through devices, the latencies in us, and how many were lost."""
-    before, after, took, lost = [], [], set(), 0
+    folder: Path,
+    frames: list[Packet],
+    devices: list[Device],
+    draw: random.Random,
+    snap: int = 65535,
+) -> tuple[Evaluation, dict[int, int]]:
+    """What is found out of frames through devices, and what each took by when it came, in ns."""
+    before, after, took = [], [], {}
     for number, frame in enumerate(frames):
-        time_us = STEP_US * number
-        before.append((time_us, frame.copy()))
+        time_ns = STEP_NS * number
+        before.append((time_ns, frame))
         if draw.random() < 0.1:
-            lost += 1
             continue
-        latency = LEAST_US + draw.randrange(3 * STEP_US)
-        took.add(latency)
+        latency = LEAST_NS + draw.randrange(3 * STEP_NS)
+        took[START_NS + time_ns] = latency
         changed = Ether(bytes(frame))
         for device in devices:
             changed = device(changed, draw)
-        after.append((time_us + latency, changed))
+        after.append((time_ns + latency, changed))
     after.sort(key=lambda row: row[0])
     found = evaluate(
         captured(folder, "before.pcap", before, snap), captured(folder, "after.pcap", after, snap)
     )
-    return found, took, lost
+    return found, took
 
 
-def close(found: int, meant_us: int) -> bool:
-    """Whether a time in ns is one in us; scapy's are of floating point."""
-    return abs(found - 1000 * meant_us) <= 1000
+def require_all(found: Evaluation, took: dict[int, int], sent: int, told: object = "") -> None:
+    """Each packet that left was found, with what it took, and no other."""
+    counts = found.counts
+    assert {packet.ingress_ns: packet.latency for packet in found.worst()} == took, told
+    assert (counts.matched, counts.lost) == (len(took), sent - len(took)), told
+    assert counts.unmatched_egress == counts.noncausal == counts.duplicate_egress == 0, told
 
 
-@pytest.mark.parametrize("seed", range(DEVICES))
-def test_packets_are_followed_through_random_devices(seed: int, tmp_path: Path) -> None:
-    draw = random.Random(seed)
-    v6 = seed % 3 == 0
-    frames = [on_the_wire(sent(number, draw, v6=v6)) for number in range(PACKETS)]
-    names = ["router", "marks", *(draw.choice(layer) for layer in draw.sample(LAYERS, 2))]
-    names.sort(key=[name for layer in (["router", "marks"], *LAYERS) for name in layer].index)
-    found, took, lost = passed(tmp_path, frames, [ADD[name] for name in names], draw)
-    told = f"{names}: {found.counts}"
-    assert found.key == "packet", told
-    assert (found.counts.matched, found.counts.lost) == (PACKETS - lost, lost), told
-    assert found.counts.unmatched_egress == found.counts.noncausal == 0, told
-    assert close(found.min, min(took)) and close(found.max, max(took)), told
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_packets_are_followed_through_random_devices(batch: int, tmp_path: Path) -> None:
+    layers = (["router", "marks"], *LAYERS)
+    order = [name for layer in layers for name in layer].index
+    for number in range(batch, DEVICES, BATCHES):
+        draw = random.Random(number)
+        v6 = draw.random() < 1 / 3
+        frames = [on_the_wire(sent(place, draw, v6=v6)) for place in range(FEW)]
+        chosen = (draw.choice(layer) for layer in draw.sample(LAYERS, draw.randrange(1, 4)))
+        names = ["router", "marks", *sorted(chosen, key=order)]
+        found, took = passed(tmp_path, frames, [ADD[name] for name in names], draw)
+        told = (number, names, found.counts)
+        assert found.key == "packet", told
+        require_all(found, took, FEW, told)
 
 
 @pytest.mark.parametrize("name", sorted(ADD))
@@ -224,11 +229,11 @@ def test_a_header_may_be_added_or_taken_off(name: str, turned: bool, tmp_path: P
     more = [ADD[name](Ether(bytes(frame)), draw) for frame in frames]
     pair = (more, frames) if turned else (frames, more)
     paths = [
-        captured(tmp_path, side, [(STEP_US * n + 5 * place, one) for n, one in enumerate(rows)])
+        captured(tmp_path, side, [(STEP_NS * n + 5 * place, one) for n, one in enumerate(rows)])
         for place, (side, rows) in enumerate(zip(("before", "after"), pair, strict=True))
     ]
     found = evaluate(*paths)
-    assert found.counts.matched == 20 and close(found.min, 5) and close(found.max, 5)
+    assert found.counts.matched == 20 and found.min == found.max == 5
 
 
 def nat(frame: Packet, draw: random.Random) -> Packet:
@@ -269,10 +274,9 @@ def test_what_a_device_changes_is_left_out_of_the_key(
 ) -> None:
     draw = random.Random(key)
     frames = [on_the_wire(sent(number, draw, v6=False)) for number in range(PACKETS)]
-    found, took, lost = passed(tmp_path, frames, devices, draw)
+    found, took = passed(tmp_path, frames, devices, draw)
     assert found.key == key and found.key_reason is not None and "differ" in found.key_reason
-    assert (found.counts.matched, found.counts.lost) == (PACKETS - lost, lost)
-    assert close(found.min, min(took)) and close(found.max, max(took))
+    require_all(found, took, PACKETS)
 
 
 def test_packets_are_followed_by_their_id_where_the_payload_is_another(tmp_path: Path) -> None:
@@ -281,9 +285,9 @@ def test_packets_are_followed_by_their_id_where_the_payload_is_another(tmp_path:
         on_the_wire(IP(src="10.0.0.1", dst="10.0.0.2", id=n + 1) / UDP() / Raw(payload(n, draw)))
         for n in range(PACKETS)
     ]
-    found, _, lost = passed(tmp_path, frames, [hop, new_payload], draw)
-    assert (found.key, found.counts.matched) == ("packet-id", PACKETS - lost)
-    assert found.counts.lost == lost and found.lost_at_least == 0
+    found, took = passed(tmp_path, frames, [hop, new_payload], draw)
+    require_all(found, took, PACKETS)
+    assert found.key == "packet-id" and found.lost_at_least == 0
     assert "payload-changed" in [warning.code for warning in found.warnings]
 
 
@@ -301,7 +305,7 @@ def test_what_a_device_did_is_told(tmp_path: Path) -> None:
         header.id = number + 1
         udp = UDP(sport=5000, dport=53) / Raw(payload(number, draw))
         frames.append(on_the_wire(header.copy() / udp))
-    found, _, _ = passed(tmp_path, frames, [hop, nat, ADD["vlan"]], draw)
+    found, _ = passed(tmp_path, frames, [hop, nat, ADD["vlan"]], draw)
     matched = found.counts.matched
     assert changes(found) == {
         "source MAC": ("02:00:00:00:00:01", "02:00:00:00:00:03", matched),
@@ -311,9 +315,9 @@ def test_what_a_device_did_is_told(tmp_path: Path) -> None:
         "source port": ("5000", "35000", matched),
         "time to live": ("64", "63", matched),
     }
-    found, _, _ = passed(tmp_path, frames, [ADD["vxlan"]], draw)
+    found, _ = passed(tmp_path, frames, [ADD["vxlan"]], draw)
     assert changes(found)["headers"] == ("", "IPv4, VXLAN 42, Ethernet", found.counts.matched)
-    found, _, _ = passed(tmp_path, frames, [], draw)
+    found, _ = passed(tmp_path, frames, [], draw)
     assert changes(found) == {}
 
 
@@ -325,7 +329,7 @@ def test_marks_on_some_packets_are_counted(tmp_path: Path) -> None:
 
     frames = [on_the_wire(IP(dst="192.0.2.9", id=n + 1, tos=2) / UDP() / Raw(bytes(30)))
               for n in range(PACKETS)]  # fmt: skip
-    found, _, _ = passed(tmp_path, frames, [third], random.Random(5))
+    found, _ = passed(tmp_path, frames, [third], random.Random(5))
     before, after, packets = changes(found)["ECN"]
     assert (before, after) == ("ECT(0)", "CE") and 0.2 < packets / found.counts.matched < 0.45
 
@@ -334,8 +338,8 @@ def test_marks_on_some_packets_are_counted(tmp_path: Path) -> None:
 def test_what_both_captures_have_of_a_payload_counts(snap: int, tmp_path: Path) -> None:
     draw = random.Random(snap)
     frames = [on_the_wire(sent(number, draw, v6=False)) for number in range(PACKETS)]
-    found, _, lost = passed(tmp_path, frames, [hop, ADD["vlan"]], draw, snap)
-    assert (found.counts.matched, found.counts.lost) == (PACKETS - lost, lost)
+    found, took = passed(tmp_path, frames, [hop, ADD["vlan"]], draw, snap)
+    require_all(found, took, PACKETS)
 
 
 def test_captures_that_begin_apart_are_not_matched_by_chance(tmp_path: Path) -> None:
@@ -345,8 +349,8 @@ def test_captures_that_begin_apart_are_not_matched_by_chance(tmp_path: Path) -> 
         address = f"10.0.{number // 200}.1"
         content = 0 if number == 1_500 else number
         packet = IP(src=address, dst="192.0.2.9", id=number + 1) / UDP() / Raw(b"%08d" % content)
-        frames.append((STEP_US * number, on_the_wire(packet)))
-    later = [(time_us + 5, frame) for time_us, frame in frames[1_400:]]
+        frames.append((STEP_NS * number, on_the_wire(packet)))
+    later = [(time_ns + 5, frame) for time_ns, frame in frames[1_400:]]
     found = evaluate(captured(tmp_path, "in", frames), captured(tmp_path, "out", later))
     assert (found.key, found.counts.matched, found.counts.lost) == ("packet", 1_200, 1_400)
 
@@ -354,14 +358,15 @@ def test_captures_that_begin_apart_are_not_matched_by_chance(tmp_path: Path) -> 
 def test_frames_without_ip_are_followed_as_well(tmp_path: Path) -> None:
     draw = random.Random(2)
     frames = [on_the_wire(ARP(pdst=f"10.0.{n}.1")) for n in range(PACKETS)]
-    found, _, lost = passed(tmp_path, frames, [ADD["vlan"]], draw)
-    assert (found.key, found.counts.matched) == ("packet", PACKETS - lost)
+    found, took = passed(tmp_path, frames, [ADD["vlan"]], draw)
+    assert found.key == "packet"
+    require_all(found, took, PACKETS)
     assert found.worst(1)[0].key.startswith("0x0806 ")
 
 
 def test_a_packet_is_shown_by_where_it_went(tmp_path: Path) -> None:
     frames = [on_the_wire(sent(n, random.Random(n), v6=n % 2 == 1)) for n in range(PACKETS)]
-    found, _, _ = passed(tmp_path, frames, [], random.Random(3))
+    found, _ = passed(tmp_path, frames, [], random.Random(3))
     shown = {packet.key for packet in found.worst()}
     assert any(key.startswith("udp 10.0.0.") and " > 192.0.2.9:" in key for key in shown), shown
     assert any(key.startswith("tcp [2001:db8::1]:") for key in shown), shown
