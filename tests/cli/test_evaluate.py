@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from captures import frame, pcap
 from program import TAILTAP, one_line_error, tailtap
 
 from tailtap.cli.registry import listed
@@ -49,6 +50,27 @@ def test_table_shows_the_tail(pair: Pair) -> None:
     assert "0.0000%" in lines["lost"]
 
 
+def test_a_number_may_stand_elsewhere_behind_the_device(tmp_path: Path) -> None:
+    """Both places are told, stored, and part of what another evaluation may not replace."""
+    tagged = [(10**12 + 10_000 * n + 700, frame(n, tags=[9])) for n in range(100)]
+    (tmp_path / "in").write_bytes(pcap([(10**12 + 10_000 * n, frame(n)) for n in range(100)]))
+    (tmp_path / "out").write_bytes(pcap(tagged))
+    words = ("evaluate", tmp_path / "in", tmp_path / "out", "--out", tmp_path / "kept")
+    keys = ("--key", "42:4:le", "--key-after", "-18:4:le")
+    run = tailtap(*words, *keys)
+    assert run.stdout.startswith("matched by 42:4:le, behind the device by -18:4:le\n")
+    found = json.loads(tailtap(*words, *keys, "--json").stdout)
+    assert (found["key"], found["key_after"], found["counts"]["matched"]) == (
+        "42:4:le",
+        "-18:4:le",
+        100,
+    )
+    other = tailtap(*words, "--key", "42:4:le", "--key-after", "udp.payload+0:4:le")
+    assert "there is an evaluation with other key_after in it" in one_line_error(other, 2)
+    named = json.loads(tailtap(*words, "--replace", "--key", "udp.payload+0:4:le", "--json").stdout)
+    assert "key_after" not in named and named["counts"]["matched"] == 100
+
+
 def test_tables_are_written(pair: Pair, tmp_path: Path) -> None:
     out = tmp_path / "deep" / "out"
     assert tailtap("evaluate", *pair, "--out", out).returncode == 0
@@ -80,6 +102,8 @@ def test_bad_captures_exit_with_2_and_one_line(pair: Pair, tmp_path: Path) -> No
         [tmp_path / "junk", pair[1]],
         [pair[1], pair[0]],
         [*pair, "--key", "nonsense"],
+        [*pair, "--key-after", "ip.id"],
+        [*pair, "--key", "-4:4:le", "--key-after", "-2:2:le"],
         [*pair, "--trim", "1 parsec"],
         [*pair, "--percentiles", "101"],
         [*pair, "--format", "pcapp"],
