@@ -38,6 +38,9 @@ const KEYS: [Option<&str>; 6] = [
 /// That of the same packets behind the device, if any of these is to be found elsewhere there.
 const AFTER: &str = "-18:4:le";
 
+/// About so many ways of cutting a frame are tried.
+const CUTS: usize = 16;
+
 /// Numbers whose place does not depend on what stands in front of the innermost packet.
 static NUMBERS: LazyLock<Vec<Field>> = LazyLock::new(|| {
     let keys = "ip+0:8:be ip.id udp.srcport udp+6:2:le tcp.seq icmp.seq sctp+4:4:be esp.seq \
@@ -269,7 +272,7 @@ pub fn packet(frame: &[u8]) {
         }
     }
     // What was cut off is missed, or not needed.
-    for len in (0..frame.len()).rev().take(64) {
+    for len in (0..frame.len()).step_by(1 + frame.len() / CUTS) {
         let short = &frame[..len];
         let same = Inner::of(short) == found;
         if let (Some(inner), Some(captured), true) = (found, cut(short), same) {
