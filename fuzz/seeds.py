@@ -9,7 +9,18 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
-from captures import MICROSECONDS, compressed, frame, mscap, pcap, pcapng, stamps
+from captures import (
+    COMPRESSIONS,
+    MICROSECONDS,
+    compressed,
+    erf,
+    frame,
+    mscap,
+    pcap,
+    pcapng,
+    stamps,
+    with_trailer,
+)
 from protocols import frames as of_protocols
 
 HERE = Path(__file__).resolve().parent
@@ -36,6 +47,20 @@ def captures(delay: int) -> dict[str, dict[str, bytes]]:
     resolutions = {"us": None, "ns": 9, "binary": 0x80 | 20, "ps": 12}
     order = {"little": "<", "big": ">"}
     other = struct.pack("<IIIII", 0x0BAD, 20, 1, 2, 20)
+    packets = [(t, data[14:]) for t, data in frames(delay, ipv6=True) if data[12:14] == b"\x86\xdd"]
+    cooked = {
+        "null": (0, struct.pack("<I", 30)),
+        "sll": (113, struct.pack(">HHHQH", 4, 1, 6, 0, 0x86DD)),
+        "sll2": (276, struct.pack(">HHIHBBQ", 0x86DD, 0, 3, 1, 0, 6, 0)),
+        "ppp": (9, b"\xff\x03\x00\x57"),
+        "hdlc": (104, b"\x0f\x00\x86\xdd"),
+    }
+    links = {
+        name: pcap([(t, head + data) for t, data in packets], linktype=number)
+        for name, (number, head) in cooked.items()
+    }
+    metamako = [(t, with_trailer(data, t + 7)) for t, data in plain]
+    exablaze = [(t, with_trailer(data, t + 7, kind="exablaze")) for t, data in plain]
     sections = pcapng(plain[:6]) + other + pcapng(plain[6:], order=">", tsresol=6)
     return {
         "pcap": {
@@ -43,13 +68,22 @@ def captures(delay: int) -> dict[str, dict[str, bytes]]:
             "us": pcap(plain, magic=MICROSECONDS),
             "big": pcap(ipv6, order=">"),
             "short": pcap(plain, snap=44),
-            "tunnel": pcap(plain, linktype=101),
+            "raw": pcap(packets, linktype=101),
+            "radio": pcap(plain, linktype=127),
+            "metamako": pcap(metamako),
+            "exablaze": pcap(exablaze),
+            **links,
         },
         "pcapng": {
             **{name: pcapng(plain, tsresol=value) for name, value in resolutions.items()},
             **{name: pcapng(ipv6, order=value) for name, value in order.items()},
             "sections": sections,
-            "tunnel": pcapng(plain, linktype=101),
+            "raw": pcapng(packets, linktype=101),
+        },
+        "erf": {
+            "ethernet": erf(plain, port=1, drops=3),
+            "ipv6": erf(packets, kind=23),
+            "hdlc": erf([(t, b"\xff\x03\x00\x57" + data) for t, data in packets], kind=1),
         },
         "mscap": {"plain": mscap(times(delay)), "wraps": mscap(wraps)},
         "stamps": {
@@ -65,11 +99,11 @@ def seeds() -> dict[tuple[str, str], bytes]:
     before, after = captures(0), captures(3_000)
     found = {(kind, name): data for kind, all_ in after.items() for name, data in all_.items()}
     for kind, all_ in after.items():
-        for name, data in all_.items():
-            for how in ("zstd", "gzip"):
-                found["compressed", f"{kind}-{name}-{how}"] = compressed(data, how)
-                twice = compressed(data[:100], how) + compressed(data[100:], how)
-                found["compressed", f"{kind}-{name}-{how}-members"] = twice
+        name, data = next(iter(all_.items()))
+        for how in COMPRESSIONS:
+            found["compressed", f"{kind}-{name}-{how}"] = compressed(data, how)
+            twice = compressed(data[:100], how) + compressed(data[100:], how)
+            found["compressed", f"{kind}-{name}-{how}-members"] = twice
     for number, kind in enumerate(before):
         # Both sides are mscap where the bits 3 and 4 say so.
         bits = 0b11000 if kind == "mscap" else 0

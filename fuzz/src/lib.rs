@@ -5,23 +5,27 @@
 
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::{Read, Write};
+use std::io::{Cursor, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
+use bzip2::read::MultiBzDecoder;
+use bzip2::write::BzEncoder;
 use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
+use lzma_rust2::{XzOptions, XzReader, XzWriter};
 use tailtap_analysis::capture::{Capture, CaptureError, Content, Damage, Format, Skipped, Unread};
 use tailtap_analysis::clocks::Clocks;
 use tailtap_analysis::evaluate::{
-    EvaluateError, Evaluation, Options, Partial, Piece, evaluate, plan,
+    EvaluateError, Evaluation, Options, Partial, Piece, Stamps, evaluate, plan,
 };
 use tailtap_analysis::key::{
     Extract, Field, Keeps, KeyKind, Moonsniff, NoKey, Packet, Signatures, cut,
 };
 use tailtap_wire::inner::{Inner, Kind};
+use tailtap_wire::link::Link;
 use tailtap_wire::{ethernet, vlan};
 
 /// Stands between the two captures of an input of the target `pair`.
@@ -55,6 +59,12 @@ pub enum Compression {
     Zstd,
     /// gzip.
     Gzip,
+    /// xz.
+    Xz,
+    /// Frames of lz4.
+    Lz4,
+    /// bzip2.
+    Bzip2,
 }
 
 /// A file in memory without a name: nothing is left behind when the fuzzer ends the process.
@@ -99,7 +109,7 @@ fn read(path: &Path, format: Option<Format>, steps: &[usize]) -> Result<Outcome,
             taken += 1;
             packet.time_ns.hash(&mut hash);
             match packet.content {
-                Content::Frame { bytes, wire_len } => (bytes, wire_len).hash(&mut hash),
+                Content::Frame { bytes, wire_len, link } => (bytes, wire_len, link).hash(&mut hash),
                 Content::Id(id) => id.hash(&mut hash),
             }
         })?;
@@ -134,6 +144,10 @@ fn compression(bytes: &[u8]) -> Option<Compression> {
     match bytes {
         [0x28, 0xb5, 0x2f, 0xfd, ..] => Some(Compression::Zstd),
         [0x1f, 0x8b, ..] => Some(Compression::Gzip),
+        [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Some(Compression::Xz),
+        [0x04, 0x22, 0x4d, 0x18, ..] => Some(Compression::Lz4),
+        [b'B', b'Z', b'h', b'1'..=b'9', 0x31, 0x41, ..]
+        | [b'B', b'Z', b'h', b'1'..=b'9', 0x17, 0x72, ..] => Some(Compression::Bzip2),
         _ => None,
     }
 }
@@ -147,7 +161,38 @@ pub fn compress(bytes: &[u8], how: Compression) -> Vec<u8> {
             encoder.write_all(bytes).expect("compresses");
             encoder.finish().expect("compresses")
         }
+        Compression::Xz => {
+            let mut encoder =
+                XzWriter::new(Vec::new(), XzOptions::with_preset(0)).expect("an encoder");
+            encoder.write_all(bytes).expect("compresses");
+            encoder.finish().expect("compresses")
+        }
+        Compression::Lz4 => {
+            let mut encoder = lz4::EncoderBuilder::new().build(Vec::new()).expect("an encoder");
+            encoder.write_all(bytes).expect("compresses");
+            let (file, done) = encoder.finish();
+            done.expect("compresses");
+            file
+        }
+        Compression::Bzip2 => {
+            let mut encoder = BzEncoder::new(Vec::new(), bzip2::Compression::fast());
+            encoder.write_all(bytes).expect("compresses");
+            encoder.finish().expect("compresses")
+        }
     }
+}
+
+/// All frames of a whole lz4 file; at most so many bytes.
+fn frames_of_lz4(mut bytes: &[u8], limit: u64) -> Option<Vec<u8>> {
+    let mut content = Vec::new();
+    while !bytes.is_empty() && content.len() as u64 <= limit {
+        let mut frame = lz4::Decoder::new(bytes).ok()?;
+        Read::by_ref(&mut frame).take(limit).read_to_end(&mut content).ok()?;
+        let (rest, whole) = frame.finish();
+        whole.ok()?;
+        bytes = rest;
+    }
+    Some(content)
 }
 
 /// What a compressed file holds, if it is whole and that is at most `limit` bytes.
@@ -156,6 +201,9 @@ pub fn decompress(bytes: &[u8], limit: usize) -> Option<(Compression, Vec<u8>)> 
     let reader: Box<dyn Read + '_> = match how {
         Compression::Zstd => Box::new(zstd::Decoder::new(bytes).ok()?),
         Compression::Gzip => Box::new(MultiGzDecoder::new(bytes)),
+        Compression::Xz => Box::new(XzReader::new_mem_limit(bytes, true, 1 << 18)),
+        Compression::Lz4 => Box::new(Cursor::new(frames_of_lz4(bytes, limit as u64 + 1)?)),
+        Compression::Bzip2 => Box::new(MultiBzDecoder::new(bytes)),
     };
     let mut content = Vec::new();
     reader.take(limit as u64 + 1).read_to_end(&mut content).ok()?;
@@ -214,6 +262,7 @@ pub fn pair(bytes: &[u8]) {
             clocks: Clocks::new(vec![(2_000, 1_000)], 700).filter(|_| bit(5)),
             nanoseconds: [bit(6), bit(7)],
             losses: true,
+            stamps: (bit(0) && bit(1)).then_some(Stamps::Trailer),
         };
         match evaluate(&ingress.path, &egress.path, &options, &|| false) {
             Ok(found) => {
@@ -240,9 +289,9 @@ fn sided(key: &str, elsewhere: bool) -> KeyKind {
 /// front of padding, and what a capture cut off is missed.
 pub fn packet(frame: &[u8]) {
     let whole = |bytes| key_of(bytes, frame.len());
-    let found = Inner::of(frame);
+    let found = Inner::of(frame, Link::Ethernet);
     let mut headers = Vec::new();
-    assert_eq!(Inner::seen(frame, |kind, at| headers.push((kind, at))), found);
+    assert_eq!(Inner::seen(frame, Link::Ethernet, |kind, at| headers.push((kind, at))), found);
     if let Some(inner) = found {
         assert!(headers.contains(&(Kind::Ip, inner.network)));
         assert!(inner.network < inner.transport && inner.network < inner.end);
@@ -250,7 +299,7 @@ pub fn packet(frame: &[u8]) {
     let keys = whole(frame);
     // Padding behind the packet is no part of it.
     let padded = [frame, &[0xee; 30]].concat();
-    if let Some(inner) = found.filter(|&inner| Inner::of(&padded) == Some(inner))
+    if let Some(inner) = found.filter(|&inner| Inner::of(&padded, Link::Ethernet) == Some(inner))
         && inner.end <= frame.len()
     {
         let padded = key_of(&padded, padded.len());
@@ -267,15 +316,16 @@ pub fn packet(frame: &[u8]) {
     {
         let tagged = [addresses, &[0x81, 0x00, 0xe0, 7], rest].concat();
         let moved = (inner.network + vlan::LEN, inner.end + vlan::LEN);
-        if Inner::of(&tagged).map(|inner| (inner.network, inner.end)) == Some(moved) {
+        if Inner::of(&tagged, Link::Ethernet).map(|inner| (inner.network, inner.end)) == Some(moved)
+        {
             assert_eq!(key_of(&tagged, tagged.len()), keys, "behind a tag");
         }
     }
     // What was cut off is missed, or not needed.
     for len in (0..frame.len()).step_by(1 + frame.len() / CUTS) {
         let short = &frame[..len];
-        let same = Inner::of(short) == found;
-        if let (Some(inner), Some(captured), true) = (found, cut(short), same) {
+        let same = Inner::of(short, Link::Ethernet) == found;
+        if let (Some(inner), Some(captured), true) = (found, cut(short, Link::Ethernet), same) {
             assert!(captured as usize <= len && inner.end > len);
             for keeps in Keeps::ALL {
                 let key = |bytes| {
@@ -304,7 +354,7 @@ fn key_of(bytes: &[u8], wire_len: usize) -> Vec<Result<u64, NoKey>> {
 }
 
 fn extract<X: Extract>(extract: X, bytes: &[u8], wire_len: usize) -> Result<u64, NoKey> {
-    let content = Content::Frame { bytes, wire_len: wire_len as u32 };
+    let content = Content::Frame { bytes, wire_len: wire_len as u32, link: Link::Ethernet };
     let (key, shown) = extract.extract(content)?;
     assert!(!X::name(key, shown).to_string().contains('\n'));
     Ok(key)

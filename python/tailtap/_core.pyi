@@ -71,6 +71,7 @@ class _Crossings(TypedDict):
     key: str
     times: tuple[_Raw, _Raw]
     spans: list[tuple[int, int]]
+    trailers: list[str | None]
 
 class _Notes(TypedDict):
     records: int
@@ -111,6 +112,7 @@ class Matching(TypedDict, total=False):
     format: str | None
     clocks: _Clocks | None
     nanoseconds: tuple[bool, bool]
+    stamps: str | None
     losses: bool
 
 def evaluate(ingress: Path, egress: Path, matching: Matching, *, bucket_ns: int) -> _Evaluation: ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 
-ETHERNET, COOKED = 1, 113
+ETHERNET, RADIO = 1, 127
 MICROSECONDS, NANOSECONDS = None, 9
 
 

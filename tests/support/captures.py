@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import lzma
 import struct
+import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import zstandard
 from numpy.typing import ArrayLike, NDArray
 
@@ -15,6 +19,7 @@ ETHERNET = 1
 FRAME_LEN = 60
 MICROSECONDS = 0xA1B2C3D4
 NANOSECONDS = 0xA1B23C4D
+COMPRESSIONS = ("zstd", "gzip", "xz", "lz4", "bzip2")
 
 
 def frame(
@@ -90,6 +95,36 @@ def pcapng(
     return b"".join(blocks)
 
 
+def erf(
+    packets: Iterable[tuple[int, bytes]], *, kind: int = 2, port: int = 0, drops: int = 0
+) -> bytes:
+    """An ERF file of (time in ns, frame), filled up to 8 bytes as cards do; the first record tells
+    how many packets the card dropped."""
+    records = []
+    for number, (time, data) in enumerate(packets):
+        seconds, rest = divmod(time, 1_000_000_000)
+        stamp = seconds << 32 | (rest << 32) // 1_000_000_000
+        body = (bytes(2) if kind == 2 else b"") + data
+        body = body.ljust(-(-len(body) // 8) * 8, b"\0")
+        lost = drops if number == 0 else 0
+        header = struct.pack(">BBHHH", kind, 4 | port, 16 + len(body), lost, len(data))
+        records.append(struct.pack("<Q", stamp) + header + body)
+    return b"".join(records)
+
+
+def with_trailer(
+    data: bytes, time: int, *, kind: str = "metamako", port: int = 1, fields: bytes = b""
+) -> bytes:
+    """A frame with its check sequence and the stamp that a switch put behind it."""
+    seconds, rest = divmod(time, 1_000_000_000)
+    start = data + struct.pack("<I", zlib.crc32(data))
+    if kind == "metamako":
+        flags = 1 | (2 if fields else 0)
+        return start + fields + struct.pack(">IIBHB", seconds, rest, flags, 7, port)
+    fraction = -(-(rest << 40) // 1_000_000_000)
+    return start + struct.pack(">BBI", 7, port, seconds) + fraction.to_bytes(5, "big") + b"\0"
+
+
 def mscap(packets: Iterable[tuple[int, int]]) -> bytes:
     """A MoonSniff capture of (time in ns, id)."""
     return b"".join(struct.pack("<QI", time, packet_id) for time, packet_id in packets)
@@ -110,12 +145,18 @@ def stamps(
 
 
 def compressed(data: bytes, how: str) -> bytes:
-    """`data` plain, or compressed with ``zstd`` or ``gzip``."""
+    """`data` plain, or compressed with one of `COMPRESSIONS`."""
     match how:
         case "zstd":
             return zstandard.ZstdCompressor().compress(data)
         case "gzip":
             return gzip.compress(data)
+        case "xz":
+            return lzma.compress(data)
+        case "lz4":
+            return bytes(pa.compress(data, codec="lz4", asbytes=True))
+        case "bzip2":
+            return bz2.compress(data)
         case _:
             return data
 

@@ -89,6 +89,8 @@ pub struct Intake {
     pub short: u64,
     /// Records without a frame where the key needs one.
     pub frameless: u64,
+    /// Packets without the Ethernet header that the key counts from.
+    pub headless: u64,
     /// How often a stamp was earlier than the one before it.
     pub backwards: u64,
     /// The largest such step in nanoseconds.
@@ -104,7 +106,7 @@ pub struct Intake {
 impl Intake {
     /// Packets without a usable key.
     pub fn unkeyed(&self) -> u64 {
-        self.foreign + self.short + self.frameless
+        self.foreign + self.short + self.frameless + self.headless
     }
 
     /// Counts a packet without a usable key.
@@ -114,6 +116,7 @@ impl Intake {
             NoKey::Foreign => self.foreign += 1,
             NoKey::Short => self.short += 1,
             NoKey::NoFrame => self.frameless += 1,
+            NoKey::NoEthernet => self.headless += 1,
         }
     }
 
@@ -129,6 +132,7 @@ impl Intake {
         self.foreign += next.foreign;
         self.short += next.short;
         self.frameless += next.frameless;
+        self.headless += next.headless;
         self.backwards += next.backwards;
         self.largest_step_ns = self.largest_step_ns.max(next.largest_step_ns);
         self.tick.merge(&next.tick);

@@ -42,6 +42,11 @@ fn pcapng() {
 }
 
 #[test]
+fn erf() {
+    replay("erf", |bytes| targets::capture(bytes, Format::Erf));
+}
+
+#[test]
 fn mscap() {
     replay("mscap", |bytes| targets::capture(bytes, Format::Mscap));
 }

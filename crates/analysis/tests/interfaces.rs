@@ -5,7 +5,8 @@ use std::path::Path;
 use tailtap_analysis::capture::{Capture, CaptureError};
 
 const ETHERNET: u32 = 1;
-const TUNNEL: u32 = 101;
+const COOKED_2: u32 = 276;
+const RADIO: u32 = 127;
 
 fn block(kind: u32, body: &[u8]) -> Vec<u8> {
     let length = (body.len() as u32 + 12).to_le_bytes();
@@ -50,18 +51,44 @@ fn read(file: &[u8]) -> Result<u64, String> {
 }
 
 #[test]
-fn an_interface_that_is_not_ethernet_does_not_hide_one_that_is() {
-    let start = [section(), interface(TUNNEL), interface(ETHERNET)].concat();
+fn an_interface_that_is_not_read_does_not_hide_one_that_is() {
+    let start = [section(), interface(RADIO), interface(ETHERNET)].concat();
     assert_eq!(read(&[start.clone(), filler(), packet(1)].concat()), Ok(1));
     assert_eq!(read(&[start.clone(), packet(0), filler(), packet(1)].concat()), Ok(1));
     assert_eq!(read(&[start.clone(), filler()].concat()), Ok(0));
     for file in [[start, packet(0), filler()].concat(), {
         let late = [filler(), interface(ETHERNET), packet(1)].concat();
-        [section(), interface(TUNNEL), packet(0), late].concat()
+        [section(), interface(RADIO), packet(0), late].concat()
     }] {
-        let refusal = read(&file).expect_err("not Ethernet");
-        assert!(refusal.contains("link type 101 is not Ethernet"), "{refusal}");
+        let refusal = read(&file).expect_err("not read");
+        assert!(refusal.contains("link type 127 (IEEE 802.11"), "{refusal}");
     }
+}
+
+#[test]
+fn a_packet_says_where_it_was_captured_and_which_way_it_went() {
+    let cooked = [&[8, 0, 0, 0, 0, 0, 0, 7, 0, 1, 4, 6][..], &[2; 8], &[0x45; 20]].concat();
+    let enhanced = |interface: u32, bytes: &[u8], flags: u32| {
+        let length = bytes.len() as u32;
+        let head = [interface, 0, 1_000_000, length, length].map(u32::to_le_bytes).concat();
+        // The option epb_flags, and the end of all options.
+        let flags = [2 | 4 << 16, flags, 0].map(u32::to_le_bytes).concat();
+        block(6, &[&head, bytes, &flags].concat())
+    };
+    let packets = [(1, 1), (1, 2), (1, 0), (0, 1)];
+    let file = packets.map(|(interface, flags)| match interface {
+        1 => enhanced(1, &[2; 60], flags),
+        _ => enhanced(0, &cooked, flags),
+    });
+    let file = [section(), interface(COOKED_2), interface(ETHERNET), file.concat()].concat();
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("capture");
+    std::fs::write(&path, file).expect("writes");
+    let mut found = Vec::new();
+    let mut capture = Capture::open(&path, None).expect("opens");
+    capture.read(10, |packet| found.push((packet.interface, packet.outgoing))).expect("reads");
+    // The packet itself knows better than the file: it left through the system's interface 7.
+    assert_eq!(found, [(1, Some(false)), (1, Some(true)), (1, None), (7, Some(true))]);
 }
 
 #[test]

@@ -43,7 +43,10 @@ fn pairs<'py>(
 fn format(name: Option<String>) -> PyResult<Option<Format>> {
     name.map(|name| {
         Format::from_name(&name).ok_or_else(|| {
-            raise("InputError", format!("'{name}' is not a format: pcap, pcapng, mscap or stamps"))
+            raise(
+                "InputError",
+                format!("'{name}' is not a format: pcap, pcapng, erf, mscap or stamps"),
+            )
         })
     })
     .transpose()
@@ -89,6 +92,8 @@ pub struct Matching {
     #[pyo3(default)]
     nanoseconds: [bool; 2],
     #[pyo3(default)]
+    stamps: Option<String>,
+    #[pyo3(default)]
     losses: bool,
 }
 
@@ -99,6 +104,7 @@ impl Matching {
             Clocks::new(knots, within_ns).ok_or_else(|| raise("InputError", why))
         });
         let format = format(self.format)?;
+        let stamps = self.stamps.as_deref().map(str::parse).transpose();
         Ok(Options {
             key: key_of(self.key.as_deref(), self.key_after.as_deref())?,
             trim_ns: self.trim_ns,
@@ -108,6 +114,7 @@ impl Matching {
             egress_format: format,
             clocks: clocks.transpose()?,
             nanoseconds: self.nanoseconds,
+            stamps: stamps.map_err(|error| raise("InputError", error))?,
             losses: self.losses,
         })
     }
@@ -249,6 +256,7 @@ pub fn crossings<'py>(
     dict.set_item("key", found.key.to_string())?;
     dict.set_item("times", pairs(py, found.times))?;
     dict.set_item("spans", found.spans)?;
+    dict.set_item("trailers", found.trailers.map(|one| one.map(|trailer| trailer.to_string())))?;
     Ok(dict)
 }
 
@@ -394,6 +402,7 @@ fn unread<'py>(py: Python<'py>, side: &Side) -> PyResult<Bound<'py, PyDict>> {
         dict.set_item(name, count)?;
     }
     dict.set_item("short", side.intake.short)?;
+    dict.set_item("no-ethernet", side.intake.headless)?;
     dict.set_item("foreign", side.intake.foreign)?;
     dict.set_item("tap-lost", lost_by_tap)?;
     dict.set_item("skipped-at-most", side.notes.skipped.packets_at_most)?;
@@ -415,6 +424,7 @@ fn side<'py>(
     dict.set_item("packets", side.notes.packets)?;
     dict.set_item("resolution_ns", side.resolution_ns())?;
     dict.set_item("fcs_bytes", side.notes.fcs_len)?;
+    dict.set_item("trailer", side.notes.trailer.map(|trailer| trailer.to_string()))?;
     dict.set_item("unread", unread(py, side)?)?;
     dict.set_item("first_ns", shown(side.intake.first_ns).cast_signed())?;
     dict.set_item("last_ns", shown(side.intake.last_ns).cast_signed())?;

@@ -1,6 +1,7 @@
 //! All layers of a frame: where its headers are, behind VLAN tags, IPv4 options and IPv6 extension
 //! headers.
 
+use crate::link::Link;
 use crate::{ethernet, ipv4, ipv6, udp, vlan};
 
 /// Where the UDP header begins in the usual frame, see [`is_plain_udp`].
@@ -28,11 +29,13 @@ pub struct Layers {
 }
 
 impl Layers {
-    /// Finds the IP header behind any number of VLAN tags, and the transport header behind it.
-    /// `None` if the frame is not of IP.
-    pub fn of(frame: &[u8]) -> Option<Self> {
-        let mut network = ethernet::LEN;
-        let mut ethertype = ethernet::Header::parse(frame)?.ethertype;
+    /// Finds the IP header behind any number of VLAN tags, and the transport header behind it, in bytes
+    /// that begin as `link` says. `None` if the frame is not of IP.
+    pub fn of(frame: &[u8], link: Link) -> Option<Self> {
+        let (mut network, mut ethertype) = match link {
+            Link::Ethernet => (ethernet::LEN, ethernet::Header::parse(frame)?.ethertype),
+            Link::Network(protocol) => (0, protocol),
+        };
         while vlan::is_tag(ethertype) {
             ethertype = vlan::Header::parse(&frame[network..])?.ethertype;
             network += vlan::LEN;
@@ -64,13 +67,14 @@ pub fn is_plain_udp(frame: &[u8]) -> bool {
     })
 }
 
-/// Where the UDP payload of a frame begins, at most at its end; `None` for any other frame.
+/// Where the UDP payload of a frame begins, at most at its end, in bytes that begin as `link` says;
+/// `None` for any other frame.
 #[inline]
-pub fn udp_payload(frame: &[u8]) -> Option<usize> {
-    if is_plain_udp(frame) {
+pub fn udp_payload(frame: &[u8], link: Link) -> Option<usize> {
+    if link == Link::Ethernet && is_plain_udp(frame) {
         return Some(PLAIN_UDP + udp::LEN);
     }
-    match Layers::of(frame)?.transport? {
+    match Layers::of(frame, link)?.transport? {
         (udp::PROTOCOL, at) => Some(at + udp::LEN).filter(|&payload| payload <= frame.len()),
         _ => None,
     }
@@ -133,7 +137,12 @@ mod tests {
         ] {
             let bytes = frame(tags, ethertype, &network);
             assert_eq!(moonsniff::id(&bytes), Some(ID), "{tags:x?} {ethertype:#x} {network:?}");
-            assert_eq!(udp_payload(&bytes), Some(bytes.len() - moonsniff::LEN));
+            assert_eq!(udp_payload(&bytes, Link::Ethernet), Some(bytes.len() - moonsniff::LEN));
+            if tags.is_empty() {
+                let packet = &bytes[ethernet::LEN..];
+                let payload = udp_payload(packet, Link::Network(ethertype));
+                assert_eq!(payload, Some(packet.len() - moonsniff::LEN));
+            }
             // A frame that is cut has no id, wherever it is cut.
             for len in 0..bytes.len() {
                 assert_eq!(moonsniff::id(&bytes[..len]), None, "cut at {len}");
@@ -153,7 +162,7 @@ mod tests {
             (ipv6::ETHERTYPE, v6(44, &[udp::PROTOCOL, 0, 0, 8, 0, 0, 0, 9])),
         ] {
             let bytes = frame(&[], ethertype, &network);
-            assert_eq!(udp_payload(&bytes), None, "{ethertype:#x} {network:?}");
+            assert_eq!(udp_payload(&bytes, Link::Ethernet), None, "{ethertype:#x} {network:?}");
         }
     }
 
@@ -162,10 +171,10 @@ mod tests {
         let bytes = frame(&[0x8100], ipv4::ETHERTYPE, &v4(0, |header| header[9] = tcp::PROTOCOL));
         let transport = Some((tcp::PROTOCOL, 38));
         assert_eq!(
-            Layers::of(&bytes),
+            Layers::of(&bytes, Link::Ethernet),
             Some(Layers { version: Version::V4, network: 18, transport })
         );
-        let cut = Layers::of(&bytes[..30]).expect("still IPv4");
+        let cut = Layers::of(&bytes[..30], Link::Ethernet).expect("still IPv4");
         assert_eq!((cut.network, cut.transport), (18, None));
     }
 
@@ -187,9 +196,9 @@ mod tests {
             if is_plain_udp(&bytes) {
                 let transport = Some((udp::PROTOCOL, PLAIN_UDP));
                 let layers = Layers { version: Version::V4, network: ethernet::LEN, transport };
-                prop_assert_eq!(Layers::of(&bytes), Some(layers));
+                prop_assert_eq!(Layers::of(&bytes, Link::Ethernet), Some(layers));
             }
-            if let Some(payload) = udp_payload(&bytes) {
+            if let Some(payload) = udp_payload(&bytes, Link::Ethernet) {
                 prop_assert!(payload <= bytes.len());
             }
         }

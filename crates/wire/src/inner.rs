@@ -5,6 +5,7 @@
 //! (RFC 2003, 4213), GRE (RFC 2784, 2890; ERSPAN), VXLAN (RFC 7348), Geneve (RFC 8926) and GTP-U
 //! (3GPP TS 29.281). A header that could be one of these and does not make sense is payload.
 
+use crate::link::Link;
 use crate::{ethernet, ipv4, ipv6, u16_at, udp, vlan};
 
 /// Headers in headers deeper than this are payload: nobody nests so many, and time has an end.
@@ -65,6 +66,15 @@ enum Next {
     Protocol(u16),
 }
 
+impl Next {
+    fn behind(link: Link) -> Self {
+        match link {
+            Link::Ethernet => Self::Ethernet,
+            Link::Network(protocol) => Self::Protocol(protocol),
+        }
+    }
+}
+
 /// The innermost IP packet of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inner {
@@ -88,23 +98,28 @@ pub struct Inner {
 }
 
 impl Inner {
-    /// Finds it. `None` for a frame without IP, or whose IP header is cut off.
+    /// Finds it in bytes that begin as `link` says. `None` for a frame without IP, or whose IP header
+    /// is cut off.
     #[inline]
-    pub fn of(frame: &[u8]) -> Option<Self> {
-        match frame.get(12..15) {
-            // Most packets are in no tunnel, and one look tells.
-            Some([0x08, 0x00, 0x45]) => {
-                let next = Next::Protocol(ipv4::ETHERTYPE);
-                Self::within(frame, ethernet::LEN, next, &mut |_, _| {})
-            }
-            _ => Self::within(frame, 0, Next::Ethernet, &mut |_, _| {}),
+    pub fn of(frame: &[u8], link: Link) -> Option<Self> {
+        // Most packets are in no tunnel, and one look tells.
+        if link == Link::Ethernet && matches!(frame.get(12..15), Some([0x08, 0x00, 0x45])) {
+            let next = Next::Protocol(ipv4::ETHERTYPE);
+            return Self::within(frame, ethernet::LEN, next, &mut |_, _| {});
         }
+        Self::of_others(frame, link)
+    }
+
+    /// The same in bytes that do not begin like most.
+    #[inline(never)]
+    fn of_others(frame: &[u8], link: Link) -> Option<Self> {
+        Self::within(frame, 0, Next::behind(link), &mut |_, _| {})
     }
 
     /// Finds it, and shows `see` each header on the way and where it begins, to the innermost IP. What
     /// turns out to be payload may have been shown as well.
-    pub fn seen(frame: &[u8], mut see: impl FnMut(Kind, usize)) -> Option<Self> {
-        Self::within(frame, 0, Next::Ethernet, &mut see)
+    pub fn seen(frame: &[u8], link: Link, mut see: impl FnMut(Kind, usize)) -> Option<Self> {
+        Self::within(frame, 0, Next::behind(link), &mut see)
     }
 
     #[inline]
@@ -450,14 +465,22 @@ mod tests {
             (1, tunnel(2152, &[0x36, 255, 0, 48, 0, 0, 0, 5, 0, 1, 0, 0x85, 1, 0, 9, 0], &inner)),
         ];
         for (tunnels, frame) in cases.into_iter().chain(more) {
-            let found = Inner::of(&frame).expect("a packet of IP");
+            let found = Inner::of(&frame, Link::Ethernet).expect("a packet of IP");
             assert_eq!(found.tunnels, tunnels, "{frame:02x?}");
             assert_eq!(&frame[found.network..], inner, "{frame:02x?}");
             assert_eq!((found.end, found.id), (frame.len(), Some(0x1234)));
             assert_eq!(found.transport, found.network + ipv4::LEN);
             let mut last = None;
-            assert_eq!(Inner::seen(&frame, |kind, at| last = Some((kind, at))), Some(found));
+            assert_eq!(
+                Inner::seen(&frame, Link::Ethernet, |kind, at| last = Some((kind, at))),
+                Some(found)
+            );
             assert_eq!(last, Some((Kind::Ip, found.network)));
+            let cooked = &frame[ethernet::LEN..];
+            let carried = Link::Network(u16_at(&frame, ethernet::ADDRESSES_LEN));
+            let same = Inner::of(cooked, carried).expect("a packet of IP");
+            assert_eq!((same.tunnels, same.protocol), (tunnels, found.protocol));
+            assert_eq!(same.network + ethernet::LEN, found.network);
         }
     }
 
@@ -471,11 +494,12 @@ mod tests {
         ];
         for carried in odd {
             let packet = v4(udp::PROTOCOL, &carried);
-            let found = Inner::of(&ethernet(ipv4::ETHERTYPE, &packet)).expect("a packet of IP");
+            let found = Inner::of(&ethernet(ipv4::ETHERTYPE, &packet), Link::Ethernet)
+                .expect("a packet of IP");
             assert_eq!((found.tunnels, found.protocol), (0, udp::PROTOCOL));
         }
         for ethertype in [0x0806, 0x88cc, 0x0123] {
-            assert_eq!(Inner::of(&ethernet(ethertype, &innermost())), None);
+            assert_eq!(Inner::of(&ethernet(ethertype, &innermost()), Link::Ethernet), None);
         }
     }
 
@@ -484,18 +508,18 @@ mod tests {
         let mut frame = ethernet(ipv4::ETHERTYPE, &innermost());
         let end = frame.len();
         frame.extend([0; 18]);
-        assert_eq!(Inner::of(&frame).map(|inner| inner.end), Some(end));
+        assert_eq!(Inner::of(&frame, Link::Ethernet).map(|inner| inner.end), Some(end));
         frame[16..18].fill(0); // a length of zero: all of it, as offloads leave it
-        assert_eq!(Inner::of(&frame).map(|inner| inner.end), Some(end + 18));
+        assert_eq!(Inner::of(&frame, Link::Ethernet).map(|inner| inner.end), Some(end + 18));
         frame[20] = 0x20;
-        let first = Inner::of(&frame).expect("a packet of IP");
+        let first = Inner::of(&frame, Link::Ethernet).expect("a packet of IP");
         assert_eq!((first.fragment, first.has_transport()), (Some(0), true));
         frame[21] = 9;
-        let later = Inner::of(&frame).expect("a packet of IP");
+        let later = Inner::of(&frame, Link::Ethernet).expect("a packet of IP");
         assert_eq!((later.fragment, later.has_transport()), (Some(9), false));
         let fragment = [tcp::PROTOCOL, 0, 0, 8, 0, 0, 0, 9];
         let frame = ethernet(ipv6::ETHERTYPE, &v6(44, &with(&fragment, b"the rest")));
-        let later = Inner::of(&frame).expect("a packet of IP");
+        let later = Inner::of(&frame, Link::Ethernet).expect("a packet of IP");
         assert_eq!((later.fragment, later.id, later.v6), (Some(1), Some(9), true));
     }
 
@@ -520,11 +544,15 @@ mod tests {
             for (byte, start) in bytes.iter_mut().skip(12).zip(head) {
                 *byte = start;
             }
-            if let Some(inner) = Inner::of(&bytes) {
+            if let Some(inner) = Inner::of(&bytes, Link::Ethernet) {
                 prop_assert!(inner.network < inner.transport);
                 prop_assert!(inner.tunnels <= DEPTH);
             }
-            prop_assert_eq!(Inner::of(&bytes), Inner::seen(&bytes, |_, _| {}));
+            for protocol in [ipv4::ETHERTYPE, ipv6::ETHERTYPE, MPLS, PPPOE_SESSION] {
+                let link = Link::Network(protocol);
+                prop_assert_eq!(Inner::of(&bytes, link), Inner::seen(&bytes, link, |_, _| {}));
+            }
+            prop_assert_eq!(Inner::of(&bytes, Link::Ethernet), Inner::seen(&bytes, Link::Ethernet, |_, _| {}));
         }
     }
 }

@@ -17,6 +17,7 @@ pub mod frame;
 pub mod inner;
 pub mod ipv4;
 pub mod ipv6;
+pub mod link;
 pub mod moonsniff;
 pub mod tcp;
 pub mod udp;

@@ -2,6 +2,7 @@
 //! byte that tells measured packets from others.
 
 use crate::frame;
+use crate::link::Link;
 
 /// Length of id and type byte.
 pub const LEN: usize = 5;
@@ -50,7 +51,7 @@ impl Header {
 /// The id of a frame that holds a measured packet; `None` for any other frame.
 #[inline]
 pub fn id(frame: &[u8]) -> Option<u32> {
-    Header::parse(&frame[frame::udp_payload(frame)?..])?.measured()
+    Header::parse(&frame[frame::udp_payload(frame, Link::Ethernet)?..])?.measured()
 }
 
 #[cfg(test)]

@@ -17,8 +17,8 @@ Completer = Callable[[Context, Parameter, str], list[CompletionItem]]
 
 MARKS = ("plan.json", "run.json", "evaluation.json", "search.json", "results.duckdb")
 """A folder with one of these files holds results."""
-CAPTURES = (".pcap", ".pcapng", ".mscap", ".stamps")
-COMPRESSED = ("", ".zst", ".gz")
+CAPTURES = (".pcap", ".pcapng", ".erf", ".mscap", ".stamps")
+COMPRESSED = ("", ".zst", ".gz", ".xz", ".lz4", ".bz2")
 
 
 def result_folders(context: Context, parameter: Parameter, incomplete: str) -> list[CompletionItem]:

@@ -120,9 +120,9 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--format",
-    shell_complete=one_of("pcap", "pcapng", "mscap", "stamps"),
-    help="Format of both captures (pcap, pcapng, mscap, stamps) where the content does not "
-    "say: mscap has no magic number, and its suffix decides.",
+    shell_complete=one_of("pcap", "pcapng", "erf", "mscap", "stamps"),
+    help="Format of both captures (pcap, pcapng, erf, mscap, stamps) where the content does not "
+    "say: ERF and mscap have no magic number, and the suffix decides.",
 )
 @click.option(
     "--nanoseconds",
@@ -130,6 +130,15 @@ if TYPE_CHECKING:
     shell_complete=one_of("ingress", "egress", "both"),
     help="The stamps of this capture (ingress, egress, both) are nanoseconds, although the file "
     "says that they are microseconds: a wrong magic number in pcap, no if_tsresol in pcapng.",
+)
+@click.option(
+    "--stamps",
+    metavar="SOURCE",
+    shell_complete=one_of("record", "trailer"),
+    help="Where the stamps are taken from: 'trailer' is what a switch put behind each frame "
+    "(Arista 7130 or Metamako, Cisco Nexus 3550 or Exablaze), in whichever capture has that; "
+    "'record' is what the capturing program wrote. By default trailers count where both captures "
+    "have them.",
 )
 @click.option(
     "--out",
@@ -176,6 +185,7 @@ def evaluate(
     back: tuple[Path, Path] | None,
     format: str | None,
     nanoseconds: str | None,
+    stamps: str | None,
     out: Path | None,
     replace: bool,
     scheduler: str | None,
@@ -186,10 +196,12 @@ def evaluate(
 ) -> None:
     """Match the packets of two captures and show the tail of the latency between them.
 
-    Reads pcap (micro- and nanoseconds), pcapng, MoonSniff's mscap and tailtap's stamp files, each
-    also compressed with zstd or gzip. Needs no privileges. Percentiles are exact; each comes with
-    its 95 % confidence interval, and one with fewer than ten packets above it is marked as not
-    supported by the data. Warnings go to standard error.
+    Reads pcap (micro- and nanoseconds), pcapng, ERF, MoonSniff's mscap and tailtap's stamp files,
+    each also compressed with zstd, gzip, xz, lz4 or bzip2. Packets may be captured with their
+    Ethernet header or without it: on 'any' (SLL and SLL2), on tunnels (raw IP, NULL, PPP), or as
+    ERF; the two captures may differ in that. Needs no privileges. Percentiles are exact; each
+    comes with its 95 % confidence interval, and one with fewer than ten packets above it is marked
+    as not supported by the data. Warnings go to standard error.
 
     Given a folder that `tailtap run` made, evaluates all its finished runs again, as their
     experiment says, and replaces the results in the run folders and in results.duckdb. With other
@@ -204,8 +216,9 @@ def evaluate(
     in every bound, stored, and part of every verdict. A clock that stepped is refused.
 
     The results do not depend on where the work is done, and in how many pieces. pcap and stamp
-    files can be cut into pieces. Compressed captures, pcapng and mscap, and captures whose stamps
-    are not in order of time, or that are of two clocks, are evaluated in one piece.
+    files can be cut into pieces. Compressed captures, pcapng, ERF and mscap, and captures whose
+    stamps are not in order of time, are a switch's, or are of two clocks, are evaluated in one
+    piece.
     """
     from tailtap.analysis.evaluation.percentiles import parse_list
     from tailtap.analysis.evaluation.settings import Settings, typed
@@ -222,6 +235,7 @@ def evaluate(
         bucket=bucket,
         format=format,
         nanoseconds=nanoseconds,
+        stamps=stamps,
     )
     if egress is not None:
         if out is not None:
@@ -229,7 +243,7 @@ def evaluate(
         if egress_ahead is not None or back is not None:
             keys = (key, key_after)
             given["clocks"] = _clocks(
-                ingress, egress, egress_ahead, back, keys, format, nanoseconds
+                ingress, egress, egress_ahead, back, keys, format, nanoseconds, stamps
             )
         found = _evaluate_pair(ingress, egress, Settings(**given), where)
         if out is not None and not replace:
@@ -240,10 +254,10 @@ def evaluate(
             f"{ingress}: give two captures, from before and from after the device, or the folder "
             "of an experiment"
         )
-    elif format is not None or nanoseconds is not None or key_after is not None:
+    elif not (format is nanoseconds is stamps is key_after is None):
         raise InputError(
-            "--format, --nanoseconds and --key-after are for two captures: stamps of runs say what "
-            "they are"
+            "--format, --nanoseconds, --stamps and --key-after are for two captures: stamps of "
+            "runs say what they are"
         )
     elif out is not None and replace:
         raise InputError("--out leaves the results of the runs alone: leave --replace out")
@@ -263,10 +277,11 @@ def _clocks(
     keys: tuple[str | None, str | None],
     format: str | None,
     nanoseconds: str | None,
+    stamps: str | None,
 ) -> Clocks:
     """How the clocks of two captures are to each other."""
     from tailtap.analysis.evaluation.clocks import aligned, known, parse_interval
-    from tailtap.analysis.evaluation.settings import sides_of
+    from tailtap.analysis.evaluation.settings import sides_of, source_of
     from tailtap.records.errors import InputError
 
     if back is None:
@@ -274,7 +289,6 @@ def _clocks(
         return known(*parse_interval(egress_ahead))
     if egress_ahead is not None:
         raise InputError("--egress-ahead and --back both say how the clocks are: give one of them")
-    sides = sides_of(nanoseconds)
     key, key_after = keys
     return aligned(
         ingress,
@@ -283,7 +297,8 @@ def _clocks(
         key=key or "auto",
         key_after=key_after,
         format=format,
-        nanoseconds=sides,
+        nanoseconds=sides_of(nanoseconds),
+        stamps=source_of(stamps),
     )
 
 
@@ -445,6 +460,9 @@ def _print(found: Evaluation, ps: tuple[float, ...]) -> None:
     reason = f": {found.key_reason}" if found.key_reason else ""
     after = f", behind the device by {found.key_after}" if found.key_after else ""
     say(f"matched by {found.key}{after}{reason}")
+    for name, side in (("before", found.inputs.ingress), ("after", found.inputs.egress)):
+        if side.trailer is not None:
+            say(f"stamps {name} the device: those of a switch's trailers, {side.trailer}")
     if found.device is not None and found.device.changes:
         say(f"the device changed, in the first {found.device.looked_at:,} packets:")
         for change in found.device.changes:

@@ -101,7 +101,7 @@ class Counts(Record, kw_only=True):
     ] = 0
 
 
-class Side(Record, kw_only=True):
+class Side(Record, kw_only=True, omit_defaults=True):
     """A capture."""
 
     path: str
@@ -112,6 +112,9 @@ class Side(Record, kw_only=True):
     last_ns: Whole
     resolution_ns: Annotated[Width, Meta(description="The step of its stamps")]
     fcs_bytes: Annotated[Count, Meta(description="Bytes of the checksum at the end of each frame")]
+    trailer: Annotated[
+        str | None, Meta(description="The switch whose trailers the stamps were taken from")
+    ] = None
     unread: Annotated[
         dict[str, Count], Meta(description="Packets that passed and were not read, by reason")
     ]
@@ -131,6 +134,8 @@ class Sides(Record, kw_only=True):
 
 Nanoseconds = Literal["ingress", "egress", "both"]
 """Which captures have stamps in nanoseconds though they say microseconds."""
+Stamps = Literal["record", "trailer"]
+"""Where stamps are taken from: the records of captures, or the trailers of a switch."""
 
 
 class Options(Record, kw_only=True, omit_defaults=True):
@@ -140,6 +145,7 @@ class Options(Record, kw_only=True, omit_defaults=True):
     window_ns: Count
     bucket_ns: Width
     nanoseconds: Nanoseconds | None = None
+    stamps: Stamps | None = None
     worst: Count
 
 

@@ -18,9 +18,9 @@ pub enum CaptureError {
     Empty(PathBuf),
     /// The first bytes are of no known kind.
     #[error(
-        "{path}: not a capture that tailtap reads (first bytes {magic}): pcap, pcapng, stamp files \
-         and MoonSniff's mscap are known, plain or compressed with zstd or gzip; name an mscap file \
-         *.mscap or give --format mscap"
+        "{path}: not a capture that tailtap reads (first bytes {magic}): pcap, pcapng, stamp files, \
+         ERF and MoonSniff's mscap are known, plain or compressed with zstd, gzip, xz, lz4 or bzip2; \
+         name an mscap file *.mscap or give --format mscap, and an ERF file *.erf or --format erf"
     )]
     UnknownFormat {
         /// The file.
@@ -49,7 +49,7 @@ pub enum CaptureError {
     /// A compression that is not undone here.
     #[error(
         "{path}: compressed with {compression}, which tailtap does not undo: unpack it first \
-         ({command}), or compress it with zstd or gzip"
+         ({command}), or compress it with zstd, gzip, xz, lz4 or bzip2"
     )]
     UnknownCompression {
         /// The file.
@@ -72,10 +72,11 @@ pub enum CaptureError {
         /// What mends the file.
         mend: &'static str,
     },
-    /// The packets are not Ethernet frames.
+    /// The packets are of a link type that is not read.
     #[error(
-        "{path}: link type {linktype} is not Ethernet: capture on the Ethernet interface itself, \
-         not on 'any' or a tunnel"
+        "{path}: link type {linktype}{} is not read: capture on an interface of Ethernet or IP, or on \
+         'any' (tcpdump -L lists the link types of an interface, -y chooses one)",
+        super::link::name(*linktype)
     )]
     LinkType {
         /// The file.
@@ -88,7 +89,7 @@ pub enum CaptureError {
     Compression {
         /// The file.
         path: PathBuf,
-        /// zstd or gzip.
+        /// Its name.
         compression: &'static str,
         /// Why.
         source: std::io::Error,
@@ -118,7 +119,7 @@ impl HeaderError {
 /// What makes a capture unusable as a whole and is found further in, before the path is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// No packet is Ethernet; of this link type.
+    /// All packets are of link types that are not read, such as this one.
     LinkType(u32),
     /// The stamps are nanoseconds and the file says otherwise.
     Nanoseconds {

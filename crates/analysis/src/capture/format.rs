@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::error::{HeaderError, Refusal};
-use super::{Notes, Sink, mscap, pcap, pcapng, stampfile};
+use super::{Notes, Sink, erf, input, mscap, pcap, pcapng, stampfile};
 
 /// How far a reader came with the bytes that it was given.
 pub(super) enum Progress {
@@ -197,7 +197,7 @@ macro_rules! formats {
     };
 }
 
-// Files are recognised in this order: mscap is last because it goes by the name.
+// Files are recognised in this order: ERF and mscap are last because they go by the name.
 formats! {
     /// Classic pcap: micro- or nanoseconds, either byte order.
     Pcap, "pcap", pcap::Decoder;
@@ -205,8 +205,18 @@ formats! {
     Pcapng, "pcapng", pcapng::Decoder;
     /// tailtap's own stamp file.
     Stamps, "stamps", stampfile::Decoder;
+    /// Endace's extensible record format.
+    Erf, "erf", erf::Decoder;
     /// MoonSniff's mscap: 12-byte little-endian records of u64 nanoseconds and u32 id.
     Mscap, "mscap", mscap::Decoder;
+}
+
+/// Whether a file's name, less the suffix of a compression, ends so.
+pub(super) fn has_suffix(path: &Path, suffix: &str) -> bool {
+    let name = path.file_name().map(|name| name.to_string_lossy().to_lowercase());
+    let name = name.unwrap_or_default();
+    let plain = input::SUFFIXES.iter().find_map(|compressed| name.strip_suffix(compressed));
+    plain.unwrap_or(&name).ends_with(suffix)
 }
 
 impl Format {
@@ -231,7 +241,7 @@ mod tests {
         for &format in Format::ALL {
             assert_eq!(Format::from_name(format.name()), Some(format));
         }
-        assert_eq!(Format::from_name("erf"), None);
+        assert_eq!(Format::from_name("snoop"), None);
     }
 
     #[test]
@@ -242,8 +252,11 @@ mod tests {
             assert_eq!(recognise(&pcap, name), Some(Format::Pcap));
             assert_eq!(recognise(&MAGIC, name), Some(Format::Stamps));
         }
-        for name in ["x.mscap", "X.MSCAP", "x.mscap.zst", "x.mscap.gz"] {
+        for name in ["x.mscap", "X.MSCAP", "x.mscap.zst", "x.mscap.gz", "x.mscap.xz"] {
             assert_eq!(recognise(&[0; 12], name), Some(Format::Mscap));
+        }
+        for name in ["x.erf", "X.ERF.lz4", "x.erf.bz2"] {
+            assert_eq!(recognise(&[0; 12], name), Some(Format::Erf));
         }
         assert_eq!(recognise(&[0; 12], "x.pcap"), None);
         assert_eq!(recognise(&[], "mscap"), None);

@@ -6,10 +6,12 @@
 //! each other. A file that is cut off while it is read merely ends.
 
 use std::fs::File;
-use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::io::{BufRead, BufReader, Error, ErrorKind, Read, Seek, SeekFrom};
 use std::path::Path;
 
-use flate2::read::MultiGzDecoder;
+use bzip2::bufread::MultiBzDecoder;
+use flate2::bufread::MultiGzDecoder;
+use lzma_rust2::XzReader;
 
 use super::CaptureError;
 
@@ -17,6 +19,11 @@ use super::CaptureError;
 const CHUNK: usize = 1 << 20;
 /// How much of a plain file is read at a time: little enough to stay in the processor's cache.
 const PLAIN_CHUNK: usize = 1 << 18;
+/// More memory than this is not given to what an xz file says that it needs, in KiB: `xz -9` takes 65 MiB.
+const XZ_MEMORY_KIB: u32 = 1 << 18;
+
+/// What names of compressed files end in.
+pub(super) const SUFFIXES: [&str; 5] = [".zst", ".gz", ".xz", ".lz4", ".bz2"];
 
 pub(super) struct Input {
     source: Source,
@@ -42,7 +49,7 @@ enum Source {
 }
 
 impl Input {
-    /// Opens a file; zstd and gzip are recognised by their magic.
+    /// Opens a file; compressions are recognised by their magic.
     pub(super) fn open(path: &Path) -> Result<Self, CaptureError> {
         let io = |source| CaptureError::Io { path: path.to_owned(), source };
         // A pipe is not even opened: that may wait for another program for ever.
@@ -72,20 +79,16 @@ impl Input {
                 command,
             });
         }
-        let broken = |compression| {
-            move |source| CaptureError::Compression { path: path.to_owned(), compression, source }
-        };
-        let stream = |reader, compression| Source::Stream { reader, compression };
-        let source = match magic[..] {
-            [0x28, 0xb5, 0x2f, 0xfd, ..] => {
-                let decoder = zstd::Decoder::new(file).map_err(broken("zstd"))?;
-                stream(Box::new(decoder), "zstd")
+        let source = match compression(&magic) {
+            None => Source::Plain { file, size: metadata.len() },
+            Some((compression, open)) => {
+                let broken = |source| {
+                    let path = path.to_owned();
+                    CaptureError::Compression { path, compression, source }
+                };
+                let reader = open(BufReader::with_capacity(CHUNK, file)).map_err(broken)?;
+                Source::Stream { reader, compression }
             }
-            [0x1f, 0x8b, ..] => {
-                let decoder = MultiGzDecoder::new(BufReader::with_capacity(CHUNK, file));
-                stream(Box::new(decoder), "gzip")
-            }
-            _ => Source::Plain { file, size: metadata.len() },
         };
         Ok(Self { source, buffer: Vec::new(), at: 0, end: 0, base: 0, eof: false })
     }
@@ -161,12 +164,65 @@ impl Input {
     }
 }
 
+/// Makes a reader of what a compressed file holds. Streams that follow each other are read as one.
+type Open = fn(BufReader<File>) -> std::io::Result<Box<dyn Read + Send>>;
+
+/// The compression that a file begins with, and what undoes it.
+fn compression(magic: &[u8]) -> Option<(&'static str, Open)> {
+    Some(match *magic {
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => {
+            ("zstd", |file| Ok(Box::new(zstd::Decoder::with_buffer(file)?)))
+        }
+        [0x1f, 0x8b, ..] => ("gzip", |file| Ok(Box::new(MultiGzDecoder::new(file)))),
+        [0xfd, b'7', b'z', b'X', b'Z', 0x00] => {
+            ("xz", |file| Ok(Box::new(XzReader::new_mem_limit(file, true, XZ_MEMORY_KIB))))
+        }
+        [0x04, 0x22, 0x4d, 0x18, ..] => {
+            ("lz4", |file| Ok(Box::new(Lz4Frames { file: Some(file), frame: None })))
+        }
+        // What follows is the start of a block, or the end of a file without one.
+        [b'B', b'Z', b'h', b'1'..=b'9', 0x31, 0x41]
+        | [b'B', b'Z', b'h', b'1'..=b'9', 0x17, 0x72] => {
+            ("bzip2", |file| Ok(Box::new(MultiBzDecoder::new(file))))
+        }
+        _ => return None,
+    })
+}
+
+/// The frames of an lz4 file: the library reads one, and says whether that was whole.
+struct Lz4Frames {
+    /// Where the next frame begins.
+    file: Option<BufReader<File>>,
+    frame: Option<lz4::Decoder<BufReader<File>>>,
+}
+
+impl Read for Lz4Frames {
+    fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
+        loop {
+            if let Some(frame) = &mut self.frame {
+                let read = frame.read(bytes)?;
+                if read > 0 || bytes.is_empty() {
+                    return Ok(read);
+                }
+            }
+            if let Some(frame) = self.frame.take() {
+                let (file, whole) = frame.finish();
+                whole.map_err(|_| Error::from(ErrorKind::UnexpectedEof))?;
+                self.file = Some(file);
+            }
+            let Some(mut file) = self.file.take() else { return Ok(0) };
+            if file.fill_buf()?.is_empty() {
+                return Ok(0);
+            }
+            self.frame = Some(lz4::Decoder::new(file)?);
+        }
+    }
+}
+
 /// The name of a compression that is not undone here, and what undoes it.
 fn foreign_compression(magic: &[u8]) -> Option<(&'static str, &'static str)> {
     match magic {
-        [0xfd, b'7', b'z', b'X', b'Z', 0x00] => Some(("xz", "xz -dk")),
-        [b'B', b'Z', b'h', b'1'..=b'9', 0x31, 0x41] => Some(("bzip2", "bzip2 -dk")),
-        [0x04, 0x22, 0x4d, 0x18, ..] => Some(("lz4", "lz4 -dk")),
+        [0x02, 0x21, 0x4c, 0x18, ..] => Some(("lz4's legacy format", "lz4 -dk")),
         [0x89, b'L', b'Z', b'O', ..] => Some(("lzop", "lzop -dk")),
         [b'L', b'Z', b'I', b'P', ..] => Some(("lzip", "lzip -dk")),
         [0x1f, 0x9d, ..] => Some(("compress", "uncompress -k")),

@@ -6,24 +6,30 @@
 //! absurd length) the next record that makes sense is looked for; one that ends in mid-record yields
 //! what stands before that. What was not read is counted, by reason, in [`Notes`].
 
+mod erf;
 mod error;
 mod format;
 mod input;
+mod link;
 mod mistaken;
 mod mscap;
 mod notes;
 mod pcap;
 mod pcapng;
 mod stampfile;
+mod trailer;
 
 use std::path::{Path, PathBuf};
 
 use format::{AnyReader, Progress, Recovery};
 use input::Input;
+use tailtap_wire::link::Link;
+use trailer::Restamped;
 
 pub use error::CaptureError;
 pub use format::Format;
 pub use notes::{Damage, Mark, Notes, Reason, Skipped, Unread};
+pub use trailer::Trailer;
 
 /// Longest packet that is believed. A longer record is damage: the largest frames of any
 /// Ethernet device, with all offloads, stay below 256 KiB.
@@ -47,17 +53,17 @@ const LEAST_RECORD: u64 = 12;
 /// Latest stamp that is believed: 146 years in nanoseconds. The matching table holds no later one.
 pub(crate) const LATEST_NS: u64 = (1 << 62) - 2;
 
-/// The only link type that can be read: LINKTYPE_ETHERNET of pcap and pcapng.
-const LINKTYPE_ETHERNET: u32 = 1;
-
 /// One packet of a capture.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
     /// Time of the stamp in nanoseconds.
     pub time_ns: u64,
-    /// The number of the interface that it was captured at, as the file counts them; 0 where the file
-    /// has one.
+    /// The number of the interface that it was captured at: as the packet itself says (the system's
+    /// number in cooked captures of the second version, the card's port in ERF, 256 times the device
+    /// and the port in a switch's trailer), or as the file counts them; 0 where the file has one.
     pub interface: u32,
+    /// Whether the machine that captured it sent it, where the file says it.
+    pub outgoing: Option<bool>,
     /// What is known of the packet.
     pub content: Content<'a>,
 }
@@ -65,12 +71,14 @@ pub struct Packet<'a> {
 /// What a capture keeps of a packet.
 #[derive(Clone, Copy, Debug)]
 pub enum Content<'a> {
-    /// The captured bytes from the Ethernet header on.
+    /// The captured bytes.
     Frame {
-        /// Captured bytes.
+        /// Captured bytes, from the first header on that is the network's own.
         bytes: &'a [u8],
-        /// Length of the packet on the wire, which may be more than was captured.
+        /// Length of the packet on the wire from there on, which may be more than was captured.
         wire_len: u32,
+        /// What they begin with.
+        link: Link,
     },
     /// The id alone.
     Id(u32),
@@ -112,6 +120,10 @@ pub struct Capture {
     format: Format,
     notes: Notes,
     done: bool,
+    /// The trailers that the stamps are taken from.
+    trailer: Option<Trailer>,
+    /// How many packets had none.
+    without_trailer: u64,
 }
 
 impl Capture {
@@ -144,7 +156,9 @@ impl Capture {
         let opened = format.open(head, &mut notes);
         let (reader, header_len) = opened.map_err(|error| error.at(path, head))?;
         input.consume(header_len);
-        Ok(Self { path: path.to_owned(), input, reader, format, notes, done: false })
+        let path = path.to_owned();
+        let (done, trailer, without_trailer) = (false, None, 0);
+        Ok(Self { path, input, reader, format, notes, done, trailer, without_trailer })
     }
 
     /// The file's path.
@@ -182,13 +196,16 @@ impl Capture {
 
     /// Records about every `step` bytes, the first of all before the others, at which reading can
     /// begin; `None` where one cannot tell a record from the middle of a file, as in compressed
-    /// files. If the capture is in time order, all that comes before a mark is earlier.
+    /// files, and where the stamps are not those of the records. If the capture is in time order, all that comes before a mark is earlier.
     ///
     /// What stands there looks like records; whoever reads on to a mark knows whether it is one.
     pub fn marks(&mut self, step: u64) -> Result<Option<Vec<Mark>>, CaptureError> {
         let (Some(size), Some(start)) = (self.input.size(), self.reader.first_record()) else {
             return Ok(None);
         };
+        if self.trailer.is_some() {
+            return Ok(None);
+        }
         let mut marks = Vec::new();
         let mut near = start;
         while near < size {
@@ -269,7 +286,14 @@ impl Capture {
         while sink.left > 0 && !self.done {
             let bytes = self.input.bytes();
             let before = sink.left;
-            let progress = self.reader.decode(bytes, before, &mut sink);
+            let progress = match self.trailer {
+                None => self.reader.decode(bytes, before, &mut sink),
+                Some(trailer) => {
+                    let without = &mut self.without_trailer;
+                    let mut sink = Restamped { sink: &mut sink, trailer, without };
+                    self.reader.decode(bytes, before, &mut sink)
+                }
+            };
             self.notes.packets += (before - sink.left) as u64;
             match progress {
                 Progress::Full(used) => self.input.consume(used),
@@ -287,6 +311,11 @@ impl Capture {
             }
         }
         self.reader.note(&mut self.notes);
+        if self.trailer.is_some() {
+            self.notes.unread.add(Reason::NoTrailer, self.without_trailer);
+            self.notes.unit_ns = 1;
+            self.notes.trailer = self.trailer;
+        }
         Ok(!self.done)
     }
 
@@ -345,6 +374,12 @@ impl Capture {
     /// nothing.
     pub fn take_off(&mut self, fcs_len: usize) {
         self.reader.take_off(fcs_len);
+    }
+
+    /// Takes the stamps from trailers, which are then no part of the packets. Packets without one are not
+    /// read.
+    pub fn take_from(&mut self, trailer: Trailer) {
+        self.trailer = Some(trailer);
     }
 
     fn stop(&mut self, why: &str) {

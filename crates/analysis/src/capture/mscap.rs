@@ -8,7 +8,7 @@
 use std::path::Path;
 
 use super::error::HeaderError;
-use super::format::{Progress, Reader};
+use super::format::{Progress, Reader, has_suffix};
 use super::notes::Reason;
 use super::{Content, LATEST_NS, Notes, Packet, Sink, Unread, le_u32};
 
@@ -30,9 +30,7 @@ impl Reader for Decoder {
 
     /// Whether the name, less a compression suffix, ends in `.mscap`.
     fn recognises(_: &[u8], path: &Path) -> bool {
-        let name = path.file_name().map(|n| n.to_string_lossy().to_lowercase()).unwrap_or_default();
-        let name = name.strip_suffix(".zst").or(name.strip_suffix(".gz")).unwrap_or(&name);
-        name.ends_with(".mscap")
+        has_suffix(path, ".mscap")
     }
 
     fn open(_: &[u8], _: &mut Notes) -> Result<(Self, usize), HeaderError> {
@@ -58,7 +56,8 @@ impl Reader for Decoder {
                 continue;
             }
             (self.last, self.offset) = (time, offset);
-            sink.take(Packet { time_ns, interface: 0, content: Content::Id(le_u32(&record[8..])) });
+            let content = Content::Id(le_u32(&record[8..]));
+            sink.take(Packet { time_ns, interface: 0, outgoing: None, content });
             taken += 1;
         }
         if taken == limit { Progress::Full(used) } else { Progress::More(used) }

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::Trailer;
 use crate::stamps::{Clock, TapCounts};
 
 /// Why nothing can be made of a capture from some place on.
@@ -18,7 +19,7 @@ pub struct Damage {
 /// Why packets that a capture holds, or should hold, were not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// Of a link type that is not Ethernet.
+    /// Of a link type that is not read.
     LinkType,
     /// Without a stamp: simple packet blocks of pcapng.
     NoTime,
@@ -32,15 +33,19 @@ pub enum Reason {
     UnknownBlock,
     /// Not in the file: the program that captured dropped them, and says so.
     Dropped,
+    /// Behind a link's header that is cut off or names no protocol.
+    LinkHeader,
+    /// Without a switch's trailer, where the stamps are those of trailers.
+    NoTrailer,
 }
 
 /// How many packets were not read, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Unread([u64; 7]);
+pub struct Unread([u64; 9]);
 
 impl Unread {
     /// The names of the reasons, in their order.
-    const NAMES: [&'static str; 7] = [
+    const NAMES: [&'static str; 9] = [
         "link-type",
         "without-time",
         "without-interface",
@@ -48,6 +53,8 @@ impl Unread {
         "damaged",
         "unknown-block",
         "dropped",
+        "link-header",
+        "without-trailer",
     ];
 
     /// Counts packets.
@@ -130,6 +137,8 @@ pub struct Notes {
     pub unit_ns: u64,
     /// The bytes of the frame check sequence that were taken off the frames' ends, the most.
     pub fcs_len: u64,
+    /// The trailers that the stamps were taken from.
+    pub trailer: Option<Trailer>,
     /// How often mscap's time jumped back by 2^32 ns and was unwrapped.
     pub unwrapped: u64,
     /// The tap's own counts, from a stamp file that was closed.

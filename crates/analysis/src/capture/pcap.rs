@@ -5,14 +5,14 @@
 
 use std::path::Path;
 
+use tailtap_wire::link::Link;
+
 use super::error::{HeaderError, Refusal};
 use super::format::{Progress, Reader, Recovery};
+use super::link::{LinkType, Opened};
 use super::mistaken::Mistaken;
 use super::notes::Reason;
-use super::{
-    Content, LINKTYPE_ETHERNET, LOOK_AHEAD, MAX_FRAME, Notes, Packet, Sink, Unread, le_u32,
-    without_fcs,
-};
+use super::{Content, LOOK_AHEAD, MAX_FRAME, Notes, Packet, Sink, Unread, le_u32, without_fcs};
 
 const HEADER_LEN: usize = 24;
 const RECORD_HEADER_LEN: usize = 16;
@@ -35,6 +35,7 @@ const LONGEST_PAUSE_S: u64 = 3600;
 pub(super) struct Decoder {
     swapped: bool,
     ns_per_fraction: u64,
+    link: LinkType,
     fcs_len: usize,
     /// Records so far, and the time of the last one in seconds.
     records: u64,
@@ -67,13 +68,12 @@ impl Reader for Decoder {
         }
         let word = |at: usize| order(le_u32(&head[at..]), swapped);
         let linktype = word(20) & LINKTYPE;
-        if linktype != LINKTYPE_ETHERNET {
-            return Err(HeaderError::LinkType(linktype));
-        }
+        let link = LinkType::of(linktype).ok_or(HeaderError::LinkType(linktype))?;
         let fcs_words = if word(20) & FCS_GIVEN == 0 { 0 } else { word(20) >> FCS_WORDS_SHIFT };
         let decoder = Self {
             swapped,
             ns_per_fraction: if nanoseconds { 1 } else { 1_000 },
+            link,
             fcs_len: 2 * fcs_words as usize,
             records: 0,
             last_s: None,
@@ -86,11 +86,12 @@ impl Reader for Decoder {
     #[inline]
     fn decode(&mut self, bytes: &[u8], limit: usize, sink: &mut impl Sink) -> Progress {
         // Copies of the loop, so that the common one has no byte swaps and takes nothing off.
-        match (self.swapped, self.fcs_len > 0) {
-            (false, false) => self.decode_as::<false, false>(bytes, limit, sink),
+        let whole = self.link == LinkType::Ethernet && self.fcs_len == 0;
+        match (self.swapped, whole) {
             (false, true) => self.decode_as::<false, true>(bytes, limit, sink),
-            (true, false) => self.decode_as::<true, false>(bytes, limit, sink),
+            (false, false) => self.decode_as::<false, false>(bytes, limit, sink),
             (true, true) => self.decode_as::<true, true>(bytes, limit, sink),
+            (true, false) => self.decode_as::<true, false>(bytes, limit, sink),
         }
     }
 
@@ -150,7 +151,7 @@ impl Reader for Decoder {
 
 impl Decoder {
     #[inline]
-    fn decode_as<const SWAPPED: bool, const FCS: bool>(
+    fn decode_as<const SWAPPED: bool, const WHOLE: bool>(
         &mut self,
         bytes: &[u8],
         limit: usize,
@@ -185,14 +186,23 @@ impl Decoder {
             }
             last_s = Some(seconds);
             let wire_len = order(le_u32(&header[12..]), SWAPPED);
-            let (bytes, wire_len) = match FCS {
-                true => without_fcs(frame, wire_len, self.fcs_len),
-                false => (frame, wire_len),
+            let opened = match WHOLE {
+                true => Some(Opened::plain(frame, wire_len, Link::Ethernet)),
+                false => {
+                    let (bytes, wire_len) = without_fcs(frame, wire_len, self.fcs_len);
+                    self.link.open(bytes, wire_len)
+                }
+            };
+            let Some(Opened { bytes, wire_len, link, interface, outgoing }) = opened else {
+                self.records += 1;
+                self.unread.add(Reason::LinkHeader, 1);
+                continue;
             };
             sink.take(Packet {
                 time_ns: seconds * 1_000_000_000 + fraction * self.ns_per_fraction,
-                interface: 0,
-                content: Content::Frame { bytes, wire_len },
+                interface: interface.unwrap_or_default(),
+                outgoing,
+                content: Content::Frame { bytes, wire_len, link },
             });
             taken += 1;
         };

@@ -10,11 +10,11 @@ use pcap_parser::pcapng::{
 
 use super::error::{HeaderError, Refusal};
 use super::format::{Progress, Reader, Recovery};
+use super::link::{LinkType, Opened};
 use super::mistaken::Mistaken;
 use super::notes::Reason;
 use super::{
-    Content, LATEST_NS, LINKTYPE_ETHERNET, LOOK_AHEAD, MAX_FRAME, Notes, Packet, Sink, Unread,
-    le_u32, without_fcs,
+    Content, LATEST_NS, LOOK_AHEAD, MAX_FRAME, Notes, Packet, Sink, Unread, le_u32, without_fcs,
 };
 
 const SECTION_HEADER: u32 = 0x0a0d_0d0a;
@@ -56,12 +56,18 @@ const DROPS_UNKNOWN: u16 = u16::MAX;
 const IF_FCSLEN: OptionCode = OptionCode(13);
 const EPB_FLAGS: OptionCode = OptionCode(2);
 const EPB_DROPCOUNT: OptionCode = OptionCode(4);
+/// Where the flags of a packet tell whether it came in or went out.
+const FLAGS_DIRECTION: u32 = 0x3;
+const FLAGS_INBOUND: u32 = 1;
+const FLAGS_OUTBOUND: u32 = 2;
 /// Where the flags of a packet tell the length of its frame check sequence.
 const FLAGS_FCS_SHIFT: u32 = 5;
 const FLAGS_FCS_MASK: u32 = 0xf;
 
 struct Interface {
     linktype: u32,
+    /// The same, if it is read.
+    link: Option<LinkType>,
     resolution: Resolution,
     /// Whether the file states the resolution.
     stated: bool,
@@ -116,15 +122,16 @@ struct Found<'a> {
     wire_len: u32,
     dropped: u64,
     fcs_len: Option<usize>,
+    outgoing: Option<bool>,
 }
 
 #[derive(Default)]
 pub(super) struct Decoder {
     big_endian: bool,
     interfaces: Vec<Interface>,
-    /// Whether an Ethernet interface was described so far, in any section.
-    ethernet: bool,
-    /// The link type of a packet that is not Ethernet, if one was met.
+    /// Whether an interface that is read was described so far, in any section.
+    readable: bool,
+    /// The link type of a packet that is not read, if one was met.
     foreign_linktype: Option<u32>,
     /// Packets that were read, and those with a stamp that cannot be true.
     packets: u64,
@@ -257,9 +264,9 @@ fn word(bytes: &[u8], big_endian: bool) -> u32 {
 }
 
 impl Decoder {
-    /// Whether there was a packet, but no Ethernet interface before it: that will not change.
+    /// Whether there was a packet, but no interface before it that is read: that will not change.
     fn is_foreign(&self) -> bool {
-        self.foreign_linktype.is_some() && !self.ethernet
+        self.foreign_linktype.is_some() && !self.readable
     }
 
     /// The length of a block that is believed behind damage, if one begins here and is whole.
@@ -341,9 +348,11 @@ impl Decoder {
                 16.. => usize::from(length) / 8,
                 length => usize::from(length),
             });
-        self.ethernet |= linktype == LINKTYPE_ETHERNET;
+        let link = LinkType::of(linktype);
+        self.readable |= link.is_some();
         self.interfaces.push(Interface {
             linktype,
+            link,
             resolution: Resolution::from_option(interface.if_tsresol)
                 .ok_or("an interface with an impossible time resolution")?,
             stated: option(OptionCode::IfTsresol).is_some(),
@@ -378,13 +387,16 @@ impl Decoder {
                     u64::from_le_bytes(*value)
                 }
             });
+        let flags = number(EPB_FLAGS).and_then(|value| value.get(..4));
+        let flags = flags.map(|value| word(value, self.big_endian));
         Found {
             interface: packet.if_id as usize,
             units: u64::from(packet.ts_high) << 32 | u64::from(packet.ts_low),
             bytes: packet.data.get(..packet.caplen as usize).unwrap_or(packet.data),
             wire_len: packet.origlen,
             dropped,
-            fcs_len: number(EPB_FLAGS).and_then(|value| self.fcs_of(value)),
+            fcs_len: flags.and_then(fcs_of),
+            outgoing: flags.and_then(outgoing_of),
         }
     }
 
@@ -407,14 +419,8 @@ impl Decoder {
             wire_len: at(16),
             dropped: if dropped == DROPS_UNKNOWN { 0 } else { u64::from(dropped) },
             fcs_len: None,
+            outgoing: None,
         })
-    }
-
-    /// The length of the frame check sequence in a packet's flags, if they tell it.
-    fn fcs_of(&self, flags: &[u8]) -> Option<usize> {
-        let flags = word(flags.get(..4)?, self.big_endian);
-        let length = flags >> FLAGS_FCS_SHIFT & FLAGS_FCS_MASK;
-        (length > 0).then_some(length as usize)
     }
 
     /// The packet, unless it cannot be read, which is counted.
@@ -424,11 +430,11 @@ impl Decoder {
             return None;
         };
         interface.dropped_between = interface.dropped_between.saturating_add(found.dropped);
-        if interface.linktype != LINKTYPE_ETHERNET {
+        let Some(link) = interface.link else {
             self.foreign_linktype = Some(interface.linktype);
             self.unread.add(Reason::LinkType, 1);
             return None;
-        }
+        };
         let resolution = match interface.resolution {
             Resolution::PerSecond(1_000_000) if self.take_for_nanoseconds => {
                 Resolution::PerSecond(1_000_000_000)
@@ -450,12 +456,37 @@ impl Decoder {
             interface.read = true;
             self.unit_ns = self.unit_ns.max(resolution.unit_ns());
         }
-        self.packets += 1;
-        let fcs_len = found.fcs_len.or(interface.fcs_len).unwrap_or(self.fcs_len);
-        self.most_fcs_len = self.most_fcs_len.max(fcs_len);
+        let unstated = if link == LinkType::Ethernet { self.fcs_len } else { 0 };
+        let fcs_len = found.fcs_len.or(interface.fcs_len).unwrap_or(unstated);
         let (bytes, wire_len) = without_fcs(found.bytes, found.wire_len, fcs_len);
-        let interface = found.interface as u32;
-        Some(Packet { time_ns, interface, content: Content::Frame { bytes, wire_len } })
+        let Some(opened) = link.open(bytes, wire_len) else {
+            self.unread.add(Reason::LinkHeader, 1);
+            return None;
+        };
+        self.packets += 1;
+        self.most_fcs_len = self.most_fcs_len.max(fcs_len);
+        let Opened { bytes, wire_len, link, interface, outgoing } = opened;
+        Some(Packet {
+            time_ns,
+            interface: interface.unwrap_or(found.interface as u32),
+            outgoing: outgoing.or(found.outgoing),
+            content: Content::Frame { bytes, wire_len, link },
+        })
+    }
+}
+
+/// The length of the frame check sequence in a packet's flags, if they tell it.
+fn fcs_of(flags: u32) -> Option<usize> {
+    let length = flags >> FLAGS_FCS_SHIFT & FLAGS_FCS_MASK;
+    (length > 0).then_some(length as usize)
+}
+
+/// Whether a packet went out, if its flags tell it.
+fn outgoing_of(flags: u32) -> Option<bool> {
+    match flags & FLAGS_DIRECTION {
+        FLAGS_INBOUND => Some(false),
+        FLAGS_OUTBOUND => Some(true),
+        _ => None,
     }
 }
 

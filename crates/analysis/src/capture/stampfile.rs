@@ -50,6 +50,7 @@ impl Reader for Decoder {
             sink.take(Packet {
                 time_ns: stamp.time_ns,
                 interface: 0,
+                outgoing: None,
                 content: Content::Id(stamp.id),
             });
             taken += 1;

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use tailtap_wire::inner::{Inner, Kind};
+use tailtap_wire::link::Link;
 use tailtap_wire::{ethernet, ipv4, ipv6, tcp, udp};
 
 use super::Counts;
@@ -85,9 +86,9 @@ fn outlines<X: Extract>(path: &Path, told: Told, extract: X) -> HashMap<u64, Opt
     let mut found = HashMap::new();
     let Ok(mut capture) = told.open(path) else { return found };
     let read = capture.read(LOOK, |packet| {
-        let Content::Frame { bytes, wire_len } = packet.content else { return };
+        let Content::Frame { bytes, wire_len, link } = packet.content else { return };
         if let Ok((key, _)) = extract.extract(packet.content) {
-            let made = || Some(outline(bytes, wire_len));
+            let made = || Some(outline(bytes, wire_len, link));
             found.entry(key).and_modify(|known| *known = None).or_insert_with(made);
         }
     });
@@ -107,13 +108,16 @@ struct Found {
 impl Found {
     fn compare(&mut self, before: &Outline, after: &Outline) {
         self.looked_at += 1;
-        for (what, was) in before {
+        let frames = [before, after].map(|outline| of(outline, OF_FRAMES[0]).is_some());
+        // Where one capture has no frames, what these have is not known, and no change.
+        let known = |what: &str| frames[0] == frames[1] || !OF_FRAMES.contains(&what);
+        for (what, was) in before.iter().filter(|(what, _)| known(what)) {
             let became = of(after, what);
             if became != Some(was) {
                 self.count(what, was.clone(), became.cloned().unwrap_or_default());
             }
         }
-        for (what, became) in after {
+        for (what, became) in after.iter().filter(|(what, _)| known(what)) {
             if of(before, what).is_none() {
                 self.count(what, String::new(), became.clone());
             }
@@ -151,6 +155,9 @@ fn of<'a>(outline: &'a Outline, what: &str) -> Option<&'a String> {
     outline.iter().find(|(name, _)| *name == what).map(|(_, value)| value)
 }
 
+/// What only packets have that were captured with their Ethernet header.
+const OF_FRAMES: [&str; 3] = ["source MAC", "destination MAC", "bytes behind"];
+
 /// All that is told of a packet, in the order in which it is told.
 const ORDER: [&str; 16] = [
     "source MAC",
@@ -171,19 +178,21 @@ const ORDER: [&str; 16] = [
     "bytes behind",
 ];
 
-fn outline(frame: &[u8], wire_len: u32) -> Outline {
+fn outline(frame: &[u8], wire_len: u32, link: Link) -> Outline {
     let mut told = Outline::new();
-    if let Some(addresses) = frame.get(..ethernet::ADDRESSES_LEN) {
+    if link == Link::Ethernet
+        && let Some(addresses) = frame.get(..ethernet::ADDRESSES_LEN)
+    {
         told.push(("source MAC", mac(&addresses[6..])));
         told.push(("destination MAC", mac(&addresses[..6])));
     }
     let mut headers: Vec<(Kind, usize)> = Vec::new();
-    let Some(inner) = Inner::seen(frame, |kind, at| headers.push((kind, at))) else {
+    let Some(inner) = Inner::seen(frame, link, |kind, at| headers.push((kind, at))) else {
         return told;
     };
     let names: Vec<String> = headers
         .iter()
-        .skip(1)
+        .skip(usize::from(link == Link::Ethernet))
         .filter(|&&(_, at)| at < inner.network)
         .map(|&(kind, at)| name(kind, &frame[at..]))
         .collect();

@@ -4,10 +4,12 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use tailtap_wire::link::Link;
 
 use super::crossings::{common, once};
-use super::{Counts, EvaluateError, Options, Side, outside};
-use crate::capture::{Capture, CaptureError, Content, Damage, Format};
+use super::stamps::{self, Stamps, Trailers};
+use super::{Counts, EvaluateError, Options, Side, outside, warnings};
+use crate::capture::{Capture, CaptureError, Content, Damage, Format, Notes, Trailer};
 use crate::clocks::Clocks;
 use crate::key::{self, Extract, Keeps, KeyKind, Moonsniff, NoKey, Packet, Segment, Stream};
 use crate::matching::{Match, Matching, Verdict};
@@ -62,13 +64,16 @@ pub(super) struct Told {
     nanoseconds: bool,
     /// What is taken off the ends of frames, as was seen and the file does not say.
     pub fcs_len: usize,
+    /// The trailers that the stamps are taken from, and those that were seen and left alone.
+    trailer: Option<Trailer>,
+    pub unused_trailer: Option<Trailer>,
 }
 
 impl Told {
     /// What the options tell of the captures before the device and after it.
     pub fn by(options: &Options) -> [Self; 2] {
         let [before, after] = options.nanoseconds;
-        let told = |format, nanoseconds| Self { format, nanoseconds, fcs_len: 0 };
+        let told = |format, nanoseconds| Self { format, nanoseconds, ..Self::default() };
         [told(options.ingress_format, before), told(options.egress_format, after)]
     }
 
@@ -78,6 +83,9 @@ impl Told {
             capture.take_for_nanoseconds();
         }
         capture.take_off(self.fcs_len);
+        if let Some(trailer) = self.trailer {
+            capture.take_from(trailer);
+        }
         Ok(capture)
     }
 }
@@ -95,7 +103,7 @@ impl Checked {
         if self.right < self.frames {
             return;
         }
-        let Content::Frame { bytes, wire_len } = content else { return };
+        let Content::Frame { bytes, wire_len, link: Link::Ethernet } = content else { return };
         if bytes.len() < wire_len as usize {
             return;
         }
@@ -122,8 +130,9 @@ struct Sample {
     packets: usize,
     moonsniff: HashSet<u64>,
     short: usize,
-    damage: Option<Damage>,
+    notes: Notes,
     checked: Checked,
+    trailers: Trailers,
     resolution_ns: u64,
     /// What packets differ by that devices leave of them.
     packets_of_their_own: HashSet<u64>,
@@ -141,8 +150,9 @@ impl Sample {
             packets: 0,
             moonsniff: HashSet::new(),
             short: 0,
-            damage: None,
+            notes: Notes::default(),
             checked: Checked::default(),
+            trailers: Trailers::default(),
             resolution_ns: 1,
             packets_of_their_own: HashSet::new(),
             most: u32::MAX,
@@ -151,12 +161,13 @@ impl Sample {
         capture.read(SAMPLE, |packet| {
             times.push(packet.time_ns);
             sample.checked.add(packet.content);
+            sample.trailers.add(&packet);
             sample.first_ns.get_or_insert(packet.time_ns);
             sample.last_ns = packet.time_ns;
             sample.packets += 1;
             sample.moonsniff.extend(Moonsniff.extract(packet.content).ok().map(|found| found.0));
-            let Content::Frame { bytes, .. } = packet.content else { return };
-            let most = key::cut(bytes).unwrap_or(u32::MAX);
+            let Content::Frame { bytes, link, .. } = packet.content else { return };
+            let most = key::cut(bytes, link).unwrap_or(u32::MAX);
             sample.most = sample.most.min(most);
             match (Packet { keeps: Keeps::All, most }).extract(packet.content) {
                 Ok((key, _)) => {
@@ -167,13 +178,13 @@ impl Sample {
             }
         })?;
         sample.estimate = capture.estimate();
-        sample.damage = capture.notes().damage.clone();
+        sample.notes = capture.notes().clone();
         times.sort_unstable();
         let (mut tick, mut series) = (Tick::default(), Series::default());
         tick.record_all(&times);
         series.record_all(&times);
         let seen = tick.of_clock(&series).unwrap_or(1);
-        sample.resolution_ns = seen.max(capture.notes().unit_ns).max(1);
+        sample.resolution_ns = seen.max(sample.notes.unit_ns).max(1);
         Ok(sample)
     }
 
@@ -204,8 +215,20 @@ pub(super) fn key(
         // The keys of short frames are others without it.
         if told.fcs_len > 0 { Sample::take(told.open(path)?) } else { Ok(sample) }
     };
-    let ingress = sample(&mut told[0], paths[0])?;
-    let egress = sample(&mut told[1], paths[1])?;
+    let mut ingress = sample(&mut told[0], paths[0])?;
+    let mut egress = sample(&mut told[1], paths[1])?;
+    let chosen = stamps::choose([&ingress.trailers, &egress.trailers], options.stamps);
+    if options.stamps == Some(Stamps::Trailer) && chosen.iter().all(|one| one.used.is_none()) {
+        let [ingress, egress] = paths.map(Path::to_owned);
+        return Err(EvaluateError::NoTrailer { ingress, egress });
+    }
+    for (place, sample) in [&mut ingress, &mut egress].into_iter().enumerate() {
+        told[place].unused_trailer = chosen[place].unused;
+        if let Some(trailer) = chosen[place].used {
+            told[place].trailer = Some(trailer);
+            *sample = Sample::take(told[place].open(paths[place])?)?;
+        }
+    }
     let (ingress_shift_ns, egress_shift_ns) = align(&ingress, &egress);
     if options.clocks.is_some() {
         refuse_undated(ingress_path, ingress.format)?;
@@ -256,7 +279,7 @@ pub(super) fn key(
         (ingress_path, &ingress)
     };
     let why = if sample.packets == 0 {
-        no_packet(sample.damage.as_ref())
+        no_packet(&sample.notes)
     } else if sample.short > sample.packets / 2 {
         "the snap length is too short for a key: capture at least 64 bytes of each packet"
             .to_owned()
@@ -418,9 +441,14 @@ pub(super) fn refuse_keyless(key: KeyKind, side: &Side) -> Result<(), EvaluateEr
     }
     let intake = &side.intake;
     let why = if side.notes.packets == 0 {
-        no_packet(side.notes.damage.as_ref())
+        no_packet(&side.notes)
     } else if intake.frameless > 0 {
         format!("{} files hold packet ids, not frames: use --key moonsniff", side.format.name())
+    } else if intake.headless > 0 {
+        format!(
+            "its packets were captured without the Ethernet header that the key '{key}' counts from: \
+             try --key packet, or --key moonsniff"
+        )
     } else if intake.short >= intake.foreign {
         format!("the snap length cuts the key '{key}' off every packet: capture more bytes")
     } else {
@@ -430,12 +458,13 @@ pub(super) fn refuse_keyless(key: KeyKind, side: &Side) -> Result<(), EvaluateEr
 }
 
 /// What to say of a capture without a single packet.
-fn no_packet(damage: Option<&Damage>) -> String {
-    match damage {
-        Some(Damage { byte, why }) => {
+fn no_packet(notes: &Notes) -> String {
+    match (&notes.damage, warnings::reasons(notes)) {
+        (Some(Damage { byte, why }), _) => {
             format!("nothing can be read: damaged before the first packet (byte {byte}): {why}")
         }
-        None => "there is no packet in the capture".to_owned(),
+        (None, Some(reasons)) => format!("no packet can be read: {reasons}"),
+        (None, None) => "there is no packet in the capture".to_owned(),
     }
 }
 

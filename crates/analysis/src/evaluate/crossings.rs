@@ -5,7 +5,7 @@ use std::thread;
 
 use super::piece::side;
 use super::{EvaluateError, Options, Side, choose};
-use crate::capture::Capture;
+use crate::capture::{Capture, Trailer};
 use crate::key::{Extract, KeyKind, Moonsniff, Signatures};
 use crate::stream::{Cursor, Reading, Span, StreamError};
 
@@ -18,6 +18,8 @@ pub struct Crossings {
     pub times: Vec<(u64, u64)>,
     /// The first time and the last one of the first capture, and of the second one.
     pub spans: [(u64, u64); 2],
+    /// The trailers that the stamps of both captures were taken from.
+    pub trailers: [Option<Trailer>; 2],
 }
 
 /// The keys and times of a capture, by key.
@@ -61,8 +63,9 @@ pub fn crossings(
             choice.key
         )));
     }
-    let span = |side: Side| (side.intake.first_ns, side.intake.last_ns);
-    Ok(Crossings { key: choice.key, times, spans: [span(first.side), span(second.side)] })
+    let sides = [first.side, second.side];
+    let spans = sides.each_ref().map(|side| (side.intake.first_ns, side.intake.last_ns));
+    Ok(Crossings { key: choice.key, times, spans, trailers: sides.map(|side| side.notes.trailer) })
 }
 
 fn read_both<X: Extract>(

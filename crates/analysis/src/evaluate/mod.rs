@@ -12,6 +12,7 @@ mod outside;
 mod partial;
 mod path_bytes;
 mod piece;
+mod stamps;
 mod walk;
 mod warnings;
 
@@ -25,6 +26,7 @@ pub use crossings::{Crossings, crossings};
 pub use lost::LostPacket;
 pub use partial::Partial;
 pub use piece::{Piece, plan};
+pub use stamps::Stamps;
 pub use warnings::Warning;
 
 use crate::blocks::Blocks;
@@ -59,6 +61,8 @@ pub struct Options {
     pub nanoseconds: [bool; 2],
     /// Whether it is told which packets were lost; that reads the capture before the device once more.
     pub losses: bool,
+    /// Where the stamps are taken from; when not given, from trailers where both captures have them.
+    pub stamps: Option<Stamps>,
 }
 
 impl Default for Options {
@@ -73,6 +77,7 @@ impl Default for Options {
             clocks: None,
             nanoseconds: [false; 2],
             losses: false,
+            stamps: None,
         }
     }
 }
@@ -239,6 +244,18 @@ pub enum EvaluateError {
         noncausal: u64,
         /// Packets with a later stamp in the second.
         matched: u64,
+    },
+    /// No frame ends in a switch's trailer.
+    #[error(
+        "neither {ingress} nor {egress} has frames that end in a trailer of Arista's 7130 series \
+         (Metamako) or of Cisco's Nexus 3550 (Exablaze) with a time within a day of the record's: \
+         leave --stamps trailer out"
+    )]
+    NoTrailer {
+        /// The first file.
+        ingress: PathBuf,
+        /// The second file.
+        egress: PathBuf,
     },
     /// Times without a date cannot be held against those of another clock.
     #[error(

@@ -2,7 +2,7 @@
 
 use super::choose::KeyChoice;
 use super::{Counts, Options, Side, outside};
-use crate::capture::{Damage, Notes, Reason, Unread};
+use crate::capture::{Damage, Notes, Reason};
 use crate::key::{Keeps, KeyKind, Packet};
 
 /// Egress packets without a partner beyond this share are worth a warning. The published data
@@ -68,7 +68,7 @@ pub(super) fn of(
                 ),
             );
         }
-        if let Some(reasons) = reasons(unread, side.notes.foreign_linktype) {
+        if let Some(reasons) = reasons(&side.notes) {
             warn(
                 "unread-packets",
                 format!(
@@ -94,6 +94,29 @@ pub(super) fn of(
                     "{path}: the frames end in their check sequences, of which the file says nothing: \
                      the last {} bytes of each were left out",
                     told.fcs_len
+                ),
+            );
+        }
+        if let Some(trailer) = told.unused_trailer {
+            let other = other.path.display();
+            warn(
+                "trailers-unused",
+                format!(
+                    "{path}: the frames end in stamps of a switch ({trailer}), and those of {other} do \
+                     not: the stamps of the records count; --stamps trailer takes those of the switch"
+                ),
+            );
+        }
+        if let Some(trailer) = side.notes.trailer
+            && other.notes.trailer.is_none()
+        {
+            let other = other.path.display();
+            warn(
+                "trailers-one-side",
+                format!(
+                    "{path}: the stamps are those of a switch's trailers ({trailer}), and those of \
+                     {other} are of its records: unless one clock is behind both, say how they are by \
+                     --egress-ahead or --back"
                 ),
             );
         }
@@ -131,6 +154,16 @@ pub(super) fn of(
             warn(
                 "snap-length",
                 format!("{path}: the snap length cut the key off {} packets", side.intake.short),
+            );
+        }
+        if side.intake.headless > 0 {
+            warn(
+                "no-ethernet-header",
+                format!(
+                    "{path}: {} packets were captured without the Ethernet header that the key counts \
+                     from; left out",
+                    side.intake.headless
+                ),
             );
         }
         if side.intake.foreign > 0 {
@@ -223,17 +256,20 @@ pub(super) fn of(
 
 /// Why packets were not read, in words, with their numbers; nothing for those that a capture says were
 /// dropped.
-fn reasons(unread: &Unread, linktype: Option<u32>) -> Option<String> {
+pub(super) fn reasons(notes: &Notes) -> Option<String> {
+    let unread = &notes.unread;
     let words = |reason, what: &str| {
         let count = unread.of(reason);
         (count > 0).then(|| format!("{count} {what}"))
     };
-    let linktype = linktype.map_or(String::new(), |linktype| format!(" {linktype}"));
+    let linktype = notes.foreign_linktype.map_or(String::new(), |linktype| format!(" {linktype}"));
     let found: Vec<String> = [
-        words(Reason::LinkType, &format!("of link type{linktype}, which is not Ethernet")),
+        words(Reason::LinkType, &format!("of link type{linktype}, which is not read")),
         words(Reason::NoTime, "without a stamp (simple packet blocks)"),
         words(Reason::NoInterface, "of interfaces that the file does not describe"),
         words(Reason::BadTime, "with an impossible stamp"),
+        words(Reason::LinkHeader, "behind a link's header that is cut off or names no protocol"),
+        words(Reason::NoTrailer, "without a switch's trailer"),
         words(Reason::Damaged, "blocks that are damaged"),
         words(Reason::UnknownBlock, "blocks of unknown types"),
     ]

@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use tailtap_wire::inner::Inner;
+use tailtap_wire::link::Link;
 use tailtap_wire::{tcp, udp};
 
 use super::packet::{self, ESP, ICMP, ICMPV6, SCTP};
@@ -175,12 +176,13 @@ impl Extract for Field {
 
     #[inline]
     fn extract(self, content: Content<'_>) -> Result<(u64, ()), NoKey> {
-        let Content::Frame { bytes, wire_len } = content else {
+        let Content::Frame { bytes, wire_len, link } = content else {
             return Err(NoKey::NoFrame);
         };
-        let span = match self.place {
-            Place::Frame => 0..bytes.len().max(wire_len as usize),
-            place => span(place, bytes, wire_len)?,
+        let span = match (self.place, link) {
+            (Place::Frame, Link::Ethernet) => 0..bytes.len().max(wire_len as usize),
+            (Place::Frame, Link::Network(_)) => return Err(NoKey::NoEthernet),
+            (place, _) => span(place, bytes, wire_len, link)?,
         };
         let start = match self.place {
             Place::End => span.end.checked_sub(self.offset).filter(|&start| start >= span.start),
@@ -204,9 +206,10 @@ impl Extract for Field {
 
 /// From where to where a header reaches with all that follows in its packet, which may be more than was
 /// captured; padding behind the packet is no part of it.
-fn span(place: Place, bytes: &[u8], wire_len: u32) -> Result<Range<usize>, NoKey> {
-    let Some(inner) = Inner::of(bytes) else {
-        let behind = packet::behind_tags(bytes).filter(|(ethertype, _)| !packet::is_ip(*ethertype));
+fn span(place: Place, bytes: &[u8], wire_len: u32, link: Link) -> Result<Range<usize>, NoKey> {
+    let Some(inner) = Inner::of(bytes, link) else {
+        let behind =
+            packet::behind_tags(bytes, link).filter(|(ethertype, _)| !packet::is_ip(*ethertype));
         let end = bytes.len().max(wire_len as usize);
         return match (place, behind) {
             (Place::End, Some(_)) => Ok(0..end),
@@ -274,7 +277,8 @@ mod tests {
 
     fn found(key: &str, bytes: &[u8], wire_len: usize) -> Result<u64, NoKey> {
         let field: Field = key.parse().unwrap();
-        let content = Content::Frame { bytes, wire_len: wire_len as u32 };
+        let (wire_len, link) = (wire_len as u32, Link::Ethernet);
+        let content = Content::Frame { bytes, wire_len, link };
         field.extract(content).map(|found| found.0)
     }
 

@@ -10,6 +10,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use tailtap_wire::frame::{self, Layers, Version};
+use tailtap_wire::link::Link;
 use tailtap_wire::{ethernet, ipv4, moonsniff, tcp, udp};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -160,6 +161,8 @@ pub enum NoKey {
     Short,
     /// The capture holds packet ids, not frames.
     NoFrame,
+    /// The packet was captured without the header of Ethernet that places count from.
+    NoEthernet,
 }
 
 /// The bytes of a signature as little-endian words, zeros behind them.
@@ -235,8 +238,8 @@ impl Extract for Moonsniff {
     fn extract(self, content: Content<'_>) -> Result<(u64, ()), NoKey> {
         match content {
             Content::Id(id) => Ok((u64::from(id), ())),
-            Content::Frame { bytes, wire_len } => {
-                let payload = frame::udp_payload(bytes).map(|at| &bytes[at..]);
+            Content::Frame { bytes, wire_len, link } => {
+                let payload = frame::udp_payload(bytes, link).map(|at| &bytes[at..]);
                 let header = payload
                     .and_then(moonsniff::Header::parse)
                     .ok_or_else(|| foreign_or_short(bytes, wire_len))?;
@@ -268,15 +271,23 @@ impl Extract for Signatures {
 
     #[inline]
     fn extract(self, content: Content<'_>) -> Result<(u64, Signature), NoKey> {
-        let Content::Frame { bytes, wire_len } = content else {
-            return Err(NoKey::NoFrame);
-        };
+        let (bytes, wire_len) = ethernet_frame(content)?;
         let signature = signature(bytes, wire_len)?;
         Ok((signature.hash(), signature))
     }
 
     fn name(_: u64, signature: Signature) -> Name {
         Name::Signature(signature.bytes())
+    }
+}
+
+/// The bytes of a whole frame, whose places are known, and its length on the wire.
+#[inline]
+fn ethernet_frame(content: Content<'_>) -> Result<(&[u8], u32), NoKey> {
+    match content {
+        Content::Frame { bytes, wire_len, link: Link::Ethernet } => Ok((bytes, wire_len)),
+        Content::Frame { .. } => Err(NoKey::NoEthernet),
+        Content::Id(_) => Err(NoKey::NoFrame),
     }
 }
 
@@ -329,7 +340,7 @@ fn odd_signature(bytes: &[u8], wire_len: u32) -> Result<Signature, NoKey> {
     } else {
         head[..bytes.len()].copy_from_slice(bytes);
     }
-    if let Some(Layers { version, network, transport }) = Layers::of(bytes) {
+    if let Some(Layers { version, network, transport }) = Layers::of(bytes, Link::Ethernet) {
         if version == Version::V4 {
             zero(&mut head, network, ipv4::CHECKSUM);
         }
@@ -389,7 +400,7 @@ mod tests {
     }
 
     fn whole(bytes: &[u8]) -> Content<'_> {
-        Content::Frame { bytes, wire_len: bytes.len() as u32 }
+        Content::Frame { bytes, wire_len: bytes.len() as u32, link: Link::Ethernet }
     }
 
     #[test]
@@ -402,13 +413,20 @@ mod tests {
             frame(&[], 0x86dd, &ipv6(&[udp::PROTOCOL, 0, 0, 0, 0, 0, 0, 0])),
         ] {
             assert_eq!(Moonsniff.extract(whole(&bytes)), Ok((u64::from(ID), ())));
+            let link = Link::Network(u16::from_be_bytes([bytes[12], bytes[13]]));
+            let cooked = Content::Frame { bytes: &bytes[14..], wire_len: 100, link };
+            assert_eq!(Moonsniff.extract(cooked), Ok((u64::from(ID), ())));
+            assert_eq!(Signatures.extract(cooked), Err(NoKey::NoEthernet));
+            let field: Field = "0:1:be".parse().expect("a number");
+            assert_eq!(field.extract(cooked), Err(NoKey::NoEthernet));
         }
     }
 
     #[test]
     fn packets_without_an_id_are_foreign_and_cut_ones_short() {
         let mut bytes = frame(&[], 0x0800, &ipv4(0));
-        let cut = Content::Frame { bytes: &bytes[..44], wire_len: bytes.len() as u32 };
+        let (wire_len, link) = (bytes.len() as u32, Link::Ethernet);
+        let cut = Content::Frame { bytes: &bytes[..44], wire_len, link };
         assert_eq!(Moonsniff.extract(cut), Err(NoKey::Short));
         bytes[46] = 0; // the type byte of a warm-up packet
         assert_eq!(Moonsniff.extract(whole(&bytes)), Err(NoKey::Foreign));
@@ -458,7 +476,7 @@ mod tests {
         let bytes = frame(&[], 0x0800, &ipv4(0));
         assert!(bytes.len() < SIGNATURE.end);
         assert!(Signatures.extract(whole(&bytes)).is_ok());
-        let cut = Content::Frame { bytes: &bytes, wire_len: 100 };
+        let cut = Content::Frame { bytes: &bytes, wire_len: 100, link: Link::Ethernet };
         assert_eq!(Signatures.extract(cut).unwrap_err(), NoKey::Short);
     }
 

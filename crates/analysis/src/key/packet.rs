@@ -10,6 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 use tailtap_wire::inner::Inner;
+use tailtap_wire::link::Link;
 use tailtap_wire::{ethernet, ipv4, ipv6, tcp, udp, vlan};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
@@ -99,8 +100,8 @@ impl Packet {
 
 /// How many bytes of a packet's payload were captured, if the capture cut it; `None` if it is whole, or
 /// has no payload.
-pub fn cut(bytes: &[u8]) -> Option<u32> {
-    let inner = Inner::of(bytes)?;
+pub fn cut(bytes: &[u8], link: Link) -> Option<u32> {
+    let inner = Inner::of(bytes, link)?;
     let (start, _) = payload(bytes, &inner)?;
     let captured = bytes.len().saturating_sub(start);
     (inner.end > bytes.len()).then_some(captured as u32)
@@ -182,12 +183,12 @@ impl Extract for Packet {
 
     #[inline]
     fn extract(self, content: Content<'_>) -> Result<(u64, Seen), NoKey> {
-        let Content::Frame { bytes, wire_len } = content else {
+        let Content::Frame { bytes, wire_len, link } = content else {
             return Err(NoKey::NoFrame);
         };
-        match Inner::of(bytes) {
+        match Inner::of(bytes, link) {
             Some(inner) => self.of_ip(bytes, &inner),
-            None => self.of_others(bytes, wire_len),
+            None => self.of_others(bytes, wire_len, link),
         }
     }
 
@@ -249,9 +250,9 @@ impl Packet {
 
     /// The key of a frame without IP: what stands behind the tags, without the zeros at its end.
     #[cold]
-    fn of_others(self, bytes: &[u8], wire_len: u32) -> Result<(u64, Seen), NoKey> {
+    fn of_others(self, bytes: &[u8], wire_len: u32, link: Link) -> Result<(u64, Seen), NoKey> {
         let refused = || foreign_or_short(bytes, wire_len);
-        let (ethertype, at) = behind_tags(bytes).ok_or_else(refused)?;
+        let (ethertype, at) = behind_tags(bytes, link).ok_or_else(refused)?;
         if self.keeps == Keeps::Id || is_ip(ethertype) {
             return Err(refused());
         }
@@ -264,9 +265,11 @@ impl Packet {
 }
 
 /// The ethertype behind the tags of a frame, and where what it names begins.
-pub(super) fn behind_tags(bytes: &[u8]) -> Option<(u16, usize)> {
-    let mut at = ethernet::LEN;
-    let mut ethertype = ethernet::Header::parse(bytes)?.ethertype;
+pub(super) fn behind_tags(bytes: &[u8], link: Link) -> Option<(u16, usize)> {
+    let (mut at, mut ethertype) = match link {
+        Link::Ethernet => (ethernet::LEN, ethernet::Header::parse(bytes)?.ethertype),
+        Link::Network(protocol) => (0, protocol),
+    };
     while vlan::is_tag(ethertype) {
         ethertype = vlan::Header::parse(bytes.get(at..)?)?.ethertype;
         at += vlan::LEN;
@@ -388,7 +391,7 @@ mod tests {
     }
 
     fn key(keeps: Keeps, bytes: &[u8]) -> Result<u64, NoKey> {
-        let content = Content::Frame { bytes, wire_len: bytes.len() as u32 };
+        let content = Content::Frame { bytes, wire_len: bytes.len() as u32, link: Link::Ethernet };
         Packet::new(keeps).extract(content).map(|found| found.0)
     }
 
@@ -435,10 +438,11 @@ mod tests {
     #[test]
     fn a_cut_payload_counts_as_far_as_both_captures_have_it() {
         let bytes = frame(udp::PROTOCOL);
-        let cut_at = |len: usize| Content::Frame { bytes: &bytes[..len], wire_len: 242 };
-        assert_eq!(cut(&bytes), None);
-        assert_eq!(cut(&bytes[..70]), Some(28));
-        assert_eq!(cut(&bytes[..230]), Some(188));
+        let link = Link::Ethernet;
+        let cut_at = |len: usize| Content::Frame { bytes: &bytes[..len], wire_len: 242, link };
+        assert_eq!(cut(&bytes, link), None);
+        assert_eq!(cut(&bytes[..70], link), Some(28));
+        assert_eq!(cut(&bytes[..230], link), Some(188));
         let long = Packet { keeps: Keeps::All, most: 188 };
         assert_eq!(long.extract(cut_at(230)), long.extract(cut_at(bytes.len())));
         assert_eq!(Packet::new(Keeps::All).extract(cut_at(70)), Err(NoKey::Short));
@@ -453,6 +457,20 @@ mod tests {
         let longer = [&bytes[..], &[7; 18]].concat();
         for keeps in Keeps::ALL {
             assert_eq!(key(keeps, &bytes), key(keeps, &longer));
+        }
+    }
+
+    #[test]
+    fn a_packet_without_its_ethernet_header_has_the_same_key() {
+        let arp =
+            [&[2; 12][..], &[0x08, 0x06, 0, 1, 8, 0, 6, 4, 0, 1], &[7; 18], &[0; 18]].concat();
+        for (bytes, end) in [(frame(udp::PROTOCOL), 242), (frame(tcp::PROTOCOL), 266), (arp, 42)] {
+            let link = Link::Network(u16::from_be_bytes([bytes[12], bytes[13]]));
+            let cooked = Content::Frame { bytes: &bytes[14..end], wire_len: end as u32 - 14, link };
+            for keeps in Keeps::ALL {
+                let found = Packet::new(keeps).extract(cooked).map(|found| found.0);
+                assert_eq!(found, key(keeps, &bytes), "{keeps:?}");
+            }
         }
     }
 
@@ -482,9 +500,11 @@ mod tests {
             }
             let wire_len = bytes.len() as u32;
             let bytes = &bytes[..cut.min(bytes.len())];
-            let _ = super::cut(bytes);
-            for keeps in Keeps::ALL {
-                let content = Content::Frame { bytes, wire_len };
+            for (keeps, link) in Keeps::ALL.into_iter().flat_map(|keeps| {
+                [Link::Ethernet, Link::Network(ipv4::ETHERTYPE)].map(|link| (keeps, link))
+            }) {
+                let _ = super::cut(bytes, link);
+                let content = Content::Frame { bytes, wire_len, link };
                 if let Ok((key, seen)) = (Packet { keeps, most }).extract(content) {
                     let _ = Packet::name(key, seen).to_string();
                 }

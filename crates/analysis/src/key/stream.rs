@@ -69,12 +69,12 @@ impl Extract for Stream {
     type Matcher = Streams;
 
     fn extract(self, content: Content<'_>) -> Result<(u64, Segment), NoKey> {
-        let Content::Frame { bytes, .. } = content else {
+        let Content::Frame { bytes, link, .. } = content else {
             return Err(NoKey::NoFrame);
         };
         // Nothing of the payload: a merged segment is rarely captured whole.
         let (_, seen) = Packet { keeps: Keeps::Flow, most: 0 }.extract(content)?;
-        if let Some(inner) = Inner::of(bytes)
+        if let Some(inner) = Inner::of(bytes, link)
             && let Some(segment) = Segment::of(bytes, &inner, seen)
         {
             return Ok((segment.at(segment.start), segment));

@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use tailtap_analysis::capture::{Capture, CaptureError, Content};
+use tailtap_analysis::capture::{Capture, CaptureError, Content, Format};
 use tailtap_wire::ethernet::{FCS_LEN, MIN_SIZE};
+use tailtap_wire::link::Link;
 use tailtap_wire::moonsniff::Kind;
 use tailtap_wire::{checksum, frame, moonsniff, udp};
 
@@ -54,6 +55,23 @@ pub enum ReplayError {
         /// Bytes on the wire.
         len: u32,
     },
+    /// Packets were captured without their Ethernet header.
+    #[error(
+        "{path}: packet {number} was captured without its Ethernet header, which a replay needs: \
+         capture on the Ethernet interface itself"
+    )]
+    NoEthernet {
+        /// The file.
+        path: PathBuf,
+        /// The first such packet, from 1.
+        number: usize,
+    },
+    /// It is a file of ERF.
+    #[error(
+        "{0}: ERF does not say whether frames end in their check sequences, and cannot be replayed: \
+         convert it to pcap (editcap -F pcap)"
+    )]
+    Erf(PathBuf),
     /// There is no packet.
     #[error("{0}: there is no packet in the capture")]
     Empty(PathBuf),
@@ -114,14 +132,21 @@ impl Replay {
         if capture.format().holds_ids() {
             return Err(ReplayError::NoFrames(path.into()));
         }
+        if capture.format() == Format::Erf {
+            return Err(ReplayError::Erf(path.into()));
+        }
         let (mut frames, mut packets, mut stamps) = (vec![], vec![], vec![]);
-        let mut cut = None;
+        let (mut cut, mut headless) = (None, None);
         while capture.read(CHUNK, |packet| {
-            let Content::Frame { bytes, wire_len } = packet.content else { return };
+            let Content::Frame { bytes, wire_len, link } = packet.content else { return };
+            if link != Link::Ethernet {
+                headless.get_or_insert(packets.len() + 1);
+                return;
+            }
             if bytes.len() < wire_len as usize && cut.is_none() {
                 cut = Some((packets.len() + 1, bytes.len(), wire_len));
             }
-            let payload = frame::udp_payload(bytes).filter(|&at| has_room(bytes, at));
+            let payload = frame::udp_payload(bytes, link).filter(|&at| has_room(bytes, at));
             let begin = frames.len();
             frames.extend_from_slice(bytes);
             // Shorter ones were captured before the card filled them up.
@@ -130,6 +155,9 @@ impl Replay {
             packets.push(Packet { begin, len, payload, has_id: moonsniff::id(bytes).is_some() });
             stamps.push(packet.time_ns);
         })? {}
+        if let Some(number) = headless {
+            return Err(ReplayError::NoEthernet { path: path.into(), number });
+        }
         if let Some((number, captured, len)) = cut {
             return Err(ReplayError::Cut { path: path.into(), number, captured, len });
         }

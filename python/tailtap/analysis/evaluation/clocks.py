@@ -19,7 +19,13 @@ from typing import Any
 from tailtap import _core
 from tailtap.analysis.evaluation.values import column
 from tailtap.records.errors import InputError
-from tailtap.records.evaluation import ClocksRecord, PacketsBothWays, Sides, WithinRecord
+from tailtap.records.evaluation import (
+    ClocksRecord,
+    PacketsBothWays,
+    Sides,
+    Stamps,
+    WithinRecord,
+)
 from tailtap.records.units import format_time, format_us, parse_time
 
 Path_ = str | PathLike[str]
@@ -140,6 +146,7 @@ def aligned(
     format: str | None = None,
     nanoseconds: tuple[bool, bool] = (False, False),
     key_after: str | None = None,
+    stamps: Stamps | None = None,
 ) -> Clocks:
     """The clocks of two captures by packets both ways, as `alignment.align` does.
 
@@ -147,7 +154,8 @@ def aligned(
     of `egress`, the second one by that of `ingress`. A packet counts when its key occurs once in
     both captures. Keeps some 120 bytes for each packet. Raises `InputError` when a capture cannot
     be read, when captures have no packet in common, or when a clock stepped. `nanoseconds` is as
-    `evaluate` has it, of `ingress` and `egress`; `back` is of the same clocks.
+    `evaluate` has it, of `ingress` and `egress`; `back` is of the same clocks, and
+    `stamps` of all.
     Where `key_after` says what packets of `egress` are matched by, those that went back have that
     key in the first capture of `back`, and `key` in the second.
     """
@@ -156,16 +164,24 @@ def aligned(
     from tailtap.analysis.clocks.alignment import Crossings, Stepped, align
 
     wanted = None if key == "auto" else key
-    there: _core.Matching = {"key": wanted, "format": format, "nanoseconds": nanoseconds}
+    there: _core.Matching = {
+        "key": wanted,
+        "format": format,
+        "nanoseconds": nanoseconds,
+        "stamps": stamps,
+    }
     again: _core.Matching = {**there, "nanoseconds": nanoseconds[::-1]}
     if key_after is not None:
         there["key_after"] = again["key"] = key_after
         again["key_after"] = wanted
     forth = _core.crossings(Path(ingress), Path(egress), there)
     try:
-        other = _core.crossings(
-            Path(back[0]), Path(back[1]), again
-        )
+        other = _core.crossings(Path(back[0]), Path(back[1]), again)
+        if other["trailers"][::-1] != forth["trailers"]:
+            raise InputError(
+                "stamps of a switch's trailers in one direction, and of records in the other, are "
+                "not of the same clocks: say which by --stamps record or trailer"
+            )
         ours, theirs = map(column, forth["times"])
         left, came = map(column, other["times"])
         found = align(Crossings(ours, theirs), Crossings(came, left))

@@ -12,7 +12,7 @@ from tailtap.analysis.evaluation.clocks import Clocks, within_of
 from tailtap.analysis.evaluation.model import SIDES, Evaluation
 from tailtap.analysis.evaluation.settings import SECOND_NS, Settings
 from tailtap.analysis.evaluation.values import Columns
-from tailtap.records.evaluation import Change, Counts, Device, Nanoseconds, Side, Sides
+from tailtap.records.evaluation import Change, Counts, Device, Nanoseconds, Side, Sides, Stamps
 from tailtap.records.record import Notice
 from tailtap.records.units import format_time
 
@@ -37,11 +37,12 @@ def evaluate(
     clocks: Clocks | None = None,
     nanoseconds: Nanoseconds | None = None,
     key_after: str | None = None,
+    stamps: Stamps | None = None,
 ) -> Evaluation:
     """Match the packets of two captures and compute exact statistics of their latency.
 
     `ingress` and `egress` are capture files from before and after the device under test: pcap,
-    pcapng, mscap or stamp files, plain or compressed. `key` says what packets are matched by:
+    pcapng, ERF, mscap or stamp files, plain or compressed. `key` says what packets are matched by:
     ``auto`` or one of those in docs/explanation/latency.md, such as ``packet``; where a number
     stands at another place behind the device, `key_after` says where. Packets that left the device
     within `trim_ns` of the first one are left out; a packet must leave within `window_ns`. The
@@ -59,6 +60,10 @@ def evaluate(
     more than 1 ns, by the file or by what they show, a latency may be off by a step to either side,
     which is part of `Evaluation.within_ns`. Equal stamps are a pair.
 
+    `stamps` says where the stamps are taken from: the ``record`` of each packet, or the ``trailer``
+    that a switch put behind it, in whichever capture has trailers. By default trailers count where
+    all of the first packets of both captures have them.
+
     Raises `InputError` when the captures cannot be read or have no packet in common. Damage
     further into a capture is a warning: what can be read is evaluated, and the rest is counted.
     """
@@ -72,6 +77,7 @@ def evaluate(
         clocks,
         nanoseconds,
         key_after=key_after,
+        stamps=stamps,
     )
     return evaluate_by(settings, ingress, egress)
 

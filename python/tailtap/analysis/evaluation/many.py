@@ -55,7 +55,7 @@ def evaluate_many(
     """Evaluate pairs of captures; those larger than `chunk_bytes` in pieces, where they can be cut.
 
     Yields the index of a pair and its evaluation, or the error that it gave, as they come to an
-    end, which is in no order. Compressed captures, pcapng and mscap, and captures whose stamps
+    end, which is in no order. Compressed captures, pcapng, ERF and mscap, and captures whose stamps
     are not in order of time, are evaluated in one piece. Raises `MachineError` when the executor
     cannot go on.
     """

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 import msgspec
 
 from tailtap.analysis.evaluation.clocks import Clocks, require_shorter
 from tailtap.records.errors import InputError
-from tailtap.records.evaluation import Nanoseconds, Options
+from tailtap.records.evaluation import Nanoseconds, Options, Stamps
 from tailtap.records.units import parse_time
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class Settings:
     losses: bool = True
     """Whether lost packets are named, which reads the capture before the device again."""
     key_after: str | None = None
+    stamps: Stamps | None = None
 
     def __post_init__(self) -> None:
         """Raise `InputError` for numbers and words that mean nothing."""
@@ -48,6 +49,7 @@ class Settings:
                 f"--key-after {self.key_after} says where a number is behind the device: say by "
                 "--key where the same number is before it"
             )
+        source_of(self.stamps)
         if self.window_ns <= 0 or self.bucket_ns <= 0 or self.trim_ns < 0 or self.worst < 0:
             raise InputError("window and bucket must be above zero, trim and worst not below it")
         if self.clocks is not None:
@@ -67,6 +69,7 @@ class Settings:
             "clocks": None if clocks is None else (clocks.knots, clocks.within_ns),
             "nanoseconds": sides_of(self.nanoseconds),
             "losses": self.losses,
+            "stamps": self.stamps,
         }
 
     @property
@@ -117,3 +120,10 @@ def sides_of(nanoseconds: str | None) -> tuple[bool, bool]:
     if nanoseconds not in NANOSECONDS:
         raise InputError(f"--nanoseconds '{nanoseconds}': give {', '.join(NANOSECONDS)}")
     return NANOSECONDS[nanoseconds]
+
+
+def source_of(stamps: str | None) -> Stamps | None:
+    """Where stamps are taken from. Raises `InputError` for a word that names no source."""
+    if stamps is None or stamps in get_args(Stamps):
+        return cast("Stamps | None", stamps)
+    raise InputError(f"--stamps '{stamps}': give {' or '.join(get_args(Stamps))}")

@@ -21,7 +21,7 @@ ENTRIES = (
         "unread-packets",
         "Packets of a capture were not read, for a stated reason. They look lost or unmatched and "
         "may not be; a verdict that they could change is not shown.",
-        "Capture on the Ethernet interface itself, into pcap or into pcapng with enhanced packet "
+        "Capture on an interface of Ethernet or IP, into pcap or into pcapng with enhanced packet "
         "blocks.",
     ),
     Entry(
@@ -66,6 +66,25 @@ ENTRIES = (
         "foreign-packets",
         "Packets do not carry the key and were left out.",
         "Nothing, if they are of others; else choose another `--key`.",
+    ),
+    Entry(
+        "no-ethernet-header",
+        "Packets were captured without their Ethernet header, from which the key counts, and were "
+        "left out.",
+        "Choose a key that follows IP with `--key`, such as `packet`.",
+    ),
+    Entry(
+        "trailers-unused",
+        "The frames of one capture end in stamps of a switch, and those of the other do not. The "
+        "stamps of the records count.",
+        "Nothing; or `--stamps trailer`, where the clock of the switch is that of the other "
+        "capture.",
+    ),
+    Entry(
+        "trailers-one-side",
+        "The stamps of one capture are those of a switch's trailers, and those of the other are of "
+        "its records: these are two clocks, unless something keeps them the same.",
+        "Say how the clocks are to each other: [two clocks](../explanation/latency.md#two-clocks).",
     ),
     Entry(
         "tap-unclosed",

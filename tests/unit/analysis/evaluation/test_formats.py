@@ -8,7 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from captures import MICROSECONDS, compressed, frame, mscap, pcap, pcapng, stamps
+from captures import (
+    COMPRESSIONS,
+    MICROSECONDS,
+    compressed,
+    erf,
+    frame,
+    mscap,
+    pcap,
+    pcapng,
+    stamps,
+)
 
 from tailtap.analysis import evaluation
 from tailtap.records.errors import InputError
@@ -35,17 +45,18 @@ FORMATS: dict[str, tuple[str, type_of]] = {
     "pcapng ps": ("pcapng", partial(framed, pcapng, tsresol=12)),
     "pcapng 2^-30": ("pcapng", partial(framed, pcapng, tsresol=0x80 | 30)),
     "pcapng swapped": ("pcapng", partial(framed, pcapng, order=">")),
+    "erf": ("erf", partial(framed, erf)),
     "mscap": ("mscap", mscap),
     "stamps": ("stamps", stamps),
 }
 
 
-@pytest.mark.parametrize("compression", ["plain", "zstd", "gzip"])
+@pytest.mark.parametrize("compression", ["plain", *COMPRESSIONS])
 @pytest.mark.parametrize("name", FORMATS)
 def test_format(name: str, compression: str, tmp_path: Path) -> None:
     expected, write = FORMATS[name]
-    # The kind is told by content: the names say nothing, but for mscap, which has no magic.
-    suffix = ".mscap" if expected == "mscap" else ".dat"
+    # The kind is told by content: the names say nothing, but for those that have no magic.
+    suffix = f".{expected}" if expected in ("erf", "mscap") else ".dat"
     for side, packets in (("in", INGRESS), ("out", EGRESS)):
         (tmp_path / f"{side}{suffix}").write_bytes(compressed(write(packets), compression))
     found = evaluation.evaluate(tmp_path / f"in{suffix}", tmp_path / f"out{suffix}")

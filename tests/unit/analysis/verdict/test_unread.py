@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from blocks import COOKED, enhanced, interface, section
+from blocks import RADIO, enhanced, interface, section
 from captures import MICROSECONDS, frame, pcap
 from numpy.typing import NDArray
 
@@ -200,10 +200,10 @@ def test_an_order_that_equal_stamps_hide_is_not_shown() -> None:
 
 
 def test_packets_of_another_link_type_are_no_loss(tmp_path: Path) -> None:
-    """Half of the packets are of an interface that is not Ethernet: these are not lost."""
+    """Half of the packets are of an interface that is not read: these are not lost."""
     packets = [(START + n * 100_000 + n * 7919 % 9973, frame(n)) for n in range(1000)]
     (tmp_path / "in").write_bytes(pcap(packets))
-    file = section() + interface() + interface(COOKED)
+    file = section() + interface() + interface(RADIO)
     file += b"".join(enhanced(time + 7_000, data, n % 2) for n, (time, data) in enumerate(packets))
     (tmp_path / "out").write_bytes(file)
     evaluate(tmp_path / "in", tmp_path / "out").write(tmp_path / "found")

@@ -7,6 +7,7 @@ import struct
 from pathlib import Path
 
 import pytest
+from captures import erf
 
 from tailtap.experiment.reading import read_experiment
 from tailtap.lab.generators.model import Traffic
@@ -26,9 +27,9 @@ def frame(*, protocol: int = 17, kind: int = 0, size: int = 96) -> bytes:
     return bytes(12) + b"\x08\x00" + ip + udp
 
 
-def write(path: Path, *frames: bytes) -> Path:
+def write(path: Path, *frames: bytes, linktype: int = 1) -> Path:
     """A capture with a packet every 2 ms."""
-    data = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65_535, 1)
+    data = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65_535, linktype)
     for number, packet in enumerate(frames):
         data += struct.pack("<IIII", 1_000, GAP_US * number, len(packet), len(packet)) + packet
     path.write_bytes(data)
@@ -97,6 +98,8 @@ def test_ids_of_the_capture_can_be_kept(tmp_path: Path) -> None:
         ("replay: {file: FILE, ids: keep}, duration: 1 s", "FILE has 2 packets and sending more"),
         ("replay: {file: NOIDS, ids: keep}", "replay: NOIDS: no packet has an id that taps read"),
         ("replay: NOUDP", "replay: NOUDP: no packet is UDP with 5 bytes of payload"),
+        ("replay: TUNNEL", "TUNNEL: packet 1 was captured without its Ethernet header"),
+        ("replay: x.erf", "x.erf: ERF does not say whether frames end in their check sequences"),
         ("replay: EMPTY", "EMPTY: there is no packet in the capture"),
         ("replay: none.pcap", "replay: cannot read none.pcap: No such file or directory"),
         ("replay: e.yaml", "e.yaml"),
@@ -114,6 +117,8 @@ def test_errors_are_one_line_that_says_where(
     write(Path("NOIDS"), frame())
     write(Path("NOUDP"), frame(protocol=6))
     write(Path("EMPTY"))
+    write(Path("TUNNEL"), frame()[14:], linktype=101)
+    Path("x.erf").write_bytes(erf([(10**9, frame())]))
     with pytest.raises(InputError) as caught:
         traffic(tmp_path, f"{{{text}}}")
     message = str(caught.value)
