@@ -5,14 +5,20 @@ from __future__ import annotations
 import json
 import platform
 import subprocess
+from importlib import import_module
 from importlib.metadata import version as tailtap_version
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from captures import frame, pcap
-from program import TAILTAP, one_line_error, tailtap
+from captures import frame, pcap, write_many
+from forms import fits
+from program import TAILTAP, in_process, one_line_error, tailtap
 
+from tailtap.analysis.evaluation import Evaluation
+from tailtap.analysis.evaluation.evaluate import evaluate_by
+from tailtap.analysis.evaluation.settings import Settings
 from tailtap.cli.registry import listed
 
 Pair = tuple[Path, Path]
@@ -84,6 +90,7 @@ def test_tables_are_written(pair: Pair, tmp_path: Path) -> None:
                 "distribution",
                 "histogram",
                 "worst",
+                "losses",
                 "exceedances",
                 "blocks",
                 "gaps",
@@ -170,3 +177,87 @@ def test_the_version_is_shown_with_what_it_runs_on() -> None:
         "python": platform.python_version(),
         "kernel": platform.release(),
     }
+
+
+@pytest.fixture
+def lossy(tmp_path: Path) -> Pair:
+    """Captures of 1000 packets, of which the sixth to the eighth and the last are lost."""
+    times = np.arange(1000) * 2_000_000 + 10**9
+    kept = [packet for packet in range(999) if packet not in (5, 6, 7)]
+    write_many(tmp_path / "in.pcap", times, range(1000))
+    write_many(tmp_path / "out.pcap", times[kept] + 700, kept)
+    return tmp_path / "in.pcap", tmp_path / "out.pcap"
+
+
+def test_lost_packets_are_printed(lossy: Pair) -> None:
+    run = tailtap("evaluate", *lossy, "--losses", "3", "--quiet")
+    assert (run.returncode, run.stderr) == (0, "")
+    title, heads, *rows = run.stdout.splitlines()[-5:]
+    assert title == "lost packets, the first 3"
+    assert heads.split() == ["time", "in", "s", "position", "bytes", "lost", "in", "a", "row",
+                             "flow", "key"]  # fmt: skip
+    flow = "udp 10.0.0.1:1024 > 10.1.0.1:53"
+    assert [" ".join(row.split()) for row in rows] == [
+        f"0.010000000 5 60 3 {flow} 5",
+        f"0.012000000 6 60 3 {flow} 6",
+        f"0.014000000 7 60 3 {flow} 7",
+    ]
+    every = tailtap("evaluate", *lossy, "--losses", "100", "--quiet").stdout.splitlines()
+    assert every[-6] == "lost packets"
+    assert " ".join(every[-1].split()) == f"1.998000000 999 60 1 {flow} 999"
+    assert "lost packets" not in tailtap("evaluate", *lossy, "--quiet").stdout
+
+
+def test_where_nobody_knows_which_were_lost_that_is_said(tmp_path: Path) -> None:
+    same, other = frame(0, marker=0), frame(1, marker=0)
+    came = [(number * 1_000_000, same) for number in range(50)] + [(60_000_000, other)]
+    left = [(time + 700, packet) for time, packet in came if time != 7_000_000]
+    (tmp_path / "in.pcap").write_bytes(pcap(came))
+    (tmp_path / "out.pcap").write_bytes(pcap(left))
+    pair = tmp_path / "in.pcap", tmp_path / "out.pcap"
+    run = tailtap("evaluate", *pair, "--key", "packet", "--losses", "3", "--quiet")
+    assert run.stdout.splitlines()[-1] == "nobody knows which of equal packets were lost: 1 of them"
+    assert "lost packets" not in run.stdout
+    # With a window as long as packets are in the device at most, each is alone.
+    run = tailtap(
+        "evaluate", *pair, "--key", "packet", "--losses", "3", "--window", "100 us", "--quiet"
+    )
+    title, _, row = run.stdout.splitlines()[-3:]
+    assert (title, row.split()[:2]) == ("lost packets", ["0.007000000", "7"])
+
+
+def test_lost_packets_are_in_the_object_when_asked_for(lossy: Pair) -> None:
+    found = json.loads(tailtap("evaluate", *lossy, "--losses", "2", "--json", "--quiet").stdout)
+    fits(found)
+    same = {"length": 60, "burst": 3, "flow": "udp 10.0.0.1:1024 > 10.1.0.1:53"}
+    assert found["losses"] == [
+        {"ingress_ns": 1_010_000_000, "position": 5, "key": "5", **same},
+        {"ingress_ns": 1_012_000_000, "position": 6, "key": "6", **same},
+    ]
+    assert "losses" not in json.loads(tailtap("evaluate", *lossy, "--json", "--quiet").stdout)
+
+
+def test_where_nothing_is_lost_there_is_no_table(pair: Pair) -> None:
+    run = tailtap("evaluate", *pair, "--losses", "3", "--quiet")
+    assert run.stdout.splitlines()[-1] == "no packet was lost"
+    found = json.loads(tailtap("evaluate", *pair, "--losses", "3", "--json", "--quiet").stdout)
+    assert found["losses"] == []
+
+
+@pytest.mark.parametrize(
+    ("more", "wanted"), [((), False), (("--losses", "1"), True), (("--out", "out"), True)]
+)
+def test_the_capture_is_read_again_only_for_whoever_asks(
+    lossy: Pair, more: tuple[str, ...], wanted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+
+    def watched(settings: Settings, *captures: Path) -> Evaluation:
+        asked.append(settings.losses)
+        return evaluate_by(settings, *captures)
+
+    module = import_module("tailtap.analysis.evaluation.evaluate")  # a function has the same name
+    monkeypatch.setattr(module, "evaluate_by", watched)
+    monkeypatch.chdir(lossy[0].parent)
+    assert in_process("evaluate", *map(str, lossy), *more, "--quiet").returncode == 0
+    assert asked == [wanted]

@@ -183,6 +183,7 @@ def test_usage_errors_are_one_line(experiment: Path, pair: Pair) -> None:
         ((experiment, "--out", "new", "--replace"), "leave --replace out"),
         ((experiment, "--format", "pcap"), "--format, --nanoseconds and --key-after are for two"),
         ((experiment, "--key-after", "ip.id"), "--key-after are for two captures"),
+        ((experiment, "--losses", "5"), "the table 'losses' of results.duckdb"),
         ((experiment, "--trim", "10 ms"), "3 of 3 runs have results with other settings"),
         ((experiment, "--scheduler", "tcp://127.0.0.1:1", "--jobs", "2"), "--jobs"),
         ((*pair, "--chunk", "0 B"), "--chunk"),

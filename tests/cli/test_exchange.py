@@ -18,7 +18,7 @@ def experiment(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("kind", "count"), [("parquet", 13), ("csv", 13), ("hgrm", 10), ("papers", 90)]
+    ("kind", "count"), [("parquet", 14), ("csv", 14), ("hgrm", 10), ("papers", 90)]
 )
 def test_export_lists_what_it_wrote(
     experiment: Path, tmp_path: Path, kind: str, count: int

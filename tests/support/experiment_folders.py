@@ -53,11 +53,17 @@ def traffic(
             queue = stall - (ingress[first : first + 60] - ingress[first])
             latency[first : first + 60] += np.maximum(queue, 0)
     lost = np.zeros(packets, dtype=bool)
-    if platform != "wire":
-        lost[random.integers(0, packets, 12)] = True
+    if platform != "wire":  # two, and ten in a row
+        first = int(random.integers(packets // 2, packets - 10))
+        lost[[3, packets // 3, *range(first, first + 10)]] = True
     if loss is not None:
         lost[:] = np.arange(packets) < round(loss * packets)
     return Traffic(ingress, np.rint(latency).astype(np.int64), lost)
+
+
+def flow_of(packet: int) -> str:
+    """The flow of a packet: there are three."""
+    return f"udp 10.0.0.{packet % 3 + 1}:1024 > 10.1.0.1:53"
 
 
 def percentile_rows(latency: Integers, percentiles: tuple[float, ...]) -> list[dict[str, Any]]:
@@ -105,6 +111,20 @@ def write_evaluation(folder: Path, data: Traffic, warnings: list[dict[str, str]]
             "ingress_ns": ingress[worst],
             "egress_ns": egress[worst],
             "key": [str(key) for key in worst],
+        },
+    )
+    lost = np.flatnonzero(data.lost)
+    rows_of = np.split(lost, np.flatnonzero(np.diff(lost) > 1) + 1)
+    _table(
+        folder,
+        "losses",
+        {
+            "ingress_ns": data.ingress[lost],
+            "position": lost,
+            "length": np.full(lost.size, 60),
+            "burst": np.concatenate([np.full(row.size, row.size) for row in rows_of]),
+            "flow": pa.array(map(flow_of, lost.tolist()), pa.string()),
+            "key": pa.array(map(str, lost), pa.string()),
         },
     )
     exceedances, floor, blocks, width = tail_tables(latency, ingress)

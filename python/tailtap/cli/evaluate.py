@@ -31,6 +31,10 @@ if TYPE_CHECKING:
             "two percentiles without the first second, as JSON",
         ),
         (
+            "tailtap evaluate in.pcap out.pcap --losses 20",
+            "the same, and the first 20 packets that were lost",
+        ),
+        (
             "tailtap evaluate in.pcap out.pcap --back back-out.pcap back-in.pcap",
             "captures of two clocks, aligned by packets both ways",
         ),
@@ -96,6 +100,13 @@ if TYPE_CHECKING:
     default=5000,
     type=click.IntRange(min=0, max=10**9),
     help="How many of the worst packets to keep.",
+)
+@click.option(
+    "--losses",
+    default=0,
+    type=click.IntRange(min=0),
+    help="Print the first so many lost packets: the time since the first packet of INGRESS, how "
+    "many packets with a key INGRESS has before it, and how many were lost in a row.",
 )
 @click.option(
     "--bucket",
@@ -180,6 +191,7 @@ def evaluate(
     window: str | None,
     percentiles: str,
     worst: int,
+    losses: int,
     bucket: str,
     egress_ahead: str | None,
     back: tuple[Path, Path] | None,
@@ -245,10 +257,11 @@ def evaluate(
             given["clocks"] = _clocks(
                 ingress, egress, egress_ahead, back, keys, format, nanoseconds, stamps
             )
+        given["losses"] = out is not None or losses > 0
         found = _evaluate_pair(ingress, egress, Settings(**given), where)
         if out is not None and not replace:
             _require_same(found, out)
-        _show_pair(found, ps, worst, out, json=json, quiet=quiet)
+        _show_pair(found, ps, worst, losses, out, json=json, quiet=quiet)
     elif not ingress.is_dir():
         raise InputError(
             f"{ingress}: give two captures, from before and from after the device, or the folder "
@@ -258,6 +271,11 @@ def evaluate(
         raise InputError(
             "--format, --nanoseconds, --stamps and --key-after are for two captures: stamps of "
             "runs say what they are"
+        )
+    elif losses:
+        raise InputError(
+            "--losses is for two captures: the lost packets of runs are in the table 'losses' of "
+            "results.duckdb, and in evaluation/losses.parquet of each run folder"
         )
     elif out is not None and replace:
         raise InputError("--out leaves the results of the runs alone: leave --replace out")
@@ -416,6 +434,7 @@ def _show_pair(
     found: Evaluation,
     ps: tuple[float, ...],
     worst: int,
+    losses: int,
     out: Path | None,
     *,
     json: bool,
@@ -426,9 +445,11 @@ def _show_pair(
     if out is not None:
         found.write(out)
     if json:
-        print(json_module.dumps(found.as_json(ps, worst=worst)))
+        print(json_module.dumps(found.as_json(ps, worst=worst, losses=losses)))
     else:
         _print(found, ps)
+        if losses:
+            _print_losses(found, losses)
     if not quiet:
         for warning in found.warnings:
             warn(f"warning: {warning.message} [{warning.code}]")
@@ -502,3 +523,34 @@ def _print(found: Evaluation, ps: tuple[float, ...]) -> None:
     latency.add("max", format_us(found.max), around(found.max))
     latency.add("mean", format_us(mean), around(mean))
     latency.print()
+
+
+def _print_losses(found: Evaluation, n: int) -> None:
+    """The first `n` lost packets as a table."""
+    from tailtap.analysis.evaluation.values import KEPT_LOSSES
+    from tailtap.cli.console import Column, Table, columns
+
+    lost, kept = found.counts.lost, len(found.columns.losses[-1])
+    if not lost:
+        say("no packet was lost")
+        return
+    rows = found.losses(n)
+    more = len(rows) < kept or KEPT_LOSSES <= kept < lost
+    title = f"lost packets, the first {len(rows):,}" if more else "lost packets"
+    heads = ("time in s", "position", "bytes", "lost in a row")
+    names = Column("flow", spare=1), Column("key")  # a key mostly says the flow as well
+    table = Table((*columns(heads, right=True), *names), title)
+    begin_ns = found.inputs.ingress.first_ns
+    for row in rows:
+        table.add(
+            f"{(row.ingress_ns - begin_ns) / 1e9:.9f}",
+            f"{row.position:,}",
+            "" if row.length is None else f"{row.length:,}",
+            f"{row.burst:,}",
+            row.flow,
+            row.key,
+        )
+    if rows:
+        table.print()
+    if kept < min(lost, KEPT_LOSSES):
+        say(f"nobody knows which of equal packets were lost: {lost - kept:,} of them")

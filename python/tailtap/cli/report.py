@@ -49,9 +49,9 @@ def report(
 
     The page (index.html) holds everything it shows and needs no network: the result of each
     configuration, an HDR diagram of all runs, loss against the packet rate where that varies, the
-    worst latencies over time, inter-packet gaps and packet rates before and after the device,
-    counts, warnings and the environment; of a search, its result. The folder `figures` holds
-    the same figures as PNG, SVG and PDF. Failed runs are listed with their reason. Nothing is
+    worst latencies and the losses over time, inter-packet gaps and packet rates before and after
+    the device, counts, warnings and the environment; of a search, its result. The folder `figures`
+    holds the same figures as PNG, SVG and PDF. Failed runs are listed with their reason. Nothing is
     measured again: make the report as often as you like, also of an interrupted experiment.
 
     Of runs with a trace it says why packets were late, as `tailtap explain` stored it or, where

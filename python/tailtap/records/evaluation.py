@@ -198,6 +198,22 @@ class WorstRecord(Record, kw_only=True, omit_defaults=True):
     ] = None
 
 
+class LossRecord(Record, kw_only=True):
+    """A packet that came to the device and did not leave it."""
+
+    ingress_ns: Annotated[Whole, Meta(description="Its stamp before the device")]
+    position: Annotated[
+        Count, Meta(description="How many packets with a key the capture has before it")
+    ]
+    length: Annotated[
+        Count | None,
+        Meta(description="Bytes, without the check sequence; null where the capture does not say"),
+    ]
+    burst: Annotated[Width, Meta(description="Packets in a row that were lost, itself among them")]
+    flow: Annotated[str, Meta(description="Its flow; empty where the capture holds no frames")]
+    key: str
+
+
 Part = Literal["node", "queue"]
 """What a hop is: a node, or the queue in which packets wait until a node receives them."""
 
@@ -265,6 +281,9 @@ class EvaluationRecord(
     ] = None
     latency_ns: Latency
     worst: list[WorstRecord]
+    losses: Annotated[
+        list[LossRecord] | None, Meta(description="The first lost packets, if that was asked")
+    ] = None
     hops: list[HopRecord] | None = None
     clocks: ClocksRecord | None = None
     within: WithinRecord | None = None

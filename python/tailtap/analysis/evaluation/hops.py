@@ -168,7 +168,7 @@ def evaluate_hops(
 
 def settings_of_hop(settings: Settings) -> Settings:
     """How the captures of a hop are evaluated: as the line, but no packet is kept."""
-    return replace(settings, worst=0)
+    return replace(settings, worst=0, losses=False)
 
 
 def with_hops(

@@ -36,6 +36,7 @@ from tailtap.records.evaluation import (
     EvaluationRecord,
     Floor,
     HopRecord,
+    LossRecord,
     Options,
     Percentile,
     Sides,
@@ -88,7 +89,10 @@ class Evaluation:
 
     @cached_property
     def lost_packets(self) -> Losses:
-        """The packets that were lost, the first 262,144 of them, where that was asked."""
+        """The packets that were lost, the first `KEPT_LOSSES` of them, where that was asked.
+
+        There are fewer than `counts.lost` where equal packets were lost and nobody knows which.
+        """
         ingress_ns, position, length, burst, flows, keys = self.columns.losses
         return Losses(
             column(ingress_ns), column(position), column(length), column(burst), flows, keys
@@ -161,6 +165,24 @@ class Evaluation:
         rows = zip(*(view(column)[:n].tolist() for column in times), keys[:n], strict=True)
         return [WorstPacket._make(row) for row in rows]
 
+    def losses(self, n: int = 5000) -> list[LossRecord]:
+        """The first `n` lost packets that were kept, in the order of the capture."""
+        *numbers, flows, keys = self.columns.losses
+        rows = zip(
+            *(view(column)[:n].tolist() for column in numbers), flows[:n], keys[:n], strict=True
+        )
+        return [
+            LossRecord(
+                ingress_ns=ingress_ns,
+                position=position,
+                length=None if length < 0 else length,
+                burst=burst,
+                flow=flow,
+                key=key,
+            )
+            for ingress_ns, position, length, burst, flow, key in rows
+        ]
+
     def histogram(self, width_ns: int | None = None) -> Histogram:
         """The latencies in buckets of `width_ns` (default: that of the evaluation, `bucket_ns`).
 
@@ -208,8 +230,13 @@ class Evaluation:
             **({} if self.hops is None else self.hops.to_arrow()),
         }
 
-    def record(self, ps: Sequence[float] = DEFAULT, worst: int = 10) -> EvaluationRecord:
-        """What `evaluation.json` says, and `tailtap evaluate --json` prints."""
+    def record(
+        self, ps: Sequence[float] = DEFAULT, worst: int = 10, losses: int = 0
+    ) -> EvaluationRecord:
+        """What `evaluation.json` says, and `tailtap evaluate --json` prints.
+
+        It has the first `losses` lost packets, and no list of them for 0.
+        """
         hops = None if self.hops is None else self.hops.record(ps)
         statistics = self.min, self.mean, self.max, self.distribution[0].size
         return EvaluationRecord(
@@ -222,6 +249,7 @@ class Evaluation:
                 self.min, self.mean, self.max, self.percentiles(ps), self.within_ns
             ),
             worst=[self._packet(i, packet) for i, packet in enumerate(self.worst(worst))],
+            losses=self.losses(losses) if losses else None,
             hops=hops,
             clocks=self.clocks,
             within=self.within.record if self.within_ns else None,
@@ -236,9 +264,11 @@ class Evaluation:
             made=mark(self.key, self.counts, statistics, self.inputs, self.options, self.clocks),
         )
 
-    def as_json(self, ps: Sequence[float] = DEFAULT, worst: int = 10) -> dict[str, Any]:
-        """The object that `tailtap evaluate --json` prints."""
-        printed: dict[str, Any] = msgspec.to_builtins(self.record(ps, worst))
+    def as_json(
+        self, ps: Sequence[float] = DEFAULT, worst: int = 10, losses: int = 0
+    ) -> dict[str, Any]:
+        """The object that `tailtap evaluate --json` prints; see `record`."""
+        printed: dict[str, Any] = msgspec.to_builtins(self.record(ps, worst, losses))
         return printed
 
     def _packet(self, place: int, packet: WorstPacket) -> WorstRecord:
@@ -267,7 +297,9 @@ class Evaluation:
         folder = Path(folder)
         try:
             meta = read(folder / EVALUATION, EvaluationRecord)
-            names = ("distribution", "worst", "losses", "exceedances", "blocks", "gaps", "rates")
+            names = ["distribution", "worst", "exceedances", "blocks", "gaps", "rates"]
+            # Evaluations of earlier versions do not say which packets were lost.
+            names += ["losses"] if (folder / "losses.parquet").exists() else []
             found = cls._of(meta, {name: tables.read(folder, name, meta.made) for name in names})
             return found if meta.hops is None else found._with_hops(meta, meta.hops, folder)
         except OSError as error:
@@ -295,6 +327,7 @@ class Evaluation:
         start_ns, packets, sum_ns, max_ns = tables.all_columns(read["blocks"])
         tables.require_distribution(distribution)
         times = (tables.column(worst, name) for name in ("latency_ns", "ingress_ns", "egress_ns"))
+        losses = read.get("losses")
         return cls(
             key=meta.key,
             key_after=meta.key_after,
@@ -308,7 +341,7 @@ class Evaluation:
                 blocks=(meta.blocks.width_ns, start_ns, packets, sum_ns, max_ns),
                 gaps=tables.of_sides(read["gaps"], SIDES, ("bucket_ns", "count")),
                 rates=tables.of_sides(read["rates"], SIDES, ("start_ns", "packets")),
-                losses=tables.losses_of(read["losses"]),
+                **({} if losses is None else {"losses": tables.losses_of(losses)}),
             ),
             inputs=meta.inputs,
             options=meta.options,

@@ -141,8 +141,10 @@ def losses(packets: Losses) -> pa.Table:
 def losses_of(
     table: pa.Table,
 ) -> tuple[Column, Column, Column, Column, Sequence[str], Sequence[str]]:
-    """The columns that `losses` made a table of."""
+    """The columns that `losses` made a table of. Raises `ValueError` for what cannot be."""
     ingress, position, burst = (column(table, n) for n in ("ingress_ns", "position", "burst"))
+    if np.any(burst < 1) or np.any(position < 0):
+        raise ValueError("losses.parquet has a burst without a packet, or a position below 0")
     lengths = table.column("length").to_pylist()
     length = np.array([-1 if one is None else one for one in lengths], np.int64)
     texts = (table.column(name).to_pylist() for name in ("flow", "key"))

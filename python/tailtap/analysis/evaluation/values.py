@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 MOST = 2**53
 """Of packets: sums of so many are exact, also as floats, and every loop over them ends soon."""
 
+KEPT_LOSSES = 1 << 18
+"""Of so many lost packets it is kept which they are: those that came first (`losses.rs`)."""
+
 Column: TypeAlias = "NDArray[np.int64]"
 Pair: TypeAlias = tuple["Column", "Column"]
 #: A column as it came: an array from a file, or the bytes of its integers from `tailtap._core`.
@@ -141,6 +144,14 @@ class Losses:
     burst: Column
     flow: Sequence[str]
     key: Sequence[str]
+
+    @property
+    def bursts(self) -> Pair:
+        """Stamps of the first packets of all bursts, and how many packets these have."""
+        import numpy as np
+
+        first = np.flatnonzero(np.diff(self.position, prepend=-2) != 1)
+        return self.ingress_ns[first], self.burst[first]
 
 
 @dataclass(frozen=True)

@@ -272,6 +272,7 @@ def as_shown(stored: Evaluation) -> RunEvaluation:
     latencies, counts = stored.distribution
     worst = stored.worst_packets
     origin = stored.inputs.ingress.first_ns
+    burst_ns, burst_packets = stored.lost_packets.bursts
     return RunEvaluation(
         counts=msgspec.structs.asdict(stored.counts),
         packets=int(counts.sum()),
@@ -285,6 +286,8 @@ def as_shown(stored: Evaluation) -> RunEvaluation:
         histogram=stored.histogram(),
         worst_latency=worst.latency_ns,
         worst_time=(worst.ingress_ns - origin) / 1e9,
+        burst_time=(burst_ns - origin) / 1e9,
+        burst_packets=burst_packets,
         gaps={side: stored.gaps(side) for side in SIDES},
         rate_start={side: (stored.rates(side)[0] - origin) / 1e9 for side in SIDES},
         rate_packets={side: stored.rates(side)[1] for side in SIDES},

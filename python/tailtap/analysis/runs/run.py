@@ -80,6 +80,10 @@ class RunEvaluation:
     histogram: Histogram = field(default_factory=_no_buckets)
     worst_latency: Integers = field(default_factory=lambda: np.empty(0, np.int64))
     worst_time: Floats = field(default_factory=lambda: np.empty(0))
+    burst_time: Floats = field(default_factory=lambda: np.empty(0))
+    """When packets were lost: of those in a row, the time of the first."""
+    burst_packets: Integers = field(default_factory=lambda: np.empty(0, np.int64))
+    """How many packets were lost in a row."""
     gaps: Mapping[str, Histogram] = field(default_factory=dict)
     rate_start: Mapping[str, Floats] = field(default_factory=dict)
     rate_packets: Mapping[str, Integers] = field(default_factory=dict)
@@ -157,10 +161,11 @@ class RunEvaluation:
         return max([*ends, float(self.worst_time.max(initial=0)), 1e-3])
 
     def shows(self, kind: str) -> bool:
-        """Whether there is anything to draw in a figure: hdr, worst, gaps, rates, latency."""
+        """Whether there is anything to draw in a figure; they are those of `parts`."""
         parts: Mapping[str, Iterable[Sized]] = {
             "hdr": (self.latencies, self.curve_percentiles),
             "worst": (self.worst_latency,),
+            "losses": (self.burst_time,),
             "gaps": [histogram.edges for histogram in self.gaps.values()],
             "rates": self.rate_start.values(),
             "latency": (self.histogram.edges,),

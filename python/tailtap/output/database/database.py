@@ -26,7 +26,7 @@ from tailtap.records.run import RunRecord
 from tailtap.records.writing import REMEDIES, error_number, reason_of, refused, writing
 
 #: Tables that an evaluation holds as Parquet files of the same columns, less the run.
-PARQUET = ("percentiles", "distribution", "histogram", "worst", "gaps", "rates")
+PARQUET = ("percentiles", "distribution", "histogram", "worst", "losses", "gaps", "rates")
 #: Columns of `runs` that hold values of the record as they are.
 VALUES = ("slug", "repeat", "status", "valid", "error", "started", "finished")
 #: Columns of `runs` that hold JSON.

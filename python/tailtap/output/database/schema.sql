@@ -44,8 +44,16 @@ CREATE TABLE IF NOT EXISTS evaluations (
     unread_egress BIGINT,
     min_ns BIGINT,
     mean_ns DOUBLE,
-    max_ns BIGINT
+    max_ns BIGINT,
+    matched_in_order BIGINT,
+    merged_ingress BIGINT,
+    parts_egress BIGINT
 );
+
+-- Databases of earlier versions do not have these counts.
+ALTER TABLE evaluations ADD COLUMN IF NOT EXISTS matched_in_order BIGINT;
+ALTER TABLE evaluations ADD COLUMN IF NOT EXISTS merged_ingress BIGINT;
+ALTER TABLE evaluations ADD COLUMN IF NOT EXISTS parts_egress BIGINT;
 
 CREATE TABLE IF NOT EXISTS percentiles (
     run INTEGER NOT NULL,
@@ -74,6 +82,16 @@ CREATE TABLE IF NOT EXISTS worst (
     latency_ns BIGINT NOT NULL,
     ingress_ns BIGINT NOT NULL,
     egress_ns BIGINT NOT NULL,
+    key VARCHAR NOT NULL
+);
+
+CREATE TABLE IF NOT EXISTS losses (
+    run INTEGER NOT NULL,
+    ingress_ns BIGINT NOT NULL,
+    position BIGINT NOT NULL,
+    length BIGINT, -- bytes; NULL where captures hold no frames
+    burst BIGINT NOT NULL, -- packets in a row that were lost, this one among them
+    flow VARCHAR NOT NULL,
     key VARCHAR NOT NULL
 );
 

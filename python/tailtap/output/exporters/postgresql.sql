@@ -43,10 +43,18 @@ CREATE TABLE IF NOT EXISTS evaluations (
     unkeyed_egress bigint NOT NULL,
     unread_ingress bigint,
     unread_egress bigint,
+    matched_in_order bigint,
+    merged_ingress bigint,
+    parts_egress bigint,
     min_ns bigint NOT NULL,
     mean_ns double precision NOT NULL,
     max_ns bigint NOT NULL
 );
+
+-- Databases of earlier versions do not have these counts.
+ALTER TABLE evaluations ADD COLUMN IF NOT EXISTS matched_in_order bigint;
+ALTER TABLE evaluations ADD COLUMN IF NOT EXISTS merged_ingress bigint;
+ALTER TABLE evaluations ADD COLUMN IF NOT EXISTS parts_egress bigint;
 
 CREATE TABLE IF NOT EXISTS percentiles (
     run bigint NOT NULL REFERENCES runs ON DELETE CASCADE,
@@ -81,6 +89,18 @@ CREATE TABLE IF NOT EXISTS worst (
     key text NOT NULL
 );
 CREATE INDEX IF NOT EXISTS worst_run ON worst (run, ingress_ns);
+
+-- The packets that came to the device and did not leave it, the first 262,144 of a run.
+CREATE TABLE IF NOT EXISTS losses (
+    run bigint NOT NULL REFERENCES runs ON DELETE CASCADE,
+    ingress_ns bigint NOT NULL,
+    position bigint NOT NULL,
+    length bigint, -- bytes; null where captures hold no frames
+    burst bigint NOT NULL, -- packets in a row that were lost, this one among them
+    flow text NOT NULL,
+    key text NOT NULL
+);
+CREATE INDEX IF NOT EXISTS losses_run ON losses (run, ingress_ns);
 
 -- Every matched packet; empty for a run that was exported without them.
 CREATE TABLE IF NOT EXISTS packets (

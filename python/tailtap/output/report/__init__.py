@@ -42,9 +42,10 @@ class Report:
 def figure(evaluation: Evaluation, name: str) -> Figure:
     """A figure of the report, of one evaluation, as a matplotlib `Figure`.
 
-    ``hdr`` is latency over percentile, ``worst`` the worst packets over time, ``gaps`` the gaps
-    before and after the device, ``rates`` the packets in each second, ``latency`` how often each
-    latency occurred. Save it with `savefig`. Raises `InputError` when `name` is none of these.
+    ``hdr`` is latency over percentile, ``worst`` the worst packets over time, ``losses`` how many
+    packets were lost in a row over time, ``gaps`` the gaps before and after the device, ``rates``
+    the packets in each second, ``latency`` how often each latency occurred. Save it with `savefig`.
+    Raises `InputError` when `name` is none of these, and for ``losses`` where none are known.
     """
     from tailtap.output.report.figures import evaluation_figure
 

@@ -7,7 +7,7 @@ pyplot; the settings hold only while a figure is written.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -33,6 +33,7 @@ from tailtap.analysis.evaluation.overload import OVERLOAD_LOSS
 from tailtap.analysis.runs.groups import Configuration, Member, configurations
 from tailtap.analysis.runs.reader import experiment_of
 from tailtap.analysis.runs.text import broken, count_text, rate_text, time_text
+from tailtap.output.report.bursts import lossy, marks, ticks
 from tailtap.output.report.hdr import (
     bins_per_decade,
     confidence_band,
@@ -98,7 +99,7 @@ def write_figures(
     makers: dict[str, Callable[[], Figure]] = {
         name: partial(make, groups)
         for name, make in FIGURES.items()
-        if name not in OF_SEVERAL or loss_curves(groups)
+        if name not in NOT_OF_ALL or NOT_OF_ALL[name](groups)
     }
     with mpl.rc_context(SETTINGS):
         return [
@@ -200,6 +201,25 @@ def worst_figure(groups: list[Configuration]) -> Figure:
         axes.yaxis.set_major_formatter(TIMES)
 
     return _panels("worst", groups, draw, "Time since the first packet (s)", "Latency")
+
+
+def losses_figure(groups: list[Configuration]) -> Figure:
+    """The losses over time, one panel for each configuration that lost packets."""
+
+    found, label = lossy(groups), "Time since the first packet (s)"
+    top = 2 * ticks(found)[-1]
+
+    def draw(axes: Any, group: Configuration) -> None:
+        for member in group.members:
+            axes.plot(*marks(member.evaluation), ".", color=group.light, markersize=3,
+                      markeredgewidth=0, alpha=0.6, rasterized=True)  # fmt: skip
+        seconds = max(member.evaluation.duration for member in group.members)
+        axes.set_xlim(-seconds / 100, seconds * 1.01)
+        axes.set_yscale("log")
+        axes.set_ylim(0.7, top)
+        axes.yaxis.set_major_formatter(COUNTS)
+
+    return _panels("losses", found, draw, label, "Packets lost in a row")
 
 
 def gaps_figure(groups: list[Configuration]) -> Figure:
@@ -325,13 +345,17 @@ def loss_figure(groups: list[Configuration]) -> Figure:
 FIGURES: dict[str, Callable[[list[Configuration]], Figure]] = {
     "hdr": hdr_figure,
     "worst": worst_figure,
+    "losses": losses_figure,
     "gaps": gaps_figure,
     "latency": latency_figure,
     "rates": rates_figure,
     "loss": loss_figure,
 }
-OF_SEVERAL = ("loss",)
-"""Figures of several runs, at different rates."""
+NOT_OF_ALL: Mapping[str, Callable[[list[Configuration]], Sequence[object]]] = {
+    "losses": lossy,
+    "loss": loss_curves,
+}
+"""Figures that not all experiments have, and what they are of: `loss` of runs at several rates."""
 
 
 def evaluation_figure(evaluation: Evaluation, name: str) -> Figure:
@@ -339,11 +363,13 @@ def evaluation_figure(evaluation: Evaluation, name: str) -> Figure:
 
     Raises `InputError` when there is no figure of that name.
     """
-    names = [known for known in FIGURES if known not in OF_SEVERAL]
+    names = [known for known in FIGURES if known != "loss"]
     if name not in names:
         raise InputError(f"'{name}' is no figure: give one of {', '.join(names)}")
     label = " → ".join(Path(side.path).name for side in evaluation.inputs.both)
     groups = configurations(experiment_of(evaluation, label))
+    if name == "losses" and not lossy(groups):
+        raise InputError(f"'{name}': no packet was lost, or it is not known which")
     with mpl.rc_context(SETTINGS):
         figure = FIGURES[name](groups)
         FigureCanvasAgg(figure)

@@ -31,7 +31,9 @@ from tailtap.analysis.evaluation import Histogram
 from tailtap.analysis.evaluation.model import SIDES
 from tailtap.analysis.evaluation.overload import OVERLOAD_LOSS
 from tailtap.analysis.runs.groups import Configuration, Member
+from tailtap.analysis.runs.run import Floats, Integers
 from tailtap.analysis.runs.text import rate_text, share_text
+from tailtap.output.report.bursts import lossy, marks, ticks
 from tailtap.output.report.hdr import (
     bins_per_decade,
     confidence_band,
@@ -79,6 +81,7 @@ def build(
 
     members = [member for group in groups for member in group.members]
     makers = (("worst", _Worst), ("gaps", _Gaps), ("rates", _Rates), ("latency", _Latency))
+    losing = lossy(groups)
     with document.models.freeze():  # otherwise Bokeh walks through all models for each root
         if any(group.shows("hdr") for group in groups):
             add("hdr", "HDR diagram", None, _hdr(members))
@@ -93,6 +96,10 @@ def build(
                     add(kind, group.title, place, maker.plot(group))
                 else:
                     panels.append(Panel(kind, group.title, place))
+        if losing:
+            losses = _Losses(losing)
+            for group in losing:
+                add("losses", group.title, groups.index(group), losses.plot(group))
         for figure in more:
             add(*figure)
     return dict(document.to_json(deferred=False)), panels
@@ -189,16 +196,25 @@ class _Worst:
         plot = bare_plot(self._x.of(group), self._y, log=(False, True))
         plot.below[0].axis_label, plot.left[0].axis_label = "Time", "Latency"
         plot.left[0].formatter = tick_format("time")
-        plot.below[0].formatter = tick_format("seconds")
-        marks = []
-        for member in group.members:
-            data = {
-                "x": member.evaluation.worst_time.astype(np.float32),
-                "y": member.evaluation.worst_latency.astype(np.float32),
-            }
-            glyph = Scatter(x="x", y="y", size=3, marker="circle", line_color=None)
-            marks.append(_mark(plot, member, "dots", data, glyph))
-        use_tools(plot, HoverTool(renderers=marks, limit=3, tags=["worst"]), "both")
+        shown = ((m, m.evaluation.worst_time, m.evaluation.worst_latency) for m in group.members)
+        _dots(plot, "worst", 3, shown)
+        return plot
+
+
+class _Losses:
+    """Losses over time: one panel for each configuration, one scale for all."""
+
+    def __init__(self, groups: Sequence[Configuration]) -> None:
+        self._x = _Durations()
+        self._ticks = ticks(groups)
+        self._y = Range1d(start=COUNT_FLOOR, end=self._ticks[-1] * 2)
+
+    def plot(self, group: Configuration) -> Any:
+        plot = bare_plot(self._x.of(group), self._y, log=(False, True))
+        plot.below[0].axis_label, plot.left[0].axis_label = "Time", "Packets lost in a row"
+        plot.left[0].formatter = tick_format("count")
+        plot.left[0].ticker = FixedTicker(ticks=self._ticks)
+        _dots(plot, "losses", 5, ((m, *marks(m.evaluation)) for m in group.members))
         return plot
 
 
@@ -311,6 +327,19 @@ class _Durations:
         shared = self._ranges.setdefault(key, Range1d(start=0, end=seconds * 1.01))
         shared.end = max(shared.end, seconds * 1.01)
         return shared
+
+
+def _dots(
+    plot: Any, kind: str, size: int, shown: Iterable[tuple[Member, Floats, Integers]]
+) -> None:
+    """Dots over time, for each run where it has some."""
+    plot.below[0].formatter = tick_format("seconds")
+    dots = []
+    for member, x, y in shown:
+        data = {"x": x.astype(np.float32), "y": y.astype(np.float32)}
+        glyph = Scatter(x="x", y="y", size=size, marker="circle", line_color=None)
+        dots.append(_mark(plot, member, "dots", data, glyph))
+    use_tools(plot, HoverTool(renderers=dots, limit=3, tags=[kind]), "both")
 
 
 def _mark(plot: Any, member: Member, role: str, data: dict[str, Any], glyph: Any) -> Any:

@@ -26,6 +26,7 @@ from tailtap.analysis.runs.searched import Search
 from tailtap.analysis.runs.text import count_text, date_text
 from tailtap.output.report import comparison, interactive, tables
 from tailtap.output.report.audit import MachineAudit, audits_of
+from tailtap.output.report.bursts import cut_short
 from tailtap.output.report.causes import Story
 from tailtap.output.report.causes.page import Section as Causes
 from tailtap.output.report.causes.page import section
@@ -44,7 +45,7 @@ from tailtap.output.report.verdicts import VerdictRow, verdict_rows
 
 MOST_TOLD, FEW_TOLD = 12, 8
 """With more configurations than this, the page begins with sentences about so many slowest ones."""
-SECTIONS = ("hdr", "loss", "worst", "gaps", "rates", "latency")
+SECTIONS = ("hdr", "loss", "worst", "losses", "gaps", "rates", "latency")
 CAUSES = ("causes", "shares", "timeline")
 
 
@@ -110,6 +111,8 @@ class Page:
     comparison: comparison.Section | None
     figures: Figures
     losses: tables.Losses
+    losses_cut_short: str
+    """Which runs lost more packets than the figure of losses over time shows."""
     causes: Causes
     hops: Hops
     interrupts: Section
@@ -185,6 +188,7 @@ def render(
             figures,
         ),
         losses=tables.losses(groups, curves),
+        losses_cut_short=cut_short(drawn),
         causes=causes,
         hops=shown,
         interrupts=Section(sampled),

@@ -116,6 +116,13 @@ ENTRIES = (
         "[two clocks](../explanation/latency.md#two-clocks).",
     ),
     Entry(
+        "equal-packets",
+        "Packets before the device are equal to others within the window. They were told apart by "
+        "their order, where as many came out as went in.",
+        "Nothing, if the device keeps the order of equal packets; else send packets that differ, "
+        "or shorten `--window`.",
+    ),
+    Entry(
         "duplicate-ingress",
         "Packets before the device share their key within the window and were left out.",
         "Send packets with unique ids, shorten `--window`, or choose another `--key`.",

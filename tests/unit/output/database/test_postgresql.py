@@ -12,6 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 from experiment_folders import write_experiment
+from msgspec.structs import astuple
 from postgres import cluster, programs
 from published import POST, PRE, needs_captures, reference
 
@@ -74,6 +75,19 @@ def test_its_percentile_disc_is_ours(database: psycopg.Connection[Any], experime
         assert row[0] == [percentile.value for percentile in stored.percentiles(ps)]
         compared += 1
     assert compared == 10
+
+
+def test_lost_packets_arrive(database: psycopg.Connection[Any], experiment: Path) -> None:
+    lost = 0
+    for number, stored in _evaluations(database, experiment):
+        rows = database.execute(
+            "SELECT ingress_ns, position, length, burst, flow, key FROM losses WHERE run = %s "
+            "ORDER BY position",
+            [number],
+        ).fetchall()
+        assert rows == [astuple(one) for one in stored.losses()]
+        lost += len(rows)
+    assert lost == 6 * 12
 
 
 def test_a_second_export_of_a_run_replaces_its_rows(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import pytest
-from experiment_folders import START, Integers, Traffic, traffic, write_experiment
+from experiment_folders import START, Integers, Traffic, flow_of, traffic, write_experiment
 from line_runs import STALL_NS, STALLED, write_line_run
 from traced import arrivals, hog, kworker, random_blocks, simulate, write_run
 
@@ -283,6 +284,29 @@ def test_loss(database: duckdb.DuckDBPyConnection, measured: dict[int, Traffic])
     rows = ask(database, "Loss of each run")
     assert {r["run"]: r["lost"] for r in rows} == {n: d.lost.sum() for n, d in measured.items()}
     assert all(r["loss"] == r["lost"] / PACKETS and r["stamps_lost"] == 12 for r in rows)
+
+
+def test_flows_that_lost_packets(
+    database: duckdb.DuckDBPyConnection, measured: dict[int, Traffic]
+) -> None:
+    rows = ask(database, "Which flows lost packets")
+    for number, data in measured.items():
+        flows = Counter(map(flow_of, np.flatnonzero(data.lost).tolist()))
+        expected = sorted(flows.items(), key=lambda pair: (-pair[1], pair[0]))
+        asked = [row for row in rows if row["run"] == number]
+        assert [(row["flow"], row["lost"]) for row in asked] == expected
+        assert {row["longest_burst"] for row in asked} == ({10} if flows else set())
+
+
+def test_bursts(database: duckdb.DuckDBPyConnection, measured: dict[int, Traffic]) -> None:
+    rows = ask(database, "Losses in bursts of ten packets or more")
+    for number, data in measured.items():
+        lost = np.flatnonzero(data.lost)[2:]  # the first two are no burst
+        times = data.ingress[lost]
+        expected = [(times[0] - START, times[-1] - times[0], 10)] if lost.size else []
+        asked = [row for row in rows if row["run"] == number]
+        assert [(row["at_ns"], row["length_ns"], row["packets"]) for row in asked] == expected
+    assert len(rows) == 6
 
 
 def test_jitter(database: duckdb.DuckDBPyConnection, measured: dict[int, Traffic]) -> None:

@@ -166,7 +166,7 @@ def test_the_page_tells_where_each_run_is_from(folder: Path, text: str) -> None:
 
 def test_all_figures_for_print_are_made(folder: Path, tmp_path: Path) -> None:
     report = write_report(folder, tmp_path, runs=["2", "whole", "worst"])
-    assert (report.runs, report.imported, len(report.figures)) == (1, 2, 15)
+    assert (report.runs, report.imported, len(report.figures)) == (1, 2, 18)
     assert all(path.stat().st_size > 1_000 for path in report.figures)
 
 

@@ -191,6 +191,10 @@ window.tailtap = (() => {
     if (kind === "loss") return [name, at("told")];
     if (kind === "hops") return [at("told"), name];
     if (kind === "worst") return [time(at("y")), name, `at ${Number(at("x").toFixed(4))}\u00a0s`];
+    if (kind === "losses") {
+      const packets = at("y") === 1 ? "1 packet lost" : `${group(at("y"))} packets lost in a row`;
+      return [packets, name, `at ${Number(at("x").toFixed(4))}\u00a0s`];
+    }
     if (kind === "rates") return [`${group(at("y"))} packets`, name, `second ${Math.floor(vars.x) + 1}`];
     return [`${count(at("y")) || 0} packets`, name, `about ${time(vars.x)}`];
   }

@@ -1,0 +1,341 @@
+"""Which packets were lost: captures that scapy's packets are in, with losses that the test chose.
+
+What must be found follows from the choice alone: which packets there are, in which order the
+capture has them, and which of them left.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from captures import pcap, stamps
+from scapy.layers.inet import IP, UDP
+from scapy.layers.l2 import ARP, Ether
+from scapy.packet import Raw
+
+from tailtap.analysis.evaluation import Evaluation
+from tailtap.analysis.evaluation.clocks import known
+from tailtap.analysis.evaluation.evaluate import evaluate_by
+from tailtap.analysis.evaluation.executors import Threads
+from tailtap.analysis.evaluation.many import Captures, evaluate_many
+from tailtap.analysis.evaluation.settings import Settings
+from tailtap.records.errors import InputError
+
+START, STEP, LATENCY = 1_700_000_000_000_000_000, 100_000, 35_000
+MOST = 1 << 18
+Pair: TypeAlias = tuple[Path, Path]
+Row: TypeAlias = tuple[int, int, int | None, int, str]
+"""Stamp, position, length, burst and flow."""
+
+
+def frame(number: int, payload: bytes | None = None) -> bytes:
+    """A packet of one of three flows, of a length of its own."""
+    filling = bytes([number % 251]) * (20 + number % 40) if payload is None else payload
+    headers = IP(src="10.0.0.1", dst="10.0.1.1", id=number if payload is None else 0)
+    ether = Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02")
+    port = 1000 + (number % 3 if payload is None else 0)
+    return bytes(ether / headers / UDP(sport=port, dport=53) / Raw(filling))
+
+
+@dataclass(frozen=True)
+class Passage:
+    """Packets by number: `before` in the order of the capture, and those that were `lost`."""
+
+    before: Sequence[int]
+    lost: Collection[int]
+
+    @property
+    def rows(self) -> list[Row]:
+        """The lost packets as they must be found."""
+        gone = [number in self.lost for number in self.before]
+        found: list[Row] = []
+        for position, number in enumerate(self.before):
+            if not gone[position]:
+                continue
+            first = last = position
+            while first and gone[first - 1]:
+                first -= 1
+            while last + 1 < len(gone) and gone[last + 1]:
+                last += 1
+            length = 14 + 20 + 8 + 20 + number % 40
+            flow = f"udp 10.0.0.1:{1000 + number % 3} > 10.0.1.1:53"
+            found.append((at(number), position, length, last - first + 1, flow))
+        return found
+
+    def write(self, folder: Path, ahead_ns: int = 0, kind: str = "pcap") -> Pair:
+        """The captures before and after the device."""
+        left = [number for number in sorted(self.before) if number not in self.lost]
+        sides = [
+            [(at(number), number) for number in self.before],
+            [(at(number) + LATENCY + ahead_ns, number) for number in left],
+        ]
+        paths = folder / f"in.{kind}", folder / f"out.{kind}"
+        for path, packets in zip(paths, sides, strict=True):
+            framed = ((time, frame(number)) for time, number in packets)
+            path.write_bytes(pcap(framed) if kind == "pcap" else stamps(packets))
+        return paths
+
+
+def at(number: int) -> int:
+    return START + number * STEP
+
+
+def rows_of(found: Evaluation) -> list[Row]:
+    return [(one.ingress_ns, one.position, one.length, one.burst, one.flow)
+            for one in found.losses(1 << 20)]  # fmt: skip
+
+
+def evaluated(pair: Iterable[Path], **settings: Any) -> Evaluation:
+    return evaluate_by(Settings(**settings), *pair)
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        {7},
+        {0},
+        {299},
+        {0, 1, 2, 298, 299},
+        {5, 6, 7, 8, 20, 22, 23, 100},
+        set(range(50, 150)),
+        set(),
+        *(set(random.Random(seed).sample(range(300), 40)) for seed in range(4)),
+    ],
+    ids=lambda lost: f"{len(lost)}-lost",
+)
+def test_each_lost_packet_is_a_row(tmp_path: Path, lost: set[int]) -> None:
+    passage = Passage(range(300), lost)
+    found = evaluated(passage.write(tmp_path))
+    assert found.counts.lost == len(lost)
+    assert found.counts.matched == 300 - len(lost)
+    assert rows_of(found) == passage.rows
+    begun, packets = found.lost_packets.bursts
+    assert sum(packets.tolist()) == len(lost)
+    assert [time in lost and time - 1 not in lost for time in range(300)].count(True) == len(begun)
+
+
+def test_positions_and_bursts_of_an_unsorted_capture_are_those_of_the_file(tmp_path: Path) -> None:
+    draw = random.Random(7)
+    order = sorted(range(300), key=lambda number: number + draw.uniform(0, 6))
+    passage = Passage(order, {0, 3, 4, 5, 150, 151, 299, *draw.sample(range(300), 30)})
+    found = evaluated(passage.write(tmp_path))
+    assert "timestamps-backwards" in {warning.code for warning in found.warnings}
+    assert rows_of(found) == passage.rows
+
+
+def test_trimmed_packets_are_not_among_the_lost_ones(tmp_path: Path) -> None:
+    passage = Passage(range(300), {2, 3, 98, 99, 100, 101, 200})
+    found = evaluated(passage.write(tmp_path), trim_ns=100 * STEP)
+    expected = [(*row[:3], burst, row[4])
+                for row, burst in zip(passage.rows[-3:], (2, 2, 1), strict=True)]  # fmt: skip
+    assert rows_of(found) == expected
+    assert found.counts.lost == 3
+
+
+@pytest.mark.parametrize("kind", ["pcap", "stamps"])
+def test_pieces_find_the_losses_of_the_whole(tmp_path: Path, kind: str) -> None:
+    lost = {0, 1, *range(990, 1010), *random.Random(3).sample(range(3000), 300), 2999}
+    passage = Passage(range(3000), lost)
+    pair = passage.write(tmp_path, kind=kind)
+    settings = Settings(window_ns=10 * STEP)
+    with Threads(2) as threads:
+        [(_, found)] = evaluate_many([Captures(*pair, settings)], threads, chunk_bytes=6_000)
+    assert isinstance(found, Evaluation)
+    expected = passage.rows
+    if kind == "stamps":  # they have ids, and no frames
+        expected = [(time, position, None, burst, "") for time, position, _, burst, _ in expected]
+        numbers = [str(number) for number in sorted(lost)]
+        assert [one.key for one in found.losses(1 << 20)] == numbers
+    assert rows_of(found) == expected
+
+
+def test_stamps_of_two_clocks_keep_that_before_the_device(tmp_path: Path) -> None:
+    passage = Passage(range(300), {0, 10, 11, 299})
+    pair = passage.write(tmp_path, ahead_ns=7_000_000)
+    found = evaluated(pair, clocks=known(6_990_000, 7_010_000), window_ns=10**9)
+    assert rows_of(found) == passage.rows
+
+
+def test_packets_without_the_key_neither_count_nor_end_a_burst(tmp_path: Path) -> None:
+    passage = Passage(range(300), {20, 21, 22})
+    pair = passage.write(tmp_path, kind="stamps")
+    strange = bytes(Ether(dst="ff:ff:ff:ff:ff:ff") / ARP())
+    made = [(at(number), marked(number)) for number in passage.before]
+    made[21:21] = [(at(20) + 1, strange), (at(20) + 2, strange)]
+    pair[0].write_bytes(pcap(made))
+    found = evaluated(pair, key="moonsniff")
+    assert found.counts.unkeyed_ingress == 2
+    assert [(one.position, one.burst) for one in found.losses()] == [(20, 3), (21, 3), (22, 3)]
+
+
+def marked(number: int) -> bytes:
+    """A frame with an id of MoonSniff's."""
+    headers = Ether() / IP(src="10.0.0.1", dst="10.0.1.1") / UDP(sport=1, dport=2)
+    return bytes(headers / Raw(number.to_bytes(4, "little") + b"\x55"))
+
+
+def test_the_first_ones_are_kept_of_many(tmp_path: Path) -> None:
+    packets = np.arange(MOST + 1000)
+    times = START + packets * 1000
+    kept = packets[-500:]
+    for name, ids, stamped in (("in", packets, times), ("out", kept, times[kept] + 10)):
+        records = list(zip(stamped.tolist(), ids.tolist(), strict=True))
+        (tmp_path / f"{name}.stamps").write_bytes(stamps(records))
+    found = evaluated((tmp_path / "in.stamps", tmp_path / "out.stamps"))
+    assert found.counts.lost == MOST + 500
+    assert found.lost_packets.position.tolist() == list(range(MOST))
+    assert found.lost_packets.ingress_ns.tolist() == times[:MOST].tolist()
+
+
+def test_losses_are_written_and_read(tmp_path: Path) -> None:
+    passage = Passage(range(300), {0, 10, 11, 299})
+    found = evaluated(passage.write(tmp_path))
+    found.write(tmp_path / "out")
+    table = pq.read_table(tmp_path / "out/losses.parquet").to_pydict()
+    assert list(zip(*(table[n] for n in ("ingress_ns", "position", "length", "burst", "flow")),
+                    strict=True)) == passage.rows  # fmt: skip
+    assert Evaluation.load(tmp_path / "out").losses() == found.losses()
+    stamped = evaluated(passage.write(tmp_path, kind="stamps"))
+    stamped.write(tmp_path / "out")
+    assert pq.read_table(tmp_path / "out/losses.parquet")["length"].to_pylist() == [None] * 4
+    assert Evaluation.load(tmp_path / "out").losses() == stamped.losses()
+
+
+def test_nobody_asked_which_were_lost(tmp_path: Path) -> None:
+    pair = Passage(range(300), {5}).write(tmp_path)
+    found = evaluated(pair, losses=False)
+    assert found.counts.lost == 1
+    assert found.losses() == []
+
+
+def test_evaluations_of_earlier_versions_say_nothing_of_which(tmp_path: Path) -> None:
+    evaluated(Passage(range(300), {5}).write(tmp_path)).write(tmp_path / "out")
+    (tmp_path / "out/losses.parquet").unlink()
+    found = Evaluation.load(tmp_path / "out")
+    assert (found.counts.lost, found.losses()) == (1, [])
+
+
+def test_a_burst_of_no_packet_is_refused(tmp_path: Path) -> None:
+    evaluated(Passage(range(300), {5}).write(tmp_path)).write(tmp_path / "out")
+    path = tmp_path / "out/losses.parquet"
+    table = pq.read_table(path)
+    place = table.column_names.index("burst")
+    pq.write_table(table.set_column(place, "burst", [[0]]), path)
+    with pytest.raises(InputError, match=r"losses\.parquet has a burst without a packet"):
+        Evaluation.load(tmp_path / "out")
+
+
+# Equal packets: nothing in them tells one from another.
+
+EQUAL = frame(0, b"the same")
+
+
+def equal_pair(folder: Path, packets: Iterable[tuple[int, int | None]]) -> Pair:
+    """Captures of equal packets: when each came, and when it left, if it did."""
+    came = [(START + time, EQUAL) for time, _ in packets]
+    left = sorted((START + time, EQUAL) for _, time in packets if time is not None)
+    pair = folder / "in.pcap", folder / "out.pcap"
+    pair[0].write_bytes(pcap(came))
+    pair[1].write_bytes(pcap(left))
+    return pair
+
+
+def pairs_of(found: Evaluation) -> set[tuple[int, int]]:
+    """All pairs that were matched, since the start."""
+    return {(one.ingress_ns - START, one.egress_ns - START) for one in found.worst(10**6)}
+
+
+def codes(found: Evaluation) -> set[str]:
+    return {warning.code for warning in found.warnings}
+
+
+def test_equal_packets_are_matched_in_order_where_none_is_lost(tmp_path: Path) -> None:
+    draw = random.Random(5)
+    packets: list[tuple[int, int]] = []
+    for number in range(400):
+        came = number * STEP
+        left = came + draw.randrange(1, 9 * STEP)  # several are in the device at a time
+        packets.append((came, max([left, *(after + 1 for _, after in packets[-1:])])))
+    found = evaluated(equal_pair(tmp_path, packets))
+    counts = found.counts
+    assert (counts.matched, counts.matched_in_order, counts.lost) == (400, 400, 0)
+    assert (counts.duplicate_ingress, counts.unmatched_egress) == (0, 0)
+    assert pairs_of(found) == set(packets)
+    assert "equal-packets" in codes(found) and "duplicate-ingress" not in codes(found)
+    assert found.losses() == []
+
+
+def test_a_lost_equal_packet_leaves_open_what_was_in_the_device_with_it(tmp_path: Path) -> None:
+    groups = 20
+    packets = [(group * 100 * STEP + number * STEP, group * 100 * STEP + number * STEP + 4 * STEP)
+               for group in range(groups) for number in range(10)]  # fmt: skip
+    lost = 73  # of the eighth group
+    told = [(came, None if place == lost else left) for place, (came, left) in enumerate(packets)]
+    found = evaluated(equal_pair(tmp_path, told), key="packet", window_ns=50 * STEP)
+    counts = found.counts
+    assert pairs_of(found) == set(packets) - set(packets[70:80])
+    assert (counts.matched, counts.matched_in_order) == (190, 190)
+    # Ten came and nine left: one is lost, and nobody knows which.
+    assert (counts.duplicate_ingress, counts.lost, found.losses()) == (9, 1, [])
+    assert counts.unmatched_egress == 9
+    assert codes(found) >= {"equal-packets", "duplicate-ingress"}
+    text = next(one.message for one in found.warnings if one.code == "duplicate-ingress")
+    assert "9 packets" in text and "--window" in text
+
+
+def test_whatever_is_lost_of_equal_packets_what_is_claimed_is_right(tmp_path: Path) -> None:
+    window = 50 * STEP
+    claimed = 0
+    for seed in range(12):
+        draw = random.Random(seed)
+        time, packets = 0, list[tuple[int, int | None]]()
+        out = 0
+        for _ in range(150):
+            time += draw.choice([1, STEP, 30 * STEP, 70 * STEP])
+            out = max(out + 1, time + draw.randrange(1, 9 * STEP))
+            packets.append((time, None if draw.random() < 0.05 else out))
+        found = evaluated(equal_pair(tmp_path, packets), key="packet", window_ns=window)
+        truth = {(came, left) for came, left in packets if left is not None}
+        gone = {came for came, left in packets if left is None}
+        assert pairs_of(found) <= truth
+        assert {one.ingress_ns - START for one in found.losses()} <= gone
+        counts = found.counts
+        assert counts.lost <= len(gone)
+        assert counts.matched + counts.lost + counts.duplicate_ingress == len(packets)
+        assert counts.matched_in_order <= counts.matched
+        claimed += counts.matched + counts.lost
+    assert claimed > 600  # of 1800: something is claimed at all
+
+
+def test_one_equal_packet_alone_in_the_device_is_a_row_when_it_is_lost(tmp_path: Path) -> None:
+    window = 50 * STEP
+    # Every 30 steps, so that each shares its key with others within the window, and one far away.
+    packets: list[tuple[int, int | None]] = [
+        (number * 30 * STEP, number * 30 * STEP + STEP) for number in range(10)
+    ]
+    packets += [(1000 * STEP, None)]
+    packets += [(2000 * STEP + number * 30 * STEP, 2000 * STEP + number * 30 * STEP + STEP)
+                for number in range(10)]  # fmt: skip
+    found = evaluated(equal_pair(tmp_path, packets), key="packet", window_ns=window)
+    assert pairs_of(found) == {pair for pair in packets if pair[1] is not None}
+    assert rows_of(found) == [
+        (START + 1000 * STEP, 10, len(EQUAL), 1, "udp 10.0.0.1:1000 > 10.0.1.1:53")
+    ]
+
+
+def test_pieces_find_what_the_whole_finds_of_equal_packets(tmp_path: Path) -> None:
+    packets = [(number * STEP, number * STEP + LATENCY) for number in range(2000)]
+    pair = equal_pair(tmp_path, packets)
+    settings = Settings(key="packet", window_ns=10 * STEP)
+    with Threads(2) as threads:
+        [(_, found)] = evaluate_many([Captures(*pair, settings)], threads, chunk_bytes=6_000)
+    assert isinstance(found, Evaluation)
+    assert pairs_of(found) == set(packets)
+    assert found.counts.matched_in_order == 2000
