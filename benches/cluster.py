@@ -28,6 +28,7 @@ from tailtap.analysis.evaluation import Captures, Evaluation, Settings, evaluate
 from tailtap.analysis.evaluation.cluster import Cluster
 from tailtap.analysis.evaluation.executors import Executor, Threads
 from tailtap.analysis.evaluation.many import evaluate_piece, plan
+from tailtap.analysis.evaluation.sources import source_of
 
 CHUNK_BYTES = 128 * MIB
 #: Pieces last 8 s of stamps and 2 s of pcap.
@@ -68,7 +69,8 @@ def evaluate(captures: list[Captures], executor: Executor) -> float:
 def packets(captures: list[Captures]) -> int:
     """Packets before the device, from the sizes of the files."""
     sizes = {".pcap": RECORD.itemsize, ".stamps": STAMP.itemsize}
-    return sum(pair.ingress.stat().st_size // sizes[pair.ingress.suffix] for pair in captures)
+    files = [source_of(pair.ingress).files[0] for pair in captures]
+    return sum(file.stat().st_size // sizes[file.suffix] for file in files)
 
 
 @contextmanager
@@ -113,7 +115,7 @@ def main() -> None:
                         seconds.setdefault((name, way), []).append(evaluate(captures, executor))
         sent = {name: packets(captures) for name, captures in work.items()}
         [pair] = work["a pair of stamp files"]
-        whole = pair.ingress.stat().st_size
+        whole = source_of(pair.ingress).files[0].stat().st_size
         sizes = {size: partial_bytes(pair, size) for size in (CHUNK_BYTES, whole)}
     print(f"{timing.machine()}; median (fastest to slowest) of {options.rounds} rounds in turn\n")
     print("| work | where | seconds | million pairs/s | x 1 worker |")

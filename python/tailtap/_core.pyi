@@ -8,11 +8,13 @@ from typing import Any, Literal, Required, TypeAlias, TypedDict, final
 import numpy as np
 from numpy.typing import NDArray
 
+from tailtap.analysis.evaluation.sources import Source
 from tailtap.lab.instruments.taps.links import TapLink
 
 __all__ = [
     "TRACE_KINDS",
     "Cores",
+    "both_ways",
     "check_tap_key",
     "conclude",
     "crossings",
@@ -28,6 +30,7 @@ __all__ = [
     "plan",
     "recording",
     "redirect",
+    "sides",
     "stamp",
     "tap",
     "trace",
@@ -41,6 +44,7 @@ _Stays: TypeAlias = tuple[_Column, _Column, _Column, _Column]
 _Address: TypeAlias = IPv4Address | IPv6Address
 #: The knots of two clocks, and what these may be off by.
 _Clocks: TypeAlias = tuple[Sequence[tuple[int, int]], int]
+_Capture: TypeAlias = Path | Source
 _Length: TypeAlias = tuple[Literal["ns", "packets"], int]
 
 class _Side(TypedDict):
@@ -50,6 +54,10 @@ class _Side(TypedDict):
     packets: int
     first_ns: int
     last_ns: int
+    chosen: str | None
+    others: int
+    copies: int
+    files: list[tuple[Path, int]]
     gaps: tuple[_Raw, _Raw]
     rates: tuple[_Raw, _Raw]
 
@@ -66,6 +74,11 @@ class _Evaluation(TypedDict):
     ingress: _Side
     egress: _Side
     warnings: list[tuple[str, str]]
+
+class _BothWays(TypedDict):
+    ways: tuple[bytes, bytes]
+    links: bool
+    least_ns: tuple[int, int]
 
 class _Crossings(TypedDict):
     key: str
@@ -115,12 +128,18 @@ class Matching(TypedDict, total=False):
     stamps: str | None
     losses: bool
 
-def evaluate(ingress: Path, egress: Path, matching: Matching, *, bucket_ns: int) -> _Evaluation: ...
-def plan(ingress: Path, egress: Path, matching: Matching, *, chunk_bytes: int) -> list[bytes]: ...
+def evaluate(
+    ingress: _Capture, egress: _Capture, matching: Matching, *, bucket_ns: int
+) -> _Evaluation: ...
+def plan(
+    ingress: _Capture, egress: _Capture, matching: Matching, *, chunk_bytes: int
+) -> list[bytes]: ...
 def evaluate_piece(piece: bytes, *, stopped: Callable[[], bool] | None = None) -> bytes: ...
 def merge(partials: Sequence[bytes]) -> bytes: ...
 def conclude(partial: bytes, *, bucket_ns: int) -> _Evaluation: ...
-def crossings(earlier: Path, later: Path, matching: Matching) -> _Crossings: ...
+def crossings(earlier: _Capture, later: _Capture, matching: Matching) -> _Crossings: ...
+def both_ways(ingress: _Capture, egress: _Capture, matching: Matching) -> _BothWays | None: ...
+def sides(source: _Capture, matching: Matching) -> tuple[str, str]: ...
 def percentiles(values: _Column, counts: _Column, ps: Sequence[float]) -> _Percentiles: ...
 def stamp(
     links: Sequence[tuple[TapLink, Path, str]],

@@ -178,7 +178,7 @@ def test_runs_that_fail_decide_the_exit_status(experiment: Path) -> None:
 
 def test_usage_errors_are_one_line(experiment: Path, pair: Pair) -> None:
     cases: list[tuple[tuple[str | Path, ...], str]] = [
-        ((pair[0],), "give two captures"),
+        ((pair[0],), "give the capture from behind the device as well"),
         ((experiment, "--out", experiment), "the folder is not empty"),
         ((experiment, "--out", "new", "--replace"), "leave --replace out"),
         ((experiment, "--format", "pcap"), "--format, --nanoseconds and --key-after are for two"),

@@ -36,9 +36,11 @@ def interface(
     order: str = "<",
     *,
     fcs_len: int | None = None,
+    name: str | None = None,
 ) -> bytes:
     """An interface; its stamps are microseconds where the resolution is not stated."""
-    found = [] if resolution is None else [(9, bytes([resolution]))]
+    found = [] if name is None else [(2, name.encode())]
+    found += [] if resolution is None else [(9, bytes([resolution]))]
     found += [] if fcs_len is None else [(13, bytes([fcs_len]))]
     return block(1, struct.pack(order + "HHI", linktype, 0, 0) + options(found, order), order)
 

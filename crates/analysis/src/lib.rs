@@ -4,7 +4,7 @@
 //! copy after it, and computes exact latency statistics. It needs no privileges and knows nothing
 //! of Python. The way of a packet through the modules:
 //!
-//! [`capture`] (bytes to packets) → [`key`] (packets to matching keys) → [`stream`] (batches in
+//! [`capture`] (bytes to packets) → [`source`] (which of them are of a side) → [`key`] (packets to matching keys) → [`stream`] (batches in
 //! time order, and on one clock: [`clocks`]) → [`matching`] (which packet is which) → [`evaluate`] (the statistics), with
 //! [`distribution`], [`percentile`], [`worst`], [`exceedances`], [`blocks`] and [`series`] as the
 //! statistics themselves.
@@ -22,9 +22,11 @@ pub mod exceedances;
 pub mod key;
 pub mod losses;
 pub mod matching;
+mod path_bytes;
 pub mod percentile;
 mod ring;
 pub mod series;
+pub mod source;
 pub mod stamps;
 pub mod stream;
 mod streams;

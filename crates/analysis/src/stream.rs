@@ -9,10 +9,11 @@ use std::thread::Scope;
 
 use serde::{Deserialize, Serialize};
 
-use crate::capture::{Capture, CaptureError, Format, LATEST_NS, Mark, Notes, Packet, Sink};
+use crate::capture::{CaptureError, Format, LATEST_NS, Mark, Notes, Packet, Sink};
 use crate::clocks::Clocks;
 use crate::key::{Extract, NoKey};
 use crate::series::Series;
+use crate::source::{Feed, SetAside};
 use crate::tick::Tick;
 
 /// Packets that are handed over at once: many, as handing over takes time, but so few that they
@@ -227,6 +228,10 @@ pub enum StreamError {
 pub struct Findings {
     /// What the reader found out about the file.
     pub notes: Notes,
+    /// What was found out about each file, where there are several.
+    pub files: Vec<(PathBuf, Notes)>,
+    /// Packets of the files that are not of the side.
+    pub set_aside: SetAside,
     /// What the keys were like.
     pub intake: Intake,
     /// Gaps and rates of the packets with a key.
@@ -272,7 +277,7 @@ impl<X: Extract> Sink for Take<'_, X> {
 
 /// Reads a capture, batch by batch.
 struct Reader<X: Extract> {
-    capture: Capture,
+    capture: Feed,
     reading: Reading<X>,
     /// The marks that are still ahead, the next one last.
     ahead: Vec<Mark>,
@@ -288,7 +293,7 @@ struct Reader<X: Extract> {
 }
 
 impl<X: Extract> Reader<X> {
-    fn new(mut capture: Capture, reading: Reading<X>) -> Result<Self, CaptureError> {
+    fn new(mut capture: Feed, reading: Reading<X>) -> Result<Self, CaptureError> {
         let mut ahead = Vec::new();
         let mut first_ns = None;
         let mut series = Series::default();
@@ -400,13 +405,14 @@ impl<X: Extract> Reader<X> {
 
     fn findings(&mut self) -> Findings {
         let (intake, series) = (self.intake, std::mem::take(&mut self.series));
-        let mut notes = self.capture.notes().clone();
+        let mut notes = self.capture.notes();
         notes.packets = intake.keyed + intake.unkeyed();
         if !self.reading.span.is_open() {
             // It lies in the part behind this one, which tells of it.
             notes.damage = None;
         }
-        Findings { notes, intake, series }
+        let (files, set_aside) = (self.capture.files(), self.capture.set_aside());
+        Findings { notes, files, set_aside, intake, series }
     }
 
     /// Sends the whole capture, until it ends or nobody takes it any more. Used batches come back
@@ -443,6 +449,7 @@ struct Parcel<X: Extract> {
 /// Walks through the packets of a capture that have a key.
 pub struct Cursor<X: Extract> {
     path: PathBuf,
+    file: PathBuf,
     format: Format,
     findings: Findings,
     first_ns: Option<u64>,
@@ -462,7 +469,7 @@ impl<X: Extract> Cursor<X> {
     /// is read by a thread of `scope`, which ends with the cursor.
     pub fn stream<'scope>(
         scope: &'scope Scope<'scope, '_>,
-        capture: Capture,
+        capture: Feed,
         reading: &Reading<X>,
     ) -> Result<Self, StreamError>
     where
@@ -472,6 +479,7 @@ impl<X: Extract> Cursor<X> {
         let (used, spare) = channel();
         let mut cursor = Self {
             path: capture.path().to_owned(),
+            file: capture.file().to_owned(),
             format: capture.format(),
             findings: Findings::default(),
             first_ns: None,
@@ -487,7 +495,7 @@ impl<X: Extract> Cursor<X> {
 
     /// Reads the whole capture into memory and walks it in time order; packets with equal times
     /// keep the order of the file.
-    pub fn sorted(capture: Capture, reading: &Reading<X>) -> Result<Self, StreamError> {
+    pub fn sorted(capture: Feed, reading: &Reading<X>) -> Result<Self, StreamError> {
         let mut reader = Reader::new(capture, reading.clone())?;
         let mut read = Batch::<X>::default();
         while reader.append(&mut read)? {}
@@ -502,6 +510,7 @@ impl<X: Extract> Cursor<X> {
         reader.series.record_all(&times[times.partition_point(|&time| time < cut)..]);
         Ok(Self {
             path: reader.capture.path().to_owned(),
+            file: reader.capture.file().to_owned(),
             format: reader.capture.format(),
             findings: reader.findings(),
             first_ns,
@@ -511,9 +520,14 @@ impl<X: Extract> Cursor<X> {
         })
     }
 
-    /// The file's path.
+    /// What people are told of the capture.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Where its bytes lie, where it is one file.
+    pub(crate) fn file(&self) -> &Path {
+        &self.file
     }
 
     /// The file's format.

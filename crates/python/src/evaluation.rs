@@ -1,6 +1,5 @@
 //! `tailtap._core.evaluate`, its parts for many machines, and `percentiles`.
 
-use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -13,13 +12,16 @@ use tailtap_analysis::capture::Format;
 use tailtap_analysis::clocks::{Clocks, Excess};
 use tailtap_analysis::evaluate::{
     Changes, Counts, EvaluateError, Evaluation, LostPacket, Options, Partial, Piece, Side,
-    crossings as crossings_of, evaluate as evaluate_captures, plan as plan_pieces,
+    both_ways as both_ways_of, crossings as crossings_of, evaluate as evaluate_captures,
+    plan as plan_pieces, sides as sides_of,
 };
 use tailtap_analysis::key::KeyKind;
 use tailtap_analysis::percentile;
+use tailtap_analysis::source::Source;
 use tailtap_analysis::stamps::Clock;
 
 use crate::errors::raise;
+use crate::source::Given;
 
 /// How often an evaluation looks for signals such as Ctrl-C.
 const LOOK_FOR_SIGNALS_MS: u64 = 50;
@@ -166,14 +168,16 @@ fn detached<T: Send>(
 #[pyo3(signature = (ingress, egress, matching, *, bucket_ns))]
 pub fn evaluate<'py>(
     py: Python<'py>,
-    ingress: PathBuf,
-    egress: PathBuf,
+    ingress: Given,
+    egress: Given,
     matching: Matching,
     bucket_ns: u64,
 ) -> PyResult<Bound<'py, PyDict>> {
     let options = matching.options()?;
-    let evaluation =
-        detached(py, None, |cancelled| evaluate_captures(&ingress, &egress, &options, cancelled))?;
+    let evaluation = detached(py, None, |cancelled| {
+        let [ingress, egress] = both(ingress, egress, &options)?;
+        evaluate_captures(ingress, egress, &options, cancelled)
+    })?;
     to_dict(py, evaluation, bucket_ns)
 }
 
@@ -183,13 +187,16 @@ pub fn evaluate<'py>(
 #[pyo3(signature = (ingress, egress, matching, *, chunk_bytes))]
 pub fn plan<'py>(
     py: Python<'py>,
-    ingress: PathBuf,
-    egress: PathBuf,
+    ingress: Given,
+    egress: Given,
     matching: Matching,
     chunk_bytes: u64,
 ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
     let options = matching.options()?;
-    let pieces = detached(py, None, |_| plan_pieces(&ingress, &egress, &options, chunk_bytes))?;
+    let pieces = detached(py, None, |_| {
+        let [ingress, egress] = both(ingress, egress, &options)?;
+        plan_pieces(ingress, egress, &options, chunk_bytes)
+    })?;
     Ok(pieces.iter().map(|piece| PyBytes::new(py, &piece.to_bytes())).collect())
 }
 
@@ -245,19 +252,57 @@ fn foreign(what: &str) -> PyErr {
 #[pyfunction]
 pub fn crossings<'py>(
     py: Python<'py>,
-    earlier: PathBuf,
-    later: PathBuf,
+    earlier: Given,
+    later: Given,
     matching: Matching,
 ) -> PyResult<Bound<'py, PyDict>> {
     let options = matching.options()?;
-    let found =
-        detached(py, None, |cancelled| crossings_of(&earlier, &later, &options, cancelled))?;
+    let found = detached(py, None, |cancelled| {
+        let [earlier, later] = both(earlier, later, &options)?;
+        crossings_of(earlier, later, &options, cancelled)
+    })?;
     let dict = PyDict::new(py);
     dict.set_item("key", found.key.to_string())?;
     dict.set_item("times", pairs(py, found.times))?;
     dict.set_item("spans", found.spans)?;
     dict.set_item("trailers", found.trailers.map(|one| one.map(|trailer| trailer.to_string())))?;
     Ok(dict)
+}
+
+/// The packets of both sides.
+fn both(ingress: Given, egress: Given, options: &Options) -> Result<[Source; 2], EvaluateError> {
+    Ok([ingress.source(options.ingress_format)?, egress.source(options.egress_format)?])
+}
+
+/// What tells both directions of two captures apart; see `tailtap.analysis.evaluation.directions`.
+#[pyfunction]
+pub fn both_ways<'py>(
+    py: Python<'py>,
+    ingress: Given,
+    egress: Given,
+    matching: Matching,
+) -> PyResult<Option<Bound<'py, PyDict>>> {
+    let options = matching.options()?;
+    let found = detached(py, None, |_| {
+        let [ingress, egress] = both(ingress, egress, &options)?;
+        both_ways_of(ingress, egress, &options)
+    })?;
+    let Some(found) = found else { return Ok(None) };
+    let dict = PyDict::new(py);
+    let [before, after] = found.ways.map(|ways| ways.to_bytes());
+    dict.set_item("ways", (PyBytes::new(py, &before), PyBytes::new(py, &after)))?;
+    dict.set_item("links", found.links)?;
+    dict.set_item("least_ns", (found.least_there_ns, found.least_back_ns))?;
+    Ok(Some(dict))
+}
+
+/// What is to be chosen of one capture before the device and behind it, as texts.
+#[pyfunction]
+pub fn sides(py: Python<'_>, source: Given, matching: Matching) -> PyResult<(String, String)> {
+    let options = matching.options()?;
+    let [before, after] =
+        detached(py, None, |_| sides_of(source.source(options.ingress_format)?, &options))?;
+    Ok((before.to_string(), after.to_string()))
 }
 
 /// Percentiles of a distribution given as distinct values, ascending, and their counts: arrays, or
@@ -404,6 +449,7 @@ fn unread<'py>(py: Python<'py>, side: &Side) -> PyResult<Bound<'py, PyDict>> {
     dict.set_item("short", side.intake.short)?;
     dict.set_item("no-ethernet", side.intake.headless)?;
     dict.set_item("foreign", side.intake.foreign)?;
+    dict.set_item("direction-unknown", side.set_aside.undirected)?;
     dict.set_item("tap-lost", lost_by_tap)?;
     dict.set_item("skipped-at-most", side.notes.skipped.packets_at_most)?;
     dict.set_item("without-end", without_end)?;
@@ -426,6 +472,11 @@ fn side<'py>(
     dict.set_item("fcs_bytes", side.notes.fcs_len)?;
     dict.set_item("trailer", side.notes.trailer.map(|trailer| trailer.to_string()))?;
     dict.set_item("unread", unread(py, side)?)?;
+    dict.set_item("chosen", side.chosen.as_deref())?;
+    dict.set_item("others", side.set_aside.others)?;
+    dict.set_item("copies", side.set_aside.copies)?;
+    let files = side.files.iter().map(|file| (&file.path, file.notes.packets));
+    dict.set_item("files", files.collect::<Vec<_>>())?;
     dict.set_item("first_ns", shown(side.intake.first_ns).cast_signed())?;
     dict.set_item("last_ns", shown(side.intake.last_ns).cast_signed())?;
     dict.set_item("gaps", pairs(py, side.series.gaps.histogram(bucket_ns)))?;

@@ -5,6 +5,7 @@ mod datapath;
 mod errors;
 mod evaluation;
 mod hardware;
+mod source;
 mod trace;
 
 use pyo3::prelude::*;
@@ -18,6 +19,8 @@ fn tailtap_core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(evaluation::merge, module)?)?;
     module.add_function(wrap_pyfunction!(evaluation::conclude, module)?)?;
     module.add_function(wrap_pyfunction!(evaluation::crossings, module)?)?;
+    module.add_function(wrap_pyfunction!(evaluation::both_ways, module)?)?;
+    module.add_function(wrap_pyfunction!(evaluation::sides, module)?)?;
     module.add_function(wrap_pyfunction!(evaluation::percentiles, module)?)?;
     cause::register(module)?;
     datapath::register(module)?;

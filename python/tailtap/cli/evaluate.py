@@ -14,9 +14,10 @@ from tailtap.cli.where import Where
 
 if TYPE_CHECKING:
     from tailtap.analysis.evaluation import Evaluation
-    from tailtap.analysis.evaluation.clocks import Clocks
+    from tailtap.analysis.evaluation.directions import Direction
     from tailtap.analysis.evaluation.settings import Settings
-    from tailtap.records.evaluation import Change
+    from tailtap.analysis.evaluation.sources import Source
+    from tailtap.records.evaluation import Change, Side
 
 
 @command(
@@ -39,6 +40,14 @@ if TYPE_CHECKING:
             "captures of two clocks, aligned by packets both ways",
         ),
         (
+            "tailtap evaluate both.pcapng --ingress interface:eth0 --egress interface:eth1",
+            "both sides in one file, by the interfaces that captured them",
+        ),
+        (
+            "tcpdump -i eth0 -w - | tailtap evaluate - 'ring/out*.pcap'",
+            "a capture that comes through a pipe, and one of several files",
+        ),
+        (
             "tailtap evaluate results/first --window '10 s' --out results/first-10s",
             "all runs of an experiment again, into a folder of its own",
         ),
@@ -48,15 +57,37 @@ if TYPE_CHECKING:
     "ingress",
     type=PATH,
     shell_complete=captures_or_folders,
-    help="Capture from before the device under test; or the folder of an experiment, to "
-    "evaluate all its runs again.",
+    help="Capture from before the device under test: a file, a pipe, '-' for the standard input, "
+    "or several files that follow each other in time, as a folder or a pattern in quotes. Alone: a "
+    "capture of both sides; or the folder of an experiment, to evaluate all its runs again.",
 )
 @click.argument(
     "egress",
     required=False,
     type=PATH,
     shell_complete=captures,
-    help="Capture from after the device under test.",
+    help="Capture from after the device under test, given in the same ways.",
+)
+@click.option(
+    "--ingress",
+    "before",
+    metavar="SELECT",
+    help="Which packets of INGRESS are from before the device: interface:NUMBER or interface:NAME "
+    "of a pcapng file, vlan:ID (vlan:none for those without a tag), from:MAC (the hardware address "
+    "that they come from), copy:1 (the first copy of each packet). Several values are given with "
+    "commas. By default all; of one capture with both sides, what its packets show.",
+)
+@click.option(
+    "--egress",
+    "behind",
+    metavar="SELECT",
+    help="Which packets of EGRESS are from after the device; of INGRESS, where it is given alone.",
+)
+@click.option(
+    "--direction",
+    shell_complete=one_of("there", "back", "both"),
+    help="Where both captures hold both directions, they are told apart, and the way back is shown "
+    "below the way there: 'there' or 'back' shows one of them, 'both' takes all packets as one.",
 )
 @click.option(
     "--key",
@@ -127,7 +158,8 @@ if TYPE_CHECKING:
     shell_complete=captures,
     help="The captures are of two clocks. These are of packets that went the other way at the "
     "same time: BEFORE has the clock of EGRESS, AFTER that of INGRESS. By these packets and those "
-    "of the pair itself the clocks are aligned, offset and drift.",
+    "of the pair itself the clocks are aligned, offset and drift. Captures that hold both "
+    "directions need it not.",
 )
 @click.option(
     "--format",
@@ -156,7 +188,8 @@ if TYPE_CHECKING:
     type=PATH,
     metavar="DIR",
     shell_complete=folders,
-    help="Write all tables as Parquet files, and evaluation.json, into DIR. Of a folder: put the "
+    help="Write all tables as Parquet files, and evaluation.json, into DIR; those of the way back "
+    "into DIR/back. Of a folder: put the "
     "results into DIR, a new experiment folder, and leave those of the runs alone.",
 )
 @click.option(
@@ -185,6 +218,9 @@ if TYPE_CHECKING:
 def evaluate(
     ingress: Path,
     egress: Path | None,
+    before: str | None,
+    behind: str | None,
+    direction: Direction | None,
     key: str | None,
     key_after: str | None,
     trim: str | None,
@@ -215,6 +251,13 @@ def evaluate(
     comes with its 95 % confidence interval, and one with fewer than ten packets above it is marked
     as not supported by the data. Warnings go to standard error.
 
+    A folder, or a pattern in quotes, is one capture of several files, such as tcpdump writes with
+    -C or -G. What comes through a pipe is kept in $TMPDIR until it is evaluated. One capture with
+    both sides is evaluated alone: its interfaces, VLANs, hardware addresses or copies tell which
+    packet is from before the device. Exact copies that mirror ports make count once. Where both
+    captures hold both directions, each is evaluated by itself; if these show that the clocks
+    differ, they are aligned by the packets of both.
+
     Given a folder that `tailtap run` made, evaluates all its finished runs again, as their
     experiment says, and replaces the results in the run folders and in results.duckdb. With other
     settings (--key, --trim, --window, --bucket, --worst) the results go into a folder of their own
@@ -232,6 +275,7 @@ def evaluate(
     stamps are not in order of time, are a switch's, or are of two clocks, are evaluated in one
     piece.
     """
+    from tailtap.analysis.evaluation.clocks import known, parse_interval
     from tailtap.analysis.evaluation.percentiles import parse_list
     from tailtap.analysis.evaluation.settings import Settings, typed
     from tailtap.records.errors import InputError
@@ -249,24 +293,25 @@ def evaluate(
         nanoseconds=nanoseconds,
         stamps=stamps,
     )
-    if egress is not None:
+    selects = (before, behind)
+    if egress is not None or any(selects) or not ingress.is_dir():
         if out is not None:
             _load_writer()
-        if egress_ahead is not None or back is not None:
-            keys = (key, key_after)
-            given["clocks"] = _clocks(
-                ingress, egress, egress_ahead, back, keys, format, nanoseconds, stamps
-            )
+        if egress_ahead is not None:
+            if back is not None:
+                raise InputError(
+                    "--egress-ahead and --back both say how the clocks are: give one of them"
+                )
+            given["clocks"] = known(*parse_interval(egress_ahead))
         given["losses"] = out is not None or losses > 0
-        found = _evaluate_pair(ingress, egress, Settings(**given), where)
+        found = _evaluate_captures(
+            ingress, egress, selects, back, Settings(**given), where, direction
+        )
         if out is not None and not replace:
             _require_same(found, out)
         _show_pair(found, ps, worst, losses, out, json=json, quiet=quiet)
-    elif not ingress.is_dir():
-        raise InputError(
-            f"{ingress}: give two captures, from before and from after the device, or the folder "
-            "of an experiment"
-        )
+    elif direction is not None:
+        raise InputError("--direction is for two captures: runs hold one direction")
     elif not (format is nanoseconds is stamps is key_after is None):
         raise InputError(
             "--format, --nanoseconds, --stamps and --key-after are for two captures: stamps of "
@@ -285,39 +330,6 @@ def evaluate(
         )
     else:
         _evaluate_folder(ingress, given, where, percentiles, out, json, quiet, replace=replace)
-
-
-def _clocks(
-    ingress: Path,
-    egress: Path,
-    egress_ahead: str | None,
-    back: tuple[Path, Path] | None,
-    keys: tuple[str | None, str | None],
-    format: str | None,
-    nanoseconds: str | None,
-    stamps: str | None,
-) -> Clocks:
-    """How the clocks of two captures are to each other."""
-    from tailtap.analysis.evaluation.clocks import aligned, known, parse_interval
-    from tailtap.analysis.evaluation.settings import sides_of, source_of
-    from tailtap.records.errors import InputError
-
-    if back is None:
-        assert egress_ahead is not None  # one of the two was given
-        return known(*parse_interval(egress_ahead))
-    if egress_ahead is not None:
-        raise InputError("--egress-ahead and --back both say how the clocks are: give one of them")
-    key, key_after = keys
-    return aligned(
-        ingress,
-        egress,
-        back,
-        key=key or "auto",
-        key_after=key_after,
-        format=format,
-        nanoseconds=sides_of(nanoseconds),
-        stamps=source_of(stamps),
-    )
 
 
 def _require_same(found: Evaluation, out: Path) -> None:
@@ -359,13 +371,54 @@ def _load_writer() -> None:
     Thread(target=import_module, args=("tailtap.analysis.evaluation.tables",)).start()
 
 
-def _evaluate_pair(ingress: Path, egress: Path, settings: Settings, where: Where) -> Evaluation:
+def _evaluate_captures(
+    ingress: Path,
+    egress: Path | None,
+    selects: tuple[str | None, str | None],
+    back: tuple[Path, Path] | None,
+    settings: Settings,
+    where: Where,
+    direction: Direction | None,
+) -> Evaluation:
+    """Evaluate what the arguments name: one capture of both sides, or two."""
+    from dataclasses import replace
+
+    from tailtap.analysis.evaluation.directions import evaluate_directions
     from tailtap.analysis.evaluation.evaluate import evaluate_by
+    from tailtap.analysis.evaluation.sources import Sources, is_pipe, selected, two_sides
+    from tailtap.records.errors import InputError
+
+    if egress is None:
+        settings = replace(settings, nanoseconds=settings.nanoseconds and "both")
+    given = [path for path in (ingress, egress, *(back or ())) if path is not None]
+    piped = next((path for path in given if is_pipe(path)), None)
+    if where.scheduler is not None and piped is not None:
+        raise InputError(f"--scheduler: its workers cannot read {piped}: save the capture first")
+    with Sources() as sources:
+        first, *others = sources.open(given)
+        if egress is not None:
+            pair = (selected(first, selects[0]), selected(others.pop(0), selects[1]))
+        elif all(selects):
+            pair = (selected(first, selects[0]), selected(first, selects[1]))
+        elif any(selects):
+            raise InputError("--ingress and --egress: of one capture, say both or neither")
+        else:
+            pair = two_sides(first, settings.matching)
+        return evaluate_directions(
+            evaluate_by if where.default else lambda *given: _evaluate_pair(*given, where=where),
+            settings,
+            *pair,
+            direction=direction,
+            back=(others[0], others[1]) if others else None,
+        )
+
+
+def _evaluate_pair(
+    settings: Settings, ingress: Source, egress: Source, *, where: Where
+) -> Evaluation:
     from tailtap.analysis.evaluation.many import Captures, evaluate_many
     from tailtap.records.errors import TailtapError
 
-    if where.default:
-        return evaluate_by(settings, ingress, egress)
     pair = Captures(ingress, egress, settings)
     chunk_bytes = where.chunk_bytes()
     with where.executor() as executor, where.progress() as progress:
@@ -450,9 +503,17 @@ def _show_pair(
         _print(found, ps)
         if losses:
             _print_losses(found, losses)
+        if found.back is not None:
+            say("")
+            say("the way back")
+            _print(found.back, ps)
+            if losses:
+                _print_losses(found.back, losses)
     if not quiet:
         for warning in found.warnings:
             warn(f"warning: {warning.message} [{warning.code}]")
+        for warning in found.back.warnings if found.back is not None else ():
+            warn(f"warning: the way back: {warning.message} [{warning.code}]")
         if out is not None:
             warn(f"tables written to {out}")
 
@@ -470,6 +531,18 @@ def change_text(change: Change, looked_at: int) -> str:
     return f"{change.what}: {how}{more}{where}"
 
 
+def _side_text(side: Side) -> str:
+    """What was taken of the files of a side, where that is not all of one file."""
+    parts = [side.path]
+    if side.files:
+        parts.append(f"{len(side.files)} files")
+    if side.chosen is not None:
+        parts.append(side.chosen)
+    if side.copies:
+        parts.append(f"without {side.copies:,} copies")
+    return ", ".join(parts) if len(parts) > 1 else ""
+
+
 def _print(found: Evaluation, ps: tuple[float, ...]) -> None:
     import msgspec
 
@@ -478,6 +551,9 @@ def _print(found: Evaluation, ps: tuple[float, ...]) -> None:
     from tailtap.cli.console import Column, Table, columns
     from tailtap.records.units import format_us
 
+    for name, side in zip(("before", "behind"), found.inputs.both, strict=True):
+        if text := _side_text(side):
+            say(f"{name}: {text}")
     reason = f": {found.key_reason}" if found.key_reason else ""
     after = f", behind the device by {found.key_after}" if found.key_after else ""
     say(f"matched by {found.key}{after}{reason}")

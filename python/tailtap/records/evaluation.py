@@ -101,6 +101,13 @@ class Counts(Record, kw_only=True):
     ] = 0
 
 
+class FileRecord(Record, kw_only=True):
+    """A file of several that make one capture."""
+
+    path: str
+    packets: Annotated[Count, Meta(description="Packets in it, those of other sides included")]
+
+
 class Side(Record, kw_only=True, omit_defaults=True):
     """A capture."""
 
@@ -118,6 +125,23 @@ class Side(Record, kw_only=True, omit_defaults=True):
     unread: Annotated[
         dict[str, Count], Meta(description="Packets that passed and were not read, by reason")
     ]
+    files: Annotated[
+        list[FileRecord] | None, Meta(description="Its files, where there are several")
+    ] = None
+    chosen: Annotated[
+        str | None, Meta(description="Which packets of its files were taken, if not all")
+    ] = None
+    others: Annotated[
+        Count, Meta(description="Packets of its files that are of the other side or direction")
+    ] = 0
+    copies: Annotated[
+        Count, Meta(description="Exact copies within moments, as mirror ports make them; left out")
+    ] = 0
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is all packets of one file."""
+        return self.files is None and self.chosen is None and self.others == 0
 
 
 class Sides(Record, kw_only=True):
@@ -293,3 +317,7 @@ class EvaluationRecord(
     blocks: BlockWidth
     warnings: list[Notice]
     made: Annotated[str | None, Meta(description="What the tables beside it say, too")] = None
+    back: Annotated[
+        EvaluationRecord | None,
+        Meta(description="The way back, where the captures hold both directions"),
+    ] = None

@@ -20,6 +20,7 @@ from experiment_folders import write_experiment, write_run
 from line_runs import write_line_run
 
 from tailtap.analysis.evaluation import Evaluation, evaluate
+from tailtap.analysis.evaluation.sources import Source
 from tailtap.output.database import add_run
 from tailtap.output.database.database import PARQUET
 from tailtap.output.database.hops import HOP_COLUMNS
@@ -208,6 +209,11 @@ def test_every_packet(tmp_path: Path) -> None:
     (tmp_path / "in.pcap").unlink()
     with pytest.raises(InputError, match="no longer there"):
         export(tmp_path / "evaluation", "csv", tmp_path, packets=True)
+    write_many(tmp_path / "in.pcap", times, range(5_000))
+    parts = (Source("all", (tmp_path / f"{name}.pcap",), "vlan:none") for name in ("in", "out"))
+    evaluate(*parts).write(tmp_path / "parts")
+    with pytest.raises(InputError, match="several files, or a part of one"):
+        export(tmp_path / "parts", "csv", tmp_path, packets=True)
 
 
 def test_what_cannot_be_exported_is_one_line(experiment: Path, tmp_path: Path) -> None:

@@ -84,6 +84,34 @@ pub enum CaptureError {
         /// LINKTYPE_ value of the file.
         linktype: u32,
     },
+    /// A file of several that make one capture is of another format.
+    #[error(
+        "{path}: {is}, where the files before it are {others}: files of one capture have one format"
+    )]
+    OtherFormat {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        is: &'static str,
+        /// That of the others.
+        others: &'static str,
+    },
+    /// Files whose times do not tell how they follow each other.
+    #[error(
+        "{0}: MoonSniff's times begin anywhere and do not tell how several files follow each other: \
+         join them in their order first (cat FILES > FILE)"
+    )]
+    Unordered(PathBuf),
+    /// No interface has the name that was given.
+    #[error("{path}: no interface is called '{name}': there are {known}")]
+    NoInterface {
+        /// The file.
+        path: PathBuf,
+        /// The name.
+        name: String,
+        /// Those that there are.
+        known: String,
+    },
     /// The compressed data is broken before the first packet.
     #[error("{path}: the {compression} data is broken: {source}")]
     Compression {
@@ -94,6 +122,28 @@ pub enum CaptureError {
         /// Why.
         source: std::io::Error,
     },
+}
+
+impl CaptureError {
+    /// The same of a file that people know by another name.
+    pub(super) fn called(mut self, name: &Path) -> Self {
+        match &mut self {
+            Self::StandardInput => {}
+            Self::Empty(path)
+            | Self::Unordered(path)
+            | Self::HeaderCut(path)
+            | Self::Io { path, .. }
+            | Self::UnknownFormat { path, .. }
+            | Self::NotAFile { path }
+            | Self::UnknownCompression { path, .. }
+            | Self::Nanoseconds { path, .. }
+            | Self::LinkType { path, .. }
+            | Self::OtherFormat { path, .. }
+            | Self::NoInterface { path, .. }
+            | Self::Compression { path, .. } => name.clone_into(path),
+        }
+        self
+    }
 }
 
 /// A header that cannot be used, before the path is known.

@@ -28,7 +28,7 @@ use trailer::Restamped;
 
 pub use error::CaptureError;
 pub use format::Format;
-pub use notes::{Damage, Mark, Notes, Reason, Skipped, Unread};
+pub use notes::{Damage, Interface, Mark, Notes, Reason, Skipped, Unread};
 pub use trailer::Trailer;
 
 /// Longest packet that is believed. A longer record is damage: the largest frames of any
@@ -161,7 +161,13 @@ impl Capture {
         Ok(Self { path, input, reader, format, notes, done, trailer, without_trailer })
     }
 
-    /// The file's path.
+    /// The same, of a file that people know by another name.
+    pub fn open_as(path: &Path, name: &Path, format: Option<Format>) -> Result<Self, CaptureError> {
+        let capture = Self::open(path, format).map_err(|error| error.called(name))?;
+        Ok(Self { path: name.to_owned(), ..capture })
+    }
+
+    /// The file's path, or the name that people know it by.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -119,6 +119,15 @@ pub struct Mark {
     pub time_ns: u64,
 }
 
+/// An interface that a file describes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Interface {
+    /// What the file calls it, if it does.
+    pub name: Option<String>,
+    /// The unit of its stamps in nanoseconds.
+    pub unit_ns: u64,
+}
+
 /// What was found out about a capture while reading it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notes {
@@ -135,6 +144,8 @@ pub struct Notes {
     /// The unit of the stamps in nanoseconds as the file has it, the coarsest of its interfaces; 0
     /// where nothing was read.
     pub unit_ns: u64,
+    /// The interfaces that the file describes, by their numbers.
+    pub interfaces: Vec<Interface>,
     /// The bytes of the frame check sequence that were taken off the frames' ends, the most.
     pub fcs_len: u64,
     /// The trailers that the stamps were taken from.

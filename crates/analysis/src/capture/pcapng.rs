@@ -12,7 +12,7 @@ use super::error::{HeaderError, Refusal};
 use super::format::{Progress, Reader, Recovery};
 use super::link::{LinkType, Opened};
 use super::mistaken::Mistaken;
-use super::notes::Reason;
+use super::notes::{self, Reason};
 use super::{
     Content, LATEST_NS, LOOK_AHEAD, MAX_FRAME, Notes, Packet, Sink, Unread, le_u32, without_fcs,
 };
@@ -53,6 +53,7 @@ const PACKET_BLOCK_HEADER: usize = 20;
 const DROPS_UNKNOWN: u16 = u16::MAX;
 
 /// Options that the library has no names for.
+const IF_NAME: OptionCode = OptionCode(2);
 const IF_FCSLEN: OptionCode = OptionCode(13);
 const EPB_FLAGS: OptionCode = OptionCode(2);
 const EPB_DROPCOUNT: OptionCode = OptionCode(4);
@@ -65,6 +66,7 @@ const FLAGS_FCS_SHIFT: u32 = 5;
 const FLAGS_FCS_MASK: u32 = 0xf;
 
 struct Interface {
+    name: Option<String>,
     linktype: u32,
     /// The same, if it is read.
     link: Option<LinkType>,
@@ -246,6 +248,11 @@ impl Reader for Decoder {
         notes.unread.add(Reason::Dropped, self.dropped());
         notes.foreign_linktype = self.foreign_linktype;
         notes.unit_ns = self.unit_ns;
+        let known = |one: &Interface| notes::Interface {
+            name: one.name.clone(),
+            unit_ns: one.read_at(self.take_for_nanoseconds).unit_ns(),
+        };
+        notes.interfaces = self.interfaces.iter().map(known).collect();
         notes.fcs_len = self.most_fcs_len as u64;
     }
 }
@@ -350,7 +357,9 @@ impl Decoder {
             });
         let link = LinkType::of(linktype);
         self.readable |= link.is_some();
+        let name = option(IF_NAME).map(|name| String::from_utf8_lossy(name).into_owned());
         self.interfaces.push(Interface {
+            name: name.filter(|name| !name.is_empty()),
             linktype,
             link,
             resolution: Resolution::from_option(interface.if_tsresol)
@@ -435,12 +444,7 @@ impl Decoder {
             self.unread.add(Reason::LinkType, 1);
             return None;
         };
-        let resolution = match interface.resolution {
-            Resolution::PerSecond(1_000_000) if self.take_for_nanoseconds => {
-                Resolution::PerSecond(1_000_000_000)
-            }
-            resolution => resolution,
-        };
+        let resolution = interface.read_at(self.take_for_nanoseconds);
         self.timed += 1;
         let offset = i128::from(interface.offset_s) * 1_000_000_000;
         let time = resolution.to_ns(found.units).cast_signed() + offset;
@@ -491,6 +495,16 @@ fn outgoing_of(flags: u32) -> Option<bool> {
 }
 
 impl Interface {
+    /// The units of its times, which may be meant for nanoseconds where they are microseconds.
+    fn read_at(&self, for_nanoseconds: bool) -> Resolution {
+        match self.resolution {
+            Resolution::PerSecond(1_000_000) if for_nanoseconds => {
+                Resolution::PerSecond(1_000_000_000)
+            }
+            resolution => resolution,
+        }
+    }
+
     /// Packets that were dropped: both counts are of the same ones, and either may be missing.
     fn dropped(&self) -> u64 {
         self.dropped_between.max(self.dropped_in_all)

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use tailtap_wire::inner::{Inner, Kind};
@@ -10,9 +9,10 @@ use tailtap_wire::link::Link;
 use tailtap_wire::{ethernet, ipv4, ipv6, tcp, udp};
 
 use super::Counts;
-use super::choose::{KeyChoice, Told};
+use super::choose::KeyChoice;
 use crate::capture::Content;
 use crate::key::{Extract, KeyKind, Moonsniff, Signatures};
+use crate::source::Source;
 
 /// So many packets of each capture are looked at.
 const LOOK: usize = 4096;
@@ -61,17 +61,17 @@ impl Changes {
 type Outline = Vec<(&'static str, String)>;
 
 /// The changes that the first packets of both captures show; nothing for captures without frames.
-pub(super) fn look(ingress: &Path, egress: &Path, choice: &KeyChoice) -> Changes {
-    let read = |path, told, key| match key {
-        KeyKind::Packet(packet) => outlines(path, told, packet),
-        KeyKind::Stream(stream) => outlines(path, told, stream),
-        KeyKind::Moonsniff => outlines(path, told, Moonsniff),
-        KeyKind::Signature => outlines(path, told, Signatures),
-        KeyKind::Field(field) | KeyKind::Fields([field, _]) => outlines(path, told, field),
+pub(super) fn look(choice: &KeyChoice) -> Changes {
+    let read = |source, key| match key {
+        KeyKind::Packet(packet) => outlines(source, packet),
+        KeyKind::Stream(stream) => outlines(source, stream),
+        KeyKind::Moonsniff => outlines(source, Moonsniff),
+        KeyKind::Signature => outlines(source, Signatures),
+        KeyKind::Field(field) | KeyKind::Fields([field, _]) => outlines(source, field),
     };
     let keys = choice.key.sides();
-    let before = read(ingress, choice.ingress, keys[0]);
-    let after = read(egress, choice.egress, keys[1]);
+    let before = read(&choice.ingress, keys[0]);
+    let after = read(&choice.egress, keys[1]);
     let mut found = Found::default();
     for (key, outline) in before {
         if let (Some(outline), Some(Some(other))) = (outline, after.get(&key)) {
@@ -82,9 +82,9 @@ pub(super) fn look(ingress: &Path, egress: &Path, choice: &KeyChoice) -> Changes
 }
 
 /// The outlines of the first packets by their keys; `None` of keys that several have.
-fn outlines<X: Extract>(path: &Path, told: Told, extract: X) -> HashMap<u64, Option<Outline>> {
+fn outlines<X: Extract>(source: &Source, extract: X) -> HashMap<u64, Option<Outline>> {
     let mut found = HashMap::new();
-    let Ok(mut capture) = told.open(path) else { return found };
+    let Ok(mut capture) = source.open() else { return found };
     let read = capture.read(LOOK, |packet| {
         let Content::Frame { bytes, wire_len, link } = packet.content else { return };
         if let Ok((key, _)) = extract.extract(packet.content) {

@@ -1,7 +1,6 @@
 //! Which key to match by when none is given, and what to say when a key does not work.
 
 use std::collections::{HashMap, HashSet};
-use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use tailtap_wire::link::Link;
@@ -9,11 +8,12 @@ use tailtap_wire::link::Link;
 use super::crossings::{common, once};
 use super::stamps::{self, Stamps, Trailers};
 use super::{Counts, EvaluateError, Options, Side, outside, warnings};
-use crate::capture::{Capture, CaptureError, Content, Damage, Format, Notes, Trailer};
+use crate::capture::{CaptureError, Content, Damage, Format, Notes};
 use crate::clocks::Clocks;
 use crate::key::{self, Extract, Keeps, KeyKind, Moonsniff, NoKey, Packet, Segment, Stream};
 use crate::matching::{Match, Matching, Verdict};
 use crate::series::Series;
+use crate::source::{Copies, Feed, Source};
 use crate::stream::Span;
 use crate::streams::Streams;
 use crate::tick::Tick;
@@ -50,44 +50,11 @@ pub struct KeyChoice {
     pub(super) ingress_shift_ns: u64,
     /// Added to all times after the device.
     pub(super) egress_shift_ns: u64,
-    /// How the captures are read.
-    pub(super) ingress: Told,
-    pub(super) egress: Told,
+    /// The packets of both sides.
+    pub(super) ingress: Source,
+    pub(super) egress: Source,
     /// How their clocks are to each other, where what they resolve leaves that open or they are two.
     pub(super) clocks: Option<Clocks>,
-}
-
-/// How a capture is read, beyond what its bytes say.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Told {
-    format: Option<Format>,
-    nanoseconds: bool,
-    /// What is taken off the ends of frames, as was seen and the file does not say.
-    pub fcs_len: usize,
-    /// The trailers that the stamps are taken from, and those that were seen and left alone.
-    trailer: Option<Trailer>,
-    pub unused_trailer: Option<Trailer>,
-}
-
-impl Told {
-    /// What the options tell of the captures before the device and after it.
-    pub fn by(options: &Options) -> [Self; 2] {
-        let [before, after] = options.nanoseconds;
-        let told = |format, nanoseconds| Self { format, nanoseconds, ..Self::default() };
-        [told(options.ingress_format, before), told(options.egress_format, after)]
-    }
-
-    pub fn open(&self, path: &Path) -> Result<Capture, CaptureError> {
-        let mut capture = Capture::open(path, self.format)?;
-        if self.nanoseconds {
-            capture.take_for_nanoseconds();
-        }
-        capture.take_off(self.fcs_len);
-        if let Some(trailer) = self.trailer {
-            capture.take_from(trailer);
-        }
-        Ok(capture)
-    }
 }
 
 /// Counts whole frames that end in a frame check sequence.
@@ -133,6 +100,7 @@ struct Sample {
     notes: Notes,
     checked: Checked,
     trailers: Trailers,
+    copies: Copies,
     resolution_ns: u64,
     /// What packets differ by that devices leave of them.
     packets_of_their_own: HashSet<u64>,
@@ -141,7 +109,7 @@ struct Sample {
 }
 
 impl Sample {
-    fn take(mut capture: Capture) -> Result<Self, CaptureError> {
+    fn take(mut capture: Feed) -> Result<Self, CaptureError> {
         let mut sample = Self {
             format: capture.format(),
             first_ns: None,
@@ -153,6 +121,7 @@ impl Sample {
             notes: Notes::default(),
             checked: Checked::default(),
             trailers: Trailers::default(),
+            copies: Copies::default(),
             resolution_ns: 1,
             packets_of_their_own: HashSet::new(),
             most: u32::MAX,
@@ -162,6 +131,7 @@ impl Sample {
             times.push(packet.time_ns);
             sample.checked.add(packet.content);
             sample.trailers.add(&packet);
+            sample.copies.add(&packet);
             sample.first_ns.get_or_insert(packet.time_ns);
             sample.last_ns = packet.time_ns;
             sample.packets += 1;
@@ -203,36 +173,41 @@ impl Sample {
 
 /// The key that was given, or the one that fits the captures.
 pub(super) fn key(
-    ingress_path: &Path,
-    egress_path: &Path,
+    ingress_source: Source,
+    egress_source: Source,
     options: &Options,
 ) -> Result<KeyChoice, EvaluateError> {
-    let mut told = Told::by(options);
-    let paths = [ingress_path, egress_path];
-    let sample = |told: &mut Told, path: &Path| -> Result<Sample, CaptureError> {
-        let sample = Sample::take(told.open(path)?)?;
-        told.fcs_len = sample.checked.fcs_len();
+    let [before, after] = options.nanoseconds;
+    let mut sources = [
+        ingress_source.told(options.ingress_format, before),
+        egress_source.told(options.egress_format, after),
+    ];
+    let sample = |source: &mut Source| -> Result<Sample, CaptureError> {
+        let sample = Sample::take(source.open()?)?;
+        source.fcs_len = sample.checked.fcs_len();
+        source.without_copies = source.may_have_copies() && sample.copies.are_the_rule();
         // The keys of short frames are others without it.
-        if told.fcs_len > 0 { Sample::take(told.open(path)?) } else { Ok(sample) }
+        let again = source.fcs_len > 0 || source.without_copies;
+        if again { Sample::take(source.open()?) } else { Ok(sample) }
     };
-    let mut ingress = sample(&mut told[0], paths[0])?;
-    let mut egress = sample(&mut told[1], paths[1])?;
+    let mut ingress = sample(&mut sources[0])?;
+    let mut egress = sample(&mut sources[1])?;
     let chosen = stamps::choose([&ingress.trailers, &egress.trailers], options.stamps);
     if options.stamps == Some(Stamps::Trailer) && chosen.iter().all(|one| one.used.is_none()) {
-        let [ingress, egress] = paths.map(Path::to_owned);
+        let [ingress, egress] = sources.map(|source| source.name().to_owned());
         return Err(EvaluateError::NoTrailer { ingress, egress });
     }
     for (place, sample) in [&mut ingress, &mut egress].into_iter().enumerate() {
-        told[place].unused_trailer = chosen[place].unused;
+        sources[place].unused_trailer = chosen[place].unused;
         if let Some(trailer) = chosen[place].used {
-            told[place].trailer = Some(trailer);
-            *sample = Sample::take(told[place].open(paths[place])?)?;
+            sources[place].trailer = Some(trailer);
+            *sample = Sample::take(sources[place].open()?)?;
         }
     }
     let (ingress_shift_ns, egress_shift_ns) = align(&ingress, &egress);
     if options.clocks.is_some() {
-        refuse_undated(ingress_path, ingress.format)?;
-        refuse_undated(egress_path, egress.format)?;
+        refuse_undated(sources[0].name(), ingress.format)?;
+        refuse_undated(sources[1].name(), egress.format)?;
     }
     let chosen = |key, reason: Option<&str>| KeyChoice {
         key,
@@ -241,8 +216,8 @@ pub(super) fn key(
         expected_egress: egress.estimate,
         ingress_shift_ns,
         egress_shift_ns,
-        ingress: told[0],
-        egress: told[1],
+        ingress: sources[0].clone(),
+        egress: sources[1].clone(),
         clocks: clocks(options, ingress.resolution_ns, egress.resolution_ns),
     };
     let most = ingress.most.min(egress.most);
@@ -262,21 +237,21 @@ pub(super) fn key(
     }
     if ingress.mostly(ingress.packets_of_their_own.len()) && egress.packets > 0 {
         // Captures that begin apart have few packets in common at first, or by chance.
-        let near = follow(paths, told, most, SAMPLE).filter(Followed::is_many);
-        if let Some(found) = near.or_else(|| follow(paths, told, most, outside::LOOK)) {
+        let near = follow(&sources, most, SAMPLE).filter(Followed::is_many);
+        if let Some(found) = near.or_else(|| follow(&sources, most, outside::LOOK)) {
             return Ok(chosen(found.key, Some(&found.told())));
         }
         if !egress.packets_of_their_own.is_empty() {
             return Ok(chosen(packet(Keeps::All), Some("packets differ in what devices keep")));
         }
-    } else if let Some(found) = follow_equals(paths, told, most) {
+    } else if let Some(found) = follow_equals(&sources, most) {
         let reason = format!("{}, equal ones by their order", found.told());
         return Ok(chosen(found.key, Some(&reason)));
     }
-    let (path, sample) = if ingress.mostly(ingress.packets_of_their_own.len()) {
-        (egress_path, &egress)
+    let (source, sample) = if ingress.mostly(ingress.packets_of_their_own.len()) {
+        (&sources[1], &egress)
     } else {
-        (ingress_path, &ingress)
+        (&sources[0], &ingress)
     };
     let why = if sample.packets == 0 {
         no_packet(&sample.notes)
@@ -292,7 +267,7 @@ pub(super) fn key(
             sample.packets
         )
     };
-    Err(EvaluateError::NoKey { path: path.to_owned(), why })
+    Err(EvaluateError::NoKey { path: source.name().to_owned(), why })
 }
 
 /// A key that follows packets through the device, and what shows it.
@@ -317,29 +292,29 @@ impl Followed {
 
 /// The strictest key by which about as many of the first packets are in both captures as by any;
 /// `None` where none is.
-fn follow(paths: [&Path; 2], told: [Told; 2], most: u32, look: usize) -> Option<Followed> {
+fn follow(sources: &[Source; 2], most: u32, look: usize) -> Option<Followed> {
     let matched = |keeps: Keeps| -> Option<Followed> {
         let packet = Packet { keeps, most };
-        let before = outside::keyed(paths[0], told[0], packet, look)?;
-        let after = outside::keyed(paths[1], told[1], packet, look)?;
+        let before = outside::keyed(&sources[0], packet, look)?;
+        let after = outside::keyed(&sources[1], packet, look)?;
         let looked_at = after.len();
         let matched = common(&once(before), &once(after)).len();
         Some(Followed { key: KeyKind::Packet(packet), by: keeps.told(), matched, looked_at })
     };
     let [all @ .., id] = Keeps::ALL;
     let mut found: Vec<Followed> = all.into_iter().filter_map(matched).collect();
-    found.extend(follow_streams(paths, told, most, look));
+    found.extend(follow_streams(sources, most, look));
     found.extend(matched(id));
     let best = found.iter().map(|found| found.matched).max().filter(|&best| best > 0)?;
     found.into_iter().find(|found| found.matched as f64 >= AS_MANY * best as f64)
 }
 
 /// How many of the first packets are in both captures by their bytes, however these were cut.
-fn follow_streams(paths: [&Path; 2], told: [Told; 2], most: u32, look: usize) -> Option<Followed> {
+fn follow_streams([before, after]: &[Source; 2], most: u32, look: usize) -> Option<Followed> {
     let stream = Stream { most };
-    let read = |path: &Path, told: Told| -> Option<(Vec<u64>, Vec<Segment>)> {
+    let read = |source: &Source| -> Option<(Vec<u64>, Vec<Segment>)> {
         let mut found = (Vec::new(), Vec::new());
-        let mut capture = told.open(path).ok()?;
+        let mut capture = source.open().ok()?;
         let read = capture.read(look, |packet| {
             if let Ok((key, segment)) = stream.extract(packet.content) {
                 found.0.push(key);
@@ -348,7 +323,7 @@ fn follow_streams(paths: [&Path; 2], told: [Told; 2], most: u32, look: usize) ->
         });
         read.ok().map(|_| found)
     };
-    let (keys, segments) = read(paths[0], told[0])?;
+    let (keys, segments) = read(before)?;
     let mut streams = Streams::new(&Matching {
         ids: false,
         window: u64::MAX,
@@ -359,7 +334,7 @@ fn follow_streams(paths: [&Path; 2], told: [Told; 2], most: u32, look: usize) ->
     });
     // All came before any left: the clocks are not known to agree.
     streams.insert_all(&keys, &vec![0; keys.len()], &segments, 0);
-    let (keys, segments) = read(paths[1], told[1])?;
+    let (keys, segments) = read(after)?;
     let mut found = vec![false; keys.len()];
     streams.look_up_all(&keys, &vec![1; keys.len()], &segments, |i, verdict| {
         found[i] |= matches!(verdict, Verdict::Match { .. } | Verdict::Part);
@@ -374,11 +349,11 @@ fn follow_streams(paths: [&Path; 2], told: [Told; 2], most: u32, look: usize) ->
 
 /// The strictest key by which most of the first packets behind the device are equal to packets before
 /// it, as many of each; of those that tell flows apart, as order is kept within a flow.
-fn follow_equals(paths: [&Path; 2], told: [Told; 2], most: u32) -> Option<Followed> {
+fn follow_equals(sources: &[Source; 2], most: u32) -> Option<Followed> {
     [Keeps::All, Keeps::Flow].into_iter().find_map(|keeps| {
         let packet = Packet { keeps, most };
-        let before = outside::keyed(paths[0], told[0], packet, SAMPLE)?;
-        let after = outside::keyed(paths[1], told[1], packet, SAMPLE)?;
+        let before = outside::keyed(&sources[0], packet, SAMPLE)?;
+        let after = outside::keyed(&sources[1], packet, SAMPLE)?;
         let mut there: HashMap<u64, usize> = HashMap::new();
         before.iter().for_each(|(key, _)| *there.entry(*key).or_default() += 1);
         let looked_at = after.len();
@@ -412,7 +387,7 @@ fn clocks(options: &Options, before_ns: u64, after_ns: u64) -> Option<Clocks> {
 }
 
 /// An error when nothing is known of a capture's times but what lies between them.
-pub(super) fn refuse_undated(path: &Path, format: Format) -> Result<(), EvaluateError> {
+pub(super) fn refuse_undated(path: &std::path::Path, format: Format) -> Result<(), EvaluateError> {
     match format {
         Format::Mscap => Err(EvaluateError::Undated(path.to_owned())),
         _ => Ok(()),
@@ -479,7 +454,7 @@ pub(super) fn why_no_match(
     let pair = format!("no packet of {} is in {}", ingress.path.display(), egress.path.display());
     let (before, after) = (&ingress.intake, &egress.intake);
     let seconds = |ns: u64| ns as f64 / 1e9;
-    if let Some(outside) = outside::look(&ingress.path, &egress.path, choice, options)
+    if let Some(outside) = outside::look(choice, options)
         && counts.trimmed_egress < counts.egress
     {
         return format!("{pair} within --window: {}", outside.told(options.window_ns));

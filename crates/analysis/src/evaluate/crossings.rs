@@ -1,12 +1,12 @@
 //! The packets that two captures have in common, whatever their clocks are to each other.
 
-use std::path::Path;
 use std::thread;
 
 use super::piece::side;
 use super::{EvaluateError, Options, Side, choose};
-use crate::capture::{Capture, Trailer};
+use crate::capture::Trailer;
 use crate::key::{Extract, KeyKind, Moonsniff, Signatures};
+use crate::source::{Feed, Source};
 use crate::stream::{Cursor, Reading, Span, StreamError};
 
 /// Packets that passed two clocks; times in nanoseconds, each by the clock of its capture.
@@ -31,13 +31,13 @@ struct Keyed {
 /// The packets that are in both captures, each of them once: no window tells packets of one key
 /// apart, as the clocks of the captures are not known to agree. Keeps 16 bytes for each packet.
 pub fn crossings(
-    earlier: &Path,
-    later: &Path,
+    earlier: impl Into<Source>,
+    later: impl Into<Source>,
     options: &Options,
     cancelled: &dyn Fn() -> bool,
 ) -> Result<Crossings, EvaluateError> {
-    let choice = choose::key(earlier, later, options)?;
-    let captures = [choice.ingress.open(earlier)?, choice.egress.open(later)?];
+    let choice = choose::key(earlier.into(), later.into(), options)?;
+    let captures = [choice.ingress.open()?, choice.egress.open()?];
     let [first, second] = match choice.key {
         KeyKind::Packet(packet) => read_both(captures, [packet; 2])?,
         KeyKind::Stream(stream) => read_both(captures, [stream; 2])?,
@@ -58,8 +58,8 @@ pub fn crossings(
         return Err(EvaluateError::NoMatch(format!(
             "clocks cannot be aligned: no packet of {} is in {} by the key '{}' and occurs once in \
              each; give --key bytes that the device keeps and that differ from packet to packet",
-            earlier.display(),
-            later.display(),
+            choice.ingress.name().display(),
+            choice.egress.name().display(),
             choice.key
         )));
     }
@@ -69,7 +69,7 @@ pub fn crossings(
 }
 
 fn read_both<X: Extract>(
-    [first, second]: [Capture; 2],
+    [first, second]: [Feed; 2],
     extract: [X; 2],
 ) -> Result<[Keyed; 2], EvaluateError> {
     thread::scope(|scope| {
@@ -79,7 +79,7 @@ fn read_both<X: Extract>(
     })
 }
 
-fn read<X: Extract>(capture: Capture, extract: X) -> Result<Keyed, EvaluateError> {
+fn read<X: Extract>(capture: Feed, extract: X) -> Result<Keyed, EvaluateError> {
     let reading = Reading {
         extract,
         shift_ns: 0,
@@ -108,7 +108,7 @@ fn read<X: Extract>(capture: Capture, extract: X) -> Result<Keyed, EvaluateError
 }
 
 /// Those of some keys with times whose key occurs once, by key.
-pub(super) fn once(mut packets: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+pub(super) fn once<T: Copy + Ord>(mut packets: Vec<(u64, T)>) -> Vec<(u64, T)> {
     packets.sort_unstable();
     let mut found = Vec::new();
     for group in packets.chunk_by(|one, other| one.0 == other.0) {
@@ -120,7 +120,7 @@ pub(super) fn once(mut packets: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
 }
 
 /// The times of what is in both, which are in the order of their keys.
-pub(super) fn common(first: &[(u64, u64)], mut second: &[(u64, u64)]) -> Vec<(u64, u64)> {
+pub(super) fn common<T: Copy>(first: &[(u64, T)], mut second: &[(u64, T)]) -> Vec<(T, T)> {
     let mut found = Vec::new();
     for &(key, time) in first {
         let ahead = second.iter().take_while(|packet| packet.0 < key).count();

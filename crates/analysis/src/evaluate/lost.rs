@@ -1,7 +1,5 @@
 //! Which packets were lost: a row for each, from the capture before the device.
 
-use std::path::Path;
-
 use super::EvaluateError;
 use super::choose::KeyChoice;
 use crate::capture::Content;
@@ -28,28 +26,23 @@ pub struct LostPacket {
 }
 
 /// The rows of lost packets in the order of the capture; their times are on the clock of the walk.
-pub(super) fn rows(
-    ingress: &Path,
-    choice: &KeyChoice,
-    losses: Losses,
-) -> Result<Vec<LostPacket>, EvaluateError> {
+pub(super) fn rows(choice: &KeyChoice, losses: Losses) -> Result<Vec<LostPacket>, EvaluateError> {
     let losses = losses.sorted();
     if losses.packets().is_empty() {
         return Ok(Vec::new());
     }
     match choice.key {
-        KeyKind::Packet(packet) => read(ingress, choice, packet, losses.packets()),
-        KeyKind::Stream(stream) => read(ingress, choice, stream, losses.packets()),
-        KeyKind::Moonsniff => read(ingress, choice, Moonsniff, losses.packets()),
-        KeyKind::Signature => read(ingress, choice, Signatures, losses.packets()),
+        KeyKind::Packet(packet) => read(choice, packet, losses.packets()),
+        KeyKind::Stream(stream) => read(choice, stream, losses.packets()),
+        KeyKind::Moonsniff => read(choice, Moonsniff, losses.packets()),
+        KeyKind::Signature => read(choice, Signatures, losses.packets()),
         KeyKind::Field(field) | KeyKind::Fields([field, _]) => {
-            read(ingress, choice, field, losses.packets())
+            read(choice, field, losses.packets())
         }
     }
 }
 
 fn read<X: Extract>(
-    ingress: &Path,
     choice: &KeyChoice,
     extract: X,
     lost: &[(u64, u64)],
@@ -57,7 +50,7 @@ fn read<X: Extract>(
     const AT_ONCE: usize = 1 << 16;
     let shift_ns =
         choice.ingress_shift_ns + choice.clocks.as_ref().map_or(0, Clocks::ingress_shift_ns);
-    let mut capture = choice.ingress.open(ingress)?;
+    let mut capture = choice.ingress.open()?;
     let mut rows: Vec<LostPacket> = Vec::with_capacity(lost.len());
     let (mut position, mut begun) = (0, None);
     while capture.read(AT_ONCE, |packet| {

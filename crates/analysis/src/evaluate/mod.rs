@@ -10,13 +10,14 @@ mod crossings;
 mod lost;
 mod outside;
 mod partial;
-mod path_bytes;
 mod piece;
+mod sides;
 mod stamps;
 mod walk;
 mod warnings;
+mod ways;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -26,8 +27,10 @@ pub use crossings::{Crossings, crossings};
 pub use lost::LostPacket;
 pub use partial::Partial;
 pub use piece::{Piece, plan};
+pub use sides::sides;
 pub use stamps::Stamps;
 pub use warnings::Warning;
+pub use ways::{BothWays, both_ways};
 
 use crate::blocks::Blocks;
 use crate::capture::{CaptureError, Format, Notes};
@@ -36,6 +39,7 @@ use crate::distribution::Distribution;
 use crate::exceedances::Exceedance;
 use crate::key::{KeyKind, Name};
 use crate::series::Series;
+use crate::source::{ParseSelectError, SetAside, Source};
 use crate::stream::Intake;
 use crate::worst::WorstPacket;
 
@@ -153,16 +157,32 @@ impl Counts {
     }
 }
 
+/// A file of several that make one capture.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct File {
+    /// Where it is.
+    #[serde(with = "crate::path_bytes")]
+    pub path: PathBuf,
+    /// What the reader found out about it.
+    pub notes: Notes,
+}
+
 /// One of the two captures, as it was read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Side {
-    /// The file.
-    #[serde(with = "crate::evaluate::path_bytes")]
+    /// The file, or what people are told of several.
+    #[serde(with = "crate::path_bytes")]
     pub path: PathBuf,
     /// Its format.
     pub format: Format,
     /// What the reader found out.
     pub notes: Notes,
+    /// Its files, where there are several, in the order in which they were read.
+    pub files: Vec<File>,
+    /// What was chosen of the packets of its files, if not all.
+    pub chosen: Option<String>,
+    /// Packets of the files that are not of the side.
+    pub set_aside: SetAside,
     /// What the keys were like.
     pub intake: Intake,
     /// Gaps and rates after trimming.
@@ -229,6 +249,12 @@ pub enum EvaluateError {
     /// The captures have no packet in common.
     #[error("{0}")]
     NoMatch(String),
+    /// A text chooses no packets.
+    #[error(transparent)]
+    Select(#[from] ParseSelectError),
+    /// The sides of one capture cannot be told apart.
+    #[error("{0}")]
+    NoSides(String),
     /// Packets leave before they arrive.
     #[error(
         "the captures look swapped: {noncausal} packets of {egress} were stamped there before they \
@@ -275,8 +301,8 @@ pub enum EvaluateError {
 /// Evaluates the captures from before (`ingress`) and after (`egress`) the device. `cancelled` is
 /// asked now and then whether to give up.
 pub fn evaluate(
-    ingress: &Path,
-    egress: &Path,
+    ingress: impl Into<Source>,
+    egress: impl Into<Source>,
     options: &Options,
     cancelled: &dyn Fn() -> bool,
 ) -> Result<Evaluation, EvaluateError> {

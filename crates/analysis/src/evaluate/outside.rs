@@ -3,13 +3,12 @@
 //! Only where packets were not matched: it tells a window that is too short, or clocks that differ, from
 //! a key that the device changes.
 
-use std::path::Path;
-
 use super::Options;
-use super::choose::{KeyChoice, Told};
+use super::choose::KeyChoice;
 use super::crossings::{common, once};
 use crate::clocks::Clocks;
 use crate::key::{Extract, KeyKind, Moonsniff, Signatures};
+use crate::source::Source;
 
 /// So many packets of each capture are looked at.
 pub(super) const LOOK: usize = 1 << 20;
@@ -32,22 +31,17 @@ pub(super) struct Outside {
 }
 
 /// Such packets among the first ones of two captures; none where these cannot be read.
-pub(super) fn look(
-    ingress: &Path,
-    egress: &Path,
-    choice: &KeyChoice,
-    options: &Options,
-) -> Option<Outside> {
-    let read = |path, told: Told, key| match key {
-        KeyKind::Packet(packet) => keyed(path, told, packet, LOOK),
-        KeyKind::Stream(stream) => keyed(path, told, stream, LOOK),
-        KeyKind::Moonsniff => keyed(path, told, Moonsniff, LOOK),
-        KeyKind::Signature => keyed(path, told, Signatures, LOOK),
-        KeyKind::Field(field) | KeyKind::Fields([field, _]) => keyed(path, told, field, LOOK),
+pub(super) fn look(choice: &KeyChoice, options: &Options) -> Option<Outside> {
+    let read = |source, key| match key {
+        KeyKind::Packet(packet) => keyed(source, packet, LOOK),
+        KeyKind::Stream(stream) => keyed(source, stream, LOOK),
+        KeyKind::Moonsniff => keyed(source, Moonsniff, LOOK),
+        KeyKind::Signature => keyed(source, Signatures, LOOK),
+        KeyKind::Field(field) | KeyKind::Fields([field, _]) => keyed(source, field, LOOK),
     };
     let keys = choice.key.sides();
-    let mut before = read(ingress, choice.ingress, keys[0])?;
-    let mut after = read(egress, choice.egress, keys[1])?;
+    let mut before = read(&choice.ingress, keys[0])?;
+    let mut after = read(&choice.egress, keys[1])?;
     let looked_at = after.len();
     let (mut off_ns, mut later_ns) = (0, choice.ingress_shift_ns);
     if let Some(clocks) = &choice.clocks {
@@ -87,13 +81,12 @@ pub(super) fn look(
 
 /// Keys and times of the first packets of a capture, so many of them at most.
 pub(super) fn keyed<X: Extract>(
-    path: &Path,
-    told: Told,
+    source: &Source,
     extract: X,
     look: usize,
 ) -> Option<Vec<(u64, u64)>> {
     let mut packets = Vec::new();
-    let mut capture = told.open(path).ok()?;
+    let mut capture = source.open().ok()?;
     let read = capture.read(look, |packet| {
         if let Ok((key, _)) = extract.extract(packet.content) {
             packets.push((key, packet.time_ns));

@@ -82,9 +82,9 @@ impl Partial {
         }
         let warnings = warnings::of(&counts, &ingress, &egress, &choice, &options);
         let excess = choice.clocks.as_ref().map_or_else(Excess::default, Clocks::excess);
-        let mut changes = changes::look(&ingress.path, &egress.path, &choice);
+        let mut changes = changes::look(&choice);
         changes.add_segments(&counts);
-        let lost = lost::rows(&ingress.path, &choice, self.losses)?;
+        let lost = lost::rows(&choice, self.losses)?;
         let KeyChoice { key, reason: key_reason, .. } = choice;
         let (floor_ns, exceedances) = self.exceedances.into_largest(&latencies);
         Ok(Evaluation {

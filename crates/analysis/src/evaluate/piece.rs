@@ -4,19 +4,19 @@
 //! bear on them: what became of a packet depends on others within one or two matching windows. So
 //! pieces depend on nothing but the files, and their partial evaluations merge without a rest.
 
-use std::path::{Path, PathBuf};
 use std::thread;
 
 use serde::{Deserialize, Serialize};
 
-use super::choose::{self, KeyChoice, Told};
+use super::choose::{self, KeyChoice};
 use super::partial::Partial;
 use super::walk::{Stop, Tally, Walk};
-use super::{EvaluateError, Options, Side};
-use crate::capture::{Capture, CaptureError, Mark};
+use super::{EvaluateError, File, Options, Side};
+use crate::capture::{CaptureError, Mark};
 use crate::clocks::Clocks;
 use crate::equals::Plan;
 use crate::key::{Extract, KeyKind, Moonsniff, Signatures};
+use crate::source::{Feed, Source};
 use crate::stream::{Cursor, Findings, Reading, Span, Stretch};
 
 /// Marks to a piece: the more, the less is read needlessly around a piece.
@@ -35,27 +35,29 @@ pub struct Piece {
 /// What a piece reads of one capture.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Part {
-    #[serde(with = "crate::evaluate::path_bytes")]
-    path: PathBuf,
-    told: Told,
+    source: Source,
     /// None for the whole.
     stretch: Option<Stretch>,
 }
 
 impl Part {
-    fn open(&self) -> Result<Capture, CaptureError> {
-        self.told.open(&self.path)
+    fn open(&self) -> Result<Feed, CaptureError> {
+        self.source.open()
     }
 }
 
 impl Piece {
     /// The whole work.
-    pub fn whole(ingress: &Path, egress: &Path, options: &Options) -> Result<Self, EvaluateError> {
-        let choice = choose::key(ingress, egress, options)?;
-        let part = |path: &Path, told| Part { path: path.to_owned(), told, stretch: None };
+    pub fn whole(
+        ingress: impl Into<Source>,
+        egress: impl Into<Source>,
+        options: &Options,
+    ) -> Result<Self, EvaluateError> {
+        let choice = choose::key(ingress.into(), egress.into(), options)?;
+        let part = |source: &Source| Part { source: source.clone(), stretch: None };
         Ok(Self {
-            ingress: part(ingress, choice.ingress),
-            egress: part(egress, choice.egress),
+            ingress: part(&choice.ingress),
+            egress: part(&choice.egress),
             choice,
             options: options.clone(),
             span: Span::ALL,
@@ -163,13 +165,16 @@ impl Piece {
         })
     }
 
-    fn partial(&self, ingress: Side, egress: Side, tally: Tally) -> Partial {
+    fn partial(&self, mut ingress: Side, mut egress: Side, tally: Tally) -> Partial {
+        for (side, part) in [(&mut ingress, &self.ingress), (&mut egress, &self.egress)] {
+            side.chosen = part.source.select().map(|select| select.told(&side.notes.interfaces));
+        }
         let Tally { mut counts, latencies, worst, reorder, exceedances, blocks, losses, .. } =
             tally;
         counts.ingress = ingress.intake.keyed;
         counts.egress = egress.intake.keyed;
-        counts.unkeyed_ingress = ingress.intake.unkeyed();
-        counts.unkeyed_egress = egress.intake.unkeyed();
+        counts.unkeyed_ingress = ingress.intake.unkeyed() + ingress.set_aside.undirected;
+        counts.unkeyed_egress = egress.intake.unkeyed() + egress.set_aside.undirected;
         counts.unread_ingress = ingress.notes.unread.total();
         counts.unread_egress = egress.notes.unread.total();
         Partial {
@@ -189,9 +194,17 @@ impl Piece {
 }
 
 pub(super) fn side<X: Extract>(cursor: &mut Cursor<X>) -> Side {
-    let Findings { mut notes, intake, series } = cursor.take_findings();
-    notes.look_again(cursor.path());
-    Side { path: cursor.path().to_owned(), format: cursor.format(), notes, intake, series }
+    let Findings { mut notes, mut files, set_aside, intake, series } = cursor.take_findings();
+    if files.is_empty() {
+        notes.look_again(cursor.file());
+    }
+    for (path, of_file) in &mut files {
+        of_file.look_again(path);
+        notes.resized = notes.resized.or(of_file.resized);
+    }
+    let (path, format) = (cursor.path().to_owned(), cursor.format());
+    let files = files.into_iter().map(|(path, notes)| File { path, notes }).collect();
+    Side { path, format, notes, files, chosen: None, set_aside, intake, series }
 }
 
 impl From<CaptureError> for Stop {
@@ -205,15 +218,15 @@ impl From<CaptureError> for Stop {
 /// one cannot begin anywhere in them: in compressed files, pcapng and mscap; or if the captures are of
 /// two clocks, or of clocks that resolve differently.
 pub fn plan(
-    ingress: &Path,
-    egress: &Path,
+    ingress: impl Into<Source>,
+    egress: impl Into<Source>,
     options: &Options,
     chunk: u64,
 ) -> Result<Vec<Piece>, EvaluateError> {
     let whole = Piece::whole(ingress, egress, options)?;
     let mut before = whole.ingress.open()?;
     let mut after = whole.egress.open()?;
-    let size = |capture: &Capture| capture.size().unwrap_or(0);
+    let size = |capture: &Feed| capture.size().unwrap_or(0);
     let streams = matches!(whole.choice.key, KeyKind::Stream(_));
     let one = chunk == 0 || whole.choice.clocks.is_some() || streams;
     if one || size(&before).max(size(&after)) <= chunk {
@@ -258,7 +271,7 @@ struct Outline {
 
 impl Outline {
     fn of(
-        capture: &mut Capture,
+        capture: &mut Feed,
         marks: Vec<Mark>,
         key: KeyKind,
         trim_ns: u64,
@@ -291,7 +304,7 @@ impl Outline {
 
 /// Time of the first packet with a key, from a mark on and not before a time.
 fn first_keyed(
-    capture: &mut Capture,
+    capture: &mut Feed,
     from: Mark,
     key: KeyKind,
     earliest: u64,

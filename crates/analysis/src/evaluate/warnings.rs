@@ -1,9 +1,12 @@
 //! What a reader must know before believing an evaluation.
 
+use std::path::Path;
+
 use super::choose::KeyChoice;
 use super::{Counts, Options, Side, outside};
 use crate::capture::{Damage, Notes, Reason};
 use crate::key::{Keeps, KeyKind, Packet};
+use crate::source::SetAside;
 
 /// Egress packets without a partner beyond this share are worth a warning. The published data
 /// has runs with up to 6.8 % and says nothing of it.
@@ -38,54 +41,16 @@ pub(super) fn of(
         );
     }
     for (side, other, told, (count, fate)) in [
-        (ingress, egress, choice.ingress, (counts.unmatched_egress, "unmatched")),
-        (egress, ingress, choice.egress, (counts.lost, "lost")),
+        (ingress, egress, &choice.ingress, (counts.unmatched_egress, "unmatched")),
+        (egress, ingress, &choice.egress, (counts.lost, "lost")),
     ] {
         let path = side.path.display();
         let rest = if count > 0 { rest(side, other, fate) } else { String::new() };
-        let Notes { damage, skipped, unread, .. } = &side.notes;
-        if let Some(Damage { byte, why }) = damage {
-            let packets = side.notes.packets;
-            warn(
-                "capture-damaged",
-                format!(
-                    "{path}: damaged after packet {packets} (byte {byte}): {why}; what stands \
-                     before that was evaluated{rest}"
-                ),
-            );
+        if side.files.is_empty() {
+            about_file(&side.path, &side.notes, &rest, &mut warn);
         }
-        if let Some(Damage { byte, why }) = &skipped.first {
-            let (places, bytes) = (skipped.places, skipped.bytes);
-            let where_ = match places {
-                1 => format!("damaged at byte {byte}"),
-                _ => format!("damaged at {places} places, byte {byte} first"),
-            };
-            warn(
-                "capture-damaged",
-                format!(
-                    "{path}: {where_}: {why}; {bytes} bytes were skipped, packets that stood there \
-                     look lost or unmatched and may not be"
-                ),
-            );
-        }
-        if let Some(reasons) = reasons(&side.notes) {
-            warn(
-                "unread-packets",
-                format!(
-                    "{path}: packets were not read, which look lost or unmatched and may not be: \
-                     {reasons}"
-                ),
-            );
-        }
-        let dropped = unread.of(Reason::Dropped);
-        if dropped > 0 {
-            warn(
-                "capture-drops",
-                format!(
-                    "{path}: the program that captured dropped {dropped} packets, which look lost or \
-                     unmatched and may not be"
-                ),
-            );
+        for file in &side.files {
+            about_file(&file.path, &file.notes, "", &mut warn);
         }
         if told.fcs_len > 0 {
             warn(
@@ -120,17 +85,6 @@ pub(super) fn of(
                 ),
             );
         }
-        if let Some(to) = side.notes.resized {
-            let from = side.notes.size;
-            let how = if to > from { "grew" } else { "shrank" };
-            warn(
-                "capture-growing",
-                format!(
-                    "{path}: the file {how} from {from} to {to} bytes while it was read: the \
-                     capture still runs; what it held so far was evaluated{rest}"
-                ),
-            );
-        }
         if side.intake.backwards > 0 {
             warn(
                 "timestamps-backwards",
@@ -138,15 +92,6 @@ pub(super) fn of(
                     "{path}: {} stamps are earlier than the one before them, by up to {} ns; the \
                      packets were sorted by time",
                     side.intake.backwards, side.intake.largest_step_ns
-                ),
-            );
-        }
-        if side.notes.unwrapped > 0 {
-            warn(
-                "mscap-unwrapped",
-                format!(
-                    "{path}: MoonSniff's times jumped back by 2^32 ns {} times and were unwrapped",
-                    side.notes.unwrapped
                 ),
             );
         }
@@ -172,24 +117,22 @@ pub(super) fn of(
                 format!("{path}: {} packets do not carry the key; left out", side.intake.foreign),
             );
         }
-        if side.notes.unclosed {
+        let SetAside { undirected, copies, .. } = side.set_aside;
+        if undirected > 0 {
             warn(
-                "tap-unclosed",
+                "direction-unknown",
                 format!(
-                    "{path}: the tap still runs, or ended before it closed the file; its counts \
-                     are unknown{rest}"
+                    "{path}: nobody knows the direction of {undirected} packets, which have no pair \
+                     and may be lost; left out"
                 ),
             );
         }
-        if let Some(tap) = side.notes.tap
-            && tap.lost > 0
-        {
+        if copies > 0 {
             warn(
-                "tap-lost",
+                "copies",
                 format!(
-                    "{path}: the tap lost {} of {} stamps; these packets look lost or unmatched \
-                     and may not be",
-                    tap.lost, tap.seen
+                    "{path}: {copies} packets are exact copies of others that were captured moments \
+                     before, as mirror ports make them; the first of each counts"
                 ),
             );
         }
@@ -238,7 +181,7 @@ pub(super) fn of(
     let after = counts.egress - counts.trimmed_egress;
     if counts.unmatched_egress as f64 > UNMATCHED_SHARE * after as f64 {
         let outside = match counts.lost > 0 {
-            true => outside::look(&ingress.path, &egress.path, choice, options),
+            true => outside::look(choice, options),
             false => None,
         };
         let why = outside
@@ -252,6 +195,96 @@ pub(super) fn of(
         );
     }
     warnings
+}
+
+/// What is to be said of each file by itself. `rest` is what becomes of packets behind its end.
+fn about_file(path: &Path, notes: &Notes, rest: &str, mut warn: impl FnMut(&'static str, String)) {
+    let path = path.display();
+    let Notes { damage, skipped, unread, .. } = notes;
+    if let Some(Damage { byte, why }) = damage {
+        let packets = notes.packets;
+        warn(
+            "capture-damaged",
+            format!(
+                "{path}: damaged after packet {packets} (byte {byte}): {why}; what stands \
+                 before that was evaluated{rest}"
+            ),
+        );
+    }
+    if let Some(Damage { byte, why }) = &skipped.first {
+        let (places, bytes) = (skipped.places, skipped.bytes);
+        let where_ = match places {
+            1 => format!("damaged at byte {byte}"),
+            _ => format!("damaged at {places} places, byte {byte} first"),
+        };
+        warn(
+            "capture-damaged",
+            format!(
+                "{path}: {where_}: {why}; {bytes} bytes were skipped, packets that stood there \
+                 look lost or unmatched and may not be"
+            ),
+        );
+    }
+    if let Some(reasons) = reasons(notes) {
+        warn(
+            "unread-packets",
+            format!(
+                "{path}: packets were not read, which look lost or unmatched and may not be: \
+                 {reasons}"
+            ),
+        );
+    }
+    let dropped = unread.of(Reason::Dropped);
+    if dropped > 0 {
+        warn(
+            "capture-drops",
+            format!(
+                "{path}: the program that captured dropped {dropped} packets, which look lost or \
+                 unmatched and may not be"
+            ),
+        );
+    }
+    if let Some(to) = notes.resized {
+        let from = notes.size;
+        let how = if to > from { "grew" } else { "shrank" };
+        warn(
+            "capture-growing",
+            format!(
+                "{path}: the file {how} from {from} to {to} bytes while it was read: the \
+                 capture still runs; what it held so far was evaluated{rest}"
+            ),
+        );
+    }
+    if notes.unwrapped > 0 {
+        warn(
+            "mscap-unwrapped",
+            format!(
+                "{path}: MoonSniff's times jumped back by 2^32 ns {} times and were unwrapped",
+                notes.unwrapped
+            ),
+        );
+    }
+    if notes.unclosed {
+        warn(
+            "tap-unclosed",
+            format!(
+                "{path}: the tap still runs, or ended before it closed the file; its counts \
+                 are unknown{rest}"
+            ),
+        );
+    }
+    if let Some(tap) = notes.tap
+        && tap.lost > 0
+    {
+        warn(
+            "tap-lost",
+            format!(
+                "{path}: the tap lost {} of {} stamps; these packets look lost or unmatched \
+                 and may not be",
+                tap.lost, tap.seen
+            ),
+        );
+    }
 }
 
 /// Why packets were not read, in words, with their numbers; nothing for those that a capture says were

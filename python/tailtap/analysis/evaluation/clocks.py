@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from tailtap import _core
+from tailtap.analysis.evaluation.sources import Path_, Source
 from tailtap.analysis.evaluation.values import column
 from tailtap.records.errors import InputError
 from tailtap.records.evaluation import (
@@ -27,8 +27,6 @@ from tailtap.records.evaluation import (
     WithinRecord,
 )
 from tailtap.records.units import format_time, format_us, parse_time
-
-Path_ = str | PathLike[str]
 
 
 @dataclass(frozen=True)
@@ -138,15 +136,16 @@ def known(least_ns: int, most_ns: int) -> Clocks:
 
 
 def aligned(
-    ingress: Path_,
-    egress: Path_,
-    back: tuple[Path_, Path_],
+    ingress: Path_ | Source,
+    egress: Path_ | Source,
+    back: tuple[Path_ | Source, Path_ | Source],
     *,
     key: str = "auto",
     format: str | None = None,
     nanoseconds: tuple[bool, bool] = (False, False),
     key_after: str | None = None,
     stamps: Stamps | None = None,
+    option: str | None = "--back",
 ) -> Clocks:
     """The clocks of two captures by packets both ways, as `alignment.align` does.
 
@@ -157,13 +156,16 @@ def aligned(
     `evaluate` has it, of `ingress` and `egress`; `back` is of the same clocks, and
     `stamps` of all.
     Where `key_after` says what packets of `egress` are matched by, those that went back have that
-    key in the first capture of `back`, and `key` in the second.
+    key in the first capture of `back`, and `key` in the second. `option` is by what `back` was
+    given, for errors; None where it was found in `ingress` and `egress`.
     """
     import numpy as np
 
     from tailtap.analysis.clocks.alignment import Crossings, Stepped, align
 
     wanted = None if key == "auto" else key
+    names = [_name(path) for path in back]
+    place = f"{option or 'both directions of'} {' '.join(names)}"
     there: _core.Matching = {
         "key": wanted,
         "format": format,
@@ -174,9 +176,9 @@ def aligned(
     if key_after is not None:
         there["key_after"] = again["key"] = key_after
         again["key_after"] = wanted
-    forth = _core.crossings(Path(ingress), Path(egress), there)
+    forth = _core.crossings(_given(ingress), _given(egress), there)
     try:
-        other = _core.crossings(Path(back[0]), Path(back[1]), again)
+        other = _core.crossings(_given(back[0]), _given(back[1]), again)
         if other["trailers"][::-1] != forth["trailers"]:
             raise InputError(
                 "stamps of a switch's trailers in one direction, and of records in the other, are "
@@ -187,12 +189,14 @@ def aligned(
         found = align(Crossings(ours, theirs), Crossings(came, left))
         lines = found.lines(*forth["spans"][1])
     except Stepped as error:
-        raise InputError(
-            f"--back {back[0]} {back[1]}: {error}; leave that time out, and give the capture with "
-            "the clock of EGRESS first"
-        ) from error
+        mend = (
+            ", and give the capture with the clock of EGRESS first"
+            if option
+            else ", or say how the clocks are by --egress-ahead"
+        )
+        raise InputError(f"{place}: {error}; leave that time out{mend}") from error
     except InputError as error:
-        raise InputError(f"--back {back[0]} {back[1]}: {error}") from error
+        raise InputError(f"{place}: {error}") from error
     at = np.array(forth["spans"][0], np.int64)
     least, most = found.ahead_ns(at)
     record = ClocksRecord(
@@ -201,11 +205,19 @@ def aligned(
         at_ns=at.tolist(),
         drifts=_drifts([piece.corners[:, 1] for piece in found.pieces]),
         packets=PacketsBothWays(there=int(ours.size), back=int(left.size)),
-        back=[str(path) for path in back],
+        back=names,
         widest_ns=2 * lines.within_ns,
         within_ns=lines.within_ns,
     )
     return Clocks(lines.knots, record)
+
+
+def _given(capture: Path_ | Source) -> Path | Source:
+    return capture if isinstance(capture, Source) else Path(capture)
+
+
+def _name(capture: Path_ | Source) -> str:
+    return capture.name if isinstance(capture, Source) else str(capture)
 
 
 def _drifts(pieces: Sequence[Any]) -> list[float]:

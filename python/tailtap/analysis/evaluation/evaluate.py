@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from os import PathLike
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tailtap import _core
 from tailtap.analysis.evaluation.clocks import Clocks, within_of
+from tailtap.analysis.evaluation.directions import Direction, evaluate_directions
 from tailtap.analysis.evaluation.model import SIDES, Evaluation
 from tailtap.analysis.evaluation.settings import SECOND_NS, Settings
+from tailtap.analysis.evaluation.sources import Path_, Source, Sources, two_sides
 from tailtap.analysis.evaluation.values import Columns
-from tailtap.records.evaluation import Change, Counts, Device, Nanoseconds, Side, Sides, Stamps
+from tailtap.records.evaluation import (
+    Change,
+    Counts,
+    Device,
+    FileRecord,
+    Nanoseconds,
+    Side,
+    Sides,
+    Stamps,
+)
 from tailtap.records.record import Notice
 from tailtap.records.units import format_time
 
@@ -25,8 +36,8 @@ MICROSECOND_NS = 1_000
 
 
 def evaluate(
-    ingress: str | PathLike[str],
-    egress: str | PathLike[str],
+    ingress: Path_ | Source,
+    egress: Path_ | Source | None = None,
     *,
     key: str = "auto",
     trim_ns: int = 0,
@@ -38,6 +49,7 @@ def evaluate(
     nanoseconds: Nanoseconds | None = None,
     key_after: str | None = None,
     stamps: Stamps | None = None,
+    direction: Direction | None = None,
 ) -> Evaluation:
     """Match the packets of two captures and compute exact statistics of their latency.
 
@@ -64,6 +76,11 @@ def evaluate(
     that a switch put behind it, in whichever capture has trailers. By default trailers count where
     all of the first packets of both captures have them.
 
+    A folder, or a pattern of files, is one capture whose files follow each other in time; ``-`` and
+    pipes are read as well. Without `egress`, both sides are looked for in `ingress`. Where both
+    captures hold both directions, the way there is evaluated, and the way back is its `back`;
+    `direction` asks for one of them (``there``, ``back``), or for all packets as one (``both``).
+
     Raises `InputError` when the captures cannot be read or have no packet in common. Damage
     further into a capture is a warning: what can be read is evaluated, and the rest is counted.
     """
@@ -79,16 +96,20 @@ def evaluate(
         key_after=key_after,
         stamps=stamps,
     )
-    return evaluate_by(settings, ingress, egress)
+    with Sources() as sources:
+        if egress is None:
+            [both] = sources.open([ingress])
+            settings = replace(settings, nanoseconds=nanoseconds and "both")
+            one, other = two_sides(both, settings.matching)
+        else:
+            one, other = sources.open([ingress, egress])
+        return evaluate_directions(evaluate_by, settings, one, other, direction=direction)
 
 
-def evaluate_by(
-    settings: Settings, ingress: str | PathLike[str], egress: str | PathLike[str]
-) -> Evaluation:
-    """As `evaluate`, with settings that are made already."""
-    found = _core.evaluate(
-        Path(ingress), Path(egress), settings.matching, bucket_ns=settings.bucket_ns
-    )
+def evaluate_by(settings: Settings, ingress: Path_ | Source, egress: Path_ | Source) -> Evaluation:
+    """One direction of two captures, with settings that are made already."""
+    one, other = (side if isinstance(side, Source) else Path(side) for side in (ingress, egress))
+    found = _core.evaluate(one, other, settings.matching, bucket_ns=settings.bucket_ns)
     return concluded(found, settings)
 
 
@@ -151,8 +172,14 @@ def _device(looked_at: int, changes: Sequence[tuple[str, str, str, int, int]]) -
 def _side(found: Mapping[str, Any]) -> Side:
     """A capture as `tailtap._core` tells of it."""
     unread = {reason: int(count) for reason, count in found["unread"].items() if count}
-    names = [name for name in Side.__struct_fields__ if name not in ("path", "unread")]
-    return Side(path=str(found["path"]), unread=unread, **{name: found[name] for name in names})
+    files = [FileRecord(path=str(path), packets=packets) for path, packets in found["files"]]
+    names = [name for name in Side.__struct_fields__ if name not in ("path", "unread", "files")]
+    return Side(
+        path=str(found["path"]),
+        unread=unread,
+        files=files or None,
+        **{name: found[name] for name in names},
+    )
 
 
 def _about_resolution(inputs: Sides, found: Mapping[str, Any]) -> list[Notice]:

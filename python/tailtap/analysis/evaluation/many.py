@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -21,6 +21,7 @@ from tailtap.analysis.evaluation.executors import Executor, Task, stopped
 from tailtap.analysis.evaluation.merging import Place, Tree
 from tailtap.analysis.evaluation.model import Evaluation
 from tailtap.analysis.evaluation.settings import Settings
+from tailtap.analysis.evaluation.sources import Source
 from tailtap.records.errors import MachineError, NotSplittableError, TailtapError
 
 CHUNK_BYTES = 1 << 30
@@ -36,13 +37,26 @@ Progress = Callable[[int, int], object]
 class Captures:
     """A pair of captures to evaluate."""
 
-    ingress: Path
-    egress: Path
+    ingress: Path | Source
+    egress: Path | Source
     settings: Settings = field(default_factory=Settings)
 
-    def paths(self, executor: Executor) -> tuple[Path, Path]:
-        """Both files, as tasks of the executor find them."""
-        return executor.place(self.ingress), executor.place(self.egress)
+    def sides(self, executor: Executor) -> tuple[Path | Source, Path | Source]:
+        """Both sides, with their files as tasks of the executor find them."""
+
+        def placed(side: Path | Source) -> Path | Source:
+            if isinstance(side, Source):
+                return replace(side, files=tuple(map(executor.place, side.files)))
+            return executor.place(side)
+
+        return placed(self.ingress), placed(self.egress)
+
+    def files(self, executor: Executor) -> list[Path]:
+        """All files of both."""
+        sides = self.sides(executor)
+        return [
+            file for side in sides for file in (side.files if isinstance(side, Source) else (side,))
+        ]
 
 
 def evaluate_many(
@@ -59,7 +73,7 @@ def evaluate_many(
     are not in order of time, are evaluated in one piece. Raises `MachineError` when the executor
     cannot go on.
     """
-    executor.prepare([path for pair in captures for path in pair.paths(executor)])
+    executor.prepare([path for pair in captures for path in pair.files(executor)])
     work = _Work(executor, progress)
     work.planned.extend(_Attempt(*numbered, chunk_bytes) for numbered in enumerate(captures))
     while work.planned or work.cut or work.under_way:
@@ -67,7 +81,9 @@ def evaluate_many(
         yield from work.next_news()
 
 
-def plan(ingress: Path, egress: Path, settings: Settings, chunk_bytes: int) -> list[bytes]:
+def plan(
+    ingress: Path | Source, egress: Path | Source, settings: Settings, chunk_bytes: int
+) -> list[bytes]:
     """The task that cuts a pair into pieces, in order of time."""
     return _core.plan(ingress, egress, settings.matching, chunk_bytes=chunk_bytes)
 
@@ -128,7 +144,7 @@ class _Work:
             else:
                 attempt = self.planned.popleft()
                 pair = attempt.captures
-                cut = (*pair.paths(self.executor), pair.settings, attempt.chunk_bytes)
+                cut = (*pair.sides(self.executor), pair.settings, attempt.chunk_bytes)
                 self._begin(attempt, None, plan, *cut)
 
     def next_news(self) -> Iterator[tuple[int, Evaluation | TailtapError]]:
@@ -201,7 +217,10 @@ class _Work:
         elif isinstance(error, TailtapError):
             yield attempt.index, error
         else:
-            yield attempt.index, MachineError(f"{pair.ingress}: {self.executor.explain(error)}")
+            yield (
+                attempt.index,
+                MachineError(f"{_name(pair.ingress)}: {self.executor.explain(error)}"),
+            )
 
     def _tell(self, done: int, known: int) -> None:
         self._done += done
@@ -213,5 +232,9 @@ class _Work:
 def _conclude(partial: bytes, pair: Captures) -> Evaluation:
     found: dict[str, Any] = {**_core.conclude(partial, bucket_ns=pair.settings.bucket_ns)}
     for side, given in (("ingress", pair.ingress), ("egress", pair.egress)):
-        found[side] = {**found[side], "path": str(given)}
+        found[side] = {**found[side], "path": _name(given)}
     return concluded(found, pair.settings)
+
+
+def _name(side: Path | Source) -> str:
+    return side.name if isinstance(side, Source) else str(side)

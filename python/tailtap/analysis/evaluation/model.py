@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 
 EVALUATION = "evaluation.json"
 """The file of an evaluation, in its folder."""
+BACK = "back"
+"""The folder of the way back, in that of the evaluation."""
 SIDES = ("ingress", "egress")
 
 
@@ -75,6 +77,8 @@ class Evaluation:
     """What the device did to packets; None where the captures hold no frames."""
     key_after: str | None = None
     """What packets behind the device were matched by, where that is not `key`."""
+    back: Evaluation | None = None
+    """The way back, where the captures hold both directions."""
 
     @cached_property
     def distribution(self) -> Pair:
@@ -262,6 +266,7 @@ class Evaluation:
             blocks=BlockWidth(width_ns=self.columns.blocks[0]),
             warnings=self.warnings,
             made=mark(self.key, self.counts, statistics, self.inputs, self.options, self.clocks),
+            back=None if self.back is None else self.back.record(ps, worst, losses),
         )
 
     def as_json(
@@ -278,6 +283,8 @@ class Evaluation:
     def write(self, folder: str | PathLike[str], *, below: Path | None = None) -> None:
         """Writes `evaluation.json` and the Parquet tables into `folder`, made if missing.
 
+        Those of the way back into the folder ``back`` in it.
+
         No folder from `below` on may be a link (`tailtap.records.files`).
 
         Raises `MachineError` when the folder cannot be written, a full disk included.
@@ -286,6 +293,8 @@ class Evaluation:
 
         made = {"evaluation": self.record()}
         tables.write(Path(folder), self.to_arrow(), made, below=below)
+        if self.back is not None:
+            self.back.write(Path(folder) / BACK, below=below)
 
     @classmethod
     def load(cls, folder: str | PathLike[str]) -> Evaluation:
@@ -301,6 +310,8 @@ class Evaluation:
             # Evaluations of earlier versions do not say which packets were lost.
             names += ["losses"] if (folder / "losses.parquet").exists() else []
             found = cls._of(meta, {name: tables.read(folder, name, meta.made) for name in names})
+            if meta.back is not None:
+                found = replace(found, back=cls.load(folder / BACK))
             return found if meta.hops is None else found._with_hops(meta, meta.hops, folder)
         except OSError as error:
             raise InputError(f"{folder}: not an evaluation: {error}") from error

@@ -18,8 +18,8 @@ def all_packets(run: Run) -> pa.Table:
     """Latency, stamps (ns) and key of every matched packet, in the order of the ingress stamps.
 
     The captures are matched again with the options of the stored evaluation. Raises `InputError`
-    when a capture is gone, or when it is not the one that was evaluated. Needs about 200 bytes of
-    memory a packet.
+    when a capture is gone, is not the one that was evaluated, or not all of a file. Needs about
+    200 bytes of memory a packet.
     """
     stored = run.stored
     settings = of_evaluation(stored, worst=stored.counts.matched)
@@ -35,6 +35,11 @@ def all_packets(run: Run) -> pa.Table:
 def _capture(run: Run, side: Side) -> Path:
     """The capture of one side: beside the evaluation, as in a run folder, or where it was read."""
     path = Path(side.path)
+    if not side.whole:
+        raise InputError(
+            f"{path}: --packets: this side is several files, or a part of one: only captures of "
+            "one side each can be read again"
+        )
     beside = [run.folder.parent / path.name] if run.folder else []
     for place in (*beside, path) if run.record else (path, *beside):
         if place.is_file():

@@ -43,6 +43,24 @@ ENTRIES = (
         "Nothing; or capture both sides in the same way.",
     ),
     Entry(
+        "copies",
+        "Most packets of a capture are there again within moments, byte for byte, as a mirror port "
+        "shows them that watches two ports. The first copy of each counts.",
+        "Nothing; or mirror one port in one direction.",
+    ),
+    Entry(
+        "both-directions",
+        "Both captures hold packets of both directions. Each direction is evaluated by itself; if "
+        "the clocks differ, they were aligned by the packets of both.",
+        "Nothing; or ask for one of them with `--direction`.",
+    ),
+    Entry(
+        "direction-unknown",
+        "Captures hold both directions, and nothing tells in which of them some packets went. They "
+        "have no pair and were left out; they may be lost.",
+        "Capture one direction at a time, if there are many.",
+    ),
+    Entry(
         "capture-growing",
         "A capture grew or shrank while it was read.",
         "Evaluate it again when the capture has ended.",

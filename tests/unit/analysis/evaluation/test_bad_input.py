@@ -61,7 +61,7 @@ def test_missing(folder: Path) -> None:
 def test_a_folder_in_place_of_a_file(folder: Path) -> None:
     (folder / "out").unlink()
     (folder / "out").mkdir()
-    assert "directory" in refusal(folder)
+    assert "no capture in this folder" in refusal(folder)
 
 
 @pytest.mark.parametrize("side", ["in", "out"])

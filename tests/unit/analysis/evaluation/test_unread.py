@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import struct
 import zlib
 from collections.abc import Callable
@@ -376,16 +375,6 @@ def test_other_compressions_name_what_undoes_them(
 ) -> None:
     message = refusal(tmp_path, head + bytes(100), pcap(AFTER))
     assert f"({command} {tmp_path / 'in'})" in message
-
-
-def test_pipes_and_the_standard_input_are_refused_at_once(tmp_path: Path) -> None:
-    """Nobody writes into the pipe: opening it would take for ever."""
-    (tmp_path / "out").write_bytes(pcap(AFTER))
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(InputError, match="save the capture first"):
-        evaluation.evaluate(tmp_path / "pipe", tmp_path / "out")
-    with pytest.raises(InputError, match="standard input"):
-        evaluation.evaluate(Path("-"), tmp_path / "out")
 
 
 def test_what_was_not_read_is_stored_and_read_again(tmp_path: Path) -> None:

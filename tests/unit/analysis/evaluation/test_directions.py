@@ -1,0 +1,290 @@
+"""Captures that hold both directions: each is told apart and evaluated by itself."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from blocks import enhanced, interface, section
+from captures import pcap
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scapy.layers.inet import IP, UDP
+from scapy.layers.l2 import ARP, Ether
+from scapy.packet import Packet, Raw
+
+from tailtap.analysis.evaluation import Evaluation, evaluate
+from tailtap.analysis.evaluation.clocks import known
+from tailtap.records.errors import InputError
+
+START = 1_700_000_000_000_000_000
+CLIENT, SERVER, NEAR, FAR = (f"02:00:00:00:00:0{number}" for number in range(1, 5))
+INSIDE, OUTSIDE, PUBLIC = "10.0.0.7", "203.0.113.9", "198.51.100.1"
+Stamped = tuple[int, bytes]
+Moved = Callable[[Packet], Packet]
+
+
+class World:
+    """A device between two captures, each on one side of it: packets pass in both directions."""
+
+    def __init__(self, ahead_ns: int = 0) -> None:
+        self.ahead_ns = ahead_ns
+        self.client: list[Stamped] = []
+        self.server: list[Stamped] = []
+        self.there: list[int] = []
+        self.back: list[int] = []
+
+    def send(self, time: int, took: int, packet: Packet, moved: Packet, *, back: bool) -> None:
+        """A packet enters at `time` and leaves as `moved` after `took`."""
+        sides = [self.client, self.server]
+        first, second = sides[::-1] if back else sides
+        first.append((time, bytes(packet)))
+        second.append((time + took, bytes(moved)))
+        (self.back if back else self.there).append(took)
+
+    def write(self, folder: Path) -> tuple[Path, Path]:
+        """Both captures; the server's clock is ahead."""
+        paths = folder / "client.pcap", folder / "server.pcap"
+        paths[0].write_bytes(pcap(sorted(self.client)))
+        paths[1].write_bytes(pcap(sorted((t + self.ahead_ns, d) for t, d in self.server)))
+        return paths
+
+
+def packet(
+    number: int, ends: tuple[str, str], macs: tuple[str, str], ports: tuple[int, int], ttl: int = 64
+) -> Packet:
+    ip = IP(src=ends[0], dst=ends[1], id=number % 65536, ttl=ttl)
+    data = number.to_bytes(8, "big") + bytes(12)
+    return Ether(src=macs[0], dst=macs[1]) / ip / UDP(sport=ports[0], dport=ports[1]) / Raw(data)
+
+
+def bridged(world: World, count: int, there_ns: int = 20_000, back_ns: int = 30_000) -> World:
+    """Requests and answers through a device that changes nothing."""
+    for number in range(count):
+        time = START + number * 200_000
+        ask = packet(number, (PUBLIC, OUTSIDE), (CLIENT, SERVER), (4000, 53))
+        answer = packet(number + 9000, (OUTSIDE, PUBLIC), (SERVER, CLIENT), (53, 4000))
+        world.send(time, there_ns + 100 * (number % 9), ask, ask, back=False)
+        world.send(time + 70_000, back_ns + 100 * (number % 7), answer, answer, back=True)
+    return world
+
+
+def latencies(found: Evaluation) -> list[int]:
+    values, counts = found.distribution
+    return [
+        value
+        for value, count in zip(values.tolist(), counts.tolist(), strict=True)
+        for _ in range(count)
+    ]
+
+
+def exact(found: Evaluation, world: World) -> bool:
+    """Whether both directions are as they were made."""
+    assert found.back is not None
+    return latencies(found) == sorted(world.there) and latencies(found.back) == sorted(world.back)
+
+
+def codes(found: Evaluation) -> set[str]:
+    return {warning.code for warning in found.warnings} - {"few-packets"}
+
+
+def test_both_directions_of_one_clock_are_told_apart(tmp_path: Path) -> None:
+    world = bridged(World(), 300)
+    client, server = world.write(tmp_path)
+    found = evaluate(client, server)
+    assert exact(found, world) and found.back is not None
+    assert codes(found) == {"both-directions"} and codes(found.back) == set()
+    assert found.within_ns == 0 and found.counts.lost == found.counts.noncausal == 0
+    assert [Path(side.path).name for side in found.back.inputs.both] == [
+        "server.pcap",
+        "client.pcap",
+    ]
+    # The captures in the other order are the same with there and back exchanged.
+    other = evaluate(server, client)
+    assert latencies(other) == sorted(world.back)
+    for direction, expected in (("there", world.there), ("back", world.back)):
+        one = evaluate(client, server, direction=direction)  # type: ignore[arg-type]
+        assert latencies(one) == sorted(expected) and one.back is None
+
+
+def test_what_is_stored_has_both(tmp_path: Path) -> None:
+    world = bridged(World(), 50)
+    found = evaluate(*world.write(tmp_path))
+    found.write(tmp_path / "stored")
+    assert exact(Evaluation.load(tmp_path / "stored"), world)
+    assert latencies(Evaluation.load(tmp_path / "stored/back")) == sorted(world.back)
+
+
+@pytest.mark.parametrize("ahead_ns", [3_000_000, -3_000_000, 40_000])
+def test_clocks_that_differ_are_aligned_by_both_directions(tmp_path: Path, ahead_ns: int) -> None:
+    world = bridged(World(ahead_ns), 300)
+    client, server = world.write(tmp_path)
+    found = evaluate(client, server)
+    assert found.clocks is not None and found.back is not None
+    [message] = [one.message for one in found.warnings if one.code == "both-directions"]
+    assert "their clocks differ, and were aligned" in message
+    for least, most in found.clocks.ahead_ns:
+        assert least <= ahead_ns <= most and most - least <= 53_000
+    for one, truth in ((found, world.there), (found.back, world.back)):
+        assert one.min - one.within_ns <= min(truth) <= one.min + one.within_ns
+        assert one.max - one.within_ns <= max(truth) <= one.max + one.within_ns
+        assert one.counts.matched == 300 and one.counts.noncausal == 0
+    # By the same captures in the other order it is the same, and what is known is taken.
+    known_ns = evaluate(client, server, clocks=known(ahead_ns, ahead_ns))
+    assert exact(known_ns, world) and known_ns.within_ns == 0
+
+
+def test_both_directions_through_a_nat(tmp_path: Path) -> None:
+    """The ends have other addresses on each side, and what is in between is a router."""
+    world = World(5_000_000)
+    for number in range(200):
+        time = START + number * 300_000
+        ask = packet(number, (INSIDE, OUTSIDE), (CLIENT, NEAR), (4000, 53))
+        asked = packet(number, (PUBLIC, OUTSIDE), (FAR, SERVER), (61000, 53), 63)
+        answer = packet(number + 9000, (OUTSIDE, PUBLIC), (SERVER, FAR), (53, 61000))
+        answered = packet(number + 9000, (OUTSIDE, INSIDE), (NEAR, CLIENT), (53, 4000), 63)
+        world.send(time, 9_000 + number, ask, asked, back=False)
+        world.send(time + 90_000, 14_000 + number, answer, answered, back=True)
+    found = evaluate(*world.write(tmp_path))
+    assert found.key == "packet-nat" and found.back is not None
+    assert (found.counts.matched, found.back.counts.matched) == (200, 200)
+    for one, truth in ((found, world.there), (found.back, world.back)):
+        assert abs(one.min - min(truth)) <= one.within_ns
+
+
+def test_what_came_in_and_what_went_out_is_told_from_links(tmp_path: Path) -> None:
+    """One capture of all packets before the device, and one of all behind it, on one clock."""
+    world = World()
+    draw = random.Random(5)
+    before, after = [], []
+    for number in range(400):
+        back = number % 2 == 1
+        ends = (OUTSIDE, PUBLIC) if back else (PUBLIC, OUTSIDE)
+        macs = (SERVER, CLIENT) if back else (CLIENT, SERVER)
+        one = bytes(packet(number, ends, macs, (53, 53)))
+        time, took = START + number * 100_000, draw.randrange(8_000, 30_000)
+        before.append((time, one))
+        after.append((time + took, one))
+        (world.back if back else world.there).append(took)
+    (tmp_path / "in").write_bytes(pcap(before))
+    (tmp_path / "out").write_bytes(pcap(sorted(after)))
+    found = evaluate(tmp_path / "in", tmp_path / "out")
+    assert exact(found, world) and found.clocks is None
+    assert found.back is not None and found.back.inputs.ingress.path == found.inputs.ingress.path
+    together = evaluate(tmp_path / "in", tmp_path / "out", direction="both")
+    assert together.back is None and latencies(together) == sorted(world.there + world.back)
+
+
+def of_both(world: World, number: int, *, router: bool) -> None:
+    """A request and its answer."""
+    near, far = ((CLIENT, NEAR), (FAR, SERVER)) if router else ((CLIENT, SERVER),) * 2
+    ttl = 63 if router else 64
+    time, ends = START + number * 200_000, (PUBLIC, OUTSIDE)
+    ask, asked = (
+        packet(number, ends, macs, (7, 9), left) for macs, left in ((near, 64), (far, ttl))
+    )
+    world.send(time, 8_000 + number, ask, asked, back=False)
+    answer, answered = (
+        packet(number + 9000, ends[::-1], macs[::-1], (9, 7), left)
+        for macs, left in ((far, 64), (near, ttl))
+    )
+    world.send(time + 90_000, 12_000 + number, answer, answered, back=True)
+
+
+def test_both_directions_and_both_sides_of_a_router_in_one_file(tmp_path: Path) -> None:
+    """A mirror port shows four hardware addresses: two of each side."""
+    world = World()
+    for number in range(100):
+        of_both(world, number, router=True)
+    (tmp_path / "both").write_bytes(pcap(sorted(world.client + world.server)))
+    found = evaluate(tmp_path / "both")
+    assert exact(found, world) and found.clocks is None
+    chosen = [side.chosen for side in found.inputs.both]
+    assert chosen == [f"from:{CLIENT},{NEAR}", f"from:{FAR},{SERVER}"]
+
+
+def test_both_directions_at_two_interfaces_of_one_file(tmp_path: Path) -> None:
+    world = World(2_000_000)
+    for number in range(100):
+        of_both(world, number, router=False)
+    ahead = [(time + world.ahead_ns, data) for time, data in world.server]
+    packets = sorted(
+        (time, on, data) for on, side in enumerate((world.client, ahead)) for time, data in side
+    )
+    (tmp_path / "both").write_bytes(
+        section()
+        + interface() * 2
+        + b"".join(enhanced(time, data, on) for time, on, data in packets)
+    )
+    found = evaluate(tmp_path / "both")
+    assert found.back is not None and found.clocks is not None
+    assert [side.chosen for side in found.inputs.both] == ["interface:0", "interface:1"]
+    for one, truth in ((found, world.there), (found.back, world.back)):
+        assert one.counts.matched == 100 and abs(one.min - min(truth)) <= one.within_ns
+
+
+def test_a_flow_that_the_device_loses_has_a_direction(tmp_path: Path) -> None:
+    """No packet of it is behind the device: who sent it tells where it went."""
+    world = bridged(World(), 100)
+    for number in range(30):
+        lost = packet(number + 500, (PUBLIC, "192.0.2.1"), (CLIENT, SERVER), (1, 2))
+        world.client.append((START + number * 100_000, bytes(lost)))
+    stranger = Ether(src="02:00:00:00:00:77", dst="ff:ff:ff:ff:ff:ff") / ARP(psrc="192.0.2.8")
+    world.client.append((START + 17, bytes(stranger)))
+    found = evaluate(*world.write(tmp_path))
+    assert found.back is not None
+    assert (found.counts.matched, found.counts.lost) == (100, 30)
+    assert (found.back.counts.matched, found.back.counts.lost) == (100, 0)
+    # Nobody knows where the last one went: it is counted on its side, and is not lost.
+    assert found.counts.unkeyed_ingress == found.back.counts.unkeyed_egress == 1
+    assert found.inputs.ingress.unread == {"direction-unknown": 1}
+    assert "direction-unknown" in codes(found)
+
+
+def test_one_direction_is_evaluated_as_ever(tmp_path: Path) -> None:
+    world = bridged(World(), 50)
+    client = {data for _, data in world.client}
+    one_way = [time for time, data in world.client if Ether(data).src == CLIENT]
+    assert client and len(one_way) == 50
+    ask = [(time, data) for time, data in sorted(world.client) if Ether(data).src == CLIENT]
+    asked = [(time, data) for time, data in sorted(world.server) if Ether(data).src == CLIENT]
+    for name, side in (("in", ask), ("out", asked)):
+        (tmp_path / name).write_bytes(pcap(side))
+    found = evaluate(tmp_path / "in", tmp_path / "out")
+    assert found.back is None and codes(found) == set()
+    with pytest.raises(InputError, match="--direction back: no packets go both ways"):
+        evaluate(tmp_path / "in", tmp_path / "out", direction="back")
+
+
+@given(
+    st.integers(0, 2**32),
+    st.one_of(st.just(0), st.integers(40_000, 10**9), st.integers(-(10**9), -40_000)),
+    st.booleans(),
+)
+@settings(max_examples=25, deadline=None)
+def test_each_direction_is_exact_within_the_stated_interval(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, ahead_ns: int, router: bool
+) -> None:
+    """Random traffic of several ends, and any difference of the clocks that the packets show."""
+    draw = random.Random(seed)
+    world = World(ahead_ns)
+    for number in range(draw.randrange(60, 120)):
+        back = draw.random() < 0.5
+        ends = (f"10.0.0.{draw.randrange(1, 4)}", OUTSIDE)
+        near, far = ((CLIENT, NEAR), (FAR, SERVER)) if router else ((CLIENT, SERVER),) * 2
+        first, second = (far[::-1], near[::-1]) if back else (near, far)
+        ways = ends[::-1] if back else ends
+        one = packet(number, ways, first, (9, 9))
+        other = packet(number, ways, second, (9, 9), 63 if router else 64)
+        took = draw.randrange(3_000, 35_000)
+        world.send(START + number * 100_000 + draw.randrange(50_000), took, one, other, back=back)
+    found = evaluate(*world.write(tmp_path_factory.mktemp("both")))
+    assert found.back is not None
+    assert (found.clocks is None) == (ahead_ns == 0)
+    for evaluation, truth in ((found, world.there), (found.back, world.back)):
+        assert evaluation.counts.matched == len(truth) and evaluation.counts.lost == 0
+        pairs = zip(latencies(evaluation), sorted(truth), strict=True)
+        apart = [value - true for value, true in pairs]
+        assert all(abs(one) <= evaluation.within_ns for one in apart)

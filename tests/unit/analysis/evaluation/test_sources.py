@@ -1,0 +1,291 @@
+"""Sides of several files, of parts of a file, and of pipes: what their packets took is known."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from blocks import enhanced, interface, section
+from captures import mscap, pcap, pcapng
+from scapy.layers.inet import IP, UDP
+from scapy.layers.l2 import Dot1Q, Ether
+from scapy.packet import Packet, Raw
+
+from tailtap.analysis.evaluation import Evaluation, evaluate
+from tailtap.analysis.evaluation.sources import Source
+from tailtap.records.errors import InputError
+
+START, GAP = 1_700_000_000_000_000_000, 50_000
+COUNT = 300
+Stamped = tuple[int, bytes]
+MACS = [f"02:00:00:00:00:0{number}" for number in range(1, 5)]
+
+
+def packet(number: int, source: str = MACS[0], destination: str = MACS[1], ttl: int = 64) -> Packet:
+    ip = IP(src="198.51.100.1", dst="203.0.113.9", id=number, ttl=ttl)
+    return Ether(src=source, dst=destination) / ip / UDP(sport=4000, dport=53) / Raw(b"x" * 20)
+
+
+def took(number: int) -> int:
+    """What a packet took, in ns."""
+    return 7_000 + 100 * (number % 10)
+
+
+def passing(
+    before: Callable[[int], Packet] = packet, after: Callable[[int], Packet] = packet
+) -> tuple[list[Stamped], list[Stamped]]:
+    """Packets before a device and behind it."""
+    times = [START + number * GAP for number in range(COUNT)]
+    return (
+        [(time, bytes(before(number))) for number, time in enumerate(times)],
+        [(time + took(number), bytes(after(number))) for number, time in enumerate(times)],
+    )
+
+
+def exact(found: Evaluation) -> bool:
+    """Whether each packet is matched with what it took."""
+    values, counts = found.distribution
+    share = COUNT // 10
+    return found.counts.matched == COUNT and list(
+        zip(values.tolist(), counts.tolist(), strict=True)
+    ) == [(took(number), share) for number in range(10)]
+
+
+def codes(found: Evaluation) -> set[str]:
+    return {warning.code for warning in found.warnings} - {"few-packets"}
+
+
+def ring(folder: Path, packets: Sequence[Stamped], names: Sequence[str]) -> Path:
+    """A capture in several files, whose names have another order than their packets."""
+    folder.mkdir()
+    size = len(packets) // len(names)
+    for place, name in enumerate(names):
+        part = packets[place * size : None if place == len(names) - 1 else (place + 1) * size]
+        (folder / name).write_bytes(pcap(part))
+    return folder
+
+
+def write(path: Path, packets: Iterable[Stamped]) -> Path:
+    path.write_bytes(pcap(packets))
+    return path
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return write(tmp_path / "out.pcap", passing()[1])
+
+
+def test_a_ring_is_one_capture_in_the_order_of_its_stamps(tmp_path: Path, out: Path) -> None:
+    folder = ring(tmp_path / "ring", passing()[0], ["c.pcap2", "c.pcap0", "c.pcap1"])
+    write(folder / "c.pcap3", [])  # a file that has only just been begun
+    (folder / ".hidden").write_text("no capture")
+    found = evaluate(folder, out)
+    assert exact(found) and codes(found) == set()
+    side = found.inputs.ingress
+    assert side.path == str(folder) and side.files is not None
+    each = {Path(file.path).name: file.packets for file in side.files}
+    assert list(each.items()) == [
+        ("c.pcap2", 100),
+        ("c.pcap0", 100),
+        ("c.pcap1", 100),
+        ("c.pcap3", 0),
+    ]
+    again = evaluate(f"{folder}/c.pcap[0-2]", out)
+    assert exact(again) and again.inputs.ingress.path.endswith("[0-2]")
+    # Both sides may be rings; and a stored evaluation knows them.
+    behind = ring(tmp_path / "behind", passing()[1], ["x1", "x0"])
+    both = evaluate(folder, behind)
+    assert exact(both)
+    both.write(tmp_path / "stored")
+    assert Evaluation.load(tmp_path / "stored").inputs == both.inputs
+
+
+def test_small_files_of_a_ring_are_one_sample(tmp_path: Path, out: Path) -> None:
+    """Files with fewer packets than are looked at to choose a key."""
+    names = [f"f{number}" for number in range(100)]
+    random.Random(3).shuffle(names)
+    assert exact(evaluate(ring(tmp_path / "ring", passing()[0], names), out))
+
+
+def test_damage_in_a_file_of_a_ring_is_told_of_that_file(tmp_path: Path, out: Path) -> None:
+    folder = ring(tmp_path / "ring", passing()[0], ["a", "b", "c"])
+    whole = (folder / "b").read_bytes()
+    (folder / "b").write_bytes(whole[:-10])  # in mid-record: the packet is in no file
+    found = evaluate(folder, out)
+    assert (found.counts.matched, found.counts.unmatched_egress) == (COUNT - 1, 1)
+    [damaged] = [one.message for one in found.warnings if one.code == "capture-damaged"]
+    assert damaged.startswith(f"{folder / 'b'}: damaged after packet 99 ")
+    assert found.inputs.ingress.unread["without-end"]
+
+
+def test_a_file_that_does_not_belong_is_named(tmp_path: Path, out: Path) -> None:
+    folder = ring(tmp_path / "ring", passing()[0], ["a", "b"])
+    (folder / "c").write_bytes(pcapng(passing()[0][:3]))
+    with pytest.raises(InputError, match="ring/c: pcapng, where the files before it are pcap"):
+        evaluate(folder, out)
+    (folder / "c").write_bytes(pcap(passing()[0][:3], linktype=147))
+    with pytest.raises(InputError, match="ring/c: link type 147"):
+        evaluate(folder, out)
+    (folder / "c").write_text("notes of whoever measured, which are no capture at all")
+    with pytest.raises(InputError, match="ring/c: not a capture"):
+        evaluate(folder, out)
+    (folder / "c").unlink()
+    (folder / "c").mkdir()
+    with pytest.raises(InputError, match=r"ring/c: not a file: .*pattern in quotes"):
+        evaluate(folder, out)
+    with pytest.raises(InputError, match="no file has such a name"):
+        evaluate(folder / "*.gz", out)
+
+
+def test_files_of_times_without_a_date_are_refused(tmp_path: Path, out: Path) -> None:
+    for name in ("a.mscap", "b.mscap"):
+        (tmp_path / name).write_bytes(mscap([(5, 7)]))
+    with pytest.raises(InputError, match="do not tell how several files follow each other"):
+        evaluate(tmp_path / "*.mscap", out)
+
+
+def two_interfaces(before: list[Stamped], after: list[Stamped]) -> bytes:
+    packets = sorted([(time, 0, data) for time, data in before] + [(t, 1, d) for t, d in after])
+    units = {0: 1000, 1: 1}
+    return (
+        section()
+        + interface(resolution=6, name="eth0")
+        + interface(name="eth1")
+        + b"".join(enhanced(time // units[on], data, on) for time, on, data in packets)
+    )
+
+
+def test_two_interfaces_of_a_file_are_two_sides(tmp_path: Path) -> None:
+    both = tmp_path / "both.pcapng"
+    both.write_bytes(two_interfaces(*passing()))
+    found = evaluate(both)
+    assert exact(found)
+    assert [side.chosen for side in found.inputs.both] == [
+        "interface:0 (eth0)",
+        "interface:1 (eth1)",
+    ]
+    assert [side.others for side in found.inputs.both] == [COUNT, COUNT]
+    assert [side.resolution_ns for side in found.inputs.both] == [1_000, 1]
+    by_name = evaluate(*(Source("b", (both,), f"interface:eth{number}") for number in (0, 1)))
+    assert exact(by_name) and by_name.inputs.ingress.chosen == "interface:0 (eth0)"
+    with pytest.raises(InputError, match=r"called 'eth7': there are 0 \(eth0\), 1 \(eth1\)"):
+        evaluate(Source("b", (both,), "interface:eth7"), both)
+
+
+def mixed(path: Path, sides: tuple[list[Stamped], list[Stamped]]) -> Path:
+    return write(path, sorted(sides[0] + sides[1]))
+
+
+def test_two_vlans_of_a_file_are_two_sides(tmp_path: Path) -> None:
+    def tagged(number: int) -> Packet:
+        whole = packet(number)
+        return Ether(src=whole.src, dst=whole.dst) / Dot1Q(vlan=200) / whole.payload
+
+    both = mixed(tmp_path / "both", passing(after=tagged))
+    found = evaluate(both)
+    assert exact(found)
+    assert [side.chosen for side in found.inputs.both] == ["vlan:none", "vlan:200"]
+
+
+def routed(number: int) -> Packet:
+    return packet(number, MACS[2], MACS[3], ttl=63)
+
+
+def test_a_mirror_port_shows_packets_on_both_sides_of_a_router(tmp_path: Path) -> None:
+    both = mixed(tmp_path / "both", passing(after=routed))
+    found = evaluate(both)
+    assert exact(found)
+    assert [side.chosen for side in found.inputs.both] == [f"from:{MACS[0]}", f"from:{MACS[2]}"]
+    by_hand = evaluate(Source("b", (both,), "copy:1"), Source("b", (both,), "copy:2"))
+    assert exact(by_hand)
+
+
+def test_the_copies_of_packets_that_nothing_changed_are_two_sides(tmp_path: Path) -> None:
+    found = evaluate(mixed(tmp_path / "both", passing()))
+    assert exact(found)
+    assert [side.chosen for side in found.inputs.both] == ["copy:1", "copy:2"]
+    assert codes(found) == set()  # these are no copies of a mirror port
+
+
+def test_sides_that_cannot_be_told_apart_are_listed(tmp_path: Path, out: Path) -> None:
+    with pytest.raises(InputError, match=f"give the capture .* interface:0: {COUNT}; vlan:none: "):
+        evaluate(out)
+    first, second = passing()
+    three = section() + b"".join(interface(name=name) for name in "abc")
+    hops = [first, second, [(time + 9_000, data) for time, data in second]]
+    pairs = [(0, 1), (1, 2), (0, 2)]
+    packets = [
+        (time, on, data)
+        for number in range(COUNT)
+        for on in pairs[number % 3]
+        for time, data in [hops[on][number]]
+    ]
+    three += b"".join(enhanced(time, data, on) for time, on, data in sorted(packets))
+    (tmp_path / "three").write_bytes(three)
+    with pytest.raises(InputError, match=r"in several ways; .* interface:1 \(b\): 200"):
+        evaluate(tmp_path / "three")
+
+
+def test_copies_of_a_mirror_port_count_once(tmp_path: Path, out: Path) -> None:
+    before = passing()[0]
+    twice = sorted(before + [(time + 2_000, data) for time, data in before])
+    found = evaluate(write(tmp_path / "in", twice), out)
+    assert exact(found) and codes(found) == {"copies"}
+    assert [side.copies for side in found.inputs.both] == [COUNT, 0]
+    assert found.counts.ingress == COUNT and found.counts.duplicate_ingress == 0
+
+
+def test_equal_packets_are_no_copies(tmp_path: Path) -> None:
+    """Each packet is sent again a millisecond later: both are packets of their own."""
+    before, after = passing()
+    again = [
+        sorted(side + [(time + 1_000_000, data) for time, data in side]) for side in (before, after)
+    ]
+    paths = [write(tmp_path / name, side) for name, side in zip(("in", "out"), again, strict=True)]
+    found = evaluate(*paths)
+    assert [side.copies for side in found.inputs.both] == [0, 0]
+    assert found.counts.ingress == found.counts.egress == 2 * COUNT
+    # A few packets that are sent twice are no rule either.
+    few = sorted(before + [(time + 2_000, data) for time, data in before[:30]])
+    few_out = sorted(after + [(time + 2_000, data) for time, data in after[:30]])
+    found = evaluate(write(tmp_path / "few", few), write(tmp_path / "few-out", few_out))
+    assert [side.copies for side in found.inputs.both] == [0, 0]
+    assert found.counts.ingress == COUNT + 30
+
+
+def test_two_pipes_of_one_program_are_read_at_the_same_time(tmp_path: Path) -> None:
+    """It writes to both in turn, more than a pipe holds, and waits for who does not read."""
+    sides = passing()
+    pipes = [tmp_path / "in", tmp_path / "out"]
+    padding = [[(time, data.ljust(1500, b"\0")) for time, data in side] for side in sides]
+    contents = [pcap(side) for side in padding]
+    assert min(map(len, contents)) > 4 * 65536
+    for pipe in pipes:
+        os.mkfifo(pipe)
+
+    def tee() -> None:
+        with pipes[0].open("wb", buffering=0) as one, pipes[1].open("wb", buffering=0) as other:
+            for at in range(0, max(map(len, contents)), 1000):
+                one.write(contents[0][at : at + 1000])
+                other.write(contents[1][at : at + 1000])
+
+    writing = Thread(target=tee, daemon=True)
+    writing.start()
+    found = evaluate(*pipes)
+    writing.join(10)
+    assert exact(found) and not writing.is_alive()
+    assert [side.path for side in found.inputs.both] == list(map(str, pipes))
+
+
+def test_what_is_wrong_with_a_pipe_is_told_by_its_name(tmp_path: Path, out: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writing = Thread(target=lambda: pipe.write_bytes(b"no capture of any kind"), daemon=True)
+    writing.start()
+    with pytest.raises(InputError, match="pipe: not a capture that tailtap reads"):
+        evaluate(pipe, out)
+    writing.join(10)
