@@ -21,6 +21,7 @@ from captures import (
     stamps,
     with_trailer,
 )
+from exchanges import TLS_1_3, Dialogue, datagrams, hello, http2, record
 from protocols import frames as of_protocols
 
 HERE = Path(__file__).resolve().parent
@@ -122,7 +123,39 @@ def seeds() -> dict[tuple[str, str], bytes]:
     found["pair", "mixed"] = b"\0" + mixed
     for name, data in of_protocols(1):
         found["packet", name.replace(", ", "-").replace(" ", "-")] = data[:MOST_OF_A_FRAME]
+    for name, packets in exchanges().items():
+        found["transactions", name] = b"\0" + pcap(packets)
+        found["transactions", f"{name}-cut"] = b"\5" + pcap(packets, snap=70)
+        halves = pcap(packets[::2]) + SEPARATOR + pcap(packets[1::2])
+        found["transactions", f"{name}-two"] = b"\12" + halves
     return found
+
+
+def exchanges() -> dict[str, list[tuple[int, bytes]]]:
+    """Requests and their answers, a capture for each kind of connection and one of datagrams."""
+    kinds = enumerate(datagrams(3))
+    simple = [
+        (START + 1000 * n + 90 * m, data) for n, (_, *both) in kinds for m, data in enumerate(both)
+    ]
+    talks = {
+        "http": (b"GET /a HTTP/1.1\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"),
+        "chunks": (
+            b"POST /a HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+        ),
+        "http2": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + http2(1, 1, b"a"), http2(1, 1, b"b")),
+        "tls": (hello(True), hello(False, TLS_1_3) + record("data", b"finished")),
+    }
+    made = {"datagrams": simple}
+    for name, (request, answer) in talks.items():
+        talk = Dialogue()
+        talk.asks(10_000, request[:9])
+        talk.asks(11_000, request[9:])
+        talk.says(20_000, answer)
+        talk.asks(30_000, record("data", b"more") if name == "tls" else request)
+        talk.says(40_000, record("data", b"more") if name == "tls" else answer)
+        made[name] = [(START + time, data) for time, data in talk.packets]
+    return made
 
 
 def main() -> None:

@@ -24,6 +24,7 @@ use tailtap_analysis::evaluate::{
 use tailtap_analysis::key::{
     Extract, Field, Keeps, KeyKind, Moonsniff, NoKey, Packet, Signatures, cut,
 };
+use tailtap_analysis::transactions;
 use tailtap_wire::inner::{Inner, Kind};
 use tailtap_wire::link::Link;
 use tailtap_wire::{ethernet, vlan};
@@ -358,6 +359,41 @@ fn extract<X: Extract>(extract: X, bytes: &[u8], wire_len: usize) -> Result<u64,
     let (key, shown) = extract.extract(content)?;
     assert!(!X::name(key, shown).to_string().contains('\n'));
     Ok(key)
+}
+
+/// Any bytes as a byte of options and one capture or two: the requests and answers in them end in a refusal
+/// of one line, or in numbers that agree with each other.
+pub fn waits(bytes: &[u8]) {
+    let Some((&choice, rest)) = bytes.split_first() else { return };
+    let at = rest.windows(SEPARATOR.len()).position(|window| window == SEPARATOR);
+    let first = Scratch::new(&rest[..at.unwrap_or(rest.len())]);
+    let second = at.map(|at| Scratch::new(&rest[at + SEPARATOR.len()..]));
+    let second = second.as_ref().map(|file| (&file.path).into());
+    let bit = |number: u8| choice >> number & 1 == 1;
+    let matching = Options {
+        key: bit(0).then(|| "42:2:be".parse().expect("a key")),
+        trim_ns: if bit(1) { 20_000 } else { 0 },
+        window_ns: if bit(2) { 50_000 } else { 5_000_000_000 },
+        ..Options::default()
+    };
+    let options = transactions::Options { matching, from_last: bit(3) };
+    match transactions::transactions(&first.path, second, &options, &|| false) {
+        Ok(found) => {
+            for kind in found.kinds {
+                let counts = kind.counts;
+                let known = counts.answered + counts.unanswered + counts.refused;
+                assert_eq!(known + counts.given_up + counts.trimmed, counts.requests, "{counts:?}");
+                assert_eq!(kind.evaluation.latencies.count(), counts.answered);
+                assert_eq!(kind.evaluation.counts.matched, counts.answered);
+            }
+            assert!(found.warnings.iter().all(|warning| !warning.message.contains('\n')));
+        }
+        Err(EvaluateError::Cancelled) => panic!("nobody cancelled"),
+        Err(error) => {
+            let message = error.to_string();
+            assert!(!message.contains('\n'), "more than one line: {message}");
+        }
+    }
 }
 
 /// Evaluated in pieces, if that is possible, the captures give the same.

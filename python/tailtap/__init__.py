@@ -1,6 +1,7 @@
 """tailtap: measure, explain and predict the tail latency of packet processing.
 
-`evaluate` and `Evaluation` are what `tailtap evaluate` is made of; see docs/howto/python.md.
+`evaluate` and `evaluate_transactions` are what `tailtap evaluate` is made of; see
+docs/howto/python.md.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tailtap.analysis.evaluation.evaluate import evaluate
     from tailtap.analysis.evaluation.model import Evaluation
+    from tailtap.analysis.evaluation.transactions import Transactions, evaluate_transactions
 
     __version__: str
 
-__all__ = ["Evaluation", "__version__", "evaluate"]
+__all__ = ["Evaluation", "Transactions", "__version__", "evaluate", "evaluate_transactions"]
 
 
 def __getattr__(name: str) -> object:

@@ -22,6 +22,7 @@ __all__ = [
     "evaluate_piece",
     "forward",
     "generate",
+    "has_transactions",
     "leaving",
     "load",
     "merge",
@@ -35,6 +36,7 @@ __all__ = [
     "tap",
     "trace",
     "trace_lacks",
+    "transactions",
 ]
 
 _Column: TypeAlias = NDArray[np.int64] | memoryview[int]
@@ -79,6 +81,15 @@ class _BothWays(TypedDict):
     ways: tuple[bytes, bytes]
     links: bool
     least_ns: tuple[int, int]
+
+class _Kind(TypedDict):
+    kind: str
+    counts: dict[str, int]
+    evaluation: _Evaluation
+
+class _Transactions(TypedDict):
+    kinds: list[_Kind]
+    warnings: list[tuple[str, str]]
 
 class _Crossings(TypedDict):
     key: str
@@ -140,6 +151,17 @@ def conclude(partial: bytes, *, bucket_ns: int) -> _Evaluation: ...
 def crossings(earlier: _Capture, later: _Capture, matching: Matching) -> _Crossings: ...
 def both_ways(ingress: _Capture, egress: _Capture, matching: Matching) -> _BothWays | None: ...
 def sides(source: _Capture, matching: Matching) -> tuple[str, str]: ...
+def transactions(
+    first: _Capture,
+    second: _Capture | None,
+    matching: Matching,
+    *,
+    bucket_ns: int,
+    from_last: bool,
+) -> _Transactions: ...
+def has_transactions(
+    first: _Capture, second: _Capture | None, matching: Matching, *, packets: int
+) -> bool: ...
 def percentiles(values: _Column, counts: _Column, ps: Sequence[float]) -> _Percentiles: ...
 def stamp(
     links: Sequence[tuple[TapLink, Path, str]],

@@ -7,7 +7,7 @@
 //! [`capture`] (bytes to packets) → [`source`] (which of them are of a side) → [`key`] (packets to matching keys) → [`stream`] (batches in
 //! time order, and on one clock: [`clocks`]) → [`matching`] (which packet is which) → [`evaluate`] (the statistics), with
 //! [`distribution`], [`percentile`], [`worst`], [`exceedances`], [`blocks`] and [`series`] as the
-//! statistics themselves.
+//! statistics themselves. Requests and their answers take another way: [`transactions`].
 
 #![deny(unsafe_code)]
 
@@ -33,4 +33,5 @@ mod streams;
 mod table;
 pub mod tick;
 pub mod trace;
+pub mod transactions;
 pub mod worst;

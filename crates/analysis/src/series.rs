@@ -73,6 +73,16 @@ impl Series {
         }
     }
 
+    /// The first stamp; 0 without any.
+    pub fn first_ns(&self) -> u64 {
+        self.first
+    }
+
+    /// The last stamp; 0 without any.
+    pub fn last_ns(&self) -> u64 {
+        self.last
+    }
+
     /// Packets per second as (start of the second in nanoseconds, packets), ascending. Seconds
     /// without packets are left out.
     pub fn rates(&self) -> impl Iterator<Item = (u64, u64)> + '_ {

@@ -70,3 +70,8 @@ fn packet() {
 fn pair() {
     replay("pair", targets::pair);
 }
+
+#[test]
+fn transactions() {
+    replay("transactions", targets::waits);
+}

@@ -100,7 +100,8 @@ pub struct Matching {
 }
 
 impl Matching {
-    fn options(self) -> PyResult<Options> {
+    /// The options that Python gives by name.
+    pub fn options(self) -> PyResult<Options> {
         let clocks = self.clocks.map(|(knots, within_ns)| {
             let why = "the times of both clocks must ascend from each knot to the next";
             Clocks::new(knots, within_ns).ok_or_else(|| raise("InputError", why))
@@ -126,13 +127,17 @@ fn refuse(error: EvaluateError) -> PyErr {
     match error {
         EvaluateError::NotSplittable => raise("NotSplittableError", error),
         EvaluateError::Cancelled => raise("Interrupted", error),
+        EvaluateError::NoMatch(_)
+        | EvaluateError::NoKey { .. }
+        | EvaluateError::NoSides(_)
+        | EvaluateError::Swapped { .. } => raise("NothingMatched", error),
         error => raise("InputError", error),
     }
 }
 
 /// Does work without the GIL, looking now and then for signals, and asking `stopped` whether to give
 /// up: signals reach the main thread alone.
-fn detached<T: Send>(
+pub fn detached<T: Send>(
     py: Python<'_>,
     stopped: Option<&Py<PyAny>>,
     work: impl FnOnce(&dyn Fn() -> bool) -> Result<T, EvaluateError> + Send,
@@ -335,16 +340,16 @@ pub fn percentiles<'py>(
     Ok(dict)
 }
 
-fn to_dict<'py>(
+pub fn to_dict<'py>(
     py: Python<'py>,
     evaluation: Evaluation,
     bucket_ns: u64,
 ) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     dict.set_item("mean", evaluation.mean())?;
-    let [key, key_after] = evaluation.key.sides();
-    dict.set_item("key", key.to_string())?;
-    dict.set_item("key_after", (key_after != key).then(|| key_after.to_string()))?;
+    let [key, key_after] = evaluation.keys;
+    dict.set_item("key_after", (key_after != key).then_some(key_after))?;
+    dict.set_item("key", key)?;
     dict.set_item("key_reason", evaluation.key_reason)?;
     dict.set_item("counts", counts(py, &evaluation.counts)?)?;
     let Changes { looked_at, changes } = evaluation.changes;

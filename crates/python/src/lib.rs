@@ -7,6 +7,7 @@ mod evaluation;
 mod hardware;
 mod source;
 mod trace;
+mod transactions;
 
 use pyo3::prelude::*;
 
@@ -22,6 +23,8 @@ fn tailtap_core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(evaluation::both_ways, module)?)?;
     module.add_function(wrap_pyfunction!(evaluation::sides, module)?)?;
     module.add_function(wrap_pyfunction!(evaluation::percentiles, module)?)?;
+    module.add_function(wrap_pyfunction!(transactions::transactions, module)?)?;
+    module.add_function(wrap_pyfunction!(transactions::has_transactions, module)?)?;
     cause::register(module)?;
     datapath::register(module)?;
     hardware::register(module)?;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
     from tailtap.analysis.evaluation.directions import Direction
     from tailtap.analysis.evaluation.settings import Settings
     from tailtap.analysis.evaluation.sources import Source
+    from tailtap.analysis.evaluation.transactions import Transactions
+    from tailtap.cli.console import Table
     from tailtap.records.evaluation import Change, Side
+    from tailtap.records.transactions import From, Match
 
 
 @command(
@@ -51,6 +55,10 @@ if TYPE_CHECKING:
             "tailtap evaluate results/first --window '10 s' --out results/first-10s",
             "all runs of an experiment again, into a folder of its own",
         ),
+        (
+            "tailtap evaluate server.pcap --match transactions --out waits",
+            "how long requests waited for their answers: TCP, TLS, DNS, HTTP, ping and others",
+        ),
     ),
 )
 @click.argument(
@@ -59,7 +67,8 @@ if TYPE_CHECKING:
     shell_complete=captures_or_folders,
     help="Capture from before the device under test: a file, a pipe, '-' for the standard input, "
     "or several files that follow each other in time, as a folder or a pattern in quotes. Alone: a "
-    "capture of both sides; or the folder of an experiment, to evaluate all its runs again.",
+    "capture of both sides, or of requests and answers; or the folder of an experiment, to "
+    "evaluate all its runs again.",
 )
 @click.argument(
     "egress",
@@ -109,6 +118,22 @@ if TYPE_CHECKING:
     metavar="KEY",
     help="Where the number that --key names stands in EGRESS, if elsewhere: both are integers of "
     "the same width.",
+)
+@click.option(
+    "--match",
+    default="auto",
+    type=click.Choice(("auto", "packets", "transactions")),
+    help="What to look for: 'packets' before and behind a device; 'transactions', requests and "
+    "their answers, in one capture, or the requests in INGRESS and the answers in EGRESS. 'auto', "
+    "the default, looks for transactions where there is one capture, or no packet is in both.",
+)
+@click.option(
+    "--from",
+    "since",
+    default="first",
+    type=click.Choice(("first", "last")),
+    help="What a transaction's time counts from, where the request was sent several times: the "
+    "'first' time, the default, or the 'last'.",
 )
 @click.option(
     "--trim",
@@ -223,6 +248,8 @@ def evaluate(
     direction: Direction | None,
     key: str | None,
     key_after: str | None,
+    match: Match,
+    since: From,
     trim: str | None,
     window: str | None,
     percentiles: str,
@@ -266,6 +293,11 @@ def evaluate(
     that cannot be evaluated keeps its results; the others go on, and the exit status is not 0. Any
     folder of run folders will do.
 
+    With --match transactions, each kind of requests and answers that a capture holds is evaluated
+    like packets: TCP's handshake, TLS, DNS, HTTP, ping, QUIC, NTP, PTP and GTP-U's echo, and with
+    --key an id at any place. A request without an answer within --window is unanswered. --out
+    writes a folder for each kind, which all commands take for an evaluation.
+
     Captures of two clocks need the offset of the clocks: --egress-ahead or --back. Times
     behind the device are brought to the clock before it, and what the latencies may be off by is
     in every bound, stored, and part of every verdict. A clock that stepped is refused.
@@ -278,6 +310,7 @@ def evaluate(
     from tailtap.analysis.evaluation.clocks import known, parse_interval
     from tailtap.analysis.evaluation.percentiles import parse_list
     from tailtap.analysis.evaluation.settings import Settings, typed
+    from tailtap.analysis.evaluation.transactions import Transactions
     from tailtap.records.errors import InputError
 
     ps = parse_list(percentiles)
@@ -304,12 +337,22 @@ def evaluate(
                 )
             given["clocks"] = known(*parse_interval(egress_ahead))
         given["losses"] = out is not None or losses > 0
+        settings = Settings(**given)
         found = _evaluate_captures(
-            ingress, egress, selects, back, Settings(**given), where, direction
+            ingress, egress, selects, back, settings, where, direction, match, since
         )
+        if isinstance(found, Transactions):
+            from tailtap.cli.transactions import show
+
+            show(found, ps, worst, out, json=json, quiet=quiet, replace=replace)
+            return
         if out is not None and not replace:
-            _require_same(found, out)
+            require_same(found, out)
         _show_pair(found, ps, worst, losses, out, json=json, quiet=quiet)
+    elif match == "transactions":
+        raise InputError(
+            "--match transactions is for captures: the experiment of runs says what they match"
+        )
     elif direction is not None:
         raise InputError("--direction is for two captures: runs hold one direction")
     elif not (format is nanoseconds is stamps is key_after is None):
@@ -332,7 +375,7 @@ def evaluate(
         _evaluate_folder(ingress, given, where, percentiles, out, json, quiet, replace=replace)
 
 
-def _require_same(found: Evaluation, out: Path) -> None:
+def require_same(found: Evaluation, out: Path) -> None:
     """Raise `InputError` when `out` has an evaluation of other captures, or with other settings."""
     from tailtap.records.errors import InputError
     from tailtap.records.evaluation import EvaluationRecord
@@ -379,14 +422,17 @@ def _evaluate_captures(
     settings: Settings,
     where: Where,
     direction: Direction | None,
-) -> Evaluation:
+    match: Match,
+    since: From,
+) -> Evaluation | Transactions:
     """Evaluate what the arguments name: one capture of both sides, or two."""
     from dataclasses import replace
 
     from tailtap.analysis.evaluation.directions import evaluate_directions
     from tailtap.analysis.evaluation.evaluate import evaluate_by
     from tailtap.analysis.evaluation.sources import Sources, is_pipe, selected, two_sides
-    from tailtap.records.errors import InputError
+    from tailtap.analysis.evaluation.transactions import transactions_by
+    from tailtap.records.errors import InputError, NothingMatched
 
     if egress is None:
         settings = replace(settings, nanoseconds=settings.nanoseconds and "both")
@@ -394,23 +440,37 @@ def _evaluate_captures(
     piped = next((path for path in given if is_pipe(path)), None)
     if where.scheduler is not None and piped is not None:
         raise InputError(f"--scheduler: its workers cannot read {piped}: save the capture first")
+    if egress is None and any(selects) and not all(selects):
+        raise InputError("--ingress and --egress: of one capture, say both or neither")
+    plain = where.default and back is None and settings.clocks is None and direction is None
+    if match == "transactions" and not plain:
+        raise InputError(
+            "transactions are of one clock and both directions, and found in one piece: leave "
+            "--egress-ahead, --back, --direction, --scheduler, --chunk and --jobs out"
+        )
     with Sources() as sources:
         first, *others = sources.open(given)
-        if egress is not None:
-            pair = (selected(first, selects[0]), selected(others.pop(0), selects[1]))
-        elif all(selects):
-            pair = (selected(first, selects[0]), selected(first, selects[1]))
-        elif any(selects):
-            raise InputError("--ingress and --egress: of one capture, say both or neither")
-        else:
-            pair = two_sides(first, settings.matching)
-        return evaluate_directions(
-            evaluate_by if where.default else lambda *given: _evaluate_pair(*given, where=where),
-            settings,
-            *pair,
-            direction=direction,
-            back=(others[0], others[1]) if others else None,
-        )
+        second = None if egress is None else others.pop(0)
+        before, behind = first, second
+        if second is not None or all(selects):
+            before, behind = selected(first, selects[0]), selected(second or first, selects[1])
+        if match == "transactions":
+            return transactions_by(settings, before, behind, since=since)
+        try:
+            pair = two_sides(first, settings.matching) if behind is None else (before, behind)
+            return evaluate_directions(
+                evaluate_by if where.default else partial(_evaluate_pair, where=where),
+                settings,
+                *pair,
+                direction=direction,
+                back=(others[0], others[1]) if others else None,
+            )
+        except NothingMatched as nothing:
+            from tailtap.cli.transactions import instead
+
+            if match != "auto" or not plain:
+                raise
+            return instead(settings, before, behind, since, nothing)
 
 
 def _evaluate_pair(
@@ -547,9 +607,7 @@ def _print(found: Evaluation, ps: tuple[float, ...]) -> None:
     import msgspec
 
     from tailtap.analysis.evaluation.clocks import clocks_text
-    from tailtap.analysis.evaluation.percentiles import label
-    from tailtap.cli.console import Column, Table, columns
-    from tailtap.records.units import format_us
+    from tailtap.cli.console import Column, Table
 
     for name, side in zip(("before", "behind"), found.inputs.both, strict=True):
         if text := _side_text(side):
@@ -574,8 +632,17 @@ def _print(found: Evaluation, ps: tuple[float, ...]) -> None:
                 share = f"at most {share}"
             counts.add(" " + name.replace("_", " "), f"{count:,}", share)
     counts.print()
+    latency_table(found, ps, "latency in us").print()
+
+
+def latency_table(found: Evaluation, ps: tuple[float, ...], title: str) -> Table:
+    """Minimum, percentiles, maximum and mean of an evaluation."""
+    from tailtap.analysis.evaluation.percentiles import label
+    from tailtap.cli.console import Table, columns
+    from tailtap.records.units import format_us
+
     within_ns = found.within_ns
-    title = "latency in us" if not within_ns else f"latency in us, {found.within.text}"
+    title = f"{title}, {found.within.text}" if within_ns else title
     latency = Table(columns(("", "value", "95 % interval", "packets above"), right=True), title)
 
     def around(value: int) -> str:
@@ -598,7 +665,7 @@ def _print(found: Evaluation, ps: tuple[float, ...]) -> None:
     mean = round(found.mean)
     latency.add("max", format_us(found.max), around(found.max))
     latency.add("mean", format_us(mean), around(mean))
-    latency.print()
+    return latency
 
 
 def _print_losses(found: Evaluation, n: int) -> None:

@@ -121,6 +121,10 @@ class NotTraced(InputError):
     """No run at `place` has a trace."""
 
 
+class NothingMatched(InputError):
+    """Captures have no packets in common, or none that can be told apart."""
+
+
 class NotSplittableError(InputError):
     """Captures were split up although their stamps are not in order, or a capture is damaged.
 

@@ -45,11 +45,13 @@ from tailtap.records.record import Record, tag_of
 from tailtap.records.search import SearchedRecord, SearchRecord
 from tailtap.records.tail import ModelRecord, TailRecord
 from tailtap.records.trace import TraceRecord
+from tailtap.records.transactions import TransactionsRecord
 from tailtap.records.verdict import VerdictRecord
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 RECORDS: Sequence[type[Record]] = (
     EvaluationRecord,
+    TransactionsRecord,
     ExperimentRecord,
     EvaluationsRecord,
     TailRecord,

@@ -30,6 +30,7 @@ pub use piece::{Piece, plan};
 pub use sides::sides;
 pub use stamps::Stamps;
 pub use warnings::Warning;
+pub(crate) use warnings::of_captures as capture_warnings;
 pub use ways::{BothWays, both_ways};
 
 use crate::blocks::Blocks;
@@ -192,8 +193,8 @@ pub struct Side {
 /// The evaluation of a pair of captures.
 #[derive(Debug)]
 pub struct Evaluation {
-    /// What packets were matched by.
-    pub key: KeyKind,
+    /// What packets were matched by before the device, and after it.
+    pub keys: [String; 2],
     /// Why that key, when it was chosen and not given.
     pub key_reason: Option<String>,
     /// What became of the packets.

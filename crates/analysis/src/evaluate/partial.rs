@@ -1,17 +1,21 @@
 //! The evaluation of a part of a pair of captures, as a value that merges.
 
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
 
 use super::changes;
 use super::choose::{self, KeyChoice};
 use super::lost;
-use super::{Counts, EvaluateError, Evaluation, Options, Side, warnings};
+use super::{Counts, EvaluateError, Evaluation, File, Options, Side, warnings};
 use crate::blocks::Blocks;
+use crate::capture::Format;
 use crate::clocks::{Clocks, Excess};
 use crate::distribution::Distribution;
 use crate::exceedances::Exceedances;
 use crate::key::Name;
 use crate::losses::Losses;
+use crate::stream::Findings;
 use crate::worst::{Worst, WorstPacket};
 
 /// The evaluation of a part of a pair of captures.
@@ -88,7 +92,7 @@ impl Partial {
         let KeyChoice { key, reason: key_reason, .. } = choice;
         let (floor_ns, exceedances) = self.exceedances.into_largest(&latencies);
         Ok(Evaluation {
-            key,
+            keys: key.sides().map(|key| key.to_string()),
             key_reason,
             counts,
             latencies,
@@ -107,6 +111,21 @@ impl Partial {
 }
 
 impl Side {
+    /// A source that was read, by what was found out: `file` is its only file, where there is one.
+    pub(crate) fn of(found: Findings, path: &Path, file: &Path, format: Format) -> Self {
+        let Findings { mut notes, mut files, set_aside, intake, series } = found;
+        if files.is_empty() {
+            notes.look_again(file);
+        }
+        for (path, of_file) in &mut files {
+            of_file.look_again(path);
+            notes.resized = notes.resized.or(of_file.resized);
+        }
+        let files = files.into_iter().map(|(path, notes)| File { path, notes }).collect();
+        let path = path.to_owned();
+        Self { path, format, notes, files, chosen: None, set_aside, intake, series }
+    }
+
     /// How finely the stamps tell time, in nanoseconds: as the file says, or as they show.
     pub fn resolution_ns(&self) -> u64 {
         let seen = self.intake.tick.of_clock(&self.series).unwrap_or(1);

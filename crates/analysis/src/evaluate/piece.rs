@@ -11,13 +11,13 @@ use serde::{Deserialize, Serialize};
 use super::choose::{self, KeyChoice};
 use super::partial::Partial;
 use super::walk::{Stop, Tally, Walk};
-use super::{EvaluateError, File, Options, Side};
+use super::{EvaluateError, Options, Side};
 use crate::capture::{CaptureError, Mark};
 use crate::clocks::Clocks;
 use crate::equals::Plan;
 use crate::key::{Extract, KeyKind, Moonsniff, Signatures};
 use crate::source::{Feed, Source};
-use crate::stream::{Cursor, Findings, Reading, Span, Stretch};
+use crate::stream::{Cursor, Reading, Span, Stretch};
 
 /// Marks to a piece: the more, the less is read needlessly around a piece.
 const MARKS: usize = 8;
@@ -194,17 +194,8 @@ impl Piece {
 }
 
 pub(super) fn side<X: Extract>(cursor: &mut Cursor<X>) -> Side {
-    let Findings { mut notes, mut files, set_aside, intake, series } = cursor.take_findings();
-    if files.is_empty() {
-        notes.look_again(cursor.file());
-    }
-    for (path, of_file) in &mut files {
-        of_file.look_again(path);
-        notes.resized = notes.resized.or(of_file.resized);
-    }
-    let (path, format) = (cursor.path().to_owned(), cursor.format());
-    let files = files.into_iter().map(|(path, notes)| File { path, notes }).collect();
-    Side { path, format, notes, files, chosen: None, set_aside, intake, series }
+    let findings = cursor.take_findings();
+    Side::of(findings, cursor.path(), cursor.file(), cursor.format())
 }
 
 impl From<CaptureError> for Stop {

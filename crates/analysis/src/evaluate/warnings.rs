@@ -7,6 +7,7 @@ use super::{Counts, Options, Side, outside};
 use crate::capture::{Damage, Notes, Reason};
 use crate::key::{Keeps, KeyKind, Packet};
 use crate::source::SetAside;
+use crate::source::Source;
 
 /// Egress packets without a partner beyond this share are worth a warning. The published data
 /// has runs with up to 6.8 % and says nothing of it.
@@ -40,10 +41,28 @@ pub(super) fn of(
                 .to_owned(),
         );
     }
-    for (side, other, told, (count, fate)) in [
-        (ingress, egress, &choice.ingress, (counts.unmatched_egress, "unmatched")),
-        (egress, ingress, &choice.egress, (counts.lost, "lost")),
-    ] {
+    warnings.extend(of_sides([
+        (ingress, egress, Some(&choice.ingress), (counts.unmatched_egress, "unmatched")),
+        (egress, ingress, Some(&choice.egress), (counts.lost, "lost")),
+    ]));
+    warnings.extend(of_counts(counts, choice, options));
+    warnings
+}
+
+/// Warnings about captures, whatever was looked for in them.
+pub(crate) fn of_captures(ingress: &Side, egress: &Side) -> Vec<Warning> {
+    of_sides([(ingress, egress, None, (0, "")), (egress, ingress, None, (0, ""))])
+}
+
+/// A capture, the other one, how it was read, and how many packets it may be the reason of that have no
+/// partner.
+type Told<'a> = (&'a Side, &'a Side, Option<&'a Source>, (u64, &'a str));
+
+/// Warnings about each capture.
+fn of_sides(sides: [Told<'_>; 2]) -> Vec<Warning> {
+    let mut warnings = Vec::new();
+    let mut warn = |code, message| warnings.push(Warning { code, message });
+    for (side, other, told, (count, fate)) in sides {
         let path = side.path.display();
         let rest = if count > 0 { rest(side, other, fate) } else { String::new() };
         if side.files.is_empty() {
@@ -52,17 +71,17 @@ pub(super) fn of(
         for file in &side.files {
             about_file(&file.path, &file.notes, "", &mut warn);
         }
-        if told.fcs_len > 0 {
+        let fcs_len = told.map_or(0, |told| told.fcs_len);
+        if fcs_len > 0 {
             warn(
                 "fcs-taken-off",
                 format!(
                     "{path}: the frames end in their check sequences, of which the file says nothing: \
-                     the last {} bytes of each were left out",
-                    told.fcs_len
+                     the last {fcs_len} bytes of each were left out"
                 ),
             );
         }
-        if let Some(trailer) = told.unused_trailer {
+        if let Some(trailer) = told.and_then(|told| told.unused_trailer) {
             let other = other.path.display();
             warn(
                 "trailers-unused",
@@ -137,6 +156,13 @@ pub(super) fn of(
             );
         }
     }
+    warnings
+}
+
+/// Warnings about what became of packets.
+fn of_counts(counts: &Counts, choice: &KeyChoice, options: &Options) -> Vec<Warning> {
+    let mut warnings = Vec::new();
+    let mut warn = |code, message| warnings.push(Warning { code, message });
     if counts.noncausal > 0 {
         warn(
             "noncausal",

@@ -213,6 +213,8 @@ pub enum Name {
     Signature(Box<[u8]>),
     /// A packet.
     Packet(Seen),
+    /// What a protocol says of a request.
+    Text(Box<str>),
 }
 
 impl fmt::Display for Name {
@@ -220,6 +222,7 @@ impl fmt::Display for Name {
         match self {
             Self::Id(id) => write!(f, "{id}"),
             Self::Packet(seen) => write!(f, "{seen}"),
+            Self::Text(text) => f.write_str(text),
             Self::Signature(bytes) => bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}")),
         }
     }

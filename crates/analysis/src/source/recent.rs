@@ -126,6 +126,7 @@ mod tests {
         Packet {
             time_ns,
             interface: 0,
+            outgoing: None,
             content: Content::Frame { bytes, wire_len: 60, link: Link::Ethernet },
         }
     }

@@ -6,6 +6,7 @@ from tailtap.analysis.evaluation.evaluate import evaluate
 from tailtap.analysis.evaluation.many import Captures, evaluate_many
 from tailtap.analysis.evaluation.model import Evaluation
 from tailtap.analysis.evaluation.settings import Settings
+from tailtap.analysis.evaluation.transactions import Transactions, evaluate_transactions
 from tailtap.analysis.evaluation.values import Histogram, WorstPacket
 from tailtap.records.evaluation import Percentile
 
@@ -15,7 +16,9 @@ __all__ = [
     "Histogram",
     "Percentile",
     "Settings",
+    "Transactions",
     "WorstPacket",
     "evaluate",
     "evaluate_many",
+    "evaluate_transactions",
 ]

@@ -113,7 +113,9 @@ def evaluate_by(settings: Settings, ingress: Path_ | Source, egress: Path_ | Sou
     return concluded(found, settings)
 
 
-def concluded(found: Mapping[str, Any], settings: Settings) -> Evaluation:
+def concluded(
+    found: Mapping[str, Any], settings: Settings, matched_what: str = "packets were matched"
+) -> Evaluation:
     """The evaluation that `tailtap._core` gave as a dictionary."""
     sides = {"ingress": found["ingress"], "egress": found["egress"]}
     inputs = Sides(ingress=_side(found["ingress"]), egress=_side(found["egress"]))
@@ -134,7 +136,7 @@ def concluded(found: Mapping[str, Any], settings: Settings) -> Evaluation:
         warnings.append(
             Notice(
                 "few-packets",
-                f"only {matched} packets were matched: the 99.9th percentile needs at least "
+                f"only {matched} {matched_what}: the 99.9th percentile needs at least "
                 f"{FEW_PACKETS} to have ten above it",
             )
         )

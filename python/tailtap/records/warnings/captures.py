@@ -12,6 +12,25 @@ ENTRIES = (
         "Measure longer, or at a higher rate.",
     ),
     Entry(
+        "both-directions",
+        "Requests were taken from the first capture and answers from the second, and each holds "
+        "both. Waits are from the place of the first capture to that of the second.",
+        "Give one capture alone, or captures of one direction each.",
+    ),
+    Entry(
+        "open-requests",
+        "Requests had no answer yet when the capture ended, and their window had not passed. They "
+        "count as unanswered and may not be; a verdict that they could change is not shown.",
+        "Let the capture run on for a window after the last request, or give a shorter `--window`.",
+    ),
+    Entry(
+        "requests-given-up",
+        "Bytes of connections are missing in the capture, or too many requests waited at once, so "
+        "that nobody can tell which answer is that of some requests. They count as neither "
+        "answered nor unanswered.",
+        "Capture without drops and with a longer snap length.",
+    ),
+    Entry(
         "capture-damaged",
         "A capture is damaged or cut off. What can be read was evaluated: behind damage, from the "
         "next record on that makes sense.",

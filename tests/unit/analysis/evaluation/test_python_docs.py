@@ -10,7 +10,8 @@ from typing import Any
 import nbformat
 import numpy as np
 import pytest
-from captures import write_many
+from captures import pcap, write_many
+from exchanges import dns
 from nbclient import NotebookClient
 
 import tailtap
@@ -35,6 +36,8 @@ def captures(tmp_path: Path) -> Path:
     latency[10_000::1_800] = 80_000
     write_many(tmp_path / "before.pcap", sent, np.arange(PACKETS))
     write_many(tmp_path / "after.pcap", sent + latency, np.arange(PACKETS))
+    asked = [(10**9, dns(True, 1, "a.example")), (10**9 + 700, dns(False, 1, "a.example"))]
+    (tmp_path / "server.pcap").write_bytes(pcap(asked))
     return tmp_path
 
 
@@ -49,7 +52,7 @@ def test_every_block_of_the_page_runs(
     for block in blocks:
         exec(compile(block, str(PAGE), "exec"), names)
         printed.append(capsys.readouterr().out)
-    evaluated, _, worst, gaps, _, saved, apart, many, failed = printed
+    evaluated, _, worst, gaps, _, saved, apart, many, waits, failed = printed
     assert re.fullmatch(r"moonsniff\n(98999|99000)\n0\.0\n", evaluated)
     assert worst.startswith("80000 ")
     assert "50 packets took longer than 50 us" in worst
@@ -60,6 +63,7 @@ def test_every_block_of_the_page_runs(
     counted = dict(line.split() for line in many.splitlines())
     assert counted.keys() == {"0", "1"}
     assert int(counted["0"]) == PACKETS and 89_990 < int(counted["1"]) < 90_010
+    assert waits == "dns 1 0\n700\n"
     assert "missing.pcap" in failed
     assert (captures / "hdr.pdf").read_bytes().startswith(b"%PDF")
 

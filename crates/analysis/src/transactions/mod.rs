@@ -1,0 +1,493 @@
+//! Requests and their answers in one capture or two: how long each request waited.
+//!
+//! The packets come in time order ([`in_order`]). Each [`Protocol`] tells the [books](book) of its kinds of
+//! the requests and answers in a packet. A book knows which request an answer is of, and gathers the
+//! statistics. Memory is bounded, whatever the captures hold.
+
+mod book;
+mod dns;
+mod echo;
+mod field;
+mod gtp;
+mod handshake;
+mod http;
+mod http2;
+mod in_order;
+mod named;
+mod ntp;
+mod packet;
+mod ptp;
+mod quic;
+mod streams;
+mod tls;
+
+use tailtap_wire::inner::Inner;
+use tailtap_wire::{tcp, udp};
+
+use crate::capture::CaptureError;
+use crate::clocks::Excess;
+use crate::evaluate::{self, Changes, EvaluateError, Evaluation, Side, Warning};
+use crate::key::KeyKind;
+use crate::series::Series;
+use crate::source::Source;
+use crate::stream::{Findings, Intake};
+use book::{Book, Books};
+use in_order::InOrder;
+use packet::{Packet, Part};
+
+/// What a user may wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// SYN to SYN with ACK.
+    TcpHandshake,
+    /// ClientHello to ServerHello.
+    TlsServerHello,
+    /// ClientHello to the end of the server's first flight.
+    TlsFlight,
+    /// ClientHello to the server's first application data.
+    TlsFirstData,
+    /// Query to response, by UDP or TCP.
+    Dns,
+    /// Echo request to echo reply, of ICMP or ICMPv6.
+    IcmpEcho,
+    /// The client's Initial to the server's first packet.
+    QuicInitial,
+    /// Request to response of HTTP/1.1, or of HTTP/2 without encryption.
+    Http,
+    /// Client to server packet of NTP.
+    Ntp,
+    /// Delay_Req to Delay_Resp of PTP.
+    PtpDelay,
+    /// Echo request to response of GTP-U.
+    GtpUEcho,
+    /// An id at a place that the user names.
+    Field,
+}
+
+impl Kind {
+    /// All kinds, in the order of their numbers.
+    pub const ALL: [Self; 12] = [
+        Self::TcpHandshake,
+        Self::TlsServerHello,
+        Self::TlsFlight,
+        Self::TlsFirstData,
+        Self::Dns,
+        Self::IcmpEcho,
+        Self::QuicInitial,
+        Self::Http,
+        Self::Ntp,
+        Self::PtpDelay,
+        Self::GtpUEcho,
+        Self::Field,
+    ];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::TcpHandshake => "tcp-handshake",
+            Self::TlsServerHello => "tls-server-hello",
+            Self::TlsFlight => "tls-flight",
+            Self::TlsFirstData => "tls-first-data",
+            Self::Dns => "dns",
+            Self::IcmpEcho => "icmp-echo",
+            Self::QuicInitial => "quic-initial",
+            Self::Http => "http",
+            Self::Ntp => "ntp",
+            Self::PtpDelay => "ptp-delay",
+            Self::GtpUEcho => "gtp-u-echo",
+            Self::Field => "field",
+        }
+    }
+
+    /// Whether a request with the key of one that was answered is another request.
+    fn uses_keys_again(self) -> bool {
+        matches!(self, Self::Dns | Self::IcmpEcho | Self::PtpDelay | Self::GtpUEcho | Self::Field)
+    }
+
+    /// Whether the time of an answer may be known only when later packets are here.
+    fn is_late(self) -> bool {
+        matches!(self, Self::TlsFlight | Self::Http)
+    }
+}
+
+/// How transactions are evaluated.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// As packets are matched. An answer must come within the window. Requests within the time to trim
+    /// of the first packet are left out. A key that is a [field](KeyKind::Field) is of the kind `field`.
+    pub matching: evaluate::Options,
+    /// Whether the wait counts from the last time that a request was sent, and not from the first.
+    pub from_last: bool,
+}
+
+/// What became of requests and answers. Every request is in one of `answered`, `unanswered`, `refused`,
+/// `given_up` and `trimmed`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Requests; those sent again count once.
+    pub requests: u64,
+    /// Requests that the statistics are made of.
+    pub answered: u64,
+    /// Requests without an answer within the window.
+    pub unanswered: u64,
+    /// Those of them whose window had not passed when the capture ended.
+    pub open_at_end: u64,
+    /// Requests that were refused: connections by RST, TLS by an alert.
+    pub refused: u64,
+    /// Requests of which nobody can tell which answer is theirs, or too many at once.
+    pub given_up: u64,
+    /// Requests left out by trimming.
+    pub trimmed: u64,
+    /// How often requests were sent again.
+    pub retransmitted: u64,
+    /// Further answers of a request.
+    pub repeated_answers: u64,
+    /// Answers without a request in the window.
+    pub unmatched_answers: u64,
+    /// Answers that shared a packet with the one before.
+    pub coalesced: u64,
+    /// Answers of a request that was sent before one that had its answer already.
+    pub reordered: u64,
+    /// Connections of TCP that the client did not complete.
+    pub half_open: u64,
+    /// Packets that were cut where a message should be.
+    pub truncated: u64,
+}
+
+impl Counts {
+    /// All counts, with their names.
+    pub fn named(&self) -> [(&'static str, u64); 14] {
+        [
+            ("requests", self.requests),
+            ("answered", self.answered),
+            ("unanswered", self.unanswered),
+            ("open_at_end", self.open_at_end),
+            ("refused", self.refused),
+            ("given_up", self.given_up),
+            ("trimmed", self.trimmed),
+            ("retransmitted", self.retransmitted),
+            ("repeated_answers", self.repeated_answers),
+            ("unmatched_answers", self.unmatched_answers),
+            ("coalesced", self.coalesced),
+            ("reordered", self.reordered),
+            ("half_open", self.half_open),
+            ("truncated", self.truncated),
+        ]
+    }
+}
+
+/// The transactions of one kind.
+#[derive(Debug)]
+pub struct Found {
+    /// The kind.
+    pub kind: Kind,
+    /// What became of them.
+    pub counts: Counts,
+    /// The waits of those that were answered, as those of packets: requests before the device, answers
+    /// behind it. Without any, its distribution is empty.
+    pub evaluation: Evaluation,
+}
+
+/// All transactions of captures.
+#[derive(Debug)]
+pub struct Transactions {
+    /// Each kind of which there was a request or an answer.
+    pub kinds: Vec<Found>,
+    /// What a reader must know before believing the numbers, of the captures as a whole.
+    pub warnings: Vec<Warning>,
+}
+
+/// Something that tells the requests and answers of one protocol.
+trait Protocol {
+    /// Looks at the next packet: whether it is of this protocol.
+    fn see(&mut self, packet: &Packet<'_>, books: &mut Books) -> bool;
+
+    /// The captures have ended.
+    fn finish(&mut self, _: &mut Books) {}
+}
+
+/// All protocols.
+struct Protocols {
+    handshake: handshake::Handshake,
+    streams: streams::Streams,
+    key: Option<KeyKind>,
+}
+
+impl Protocols {
+    fn see(&mut self, packet: &Packet<'_>, books: &mut Books) {
+        match packet.inner.map(|inner| inner.protocol) {
+            Some(tcp::PROTOCOL) => {
+                self.handshake.see(packet, books);
+                self.streams.see(packet, books)
+            }
+            Some(udp::PROTOCOL) => {
+                dns::Dns.see(packet, books)
+                    || quic::Quic.see(packet, books)
+                    || ntp::Ntp.see(packet, books)
+                    || ptp::Ptp.see(packet, books)
+                    || gtp::GtpU.see(packet, books)
+            }
+            Some(_) => echo::Echo.see(packet, books),
+            None => ptp::Ptp.see(packet, books),
+        };
+        match self.key {
+            Some(KeyKind::Field(place)) => field::Ids(place).see(packet, books),
+            Some(KeyKind::Fields([before, after])) => {
+                let place = if packet.part == Part::Answers { after } else { before };
+                field::Ids(place).see(packet, books)
+            }
+            Some(KeyKind::Moonsniff) => field::Ids(crate::key::Moonsniff).see(packet, books),
+            _ => false,
+        };
+    }
+}
+
+/// Evaluates the requests and answers of `first`, or the requests of `first` and the answers of
+/// `second`. `cancelled` is asked now and then whether to give up.
+pub fn transactions(
+    first: impl Into<Source>,
+    second: Option<Source>,
+    options: &Options,
+    cancelled: &dyn Fn() -> bool,
+) -> Result<Transactions, EvaluateError> {
+    let mut walk = Walk::open(first.into(), second, options)?;
+    walk.run(u64::MAX, cancelled)?;
+    Ok(walk.conclude(options))
+}
+
+/// Whether there are answered requests among the first packets of captures, so many at most of each.
+pub fn has_transactions(
+    first: impl Into<Source>,
+    second: Option<Source>,
+    options: &Options,
+    packets: u64,
+) -> Result<bool, EvaluateError> {
+    let mut walk = Walk::open(first.into(), second, options)?;
+    let captures = walk.sources.len() as u64;
+    walk.run(packets.saturating_mul(captures), &|| false)?;
+    let mut answered = 0;
+    for (_, book) in walk.books.iter_mut() {
+        book.finish(walk.last_ns);
+        answered += book.counts.answered;
+    }
+    Ok(answered > 0)
+}
+
+/// Captures on their way through the protocols.
+struct Walk {
+    sources: Vec<InOrder>,
+    protocols: Protocols,
+    books: Books,
+    last_ns: u64,
+    packets: u64,
+}
+
+/// So many packets are looked at before somebody may ask to stop.
+const AT_ONCE: u64 = 1 << 12;
+
+impl Walk {
+    fn open(
+        first: Source,
+        second: Option<Source>,
+        options: &Options,
+    ) -> Result<Self, EvaluateError> {
+        let matching = &options.matching;
+        let parts =
+            if second.is_some() { [Part::Requests, Part::Answers] } else { [Part::Both; 2] };
+        let formats = [matching.ingress_format, matching.egress_format];
+        let sides = [Some(first), second].into_iter().flatten().enumerate();
+        let sources = sides
+            .map(|(side, source)| {
+                InOrder::open(&source.told(formats[side], matching.nanoseconds[side]), parts[side])
+            })
+            .collect::<Result<Vec<_>, CaptureError>>()?;
+        for source in &sources {
+            if !source.frames {
+                return Err(EvaluateError::NoKey {
+                    path: source.feed.path().to_owned(),
+                    why: format!(
+                        "{} files hold packet ids, not frames, and so no requests",
+                        source.feed.format().name()
+                    ),
+                });
+            }
+        }
+        let mut books = Books::new(options);
+        let begin = sources.iter().filter_map(|source| source.first_ns).min().unwrap_or(0);
+        if matching.trim_ns > 0 {
+            books.iter_mut().for_each(|(_, book)| book.trim(begin + matching.trim_ns));
+        }
+        let protocols = Protocols {
+            handshake: handshake::Handshake::new(matching.window_ns),
+            streams: streams::Streams::default(),
+            key: matching.key,
+        };
+        Ok(Self { sources, protocols, books, last_ns: 0, packets: 0 })
+    }
+
+    /// Looks at packets in time order, so many at most; of equal times, at those of the first capture
+    /// first.
+    fn run(&mut self, most: u64, cancelled: &dyn Fn() -> bool) -> Result<(), EvaluateError> {
+        while self.packets < most {
+            if self.packets.is_multiple_of(AT_ONCE) && cancelled() {
+                return Err(EvaluateError::Cancelled);
+            }
+            let next = self.sources.iter_mut().filter(|source| source.next_ns().is_some());
+            let Some(source) = next.min_by_key(|source| source.next_ns()) else { break };
+            if let Some((time_ns, frame, wire_len, link)) = source.peek() {
+                let (number, part) = (self.packets, source.part);
+                let inner = Inner::of(frame, link);
+                let packet = Packet { time_ns, number, part, frame, wire_len, link, inner };
+                self.protocols.see(&packet, &mut self.books);
+                self.last_ns = time_ns;
+            }
+            self.packets += 1;
+            source.advance()?;
+        }
+        self.protocols.handshake.finish(&mut self.books);
+        Ok(())
+    }
+
+    fn conclude(mut self, options: &Options) -> Transactions {
+        let notes: Vec<Side> = self.sources.iter().map(side).collect();
+        let (before, after) = (&notes[0], notes.last().unwrap_or(&notes[0]));
+        let mut warnings = evaluate::capture_warnings(before, after);
+        let mut seen = std::collections::HashSet::new();
+        warnings.retain(|warning| seen.insert(warning.message.clone()));
+        for source in self.sources.iter().filter(|source| source.late > 0) {
+            let path = source.feed.path().display();
+            let message = format!(
+                "{path}: {} packets stand so far behind later ones that they were left out: sort the \
+                 capture by time (reordercap)",
+                source.late
+            );
+            warnings.push(Warning { code: "timestamps-backwards", message });
+        }
+        let mut kinds = Vec::new();
+        for (kind, book) in self.books.iter_mut() {
+            book.finish(self.last_ns);
+            if book.counts.requests + book.counts.unmatched_answers > 0 {
+                kinds.push(found(kind, book, before, after, &warnings, options));
+            }
+        }
+        Transactions { kinds, warnings }
+    }
+}
+
+/// What is known of a capture without any packet's key.
+fn side(source: &InOrder) -> Side {
+    let intake = Intake {
+        backwards: source.backwards,
+        largest_step_ns: source.largest_step_ns,
+        ..Intake::default()
+    };
+    Side::of(
+        Findings {
+            notes: source.feed.notes(),
+            files: source.feed.files(),
+            set_aside: source.feed.set_aside(),
+            intake,
+            series: Series::default(),
+        },
+        source.feed.path(),
+        source.feed.file(),
+        source.feed.format(),
+    )
+}
+
+/// The evaluation of a kind.
+fn found(
+    kind: Kind,
+    book: &mut Book,
+    before: &Side,
+    after: &Side,
+    warnings: &[Warning],
+    options: &Options,
+) -> Found {
+    let counts = book.counts;
+    let of = |side: &Side, series: &Series, tick, short| {
+        let mut side = side.clone();
+        // A rate is one of requests or answers, not of whatever else was captured.
+        side.notes.packets = series.packets;
+        side.intake.keyed = series.packets;
+        side.intake.first_ns = series.first_ns();
+        side.intake.last_ns = series.last_ns();
+        side.intake.tick = tick;
+        side.intake.short = short;
+        side.series = series.clone();
+        side
+    };
+    let ingress = of(before, &book.asked, book.asked_tick, counts.truncated);
+    let egress = of(after, &book.answers, book.answers_tick, 0);
+    let mut warnings = warnings.to_vec();
+    warnings.extend(kind_warnings(kind, &counts, options));
+    let latencies = std::mem::take(&mut book.latencies);
+    let exceedances =
+        std::mem::replace(&mut book.exceedances, crate::exceedances::Exceedances::new(None));
+    let (floor_ns, exceedances) = exceedances.into_largest(&latencies);
+    let evaluation = Evaluation {
+        keys: [kind.name().to_owned(), kind.name().to_owned()],
+        key_reason: None,
+        counts: evaluate::Counts {
+            ingress: counts.requests,
+            egress: counts.answered + counts.repeated_answers + counts.unmatched_answers,
+            matched: counts.answered,
+            lost: counts.unanswered,
+            unmatched_egress: counts.unmatched_answers,
+            duplicate_egress: counts.repeated_answers,
+            reordered: counts.reordered,
+            trimmed_ingress: counts.trimmed,
+            unkeyed_ingress: counts.truncated,
+            unread_ingress: before.notes.unread.total(),
+            unread_egress: after.notes.unread.total(),
+            ..evaluate::Counts::default()
+        },
+        latencies,
+        worst: book.take_worst(),
+        floor_ns,
+        exceedances,
+        blocks: std::mem::take(&mut book.blocks),
+        ingress,
+        egress,
+        warnings,
+        excess: Excess::default(),
+        changes: Changes::default(),
+        lost: Vec::new(),
+    };
+    Found { kind, counts, evaluation }
+}
+
+fn kind_warnings(kind: Kind, counts: &Counts, options: &Options) -> Vec<Warning> {
+    let name = kind.name();
+    let seconds = options.matching.window_ns as f64 / 1e9;
+    [
+        (
+            counts.open_at_end,
+            "open-requests",
+            format!(
+                "{name}: {} requests were sent less than --window ({seconds} s) before the capture \
+                 ended and had no answer yet: they count as unanswered and may not be",
+                counts.open_at_end
+            ),
+        ),
+        (
+            counts.given_up,
+            "requests-given-up",
+            format!(
+                "{name}: of {} requests nobody can tell which answer is theirs, as bytes of their \
+                 connections are missing or too many waited at once: they count as neither answered \
+                 nor unanswered",
+                counts.given_up
+            ),
+        ),
+        (
+            counts.truncated,
+            "snap-length",
+            format!("{name}: the snap length cut {} messages off", counts.truncated),
+        ),
+    ]
+    .into_iter()
+    .filter(|(count, ..)| *count > 0)
+    .map(|(_, code, message)| Warning { code, message })
+    .collect()
+}

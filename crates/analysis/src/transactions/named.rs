@@ -1,0 +1,99 @@
+//! DNS by TCP (RFC 7766): each message behind its length. A message counts when it is whole.
+
+use super::Kind;
+use super::dns::{Message, NEEDED};
+use super::packet::be16;
+use super::streams::{Line, Over, Shown};
+
+const LENGTH: usize = 2;
+/// So much of a first message shows what it is.
+const HEAD: usize = LENGTH + 12;
+
+/// Both directions of a connection.
+#[derive(Default)]
+pub(super) struct DnsStream {
+    halves: [Half; 2],
+}
+
+#[derive(Default)]
+struct Half {
+    /// The length and as much of the message as is needed.
+    message: Vec<u8>,
+    /// What is left of the message, once its length is known.
+    left: Option<usize>,
+    /// What came of its length is lost with what comes behind.
+    lost: bool,
+}
+
+impl DnsStream {
+    /// Whether the first bytes are a query.
+    pub fn shown(bytes: &[u8]) -> Shown {
+        let Some(head) = bytes.get(..HEAD) else {
+            // Ids are anything, and so are lengths.
+            return Shown::More;
+        };
+        let query = head[4] & 0x80 == 0 && head[5] & 0x4f == 0 && head[6..8] == [0, 1];
+        let empty = head[8..11] == [0; 3] && head[12] == 0 && head[11] <= 1;
+        let long = be16(head, 0).is_some_and(|len| usize::from(len) >= 17);
+        if query && empty && long { Shown::Yes } else { Shown::No }
+    }
+
+    pub fn take(
+        &mut self,
+        asks: bool,
+        mut bytes: &[u8],
+        missing: usize,
+        line: &mut Line<'_, '_>,
+    ) -> Over {
+        let half = &mut self.halves[usize::from(!asks)];
+        while !bytes.is_empty() && !half.lost {
+            let Some(left) = half.left else {
+                half.message.push(bytes[0]);
+                bytes = &bytes[1..];
+                half.left = match half.message.len() {
+                    LENGTH => be16(&half.message, 0).map(usize::from),
+                    _ => None,
+                };
+                continue;
+            };
+            let (now, later) = bytes.split_at(left.min(bytes.len()));
+            let room = (LENGTH + NEEDED).saturating_sub(half.message.len());
+            half.message.extend_from_slice(&now[..room.min(now.len())]);
+            bytes = later;
+            half.left = Some(left - now.len());
+            if left == now.len() {
+                half.end(asks, bytes.len() as u32, line);
+            }
+        }
+        if missing > 0 {
+            match half.left {
+                Some(left) if left >= missing => {
+                    half.left = Some(left - missing);
+                    if left == missing {
+                        half.end(asks, 0, line);
+                    }
+                }
+                _ => half.lost = true,
+            }
+        }
+        if half.lost { Over::Elsewhere } else { Over::GoesOn }
+    }
+}
+
+impl Half {
+    /// A message is whole; `behind` bytes are behind it.
+    fn end(&mut self, asks: bool, behind: u32, line: &mut Line<'_, '_>) {
+        let message = std::mem::take(&mut self.message);
+        self.left = None;
+        let Some(message) = Message::parse(&message[LENGTH..]) else { return };
+        let (ends, key) = (line.ends, message.key(&line.ends));
+        if asks && !message.answers {
+            let from = line.position().wrapping_sub(behind).wrapping_sub(HEAD as u32);
+            line.request(&[Kind::Dns], key, from);
+        } else if !asks && message.answers {
+            let name = || format!("{ends} by TCP {}", message.shown()).into();
+            line.forget(key);
+            line.books.of(Kind::Dns).answer(line.packet, key, name);
+        }
+    }
+}

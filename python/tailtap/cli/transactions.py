@@ -1,0 +1,100 @@
+"""What `tailtap evaluate` prints of requests and their answers."""
+
+from __future__ import annotations
+
+import json as json_module
+from pathlib import Path
+
+import msgspec
+
+from tailtap.analysis.evaluation.percentiles import label
+from tailtap.analysis.evaluation.settings import Settings
+from tailtap.analysis.evaluation.sources import Source
+from tailtap.analysis.evaluation.transactions import (
+    KINDS,
+    Transactions,
+    has_transactions,
+    transactions_by,
+)
+from tailtap.cli.console import Column, Table, columns
+from tailtap.cli.evaluate import latency_table, require_same
+from tailtap.cli.terminal import say, warn
+from tailtap.records.errors import NothingMatched
+from tailtap.records.transactions import From
+from tailtap.records.units import format_us
+
+IN_SHORT = (0.5, 0.99, 0.999)
+"""The percentiles of the table of kinds."""
+ALWAYS = ("requests", "answered", "unanswered")
+"""Counts that are shown also where they are 0."""
+
+
+def instead(
+    settings: Settings,
+    ingress: Source,
+    egress: Source | None,
+    since: From,
+    nothing: NothingMatched,
+) -> Transactions:
+    """The transactions of captures without a packet on both sides. Raises `nothing` without any."""
+    if egress is None:
+        pairs: list[tuple[Source, Source | None]] = [(ingress, None)]
+        reason = "one capture, which holds requests and answers"
+    else:
+        pairs = [(ingress, egress), (egress, ingress)]
+        reason = "no packet is in both captures, and the second answers the first"
+    if not any(has_transactions(settings, *pair) for pair in pairs):
+        raise nothing
+    return transactions_by(settings, ingress, egress, since=since, reason=reason)
+
+
+def show(
+    found: Transactions,
+    ps: tuple[float, ...],
+    worst: int,
+    out: Path | None,
+    *,
+    json: bool,
+    quiet: bool,
+    replace: bool,
+) -> None:
+    """Print and write transactions as the command was asked to."""
+    if out is not None:
+        if not replace:
+            for kind in KINDS:
+                if kind in found:
+                    require_same(found[kind], out / kind)
+        found.write(out)
+    if json:
+        print(json_module.dumps(found.as_json(ps, worst=worst)))
+    else:
+        _print(found, ps)
+    if not quiet:
+        told = {warning: None for kind in found.kinds for warning in kind.warnings}
+        for warning in {**dict.fromkeys(found.warnings), **told}:
+            warn(f"warning: {warning.message} [{warning.code}]")
+        if out is not None:
+            warn(f"tables written to {out}, a folder for each kind")
+
+
+def _print(found: Transactions, ps: tuple[float, ...]) -> None:
+    say(f"requests and answers{f': {found.reason}' if found.reason else ''}")
+    short = [*map(label, IN_SHORT), "max"]
+    names = ("", "requests", "unanswered", *(f"{name} us" for name in short))
+    table = Table(columns(names, right=True), "transactions")
+    for kind in found.kinds:
+        counts = kind.counts
+        values = ["-"] * len(short)
+        if kind.evaluation is not None:
+            rows = kind.evaluation.percentiles(IN_SHORT)
+            values = [format_us(row.value) for row in rows] + [format_us(kind.evaluation.max)]
+        table.add(f" {kind.kind}", f"{counts.requests:,}", f"{counts.unanswered:,}", *values)
+    table.print()
+    for kind in found.kinds:
+        counted = Table((Column(), Column(right=True)), title=f"{kind.kind}: {KINDS[kind.kind]}")
+        for name, count in msgspec.structs.asdict(kind.counts).items():
+            if count or name in ALWAYS:
+                counted.add(" " + name.replace("_", " "), f"{count:,}")
+        counted.print()
+        if kind.evaluation is not None:
+            latency_table(kind.evaluation, ps, f"{kind.kind}: wait in us").print()

@@ -1,0 +1,174 @@
+"""Requests to real servers and their answers: the waits are those that tshark finds."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from decimal import Decimal
+from pathlib import Path
+
+import asking
+import pytest
+from labtools import PATIENCE_SECONDS, wait_for
+from namespaces import Lab, Namespace
+
+from tailtap.analysis.evaluation import Transactions, evaluate_transactions
+
+TLS_PORTS = (asking.TLS_1_2_PORT, asking.TLS_1_3_PORT)
+SLOW_NS = int(asking.SLOW_SECONDS * 1e9)
+DNSMASQ = (
+    "dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--no-resolv", "--no-hosts",
+    "--user=root", "--pid-file=", "--bind-interfaces", "--listen-address=127.0.0.1",
+    "--address=/example.com/192.0.2.1",
+)  # fmt: skip
+CERTIFICATE = (
+    "openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=tt",
+    "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", "key.pem", "-out", "certificate.pem",
+)  # fmt: skip
+
+
+@contextmanager
+def running(namespace: Namespace, *command: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A program inside, which is ended in the end."""
+    process = subprocess.Popen(
+        namespace.inside(*command), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(timeout=PATIENCE_SECONDS)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """`lo.pcapng`, all packets of a client and its servers, and what belongs to it."""
+    folder = tmp_path_factory.mktemp("asked")
+    subprocess.run(CERTIFICATE, cwd=folder, check=True, capture_output=True)
+    lab = Lab()
+    namespace = lab.namespace()
+    capture = folder / "lo.pcapng"
+    try:
+        namespace.run("ip", "link", "set", "lo", "up")
+        with running(namespace, *DNSMASQ):
+            wait_for(lambda: ":53 " in namespace.run("ss", "-lnut").stdout, "dnsmasq")
+            with running(namespace, "dumpcap", "-q", "-i", "lo", "-w", str(capture)):
+                wait_for(capture.exists, "dumpcap")
+                time.sleep(0.5)
+                namespace.run(sys.executable, asking.__file__, str(folder))
+                time.sleep(0.5)
+        yield folder
+    finally:
+        for made in lab.namespaces:
+            made.remove()
+
+
+@pytest.fixture(scope="module")
+def found(folder: Path) -> Transactions:
+    return evaluate_transactions(folder / "lo.pcapng", key="42:4:be")
+
+
+AT_ONCE = ("http.desegment_body:FALSE", "http.desegment_headers:FALSE")
+"""Options by which tshark looks at the first byte of a response and waits for no more."""
+STREAM = ("tcp.stream", "frame.time_epoch")
+Rows = list[list[str]]
+
+
+def tshark(folder: Path, wanted: str, *fields: str, options: tuple[str, ...] = ()) -> Rows:
+    """Fields of the packets that a filter shows."""
+    asked = [word for field in fields for word in ("-e", field)]
+    told = [word for option in options for word in ("-o", option)]
+    command = ["tshark", "-n", "-r", str(folder / "lo.pcapng"), *told, "-Y", wanted, "-T", "fields"]
+    done = subprocess.run([*command, *asked], check=True, capture_output=True, text=True)
+    return [line.split("\t") for line in done.stdout.splitlines()]
+
+
+def nanoseconds(seconds: str) -> int:
+    return int(Decimal(seconds) * 10**9)
+
+
+def waits(found: Transactions, kind: str) -> list[int]:
+    return sorted(packet.latency for packet in found[kind].worst())
+
+
+def since(folder: Path, begin: str, end: str) -> list[int]:
+    """From the first packet of each stream that one filter shows to the first of another."""
+    times = []
+    for wanted in (begin, end):
+        rows = tshark(folder, wanted, *STREAM)
+        times.append({stream: nanoseconds(told) for stream, told in reversed(rows)})
+    return sorted(times[1][stream] - times[0][stream] for stream in times[1])
+
+
+def test_dns(folder: Path, found: Transactions) -> None:
+    expected = [nanoseconds(row[0]) for row in tshark(folder, "dns.time", "dns.time")]
+    assert len(expected) == asking.QUESTIONS + asking.BY_TCP
+    assert waits(found, "dns") == sorted(expected)
+
+
+def test_pings(folder: Path, found: Transactions) -> None:
+    rows = tshark(folder, "icmp.resptime", "icmp.resptime")
+    expected = [nanoseconds(row[0]) // 1000 for row in rows]
+    assert len(expected) == asking.PINGS
+    assert waits(found, "icmp-echo") == sorted(expected)
+
+
+def test_handshakes(folder: Path, found: Transactions) -> None:
+    begins = "tcp.flags.syn == 1 && tcp.flags.ack =="
+    assert waits(found, "tcp-handshake") == since(folder, f"{begins} 0", f"{begins} 1")
+    counts = next(kind.counts for kind in found.kinds if kind.kind == "tcp-handshake")
+    assert (counts.refused, counts.half_open, counts.unanswered) == (1, 0, 0)
+
+
+def test_http(folder: Path, found: Transactions) -> None:
+    wanted = f"http.time && tcp.port == {asking.HTTP_PORT}"
+    expected = [nanoseconds(row[0]) for row in tshark(folder, wanted, "http.time", options=AT_ONCE)]
+    assert len(expected) == asking.CONNECTIONS * asking.REQUESTS
+    assert waits(found, "http") == sorted(expected)
+    slow = [packet for packet in found["http"].worst() if packet.latency >= SLOW_NS]
+    assert len(slow) == asking.CONNECTIONS
+    assert {packet.key.rpartition(" ")[2] for packet in slow} == {"/slow"}
+
+
+def test_tls(folder: Path, found: Transactions) -> None:
+    hello = "tls.handshake.type == 1"
+    assert waits(found, "tls-server-hello") == since(folder, hello, "tls.handshake.type == 2")
+    assert len(waits(found, "tls-server-hello")) == 2 * asking.CONNECTIONS
+    begun = {stream: nanoseconds(told) for stream, told in tshark(folder, hello, *STREAM)}
+    data = "tls.record.content_type == 23 || tls.record.opaque_type == 23"
+    asked: set[str] = set()
+    expected: dict[str, int] = {}
+    for stream, told, port in tshark(folder, data, *STREAM, "tcp.dstport"):
+        if int(port) in TLS_PORTS:
+            asked.add(stream)
+        elif stream in asked:
+            # Of TLS 1.3, tickets look like data; the server's handshake comes before.
+            expected.setdefault(stream, nanoseconds(told) - begun[stream])
+    assert waits(found, "tls-first-data") == sorted(expected.values())
+
+
+def test_the_end_of_the_servers_first_flight(folder: Path, found: Transactions) -> None:
+    ports = f"tcp.port in {{{TLS_PORTS[0]}, {TLS_PORTS[1]}}}"
+    rows = tshark(
+        folder, f"{ports} && tcp.len > 0", "tcp.stream", "frame.time_epoch", "tcp.dstport"
+    )
+    flights = {}
+    for stream in {row[0] for row in rows}:
+        own = [(nanoseconds(time), int(port) < 10_000) for one, time, port in rows if one == stream]
+        first = next(place for place, (_, asks) in enumerate(own) if not asks)
+        over = next(place for place, (_, asks) in enumerate(own) if asks and place > first)
+        flights[stream] = own[over - 1][0] - own[0][0]
+    assert waits(found, "tls-flight") == sorted(flights.values())
+
+
+def test_an_id_at_a_place(found: Transactions) -> None:
+    ids = found["field"].worst()
+    own = [packet for packet in ids if packet.key.endswith(tuple(f" id {n}" for n in range(20)))]
+    mine = [packet for packet in own if f":{asking.ID_PORT} " in packet.key]
+    assert len(mine) == asking.IDS
+    assert mine[0].key.endswith(" id 13")
+    assert mine[0].latency >= SLOW_NS > mine[1].latency

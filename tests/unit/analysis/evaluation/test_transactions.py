@@ -1,0 +1,335 @@
+"""Requests and their answers in captures that scapy made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from captures import MICROSECONDS, pcap
+from exchanges import (
+    CLIENT,
+    TLS_1_3,
+    Dialogue,
+    datagrams,
+    dns,
+    frame,
+    hello,
+    http2,
+    ping,
+    ptp,
+    quic,
+    record,
+    sent,
+    tcp,
+    udp,
+)  # fmt: skip
+from scapy.all import IP, UDP, Dot1Q, Ether, Raw
+from scapy.contrib.gtp import GTP_U_Header
+from scapy.layers.vxlan import VXLAN
+
+from tailtap.analysis.evaluation import Transactions, evaluate_transactions
+from tailtap.records.errors import InputError, NothingMatched
+from tailtap.records.transactions import TransactionCounts
+
+START = 1_700_000_000_000_000_000
+SECOND_NS = 1_000_000_000
+Packets = list[tuple[int, bytes]]
+
+
+def written(folder: Path, packets: Packets, name: str = "one.pcap", **options: Any) -> Path:
+    """A capture of packets at times behind `START`, in the order of these."""
+    path = folder / name
+    path.write_bytes(pcap([(START + t, data) for t, data in sorted(packets)], **options))
+    return path
+
+
+def of(folder: Path, packets: Packets, **settings: Any) -> Transactions:
+    """What is found in a capture of these packets."""
+    return evaluate_transactions(written(folder, packets), **settings)
+
+
+def counts(found: Transactions, kind: str) -> TransactionCounts:
+    return next(one.counts for one in found.kinds if one.kind == kind)
+
+
+def waits(found: Transactions, kind: str) -> list[tuple[int, int]]:
+    """Time and wait of each answered request, in the order of time."""
+    return sorted((packet.ingress_ns - START, packet.latency) for packet in found[kind].worst())
+
+
+def test_each_kind_of_datagrams(tmp_path: Path) -> None:
+    packets: Packets = []
+    expected: dict[str, list[tuple[int, int]]] = {}
+    for number in range(1, 40):
+        for place, (kind, request, answer) in enumerate(datagrams(number)):
+            time, wait = number * 1_000_000 + place * 10_000, 500 + 31 * number + place
+            packets.append((time, request))
+            if number % 5:
+                packets.append((time + wait, answer))
+                expected.setdefault(kind, []).append((time, wait))
+    found = of(tmp_path, packets)
+    assert {kind.kind for kind in found.kinds} == set(expected)
+    for kind, times in expected.items():
+        assert waits(found, kind) == sorted(times)
+        assert counts(found, kind).unanswered == counts(found, kind).requests - len(times)
+        assert counts(found, kind).unmatched_answers == 0
+    assert "id 39 www.example.com." in found["dns"].worst(1)[0].key.lower()
+
+
+def test_requests_behind_tags_and_in_tunnels(tmp_path: Path) -> None:
+    asks, answers = dns(True, 1, "a.example"), dns(False, 1, "a.example")
+    inner = [Ether(asks), Ether(answers)]
+    tunnels = [
+        [bytes(Ether() / Dot1Q(vlan=7) / Dot1Q(vlan=8) / one[IP]) for one in inner],
+        [frame(IP(), UDP(dport=4789), VXLAN(flags=8, vni=7), one) for one in inner],
+        [frame(IP(), UDP(dport=2152), GTP_U_Header(teid=7), one[IP]) for one in inner],
+    ]
+    for request, answer in tunnels:
+        found = of(tmp_path, [(0, request), (700, answer)])
+        assert waits(found, "dns") == [(0, 700)]
+    found = of(tmp_path, [(0, ptp(True, 5, vlan=True)), (90, ptp(False, 5, vlan=True))])
+    assert waits(found, "ptp-delay") == [(0, 90)]
+
+
+def test_requests_that_are_sent_again(tmp_path: Path) -> None:
+    asks, answers = dns(True, 1, "a.example"), dns(False, 1, "a.example")
+    packets = [
+        (0, asks),
+        (1_000, asks),
+        (1_300, answers),
+        (1_400, answers),
+        (1_500, dns(False, 2, "b")),
+    ]
+    found = of(tmp_path, packets)
+    assert waits(found, "dns") == [(0, 1_300)]
+    told = counts(found, "dns")
+    assert (told.retransmitted, told.repeated_answers, told.unmatched_answers) == (1, 1, 1)
+    assert waits(of(tmp_path, packets, since="last"), "dns") == [(1_000, 300)]
+    with pytest.raises(NothingMatched, match="none of 1 requests has an answer"):
+        of(tmp_path, [(0, asks), (2_000, answers)], window_ns=2_000)
+
+
+def test_the_same_id_with_another_question_or_port_is_another_request(tmp_path: Path) -> None:
+    packets = [
+        (0, dns(True, 1, "a.example")),
+        (10, dns(True, 1, "b.example")),
+        (20, dns(True, 1, "a.example", port=40_001)),
+        (400, dns(False, 1, "a.example", port=40_001)),
+        (500, dns(False, 1, "b.example")),
+        (900, dns(False, 1, "a.example")),
+    ]
+    found = of(tmp_path, packets)
+    assert waits(found, "dns") == [(0, 900), (10, 490), (20, 380)]
+    assert counts(found, "dns").reordered == 2
+
+
+def test_packets_that_were_cut(tmp_path: Path) -> None:
+    packets = [(0, dns(True, 1, "a.example")), (50, ping(True, 1)), (90, ping(False, 1))]
+    found = evaluate_transactions(written(tmp_path, packets, snap=50))
+    assert waits(found, "icmp-echo") == [(50, 40)]
+    assert "dns" not in [kind.kind for kind in found.kinds]
+
+
+def test_stamps_of_microseconds_are_an_uncertainty(tmp_path: Path) -> None:
+    packets = [(n * 1_000_000, ping(True, n)) for n in range(200)]
+    packets += [(n * 1_000_000 + 30_000 + 1_000 * (n % 17), ping(False, n)) for n in range(200)]
+    found = evaluate_transactions(written(tmp_path, packets, magic=MICROSECONDS))
+    assert found["icmp-echo"].within_ns == 1_000
+
+
+def retry() -> bytes:
+    """A HelloRetryRequest."""
+    special = "cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c"
+    return hello(False, TLS_1_3, bytes.fromhex(special))
+
+
+def test_tls_1_2(tmp_path: Path) -> None:
+    talk = Dialogue()
+    asked = hello(True)
+    talk.asks(10_000, asked[:20])
+    talk.asks(10_500, asked[20:])
+    talk.says(20_000, hello(False)[:30])
+    talk.says(21_000, hello(False)[30:] + record("handshake", b"\x0b\0\0\1x"))
+    talk.says(25_000, record("handshake", b"\x0e\0\0\0"))
+    talk.asks(30_000, record("change", b"\1") + record("handshake", b"finished"))
+    talk.says(40_000, record("change", b"\1") + record("handshake", b"finished"))
+    talk.says(47_000, record("data", b"the server may speak first"))
+    found = of(tmp_path, talk.packets)
+    assert waits(found, "tcp-handshake") == [(0, 1_000)]
+    assert waits(found, "tls-server-hello") == [(10_500, 10_500)]
+    assert waits(found, "tls-flight") == [(10_500, 14_500)]
+    assert waits(found, "tls-first-data") == [(10_500, 36_500)]
+
+
+def test_tls_1_3_with_a_retry_and_a_ticket(tmp_path: Path) -> None:
+    talk = Dialogue()
+    talk.asks(10_000, hello(True))
+    talk.says(15_000, retry())
+    talk.asks(18_000, hello(True))
+    talk.says(20_000, hello(False, TLS_1_3) + record("data", b"extensions"))
+    talk.says(21_000, record("data", b"finished"))
+    talk.asks(30_000, record("data", b"finished"))
+    talk.says(31_000, record("data", b"ticket"))
+    found = of(tmp_path, talk.packets)
+    assert waits(found, "tls-server-hello") == [(10_000, 10_000)]
+    assert waits(found, "tls-flight") == [(10_000, 11_000)]
+    # Nobody without the keys can tell a ticket from data.
+    assert waits(found, "tls-first-data") == [(10_000, 21_000)]
+
+
+def test_a_refusal_of_tls_is_no_loss(tmp_path: Path) -> None:
+    talk = Dialogue()
+    talk.asks(10_000, hello(True))
+    talk.says(15_000, b"\x15\3\3\0\2\2\x28")
+    found = of(tmp_path, talk.packets)
+    told = counts(found, "tls-server-hello")
+    assert (told.requests, told.refused, told.unanswered) == (1, 1, 0)
+
+
+def test_http_2_answers_in_any_order(tmp_path: Path) -> None:
+    talk = Dialogue()
+    preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + http2(4, 0)
+    talk.asks(10_000, preface[:10])
+    talk.asks(10_100, preface[10:] + http2(1, 1, b"get"))
+    talk.asks(11_000, http2(1, 3, b"post") + http2(0, 3, b"x" * 500))
+    talk.says(12_000, http2(4, 0) + http2(1, 3, b"200"))
+    talk.says(14_000, http2(0, 3, b"y" * 900) + http2(1, 3, b"trailer") + http2(1, 1, b"200"))
+    found = of(tmp_path, talk.packets)
+    assert waits(found, "http") == [(10_100, 3_900), (11_000, 1_000)]
+    assert counts(found, "http").reordered == 1
+
+
+def test_what_is_behind_a_proxy_and_what_a_connection_becomes(tmp_path: Path) -> None:
+    proxied = Dialogue(opened=False)
+    proxied.asks(0, b"CONNECT a.example:443 HTTP/1.1\r\n\r\n")
+    proxied.says(4_000, b"HTTP/1.1 200 OK\r\n\r\n")
+    proxied.asks(5_000, hello(True))
+    proxied.says(8_000, hello(False))
+    upgraded = Dialogue((40_001, 80))
+    upgraded.asks(10_000, b"GET /socket HTTP/1.1\r\nUpgrade: websocket\r\n\r\n")
+    upgraded.says(17_000, b"HTTP/1.1 101 Switching Protocols\r\n\r\n\x81\x05hello")
+    found = of(tmp_path, proxied.packets + upgraded.packets)
+    assert waits(found, "http") == [(0, 4_000), (10_000, 7_000)]
+    assert waits(found, "tls-server-hello") == [(5_000, 3_000)]
+
+
+def test_a_response_may_end_with_its_connection(tmp_path: Path) -> None:
+    talk = Dialogue()
+    talk.asks(10_000, b"GET / HTTP/1.0\r\n\r\n")
+    talk.says(11_000, b"HTTP/1.0 200 OK\r\n\r\n")
+    talk.says(12_000, b"HTTP/1.1 200 OK is part of the body\r\n\r\n")
+    found = of(tmp_path, talk.packets)
+    assert waits(found, "http") == [(10_000, 1_000)]
+    assert counts(found, "http").unmatched_answers == 0
+
+
+def test_answers_in_one_packet(tmp_path: Path) -> None:
+    talk = Dialogue((40_000, 80))
+    talk.asks(10_000, b"GET /a HTTP/1.1\r\n\r\nGET /b HTTP/1.1\r\n\r\n")
+    talk.says(12_000, b"HTTP/1.1 204 No\r\n\r\nHTTP/1.1 204 No\r\n\r\n")
+    found = of(tmp_path, talk.packets)
+    assert waits(found, "http") == [(10_000, 2_000)] * 2
+    assert counts(found, "http").coalesced == 1
+    assert {packet.key.rpartition(" ")[2] for packet in found["http"].worst()} == {"/a", "/b"}
+
+
+def test_a_request_of_tcp_that_was_lost_on_the_way(tmp_path: Path) -> None:
+    talk = Dialogue((40_000, 80))
+    request = b"GET / HTTP/1.1\r\n\r\n"
+    talk.asks(10_000, request)
+    again = tcp(True, 1_001, talk.numbers[False], request, ports=(40_000, 80))
+    talk.packets += [(210_000_000, again)]
+    talk.says(211_000_000, b"HTTP/1.1 204 No\r\n\r\n")
+    found = of(tmp_path, talk.packets)
+    assert waits(found, "http") == [(10_000, 210_990_000)]
+    assert counts(found, "http").retransmitted == 1
+    assert waits(of(tmp_path, talk.packets, since="last"), "http") == [(210_000_000, 1_000_000)]
+
+
+def test_quic_counts_from_the_first_initial(tmp_path: Path) -> None:
+    packets = [
+        (0, quic(True, b"destined", b"own")),
+        (1_000, quic(True, b"destined", b"own")),
+        (3_000, quic(False, b"own", b"servers", initial=False, length=200)),
+        (4_000, quic(True, b"servers", b"own")),
+        (4_500, quic(False, b"own", b"servers")),
+        (9_000, quic(True, b"another1", b"", version=0x6B3343CF)),
+        (9_900, quic(False, b"", b"servers", version=0x6B3343CF)),
+    ]
+    found = of(tmp_path, packets)
+    assert waits(found, "quic-initial") == [(0, 3_000), (9_000, 900)]
+    told = counts(found, "quic-initial")
+    assert (told.requests, told.retransmitted, told.repeated_answers) == (2, 1, 0)
+
+
+def test_two_directions_of_a_link(tmp_path: Path) -> None:
+    talk = Dialogue((40_000, 80))
+    talk.asks(10_000, b"GET / HTTP/1.1\r\n\r\n")
+    talk.says(12_500, b"HTTP/1.1 204 No\r\n\r\n")
+    sides: tuple[Packets, Packets] = ([], [])
+    for time, data in [*talk.packets, (5, ping(True, 1)), (65, ping(False, 1))]:
+        sides[Ether(data)[IP].src != CLIENT].append((time, data))
+    paths = [written(tmp_path, side, f"{place}.pcap") for place, side in enumerate(sides)]
+    found = evaluate_transactions(*paths)
+    assert waits(found, "http") == [(10_000, 2_500)]
+    assert waits(found, "tcp-handshake") == [(0, 1_000)]
+    assert waits(found, "icmp-echo") == [(5, 60)]
+    assert "both-directions" not in [warning.code for warning in found.warnings]
+    with pytest.raises(NothingMatched, match="give the capture of the requests first"):
+        evaluate_transactions(*reversed(paths))
+
+
+def test_two_places_that_see_both_directions(tmp_path: Path) -> None:
+    near = [(0, ping(True, 1)), (100, ping(False, 1))]
+    far = [(20, ping(True, 1)), (70, ping(False, 1))]
+    paths = [written(tmp_path, near, "near.pcap"), written(tmp_path, far, "far.pcap")]
+    found = evaluate_transactions(*paths)
+    assert waits(found, "icmp-echo") == [(0, 70)]
+    assert [warning.code for warning in found.warnings] == ["both-directions"]
+
+
+def test_an_id_at_a_place(tmp_path: Path) -> None:
+    def message(asks: bool, number: int) -> bytes:
+        return udp(asks, (7_000, 7_001), Raw(number.to_bytes(2, "big") + (b"?" if asks else b"!")))
+
+    packets = [
+        (0, message(True, 1)), (100, message(True, 2)), (150, message(True, 2)),
+        (400, message(False, 2)), (500, message(False, 1)), (600, message(True, 1)),
+        (900, message(False, 1)), (950, message(False, 1)),
+    ]  # fmt: skip
+    found = of(tmp_path, packets, key="42:2:be")
+    assert waits(found, "field") == [(0, 500), (100, 300), (600, 300)]
+    told = counts(found, "field")
+    assert (told.retransmitted, told.repeated_answers, told.reordered) == (1, 1, 1)
+    with pytest.raises(InputError, match="is of packets"):
+        of(tmp_path, packets, key="packet-nat")
+
+
+def test_requests_at_the_start_are_trimmed(tmp_path: Path) -> None:
+    packets = [(n * 1_000, ping(True, n)) for n in range(10)]
+    packets += [(n * 1_000 + 100 + n, ping(False, n)) for n in range(10)]
+    found = of(tmp_path, packets, trim_ns=3_500)
+    assert waits(found, "icmp-echo") == [(n * 1_000, 100 + n) for n in range(4, 10)]
+    assert counts(found, "icmp-echo").trimmed == 4
+
+
+def test_what_is_no_request_at_all(tmp_path: Path) -> None:
+    with pytest.raises(NothingMatched, match="no request with an answer of a known kind"):
+        of(tmp_path, [(0, sent(True, UDP(sport=5, dport=6), Raw(b"x" * 40)))])
+
+
+def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+    packets = [(n * 1_000, ping(True, n)) for n in range(10)]
+    packets += [(n * 1_000 + 100 + n, ping(False, n)) for n in range(10)]
+    found = of(tmp_path, [*packets, (9_500, dns(True, 1, "a.example"))])
+    out = tmp_path / "out"
+    found.write(out)
+    read = type(found["icmp-echo"]).load(out / "icmp-echo")
+    assert read.counts == found["icmp-echo"].counts
+    assert read.percentile(0.5) == found["icmp-echo"].percentile(0.5)
+    assert not (out / "dns").exists(), "nobody answered"
+    (record,) = [kind for kind in found.record().kinds if kind.kind == "dns"]
+    assert record.latency_ns is None and record.counts.open_at_end == 1
+    of(tmp_path, [(0, dns(True, 1, "a")), (5, dns(False, 1, "a"))]).write(out)
+    assert (out / "dns").exists() and not (out / "icmp-echo").exists()
