@@ -39,6 +39,8 @@ APT_BUILD := clang llvm libelf-dev zlib1g-dev linux-libc-dev pkg-config
 APT_WHEEL := autoconf automake autopoint libtool gettext flex bison gawk make linux-libc-dev-arm64-cross
 # What other platforms and the counters run; `tailtap doctor` names the packages of each.
 APT_PLATFORMS := linux-perf lxc crun runc podman mmdebstrap qemu-system-x86 libvirt-daemon cpio
+# Servers and clients of examples, and the tool of NAT; `tailtap doctor` names them.
+APT_EXAMPLES := dnsmasq-base dnsperf nginx-light wrk nftables
 # What the tests compare with and look at.
 # libbpf-dev: the recorder that the stamps are compared with; zsh, fish: what they complete;
 # mandoc, bsdextrautils: they show manual pages; ipmitool: a client of management controllers; hwloc-nox: the other reader of topologies; e2fsprogs: a guest's disk; procps: sysctl.
@@ -75,7 +77,7 @@ packages-build:
 
 .PHONY: packages
 packages: packages-build ## Install the Debian packages of the tests and of all platforms that are missing
-	$(call install,$(APT_PLATFORMS) $(APT_TEST) $(APT_MORE))
+	$(call install,$(APT_PLATFORMS) $(APT_EXAMPLES) $(APT_TEST) $(APT_MORE))
 
 $(VENV)/installed: requirements.lock | packages-build
 	@echo "installing Python packages into $(VENV)"

@@ -20,6 +20,10 @@
  *   tracepoint after it says how many frames went over, and the program `flushed` notes when. The
  *   frames become skbs in their order, so that the n-th of them finds its time by its number.
  *
+ * A packet of TCP brings the time at which its sender wants it sent (CLOCK_MONOTONIC), which the kernel
+ * keeps instead of stamping it. Of a server most packets are such: where user space asks for it, the
+ * tracepoint of netif_rx() notes when it was handed over, by its address.
+ *
  * The ring is that of ring.h. Where bytes of the packet follow the first two words of a slot, they are
  * stored before these. Hence, exactly: seen = head + lost, stored = head.
  *
@@ -73,7 +77,8 @@ const volatile struct {
 	__u32 key_big_endian;
 	__u32 arrival;   /* stamp packets when they were handed over, not now */
 	__u32 index;     /* of the interface that is tapped, for `flushed`; 0: it is not loaded */
-	__u32 namespace; /* inode number of its network namespace; for `flushed` */
+	__u32 namespace; /* inode number of its network namespace; for `flushed` and `handed` */
+	__u32 noted;     /* `handed` is loaded */
 } config SEC(".rodata");
 
 /* Shared with user space; the layout is known to tap/ring.rs. One cache line for each writer. */
@@ -130,6 +135,18 @@ struct {
 	__uint(key_size, sizeof(__u32));
 	__uint(value_size, sizeof(struct flush));
 } flushes SEC(".maps");
+
+/* When packets were handed over that bring a time, by their addresses. Few are under way at once; those
+ * that were dropped there are the least recently used ones. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u64);
+	__type(value, __u64);
+} notes SEC(".maps");
+
+/* The kernel's own packet (Linux 6.2). */
+extern void *bpf_cast_to_kern_ctx(void *context) __ksym __weak;
 
 /* Reads the id behind extension headers of IPv6: from `at` on, the first of them `kind`. A function of
  * its own, as hardly any packet has them, so that it costs the others nothing. */
@@ -335,6 +352,22 @@ static __always_inline __u64 handed_over(void)
 	return 0;
 }
 
+/* When a packet was handed over that brings a time of its sender's; 0 when nobody noted that. */
+static __always_inline __u64 noted(struct __sk_buff *skb)
+{
+	__u64 *time, found, key;
+
+	if (!config.noted)
+		return 0;
+	key = (__u64)bpf_cast_to_kern_ctx(skb);
+	time = bpf_map_lookup_elem(&notes, &key);
+	if (!time)
+		return 0;
+	found = *time;
+	bpf_map_delete_elem(&notes, &key);
+	return found;
+}
+
 /* When a packet was handed over that is being received here. */
 static __always_inline __u64 arrival(struct __sk_buff *skb)
 {
@@ -348,6 +381,10 @@ static __always_inline __u64 arrival(struct __sk_buff *skb)
 			return time;
 	}
 	if (skb->tstamp <= ahead) {
+		__u64 time = noted(skb);
+
+		if (time)
+			return time;
 		__sync_fetch_and_add(&state.late, 1);
 		return bpf_ktime_get_ns();
 	}
@@ -405,6 +442,10 @@ struct net_device {
 	const struct rtnl_link_ops *rtnl_link_ops;
 	unsigned char priv[];
 };
+struct sk_buff {
+	struct net_device *dev;
+	__s64 tstamp;
+};
 struct napi_struct {
 	unsigned int napi_id;
 };
@@ -451,6 +492,20 @@ int BPF_PROG(flushed, const struct net_device *from, const struct net_device *to
 	state.handed += sent;
 	state.napi = BPF_CORE_READ(private_of(peer), rq, xdp_napi.napi_id);
 	*(volatile __u64 *)&state.flushes = state.flushes + 1;
+	return 0;
+}
+
+/* Notes that a packet is handed over which brings a time, if it goes to the interface that is tapped. */
+SEC("tp_btf/netif_rx")
+int BPF_PROG(handed, struct sk_buff *skb)
+{
+	__u64 key = (__u64)skb, now;
+
+	if ((__u64)skb->tstamp > *(volatile __u64 *)&state.ahead || skb->dev->ifindex != config.index ||
+	    skb->dev->nd_net.net->ns.inum != config.namespace)
+		return 0;
+	now = bpf_ktime_get_ns();
+	bpf_map_update_elem(&notes, &key, &now, BPF_ANY);
 	return 0;
 }
 

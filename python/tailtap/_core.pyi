@@ -369,6 +369,9 @@ class Cores:
 def check_tap_key(key: str) -> None:
     """Raise `InputError` for a key whose ids `tap` cannot stamp."""
 
+def check_key(key: str) -> None:
+    """Raise `InputError` for a key that packets of captures cannot be matched by."""
+
 class _Sending(TypedDict):
     interface: str
     rate: int | None

@@ -72,7 +72,7 @@ def test_packets_are_asked_for(captures: Path) -> None:
     error = one_line_error(in_process("evaluate", *pair, "--match", "packets"), 2)
     assert "no packet of" in error
     error = one_line_error(in_process("evaluate", pair[0], "--match", "packets"), 2)
-    assert "give two captures" in error
+    assert "--ingress SELECT --egress SELECT" in error
 
 
 @pytest.mark.parametrize(

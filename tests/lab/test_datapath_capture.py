@@ -14,14 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 from frames import send_frames, udp_frame
-from labtools import PATIENCE_SECONDS, limited_memory, small_disk, wait_for
+from labtools import PATIENCE_SECONDS, frames_of, limited_memory, small_disk, wait_for
 from namespaces import TAILTAP, Namespace
 from program import tailtap
 from stamps import HEADER, read_stamps
 
 from tailtap.analysis import evaluation
-
-SECOND = 1_000_000_000
 
 
 def tshark(path: Path, *fields: str) -> list[list[str]]:
@@ -37,19 +35,6 @@ def capinfos(path: Path) -> dict[str, str]:
     command = ["capinfos", "-T", "-r", "-m", "-M", "-t", "-E", "-c", str(path)]
     shown = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return dict(zip(("name", "type", "encapsulation", "packets"), shown.split(","), strict=True))
-
-
-def frames_of(path: Path) -> list[tuple[int, int, bytes]]:
-    """Time in ns, length on the wire and bytes of each packet, read without tailtap."""
-    data = path.read_bytes()
-    assert data[:4] == bytes.fromhex("4d3cb2a1")
-    at, found = 24, []
-    while at < len(data):
-        seconds, ns, kept, wire = np.frombuffer(data[at : at + 16], "<u4").tolist()
-        found.append((seconds * SECOND + ns, wire, data[at + 16 : at + 16 + kept]))
-        at += 16 + kept
-    assert at == len(data)
-    return found
 
 
 def total(link: dict[str, Any]) -> tuple[int, int, int]:

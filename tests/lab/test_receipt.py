@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-from labtools import stamps
+from labtools import frames_of, stamps
 from namespaces import Namespace
 from numpy.typing import NDArray
 
@@ -22,6 +23,17 @@ STEP_NS = 1000
 MOST_NS = 5000
 """The sniffer gets its copy before the tap, which may take as long."""
 ID_BYTES = 4
+CONNECTING = """\
+import socket, time
+for _ in range(200):
+    with socket.socket() as asking:
+        asking.setblocking(False)
+        before = time.monotonic_ns()
+        asking.connect_ex(("198.18.0.2", 80))
+        print(asking.getsockname()[1], before, time.monotonic_ns())
+    time.sleep(0.001)
+"""
+"""Asks for connections, and prints the port, and when each call began and ended."""
 
 pytestmark = pytest.mark.skipif(
     len(os.sched_getaffinity(0)) < 2, reason="sender and receiver need a CPU each"
@@ -50,6 +62,14 @@ def sniffed(capture: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     times = [int(text.replace(".", "")) for text, _ in rows]
     assert all(len(text.partition(".")[2]) == 9 for text, _ in rows)
     return np.array(ids, np.int64), np.array(times, np.int64)
+
+
+def by_port(capture: Path) -> dict[int, int]:
+    """When the first packet from each TCP port was stamped, in ns."""
+    found: dict[int, int] = {}
+    for time_ns, _, frame in frames_of(capture):
+        found.setdefault(int.from_bytes(frame[34:36], "big"), time_ns)
+    return found
 
 
 def ahead_ns() -> int:
@@ -101,3 +121,38 @@ def test_packets_are_stamped_as_they_are_handed_over_and_as_they_are_received(
         assert low >= -STEP_NS and high < MOST_NS + STEP_NS
     # Where the kernel stamps behind its queues, nobody sees them wait.
     assert medians["handed"] > 2 * medians["received"] > 0
+
+
+@pytest.mark.alone
+@pytest.mark.timed
+@pytest.mark.skipif(
+    "bpf_cast_to_kern_ctx" not in Path("/proc/kallsyms").read_text(encoding="ascii"),
+    reason="packets of TCP are stamped as they are handed over from Linux 6.2 on",
+)
+def test_packets_of_tcp_are_stamped_as_they_are_handed_over(
+    namespace: Namespace, tmp_path: Path
+) -> None:
+    """They bring a time of their sender's, and the kernel stamps them no more.
+
+    What asks for a connection sends the first packet itself: it is handed over before it returns.
+    """
+    namespace.veth("gen", "in")
+    namespace.run("sh", "-c", "echo 2 > /sys/class/net/in/queues/rx-0/rps_cpus")
+    namespace.run("ip", "address", "add", "198.18.0.1/24", "dev", "gen")
+    neighbour = ("198.18.0.2", "lladdr", "02:74:74:00:00:02", "dev", "gen")
+    namespace.run("ip", "neigh", "add", *neighbour, "nud", "permanent")
+    tap = namespace.start(
+        *("tap", "handed=in@arrival:drop", "received=in@receipt", "--clock", "monotonic"),
+        *("--write", f"{tmp_path}/{{link}}.pcap", "--cpu", "0"),
+    )
+    asked = namespace.run("taskset", "--cpu-list", "0", sys.executable, "-c", CONNECTING).stdout
+    links = tap.stop()["links"]
+    assert links["handed"]["late"] == 0
+    rows = (map(int, line.split()) for line in asked.splitlines())
+    between = {port: (before, after) for port, before, after in rows}
+    taken = {name: by_port(tmp_path / f"{name}.pcap") for name in ("handed", "received")}
+    assert taken["handed"].keys() >= between.keys()
+    for port, (before, after) in between.items():
+        assert before <= taken["handed"][port] <= after
+    waited = [taken["received"][port] - taken["handed"][port] for port in between]
+    assert min(waited) > 0

@@ -269,3 +269,16 @@ def check_files(host: Host, folder: Path) -> None:
 def stamps(path: Path) -> NDArray[np.void]:
     """The records of a stamp file, read independently of tailtap."""
     return np.frombuffer(path.read_bytes()[HEADER_BYTES:], dtype=STAMP)
+
+
+def frames_of(path: Path) -> list[tuple[int, int, bytes]]:
+    """Time in ns, length on the wire and bytes of each packet, read without tailtap."""
+    data = path.read_bytes()
+    assert data[:4] == bytes.fromhex("4d3cb2a1")
+    at, found = 24, []
+    while at < len(data):
+        seconds, ns, kept, wire = np.frombuffer(data[at : at + 16], "<u4").tolist()
+        found.append((seconds * 1_000_000_000 + ns, wire, data[at + 16 : at + 16 + kept]))
+        at += 16 + kept
+    assert at == len(data)
+    return found

@@ -10,6 +10,7 @@ use std::thread;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use tailtap_analysis::key::KeyKind;
 use tailtap_datapath::OnReady;
 use tailtap_datapath::device::Mode;
 use tailtap_datapath::device::af_xdp::AfXdpError;
@@ -35,6 +36,7 @@ use crate::errors::raise;
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(tap, module)?)?;
     module.add_function(wrap_pyfunction!(check_tap_key, module)?)?;
+    module.add_function(wrap_pyfunction!(check_key, module)?)?;
     module.add_function(wrap_pyfunction!(send, module)?)?;
     module.add_function(wrap_pyfunction!(most_packets, module)?)?;
     module.add_function(wrap_pyfunction!(recording, module)?)?;
@@ -65,6 +67,7 @@ impl TapLink {
         };
         match (self.at.as_str(), forward) {
             ("ingress", forward) => Ok(Point::Arriving(forward)),
+            ("arrival", forward) => Ok(Point::HandedOver(forward)),
             ("egress", forward) => Ok(Point::Leaving(forward)),
             ("receipt", Forward::Pass) => Ok(Point::Received),
             (at, forward) => {
@@ -158,6 +161,12 @@ fn tap<'py>(
 #[pyfunction]
 fn check_tap_key(key: &str) -> PyResult<()> {
     parse::<TapKey>(key).map(drop)
+}
+
+/// Raises InputError for a key that packets of captures cannot be matched by.
+#[pyfunction]
+fn check_key(key: &str) -> PyResult<()> {
+    parse::<KeyKind>(key).map(drop)
 }
 
 /// What an option says; InputError when it says nothing that is known.

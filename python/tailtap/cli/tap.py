@@ -21,7 +21,8 @@ from tailtap.records.errors import InputError
     nargs=-1,
     required=True,
     metavar="LINK...",
-    help="[NAME=][NETNS/]INTERFACE[@egress|@receipt][:FORWARD]. NAME defaults to the interface. "
+    help="[NAME=][NETNS/]INTERFACE[@arrival|@egress|@receipt][:FORWARD]. NAME defaults to the "
+    "interface. "
     "NETNS is the network namespace of its interfaces, by its name in `ip netns list` or by a path "
     "such as /proc/PID/ns/net; without it they are in the current one. FORWARD is "
     "another interface, through which every packet leaves after its stamp (inline tap), or "
@@ -29,6 +30,8 @@ from tailtap.records.errors import InputError
     "goes on its way (passive tap). "
     "With @egress the packets that leave through the interface are stamped (of a "
     "generator: with --no-bypass), which saves a pair of links, else those that arrive. "
+    "With @arrival packets that leave through FORWARD are stamped when they were handed over to "
+    "the interface, not as they leave. "
     "With @receipt packets that arrive are stamped when the interface's receive work comes to "
     "them, not when they were handed over: tapped both ways, an interface tells how long packets "
     "waited for it. Such a tap listens only, and has no FORWARD.",
@@ -133,10 +136,10 @@ def tap(
 ) -> None:
     """Stamp or capture every packet that passes a link.
 
-    A packet that leaves through another interface or with @egress is stamped as it leaves. Any
-    other packet is stamped when the interface gets it (from a network card's driver, or from the
-    sender at the other end of a veth pair), not when its receive work begins. For this the kernel
-    stamps all packets of the machine while the tap runs, as it does for tcpdump.
+    A packet that leaves through another interface (but for @arrival), or with @egress, is stamped
+    as it leaves. Any other packet is stamped when the interface gets it (from a network card's
+    driver, or from the sender at the other end of a veth pair), not when its receive work begins.
+    For this the kernel stamps all packets of the machine while the tap runs, as for tcpdump.
 
     A stamp file holds packets with an id: UDP over IPv4 or IPv6, also VLAN-tagged, whose payload
     starts with MoonSniff's layout, a little-endian 32-bit id and the byte 0x55; or, with --key,

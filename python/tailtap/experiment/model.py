@@ -20,17 +20,19 @@ from pydantic import (
     model_validator,
 )
 
+from tailtap import _core
 from tailtap.analysis.verdict.requirement import parse_requirements
 from tailtap.experiment.dut import Dut
 from tailtap.experiment.line import ENDS, QUEUES, Member, check_hops, check_line
 from tailtap.experiment.network import check_network, sent_as
 from tailtap.experiment.over import VETH, check_over, with_links_over
+from tailtap.experiment.server import TRANSACTIONS, check_server
 from tailtap.experiment.tuning import FULL
 from tailtap.lab import platforms as platform
 from tailtap.lab.forwarders import FORWARDERS
 from tailtap.lab.generators.model import Traffic
 from tailtap.lab.instruments.interrupts import Interrupts
-from tailtap.lab.instruments.taps.model import HARDWARE, PASSIVE, Taps
+from tailtap.lab.instruments.taps.model import HARDWARE, PASSIVE, PCAP, STAMPS, Taps
 from tailtap.lab.neighbours.running import Asked
 from tailtap.lab.platforms import PLATFORMS, Devices, DutSpec, Platform
 from tailtap.lab.platforms.options import PortOptions
@@ -50,17 +52,29 @@ FLOW = "flow"
 ON_TESTBED = "on_testbed"
 """The key of the context of validation that says whether `Experiment.wired` follows."""
 KEYS = ("auto", "moonsniff")
-"""Keys that the lab's taps store: the packet's id and nothing else."""
+"""Keys that stamps have: the packet's id and nothing else."""
 
 
 class Matching(Strict):
     """How ingress and egress are matched; times in ns."""
 
-    key: Annotated[str, Written("`auto` or `moonsniff`", schema={"enum": list(KEYS)})] = Field(
+    match: Literal["packets", "transactions"] = Field(
+        default="packets",
+        description="What is measured: packets is how long each took through the DuT, transactions "
+        "how long requests waited for their answers, where dut.forwarder is server.",
+        examples=["transactions"],
+    )
+    transaction: str | None = Field(
+        default=None,
+        description="Which kind of transactions is the run's result, where there are several: one "
+        "that `tailtap evaluate --match transactions` finds. By default that with most requests.",
+        examples=["dns"],
+    )
+    key: str = Field(
         default="auto",
-        description="How packets are matched. The lab's taps store the packets' ids, which auto "
-        "finds.",
-        examples=["moonsniff"],
+        description="How packets are matched. Stamps have the packets' ids (moonsniff), which auto "
+        "finds. With tap.format: pcap it is any key of `tailtap evaluate --key`.",
+        examples=["moonsniff", "packet-nat"],
     )
     trim: Time = Field(
         default=0,
@@ -73,15 +87,15 @@ class Matching(Strict):
         examples=["1 s"],
     )
 
-    @field_validator("key")
+    @field_validator("transaction")
     @classmethod
-    def _key_is_an_id(cls, key: str) -> str:
-        if key not in KEYS:
-            raise ValueError(
-                f"there is no key {key!r} in a stamp file: {did_you_mean(key, KEYS)} (others are "
-                "for captures of whole packets, see `tailtap evaluate --key`)"
-            )
-        return key
+    def _transaction_is_known(cls, kind: str | None) -> str | None:
+        if kind is not None:
+            from tailtap.analysis.evaluation.transactions import KINDS
+
+            if kind not in KINDS:
+                raise ValueError(f"there is no kind {kind!r}: {did_you_mean(kind, KINDS)}")
+        return kind
 
     @field_validator("window")
     @classmethod
@@ -234,6 +248,41 @@ class Experiment(Strict):
         return self
 
     @model_validator(mode="after")
+    def _server_has_clients(self) -> Experiment:
+        check_server(self)
+        return self
+
+    @model_validator(mode="after")
+    def _key_is_in_the_captures(self) -> Experiment:
+        key, at = self.evaluation.key, ("evaluation", "key")
+        if self.snap is None and key not in KEYS:
+            raise Misfit(
+                at,
+                f"there is no key {key!r} in a stamp file: {did_you_mean(key, KEYS)} (others are "
+                "for whole packets: tap: {format: pcap})",
+                [("tap", "format")],
+            )
+        if self.snap is not None and key != "auto":
+            try:
+                _core.check_key(key)
+            except InputError as error:
+                raise Misfit(at, str(error)) from error
+        if self.snap is not None and self.traffic.external is None and self.traffic.warm_up_ns:
+            raise Misfit(
+                ("traffic", "warm_up"),
+                "a pcap has the packets of the warm-up as well: write warm_up: 0 s, and leave them "
+                "out by evaluation.trim",
+                [("tap", "format")],
+            )
+        if self.snap is not None and self.tap.clock == HARDWARE:
+            raise Misfit(("tap", "format"), "cards stamp packets with ids, and keep none: leave it "
+                         "out, or take tap.clock: monotonic", [("tap", "clock")])  # fmt: skip
+        if self.snap is not None and self.trace != "none":
+            raise Misfit(("trace",), "a trace is joined with stamps, and these taps keep packets: "
+                         "leave it out", [("tap", "format")])  # fmt: skip
+        return self
+
+    @model_validator(mode="after")
     def _both_ends_of_cables(self) -> Experiment:
         dut, tap = self.dut.given("ports"), self.tap.ports
         if (dut is None) != (tap is None):
@@ -281,6 +330,17 @@ class Experiment(Strict):
         if self.dut.over != VETH:
             check_over(self.dut.over, self.dut.taps, self.graph())
         return self
+
+    @property
+    def answers(self) -> bool:
+        """Whether its DuT answers clients: a server."""
+        return FORWARDERS[self.dut.forwarder].serves == "clients"
+
+    @property
+    def snap(self) -> int | None:
+        """How many bytes of each packet the taps keep; None where they write stamps."""
+        asked = self.tap.format or (PCAP if self.evaluation.match == TRANSACTIONS else STAMPS)
+        return self.tap.snap_length if asked == PCAP else None
 
     @property
     def neighbours(self) -> Sequence[Asked]:
@@ -374,6 +434,9 @@ class Experiment(Strict):
         if self.dut.taps != ENDS:
             raise InputError(f"dut.taps: {self.dut.taps}: the timestamper of a testbed does not "
                              "see what is between the nodes of a DuT: leave it out")  # fmt: skip
+        if self.answers:
+            raise InputError("dut.forwarder: server: its one port has the lab's links: measure it "
+                             "without --testbed")  # fmt: skip
         if self.dut.is_network:
             raise InputError("dut.links, dut.flows: a testbed has two cables to the DuT, and each "
                              "flow of a network needs its own: take dut.line")  # fmt: skip
@@ -412,6 +475,7 @@ class Experiment(Strict):
             hops=self.dut.taps != ENDS,
             queues=self.dut.taps == QUEUES,
             paths=self.dut.paths if self.dut.is_network else None,
+            clients=self.senders if self.answers else (),
         )
         return with_links_over(graph, self.dut.over)
 
@@ -455,6 +519,9 @@ class Experiment(Strict):
             content["dut"]["irq"] = irq
         if self._ports() is None:
             content["tap"]["ports"] = None
+        if self.answers and "rate" not in self.traffic.model_fields_set:
+            content["traffic"]["rate"] = None  # as fast as clients are answered
+        content["tap"]["format"] = STAMPS if self.snap is None else PCAP
         if not self.traits.has_dut:
             content["dut"]["forwarder"] = None
             content["dut"]["options"] = {}

@@ -216,7 +216,7 @@ def _check_forwarder(member: Member, graph: Graph, key: KeyPath) -> None:
                      f"take {fitting} there", [("dut", "nodes"), ("dut", "forwarder")])  # fmt: skip
 
 
-_LEVELS: Sequence[Serves] = ("pair", "ports", "flows")
+_LEVELS: Sequence[Serves] = ("clients", "pair", "ports", "flows")
 
 
 def serving(passes: Sequence[tuple[Port, Port]]) -> Serves:

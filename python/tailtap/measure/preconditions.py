@@ -13,6 +13,7 @@ from tailtap.host.cpu.cpus import FOLDER, is_offline, usable
 from tailtap.host.facts.timekeeping import require_kernel_clock
 from tailtap.kinds.findings import Findings
 from tailtap.lab.instruments.taps import STAMP_BYTES
+from tailtap.lab.instruments.taps.inline import slot_of
 from tailtap.lab.instruments.taps.model import HARDWARE, PASSIVE
 from tailtap.records.cpulist import ranges
 from tailtap.records.errors import MachineError, NotWritten
@@ -97,7 +98,9 @@ def require_clock(plan: Sequence[PlannedRun]) -> None:
 def stamp_bytes(plan: Sequence[PlannedRun]) -> int:
     """About how many bytes the stamps of these runs take, those of all flows."""
     return STAMP_BYTES * sum(
-        one.experiment.traffic_of(one.flow).packets * _taps(one.experiment, one.flow)
+        one.experiment.traffic_of(one.flow).packets
+        * _taps(one.experiment, one.flow)
+        * slot_of(one.experiment.snap)
         for run in plan
         for one in run.group
     )

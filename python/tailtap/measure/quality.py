@@ -86,21 +86,25 @@ def warnings_of(experiment: Experiment, measured: Measured, flow: str) -> list[N
     ]
 
 
-def external_rate(traffic: Traffic, ingress: Side) -> list[Warning]:
+def external_rate(traffic: Traffic, ingress: Side, requests: int | None = None) -> list[Warning]:
     """Whether the generator of others sent what was asked, by the evaluation's `ingress` input.
 
-    What it says of itself could not be compared, so the tap counts for it.
+    What it says of itself could not be compared, so the tap counts for it. Of clients it is
+    `requests` that count, if a rate was asked for: they may ask as fast as they are answered.
     """
-    if traffic.external is None:
+    asked = requests is None or "rate" in traffic.model_fields_set
+    if traffic.external is None or not asked:
         return []
-    packets, seconds = ingress.packets, (ingress.last_ns - ingress.first_ns) / 1e9
+    packets = ingress.packets if requests is None else requests
+    seconds = (ingress.last_ns - ingress.first_ns) / 1e9
     rate = (packets - 1) / seconds if seconds > 0 else 0.0
     if abs(rate - traffic.rate) <= EXTERNAL_SHARE * traffic.rate:
         return []
+    what = "packets with an id" if requests is None else "requests"
     return [
         _warning(
             "generator-rate",
-            f"the ingress tap saw {packets} packets with an id at {format_rate(rate)} where "
+            f"the ingress tap saw {packets} {what} at {format_rate(rate)} where "
             f"traffic.rate is {format_rate(traffic.rate)}, so the run is invalid: change "
             "traffic.external.command",
         )

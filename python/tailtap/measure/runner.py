@@ -28,6 +28,7 @@ from tailtap.analysis.runs.folder import (
     hop_captures,
     require_folder,
 )
+from tailtap.analysis.runs.requests import are_requests, evaluate_requests
 from tailtap.experiment.plan import PlannedRun, make_plan, plan_record
 from tailtap.experiment.reading import CheckedExperiment
 from tailtap.host.changes import clean
@@ -284,8 +285,12 @@ class _Flow:
     def evaluate(self, sent: Sent) -> None:
         """Evaluate the stamps and enter the warnings about them. Raises `TailtapError`."""
         experiment = self.run.experiment
-        settings = of_run(self.record.parameters.known.evaluation)
-        evaluation = evaluate_by(settings, self.folder.ingress, self.folder.egress)
+        asked = self.record.parameters.known.evaluation
+        settings = of_run(asked)
+        if asked is not None and are_requests(asked):
+            evaluation = evaluate_requests(self.folder, settings, asked.transaction)
+        else:
+            evaluation = evaluate_by(settings, self.folder.ingress, self.folder.egress)
         hops = hop_captures(self.record, self.folder.path)
         if hops:
             from tailtap.analysis.evaluation.hops import evaluate_hops  # `--check` needs no arrays
@@ -294,7 +299,11 @@ class _Flow:
         evaluation.write(self.folder.evaluation, below=self.folder.top)
         self.record.warnings += notices(
             [
-                *external_rate(experiment.traffic_of(self.run.flow), evaluation.inputs.ingress),
+                *external_rate(
+                    experiment.traffic_of(self.run.flow),
+                    evaluation.inputs.ingress,
+                    evaluation.counts.ingress if experiment.answers else None,
+                ),
                 *overloaded(experiment, sent, evaluation.counts),
             ]
         )

@@ -255,6 +255,8 @@ class EvaluationSettings(Record, kw_only=True):
     key: str = "auto"
     trim: Count = 0
     window: Count = 5_000_000_000
+    match: str = "packets"
+    transaction: str | None = None
     bucket: Width | None = None
 
 

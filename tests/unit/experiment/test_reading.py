@@ -68,8 +68,20 @@ def test_five_lines_are_enough(tmp_path: Path) -> None:
             "slip_limit": 100_000,
             "external": None,
         },
-        "tap": {"kind": "inline", "clock": "monotonic", "ports": None},
-        "evaluation": {"key": "auto", "trim": 0, "window": 5_000_000_000},
+        "tap": {
+            "kind": "inline",
+            "clock": "monotonic",
+            "ports": None,
+            "format": "stamps",
+            "snap_length": 512,
+        },
+        "evaluation": {
+            "match": "packets",
+            "transaction": None,
+            "key": "auto",
+            "trim": 0,
+            "window": 5_000_000_000,
+        },
         "counters": False,
         "trace": "none",
         "interrupts": "none",
@@ -275,8 +287,8 @@ def test_a_run_is_without_the_boot_parameters_of_others(tmp_path: Path) -> None:
                             "'x {ratte}'",
                             (
                                 ".external.command: {ratte} stands for nothing: known are "
-                                "{interface}, {rate}, {gap}, {size}, {packets}, {seconds}, {cpu}; "
-                                "write {{ for a brace"
+                                "{interface}, {rate}, {gap}, {size}, {packets}, {seconds}, {cpu}, "
+                                "{server}, {client}; write {{ for a brace"
                             ),
                         ),
                         (
@@ -447,8 +459,7 @@ def test_a_run_is_without_the_boot_parameters_of_others(tmp_path: Path) -> None:
             "name: a\ntraffic: {}\nevaluation: {key: moonsnif}\n",
             (
                 "/e.yaml:3: evaluation.key: there is no key 'moonsnif' in a stamp file: did you "
-                "mean 'moonsniff'? (others are for captures of whole packets, see `tailtap "
-                "evaluate --key`)"
+                "mean 'moonsniff'? (others are for whole packets: tap: {format: pcap})"
             ),
         ),
         ("traffic: {}\n", "/e.yaml:1: name: this key is missing"),

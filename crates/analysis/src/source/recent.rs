@@ -34,9 +34,9 @@ fn is_copy(first_ns: u64, time_ns: u64) -> bool {
 /// Finds out whether copies are the rule.
 #[derive(Default)]
 pub(crate) struct Copies {
-    /// The time of the first of the last equal packets, and how many there were within a moment.
-    groups: HashMap<u64, (u64, usize)>,
-    ended: Vec<usize>,
+    /// When packets of one content came first, and how many within a moment of that; nothing where others
+    /// came later, which are equal packets.
+    groups: HashMap<u64, Option<(u64, usize)>>,
     packets: usize,
 }
 
@@ -44,18 +44,16 @@ impl Copies {
     pub fn add(&mut self, packet: &Packet<'_>) {
         let Some(content) = content(packet) else { return };
         self.packets += 1;
-        let (first_ns, count) = self.groups.entry(content).or_insert((packet.time_ns, 0));
-        if *count > 0 && !is_copy(*first_ns, packet.time_ns) {
-            self.ended.push(std::mem::take(count));
-            *first_ns = packet.time_ns;
-        }
-        *count += 1;
+        let group = self.groups.entry(content).or_insert(Some((packet.time_ns, 0)));
+        *group = group
+            .filter(|(first_ns, _)| is_copy(*first_ns, packet.time_ns))
+            .map(|(first_ns, count)| (first_ns, count + 1));
     }
 
     /// Whether most packets have as many copies as mirror ports make.
     pub fn are_the_rule(&self) -> bool {
-        let groups = self.ended.iter().copied().chain(self.groups.values().map(|group| group.1));
-        let copied: usize = groups.filter(|size| (2..=MOST_COPIES).contains(size)).sum();
+        let sizes = self.groups.values().flatten().map(|group| group.1);
+        let copied: usize = sizes.filter(|size| (2..=MOST_COPIES).contains(size)).sum();
         copied as f64 > RULE * self.packets as f64
     }
 }

@@ -52,6 +52,7 @@ impl<'a> Prepared<'a> {
         };
         let moment = match &link.point {
             Point::Received => Moment::Receipt,
+            Point::HandedOver(_) => Moment::AnyArrival(&interface),
             point if point.stamps_arrival() => Moment::Arrival(&interface),
             _ => Moment::Now,
         };

@@ -68,6 +68,8 @@ pub enum Point {
     /// Those that arrive, when they were handed over; those that leave through another interface,
     /// as they leave.
     Arriving(Forward),
+    /// Those that arrive, when they were handed over, also where they leave through another interface.
+    HandedOver(Forward),
     /// Those that leave, as they leave.
     Leaving(Forward),
     /// Those that arrive, when they are received: beside a tap that has what was handed over. They
@@ -79,7 +81,7 @@ impl Point {
     /// What becomes of the packets.
     fn forward(&self) -> &Forward {
         match self {
-            Self::Arriving(forward) | Self::Leaving(forward) => forward,
+            Self::Arriving(forward) | Self::HandedOver(forward) | Self::Leaving(forward) => forward,
             Self::Received => &Forward::Pass,
         }
     }
@@ -87,14 +89,14 @@ impl Point {
     /// Where the program sees them.
     fn hook(&self) -> Hook {
         match self {
-            Self::Arriving(_) | Self::Received => Hook::Ingress,
+            Self::Arriving(_) | Self::HandedOver(_) | Self::Received => Hook::Ingress,
             Self::Leaving(_) => Hook::Egress,
         }
     }
 
     /// Whether they are stamped when they were handed over to the interface.
     fn stamps_arrival(&self) -> bool {
-        matches!(self, Self::Arriving(Forward::Pass | Forward::Drop))
+        matches!(self, Self::Arriving(Forward::Pass | Forward::Drop) | Self::HandedOver(_))
     }
 }
 

@@ -13,14 +13,16 @@ use super::ring::{Ring, State};
 use crate::bpf::{Attachment, Bell, BpfError, Hook, Loaded, Place, TAP, busy, programs_on};
 use crate::interface::Interface;
 
-/// The program that taps, the same for packets that are stamped on receipt, the one that notes when
-/// XDP frames are handed over, the one that does nothing, and the one that reads the clock.
+/// The program that taps, the same for packets that are stamped on receipt, those that note when XDP
+/// frames are handed over, and packets that bring a time, the one that does nothing, and the one that
+/// reads the clock.
 const TAP_PROGRAM: &str = "tap";
 const RECEIPT_PROGRAM: &str = "receipt";
 const FLUSHED: &str = "flushed";
+const HANDED: &str = "handed";
 const NOTHING: &str = "nothing";
 const ONLY_CLOCK: &str = "only_clock";
-/// The types of the running kernel, which [`FLUSHED`] reads.
+/// The types of the running kernel, which [`FLUSHED`] and [`HANDED`] read.
 const KERNEL_TYPES: &str = "/sys/kernel/btf/vmlinux";
 
 /// What becomes of a packet after its stamp.
@@ -93,24 +95,36 @@ pub enum Moment<'a> {
     /// When it was handed over to this interface, the one that is tapped. The kernel must be asked
     /// for stamps, see [`crate::tap::arrival`].
     Arrival(&'a Interface),
+    /// The same of packets of TCP as well, which the kernel does not stamp; each of them costs more.
+    AnyArrival(&'a Interface),
 }
 
 impl Moment<'_> {
     fn program(self) -> &'static str {
         match self {
-            Self::Now | Self::Arrival(_) => TAP_PROGRAM,
+            Self::Now | Self::Arrival(_) | Self::AnyArrival(_) => TAP_PROGRAM,
             Self::Receipt => RECEIPT_PROGRAM,
         }
     }
 
-    /// The last three words of `config` in bpf/tap.bpf.c.
-    fn words(self, notes_flushes: bool) -> io::Result<[u32; 3]> {
+    /// The programs that note when packets are handed over, where the kernel lets all be loaded.
+    fn noting(self) -> &'static [&'static str] {
+        match self {
+            Self::Now | Self::Receipt => &[],
+            Self::Arrival(_) => &[FLUSHED],
+            Self::AnyArrival(_) => &[FLUSHED, HANDED],
+        }
+    }
+
+    /// The last four words of `config` in bpf/tap.bpf.c.
+    fn words(self, noting: &[&str]) -> io::Result<[u32; 4]> {
         Ok(match self {
-            Self::Now | Self::Receipt => [0; 3],
-            Self::Arrival(_) if !notes_flushes => [1, 0, 0],
-            Self::Arrival(interface) => {
+            Self::Now | Self::Receipt => [0; 4],
+            Self::Arrival(_) | Self::AnyArrival(_) if noting.is_empty() => [1, 0, 0, 0],
+            Self::Arrival(interface) | Self::AnyArrival(interface) => {
                 let namespace = std::fs::metadata("/proc/thread-self/ns/net")?.ino();
-                [1, interface.index as u32, namespace as u32]
+                let noted = u32::from(noting.contains(&HANDED));
+                [1, interface.index as u32, namespace as u32, noted]
             }
         })
     }
@@ -128,25 +142,31 @@ pub struct Program {
     records: MmapRaw,
     slots: usize,
     slot_words: usize,
-    /// Whether it is told when XDP frames are handed over.
-    notes_flushes: bool,
+    /// The programs that note when packets are handed over.
+    noting: &'static [&'static str],
 }
 
 impl Program {
     /// Loads a tap with a ring of `slots` records, a power of two.
     ///
     /// A kernel without its own types (CONFIG_DEBUG_INFO_BTF) does not tell when XDP frames are
-    /// handed over: they are stamped on receipt, and counted as late.
+    /// handed over, and one before Linux 6.2 not when packets of TCP are: they are stamped on
+    /// receipt, and counted as late.
     pub fn load(
         verdict: Verdict,
         keep: Keep,
         slots: u32,
         moment: Moment<'_>,
     ) -> Result<Self, BpfError> {
-        let wants = matches!(moment, Moment::Arrival(_)) && Path::new(KERNEL_TYPES).exists();
-        match Self::load_with(verdict, keep, slots, moment, wants) {
-            Err(_) if wants => Self::load_with(verdict, keep, slots, moment, false),
-            result => result,
+        let mut noting = moment.noting();
+        if !Path::new(KERNEL_TYPES).exists() {
+            noting = &[];
+        }
+        loop {
+            match (Self::load_with(verdict, keep, slots, moment, noting), noting) {
+                (Err(_), [fewer @ .., _]) => noting = fewer,
+                (result, _) => return result,
+            }
         }
     }
 
@@ -155,7 +175,7 @@ impl Program {
         keep: Keep,
         slots: u32,
         moment: Moment<'_>,
-        notes_flushes: bool,
+        noting: &'static [&'static str],
     ) -> Result<Self, BpfError> {
         let mut open = TAP.open()?;
         let name = moment.program();
@@ -163,20 +183,22 @@ impl Program {
         let mut words = Vec::from(verdict.words());
         words.push(slots - 1);
         words.extend(keep.words());
-        words.extend(moment.words(notes_flushes).map_err(|error| TAP.refused(error))?);
+        words.extend(moment.words(noting).map_err(|error| TAP.refused(error))?);
         open.set_constants(&words);
         open.size_map("ring", slots, Some((slot_words * size_of::<u64>()) as u32))?;
         let idle = if name == TAP_PROGRAM { RECEIPT_PROGRAM } else { TAP_PROGRAM };
         open.leave_out(idle);
-        if !notes_flushes {
-            open.leave_out(FLUSHED);
+        for other in [FLUSHED, HANDED] {
+            if !noting.contains(&other) {
+                open.leave_out(other);
+            }
         }
         let loaded = open.load()?;
         let state = loaded.map_memory(".bss", size_of::<State>())?;
         let slots = slots as usize;
         let records = loaded.map_memory("ring", slots * slot_words * size_of::<u64>())?;
         let bell = loaded.bell()?;
-        Ok(Self { name, loaded, bell, state, records, slots, slot_words, notes_flushes })
+        Ok(Self { name, loaded, bell, state, records, slots, slot_words, noting })
     }
 
     /// The ring; there must be one consumer at a time.
@@ -205,8 +227,8 @@ impl Program {
         let place = if programs.is_some() { tcx } else { Place::Filter(hook) };
         let tap = self.loaded.attach(self.name, interface, place)?;
         // Behind the tap, which numbers frames from the first note on.
-        let flushes = self.notes_flushes.then(|| self.loaded.follow(FLUSHED, None)).transpose()?;
-        Ok(Attached { _flushes: flushes, _tap: tap })
+        let noting = self.noting.iter().map(|name| self.loaded.follow(name, None));
+        Ok(Attached { _noting: noting.collect::<Result<_, _>>()?, _tap: tap })
     }
 
     /// Time that the tap took, in nanoseconds, and how often it ran, while statistics were on
@@ -231,8 +253,8 @@ impl Program {
 #[derive(Debug)]
 pub struct Attached {
     // Before the tap: dropped first, so that the tap sees every frame that was noted.
-    /// The tracepoint that tells of XDP frames.
-    _flushes: Option<Attachment>,
+    /// The tracepoints that tell of what is handed over.
+    _noting: Vec<Attachment>,
     _tap: Attachment,
 }
 

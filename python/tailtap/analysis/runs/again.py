@@ -25,13 +25,14 @@ from tailtap.analysis.runs.folder import (
     require_folder,
 )
 from tailtap.analysis.runs.reader import run_folders
+from tailtap.analysis.runs.requests import are_requests, evaluate_requests
 from tailtap.analysis.runs.summary import summarize_run
 from tailtap.records.errors import InputError, Interrupted, MachineError, Occupied, TailtapError
 from tailtap.records.evaluation import EvaluationRecord
 from tailtap.records.experiment import EvaluationsRecord
 from tailtap.records.files import make_folder, make_link, path_within, write_text
 from tailtap.records.record import opened, read
-from tailtap.records.run import Parameters
+from tailtap.records.run import EvaluationSettings, Parameters
 from tailtap.records.units import format_time
 from tailtap.records.writing import writing
 
@@ -118,20 +119,27 @@ def evaluate_again(
             raise MachineError(
                 f"{run.path}: its results could not be written: this needs the user who made it"
             )
-    work = [_Work.of(run, changes) for run in pending]
+    requests = [run for run in pending if are_requests(_asked(run))]
+    work = [_Work.of(run, changes) for run in pending if run not in requests]
     captures = [pair for one in work for pair in one.captures]
     owners = [one for one in work for _ in one.captures]
     places = [place for one in work for place in range(len(one.captures))]
     outcome = Outcome(runs)
     with runs.experiment.locked() if runs.experiment else contextlib.nullcontext():
+
+        def ended(run: RunFolder, found: Evaluation | TailtapError) -> None:
+            outcome.take(run, found, percentiles)
+            print_line(f"{len(outcome.ended)} of {len(pending)}: {outcome.line(run)}")
+
         try:
+            for run in requests:
+                ended(run, _of_requests(run, changes))
             for index, found in evaluate_many(
                 captures, executor, chunk_bytes=chunk_bytes, progress=progress
             ):
                 one = owners[index]
                 if one.take(places[index], found):
-                    outcome.take(one.run, one.result(), percentiles)
-                    print_line(f"{len(outcome.ended)} of {len(pending)}: {outcome.line(one.run)}")
+                    ended(one.run, one.result())
         except KeyboardInterrupt:
             raise Interrupted(
                 f"interrupted: {len(outcome.evaluations)} of {len(pending)} runs were evaluated; "
@@ -270,7 +278,21 @@ def _copy(run: RunFolder, copy: RunFolder, settings: Settings) -> None:
 
 
 def _settings(run: RunFolder, changes: Changes) -> Settings:
-    return of_run(run.read().parameters.known.evaluation, **changes)
+    return of_run(_asked(run), **changes)
+
+
+def _asked(run: RunFolder) -> EvaluationSettings | None:
+    return run.read().parameters.known.evaluation
+
+
+def _of_requests(run: RunFolder, changes: Changes) -> Evaluation | TailtapError:
+    """The evaluation of a run of a server, or why there is none."""
+    asked = _asked(run)
+    kind = None if asked is None else asked.transaction
+    try:
+        return evaluate_requests(run, _settings(run, changes), kind)
+    except TailtapError as error:
+        return error
 
 
 @dataclass

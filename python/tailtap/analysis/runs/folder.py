@@ -24,6 +24,8 @@ from tailtap.records.run import RunRecord
 
 STAMP_HEADER = 64
 """Bytes of a stamp file without a stamp; `tailtap.records.stamps` has it, too, and loads NumPy."""
+CAPTURES = ("*.stamps", "*.pcap")
+"""What taps write."""
 EVALUATION = "evaluation.json"
 EARLIER = "earlier"
 """The folder beside that of the runs, with what earlier attempts at runs measured."""
@@ -66,11 +68,24 @@ class RunFolder:
         """The run folder at `path`, existing or not, in the folder `top` that the user named."""
         self.path = path
         self.top = top or path
-        self.ingress = path / "ingress.stamps"
-        self.egress = path / "egress.stamps"
         self.generator = path / "generator.json"
         self.evaluation = path / "evaluation"
+        self.transactions = path / "transactions"
         self.record = path / "run.json"
+
+    @property
+    def ingress(self) -> Path:
+        """What the tap before the DuT wrote: stamps or, where these were asked for, a pcap."""
+        return self._capture("ingress")
+
+    @property
+    def egress(self) -> Path:
+        """The same of the tap behind it."""
+        return self._capture("egress")
+
+    def _capture(self, name: str) -> Path:
+        pcap = self.path / f"{name}.pcap"
+        return pcap if pcap.exists() else self.path / f"{name}.stamps"
 
     def read(self) -> RunRecord:
         """``run.json``. Raises `InputError`."""
@@ -108,8 +123,8 @@ class RunFolder:
 
     @property
     def stamps(self) -> list[Path]:
-        """The stamp files that are there, those between the nodes of a line included."""
-        return sorted(self.path.glob("*.stamps"))
+        """The files of taps that are there, those between the nodes of a line included."""
+        return sorted(path for kind in CAPTURES for path in self.path.glob(kind))
 
     @property
     def measured(self) -> bool:

@@ -112,6 +112,8 @@ def _built_in() -> Mapping[str, Forwarder]:
     from tailtap.lab.forwarders.external import ExternalForwarder
     from tailtap.lab.forwarders.fault import Fault
     from tailtap.lab.forwarders.kernel_route import KernelRoute
+    from tailtap.lab.forwarders.nat import Nat
+    from tailtap.lab.forwarders.server import Server
     from tailtap.lab.forwarders.suricata import Suricata
     from tailtap.lab.forwarders.tc_mirred import TcMirred
     from tailtap.lab.forwarders.testpmd import Testpmd
@@ -120,12 +122,14 @@ def _built_in() -> Mapping[str, Forwarder]:
     return {
         "tc-mirred": TcMirred(),
         "kernel-route": KernelRoute(),
+        "nat": Nat(),
         "xdp": Xdp(),
         "testpmd": Testpmd(),
         "dpdk-l2fwd": DpdkL2fwd(),
         "dpdk-l3fwd": DpdkL3fwd(),
         "suricata": Suricata(),
         "external": ExternalForwarder(),
+        "server": Server(),
         "fault": Fault(),
     }
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, cast
 
 from pydantic import AfterValidator, BaseModel, Field
@@ -73,36 +74,59 @@ class ExternalForwarder:
 
     def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
         """Find out whether the command is there, but not what the command needs."""
-        command = cast("ExternalOptions", options).command
-        words = fill_in(command, dict.fromkeys(PLACEHOLDERS, "tt"))
-        if findings.ask(_program, words, LocalHost()) is not None:
-            findings.notes.append(
-                f"dut.options.command: tailtap does not check what {words[0]} needs"
-            )
+        foresee_command(cast("ExternalOptions", options).command, PLACEHOLDERS, findings)
 
     def start(self, dut: Dut, options: BaseModel, setting: Setting) -> Program:
         """Start it. Raises `MachineError`."""
         chosen = cast("ExternalOptions", options)
-        cpus = ",".join(str(cpu) for cpu in dut.cpus)
-        with contextlib.ExitStack() as stack:
-            work = stack.enter_context(WorkFolder(dut, setting))
-            values = {"ingress": dut.ingress, "egress": dut.egress, "folder": work.path}
-            values |= {"cpu": dut.cpus[0], "cpus": cpus}
-            words = fill_in(chosen.command, values)
-            _program(words, dut.host)
-            version = None
-            if chosen.version is not None:
-                with contextlib.suppress(MachineError):
-                    done = dut.host.run(fill_in(chosen.version, values), check=False)
-                    version = next(iter((done.stdout or done.stderr).strip().splitlines()), None)
-            return Program(
-                work,
-                "external",
-                ["taskset", "--cpu-list", cpus, *words],
-                stack=stack,
-                ready_seconds=chosen.ready / 1e9,
-                facts={"version": version},
-            )
+        values = {"ingress": dut.ingress, "egress": dut.egress}
+        return started(dut, setting, chosen.command, chosen.version, values,
+                       ready_seconds=chosen.ready / 1e9)  # fmt: skip
+
+
+def foresee_command(template: str, placeholders: Sequence[str], findings: Findings) -> None:
+    """Find out whether the command of a template is there."""
+    words = fill_in(template, dict.fromkeys(placeholders, "tt"))
+    if findings.ask(_program, words, LocalHost()) is not None:
+        findings.notes.append(f"dut.options.command: tailtap does not check what {words[0]} needs")
+
+
+def started(
+    dut: Dut,
+    setting: Setting,
+    command: str,
+    version: str | None,
+    values: Mapping[str, str],
+    *,
+    ready_seconds: float,
+    called: str = "forwarder",
+) -> Program:
+    """A command on the DuT's CPUs; `version` is one that prints its version.
+
+    `values` are filled into both, besides ``cpu``, ``cpus`` and ``folder``. Messages say what the
+    command is `called`. Raises `MachineError`.
+    """
+    cpus = ",".join(str(cpu) for cpu in dut.cpus)
+    with contextlib.ExitStack() as stack:
+        work = stack.enter_context(WorkFolder(dut, setting))
+        filled = {**values, "folder": work.path, "cpu": dut.cpus[0], "cpus": cpus}
+        words = fill_in(command, filled)
+        _program(words, dut.host)
+        found = None
+        if version is not None:
+            with contextlib.suppress(MachineError):
+                done = dut.host.run(fill_in(version, filled), check=False)
+                found = next(iter((done.stdout or done.stderr).strip().splitlines()), None)
+        return Program(
+            work,
+            "external" if called == "forwarder" else Path(words[0]).name,
+            ["taskset", "--cpu-list", cpus, *words],
+            stack=stack,
+            ready_seconds=ready_seconds,
+            facts={"version": found},
+            called=called,
+            held=called != "forwarder",
+        )
 
 
 def _program(words: Sequence[str], host: Host) -> str:

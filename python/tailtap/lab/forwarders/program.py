@@ -34,6 +34,16 @@ MAX_QUOTED = 600
 _START = """folder=$1 && shift && mkfifo "$folder/stdin" && echo $$ > "$folder/pid" || exit 1
 export RUNTIME_DIRECTORY="$folder"
 exec 0<> "$folder/stdin"; exec "$@" 3>&1 > "$folder/log" 2>&1"""
+# Daemons close what they do not know, and with it the descriptor by which their end is seen. So the
+# shell stays, and ends when they do. To be interrupted is something else to some of them.
+_HOLD = """folder=$1 && shift && mkfifo "$folder/stdin" || exit 1
+env --default-signal=INT,TERM "$@" 0<> "$folder/stdin" > "$folder/log" 2>&1 &
+held=$!; echo $held > "$folder/pid"; trap 'kill $held' INT TERM
+while kill -0 $held 2> /dev/null; do wait $held; status=$?; done; exit $status"""
+_STATS = """set -- $(cat "$1/pid")
+while [ $# -gt 0 ]; do
+    cat "/proc/$1/stat"; set -- "$@" $(cat /proc/$1/task/*/children); shift
+done 2> /dev/null"""
 _TROUBLE = re.compile(
     r"\berror|\bcause\b|\bfatal|\bcannot\b|\bfailed|\bunable\b|\binvalid|^E: |not found", re.I
 )
@@ -106,20 +116,23 @@ class Program:
         facts: Mapping[str, Any] | None = None,
         holds_ns: int = 0,
         polls: bool = False,
+        called: str = "forwarder",
+        held: bool = False,
     ) -> None:
         """Start `command`; it may take `ready_seconds` until its first packet.
 
         `version` finds the version in its log, `facts` go into the record as they are. `stack`
         is closed when the program has ended; it should contain the work folder. `holds_ns` is the
         longest time that the program keeps a packet on purpose. One that `polls` never waits for
-        packets.
+        packets. Messages have what it is `called` before its `name`. A
+        daemon, which may close every descriptor, is `held` by a shell.
         """
         self.ready_seconds, self.holds_ns = ready_seconds, holds_ns
-        self._work, self._name, self._command = work, name, list(command)
+        self._work, self._name, self._command = work, f"{called} {name}", list(command)
         self._version, self._facts = version, dict(facts or {})
         self._polls, self._log_kept = polls, False
         self.process: Process = work.host.start(
-            ["sh", "-c", _START, name, str(work.path), *command]
+            ["sh", "-c", _HOLD if held else _START, name, str(work.path), *command]
         )
         self._stack = stack.pop_all()
 
@@ -131,17 +144,20 @@ class Program:
         return Served("poll", [thread for thread in threads if is_running(thread)])
 
     def cpu_time(self) -> CpuTime | None:
-        """The CPU time of all its threads so far; None when it is gone."""
-        read = ["sh", "-c", 'cat "/proc/$(cat "$1/pid")/stat"', "stat", str(self._work.path)]
-        answer = self._work.host.run(read, check=False).stdout
-        return parse_cpu_time(answer)
+        """The CPU time of it and what it started, all threads, so far; None when it is gone."""
+        read = ["sh", "-c", _STATS, "stat", str(self._work.path)]
+        lines = self._work.host.run(read, check=False).stdout.splitlines()
+        times = [time for line in lines if (time := parse_cpu_time(line)) is not None]
+        if not times:
+            return None
+        return {name: sum(one[name] for one in times) for name in times[0]}
 
     def failure(self) -> str:
         """Why it does not forward, as one line with its last words."""
         if not self.process.ended:
-            return f"the forwarder {self._name} runs and lets nothing through{self._last_words()}"
+            return f"the {self._name} runs and lets nothing through{self._last_words()}"
         # The title of the process is that of the shell before it.
-        return f"the forwarder {self._name} {self.process.ending()}{self._last_words()}"
+        return f"the {self._name} {self.process.ending()}{self._last_words()}"
 
     def _last_words(self) -> str:
         """The last lines of its log that tell of trouble, else the last ones, in one line."""

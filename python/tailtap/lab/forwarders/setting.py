@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from tailtap.lab.generators.flows import Version
 from tailtap.lab.generators.model import Traffic
 from tailtap.lab.platforms.dut import Dut
 from tailtap.lab.topology.lab import Lab
@@ -18,9 +19,10 @@ READY_SECONDS = 2.0
 """Seconds until the first packet must have come through a forwarder in the kernel."""
 
 
-Serves: TypeAlias = Literal["pair", "ports", "flows"]
+Serves: TypeAlias = Literal["pair", "ports", "flows", "clients"]
 """`pair`: nodes with two ports. `ports`: nodes where all that comes in at a port leaves by the same
-other one. `flows`: nodes where each flow goes its own way."""
+other one. `flows`: nodes where each flow goes its own way. `clients`: a node with one port, which
+answers what comes in."""
 
 RouteBy: TypeAlias = Literal["address", "port"]
 
@@ -54,7 +56,7 @@ class Setting:
     """Whether other nodes have forwarders as well."""
 
     @property
-    def ip(self) -> int:
+    def ip(self) -> Version:
         """The version of IP, which all flows have in common."""
         return next(iter(self.flows.values())).ip
 

@@ -1,7 +1,7 @@
-"""Other load generators, run from a template: MoonGen, TRex, trafgen, any command.
+"""Other load generators, run from a template: MoonGen, TRex, trafgen, dnsperf, any command.
 
 Their packets must carry ids: MoonSniff's id and type byte where our own have them, at the start of
-the UDP payload, or an integer at a place that `key` says. That is what the taps read.
+the UDP payload, or an integer at a place that `key` says. That is what taps read that write stamps.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BaseModel, Field
 from tailtap.kinds.check import Check
 from tailtap.kinds.findings import Findings
 from tailtap.kinds.template import check_command, fill_in
+from tailtap.lab.generators.flows import CLIENT, SERVER
 from tailtap.lab.generators.own import OwnGenerator
 from tailtap.lab.generators.sending import Sending
 from tailtap.records.generator import GeneratorRecord
@@ -26,9 +27,12 @@ from tailtap.remote.process import STOP_SECONDS, Process
 if TYPE_CHECKING:
     from tailtap.lab.generators.model import Traffic
 
-PLACEHOLDERS = ("interface", "rate", "gap", "size", "packets", "seconds", "cpu")
+PLACEHOLDERS = (
+    "interface", "rate", "gap", "size", "packets", "seconds", "cpu", "server", "client"
+)  # fmt: skip
 """The names that a template can have in braces: `rate` in pkt/s, `gap` between packets in ns,
-`size` in bytes with the check sequence.
+`size` in bytes with the check sequence; `server` and `client` are the addresses that a DuT which
+answers and its clients have.
 """
 
 
@@ -58,7 +62,8 @@ class External(Strict):
 
     command: Annotated[str, Field(max_length=10_000), AfterValidator(_check)] = Field(
         description="The command. {interface}, {rate} (pkt/s), {gap} (ns between packets), {size} "
-        "(bytes), {packets}, {seconds} and {cpu} are filled in; {{ is a brace.",
+        "(bytes), {packets}, {seconds} and {cpu} are filled in, and {server} and {client}, the "
+        "addresses where dut.forwarder is server; {{ is a brace.",
         examples=["trafgen --dev {interface} --conf udp.cfg --num {packets}"],
     )
     key: Annotated[str, AfterValidator(_check_key)] = Field(
@@ -144,5 +149,7 @@ def _words(port: str, traffic: Traffic) -> list[str]:
         "packets": traffic.packets,
         "seconds": f"{traffic.duration / 1e9:g}",
         "cpu": traffic.cpu,
+        "server": SERVER[traffic.ip],
+        "client": CLIENT[traffic.ip],
     }
     return fill_in(traffic.external.command, values)

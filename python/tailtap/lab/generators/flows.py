@@ -30,6 +30,10 @@ DEFAULTS: dict[Version, tuple[str, str]] = {
     6: ("fd00::1", "fd00:0:0:1::1"),
 }
 """Source and destination address of the first flow."""
+CLIENT: dict[Version, str] = {4: "198.18.0.1", 6: "2001:2::1"}
+SERVER: dict[Version, str] = {4: "198.18.0.2", 6: "2001:2::2"}
+"""Where the DuT is a server, the addresses of the client and of it: of the ranges for benchmarks
+(RFC 2544, RFC 5180)."""
 DEFAULT_TTL = 64
 """The time to live that Linux gives its own packets (IPDEFTTL of include/net/ip.h)."""
 PORTS = ("1024", "53")

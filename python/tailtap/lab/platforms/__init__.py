@@ -21,6 +21,7 @@ from tailtap.lab.topology.graph import Graph, Node, NodeKind
 from tailtap.lab.topology.lab import Lab
 from tailtap.lab.topology.line import Cables, dut_names, line, share_out
 from tailtap.lab.topology.network import network
+from tailtap.lab.topology.server import served
 from tailtap.records.errors import MachineError
 from tailtap.records.traits import Traits
 
@@ -126,17 +127,21 @@ def graph_of(
     hops: bool = False,
     queues: bool = False,
     paths: Mapping[str, Sequence[str]] | None = None,
+    clients: Sequence[int] = (),
 ) -> Graph:
     """The graph of a DuT for frames of up to `frame_size` bytes.
 
     With `hops` it has tap points between nodes, with `queues` more of them
-    (`Flow.queues`). It is a line, unless there are `paths`: the nodes that each flow passes.
+    (`Flow.queues`). It is a line, unless there are `paths`: the nodes that each flow passes, or the
+    CPUs of `clients`: then its one node answers them.
     """
     nodes = [
         Node(spec.node, "dut", platform.ports_in, spec.cpus, spec.placement, spec.routes)
         for platform, spec in devices
         if platform.ports_in is not None
     ]
+    if clients:
+        return served(nodes[0], clients, frame_size=frame_size)
     if paths is not None:
         there = {node.name for node in nodes}
         ways = {flow: [name for name in path if name in there] for flow, path in paths.items()}

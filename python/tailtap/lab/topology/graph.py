@@ -166,7 +166,7 @@ class Flow:
     name: str
     path: tuple[Port, ...]
     """From the generator's port to the one that absorbs them; a splitter's port stands between the
-    ends of its cable."""
+    ends of its cable. Of requests it goes back the same way, so that each port is there twice."""
     stamped: tuple[Port, ...]
     """The tap points, in the order of the path: the first is before the DuT, the last after it, and
     others are where packets enter a node of the DuT."""
@@ -202,9 +202,15 @@ class Flow:
         return [first, *within, TapPoint(EGRESS, self.egress, None)]
 
     @property
+    def answered(self) -> bool:
+        """Whether they are requests: the path goes on with the answers, back to the generator."""
+        return self.path[0] == self.path[-1]
+
+    @property
     def passed(self) -> list[str]:
         """The nodes of the DuT that they pass, in order."""
-        within = self.path[self.path.index(self.ingress) : self.path.index(self.egress)]
+        behind = len(self.path) - self.path[::-1].index(self.egress)
+        within = self.path[self.path.index(self.ingress) : behind]
         nodes = dict.fromkeys(port.node for port in within)
         taps = (self.ingress.node, self.egress.node)
         return [node for node in nodes if node not in taps]

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from tailtap.host.changes.journal import boot_id
 from tailtap.host.facts import environment
 from tailtap.lab.generators import GENERATORS, Generator, Sending
+from tailtap.lab.generators.flows import CLIENT, SERVER, Flows
+from tailtap.lab.topology.server import address_client
 from tailtap.measure.roles.answers import Described, Done, Results
 from tailtap.measure.roles.role import Request, Workbench
 from tailtap.measure.roles.tuning import judged_as_generator
@@ -17,6 +19,9 @@ from tailtap.records.record import as_json, opened
 from tailtap.remote import Host
 from tailtap.remote.process import Process
 from tailtap.remote.session import FINISHED, Json
+
+DISCARD = "9"
+"""The port of a service that nobody runs (RFC 863)."""
 
 
 @dataclass
@@ -50,13 +55,22 @@ class LoadGenerator:
         """Generators that send nothing yet."""
         self._experiment, self._lab = bench.experiment, bench.lab
         groups: dict[tuple[str, int, str], _Group] = {}
+        self._clients: list[tuple[Host, Sending]] = []
+        """Those that ask a server, which need an address of their own."""
         for name in plan["flows"]:
-            traffic, port = bench.traffic(name), bench.lab.graph.flow(name).generator
+            traffic, flow = bench.traffic(name), bench.lab.graph.flow(name)
+            port = flow.generator
             kind = traffic.generator
             group = groups.setdefault(
                 (kind, traffic.cpu, port.node),
                 _Group(GENERATORS[kind], bench.lab.host(port.node)),
             )
+            if flow.answered:
+                # The server's kernel answers the probe that nobody listens there.
+                source, server = CLIENT[traffic.ip], SERVER[traffic.ip]
+                flows = Flows(src=source, dst=server, sport=DISCARD, dport=DISCARD)
+                traffic = traffic.model_copy(update={"flows": flows})
+                self._clients.append((group.host, Sending(port.name, traffic)))
             group.flows[name] = Sending(port.name, traffic)
         self._groups = list(groups.values())
         self._sending: list[Process] = []
@@ -100,6 +114,9 @@ class LoadGenerator:
     def _probe(self, content: Json) -> Done:
         """Once the links are up, send a few packets of each of the `flows`, which do not count."""
         self._lab.wait_until_up()
+        while self._clients:
+            host, (port, traffic) = self._clients.pop()
+            address_client(host, port, traffic.ip)
         for group in self._groups:
             group.probe(content["flows"])
         return Done()

@@ -13,6 +13,7 @@ from tailtap.lab.generators.external import MOONSNIFF
 from tailtap.lab.instruments.observing import Warning
 from tailtap.lab.instruments.taps import STAMP_BYTES, TAPS, Stamped
 from tailtap.lab.instruments.taps.cards import CardTap, require_cards
+from tailtap.lab.instruments.taps.inline import slot_of
 from tailtap.lab.instruments.taps.model import HARDWARE
 from tailtap.lab.instruments.taps.warnings import of_deferral, of_hops, of_links
 from tailtap.lab.topology.graph import Flow
@@ -61,6 +62,7 @@ class Timestamper:
             require_cards(bench.lab.name_of(node), {port: behind[port] for port in sorted(ports)})
         # All flows have the same generator, and so the same key.
         self._key = bench.traffic(self._flows[0].name).key
+        self._snap = bench.experiment.snap
         spare = SPARE_ROOM // len(self._flows)
         self._stamped = [
             Stamped(
@@ -70,8 +72,10 @@ class Timestamper:
             )
             for flow in self._flows
         ]
-        self._bytes = STAMP_BYTES * sum(
-            bench.traffic(flow.name).packets * len(flow.points) for flow in self._flows
+        self._bytes = (
+            STAMP_BYTES
+            * slot_of(self._snap)
+            * sum(bench.traffic(flow.name).packets * len(flow.points) for flow in self._flows)
         )
         self._cables = bench.experiment.cables() is not None
         self._passive = bench.experiment.tap.kind == "passive" and not self._by_cards
@@ -123,21 +127,24 @@ class Timestamper:
         return Done()
 
     def _restart(self, content: Json) -> Done:
-        """Forget the packets of the probe: where ids lie elsewhere they have one as well."""
-        if self._key != MOONSNIFF:
+        """Forget the packets of the probe: where ids lie elsewhere they have one as well, and a
+        pcap has them all.
+        """
+        if self._key != MOONSNIFF or self._snap is not None:
             process, self._process = self._process, None
             assert process is not None  # asked in order
             for flow, links in self._kind.stop(process).items():
                 for link in links.values():  # a tap writes over no file
                     (self._folder / flow / link["file"]).unlink()
-            self._stamp(self._key)
+            self._stamp(self._key, self._snap)
         return Done()
 
-    def _stamp(self, key: str) -> None:
+    def _stamp(self, key: str, snap: int | None = None) -> None:
         for folder in self._folders.values():
             (self._folder / folder).mkdir(exist_ok=True)
+        asked = {} if snap is None else {"snap": snap}  # those of others may know of stamps only
         self._process = self._kind.start(
-            self._host, self._folder, self._stamped, key, namespaces=self._namespaces
+            self._host, self._folder, self._stamped, key, namespaces=self._namespaces, **asked
         )
 
     def _count(self, content: Json) -> Counted:

@@ -18,7 +18,13 @@ from tailtap.analysis.evaluation import Evaluation
 from tailtap.analysis.evaluation.executors import Task, Threads, stopped
 from tailtap.analysis.evaluation.many import Captures, evaluate_many, evaluate_piece, plan
 from tailtap.analysis.evaluation.settings import Settings
-from tailtap.records.errors import InputError, Interrupted, MachineError, TailtapError
+from tailtap.records.errors import (
+    InputError,
+    Interrupted,
+    MachineError,
+    NothingMatched,
+    TailtapError,
+)
 
 SECOND = 1_000_000_000
 
@@ -91,7 +97,7 @@ def test_errors_come_back_in_place_of_evaluations(tmp_path: Path) -> None:
     pairs = [good, missing, good[::-1], junk, good]
     found = ended([Captures(*pair) for pair in pairs], 10_000)
     assert [type(one) for one in found] == [
-        Evaluation, InputError, InputError, InputError, Evaluation,
+        Evaluation, InputError, NothingMatched, InputError, Evaluation,
     ]  # fmt: skip
     for pair, one in list(zip(pairs, found, strict=True))[1:4]:
         with pytest.raises(InputError) as whole:

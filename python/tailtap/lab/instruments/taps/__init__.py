@@ -53,6 +53,7 @@ class Tap(Protocol):
         flows: Sequence[Stamped],
         key: str = MOONSNIFF,
         namespaces: Mapping[str, str] = NOWHERE,
+        snap: int | None = None,
     ) -> Process:
         """Stamp the packets of `flows` at their tap points; returns when ready.
 
@@ -60,7 +61,9 @@ class Tap(Protocol):
         namespaces that `namespaces` has by their nodes. Each is a file ``NAME.stamps`` by its name
         in `Flow.points`, in the flow's folder below `folder`.
 
-        `key` says where packets carry their ids, as ``tailtap tap --key``.
+        `key` says where packets carry their ids, as ``tailtap tap --key``. With `snap` each
+        is ``NAME.pcap`` instead, with that many bytes of all packets; it is given only where an
+        experiment asks for that.
 
         Raises `MachineError` when this machine cannot do it.
         """

@@ -37,8 +37,12 @@ class CardTap(PassiveTap):
         flows: Sequence[Stamped],
         key: str = MOONSNIFF,
         namespaces: Mapping[str, str] = NOWHERE,
+        snap: int | None = None,
     ) -> Process:
-        """Have both cards stamp every packet. Raises `InputError`, `MachineError`."""
+        """Have both cards stamp every packet: `snap` is None.
+
+        Raises `InputError`, `MachineError`.
+        """
         if key != MOONSNIFF:
             raise InputError(
                 "tap.clock: hardware: stamps of cards are stored with MoonSniff's ids, and the "

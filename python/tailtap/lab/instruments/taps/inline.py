@@ -14,8 +14,9 @@ from typing import Any
 from tailtap.host.changes.privileges import missing_capabilities
 from tailtap.kinds.check import Check
 from tailtap.lab.generators.external import MOONSNIFF
-from tailtap.lab.instruments.taps import NOWHERE, Stamped
+from tailtap.lab.instruments.taps import NOWHERE, STAMP_BYTES, Stamped
 from tailtap.lab.instruments.taps.links import At, TapLink
+from tailtap.lab.instruments.taps.model import PCAP, STAMPS
 from tailtap.lab.topology.graph import EGRESS, INGRESS, Flow
 from tailtap.lab.topology.lab import Lab
 from tailtap.lab.topology.line import FORWARD, TAPS, smallest
@@ -30,6 +31,8 @@ LEAST_ROOM = 4096
 """Stamps of a tap point that there is room for however many points there are (64 KiB)."""
 QUIET_SHARE = 2
 """While less than half of its room is used, the tap writes nothing and disturbs nobody."""
+PACKET_HEAD = 24
+"""Bytes before those of a packet in its slot (``struct packet`` in bpf/tap.bpf.c)."""
 READY_SECONDS = 120.0
 """How long loading the programs and reserving room for the stamps may take."""
 
@@ -96,11 +99,12 @@ class InlineTap:
         flows: Sequence[Stamped],
         key: str = MOONSNIFF,
         namespaces: Mapping[str, str] = NOWHERE,
+        snap: int | None = None,
     ) -> Process:
         """Start the taps and wait until they are attached. Raises `MachineError`."""
-        words = self.words(flows, namespaces, rooms(flows))
+        words = self.words(flows, namespaces, rooms(flows, slot_of(snap)))
         # Writing would wake up a CPU that may be the generator's.
-        return started(host, folder, [*words, "--key", key, "--flush", "0 s"])
+        return started(host, folder, [*words, "--key", key, "--flush", "0 s"], snap)
 
     def words(
         self,
@@ -131,7 +135,9 @@ class InlineTap:
                 )
                 for one in flow.points[1:-1]
             ),
-            TapLink(EGRESS, flow.egress.name, absorb=True),
+            TapLink(EGRESS, flow.egress.name, at=At.ARRIVAL, onward=flow.ingress.name)
+            if flow.answered
+            else TapLink(EGRESS, flow.egress.name, absorb=True),
         ]
 
     def stop(self, process: Process) -> dict[str, dict[str, Any]]:
@@ -149,12 +155,15 @@ class InlineTap:
         return flows
 
 
-def started(host: Host, folder: Path, words: Sequence[str]) -> Process:
+def started(host: Host, folder: Path, words: Sequence[str], snap: int | None = None) -> Process:
     """``tailtap tap`` with these words, which writes into `folder`, when it is ready.
 
-    Raises `MachineError`.
+    With `snap` it writes pcaps with so many bytes of each packet, on the clock of stamps. Raises
+    `MachineError`.
     """
-    write = ["--write", str(folder / "{link}.stamps")]
+    write = ["--write", str(folder / f"{{link}}.{STAMPS if snap is None else PCAP}")]
+    if snap is not None:
+        write += ["--snap-length", f"{snap} B", "--clock", "monotonic"]
     process = host.start([*host.program, "tap", *write, "--json", *words])
     try:
         process.expect("ready", READY_SECONDS)
@@ -164,15 +173,21 @@ def started(host: Host, folder: Path, words: Sequence[str]) -> Process:
     return process
 
 
-def rooms(flows: Sequence[Stamped]) -> list[int]:
-    """How many stamps each tap point of each flow has room for.
+def slot_of(snap: int | None) -> int:
+    """How many stamps take the room of a packet's first `snap` bytes, or of a stamp."""
+    return 1 if snap is None else -(-(PACKET_HEAD + snap) // STAMP_BYTES)
+
+
+def rooms(flows: Sequence[Stamped], slot: int = 1) -> list[int]:
+    """How many packets each tap point of each flow has room for, each as much as `slot` stamps.
 
     That is `QUIET_SHARE` times what it will take, so that nothing is written meanwhile. Where that
     is more than `MAX_ROOM` together, the flows share it out as they have packets.
     """
-    stamps = sum(flow.packets * len(flow.flow.points) for flow in flows)
-    if QUIET_SHARE * stamps <= MAX_ROOM:
+    packets = sum(flow.packets * len(flow.flow.points) for flow in flows)
+    most = MAX_ROOM // slot
+    if QUIET_SHARE * packets <= most:
         return [max(LEAST_ROOM, QUIET_SHARE * flow.packets) for flow in flows]
     # A tap rounds up to a power of two, so that this rounds down to one.
-    shares = [max(LEAST_ROOM, flow.packets * MAX_ROOM // stamps) for flow in flows]
+    shares = [max(LEAST_ROOM, flow.packets * most // packets) for flow in flows]
     return [1 << (share.bit_length() - 1) for share in shares]

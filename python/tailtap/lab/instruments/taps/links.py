@@ -1,4 +1,4 @@
-"""The links of ``tailtap tap``: ``[NAME=][NETNS/]INTERFACE[@egress|@receipt][:FORWARD]``."""
+"""The links of ``tailtap tap``, each as `FORM` says."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tailtap.records.errors import InputError
 
-FORM = "[NAME=][NETNS/]INTERFACE[@egress|@receipt][:FORWARD]"
+FORM = "[NAME=][NETNS/]INTERFACE[@arrival|@egress|@receipt][:FORWARD]"
 DROP = "drop"
 """The FORWARD that absorbs packets."""
 DEVICE = "dev:"
@@ -22,6 +22,8 @@ class At(StrEnum):
     INGRESS = "ingress"
     """Those that arrive, when they were handed over to it; as they leave where they are forwarded
     to another interface."""
+    ARRIVAL = "arrival"
+    """Those that arrive, when they were handed over to it, also where they are forwarded."""
     EGRESS = "egress"
     """Those that leave, as they leave."""
     RECEIPT = "receipt"
@@ -70,7 +72,7 @@ def parse_link(text: str) -> TapLink:
     namespace, slash, rest = rest.rpartition("/")
     interface, colon, forward = rest.partition(":")
     at = At.INGRESS
-    for place in (At.EGRESS, At.RECEIPT):
+    for place in (At.ARRIVAL, At.EGRESS, At.RECEIPT):
         if interface.endswith(f"@{place}"):
             interface, at = interface.removesuffix(f"@{place}"), place
     absorb = forward == DROP

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from tailtap.kinds.registry import one_of
 from tailtap.lab.instruments.taps import TAPS
-from tailtap.records.schema import Ports, Strict, Written
+from tailtap.records.schema import Ports, Size, Strict, Written
 
 PASSIVE = "passive"
 """The kind of taps that stamps copies of packets."""
 HARDWARE = "hardware"
 """The clock of network cards."""
+STAMPS, PCAP = "stamps", "pcap"
+"""What taps write, which is the suffix of their files as well."""
+LEAST_SNAP, MOST_SNAP = 64, 65_535
 
 
 class Taps(Strict):
@@ -38,3 +41,21 @@ class Taps(Strict):
         "DuT and behind it. It is given where dut.ports is.",
         examples=[["enp2s0f0", "enp2s0f1"]],
     )
+    format: Literal["stamps", "pcap"] | None = Field(
+        default=None,
+        description="What is written of each packet: its stamp, id and length, or in a pcap its "
+        "first bytes as well. By default stamps, and pcap where evaluation.match is transactions.",
+        examples=["pcap"],
+    )
+    snap_length: Size = Field(
+        default=512,
+        description="How many bytes of each packet are kept in a pcap.",
+        examples=["1514 B"],
+    )
+
+    @field_validator("snap_length")
+    @classmethod
+    def _snap_has_headers(cls, length: int) -> int:
+        if not LEAST_SNAP <= length <= MOST_SNAP:
+            raise ValueError(f"a pcap keeps {LEAST_SNAP} B to {MOST_SNAP} B of each packet")
+        return length

@@ -1,0 +1,59 @@
+"""A server as the DuT: what else an experiment must say."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tailtap.experiment.over import VETH
+from tailtap.lab.forwarders import FORWARDERS
+from tailtap.records.document import KeyPath, Misfit
+
+if TYPE_CHECKING:
+    from tailtap.experiment.model import Experiment
+
+TRANSACTIONS = "transactions"
+
+
+def check_server(experiment: Experiment) -> None:
+    """Raises `Misfit` unless clients ask a DuT that answers, and only such a one."""
+    dut, traffic, asked = experiment.dut, experiment.traffic, experiment.evaluation
+    forwarder: KeyPath = ("dut", "forwarder")
+    if not experiment.answers:
+        for member in dut.members:
+            if FORWARDERS[member.dut.forwarder].serves == "clients":
+                raise Misfit(("dut", "nodes"), f"{member.dut.forwarder} is no node of a line: it "
+                             "answers, and hands nothing on: measure it alone")  # fmt: skip
+        if asked.match == TRANSACTIONS:
+            raise Misfit(("evaluation", "match"), "the DuT hands packets on and answers none: "
+                         "take dut.forwarder: server, or leave it out", [forwarder])  # fmt: skip
+        if asked.transaction is not None:
+            raise Misfit(("evaluation", "transaction"), "this is for evaluation.match: "
+                         "transactions: leave it out", [("evaluation", "match")])  # fmt: skip
+        return
+    name = dut.forwarder
+    if not experiment.traits.has_dut:
+        raise Misfit(forwarder, f"platform {dut.platform} has no DuT that could answer: take "
+                     "another dut.platform", [("dut", "platform")])  # fmt: skip
+    if dut.line != 1 or dut.is_network:
+        key = "line" if dut.line != 1 else "links" if dut.links else "flows"
+        raise Misfit(("dut", key), f"{name} has one port and is no node of a line: leave it out",
+                     [forwarder])  # fmt: skip
+    if dut.given("ports") is not None or dut.over != VETH:
+        key = "over" if dut.over != VETH else "ports"
+        raise Misfit(("dut", key), f"the port of {name} is on the lab's links: leave it out",
+                     [forwarder])  # fmt: skip
+    if traffic.external is None:
+        raise Misfit(("traffic", "generator"), f"tailtap's own packets ask {name} nothing: take "
+                     "external, and its command in traffic.external", [forwarder])  # fmt: skip
+    if traffic.bidirectional:
+        raise Misfit(("traffic", "bidirectional"), f"{name} answers, and asks nobody: leave it out",
+                     [forwarder])  # fmt: skip
+    if asked.match != TRANSACTIONS:
+        raise Misfit(("evaluation", "match"), f"no packet passes {name}: take transactions",
+                     [forwarder])  # fmt: skip
+    if experiment.snap is None:
+        raise Misfit(("tap", "format"), "stamps do not tell requests from answers: leave it out",
+                     [("evaluation", "match")])  # fmt: skip
+    if experiment.tap.kind != "inline":
+        raise Misfit(("tap", "kind"), "only inline taps stamp both ways of a link: leave it out",
+                     [forwarder])  # fmt: skip
