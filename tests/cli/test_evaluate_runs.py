@@ -181,7 +181,10 @@ def test_usage_errors_are_one_line(experiment: Path, pair: Pair) -> None:
         ((pair[0],), "give the capture from behind the device as well"),
         ((experiment, "--out", experiment), "the folder is not empty"),
         ((experiment, "--out", "new", "--replace"), "leave --replace out"),
-        ((experiment, "--format", "pcap"), "--format, --nanoseconds, --stamps and --key-after are for two"),
+        (
+            (experiment, "--format", "pcap"),
+            "--format, --nanoseconds, --stamps and --key-after are for two",
+        ),
         ((experiment, "--key-after", "ip.id"), "--key-after are for two captures"),
         ((experiment, "--losses", "5"), "the table 'losses' of results.duckdb"),
         ((experiment, "--trim", "10 ms"), "3 of 3 runs have results with other settings"),

@@ -29,9 +29,10 @@ def evaluate_requests(folder: RunFolder, settings: Settings, kind: str | None) -
     All kinds are written into the run's folder. Raises `InputError` when no request was answered,
     or none of the kind that is asked for.
     """
+    from tailtap.analysis.evaluation.sources import source_of
     from tailtap.analysis.evaluation.transactions import transactions_by
 
-    found = transactions_by(settings, folder.ingress, folder.egress)
+    found = transactions_by(settings, source_of(folder.ingress), source_of(folder.egress))
     make_folder(folder.transactions, below=folder.top)
     found.write(folder.transactions)
     return main_kind(found, kind)

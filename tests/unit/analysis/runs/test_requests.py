@@ -6,8 +6,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from tailtap.analysis.evaluation.transactions import Transactions
 
+from tailtap.analysis.evaluation.transactions import Transactions
 from tailtap.analysis.runs.requests import are_requests, main_kind
 from tailtap.records.errors import InputError
 from tailtap.records.run import EvaluationSettings
