@@ -196,6 +196,8 @@ def _source(path: Path) -> Source:
         if not found:
             raise InputError(f"{path}: no file has such a name")
         return _of_files(path, found)
+    if not path.exists():
+        raise InputError(f"{path}: {os.strerror(errno.ENOENT)}")
     return source_of(path)
 
 

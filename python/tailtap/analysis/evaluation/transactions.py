@@ -201,7 +201,7 @@ def transactions_by(
     if egress is not None and all(has_transactions(settings, one) for one in sources):
         warnings.append(
             Notice(
-                "both-directions",
+                "both-hold-requests",
                 f"{', '.join(captures)}: both captures hold requests and answers: waits are from "
                 "requests in the first to answers in the second; one capture alone gives the waits "
                 "at its own place",

@@ -12,7 +12,7 @@ ENTRIES = (
         "Measure longer, or at a higher rate.",
     ),
     Entry(
-        "both-directions",
+        "both-hold-requests",
         "Requests were taken from the first capture and answers from the second, and each holds "
         "both. Waits are from the place of the first capture to that of the second.",
         "Give one capture alone, or captures of one direction each.",

@@ -275,7 +275,7 @@ def test_two_directions_of_a_link(tmp_path: Path) -> None:
     assert waits(found, "http") == [(10_000, 2_500)]
     assert waits(found, "tcp-handshake") == [(0, 1_000)]
     assert waits(found, "icmp-echo") == [(5, 60)]
-    assert "both-directions" not in [warning.code for warning in found.warnings]
+    assert "both-hold-requests" not in [warning.code for warning in found.warnings]
     with pytest.raises(NothingMatched, match="give the capture of the requests first"):
         evaluate_transactions(*reversed(paths))
 
@@ -286,7 +286,7 @@ def test_two_places_that_see_both_directions(tmp_path: Path) -> None:
     paths = [written(tmp_path, near, "near.pcap"), written(tmp_path, far, "far.pcap")]
     found = evaluate_transactions(*paths)
     assert waits(found, "icmp-echo") == [(0, 70)]
-    assert [warning.code for warning in found.warnings] == ["both-directions"]
+    assert [warning.code for warning in found.warnings] == ["both-hold-requests"]
 
 
 def test_an_id_at_a_place(tmp_path: Path) -> None:
