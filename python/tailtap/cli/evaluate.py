@@ -468,7 +468,9 @@ def _evaluate_captures(
         except NothingMatched as nothing:
             from tailtap.cli.transactions import instead
 
-            if match != "auto" or not plain:
+            # Who names a key of packets in two captures asks for packets.
+            named = second is not None and settings.key != "auto"
+            if match != "auto" or named or not plain:
                 raise
             return instead(settings, before, behind, since, nothing)
 

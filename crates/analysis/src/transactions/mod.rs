@@ -460,18 +460,20 @@ fn found(
 fn kind_warnings(kind: Kind, counts: &Counts, options: &Options) -> Vec<Warning> {
     let name = kind.name();
     let seconds = options.matching.window_ns as f64 / 1e9;
-    [
-        (
-            counts.open_at_end,
+    let mut warnings = Vec::new();
+    let mut warn = |code, message| warnings.push(Warning { code, message });
+    if counts.open_at_end > 0 {
+        warn(
             "open-requests",
             format!(
                 "{name}: {} requests were sent less than --window ({seconds} s) before the capture \
                  ended and had no answer yet: they count as unanswered and may not be",
                 counts.open_at_end
             ),
-        ),
-        (
-            counts.given_up,
+        );
+    }
+    if counts.given_up > 0 {
+        warn(
             "requests-given-up",
             format!(
                 "{name}: of {} requests nobody can tell which answer is theirs, as bytes of their \
@@ -479,15 +481,11 @@ fn kind_warnings(kind: Kind, counts: &Counts, options: &Options) -> Vec<Warning>
                  nor unanswered",
                 counts.given_up
             ),
-        ),
-        (
-            counts.truncated,
-            "snap-length",
-            format!("{name}: the snap length cut {} messages off", counts.truncated),
-        ),
-    ]
-    .into_iter()
-    .filter(|(count, ..)| *count > 0)
-    .map(|(_, code, message)| Warning { code, message })
-    .collect()
+        );
+    }
+    if counts.truncated > 0 {
+        let message = format!("{name}: the snap length cut {} messages off", counts.truncated);
+        warn("snap-length", message);
+    }
+    warnings
 }
