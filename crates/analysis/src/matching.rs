@@ -232,12 +232,12 @@ impl<S> Match<S> for Matcher {
         }
         for (block, (keys, times)) in keys.chunks(BLOCK).zip(times.chunks(BLOCK)).enumerate() {
             self.warm_up(keys);
+            let follows = matches!(self.equals, Repeats::Follow(_));
             for (i, (&key, &time)) in keys.iter().zip(times).enumerate() {
-                let planned = match &mut self.equals {
-                    Repeats::Follow(plan) => plan.after(key, time),
-                    _ => None,
+                let verdict = match follows {
+                    true => self.look_up_by_plan(key, time),
+                    false => self.look_up(key, time),
                 };
-                let verdict = planned.unwrap_or_else(|| self.look_up(key, time));
                 each(block * BLOCK + i, verdict);
             }
         }
@@ -267,11 +267,11 @@ impl Matcher {
         let Self { store: Store::Ring(ring), window, registrar, .. } = self else {
             for (keys, times) in keys.chunks(BLOCK).zip(times.chunks(BLOCK)) {
                 self.warm_up(keys);
-                for (&key, &time) in keys.iter().zip(times) {
-                    if !self.insert_planned(key, time) {
-                        self.insert(key, time, frontier);
-                    }
+                if let Repeats::Follow(_) = self.equals {
+                    self.insert_by_plan(keys, times, frontier);
+                    continue;
                 }
+                keys.iter().zip(times).for_each(|(&key, &time)| self.insert(key, time, frontier));
             }
             return;
         };
@@ -305,8 +305,29 @@ impl Matcher {
         }
     }
 
+    /// Adds packets whose fate is settled, or not.
+    #[cold]
+    #[inline(never)]
+    fn insert_by_plan(&mut self, keys: &[u64], times: &[u64], frontier: u64) {
+        for (&key, &time) in keys.iter().zip(times) {
+            if !self.insert_planned(key, time) {
+                self.insert(key, time, frontier);
+            }
+        }
+    }
+
+    /// What a packet after the device was settled to be, or else what the table says.
+    #[cold]
+    #[inline(never)]
+    fn look_up_by_plan(&mut self, key: u64, time: u64) -> Verdict {
+        let planned = match &mut self.equals {
+            Repeats::Follow(plan) => plan.after(key, time),
+            _ => None,
+        };
+        planned.unwrap_or_else(|| self.look_up(key, time))
+    }
+
     /// Counts a packet as what it was settled to be, if it was.
-    #[inline]
     fn insert_planned(&mut self, key: u64, time: u64) -> bool {
         let Self { equals: Repeats::Follow(plan), registrar, .. } = self else { return false };
         let open = Entry { time, state: State::Open };
