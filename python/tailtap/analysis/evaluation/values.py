@@ -130,7 +130,7 @@ class Worst:
 
 @dataclass(frozen=True)
 class Losses:
-    """The packets that were lost as columns, in the order in which they came to the device.
+    """The packets that were lost as columns, in the order of the capture before the device.
 
     `ingress_ns` is the stamp before the device; `position` counts the packets with a key that came
     before; `length` is in bytes, without frame check sequence, -1 where the capture does not say
