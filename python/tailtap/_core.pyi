@@ -3,18 +3,20 @@
 from collections.abc import Callable, Mapping, Sequence
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
-from typing import Any, Literal, Required, TypeAlias, TypedDict, final
+from typing import Any, Literal, TypeAlias, TypedDict, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tailtap.analysis.evaluation.sources import Source
+from tailtap.analysis.evaluation.values import Matching
 from tailtap.lab.instruments.taps.links import TapLink
 
 __all__ = [
     "TRACE_KINDS",
     "Cores",
     "both_ways",
+    "check_key",
     "check_tap_key",
     "conclude",
     "crossings",
@@ -124,20 +126,6 @@ class _Percentiles(TypedDict):
     high: list[int | None]
     above: list[int]
     supported: list[bool]
-
-class Matching(TypedDict, total=False):
-    """How captures are matched; `nanoseconds` says it of ingress and of egress."""
-
-    key: Required[str | None]
-    key_after: str | None
-    trim_ns: int
-    window_ns: int
-    worst: int
-    format: str | None
-    clocks: _Clocks | None
-    nanoseconds: tuple[bool, bool]
-    stamps: str | None
-    losses: bool
 
 def evaluate(
     ingress: _Capture, egress: _Capture, matching: Matching, *, bucket_ns: int

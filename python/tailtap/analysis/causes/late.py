@@ -13,7 +13,7 @@ import numpy as np
 
 from tailtap import _core
 from tailtap.analysis.evaluation.percentiles import label
-from tailtap.analysis.evaluation.values import Column
+from tailtap.analysis.evaluation.values import Column, Matching
 from tailtap.analysis.runs.run import Run
 from tailtap.analysis.runs.tail import StoredTail
 from tailtap.records.errors import InputError
@@ -170,7 +170,7 @@ def usual_packets(run: Run, folder: Path) -> Packets:
     stored = run.stored
     low, high = (stored.percentile(p).value for p in (0.25, 0.75))
     before, after = (_capture(side, folder) for side in stored.inputs.both)
-    matching: _core.Matching = {
+    matching: Matching = {
         "key": stored.key,
         "trim_ns": stored.options.trim_ns,
         # A usual packet leaves soon, and pieces are read a window further than they reach.

@@ -17,7 +17,7 @@ from typing import Any
 
 from tailtap import _core
 from tailtap.analysis.evaluation.sources import Path_, Source
-from tailtap.analysis.evaluation.values import column
+from tailtap.analysis.evaluation.values import Matching, column
 from tailtap.records.errors import InputError
 from tailtap.records.evaluation import (
     ClocksRecord,
@@ -166,13 +166,13 @@ def aligned(
     wanted = None if key == "auto" else key
     names = [_name(path) for path in back]
     place = f"{option or 'both directions of'} {' '.join(names)}"
-    there: _core.Matching = {
+    there: Matching = {
         "key": wanted,
         "format": format,
         "nanoseconds": nanoseconds,
         "stamps": stamps,
     }
-    again: _core.Matching = {**there, "nanoseconds": nanoseconds[::-1]}
+    again: Matching = {**there, "nanoseconds": nanoseconds[::-1]}
     if key_after is not None:
         there["key_after"] = again["key"] = key_after
         again["key_after"] = wanted

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 import msgspec
 
 from tailtap.analysis.evaluation.clocks import Clocks, require_shorter
+from tailtap.analysis.evaluation.values import Matching
 from tailtap.records.errors import InputError
 from tailtap.records.evaluation import Nanoseconds, Options, Stamps
 from tailtap.records.units import parse_time
 
 if TYPE_CHECKING:
-    from tailtap._core import Matching
     from tailtap.analysis.evaluation.model import Evaluation
     from tailtap.records.run import EvaluationSettings
 

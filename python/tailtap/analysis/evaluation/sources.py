@@ -16,6 +16,7 @@ from threading import Thread
 from typing import IO, Self
 
 from tailtap import _core
+from tailtap.analysis.evaluation.values import Matching
 from tailtap.records.errors import InputError, MachineError, TailtapError
 
 Path_ = str | PathLike[str]
@@ -55,7 +56,7 @@ def selected(source: Source, select: str | None) -> Source:
     return source if select is None else replace(source, select=select)
 
 
-def two_sides(source: Source, matching: _core.Matching) -> tuple[Source, Source]:
+def two_sides(source: Source, matching: Matching) -> tuple[Source, Source]:
     """Both sides of one capture, as its packets show them; it is read as `matching` says.
 
     By its interfaces, its VLANs, the hardware addresses that packets come from, or the first and

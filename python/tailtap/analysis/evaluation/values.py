@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, Required, TypeAlias, TypedDict
 
 from tailtap.records.evaluation import Part
 
@@ -165,3 +165,18 @@ class Columns:
     gaps: Mapping[str, RawPair]
     rates: Mapping[str, RawPair]
     losses: tuple[Raw, Raw, Raw, Raw, Sequence[str], Sequence[str]] = (b"", b"", b"", b"", (), ())
+
+
+class Matching(TypedDict, total=False):
+    """How captures are matched; `nanoseconds` says it of ingress and of egress."""
+
+    key: Required[str | None]
+    key_after: str | None
+    trim_ns: int
+    window_ns: int
+    worst: int
+    format: str | None
+    clocks: tuple[Sequence[tuple[int, int]], int] | None
+    nanoseconds: tuple[bool, bool]
+    stamps: str | None
+    losses: bool
