@@ -17,7 +17,7 @@ from tailtap.analysis.evaluation.transactions import (
     transactions_by,
 )
 from tailtap.cli.console import Column, Table, columns
-from tailtap.cli.evaluate import latency_table, require_same
+from tailtap.cli.evaluated import latency_table, require_same
 from tailtap.cli.terminal import say, warn
 from tailtap.records.errors import NothingMatched
 from tailtap.records.transactions import From

@@ -1,0 +1,184 @@
+"""What `tailtap evaluate` prints of two captures: what was matched and how, latencies, losses."""
+
+from __future__ import annotations
+
+import json as json_module
+from pathlib import Path
+
+import msgspec
+
+from tailtap.analysis.evaluation.clocks import clocks_text
+from tailtap.analysis.evaluation.model import Evaluation
+from tailtap.analysis.evaluation.percentiles import label
+from tailtap.analysis.evaluation.values import KEPT_LOSSES
+from tailtap.cli.console import Column, Table, columns
+from tailtap.cli.terminal import say, warn
+from tailtap.records.errors import InputError
+from tailtap.records.evaluation import Change, EvaluationRecord, Side, Sides
+from tailtap.records.record import read
+from tailtap.records.units import format_us
+
+
+def require_same(found: Evaluation, out: Path) -> None:
+    """Raise `InputError` when `out` has an evaluation of other captures, or with other settings."""
+    try:
+        stored = read(out / "evaluation.json", EvaluationRecord)
+    except InputError:
+        return  # there is none
+    for name in ("inputs", "options", "key", "key_after", "clocks"):
+        there, here = (_known(getattr(content, name)) for content in (stored, found))
+        if there != here:
+            raise InputError(
+                f"{out}: there is an evaluation with other {name} in it: choose another --out, or "
+                "give --replace"
+            )
+
+
+def _known(content: object) -> object:
+    """What an evaluation says of its captures wherever they lie; all of what else it says."""
+    if not isinstance(content, Sides):
+        return content
+    return [(side.packets, side.first_ns, side.last_ns) for side in content.both]
+
+
+def show(
+    found: Evaluation,
+    ps: tuple[float, ...],
+    worst: int,
+    losses: int,
+    out: Path | None,
+    *,
+    json: bool,
+    quiet: bool,
+) -> None:
+    """Print and write an evaluation, and the way back where there is one."""
+    if out is not None:
+        found.write(out)
+    if json:
+        print(json_module.dumps(found.as_json(ps, worst=worst, losses=losses)))
+    else:
+        _print(found, ps)
+        if losses:
+            _print_losses(found, losses)
+        if found.back is not None:
+            say("")
+            say("the way back")
+            _print(found.back, ps)
+            if losses:
+                _print_losses(found.back, losses)
+    if not quiet:
+        for warning in found.warnings:
+            warn(f"warning: {warning.message} [{warning.code}]")
+        for warning in found.back.warnings if found.back is not None else ():
+            warn(f"warning: the way back: {warning.message} [{warning.code}]")
+        if out is not None:
+            warn(f"tables written to {out}")
+
+
+def change_text(change: Change, looked_at: int) -> str:
+    """What was changed in packets, as a line."""
+    how = f"{change.before} to {change.after}"
+    if not change.before:
+        how = f"{change.after} added"
+    elif not change.after:
+        how = f"{change.before} removed"
+    others = f"{change.ways - 1:,} other way{'s' if change.ways > 2 else ''}"
+    more = "" if change.ways == 1 else f", and in {others}"
+    where = "" if change.packets == looked_at else f" ({change.packets:,} packets)"
+    return f"{change.what}: {how}{more}{where}"
+
+
+def _side_text(side: Side) -> str:
+    """What was taken of the files of a side, where that is not all of one file."""
+    parts = [side.path]
+    if side.files:
+        parts.append(f"{len(side.files)} files")
+    if side.chosen is not None:
+        parts.append(side.chosen)
+    if side.copies:
+        parts.append(f"without {side.copies:,} copies")
+    return ", ".join(parts) if len(parts) > 1 else ""
+
+
+def _print(found: Evaluation, ps: tuple[float, ...]) -> None:
+    for name, side in zip(("before", "behind"), found.inputs.both, strict=True):
+        if text := _side_text(side):
+            say(f"{name}: {text}")
+    reason = f": {found.key_reason}" if found.key_reason else ""
+    after = f", behind the device by {found.key_after}" if found.key_after else ""
+    say(f"matched by {found.key}{after}{reason}")
+    for name, side in (("before", found.inputs.ingress), ("after", found.inputs.egress)):
+        if side.trailer is not None:
+            say(f"stamps {name} the device: those of a switch's trailers, {side.trailer}")
+    if found.device is not None and found.device.changes:
+        say(f"the device changed, in the first {found.device.looked_at:,} packets:")
+        for change in found.device.changes:
+            say(f" {change_text(change, found.device.looked_at)}")
+    if found.clocks is not None:
+        say(clocks_text(found.clocks))
+    counts = Table((Column(), Column(right=True), Column()), title="packets")
+    for name, count in msgspec.structs.asdict(found.counts).items():
+        if count or name in ("ingress", "egress", "matched", "lost"):
+            share = f"{found.loss:.4%}" if name == "lost" else ""
+            if name == "lost" and count > found.lost_at_least:
+                share = f"at most {share}"
+            counts.add(" " + name.replace("_", " "), f"{count:,}", share)
+    counts.print()
+    latency_table(found, ps, "latency in us").print()
+
+
+def latency_table(found: Evaluation, ps: tuple[float, ...], title: str) -> Table:
+    """Minimum, percentiles, maximum and mean of an evaluation."""
+    within_ns = found.within_ns
+    title = f"{title}, {found.within.text}" if within_ns else title
+    latency = Table(columns(("", "value", "95 % interval", "packets above"), right=True), title)
+
+    def around(value: int) -> str:
+        ends = (value - within_ns, value + within_ns)
+        return " to ".join(map(format_us, ends)) if within_ns else ""
+
+    latency.add("min", format_us(found.min), around(found.min))
+    for percentile in found.percentiles(ps):
+        low, high = (
+            "open" if bound is None else format_us(bound)
+            for bound in (percentile.low, percentile.high)
+        )
+        latency.add(
+            label(percentile.p),
+            format_us(percentile.value),
+            f"{low} to {high}",
+            f"{percentile.above:,}" + ("" if percentile.supported else " (unsupported)"),
+            style="" if percentile.supported else "dim",
+        )
+    mean = round(found.mean)
+    latency.add("max", format_us(found.max), around(found.max))
+    latency.add("mean", format_us(mean), around(mean))
+    return latency
+
+
+def _print_losses(found: Evaluation, n: int) -> None:
+    """The first `n` lost packets as a table."""
+    lost, kept = found.counts.lost, len(found.columns.losses[-1])
+    if not lost:
+        say("no packet was lost")
+        return
+    rows = found.losses(n)
+    more = len(rows) < kept or KEPT_LOSSES <= kept < lost
+    title = f"lost packets, the first {len(rows):,}" if more else "lost packets"
+    heads = ("time in s", "position", "bytes", "lost in a row")
+    names = Column("flow", spare=1), Column("key")  # a key mostly says the flow as well
+    table = Table((*columns(heads, right=True), *names), title)
+    begin_ns = found.inputs.ingress.first_ns
+    for row in rows:
+        table.add(
+            f"{(row.ingress_ns - begin_ns) / 1e9:.9f}",
+            f"{row.position:,}",
+            "" if row.length is None else f"{row.length:,}",
+            f"{row.burst:,}",
+            row.flow,
+            row.key,
+        )
+    if rows:
+        table.print()
+    if kept < min(lost, KEPT_LOSSES):
+        say(f"nobody knows which of equal packets were lost: {lost - kept:,} of them")
