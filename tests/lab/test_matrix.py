@@ -31,6 +31,8 @@ from tailtap.lab.topology.line import FORWARD
 EXTERNAL = {"command": f"{TAILTAP} forward {{ingress}} {{egress}} --cpu {{cpu}}"}
 OPTIONS: dict[str, dict[str, str]] = {"external": EXTERNAL}
 """What a forwarder cannot do without."""
+PASSING = [name for name, kind in FORWARDERS.items() if kind.serves != "clients"]
+"""Servers answer, and pass nothing on: `test_servers` has them."""
 LACKING = ("is missing on", "this machine cannot", "this kernel has no")
 """How an error begins to say that a capability is missing: the only reasons to skip."""
 OTHERS = [name for name, kind in PLATFORMS.items() if kind.traits.has_dut and name != "bare-metal"]
@@ -70,7 +72,7 @@ def shared(request: pytest.FixtureRequest) -> Iterator[Shared]:
 
 @pytest.mark.usefixtures("huge_pages")
 @pytest.mark.timed  # a CPU that is held for longer than its queues last loses packets
-@pytest.mark.parametrize("forwarder", FORWARDERS)
+@pytest.mark.parametrize("forwarder", PASSING)
 def test_no_packet_is_lost(shared: Shared, forwarder: str, tmp_path: Path) -> None:
     pass_through(shared, forwarder, OPTIONS.get(forwarder, {}), FAST, tmp_path)
     assert [row["id"] for row in stamps(tmp_path / "egress.stamps")] == list(range(PACKETS))
@@ -89,7 +91,7 @@ def test_a_drain_time_reaches_the_forwarder(shared: Shared, tmp_path: Path) -> N
 
 @pytest.mark.alone
 @pytest.mark.slow
-@pytest.mark.parametrize("forwarder", FORWARDERS)
+@pytest.mark.parametrize("forwarder", PASSING)
 @pytest.mark.parametrize("platform", OTHERS)
 def test_no_packet_is_lost_in_a_whole_run(platform: str, forwarder: str, tmp_path: Path) -> None:
     made = run(platform, forwarder, OPTIONS.get(forwarder, {}), FAST, tmp_path)

@@ -83,6 +83,7 @@ def latencies(rate: int) -> list[int]:
     return [round(rate * share) for share in (1.0, 0.9, 0.5, 0.1)]
 
 
+@pytest.mark.timed  # on a busy machine a trial is over before its loss is seen
 def test_a_trial_is_given_up_and_an_interrupted_search_goes_on(tmp_path: Path) -> None:
     path, out = write_experiment(tmp_path, EXPERIMENT), tmp_path / "out"
     options = ["--from", "20 kpkt/s", "--to", "30 kpkt/s", "--precision", "20%"]

@@ -198,7 +198,7 @@ def _source(path: Path) -> Source:
             raise InputError(f"{path}: no file has such a name")
         return _of_files(path, found)
     if not path.exists():
-        raise InputError(f"{path}: {os.strerror(errno.ENOENT)}")
+        raise InputError(f"{path}: {os.strerror(errno.ENOENT)} (os error {errno.ENOENT})")
     return source_of(path)
 
 
