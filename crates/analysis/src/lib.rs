@@ -4,10 +4,11 @@
 //! copy after it, and computes exact latency statistics. It needs no privileges and knows nothing
 //! of Python. The way of a packet through the modules:
 //!
-//! [`capture`] (bytes to packets) → [`source`] (which of them are of a side) → [`key`] (packets to matching keys) → [`stream`] (batches in
-//! time order, and on one clock: [`clocks`]) → [`matching`] (which packet is which) → [`evaluate`] (the statistics), with
-//! [`distribution`], [`percentile`], [`worst`], [`exceedances`], [`blocks`] and [`series`] as the
-//! statistics themselves. Requests and their answers take another way: [`transactions`].
+//! [`capture`] (bytes to packets) → [`source`] (which of them are of a side) → [`key`] (packets to
+//! matching keys) → [`stream`] (batches in time order, and on one clock: [`clocks`]) → [`matching`]
+//! (which packet is which) → [`evaluate`] (the statistics), with [`distribution`], [`percentile`],
+//! [`worst`], [`exceedances`], [`blocks`] and [`series`] as the statistics themselves. Requests and
+//! their answers take another way: [`transactions`].
 
 #![deny(unsafe_code)]
 

@@ -202,7 +202,8 @@ impl Capture {
 
     /// Records about every `step` bytes, the first of all before the others, at which reading can
     /// begin; `None` where one cannot tell a record from the middle of a file, as in compressed
-    /// files, and where the stamps are not those of the records. If the capture is in time order, all that comes before a mark is earlier.
+    /// files, and where the stamps are not those of the records. If the capture is in time order, all
+    /// that comes before a mark is earlier.
     ///
     /// What stands there looks like records; whoever reads on to a mark knows whether it is one.
     pub fn marks(&mut self, step: u64) -> Result<Option<Vec<Mark>>, CaptureError> {

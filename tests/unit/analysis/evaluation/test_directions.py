@@ -17,6 +17,7 @@ from scapy.packet import Packet, Raw
 
 from tailtap.analysis.evaluation import Evaluation, evaluate
 from tailtap.analysis.evaluation.clocks import known
+from tailtap.analysis.evaluation.directions import Direction
 from tailtap.records.errors import InputError
 
 START = 1_700_000_000_000_000_000
@@ -104,8 +105,9 @@ def test_both_directions_of_one_clock_are_told_apart(tmp_path: Path) -> None:
     # The captures in the other order are the same with there and back exchanged.
     other = evaluate(server, client)
     assert latencies(other) == sorted(world.back)
-    for direction, expected in (("there", world.there), ("back", world.back)):
-        one = evaluate(client, server, direction=direction)  # type: ignore[arg-type]
+    ways: dict[Direction, list[int]] = {"there": world.there, "back": world.back}
+    for direction, expected in ways.items():
+        one = evaluate(client, server, direction=direction)
         assert latencies(one) == sorted(expected) and one.back is None
 
 

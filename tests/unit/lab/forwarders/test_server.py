@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -10,6 +12,7 @@ from pydantic import ValidationError
 from tailtap.lab.forwarders import FORWARDERS
 from tailtap.lab.forwarders.program import parse_cpu_time
 from tailtap.lab.forwarders.server import PROGRAMS, ServerOptions, is_listening
+from tailtap.remote import Completed
 from tailtap.remote.local import LocalHost
 
 
@@ -38,9 +41,9 @@ class Files(LocalHost):
    2: 0202C612:1F90 0102C612:9C40 01 00000000:00000000 00:00000000 00000000     0        0 1 2
 """
 
-    def run(self, *words: object, **options: object):  # type: ignore[no-untyped-def]
+    def run(self, command: Sequence[str], **options: Any) -> Completed:
         """Every file has these rows."""
-        return type("Done", (), {"stdout": self.rows})()
+        return Completed(stdout=self.rows, stderr="", status=0)
 
 
 @pytest.mark.parametrize(
