@@ -22,6 +22,7 @@ import numpy as np
 from scipy import stats
 
 from tailtap.analysis.tail.assessment import assess
+from tailtap.analysis.tail.forecast import EFFECTIVE, expected
 from tailtap.analysis.tail.gpd import Excesses, Floats, growth
 from tailtap.analysis.tail.peaks import Part, Threshold
 
@@ -30,6 +31,16 @@ SIZES = (30, 50, 100, 200, 500, 1000)
 XIS = (-0.3, -0.1, 0.0, 0.1, 0.3, 0.5)
 HORIZON = 4
 INDICES = (1.0, 0.5, 0.2)
+#: How many packets an event has, as functions of a generator of random numbers and a count.
+EVENT_SIZES: dict[str, Callable[[np.random.Generator, int], Floats]] = {
+    "one packet": lambda random, count: np.ones(count),
+    "five packets": lambda random, count: np.full(count, 5.0),
+    "geometric, mean 10": lambda random, count: random.geometric(0.1, count).astype(float),
+    "Pareto, index 2.5": lambda random, count: np.ceil(3 * random.pareto(2.5, count) + 1),
+    "Pareto, index 1.5": lambda random, count: np.ceil(3 * random.pareto(1.5, count) + 1),
+}
+EVENTS = (60, 120, 500)
+RATIOS = (0.2, 1.0, 100.0)
 #: Packets per cluster: the number of clusters is random, as it is in a run.
 PACKETS = 200
 R = """
@@ -148,6 +159,34 @@ def dependent_table(repetitions: int) -> list[str]:
     return lines
 
 
+def forecast_table(repetitions: int) -> list[str]:
+    """The table of forecasts without a model, in Markdown."""
+    lines = [
+        "| sizes | events | " + " | ".join(f"{ratio:g} times" for ratio in RATIOS) + " |",
+        "|---|---:|" + "---:|" * len(RATIOS),
+    ]
+    for name, events in product(EVENT_SIZES, EVENTS):
+        held = [forecast_held(name, events, ratio, repetitions) for ratio in RATIOS]
+        lines.append(f"| {name} | {events:,} | " + " | ".join(held) + " |")
+    return lines
+
+
+def forecast_held(name: str, events: int, ratio: float, repetitions: int) -> str:
+    """The share of supported intervals that hold the packets of a horizon `ratio` times the run."""
+    random = np.random.default_rng([len(name), events, round(10 * ratio)])
+    sizes = EVENT_SIZES[name]
+    held = supported = 0
+    for _ in range(repetitions):
+        found = expected(sizes(random, max(1, random.poisson(events))), ratio, EFFECTIVE, False)
+        if found.supported:
+            supported += 1
+            to_come = sizes(random, random.poisson(events * ratio)).sum()
+            held += found.low <= to_come <= found.high
+    if supported < repetitions / 4:
+        return "hardly one"
+    return f"{held / supported:.1%}"
+
+
 def errors(fits: Floats, xi: float) -> tuple[float, float]:
     """Median errors of estimates (xi, sigma) where sigma is 1: of xi, and of a level, relative.
 
@@ -180,8 +219,8 @@ def accuracy_table(repetitions: int) -> list[str]:
 
 
 def page(repetitions: int, tables: Sequence[Sequence[str]]) -> str:
-    """The page, of the tables of coverage, dependent series and accuracy."""
-    coverage, dependence, accuracy = tables
+    """The page, of the tables of coverage, dependent series, forecasts and accuracy."""
+    coverage, dependence, forecasts, accuracy = tables
     lines = [
         "# How far the tail model's intervals can be trusted",
         "",
@@ -206,6 +245,16 @@ def page(repetitions: int, tables: Sequence[Sequence[str]]) -> str:
         "",
         *dependence,
         "",
+        "## Forecasts without a model",
+        "",
+        "Late packets come in events, which are a Poisson process. The coverage is that of the",
+        "95 % interval for the number of packets to come in a horizon of 0.2, 1 and 100 times the",
+        f"run, where the run supports one, of {repetitions // 2:,} runs for each cell.",
+        "*Hardly one*: fewer than a quarter of the runs support one. If sizes have no variance",
+        "(the last rows), one event decides too much alone.",
+        "",
+        *forecasts,
+        "",
         "## Median errors, compared with scipy and R's evd",
         "",
         "The first number is the error of xi. The second is the relative error of the level that",
@@ -225,6 +274,7 @@ def main() -> None:
     tables = (
         coverage_table(repetitions),
         dependent_table(repetitions // 2),
+        forecast_table(repetitions // 2),
         accuracy_table(repetitions // 5),
     )
     text = page(repetitions, tables)

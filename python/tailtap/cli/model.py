@@ -11,12 +11,12 @@ from tailtap.cli.command import PATH, command
 from tailtap.cli.completing import folders
 from tailtap.cli.options import runs_and_folders
 from tailtap.cli.terminal import say, warn
-from tailtap.records.units import format_rate, format_us
+from tailtap.records.units import exact_time, format_rate, format_us, format_wait
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tailtap.records.tail import ModelledRun, RepeatsRow, ThresholdRecord
+    from tailtap.records.tail import ExpectedRecord, ModelledRun, RepeatsRow, ThresholdRecord
 
 
 @command(computes=True)
@@ -88,6 +88,9 @@ def model(
     (such as the latency that one cluster exceeds in 24 h) come with 95 % profile likelihood
     intervals. Where no threshold passes, or the rest of the run contradicts the prediction, no
     number is printed, and the reason is.
+
+    Apart from it, and whether it holds or not, stands what needs no model: how many packets to
+    expect over latencies that the run has shown, and how likely later ones are.
 
     Everything comes from the stored evaluation; captures are not read again.
     docs/explanation/model.md explains every column, and how far to trust the intervals.
@@ -198,7 +201,51 @@ def _print_model(found: ModelledRun) -> None:
         say(told)
     for entry in found.levels:
         say(entry.words)
+    if found.forecasts:
+        _print_forecasts(found)
     _print_warnings(found)
+
+
+def _print_forecasts(found: ModelledRun) -> None:
+    """What each horizon brings, whether a model holds or not."""
+    from tailtap.cli.console import Table, columns
+
+    names = [exact_time(one.horizon_ns) for one in found.forecasts]
+    table = Table(
+        columns(("over, us", "packets", "clusters", *(f"in {name}" for name in names)), right=True),
+        title="without a model: packets over a latency, and how many to expect (95 %)",
+    )
+    unsure = False
+    for rows in zip(*(one.levels for one in found.forecasts), strict=True):
+        seen = rows[0]
+        cells = [row.expected_packets for row in rows]
+        unsure |= not all(cell.supported for cell in cells)
+        told = (f"{seen.packets:,}", f"{seen.events:,}", *map(_expected, cells))
+        table.add(format_us(seen.level_ns), *told)
+    table.print()
+    if unsure:
+        say("(…): too few clusters for 95 %, or they come unevenly")
+    for name, one in zip(names, found.forecasts, strict=True):
+        say(
+            f"{name}: with {_chance(one.exceeded)} some packet is later than all of the run; what "
+            f"the run did not show comes at most {one.unseen:,} times (95 %); only a run of "
+            f"{format_wait(one.needed_ns / 1e9)} has a largest latency that holds for it (95 %)"
+        )
+
+
+def _expected(cell: ExpectedRecord) -> str:
+    interval = f"{_rounded(cell.low)} to {_rounded(cell.high)}"
+    return interval if cell.supported else f"({interval})"
+
+
+def _rounded(number: float) -> str:
+    """Three digits, which is more than is known."""
+    return f"{float(f'{number:.3g}'):,.0f}"
+
+
+def _chance(share: float) -> str:
+    """A probability, never called certain."""
+    return "more than 99.9 %" if share > 0.999 else f"{share:.1%}".replace("%", " %")
 
 
 def _cells(row: ThresholdRecord) -> list[str]:

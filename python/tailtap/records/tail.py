@@ -98,6 +98,47 @@ class HorizonLevel(Record, kw_only=True):
     level: LevelRecord | None
 
 
+class ExpectedRecord(Record, kw_only=True):
+    """A number to expect in a horizon, with its 95 % prediction interval."""
+
+    value: Number
+    low: Number
+    high: Number
+    supported: Annotated[
+        bool, Meta(description="The run has events enough, and they come evenly over it")
+    ]
+
+
+class ForecastLevel(Record, kw_only=True):
+    """What lay over a latency in the run, and what to expect over it."""
+
+    level_ns: Count
+    packets: Count
+    events: Annotated[Count, Meta(description="Clusters of packets over the level")]
+    uneven: Annotated[bool, Meta(description="Events come too unevenly for an interval")]
+    expected_packets: ExpectedRecord
+    expected_events: ExpectedRecord
+
+
+class ForecastRecord(Record, kw_only=True):
+    """What to expect in a horizon, whatever latencies are distributed as."""
+
+    horizon_ns: Width
+    run_ns: Width
+    exceeded: Annotated[
+        Share, Meta(description="The probability that the run's largest latency is exceeded")
+    ]
+    unseen: Annotated[
+        Count,
+        Meta(description="At most so many events that the run did not show, with 95 %"),
+    ]
+    needed_ns: Annotated[
+        Number,
+        Meta(description="How long a run must last that the horizon stays below, with 95 %"),
+    ]
+    levels: list[ForecastLevel]
+
+
 class BlockMaxima(Record, kw_only=True):
     """The cross-check by maxima of blocks."""
 
@@ -153,6 +194,7 @@ class TailRecord(
     levels: list[HorizonLevel]
     block_maxima: BlockMaxima | None
     papers: PapersModel
+    forecasts: list[ForecastRecord] = []
     warnings: list[Notice]
 
 

@@ -12,6 +12,8 @@ from tailtap.analysis.tail import blocks as series
 from tailtap.analysis.tail import papers as published
 from tailtap.analysis.tail.assessment import REFUSALS, Assessment, Level, assess, check
 from tailtap.analysis.tail.blocks import CrossCheck
+from tailtap.analysis.tail.clusters import unevenness
+from tailtap.analysis.tail.forecast import Forecast, forecast
 from tailtap.analysis.tail.papers import PapersFit
 from tailtap.analysis.tail.peaks import PERCENTILES, Part, Threshold, split
 from tailtap.analysis.tail.stamps import spread, tick_of
@@ -21,9 +23,6 @@ from tailtap.records.record import Notice
 from tailtap.records.units import exact_time, format_time
 
 HOUR_NS = 3600 * SECOND_NS
-#: The clusters of the fitted part are counted in this many parts of equal length.
-_PARTS = 10
-_UNEVEN = 0.001
 #: Warnings that are of the measurement, whatever the method.
 OF_RUN = frozenset(
     (
@@ -84,6 +83,8 @@ class TailModel:
     papers: tuple[PapersFit, ...]
     papers_chosen: PapersFit | None
     warnings: tuple[Notice, ...]
+    #: What each horizon brings, whether a model holds or not; none where the run has no length.
+    forecasts: tuple[Forecast, ...] = ()
 
 
 def analyse(tail: StoredTail, options: Options | None = None) -> TailModel:
@@ -120,9 +121,19 @@ def analyse(tail: StoredTail, options: Options | None = None) -> TailModel:
     cross = series.cross_check(tail.blocks, fitted.packets, horizon)
     model = TailModel(
         tail, options, tick, fitted, rest, tests, tuple(assessments), chosen, levels, cross,
-        papers, published.choose(papers), (),
+        papers, published.choose(papers), (), _forecasts(tail, assessments, options.horizons),
     )  # fmt: skip
     return replace(model, warnings=tuple(_warnings(model)))
+
+
+def _forecasts(
+    tail: StoredTail, assessments: Sequence[Assessment], horizons: Sequence[int]
+) -> tuple[Forecast, ...]:
+    """What each horizon brings over the thresholds that the run's stored latencies reach."""
+    levels = [round(found.latency) for found in assessments if found.latency is not None]
+    whole = tuple(level for level in levels if level >= tail.floor_ns)
+    found = (forecast(tail, whole, horizon) for horizon in horizons)
+    return tuple(one for one in found if one is not None)
 
 
 def _not_stationary(found: Assessment) -> Assessment:
@@ -221,15 +232,10 @@ def _warnings(model: TailModel) -> list[Notice]:
 def _about(model: TailModel, chosen: Assessment) -> list[Notice]:
     """What a reader must know of the chosen threshold and its levels."""
     found = []
-    if chosen.bursts is not None and chosen.bursts.count >= 5 * _PARTS:
-        from scipy import special
-
+    if chosen.bursts is not None:
         over = model.fitted.position[model.fitted.latency > (chosen.latency or 0)]
-        starts = over[chosen.bursts.first]
-        counts = np.histogram(starts, _PARTS, (0, model.fitted.packets))[0]
-        expected = starts.size / _PARTS
-        p = float(special.chdtrc(_PARTS - 1, ((counts - expected) ** 2 / expected).sum()))
-        if p < _UNEVEN:
+        counts = unevenness(over[chosen.bursts.first], model.fitted.packets)
+        if counts is not None:
             found.append(
                 Notice(
                     "uneven",

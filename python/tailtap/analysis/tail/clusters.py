@@ -16,6 +16,11 @@ import numpy as np
 from tailtap.analysis.evaluation.values import Column
 from tailtap.analysis.tail.gpd import Floats
 
+#: Clusters are counted in this many parts of equal length.
+PARTS = 10
+#: Chance makes a Poisson process so uneven with less than this probability.
+UNEVEN = 0.001
+
 
 @dataclass(frozen=True)
 class Bursts:
@@ -72,3 +77,18 @@ def with_run_length(position: Column, run_length: int, index: float | None = Non
     apart = np.flatnonzero(np.diff(position) > run_length) + 1
     first = np.concatenate((np.zeros(min(position.size, 1), dtype=np.int64), apart))
     return Bursts(extremal_index(position) if index is None else index, run_length, first)
+
+
+def unevenness(starts: Column, packets: int) -> Column | None:
+    """Clusters in each tenth of so many packets, if too uneven for a Poisson process.
+
+    None where they are not (chi-square over the parts), or are fewer than five for each part.
+    """
+    from scipy import special
+
+    if starts.size < 5 * PARTS:
+        return None
+    counts = np.histogram(starts, PARTS, (0, packets))[0]
+    expected = starts.size / PARTS
+    p = float(special.chdtrc(PARTS - 1, ((counts - expected) ** 2 / expected).sum()))
+    return counts if p < UNEVEN else None

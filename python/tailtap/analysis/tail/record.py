@@ -9,6 +9,7 @@ from tailtap.analysis.tail.words import level_words
 from tailtap.records.record import made
 from tailtap.records.tail import (
     BlockMaxima,
+    ForecastRecord,
     GoodnessRecord,
     HorizonLevel,
     LevelCheck,
@@ -55,6 +56,7 @@ def record(model: TailModel) -> TailRecord:
             thresholds=[_papers(found) for found in model.papers],
             chosen=None if model.papers_chosen is None else model.papers_chosen.threshold.text,
         ),
+        forecasts=[made(found, ForecastRecord) for found in model.forecasts],
         warnings=list(model.warnings),
     )
 

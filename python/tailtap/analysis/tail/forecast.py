@@ -1,0 +1,128 @@
+"""What to expect without a model: late packets and their events, counted and carried forward.
+
+It assumes that events (clusters of packets over a level) come as a Poisson process whose rate the
+horizon shares with the run, and nothing of how latencies are distributed. So it says how many
+packets to expect over latencies that the run has shown. Of later ones it says how likely they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from tailtap.analysis.runs.tail import SECOND_NS, StoredTail
+from tailtap.analysis.tail.clusters import decluster, unevenness
+from tailtap.analysis.tail.gpd import Floats
+
+#: How far counts may lie outside, at both ends together.
+ERROR = 0.05
+#: Events of equal size that an interval of packets needs, and that a count of events needs.
+EFFECTIVE, EVENTS = 50, 10
+#: An event with more than this share of the sum of squares of all sizes decides too much alone.
+LARGEST = 0.2
+#: An event with more than this share of the sum of squares of all sizes decides too much alone.
+LARGEST = 0.2
+
+
+@dataclass(frozen=True)
+class Expected:
+    """A number to expect in the horizon, and its 95 % prediction interval."""
+
+    value: float
+    low: float
+    high: float
+    #: Whether the interval holds what it says; too few events, or uneven ones, and it does not.
+    supported: bool
+
+
+@dataclass(frozen=True)
+class OverLevel:
+    """What lay over a latency in the run, and what to expect over it in the horizon."""
+
+    level_ns: int
+    packets: int
+    events: int
+    uneven: bool
+    expected_packets: Expected
+    expected_events: Expected
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a run says of a horizon, whatever its latencies are distributed as."""
+
+    horizon_ns: int
+    run_ns: int
+    #: The probability that the horizon has a packet later than any of the run.
+    exceeded: float
+    #: So many events of a kind that the run did not show the horizon has at most, with 95 %.
+    unseen: int
+    #: How long a run must last whose largest latency the horizon exceeds with 5 % at most, in ns.
+    needed_ns: int
+    levels: tuple[OverLevel, ...]
+
+
+def forecast(tail: StoredTail, levels: tuple[int, ...], horizon_ns: int) -> Forecast | None:
+    """What to expect in `horizon_ns` over each of `levels` (ns, above what is stored).
+
+    None where the run has no length. With a run of length T and a horizon of h T, blocks of both
+    are exchangeable: the larger maximum is the horizon's with the probability h / (1 + h), whatever
+    the distribution.
+    """
+    run_ns = round(tail.packets * SECOND_NS / tail.rate) if tail.rate else 0
+    if not run_ns:
+        return None
+    ratio = horizon_ns / run_ns
+    return Forecast(
+        horizon_ns=horizon_ns,
+        run_ns=run_ns,
+        exceeded=ratio / (1 + ratio),
+        unseen=int(stats.nbinom.ppf(1 - ERROR, 1, 1 / (1 + ratio))),
+        needed_ns=round(horizon_ns * (1 - ERROR) / ERROR),
+        levels=tuple(_over(tail, level, ratio) for level in sorted(set(levels))),
+    )
+
+
+def _over(tail: StoredTail, level: int, ratio: float) -> OverLevel:
+    position = tail.position[tail.latency_ns > level]
+    first = decluster(position).first
+    sizes = np.diff(np.append(first, position.size)).astype(np.float64)
+    uneven = unevenness(position[first], tail.packets) is not None
+    return OverLevel(
+        level_ns=level,
+        packets=position.size,
+        events=first.size,
+        uneven=uneven,
+        expected_packets=expected(sizes, ratio, EFFECTIVE, uneven),
+        expected_events=expected(np.ones(first.size), ratio, EVENTS, uneven),
+    )
+
+
+def expected(sizes: Floats, ratio: float, enough: int, uneven: bool) -> Expected:
+    """The sum over the events of a horizon `ratio` times the run, from the `sizes` of the run's.
+
+    The sum is counted like n events of one size s that have its mean and its variance: s is the
+    sum of squares over the sum, n the square of the sum over the sum of squares (Bohm and Zech,
+    Nuclear Instruments and Methods A 748, 2014). If n such events were seen, the count of those to
+    come is negative binomial with n + 1/2 (Krishnamoorthy and Peng, Journal of Statistical Planning
+    and Inference 141, 2011). For the upper end one event more counts, as large as the largest, as
+    larger ones than the run's may come. It is supported by `enough` events of one size.
+    """
+    if not sizes.size:
+        # Nothing is known of the sizes of events that did not come.
+        high = stats.nbinom.ppf(1 - ERROR / 2, 0.5, 1 / (1 + ratio))
+        return Expected(0.0, 0.0, float(high), supported=False)
+    total, squares, largest = sizes.sum(), (sizes**2).sum(), sizes.max()
+    number = total * total / squares
+    low = _quantile(ERROR / 2, squares / total, number + 0.5, ratio)
+    total_above, squares_above = total + largest, squares + largest**2
+    above = total_above * total_above / squares_above
+    high = _quantile(1 - ERROR / 2, squares_above / total_above, above, ratio)
+    alike = bool(number >= enough and largest**2 <= LARGEST * squares)
+    return Expected(float(total * ratio), low, high, supported=alike and not uneven)
+
+
+def _quantile(p: float, size: float, number: float, ratio: float) -> float:
+    return float(size * stats.nbinom.ppf(p, number, 1 / (1 + ratio)))
