@@ -29,6 +29,7 @@ __all__ = [
     "load",
     "merge",
     "most_packets",
+    "noise",
     "percentiles",
     "plan",
     "recording",
@@ -244,6 +245,29 @@ def load(
     (in datagrams, `amount` per second, up to 64 `at_once`). The first two work for `busy_ns` of CPU
     time in each `period_ns`. Also tells the time that passed (`elapsed_ns`) and the CPU time
     (`cpu_ns`). Raises `InputError` and `MachineError`.
+    """
+
+class _Noise(TypedDict):
+    cpu: int
+    elapsed_ns: int
+    reads: int
+    least_ns: int
+    gaps: list[tuple[int, int]]
+    unkept: int
+    gap_ns: int
+
+def noise(
+    cpus: Sequence[int],
+    lasts_ns: int,
+    above_ns: int,
+    room: int,
+    on_threads: Callable[[list[int]], object],
+) -> list[_Noise]:
+    """Read the clock on each of `cpus` in a loop, for `lasts_ns` or until SIGINT or SIGTERM.
+
+    `gaps` are the two reads around each time that was longer than `above_ns`, `room` of them for
+    each CPU; `unkept` found none, and `gap_ns` is the time in all. `on_threads` gets the ids of the
+    threads, which begin to count when it returns. Raises `InputError` and `MachineError`.
     """
 
 TRACE_KINDS: Mapping[str, int]

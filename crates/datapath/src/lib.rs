@@ -4,6 +4,7 @@
 //! - [`trace`]: what the kernel did on chosen cores meanwhile.
 //! - [`generate`]: the traffic generator, which sends through a [`device`].
 //! - [`load`]: what a neighbour of the device does to a CPU.
+//! - [`noise`]: what takes a core that is idle.
 //! - [`forward`]: the forwarders that are ours: the fault injector and the redirecting XDP program.
 //!
 //! `bpf` loads and attaches eBPF programs for them. All work in the network namespace of the calling
@@ -25,6 +26,7 @@ pub mod generate;
 pub mod interface;
 pub mod load;
 pub mod namespace;
+pub mod noise;
 pub mod privileges;
 mod ring;
 pub mod signals;

@@ -25,6 +25,7 @@ use tailtap_datapath::generate::{self, Content, GenerateError};
 use tailtap_datapath::interface::InterfaceError;
 use tailtap_datapath::load::{LoadError, Share, Work, load as run_load};
 use tailtap_datapath::namespace::NamespaceError;
+use tailtap_datapath::noise::{NoiseError, watch};
 use tailtap_datapath::tap::file::{Format, TapClock};
 use tailtap_datapath::tap::writer::Rotation;
 use tailtap_datapath::tap::{Forward, Link, Point, TapError, TapKey};
@@ -43,6 +44,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(forward, module)?)?;
     module.add_function(wrap_pyfunction!(redirect, module)?)?;
     module.add_function(wrap_pyfunction!(load, module)?)?;
+    module.add_function(wrap_pyfunction!(noise, module)?)?;
     Ok(())
 }
 
@@ -343,6 +345,39 @@ fn load<'py>(
     result.set_item("elapsed_ns", report.elapsed_ns)?;
     result.set_item("cpu_ns", report.cpu_ns)?;
     Ok(result)
+}
+
+#[pyfunction]
+fn noise<'py>(
+    py: Python<'py>,
+    cpus: Vec<usize>,
+    lasts_ns: u64,
+    above_ns: u64,
+    room: usize,
+    on_threads: Py<PyAny>,
+) -> PyResult<Vec<Bound<'py, PyDict>>> {
+    let call = move |threads: &[i32]| {
+        Python::attach(|py| on_threads.call1(py, (threads,))).map(drop).map_err(Into::into)
+    };
+    let found = on_own_thread(py, || watch(&cpus, lasts_ns, above_ns, room, Box::new(call)))?
+        .map_err(|error| match &error {
+            NoiseError::Ready(error) => raised(py, error.as_ref()),
+            _ => refused(matches!(error, NoiseError::Cpu(_)), &error),
+        })?;
+    found
+        .into_iter()
+        .map(|one| {
+            let result = PyDict::new(py);
+            result.set_item("cpu", one.cpu)?;
+            result.set_item("elapsed_ns", one.elapsed_ns)?;
+            result.set_item("reads", one.reads)?;
+            result.set_item("least_ns", one.least_ns)?;
+            result.set_item("gaps", one.gaps)?;
+            result.set_item("unkept", one.unkept)?;
+            result.set_item("gap_ns", one.gap_ns)?;
+            Ok(result)
+        })
+        .collect()
 }
 
 #[pyfunction]

@@ -36,6 +36,7 @@ COMMANDS = {
     "host apply": Row("host.apply", "set what can be set while the machine runs"),
     "host revert": Row("host.revert", "put back what `tailtap host apply` has set"),
     "host bootline": Row("host.bootline", "print or install the kernel's command line"),
+    "host noise": Row("host.noise", "measure what takes cores that nobody asks for anything"),
     "host export": Row("host.export", "write the table of knobs for programs that tune hosts"),
     "testbed check": Row("testbed.check", "find out whether cables are as a testbed file says"),
     "testbed power": Row("testbed.power", "switch a host of a testbed on and off"),

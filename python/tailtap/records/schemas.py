@@ -20,6 +20,7 @@ from tailtap.records.experiment import EvaluationsRecord, ExperimentRecord
 from tailtap.records.files import write_text
 from tailtap.records.generator import GeneratorRecord, SeveralRecord
 from tailtap.records.interrupts import InterruptsRecord
+from tailtap.records.noise import NoiseRecord
 from tailtap.records.printed import (
     ApplyRecord,
     AuditRecord,
@@ -76,6 +77,7 @@ RECORDS: Sequence[type[Record]] = (
     AuditRecord,
     ApplyRecord,
     RevertRecord,
+    NoiseRecord,
     BootlineRecord,
     UninstalledRecord,
     HostExportRecord,

@@ -84,6 +84,11 @@ def load(run: Run) -> Trace:
     return trace
 
 
+def trace_in(folder: Path) -> Trace:
+    """The trace in `folder`, whatever it is of. Raises `InputError`."""
+    return _trace(folder / "trace.events", _read(folder / "trace.json"))
+
+
 def load_guest(folder: Path) -> Trace:
     """The trace that was taken in the run's virtual machine, on its clock. Raises `InputError`."""
     return _trace(folder / GUEST_EVENTS, _read(folder / GUEST_RECORD))

@@ -41,6 +41,7 @@ from tailtap.output.report.interactive import Panel
 from tailtap.output.report.interrupt_table import Sampled, Section
 from tailtap.output.report.loss import loss_curves
 from tailtap.output.report.machine import Map, maps_of
+from tailtap.output.report.noise import Noise, noise_of
 from tailtap.output.report.verdicts import VerdictRow, verdict_rows
 
 MOST_TOLD, FEW_TOLD = 12, 8
@@ -123,6 +124,7 @@ class Page:
     counters: tables.Table
     imported: Sequence[tables.Imported]
     maps: Sequence[Map]
+    noise: Noise | None
     audits: Sequence[MachineAudit]
     facts: Mapping[str, Sequence[tables.Fact]]
     files: Files
@@ -199,6 +201,7 @@ def render(
         counters=tables.counters(groups),
         imported=tables.imported_rows(groups),
         maps=maps_of(groups),
+        noise=noise_of(experiment.folder),
         audits=audits_of(groups),
         facts=tables.environment_facts(experiment),
         files=Files(payload=_packed(_json(payload))),

@@ -7,6 +7,11 @@ from tailtap.records.warnings.entry import Entry
 TITLE = "The causes of late packets"
 ENTRIES = (
     Entry(
+        "noise-unkept",
+        "A core was taken so often that its later gaps have no names.",
+        "Measure for a shorter time, or give a higher `--above`.",
+    ),
+    Entry(
         "trace-damaged",
         (
             "The file of the trace is cut off or damaged; what came later is not known, and "

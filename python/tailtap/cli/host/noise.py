@@ -1,0 +1,136 @@
+"""`tailtap host noise`: measure what takes cores that nobody asks for anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tailtap.cli.command import PATH, command
+from tailtap.cli.completing import folders
+from tailtap.cli.terminal import say, warn
+from tailtap.records.units import format_share, format_time, format_us
+
+if TYPE_CHECKING:
+    from tailtap.records.noise import NoiseRecord
+
+NAME = "noise.json"
+MOST, PARTS = 15, 5
+"""How many causes are printed, and of a gap how many of its parts."""
+
+
+@command(
+    examples=(
+        ("sudo tailtap host noise --cpus 1", "one core, for ten seconds"),
+        (
+            "sudo tailtap host noise --cpus 2-5 --for 10min --above '5 us' --out results/first",
+            "the floor that the report of these results shows",
+        ),
+    )
+)
+@click.option("--cpus", required=True, metavar="LIST", help="The CPUs, '2-3,5'.")
+@click.option(
+    "--for",
+    "--duration",
+    "lasts",
+    default="10 s",
+    metavar="TIME",
+    help="How long.",
+    show_default=True,
+)
+@click.option(
+    "--above",
+    default="1 us",
+    metavar="TIME",
+    help="The core was taken if the loop did not run for longer than this.",
+    show_default=True,
+)
+@click.option(
+    "--out",
+    type=PATH,
+    metavar="DIR",
+    shell_complete=folders,
+    help=f"Also write {NAME} there; in the folder of an experiment, its report shows it.",
+)
+def noise(cpus: str, lasts: str, above: str, out: Path | None, json: bool, quiet: bool) -> None:
+    """Measure what takes cores that nobody asks for anything, and name it.
+
+    A loop on each CPU does nothing but read the clock. A gap is a time between two reads that was
+    longer than --above. The tracer follows the CPUs meanwhile, so that what took the time has its
+    name: a timer, an interrupt, a task, the hypervisor. A gap that the kernel knows nothing of was
+    the hypervisor's or the firmware's. No packet that a core serves is faster than its gaps allow:
+    they are the floor of the core, as `platform: wire` is that of the links.
+
+    Nothing is changed on the machine. The loops run at ordinary priority. The tracer itself takes
+    some tenths of a microsecond of each interrupt and each switch of tasks.
+    """
+
+    from tailtap.measure.noise import noise as watch
+    from tailtap.records.cpulist import parse_cpus
+    from tailtap.records.files import write_json
+    from tailtap.records.record import as_json, printed
+    from tailtap.records.units import parse_time
+
+    chosen = parse_cpus(cpus)
+    if not quiet:
+        warn(f"noise: reading the clock on CPUs {cpus} for {lasts}")
+    found = watch(chosen, parse_time(lasts), parse_time(above))
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        write_json(out / NAME, as_json(found), below=out)
+    if json:
+        print(printed(found))
+        return
+    _print(found)
+
+
+def _print(found: NoiseRecord) -> None:
+    from tailtap.cli.console import Column, Table, columns
+
+    cores = Table(
+        columns(("CPU", "read every", "gaps", "per second", "median", "p99", "worst", "taken"),
+                right=True),
+        title=f"gaps of more than {format_time(found.above_ns)}, in us",
+    )  # fmt: skip
+    for cpu in found.cpus:
+        seconds = cpu.elapsed_ns / 1e9
+        cores.add(
+            str(cpu.cpu),
+            format_us(cpu.least_ns),
+            f"{cpu.gaps:,}",
+            f"{cpu.gaps / seconds:,.0f}" if seconds else "",
+            format_us(cpu.median_ns),
+            format_us(cpu.p99_ns),
+            format_us(cpu.worst_ns),
+            format_share(cpu.gap_ns / cpu.elapsed_ns, 3) if cpu.elapsed_ns else "",
+        )
+    cores.print()
+    causes = Table(
+        (
+            Column("cause"),
+            Column(wrap=30),
+            *columns(("gaps", "time", "worst", "share"), right=True),
+        ),
+        title="what had the cores in gaps, in us",
+    )
+    for row in found.causes[:MOST]:
+        causes.add(
+            row.cause,
+            row.detail,
+            f"{row.gaps:,}",
+            format_us(row.ns),
+            format_us(row.worst_ns),
+            format_share(row.share, 3),
+        )
+    causes.print()
+    if len(found.causes) > MOST:
+        say(f"and {len(found.causes) - MOST} more, which had less; --json has all")
+    for gap in found.worst[:3]:
+        parts = ", ".join(
+            f"{part.cause}{f' ({part.detail})' if part.detail else ''} {format_us(part.ns)}"
+            for part in gap.parts[:PARTS]
+        )
+        say(f"CPU {gap.cpu}, {format_us(gap.ns)} us: {parts}")
+    for warning in found.warnings:
+        warn(f"warning: {warning.message} [{warning.code}]")
