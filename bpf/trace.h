@@ -302,7 +302,9 @@ static __always_inline __u64 stolen_of(__u64 *steal_at, __u64 *steal_ns)
 
 		if (!bpf_core_field_exists(task->se.cfs_rq))
 			return 0;
-		*steal_at = (__u64)task->se.cfs_rq->rq + config.steal_at;
+		/* Read, not followed: for each pointer that a program follows, on each path to it, the verifier
+		 * looks through all types of the kernel. Of these that took more than a second. */
+		*steal_at = (__u64)BPF_CORE_READ(task, se.cfs_rq, rq) + config.steal_at;
 		bpf_probe_read_kernel(steal_ns, sizeof(__u64), (void *)*steal_at);
 		return 0;
 	}

@@ -100,16 +100,19 @@ static __always_inline void work_resumed(struct core *core, __u64 now, __u32 pid
 static __always_inline void look_for_throttling(struct core *core, struct served *serves,
 						struct task_struct *task)
 {
+	struct cfs_rq *queue;
+
 	serves->throttled = 0;
 	if (!bpf_core_field_exists(task->se.cfs_rq) ||
 	    !bpf_core_field_exists(task->se.cfs_rq->throttle_count))
 		return;
-	if (task->se.cfs_rq->throttle_count <= 0)
+	queue = BPF_CORE_READ(task, se.cfs_rq);
+	if (BPF_CORE_READ(queue, throttle_count) <= 0)
 		return;
 	serves->throttled = 1;
 	if (core) {
 		core->unthrottled_ns = 0;
-		core->throttled_queue = (__u64)task->se.cfs_rq;
+		core->throttled_queue = (__u64)queue;
 	}
 }
 
@@ -157,7 +160,7 @@ static __always_inline __u64 came_at(struct task_struct *task, __u64 now)
 	    !bpf_core_field_exists(task->se.cfs_rq))
 		return 0;
 	/* Another clock than that of `now`, but as fast. */
-	had = task->se.cfs_rq->rq->clock - task->sched_info.last_arrival;
+	had = BPF_CORE_READ(task, se.cfs_rq, rq, clock) - task->sched_info.last_arrival;
 	return had < now ? now - had : 0;
 }
 
