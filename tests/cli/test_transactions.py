@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import struct
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,18 +19,31 @@ PINGS = 12_000
 Packets = list[tuple[int, bytes]]
 
 
+def pings(asks: bool) -> Iterator[bytes]:
+    """Echo requests 0, 1 and so on, or their replies: scapy's first one with another number.
+
+    The checksum is the complement of a sum of words, and the number one of them.
+    """
+    first = ping(asks, 0)
+    head, checksum, identifier = first[:-6], *struct.unpack(">HH", first[-6:-2])
+    for number in range(PINGS):
+        less = checksum - number
+        yield head + struct.pack(">HHH", less if less > 0 else less + 0xFFFF, identifier, number)
+
+
 def sides() -> tuple[Packets, Packets]:
     """Requests, and their answers: pings, and queries one of ten of which has none."""
     asks: Packets = []
     says: Packets = []
-    for number in range(PINGS):
+    for number, (request, reply) in enumerate(zip(pings(True), pings(False), strict=True)):
         time = START + 1_000_000 * number
-        asks.append((time, ping(True, number)))
-        says.append((time + 50_000 + 10 * (number * 7919 % PINGS), ping(False, number)))
+        asks.append((time, request))
+        says.append((time + 50_000 + 10 * (number * 7919 % PINGS), reply))
         if number < 100:
             asks.append((time + 1, dns(True, number, "a.example")))
             if number % 10:
                 says.append((time + 300_001, dns(False, number, "a.example")))
+    assert ping(False, number) == reply
     return asks, says
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browsers import MISSING, TIP, media, open_page, read_log, settle, started, window
+from browsers import MISSING, TIP, media, open_page, read_log, settle, window
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 from told import write_told
@@ -48,12 +47,6 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Causes]:
     explain_runs([run], late="150 us")
     report = write_report(run.parent.parent, figures=False)
     return report.page, causes_of(finished_runs(run)[0])
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[webdriver.Chrome]:
-    with started() as driver:
-        yield driver
 
 
 @pytest.fixture

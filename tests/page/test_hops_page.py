@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browsers import MISSING, TIP, media, open_page, read_log, settle, started
+from browsers import MISSING, TIP, media, open_page, read_log, settle
 from line_runs import STALLED, write_line_run
 from selenium import webdriver
 
@@ -29,12 +28,6 @@ const box = view.canvas_view.el.getBoundingClientRect();
 const top = plot.renderers.at(-1).data_source.get("top")[0];
 return [box.left + view.frame.x_scale.compute(1), box.top + view.frame.y_scale.compute(top / 2)];
 """
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[webdriver.Chrome]:
-    with started() as driver:
-        yield driver
 
 
 def test_bars_have_the_colours_of_their_nodes_and_tell_of_them(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import comparisons
 import pytest
-from browsers import MISSING, open_page, settle, started, window
+from browsers import MISSING, open_page, settle, window
 from captures import write_many
 from devices import Bench, sharp
 from experiment_folders import write_experiment, write_run
@@ -135,28 +136,36 @@ FOLDERS: Mapping[str, Callable[[Path], Path]] = {
 }
 
 
+Pages = Callable[[str], Path]
+"""The page of one of the folders. It is made when somebody asks for it."""
+
+
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Pages:
     home = tmp_path_factory.mktemp("layout")
-    found = {}
-    for name, write in FOLDERS.items():
+
+    @cache
+    def page(name: str) -> Path:
         (home / name).mkdir()
         knobs = remedies() if name == "causes" else ()
-        found[name] = write_report(write(home / name), figures=False, knobs=knobs).page
-    return found
+        return write_report(FOLDERS[name](home / name), figures=False, knobs=knobs).page
 
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[webdriver.Chrome]:
-    with started() as driver:
-        yield driver
+    return page
 
 
 @pytest.mark.parametrize("name", FOLDERS)
-def test_nothing_is_cut_off_and_all_is_in_reach(
-    browser: webdriver.Chrome, pages: dict[str, Path], name: str
+def test_the_contents_lead_to_every_section_and_nothing_is_cut_off(
+    browser: webdriver.Chrome, pages: Pages, name: str
 ) -> None:
-    open_page(browser, pages[name])
+    open_page(browser, pages(name))
+    links = browser.find_elements(By.CSS_SELECTOR, "#contents a")
+    told = [(link.get_attribute("hash"), link.text) for link in links]
+    heads = browser.find_elements(By.CSS_SELECTOR, "section > h2[id], section > .title > h2[id]")
+    assert told == [(f"#{head.get_attribute('id')}", head.text.lstrip("↑\n")) for head in heads]
+    assert len(told) >= 8
+    sections = "return document.querySelectorAll('section[aria-labelledby]').length"
+    assert browser.execute_script(sections) == len(told)
+    assert all(link.is_displayed() for link in links)
     browser.execute_script(
         "for (const one of document.querySelectorAll('details')) one.open = true"
     )
@@ -170,25 +179,10 @@ def test_nothing_is_cut_off_and_all_is_in_reach(
         assert (width, found["beneath"]) == (width, [])
 
 
-@pytest.mark.parametrize("name", FOLDERS)
-def test_the_contents_lead_to_every_section(
-    browser: webdriver.Chrome, pages: dict[str, Path], name: str
-) -> None:
-    open_page(browser, pages[name])
-    links = browser.find_elements(By.CSS_SELECTOR, "#contents a")
-    told = [(link.get_attribute("hash"), link.text) for link in links]
-    heads = browser.find_elements(By.CSS_SELECTOR, "section > h2[id], section > .title > h2[id]")
-    assert told == [(f"#{head.get_attribute('id')}", head.text.lstrip("↑\n")) for head in heads]
-    assert len(told) >= 8
-    sections = "return document.querySelectorAll('section[aria-labelledby]').length"
-    assert browser.execute_script(sections) == len(told)
-    assert all(link.is_displayed() for link in links)
-
-
 def test_a_phone_shows_every_number_without_scrolling_sideways(
-    browser: webdriver.Chrome, pages: dict[str, Path]
+    browser: webdriver.Chrome, pages: Pages
 ) -> None:
-    open_page(browser, pages["rates"])
+    open_page(browser, pages("rates"))
     heads = [
         head.text
         for head in browser.find_elements(By.CSS_SELECTOR, "[aria-labelledby=summary] thead th")
@@ -206,9 +200,9 @@ def test_a_phone_shows_every_number_without_scrolling_sideways(
 
 
 def test_every_number_of_eighteen_runs_is_seen_on_a_desktop(
-    browser: webdriver.Chrome, pages: dict[str, Path]
+    browser: webdriver.Chrome, pages: Pages
 ) -> None:
-    open_page(browser, pages["rates"])
+    open_page(browser, pages("rates"))
     window(browser, 1400, 900)
     settle(browser)
     hidden = browser.execute_script(
@@ -218,14 +212,14 @@ def test_every_number_of_eighteen_runs_is_seen_on_a_desktop(
     assert hidden == []
 
 
-def test_no_loss_is_one_sentence(browser: webdriver.Chrome, pages: dict[str, Path]) -> None:
+def test_no_loss_is_one_sentence(browser: webdriver.Chrome, pages: Pages) -> None:
     section = "[aria-labelledby=loss]"
-    open_page(browser, pages["rates"])
+    open_page(browser, pages("rates"))
     [found] = browser.find_elements(By.CSS_SELECTOR, section)
     said = "No packet was lost in any of the 17 runs, at 10 kpkt/s to 50 kpkt/s; 1 invalid run"
     assert said in found.text.replace("\u00a0", " ")
     assert not found.find_elements(By.CSS_SELECTOR, ".figure, table")
-    open_page(browser, pages["loss"])
+    open_page(browser, pages("loss"))
     [found] = browser.find_elements(By.CSS_SELECTOR, section)
     assert "No packet was lost in any of the 4 runs of wire, at" in found.text
     assert found.find_elements(By.CSS_SELECTOR, ".figure")
@@ -233,9 +227,9 @@ def test_no_loss_is_one_sentence(browser: webdriver.Chrome, pages: dict[str, Pat
 
 
 def test_what_would_remove_late_packets_stands_first(
-    browser: webdriver.Chrome, pages: dict[str, Path]
+    browser: webdriver.Chrome, pages: Pages
 ) -> None:
-    open_page(browser, pages["causes"])
+    open_page(browser, pages("causes"))
     places = ("section.notices", "[aria-labelledby=causes]")
     first, beside = (browser.find_element(By.CSS_SELECTOR, f"{one} .commands") for one in places)
     assert first.text == beside.text

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from browsers import MISSING, TIP, media, open_page, read_log, settle, started, window
+from browsers import MISSING, TIP, media, open_page, read_log, settle, window
 from experiment_folders import write_experiment
 from numpy.typing import NDArray
 from PIL import Image
@@ -40,12 +39,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = write_experiment(tmp_path_factory.mktemp("experiment"))
     write_report(folder, figures=False)
     return folder
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[webdriver.Chrome]:
-    with started() as driver:
-        yield driver
 
 
 @pytest.fixture(scope="module")
