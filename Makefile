@@ -7,7 +7,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DIST ?= dist
-# How many Python tests run side by side: they wait for other programs a third of their time.
+# How many tests run side by side: they wait for other programs a third of their time, in the lab half.
 WORKERS ?= $(shell echo $$(($$(nproc) + 1)))
 # Where Python tests write: they make so many small files that a disk costs them most of their time. In
 # memory, where it has 4 GB of room and files there may be programs.
@@ -190,7 +190,7 @@ IN_CI := not slow and not nested
 
 .PHONY: test-lab-together
 test-lab-together: compiled forwarders ## Run the tests that need root and judge no times, side by side
-	@$(SUDO) $(BIN)/python $(LAB) -m "$(IN_CI) and not alone" --numprocesses $(shell nproc) \
+	@$(SUDO) $(BIN)/python $(LAB) -m "$(IN_CI) and not alone" --numprocesses $(WORKERS) \
 	    --dist loadfile --no-loadscope-reorder
 
 .PHONY: test-lab-alone

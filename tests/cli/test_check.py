@@ -35,7 +35,7 @@ def test_every_example_is_planned_and_nothing_is_made(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     chosen = () if scale is None else ("--set", f"scale={scale}")
-    made = tailtap("run", path, "--check", "--json", "--out", "results", *chosen)
+    made = in_process("run", path, "--check", "--json", "--out", "results", *chosen)
     content = json.loads(made.stdout)
     fits(content)
     if content["can_run"]:

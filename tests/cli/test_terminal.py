@@ -227,7 +227,7 @@ def piped(made: None) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("columns", [80, pytest.param(120, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", SHOWS)
 def test_no_line_is_wider_than_the_terminal(piped: dict[str, str], name: str, columns: int) -> None:
     lines = shown(columns, SHOWS[name])

@@ -2,22 +2,20 @@
 
 Tests that are not marked `alone` can run side by side: pytest-xdist, with ``--dist loadfile``, so
 that those that share a DuT run in one process. A test is `alone` when it judges times, or when it
-changes or counts what the whole machine shares: huge pages, control groups, the kernel's counters.
+changes or counts what the whole machine shares: sysctls, control groups, the kernel's counters.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from labtools import IS_VIRTUAL
+from labtools import IS_VIRTUAL, turn_for_huge_pages
 from namespaces import Lab, Namespace
 from standing import Lost
 
@@ -123,13 +121,8 @@ def namespace(lab: Lab) -> Namespace:
 
 @pytest.fixture
 def huge_pages() -> Iterator[None]:
-    """Nobody else reserves huge pages meanwhile.
-
-    Labs with journals of their own do not wait for each other, and each would count the pages that
-    the other is just being given.
-    """
-    with Path(tempfile.gettempdir(), "tt-test-huge-pages").open("w", encoding="ascii") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+    """Nobody else reserves huge pages meanwhile."""
+    with turn_for_huge_pages():
         yield
 
 

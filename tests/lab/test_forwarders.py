@@ -308,7 +308,7 @@ def test_xdp_in_generic_mode_says_why_nothing_comes_through(
         assert len(stamps(made / "egress.stamps")) == PACKETS
 
 
-@pytest.mark.alone
+@pytest.mark.usefixtures("huge_pages")
 def test_clean_removes_what_a_killed_run_left(machine: Machine, tmp_path: Path) -> None:
     require("testpmd")
     pages = Path("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages")

@@ -22,6 +22,7 @@ from labtools import (
     own_machine,
     record,
     statuses,
+    turn_for_huge_pages,
     wait_for,
     was_made,
     write_experiment,
@@ -68,14 +69,14 @@ def spec(cpus: tuple[int, ...], **options: object) -> DutSpec[VmOptions]:
 def shared() -> Iterator[Dut]:
     """A machine with the real-time kernel, a tuned boot, huge pages and one CPU more than usual.
 
-    Tests that use it are alone, as nobody else can reserve huge pages meanwhile.
+    As long as it is there, nobody else reserves huge pages.
     """
     options = {"kernel": "rt", "boot": "tailtap.test={cpus}", "huge_pages": True}
-    with standing("vm", replace(spec((0, 1), **options), tuned_boot=True)) as (_, device):
+    asked = replace(spec((0, 1), **options), tuned_boot=True)
+    with turn_for_huge_pages(), standing("vm", asked) as (_, device):
         yield device
 
 
-@pytest.mark.alone
 def test_it_is_what_was_asked_for(shared: Dut) -> None:
     facts = shared.facts
     assert facts["kernel"]["kind"] == "rt"
@@ -101,7 +102,6 @@ def test_it_is_what_was_asked_for(shared: Dut) -> None:
     assert emulated == known.emulated
 
 
-@pytest.mark.alone
 def test_the_recommended_words_do_what_they_are_for(shared: Dut) -> None:
     tuning = shared.facts["tuning"]
     assert (tuning["role"], tuning["cpus"], tuning["housekeeping"]) == ("vm-guest", "1-2", "0")
@@ -118,7 +118,6 @@ def test_the_recommended_words_do_what_they_are_for(shared: Dut) -> None:
     assert tuning["audit"]["nohz-full"]["why"]
 
 
-@pytest.mark.alone
 def test_commands_inside(shared: Dut, tmp_path: Path) -> None:
     host = shared.host
     done = host.run(["sh", "-c", "cat; echo no >&2; exit 7"], stdin="in", check=False)
@@ -131,7 +130,6 @@ def test_commands_inside(shared: Dut, tmp_path: Path) -> None:
     check_files(host, tmp_path)
 
 
-@pytest.mark.alone
 def test_the_tracer_follows_an_older_kernel(shared: Dut) -> None:
     """Linux 6.1 does not tell which function another CPU calls; it is said, the rest is there."""
     host = shared.host
@@ -157,7 +155,6 @@ while :; do sleep 0.1; done
 """
 
 
-@pytest.mark.alone
 def test_started_processes_say_what_they_say_and_end_when_told(shared: Dut) -> None:
     first, second = (shared.host.start(["sh", "-c", UNTIL_INTERRUPTED]) for _ in range(2))
     for process in (first, second):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -208,6 +210,18 @@ def limited_memory(room: int) -> Iterator[Path]:
         yield group
     finally:
         group.rmdir()
+
+
+@contextlib.contextmanager
+def turn_for_huge_pages() -> Iterator[None]:
+    """Nobody else who asks for a turn reserves huge pages meanwhile.
+
+    Labs with journals of their own do not wait for each other, and each would count the pages that
+    the other is just being given.
+    """
+    with Path(tempfile.gettempdir(), "tt-test-huge-pages").open("w", encoding="ascii") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
 
 
 def was_made(
