@@ -55,7 +55,7 @@ def evaluate(
 
     `ingress` and `egress` are capture files from before and after the device under test: pcap,
     pcapng, ERF, mscap or stamp files, plain or compressed. `key` says what packets are matched by:
-    ``auto`` or one of those in docs/explanation/latency.md, such as ``packet``; where a number
+    ``auto`` or one of those in docs/reference/captures.md, such as ``packet``; where a number
     stands at another place behind the device, `key_after` says where. Packets that left the device
     within `trim_ns` of the first one are left out; a packet must leave within `window_ns`. The
     `worst` largest latencies are kept with their stamps; gaps are counted in buckets of
