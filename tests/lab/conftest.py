@@ -2,7 +2,7 @@
 
 Tests that are not marked `alone` can run side by side: pytest-xdist, with ``--dist loadfile``, so
 that those that share a DuT run in one process. A test is `alone` when it judges times, or when it
-changes or counts what the whole machine shares: sysctls, control groups, the kernel's counters.
+changes or counts what the whole machine shares: huge pages, control groups, the kernel's counters.
 """
 
 from __future__ import annotations

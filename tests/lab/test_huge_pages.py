@@ -31,7 +31,7 @@ time.sleep(60)
 """Has two huge pages, of so many bytes each."""
 
 
-@pytest.mark.usefixtures("huge_pages")
+@pytest.mark.alone
 def test_pages_that_a_program_gives_back_meanwhile_do_not_stay() -> None:
     pages = Pages.smallest()
     if pages is None:

@@ -80,6 +80,7 @@ def test_a_lab_that_is_killed_at_any_step_leaves_nothing(reboot: bool) -> None:
         ("crun", 15, {"oci-container", "journal", "namespace"}),
         pytest.param("runc", 15, {"oci-container", "journal", "namespace"}, marks=pytest.mark.slow),
         ("podman", 15, {"podman-container", "journal", "namespace"}),
+        ("huge pages", 5, {"huge-pages", "journal"}),
     ],
 )
 def test_what_is_killed_at_any_step_leaves_nothing(
@@ -89,11 +90,3 @@ def test_what_is_killed_at_any_step_leaves_nothing(
         steps, kinds = killed_at_every_step(machine, work)
     assert steps > least
     assert kinds == expected
-
-
-@pytest.mark.usefixtures("huge_pages")
-def test_huge_pages_that_are_reserved_when_it_is_killed_at_any_step_are_given_back() -> None:
-    with own_machine() as machine:
-        steps, kinds = killed_at_every_step(machine, "huge pages")
-    assert steps > 5
-    assert kinds == {"huge-pages", "journal"}

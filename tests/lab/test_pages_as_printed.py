@@ -13,8 +13,8 @@ import pytest
 from labtools import own_machine
 from read_pages import Step, files, run, steps
 
-# What they apply is the whole machine's. It makes others neither fail nor pass that judge no times.
-pytestmark = [pytest.mark.timed, pytest.mark.timeout(600)]
+# What they apply and revert is the whole machine's.
+pytestmark = [pytest.mark.alone, pytest.mark.timed, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
 PAGES = (
