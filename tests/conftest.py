@@ -8,7 +8,7 @@ import signal
 
 import hypothesis
 
-# What tests import stays. Looking through it for garbage took a third of the time to find all tests.
+# What tests import stays. Looking through it for garbage took a third of the time to find them.
 gc.set_threshold(100_000, 50, 50)
 
 # A machine that has much else to do is no finding; what never ends meets pytest's own time limit.

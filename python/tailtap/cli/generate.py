@@ -211,7 +211,7 @@ def generate(
     flow k of n begins k/n of it later (phase_ns in its report).
     """
     from tailtap import _core
-    from tailtap.lab.generators.asked import AskedFlow
+    from tailtap.cli.asked_flow import AskedFlow
     from tailtap.records.generator import SeveralRecord
     from tailtap.records.record import printed
 

@@ -7,8 +7,8 @@ from typing import Any
 import click
 import pytest
 
+from tailtap.cli.asked_flow import AskedFlow
 from tailtap.cli.generate import generate
-from tailtap.lab.generators.asked import AskedFlow
 from tailtap.lab.generators.model import Traffic
 from tailtap.lab.generators.own import OwnGenerator
 from tailtap.lab.generators.sending import Sending
