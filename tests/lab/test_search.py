@@ -25,7 +25,7 @@ dut: {{forwarder: fault, cpus: [1], options: {{limit: {{rate: {LIMIT} pkt/s, que
 traffic: {{warm_up: 100 ms, duration: 200 ms, cpu: 0, slip_limit: 10 s}}
 """
 OPTIONS = (
-    "--from", "4 kpkt/s", "--to", "30 kpkt/s", "--precision", f"{100 * PRECISION:g}%",
+    "--from", "7 kpkt/s", "--to", "20 kpkt/s", "--precision", f"{100 * PRECISION:g}%",
     "--trial", f"{TRIAL_SECONDS:g} s", "--short", "200 ms", "--loss", "0", "--loss", "30%",
 )  # fmt: skip
 
