@@ -20,7 +20,7 @@ from stamps import write_stamps
 
 from tailtap.records.errors import MachineError
 from tailtap.records.machine import Environment, Kernel, Timekeeping
-from tailtap.remote.session import ANSWER_SECONDS, FAILED, FINISHED, Json
+from tailtap.remote.session import ANSWER_SECONDS, FAILED, FINISHED, Json, RoleEvent
 
 PACKETS = 1000
 GAP_NS = 100_000
@@ -74,7 +74,7 @@ class FakeStation:
 
     fails: Mapping[tuple[str, str], BaseException] = field(default_factory=dict)
     """Raised by a role, by its name, when it is asked something."""
-    happens: Mapping[str, Json] = field(default_factory=dict)
+    happens: Mapping[str, RoleEvent] = field(default_factory=dict)
     """An event of a role while packets are sent."""
     meddle: Callable[[str, str], None] = lambda role, request: None
     """Called with each role and what it is asked; may raise in its place."""
@@ -162,7 +162,7 @@ class FakeSession:
         if station.apart is not None:
             self._folder = station.apart / role
             self._folder.mkdir(parents=True, exist_ok=True)
-        self._events: list[Json] = []
+        self._events: list[RoleEvent] = []
         self._closed = False
 
     def __del__(self) -> None:
@@ -179,9 +179,9 @@ class FakeSession:
             case "generator", "result":
                 return {"flows": {flow: {**SENT, **self._station.sent} for flow in self._flows}}
             case "generator", "start" if not self._station.endless and not self._station.slow:
-                self._tell({"event": FINISHED})
+                self._tell(RoleEvent(event=FINISHED))
             case "generator", "interrupt" if self._station.slow:
-                self._tell({"event": FINISHED})
+                self._tell(RoleEvent(event=FINISHED))
             case "dut", "observe":
                 if self._role in self._station.happens:
                     self._tell(self._station.happens[self._role])
@@ -202,7 +202,7 @@ class FakeSession:
     def fileno(self) -> int:
         return self._woken
 
-    def events(self) -> list[Json]:
+    def events(self) -> list[RoleEvent]:
         if self._events:
             os.read(self._woken, 64)
         found, self._events = self._events, []
@@ -216,7 +216,7 @@ class FakeSession:
     def close(self) -> None:
         self._closed = True
 
-    def _tell(self, event: Json) -> None:
+    def _tell(self, event: RoleEvent) -> None:
         self._events.append(event)
         os.write(self._waking, b".")
 
@@ -244,10 +244,9 @@ def gone(role: str) -> MachineError:
     return MachineError(f"{role} was ended by SIGKILL")
 
 
-def failed(reason: str, *, link: bool = False) -> Json:
+def failed(reason: str, *, link: bool = False) -> RoleEvent:
     """The event of a role that cannot go on."""
-    event: Json = {"event": FAILED, "reason": reason}
-    return {**event, "link": True} if link else event
+    return RoleEvent(event=FAILED, reason=reason, link=link)
 
 
 REQUESTS: Sequence[tuple[str, str]] = (

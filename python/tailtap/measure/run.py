@@ -49,7 +49,7 @@ from tailtap.records.record import Open, parsed
 from tailtap.records.run import Found, HostClocks
 from tailtap.records.units import format_rate
 from tailtap.records.warnings import notices
-from tailtap.remote.session import FAILED, FINISHED, Closed, Json, Site, Station
+from tailtap.remote.session import FINISHED, Closed, Json, Site, Station
 
 DUT, GENERATOR, TIMESTAMPER = "dut", "generator", "timestamper"
 SETTLE_SECONDS = 0.1
@@ -342,9 +342,9 @@ def _wait(
         finished = False
         for session in everybody:
             for event in session.events():
-                if event["event"] == FAILED:
-                    raise (Vanished if event.get("link") else MachineError)(event["reason"])
-                finished |= event["event"] == FINISHED and session is generator
+                if event.reason is not None:
+                    raise (Vanished if event.link else MachineError)(event.reason)
+                finished |= event.event == FINISHED and session is generator
         if finished:
             return
         now = time.monotonic()

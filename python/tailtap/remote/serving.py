@@ -214,7 +214,7 @@ class _RoleTalk(_Talk):
 
     def _tell(self) -> None:
         for event in self._session.events():
-            _say(self._channel, event=event)
+            _say(self._channel, event=as_json(event))
 
 
 def _answering(channel: Channel, number: int, answer: Callable[[], Json]) -> bool:

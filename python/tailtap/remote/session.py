@@ -10,7 +10,7 @@ Whoever opened a site closes it. A site whose measuring process is gone closes i
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from tailtap.records.machine import Environment, Timekeeping
 from tailtap.records.record import Record
@@ -21,8 +21,23 @@ Json: TypeAlias = dict[str, Any]
 ANSWER_SECONDS = 120.0
 """How long a role may take to answer: a virtual machine boots, a debian root is unpacked."""
 
-FINISHED, FAILED = "finished", "failed"
-"""Events: a role has done what it was started for; it cannot go on, for the `reason` in it."""
+FINISHED: Final = "finished"
+FAILED: Final = "failed"
+
+
+class RoleEvent(Record, kw_only=True, omit_defaults=True):
+    """What happened to a role: it has done what it was started for, or cannot go on."""
+
+    event: Literal["finished", "failed"]
+    reason: str | None = None
+    """Why it cannot go on."""
+    link: bool = False
+    """Whether that is a link of the lab which is gone."""
+
+    def __post_init__(self) -> None:
+        """Raises `ValueError` for a failure without a reason."""
+        if self.event == FAILED and self.reason is None:
+            raise ValueError("a role that cannot go on says why")
 
 
 class Closed(Record, kw_only=True):
@@ -47,8 +62,8 @@ class Session(Protocol):
         """A descriptor that is readable when there may be events."""
         ...
 
-    def events(self) -> list[Json]:
-        """What has happened since the last call, without waiting: ``{"event": NAME, …}``."""
+    def events(self) -> list[RoleEvent]:
+        """What has happened since the last call, without waiting."""
         ...
 
     def fetch(self) -> None:

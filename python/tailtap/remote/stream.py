@@ -30,6 +30,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
+import msgspec
+from msgspec.structs import replace
+
 from tailtap.records.errors import MachineError, TailtapError
 from tailtap.records.files import make_folder
 from tailtap.records.machine import Environment, Timekeeping
@@ -39,7 +42,7 @@ from tailtap.remote.connection import Connection
 from tailtap.remote.frames import ProtocolError
 from tailtap.remote.mux import Channel, Handler, parse
 from tailtap.remote.process import Process
-from tailtap.remote.session import ANSWER_SECONDS, FAILED, Json
+from tailtap.remote.session import ANSWER_SECONDS, FAILED, Json, RoleEvent
 from tailtap.remote.told import error_of
 
 CLOSE_SECONDS = 60.0
@@ -184,19 +187,18 @@ class StreamSite:
         talk.channel.send(json.dumps({"id": number, **request}).encode() + b"\n")
         return self._answer(talk, number, seconds)
 
-    def events(self, talk: Talk) -> list[Json]:
+    def events(self, talk: Talk) -> list[RoleEvent]:
         """What has happened to a role since the last call; the end of the stream is a failure."""
         if not self._closed:
             self.connection.look()
         found, talk.events = talk.events, []
         if not found and self.connection.mux.over is not None:
-            return [{"event": FAILED, "reason": self.connection.ending()}]
+            return [RoleEvent(event=FAILED, reason=self.connection.ending())]
         return [
-            {**event, "reason": f"{self.process.title}: {event['reason']}"}
-            if event["event"] == FAILED
-            else event
+            event if event.reason is None
+            else replace(event, reason=f"{self.process.title}: {event.reason}")
             for event in found
-        ]
+        ]  # fmt: skip
 
     def _answer(self, talk: Talk, number: int, seconds: float) -> Json:
         if self._silent is not None:
@@ -235,7 +237,7 @@ class StreamSession:
         """The stream's: all sessions of a site have one."""
         return self._site.process.fileno()
 
-    def events(self) -> list[Json]:
+    def events(self) -> list[RoleEvent]:
         """What has happened since the last call, without waiting."""
         return self._site.events(self._talk)
 
@@ -273,7 +275,7 @@ class Talk(Handler):
         """Nothing was said yet; `channel` is set when there is one."""
         self.answers: dict[int, Json] = {}
         """By the id of the request; those that nobody has taken yet."""
-        self.events: list[Json] = []
+        self.events: list[RoleEvent] = []
         self.result: Json | None = None
         self._lines = Lines()
 
@@ -281,10 +283,8 @@ class Talk(Handler):
         """Keep what the whole messages say."""
         for message in self._lines.feed(data):
             match message:
-                case {"event": {"event": str(name), **more}} if name != FAILED or isinstance(
-                    more.get("reason"), str
-                ):
-                    self.events.append(message["event"])
+                case {"event": dict(event)}:
+                    self.events.append(_event(event))
                 case {"id": int(number), "answer": dict()} | {
                     "id": int(number),
                     "failed": dict(),
@@ -297,6 +297,13 @@ class Talk(Handler):
     def closed(self, channel: Channel, result: Json) -> None:
         """Nothing more is said."""
         self.result = result
+
+
+def _event(content: Json) -> RoleEvent:
+    try:
+        return msgspec.convert(content, RoleEvent)
+    except msgspec.ValidationError as error:
+        raise ProtocolError(f"says what is no event: {shown(content)}") from error
 
 
 class Lines:

@@ -23,6 +23,7 @@ from tailtap.output import database as store
 from tailtap.records.errors import InputError, MachineError
 from tailtap.records.machine import Station
 from tailtap.records.record import as_json, parsed
+from tailtap.remote.session import RoleEvent
 
 TEXT = """
 name: paper
@@ -214,7 +215,7 @@ def test_a_full_disk_ends_the_experiment(tmp_path: Path) -> None:
     ],
 )
 def test_what_happens_while_packets_are_sent_ends_the_run(
-    tmp_path: Path, role: str, event: dict[str, Any], said: str
+    tmp_path: Path, role: str, event: RoleEvent, said: str
 ) -> None:
     station = FailsOnce(happens={role: event}, endless=True)
     began = time.monotonic()

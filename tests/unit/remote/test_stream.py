@@ -26,6 +26,7 @@ from tailtap.records.errors import Bug, InputError, MachineError
 from tailtap.records.record import as_json
 from tailtap.remote.connection import Connection
 from tailtap.remote.frames import HELLO, encode
+from tailtap.remote.session import FAILED, FINISHED, RoleEvent
 from tailtap.remote.stream import StreamSite, StreamStation, Talk
 
 SUPPORT = Path(__file__).parents[2] / "support"
@@ -33,7 +34,7 @@ SERVER = """
 import contextlib, json, os, sys, tempfile, time
 sys.path.insert(0, {support!r})
 from pathlib import Path
-from fake_station import FakeStation
+from fake_station import FakeStation, failed
 from tailtap.records.errors import InputError
 from tailtap.remote import serving
 from tailtap.remote.serving import serve
@@ -57,7 +58,7 @@ def meddle(role, request):
         os.write(1, b"raving\\n")
 station = FakeStation(
     meddle=meddle, marker=Path(told["marker"]), endless=told.get("endless", False),
-    happens=told.get("happens", {{}}),
+    happens={{role: failed(why) for role, why in told.get("fail", {{}}).items()}},
 )
 if told.get("lies"):
     serving._RoleTalk.do = lambda self, message: {{"folder": "/etc", "files": told["lies"]}}
@@ -226,7 +227,7 @@ def test_a_far_end_that_dies_while_nobody_asks_is_an_event(tmp_path: Path) -> No
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not (events := generator.events()) and time.monotonic() < deadline:
             time.sleep(0.02)
-        assert events == [{"event": "failed", "reason": "the far end was ended by SIGKILL"}]
+        assert events == [RoleEvent(event=FAILED, reason="the far end was ended by SIGKILL")]
 
 
 def test_a_role_that_hangs_is_given_up(tmp_path: Path) -> None:
@@ -240,13 +241,12 @@ def test_a_role_that_hangs_is_given_up(tmp_path: Path) -> None:
 
 def test_events_that_come_with_an_answer_are_kept(tmp_path: Path) -> None:
     """What went wrong there is told with the name of the station."""
-    event = {"event": "failed", "reason": "over"}
-    said = {"event": "failed", "reason": "the far end: over"}
-    with opened(tmp_path, happens={"dut": event}) as site:
+    said = RoleEvent(event=FAILED, reason="the far end: over")
+    with opened(tmp_path, fail={"dut": "over"}) as site:
         dut, generator = site.begin("dut", {}), site.begin("generator", {})
         dut.ask("observe")
         generator.ask("start")
-        for session, wanted in ((dut, said), (generator, {"event": "finished"})):
+        for session, wanted in ((dut, said), (generator, RoleEvent(event=FINISHED))):
             deadline = time.monotonic() + PATIENCE_SECONDS
             while not (events := session.events()) and time.monotonic() < deadline:
                 time.sleep(0.02)

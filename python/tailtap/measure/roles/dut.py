@@ -35,7 +35,7 @@ from tailtap.records.run import Placement as PlacementRecord
 from tailtap.records.warnings import notices
 from tailtap.remote.local import LocalHost
 from tailtap.remote.process import Process
-from tailtap.remote.session import FAILED, Json
+from tailtap.remote.session import FAILED, Json, RoleEvent
 
 
 class DeviceUnderTest:
@@ -76,7 +76,7 @@ class DeviceUnderTest:
         found += self._neighbours.sources if self._neighbours is not None else ()
         return [*found, *(process for _, process in self._processes())]
 
-    def look(self) -> Sequence[Json]:
+    def look(self) -> Sequence[RoleEvent]:
         """What makes the run worth nothing: a link's end, the forwarder's."""
         if self._over or not self._observing:
             return []
@@ -84,14 +84,14 @@ class DeviceUnderTest:
         for one in self._observing.values():
             if trouble := one.trouble():
                 self._over = True
-                return [{"event": FAILED, "reason": trouble, "link": True}]
+                return [RoleEvent(event=FAILED, reason=trouble, link=True)]
         if self._neighbours is not None and (trouble := self._neighbours.trouble()):
             self._over = True
-            return [{"event": FAILED, "reason": trouble}]
+            return [RoleEvent(event=FAILED, reason=trouble)]
         for running, process in self._processes():
             if process.readable():
                 self._over = True
-                return [{"event": FAILED, "reason": _failure(running, process)}]
+                return [RoleEvent(event=FAILED, reason=_failure(running, process))]
         return []
 
     def close(self) -> None:

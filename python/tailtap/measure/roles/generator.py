@@ -18,7 +18,7 @@ from tailtap.records.machine import Station
 from tailtap.records.record import as_json, opened
 from tailtap.remote import Host
 from tailtap.remote.process import Process
-from tailtap.remote.session import FINISHED, Json
+from tailtap.remote.session import FINISHED, Json, RoleEvent
 
 DISCARD = "9"
 """The port of a service that nobody runs (RFC 863)."""
@@ -89,11 +89,11 @@ class LoadGenerator:
         """The generators' processes while they send."""
         return self._sending
 
-    def look(self) -> Sequence[Json]:
+    def look(self) -> Sequence[RoleEvent]:
         """The end of the last one, which shows in its output, and by which results are ready."""
         before = self._sending
         self._sending = [process for process in before if not process.readable()]
-        return [{"event": FINISHED}] if before and not self._sending else []
+        return [RoleEvent(event=FINISHED)] if before and not self._sending else []
 
     def close(self) -> None:
         """End those that still send."""

@@ -24,7 +24,7 @@ from tailtap.records.explaining import explain
 from tailtap.records.machine import Environment, Timekeeping
 from tailtap.records.record import as_json
 from tailtap.remote.process import Process
-from tailtap.remote.session import ANSWER_SECONDS, Json
+from tailtap.remote.session import ANSWER_SECONDS, Json, RoleEvent
 
 
 class Here:
@@ -138,7 +138,7 @@ class HereSession:
         """Readable when one of the role's sources is."""
         return self._waiting.fileno()
 
-    def events(self) -> list[Json]:
+    def events(self) -> list[RoleEvent]:
         """What has happened since the last call, without waiting."""
         found = list(self._role.look())
         self._wait_for_sources()

@@ -12,7 +12,7 @@ from tailtap.lab.instruments.observing import Counters
 from tailtap.lab.topology.lab import Lab
 from tailtap.records.record import Record
 from tailtap.remote.process import Process
-from tailtap.remote.session import Json
+from tailtap.remote.session import Json, RoleEvent
 
 Request: TypeAlias = Callable[[Json], Record]
 """Answers a question with the content that it came with."""
@@ -43,7 +43,7 @@ class Role(Protocol):
         """What is readable when `look` may find something."""
         ...
 
-    def look(self) -> Sequence[Json]:
+    def look(self) -> Sequence[RoleEvent]:
         """The events since the last look, without waiting. Not more than one that says an end."""
         ...
 

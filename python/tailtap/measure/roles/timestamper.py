@@ -27,7 +27,7 @@ from tailtap.records.record import opened
 from tailtap.records.run import Point
 from tailtap.records.warnings import notices
 from tailtap.remote.process import Process
-from tailtap.remote.session import FAILED, Json
+from tailtap.remote.session import FAILED, Json, RoleEvent
 
 ROOM = 1.05
 SPARE_ROOM = 65_536
@@ -97,12 +97,12 @@ class Timestamper:
         """The process of the taps, which says nothing before its end."""
         return [self._process] if self._process is not None and not self._ended else []
 
-    def look(self) -> Sequence[Json]:
+    def look(self) -> Sequence[RoleEvent]:
         """Its end."""
         for process in self.sources():
             if process.readable():
                 self._ended = True
-                return [{"event": FAILED, "reason": process.failure()}]
+                return [RoleEvent(event=FAILED, reason=process.failure())]
         return []
 
     def close(self) -> None:
