@@ -9,6 +9,7 @@ import click
 
 from tailtap.cli.command import command
 from tailtap.cli.completing import named_folders, one_of
+from tailtap.cli.options import undisturbed_latencies
 from tailtap.cli.terminal import say, warn
 from tailtap.records.units import format_share, format_us
 
@@ -68,9 +69,11 @@ SPARE = {"power": 8, "cache": 7, "memory": 6, "models": 5, "bounded": 4, "cluste
     "given, what `require` in their experiment files asks for, or else the highest that every run "
     "has ten packets above.",
 )
+@undisturbed_latencies("compare")
 def compare(
     runs: tuple[str, ...],
     percentile: str | None,
+    undisturbed: bool,
     json: bool,
     quiet: bool,
 ) -> None:
@@ -94,10 +97,14 @@ def compare(
             warn(f"compare: {step}")
 
     sources = [_source(text) for text in runs]
-    found = record(compare_runs(sources, _percentile(percentile), progress=progress))
+    found = record(
+        compare_runs(sources, _percentile(percentile), undisturbed=undisturbed, progress=progress)
+    )
     if json:
         print(printed(found))
         return
+    if found.undisturbed:
+        say("of undisturbed latencies: without the time around pauses from outside")
     for load in found.loads:
         _print_load(load, found.alpha)
     _print_traits(found.loads)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tailtap.analysis.causes.stalls import Line
     from tailtap.records.causes import CauseRow, CausesRecord
     from tailtap.records.errors import TailtapError
+    from tailtap.records.undisturbed import UndisturbedRecord
 
 TOLD = 10
 """Stalls that are printed in words."""
@@ -107,6 +108,8 @@ def explain(
     except NotTraced as error:
         raise error.or_elsewhere("with `tailtap run --set trace=thin`") from error
     told = [one for _, one in found if isinstance(one, Told)]
+    for one in told:
+        one.record.undisturbed = _undisturbed(one.folder)
     _store(one.folder for one in told)
     if json and told:
         records = [one.record for one in told]
@@ -164,10 +167,33 @@ def explain_briefly(folder: Path, runs: Sequence[Path]) -> None:
     for run, one in explain_many(traced, knobs=remedies(), stalls=1) if traced else ():
         if isinstance(one, Told):
             told.append(run)
+            one.record.undisturbed = _undisturbed(run)
             print_brief(one.record, one.worst)
         else:
             say(f"{run.name}: not explained: {one}")
     _store(told)
+
+
+def _undisturbed(folder: Path) -> UndisturbedRecord | None:
+    """The latencies of a run without pauses from outside; they are stored in its folder."""
+    from tailtap.analysis.undisturbed import keep_undisturbed
+    from tailtap.records.errors import InputError
+
+    try:
+        found = keep_undisturbed(folder)
+    except InputError:  # what explains a run needs less than all of its packets
+        return None
+    return None if found is None else found.record
+
+
+def _print_undisturbed(found: UndisturbedRecord | None) -> None:
+    """Print how much time was taken away, and percentiles with it and without."""
+    from tailtap.analysis.undisturbed.words import beside
+
+    if found is not None and found.pauses:
+        say(f"undisturbed: {found.words}")
+        if found.latency_ns is not None:
+            say(f"  {beside(found.plain_ns, found.latency_ns)}")
 
 
 def print_brief(content: CausesRecord, worst: Sequence[Line]) -> None:
@@ -185,6 +211,7 @@ def print_brief(content: CausesRecord, worst: Sequence[Line]) -> None:
     say(f"{_late(content)}: {', '.join(told)}")
     for line in worst[:1]:
         say(f"  the worst: {line.words}")
+    _print_undisturbed(content.undisturbed)
 
 
 def _late(content: CausesRecord) -> str:
@@ -264,6 +291,7 @@ def print_causes(content: CausesRecord, worst: Sequence[Line]) -> None:
         say(f"period: {period.words}")
     for line in worst:
         say(f"  {line.key}: {line.words}")
+    _print_undisturbed(content.undisturbed)
     say(content.remove.words)
     say(control_words(content.control))
     for warning in content.warnings:

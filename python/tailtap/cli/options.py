@@ -36,6 +36,17 @@ def runs_and_folders(text: str) -> Decorator:
     )
 
 
+def undisturbed_latencies(verb: str) -> Decorator:
+    """The option --undisturbed, by which a command does what `verb` says with such latencies."""
+    return click.option(
+        "--undisturbed",
+        is_flag=True,
+        help=f"{verb.capitalize()} latencies without the time around pauses from outside: a "
+        "hypervisor that took the core, a generator that was late. Of a run of which these are not "
+        "shown, nothing is.",
+    )
+
+
 def measuring(*, unfinished: str) -> Decorator:
     """The options --set, --out and --resume; `unfinished` is what --resume makes."""
     options: list[Decorator] = [

@@ -10,7 +10,7 @@ import click
 
 from tailtap.cli.command import PATH, command
 from tailtap.cli.completing import files, profiles, result_folders
-from tailtap.cli.options import selected_runs
+from tailtap.cli.options import selected_runs, undisturbed_latencies
 from tailtap.cli.terminal import say, warn
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     metavar="SHARE",
     help="How sure 'holds' and 'violated' must be.",
 )
+@undisturbed_latencies("judge")
 @click.option(
     "--junit",
     type=PATH,
@@ -88,6 +89,7 @@ def verdict(
     list_profiles: bool,
     runs: tuple[str, ...],
     confidence: str,
+    undisturbed: bool,
     junit: Path | None,
     allow_not_shown: bool,
     json: bool,
@@ -128,7 +130,12 @@ def verdict(
 
     required = parse_requirements([*require, *(f"profile {name}" for name in profile)])
     found = judge_runs(
-        folders, required, runs=runs, confidence=_confidence(confidence), progress=progress
+        folders,
+        required,
+        runs=runs,
+        confidence=_confidence(confidence),
+        undisturbed=undisturbed,
+        progress=progress,
     )
     if junit is not None:
         from tailtap.analysis.verdict.junit import write_junit
@@ -183,7 +190,8 @@ def print_verdict(found: VerdictRecord) -> None:
     for (code, message), runs in listed.items():
         say(f"warning: {', '.join(runs)}: {message} [{code}]")
     told = [f"{count} {answer}" for answer, count in found.answers.items() if count]
-    say(f"verdict: {found.answer} ({', '.join(told)})")
+    of = " of undisturbed latencies" if found.undisturbed else ""
+    say(f"verdict{of}: {found.answer} ({', '.join(told)})")
 
 
 def _print_source(name: str) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from tailtap.records.record import Count, Cpu, Notice, Number, Record, Share, Texts, Whole, Width
+from tailtap.records.undisturbed import UndisturbedRecord
 
 ClaimKind = Literal["cause", "by-exclusion", "present"]
 
@@ -251,6 +252,10 @@ class CausesRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.causes
     worst: Annotated[list[LatePacket], Meta(description="The worst packets, one by one")]
     warnings: list[Notice]
     made: Annotated[str | None, Meta(description="What the tables beside it say, too")] = None
+    undisturbed: Annotated[
+        UndisturbedRecord | None,
+        Meta(description="Latencies without pauses from outside; null in the file"),
+    ] = None
 
 
 class ExplainedRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.explained/1"):

@@ -215,6 +215,9 @@ class CompareRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.compa
 
     alpha: Annotated[Share, Meta(description="The level of all tests together")]
     worst_repeat: Annotated[str, Meta(description="How the worst repeat is chosen")]
+    undisturbed: Annotated[
+        bool, Meta(description="Whether latencies without pauses from outside were compared")
+    ] = False
     loads: list[LoadRow]
     recommendations: list[Recommendation]
     advice: Texts

@@ -47,6 +47,7 @@ from tailtap.records.search import SearchedRecord, SearchRecord
 from tailtap.records.tail import ModelRecord, TailRecord
 from tailtap.records.trace import TraceRecord
 from tailtap.records.transactions import TransactionsRecord
+from tailtap.records.undisturbed import UndisturbedRecord
 from tailtap.records.verdict import VerdictRecord
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -59,6 +60,7 @@ RECORDS: Sequence[type[Record]] = (
     ModelRecord,
     CausesRecord,
     ExplainedRecord,
+    UndisturbedRecord,
     VerdictRecord,
     InterruptsRecord,
     CompareRecord,

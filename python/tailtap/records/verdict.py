@@ -50,5 +50,8 @@ class VerdictRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.verdi
     answer: Answer
     answers: Annotated[dict[Answer, Count], Meta(description="How many rows have which answer")]
     confidence: Share
+    undisturbed: Annotated[
+        bool, Meta(description="Whether latencies without pauses from outside were judged")
+    ] = False
     verdicts: list[VerdictRow]
     warnings: list[RunNotice]

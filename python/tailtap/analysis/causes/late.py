@@ -169,7 +169,7 @@ def usual_packets(run: Run, folder: Path) -> Packets:
     """
     stored = run.stored
     low, high = (stored.percentile(p).value for p in (0.25, 0.75))
-    before, after = (_capture(side, folder) for side in stored.inputs.both)
+    before, after = (capture_of(side, folder) for side in stored.inputs.both)
     matching: Matching = {
         "key": stored.key,
         "trim_ns": stored.options.trim_ns,
@@ -179,7 +179,7 @@ def usual_packets(run: Run, folder: Path) -> Packets:
     }
     pieces = _core.plan(before, after, matching, chunk_bytes=SAMPLE_BYTES)
     chosen = pieces[:: max(1, len(pieces) // SAMPLES)][:SAMPLES]
-    found = [exceedances for piece in chosen for exceedances in _packets_of(piece)]
+    found = [exceedances for piece in chosen for exceedances in packets_of(piece)]
     ingress = np.concatenate([np.empty(0, np.int64), *(pair[0] for pair in found)])
     latency = np.concatenate([np.empty(0, np.int64), *(pair[1] for pair in found)])
     usual = (latency >= low) & (latency <= high)
@@ -188,7 +188,7 @@ def usual_packets(run: Run, folder: Path) -> Packets:
     return Packets(ingress[order], egress[order])
 
 
-def _packets_of(piece: bytes) -> Iterator[tuple[Column, Column]]:
+def packets_of(piece: bytes) -> Iterator[tuple[Column, Column]]:
     """Ingress stamps and latencies of a piece; nothing where no packet of it came through."""
     try:
         found: Any = _core.conclude(_core.evaluate_piece(piece), bucket_ns=100)
@@ -198,7 +198,8 @@ def _packets_of(piece: bytes) -> Iterator[tuple[Column, Column]]:
     yield np.frombuffer(ingress, np.int64), np.frombuffer(latency, np.int64)
 
 
-def _capture(side: Side, folder: Path) -> Path:
+def capture_of(side: Side, folder: Path) -> Path:
+    """The capture of a side in a run folder. Raises `InputError` when it is gone."""
     path = folder / Path(side.path).name
     if not path.is_file():
         raise InputError(

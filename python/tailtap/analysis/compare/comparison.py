@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tailtap.analysis.compare.advice import advise
@@ -20,6 +20,7 @@ from tailtap.analysis.evaluation.overload import OVERLOAD_LOSS
 from tailtap.analysis.runs.run import Run
 from tailtap.analysis.tail import analyse
 from tailtap.analysis.tail.runs import Summary, sum_up
+from tailtap.analysis.undisturbed import undisturbed_run
 from tailtap.records.compare import Cache, Isolation, Recommendation, Resources
 from tailtap.records.errors import InputError
 from tailtap.records.record import Notice
@@ -54,12 +55,15 @@ class Comparison:
     #: How many repeats of each configuration let every comparison be decided.
     repeats_needed: int
     warnings: tuple[Notice, ...]
+    #: Whether latencies without pauses from outside were compared.
+    undisturbed: bool = False
 
 
 def compare_runs(
     sources: Sequence[tuple[str, Path]],
     percentile: float | None = None,
     *,
+    undisturbed: bool = False,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Comparison:
     """Compare the configurations of runs, each of `sources` a name (or "") and a path.
@@ -67,12 +71,16 @@ def compare_runs(
     A path is a run, an experiment, what `tailtap evaluate --out` wrote, or a folder or database
     with imported results; runs of one name are repeats of each other where nothing was varied.
     `percentile` (0 to 1; 1 is the maximum) is what configurations are ranked by. When not given, it
-    is what their experiment files require, or the highest that all of them support. Raises
-    `InputError` when there is nothing to compare.
+    is what their experiment files require, or the highest that all of them support. With
+    `undisturbed`, the latencies without pauses from outside are compared; runs of which these are
+    not shown are left out. Raises `InputError` when there is nothing to compare.
     """
     runs = read(sources, progress)
+    if undisturbed:
+        runs = [undisturbed_run(run) for run in runs]
     required = set() if percentile else required_percentiles(path for _, path in sources)
-    return compare_loaded(runs, percentile, required=required, progress=progress)
+    found = compare_loaded(runs, percentile, required=required, progress=progress)
+    return replace(found, undisturbed=undisturbed)
 
 
 def compare_loaded(

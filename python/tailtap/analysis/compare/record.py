@@ -20,6 +20,7 @@ def record(found: Comparison) -> CompareRecord:
     return CompareRecord(
         alpha=ALPHA,
         worst_repeat=RULE,
+        undisturbed=found.undisturbed,
         loads=[load_record(ranking, found.traits) for ranking in found.rankings],
         recommendations=list(found.checks),
         advice=list(found.advice),

@@ -64,6 +64,7 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
     "hops": {"hop": _INT, **_PERCENTILES},
     "hops-distribution": {"hop": _INT, **_DISTRIBUTION},
     "hops-worst": {"hop": _INT, "packet": _INT, "latency_ns": "int64?"},
+    "stretches": {"start_ns": _INT, "end_ns": _INT},
     "causes-late": {
         **dict.fromkeys(("packet", "ingress_ns", "egress_ns", "latency_ns", "excess_ns"), _INT),
         **{"segment": _INT, "cpu": _INT, "state": _TEXT, "cause": _TEXT, "blamed": _TEXT},
@@ -83,6 +84,11 @@ MADE = b"tailtap.made"
 def counts(name: str, pair: Pair) -> pa.Table:
     """A table of a value called `name` and its `count`."""
     return _table({name: _integers(pair[0]), "count": _integers(pair[1])})
+
+
+def spans(start_ns: Column, end_ns: Column) -> pa.Table:
+    """A table of spans of time."""
+    return _table({"start_ns": _integers(start_ns), "end_ns": _integers(end_ns)})
 
 
 def histogram(pair: Pair, width_ns: int) -> Histogram:

@@ -13,6 +13,7 @@ def record(verdict: Verdict) -> VerdictRecord:
         answer=verdict.answer,
         answers=answers(verdict.rows),
         confidence=verdict.confidence,
+        undisturbed=verdict.undisturbed,
         verdicts=[_row(row) for row in verdict.rows],
         warnings=[
             RunNotice(run=run, code=notice.code, message=notice.message)

@@ -14,6 +14,7 @@ from tailtap.analysis.runs.groups import configuration_label, group
 from tailtap.analysis.runs.reader import home_of, load_experiment, planned_runs, required_texts
 from tailtap.analysis.runs.run import NO_TIMES, Experiment, Run
 from tailtap.analysis.runs.selection import select
+from tailtap.analysis.undisturbed import undisturbed_run
 from tailtap.analysis.verdict.evidence import Evidence
 from tailtap.analysis.verdict.judge import CONFIDENCE, Finding, judge
 from tailtap.analysis.verdict.requirement import Requirement, parse_requirements
@@ -58,6 +59,8 @@ class Verdict:
     confidence: float
     #: Warnings of runs, each with the run's name, by code.
     warnings: tuple[tuple[str, Notice], ...]
+    #: Whether latencies without the pauses from outside were judged.
+    undisturbed: bool = False
 
     @property
     def answer(self) -> Answer:
@@ -71,6 +74,7 @@ def judge_runs(
     *,
     runs: Sequence[str] = (),
     confidence: float = CONFIDENCE,
+    undisturbed: bool = False,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Verdict:
     """Hold requirements against runs.
@@ -78,8 +82,10 @@ def judge_runs(
     Each of `paths` is what `tailtap report` takes: an experiment folder, a run folder or an
     evaluation. Without `requirements`, those of each path's experiment file count. `runs` are
     selections as `results.selection` reads them; without any, runs that were imported beside one's
-    own are left out. Raises `InputError` when nothing is required, when there is no run with a
-    result, or when a run's captures are of two clocks that leave more open than is required.
+    own are left out. With `undisturbed`, latencies without pauses from outside are judged; a run
+    of which these are not shown shows nothing. Raises `InputError` when nothing is required, when
+    there is no run with a result, or when a run's captures are of two clocks that leave more open
+    than is required.
     """
     experiments: dict[Path, Experiment] = {}
     for path in paths:
@@ -90,6 +96,8 @@ def judge_runs(
         if not runs and found.own:
             found = replace(found, runs=found.own)
         found = select(found, runs)
+        if undisturbed:
+            found = replace(found, runs=tuple(map(undisturbed_run, found.runs)))
         before = experiments.setdefault(home, replace(found, runs=()))
         together = {(run.number, run.slug): run for run in (*before.runs, *found.runs)}
         experiments[home] = replace(before, runs=tuple(together.values()))
@@ -107,6 +115,7 @@ def judge_runs(
         tuple(row for verdict in verdicts for row in verdict.rows),
         confidence,
         tuple(warning for verdict in verdicts for warning in verdict.warnings),
+        undisturbed,
     )
 
 

@@ -42,8 +42,10 @@ OBJECTS = (
 )
 #: Tables of what `tailtap explain` found out.
 CAUSES = ("causes", "stalls", "late_packets")
+#: Tables of what is left without pauses from outside.
+UNDISTURBED = ("undisturbed", "undisturbed_percentiles")
 KEPT = "the run folders are kept"
-TABLES = ("runs", "evaluations", *PARQUET, "warnings", *HOP_COLUMNS, *CAUSES)
+TABLES = ("runs", "evaluations", *PARQUET, "warnings", *HOP_COLUMNS, *CAUSES, *UNDISTURBED)
 
 
 def add_run(database: Path, folder: Path) -> None:
@@ -233,6 +235,7 @@ def _insert(connection: duckdb.DuckDBPyConnection, run: RunRecord, evaluation: P
         for table in HOP_COLUMNS if found.hops else ():
             insert(connection, table, number, hop_table(table, found.hops, tables))
         _insert_causes(connection, number, evaluation.parent, found)
+        _insert_undisturbed(connection, number, evaluation.parent, found)
     if warnings:
         connection.executemany(
             "INSERT INTO warnings VALUES (?, ?, ?)",
@@ -291,3 +294,29 @@ def _insert_causes(
         ("late_packets", late, f"* REPLACE ({unknown})"),
     ):
         insert(connection, table, number, rows, chosen)
+
+
+def _insert_undisturbed(
+    connection: duckdb.DuckDBPyConnection, number: int, folder: Path, evaluation: Evaluation
+) -> None:
+    """Puts in the percentiles without pauses from outside, where they are known."""
+    from tailtap.analysis.undisturbed import read_undisturbed
+
+    stored = read_undisturbed(folder, evaluation)
+    if stored is None:
+        return
+    columns = [name for name, *_ in connection.execute("DESCRIBE undisturbed").fetchall()]
+    told = stored.record
+    values = {
+        **msgspec.structs.asdict(told),
+        "run": number,
+        "p_value": told.independence.p_value,
+        "pauses": json.dumps(msgspec.to_builtins(told.pauses)),
+    }
+    connection.execute(
+        f"INSERT INTO undisturbed VALUES ({', '.join('?' * len(columns))})",
+        [values[name] for name in columns],
+    )
+    if stored.evaluation is not None:
+        rows = stored.evaluation.to_arrow()["percentiles"]
+        insert(connection, "undisturbed_percentiles", number, rows)

@@ -220,6 +220,32 @@ CREATE TABLE IF NOT EXISTS late_packets (
 -- Databases of earlier versions have no segments.
 ALTER TABLE late_packets ADD COLUMN IF NOT EXISTS segment BIGINT;
 
+-- What is left of runs without the time around pauses from outside.
+
+CREATE TABLE IF NOT EXISTS undisturbed (
+    run INTEGER NOT NULL,
+    shown BOOLEAN NOT NULL,
+    reason VARCHAR,
+    words VARCHAR NOT NULL,
+    pauses JSON NOT NULL,
+    of_ns BIGINT NOT NULL,
+    left_out_ns BIGINT NOT NULL,
+    stretches BIGINT NOT NULL,
+    packets BIGINT NOT NULL,
+    left_out BIGINT NOT NULL,
+    p_value DOUBLE
+);
+
+CREATE TABLE IF NOT EXISTS undisturbed_percentiles (
+    run INTEGER NOT NULL,
+    p DOUBLE NOT NULL,
+    value BIGINT NOT NULL,
+    low BIGINT,
+    high BIGINT,
+    above BIGINT NOT NULL,
+    supported BOOLEAN NOT NULL
+);
+
 -- The same with what their runs are.
 
 CREATE OR REPLACE VIEW run_causes AS

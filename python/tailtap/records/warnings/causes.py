@@ -51,4 +51,13 @@ ENTRIES = (
         ),
         "Give a higher `--late`; packets that pass the guest quickly make the interval narrow.",
     ),
+    Entry(
+        "undisturbed",
+        (
+            "The percentiles leave out the time around pauses from outside: steal, a machine that "
+            "was stopped, a generator that was late."
+        ),
+        "Nothing; the run's own percentiles stand beside them.",
+        note=True,
+    ),
 )

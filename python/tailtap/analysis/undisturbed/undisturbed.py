@@ -1,0 +1,342 @@
+"""`undisturbed_of`: the latencies of a run without the time in which its machine was away."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tailtap.analysis.causes.events import Events
+from tailtap.analysis.causes.late import capture_of
+from tailtap.analysis.causes.trace import has_trace, load
+from tailtap.analysis.evaluation import tables
+from tailtap.analysis.evaluation.model import Evaluation
+from tailtap.analysis.evaluation.values import Column
+from tailtap.analysis.runs.reader import as_shown, finished_runs
+from tailtap.analysis.runs.run import Run, RunEvaluation
+from tailtap.analysis.undisturbed.independence import LEAST_P, SEED, SHIFTS, independence
+from tailtap.analysis.undisturbed.packets import all_packets
+from tailtap.analysis.undisturbed.pauses import Pauses, of_generator, of_trace
+from tailtap.analysis.undisturbed.stretches import Left, Spans, leave_out
+from tailtap.analysis.undisturbed.words import words_of
+from tailtap.records.errors import InputError
+from tailtap.records.evaluation import Percentile
+from tailtap.records.record import Notice, mark, read
+from tailtap.records.undisturbed import Independence, PausesRow, UndisturbedRecord
+from tailtap.records.units import format_count, format_share
+
+FOLDER = "undisturbed"
+"""In a run folder: an evaluation of what is left, with the two files below."""
+RECORD, STRETCHES = "undisturbed", "stretches"
+MOST_OUT = 0.5
+"""Where more of the time is left out than this, the rest is too short to speak for the run: what
+takes the device longer than the time between two pauses would be missing in it."""
+CODE = "undisturbed"
+UNKNOWN = (
+    "nobody knows when its machine was taken away: measure with `trace: thin`, or at a constant "
+    "pace"
+)
+
+
+@dataclass(frozen=True)
+class Undisturbed:
+    """A run without the stretches of time around pauses from outside."""
+
+    record: UndisturbedRecord
+    out: Spans
+    """The stretches that are left out, by the clock of the stamps."""
+    evaluation: Evaluation | None
+    """Of the packets that are left; None where it is not shown."""
+
+    @property
+    def shown(self) -> bool:
+        """Whether its percentiles are those of the device."""
+        return self.record.shown
+
+    @property
+    def reason(self) -> str:
+        """Why they are not, or empty."""
+        return self.record.reason or ""
+
+    @property
+    def words(self) -> str:
+        """What was left out, in a sentence."""
+        return self.record.words
+
+    @property
+    def packets(self) -> int:
+        """How many packets are left."""
+        return self.record.packets
+
+    @property
+    def left_out_ns(self) -> int:
+        """How much time is left out."""
+        return self.record.left_out_ns
+
+    @property
+    def of_ns(self) -> int:
+        """How much time there is from the first packet to the last."""
+        return self.record.of_ns
+
+    def percentile(self, p: float) -> Percentile | None:
+        """The percentile `p` (0 to 1) of the packets that are left; None where it is not shown.
+
+        Exact, as that of an evaluation. Its 95 % interval is that of the binomial distribution of
+        ranks for as many packets as are left. That takes packets as independent, as all such
+        intervals here do, and the number of packets that are left as given: it follows from when
+        pauses were, which does not depend on latencies.
+        """
+        return None if self.evaluation is None else self.evaluation.percentile(p)
+
+    def write(self, folder: Path, *, below: Path | None = None) -> None:
+        """Write it into the folder `FOLDER` of a run folder. Raises `MachineError`."""
+        place = folder / FOLDER
+        if self.evaluation is not None:
+            self.evaluation.write(place, below=below)
+        spans = {STRETCHES: tables.spans(self.out.start, self.out.end)}
+        tables.write(place, spans, {RECORD: self.record}, below=below)
+
+
+def undisturbed_of(run: Run) -> Undisturbed | None:
+    """What is stored of a run or, where nothing is, found out now. Nothing is written.
+
+    None where nothing tells of pauses: without a trace, and without a generator of ours that sends
+    at a constant pace. Raises `InputError` when the run's files cannot be read, or its stamps are
+    gone.
+    """
+    return stored_of(run) or find_undisturbed(run)
+
+
+def stored_of(run: Run) -> Undisturbed | None:
+    """What is stored of a run; None where nothing is, or where it is of another evaluation."""
+    if run.own_folder is None or run.record is None or run.evaluation is None or run.origin:
+        return None
+    return read_undisturbed(run.own_folder, run.stored)
+
+
+def read_undisturbed(folder: Path, evaluation: Evaluation) -> Undisturbed | None:
+    """What a run folder has of its `evaluation`; None where it has nothing, or of another one."""
+    place = folder / FOLDER
+    try:
+        record = read(place / f"{RECORD}.json", UndisturbedRecord)
+        spans = tables.pair(tables.read(place, STRETCHES, record.made), "start_ns", "end_ns")
+        found = Evaluation.load(place) if record.shown else None
+    except (InputError, OSError, ValueError, pa.ArrowException):
+        return None
+    whole = found is None or found.counts.matched == record.packets
+    current = record.of == evaluation.record().made and whole
+    return Undisturbed(record, Spans(*spans), found) if current else None
+
+
+def keep_undisturbed(folder: Path) -> Undisturbed | None:
+    """Find out what a run folder has not yet, and write it there.
+
+    Raises `InputError` as `undisturbed_of` does, and `MachineError` when it cannot be written.
+    """
+    [run] = finished_runs(folder)
+    found = stored_of(run)
+    if found is None:
+        found = find_undisturbed(run)
+        if found is not None:
+            found.write(folder, below=run.top)
+    return found
+
+
+def find_undisturbed(run: Run) -> Undisturbed | None:
+    """The same, found out now; see `undisturbed_of`."""
+    folder = run.own_folder
+    if folder is None or run.record is None or run.origin or run.stored.clocks is not None:
+        return None
+    stored = run.stored
+    before, after = (capture_of(side, folder) for side in stored.inputs.both)
+    events: Events | None = None
+    senders: tuple[int, ...] = ()
+    found: list[Pauses] = []
+    known: list[str] = []
+    if has_trace(run):
+        trace = load(run)
+        found, events = of_trace(trace)
+        senders = trace.senders
+        known.append("trace")
+    generator = of_generator(run, before, events, senders)
+    if generator is not None:
+        found += generator
+        known.append("generator")
+    if not known:
+        return None
+    ingress, latency = all_packets(run, before, after)
+    return leave_out_of(run, found, known, ingress, latency)
+
+
+def leave_out_of(
+    run: Run, found: Sequence[Pauses], known: Sequence[str], ingress: Column, latency: Column
+) -> Undisturbed:
+    """What is left of a run around the pauses that were `found`. Packets ascend by `ingress`."""
+    plain = run.stored.record()
+    first, last = int(ingress[0]), int(ingress[-1]) + 1
+    spans = [one.spans for one in found]
+    pauses = Spans.merged(
+        np.concatenate([np.empty(0, np.int64), *(one.start for one in spans)]),
+        np.concatenate([np.empty(0, np.int64), *(one.end for one in spans)]),
+    ).within(first, last)
+    left = leave_out(pauses, ingress, latency)
+    out = left.out.within(first, last)
+    p = independence(pauses, left, ingress)
+    reason = _reason(p, out.total_ns, last - first, int(left.kept.sum()))
+    evaluation = None if reason else _evaluation(run.stored, left, out, ingress, latency)
+    record = UndisturbedRecord(
+        run=run.slug,
+        shown=not reason,
+        reason=reason or None,
+        words="",
+        known_by=list(known),
+        pauses=[_row(one, first, last) for one in found],
+        of_ns=last - first,
+        left_out_ns=out.total_ns,
+        stretches=int(out.start.size),
+        while_ns=left.while_ns,
+        packets=int(left.kept.sum()),
+        left_out=int((~left.kept).sum()),
+        independence=Independence(p_value=p, least_p=LEAST_P, shifts=SHIFTS, seed=SEED),
+        latency_ns=None if evaluation is None else evaluation.record().latency_ns,
+        plain_ns=plain.latency_ns,
+        of=plain.made,
+    )
+    record.words = words_of(record, _unknown(run))
+    if evaluation is not None:
+        notice = Notice(CODE, record.words)
+        evaluation = replace(evaluation, warnings=[*evaluation.warnings, notice])
+    record.made = mark(record)
+    return Undisturbed(record, out, evaluation)
+
+
+def _reason(p: float | None, out_ns: int, of_ns: int, packets: int) -> str:
+    """Why what is left does not speak for the device; empty where it does."""
+    if out_ns > MOST_OUT * of_ns or not packets:
+        return (
+            f"{format_share(out_ns / of_ns)} of the time would be left out, and the rest is too "
+            "short to speak for the device"
+        )
+    if p is not None and p < LEAST_P:
+        return (
+            f"the pauses depend on the load (p = {p:.3g}): without them the device would have an "
+            "easier time than it has"
+        )
+    return ""
+
+
+def _unknown(run: Run) -> str:
+    """What may be missing among the pauses; empty where nothing is known to be."""
+    taken = run.record and run.record.trace
+    if not taken:
+        return "without a trace only the generator's lateness is known"
+    if lost := sum(taken.lost.values()):
+        return f"the trace lost {format_count(lost, 'record')}, and pauses with them"
+    hypervisor = run.environment.cpu.hypervisor
+    if hypervisor and taken.steal is False:
+        return "the hypervisor does not tell what it takes"
+    return ""
+
+
+def _row(one: Pauses, first: int, last: int) -> PausesRow:
+    spans = one.spans.within(first, last)
+    return PausesRow(
+        by=one.by,
+        cpu=one.cpu,
+        pauses=int(spans.start.size),
+        pause_ns=spans.total_ns,
+        longest_ns=int((spans.end - spans.start).max(initial=0)),
+    )
+
+
+def _evaluation(
+    stored: Evaluation, left: Left, out: Spans, ingress: Column, latency: Column
+) -> Evaluation:
+    """The evaluation of the packets that are left.
+
+    Packets that were lost count where they came in what is left, if all of them are known. Other
+    counts are those of the run; there are no gaps and no rates.
+    """
+    ingress, latency = ingress[left.kept], latency[left.kept]
+    order = np.argsort(ingress + latency, kind="stable")
+    ingress, latency = ingress[order], latency[order]
+    floor_ns, width_ns = stored.exceedances.floor_ns, stored.blocks.width_ns
+    large = np.flatnonzero(latency > floor_ns)
+    block = (ingress + latency) // width_ns
+    first = np.flatnonzero(np.diff(block, prepend=block[0] - 1))
+    worst, lost = stored.worst_packets, stored.lost_packets
+    here, missing = ~out.has(worst.ingress_ns), ~out.has(lost.ingress_ns)
+    counts = stored.counts
+    gone = int((~missing).sum()) if lost.ingress_ns.size == counts.lost else 0
+    fewer = counts.matched - latency.size
+    empty = np.empty(0, np.int64)
+    return replace(
+        stored,
+        counts=msgspec.structs.replace(
+            counts,
+            ingress=counts.ingress - fewer - gone,
+            egress=counts.egress - fewer,
+            matched=latency.size,
+            lost=counts.lost - gone,
+        ),
+        mean=float(latency.mean()),
+        columns=replace(
+            stored.columns,
+            distribution=np.unique(latency, return_counts=True),
+            worst=(
+                worst.latency_ns[here],
+                worst.ingress_ns[here],
+                worst.egress_ns[here],
+                _those(worst.key, here),
+            ),
+            exceedances=(floor_ns, large, ingress[large], latency[large]),
+            blocks=(
+                width_ns,
+                block[first] * width_ns,
+                np.diff(np.append(first, latency.size)),
+                np.add.reduceat(latency, first),
+                np.maximum.reduceat(latency, first),
+            ),
+            gaps=dict.fromkeys(stored.columns.gaps, (empty, empty)),
+            rates=dict.fromkeys(stored.columns.rates, (empty, empty)),
+            losses=(
+                lost.ingress_ns[missing],
+                lost.position[missing],
+                lost.length[missing],
+                lost.burst[missing],
+                _those(lost.flow, missing),
+                _those(lost.key, missing),
+            ),
+        ),
+        hops=None,
+        back=None,
+    )
+
+
+def _those(texts: Sequence[str], chosen: npt.NDArray[np.bool_]) -> list[str]:
+    return [texts[place] for place in np.flatnonzero(chosen).tolist()]
+
+
+def undisturbed_run(run: Run) -> Run:
+    """The run with the latencies that are undisturbed in place of its own.
+
+    Where these are not shown, or nobody knows, it is a run without a result, which says why. A run
+    without a result of its own stays as it is.
+    """
+    if run.evaluation is None:
+        return run
+    return replace(run, read=lambda: _read(run))
+
+
+def _read(run: Run) -> RunEvaluation:
+    found = undisturbed_of(run)
+    if found is None:
+        raise InputError(f"{run.slug}: {UNKNOWN}")
+    if found.evaluation is None:
+        raise InputError(f"{run.slug}: its undisturbed percentiles are not shown: {found.reason}")
+    return as_shown(found.evaluation)

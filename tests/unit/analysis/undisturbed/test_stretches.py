@@ -1,0 +1,111 @@
+"""What is left around pauses has the latencies of the same device without them."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from queues import SECOND, Case, Simulated, simulate
+
+from tailtap.analysis.undisturbed.stretches import Left, Spans, leave_out
+
+CASES = int(os.environ.get("TAILTAP_QUEUES", "40"))
+PERCENTILES = (0.5, 0.9, 0.99, 0.999)
+SHORT = Case(1e4, 0.02, stalls=0, constant=True)
+"""Each packet is gone before the next one comes, so that packets are independent."""
+LOADS = (
+    SHORT,
+    Case(1e4, 0.3, stall_ns=200_000),
+    Case(1e4, 0.7, stall_ns=200_000),
+    Case(1e4, 0.3, pauses=40, pause_ns=300_000, constant=True),
+)
+
+
+def simulated(case: Case, seed: int = 1) -> list[tuple[Simulated, Left]]:
+    found = []
+    for number in range(CASES):
+        made = simulate(case, np.random.default_rng([seed, number]))
+        found.append((made, leave_out(made.pauses, made.ingress_ns, made.plain_ns)))
+    return found
+
+
+def above(latency: npt.NDArray[np.int64], limits: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    shares: npt.NDArray[np.float64] = (latency[:, None] > limits).mean(axis=0)
+    return shares
+
+
+@pytest.mark.parametrize("case", LOADS)
+def test_percentiles_are_those_without_the_pauses(case: Case) -> None:
+    """The share of packets above each percentile of the same run without pauses is the same, but
+    for chance: four standard errors over all cases."""
+    ratios, plain, touched = [], [], []
+    for made, left in simulated(case):
+        limits = np.quantile(made.without_ns, PERCENTILES, method="inverted_cdf")
+        wanted = above(made.without_ns, limits)
+        ratios.append(above(made.plain_ns[left.kept], limits) / wanted)
+        plain.append(above(made.plain_ns, limits) / wanted)
+        touched.append((made.plain_ns != made.without_ns)[left.kept].mean())
+        assert left.out.total_ns < 0.3 * case.seconds * SECOND
+    off = np.mean(ratios, axis=0) - 1
+    assert (np.abs(off) < 4 * np.std(ratios, axis=0) / CASES**0.5 + 0.002).all(), off
+    assert np.mean(touched) < 0.001
+    assert np.mean(plain, axis=0)[-1] > 5  # which makes the difference
+
+
+def test_rank_intervals_cover_as_often_as_they_say() -> None:
+    """Of independent packets: 95 % of the intervals hold the device's own percentile."""
+    made = simulated(SHORT, seed=2)
+    pooled = np.concatenate([one.without_ns for one, _ in made])
+    truth = np.quantile(pooled, PERCENTILES, method="inverted_cdf")
+    covered = []
+    for one, left in made:
+        latency = np.sort(one.plain_ns[left.kept])
+        for p, value in zip(PERCENTILES, truth, strict=True):
+            below, upto = np.searchsorted(latency, value), np.searchsorted(latency, value, "right")
+            spread = 1.96 * (latency.size * p * (1 - p)) ** 0.5
+            covered.append(below <= latency.size * p + spread and upto >= latency.size * p - spread)
+    share, error = np.mean(covered), (0.95 * 0.05 / len(covered)) ** 0.5
+    assert abs(share - 0.95) < max(0.02, 4 * error), share
+
+
+def test_a_device_without_pauses_keeps_every_packet() -> None:
+    made = simulate(Case(1e4, 0.5, pauses=0), np.random.default_rng(1))
+    left = leave_out(made.pauses, made.ingress_ns, made.plain_ns)
+    assert left.kept.all() and left.out.total_ns == 0
+
+
+def test_own_stalls_stay() -> None:
+    """A stall of the device is left out only where a pause is near."""
+    made = simulate(Case(1e4, 0.3, stalls=20, stall_ns=1_000_000), np.random.default_rng(3))
+    left = leave_out(made.pauses, made.ingress_ns, made.plain_ns)
+    worst = np.sort(made.without_ns)[-200:]
+    kept = np.isin(worst, made.plain_ns[left.kept]).mean()
+    assert kept > 0.8 and made.plain_ns[left.kept].max() > 1_000_000
+
+
+def test_a_stretch_ends_when_the_queue_is_gone() -> None:
+    """A pause of 1 ms at half the capacity takes another to drain."""
+    ingress = np.arange(10_000) * 10_000
+    made = np.full(10_000, 5_000)
+    for at in range(500, 700):  # stands still from 5 ms to 6 ms, then serves one in 5 us
+        made[at] = max(5_000, 6_000_000 + 5_000 * (at - 499) - int(ingress[at]))
+    left = leave_out(Spans(np.array([4_999_000]), np.array([6_000_000])), ingress, made)
+    assert left.out.start.size == 1
+    assert 4_900_000 < left.out.start[0] < 5_000_000
+    assert 6_990_000 < left.out.end[0] < 7_100_000
+    assert made[left.kept].max() == 5_000
+
+
+def test_spans() -> None:
+    spans = Spans.merged(np.array([10, 0, 4, 30, 7]), np.array([12, 5, 9, 30, 8]))
+    assert (spans.start.tolist(), spans.end.tolist()) == ([0, 10], [9, 12])
+    assert spans.has(np.array([-1, 0, 8, 9, 11, 12])).tolist() == [0, 1, 1, 0, 1, 0]
+    assert spans.before(np.array([-1, 0, 4, 9, 10, 11, 20])).tolist() == [0, 0, 4, 9, 9, 10, 11]
+    rest = spans.without(Spans(np.array([2]), np.array([11])))
+    assert (rest.start.tolist(), rest.end.tolist()) == ([0, 11], [2, 12])
+    inner = spans.within(1, 11)
+    assert (inner.start.tolist(), inner.end.tolist(), inner.total_ns) == ([1, 10], [9, 11], 9)
+    nothing = Spans.merged(np.empty(0, np.int64), np.empty(0, np.int64))
+    assert not nothing.has(np.array([1])).any() and nothing.before(np.array([5])).tolist() == [0]
