@@ -84,6 +84,11 @@ def tick(start: int, dur: int) -> list[Record]:
     return [Record(start, dur, VECTOR, 1)]
 
 
+def steal(start: int, dur: int) -> list[Record]:
+    """The hypervisor has the core, which the interrupt behind it tells."""
+    return [Record(start + dur, 300, VECTOR, 1, steal=dur)]
+
+
 CAUSE_OF = {hog: "task", kworker: "kernel-thread", barrier: "function-call-ipi",
             flush: "tlb-flush", tick: "timer"}  # fmt: skip
 
@@ -99,7 +104,7 @@ class Block:
     @property
     def is_task(self) -> bool:
         """Whether it takes the core from the server, and does not only interrupt it."""
-        return self.made in (hog, kworker)
+        return self.made in (hog, kworker, steal)
 
 
 @dataclass

@@ -54,6 +54,10 @@ class Member:
     label: str
     dash: int
     """Which pattern of dashes its lines have; 0 is none."""
+    undisturbed: RunEvaluation | None = None
+    """Without the time around pauses from outside, where there were any and this is shown."""
+    left_out: str = ""
+    """What of its time that leaves out, or why it is not shown, in a sentence."""
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,11 @@ LEAST_P = 0.01
 """With a smaller p pauses depend on the load: of 100 runs in which they do not, one is refused."""
 BLOCKS, FEWEST = 20, 5
 """Into so many parts a run is cut. Pauses in fewer of them than this show nothing."""
-WINDOWS = (16, 256, 4096)
+WINDOWS = (64, 512, 4096)
 """The time before a pause that is looked at, in mean gaps between packets."""
+MARGIN = 0.05
+"""A load that differs by no more than this part of the usual one does not count: at a constant pace
+the test would see parts of a packet, as stretches end when one comes."""
 PART = 0.1
 """At most this part of a run is looked at."""
 
@@ -71,6 +74,10 @@ def independence(pauses: Spans, left: Left, ingress_ns: Column) -> float | None:
     told = spread > 0
     if not told.any():
         return 1.0
-    far = np.abs((by_chance - mean)[:, told] / spread[told]).max(axis=1)
-    here = float(np.abs((observed - mean)[told] / spread[told]).max())
-    return (1 + int((far >= here).sum())) / (1 + SHIFTS)
+
+    def far(loads: Floats) -> Floats:
+        beyond = np.abs(loads - mean)[..., told] - MARGIN * mean[told]
+        most: Floats = (np.maximum(beyond, 0) / spread[told]).max(axis=-1)
+        return most
+
+    return (1 + int((far(by_chance) >= far(observed)).sum())) / (1 + SHIFTS)

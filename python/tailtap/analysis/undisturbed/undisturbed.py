@@ -207,7 +207,7 @@ def leave_out_of(
         plain_ns=plain.latency_ns,
         of=plain.made,
     )
-    record.words = words_of(record, _unknown(run))
+    record.words = words_of(record, _unknown(run, known))
     if evaluation is not None:
         notice = Notice(CODE, record.words)
         evaluation = replace(evaluation, warnings=[*evaluation.warnings, notice])
@@ -230,11 +230,13 @@ def _reason(p: float | None, out_ns: int, of_ns: int, packets: int) -> str:
     return ""
 
 
-def _unknown(run: Run) -> str:
+def _unknown(run: Run, known: Sequence[str]) -> str:
     """What may be missing among the pauses; empty where nothing is known to be."""
+    if "trace" not in known:
+        return "without a trace only the generator's lateness is known"
     taken = run.record and run.record.trace
     if not taken:
-        return "without a trace only the generator's lateness is known"
+        return ""
     if lost := sum(taken.lost.values()):
         return f"the trace lost {format_count(lost, 'record')}, and pauses with them"
     hypervisor = run.environment.cpu.hypervisor

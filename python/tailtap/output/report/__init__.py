@@ -84,8 +84,9 @@ def write_report(
     from tailtap.output.report.hops import lines
     from tailtap.output.report.interrupt_table import sampled_of
     from tailtap.output.report.page import render
+    from tailtap.output.report.undisturbed import with_undisturbed
 
-    groups = configurations(experiment, every=bool(runs))
+    groups = with_undisturbed(configurations(experiment, every=bool(runs)))
     drawn = [group for group in groups if group.drawn]
     if len(drawn) < len(groups):
         progress(f"{len(groups) - len(drawn)} imported configurations are in the tables alone; "

@@ -44,6 +44,7 @@ from tailtap.output.report.hdr import (
     ticks_of_percentiles,
 )
 from tailtap.output.report.loss import axes_of, loss_curves
+from tailtap.output.report.undisturbed import DASH_DOT
 from tailtap.records.errors import InputError
 from tailtap.records.files import drafted, make_folder
 
@@ -165,6 +166,9 @@ def hdr_figure(groups: list[Configuration], bottom: float | None = None) -> Figu
             axes.plot(curve.x[: curve.split], curve.y[: curve.split], color=group.light,
                       linewidth=0.7 if member.run.origin else 1,
                       linestyle=_dash(member))  # fmt: skip
+            if member.undisturbed and (left := curve_of(member.undisturbed)):
+                axes.plot(left.x[: left.split], left.y[: left.split], color=group.light,
+                          linewidth=0.7, linestyle=(0, DASH_DOT))  # fmt: skip
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlim(1, right * 1.1)

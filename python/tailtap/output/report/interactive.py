@@ -45,6 +45,7 @@ from tailtap.output.report.hdr import (
 )
 from tailtap.output.report.loss import LossCurve, axes_of, loss_curves
 from tailtap.output.report.plots import bare_plot, tick_format, use_tools
+from tailtap.output.report.undisturbed import DASH_DOT
 
 DASHES: tuple[list[int], ...] = ([], [9, 3], [4, 3], [9, 3, 2, 3], [2, 2], [14, 3])
 """Lines of the repeats of one configuration."""
@@ -140,6 +141,10 @@ def _hdr(members: Sequence[Member]) -> Any:
         _mark(plot, member, "line", body, glyph)
         # An invisible wide line under the pointer: Bokeh hits a line within half its width.
         hits.append(_mark(plot, member, "hit", data, Line(x="x", y="y", line_width=18)))
+        if member.undisturbed and (left := curve_of(member.undisturbed)):
+            data = {"x": left.x[: left.split], "y": left.y[: left.split].astype(np.float64)}
+            glyph = Line(x="x", y="y", line_width=1.3, line_dash=list(DASH_DOT))
+            _mark(plot, member, "line", data, glyph)
     use_tools(plot, HoverTool(renderers=hits, line_policy="none", limit=6, tags=["hdr"]), "both")
     ruler = Span(dimension="height", line_dash=[3, 3], line_width=1)
     plot.add_tools(CrosshairTool(overlay=ruler))

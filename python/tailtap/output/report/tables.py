@@ -11,7 +11,7 @@ from tailtap.analysis.evaluation import Percentile
 from tailtap.analysis.evaluation.model import SIDES
 from tailtap.analysis.evaluation.percentiles import label as percentile_label
 from tailtap.analysis.runs.groups import Configuration, Member, floor_of, listed
-from tailtap.analysis.runs.run import Experiment, Run, RunEvaluation
+from tailtap.analysis.runs.run import Experiment, Origin, Run, RunEvaluation
 from tailtap.analysis.runs.text import (
     count_text,
     percent_text,
@@ -27,6 +27,7 @@ from tailtap.records.run import Tap
 from tailtap.records.warnings import NOTES
 
 DASH = "–"
+UNDISTURBED = "undisturbed"
 COUNTS = (
     ("ingress", "before", "Packets captured before the device"),
     ("egress", "after", "Packets captured after the device"),
@@ -178,20 +179,27 @@ def summary_rows(groups: list[Configuration]) -> Iterator[list[Row]]:
     """For each configuration its runs, and the floor (`wire`) under them."""
     columns = percentile_columns(groups)
     for group in groups:
-        rows = [
-            _summary_row(
-                group,
-                member.label,
-                _look(group, member),
-                i,
-                columns,
+        rows = []
+        for member in group.members:
+            look = _look(group, member)
+            rows.append(
+                _summary_row(
+                    group, member.label, look, member.evaluation, columns, member.run.origin
+                )
             )
-            for i, member in enumerate(group.members)
-        ]
+            if member.undisturbed:
+                rows.append(_summary_row(group, UNDISTURBED, "floor", member.undisturbed, columns))
+            elif member.left_out:
+                empty = Cell(DASH, "", member.left_out)
+                cells = (empty,) * (len(columns) + 3)
+                rows.append(
+                    Row(f"{UNDISTURBED}: not shown", group.light, group.dark, "floor", cells)
+                )
         floor = floor_of(group, groups)
         if floor and floor.worst:
-            place = floor.members.index(floor.worst)
-            rows.append(_summary_row(floor, f"floor: {floor.worst.label}", "floor", place, columns))
+            label, found = f"floor: {floor.worst.label}", floor.worst.evaluation
+            origin = floor.worst.run.origin
+            rows.append(_summary_row(floor, label, "floor", found, columns, origin))
         yield rows
 
 
@@ -203,9 +211,13 @@ def _look(group: Configuration, member: Member) -> str:
 
 
 def _summary_row(
-    group: Configuration, label: str, look: str, place: int, columns: list[float]
+    group: Configuration,
+    label: str,
+    look: str,
+    evaluation: RunEvaluation,
+    columns: list[float],
+    origin: Origin | None = None,
 ) -> Row:
-    evaluation, origin = group.members[place].evaluation, group.members[place].run.origin
     packets = evaluation.packets
     cells = [Cell(DASH if packets is None else count_text(packets)), _loss_cell(evaluation)]
     for p in columns:

@@ -31,7 +31,9 @@ def simulated(case: Case, seed: int = 1) -> list[tuple[Simulated, Left]]:
     return found
 
 
-def above(latency: npt.NDArray[np.int64], limits: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+def above(
+    latency: npt.NDArray[np.int64], limits: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
     shares: npt.NDArray[np.float64] = (latency[:, None] > limits).mean(axis=0)
     return shares
 
