@@ -24,6 +24,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from tailtap.analysis.undisturbed.stretches import Spans
+
 if TYPE_CHECKING:
     from namespaces import Namespace
 
@@ -51,6 +55,13 @@ class Injection:
     somebody else worked there, so that nothing was interrupted."""
     policy: str | None = None
     """How the injector was allowed to run: `fifo`, or `nice` at -20."""
+
+
+def part_of(injections: Sequence[Injection], spans: Spans) -> float:
+    """Which part of the time of some injections lies in spans of time."""
+    start, end = (np.array([getattr(one, name) for one in injections], np.int64)
+                  for name in ("start_ns", "end_ns"))  # fmt: skip
+    return float((spans.before(end) - spans.before(start)).sum() / (end - start).sum())
 
 
 @dataclass

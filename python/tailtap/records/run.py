@@ -272,6 +272,12 @@ class TrafficSettings(Record, kw_only=True):
     warm_up_packets: Count = 0
     pattern: str | Anything = "constant"
 
+    @property
+    def is_constant(self) -> bool:
+        """Whether packets were to leave at a constant pace."""
+        kind = self.pattern if isinstance(self.pattern, str) else self.pattern.get("kind")
+        return kind == "constant"
+
 
 class DutSettings(Record, kw_only=True):
     """Of the device that was asked for."""

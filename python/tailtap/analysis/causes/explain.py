@@ -124,7 +124,7 @@ def _periods(
     run: Run, joined: Joined, labels: Labels, span: tuple[int, int]
 ) -> Iterator[tuple[Named | None, Period]]:
     """The periods of all stalls, and of those of each cause."""
-    constant = run.traffic.pattern == "constant"
+    constant = run.traffic.is_constant
     side = run.stored.inputs.ingress
     length = side.last_ns - side.first_ns
     packet_hz = (side.packets - 1) / length * 1e9 if constant and length > 0 else None

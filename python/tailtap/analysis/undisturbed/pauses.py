@@ -112,7 +112,7 @@ def _due(run: Run, ingress: Path) -> tuple[Column, Column] | None:
     """When packets were due, but for a constant, and when they passed the tap before the device."""
     rate = run.traffic.rate
     record = run.own_folder and run.own_folder / "generator.json"
-    if run.traffic.pattern != "constant" or not rate or not record or ingress.suffix != ".stamps":
+    if not run.traffic.is_constant or not rate or not record or ingress.suffix != ".stamps":
         return None
     if not record.is_file():
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,7 +38,7 @@ def spans(found: Sequence[Pauses]) -> list[tuple[str, int | None, list[int], lis
     return [(one.by, one.cpu, one.spans.start.tolist(), one.spans.end.tolist()) for one in found]
 
 
-def run_of(folder: Path, late: dict[int, int], *, pattern: str = "constant") -> Run:
+def run_of(folder: Path, late: dict[int, int], *, pattern: Any = "constant") -> Run:
     """A run whose packets of these numbers were held, each for so long; those behind follow."""
     due = START + np.arange(PACKETS) * GAP
     left = due.copy()
@@ -93,7 +94,8 @@ def test_a_virtual_machine_that_was_stopped(tmp_path: Path) -> None:
 
 
 def test_a_generator_that_was_late(tmp_path: Path) -> None:
-    found = of_generator(run_of(tmp_path, {500: FIVE_MS, 900: LATE_NS // 2}),
+    found = of_generator(run_of(tmp_path, {500: FIVE_MS, 900: LATE_NS // 2},
+                                pattern={"kind": "constant"}),
                          tmp_path / "ingress.stamps", None, ())  # fmt: skip
     assert found is not None
     [(by, cpu, [start], [end])] = spans(found)
