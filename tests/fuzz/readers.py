@@ -20,11 +20,12 @@ from postgres import cluster, programs
 from published_trees import write_mixed
 from runs import write_experiment, write_pair
 from sampled import write_sampled
-from traced import Block, Simulated, arrivals, hog, kworker, random_blocks, simulate
+from traced import Block, Simulated, arrivals, hog, kworker, random_blocks, simulate, steal
 from traced import write_run as write_traced
 
 from tailtap.analysis.causes import explain_runs
 from tailtap.analysis.evaluation import evaluate
+from tailtap.analysis.undisturbed import keep_undisturbed
 from tailtap.measure.search import Settings
 from tailtap.measure.search.folder import SearchFolder
 from tailtap.records.errors import MachineError
@@ -108,6 +109,12 @@ def write_trace(folder: Path) -> None:
     """A run with a trace that was explained."""
     write_traced(folder / "runs" / "001-traced", _traffic(hog, kworker))
     explain_runs([folder])
+
+
+def write_stolen(folder: Path) -> None:
+    """A run whose time around pauses from outside was left out."""
+    run = write_traced(folder / "runs" / "001-stolen", _traffic(hog, steal))
+    assert keep_undisturbed(run) is not None
 
 
 def write_guest(folder: Path) -> None:
@@ -210,6 +217,12 @@ READERS = (
             ("report", "{input}", "--no-figures", "--out", "{out}"),
             ("export", "{input}", "--to", "perfetto", "--out", "{out}"),
             ("export", "{input}", "--to", "csv", "--out", "{out}"))),
+    Reader("undisturbed", write_stolen,
+           ("runs/*/undisturbed/*", "runs/*/trace.events", "runs/*/trace.json",
+            "runs/*/ingress.stamps", "runs/*/evaluation/evaluation.json"),
+           (("verdict", "{input}", "--undisturbed", "--require", "p99 < 1 ms"),
+            ("report", "{input}", "--no-figures", "--out", "{out}"),
+            ("explain", "{input}"))),
     Reader("guest", write_guest,
            ("runs/*/trace-guest.json", "runs/*/trace-guest.events", "runs/*/guest-*.stamps",
             "runs/*/run.json"),
