@@ -15,6 +15,7 @@ from tailtap.cli.terminal import say, warn
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tailtap.analysis.causes.many import Told
     from tailtap.analysis.causes.remedies import Knob
     from tailtap.analysis.causes.stalls import Line
     from tailtap.records.causes import CauseRow, CausesRecord
@@ -103,13 +104,17 @@ def explain(
     try:
         with nullcontext() if scheduler is None else where.executor() as executor:
             found = explain_many(
-                runs, executor, late=late, knobs=remedies(), stalls=TOLD, progress=progress
+                runs,
+                executor,
+                late=late,
+                knobs=remedies(),
+                stalls=TOLD,
+                undisturbed=_undisturbed,
+                progress=progress,
             )
     except NotTraced as error:
         raise error.or_elsewhere("with `tailtap run --set trace=thin`") from error
     told = [one for _, one in found if isinstance(one, Told)]
-    for one in told:
-        one.record.undisturbed = _undisturbed(one.folder)
     _store(one.folder for one in told)
     if json and told:
         records = [one.record for one in told]
@@ -157,21 +162,28 @@ def explain_briefly(folder: Path, runs: Sequence[Path]) -> None:
     Runs without a trace are left out, and what `tailtap explain` would store is stored. Many or
     large traces take time: of these only the command is printed.
     """
-    from tailtap.analysis.causes.many import Told, explain_many, size_of
+    from tailtap.analysis.causes.many import Told, size_of
 
     traced = [run for run in runs if (run / "trace.events").is_file()]
     if len(traced) > BRIEF_RUNS or sum(map(size_of, traced)) > BRIEF_BYTES:
         say(f"why packets were late: tailtap explain {folder}")
         return
     told = []
-    for run, one in explain_many(traced, knobs=remedies(), stalls=1) if traced else ():
+    for run, one in _briefly(traced):
         if isinstance(one, Told):
             told.append(run)
-            one.record.undisturbed = _undisturbed(run)
             print_brief(one.record, one.worst)
         else:
             say(f"{run.name}: not explained: {one}")
     _store(told)
+
+
+def _briefly(traced: Sequence[Path]) -> Sequence[tuple[Path, Told | TailtapError]]:
+    from tailtap.analysis.causes.many import explain_many
+
+    if not traced:
+        return ()
+    return explain_many(traced, knobs=remedies(), stalls=1, undisturbed=_undisturbed)
 
 
 def _undisturbed(folder: Path) -> UndisturbedRecord | None:

@@ -254,7 +254,7 @@ class CausesRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.causes
     made: Annotated[str | None, Meta(description="What the tables beside it say, too")] = None
     undisturbed: Annotated[
         UndisturbedRecord | None,
-        Meta(description="Latencies without pauses from outside; null in the file"),
+        Meta(description="Latencies without pauses from outside; null where nobody knows"),
     ] = None
 
 

@@ -31,11 +31,13 @@ from tailtap.analysis.runs.run import Run
 from tailtap.records.bugs import foreseen
 from tailtap.records.causes import CausesRecord, Control
 from tailtap.records.errors import MachineError, NotTraced, TailtapError
+from tailtap.records.undisturbed import UndisturbedRecord
 
 READ = ("run.json", "trace.json", "trace.events", "ingress.stamps", "egress.stamps")
 """What a worker must see of a run folder; what there is not is not asked for."""
 Progress = Callable[[str], None]
 Keep = Callable[[Explained], object]
+Beside = Callable[[Path], UndisturbedRecord | None]
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,7 @@ def explain_many(
     late: str = DEFAULT,
     knobs: Sequence[Knob] = (),
     stalls: int = 0,
+    undisturbed: Beside = lambda _: None,
     progress: Progress = lambda _: None,
 ) -> list[tuple[Path, Told | TailtapError]]:
     """Explain the late packets of runs, and write `causes.json` and its tables into their folders.
@@ -84,13 +87,15 @@ def explain_many(
     Each of `paths` is a run folder or an experiment folder; of an experiment all finished runs that
     have a trace are explained. `late` is a percentile such as ``p99.9`` or a latency such as
     ``100 us``. `knobs` are those that may be named as remedies; `stalls` is how many of the worst
-    ones are told in words. Gives each run's folder, and what is told of it or the error that it
+    ones are told in words, and `undisturbed` finds out what is left of a run without pauses from
+    outside. Gives each run's folder, and what is told of it or the error that it
     gave: after an error the others go on. `progress` gets the name of each run that begins. Raises
     `InputError` when there is no such run, and `MachineError` when the executor cannot go on or a
     folder cannot be written.
     """
     runs = _traced(paths)
-    found = dict(_each(runs, executor or Here(), progress, late, tuple(knobs), stalls))
+    asked = (late, tuple(knobs), stalls)
+    found = dict(_each(runs, executor or Here(), progress, undisturbed, *asked))
     return [(folder, found[folder]) for folder in runs]
 
 
@@ -108,7 +113,7 @@ def explain_runs(
     """
     found: list[Explained] = []
     asked = (late, tuple(knobs), 0, found.append)
-    for _, told in _each(_traced(paths), Here(), progress, *asked):
+    for _, told in _each(_traced(paths), Here(), progress, lambda _: None, *asked):
         if isinstance(told, TailtapError):
             raise told
     return found
@@ -137,7 +142,11 @@ def size_of(folder: Path) -> int:
 
 
 def _each(
-    runs: Mapping[Path, Run], executor: Executor, progress: Progress, *asked: object
+    runs: Mapping[Path, Run],
+    executor: Executor,
+    progress: Progress,
+    undisturbed: Beside,
+    *asked: object,
 ) -> Iterator[tuple[Path, Told | TailtapError]]:
     """The folders of runs as they come to an end, and what is told of them once it is on the disk.
 
@@ -167,6 +176,7 @@ def _each(
         under_way.remove(folder)
         told = _result(executor, folder, task)
         if isinstance(told, Told):
+            told.record.undisturbed = undisturbed(folder)
             files.write(folder, told.tables, {"causes": told.record}, below=runs[folder].top)
         yield folder, told
 

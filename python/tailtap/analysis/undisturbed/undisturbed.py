@@ -36,7 +36,6 @@ RECORD, STRETCHES = "undisturbed", "stretches"
 MOST_OUT = 0.5
 """Where more of the time is left out than this, the rest is too short to speak for the run: what
 takes the device longer than the time between two pauses would be missing in it."""
-CODE = "undisturbed"
 UNKNOWN = (
     "nobody knows when its machine was taken away: measure with `trace: thin`, or at a constant "
     "pace"
@@ -209,7 +208,7 @@ def leave_out_of(
     )
     record.words = words_of(record, _unknown(run, known))
     if evaluation is not None:
-        notice = Notice(CODE, record.words)
+        notice = Notice("undisturbed", record.words)
         evaluation = replace(evaluation, warnings=[*evaluation.warnings, notice])
     record.made = mark(record)
     return Undisturbed(record, out, evaluation)
