@@ -24,8 +24,12 @@
  * keeps instead of stamping it. Of a server most packets are such: where user space asks for it, the
  * tracepoint of netif_rx() notes when it was handed over, by its address.
  *
+ * Not every packet need be stamped. A filter of the user's (libpcap's, turned into instructions that take
+ * the place of `tap_filter`) says which are of interest; of these a sample may be taken (sample.h).
+ *
  * The ring is that of ring.h. Where bytes of the packet follow the first two words of a slot, they are
- * stored before these. Hence, exactly: seen = head + lost, stored = head.
+ * stored before these. Hence, exactly: seen = head + lost, stored = head, and every packet is seen, other,
+ * filtered or unsampled.
  *
  * The clock takes most of the program's time, and handing the packet on most of the rest: see
  * `make bench`.
@@ -46,6 +50,7 @@
 #include <bpf/bpf_tracing.h>
 
 #include "ring.h"
+#include "sample.h"
 
 /* Bytes that the parser may look at: Ethernet, two tags, IPv4 with all options, UDP, id, type. */
 #define PARSED (14 + 8 + 60 + 8 + 5)
@@ -79,6 +84,7 @@ const volatile struct {
 	__u32 index;     /* of the interface that is tapped, for `flushed`; 0: it is not loaded */
 	__u32 namespace; /* inode number of its network namespace; for `flushed` and `handed` */
 	__u32 noted;     /* `handed` is loaded */
+	__u32 sampling;  /* what is in the hash of a sample: bits of sample.h; 0: all packets are stamped */
 } config SEC(".rodata");
 
 /* Shared with user space; the layout is known to tap/ring.rs. One cache line for each writer. */
@@ -87,11 +93,14 @@ struct {
 	__u64 lost; /* packets with an id that found no slot */
 	__u64 other; /* packets without an id */
 	__u64 late; /* packets stamped on receipt, as nobody did when they were handed over */
-	__u64 pad0[4];
+	__u64 filtered; /* packets that the filter left out */
+	__u64 unsampled; /* packets that are not in the sample */
+	__u64 pad0[2];
 	__u64 tail; /* slots emptied so far; written by user space */
 	__u64 ahead; /* CLOCK_REALTIME - CLOCK_MONOTONIC, in ns; written by user space */
 	__u64 bell_at; /* the slot at which user space is woken; written by it */
-	__u64 pad1[5];
+	__u64 sample; /* packets are stamped whose hash has none of these bits; written by user space */
+	__u64 pad1[4];
 	__u64 handed; /* XDP frames handed over; written by `flushed`, like all of this line */
 	__u64 flushes; /* notes made of them */
 	__u64 napi; /* the NAPI id of what receives them; 0: none came yet */
@@ -110,8 +119,10 @@ struct record {
 /* What is kept of a packet; the layout is known to tap/file.rs. */
 struct packet {
 	__u64 time_ns;
-	__u64 lengths; /* bytes that follow in bits 0..31, frame length without FCS in 32..63 */
-	__u64 tag; /* tag that the kernel took out: bit 32, then protocol, then its content */
+	__u64 lengths; /* bytes that follow in bits 0..15, the CPU and 1 in 16..31, frame length without FCS
+			* in 32..63 */
+	__u64 tag; /* tag that the kernel took out: bit 32, then protocol, then its content; from bit 33 on
+		    * the lowest bits of the hash for samples */
 	__u8 bytes[];
 };
 
@@ -308,7 +319,7 @@ static __always_inline void stamp(struct __sk_buff *skb, __u64 now)
 }
 
 /* Stores a packet's time and first bytes. */
-static __always_inline void keep(struct __sk_buff *skb, __u64 now)
+static __always_inline void keep(struct __sk_buff *skb, __u64 now, __u64 hash)
 {
 	__u32 len = skb->len;
 	__u32 kept = len < config.snap ? len : config.snap;
@@ -323,10 +334,13 @@ static __always_inline void keep(struct __sk_buff *skb, __u64 now)
 	barrier_var(kept);
 	if (kept - 1 < config.snap)
 		bpf_skb_load_bytes(skb, 0, packet->bytes, kept);
-	packet->tag = skb->vlan_present ? 1ull << 32 | bpf_ntohs(skb->vlan_proto) << 16 | skb->vlan_tci : 0;
+	packet->tag = hash << 33;
+	if (skb->vlan_present)
+		packet->tag |= 1ull << 32 | (__u32)bpf_ntohs(skb->vlan_proto) << 16 | skb->vlan_tci;
 	*(volatile __u64 *)&packet->time_ns = now;
 	/* An exchange orders the stores before it, on every architecture. */
-	__sync_lock_test_and_set(&packet->lengths, kept | frame_len << 32);
+	__sync_lock_test_and_set(&packet->lengths,
+				 (kept & 0xffff) | (bpf_get_smp_processor_id() + 1ull) << 16 | frame_len << 32);
 }
 
 /* When the next XDP frame was handed over; 0 when its note is not made yet. */
@@ -394,18 +408,50 @@ static __always_inline __u64 arrival(struct __sk_buff *skb)
 	return skb->tstamp - ahead;
 }
 
-static __always_inline int tapped(struct __sk_buff *skb)
+/* Sends a packet on its way. */
+static __always_inline int onward(void)
 {
-	__u64 time = config.arrival ? arrival(skb) : bpf_ktime_get_ns();
-
-	if (config.snap)
-		keep(skb, time);
-	else
-		stamp(skb, time);
-
 	if (config.verdict == VERDICT_REDIRECT)
 		return bpf_redirect(config.forward, 0);
 	return config.verdict == VERDICT_DROP ? TC_ACT_SHOT : TC_ACT_UNSPEC;
+}
+
+/* Lets a packet by that is not stamped; of XDP frames each must be counted. */
+static __always_inline int let_by(struct __sk_buff *skb, __u64 *count)
+{
+	__u64 napi = *(volatile __u64 *)&state.napi;
+
+	__sync_fetch_and_add(count, 1);
+	if (config.index && napi && skb->napi_id == napi)
+		state.taken++;
+	return onward();
+}
+
+/* The hash by which samples are taken; 0 where a packet has no key. */
+static __always_inline __u64 hash_of(struct __sk_buff *skb)
+{
+	__u32 id = 0;
+
+	if (!(config.sampling & SAMPLE_ID))
+		return hash_for_sample(skb, config.sampling);
+	return read_id(skb, &id) ? mix(SAMPLE_START, id) : 0;
+}
+
+static __always_inline int tapped(struct __sk_buff *skb)
+{
+	__u64 hash = 0, time;
+
+	if (config.sampling) {
+		hash = hash_of(skb);
+		if (hash & *(volatile __u64 *)&state.sample)
+			return let_by(skb, &state.unsampled);
+	}
+	time = config.arrival ? arrival(skb) : bpf_ktime_get_ns();
+	if (config.snap)
+		keep(skb, time, hash);
+	else
+		stamp(skb, time);
+	return onward();
 }
 
 SEC("tc")
@@ -420,6 +466,26 @@ SEC("tc")
 int receipt(struct __sk_buff *skb)
 {
 	return tapped(skb);
+}
+
+/* What the filter leaves out. */
+SEC("tc")
+int filtered_out(struct __sk_buff *skb)
+{
+	return let_by(skb, &state.filtered);
+}
+
+/* The user's filter takes the place of these. It calls `tap` or `receipt`, or `filtered_out`. */
+SEC("tc")
+int tap_filter(struct __sk_buff *skb)
+{
+	return TC_ACT_UNSPEC;
+}
+
+SEC("tc")
+int receipt_filter(struct __sk_buff *skb)
+{
+	return TC_ACT_UNSPEC;
 }
 
 /* What is read of the kernel's own structures; their layout comes from its BTF. */

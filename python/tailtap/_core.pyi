@@ -175,6 +175,7 @@ def tap(
     on_ready: Callable[[], object],
     *,
     snap: int | None = None,
+    marks: bool = False,
     key: str,
     clock: str,
     rotate: tuple[int | None, int | None],
@@ -184,10 +185,19 @@ def tap(
     count: int | None = None,
     cpu: int | None = None,
     measure_cost: bool = False,
+    filter: Sequence[tuple[int, int, int, int]] | None = None,
+    level: int = 0,
+    budget: float | None = None,
+    tell_ns: int | None = None,
+    on_tell: Callable[[dict[str, Any]], object] | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Stamp or capture packets on links, each into its file, until SIGINT or SIGTERM.
 
-    With `snap` its bytes of every packet are written as pcap, else stamps. `rotate` is the largest
+    With `snap` its bytes of every packet are written as pcap, or with `marks` looked at for hashes
+    of keys; else stamps are written. `filter` is a program of libpcap's for frames of Ethernet.
+    One packet of ``2**level`` is stamped; with `budget`, a share of one core's time, fewer where
+    the taps would take more. `on_tell` is called every `tell_ns` with what was counted, as
+    ``tailtap tap --tell`` prints it. `rotate` is the largest
     size in bytes and the longest time in ns of a file. There is room for `records` packets in the
     ring of each link that does not say its own. `on_ready` is called once all
     taps are attached. Returns what `tailtap tap --json` prints for each link. Raises `InputError`

@@ -22,6 +22,7 @@ pub mod evaluate;
 pub mod exceedances;
 pub mod key;
 pub mod losses;
+pub mod marks;
 pub mod matching;
 mod path_bytes;
 pub mod percentile;

@@ -54,7 +54,7 @@ impl Clock {
         }
     }
 
-    fn from_code(code: u32) -> Self {
+    pub(crate) fn from_code(code: u32) -> Self {
         match code {
             1 => Self::Monotonic,
             2 => Self::Hardware,

@@ -127,7 +127,11 @@ impl Deadline {
 
     /// Whether it is due; then it is due again a period from now.
     pub(crate) fn is_due(&mut self) -> bool {
-        let now = now_ns();
+        self.is_due_at(now_ns())
+    }
+
+    /// The same at another time.
+    pub(crate) fn is_due_at(&mut self, now: u64) -> bool {
         let due = now >= self.due;
         if due {
             *self = Self::new(self.period, now);

@@ -15,6 +15,8 @@ const NOBODY: u32 = 65534;
 
 /// What entering a network namespace needs; setns(2).
 pub const ENTER: CapabilitySet = CapabilitySet::SYS_ADMIN;
+/// What having the kernel time eBPF programs needs; bpf(2), BPF_ENABLE_STATS.
+pub const MEASURE: CapabilitySet = CapabilitySet::SYS_ADMIN;
 
 /// What is done with the things that are open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +27,8 @@ pub enum Work {
     Tap {
         /// Whether some are in other network namespaces, which it enters for that.
         elsewhere: bool,
+        /// Whether it is measured now and then what they cost.
+        measured: bool,
     },
     /// Empty the rings of a trace into an open file, and name what is in it at the end.
     Trace,
@@ -49,7 +53,14 @@ impl Work {
     /// What is laid down, and taken up again for a moment by [`raised`].
     fn spared(self) -> CapabilitySet {
         match self {
-            Self::Tap { elsewhere: true } => ENTER,
+            Self::Tap { elsewhere, measured } => {
+                let mut spared = CapabilitySet::empty();
+                spared.set(ENTER, elsewhere);
+                if measured {
+                    spared |= MEASURE;
+                }
+                spared
+            }
             _ => CapabilitySet::empty(),
         }
     }
@@ -128,7 +139,7 @@ mod tests {
         let effective = |status: &str| u64::from_str_radix(field(status, "CapEff"), 16).unwrap();
         let permitted = |status: &str| u64::from_str_radix(field(status, "CapPrm"), 16).unwrap();
         let expected = |work: Work| work.kept().bits() & effective(&own);
-        let tap = |elsewhere| Work::Tap { elsewhere };
+        let tap = |elsewhere| Work::Tap { elsewhere, measured: false };
         for work in [Work::Send, tap(false), tap(true), Work::Trace] {
             let status = status_of(work);
             assert_eq!(effective(&status), expected(work), "{work:?}");

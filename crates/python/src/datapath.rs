@@ -12,6 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use tailtap_analysis::key::KeyKind;
 use tailtap_datapath::OnReady;
+use tailtap_datapath::bpf::Classic;
 use tailtap_datapath::device::Mode;
 use tailtap_datapath::device::af_xdp::AfXdpError;
 use tailtap_datapath::device::registry::{BackEnd, DeviceError};
@@ -26,9 +27,9 @@ use tailtap_datapath::interface::InterfaceError;
 use tailtap_datapath::load::{LoadError, Share, Work, load as run_load};
 use tailtap_datapath::namespace::NamespaceError;
 use tailtap_datapath::noise::{NoiseError, watch};
-use tailtap_datapath::tap::file::{Format, TapClock};
+use tailtap_datapath::tap::file::TapClock;
 use tailtap_datapath::tap::writer::Rotation;
-use tailtap_datapath::tap::{Forward, Link, Point, TapError, TapKey};
+use tailtap_datapath::tap::{Forward, Kind, Link, Measured, Point, TapError, TapKey};
 use tailtap_wire::ethernet::Mac;
 
 use crate::errors::raise;
@@ -58,6 +59,8 @@ pub struct TapLink {
     onward: Option<String>,
     pub absorb: bool,
     records: Option<u64>,
+    hash: Option<String>,
+    behind: Option<bool>,
 }
 
 impl TapLink {
@@ -80,13 +83,14 @@ impl TapLink {
 }
 
 #[pyfunction]
-#[pyo3(signature = (links, on_ready, *, snap=None, key, clock, rotate, records=None, flush_ns=None, duration_ns=None, count=None, cpu=None, measure_cost=false))]
+#[pyo3(signature = (links, on_ready, *, snap=None, marks=false, key, clock, rotate, records=None, flush_ns=None, duration_ns=None, count=None, cpu=None, measure_cost=false, filter=None, level=0, budget=None, tell_ns=None, on_tell=None))]
 #[expect(clippy::too_many_arguments, reason = "the parameters of the Python function")]
 fn tap<'py>(
     py: Python<'py>,
     links: Vec<(TapLink, PathBuf)>,
     on_ready: Py<PyAny>,
     snap: Option<u32>,
+    marks: bool,
     key: &str,
     clock: &str,
     rotate: (Option<u64>, Option<u64>),
@@ -96,17 +100,28 @@ fn tap<'py>(
     count: Option<u64>,
     cpu: Option<usize>,
     measure_cost: bool,
+    filter: Option<Vec<(u16, u8, u8, u32)>>,
+    level: u8,
+    budget: Option<f64>,
+    tell_ns: Option<u64>,
+    on_tell: Option<Py<PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let links = links.into_iter().map(|(link, path)| {
         let point = link.point()?;
-        let TapLink { name, namespace, interface, records, .. } = link;
-        Ok(Link { name, namespace, interface, point, path, records })
+        let TapLink { name, namespace, interface, records, hash, behind, .. } = link;
+        let hash = hash.as_deref().map(parse).transpose()?;
+        Ok(Link { name, namespace, interface, point, path, records, hash, behind })
     });
+    let classic = |(code, if_true, if_false, k)| Classic { code, if_true, if_false, k };
     let TapClock(clock) = parse(clock)?;
     let (bytes, time_ns) = rotate;
     let options = tailtap_datapath::tap::Options {
         links: links.collect::<PyResult<_>>()?,
-        format: snap.map_or(Format::Stamps, |snap| Format::Pcap { snap }),
+        kind: match snap {
+            None => Kind::Stamps,
+            Some(snap) if marks => Kind::Marks(snap),
+            Some(snap) => Kind::Pcap(snap),
+        },
         key: parse(key)?,
         clock,
         rotation: Rotation { bytes, time_ns },
@@ -116,34 +131,59 @@ fn tap<'py>(
         count,
         cpu,
         measure_cost,
+        filter: filter.map(|filter| filter.into_iter().map(classic).collect()),
+        level,
+        budget,
+        tell_ns,
     };
-    let reports = on_own_thread(py, || tailtap_datapath::tap::tap(&options, ready(on_ready)))?
-        .map_err(|error| {
-            let input = match &error {
-                TapError::Interface(error) => is_input(error),
-                TapError::Namespace(error) => matches!(error, NamespaceError::Missing { .. }),
-                TapError::Bpf(error) => error.is_input(),
-                TapError::Ready(error) => return raised(py, error.as_ref()),
-                TapError::Create(_) | TapError::Write { .. } => return raise("NotWritten", error),
-                TapError::Records { .. }
-                | TapError::Snap { .. }
-                | TapError::KeyOfPackets
-                | TapError::Cpu(_) => true,
-                _ => false,
-            };
-            refused(input, &error)
-        })?;
+    let mut told = |measured: &Measured<'_>| match &on_tell {
+        None => Ok(()),
+        Some(function) => Python::attach(|py| {
+            function.call1(py, (tell(py, measured)?,)).map(drop).map_err(Into::into)
+        }),
+    };
+    let reports =
+        on_own_thread(py, || tailtap_datapath::tap::tap(&options, ready(on_ready), &mut told))?
+            .map_err(|error| {
+                let input = match &error {
+                    TapError::Interface(error) => is_input(error),
+                    TapError::Namespace(error) => matches!(error, NamespaceError::Missing { .. }),
+                    TapError::Bpf(error) => error.is_input(),
+                    TapError::Ready(error) => return raised(py, error.as_ref()),
+                    TapError::Create(_) | TapError::Write { .. } => {
+                        return raise("NotWritten", error);
+                    }
+                    TapError::Records { .. }
+                    | TapError::Snap { .. }
+                    | TapError::KeyOfPackets
+                    | TapError::NoHash { .. }
+                    | TapError::NoMarks { .. }
+                    | TapError::NoSample { .. }
+                    | TapError::Sample { .. }
+                    | TapError::Budget
+                    | TapError::Cpu(_) => true,
+                    _ => false,
+                };
+                refused(input, &error)
+            })?;
     let result = PyDict::new(py);
     for report in reports {
         let link = PyDict::new(py);
         link.set_item("file", &report.files[0])?;
         link.set_item("files", report.files)?;
-        link.set_item("format", options.format.to_string())?;
+        link.set_item("format", options.kind.name())?;
         link.set_item("clock", options.clock.name())?;
-        link.set_item("seen", report.counts.seen)?;
-        link.set_item("stored", report.counts.stored)?;
-        link.set_item("lost", report.counts.lost)?;
-        link.set_item("other", report.counts.other)?;
+        let counts = report.counts.tap;
+        link.set_item("seen", counts.seen)?;
+        link.set_item("stored", counts.stored)?;
+        link.set_item("lost", counts.lost)?;
+        link.set_item("other", counts.other)?;
+        link.set_item("filtered", report.counts.filtered)?;
+        link.set_item("unsampled", report.counts.unsampled)?;
+        let samples = report.samples.iter().map(|one| (one.since_ns, 1u64 << one.level));
+        link.set_item("samples", samples.collect::<Vec<_>>())?;
+        link.set_item("hash", report.link.hash.map(|key| key.to_string()))?;
+        link.set_item("hook", report.hook)?;
         link.set_item("late", report.late)?;
         link.set_item("dropped", report.dropped)?;
         link.set_item("namespace", report.link.namespace)?;
@@ -156,6 +196,33 @@ fn tap<'py>(
         }
         result.set_item(report.link.name, link)?;
     }
+    Ok(result)
+}
+
+/// What taps counted and cost, as `tailtap tap --tell` prints it.
+fn tell<'py>(py: Python<'py>, measured: &Measured<'_>) -> PyResult<Bound<'py, PyDict>> {
+    let links = PyDict::new(py);
+    for link in &measured.links {
+        let told = PyDict::new(py);
+        let totals = &link.totals;
+        told.set_item("seen", totals.seen)?;
+        told.set_item("stored", totals.stored)?;
+        told.set_item("lost", totals.lost)?;
+        told.set_item("other", totals.other)?;
+        told.set_item("filtered", totals.filtered)?;
+        told.set_item("unsampled", totals.unsampled)?;
+        told.set_item("late", totals.late)?;
+        told.set_item("sample", 1u64 << totals.level)?;
+        told.set_item("rate", link.rate)?;
+        told.set_item("ns", link.ns)?;
+        told.set_item("share", link.share)?;
+        links.set_item(totals.name, told)?;
+    }
+    let result = PyDict::new(py);
+    result.set_item("time_ns", measured.time_ns)?;
+    result.set_item("links", links)?;
+    result.set_item("share", measured.share)?;
+    result.set_item("writer_share", measured.writer_share)?;
     Ok(result)
 }
 

@@ -17,7 +17,7 @@ Completer = Callable[[Context, Parameter, str], list[CompletionItem]]
 
 MARKS = ("plan.json", "run.json", "evaluation.json", "search.json", "results.duckdb")
 """A folder with one of these files holds results."""
-CAPTURES = (".pcap", ".pcapng", ".erf", ".mscap", ".stamps")
+CAPTURES = (".pcap", ".pcapng", ".erf", ".mscap", ".stamps", ".marks")
 COMPRESSED = ("", ".zst", ".gz", ".xz", ".lz4", ".bz2")
 
 

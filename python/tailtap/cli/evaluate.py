@@ -186,9 +186,9 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--format",
-    shell_complete=one_of("pcap", "pcapng", "erf", "mscap", "stamps"),
-    help="Format of both captures (pcap, pcapng, erf, mscap, stamps) where the content does not "
-    "say: ERF and mscap have no magic number, and the suffix decides.",
+    shell_complete=one_of("pcap", "pcapng", "erf", "mscap", "stamps", "marks"),
+    help="Format of both captures (pcap, pcapng, erf, mscap, stamps, marks) where the content does "
+    "not say: ERF and mscap have no magic number, and the suffix decides.",
 )
 @click.option(
     "--nanoseconds",
@@ -269,10 +269,10 @@ def evaluate(
 ) -> None:
     """Match the packets of two captures and show the tail of the latency between them.
 
-    Reads pcap (micro- and nanoseconds), pcapng, ERF, MoonSniff's mscap and tailtap's stamp files,
-    each also compressed with zstd, gzip, xz, lz4 or bzip2. Packets may be captured with their
-    Ethernet header or without it: on 'any' (SLL and SLL2), on tunnels (raw IP, NULL, PPP), or as
-    ERF; the two captures may differ in that. Needs no privileges. Percentiles are exact; each
+    Reads pcap (micro- and nanoseconds), pcapng, ERF, MoonSniff's mscap and tailtap's files of
+    stamps and marks, each also compressed with zstd, gzip, xz, lz4 or bzip2. Packets may be captured
+    with their Ethernet header or without it: on 'any' (SLL and SLL2), on tunnels (raw IP, NULL,
+    PPP), or as ERF; the two captures may differ in that. Needs no privileges. Percentiles are exact; each
     comes with its 95 % confidence interval, and one with fewer than ten packets above it is marked
     as not supported by the data. Warnings go to standard error.
 

@@ -40,21 +40,67 @@ from tailtap.records.errors import InputError
     "--write",
     required=True,
     shell_complete=files,
-    help="The file; its suffix, .stamps or .pcap, decides the format. With several links "
+    help="The file; its suffix, .stamps, .pcap or .marks, decides the format. With several links "
     "it must contain {link}, which stands for the link's name. A name such as a/in puts the file "
     "into the folder a, which must be there.",
 )
 @click.option(
     "--format",
-    shell_complete=one_of("stamps", "pcap"),
+    shell_complete=one_of("stamps", "pcap", "marks"),
     help="stamps: time, id and length of each packet with an id, 16 B each, and the "
-    "counts; pcap: the first bytes of every packet, with nanoseconds. Needed where the "
+    "counts; pcap: the first bytes of every packet, with nanoseconds; marks: time, hash of the key "
+    "and length of each packet, 24 B each and no byte of it, and the counts. Needed where the "
     "suffix does not say it.",
 )
 @click.option(
     "--snap-length",
     help="Bytes to keep of each packet in a pcap, up to 65535 B; 128 B unless given, which "
-    "has all headers and the id.",
+    "has all headers and the id. Of marks, bytes to look at; 320 B unless given, as 160 B of the "
+    "payload are in a key.",
+)
+@click.option(
+    "--hash",
+    "hashes",
+    multiple=True,
+    metavar="[NAME=]KEY",
+    help="Of marks, what their hashes are of: packet, packet-nat, packet-flow, packet-payload, "
+    "packet-id, moonsniff or a number, as in `tailtap evaluate --key`. The key must be what the "
+    "device leaves of packets: `tailtap evaluate` finds it on pcaps of a moment. Give it again "
+    "with a link's name for one whose packets carry their number elsewhere.",
+)
+@click.option(
+    "--filter",
+    "expression",
+    metavar="EXPRESSION",
+    help="Stamp only packets of which this is true, in the words of libpcap (`man pcap-filter`): "
+    "'udp port 53'. It says of a packet what `tcpdump -r FILE EXPRESSION` says: a VLAN tag counts "
+    "as in the frame. Others are counted as filtered, and cost little.",
+)
+@click.option(
+    "--sample",
+    metavar="1/N",
+    help="Stamp one packet of N, a power of two up to 65536: those whose hash ends in so many "
+    "zeros. The hash is of what the key is made of, so that all links choose the same packets.",
+)
+@click.option(
+    "--budget",
+    metavar="SHARE",
+    help="Of marks: take no more than this share of one core's time, '2 %', for all links "
+    "together. What the taps take is measured once a second, and the sample becomes thinner and "
+    "denser accordingly, never denser than --sample. The files say when.",
+)
+@click.option(
+    "--behind",
+    multiple=True,
+    metavar="NAME",
+    help="With --budget: a link whose packets were through the device, so that there a thinner "
+    "sample is taken later. Those with @egress are, without this option.",
+)
+@click.option(
+    "--tell",
+    metavar="TIME",
+    help="Say so often what was counted, how many packets passed a second, and what share of a "
+    'core\'s time this took; with --json a line {"event": "counts", ...}.',
 )
 @click.option(
     "--key",
@@ -122,6 +168,12 @@ def tap(
     write: str,
     format: str | None,
     snap_length: str | None,
+    hashes: tuple[str, ...],
+    expression: str | None,
+    sample: str | None,
+    budget: str | None,
+    behind: tuple[str, ...],
+    tell: str | None,
     key: str,
     clock: str | None,
     rotate: tuple[str, ...],
@@ -144,27 +196,44 @@ def tap(
     A stamp file holds packets with an id: UDP over IPv4 or IPv6, also VLAN-tagged, whose payload
     starts with MoonSniff's layout, a little-endian 32-bit id and the byte 0x55; or, with --key,
     all packets with an id at that place. Other packets are counted. A pcap holds all packets, cut
-    to the snap length, with their VLAN tags. One tap can stamp in several network namespaces, all
-    on the same clock. The links must be up.
+    to the snap length, with their VLAN tags. A file of marks is for traffic whose bytes nobody may
+    keep: it holds no byte of a packet, and `tailtap evaluate` takes it as any capture. One tap can
+    stamp in several network namespaces, all on the same clock. The links must be up.
 
     The tap runs until SIGINT, SIGTERM, the duration or the number of packets. It writes while
     traffic flows, so the files of a tap that was killed can be read. With --json it prints one
     line when all links are tapped, {"event": "ready", ...}, and one at the end, {"event": "done",
     ...}, with the files and counts of each link: seen = stored + lost, always; other counts
-    packets without an id. A file that holds something is not written over. When the disk is full
-    the tap ends, and the counts in its stamp files are exact.
+    packets without an id or a key, filtered and unsampled those that were not to be stamped. A file
+    that holds something is not written over. When the disk is full the tap ends, and the counts in
+    its files of stamps or marks are exact.
     """
     import json as json_module
 
     from tailtap import _core
     from tailtap.host.facts.timekeeping import require_kernel_clock
+    from tailtap.lab.instruments.taps.filters import compile_filter
     from tailtap.lab.instruments.taps.hardware import STAMPERS, stamp
-    from tailtap.lab.instruments.taps.links import parse_links, with_rooms
+    from tailtap.lab.instruments.taps.links import (
+        parse_links,
+        with_hashes,
+        with_rooms,
+        with_sides,
+    )
     from tailtap.records.files import require_new
-    from tailtap.records.units import parse_time
+    from tailtap.records.units import parse_share, parse_time
 
-    snap = _snap(_format(write, format), snap_length)
+    kind = _format(write, format)
+    snap = _snap(kind, snap_length)
+    if hashes and kind != "marks":
+        raise InputError("--hash is of marks: write to a .marks file")
     room, parsed = with_rooms(parse_links(links, write), records)
+    parsed = with_sides(with_hashes(parsed, hashes), behind)
+    level = 0 if sample is None else _level(sample)
+    limit = None if budget is None else parse_share(budget)
+    if limit == 0:
+        raise InputError("--budget 0 leaves nothing to measure with: give at least 0.1 %")
+    filter = None if expression is None else compile_filter(expression)
     names = [link.name for link in parsed]
     tapped = [(link, link.file(write)) for link in parsed]
     rotation = _rotation(rotate)
@@ -177,12 +246,20 @@ def tap(
         elif not quiet:
             warn(f"tapping {', '.join(names)}; SIGINT (Ctrl-C) stops")
 
+    def told(measured: dict[str, Any]) -> None:
+        if json:
+            print(json_module.dumps({"event": "counts", **measured}), flush=True)
+        elif not quiet:
+            warn(_told(measured))
+
     duration_ns = None if duration is None else parse_time(duration)
     if clock in STAMPERS:
-        if snap is not None or key != "moonsniff" or rotate or records or cost:
+        ours = (rotate, records, cost, filter, sample, budget, tell)
+        if snap is not None or key != "moonsniff" or any(ours):
             raise InputError(
                 f"--clock {clock} stamps packets with MoonSniff's ids into one stamp file: pcaps, "
-                "--key, --rotate, --records and --cost are of the eBPF tap"
+                "marks, --key, --rotate, --records, --cost, --filter, --sample, --budget and "
+                "--tell are of the eBPF tap"
             )
         done = stamp(tapped, clock, ready, duration_ns=duration_ns, count=packets, cpu=cpu)
     else:
@@ -190,8 +267,9 @@ def tap(
             tapped,
             ready,
             snap=snap,
+            marks=kind == "marks",
             key=key,
-            clock=clock or ("monotonic" if snap is None else "realtime"),
+            clock=clock or ("realtime" if kind == "pcap" else "monotonic"),
             rotate=rotation,
             records=room,
             flush_ns=parse_time(flush) or None,
@@ -199,12 +277,19 @@ def tap(
             count=packets,
             cpu=cpu,
             measure_cost=cost,
+            filter=filter,
+            level=level,
+            budget=limit,
+            tell_ns=None if tell is None else parse_time(tell),
+            on_tell=told,
         )
+        for link in parsed:
+            done[link.name]["outside"] = link.stamped()
     if json:
         print(json_module.dumps({"event": "done", "links": done}, default=str), flush=True)
         return
     for name, link in done.items():
-        others = f", {link['other']} without an id" if snap is None else ""
+        others = _others(kind, link)
         more = f" and {len(link['files']) - 1} more" if len(link["files"]) > 1 else ""
         say(
             f"{name}: {link['seen']} packets seen, {link['stored']} stored, {link['lost']} lost"
@@ -222,6 +307,44 @@ def tap(
             warn(f"tailtap: warning: {name}: {warning}")
 
 
+def _others(kind: str, link: dict[str, Any]) -> str:
+    """Packets that are not in the file, and should not be."""
+    what = {"stamps": "without an id", "marks": "without a key", "pcap": None}[kind]
+    counts = (
+        (link["other"], what),
+        (link.get("filtered"), "filtered out"),
+        (link.get("unsampled"), "not in the sample"),
+    )
+    always = {"without an id"}
+    return "".join(f", {count} {what}" for count, what in counts if what in always or count)
+
+
+def _told(measured: dict[str, Any]) -> str:
+    """What is said while the tap runs."""
+    links = (
+        f"{name}: {one['stored']} stored, {one['rate']:.0f} pkt/s"
+        + (f", 1/{one['sample']}" if one["sample"] > 1 else "")
+        + ("" if one["ns"] is None else f", {one['ns']:.0f} ns for a packet")
+        for name, one in measured["links"].items()
+    )
+    return f"{'; '.join(links)}; {measured['share']:.2%} of a core"
+
+
+def _level(sample: str) -> int:
+    """The binary logarithm of N in 1/N."""
+    one, slash, of = sample.partition("/")
+    if one.strip() != "1" or not slash or not of.strip().isascii() or not of.strip().isdecimal():
+        raise InputError(f"--sample {sample!r} is no share of packets: write 1/16")
+    number = int(of)
+    if number < 1 or number & (number - 1):
+        raise InputError(
+            f"--sample {sample!r}: {number} is no power of two, so that thinner samples would not "
+            "be part of denser ones: write 1/16"
+        )
+    # What is too thin is told by who knows the thinnest.
+    return min(number.bit_length() - 1, 63)
+
+
 def _shortfalls(link: dict[str, Any]) -> Iterator[str]:
     """What stamps of a link lack; stamps of cards have no such counts."""
     if link.get("late"):
@@ -236,33 +359,39 @@ def _shortfalls(link: dict[str, Any]) -> Iterator[str]:
         )
 
 
-FORMATS = ("stamps", "pcap")
-SNAP_LENGTH = 128
+FORMATS = ("stamps", "pcap", "marks")
+SNAP_LENGTHS = {"pcap": 128, "marks": 320}
 
 
 def _format(write: str, format: str | None) -> str:
     if format is not None:
         if format not in FORMATS:
-            raise InputError(f"there is no format {format!r}: give --format stamps or pcap")
+            raise InputError(f"there is no format {format!r}: give --format {_any(FORMATS)}")
         return format
     suffix = Path(write).suffix.removeprefix(".")
     if suffix not in FORMATS:
         raise InputError(
-            f"--write {write!r} does not say a format: let it end in .stamps or .pcap, or give "
-            "--format"
+            f"--write {write!r} does not say a format: let it end in "
+            f"{_any([f'.{suffix}' for suffix in FORMATS])}, or give --format"
         )
     return suffix
 
 
+def _any(words: Sequence[str]) -> str:
+    return f"{', '.join(words[:-1])} or {words[-1]}"
+
+
 def _snap(format: str, length: str | None) -> int | None:
-    """Bytes to keep of each packet; None for stamps."""
+    """Bytes to keep of each packet, or to look at; None for stamps."""
     from tailtap.records.units import parse_size
 
-    if format == "pcap":
+    if format in SNAP_LENGTHS:
         # What does not fit into 32 bits is as wrong as the largest that does.
-        return SNAP_LENGTH if length is None else min(parse_size(length), 2**32 - 1)
+        return SNAP_LENGTHS[format] if length is None else min(parse_size(length), 2**32 - 1)
     if length is not None:
-        raise InputError("--snap-length is for a pcap: a stamp file has no bytes of packets")
+        raise InputError(
+            "--snap-length is for a pcap or marks: stamps are made without the bytes of packets"
+        )
     return None
 
 

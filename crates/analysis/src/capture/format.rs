@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::error::{HeaderError, Refusal};
-use super::{Notes, Sink, erf, input, mscap, pcap, pcapng, stampfile};
+use super::{Notes, Sink, erf, input, markfile, mscap, pcap, pcapng, stampfile};
 
 /// How far a reader came with the bytes that it was given.
 pub(super) enum Progress {
@@ -72,6 +72,9 @@ pub(super) trait Reader: Sized {
     /// Takes so many bytes off the end of each frame of which the file does not say it: a frame
     /// check sequence.
     fn take_off(&mut self, _fcs_len: usize) {}
+
+    /// Takes only packets of this level or above, where packets have one (see [`crate::marks`]).
+    fn take_level(&mut self, _least: u8) {}
 
     /// Writes down what was found out so far.
     fn note(&self, _notes: &mut Notes) {}
@@ -188,6 +191,12 @@ macro_rules! formats {
                 }
             }
 
+            pub(super) fn take_level(&mut self, least: u8) {
+                match self {
+                    $(Self::$format(reader) => reader.take_level(least),)*
+                }
+            }
+
             pub(super) fn note(&self, notes: &mut Notes) {
                 match self {
                     $(Self::$format(reader) => reader.note(notes),)*
@@ -205,6 +214,8 @@ formats! {
     Pcapng, "pcapng", pcapng::Decoder;
     /// tailtap's own stamp file.
     Stamps, "stamps", stampfile::Decoder;
+    /// tailtap's own file of marks: hashes of keys.
+    Marks, "marks", markfile::Decoder;
     /// Endace's extensible record format.
     Erf, "erf", erf::Decoder;
     /// MoonSniff's mscap: 12-byte little-endian records of u64 nanoseconds and u32 id.

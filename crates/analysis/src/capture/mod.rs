@@ -11,6 +11,7 @@ mod error;
 mod format;
 mod input;
 mod link;
+mod markfile;
 mod mistaken;
 mod mscap;
 mod notes;
@@ -26,9 +27,11 @@ use input::Input;
 use tailtap_wire::link::Link;
 use trailer::Restamped;
 
+use crate::marks;
+
 pub use error::CaptureError;
 pub use format::Format;
-pub use notes::{Damage, Interface, Mark, Notes, Reason, Skipped, Unread};
+pub use notes::{Damage, Interface, Mark, Marked, Notes, Reason, Skipped, Unread};
 pub use trailer::Trailer;
 
 /// Longest packet that is believed. A longer record is damage: the largest frames of any
@@ -82,6 +85,13 @@ pub enum Content<'a> {
     },
     /// The id alone.
     Id(u32),
+    /// The hash of the packet's key, or its id, and its length on the wire.
+    Mark {
+        /// What [`Extract`](crate::key::Extract) made of the packet when it was captured.
+        key: u64,
+        /// Length of the packet on the wire.
+        wire_len: u32,
+    },
 }
 
 /// Takes the packets of a capture. Closures are sinks; a type of its own can become part of the loops
@@ -133,7 +143,11 @@ impl Capture {
         let mut input = Input::open(path)?;
         let size = std::fs::metadata(path).map_err(io)?.len();
         let compression = input.compression();
-        let head = match (input.want(64), compression) {
+        let mut wanted = input.want(64);
+        if wanted.is_ok() && input.bytes().starts_with(&marks::MAGIC) {
+            wanted = input.want(marks::HEADER_LEN);
+        }
+        let head = match (wanted, compression) {
             (Ok(()), _) => input.bytes(),
             (Err(source), Some(compression)) => {
                 return Err(CaptureError::Compression {
@@ -381,6 +395,11 @@ impl Capture {
     /// nothing.
     pub fn take_off(&mut self, fcs_len: usize) {
         self.reader.take_off(fcs_len);
+    }
+
+    /// Takes only packets of this level or above, where packets have one (see [`crate::marks`]).
+    pub(crate) fn take_level(&mut self, least: u8) {
+        self.reader.take_level(least);
     }
 
     /// Takes the stamps from trailers, which are then no part of the packets. Packets without one are not

@@ -1,10 +1,13 @@
 //! What is found out about a capture besides its packets.
 
+use std::ops::Range;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use super::Trailer;
+use crate::key::KeyKind;
+use crate::marks::{IN_FLIGHT_NS, Sample};
 use crate::stamps::{Clock, TapCounts};
 
 /// Why nothing can be made of a capture from some place on.
@@ -128,6 +131,37 @@ pub struct Interface {
     pub unit_ns: u64,
 }
 
+/// What a file of marks says of itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Marked {
+    /// What its hashes are of.
+    pub key: KeyKind,
+    /// Bytes of the payload that are in a key, at most.
+    pub most: u32,
+    /// Its samples, at least one.
+    pub samples: Vec<Sample>,
+    /// Packets that were not in the sample; 0 where the file was not closed.
+    pub unsampled: u64,
+    /// Packets that the tap's filter left out.
+    pub filtered: u64,
+    /// Packets in the file that were not taken, as the other side has a thinner sample.
+    pub thinned: u64,
+}
+
+impl Marked {
+    /// The densest of the samples.
+    pub fn least_level(&self) -> u8 {
+        self.samples.iter().map(|sample| sample.level).min().unwrap_or_default()
+    }
+
+    /// The times after a change of the sample in which packets behind the device may have passed before
+    /// it while they were not in the sample there.
+    pub fn changes(&self) -> impl Iterator<Item = Range<u64>> {
+        let begins = self.samples.iter().skip(1).map(|sample| sample.since_ns);
+        begins.map(|begin| begin..begin.saturating_add(IN_FLIGHT_NS))
+    }
+}
+
 /// What was found out about a capture while reading it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notes {
@@ -158,6 +192,8 @@ pub struct Notes {
     pub unclosed: bool,
     /// The clock of the stamps, where the file says it.
     pub clock: Option<Clock>,
+    /// What a file of marks says of itself.
+    pub marked: Option<Marked>,
     /// Size of the file in bytes when it was opened, compressed or not.
     pub size: u64,
     /// Its size later, if another program changed it in between: a capture that still runs.

@@ -6,10 +6,11 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use crate::capture::CaptureError;
-use crate::stamps::{HEADER_LEN, Header, RECORD_LEN};
+use crate::marks::{self, Mark};
+use crate::stamps::{self, Stamp};
 
-/// How much of the file is read at a time.
-const CHUNK: usize = RECORD_LEN << 14;
+/// How many records of the file are read at a time.
+const CHUNK: usize = 1 << 14;
 
 /// What was asked of the packets after the device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,22 +22,22 @@ pub struct Egress {
 }
 
 impl Egress {
-    /// Reads a stamp file. `times` ascend.
+    /// Reads a file of stamps or marks. `times` ascend.
     pub fn read(path: &Path, times: &[u64]) -> Result<Self, CaptureError> {
         let mut stamps = Stamps::open(path)?;
         let mut found = Self::default();
         let mut packets = 0;
-        // Whether any packet names a core but the first: files without cores hold zeros.
-        let mut told = false;
+        // Whether any packet names a core but the first: stamp files without cores hold zeros.
+        let mut told = stamps.format == Format::Marks;
         while stamps.refill()? {
             for bytes in stamps.records() {
-                let (time, cpu) = decode(bytes);
-                told |= cpu != 0;
+                let (time, cpu) = stamps.format.decode(bytes);
+                told |= cpu != Some(0);
                 while let Some(&asked) = times.get(found.positions.len())
                     && asked <= time
                 {
                     found.positions.push(packets);
-                    found.cpus.push((asked == time).then_some(cpu));
+                    found.cpus.push(cpu.filter(|_| asked == time));
                 }
                 packets += 1;
             }
@@ -60,7 +61,7 @@ pub(super) struct Leaving {
 }
 
 impl Leaving {
-    /// Reads a stamp file, from the packets on that left at a time. Its stamps ascend.
+    /// Reads a file of stamps or marks, from the packets on that left at a time. Its stamps ascend.
     pub(super) fn open(path: &Path, cpu: Option<u16>, from: u64) -> Result<Self, CaptureError> {
         let mut stamps = Stamps::open(path)?;
         stamps.seek(from)?;
@@ -72,9 +73,9 @@ impl Leaving {
     pub(super) fn any_within(&mut self, from: u64, until: u64) -> Result<bool, CaptureError> {
         let mut found = false;
         loop {
-            for bytes in &self.stamps.records()[self.place..] {
-                let (time, cpu) = decode(bytes);
-                if self.cpu.is_none_or(|wanted| wanted == cpu) {
+            for bytes in self.stamps.records().skip(self.place) {
+                let (time, cpu) = self.stamps.format.decode(bytes);
+                if self.cpu.is_none() || self.cpu == cpu {
                     if time > until {
                         return Ok(found);
                     }
@@ -91,15 +92,53 @@ impl Leaving {
     }
 }
 
-/// The time and the core of a record.
-fn decode(bytes: &[u8; RECORD_LEN]) -> (u64, u16) {
-    let time = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"));
-    (time, u16::from_le_bytes([bytes[14], bytes[15]]))
+/// Files whose records name cores.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Format {
+    Stamps,
+    Marks,
 }
 
-/// The records of a stamp file, some at a time.
+impl Format {
+    /// That of a file with this header.
+    fn of(header: &[u8]) -> Option<Self> {
+        let stamps = stamps::Header::decode(header).map(|_| Self::Stamps);
+        stamps.or_else(|| marks::Header::decode(header).map(|_| Self::Marks))
+    }
+
+    fn header_len(self) -> usize {
+        match self {
+            Self::Stamps => stamps::HEADER_LEN,
+            Self::Marks => marks::HEADER_LEN,
+        }
+    }
+
+    fn record_len(self) -> usize {
+        match self {
+            Self::Stamps => stamps::RECORD_LEN,
+            Self::Marks => marks::RECORD_LEN,
+        }
+    }
+
+    /// The time and the core of a record.
+    fn decode(self, bytes: &[u8]) -> (u64, Option<u16>) {
+        match self {
+            Self::Stamps => {
+                let bytes: &[u8; stamps::RECORD_LEN] = bytes.try_into().expect("a record");
+                (Stamp::decode(bytes).time_ns, Some(u16::from_le_bytes([bytes[14], bytes[15]])))
+            }
+            Self::Marks => {
+                let mark = Mark::decode(bytes.try_into().expect("a record"));
+                (mark.time_ns, mark.cpu)
+            }
+        }
+    }
+}
+
+/// The records of a file, some at a time.
 struct Stamps {
     path: PathBuf,
+    format: Format,
     file: File,
     buffer: Vec<u8>,
     filled: usize,
@@ -110,31 +149,35 @@ impl Stamps {
     fn open(path: &Path) -> Result<Self, CaptureError> {
         let io = |source| CaptureError::Io { path: path.to_owned(), source };
         let mut file = File::open(path).map_err(io)?;
-        let mut header = [0; HEADER_LEN];
-        match file.read_exact(&mut header) {
-            Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
-                return Err(CaptureError::HeaderCut(path.to_owned()));
-            }
-            read => read.map_err(io)?,
+        let mut header = Vec::new();
+        Read::by_ref(&mut file)
+            .take(marks::HEADER_LEN as u64)
+            .read_to_end(&mut header)
+            .map_err(io)?;
+        if header.len() < stamps::HEADER_LEN {
+            return Err(CaptureError::HeaderCut(path.to_owned()));
         }
-        if Header::decode(&header).is_none() {
+        let Some(format) = Format::of(&header) else {
             let magic = header[..8].iter().map(|byte| format!("{byte:02x}")).collect();
             return Err(CaptureError::UnknownFormat { path: path.to_owned(), magic });
-        }
-        Ok(Self { path: path.to_owned(), file, buffer: vec![0; CHUNK], filled: 0 })
+        };
+        file.seek(SeekFrom::Start(format.header_len() as u64)).map_err(io)?;
+        let buffer = vec![0; CHUNK * format.record_len()];
+        Ok(Self { path: path.to_owned(), format, file, buffer, filled: 0 })
     }
 
     /// Goes to the first record at a time or behind it, by halves.
     fn seek(&mut self, time: u64) -> Result<(), CaptureError> {
         let io = |source| CaptureError::Io { path: self.path.clone(), source };
         let length = self.file.metadata().map_err(io)?.len() as usize;
-        let (mut from, mut until) = (0, length.saturating_sub(HEADER_LEN) / RECORD_LEN);
-        let at = |record: usize| (HEADER_LEN + record * RECORD_LEN) as u64;
+        let (header_len, record_len) = (self.format.header_len(), self.format.record_len());
+        let (mut from, mut until) = (0, length.saturating_sub(header_len) / record_len);
+        let at = |record: usize| (header_len + record * record_len) as u64;
+        let mut bytes = vec![0; record_len];
         while from < until {
             let middle = usize::midpoint(from, until);
-            let mut bytes = [0; RECORD_LEN];
             self.file.read_exact_at(&mut bytes, at(middle)).map_err(io)?;
-            if decode(&bytes).0 < time {
+            if self.format.decode(&bytes).0 < time {
                 from = middle + 1;
             } else {
                 until = middle;
@@ -145,16 +188,17 @@ impl Stamps {
     }
 
     /// Those in memory.
-    fn records(&self) -> &[[u8; RECORD_LEN]] {
-        self.buffer[..self.filled].as_chunks().0
+    fn records(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        self.buffer[..self.filled].chunks_exact(self.format.record_len())
     }
 
     /// Forgets those in memory and reads the next ones; `false` at the end.
     fn refill(&mut self) -> Result<bool, CaptureError> {
-        let rest = self.filled % RECORD_LEN;
+        let record_len = self.format.record_len();
+        let rest = self.filled % record_len;
         self.buffer.copy_within(self.filled - rest..self.filled, 0);
         self.filled = rest;
-        while self.filled < RECORD_LEN {
+        while self.filled < record_len {
             match self.file.read(&mut self.buffer[self.filled..]) {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(source) => return Err(CaptureError::Io { path: self.path.clone(), source }),

@@ -1,13 +1,14 @@
 //! Which key to match by when none is given, and what to say when a key does not work.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 use tailtap_wire::link::Link;
 
 use super::crossings::{common, once};
 use super::stamps::{self, Stamps, Trailers};
-use super::{Counts, EvaluateError, Options, Side, outside, warnings};
+use super::{Counts, EvaluateError, Options, Side, marked, outside, warnings};
 use crate::capture::{CaptureError, Content, Damage, Format, Notes};
 use crate::clocks::Clocks;
 use crate::key::{self, Extract, Keeps, KeyKind, Moonsniff, NoKey, Packet, Segment, Stream};
@@ -55,6 +56,8 @@ pub struct KeyChoice {
     pub(super) egress: Source,
     /// How their clocks are to each other, where what they resolve leaves that open or they are two.
     pub(super) clocks: Option<Clocks>,
+    /// When packets behind the device may be without their like before it, as the sample changed.
+    pub(super) changes: Vec<Range<u64>>,
 }
 
 /// Counts whole frames that end in a frame check sequence.
@@ -204,7 +207,18 @@ pub(super) fn key(
             *sample = Sample::take(sources[place].open()?)?;
         }
     }
+    let marked = [&ingress, &egress].map(|sample| sample.notes.marked.clone());
+    let marked = [marked[0].as_ref(), marked[1].as_ref()];
+    let of_marks = marked::key([sources[0].name(), sources[1].name()], marked, options.key)?;
+    let least_level = marked::least_level(marked);
+    if least_level > 0 {
+        for (source, sample) in sources.iter_mut().zip([&mut ingress, &mut egress]) {
+            source.least_level = least_level;
+            *sample = Sample::take(source.open()?)?;
+        }
+    }
     let (ingress_shift_ns, egress_shift_ns) = align(&ingress, &egress);
+    let changes = marked::changes(&sources[1], egress_shift_ns)?;
     if options.clocks.is_some() {
         refuse_undated(sources[0].name(), ingress.format)?;
         refuse_undated(sources[1].name(), egress.format)?;
@@ -219,7 +233,11 @@ pub(super) fn key(
         ingress: sources[0].clone(),
         egress: sources[1].clone(),
         clocks: clocks(options, ingress.resolution_ns, egress.resolution_ns),
+        changes: changes.clone(),
     };
+    if let Some(key) = of_marks {
+        return Ok(chosen(key, Some("a capture holds hashes of this key")));
+    }
     let most = ingress.most.min(egress.most);
     let packet = |keeps| KeyKind::Packet(Packet { keeps, most });
     match options.key {

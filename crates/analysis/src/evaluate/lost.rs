@@ -86,7 +86,7 @@ fn end(rows: &mut [LostPacket], begun: Option<usize>) {
 
 fn length(content: Content<'_>) -> Option<u32> {
     match content {
-        Content::Frame { wire_len, .. } => Some(wire_len),
+        Content::Frame { wire_len, .. } | Content::Mark { wire_len, .. } => Some(wire_len),
         Content::Id(_) => None,
     }
 }

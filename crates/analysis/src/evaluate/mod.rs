@@ -8,6 +8,7 @@ mod changes;
 mod choose;
 mod crossings;
 mod lost;
+mod marked;
 mod outside;
 mod partial;
 mod piece;
@@ -112,7 +113,7 @@ pub struct Counts {
     pub noncausal: u64,
     /// Packets before the device left out by trimming.
     pub trimmed_ingress: u64,
-    /// Packets after the device left out by trimming.
+    /// Packets after the device left out by trimming, or since the sample changed while they were under way.
     pub trimmed_egress: u64,
     /// Packets before the device without a key.
     pub unkeyed_ingress: u64,

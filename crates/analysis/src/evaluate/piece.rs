@@ -107,6 +107,12 @@ impl Piece {
         let mut after = reading(&self.egress, extract[1], self.choice.egress_shift_ns, true);
         after.clocks.clone_from(clocks);
         let window_ns = self.options.window_ns;
+        let changes = self.choice.changes.iter().map(|range| {
+            let mut ends = [range.start, range.end];
+            clocks.iter().for_each(|clocks| clocks.convert(&mut ends));
+            ends[0]..ends[1]
+        });
+        let changes: Vec<_> = changes.collect();
         let walk = Walk {
             window_ns: clocks.as_ref().map_or(window_ns, |clocks| clocks.window_ns(window_ns)),
             trim_ns: self.options.trim_ns,
@@ -115,6 +121,7 @@ impl Piece {
             expected: self.choice.expected_ahead,
             packets: self.choice.expected_egress,
             losses: self.options.losses,
+            changes: &changes,
             cancelled,
         };
         let mut sorted = false;

@@ -1,5 +1,7 @@
 //! One walk through both captures at once.
 
+use std::ops::Range;
+
 use super::partial::Reorder;
 use super::{Counts, EvaluateError};
 use crate::blocks::Blocks;
@@ -28,6 +30,8 @@ pub(super) struct Walk<'a> {
     pub packets: Option<u64>,
     /// Whether it is kept which packets were lost.
     pub losses: bool,
+    /// When packets behind the device that match none are left out, as the sample changed.
+    pub changes: &'a [Range<u64>],
     /// Asked now and then whether to give up.
     pub cancelled: &'a dyn Fn() -> bool,
 }
@@ -165,6 +169,9 @@ impl Walk<'_> {
                     Verdict::Match { ingress_ns } => matched.push(i, ingress_ns, time),
                     Verdict::Duplicate => counts.duplicate_egress += 1,
                     Verdict::NonCausal => counts.noncausal += 1,
+                    Verdict::Unmatched if self.changes.iter().any(|one| one.contains(&time)) => {
+                        counts.trimmed_egress += 1;
+                    }
                     Verdict::Unmatched => counts.unmatched_egress += 1,
                     Verdict::Part => counts.parts_egress += 1,
                 }

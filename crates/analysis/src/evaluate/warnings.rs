@@ -1,10 +1,11 @@
 //! What a reader must know before believing an evaluation.
 
+use std::fmt::Display;
 use std::path::Path;
 
 use super::choose::KeyChoice;
 use super::{Counts, Options, Side, outside};
-use crate::capture::{Damage, Notes, Reason};
+use crate::capture::{Damage, Marked, Notes, Reason};
 use crate::key::{Keeps, KeyKind, Packet};
 use crate::source::SetAside;
 use crate::source::Source;
@@ -299,6 +300,11 @@ fn about_file(path: &Path, notes: &Notes, rest: &str, mut warn: impl FnMut(&'sta
             ),
         );
     }
+    if let Some(marked) = &notes.marked
+        && (marked.unsampled > 0 || marked.samples.iter().any(|sample| sample.level > 0))
+    {
+        warn("sampled", sampled(&path, marked));
+    }
     if let Some(tap) = notes.tap
         && tap.lost > 0
     {
@@ -311,6 +317,28 @@ fn about_file(path: &Path, notes: &Notes, rest: &str, mut warn: impl FnMut(&'sta
             ),
         );
     }
+}
+
+/// How many packets of a file of marks there are for each that counts.
+fn sampled(path: impl Display, marked: &Marked) -> String {
+    let of = |level: u8| 1u64 << level.min(63);
+    let levels = || marked.samples.iter().map(|sample| sample.level);
+    let (least, most) = (levels().min().unwrap_or_default(), levels().max().unwrap_or_default());
+    let changes = match least == most {
+        true => String::new(),
+        false => format!(", and at times one of {}", of(most)),
+    };
+    let thinned = match marked.thinned {
+        0 => String::new(),
+        thinned => format!(
+            "; {thinned} more are in the file and were left out, as the other side has a thinner sample"
+        ),
+    };
+    format!(
+        "{path}: one packet of {} was stamped{changes}: {} packets were not, and are in no count{thinned}",
+        of(least),
+        marked.unsampled
+    )
 }
 
 /// Why packets were not read, in words, with their numbers; nothing for those that a capture says were

@@ -176,8 +176,10 @@ impl Extract for Field {
 
     #[inline]
     fn extract(self, content: Content<'_>) -> Result<(u64, ()), NoKey> {
-        let Content::Frame { bytes, wire_len, link } = content else {
-            return Err(NoKey::NoFrame);
+        let (bytes, wire_len, link) = match content {
+            Content::Frame { bytes, wire_len, link } => (bytes, wire_len, link),
+            Content::Mark { key, .. } => return Ok((key, ())),
+            Content::Id(_) => return Err(NoKey::NoFrame),
         };
         let span = match (self.place, link) {
             (Place::Frame, Link::Ethernet) => 0..bytes.len().max(wire_len as usize),

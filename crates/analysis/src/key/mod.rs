@@ -2,6 +2,7 @@
 
 mod field;
 mod packet;
+mod sample;
 mod stream;
 
 use std::fmt;
@@ -19,6 +20,7 @@ use crate::matching::{Match, Matcher};
 
 pub use field::{Field, Place};
 pub use packet::{Keeps, Packet, Seen, cut};
+pub use sample::Sampling;
 pub use stream::{Segment, Stream};
 
 /// The part of the frame that the papers' importer takes as the key.
@@ -69,6 +71,24 @@ impl KeyKind {
             Self::Fields(fields) => fields.map(Self::Field),
             both => [both; 2],
         }
+    }
+
+    /// The key of a packet as 64 bits, if it has one; `None` for the two of which more must be kept
+    /// ([`Self::fits_marks`]).
+    #[inline]
+    pub fn of(self, content: Content<'_>) -> Option<u64> {
+        match self {
+            Self::Packet(packet) => packet.extract(content).ok().map(|found| found.0),
+            Self::Moonsniff => Moonsniff.extract(content).ok().map(|found| found.0),
+            Self::Field(field) => field.extract(content).ok().map(|found| found.0),
+            Self::Stream(_) | Self::Signature | Self::Fields(_) => None,
+        }
+    }
+
+    /// Whether 64 bits of each packet are enough to match by this key: signatures are shown as they are,
+    /// and streams need the places of their bytes.
+    pub fn fits_marks(self) -> bool {
+        matches!(self, Self::Packet(_) | Self::Moonsniff | Self::Field(_))
     }
 
     /// Whether a packet carries this key.
@@ -241,6 +261,7 @@ impl Extract for Moonsniff {
     fn extract(self, content: Content<'_>) -> Result<(u64, ()), NoKey> {
         match content {
             Content::Id(id) => Ok((u64::from(id), ())),
+            Content::Mark { key, .. } => Ok((key, ())),
             Content::Frame { bytes, wire_len, link } => {
                 let payload = frame::udp_payload(bytes, link).map(|at| &bytes[at..]);
                 let header = payload
@@ -290,7 +311,7 @@ fn ethernet_frame(content: Content<'_>) -> Result<(&[u8], u32), NoKey> {
     match content {
         Content::Frame { bytes, wire_len, link: Link::Ethernet } => Ok((bytes, wire_len)),
         Content::Frame { .. } => Err(NoKey::NoEthernet),
-        Content::Id(_) => Err(NoKey::NoFrame),
+        Content::Id(_) | Content::Mark { .. } => Err(NoKey::NoFrame),
     }
 }
 

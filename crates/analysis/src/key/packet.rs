@@ -118,9 +118,17 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Its protocol, and from where to where it goes; its ethertype where it is not of IP.
+    /// Whether nothing is known of it but its key.
+    fn is_mark(&self) -> bool {
+        self.ends.is_none() && self.ethertype == 0
+    }
+
+    /// Its protocol, and from where to where it goes; its ethertype where it is not of IP; nothing where
+    /// only a mark of it is left.
     pub fn flow(&self) -> String {
-        let Some(ends) = self.ends else { return format!("{:#06x}", self.ethertype) };
+        let Some(ends) = self.ends else {
+            return if self.is_mark() { String::new() } else { format!("{:#06x}", self.ethertype) };
+        };
         let protocol = match self.protocol {
             Some(tcp::PROTOCOL) => "tcp".to_owned(),
             Some(udp::PROTOCOL) => "udp".to_owned(),
@@ -139,6 +147,9 @@ impl Seen {
 
 impl fmt::Display for Seen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_mark() {
+            return write!(f, "{:016x}", self.key);
+        }
         let flow = self.flow();
         match (self.ends, self.id) {
             (None, _) => write!(f, "{flow} {:016x}", self.key),
@@ -183,8 +194,10 @@ impl Extract for Packet {
 
     #[inline]
     fn extract(self, content: Content<'_>) -> Result<(u64, Seen), NoKey> {
-        let Content::Frame { bytes, wire_len, link } = content else {
-            return Err(NoKey::NoFrame);
+        let (bytes, wire_len, link) = match content {
+            Content::Frame { bytes, wire_len, link } => (bytes, wire_len, link),
+            Content::Mark { key, .. } => return Ok((key, Seen { key, ..Seen::default() })),
+            Content::Id(_) => return Err(NoKey::NoFrame),
         };
         match Inner::of(bytes, link) {
             Some(inner) => self.of_ip(bytes, &inner),

@@ -19,7 +19,7 @@ pub use select::{Names, ParseSelectError, Select, vlan};
 pub(crate) use ways::Learned;
 pub use ways::{End, Ways, ends, macs};
 
-use crate::capture::{Capture, CaptureError, Content, Format, Notes, Trailer};
+use crate::capture::{Capture, CaptureError, Content, Format, Marked, Notes, Trailer};
 use crate::path_bytes;
 
 /// A file of a side.
@@ -50,6 +50,8 @@ pub struct Source {
     /// The trailers that the stamps are taken from, and those that were seen and left alone.
     pub(crate) trailer: Option<Trailer>,
     pub(crate) unused_trailer: Option<Trailer>,
+    /// Packets below this level are left out, where packets have one.
+    pub(crate) least_level: u8,
 }
 
 impl From<&Path> for Source {
@@ -65,6 +67,7 @@ impl From<&Path> for Source {
             fcs_len: 0,
             trailer: None,
             unused_trailer: None,
+            least_level: 0,
         }
     }
 }
@@ -157,6 +160,13 @@ impl Source {
         !matches!(self.select, Some(Select::Copy { .. }))
     }
 
+    /// What each of its files says of itself that is a file of marks.
+    pub(crate) fn marked(&self) -> Result<Vec<Marked>, CaptureError> {
+        let marked = |file: &File| Ok(self.open_file(&file.path)?.notes().marked.clone());
+        let found: Result<Vec<_>, CaptureError> = self.files.iter().map(marked).collect();
+        Ok(found?.into_iter().flatten().collect())
+    }
+
     /// Begins to read.
     pub fn open(&self) -> Result<Feed, CaptureError> {
         Feed::open(self.clone())
@@ -169,6 +179,7 @@ impl Source {
             capture.take_for_nanoseconds();
         }
         capture.take_off(self.fcs_len);
+        capture.take_level(self.least_level);
         if let Some(trailer) = self.trailer {
             capture.take_from(trailer);
         }
@@ -209,6 +220,12 @@ fn add(all: &mut Notes, next: &Notes) {
     };
     all.unclosed |= next.unclosed;
     all.clock = all.clock.or(next.clock);
+    if let (Some(all), Some(next)) = (&mut all.marked, &next.marked) {
+        all.samples.extend_from_slice(&next.samples);
+        all.unsampled += next.unsampled;
+        all.filtered += next.filtered;
+        all.thinned += next.thinned;
+    }
     all.size += next.size;
     all.resized = all.resized.or(next.resized);
     all.interfaces.extend_from_slice(next.interfaces.get(all.interfaces.len()..).unwrap_or(&[]));
@@ -218,6 +235,6 @@ fn add(all: &mut Notes, next: &Notes) {
 fn frame<'a>(content: Content<'a>) -> Option<(&'a [u8], Link)> {
     match content {
         Content::Frame { bytes, link, .. } => Some((bytes, link)),
-        Content::Id(_) => None,
+        Content::Id(_) | Content::Mark { .. } => None,
     }
 }

@@ -22,7 +22,7 @@ fn content(packet: &Packet<'_>) -> Option<u64> {
         Content::Frame { bytes, wire_len, .. } => {
             Some(xxh3_64_with_seed(bytes, u64::from(wire_len)))
         }
-        Content::Id(_) => None,
+        Content::Id(_) | Content::Mark { .. } => None,
     }
 }
 

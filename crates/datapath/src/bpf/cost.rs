@@ -34,19 +34,23 @@ impl Loaded {
     /// Mean nanoseconds that a program takes, run here with a short frame while statistics are on.
     pub(crate) fn test_run(&self, program: &str) -> io::Result<f64> {
         // A frame as short as the kernel permits.
-        let frame = [0; 64];
+        self.run(program, &[0; 64], TEST_RUNS)?;
+        let (time, runs) = self.run_time(program)?;
+        Ok(time as f64 / runs.max(1) as f64)
+    }
+
+    /// Runs a program with a frame, so often.
+    pub(crate) fn run(&self, program: &str, frame: &[u8], repeat: i32) -> io::Result<()> {
         let mut options = libbpf_sys::bpf_test_run_opts {
             sz: size_of::<libbpf_sys::bpf_test_run_opts>() as u64,
             data_in: frame.as_ptr().cast(),
             data_size_in: frame.len() as u32,
-            repeat: TEST_RUNS,
+            repeat,
             ..Default::default()
         };
         let fd = self.program(program).as_fd().as_raw_fd();
         // SAFETY: pointer and length in `options` describe `frame`.
-        check(unsafe { libbpf_sys::bpf_prog_test_run_opts(fd, &raw mut options) })?;
-        let (time, runs) = self.run_time(program)?;
-        Ok(time as f64 / runs.max(1) as f64)
+        check(unsafe { libbpf_sys::bpf_prog_test_run_opts(fd, &raw mut options) }).map(drop)
     }
 }
 

@@ -6,15 +6,22 @@
 
 mod attach;
 mod bell;
+mod classic;
 mod cost;
 mod filter;
 mod verdict;
 
 use std::ffi::OsStr;
 use std::fmt;
+use std::io;
+use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd};
 
-use libbpf_rs::{ErrorKind, Map, MapCore, Object, ObjectBuilder, OpenObject, Program};
+use libbpf_rs::{
+    AsRawLibbpf, ErrorKind, Map, MapCore, MapFlags, MapHandle, MapType, Object, ObjectBuilder,
+    OpenObject, Program,
+};
+use libbpf_sys::bpf_insn;
 use memmap2::{MmapOptions, MmapRaw};
 
 use crate::interface::Interface;
@@ -22,6 +29,8 @@ use crate::interface::Interface;
 pub(crate) use attach::{Attachment, Place, busy, programs_on};
 pub use attach::{Hook, XdpMode};
 pub(crate) use bell::Bell;
+pub(crate) use classic::{CHOICES, DIFFERS, MATCHES, translate};
+pub use classic::{Classic, FilterError};
 pub(crate) use cost::enable_statistics;
 
 /// An object file that `build.rs` made.
@@ -104,6 +113,9 @@ pub enum BpfError {
         /// How it is removed.
         remedy: String,
     },
+    /// A filter cannot be used.
+    #[error("{0}")]
+    Filter(#[from] FilterError),
     /// The program could not be attached.
     #[error("interface {name} takes no {place}: {reason}{remedy}")]
     Attach {
@@ -121,7 +133,7 @@ pub enum BpfError {
 impl BpfError {
     /// Whether another option, or ending another program, would mend it, and not another machine.
     pub fn is_input(&self) -> bool {
-        matches!(self, Self::Busy { .. })
+        matches!(self, Self::Busy { .. } | Self::Filter(_))
     }
 }
 
@@ -194,6 +206,30 @@ impl Opened {
         program.expect("the object has this program").set_autoload(false);
     }
 
+    /// Gives a program other instructions. They may name maps that exist already.
+    pub(crate) fn replace(
+        &mut self,
+        name: &str,
+        instructions: &mut [bpf_insn],
+    ) -> Result<(), BpfError> {
+        let mut programs = self.object.progs_mut();
+        let program = programs.find(|program| program.name() == name);
+        let program = program.expect("the object has this program").as_libbpf_object();
+        // SAFETY: the program is open and not loaded; pointer and length describe the instructions, of
+        // which libbpf makes a copy.
+        let code = unsafe {
+            libbpf_sys::bpf_program__set_insns(
+                program.as_ptr(),
+                instructions.as_mut_ptr(),
+                instructions.len() as _,
+            )
+        };
+        match code {
+            0 => Ok(()),
+            code => Err(self.compiled.refused(io::Error::from_raw_os_error(-code))),
+        }
+    }
+
     /// Binds all programs to an interface, which gives them its metadata.
     pub(crate) fn bind(&mut self, interface: &Interface) {
         for mut program in self.object.progs_mut() {
@@ -219,6 +255,36 @@ impl Opened {
 pub(crate) struct Loaded {
     object: Object,
     compiled: &'static Compiled,
+}
+
+/// Programs that another one goes on with. They stay there for as long as this is open.
+#[derive(Debug)]
+pub(crate) struct Choices(MapHandle);
+
+impl Choices {
+    /// Room for so many.
+    pub(crate) fn new(compiled: &Compiled, count: u32) -> Result<Self, BpfError> {
+        let options = libbpf_sys::bpf_map_create_opts {
+            sz: size_of::<libbpf_sys::bpf_map_create_opts>() as u64,
+            ..Default::default()
+        };
+        let word = size_of::<u32>() as u32;
+        MapHandle::create(MapType::ProgArray, Some("choices"), word, word, count, &options)
+            .map(Self)
+            .map_err(|error| compiled.refused(error))
+    }
+
+    /// The number by which instructions name them.
+    pub(crate) fn fd(&self) -> i32 {
+        self.0.as_fd().as_raw_fd()
+    }
+
+    /// Puts a program to a place.
+    pub(crate) fn put(&self, place: i32, loaded: &Loaded, program: &str) -> Result<(), BpfError> {
+        let fd = loaded.program(program).as_fd().as_raw_fd();
+        let put = self.0.update(&place.to_ne_bytes(), &fd.to_ne_bytes(), MapFlags::ANY);
+        put.map_err(|error| loaded.refused(error))
+    }
 }
 
 impl Loaded {

@@ -3,6 +3,9 @@
 use std::error::Error;
 use std::io;
 
+use tailtap_analysis::key::KeyKind;
+use tailtap_analysis::marks::MOST_LEVEL;
+
 use super::writer::WriteError;
 use super::{MAX_RECORDS, MAX_SNAP};
 use crate::bpf::BpfError;
@@ -31,6 +34,45 @@ pub enum TapError {
          evaluate`"
     )]
     KeyOfPackets,
+    /// Marks without a key.
+    #[error(
+        "marks are hashes of a key: give --hash packet-nat (or packet, packet-flow, packet-payload, \
+         packet-id), or --hash {link}=KEY for this link"
+    )]
+    NoHash {
+        /// The link.
+        link: String,
+    },
+    /// A key of which marks keep too little.
+    #[error(
+        "--hash {key} is not possible: a mark keeps 64 bits of a packet, and this key needs its bytes; \
+         write a pcap, or give packet, packet-nat, packet-flow, packet-payload, packet-id, moonsniff or \
+         a number"
+    )]
+    NoMarks {
+        /// The key.
+        key: KeyKind,
+    },
+    /// A key that the kernel's side does not find.
+    #[error(
+        "samples are chosen where packets pass, and '{key}' is not found there: give --hash packet-nat \
+         or another key of packets, moonsniff, or a number at a place of the frame (42:4:le)"
+    )]
+    NoSample {
+        /// The key.
+        key: KeyKind,
+    },
+    /// A sample that is too thin.
+    #[error("a sample of 1/{of} is not possible: give --sample 1/1 to 1/{}", 1 << MOST_LEVEL)]
+    Sample {
+        /// How many packets there are for each that is stamped.
+        of: u64,
+    },
+    /// A budget for files that do not say of what samples they are.
+    #[error(
+        "--budget is for marks, whose file says when the sample changed: write to a .marks file"
+    )]
+    Budget,
     /// A network namespace cannot be used.
     #[error(transparent)]
     Namespace(#[from] NamespaceError),

@@ -1,11 +1,14 @@
-//! What a tap writes: stamp files, or captures in the format of pcap with nanoseconds.
+//! What a tap writes: stamp files, captures in the format of pcap with nanoseconds, or marks.
 
-use std::fmt;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tailtap_analysis::stamps::{Clock, Header, RECORD_LEN, TapCounts};
+use tailtap_analysis::capture::Content;
+use tailtap_analysis::key::{KeyKind, Sampling};
+use tailtap_analysis::marks::{self, MOST_LEVEL, Mark, MarkCounts, Sample};
+use tailtap_analysis::stamps::{Clock, Header, RECORD_LEN};
 use tailtap_wire::ethernet::ADDRESSES_LEN;
+use tailtap_wire::link::Link;
 use tailtap_wire::vlan;
 
 use crate::tap::program::PACKET_WORDS;
@@ -20,6 +23,10 @@ const LINKTYPE_ETHERNET: u32 = 1;
 const TAG_PRESENT: u64 = 1 << 32;
 /// Bytes in front of each packet in the store: its lengths and its tag.
 const STORED_LEN: usize = 16;
+/// Above these bits of `tag` stand the lowest of the hash by which samples are taken.
+const TAG_BITS: u32 = 33;
+/// So many bytes of a payload are in a mark's key at most.
+pub const MOST_PAYLOAD: u32 = 160;
 
 /// The format of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +38,30 @@ pub enum Format {
         /// The most bytes of a packet.
         snap: u32,
     },
+    /// Time, hash and length of every packet with a key, and no byte of it.
+    Marks(Marking),
+}
+
+/// How marks are made of packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Marking {
+    /// What the hash is of.
+    pub key: KeyKind,
+    /// So many first bytes of a packet are looked at.
+    pub snap: u32,
+    /// What the hash is made of by which samples are taken, if they are.
+    pub sampling: Option<Sampling>,
+    /// Whether the packets leave through the interface.
+    pub left: bool,
+}
+
+/// What becomes of a packet of which a mark should be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Marked {
+    /// The mark is in the store, at this place.
+    At(u64),
+    /// The packet has no key.
+    NoKey,
 }
 
 /// The packets that belong to records; nothing where records are stamps. The second word of such a
@@ -40,13 +71,17 @@ pub struct Store {
     bytes: Vec<u8>,
     /// The place of the first byte that is still there.
     begin: u64,
+    /// A packet as on the wire.
+    frame: Vec<u8>,
+    /// Packets of which the kernel's side had another hash for samples.
+    pub strange: u64,
 }
 
 impl Store {
     /// Takes a packet from the ring: `lengths` and what follows them in its slot. Its place.
     pub fn take(&mut self, lengths: u64, rest: &[AtomicU64]) -> u64 {
         let place = self.begin + self.bytes.len() as u64;
-        let kept = lengths as u32 as usize;
+        let kept = lengths as u16 as usize;
         let tag = rest[0].load(Ordering::Relaxed);
         self.bytes.extend_from_slice(&lengths.to_le_bytes());
         self.bytes.extend_from_slice(&tag.to_le_bytes());
@@ -56,6 +91,41 @@ impl Store {
         }
         self.bytes.truncate(end);
         place
+    }
+
+    /// Makes a mark of a packet from the ring: `lengths` and what follows them in its slot.
+    pub fn mark(&mut self, marking: &Marking, lengths: u64, rest: &[AtomicU64]) -> Marked {
+        let kept = lengths as u16 as usize;
+        let wire_len = (lengths >> 32) as u32;
+        let tag = rest[0].load(Ordering::Relaxed);
+        self.frame.clear();
+        for word in &rest[PACKET_WORDS - 2..][..kept.div_ceil(8)] {
+            self.frame.extend_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
+        }
+        self.frame.truncate(kept);
+        if tag & TAG_PRESENT != 0 && kept >= ADDRESSES_LEN {
+            let tag = vlan::tag((tag >> 16) as u16, tag as u16);
+            self.frame.splice(ADDRESSES_LEN..ADDRESSES_LEN, tag);
+        }
+        let content = Content::Frame { bytes: &self.frame, wire_len, link: Link::Ethernet };
+        let Some(key) = marking.key.of(content) else { return Marked::NoKey };
+        let level = marking.sampling.map_or(0, |sampling| {
+            let hash = tag >> TAG_BITS;
+            let ours = sampling.hash(marking.key, content) << TAG_BITS >> TAG_BITS;
+            self.strange += u64::from(hash != ours);
+            hash.trailing_zeros().min(u32::from(MOST_LEVEL)) as u8
+        });
+        let place = self.begin + self.bytes.len() as u64;
+        let cpu = ((lengths >> 16) as u16).checked_sub(1);
+        let mark = Mark { time_ns: 0, key, frame_len: wire_len, left: marking.left, level, cpu };
+        self.bytes.extend_from_slice(&mark.encode());
+        Marked::At(place)
+    }
+
+    /// The mark at a place; its time is not in the store.
+    fn marked(&self, place: u64) -> Mark {
+        let bytes = &self.bytes[(place - self.begin) as usize..];
+        Mark::decode(bytes.first_chunk().expect("a whole mark"))
     }
 
     /// Forgets what is before the first of `kept`, if that is worth the effort.
@@ -75,16 +145,29 @@ impl Store {
         let (head, rest) = at.split_at(STORED_LEN);
         let word = |at| u64::from_le_bytes(head[at..at + 8].try_into().expect("eight bytes"));
         let lengths = word(0);
-        (lengths, word(8), &rest[..lengths as u32 as usize])
+        (lengths, word(8), &rest[..lengths as u16 as usize])
     }
 }
 
 impl Format {
-    /// The start of a file. Only a stamp file says its clock, the link and the counts, which are
-    /// known at its end.
-    pub fn header(self, clock: Clock, link: &str, counts: Option<TapCounts>) -> Vec<u8> {
+    /// The start of a file. A pcap does not say its clock, the link and the counts, which are known at
+    /// the end; only marks say of what samples they are.
+    pub fn header(
+        self,
+        clock: Clock,
+        link: &str,
+        counts: Option<MarkCounts>,
+        samples: &[Sample],
+    ) -> Vec<u8> {
         match self {
-            Self::Stamps => Header { clock, counts, link: link.into() }.encode().into(),
+            Self::Stamps => {
+                let counts = counts.map(|counts| counts.tap);
+                Header { clock, counts, link: link.into() }.encode().into()
+            }
+            Self::Marks(Marking { key, .. }) => {
+                let (samples, link, key) = (samples.to_vec(), link.into(), key.to_string());
+                marks::Header { clock, counts, most: MOST_PAYLOAD, samples, link, key }.encode()
+            }
             Self::Pcap { snap } => {
                 let mut bytes = Vec::with_capacity(PCAP_HEADER_LEN);
                 bytes.extend_from_slice(&PCAP_MAGIC.to_le_bytes());
@@ -99,7 +182,12 @@ impl Format {
 
     /// Whether the header has the counts, so that it is written again at the end.
     pub fn has_counts(self) -> bool {
-        self == Self::Stamps
+        !matches!(self, Self::Pcap { .. })
+    }
+
+    /// Whether a record is in the store, and its place there the second word.
+    pub fn is_stored(self) -> bool {
+        self != Self::Stamps
     }
 
     /// Appends a record, its time put forward by `shift`.
@@ -109,6 +197,10 @@ impl Format {
             Self::Stamps => {
                 into.extend_from_slice(&time.to_le_bytes());
                 into.extend_from_slice(&record[1].to_le_bytes());
+            }
+            Self::Marks(_) => {
+                let mark = Mark { time_ns: time, ..store.marked(record[1]) };
+                into.extend_from_slice(&mark.encode());
             }
             Self::Pcap { snap } => {
                 let (lengths, tag, bytes) = store.get(record[1]);
@@ -139,6 +231,7 @@ impl Format {
             let next = at
                 + match self {
                     Self::Stamps => RECORD_LEN,
+                    Self::Marks(_) => marks::RECORD_LEN,
                     Self::Pcap { .. } => match records.get(at + 8..at + 12) {
                         Some(kept) => {
                             let kept = u32::from_le_bytes(kept.try_into().expect("four bytes"));
@@ -152,15 +245,6 @@ impl Format {
             }
             (at, count) = (next, count + 1);
         }
-    }
-}
-
-impl fmt::Display for Format {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Stamps => "stamps",
-            Self::Pcap { .. } => "pcap",
-        })
     }
 }
 

@@ -15,6 +15,13 @@ pub enum TapKey {
     Field(Field),
 }
 
+impl TapKey {
+    /// That of a number, if the kernel's side finds it.
+    pub(super) fn of_field(field: Field) -> Option<Field> {
+        (field.place == Place::Frame && field.width <= MAX_KEY_WIDTH).then_some(field)
+    }
+}
+
 /// A text that names no key of a tap.
 #[derive(Debug, thiserror::Error)]
 #[error(
@@ -27,14 +34,11 @@ impl FromStr for TapKey {
     type Err = ParseTapKeyError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text.parse() {
-            Ok(KeyKind::Moonsniff) => Ok(Self::Moonsniff),
-            Ok(KeyKind::Field(field))
-                if field.place == Place::Frame && field.width <= MAX_KEY_WIDTH =>
-            {
-                Ok(Self::Field(field))
-            }
-            _ => Err(ParseTapKeyError(text.into())),
-        }
+        let found = match text.parse() {
+            Ok(KeyKind::Moonsniff) => Some(Self::Moonsniff),
+            Ok(KeyKind::Field(field)) => Self::of_field(field).map(Self::Field),
+            _ => None,
+        };
+        found.ok_or_else(|| ParseTapKeyError(text.into()))
     }
 }

@@ -3,10 +3,13 @@
 use std::mem::size_of;
 use std::time::Duration;
 
-use super::program::{Attached, Keep, Moment, Program, Verdict};
+use super::file::Format;
+use super::program::{Attached, Interest, Keep, Moment, Program, Verdict};
 use super::ring::Ring;
 use super::writer::{Target, WriteError, Writer};
-use super::{Cost, Forward, Link, Point, Report, TapError};
+use super::{Cost, Forward, Link, Point, Report, TapError, Totals};
+use tailtap_analysis::marks::Sample;
+
 use crate::bpf::BpfError;
 use crate::clock::now_ns;
 use crate::interface::Interface;
@@ -19,7 +22,7 @@ const VANISHED: &str = "interface vanished";
 
 /// A link whose interfaces were found, with its program loaded.
 pub(super) struct Prepared<'a> {
-    link: &'a Link,
+    pub(super) link: &'a Link,
     namespace: Option<Namespace>,
     interface: Interface,
     forward: Option<Interface>,
@@ -27,10 +30,15 @@ pub(super) struct Prepared<'a> {
 }
 
 impl<'a> Prepared<'a> {
-    pub(super) fn new(link: &'a Link, keep: Keep, slots: u32) -> Result<Self, TapError> {
+    pub(super) fn new(
+        link: &'a Link,
+        keep: Keep,
+        slots: u32,
+        interest: Interest<'_>,
+    ) -> Result<Self, TapError> {
         let namespace = link.namespace.as_deref().map(Namespace::open).transpose()?;
         let (interface, forward, program) =
-            inside(namespace.as_ref(), || Self::load(link, keep, slots))??;
+            inside(namespace.as_ref(), || Self::load(link, keep, slots, interest))??;
         Ok(Self { link, namespace, interface, forward, program })
     }
 
@@ -39,6 +47,7 @@ impl<'a> Prepared<'a> {
         link: &Link,
         keep: Keep,
         slots: u32,
+        interest: Interest<'_>,
     ) -> Result<(Interface, Option<Interface>, Program), TapError> {
         let interface = Interface::find_up(&link.interface)?;
         let forward = match link.point.forward() {
@@ -56,13 +65,14 @@ impl<'a> Prepared<'a> {
             point if point.stamps_arrival() => Moment::Arrival(&interface),
             _ => Moment::Now,
         };
-        let program = Program::load(verdict, keep, slots, moment).map_err(|error| match error {
-            BpfError::Memory { .. } => TapError::Memory {
-                records: slots.into(),
-                size: keep.slot_words() * size_of::<u64>(),
-            },
-            other => other.into(),
-        })?;
+        let program =
+            Program::load(verdict, keep, slots, moment, interest).map_err(|error| match error {
+                BpfError::Memory { .. } => TapError::Memory {
+                    records: slots.into(),
+                    size: keep.slot_words() * size_of::<u64>(),
+                },
+                other => other.into(),
+            })?;
         Ok((interface, forward, program))
     }
 
@@ -75,10 +85,14 @@ impl<'a> Prepared<'a> {
 pub(super) struct LiveTap<'a> {
     prepared: &'a Prepared<'a>,
     attachment: Option<Attached>,
+    /// Where the program runs.
+    hook: &'static str,
     pub(super) ring: Ring<'a>,
     /// Records moved at once.
     chunk: u64,
     writer: Writer,
+    /// The sample that is taken.
+    level: u8,
     /// What the interface had dropped at the start, and until the tap was taken away.
     dropped: (Option<u64>, Option<u64>),
     pub(super) failed: Option<WriteError>,
@@ -89,16 +103,19 @@ impl<'a> LiveTap<'a> {
     pub(super) fn start(
         prepared: &'a Prepared<'a>,
         target: &Target,
+        format: Format,
         chunk: u64,
         ahead: u64,
     ) -> Result<Self, TapError> {
         let Prepared { link, namespace, interface, program, .. } = prepared;
         let ring = program.ring();
         ring.set_ahead(ahead);
+        let level = target.sample.level;
+        ring.set_level(level);
         // What stands before is where the file is.
         let name = link.name.rsplit('/').next().unwrap_or_default();
         let (path, name) = (link.path.clone(), name.to_owned());
-        let writer = Writer::create(Target { path, link: name, ..target.clone() });
+        let writer = Writer::create(Target { path, link: name, format, ..target.clone() });
         let writer = writer.map_err(TapError::Create)?;
         let (attachment, dropped) = inside(namespace.as_ref(), || {
             program
@@ -107,11 +124,13 @@ impl<'a> LiveTap<'a> {
         })??;
         Ok(Self {
             prepared,
+            hook: attachment.place(),
             dropped: (dropped, None),
             attachment: Some(attachment),
             ring,
             chunk,
             writer,
+            level,
             failed: None,
             warnings: Vec::new(),
         })
@@ -131,6 +150,56 @@ impl<'a> LiveTap<'a> {
     pub(super) fn seen(&self) -> u64 {
         let counters = self.ring.counters();
         counters.head + counters.lost
+    }
+
+    /// Everything that was counted so far.
+    pub(super) fn totals(&self) -> Totals<'a> {
+        let counters = self.ring.counters();
+        let unkeyed = self.writer.unkeyed();
+        Totals {
+            name: &self.prepared.link.name,
+            seen: (counters.head + counters.lost).saturating_sub(unkeyed),
+            stored: self.writer.stored(),
+            lost: counters.lost,
+            other: counters.other + unkeyed,
+            late: counters.late,
+            filtered: counters.filtered,
+            unsampled: counters.unsampled,
+            level: self.level,
+        }
+    }
+
+    /// Time that the program took, in nanoseconds, and how often it ran, while statistics were on.
+    pub(super) fn run_time(&self) -> (u64, u64) {
+        self.prepared.program.run_time().unwrap_or_default()
+    }
+
+    /// Whether its packets were through the device.
+    pub(super) fn is_behind(&self) -> bool {
+        self.prepared.link.is_behind()
+    }
+
+    /// Whether its packets are stamped by the kernel as they are handed over.
+    pub(super) fn stamps_arrival(&self) -> bool {
+        self.prepared.link.point.stamps_arrival()
+    }
+
+    /// Has the program stamp one packet of `2^level`.
+    pub(super) fn set_level(&mut self, level: u8) {
+        self.ring.set_level(level);
+        self.level = level;
+    }
+
+    /// Says in the file what sample is taken before the device from now on.
+    pub(super) fn say_sample(&mut self, sample: Sample) {
+        if self.failed.is_none() {
+            self.failed = self.writer.change_sample(sample).err();
+        }
+    }
+
+    /// Whether there is room to say it again.
+    pub(super) fn takes_change(&self) -> bool {
+        self.writer.takes_change()
     }
 
     /// Moves what waits in the ring now to the file; not what comes meanwhile, so that other links
@@ -169,9 +238,14 @@ impl<'a> LiveTap<'a> {
     }
 
     /// Empties the ring and completes the file. No program may run any more.
-    pub(super) fn finish(mut self, (floor_ns, clock_ns): (f64, f64)) -> Result<Report, TapError> {
+    pub(super) fn finish(
+        mut self,
+        compared: Option<(f64, f64)>,
+        (samples, exceeded): (&[Sample], Option<String>),
+    ) -> Result<Report, TapError> {
         self.drain();
         let counters = self.ring.counters();
+        let strange = self.writer.strange();
         let finished = match self.failed {
             None => self.writer.finish(counters),
             Some(error) => Err((error, self.writer)),
@@ -187,6 +261,14 @@ impl<'a> LiveTap<'a> {
             }
         };
         let mut warnings = self.warnings;
+        warnings.extend(exceeded);
+        if strange > 0 {
+            warnings.push(format!(
+                "{strange} packets were chosen for the sample by headers that are not those of the \
+                 innermost packet, which the kernel's side did not reach: what stands before these on \
+                 one side of the device alone makes packets look lost"
+            ));
+        }
         if counters.taken < counters.handed {
             warnings.push(format!(
                 "{} of {} XDP frames vanished between being handed over and being received: frames \
@@ -197,18 +279,20 @@ impl<'a> LiveTap<'a> {
         }
         let (time, runs) = self.prepared.program.run_time().unwrap_or((0, 0));
         let tap_ns = time as f64 / runs.max(1) as f64;
-        let cost = Cost { tap_ns, floor_ns, clock_ns };
+        let cost = compared.map(|(floor_ns, clock_ns)| Cost { tap_ns, floor_ns, clock_ns });
         Ok(Report {
             link: self.prepared.link.clone(),
             files,
             counts,
+            hook: self.hook,
+            samples: samples.to_vec(),
             late: counters.late,
             dropped: match self.dropped {
                 (Some(before), Some(after)) => after.saturating_sub(before),
                 _ => 0,
             },
             warnings,
-            cost: (runs > 0).then_some(cost),
+            cost: cost.filter(|_| runs > 0),
         })
     }
 }

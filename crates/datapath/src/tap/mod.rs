@@ -7,36 +7,47 @@
 //! network cards.
 
 mod arrival;
+mod budget;
 mod error;
 pub mod file;
 pub mod hardware;
 mod key;
 mod live;
+mod meter;
 mod program;
 mod ring;
 pub mod writer;
 
+use std::collections::VecDeque;
+use std::error::Error;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tailtap_analysis::stamps::{Clock, TapCounts};
+use tailtap_analysis::key::{Keeps, KeyKind, Packet, Sampling};
+use tailtap_analysis::marks::{MOST_LEVEL, MarkCounts, Sample};
+use tailtap_analysis::stamps::Clock;
 
 use crate::OnReady;
-use crate::bpf::enable_statistics;
+use crate::bpf::{Classic, enable_statistics};
 use crate::clock::{ClockSet, Deadline, now_ns, realtime_ahead_ns};
 use crate::cpu::{pin, synchronize_rcu};
 use crate::privileges::{self, Work};
 use crate::signals::StopSignals;
 
 use arrival::ask_for_stamps;
-use file::Format;
+use budget::{Budget, Change};
+use file::{Format, MOST_PAYLOAD, Marking};
 use live::{LiveTap, Prepared};
-use program::Keep;
+use meter::Meter;
+use program::{Interest, Keep};
 use writer::{Rotation, Target};
 
 pub use crate::bpf::Hook;
 pub use error::TapError;
 pub use key::TapKey;
+pub use meter::{Measured, Totals};
+#[cfg(test)]
+pub(crate) use program::answers as program_answers;
 
 /// Bytes of a tap's ring unless told otherwise, before it is rounded up.
 pub const DEFAULT_ROOM: u64 = 64 << 20;
@@ -48,6 +59,9 @@ pub const MAX_SNAP: u32 = 65_535;
 const CHUNK: u64 = 1 << 20;
 /// How often it is looked whether links have seen enough packets.
 const LOOK: Duration = Duration::from_millis(100);
+/// How often it is looked at what the taps cost that have a budget.
+const BUDGET_NS: u64 = 1_000_000_000;
+const MEASURING: &str = "measure eBPF programs";
 /// How soon a ring is looked at again whose records are not complete yet.
 const AGAIN: Duration = Duration::from_millis(1);
 
@@ -116,6 +130,39 @@ pub struct Link {
     pub path: PathBuf,
     /// Room in its ring, rounded up to a power of two; that of all links unless given.
     pub records: Option<u64>,
+    /// Of marks, what their hashes are of.
+    pub hash: Option<KeyKind>,
+    /// Whether its packets were through the device, if that is said.
+    pub behind: Option<bool>,
+}
+
+impl Link {
+    /// Whether its packets were through the device: unless it is said, those that leave.
+    fn is_behind(&self) -> bool {
+        self.behind.unwrap_or(matches!(self.point, Point::Leaving(_)))
+    }
+}
+
+/// The files that are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Time and id of each packet with an id.
+    Stamps,
+    /// The first bytes of every packet, at most so many.
+    Pcap(u32),
+    /// Time, hash and length of every packet; so many of its first bytes are looked at.
+    Marks(u32),
+}
+
+impl Kind {
+    /// Its name in options and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Stamps => "stamps",
+            Self::Pcap(_) => "pcap",
+            Self::Marks(_) => "marks",
+        }
+    }
 }
 
 /// What to tap and for how long.
@@ -124,7 +171,7 @@ pub struct Options {
     /// The links; at least one.
     pub links: Vec<Link>,
     /// What to write of each packet.
-    pub format: Format,
+    pub kind: Kind,
     /// Where stamped packets carry their ids.
     pub key: TapKey,
     /// The clock of the times.
@@ -143,7 +190,18 @@ pub struct Options {
     pub cpu: Option<usize>,
     /// Measure what the taps cost.
     pub measure_cost: bool,
+    /// Which packets are of interest: libpcap's program for frames of Ethernet.
+    pub filter: Option<Vec<Classic>>,
+    /// One packet of `2^level` is stamped.
+    pub level: u8,
+    /// So much of one core's time the taps may take; they take thinner samples rather than more.
+    pub budget: Option<f64>,
+    /// How often it is told what was counted and measured.
+    pub tell_ns: Option<u64>,
 }
+
+/// Told now and then what was counted and measured.
+pub type OnTell<'a> = dyn FnMut(&Measured) -> Result<(), Box<dyn Error + Send + Sync>> + 'a;
 
 /// What a tap did on one link.
 #[derive(Clone, Debug)]
@@ -153,7 +211,11 @@ pub struct Report {
     /// Its files, at least one.
     pub files: Vec<PathBuf>,
     /// The counts, as in the file; of several, the sums.
-    pub counts: TapCounts,
+    pub counts: MarkCounts,
+    /// Where the program ran.
+    pub hook: &'static str,
+    /// The samples that were taken before the device, with the times of CLOCK_MONOTONIC.
+    pub samples: Vec<Sample>,
     /// Packets that were stamped on receipt, as the kernel had not stamped them when they were
     /// handed over: later than they should be, by an unknown time.
     pub late: u64,
@@ -180,8 +242,14 @@ pub struct Cost {
 /// Taps the links until SIGINT, SIGTERM, the duration or the count, and reports link by link, in
 /// the order given. Pins the calling thread if asked to, and gives its privileges up: call it from a
 /// thread of its own.
-pub fn tap(options: &Options, on_ready: Box<OnReady<'_>>) -> Result<Vec<Report>, TapError> {
+pub fn tap(
+    options: &Options,
+    on_ready: Box<OnReady<'_>>,
+    on_tell: &mut OnTell<'_>,
+) -> Result<Vec<Report>, TapError> {
     let keep = keep(options)?;
+    let sampling = options.links.iter().map(|link| sampling(options, link));
+    let sampling: Vec<Option<Sampling>> = sampling.collect::<Result<_, _>>()?;
     let size = keep.slot_words() * size_of::<u64>();
     let slots = slots(options, DEFAULT_ROOM / size as u64)?;
     if let Some(cpu) = options.cpu {
@@ -189,11 +257,8 @@ pub fn tap(options: &Options, on_ready: Box<OnReady<'_>>) -> Result<Vec<Report>,
     }
     let system = |what| move |source| TapError::System { what, source };
     let signals = StopSignals::install().map_err(system("handle signals"))?;
-    let statistics = options
-        .measure_cost
-        .then(enable_statistics)
-        .transpose()
-        .map_err(system("measure eBPF programs"))?;
+    let statistics =
+        options.measure_cost.then(enable_statistics).transpose().map_err(system(MEASURING))?;
 
     let stamps = options
         .links
@@ -202,35 +267,62 @@ pub fn tap(options: &Options, on_ready: Box<OnReady<'_>>) -> Result<Vec<Report>,
         .then(ask_for_stamps)
         .transpose();
     let _stamps = stamps.map_err(system("ask for the kernel's stamps"))?;
+    let filter = options.filter.as_deref();
     let prepared: Vec<Prepared> = options
         .links
         .iter()
-        .zip(&slots)
-        .map(|(link, &slots)| Prepared::new(link, keep, slots as u32))
+        .enumerate()
+        .map(|(at, link)| {
+            let id = match link.hash {
+                Some(KeyKind::Field(field)) => TapKey::of_field(field),
+                _ => None,
+            };
+            let interest = Interest { filter, sampling: sampling[at], id };
+            Prepared::new(link, keep, slots[at] as u32, interest)
+        })
         .collect::<Result<_, _>>()?;
     let clock_set = ClockSet::watch().map_err(system("watch the clock"))?;
     let mut ahead = realtime_ahead_ns();
+    let first = Sample { since_ns: now_ns(), level: options.level };
     let target = Target {
         path: PathBuf::new(),
         link: String::new(),
-        format: options.format,
+        format: Format::Stamps,
         clock: options.clock,
         // The same for all links, so that their times can be compared to the nanosecond.
         shift: if options.clock == Clock::Realtime { ahead } else { 0 },
         rotation: options.rotation,
+        sample: first,
     };
     // All files and programs are ready before the first link is touched.
     let mut taps: Vec<LiveTap<'_>> = prepared
         .iter()
-        .map(|prepared| LiveTap::start(prepared, &target, (CHUNK / size as u64).max(1), ahead))
+        .zip(&sampling)
+        .map(|(prepared, &sampling)| {
+            let format = format(options, prepared.link, sampling);
+            LiveTap::start(prepared, &target, format, (CHUNK / size as u64).max(1), ahead)
+        })
         .collect::<Result<_, _>>()?;
+    let mut sampler = Sampler::new(options, first);
+    let period = options.budget.map(|_| BUDGET_NS).into_iter().chain(options.tell_ns).min();
+    let mut meter = match (period, prepared.first()) {
+        (Some(period), Some(any)) => {
+            Some(Meter::new(period, &any.program).map_err(system(MEASURING))?)
+        }
+        _ => None,
+    };
     on_ready().map_err(TapError::Ready)?;
     let elsewhere = options.links.iter().any(|link| link.namespace.is_some());
-    privileges::keep(Work::Tap { elsewhere }).map_err(system("give up root's privileges"))?;
+    privileges::keep(Work::Tap { elsewhere, measured: meter.is_some() })
+        .map_err(system("give up root's privileges"))?;
 
     let begin = now_ns();
+    if let Some(meter) = &mut meter {
+        meter.begin(begin, &taps);
+    }
     let end = options.duration_ns.map_or(u64::MAX, |ns| begin.saturating_add(ns));
     let mut flush = Deadline::new(options.flush_ns, begin);
+    let mut tell = Deadline::new(options.tell_ns, begin);
     let bells = prepared.iter().map(|prepared| prepared.program.bell.fd());
     let watched: Vec<_> = bells.chain([clock_set.fd()]).collect();
     while !signals.requested() {
@@ -240,7 +332,9 @@ pub fn tap(options: &Options, on_ready: Box<OnReady<'_>>) -> Result<Vec<Report>,
             break;
         }
         // Nobody wakes a CPU that may be the generator's without need: it sleeps until it is told.
-        let mut left = Duration::from_nanos(end.min(flush.due()).saturating_sub(now));
+        let measured = meter.as_ref().map_or(u64::MAX, Meter::due_ns);
+        let due = end.min(flush.due()).min(measured).min(sampler.due_ns());
+        let mut left = Duration::from_nanos(due.saturating_sub(now));
         if options.count.is_some() {
             left = left.min(LOOK);
         }
@@ -263,6 +357,15 @@ pub fn tap(options: &Options, on_ready: Box<OnReady<'_>>) -> Result<Vec<Report>,
                 tap.drain();
             }
         }
+        sampler.catch_up(&mut taps, now_ns());
+        let measured = meter.as_mut().map(|meter| meter.step(now_ns(), &taps)).transpose();
+        if let Some(measured) = measured.map_err(system(MEASURING))?.flatten() {
+            let share = measured.share;
+            if tell.is_due_at(measured.time_ns) {
+                on_tell(&measured).map_err(TapError::Ready)?;
+            }
+            sampler.decide(&mut taps, share);
+        }
         if taps.iter().any(|tap| tap.failed.is_some()) {
             break;
         }
@@ -275,13 +378,14 @@ pub fn tap(options: &Options, on_ready: Box<OnReady<'_>>) -> Result<Vec<Report>,
     let compared = match (&statistics, prepared.first()) {
         // What cannot be measured is taken for nothing, so that the taps look no cheaper.
         (Some(_), Some(first)) => {
-            (first.program.floor().unwrap_or(0.0), first.program.clock().unwrap_or(0.0))
+            Some((first.program.floor().unwrap_or(0.0), first.program.clock().unwrap_or(0.0)))
         }
-        _ => (0.0, 0.0),
+        _ => None,
     };
     drop(statistics);
     // Every file is completed, whatever becomes of the others.
-    let reports: Vec<_> = taps.into_iter().map(|tap| tap.finish(compared)).collect();
+    let reports: Vec<_> =
+        taps.into_iter().map(|tap| tap.finish(compared, sampler.told())).collect();
     reports.into_iter().collect()
 }
 
@@ -300,14 +404,119 @@ fn slots(options: &Options, usual: u64) -> Result<Vec<u64>, TapError> {
 
 /// What the options mean for the eBPF program. Fails when they contradict each other.
 fn keep(options: &Options) -> Result<Keep, TapError> {
-    match (options.format, options.key) {
-        (Format::Stamps, TapKey::Moonsniff) => Ok(Keep::Stamps),
-        (Format::Stamps, TapKey::Field(field)) => Ok(Keep::Field(field)),
-        (Format::Pcap { snap }, _) if !(1..=MAX_SNAP).contains(&snap) => {
+    if options.level > MOST_LEVEL {
+        return Err(TapError::Sample { of: 1 << options.level.min(63) });
+    }
+    match (options.kind, options.key) {
+        (Kind::Stamps, TapKey::Moonsniff) => Ok(Keep::Stamps),
+        (Kind::Stamps, TapKey::Field(field)) => Ok(Keep::Field(field)),
+        (Kind::Pcap(snap) | Kind::Marks(snap), _) if !(1..=MAX_SNAP).contains(&snap) => {
             Err(TapError::Snap { snap })
         }
-        (Format::Pcap { snap }, TapKey::Moonsniff) => Ok(Keep::Bytes(snap)),
-        (Format::Pcap { .. }, TapKey::Field(_)) => Err(TapError::KeyOfPackets),
+        (Kind::Pcap(_) | Kind::Marks(_), TapKey::Field(_)) => Err(TapError::KeyOfPackets),
+        (Kind::Pcap(snap) | Kind::Marks(snap), TapKey::Moonsniff) => Ok(Keep::Bytes(snap)),
+    }
+}
+
+/// How samples of a link's packets are taken, if they are.
+fn sampling(options: &Options, link: &Link) -> Result<Option<Sampling>, TapError> {
+    let key = match (options.kind, options.key) {
+        (Kind::Marks(_), _) => match link.hash {
+            Some(key) if key.fits_marks() => key,
+            Some(key) => return Err(TapError::NoMarks { key }),
+            None => return Err(TapError::NoHash { link: link.name.clone() }),
+        },
+        (Kind::Stamps, TapKey::Moonsniff) => KeyKind::Moonsniff,
+        (Kind::Stamps, TapKey::Field(field)) => KeyKind::Field(field),
+        // By what nearly all devices leave.
+        (Kind::Pcap(_), _) => KeyKind::Packet(Packet::new(Keeps::Payload)),
+    };
+    if options.level == 0 && options.budget.is_none() {
+        return Ok(None);
+    }
+    if options.budget.is_some() && !matches!(options.kind, Kind::Marks(_)) {
+        return Err(TapError::Budget);
+    }
+    Sampling::of(key).map(Some).ok_or(TapError::NoSample { key })
+}
+
+/// What is written of a link.
+fn format(options: &Options, link: &Link, sampling: Option<Sampling>) -> Format {
+    match (options.kind, link.hash) {
+        (Kind::Stamps, _) => Format::Stamps,
+        (Kind::Marks(snap), Some(KeyKind::Packet(Packet { keeps, .. }))) => {
+            let key = KeyKind::Packet(Packet { keeps, most: MOST_PAYLOAD });
+            let left = matches!(link.point, Point::Leaving(_));
+            Format::Marks(Marking { key, snap, sampling, left })
+        }
+        (Kind::Marks(snap), Some(key)) => {
+            let left = matches!(link.point, Point::Leaving(_));
+            Format::Marks(Marking { key, snap, sampling, left })
+        }
+        (Kind::Pcap(snap) | Kind::Marks(snap), _) => Format::Pcap { snap },
+    }
+}
+
+/// Changes the samples of all links together, as a budget asks for.
+struct Sampler {
+    budget: Option<Budget>,
+    samples: Vec<Sample>,
+    /// What the links behind the device are to take, and from when on.
+    ahead: VecDeque<(u64, u8)>,
+}
+
+impl Sampler {
+    fn new(options: &Options, first: Sample) -> Self {
+        let budget = options.budget.map(|limit| Budget::new(limit, options.level));
+        Self { budget, samples: vec![first], ahead: VecDeque::new() }
+    }
+
+    /// When links behind the device are to take another sample.
+    fn due_ns(&self) -> u64 {
+        self.ahead.front().map_or(u64::MAX, |&(due, _)| due)
+    }
+
+    /// Has the links behind the device take what is due.
+    fn catch_up(&mut self, taps: &mut [LiveTap<'_>], now: u64) {
+        while let Some(&(due, level)) = self.ahead.front()
+            && due <= now
+        {
+            self.ahead.pop_front();
+            taps.iter_mut().filter(|tap| tap.is_behind()).for_each(|tap| tap.set_level(level));
+        }
+    }
+
+    /// Takes another sample if the share of a core's time asks for it. A packet that is in the sample
+    /// before the device is so behind it: there a thinner one is taken later, and a denser one first.
+    fn decide(&mut self, taps: &mut [LiveTap<'_>], share: f64) {
+        let now = now_ns();
+        let Some(budget) = &mut self.budget else { return };
+        if !taps.iter().all(LiveTap::takes_change) {
+            return;
+        }
+        let Some(Change { level, behind_ns }) = budget.decide(share, now) else { return };
+        self.ahead.push_back((behind_ns, level));
+        self.catch_up(taps, now);
+        let sample = Sample { since_ns: now, level };
+        for tap in taps.iter_mut() {
+            if !tap.is_behind() {
+                tap.set_level(level);
+            }
+            tap.say_sample(sample);
+        }
+        self.samples.push(sample);
+    }
+
+    /// The samples, and what should be warned of.
+    fn told(&self) -> (&[Sample], Option<String>) {
+        let exceeded = self.budget.as_ref().and_then(Budget::exceeded).map(|share| {
+            format!(
+                "the taps took up to {:.2} % of a core with the thinnest sample, which is more than \
+                 the budget: filter, or tap elsewhere",
+                100.0 * share
+            )
+        });
+        (&self.samples, exceeded)
     }
 }
 
@@ -332,6 +541,8 @@ mod tests {
             point: Point::Arriving(Forward::Drop),
             path: PathBuf::new(),
             records,
+            hash: None,
+            behind: None,
         };
         let links = vec![link(None), link(Some(5)), link(Some(1 << 26))];
         let options = Options { links: links.clone(), ..options() };
@@ -352,23 +563,56 @@ mod tests {
             assert!(message.starts_with(&format!("'{text}' is not a key")), "{message}");
         }
         let key = "10:4:be".parse().expect("a key");
-        let pcap = |snap| Format::Pcap { snap };
-        let error = refused(Options { key, format: pcap(64), ..options() });
+        let error = refused(Options { key, kind: Kind::Pcap(64), ..options() });
         assert!(matches!(error, TapError::KeyOfPackets), "{error}");
         for snap in [0, MAX_SNAP + 1] {
-            let error = refused(Options { format: pcap(snap), ..options() });
-            assert!(matches!(error, TapError::Snap { .. }), "{error}");
+            for kind in [Kind::Pcap(snap), Kind::Marks(snap)] {
+                let error = refused(Options { kind, ..options() });
+                assert!(matches!(error, TapError::Snap { .. }), "{error}");
+            }
         }
     }
 
+    #[test]
+    fn samples_and_budgets_that_cannot_be_kept_are_refused() {
+        let marks = |hash: Option<&str>| Options {
+            kind: Kind::Marks(256),
+            links: vec![Link {
+                name: "a".into(),
+                namespace: None,
+                interface: "a".into(),
+                point: Point::Arriving(Forward::Pass),
+                path: PathBuf::new(),
+                records: None,
+                hash: hash.map(|key| key.parse().expect("a key")),
+                behind: None,
+            }],
+            ..options()
+        };
+        let error = refused(marks(None));
+        assert!(matches!(error, TapError::NoHash { .. }), "{error}");
+        for key in ["signature", "packet-stream"] {
+            let error = refused(marks(Some(key)));
+            assert!(matches!(error, TapError::NoMarks { .. }), "{error}");
+        }
+        let sampled = Options { level: 4, ..marks(Some("udp.payload+0:4:le")) };
+        let error = refused(sampled);
+        assert!(matches!(error, TapError::NoSample { .. }), "{error}");
+        let error = refused(Options { level: MOST_LEVEL + 1, ..marks(Some("packet")) });
+        assert!(matches!(error, TapError::Sample { of: 131_072 }), "{error}");
+        let links = marks(None).links;
+        let error = refused(Options { budget: Some(0.02), links, ..options() });
+        assert!(matches!(error, TapError::Budget), "{error}");
+    }
+
     fn refused(options: Options) -> TapError {
-        tap(&options, Box::new(|| Ok(()))).expect_err("refused")
+        tap(&options, Box::new(|| Ok(())), &mut |_| Ok(())).expect_err("refused")
     }
 
     fn options() -> Options {
         Options {
             links: Vec::new(),
-            format: Format::Stamps,
+            kind: Kind::Stamps,
             key: TapKey::Moonsniff,
             clock: Clock::Monotonic,
             rotation: Rotation::default(),
@@ -378,6 +622,10 @@ mod tests {
             count: None,
             cpu: None,
             measure_cost: false,
+            filter: None,
+            level: 0,
+            budget: None,
+            tell_ns: None,
         }
     }
 }

@@ -7,10 +7,13 @@ use std::path::Path;
 use std::sync::atomic::AtomicU64;
 
 use memmap2::MmapRaw;
-use tailtap_analysis::key::Field;
+use tailtap_analysis::key::{Field, Sampling};
 
 use super::ring::{Ring, State};
-use crate::bpf::{Attachment, Bell, BpfError, Hook, Loaded, Place, TAP, busy, programs_on};
+use crate::bpf::{
+    Attachment, Bell, BpfError, CHOICES, Choices, Classic, DIFFERS, Hook, Loaded, MATCHES, Place,
+    TAP, busy, programs_on, translate,
+};
 use crate::interface::Interface;
 
 /// The program that taps, the same for packets that are stamped on receipt, those that note when XDP
@@ -18,6 +21,10 @@ use crate::interface::Interface;
 /// reads the clock.
 const TAP_PROGRAM: &str = "tap";
 const RECEIPT_PROGRAM: &str = "receipt";
+/// What stands before these where there is a filter, and what it goes on with where packets differ.
+const TAP_FILTER: &str = "tap_filter";
+const RECEIPT_FILTER: &str = "receipt_filter";
+const FILTERED_OUT: &str = "filtered_out";
 const FLUSHED: &str = "flushed";
 const HANDED: &str = "handed";
 const NOTHING: &str = "nothing";
@@ -50,6 +57,17 @@ pub enum Keep {
 
 /// Bytes of the widest id that a stamp holds.
 pub const MAX_KEY_WIDTH: usize = 4;
+/// Which packets are of interest.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Interest<'a> {
+    /// The user's filter; all packets without one.
+    pub filter: Option<&'a [Classic]>,
+    /// What the hash of samples is made of; no samples are taken without one.
+    pub sampling: Option<Sampling>,
+    /// Where packets carry an id that is in this hash, if it is not MoonSniff's.
+    pub id: Option<Field>,
+}
+
 /// Words of a slot before the bytes of a packet: `struct packet` in bpf/tap.bpf.c.
 pub const PACKET_WORDS: usize = 3;
 
@@ -63,14 +81,16 @@ impl Keep {
     }
 
     /// The words of `config` in bpf/tap.bpf.c from `snap` on.
-    fn words(self) -> [u32; 4] {
-        match self {
-            Self::Stamps => [0; 4],
-            Self::Field(field) => {
-                [0, field.offset as u32, field.width as u32, u32::from(field.big_endian)]
-            }
-            Self::Bytes(snap) => [snap, 0, 0, 0],
-        }
+    fn words(self, id: Option<Field>) -> [u32; 4] {
+        let (snap, id) = match self {
+            Self::Stamps => (0, None),
+            Self::Field(field) => (0, Some(field)),
+            Self::Bytes(snap) => (snap, id),
+        };
+        let [offset, width, order] = id.map_or([0; 3], |field| {
+            [field.offset as u32, field.width as u32, u32::from(field.big_endian)]
+        });
+        [snap, offset, width, order]
     }
 }
 
@@ -100,10 +120,11 @@ pub enum Moment<'a> {
 }
 
 impl Moment<'_> {
-    fn program(self) -> &'static str {
+    /// The program that stamps, and the one before it that a filter takes the place of.
+    fn programs(self) -> [&'static str; 2] {
         match self {
-            Self::Now | Self::Arrival(_) | Self::AnyArrival(_) => TAP_PROGRAM,
-            Self::Receipt => RECEIPT_PROGRAM,
+            Self::Now | Self::Arrival(_) | Self::AnyArrival(_) => [TAP_PROGRAM, TAP_FILTER],
+            Self::Receipt => [RECEIPT_PROGRAM, RECEIPT_FILTER],
         }
     }
 
@@ -116,7 +137,7 @@ impl Moment<'_> {
         }
     }
 
-    /// The last four words of `config` in bpf/tap.bpf.c.
+    /// Four more words of `config` in bpf/tap.bpf.c.
     fn words(self, noting: &[&str]) -> io::Result<[u32; 4]> {
         Ok(match self {
             Self::Now | Self::Receipt => [0; 4],
@@ -133,9 +154,13 @@ impl Moment<'_> {
 /// A tap that is loaded, with its ring.
 #[derive(Debug)]
 pub struct Program {
-    /// Which of the programs it is.
+    /// Which of the programs comes first.
     name: &'static str,
+    /// By which names it is known that there is such a tap already.
+    names: [&'static str; 2],
     loaded: Loaded,
+    /// What a filter goes on with.
+    _choices: Option<Choices>,
     /// Rings when the ring should be drained.
     pub bell: Bell,
     state: MmapRaw,
@@ -157,13 +182,14 @@ impl Program {
         keep: Keep,
         slots: u32,
         moment: Moment<'_>,
+        interest: Interest<'_>,
     ) -> Result<Self, BpfError> {
         let mut noting = moment.noting();
         if !Path::new(KERNEL_TYPES).exists() {
             noting = &[];
         }
         loop {
-            match (Self::load_with(verdict, keep, slots, moment, noting), noting) {
+            match (Self::load_with(verdict, keep, slots, (moment, noting), interest), noting) {
                 (Err(_), [fewer @ .., _]) => noting = fewer,
                 (result, _) => return result,
             }
@@ -174,31 +200,56 @@ impl Program {
         verdict: Verdict,
         keep: Keep,
         slots: u32,
-        moment: Moment<'_>,
-        noting: &'static [&'static str],
+        (moment, noting): (Moment<'_>, &'static [&'static str]),
+        interest: Interest<'_>,
     ) -> Result<Self, BpfError> {
         let mut open = TAP.open()?;
-        let name = moment.program();
+        let names = moment.programs();
+        let [stamping, filtering] = names;
         let slot_words = keep.slot_words();
         let mut words = Vec::from(verdict.words());
         words.push(slots - 1);
-        words.extend(keep.words());
+        words.extend(keep.words(interest.id));
         words.extend(moment.words(noting).map_err(|error| TAP.refused(error))?);
+        words.push(interest.sampling.map_or(0, Sampling::bits));
         open.set_constants(&words);
         open.size_map("ring", slots, Some((slot_words * size_of::<u64>()) as u32))?;
-        let idle = if name == TAP_PROGRAM { RECEIPT_PROGRAM } else { TAP_PROGRAM };
-        open.leave_out(idle);
-        for other in [FLUSHED, HANDED] {
-            if !noting.contains(&other) {
-                open.leave_out(other);
+        let mut needed = vec![stamping, NOTHING, ONLY_CLOCK];
+        needed.extend(noting);
+        let choices = interest.filter.map(|filter| {
+            needed.extend([filtering, FILTERED_OUT]);
+            let choices = Choices::new(&TAP, CHOICES)?;
+            let mut instructions = translate(filter, choices.fd())?;
+            open.replace(filtering, &mut instructions).map(|()| choices)
+        });
+        let choices = choices.transpose()?;
+        for (other, _) in open.programs() {
+            if !needed.contains(&other.as_str()) {
+                open.leave_out(&other);
             }
         }
         let loaded = open.load()?;
+        if let Some(choices) = &choices {
+            choices.put(MATCHES, &loaded, stamping)?;
+            choices.put(DIFFERS, &loaded, FILTERED_OUT)?;
+        }
+        let name = if choices.is_some() { filtering } else { stamping };
         let state = loaded.map_memory(".bss", size_of::<State>())?;
         let slots = slots as usize;
         let records = loaded.map_memory("ring", slots * slot_words * size_of::<u64>())?;
         let bell = loaded.bell()?;
-        Ok(Self { name, loaded, bell, state, records, slots, slot_words, noting })
+        Ok(Self {
+            name,
+            names,
+            loaded,
+            _choices: choices,
+            bell,
+            state,
+            records,
+            slots,
+            slot_words,
+            noting,
+        })
     }
 
     /// The ring; there must be one consumer at a time.
@@ -221,14 +272,14 @@ impl Program {
     pub fn attach(&self, interface: &Interface, hook: Hook) -> Result<Attached, BpfError> {
         let tcx = Place::Tcx(hook);
         let programs = programs_on(interface, hook).map_err(|error| self.loaded.refused(error))?;
-        if programs.iter().flatten().any(|name| name == self.name) {
+        if programs.iter().flatten().any(|name| self.names.contains(&name.as_str())) {
             return Err(busy(interface, tcx));
         }
         let place = if programs.is_some() { tcx } else { Place::Filter(hook) };
         let tap = self.loaded.attach(self.name, interface, place)?;
         // Behind the tap, which numbers frames from the first note on.
         let noting = self.noting.iter().map(|name| self.loaded.follow(name, None));
-        Ok(Attached { _noting: noting.collect::<Result<_, _>>()?, _tap: tap })
+        Ok(Attached { _noting: noting.collect::<Result<_, _>>()?, _tap: tap, place })
     }
 
     /// Time that the tap took, in nanoseconds, and how often it ran, while statistics were on
@@ -256,6 +307,40 @@ pub struct Attached {
     /// The tracepoints that tell of what is handed over.
     _noting: Vec<Attachment>,
     _tap: Attachment,
+    place: Place,
+}
+
+impl Attached {
+    /// The name of the place where the tap's program runs.
+    pub fn place(&self) -> &'static str {
+        match self.place {
+            Place::Tcx(Hook::Ingress) => "tcx-ingress",
+            Place::Tcx(Hook::Egress) => "tcx-egress",
+            Place::Filter(Hook::Ingress) => "tc-ingress",
+            Place::Filter(Hook::Egress) => "tc-egress",
+            Place::Xdp(_) => "xdp",
+        }
+    }
+}
+
+/// Which packets a filter matches, as the kernel says; `None` without root's privileges.
+#[cfg(test)]
+pub(crate) fn answers(filter: &[Classic], packets: &[Vec<u8>]) -> Option<Vec<bool>> {
+    let interest = Interest { filter: Some(filter), ..Interest::default() };
+    let loaded = Program::load(Verdict::Drop, Keep::Bytes(16), 16, Moment::Now, interest);
+    let program = match loaded {
+        Err(BpfError::NotPermitted) => return None,
+        loaded => loaded.expect("loaded"),
+    };
+    let answer = |packet: &Vec<u8>| {
+        let before = program.ring().counters();
+        program.loaded.run(program.name, packet, 1).expect("it runs");
+        let after = program.ring().counters();
+        let (stored, filtered) = (after.head - before.head, after.filtered - before.filtered);
+        assert_eq!(stored + filtered, 1);
+        stored == 1
+    };
+    Some(packets.iter().map(answer).collect())
 }
 
 #[cfg(test)]
@@ -263,6 +348,110 @@ mod tests {
     use super::*;
     use crate::socket::PacketSocket;
     use std::process::Command;
+    use std::sync::atomic::Ordering;
+    use tailtap_analysis::capture::Content;
+    use tailtap_analysis::key::KeyKind;
+    use tailtap_wire::link::Link;
+
+    /// Bytes as hexadecimal digits, spaces apart.
+    fn bytes(text: &str) -> Vec<u8> {
+        let digits: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
+        let byte = |pair: &[u8]| std::str::from_utf8(pair).expect("digits").to_owned();
+        let pairs = digits.chunks(2).map(byte);
+        pairs.map(|pair| u8::from_str_radix(&pair, 16).expect("hexadecimal")).collect()
+    }
+
+    /// Both sides choose the same packets only if they compute the same.
+    #[test]
+    fn the_kernel_has_the_hash_for_samples_that_the_writer_has() {
+        let mac = "020000000001 020000000002";
+        let udp = "1001 0035 0010 0000 0102030405060708";
+        let tcp = "1001 0050 01020304 05060708 8018 0200 0000 0000 0101080a 11111111 22222222 \
+                   6162636465";
+        let v4 = |protocol: &str, len: usize, rest: &str| {
+            format!("4500 {:04x} 1234 4000 40 {protocol} 0000 0a000001 0a000002 {rest}", 20 + len)
+        };
+        let v6 = |next: &str, len: usize, rest: &str| {
+            format!(
+                "60000000 {len:04x} {next} 40 20010db8000000000000000000000001 \
+                 20010db8000000000000000000000002 {rest}"
+            )
+        };
+        let long: String = (0..200).map(|byte| format!("{byte:02x}")).collect();
+        let plain = v4("11", 16, udp);
+        let inner = format!("{mac} 0800 {plain}");
+        let behind_udp = |port: &str, header: &str, rest: &str| {
+            let rest = format!("2000 {port} 0000 0000 {header} {rest}");
+            let len = bytes(&rest).len();
+            format!("{mac} 0800 {}", v4("11", len, &rest))
+        };
+        let frames = [
+            format!("{mac} 0800 {plain} 000000000000"),
+            format!("{mac} 0800 {}", v4("06", 37, tcp)),
+            format!("{mac} 0800 {}", v4("11", 208, &format!("1001 0035 00d0 0000 {long}"))),
+            format!("{mac} 0800 4600 002c 1234 4000 40 11 0000 0a000001 0a000002 01010100 {udp}"),
+            format!("{mac} 0800 4500 0024 1234 2003 40 11 0000 0a000001 0a000002 {udp}"),
+            format!("{mac} 0800 {}", v4("01", 12, "0800 0000 0007 0009 61626364")),
+            format!("{mac} 0800 {}", v4("84", 16, "1001 0035 01020304 00000000 00000000")),
+            format!("{mac} 0800 {}", v4("88", 16, udp)),
+            format!("{mac} 0800 {}", v4("32", 16, udp)),
+            format!("{mac} 8100 0005 0800 {plain}"),
+            format!("{mac} 88a8 0005 8100 0006 0800 {plain}"),
+            format!("{mac} 8847 00010009 00011109 {plain}"),
+            format!("{mac} 8847 00011109 00000000 {inner}"),
+            format!("{mac} 8864 1100 0003 0026 0021 {plain}"),
+            format!("{mac} 86dd {}", v6("11", 16, udp)),
+            format!("{mac} 86dd {}", v6("00", 24, &format!("11 00 000000000000 {udp}"))),
+            format!("{mac} 86dd {}", v6("2c", 24, &format!("11 00 0001 01020304 {udp}"))),
+            format!("{mac} 86dd {}", v6("2c", 24, &format!("11 00 0009 01020304 {udp}"))),
+            format!("{mac} 86dd {}", v6("06", 37, tcp)),
+            format!("{mac} 86dd {}", v6("3a", 12, "8000 0000 0007 0009 61626364")),
+            format!("{mac} 0800 {}", v4("04", 36, &plain)),
+            format!("{mac} 86dd {}", v6("04", 36, &plain)),
+            format!("{mac} 0800 {}", v4("2f", 40, &format!("0000 0800 {plain}"))),
+            format!("{mac} 0800 {}", v4("2f", 58, &format!("2000 6558 00000007 {inner}"))),
+            format!(
+                "{mac} 0800 {}",
+                v4("2f", 66, &format!("1000 88be 00000007 0000000000000000 {inner}"))
+            ),
+            format!("{mac} 0800 {}", v4("33", 60, &format!("04 04 {} {plain}", "00".repeat(22)))),
+            behind_udp("12b5", "08000000 00002a00", &inner),
+            behind_udp("17c1", "0100 6558 00002a00 01020304", &inner),
+            behind_udp("0868", "30ff 0028 00000005", &plain),
+            behind_udp("0868", "36ff 0030 00000005 00010085 01000900", &plain),
+            behind_udp("12b5", "00000000 00002a00", &inner),
+            format!(
+                "{mac} 0806 0001 0800 06 04 0001 020000000001 0a000001 000000000000 0a000002 0000"
+            ),
+            format!("{mac} 88cc 0207 0402"),
+        ];
+        for key in ["packet", "packet-nat", "packet-flow", "packet-payload", "packet-id", "42:4:le"]
+        {
+            let key: KeyKind = key.parse().expect("a key");
+            let sampling = Sampling::of(key).expect("sampled");
+            let id = if let KeyKind::Field(field) = key { Some(field) } else { None };
+            let interest = Interest { filter: None, sampling: Some(sampling), id };
+            let program =
+                match Program::load(Verdict::Drop, Keep::Bytes(256), 16, Moment::Now, interest) {
+                    Err(BpfError::NotPermitted) => {
+                        eprintln!("skipped: eBPF needs root");
+                        return;
+                    }
+                    loaded => loaded.expect("loaded"),
+                };
+            for text in &frames {
+                let frame = bytes(text);
+                program.loaded.run(program.name, &frame, 1).expect("it runs");
+                let mut found = None;
+                program.ring().drain(1, |_, rest| found = Some(rest[0].load(Ordering::Relaxed)));
+                let kernel = found.expect("in every sample") >> 33;
+                let (wire_len, link) = (frame.len() as u32, Link::Ethernet);
+                let content = Content::Frame { bytes: &frame, wire_len, link };
+                let ours = sampling.hash(key, content) & 0x7fff_ffff;
+                assert_eq!(kernel, ours, "{key} of {text}");
+            }
+        }
+    }
 
     /// What `command` prints, run in the network namespace of this thread.
     fn run(command: &str) -> String {
@@ -287,13 +476,14 @@ mod tests {
         let [sender, receiver] = ["tt-a", "tt-b"].map(|name| Interface::find_up(name).expect("up"));
         let socket = PacketSocket::sender(&sender, true).expect("a socket");
         for place in [Place::Tcx(Hook::Ingress), Place::Filter(Hook::Ingress)] {
-            let program =
-                Program::load(Verdict::Drop, Keep::Bytes(64), 16, Moment::Now).expect("loaded");
+            let load = |verdict, moment| {
+                Program::load(verdict, Keep::Bytes(64), 16, moment, Interest::default())
+            };
+            let program = load(Verdict::Drop, Moment::Now).expect("loaded");
             let attachment = program.loaded.attach(TAP_PROGRAM, &receiver, place);
             let attachment = attachment.expect("attached");
             // The one that comes later sees packets first, and lets them pass.
-            let early =
-                Program::load(Verdict::Pass, Keep::Bytes(64), 16, Moment::Receipt).expect("loaded");
+            let early = load(Verdict::Pass, Moment::Receipt).expect("loaded");
             let first = early.loaded.attach(RECEIPT_PROGRAM, &receiver, place).expect("attached");
             let before = program.ring().counters().head;
             for _ in 0..3 {

@@ -15,11 +15,14 @@ pub struct State {
     lost: AtomicU64,
     other: AtomicU64,
     late: AtomicU64,
-    padding0: [u64; 4],
+    filtered: AtomicU64,
+    unsampled: AtomicU64,
+    padding0: [u64; 2],
     tail: AtomicU64,
     ahead: AtomicU64,
     bell_at: AtomicU64,
-    padding1: [u64; 5],
+    sample: AtomicU64,
+    padding1: [u64; 4],
     handed: AtomicU64,
     /// The program's own.
     notes: [AtomicU64; 2],
@@ -41,6 +44,10 @@ pub struct Counters {
     pub other: u64,
     /// Packets that were stamped on receipt, as nobody had stamped them when they were handed over.
     pub late: u64,
+    /// Packets that the filter left out.
+    pub filtered: u64,
+    /// Packets that were not in the sample.
+    pub unsampled: u64,
     /// XDP frames that were handed over to the interface.
     pub handed: u64,
     /// XDP frames that the interface received.
@@ -69,6 +76,8 @@ impl<'a> Ring<'a> {
             lost: self.state.lost.load(Ordering::Acquire),
             other: self.state.other.load(Ordering::Acquire),
             late: self.state.late.load(Ordering::Acquire),
+            filtered: self.state.filtered.load(Ordering::Acquire),
+            unsampled: self.state.unsampled.load(Ordering::Acquire),
             handed: self.state.handed.load(Ordering::Acquire),
             taken: self.state.taken.load(Ordering::Acquire),
         }
@@ -77,6 +86,11 @@ impl<'a> Ring<'a> {
     /// Tells the program what CLOCK_REALTIME is ahead of CLOCK_MONOTONIC, in ns.
     pub fn set_ahead(&self, ahead: u64) {
         self.state.ahead.store(ahead, Ordering::Relaxed);
+    }
+
+    /// Has the program stamp one packet of `2^level` from now on.
+    pub fn set_level(&self, level: u8) {
+        self.state.sample.store((1 << level) - 1, Ordering::SeqCst);
     }
 
     /// Records that wait in the ring.
@@ -107,7 +121,9 @@ mod tests {
         let offsets = [offset_of!(State, head), offset_of!(State, lost), offset_of!(State, other)];
         assert_eq!(offsets, [0, 8, 16]);
         assert_eq!([offset_of!(State, late), offset_of!(State, tail)], [24, 64]);
+        assert_eq!([offset_of!(State, filtered), offset_of!(State, unsampled)], [32, 40]);
         assert_eq!([offset_of!(State, ahead), offset_of!(State, bell_at)], [72, 80]);
+        assert_eq!(offset_of!(State, sample), 88);
         assert_eq!(offset_of!(State, handed), 128);
         assert_eq!(offset_of!(State, taken), 192);
     }

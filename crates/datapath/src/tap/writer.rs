@@ -5,10 +5,11 @@ use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 
+use tailtap_analysis::marks::{MOST_SAMPLES, MarkCounts, Sample};
 use tailtap_analysis::stamps::{Clock, TapCounts};
 
 use crate::file;
-use crate::tap::file::{Format, Store};
+use crate::tap::file::{Format, Marked, Store};
 use crate::tap::ring::{Counters, Record};
 
 /// Records this much younger than the newest are kept back for sorting. Stamps of one CPU come in
@@ -46,6 +47,8 @@ pub struct Target {
     pub shift: u64,
     /// When to go on to the next file.
     pub rotation: Rotation,
+    /// The sample that is taken at first.
+    pub sample: Sample,
 }
 
 /// A file could not be written.
@@ -70,7 +73,9 @@ pub struct Writer {
     /// Files that are complete.
     done: Vec<PathBuf>,
     /// What these hold and what was lost while they were written.
-    counted: TapCounts,
+    counted: MarkCounts,
+    /// Packets from the ring that have no key.
+    unkeyed: u64,
 }
 
 /// The file that is being written.
@@ -84,12 +89,15 @@ struct Current {
     records: u64,
     /// The time of the first record.
     first: Option<u64>,
+    /// The samples that it is of, in the order of time, on the clock of the file.
+    samples: Vec<Sample>,
 }
 
 impl Writer {
     /// Creates the first file, or empties it.
     pub fn create(target: Target) -> Result<Self, WriteError> {
-        let current = Current::create(&target, 0)?;
+        let first = Sample { since_ns: target.sample.since_ns + target.shift, ..target.sample };
+        let current = Current::create(&target, 0, first)?;
         Ok(Self {
             target,
             pending: Vec::new(),
@@ -97,7 +105,8 @@ impl Writer {
             bytes: Vec::new(),
             current,
             done: Vec::new(),
-            counted: TapCounts::default(),
+            counted: MarkCounts::default(),
+            unkeyed: 0,
         })
     }
 
@@ -107,7 +116,39 @@ impl Writer {
         self.pending.push(match self.target.format {
             Format::Stamps => record,
             Format::Pcap { .. } => [record[0], self.store.take(record[1], rest)],
+            Format::Marks(marking) => match self.store.mark(&marking, record[1], rest) {
+                Marked::At(place) => [record[0], place],
+                Marked::NoKey => {
+                    self.unkeyed += 1;
+                    return;
+                }
+            },
         });
+    }
+
+    /// Packets from the ring that have no key.
+    pub fn unkeyed(&self) -> u64 {
+        self.unkeyed
+    }
+
+    /// Packets of which the kernel's side had another hash for samples.
+    pub fn strange(&self) -> u64 {
+        self.store.strange
+    }
+
+    /// Whether the file has room for one more change of the sample.
+    pub fn takes_change(&self) -> bool {
+        self.current.samples.len() < MOST_SAMPLES
+    }
+
+    /// Says that another sample is taken from a time of CLOCK_MONOTONIC on, also in the file.
+    pub fn change_sample(&mut self, sample: Sample) -> Result<(), WriteError> {
+        let sample = Sample { since_ns: sample.since_ns + self.target.shift, ..sample };
+        self.current.samples.push(sample);
+        if !self.target.format.has_counts() {
+            return Ok(());
+        }
+        self.current.write_header(&self.target, None)
     }
 
     /// Writes what came [`HOLD_NS`] before the last record, or, if the ring `is_empty`, before
@@ -131,7 +172,7 @@ impl Writer {
     pub fn finish(
         mut self,
         counters: Counters,
-    ) -> Result<(TapCounts, Vec<PathBuf>), (WriteError, Self)> {
+    ) -> Result<(MarkCounts, Vec<PathBuf>), (WriteError, Self)> {
         self.sort();
         let written = self.write(self.pending.len(), counters);
         match written.and_then(|()| self.complete(self.total(counters))) {
@@ -147,12 +188,22 @@ impl Writer {
 
     /// Records in all files.
     pub fn stored(&self) -> u64 {
-        self.counted.stored + self.current.records
+        self.counted.tap.stored + self.current.records
     }
 
-    fn total(&self, counters: Counters) -> TapCounts {
-        let (seen, stored) = (counters.head + counters.lost, self.stored());
-        TapCounts { seen, stored, lost: seen - stored, other: counters.other }
+    fn total(&self, counters: Counters) -> MarkCounts {
+        let (seen, stored) = (counters.head + counters.lost - self.unkeyed, self.stored());
+        self.counts(counters, stored, seen - stored)
+    }
+
+    fn counts(&self, counters: Counters, stored: u64, lost: u64) -> MarkCounts {
+        let Counters { other, filtered, unsampled, .. } = counters;
+        let other = other + self.unkeyed;
+        MarkCounts {
+            tap: TapCounts { seen: stored + lost, stored, lost, other },
+            filtered,
+            unsampled,
+        }
     }
 
     fn sort(&mut self) {
@@ -179,7 +230,7 @@ impl Writer {
         }
         self.put(records)?;
         self.pending.drain(..count);
-        if let Format::Pcap { .. } = self.target.format {
+        if self.target.format.is_stored() {
             self.store.forget(&self.pending);
         }
         Ok(())
@@ -214,43 +265,44 @@ impl Writer {
     }
 
     fn rotate(&mut self, counters: Counters) -> Result<(), WriteError> {
-        let stored = self.stored();
         // What the ring lost until now, the file that was being written lost.
-        let (lost, other) = (counters.lost, counters.other);
-        let next = Current::create(&self.target, self.done.len() + 1)?;
-        self.complete(TapCounts { seen: stored + lost, stored, lost, other })?;
+        let total = self.counts(counters, self.stored(), counters.lost);
+        let sample = *self.current.samples.last().expect("there is one");
+        let next = Current::create(&self.target, self.done.len() + 1, sample)?;
+        self.complete(total)?;
         self.current = next;
         Ok(())
     }
 
     /// Completes the current file, so that all files together have counted `total`.
-    fn complete(&mut self, total: TapCounts) -> Result<(), WriteError> {
+    fn complete(&mut self, total: MarkCounts) -> Result<(), WriteError> {
         let before = std::mem::replace(&mut self.counted, total);
-        let counts = TapCounts {
-            seen: total.seen - before.seen,
-            stored: total.stored - before.stored,
-            lost: total.lost - before.lost,
-            other: total.other - before.other,
+        let counts = MarkCounts {
+            tap: TapCounts {
+                seen: total.tap.seen - before.tap.seen,
+                stored: total.tap.stored - before.tap.stored,
+                lost: total.tap.lost - before.tap.lost,
+                other: total.tap.other - before.tap.other,
+            },
+            filtered: total.filtered - before.filtered,
+            unsampled: total.unsampled - before.unsampled,
         };
-        let Target { format, clock, link, .. } = &self.target;
-        let Current { path, file, .. } = &mut self.current;
-        self.done.push(path.clone());
-        if !format.has_counts() {
+        self.done.push(self.current.path.clone());
+        if !self.target.format.has_counts() {
             return Ok(()); // it may be a pipe
         }
-        let header = format.header(*clock, link, Some(counts));
-        let result = file.seek(SeekFrom::Start(0)).and_then(|_| file.write_all(&header));
-        result.map_err(|source| WriteError { path: path.clone(), source })
+        self.current.write_header(&self.target, Some(counts))
     }
 }
 
 impl Current {
-    fn create(target: &Target, number: usize) -> Result<Self, WriteError> {
+    fn create(target: &Target, number: usize, sample: Sample) -> Result<Self, WriteError> {
         let path = match target.rotation.is_on() {
             true => numbered(&target.path, number + 1),
             false => target.path.clone(),
         };
-        let header = target.format.header(target.clock, &target.link, None);
+        let samples = vec![sample];
+        let header = target.format.header(target.clock, &target.link, None, &samples);
         let len = header.len() as u64;
         let create = || -> io::Result<File> {
             let mut file = file::create(&path)?;
@@ -263,9 +315,24 @@ impl Current {
             Ok(file)
         };
         match create() {
-            Ok(file) => Ok(Self { path, file, len, records: 0, first: None }),
+            Ok(file) => Ok(Self { path, file, len, records: 0, first: None, samples }),
             Err(source) => Err(WriteError { path, source }),
         }
+    }
+
+    /// Writes the header again, and goes on behind the last record.
+    fn write_header(
+        &mut self,
+        target: &Target,
+        counts: Option<MarkCounts>,
+    ) -> Result<(), WriteError> {
+        let header = target.format.header(target.clock, &target.link, counts, &self.samples);
+        let file = &mut self.file;
+        let written = file
+            .seek(SeekFrom::Start(0))
+            .and_then(|_| file.write_all(&header))
+            .and_then(|()| file.seek(SeekFrom::Start(self.len)));
+        written.map(drop).map_err(|source| WriteError { path: self.path.clone(), source })
     }
 }
 
@@ -293,6 +360,7 @@ mod tests {
             clock: Clock::Monotonic,
             shift: 0,
             rotation,
+            sample: Sample::default(),
         }
     }
 
@@ -323,6 +391,7 @@ mod tests {
         let early = read(&path).1.len() as u64;
         assert!(early > total / 2 && early < total);
         let (counts, files) = writer.finish(counters).expect("finished");
+        let counts = counts.tap;
         assert_eq!(counts, TapCounts { seen: total, stored: total, lost: 0, other: 5 });
         assert!(files.iter().eq([&path]));
         let (header, stamps) = read(&path);
@@ -360,7 +429,7 @@ mod tests {
         let counters = Counters { head: 7, lost: 2, other: 1, ..Default::default() };
         writer.flush(10_000 + HOLD_NS, true, counters).expect("ok");
         let (counts, files) = writer.finish(Counters { lost: 3, ..counters }).expect("finished");
-        assert_eq!(counts, TapCounts { seen: 10, stored: 7, lost: 3, other: 1 });
+        assert_eq!(counts.tap, TapCounts { seen: 10, stored: 7, lost: 3, other: 1 });
         let names: Vec<_> = files.iter().map(|f| f.file_name().expect("a name")).collect();
         assert_eq!(
             names,

@@ -50,6 +50,14 @@ ENTRIES = (
         "Turn merging (GRO, LRO) off where the capture behind the device was taken.",
     ),
     Entry(
+        "sampled",
+        "A capture holds marks of a sample of the packets, which all taps choose by the same hash. "
+        "The others are in no count: losses and latencies are those of the packets in the sample. "
+        "Of two samples the thinner one counts.",
+        "Nothing where the sample is large enough. Else tap with a denser `--sample`, or a larger "
+        "`--budget`.",
+    ),
+    Entry(
         "capture-drops",
         "The program that captured dropped packets, as the pcapng file says. They look lost or "
         "unmatched and may not be.",

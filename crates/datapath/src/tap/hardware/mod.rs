@@ -14,6 +14,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tailtap_analysis::marks::Sample;
 use tailtap_analysis::stamps::{Clock, TapCounts};
 use tailtap_wire::moonsniff;
 
@@ -191,7 +192,7 @@ pub fn stamp(options: &Options, on_ready: Box<OnReady<'_>>) -> Result<Vec<Report
         .map(|link| Listener::start(link, options.stamper))
         .collect::<Result<_, _>>()?;
     on_ready().map_err(HardwareError::Ready)?;
-    privileges::keep(Work::Tap { elsewhere: false })
+    privileges::keep(Work::Tap { elsewhere: false, measured: false })
         .map_err(system("give up root's privileges"))?;
 
     let end = options.duration_ns.map(|ns| now_ns().saturating_add(ns));
@@ -316,7 +317,7 @@ impl<'a> Listener<'a> {
             error
         })?;
         let (link, clock, unstamped) = (self.link.clone(), self.clock, self.unstamped);
-        Ok(Report { link, clock, counts, unstamped, warnings })
+        Ok(Report { link, clock, counts: counts.tap, unstamped, warnings })
     }
 
     /// What was counted so far, with `dropped` packets that found no room.
@@ -338,6 +339,7 @@ fn target(link: &Link, clock: Clock) -> Target {
         clock,
         shift: 0,
         rotation: Rotation::default(),
+        sample: Sample::default(),
     }
 }
 

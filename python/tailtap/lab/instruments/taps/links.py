@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
-from tailtap.records.errors import InputError
+from tailtap.records.errors import InputError, naming
 
 FORM = "[NAME=][NETNS/]INTERFACE[@arrival|@egress|@receipt][:FORWARD]"
 DROP = "drop"
@@ -30,6 +30,18 @@ class At(StrEnum):
     """Those that arrive, when they are received. Such a tap only listens."""
 
 
+_STAMPED = {
+    At.INGRESS: "As the interface is handed a packet: by a card's driver behind its interrupt, or "
+    "by the sender at the other end of a veth pair. The card's queue and its interrupt lie before.",
+    At.ARRIVAL: "As the interface is handed a packet, whatever becomes of it then. A card's queue "
+    "and its interrupt lie before.",
+    At.EGRESS: "As a packet leaves the kernel's receive or routing path, before the queueing "
+    "discipline of the interface that it leaves through. That, the driver and the card lie behind.",
+    At.RECEIPT: "As the interface's receive work comes to a packet. That it waited for this lies "
+    "before.",
+}
+
+
 @dataclass(frozen=True)
 class TapLink:
     """A link to tap, from the command line to `tailtap._core.tap`; ``str()`` writes it as typed."""
@@ -45,6 +57,10 @@ class TapLink:
     """Whether its packets end here. Without both they go on their way."""
     records: int | None = None
     """Room for packets in the kernel; None for that of all links."""
+    hash: str | None = None
+    """What the hashes of its marks are of, as `tailtap evaluate --key` has it."""
+    behind: bool | None = None
+    """Whether its packets were through the device; None for those that leave."""
 
     def __str__(self) -> str:
         """The link as typed."""
@@ -58,7 +74,13 @@ class TapLink:
     def words(self) -> list[str]:
         """Its words on the command line of ``tailtap tap``."""
         room = [] if self.records is None else ["--records", f"{self.name}={self.records}"]
-        return [str(self), *room]
+        hashed = [] if self.hash is None else ["--hash", f"{self.name}={self.hash}"]
+        behind = ["--behind", self.name] if self.behind else []
+        return [str(self), *room, *hashed, *behind]
+
+    def stamped(self) -> str:
+        """Where its packets are stamped, and what of their way lies outside: a sentence."""
+        return _STAMPED[At.EGRESS if self.at is At.INGRESS and self.onward else self.at]
 
     def file(self, write: str) -> Path:
         """Its file, where ``--write`` is `write`."""
@@ -135,3 +157,40 @@ def with_rooms(
         else:
             every = int(number)
     return every, list(named.values())
+
+
+def with_hashes(links: Sequence[TapLink], hashes: Sequence[str]) -> list[TapLink]:
+    """The links with what ``--hash`` says: ``KEY`` for all of them, ``NAME=KEY`` for one.
+
+    Raises `InputError` for a key that nobody knows, for a name that no link has, or said twice.
+    """
+    from tailtap import _core
+
+    every: str | None = None
+    named: dict[str, str] = {}
+    names = [link.name for link in links]
+    for text in hashes:
+        name, equals, key = text.rpartition("=")
+        if equals and name not in names:
+            raise InputError(f"--hash {text!r}: the links are {', '.join(names)}")
+        if (equals and name in named) or (not equals and every is not None):
+            raise InputError(f"--hash {text!r}: this is said twice: give it once")
+        with naming("--hash"):
+            _core.check_key(key)
+        if equals:
+            named[name] = key
+        else:
+            every = key
+    return [replace(link, hash=named.get(link.name, every)) for link in links]
+
+
+def with_sides(links: Sequence[TapLink], behind: Sequence[str]) -> list[TapLink]:
+    """The links of which ``--behind`` says that their packets were through the device.
+
+    Raises `InputError` for a name that no link has.
+    """
+    names = [link.name for link in links]
+    for name in behind:
+        if name not in names:
+            raise InputError(f"--behind {name!r}: the links are {', '.join(names)}")
+    return [replace(link, behind=link.name in behind or None) for link in links]

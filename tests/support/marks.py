@@ -1,0 +1,66 @@
+"""Files of marks, read without tailtap."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+HEADER_LEN = 4096
+HEADER = struct.Struct("<8sHHI6QII24s32s")
+SAMPLE = struct.Struct("<QB7x")
+RECORD = np.dtype(
+    [
+        ("time", "<u8"), ("key", "<u8"), ("len", "<u4"),
+        ("flags", "u1"), ("level", "u1"), ("cpu", "<u2"),
+    ]
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Marks:
+    """A file of marks."""
+
+    seen: int
+    stored: int
+    lost: int
+    other: int
+    filtered: int
+    unsampled: int
+    key: str
+    samples: list[tuple[int, int]]
+    """From which time on, and the binary logarithm of how many packets there are for each."""
+    records: npt.NDArray[Any]
+
+
+def read_marks(path: Path, clock: int = 1) -> Marks:
+    """A file of marks of this clock."""
+    data = path.read_bytes()
+    magic, version, size, stated, *rest = HEADER.unpack_from(data)
+    assert (magic, version, size, stated) == (b"\x89TTMARK\n", 1, RECORD.itemsize, clock)
+    *counts, _, number, _, key = rest
+    samples = [SAMPLE.unpack_from(data, 128 + 16 * place) for place in range(number)]
+    records = np.frombuffer(data, RECORD, offset=HEADER_LEN)
+    return Marks(*counts, key.rstrip(b"\0").decode(), samples, records)
+
+
+def write_marks(
+    path: Path,
+    records: npt.NDArray[Any],
+    *,
+    key: str = "packet",
+    samples: tuple[tuple[int, int], ...] = ((0, 0),),
+    unsampled: int = 0,
+    most: int = 160,
+) -> None:
+    """Writes a closed file of marks."""
+    header = HEADER.pack(
+        b"\x89TTMARK\n", 1, RECORD.itemsize, 1, len(records), len(records), 0, 0, 0, unsampled,
+        most, len(samples), b"link", key.encode(),
+    )  # fmt: skip
+    header += b"".join(SAMPLE.pack(*sample) for sample in samples)
+    path.write_bytes(header.ljust(HEADER_LEN, b"\0") + records.tobytes())
