@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import trial_knobs
 import yaml
 from comparisons import write_run
 from experiment_folders import write_experiment
@@ -212,3 +213,24 @@ def test_a_package_that_does_not_work_stops_nobody_else(packages: Path, tmp_path
         assert found[area, name]["state"] == "missing"
         assert found[area, name]["remedy"] == "repair or uninstall the package"
     assert found["platforms", "wire"]["state"] == "ok"
+
+
+def test_their_knobs_are_judged_like_ours(
+    packages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(packages, "trial-knobs", trial_knobs.ENTRY_POINTS)
+    source = Path(trial_knobs.__file__)
+    (packages / source.name).write_text(source.read_text(encoding="utf-8"), encoding="utf-8")
+    monkeypatch.setenv("TAILTAP_TEST_KNOBS", str(tmp_path))
+    (tmp_path / "test-ends-hog").write_text("runs\n")
+    done = tailtap("host", "audit", "test-ends-hog", "--json")
+    [row] = json.loads(done.stdout)["rows"]
+    assert (row["answer"], row["value"], row["wanted"]) == ("not-met", "runs", "stopped")
+    assert done.returncode == 1
+
+
+def test_a_knob_that_does_not_work_is_named_when_it_is_asked_for(packages: Path) -> None:
+    install(packages, "broken", {"tailtap.knobs": "their-knob = nowhere:KNOB"})
+    assert tailtap("host", "audit", "timers", "--json").returncode in (0, 1)
+    message = one_line_error(tailtap("host", "audit", "their-knob"), 3)
+    assert "the knob their-knob of the package broken cannot be used" in message

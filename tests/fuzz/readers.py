@@ -13,6 +13,7 @@ import numpy as np
 from devices import Bench, sharp
 from experiment_folders import write_run as write_evaluated
 from guests import host_hog, write_guest_run
+from improvements import helped, improvement, trial
 from line_runs import write_line_run
 from placed_runs import placed_run, recorded, tuned
 from pos_trees import write_crate, write_old_tree
@@ -26,6 +27,7 @@ from traced import write_run as write_traced
 from tailtap.analysis.causes import explain_runs
 from tailtap.analysis.evaluation import evaluate
 from tailtap.analysis.undisturbed import keep_undisturbed
+from tailtap.measure.improve.folder import ImproveFolder
 from tailtap.measure.search import Settings
 from tailtap.measure.search.folder import SearchFolder
 from tailtap.records.errors import MachineError
@@ -106,8 +108,9 @@ def _traffic(*made: object) -> Simulated:
 
 
 def write_trace(folder: Path) -> None:
-    """A run with a trace that was explained."""
+    """A run with a trace that was explained, of an improvement."""
     write_traced(folder / "runs" / "001-traced", _traffic(hog, kworker))
+    ImproveFolder(folder).write(improvement(helped("groups"), trial("kernel-threads")))
     explain_runs([folder])
 
 
@@ -212,7 +215,7 @@ READERS = (
            (*READS, *EXPORTS)),
     Reader("trace", write_trace,
            ("runs/*/run.json", "runs/*/trace.json", "runs/*/trace.events", "runs/*/causes.json",
-            "runs/*/causes-*.parquet", "runs/*/evaluation/evaluation.json"),
+            "runs/*/causes-*.parquet", "runs/*/evaluation/evaluation.json", "improve.json"),
            (("explain", "{input}"),
             ("report", "{input}", "--no-figures", "--out", "{out}"),
             ("export", "{input}", "--to", "perfetto", "--out", "{out}"),

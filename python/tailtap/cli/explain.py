@@ -324,6 +324,7 @@ def remedies() -> list[Knob]:
             knob.settable,
             knob.recommended,
             knob.disruptive,
+            knob.details,
         )
         for knob in KNOBS
     ]

@@ -10,6 +10,7 @@ import inspect
 
 from tailtap.doctor import REGISTRIES
 from tailtap.host.changes.kinds import KINDS as RESOURCES
+from tailtap.host.knobs import TABLE
 from tailtap.output.exporters import EXPORTERS
 
 HEAD = """# Kinds, and how to add one
@@ -75,6 +76,12 @@ def page() -> str:
         what = (inspect.getdoc(kind) or "").partition("\n")[0]
         rows.append(f"| `{name}` | {what} | {RESOURCES.package(name)} |")
     parts.append("\n".join(rows) + "\n")
+    parts.append(
+        f"## Knobs\n\nEntry points `{TABLE.group}`: objects of the class `Knob` in "
+        "`python/tailtap/host/knobs/knob.py`, which says\nwhat each field means. `tailtap host` "
+        "and `dut.tuning` know them, and `tailtap improve` tries those whose\n`removes` and "
+        "`details` fit to a cause that was found. Those of tailtap are in [host.md](host.md).\n"
+    )
     return "\n".join(parts)
 
 

@@ -21,6 +21,7 @@ class Row(NamedTuple):
 COMMANDS = {
     "run": Row("run", "make the measurements of an experiment file"),
     "search": Row("search", "find the highest rate with at most so much loss"),
+    "improve": Row("improve", "try what may make packets less late, and prove what does"),
     "evaluate": Row("evaluate", "match two captures and show the tail of the latency"),
     "report": Row("report", "write a page and figures about an experiment folder"),
     "explain": Row("explain", "say why packets of a run were late"),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tailtap.cli.command import PATH, command
-from tailtap.cli.completing import experiment_files
+from tailtap.cli.completing import experiment_files, settings
 from tailtap.cli.options import experiment_file, measuring, require_out, telling
 from tailtap.cli.terminal import warn
 
@@ -50,6 +50,33 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Measure nothing: plan the runs and say what of them this machine cannot do.",
 )
+@click.option(
+    "--against",
+    type=PATH,
+    metavar="BASE",
+    shell_complete=experiment_files,
+    help="Another experiment file, or this one with --against-set: measure both in turn, until it "
+    "is decided whether this one is worse.",
+)
+@click.option(
+    "--against-set",
+    multiple=True,
+    metavar="PATH=VALUE",
+    shell_complete=settings,
+    help="Replace one value of BASE only; --set is for both. May be given several times.",
+)
+@click.option(
+    "--at", default="p99.9", metavar="P", help="--against: the percentile that is compared."
+)
+@click.option(
+    "--worse-than",
+    default="5%",
+    metavar="SHARE",
+    help="--against: how much more than the base is worse.",
+)
+@click.option(
+    "--within", default="30min", metavar="TIME", help="--against: when to end at the latest."
+)
 def run(
     experiment: Path,
     set_: tuple[str, ...],
@@ -57,6 +84,11 @@ def run(
     resume: bool,
     testbed: Path | None,
     check: bool,
+    against: Path | None,
+    against_set: tuple[str, ...],
+    at: str,
+    worse_than: str,
+    within: str,
     json: bool,
     quiet: bool,
 ) -> None:
@@ -85,8 +117,15 @@ def run(
     file, the verdict follows. At the end it says in few words why packets were late, of up to eight
     runs with a trace, if these are small (64 MB); `tailtap explain` tells more. The exit status is
     3 when runs failed or are invalid, else 1 unless everything holds.
+
+    With --against both experiments are measured in pairs of runs, in random order, until the pairs
+    decide about the percentile --at: better, no worse, worse by more than --worse-than, or, when
+    --within is over, not shown. Each answer is wrong in at most 5 % of all cases, however many
+    pairs it took. The exit status is 0, 0, 1 and 5. `vary`, `repeat` and `require` have no part in
+    it; --out holds every run, and against.json.
     """
     from tailtap.analysis.runs.summary import summarize
+    from tailtap.cli.against import run_against
     from tailtap.cli.caller import results_of_caller
     from tailtap.cli.explain import explain_briefly
     from tailtap.cli.flows import print_flows
@@ -100,6 +139,15 @@ def run(
     from tailtap.records.errors import InputError, MachineError
     from tailtap.records.record import printed
 
+    if against is not None:
+        if testbed is not None or check or resume:
+            raise InputError("--against goes with none of --testbed, --check and --resume")
+        run_against(
+            experiment, against, set_, against_set, at=at, worse_than=worse_than, within=within,
+            out=out, json=json, quiet=quiet,
+        )  # fmt: skip
+    if against_set:
+        raise InputError("--against-set is for --against BASE: name that file, too")
     checked = read_experiment(experiment, set_, on_testbed=testbed is not None)
     stations, boots = None, None
     if testbed is not None:

@@ -116,6 +116,15 @@ class Period(Record, kw_only=True):
     words: str
 
 
+class ProvenKnob(Record, kw_only=True):
+    """A knob that `tailtap improve` tried and that helped: a percentile without it, and with it."""
+
+    knob: str
+    p: Share
+    before_ns: Whole
+    after_ns: Whole
+
+
 class Remove(Record, kw_only=True):
     """What removes causes."""
 
@@ -126,6 +135,9 @@ class Remove(Record, kw_only=True):
     lines: Annotated[Texts, Meta(description="What to type, line by line")]
     without: Without | None
     words: str
+    proven: Annotated[
+        list[ProvenKnob], Meta(description="What was shown to help, here, against causes found")
+    ] = []
 
 
 class ChanceTest(Record, kw_only=True):

@@ -13,12 +13,14 @@ from typing import Any
 
 import msgspec
 
+from tailtap.records.against import AgainstRecord
 from tailtap.records.causes import CausesRecord, ExplainedRecord
 from tailtap.records.compare import CompareRecord
 from tailtap.records.evaluation import EvaluationRecord
 from tailtap.records.experiment import EvaluationsRecord, ExperimentRecord
 from tailtap.records.files import write_text
 from tailtap.records.generator import GeneratorRecord, SeveralRecord
+from tailtap.records.improve import ImproveRecord
 from tailtap.records.interrupts import InterruptsRecord
 from tailtap.records.noise import NoiseRecord
 from tailtap.records.printed import (
@@ -66,6 +68,8 @@ RECORDS: Sequence[type[Record]] = (
     CompareRecord,
     SearchRecord,
     SearchedRecord,
+    ImproveRecord,
+    AgainstRecord,
     TraceRecord,
     GeneratorRecord,
     SeveralRecord,

@@ -23,6 +23,7 @@ from tailtap.analysis.causes.late import (
     usual_packets,
 )
 from tailtap.analysis.causes.periods import FEWEST, Period, periods, tick
+from tailtap.analysis.causes.proven import trials_of
 from tailtap.analysis.causes.remedies import Knob, Situation
 from tailtap.analysis.causes.segments import UNKNOWN, leaving, segments
 from tailtap.analysis.causes.taxonomy import Named
@@ -241,6 +242,7 @@ def situation(run: Run, trace: Trace) -> Situation:
     tuning = run.record.tuning if run.record else None
     links = run.record.links if run.record else ()
     cards = {card for link in links for card in link.cards or ()}
+    trials, p = trials_of(run)
     words = [f"--cpus {tuning.cpus}", f"--role {tuning.role}"] if tuning else []
     words += [f"--interface {name}" for name in tuning.interfaces] if tuning else []
     return Situation(
@@ -249,6 +251,8 @@ def situation(run: Run, trace: Trace) -> Situation:
         frozenset(cards),
         " ".join(words),
         f"--cpus {list_cpus(trace.senders)} --role generator" if trace.senders else "",
+        trials,
+        p,
     )
 
 

@@ -14,6 +14,7 @@ from tailtap.analysis.causes.claims import FALSE_CLAIMS, SEED
 from tailtap.analysis.causes.explained import Explained
 from tailtap.analysis.causes.joined import BEHIND, DIRECT, STATES
 from tailtap.analysis.causes.labels import Row
+from tailtap.analysis.causes.proven import proven, proven_words
 from tailtap.analysis.causes.remedies import knobs_for, remedy
 from tailtap.analysis.causes.segments import UNKNOWN
 from tailtap.analysis.causes.taxonomy import Named, Served
@@ -146,12 +147,16 @@ def _remove(found: Explained) -> Remove:
     """Candidate remedies, what to type for them, and the tail without their causes."""
     causes = {row.name: row.packets for row in found.labels.rows if row.is_cause}
     packets = int(found.joined.state.size)
-    removal = remedy(causes, packets, found.knobs, found.here)
+    here = found.here
+    removal = remedy(causes, packets, found.knobs, here)
+    shown = proven(here.trials, here.p, causes)
+    said = proven_words(shown)
     if removal is None:
         return Remove(knobs=[], packets=0, share=0.0, causes=[], lines=[], without=None,
-                      words=NO_REMEDY)  # fmt: skip
+                      words=said or NO_REMEDY, proven=shown)  # fmt: skip
     without = None if found.removal is None else found.removal.without(removal.causes)
-    lines = found.here.lines(removal.knobs)
+    lines = here.lines(removal.knobs)
+    words = remedy_words(lines, removal, without)
     return Remove(
         knobs=[knob.name for knob in removal.knobs],
         packets=removal.packets,
@@ -159,7 +164,8 @@ def _remove(found: Explained) -> Remove:
         causes=[CauseName(cause=name.cause, detail=name.detail) for name in sorted(removal.causes)],
         lines=lines,
         without=without,
-        words=remedy_words(lines, removal, without),
+        words=f"{said}; {words}" if said else words,
+        proven=shown,
     )
 
 

@@ -11,7 +11,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from tailtap.analysis.causes.proven import decided
 from tailtap.analysis.causes.taxonomy import Named, is_of, is_of_generator, own_detail
+from tailtap.records.improve import KnobTrial
 
 IN_GUEST = "guest: "
 IN_GENERATOR = "generator: "
@@ -102,9 +104,19 @@ class Knob:
     settable: str
     recommended: bool = True
     disruptive: bool = False
+    details: str | None = None
+    """A pattern of the details of the causes that it removes, where `MADE_FOR` does not know it."""
+
+    def answers(self, cause: str, detail: str) -> bool:
+        """Whether it says itself that it is made for this cause."""
+        return (
+            self.details is not None
+            and cause in self.removes
+            and re.search(self.details, detail) is not None
+        )
 
     @property
-    def _rank(self) -> tuple[bool, int, bool, str]:
+    def rank(self) -> tuple[bool, int, bool, str]:
         """What is cheaper comes first."""
         return (not self.recommended, self.risk, self.settable == "boot", self.name)
 
@@ -124,14 +136,20 @@ class Situation:
     """Options of `tailtap host` that say what the machine is for, such as ``--cpus 1``."""
     of_generator: str = ""
     """The same for the CPUs that hand packets over, of which the audit says nothing."""
+    trials: tuple[KnobTrial, ...] = ()
+    """What was tried here, with and without."""
+    p: float = 0.0
+    """The percentile that the trials tell of."""
 
     def allows(self, knob: Knob) -> bool:
-        """Whether it can be set there, and is not yet as it should be."""
+        """Whether it can be set there, is not yet as it should be, and was not tried yet."""
         guest = knob.name.startswith(IN_GUEST)
         answers = self.in_guest if guest else self.answers
         if knob.name.startswith(IN_GENERATOR):
             answers = None
         name = _plain(knob.name)
+        if knob.name in decided(self.trials):
+            return False
         return knob.settable != "no" and (answers is None or answers.get(name) == NOT_MET)
 
     def lines(self, knobs: Sequence[Knob]) -> list[str]:
@@ -195,9 +213,9 @@ def knobs_for(name: Named, knobs: Sequence[Knob], here: Situation = ANYWHERE) ->
                  if knob.settable == "boot"]  # fmt: skip
     found = [
         knob for knob in knobs
-        if _plain(knob.name) in made and here.allows(knob)
+        if (_plain(knob.name) in made or knob.answers(name.cause, detail)) and here.allows(knob)
     ]  # fmt: skip
-    return sorted(found, key=lambda knob: knob._rank)
+    return sorted(found, key=lambda knob: knob.rank)
 
 
 def _plain(name: str) -> str:
@@ -224,7 +242,7 @@ def remedy(
         return sum(left.get(name, 0) for name in by_knob[knob])
 
     while by_knob and len(chosen) < MOST_KNOBS:
-        best = min(by_knob, key=lambda knob: (-gain(knob), knob._rank))
+        best = min(by_knob, key=lambda knob: (-gain(knob), knob.rank))
         if gain(best) < max(1, LEAST_SHARE * late):
             break
         chosen.append(best)

@@ -1,6 +1,8 @@
 """The table of knobs: what on a host adds tail latency, a file for each group.
 
 A row is a `Knob` (`knob.py`) in the `ROWS` of its group's file; nothing else has to know of it.
+Packages of others add rows by entry points of the group ``tailtap.knobs``, each of which names a
+`Knob`.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from tailtap.host.knobs import (
     timers,
 )
 from tailtap.host.knobs.knob import GROUPS, Knob
+from tailtap.kinds.registry import Registry
 from tailtap.records.errors import InputError
 from tailtap.records.suggest import did_you_mean
 
@@ -46,12 +49,17 @@ FILES = (
     services,
 )
 
+
+def _built_in() -> dict[str, Knob]:
+    return {knob.name: knob for file in FILES for knob in file.ROWS}
+
+
+TABLE: Registry[Knob] = Registry("knob", "tailtap.knobs", Knob, _built_in)
+"""Every row by its name, those of other packages included."""
 KNOBS: tuple[Knob, ...] = tuple(
-    sorted(
-        (knob for file in FILES for knob in file.ROWS), key=lambda knob: GROUPS.index(knob.group)
-    )
+    sorted((knob for _, knob in TABLE.working()), key=lambda knob: GROUPS.index(knob.group))
 )
-"""Every row, group by group."""
+"""Every row that works, group by group."""
 
 
 def named(name: str) -> Knob | None:
@@ -62,10 +70,13 @@ def named(name: str) -> Knob | None:
 def select(names: Sequence[str]) -> list[Knob]:
     """The knobs and the knobs of the groups `names`, in the order of the table; all by default.
 
-    Raises `InputError` for a name that is neither.
+    Raises `InputError` for a name that is neither, and `MachineError` for the knob of a package
+    that does not work.
     """
     known = [*(knob.name for knob in KNOBS), *GROUPS]
     for name in names:
         if name not in known:
+            if name in TABLE:
+                _ = TABLE[name]  # says why it does not work
             raise InputError(f"there is no knob or group {name!r}: {did_you_mean(name, known)}")
     return [knob for knob in KNOBS if not names or knob.name in names or knob.group in names]

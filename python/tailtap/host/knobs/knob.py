@@ -93,6 +93,9 @@ class Knob:
     elsewhere: bool = False
     """Whether only somebody else can change it, such as the host of this guest: it is shown, and
     does not decide whether the audit is met."""
+    details: str | None = None
+    """Of a knob of another package: a pattern of the details, as `tailtap explain` prints them, of
+    the causes that it removes; what answers which cause by itself is in `analysis/causes`."""
     absent: str = ""
     """What it means that the place is not there, a clause; the missing path by default."""
 

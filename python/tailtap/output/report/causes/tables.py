@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from tailtap.analysis.causes.proven import proven_words
 from tailtap.analysis.causes.taxonomy import Named
 from tailtap.analysis.causes.words import estimate_words
 from tailtap.analysis.runs.text import count_text, share_text, time_text, with_micro_sign
@@ -50,6 +51,8 @@ class RunCauses:
     summary: str
     lines: tuple[str, ...]
     """What to type for the candidate remedies."""
+    proven: str
+    """Which remedies were shown to help, and by how much; nothing without any."""
     estimate: str
     """What would be left of the tail without the causes that these answer."""
     rows: tuple[ShownCause, ...]
@@ -91,6 +94,7 @@ def _run(story: Story, record: CausesRecord) -> RunCauses:
             f"{time_text(late.median_ns)}."
         ),
         tuple(remove.lines),
+        with_micro_sign(proven_words(remove.proven)),
         _estimate(remove),
         tuple(rows),
         len(present[SHOWN_PRESENT:]),

@@ -1,0 +1,242 @@
+"""`tailtap improve`: try what may make packets less late, and prove what does."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tailtap.cli.command import PATH, command
+from tailtap.cli.completing import one_of, result_folders, settings
+from tailtap.cli.options import experiment_file, telling
+from tailtap.cli.terminal import say, warn
+
+if TYPE_CHECKING:
+    from tailtap.measure.improve.conduct import Improvement
+    from tailtap.records.improve import ImproveRecord, KnobTrial, Measured
+
+FORMATS = {"tuned": "tuned.conf", "sysctl": "sysctl.conf", "ansible": "ansible.yaml"}
+"""Those of `tailtap host export`, and the file in --out that each goes into."""
+
+
+@command(
+    examples=(
+        (
+            "sudo tailtap improve examples/improve.yaml --require 'p99.9 < 1 ms' --within 30min",
+            "try what may help, put everything back, and say what helped",
+        ),
+        (
+            "sudo tailtap improve examples/improve.yaml --keep --export tuned",
+            "with the requirement of the file; leave what helped set, and write it for tuned",
+        ),
+    )
+)
+@experiment_file
+@click.option(
+    "--require",
+    metavar="REQUIREMENT",
+    help="A percentile, such as 'p99.9 < 1 ms', or 'reliability(1 ms) >= 99.9 %'; by default that "
+    "of the file.",
+)
+@click.option("--within", default="30min", metavar="TIME", help="When to end at the latest.")
+@click.option(
+    "--margin",
+    default="20%",
+    metavar="SHARE",
+    help="A smaller effect on the share of late packets counts as none.",
+)
+@click.option(
+    "--disruptive",
+    is_flag=True,
+    help="Also try what takes links of the experiment's own cards down, and what can harm the "
+    "machine or others.",
+)
+@click.option(
+    "--keep",
+    is_flag=True,
+    help="Leave what helped set, as `tailtap host apply` does: `tailtap host revert` undoes it.",
+)
+@click.option(
+    "--export",
+    "exports",
+    multiple=True,
+    metavar="FORMAT",
+    shell_complete=one_of(*FORMATS),
+    help=f"Write what helped as `tailtap host export` does: {', '.join(FORMATS)}; may be repeated.",
+)
+@click.option(
+    "--set",
+    "set_",
+    multiple=True,
+    metavar="PATH=VALUE",
+    shell_complete=settings,
+    help="Replace one value of the file, such as traffic.rate='20 kpkt/s'. May be given several "
+    "times.",
+)
+@click.option(
+    "--out",
+    type=PATH,
+    metavar="DIR",
+    shell_complete=result_folders,
+    help="The folder for the results; by default the name and the time of day.",
+)
+def improve(
+    experiment: Path,
+    require: str | None,
+    within: str,
+    margin: str,
+    disruptive: bool,
+    keep: bool,
+    exports: tuple[str, ...],
+    set_: tuple[str, ...],
+    out: Path | None,
+    json: bool,
+    quiet: bool,
+) -> None:
+    """Try the knobs that answer why packets are late, and keep those that help.
+
+    Measures the experiment with a trace, explains it, and takes the knobs of `tailtap host` that
+    answer the causes found, can be set while the machine runs, and are not as they should be. Each
+    is tried in pairs of runs, with it and without it, in random order, until the pairs decide: it
+    helps, has no effect (less than --margin), harms, or nothing is shown. What helps is kept for
+    the runs that follow, and the causes are looked for again. It ends when the requirement holds,
+    when nothing is left that may help, or when the time is over.
+
+    What is compared is the share of packets that are later than required, or lost, of each run. The
+    probability that a knob without effect is said to help is at most 5 %, over all knobs together:
+    nine pairs show a clear effect. The requirement is judged on as many runs as the file says by
+    `repeat`, which each stage makes without a trace; all must hold.
+
+    Each run sets the knobs itself and puts the machine back; a run that was killed leaves a journal
+    for `tailtap clean`. --out holds every run as `tailtap run` stores it, so that report, explain
+    and compare work, and improve.json. `tailtap explain` tells then which remedies are proven. The
+    exit status is 0 when the requirement holds in the end, 1 when it is violated, 5 when that is
+    not shown.
+    """
+    from tailtap.cli.caller import results_of_caller
+    from tailtap.cli.explain import remedies
+    from tailtap.experiment.reading import read_experiment
+    from tailtap.measure.improve.conduct import improve_experiment
+    from tailtap.measure.improve.settings import Goal, Plan, Settings
+    from tailtap.measure.runner import default_folder
+    from tailtap.records.errors import InputError, MachineError
+    from tailtap.records.record import printed
+    from tailtap.records.suggest import did_you_mean
+    from tailtap.records.units import parse_share, parse_time
+
+    for name in exports:
+        if name not in FORMATS:
+            raise InputError(f"--export: there is no {name!r}: {did_you_mean(name, FORMATS)}")
+    checked = read_experiment(experiment, set_)
+    required = list(checked.require) if require is None else [require]
+    asked = Settings(parse_time(within), parse_share(margin), disruptive)
+    plan = Plan(checked, experiment, Goal.of(required), asked)
+    from tailtap.output import database as store  # after what needs no database
+
+    def print_line(line: str) -> None:
+        if not quiet:
+            warn(line)
+
+    folder = out or default_folder(f"{checked.name}-improve")
+    losses: list[str] = []
+    with results_of_caller(folder):
+        found = improve_experiment(
+            plan, folder, knobs=remedies(), store=store, print_line=print_line,
+            on_loss=telling(losses),
+        )  # fmt: skip
+        files = [_export(found, name) for name in exports if found.kept]
+    if keep and found.kept:
+        for name, why in found.apply():
+            warn(f"tailtap: {name} helped, and is not kept: {why}")
+    if json:
+        print(printed(found.record))
+    else:
+        print_improvement(found.record)
+        for file in files:
+            say(f"wrote {file}")
+        say(f"results: {folder}")
+    if losses:
+        raise MachineError(f"the trials are done, but not all was kept: {losses[0]}")
+    sys.exit({"holds": 0, "violated": 1, "not shown": 5}[found.record.answer])
+
+
+def _export(found: Improvement, name: str) -> Path:
+    """Write what helped as a file of another program."""
+    from tailtap.host.tuning.exports import FORMATS as KNOWN
+    from tailtap.host.tuning.exports.content import content
+    from tailtap.records.files import write_text
+
+    made = KNOWN[name](content(found.finding.tree, found.finding.purpose, found.kept))
+    folder = found.folder.path
+    write_text(folder / FORMATS[name], made.text, below=folder)
+    return folder / FORMATS[name]
+
+
+def print_improvement(record: ImproveRecord) -> None:
+    """Print a row for each trial, then what is left, and what holds."""
+    from tailtap.cli.console import Column, Table
+    from tailtap.records.units import format_share, format_time
+
+    table = Table(
+        (
+            Column("knob", wrap=14),
+            Column("against", wrap=20),
+            Column("share before", right=True, wrap=8),
+            Column("after", right=True),
+            Column("without it", right=True, wrap=14),
+            Column("with it", right=True, wrap=14),
+            Column("late packets", right=True, wrap=16),
+            Column("pairs", right=True),
+            Column("answer"),
+        )
+    )
+    for row in record.trials:
+        after = "" if row.share_after is None else format_share(row.share_after)
+        table.add(
+            row.knob,
+            ", ".join(one.cause + (f" ({one.detail})" if one.detail else "") for one in row.causes),
+            format_share(row.share_before),
+            after,
+            _measured(row.before),
+            _measured(row.after),
+            _ratio(row),
+            str(len(row.pairs)),
+            row.answer,
+        )
+    if record.trials:
+        table.print()
+    for one in record.left:
+        say(f"not tried: {one.name}: {one.why}")
+    first, last = record.stages[0], record.stages[-1]
+    say(
+        f"{record.requirement}: {first.answer} before ({format_time(first.percentile.ns)}), "
+        f"{last.answer} now ({format_time(last.percentile.ns)}); ended: {record.stopped}"
+    )
+    if record.kept:
+        names = " ".join(record.kept)
+        how = (
+            "they stay set: `tailtap host revert` puts them back" if record.applied
+            else f"set them: sudo tailtap host apply {names} {record.purpose}"
+        )  # fmt: skip
+        say(f"proven: {', '.join(record.kept)}; {how}")
+
+
+def _measured(found: Measured | None) -> str:
+    from tailtap.records.units import format_time
+
+    if found is None:
+        return ""
+    if found.low_ns is None or found.high_ns is None:
+        return format_time(found.ns)
+    return f"{format_time(found.ns)} ({format_time(found.low_ns)} to {format_time(found.high_ns)})"
+
+
+def _ratio(row: KnobTrial) -> str:
+    """The ratio of the late packets, with its interval."""
+    if row.ratio is None:
+        return ""
+    low = "0" if row.low is None else f"{row.low:.2g}"
+    high = "any" if row.high is None else f"{row.high:.2g}"
+    return f"x {row.ratio:.2g} ({low} to {high})"

@@ -1,0 +1,197 @@
+"""`tailtap run --against`: two experiments, interleaved, until it is decided which is worse."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from tailtap.analysis.compare.sequential import ERROR, against, interval
+from tailtap.analysis.runs.folder import ExperimentFolder, RunStore, require_folder
+from tailtap.experiment.model import Experiment
+from tailtap.experiment.plan import plan_run
+from tailtap.experiment.reading import CheckedExperiment
+from tailtap.host.changes.privileges import require_root
+from tailtap.measure.pairs import OVERLOADED_NS, Made, PrintLine, Runs, in_pairs
+from tailtap.measure.preconditions import require_clock, require_cpus
+from tailtap.measure.progress import seconds_of
+from tailtap.measure.runner import (
+    experiment_text,
+    interruptible,
+    remove_own_leftovers,
+    storage_errors,
+)
+from tailtap.records.against import AgainstRecord
+from tailtap.records.errors import InputError, Interrupted, MachineError, Occupied, TailtapError
+from tailtap.records.files import make_folder, write_json, write_text
+from tailtap.records.record import as_json
+
+MOST_PAIRS = 200
+NEW, BASE = "new", "base"
+
+
+@dataclass(frozen=True)
+class Question:
+    """Whether one experiment's percentile `p` is worse than that of another, its base."""
+
+    new: CheckedExperiment
+    new_source: Path
+    base: CheckedExperiment
+    base_source: Path
+    p: float
+    margin: float
+    within_ns: int
+
+    def __post_init__(self) -> None:
+        """Raise `InputError` for experiments of several configurations, and for odd settings."""
+        for checked in (self.new, self.base):
+            if len(checked.combinations) > 1:
+                key = "vary" if "vary" in checked.document.data else "cases"
+                raise InputError(
+                    f"{checked.document.place((key,))}: {key}: only one configuration is held "
+                    f"against another: choose a value with --set and remove {key} from the file"
+                )
+        if not 0 <= self.margin <= 10:
+            raise InputError("--worse-than: give a share from 0 to 1000 %, such as '5 %'")
+        if not 0 < self.p < 1:
+            raise InputError("--at: a percentile lies between p0 and p100")
+        if self.within_ns <= 0:
+            raise InputError("--within: give a time above zero, such as 30min")
+
+
+@dataclass
+class Pairs:
+    """The pairs made so far."""
+
+    question: Question
+    folder: ExperimentFolder
+    record: AgainstRecord
+
+    def make(self, runs: Runs) -> None:
+        """Measure until it is decided, or the time is over. Raises `MachineError` where no pair
+        has a result.
+        """
+        question = self.question
+
+        def side(name: str, checked: CheckedExperiment) -> Made:
+            experiment = _experiment(checked)
+            return runs.make(name, experiment, {"against": name}, question.p)
+
+        for pair in in_pairs(
+            lambda: side(NEW, question.new),
+            lambda: side(BASE, question.base),
+            random.SystemRandom(),
+        ):
+            if pair is None:
+                self.record.spoiled += 1
+            else:
+                self._decide(*pair)
+            self.store()
+            over = runs.left < 2 or len(self.record.pairs) >= MOST_PAIRS
+            if over or self.record.answer != "not shown":
+                break
+        if not self.record.pairs:
+            raise MachineError("no pair of runs had a result: their run.json say why")
+
+    def _decide(self, *pair: Made) -> None:
+        """Enter a pair, and what all of them say."""
+        record, p = self.record, self.question.p
+        record.pairs.append(
+            [OVERLOADED_NS if one.overloaded else max(1, one.percentile(p)) for one in pair]
+        )
+        record.runs += [one.slug for one in pair]
+        found = interval([(new, base) for new, base in record.pairs], ERROR)
+        record.ratio, record.low, record.high = found.ratio, found.low, found.high
+        record.answer = against(found, record.margin)
+
+    def end(self, status: Literal["done", "interrupted", "failed"], error: str | None) -> None:
+        """Record how it ended."""
+        self.record.status, self.record.error, self.record.finished = status, error, _now()
+        self.store()
+
+    def store(self) -> None:
+        """Write ``against.json``."""
+        path = self.folder.path
+        write_json(path / "against.json", as_json(self.record), below=path)
+
+
+def measure_against(
+    question: Question, out: Path, *, store: RunStore, print_line: PrintLine, on_loss: PrintLine
+) -> AgainstRecord:
+    """Answer the question by runs in the folder `out`.
+
+    Raises `Occupied` for a folder that holds something, `MachineError` where nothing can be
+    measured, `Interrupted` when the user stopped it: what was made until then is kept.
+    """
+    require_root()
+    sides = [_experiment(question.new), _experiment(question.base)]
+    planned = [plan_run(1, NEW, 1, {}, one) for one in sides]
+    require_cpus(planned)
+    require_clock(planned)
+    folder = ExperimentFolder(out)
+    until = time.monotonic() + question.within_ns / 1e9
+    runs = Runs(folder, store, print_line, until, max(seconds_of(one) for one in sides))
+    pairs = Pairs(question, folder, begun(question))
+    with storage_errors(out):
+        require_folder(out, resume=False)
+        with folder.locked(), interruptible():
+            if any(out.iterdir()):
+                raise Occupied("the folder is not empty", place=str(out))
+            make_folder(folder.runs, below=out)
+            text = experiment_text(question.new, question.new_source)
+            write_text(folder.experiment, text, below=out)
+            text = experiment_text(question.base, question.base_source)
+            write_text(out / "against.yaml", text, below=out)
+            for aside in store.begin_anew(folder.database):
+                on_loss(f"{folder.database}: it was damaged, and is kept as {aside.name}")
+            try:
+                pairs.make(runs)
+            except KeyboardInterrupt:
+                remove_own_leftovers()
+                pairs.end("interrupted", "stopped by the user")
+                raise Interrupted(
+                    f"interrupted: {len(pairs.record.pairs)} pairs are kept in {out}"
+                ) from None
+            except (TailtapError, OSError) as error:
+                with contextlib.suppress(OSError):  # the first error tells more
+                    pairs.end("failed", str(error))
+                raise
+            pairs.end("done", None)
+    return pairs.record
+
+
+def _experiment(checked: CheckedExperiment) -> Experiment:
+    return checked.combinations[0][1]
+
+
+def begun(question: Question) -> AgainstRecord:
+    """The record of a question that nothing was measured for yet."""
+    return AgainstRecord(
+        name=question.new.name,
+        base=question.base.name,
+        status="running",
+        error=None,
+        p=question.p,
+        margin=question.margin,
+        error_rate=ERROR,
+        within_ns=question.within_ns,
+        parameters=_experiment(question.new).parameters(),
+        base_parameters=_experiment(question.base).parameters(),
+        started=_now(),
+        finished=None,
+        answer="not shown",
+        pairs=[],
+        spoiled=0,
+        ratio=None,
+        low=None,
+        high=None,
+        runs=[],
+    )
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,128 @@
+"""What an improvement is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tailtap.analysis.compare.sequential import ERROR
+from tailtap.analysis.verdict.requirement import Requirement, parse_requirements
+from tailtap.experiment.combinations import CASES, VARY
+from tailtap.experiment.model import Experiment
+from tailtap.experiment.reading import CheckedExperiment
+from tailtap.experiment.tuning import FULL
+from tailtap.records.errors import InputError
+from tailtap.records.improve import ImproveSettings
+
+TESTS = 10
+"""Among so many trials of knobs the error is divided: no more are made."""
+WITHIN_NS = 30 * 60 * 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of an improvement."""
+
+    within_ns: int = WITHIN_NS
+    margin: float = 0.2
+    """A smaller effect on the share of late packets counts as none."""
+    disruptive: bool = False
+    """Whether to try what takes links of the lab's cards down, and what can do harm."""
+    error: float = ERROR
+
+    def __post_init__(self) -> None:
+        """Raise `InputError` for settings that make no sense."""
+        if not 0.01 <= self.margin <= 10:
+            raise InputError("--margin: give a share from 1 % to 1000 %, such as '20 %'")
+        if self.within_ns <= 0:
+            raise InputError("--within: give a time above zero, such as 30min")
+
+    @property
+    def error_each(self) -> float:
+        """The error of one trial."""
+        return self.error / TESTS
+
+    def record(self) -> ImproveSettings:
+        """For ``improve.json``."""
+        return ImproveSettings(
+            within_ns=self.within_ns,
+            margin=self.margin,
+            error=self.error,
+            tests=TESTS,
+            disruptive=self.disruptive,
+        )
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What is required: at most a share of packets as late as a time."""
+
+    requirement: Requirement
+    p: float
+    """The percentile, 0 to 1."""
+    limit_ns: int
+
+    @classmethod
+    def of(cls, texts: Sequence[str]) -> Goal:
+        """The one requirement of a percentile or of the reliability. Raises `InputError`."""
+        found = parse_requirements(texts)
+        if len(found) != 1 or found[0].quantity not in ("percentile", "reliability"):
+            told = ", ".join(one.text for one in found) or "nothing"
+            raise InputError(
+                f"--require: {told}: give one percentile, such as 'p99.9 < 1 ms', or one "
+                "reliability, such as 'reliability(1 ms) >= 99.9 %'"
+            )
+        one = found[0]
+        share, time = one.argument or 0, one.limit
+        if one.quantity == "reliability":
+            share, time = time, share
+        if share == 1:
+            raise InputError("--require: no run shows that no packet at all is late: name a share")
+        return cls(one, float(share), int(time))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An improvement whose experiment and settings are valid."""
+
+    checked: CheckedExperiment
+    source: Path
+    goal: Goal
+    settings: Settings
+
+    def __post_init__(self) -> None:
+        """Raise `InputError` for an experiment that cannot be improved."""
+        document = self.checked.document
+        for key in (VARY, CASES):
+            if document.data.get(key):
+                raise InputError(
+                    f"{document.place((key,))}: {key}: an improvement looks at one configuration: "
+                    f"choose a value with --set and remove {key} from the file"
+                )
+        experiment = self.experiment
+        if not experiment.traits.has_dut:
+            raise InputError(
+                f"{document.place(('dut', 'platform'))}: dut.platform: {experiment.dut.platform} "
+                "has no device, and so nothing to improve"
+            )
+        if experiment.dut.tuning == FULL:
+            raise InputError(
+                f"{document.place(('dut', 'tuning'))}: dut.tuning: full asks for words of the "
+                "kernel's line, which no trial can leave out: write runtime, none or a list"
+            )
+        if experiment.snap is not None:
+            raise InputError(
+                f"{document.place(('tap',))}: tap: a trace is joined with stamps, and these taps "
+                "keep packets: leave tap.snap out"
+            )
+
+    @property
+    def experiment(self) -> Experiment:
+        """The experiment as the file describes it."""
+        return self.checked.combinations[0][1]
+
+    @property
+    def repeats(self) -> int:
+        """How many runs the requirement is judged on, at each stage."""
+        return self.checked.repeat

@@ -1,0 +1,134 @@
+"""Runs that are compared: made one by one until a time is over, and in pairs of random order."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tailtap.analysis.evaluation.percentiles import label
+from tailtap.analysis.runs.folder import ExperimentFolder, RunStore
+from tailtap.analysis.runs.reader import finished_runs
+from tailtap.analysis.runs.run import Run
+from tailtap.experiment.model import Experiment
+from tailtap.experiment.plan import plan_run
+from tailtap.measure.runner import beside, make_run
+from tailtap.records.files import slugify
+from tailtap.records.units import format_time
+
+MOST_SPOILED = 4
+"""After so many pairs without a result in a row there are no more."""
+OVERLOADED_NS = 10**18
+"""The percentile of a run whose queues were full, or where nothing came out: above any other."""
+PrintLine = Callable[[str], object]
+
+
+@dataclass(frozen=True)
+class Made:
+    """One measurement: its runs, one of each flow; without any where it failed or is invalid."""
+
+    slug: str
+    runs: Sequence[Run]
+    folders: Sequence[Path]
+    error: str | None = None
+
+    @property
+    def counted(self) -> bool:
+        """Whether it says something about the device."""
+        return self.error is None
+
+    def late(self, threshold_ns: int) -> tuple[int, int]:
+        """How many packets took that long or were lost, and of how many, over all flows."""
+        late = packets = 0
+        for run in self.runs:
+            found = run.evaluation
+            assert found is not None and found.packets is not None  # it was measured here
+            lost = found.lost_at_least or 0
+            late += int(found.latency_counts[found.latencies >= threshold_ns].sum()) + lost
+            packets += found.packets + lost
+        return late, packets
+
+    def share(self, threshold_ns: int) -> float:
+        """The share of late packets; above zero, as if half a packet more had been late."""
+        late, packets = self.late(threshold_ns)
+        return (late + 0.5) / (packets + 1)
+
+    def percentile(self, p: float) -> int:
+        """The percentile `p` (0 to 1) of the worst flow, in ns."""
+        found = [row.value for run in self.runs if (row := run.percentile(p)) is not None]
+        return max(found, default=OVERLOADED_NS)
+
+    @property
+    def overloaded(self) -> bool:
+        """Whether a flow lost so much that latency is that of full queues."""
+        return any(run.evaluation is not None and run.evaluation.overloaded for run in self.runs)
+
+
+@dataclass
+class Runs:
+    """Makes runs, one after the other, into a folder of runs."""
+
+    folder: ExperimentFolder
+    store: RunStore
+    print_line: PrintLine
+    until: float
+    """When no further run may begin, by the monotonic clock."""
+    estimate: float
+    """How long a run takes, in seconds, as long as none was made."""
+    number: int = 0
+    made: Counter[str] = field(default_factory=Counter)
+    seconds: list[float] = field(default_factory=list)
+
+    @property
+    def left(self) -> int:
+        """How many runs there is time for, each as long as they were so far."""
+        each = sum(self.seconds) / len(self.seconds) if self.seconds else self.estimate
+        return max(0, int((self.until - time.monotonic()) / each))
+
+    def make(
+        self, name: str, experiment: Experiment, variables: Mapping[str, Any], p: float
+    ) -> Made:
+        """Measure once; `p` is the percentile that is printed."""
+        began = time.monotonic()
+        self.made[str(variables)] += 1
+        repeat = self.made[str(variables)]
+        run = plan_run(self.number + 1, slugify(name), repeat, variables, experiment)
+        self.number += len(run.group)
+        folder = self.folder.run(run.slug)
+        record = make_run(run, folder)
+        folders = [beside(folder, one).path for one in run.group]
+        self.store.add_runs(self.folder.database, folders)
+        self.seconds.append(time.monotonic() - began)
+        if record.error is None:
+            runs = [one for path in folders for one in finished_runs(path)]
+            error = None if record.valid is not False else "the run is invalid"
+            made = Made(run.slug, runs, folders, error)
+            self.print_line(f"{run.slug}: {label(p)} {format_time(made.percentile(p))}")
+        else:
+            made = Made(run.slug, (), folders, record.error)
+            self.print_line(f"{run.slug}: {record.error}")
+        return made
+
+
+def in_pairs(
+    one: Callable[[], Made], other: Callable[[], Made], order: random.Random
+) -> Iterator[tuple[Made, Made] | None]:
+    """Pairs of measurements, in random order within each; None for one without a result.
+
+    It ends when `MOST_SPOILED` in a row had none.
+    """
+    spoiled = 0
+    while spoiled < MOST_SPOILED:
+        if order.random() < 0.5:
+            first = one()
+            second = other()
+        else:
+            second = other()
+            first = one()
+        counted = first.counted and second.counted
+        spoiled = 0 if counted else spoiled + 1
+        yield (first, second) if counted else None

@@ -1,0 +1,154 @@
+"""`tailtap improve` on a machine that is disturbed on purpose: it finds what ends that.
+
+A hog, bursts of timers and another flow share the device's core, each with a knob that ends it, and
+two knobs do nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trial_knobs
+from explaining import DUT, OTHER
+from injectors import build, flow, hog, timers
+from labtools import TAILTAP, Machine, own_machine, was_made
+from namespaces import Namespace
+from packages import install
+
+pytestmark = [
+    pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="needs a CPU beside the device's"),
+    pytest.mark.timeout(1_500),
+]
+EXPERIMENT = """\
+name: improved
+dut: {platform: bare-metal, forwarder: fault, cpus: [1]}
+traffic: {rate: 10 kpkt/s, size: 64 B, duration: 500 ms, warm_up: 50 ms, cpu: 0, slip_limit: 1 s}
+"""
+MOST_SECONDS = 1_200
+"""A busy machine takes ten times as long as an idle one."""
+WITH_IT_FIRST = "import random\nrandom.SystemRandom.random = lambda self: 0.0\n"
+Kinds = dict[str, Callable[[], AbstractContextManager[object]]]
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    """One with the knobs of the test."""
+    packages = tmp_path / "packages"
+    install(packages, "trial-knobs", trial_knobs.ENTRY_POINTS)
+    source = Path(trial_knobs.__file__)
+    (packages / source.name).write_text(source.read_text(encoding="utf-8"), encoding="utf-8")
+    (tmp_path / "knobs").mkdir()
+    monkeypatch.setenv("PYTHONPATH", str(packages))
+    monkeypatch.setenv("TAILTAP_TEST_KNOBS", str(tmp_path / "knobs"))
+    (tmp_path / "experiment.yaml").write_text(EXPERIMENT)
+    with own_machine() as made:
+        yield made
+
+
+def long_hog(program: Path) -> Kinds:
+    """It takes longer than the scheduler lets any other task of a busy machine have the core."""
+    return {"test-ends-hog": lambda: hog(program, cpu=DUT, busy_ns=25_000_000)}
+
+
+def says(folder: Path) -> set[str]:
+    """What all knobs say."""
+    return {trial_knobs.asked(file) for file in (folder / "knobs").iterdir()}
+
+
+def improved(machine: Machine, folder: Path, some: Kinds, *options: str) -> dict[str, Any]:
+    """What `tailtap improve` says where `some` disturb."""
+    out = folder / "out"
+    with trial_knobs.disturbances(folder / "knobs", some):
+        words = ("improve", str(folder / "experiment.yaml"), "--json", "--out", str(out))
+        done = machine.run(*TAILTAP, *words, *options, seconds=MOST_SECONDS)
+        assert says(folder) == {trial_knobs.RUNS}
+    assert done.returncode in (0, 1, 5), done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.alone
+@pytest.mark.timed
+def test_what_ends_a_hog_is_kept_and_called_proven(machine: Machine, tmp_path: Path) -> None:
+    some = long_hog(build(tmp_path))
+    found = improved(
+        machine, tmp_path, some, "--require", "p95 < 10 ms", "--within", "10min",
+        "--export", "sysctl",
+    )  # fmt: skip
+    assert found["kept"] == ["test-ends-hog"], (found["stages"], found["trials"], found["left"])
+    [trial] = [row for row in found["trials"] if row["kept"]]
+    assert trial["ratio"] < trial["high"] < 1
+    assert trial["after"]["ns"] < trial["before"]["ns"]
+    assert "# Not set here:\n# test-ends-hog: " in (tmp_path / "out/sysctl.conf").read_text()
+    first = tmp_path / "out/runs" / found["stages"][0]["run"]
+    causes = json.loads((first / "causes.json").read_text())
+    assert [row["knob"] for row in causes["remove"]["proven"]] == ["test-ends-hog"]
+
+
+@pytest.mark.alone
+@pytest.mark.timed
+@pytest.mark.slow
+def test_what_ends_three_disturbances_is_kept_and_no_decoy(
+    machine: Machine, namespace: Namespace, tmp_path: Path
+) -> None:
+    """Twenty times: `--count 20` of pytest-repeat, or a loop."""
+    program = build(tmp_path)
+    every = {"period_ns": 60_000_000, "spread_ns": 20_000_000, "cpu": DUT}
+    some: Kinds = {
+        "test-ends-hog": lambda: hog(program, busy_ns=3_000_000, **every),
+        "test-ends-timers": lambda: timers(program, count=8000, gap_ns=0, **every),
+        "test-ends-flow": lambda: flow(program, namespace, helper=OTHER, **every),
+    }
+    found = improved(
+        machine, tmp_path, some, "--require", "p99 < 300 us", "--within", "15min",
+        "--set", "traffic.duration=1s",
+    )  # fmt: skip
+    assert set(found["kept"]) == set(trial_knobs.RIGHT), found["trials"]
+
+
+def test_a_killed_trial_leaves_a_machine_that_clean_puts_back(
+    machine: Machine, tmp_path: Path
+) -> None:
+    """The third run is the first with a knob: behind those of a stage."""
+    some = long_hog(build(tmp_path))
+    words = (
+        "improve", str(tmp_path / "experiment.yaml"), "--out", str(tmp_path / "out"),
+        "--require", "p95 < 10 ms",
+    )  # fmt: skip
+    with trial_knobs.disturbances(tmp_path / "knobs", some):
+        with machine.held(tmp_path, *words, number=3, first=WITH_IT_FIRST) as running:
+            assert says(tmp_path) == {trial_knobs.RUNS, trial_knobs.STOPPED}
+            os.killpg(running.process.pid, signal.SIGKILL)
+            running.process.wait()
+        assert says(tmp_path) == {trial_knobs.RUNS, trial_knobs.STOPPED}
+        cleaned = machine.tailtap("clean", "--json")
+    assert was_made(cleaned), cleaned.stderr
+    assert says(tmp_path) == {trial_knobs.RUNS}
+    assert json.loads((tmp_path / "out/improve.json").read_text())["status"] == "running"
+
+
+@pytest.mark.alone
+@pytest.mark.slow
+def test_a_slower_forwarder_is_worse_and_itself_is_not(machine: Machine, tmp_path: Path) -> None:
+    file = str(tmp_path / "experiment.yaml")
+    ids = list(range(0, 5_000, 10))
+    slower = f"dut.forwarder={{fault: {{hold: {{ids: {ids}, time: 20 ms}}}}}}"
+    words = ("run", file, "--against", file, "--at", "p95", "--json", "--within", "5min")
+    made = [
+        machine.run(*TAILTAP, *words, "--out", str(tmp_path / name), *more, seconds=400)
+        for name, more in (
+            ("better", ("--against-set", slower)),
+            ("worse", ("--set", slower, "--against-set", "dut.forwarder=fault")),
+            ("same", ("--worse-than", "200%")),
+        )
+    ]
+    answers = [json.loads(done.stdout)["answer"] for done in made]
+    assert answers == ["better", "worse", "no worse"]
+    assert [done.returncode for done in made] == [0, 1, 0]
