@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from tailtap.cli.command import command
-from tailtap.cli.completing import named_folders, one_of
+from tailtap.cli.command import PATH, command
+from tailtap.cli.completing import files, named_folders, one_of
+from tailtap.cli.gate import Gate, bisected, print_gate, status_of
 from tailtap.cli.options import undisturbed_latencies
 from tailtap.cli.terminal import say, warn
 from tailtap.records.units import format_share, format_us
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from tailtap.records.compare import (
         Configured,
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
         RepeatRow,
         Standing,
     )
+    from tailtap.records.gate import GateRecord
+    from tailtap.records.record import Notice
 
     Row = tuple[Sequence[str], bool]  # cells, and whether they recede
 
@@ -39,6 +43,7 @@ SPARE = {"power": 8, "cache": 7, "memory": 6, "models": 5, "bounded": 4, "cluste
 
 
 @command(
+    cls=Gate,
     computes=True,
     examples=(
         (
@@ -48,6 +53,10 @@ SPARE = {"power": 8, "cache": 7, "memory": 6, "models": 5, "bounded": 4, "cluste
         (
             "tailtap compare old=results/monday new=results/friday --percentile 99.9",
             "two experiments, by a percentile",
+        ),
+        (
+            "tailtap compare baseline results/change --worse-than '10 %' --at p99.9",
+            "whether a change made the tail worse",
         ),
     ),
 )
@@ -63,17 +72,49 @@ SPARE = {"power": 8, "cache": 7, "memory": 6, "models": 5, "bounded": 4, "cluste
 )
 @click.option(
     "--percentile",
+    "--at",
+    "percentile",
     metavar="P",
     shell_complete=one_of("max"),
-    help="What configurations are ranked by: a percentile such as 99.9, or max. When not "
+    help="What configurations are ranked by: a percentile such as 99.9 or p99.9, or max. When not "
     "given, what `require` in their experiment files asks for, or else the highest that every run "
     "has ten packets above.",
+)
+@click.option(
+    "--worse-than",
+    metavar="SHARE",
+    help="Say of the first and the second whether the second one is worse by more than this, such "
+    "as '5 %', of the latency: better, no worse, worse, or not shown.",
+)
+@click.option(
+    "--bisect",
+    is_flag=True,
+    help="With --worse-than: end as `git bisect run` wants it, with 125 where nothing is shown, "
+    "and with 128 where no answer can be had.",
+)
+@click.option(
+    "--junit",
+    type=PATH,
+    metavar="FILE",
+    shell_complete=files,
+    help="With --worse-than: also write JUnit XML, with one test case for each configuration.",
+)
+@click.option(
+    "--markdown",
+    type=PATH,
+    metavar="FILE",
+    shell_complete=files,
+    help="With --worse-than: also write a summary in Markdown, as for a pull request.",
 )
 @undisturbed_latencies("compare")
 def compare(
     runs: tuple[str, ...],
     percentile: str | None,
     undisturbed: bool,
+    worse_than: str | None,
+    bisect: bool,
+    junit: Path | None,
+    markdown: Path | None,
     json: bool,
     quiet: bool,
 ) -> None:
@@ -87,9 +128,14 @@ def compare(
     tables show how predictable each tail is, what it costs, how well its platform isolates (a
     judgement), and whether the data meets the five recommendations of "How low can you go?".
     docs/howto/compare.md explains every column.
+
+    With --worse-than, the question is whether a change made the tail worse. The exit status is the
+    answer: 0 for better and no worse, 1 for worse, 5 for not shown. docs/howto/ci.md tells how to
+    use it.
     """
     from tailtap.analysis.compare import compare_runs
     from tailtap.analysis.compare.record import record
+    from tailtap.records.errors import InputError
     from tailtap.records.record import printed
 
     def progress(step: str) -> None:
@@ -97,6 +143,18 @@ def compare(
             warn(f"compare: {step}")
 
     sources = [_source(text) for text in runs]
+    if worse_than is not None:
+        with bisected(bisect):
+            change = _judge(sources, worse_than, percentile, undisturbed, progress)
+            _write(change, junit, markdown)
+        if json:
+            print(printed(change))
+        else:
+            print_gate(change)
+            _tell(change.warnings, quiet=quiet)
+        sys.exit(status_of(change.answer, bisect=bisect))
+    if bisect or junit or markdown:
+        raise InputError("--bisect, --junit and --markdown are about --worse-than: give that, too")
     found = record(
         compare_runs(sources, _percentile(percentile), undisturbed=undisturbed, progress=progress)
     )
@@ -113,8 +171,42 @@ def compare(
     say()
     for sentence in found.advice:
         say(sentence)
+    _tell(found.warnings, quiet=quiet)
+
+
+def _judge(
+    sources: Sequence[tuple[str, Path]],
+    worse_than: str,
+    percentile: str | None,
+    undisturbed: bool,
+    progress: Callable[[str], None],
+) -> GateRecord:
+    from tailtap.analysis.compare import judge_change
+    from tailtap.analysis.compare.record import gate_record
+    from tailtap.records.units import parse_share
+
+    change = judge_change(
+        sources,
+        parse_share(worse_than),
+        _percentile(percentile),
+        undisturbed=undisturbed,
+        progress=progress,
+    )
+    return gate_record(change)
+
+
+def _write(found: GateRecord, junit: Path | None, markdown: Path | None) -> None:
+    from tailtap.analysis.compare.gate_files import write_junit, write_markdown
+
+    if junit is not None:
+        write_junit(found, junit)
+    if markdown is not None:
+        write_markdown(found, markdown)
+
+
+def _tell(warnings: Sequence[Notice], *, quiet: bool) -> None:
     if not quiet:
-        for warning in found.warnings:
+        for warning in warnings:
             warn(f"warning: {warning.message} [{warning.code}]")
 
 
@@ -135,7 +227,7 @@ def _percentile(text: str | None) -> float | None:
     if text.strip().lower() == "max":
         return 1.0
     try:
-        (found,) = parse_list(text)
+        (found,) = parse_list(text.strip().removeprefix("p"))
     except (InputError, ValueError):
         raise InputError(
             f"--percentile {text!r} is no percentile: give one such as 99.9, or max"

@@ -19,6 +19,7 @@ from tailtap.records.compare import CompareRecord
 from tailtap.records.evaluation import EvaluationRecord
 from tailtap.records.experiment import EvaluationsRecord, ExperimentRecord
 from tailtap.records.files import write_text
+from tailtap.records.gate import GateRecord
 from tailtap.records.generator import GeneratorRecord, SeveralRecord
 from tailtap.records.improve import ImproveRecord
 from tailtap.records.interrupts import InterruptsRecord
@@ -66,6 +67,7 @@ RECORDS: Sequence[type[Record]] = (
     VerdictRecord,
     InterruptsRecord,
     CompareRecord,
+    GateRecord,
     SearchRecord,
     SearchedRecord,
     ImproveRecord,

@@ -4,11 +4,13 @@ The way of a run through the modules: `reading` (run folders, evaluations, impor
 `aspects` (what it measured) → `configurations` (repeats, and those of one load) → `ranking`
 with `significance` (tests over repeats) and `within` (a second view of each run) → `comparison`,
 which adds `resources`, `isolation`, the tail models' predictability, the `checks` of published
-recommendations and `advice`. `record` is the JSON.
+recommendations and `advice`. `record` is the JSON. `gate` asks of two of them whether a change made
+the tail worse; `gate_files` is that for programs that show test results.
 """
 
 from __future__ import annotations
 
 from tailtap.analysis.compare.comparison import Comparison, compare_runs
+from tailtap.analysis.compare.gate import Gate, judge_change
 
-__all__ = ["Comparison", "compare_runs"]
+__all__ = ["Comparison", "Gate", "compare_runs", "judge_change"]

@@ -172,7 +172,7 @@ def _warnings(
     for code, count in sorted(codes.items()):
         yield Notice("doubts", f"{count} of the runs have the warning {code}")
     for ranking in rankings:
-        yield from _about(ranking)
+        yield from notices(ranking)
         if required and ranking.chosen_by == "support" and not ranking.reason:
             asked = ", ".join(percentile_text(p) for p in sorted(required))
             yield Notice(
@@ -182,7 +182,8 @@ def _warnings(
             )
 
 
-def _about(ranking: Ranking) -> Iterator[Notice]:
+def notices(ranking: Ranking) -> Iterator[Notice]:
+    """What makes the ranking under one load doubtful."""
     where, p = ranking.load.label, percentile_text(ranking.percentile)
     if ranking.reason:
         yield Notice("no-ranking", f"{where}: {ranking.reason}")

@@ -1,4 +1,4 @@
-"""What `tailtap compare --json` prints, made of a comparison."""
+"""What `tailtap compare --json` prints, made of a comparison or of a change."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from typing import Any
 
 from tailtap.analysis.compare.comparison import Comparison, Traits
 from tailtap.analysis.compare.configurations import Configuration
+from tailtap.analysis.compare.gate import ALPHA as ALPHA_GATE
+from tailtap.analysis.compare.gate import ALPHA_NO_WORSE, ORDER, Gate, Judged
 from tailtap.analysis.compare.ranking import RULE, Pair, Ranking, Standing, Value
 from tailtap.analysis.compare.significance import ALPHA
 from tailtap.analysis.compare.words import percentile_text, ratio_text
 from tailtap.records import compare
 from tailtap.records.compare import CompareRecord, LoadRow, PairRow, RepeatRow
+from tailtap.records.gate import GateRecord, GateRow
 
 
 def record(found: Comparison) -> CompareRecord:
@@ -26,6 +29,42 @@ def record(found: Comparison) -> CompareRecord:
         advice=list(found.advice),
         repeats_needed=found.repeats_needed,
         warnings=list(found.warnings),
+    )
+
+
+def gate_record(found: Gate) -> GateRecord:
+    """What `tailtap compare --worse-than --json` prints."""
+    return GateRecord(
+        answer=found.answer,
+        answers={name: [row.answer for row in found.rows].count(name) for name in ORDER},
+        base=found.base,
+        new=found.new,
+        margin=found.margin,
+        alpha=ALPHA_GATE,
+        alpha_no_worse=ALPHA_NO_WORSE,
+        rows=[_gate_row(row) for row in found.rows],
+        warnings=list(found.warnings),
+    )
+
+
+def _gate_row(row: Judged) -> GateRow:
+    known, ratio = not math.isnan(row.percentile), row.ratio
+    return GateRow(
+        configuration=row.configuration,
+        load=row.load,
+        percentile=row.percentile if known else None,
+        percentile_text=percentile_text(row.percentile) if known else "",
+        answer=row.answer,
+        reason=row.reason,
+        base=[_value(value) for value in row.base.values] if row.base else [],
+        new=[_value(value) for value in row.new.values] if row.new else [],
+        ratio=ratio.ratio if ratio else None,
+        ratio_low=ratio.low if ratio else None,
+        ratio_high=ratio.high if ratio else None,
+        p_worse=row.p_worse,
+        p_no_worse=row.p_no_worse,
+        p_better=row.p_better,
+        repeats_needed=row.needed,
     )
 
 

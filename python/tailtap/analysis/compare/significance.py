@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,26 +62,53 @@ def rank_test(one: Numbers, other: Numbers) -> float:
     The probability, over all assignments of the pooled runs, of a rank sum at least as far from
     its mean as the one observed.
     """
-    # Twice the midranks are integers, so that sums can be counted.
-    _, value, count = np.unique([*one, *other], return_inverse=True, return_counts=True)
-    ranks = (2 * np.cumsum(count) - count + 1)[value]
+    ranks = _doubled_ranks(one, other)
     if len(ranks) > MOST_COUNTED:
-        from scipy import stats  # takes a second to load, for more runs than most have
-
-        parts = ranks[: len(one)], ranks[len(one) :]
-        return float(stats.mannwhitneyu(*parts, method="asymptotic").pvalue)
+        return _normal(ranks, len(one), "two-sided")
     size, total = len(one), int(ranks.sum())
-    # ways[k, s]: how many choices of k runs have the sum s.
-    ways = np.zeros((size + 1, total + 1))
-    ways[0, 0] = 1.0
-    for rank in ranks:
-        ways[1:, rank:] += ways[:-1, : total + 1 - rank].copy()
-    sums = ways[size] / ways[size].sum()
+    sums = _sums(ranks, size)
     # Means times the number of runs are integers: no rounding decides what is as far as observed.
     runs = len(ranks)
     distance = np.abs(np.arange(total + 1) * runs - size * total)
     observed = abs(int(ranks[:size].sum()) * runs - size * total)
     return float(min(sums[distance >= observed].sum(), 1.0))
+
+
+def above_test(one: Numbers, other: Numbers) -> float:
+    """The one-sided exact p-value that `one` lies above `other`; values may be infinite.
+
+    The probability, over all assignments of the pooled runs, of a rank sum at least as high as the
+    one observed.
+    """
+    ranks = _doubled_ranks(one, other)
+    if len(ranks) > MOST_COUNTED:
+        return _normal(ranks, len(one), "greater")
+    observed = int(ranks[: len(one)].sum())
+    return float(min(_sums(ranks, len(one))[observed:].sum(), 1.0))
+
+
+def _doubled_ranks(one: Numbers, other: Numbers) -> NDArray[np.int64]:
+    """Twice the midranks, which are integers, so that sums can be counted; those of `one` first."""
+    _, value, count = np.unique([*one, *other], return_inverse=True, return_counts=True)
+    return np.asarray((2 * np.cumsum(count) - count + 1)[value], np.int64)
+
+
+def _sums(ranks: NDArray[np.int64], size: int) -> NDArray[np.float64]:
+    """The probability of each sum of so many of the ranks."""
+    # ways[k, s]: how many choices of k runs have the sum s.
+    total = int(ranks.sum())
+    ways = np.zeros((size + 1, total + 1))
+    ways[0, 0] = 1.0
+    for rank in ranks:
+        ways[1:, rank:] += ways[:-1, : total + 1 - rank].copy()
+    return np.asarray(ways[size] / ways[size].sum())
+
+
+def _normal(ranks: NDArray[np.int64], size: int, side: Literal["two-sided", "greater"]) -> float:
+    from scipy import stats  # takes a second to load, for more runs than most have
+
+    found = stats.mannwhitneyu(ranks[:size], ranks[size:], alternative=side, method="asymptotic")
+    return float(found.pvalue)
 
 
 def smallest_p(one: int, other: int) -> float:

@@ -20,17 +20,22 @@ def write_junit(verdict: Verdict, file: Path, *, allow_not_shown: bool = False) 
     """Write a verdict to `file`. Raises `MachineError` when it cannot be written."""
     whole = JUnitXml("tailtap verdict")
     for label, rows in itertools.groupby(verdict.rows, key=lambda row: row.configuration):
-        suite = TestSuite(_printable(label))
+        suite = TestSuite(printable(label))
         suite.add_property("confidence", f"{verdict.confidence:g}")
         suite.add_testcases([_case(row, allow_not_shown) for row in rows])
         whole.add_testsuite(suite)
+    save(whole, file)
+
+
+def save(whole: JUnitXml, file: Path) -> None:
+    """Write test suites to `file`. Raises `MachineError` when it cannot be written."""
     whole.update_statistics()
     with writing(file, "give another file by --junit"), named(file) as draft:
         whole.write(draft, pretty=True)
 
 
 def _case(row: Judged, allow_not_shown: bool) -> TestCase:
-    case = TestCase(row.requirement.text, classname=_printable(row.configuration))
+    case = TestCase(row.requirement.text, classname=printable(row.configuration))
     properties = Properties()
     facts = {"answer": row.answer, "decided by": row.worst.run, "reason": row.worst.reason}
     if row.requirement.profile:
@@ -42,9 +47,9 @@ def _case(row: Judged, allow_not_shown: bool) -> TestCase:
         if found.doubts:
             facts[f"{found.run}: doubts"] = ", ".join(found.doubts)
     for name, value in facts.items():
-        properties.add_property(Property(_printable(name), _printable(value)))
+        properties.add_property(Property(printable(name), printable(value)))
     case.append(properties)
-    message = _printable(f"{row.answer}: {row.worst.run}: {row.worst.reason}")
+    message = printable(f"{row.answer}: {row.worst.run}: {row.worst.reason}")
     if row.answer == "not shown" and allow_not_shown:
         case.result = [Skipped(message, "not shown")]
     elif row.answer != "holds":
@@ -52,7 +57,7 @@ def _case(row: Judged, allow_not_shown: bool) -> TestCase:
     return case
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Text that XML can hold: names come from files, and control characters have no place in it."""
     return "".join(
         letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text

@@ -46,4 +46,14 @@ ENTRIES = (
         "Comparisons have too few repeats to be decided, whatever their latencies.",
         "Raise `repeat`; the advice says to how many.",
     ),
+    Entry(
+        "unpaired",
+        "A configuration of a change has no partner in the baseline, or the other way round.",
+        "Measure the same experiment file before and after.",
+    ),
+    Entry(
+        "one-after-the-other",
+        "All runs before a change were made before all runs after it.",
+        "Measure both by turns, or add `wire` to both: where it moves, the machine changed.",
+    ),
 )

@@ -1,0 +1,352 @@
+"""Whether a change made the tail worse: a baseline and what is new, run by run.
+
+The unit is the run, as in `significance`, and the question is one of non-inferiority with a margin
+(Wellek 2010): of each run the latency at the percentile enters, as a ratio to those of the
+baseline. `worse` is shown where the new runs lie above those of the base even when they are divided
+by 1 + margin; `no worse` where they lie below when the base's are multiplied by it; `better` where
+they lie below as they are. All three are one-sided exact rank tests, so that no assumption about
+the scatter is made.
+
+A false alarm stops work, and so `worse` has the smaller error rate, which holds for all rows
+together (Bonferroni). A gate is open only where every row is no worse; such a statement needs no
+correction (Berger 1982).
+
+Where the lab without a device (`wire`) changed as well, the machine may be the reason, and what it
+can explain is not shown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import NormalDist
+
+import numpy as np
+
+from tailtap.analysis.compare.aspects import ASKED, device_variables
+from tailtap.analysis.compare.comparison import notices
+from tailtap.analysis.compare.configurations import Configuration, Load, gather
+from tailtap.analysis.compare.ranking import Ranking, Standing, rank
+from tailtap.analysis.compare.reading import read, required_percentiles
+from tailtap.analysis.compare.significance import MOST_REPEATS, Shift, above_test
+from tailtap.analysis.compare.words import percentile_text, ratio_text
+from tailtap.analysis.runs.groups import label_parts
+from tailtap.analysis.runs.run import Run
+from tailtap.analysis.undisturbed import undisturbed_run
+from tailtap.records.errors import InputError, MachineError
+from tailtap.records.gate import Answer
+from tailtap.records.record import Notice
+from tailtap.records.units import format_share
+
+ALPHA = 0.0025
+"""The probability that any row is called worse, or any better, where nothing changed: of 200
+comparisons of something with itself, more than two are called worse once in a hundred times."""
+ALPHA_NO_WORSE = 0.05
+"""The probability that a row is called no worse although it is worse by the margin."""
+ALPHA_FLOOR = 0.05
+POWER = 0.8
+"""How probably the advised number of repeats decides."""
+EFFICIENCY = 3 / math.pi
+"""Of the rank test, against the best one for normal scatter (Hodges and Lehmann 1956)."""
+ORDER: Sequence[Answer] = ("worse", "not shown", "no worse", "better")
+"""The worst answer first."""
+_REASONS = 3
+
+Source = tuple[str, Path]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One configuration under one load; `base` and `new` are None where nothing is ranked."""
+
+    configuration: str
+    load: str
+    percentile: float
+    answer: Answer
+    reason: str
+    base: Standing | None = None
+    new: Standing | None = None
+    ratio: Shift | None = None
+    p_worse: float | None = None
+    p_no_worse: float | None = None
+    p_better: float | None = None
+    needed: int | None = None
+
+
+@dataclass(frozen=True)
+class Gate:
+    """The answer about a change."""
+
+    base: str
+    new: str
+    margin: float
+    rows: tuple[Judged, ...]
+    warnings: tuple[Notice, ...]
+
+    @property
+    def answer(self) -> Answer:
+        """The worst answer of all rows."""
+        return min((row.answer for row in self.rows), key=ORDER.index)
+
+
+def judge_change(
+    sources: Sequence[Source],
+    margin: float,
+    percentile: float | None = None,
+    *,
+    undisturbed: bool = False,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Gate:
+    """Whether the second of two sides is worse than the first, by more than `margin` (a share).
+
+    A side is a path, or all paths of one name; paths are those of `compare_runs`, and so are
+    `percentile` and `undisturbed`. Raises `InputError` when there are not two sides, or when they have no traffic and
+    configuration in common, and `MachineError` when one has no good run.
+    """
+    if not 0 < margin <= 1:
+        raise InputError("the margin is above 0 and at most 100 %, such as 5 %")
+    base, new = _sides(sources)
+    sides = [read(side, progress) for side in (base, new)]
+    if undisturbed:
+        sides = [[undisturbed_run(run) for run in side] for side in sides]
+    required = set() if percentile else required_percentiles(path for _, path in sources)
+    progress("comparing")
+    return judge_loaded(
+        sides[0], sides[1], margin, percentile, required=required, names=(_name(base), _name(new))
+    )
+
+
+def judge_loaded(
+    base: Sequence[Run],
+    new: Sequence[Run],
+    margin: float,
+    percentile: float | None = None,
+    *,
+    required: set[float] | frozenset[float] = frozenset(),
+    names: tuple[str, str] = ("base", "new"),
+) -> Gate:
+    """The same for runs that have been read; no run of the one has the `root` of the other."""
+    if {run.root for run in base} & {run.root for run in new}:
+        raise InputError(f"{names[0]} and {names[1]} are the same runs: give two measurements")
+    for name, runs in zip(names, (base, new), strict=True):
+        _require_good(name, runs)
+    pairs, alone = _paired(gather([*base, *new]), {id(run) for run in base})
+    if not pairs:
+        raise InputError(
+            f"{names[0]} and {names[1]} have no configuration and traffic in common: "
+            f"{'; '.join(alone[:_REASONS])}"
+        )
+    rankings = rank(pairs, percentile, required)
+    alpha = ALPHA / len(rankings)
+    rows = [_judged(ranking, margin, alpha) for ranking in rankings]
+    told = [Notice("unpaired", text) for text in alone]
+    told += _warnings([*base, *new], rankings)
+    return Gate(*names, margin, tuple(rows), tuple(dict.fromkeys(told)))
+
+
+def smallest_one_sided(one: int, other: int) -> float:
+    """The smallest one-sided p-value that so many runs against so many can reach."""
+    return 1 / math.comb(one + other, one)
+
+
+def repeats_needed(scatter: float, margin: float, alpha: float = ALPHA) -> int:
+    """How many runs of each tell no difference from one by the margin, with probability `POWER`.
+
+    `scatter` is the standard deviation of the logarithms of the runs' latencies. Whether it is
+    worse must be decidable, too.
+    """
+    least = next(n for n in range(1, 30) if smallest_one_sided(n, n) <= alpha)
+    normal = NormalDist()
+    away = normal.inv_cdf(1 - ALPHA_NO_WORSE) + normal.inv_cdf(POWER)
+    enough = 2 * (scatter * away / math.log1p(margin)) ** 2 / EFFICIENCY
+    return min(max(least, math.ceil(enough)), MOST_REPEATS)
+
+
+def _sides(sources: Sequence[Source]) -> tuple[list[Source], list[Source]]:
+    sides: dict[object, list[Source]] = {}
+    for name, path in sources:
+        sides.setdefault(name or path.resolve(), []).append((name, path))
+    if len(sides) != 2:
+        raise InputError(
+            f"a change is judged by two sides, and {len(sides)} are given: the base, then what is "
+            "new; folders with the same NAME= are one side"
+        )
+    base, new = sides.values()
+    return base, new
+
+
+def _name(side: Sequence[Source]) -> str:
+    name, path = side[0]
+    return name or str(path)
+
+
+def _require_good(name: str, runs: Sequence[Run]) -> None:
+    devices = [run for run in runs if run.traits is None or run.traits.has_dut]
+    if all(run.excluded for run in devices):
+        why = "; ".join(f"{run.slug}: {run.excluded}" for run in devices[:_REASONS])
+        told = f" ({why})" if why else ""
+        raise MachineError(f"{name}: it has no good run of a device{told}: measure it again")
+
+
+def _paired(loads: Sequence[Load], base: set[int]) -> tuple[list[Load], list[str]]:
+    """Loads of a configuration before and after, floors with them; what has no partner."""
+    pairs: list[Load] = []
+    alone: list[str] = []
+    for load in loads:
+        olds = [one for one in load.ranked if id(one.runs[0]) in base]
+        news = [one for one in load.ranked if id(one.runs[0]) not in base]
+        floors = [one for one in load.configurations if one.wire]
+        one_each = len(olds) == len(news) == 1
+        for new in news:
+            fitting = [old for old in olds if one_each or _variables(old) == _variables(new)]
+            if len(fitting) == 1:
+                olds.remove(fitting[0])
+                pairs.append(Load(load.load, load.label, (fitting[0], new, *floors)))
+            else:
+                alone.append(f"{new.label} at {load.label} is new")
+        alone += [f"{old.label} at {load.label} is in the base only" for old in olds]
+    return pairs, alone
+
+
+def _variables(configuration: Configuration) -> dict[str, str]:
+    return device_variables(configuration.runs[0])
+
+
+def _label(configuration: Configuration) -> str:
+    return " · ".join(label_parts(configuration.runs[0], ASKED)) or "the device"
+
+
+def _judged(ranking: Ranking, margin: float, alpha: float) -> Judged:
+    first, second = ranking.load.configurations[:2]
+    row = (_label(second), ranking.load.label, ranking.percentile)
+    if ranking.reason:
+        return Judged(*row, "not shown", ranking.reason)
+    by_configuration = {id(one.configuration): one for one in ranking.standings}
+    base, new = by_configuration[id(first)], by_configuration[id(second)]
+    places = [ranking.standings.index(one) for one in (new, base)]
+    worse, no_worse = _p_above(new, base, margin), _p_below(new, base, margin)
+    better = _p_below(new, base, 0.0)
+    ratio = ranking.over(*places)
+    answer: Answer = "not shown"
+    if worse <= alpha:
+        answer = "worse"
+    elif better <= alpha:
+        answer = "better"
+    elif no_worse <= ALPHA_NO_WORSE:
+        answer = "no worse"
+    needed = _needed(base, new, margin, alpha)
+    reason = _why(answer, base, new, ratio, margin, alpha, needed)
+    if any(value.supported is False for value in (*base.values, *new.values)) and row[2] < 1:
+        answer = "not shown"
+        reason = f"fewer than ten packets lie above {percentile_text(row[2])} in some runs"
+    elif moved := _processors(base, new) or _moved(ranking, first, answer, margin):
+        answer, reason = "not shown", f"{moved} ({reason})"
+    return Judged(*row, answer, reason, base, new, ratio, worse, no_worse, better, needed)
+
+
+def _p_above(new: Standing, base: Standing, margin: float) -> float:
+    """Of the new one's latencies being so high, were it worse by the margin."""
+    return above_test([number / (1 + margin) for number in new.off(-1)], base.off(1))
+
+
+def _p_below(new: Standing, base: Standing, margin: float) -> float:
+    """Of the new one's latencies being so low, were it worse by the margin."""
+    return above_test([number * (1 + margin) for number in base.off(-1)], new.off(1))
+
+
+def _needed(base: Standing, new: Standing, margin: float, alpha: float) -> int | None:
+    """Repeats of each that would decide; None where lost packets leave no scatter to tell by."""
+    logs = [np.log(np.maximum(one.numbers, 1.0)) for one in (base, new)]
+    if not all(np.isfinite(one).all() and one.size > 1 for one in logs):
+        return None
+    degrees = sum(one.size - 1 for one in logs)
+    squares = sum(float(((one - one.mean()) ** 2).sum()) for one in logs)
+    return repeats_needed(math.sqrt(squares / degrees), margin, alpha)
+
+
+def _why(
+    answer: Answer,
+    base: Standing,
+    new: Standing,
+    ratio: Shift,
+    margin: float,
+    alpha: float,
+    needed: int | None,
+) -> str:
+    sizes = len(new.values), len(base.values)
+    runs = f"{sizes[0]} against {sizes[1]} runs"
+    limit = format_share(margin)
+    told = f"{ratio_text(ratio) if ratio.ratio else 'packets were lost'}, {runs}"
+    if answer == "worse":
+        return f"{told}: by more than {limit}"
+    if answer == "no worse":
+        return f"{told}: by no more than {limit}"
+    if answer == "better":
+        return told
+    more = ""
+    if smallest_one_sided(*sizes) > alpha:
+        more = "; so few runs can never show that it is worse"
+    if needed is None:
+        return f"{told}{more}"
+    if needed > min(sizes):
+        capped = "more than" if needed == MOST_REPEATS else "about"
+        return f"{told}{more}; {capped} {needed} of each would tell {limit} at this scatter"
+    return f"{told}{more}; it may be worse, by {limit} or so"
+
+
+def _processors(base: Standing, new: Standing) -> str:
+    """Which processors were compared, where no change of a program explains a difference."""
+    models = [
+        {value.run.environment.cpu.model for value in one.values} - {None} for one in (base, new)
+    ]
+    if not all(models) or models[0] & models[1]:
+        return ""
+    told = " and ".join(sorted(str(model) for one in models for model in one))
+    return f"measured on different processors, {told}"
+
+
+def _moved(ranking: Ranking, base: Configuration, answer: Answer, margin: float) -> str:
+    """What the floor did that may be the reason for the answer; empty where it is not."""
+    root = base.runs[0].root
+    olds = [one for one in ranking.floors if one.configuration.runs[0].root == root]
+    news = [one for one in ranking.floors if one.configuration.runs[0].root != root]
+    if len(olds) != 1 or len(news) != 1 or answer == "not shown":
+        return ""
+    old, new = olds[0], news[0]
+    if answer == "worse" and _p_above(new, old, margin) <= ALPHA_FLOOR:
+        return "the floor (wire) is slower, too: the machine changed"
+    if answer != "worse" and _p_below(new, old, -margin / (1 + margin)) <= ALPHA_FLOOR:
+        return "the floor (wire) is faster: the machine changed"
+    return ""
+
+
+def _warnings(runs: Sequence[Run], rankings: Sequence[Ranking]) -> Iterator[Notice]:
+    for run in runs:
+        if run.excluded:
+            yield Notice("left-out", f"{run.slug} is left out: {run.excluded}")
+    codes = Counter(code for run in runs if not run.excluded for code in run.codes)
+    for code, count in sorted(codes.items()):
+        yield Notice("doubts", f"{count} of the runs have the warning {code}")
+    for ranking in rankings:
+        yield from notices(ranking)
+        yield from _one_after_the_other(ranking)
+
+
+def _one_after_the_other(ranking: Ranking) -> Iterator[Notice]:
+    """Whether all runs of one side were measured before those of the other."""
+    times = [
+        sorted(run.record.started or "" for run in one.runs if run.record)
+        for one in ranking.load.configurations[:2]
+    ]
+    if not all(one and one[0] for one in times):
+        return
+    one, other = times
+    if one[-1] < other[0] or other[-1] < one[0]:
+        yield Notice(
+            "one-after-the-other",
+            f"{ranking.load.label}: all runs of one side were made before those of the other: what "
+            "else changed on the machine meanwhile counts as the change",
+        )

@@ -1,0 +1,225 @@
+"""The gate: few false alarms, changes are seen, and what cannot be known is not shown."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import junitparser
+import numpy as np
+import pytest
+from comparisons import sample
+from forms import fits
+from numpy.typing import NDArray
+from scipy import stats
+
+from tailtap.analysis.compare.gate import (
+    ALPHA,
+    Gate,
+    judge_loaded,
+    repeats_needed,
+    smallest_one_sided,
+)
+from tailtap.analysis.compare.gate_files import markdown, write_junit
+from tailtap.analysis.compare.record import gate_record
+from tailtap.analysis.compare.significance import above_test
+from tailtap.analysis.runs.run import Run
+from tailtap.records.errors import InputError, MachineError
+from tailtap.records.gate import Answer
+from tailtap.records.record import as_json
+
+COMPARISONS = 200
+MOST_FALSE = 2
+"""Of so many comparisons of something with itself."""
+
+
+Latencies = Sequence[float] | NDArray[np.float64]
+
+
+def side(name: str, latencies: Latencies, label: str = "bare-metal", **more: Any) -> list[Run]:
+    runs = [sample(label, n, latency, **more) for n, latency in enumerate(latencies, 1)]
+    return [replace(run, home=Path(name)) for run in runs]
+
+
+def judge(base: Latencies, new: Latencies, margin: float = 0.05) -> Gate:
+    return judge_loaded(side("base", base), side("new", new), margin, 0.999)
+
+
+def bursts(seed: int, repeats: int) -> Iterator[NDArray[np.float64]]:
+    """Runs of a noisy machine: one in five is several times as slow as the others."""
+    random = np.random.default_rng(seed)
+    while True:
+        quiet = 5e5 * random.lognormal(0, 0.3, repeats)
+        yield quiet * np.where(random.random(repeats) < 0.2, 1 + 5 * random.pareto(1.5, repeats), 1)
+
+
+@pytest.mark.parametrize("repeats", [6, 8])
+def test_a_configuration_against_itself_is_not_called_worse(repeats: int) -> None:
+    runs = bursts(repeats, repeats)
+    answers = Counter(judge(next(runs), next(runs)).answer for _ in range(COMPARISONS))
+    assert answers["worse"] <= MOST_FALSE, answers
+    assert answers["better"] <= MOST_FALSE, answers
+
+
+@pytest.mark.slow
+def test_false_alarms_over_two_thousand_comparisons() -> None:
+    runs = bursts(1, 8)
+    answers = Counter(judge(next(runs), next(runs)).answer for _ in range(2_000))
+    assert answers["worse"] <= stats.binom.ppf(0.999, 2_000, ALPHA), answers
+
+
+@pytest.mark.parametrize(("factor", "answer"), [(1.3, "worse"), (1.0, "no worse"), (0.8, "better")])
+def test_a_change_is_seen(factor: float, answer: Answer) -> None:
+    """Ten runs that scatter by 5 %, and a margin of 10 %."""
+    random = np.random.default_rng(7)
+    answers = Counter(
+        judge(5e5 * random.lognormal(0, 0.05, 10), factor * 5e5 * random.lognormal(0, 0.05, 10),
+              0.1).answer
+        for _ in range(100)
+    )  # fmt: skip
+    assert answers[answer] >= 95, answers
+
+
+def test_as_bad_as_the_margin_allows() -> None:
+    """It is called worse, and no worse, no more often than the error rates say."""
+    runs, scaled = bursts(3, 8), bursts(4, 8)
+    answers = Counter(judge(next(runs), 1.05 * next(scaled)).answer for _ in range(400))
+    assert answers["worse"] <= stats.binom.ppf(0.999, 400, ALPHA)
+    assert answers["no worse"] <= stats.binom.ppf(0.999, 400, 0.05)
+
+
+@pytest.mark.parametrize(("one", "other"), [((3, 5, 9), (1, 2, 4, 4)), ((1, 1), (1, 2, 3))])
+def test_the_test_counts_all_assignments(one: Sequence[float], other: Sequence[float]) -> None:
+    ranks = stats.rankdata([*one, *other])
+    sums = [sum(chosen) for chosen in itertools.combinations(ranks, len(one))]
+    observed = sum(ranks[: len(one)])
+    assert above_test(one, other) == pytest.approx(np.mean([found >= observed for found in sums]))
+
+
+def test_three_runs_never_show_that_it_is_worse() -> None:
+    found = judge([1e5, 1.1e5, 1.2e5], [9e5, 9.1e5, 9.2e5])
+    [row] = found.rows
+    assert (found.answer, smallest_one_sided(3, 3)) == ("not shown", 0.05)
+    assert "can never show that it is worse" in row.reason
+    assert row.needed is not None and 5 < row.needed < repeats_needed(0.09, 0.05)
+
+
+def test_every_row_must_be_no_worse_and_alarms_are_rarer_with_more_rows() -> None:
+    def both(rates: Sequence[int], slow: int, name: str) -> list[Run]:
+        return [
+            run
+            for rate in rates
+            for run in side(
+                name, (3 if rate == slow else 1) * np.linspace(1e5, 1.1e5, 6), rate=rate
+            )
+        ]
+
+    rates = (10_000, 20_000, 30_000)
+    found = judge_loaded(both(rates, 0, "base"), both(rates, 20_000, "new"), 0.2, 0.999)
+    # 1 of 924 assignments is rare enough for one row, not for three.
+    assert [row.answer for row in found.rows] == ["no worse", "not shown", "no worse"]
+    assert found.answer == "not shown"
+    one = judge_loaded(both(rates[1:2], 0, "base"), both(rates[1:2], 20_000, "new"), 0.2, 0.999)
+    assert one.answer == "worse"
+
+
+def test_a_machine_that_changed_is_no_reason_to_blame_the_program() -> None:
+    def measured(name: str, factor: float, floor: float) -> list[Run]:
+        latencies = np.linspace(1e5, 1.1e5, 6)
+        wire = side(
+            name, floor * latencies / 50, "wire", more={"parameters": {"dut": {"platform": "wire"}}}
+        )
+        return [*side(name, factor * latencies), *wire]
+
+    base = measured("base", 1, 1)
+    assert judge_loaded(base, measured("new", 2, 1), 0.1, 0.999).answer == "worse"
+    [row] = judge_loaded(base, measured("new", 2, 2), 0.1, 0.999).rows
+    assert row.answer == "not shown" and "floor (wire) is slower" in row.reason
+    # A faster machine hides what is slower, and explains nothing that is.
+    assert judge_loaded(base, measured("new", 1, 0.5), 0.1, 0.999).answer == "not shown"
+    assert judge_loaded(base, measured("new", 2, 0.5), 0.1, 0.999).answer == "worse"
+
+
+def test_other_processors_are_no_change_of_the_program() -> None:
+    def on(name: str, model: str, factor: float) -> list[Run]:
+        more = {"environment": {"hostname": "here", "cpu": {"model": model}}}
+        return side(name, factor * np.linspace(1e5, 1.1e5, 6), more=more)
+
+    [row] = judge_loaded(on("base", "Xeon", 1), on("new", "EPYC", 2), 0.1, 0.999).rows
+    assert row.answer == "not shown" and "EPYC and Xeon" in row.reason
+    assert judge_loaded(on("base", "Xeon", 1), on("new", "Xeon", 2), 0.1, 0.999).answer == "worse"
+
+
+def test_lost_packets_are_late_packets() -> None:
+    base = side("base", np.linspace(1e5, 1.1e5, 6))
+    new = side("new", np.linspace(1e5, 1.1e5, 6), lost=5_000)
+    found = judge_loaded(base, new, 0.05, 0.999)
+    assert found.answer == "worse" and "packets were lost" in found.rows[0].reason
+    assert found.rows[0].needed is None
+    assert {"overload"} <= {one.code for one in found.warnings}
+
+
+def test_a_percentile_of_too_few_packets_shows_nothing() -> None:
+    base = side("base", np.linspace(1e5, 1.1e5, 5), supported=False)
+    new = side("new", np.linspace(3e5, 3.3e5, 5), supported=False)
+    [row] = judge_loaded(base, new, 0.05, 0.999).rows
+    assert row.answer == "not shown" and "fewer than ten" in row.reason
+
+
+def test_what_cannot_be_judged() -> None:
+    good = side("base", [1e5] * 5)
+    with pytest.raises(InputError, match="the same runs"):
+        judge_loaded(good, good, 0.05)
+    with pytest.raises(InputError, match="no configuration and traffic in common"):
+        judge_loaded(good, side("new", [1e5] * 5, rate=50_000), 0.05)
+    invalid = side("new", [1e5] * 5, more={"valid": False})
+    with pytest.raises(MachineError, match="new: it has no good run"):
+        judge_loaded(good, invalid, 0.05)
+
+
+def test_configurations_are_held_against_themselves() -> None:
+    def measured(name: str, *labels: str) -> list[Run]:
+        return [run for label in labels for run in side(name, [1e5, 1.1e5, 1.2e5], label)]
+
+    found = judge_loaded(
+        measured("base", "vm", "container"), measured("new", "container", "vm"), 0.5
+    )
+    assert [row.configuration for row in found.rows] == ["container", "vm"]
+    found = judge_loaded(
+        measured("base", "vm", "container"), measured("new", "vm", "bare-metal"), 0.5
+    )
+    assert [row.configuration for row in found.rows] == ["vm"]
+    assert sorted(one.code for one in found.warnings if one.code == "unpaired") == ["unpaired"] * 2
+
+
+def test_runs_that_were_made_one_after_the_other() -> None:
+    def at(name: str, days: Sequence[int]) -> list[Run]:
+        return [
+            run
+            for n, day in enumerate(days, 1)
+            for run in [side(name, [1e5] * n, more={"started": f"2026-11-{day:02}T10:00:00Z"})[-1]]
+        ]
+
+    def codes(base: Sequence[int], new: Sequence[int]) -> set[str]:
+        return {one.code for one in judge_loaded(at("base", base), at("new", new), 0.05).warnings}
+
+    assert "one-after-the-other" in codes((1, 2, 3), (4, 5, 6))
+    assert "one-after-the-other" not in codes((1, 3, 5), (2, 4, 6))
+
+
+def test_files_for_programs_that_show_test_results(tmp_path: Path) -> None:
+    base = [*side("base", np.linspace(1e5, 1.1e5, 6)), *side("base", [1e5] * 2, "v|m")]
+    new = [*side("new", np.linspace(2e5, 2.2e5, 6)), *side("new", [1e5] * 2, "v|m")]
+    found = gate_record(judge_loaded(base, new, 0.05, 0.999))
+    fits(as_json(found))
+    write_junit(found, tmp_path / "gate.xml")
+    [suite] = junitparser.JUnitXml.fromfile(str(tmp_path / "gate.xml"))
+    assert (suite.tests, suite.failures, suite.errors) == (2, 1, 1)
+    text = markdown(found)
+    assert text.startswith("### Tail latency: ❌ worse\n") and "v\\|m" in text
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert len(rows) == 4 and all(row.replace("\\|", "").count("|") == 8 for row in rows)
