@@ -156,7 +156,7 @@ def compare(
     if bisect or junit or markdown:
         raise InputError("--bisect, --junit and --markdown are about --worse-than: give that, too")
     found = record(
-        compare_runs(sources, _percentile(percentile), undisturbed=undisturbed, progress=progress)
+        compare_runs(sources, percentile_of(percentile), undisturbed=undisturbed, progress=progress)
     )
     if json:
         print(printed(found))
@@ -188,7 +188,7 @@ def _judge(
     change = judge_change(
         sources,
         parse_share(worse_than),
-        _percentile(percentile),
+        percentile_of(percentile),
         undisturbed=undisturbed,
         progress=progress,
     )
@@ -218,7 +218,8 @@ def _source(text: str) -> tuple[str, Path]:
     return name, Path(path)
 
 
-def _percentile(text: str | None) -> float | None:
+def percentile_of(text: str | None, option: str = "--percentile") -> float | None:
+    """The percentile (0 to 1; 1 is the maximum) that an option gives. Raises `InputError`."""
     from tailtap.analysis.evaluation.percentiles import parse_list
     from tailtap.records.errors import InputError
 
@@ -230,7 +231,7 @@ def _percentile(text: str | None) -> float | None:
         (found,) = parse_list(text.strip().removeprefix("p"))
     except (InputError, ValueError):
         raise InputError(
-            f"--percentile {text!r} is no percentile: give one such as 99.9, or max"
+            f"{option} {text!r} is no percentile: give one such as 99.9, or max"
         ) from None
     return found
 

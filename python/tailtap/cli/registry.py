@@ -29,6 +29,8 @@ COMMANDS = {
     "interrupts": Row("interrupts", "say which interrupts rise where packets are late"),
     "verdict": Row("verdict", "say whether runs meet their requirements"),
     "compare": Row("compare", "rank configurations by their tail"),
+    "history add": Row("history.add", "put the runs of a commit into a history"),
+    "history show": Row("history.show", "say at which commits the tail changed"),
     "export": Row("export", "write results in the formats of other programs"),
     "import": Row("import_", "read published result files"),
     "bmc": Row("bmc", "serve IPMI for containers and guests"),
@@ -55,6 +57,7 @@ COMMANDS = {
     "completion": Row("completion", "print the completion script of a shell"),
 }
 GROUPS = {
+    "history": "watch the tail from commit to commit",
     "host": "make a machine ready for low tails, and put it back",
     "testbed": "ask the machines of a testbed, and boot them",
 }

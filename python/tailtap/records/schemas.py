@@ -21,6 +21,7 @@ from tailtap.records.experiment import EvaluationsRecord, ExperimentRecord
 from tailtap.records.files import write_text
 from tailtap.records.gate import GateRecord
 from tailtap.records.generator import GeneratorRecord, SeveralRecord
+from tailtap.records.history import AddedRecord, HistoryRecord
 from tailtap.records.improve import ImproveRecord
 from tailtap.records.interrupts import InterruptsRecord
 from tailtap.records.noise import NoiseRecord
@@ -68,6 +69,8 @@ RECORDS: Sequence[type[Record]] = (
     InterruptsRecord,
     CompareRecord,
     GateRecord,
+    AddedRecord,
+    HistoryRecord,
     SearchRecord,
     SearchedRecord,
     ImproveRecord,

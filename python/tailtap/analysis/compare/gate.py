@@ -103,8 +103,8 @@ def judge_change(
     """Whether the second of two sides is worse than the first, by more than `margin` (a share).
 
     A side is a path, or all paths of one name; paths are those of `compare_runs`, and so are
-    `percentile` and `undisturbed`. Raises `InputError` when there are not two sides, or when they have no traffic and
-    configuration in common, and `MachineError` when one has no good run.
+    `percentile` and `undisturbed`. Raises `InputError` when there are not two sides, or when they
+    have no traffic and configuration in common, and `MachineError` when one has no good run.
     """
     if not 0 < margin <= 1:
         raise InputError("the margin is above 0 and at most 100 %, such as 5 %")

@@ -97,7 +97,7 @@ def begin_anew(database: Path) -> list[Path]:
             connection.commit()
     except duckdb.Error as error:
         if not says_damaged(error):
-            raise _refused(database, error, "nothing of it was changed") from error
+            raise refused_by(database, error, "nothing of it was changed") from error
         return put_aside(database)
     return []
 
@@ -116,7 +116,7 @@ def opened(database: Path, kept: str) -> Iterator[duckdb.DuckDBPyConnection]:
             connection.execute(_schema())
             yield connection
     except (duckdb.Error, OSError) as error:
-        raise _refused(database, error, kept) from error
+        raise refused_by(database, error, kept) from error
 
 
 def put_aside(database: Path) -> list[Path]:
@@ -183,7 +183,7 @@ def _read_imported(connection: duckdb.DuckDBPyConnection) -> None:
         ).fetchall()
 
 
-def _refused(database: Path, error: Exception, kept: str) -> MachineError:
+def refused_by(database: Path, error: Exception, kept: str) -> MachineError:
     """The error for what DuckDB could not do, on one line."""
     reason = reason_of(error)
     if says_damaged(error):

@@ -91,8 +91,8 @@ class Files:
     """What would be files beside another page, and who made them."""
 
     payload: str
-    style: str = field(default_factory=lambda: _packaged("page.css") + _packaged("causes.css"))
-    script: str = field(default_factory=lambda: _packaged("page.js") + _packaged("causes.js"))
+    style: str = field(default_factory=lambda: packaged("page.css") + packaged("causes.css"))
+    script: str = field(default_factory=lambda: packaged("page.js") + packaged("causes.js"))
     library: str = field(default_factory=lambda: _packed(_library()))
     version: str = tailtap.__version__
     bokeh_version: str = bokeh.__version__
@@ -250,7 +250,8 @@ def _json(payload: Mapping[str, Any]) -> bytes:
     return json.dumps(payload, separators=(",", ":"), allow_nan=False).encode()
 
 
-def _packaged(name: str) -> str:
+def packaged(name: str) -> str:
+    """A file beside the templates."""
     return (files("tailtap.output.report") / "templates" / name).read_text("utf-8")
 
 

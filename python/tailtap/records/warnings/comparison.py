@@ -56,4 +56,9 @@ ENTRIES = (
         "All runs before a change were made before all runs after it.",
         "Measure both by turns, or add `wire` to both: where it moves, the machine changed.",
     ),
+    Entry(
+        "no-floor",
+        "A history has no runs of `wire`, which would say when the machine changed.",
+        "Measure `wire` with each commit, for a second or two.",
+    ),
 )

@@ -1,0 +1,206 @@
+"""Where a tail changed among commits, and whether the program or the machine did it.
+
+A series is one configuration under one load: of each commit the median of its runs at one
+percentile. Its changes are those of the kernel change point method (Arlot, Celisse and Harchaoui
+2019), as ruptures implements it, on the logarithms of the values. Its kernel sees a value that is
+ten times too high as far away, and one that is a hundred times too high as no farther, so that
+outliers make no changes. docs/howto/history.md compares it with others.
+
+A change is the machine's where the floor (`wire`) of the same commits changed as well, and a change
+of the floor always is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median_high
+
+import numpy as np
+
+from tailtap.analysis.compare.significance import rank_test
+from tailtap.analysis.compare.words import percentile_text
+from tailtap.records.errors import InputError
+from tailtap.records.history import Mark, Origin, Point, Series
+
+PENALTY = 4.0
+"""What a change must explain. Higher finds fewer: docs/howto/history.md has the error rates."""
+FEWEST = 6
+"""Commits that a series must have before changes are looked for."""
+SHORTEST = 2
+"""Commits between two changes."""
+BEYOND = 10
+"""How many times the highest value counts what lost packets leave unknown."""
+NEAR = 2
+"""So many commits a change may lie beside its place."""
+AROUND = 12
+"""Commits to either side that say whether the floor moved."""
+FLOOR_LEVEL = 0.01
+FLOOR_MOVED = 0.03
+"""A floor that moved by less than this share explains nothing."""
+
+Row = tuple[int, int | None, int | None, bool]
+"""A percentile: value, interval and whether ten packets lie above it."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A run of a history."""
+
+    commit: str
+    date: str
+    experiment: str
+    configuration: str
+    load: str
+    traffic: str
+    """The load besides its rate, as JSON."""
+    wire: bool
+    percentiles: Mapping[float, Row]
+    """Without those that lost packets leave unknown."""
+    machine: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def series(self) -> tuple[str, ...]:
+        """What runs of one series have in common."""
+        return self.experiment, self.configuration, self.load, self.traffic
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """What a floor has in common with those that stand on it."""
+        return self.experiment, self.load, self.traffic
+
+
+def changes(values: Sequence[float]) -> list[int]:
+    """The places in `values` at which another level begins, ascending; values may be infinite."""
+    if len(values) < FEWEST or len(set(values)) == 1:
+        return []
+    import ruptures  # with scipy, which takes a second to load
+
+    finite = [max(value, 1.0) for value in values if math.isfinite(value)]
+    beyond = BEYOND * max(finite, default=1.0)
+    logs = np.log([max(value, 1.0) if math.isfinite(value) else beyond for value in values])
+    search = ruptures.KernelCPD(kernel="rbf", min_size=SHORTEST).fit(logs[:, None])
+    return [int(place) for place in search.predict(pen=PENALTY)[:-1]]
+
+
+def histories(runs: Sequence[Measured], percentile: float | None = None) -> list[Series]:
+    """The series of these runs, which are in the order of their commits, with their changes.
+
+    `percentile` (0 to 1; 1 is the maximum) is what all are about, or else for each the highest that
+    all its runs support. Raises `InputError` for a percentile that is not kept.
+    """
+    grouped: dict[tuple[str, ...], list[Measured]] = {}
+    for run in runs:
+        grouped.setdefault(run.series, []).append(run)
+    if percentile is not None and not any(percentile in run.percentiles for run in runs):
+        kept = sorted({p for run in runs for p in run.percentiles})
+        told = ", ".join(percentile_text(p) for p in kept) or "nothing"
+        raise InputError(f"{percentile_text(percentile)} is not kept in a history: {told} is")
+    found = []
+    for members in grouped.values():
+        p = percentile or _supported(members)
+        if p is None:
+            continue
+        floor = [run for run in runs if run.wire and run.place == members[0].place]
+        found.append(_series(members, p, () if members[0].wire else floor))
+    return found
+
+
+def _supported(members: Sequence[Measured]) -> float | None:
+    every = [{p for p, row in run.percentiles.items() if row[3]} for run in members]
+    return max(set.intersection(*every), default=None)
+
+
+def _by_commit(members: Sequence[Measured]) -> dict[str, list[Measured]]:
+    found: dict[str, list[Measured]] = {}
+    for run in members:
+        found.setdefault(run.commit, []).append(run)
+    return found
+
+
+def _series(members: Sequence[Measured], p: float, floor: Collection[Measured]) -> Series:
+    first, commits = members[0], _by_commit(members)
+    points = [_point(commit, runs, p) for commit, runs in commits.items()]
+    values = [math.inf if point.value is None else float(point.value) for point in points]
+    places = changes(values)
+    marks = []
+    for before, place, after in zip([0, *places], places, [*places[1:], len(points)], strict=False):
+        parts = values[before:place], values[place:after]
+        marks.append(_mark(place, points, parts, list(commits.values()), p, list(floor)))
+    return Series(
+        experiment=first.experiment,
+        configuration=first.configuration,
+        load=first.load,
+        wire=first.wire,
+        percentile=p,
+        percentile_text=percentile_text(p),
+        points=points,
+        marks=marks,
+    )
+
+
+def _value(run: Measured, p: float) -> float:
+    row = run.percentiles.get(p)
+    return math.inf if row is None else float(row[0])
+
+
+def _point(commit: str, runs: Sequence[Measured], p: float) -> Point:
+    values = [_value(run, p) for run in runs]
+    ends = (min(values), max(values))
+    if len(runs) == 1 and (row := runs[0].percentiles.get(p)) and None not in row[1:3]:
+        ends = float(row[1] or 0), float(row[2] or 0)
+    low, high = (int(end) if math.isfinite(end) else None for end in ends)
+    middle = median_high(values)
+    value = int(middle) if math.isfinite(middle) else None
+    return Point(commit=commit, date=runs[0].date, runs=len(runs), value=value, low=low, high=high)
+
+
+def _mark(
+    place: int,
+    points: Sequence[Point],
+    parts: tuple[Sequence[float], Sequence[float]],
+    runs: Sequence[Sequence[Measured]],
+    p: float,
+    floor: Sequence[Measured],
+) -> Mark:
+    machine = list(_changed(runs[place - 1][-1].machine, runs[place][0].machine))
+    sides = [
+        [point.commit for point in points[max(place - AROUND, 0) : place]],
+        [point.commit for point in points[place : place + AROUND]],
+    ]
+    before, after = ([_value(run, p) for run in floor if run.commit in side] for side in sides)
+    moved = _ratio(before, after)
+    origin: Origin = "program"
+    if runs[place][0].wire or (
+        moved
+        and abs(math.log(moved)) > math.log1p(FLOOR_MOVED)
+        and rank_test(before, after) <= FLOOR_LEVEL
+    ):
+        origin = "machine"
+    elif machine:
+        origin = "unclear"
+    near = sorted(range(len(points)), key=lambda other: (abs(other - place), other < place))
+    return Mark(
+        place=place,
+        before=points[place - 1].commit,
+        suspects=[points[other].commit for other in near if abs(other - place) <= NEAR],
+        ratio=_ratio(*parts),
+        origin=origin,
+        floor=moved,
+        machine=machine,
+    )
+
+
+def _changed(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[str]:
+    """What is known of both machines, and differs."""
+    for name in old.keys() & new.keys():
+        if old[name] != new[name]:
+            yield f"{name}: {old[name]} → {new[name]}"
+
+
+def _ratio(before: Sequence[float], after: Sequence[float]) -> float | None:
+    if not before or not after:
+        return None
+    one, other = median_high(before), median_high(after)
+    return other / one if 0 < one < math.inf and other < math.inf else None

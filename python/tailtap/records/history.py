@@ -1,0 +1,76 @@
+"""Measurements over commits: what ``tailtap history`` stores and prints. Latencies in ns."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from tailtap.records.record import Count, Notice, Number, Record, Share, Texts, Whole
+
+Origin = Literal["program", "machine", "unclear"]
+"""What a change is of: nothing else changed; the floor changed, too; the machine changed."""
+
+
+class AddedRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.history-added/1"):
+    """``tailtap history add --json``."""
+
+    history: str
+    commit: str
+    date: str
+    runs: Annotated[Count, Meta(description="Those that were put in")]
+    replaced: Annotated[Count, Meta(description="How many of them were there already")]
+    left_out: Annotated[Texts, Meta(description="Runs without a good result, with the reason")]
+
+
+class Point(Record, kw_only=True):
+    """A commit in a series."""
+
+    commit: str
+    date: str
+    runs: Count
+    value: Annotated[
+        Whole | None,
+        Meta(description="The median of its runs; null where lost packets leave it unknown"),
+    ]
+    low: Annotated[
+        Whole | None,
+        Meta(description="The lowest of its runs, or of one run the lower end of its interval"),
+    ]
+    high: Whole | None
+
+
+class Mark(Record, kw_only=True):
+    """A change between two commits of a series."""
+
+    place: Annotated[Count, Meta(description="That of the first commit behind it, from 0")]
+    before: Annotated[str, Meta(description="The last commit before it")]
+    suspects: Annotated[Texts, Meta(description="Commits, the most probable one first")]
+    ratio: Annotated[Number | None, Meta(description="Of the medians behind and before it")]
+    origin: Origin
+    floor: Annotated[
+        Number | None, Meta(description="The same ratio of `wire`; null where it is not known")
+    ]
+    machine: Annotated[Texts, Meta(description="What changed on the machine at the same place")]
+
+
+class Series(Record, kw_only=True):
+    """One configuration under one load, commit by commit."""
+
+    experiment: str
+    configuration: str
+    load: str
+    wire: bool
+    percentile: Share
+    percentile_text: str
+    points: list[Point]
+    marks: list[Mark]
+
+
+class HistoryRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.history/1"):
+    """``tailtap history show --json``."""
+
+    history: str
+    commits: Texts
+    series: list[Series]
+    warnings: list[Notice]

@@ -1,0 +1,116 @@
+"""`tailtap history` as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from comparisons import write_run
+from forms import fits
+from program import Finished, in_process, one_line_error, tailtap
+
+from tailtap.output.database.history import load
+from tailtap.records.duck import connect
+from tailtap.records.errors import InputError
+
+COMMITS = 16
+SLOW = 9
+"""The first commit whose tail is longer."""
+
+
+def add(history: Path, folder: Path, commit: str, *more: str) -> Finished:
+    return in_process("history", "add", folder, "--commit", commit, "--history", history, *more)
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs of each commit, and two without a device."""
+    folder = tmp_path_factory.mktemp("history")
+    for commit in range(COMMITS):
+        home = folder / "load" / f"{commit:02}" / "nightly"
+        for number, (platform, scale) in enumerate(
+            [("wire", 0.1), ("vm", 1.0 if commit < SLOW else 5.0)] * 2, 1
+        ):
+            write_run(home, number, {"dut.platform": platform}, scale=scale, packets=1_500,
+                      repeat=(number + 1) // 2)  # fmt: skip
+        date = f"2026-11-{commit + 1:02}T10:00:00"
+        run = add(folder / "history.duckdb", home, f"commit{commit:02}", "--date", date, "--quiet")
+        assert run.returncode == 0, run
+    return folder / "history.duckdb"
+
+
+def test_the_commit_is_named(history: Path) -> None:
+    run = tailtap("history", "show", "--history", history, "--at", "p99")
+    assert (run.returncode, run.stderr) == (0, ""), run
+    assert "nightly: vm, 10 kpkt/s, p99 in us" in run.stdout
+    assert "nightly: wire, 10 kpkt/s, p99 in us, the floor" in run.stdout
+    [told] = [line for line in run.stdout.splitlines() if "was the last before it" in line]
+    assert f"from commit{SLOW:02} on" in told and "the program; the floor by x1.0" in told
+    assert "no change is shown in 16 commits" in run.stdout
+
+
+def test_json_and_the_page(history: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page" / "history.html"
+    run = in_process("history", "show", "--history", history, "--json", "--page", page)
+    assert (run.returncode, run.stderr) == (0, "")
+    found = json.loads(run.stdout)
+    fits(found)
+    assert len(found["commits"]) == COMMITS and len(found["series"]) == 2
+    [mark] = [mark for series in found["series"] for mark in series["marks"]]
+    assert (mark["place"], mark["origin"]) == (SLOW, "program")
+    text = page.read_text()
+    assert text.count("<svg") == 2 and text.count("<circle") == 2 * COMMITS
+    assert f"<code>commit{SLOW:02}</code>" in text and "http" not in text.replace("http-equiv", "")
+
+
+def test_the_same_again_replaces(history: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.duckdb"
+    copy.write_bytes(history.read_bytes())
+    home = history.parent / "load" / "03" / "nightly"
+    run = add(copy, home, "commit03", "--json", "--date", "2026-12-24")
+    found = json.loads(run.stdout)
+    fits(found)
+    assert (found["runs"], found["replaced"], found["left_out"]) == (4, 4, [])
+    rows = load(copy)
+    assert len(rows) == 4 * COMMITS and rows[-1].commit == "commit03"
+
+
+def test_the_order_is_that_of_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    date = "2020-02-02T02:02:02+02:00"
+    who = {f"GIT_{role}_{what}": "tester@example.org"
+           for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}  # fmt: skip
+    variables = {**os.environ, **who, "GIT_COMMITTER_DATE": date, "GIT_CONFIG_GLOBAL": "/dev/null"}
+    for line in ("git init --quiet", "git commit --quiet --allow-empty --message first"):
+        subprocess.run(line.split(), env=variables, check=True)
+    write_run(tmp_path / "load", 1, {}, packets=1_500)
+    assert add(Path("history.duckdb"), Path("load"), "HEAD").returncode == 0
+    assert load(Path("history.duckdb"))[0].date == "2020-02-02T00:02:02+00:00"
+
+
+def test_mistakes(history: Path, tmp_path: Path) -> None:
+    new = tmp_path / "new.duckdb"
+    home = write_run(tmp_path / "load", 1, {}, packets=1_500).parents[1]
+    assert "nothing says when" in one_line_error(add(new, home, "unknown"), 2)
+    assert "is no date" in one_line_error(add(new, home, "a", "--date", "tomorrow"), 2)
+    assert "--commit is empty" in one_line_error(add(new, home, " "), 2)
+    one_line_error(add(new, tmp_path / "none", "a"), 2)
+    assert not new.exists()
+    show = in_process("history", "show", "--history", new)
+    assert "`tailtap history add` makes it" in one_line_error(show, 2)
+    show = in_process("history", "show", "--history", history, "--at", "p98")
+    assert "p98 is not kept" in one_line_error(show, 2)
+    new.write_text("no database")
+    assert "no history" in one_line_error(in_process("history", "show", "--history", new), 2)
+    one_line_error(add(new, home, "a", "--date", "2026-11-26"), 3)
+
+
+def test_a_strangers_history_runs_no_sql(tmp_path: Path) -> None:
+    file = tmp_path / "history.duckdb"
+    with connect(file) as connection:
+        connection.execute("CREATE VIEW history_runs AS SELECT 1 AS id")
+    with pytest.raises(InputError, match="a view instead of a table"):
+        load(file)

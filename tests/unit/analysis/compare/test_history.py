@@ -1,0 +1,128 @@
+"""Changes among commits: found where they are, few where none is, and told from the machine's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tailtap.analysis.compare.history import NEAR, Measured, changes, histories
+from tailtap.records.errors import InputError
+
+COMMITS, HISTORIES = 200, 100
+P = 0.999
+
+
+def history(
+    random: np.random.Generator, factors: Mapping[int, float], repeats: int = 5
+) -> NDArray[np.float64]:
+    """Medians of repeats that scatter by 10 %, of which each tenth is much slower."""
+    level = np.full(COMMITS, math.log(5e5))
+    for place, factor in factors.items():
+        level[place:] += math.log(factor)
+    values = level[:, None] + random.normal(0, 0.1, (COMMITS, repeats))
+    slow = random.random(values.shape) < 0.1
+    values += slow * np.log1p(3 * random.pareto(1.5, values.shape))
+    return np.exp(np.median(values, axis=1))
+
+
+def test_at_most_one_false_mark_in_200_commits() -> None:
+    random = np.random.default_rng(1)
+    false = [len(changes(history(random, {}).tolist())) for _ in range(HISTORIES)]
+    assert max(false) <= 1 and np.mean(false) <= 0.1, false
+
+
+def test_known_changes_are_found_within_two_commits() -> None:
+    random = np.random.default_rng(2)
+    found = others = 0
+    for _ in range(HISTORIES):
+        one = int(random.integers(15, 90))
+        two = int(random.integers(110, 185))
+        places = changes(history(random, {one: 1.3, two: 1 / 1.3}).tolist())
+        near = [any(abs(place - known) <= NEAR for place in places) for known in (one, two)]
+        found += sum(near)
+        others += len(places) - sum(near)
+    assert found >= 0.95 * 2 * HISTORIES
+    assert others <= 0.1 * HISTORIES
+
+
+@pytest.mark.parametrize(
+    ("values", "places"),
+    [
+        ([5.0] * 12, []),
+        ([5.0, 9.0, 5.0], []),
+        ([5.0, 5.1] * 6 + [9.0, 9.1] * 6, [12]),
+        ([5.0, 5.1] * 6 + [math.inf] * 6, [12]),
+        ([math.inf] * 12, []),
+        ([5.0, 5.1] * 6 + [500.0] + [5.0, 5.1] * 6, []),
+    ],
+)
+def test_changes(values: Sequence[float], places: Sequence[int]) -> None:
+    """One commit that stands out is no change of level, and lost packets are one."""
+    assert changes(values) == places
+
+
+def runs(
+    values: Sequence[float],
+    *,
+    wire: bool = False,
+    machines: Sequence[Mapping[str, str]] = ({"kernel": "6.1"},),
+) -> list[Measured]:
+    """Three runs of each commit, which differ a little."""
+    return [
+        Measured(f"c{n:02}", f"2026-11-{n + 1:02}", "gate", "wire" if wire else "xdp", "10 kpkt/s",
+                 "{}", wire, {P: (int(value * (1 + repeat / 100)), None, None, True)},
+                 machines[min(n * len(machines) // len(values), len(machines) - 1)])
+        for n, value in enumerate(values)
+        for repeat in range(3)
+    ]  # fmt: skip
+
+
+UP = [1e5, 1.01e5] * 5 + [1.5e5, 1.51e5] * 5
+STEADY = [1e3, 1.01e3] * 10
+KERNELS = ({"kernel": "6.1", "host": "a"}, {"kernel": "6.2", "processor": "b"})
+
+
+def test_the_program_changed() -> None:
+    floor, device = histories([*runs(STEADY, wire=True), *runs(UP)])
+    assert floor.wire and not floor.marks
+    [mark] = device.marks
+    assert (mark.place, mark.before, mark.suspects[:2]) == (10, "c09", ["c10", "c11"])
+    assert set(mark.suspects) == {"c08", "c09", "c10", "c11", "c12"}
+    assert mark.ratio == pytest.approx(1.5, rel=0.02)
+    assert (mark.origin, mark.machine) == ("program", [])
+    assert mark.floor == pytest.approx(1, rel=0.02)
+
+
+def test_the_machine_changed() -> None:
+    """The floor moved, with or without a fact that says why."""
+    moved = [value / 100 for value in UP]
+    found = histories([*runs(moved, wire=True), *runs(UP)])
+    assert [one.marks[0].origin for one in found] == ["machine", "machine"]
+    assert found[1].marks[0].floor == pytest.approx(1.5, rel=0.02)
+
+
+def test_a_fact_alone_leaves_it_open() -> None:
+    _, device = histories([*runs(STEADY, wire=True), *runs(UP, machines=KERNELS)])
+    [mark] = device.marks
+    assert (mark.origin, mark.machine) == ("unclear", ["kernel: 6.1 → 6.2"])
+
+
+def test_what_a_point_says() -> None:
+    [series] = histories(runs([1e5] * 3), P)
+    point = series.points[0]
+    assert (point.runs, point.value, point.low, point.high) == (3, 101_000, 100_000, 102_000)
+    one = Measured("a", "d", "e", "c", "l", "{}", False, {P: (100, 90, 120, True)})
+    [series] = histories([one])
+    assert (series.points[0].low, series.points[0].high) == (90, 120)
+    lost = Measured("b", "e", "e", "c", "l", "{}", False, {})
+    [series] = histories([one, lost], P)
+    assert series.points[1].value is None
+
+
+def test_a_percentile_that_is_not_kept() -> None:
+    with pytest.raises(InputError, match=r"p95 is not kept in a history: p99\.9 is"):
+        histories(runs([1e5] * 3), 0.95)
