@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
 
+import numpy as np
 from devices import Bench, sharp
 
 from tailtap.bmc import configuration
@@ -28,7 +29,11 @@ from tailtap.measure.search.conduct import Plan, Search
 from tailtap.measure.search.folder import Made, SearchFolder
 from tailtap.measure.testbed.model import read_testbed
 from tailtap.output import database
-from tailtap.records.errors import MachineError, TailtapError
+from tailtap.output.importers.tools import TOOLS
+from tailtap.output.importers.tools.hdr import encode as encode_histogram
+from tailtap.output.importers.tools.reading import checked
+from tailtap.output.importers.tools.runs import DAMAGED, percentile_table
+from tailtap.records.errors import InputError, MachineError, TailtapError
 from tailtap.records.record import as_json, printed
 from tailtap.remote.frames import CLOSE, DATA, HELLO, ProtocolError, encode
 from tailtap.remote.mux import PIECE, Mux
@@ -100,6 +105,15 @@ def _journal(data: bytes) -> None:
         json.dumps([asdict(item) for item in find(Path(folder))], default=str)
         [record] = read_all(Path(folder))
         unresolved(record)
+
+
+def _statistics(data: bytes) -> None:
+    """Statistics of TRex, with a histogram of HdrHistogram in them."""
+    try:
+        for one in TOOLS["TRex"].read(data.decode("utf-8", "replace")):
+            percentile_table(checked(one))
+    except DAMAGED as error:
+        raise InputError(str(error)) from error
 
 
 class _Resumed(Search):
@@ -187,6 +201,10 @@ JOURNAL = rows(
 )  # fmt: skip
 
 
+STATISTICS = json.dumps({"latency": {"5": {
+    "err_cntrs": {"dropped": 3}, "latency": {"average": 21.5, "total_max": 641,
+    "hdrh": encode_histogram(np.array([10, 20, 641]), np.array([900, 80, 15]))}},
+    "6": {"latency": {"histogram": {"0": 5, "10": 900, "600": 15}}}}}).encode()  # fmt: skip
 DECODERS = (
     Decoder("testbed file", TESTBED.encode(), "testbed.yaml", _testbed),
     Decoder("controllers", CONTROLLERS.encode(), "bmc.yaml", _controllers),
@@ -195,6 +213,7 @@ DECODERS = (
     Decoder("journal", JOURNAL, "rows.jsonl", _journal),
     Decoder("stream", HELLO_FRAME + encode(DATA, 0, 1, MESSAGES) + encode(CLOSE, 0, 1, b"{}"), "",
             _stream),
+    Decoder("results of a tool", STATISTICS, "trex.json", _statistics),
     Decoder("messages", MESSAGES, "rows.jsonl", _messages),
 )  # fmt: skip
 """All of them."""

@@ -17,8 +17,8 @@ from tailtap.cli.terminal import say, warn
     type=PATH,
     metavar="TREE",
     shell_complete=folders,
-    help="A folder with published result files (.csv, .csv.zst), result trees of pos or RISE "
-    "crates, at any depth.",
+    help="A folder with published result files (.csv, .csv.zst), result trees of pos, RISE "
+    "crates, or results of other tools, at any depth.",
 )
 @click.option(
     "--into",
@@ -39,7 +39,9 @@ def import_(
 
     Reads the published trees, which have nine CSV files for each run (`tailtap export --to papers`
     writes such files), and result trees of the testbed service pos with or without a RISE crate
-    (`tailtap export --to pos` writes such trees; docs/howto/pos.md). Imported runs have the status
+    (`tailtap export --to pos` writes such trees; docs/howto/pos.md). It also reads results of other
+    tools: logs of HdrHistogram, wrk2, fortio, ghz, iperf2, sockperf and TRex
+    (docs/howto/other-tools.md). Imported runs have the status
     'imported'; rate, repeat and trim come from the files' names, in trees of pos variables and
     repeat from `.loop` files. Missing or broken files become warnings, and so do links to places
     outside of TREE, files that are far too large for what they are, and runs in which

@@ -17,7 +17,9 @@ __all__ = ["EXPORTERS", "Exported", "Exporter", "export"]
 
 
 def _built_in() -> Mapping[str, Exporter]:
+    from tailtap.output.exporters.benchmark import Benchmark
     from tailtap.output.exporters.hgrm import Hgrm
+    from tailtap.output.exporters.hlog import Hlog
     from tailtap.output.exporters.papers import Papers
     from tailtap.output.exporters.perfetto import Perfetto
     from tailtap.output.exporters.pos import Pos
@@ -28,6 +30,8 @@ def _built_in() -> Mapping[str, Exporter]:
         "parquet": Parquet(),
         "csv": Csv(),
         "hgrm": Hgrm(),
+        "hlog": Hlog(),
+        "github-action-benchmark": Benchmark(),
         "papers": Papers(),
         "pos": Pos(),
         "perfetto": Perfetto(),

@@ -14,6 +14,8 @@ from tailtap.output.importers.importable import Importable, Tree
 from tailtap.output.importers.pos import PosTree, find_pos_trees
 from tailtap.output.importers.published import PublishedRun, find_published
 from tailtap.output.importers.published_rows import Published
+from tailtap.output.importers.tools import TOOLS
+from tailtap.output.importers.tools.runs import find_tool_runs
 from tailtap.records.errors import InputError
 from tailtap.records.files import make_folder
 from tailtap.records.foreign import storable
@@ -40,11 +42,11 @@ class Imported:
 def import_tree(tree: Path, database: Path) -> Imported:
     """Put every run of a tree into the database, made if missing.
 
-    `tree` holds published result files, result trees of pos or crates of the RISE profile, at any
-    depth. A run is identified by the content of its files or, if that changed, by their path:
-    importing a tree again, or after it was moved, replaces its runs. All runs are imported or,
-    after an error, none. A damaged file is a warning, stored with the run; the run's other files
-    are used. A copy of another run of the tree is left out.
+    `tree` holds published result files, result trees of pos, crates of the RISE profile or result
+    files of `TOOLS`, at any depth. A run is identified by the content of its files or, if that
+    changed, by their path: importing a tree again, or after it was moved, replaces its runs. All
+    runs are imported or, after an error, none. A damaged file is a warning, stored with the run;
+    the run's other files are used. A copy of another run of the tree is left out.
 
     Raises `InputError` when `tree` holds no run, `MachineError` when the database cannot be
     written.
@@ -55,6 +57,8 @@ def import_tree(tree: Path, database: Path) -> Imported:
     pos = find_pos_trees(tree, published)
     runs: list[Importable] = [*_others(published, pos)]
     runs += [run for one in pos for run in one.runs]
+    if not pos:  # what scripts of a tree of pos left is told by its runs
+        runs += find_tool_runs(tree, {path for run in published for path in run.files.values()})
     if not runs:
         raise InputError(_nothing(tree, pos))
     with writing(database, "give another file by --into"):
@@ -86,7 +90,8 @@ def _nothing(tree: Path, trees: Sequence[PosTree]) -> str:
     return (
         f"{tree}: no result files in it: none like "
         "latencies-pre-rate10000-repeat0.pcap.zst.trim_ms0.percentiles.csv, and no result tree of "
-        "pos (config/allocation.json, HOST/*_run0.loop) or RISE crate (ro-crate-metadata.json)"
+        "pos (config/allocation.json, HOST/*_run0.loop) or RISE crate (ro-crate-metadata.json), "
+        f"and nothing of {', '.join(TOOLS)}"
     )
 
 

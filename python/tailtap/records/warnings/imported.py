@@ -58,4 +58,36 @@ ENTRIES = (
         "The folder's database cannot be read: imported runs are left out of the report.",
         "Close the database in other programs, or remove it and import again.",
     ),
+    Entry(
+        "closed-loop",
+        "A tool waited for each answer before its next request. While one is late, those that "
+        "would have been late with it are not sent: percentiles are too low.",
+        "Measure at a rate: wrk2 -R, iperf2 with --trip-times, or sockperf under-load.",
+    ),
+    Entry(
+        "coarse-buckets",
+        "A tool counted latencies in buckets wider than 2 % of them. A percentile counts as the "
+        "upper end of its bucket, and its interval has the whole bucket.",
+        "Ask the tool for finer buckets: fortio -r, iperf --histograms, or ghz with its details.",
+    ),
+    Entry(
+        "percentiles-only",
+        "A tool kept some percentiles and no distribution.",
+        "Keep more: wrk2 --latency, or sockperf --full-log.",
+    ),
+    Entry(
+        "half-round-trip",
+        "A tool halves round trips and calls the half a latency.",
+        "Use sockperf --full-rtt, or stamp packets on both sides.",
+    ),
+    Entry(
+        "beyond-buckets",
+        "Packets were later than the last bucket of a tool reaches.",
+        "Give iperf --histograms more buckets.",
+    ),
+    Entry(
+        "unit-unknown",
+        "A log of HdrHistogram does not say its unit, and counts as nanoseconds.",
+        "Let the tool record nanoseconds, or convert its log.",
+    ),
 )
