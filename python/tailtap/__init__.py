@@ -1,7 +1,7 @@
 """tailtap: measure, explain and predict the tail latency of packet processing.
 
-`evaluate` and `evaluate_transactions` are what `tailtap evaluate` is made of; see
-docs/howto/python.md.
+`evaluate` and `evaluate_transactions` are what `tailtap evaluate` is made of; the others do what
+the commands of their names do. See docs/howto/python.md.
 """
 
 from __future__ import annotations
@@ -12,10 +12,23 @@ if TYPE_CHECKING:
     from tailtap.analysis.evaluation.evaluate import evaluate
     from tailtap.analysis.evaluation.model import Evaluation
     from tailtap.analysis.evaluation.transactions import Transactions, evaluate_transactions
+    from tailtap.library import compare, explain, judge_change, run, search, verdict
 
     __version__: str
 
-__all__ = ["Evaluation", "Transactions", "__version__", "evaluate", "evaluate_transactions"]
+__all__ = [
+    "Evaluation",
+    "Transactions",
+    "__version__",
+    "compare",
+    "evaluate",
+    "evaluate_transactions",
+    "explain",
+    "judge_change",
+    "run",
+    "search",
+    "verdict",
+]
 
 
 def __getattr__(name: str) -> object:
@@ -25,9 +38,11 @@ def __getattr__(name: str) -> object:
 
         return version("tailtap")
     if name in __all__:
-        from tailtap.analysis import evaluation
+        from importlib import import_module
 
-        return getattr(evaluation, name)
+        evaluating = name.startswith(("Eval", "Trans", "evaluate"))
+        where = "tailtap.analysis.evaluation" if evaluating else "tailtap.library"
+        return getattr(import_module(where), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

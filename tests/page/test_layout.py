@@ -22,7 +22,7 @@ from told import write_told
 
 from tailtap.analysis import evaluation
 from tailtap.analysis.evaluation.clocks import known
-from tailtap.cli.explain import remedies
+from tailtap.library import remedies
 from tailtap.measure.search import Settings
 from tailtap.measure.search.folder import SearchFolder
 from tailtap.output.report import write_report

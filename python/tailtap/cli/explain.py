@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,12 +10,12 @@ import click
 from tailtap.cli.command import command
 from tailtap.cli.options import runs_and_folders
 from tailtap.cli.terminal import say, warn
+from tailtap.library import keep_causes, kept_undisturbed, remedies
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tailtap.analysis.causes.many import Told
-    from tailtap.analysis.causes.remedies import Knob
     from tailtap.analysis.causes.stalls import Line
     from tailtap.records.causes import CauseRow, CausesRecord
     from tailtap.records.errors import TailtapError
@@ -109,13 +108,13 @@ def explain(
                 late=late,
                 knobs=remedies(),
                 stalls=TOLD,
-                undisturbed=_undisturbed,
+                undisturbed=kept_undisturbed,
                 progress=progress,
             )
     except NotTraced as error:
         raise error.or_elsewhere("with `tailtap run --set trace=thin`") from error
     told = [one for _, one in found if isinstance(one, Told)]
-    _store(one.folder for one in told)
+    keep_causes(one.folder for one in told)
     if json and told:
         records = [one.record for one in told]
         print(printed(records[0] if len(found) == 1 else ExplainedRecord(runs=records)))
@@ -141,21 +140,6 @@ def _complain(errors: Sequence[tuple[str, TailtapError]], runs: int) -> None:
     raise kind(f"{len(errors)} of {runs} runs could not be explained, {name} first: {first}")
 
 
-def _store(folders: Iterable[Path]) -> None:
-    """Put runs into the databases of their experiments, where there are such."""
-    databases: dict[Path, list[Path]] = {}
-    for folder in folders:
-        runs = folder.absolute().parent
-        database = runs.parent / "results.duckdb"
-        if runs.name == "runs" and database.is_file():
-            databases.setdefault(database, []).append(folder)
-    if databases:
-        from tailtap.output.database import add_runs
-
-        for database, of_it in databases.items():
-            add_runs(database, of_it)
-
-
 def explain_briefly(folder: Path, runs: Sequence[Path]) -> None:
     """Print in few words why packets of finished runs of an experiment folder were late.
 
@@ -175,7 +159,7 @@ def explain_briefly(folder: Path, runs: Sequence[Path]) -> None:
             print_brief(one.record, one.worst)
         else:
             say(f"{run.name}: not explained: {one}")
-    _store(told)
+    keep_causes(told)
 
 
 def _briefly(traced: Sequence[Path]) -> Sequence[tuple[Path, Told | TailtapError]]:
@@ -183,19 +167,7 @@ def _briefly(traced: Sequence[Path]) -> Sequence[tuple[Path, Told | TailtapError
 
     if not traced:
         return ()
-    return explain_many(traced, knobs=remedies(), stalls=1, undisturbed=_undisturbed)
-
-
-def _undisturbed(folder: Path) -> UndisturbedRecord | None:
-    """The latencies of a run without pauses from outside; they are stored in its folder."""
-    from tailtap.analysis.undisturbed import keep_undisturbed
-    from tailtap.records.errors import InputError
-
-    try:
-        found = keep_undisturbed(folder)
-    except InputError:  # what explains a run needs less than all of its packets
-        return None
-    return None if found is None else found.record
+    return explain_many(traced, knobs=remedies(), stalls=1, undisturbed=kept_undisturbed)
 
 
 def _print_undisturbed(found: UndisturbedRecord | None) -> None:
@@ -309,22 +281,3 @@ def print_causes(content: CausesRecord, worst: Sequence[Line]) -> None:
     for warning in content.warnings:
         say(f"warning: {warning.message} [{warning.code}]")
     say()
-
-
-def remedies() -> list[Knob]:
-    """The knobs of `tailtap host`, as remedies."""
-    from tailtap.analysis.causes.remedies import Knob
-    from tailtap.host.knobs import KNOBS
-
-    return [
-        Knob(
-            knob.name,
-            tuple(knob.removes),
-            knob.risk,
-            knob.settable,
-            knob.recommended,
-            knob.disruptive,
-            knob.details,
-        )
-        for knob in KNOBS
-    ]

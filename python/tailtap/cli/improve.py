@@ -116,8 +116,8 @@ def improve(
     not shown.
     """
     from tailtap.cli.caller import results_of_caller
-    from tailtap.cli.explain import remedies
     from tailtap.experiment.reading import read_experiment
+    from tailtap.library import remedies
     from tailtap.measure.improve.conduct import improve_experiment
     from tailtap.measure.improve.settings import Goal, Plan, Settings
     from tailtap.measure.runner import default_folder

@@ -70,7 +70,7 @@ def report(
     `--runs own --runs 1000007`.
     """
 
-    from tailtap.cli.explain import remedies
+    from tailtap.library import remedies
     from tailtap.output.report import write_report
     from tailtap.records.printed import ReportRecord
     from tailtap.records.record import printed

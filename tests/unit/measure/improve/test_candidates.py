@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tailtap.analysis.causes.taxonomy import Named
-from tailtap.cli.explain import remedies
 from tailtap.host import knobs as table
 from tailtap.host.knobs.knob import Files, Knob, fixed
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree
+from tailtap.library import remedies
 from tailtap.measure.improve.candidates import BOOT, Candidates, candidates
 
 PURPOSE = Purpose("bare-metal", (1,), (0,))

@@ -1,0 +1,247 @@
+"""What commands do, as functions: `tailtap.run`, `verdict`, `compare`, `judge_change`, `explain`,
+`search`. docs/howto/python.md shows them. Shares are from 0 to 1, times are ns.
+
+Nothing is printed. Errors are those of `tailtap.records.errors`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tailtap.analysis.causes.remedies import Knob
+    from tailtap.analysis.runs.run import Experiment
+    from tailtap.records.causes import CausesRecord
+    from tailtap.records.compare import CompareRecord
+    from tailtap.records.gate import GateRecord
+    from tailtap.records.search import SearchedRecord
+    from tailtap.records.undisturbed import UndisturbedRecord
+    from tailtap.records.verdict import VerdictRecord
+
+Place = str | Path
+Places = Place | Sequence[Place]
+Described = Place | Mapping[str, Any]
+"""An experiment: its file, or what would be in it."""
+
+LONG_NS, SHORT_NS = 2_000_000_000, 500_000_000
+
+
+def run(
+    experiment: Described,
+    out: Place | None = None,
+    *,
+    set: Sequence[str] = (),
+    resume: bool = False,
+) -> Experiment:
+    """Make all runs of an experiment on this machine, as root, and read them: `tailtap run`.
+
+    `out` is the folder for the results; by default the experiment's name and the time of day. `set`
+    replaces values, such as ``traffic.rate=20 kpkt/s``. With `resume` the missing runs are made. A
+    run that failed is among the runs, and says why in `excluded`. Raises `InputError` for a mistake
+    in the experiment, `MachineError` where this machine cannot make it.
+    """
+    from tailtap.analysis.runs.reader import read_runs
+    from tailtap.experiment.reading import read_experiment
+    from tailtap.measure.runner import default_folder, run_experiment
+    from tailtap.output import database
+
+    with _file(experiment) as path:
+        checked = read_experiment(path, set)
+        folder = default_folder(checked.name) if out is None else Path(out)
+        run_experiment(checked, path, folder, store=database, resume=resume)
+    return read_runs(folder)
+
+
+def verdict(
+    runs: Places,
+    require: str | Sequence[str] = (),
+    *,
+    select: Sequence[str] = (),
+    confidence: float = 0.95,
+) -> VerdictRecord:
+    """Say whether runs meet requirements: `tailtap verdict`.
+
+    `runs` are experiment folders, run folders or evaluations; `require` is what must hold, such as
+    ``p99.9 < 1 ms`` or ``profile urllc-5g``, and by default what their experiment files say.
+    """
+    from tailtap.analysis.verdict.record import record
+    from tailtap.analysis.verdict.requirement import parse_requirements
+    from tailtap.analysis.verdict.runs import judge_runs
+
+    required = parse_requirements([require] if isinstance(require, str) else require)
+    return record(judge_runs(_paths(runs), required, runs=select, confidence=confidence))
+
+
+def compare(
+    sources: Places | Mapping[str, Places], percentile: float | None = None
+) -> CompareRecord:
+    """Rank configurations by their tail: `tailtap compare`.
+
+    `sources` are folders, or names with their folders: those of one name are repeats of one
+    configuration where nothing was varied. `percentile` is from 0 to 1, 1 being the maximum.
+    """
+    from tailtap.analysis.compare import compare_runs
+    from tailtap.analysis.compare.record import record
+
+    return record(compare_runs(_sources(sources), percentile))
+
+
+def judge_change(
+    base: Places, new: Places, *, worse_than: float, percentile: float | None = None
+) -> GateRecord:
+    """Say whether what is new is worse than the base: `tailtap compare --worse-than`.
+
+    `worse_than` is the share of the latency that may be added. The `answer` is better, no worse,
+    worse or not shown.
+    """
+    from tailtap.analysis.compare import judge_change as judge
+    from tailtap.analysis.compare.record import gate_record
+
+    sides = {"base": base, "new": new}
+    alone = all(len(_paths(places)) == 1 for places in sides.values())
+    sources = [("", _paths(places)[0]) for places in sides.values()] if alone else _sources(sides)
+    return gate_record(judge(sources, worse_than, percentile))
+
+
+def explain(runs: Places, *, late: str = "p99.9") -> list[CausesRecord]:
+    """Say why packets of traced runs were late: `tailtap explain`.
+
+    `late` is a percentile, or a latency such as ``100 us``. The causes are stored in the run
+    folders, too. Raises the first error that a run gives.
+    """
+    from tailtap.analysis.causes.many import explain_many
+    from tailtap.records.errors import TailtapError
+
+    found = []
+    traced = _paths(runs)
+    for folder, told in explain_many(
+        traced, late=late, knobs=remedies(), undisturbed=kept_undisturbed
+    ):
+        if isinstance(told, TailtapError):
+            raise told
+        keep_causes([folder])
+        found.append(told.record)
+    return found
+
+
+def search(
+    experiment: Described,
+    out: Place | None = None,
+    *,
+    low: int,
+    high: int,
+    loss: float | Sequence[float] = 0.0,
+    method: str = "mlr",
+    precision: float = 0.02,
+    trial_ns: int = LONG_NS,
+    trials: int = 3,
+    latency: bool = True,
+    set: Sequence[str] = (),
+    resume: bool = False,
+) -> SearchedRecord:
+    """Find the highest rate with at most so much loss, as root: `tailtap search`.
+
+    `low` and `high` are rates in pkt/s between which it is looked for. With `latency`, that is
+    measured at the rates found.
+    """
+    from tailtap.experiment.reading import read_experiment
+    from tailtap.measure.progress import Silent
+    from tailtap.measure.runner import default_folder
+    from tailtap.measure.search import METHODS, Settings
+    from tailtap.measure.search.conduct import Plan, search_experiment
+    from tailtap.output import database
+    from tailtap.records.errors import InputError
+
+    if method not in METHODS:
+        raise InputError(f"there is no method {method!r}: known: {', '.join(METHODS)}")
+    losses = (loss,) if isinstance(loss, int | float) else tuple(loss)
+    settings = Settings(
+        tuple(sorted(losses)), low, high, precision=precision, trial=trial_ns, trials=trials,
+        short=min(SHORT_NS, trial_ns),
+    )  # fmt: skip
+
+    def ignore(_: str) -> None:
+        """Trials are in the record."""
+
+    with _file(experiment) as path:
+        checked = read_experiment(path, set)
+        folder = default_folder(f"{checked.name}-search") if out is None else Path(out)
+        plan = Plan(checked, path, settings, method, False, latency)
+        return search_experiment(
+            plan, folder, store=database, resume=resume, reporting=Silent, print_line=ignore,
+            on_loss=ignore,
+        ).printed()  # fmt: skip
+
+
+def remedies() -> list[Knob]:
+    """The knobs of `tailtap host`, as remedies."""
+    from tailtap.analysis.causes.remedies import Knob
+    from tailtap.host.knobs import KNOBS
+
+    return [
+        Knob(
+            knob.name,
+            tuple(knob.removes),
+            knob.risk,
+            knob.settable,
+            knob.recommended,
+            knob.disruptive,
+            knob.details,
+        )
+        for knob in KNOBS
+    ]
+
+
+def kept_undisturbed(folder: Path) -> UndisturbedRecord | None:
+    """The latencies of a run without pauses from outside; they are stored in its folder."""
+    from tailtap.analysis.undisturbed import keep_undisturbed
+    from tailtap.records.errors import InputError
+
+    try:
+        found = keep_undisturbed(folder)
+    except InputError:  # what explains a run needs less than all of its packets
+        return None
+    return None if found is None else found.record
+
+
+def keep_causes(folders: Iterable[Path]) -> None:
+    """Put runs that were explained into the databases of their experiments, if these have one."""
+    databases: dict[Path, list[Path]] = {}
+    for folder in folders:
+        runs = folder.absolute().parent
+        database = runs.parent / "results.duckdb"
+        if runs.name == "runs" and database.is_file():
+            databases.setdefault(database, []).append(folder)
+    if databases:
+        from tailtap.output.database import add_runs
+
+        for database, of_it in databases.items():
+            add_runs(database, of_it)
+
+
+def _paths(places: Places) -> list[Path]:
+    return [Path(one) for one in ([places] if isinstance(places, str | Path) else places)]
+
+
+def _sources(sources: Places | Mapping[str, Places]) -> list[tuple[str, Path]]:
+    if isinstance(sources, Mapping):
+        return [(name, path) for name, places in sources.items() for path in _paths(places)]
+    return [("", path) for path in _paths(sources)]
+
+
+@contextlib.contextmanager
+def _file(experiment: Described) -> Iterator[Path]:
+    """The file of an experiment."""
+    if not isinstance(experiment, Mapping):
+        yield Path(experiment)
+        return
+    import yaml
+
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "experiment.yaml")
+        path.write_text(yaml.safe_dump(dict(experiment), sort_keys=False), encoding="utf-8")
+        yield path
