@@ -70,6 +70,16 @@ def test_the_status_is_the_answer(base: Path, slow: Path, tmp_path: Path) -> Non
     assert answer["rows"][0]["configuration"] == "vm"
 
 
+def test_several_folders_are_one_side(base: Path, slow: Path, tmp_path: Path) -> None:
+    """Measured by turns, two repeats each."""
+    turns = [(f"{name}={tmp_path / name}-{turn}", scale, 40 * turn) for turn in (1, 2, 3)
+             for name, scale in (("before", 1.0), ("after", 4.0))]  # fmt: skip
+    for side, scale, seed in turns:
+        write(Path(side.partition("=")[2]), scale, repeats=2, seed=seed)
+    found = judge(*(side for side, *_ in turns), "--worse-than", "50 %")
+    assert found[0] == 1 and "after against before" in found[1] and "of 6" in found[1]
+
+
 def test_files(base: Path, slow: Path, tmp_path: Path) -> None:
     files = (tmp_path / "gate.xml", tmp_path / "gate.md")
     run = tailtap("compare", f"before={base}", f"after={slow}", "--worse-than", "50 %",

@@ -47,7 +47,8 @@ def show(history: Path, at: str | None, page: Path | None, json: bool, quiet: bo
     Each configuration under each load is a series: of each commit the median of its runs. A change
     is called the machine's where the floor (wire) of the same commits changed as well, and unclear
     where something else of the machine changed at the same commit, such as the kernel.
-    docs/howto/history.md says how changes are found, and how often wrongly.
+    docs/howto/history.md says how changes are found, and how often wrongly. Needs
+    `pip install ruptures`.
     """
     from tailtap.analysis.compare.history import histories
     from tailtap.cli.compare import percentile_of

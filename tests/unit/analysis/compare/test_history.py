@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tailtap.analysis.compare.history import NEAR, Measured, changes, histories
-from tailtap.records.errors import InputError
+from tailtap.records.errors import InputError, MachineError
 
 COMMITS, HISTORIES = 200, 100
 P = 0.999
@@ -109,6 +110,13 @@ def test_a_fact_alone_leaves_it_open() -> None:
     _, device = histories([*runs(STEADY, wire=True), *runs(UP, machines=KERNELS)])
     [mark] = device.marks
     assert (mark.origin, mark.machine) == ("unclear", ["kernel: 6.1 → 6.2"])
+
+
+def test_without_ruptures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ruptures", None)
+    with pytest.raises(MachineError, match="pip install ruptures"):
+        changes(UP)
+    assert changes(UP[:3]) == []
 
 
 def test_what_a_point_says() -> None:
