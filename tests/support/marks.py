@@ -45,7 +45,7 @@ def read_marks(path: Path, clock: int = 1) -> Marks:
     *counts, _, number, _, key = rest
     samples = [SAMPLE.unpack_from(data, 128 + 16 * place) for place in range(number)]
     records = np.frombuffer(data, RECORD, offset=HEADER_LEN)
-    return Marks(*counts, key.rstrip(b"\0").decode(), samples, records)
+    return Marks(*counts, key=key.rstrip(b"\0").decode(), samples=samples, records=records)
 
 
 def write_marks(

@@ -270,11 +270,11 @@ def evaluate(
     """Match the packets of two captures and show the tail of the latency between them.
 
     Reads pcap (micro- and nanoseconds), pcapng, ERF, MoonSniff's mscap and tailtap's files of
-    stamps and marks, each also compressed with zstd, gzip, xz, lz4 or bzip2. Packets may be captured
-    with their Ethernet header or without it: on 'any' (SLL and SLL2), on tunnels (raw IP, NULL,
-    PPP), or as ERF; the two captures may differ in that. Needs no privileges. Percentiles are exact; each
-    comes with its 95 % confidence interval, and one with fewer than ten packets above it is marked
-    as not supported by the data. Warnings go to standard error.
+    stamps and marks, each also compressed with zstd, gzip, xz, lz4 or bzip2. Packets may be
+    captured with their Ethernet header or without it: on 'any' (SLL and SLL2), on tunnels (raw IP,
+    NULL, PPP), or as ERF; the two captures may differ in that. Needs no privileges. Percentiles are
+    exact; each comes with its 95 % confidence interval, and one with fewer than ten packets above
+    it is marked as not supported by the data. Warnings go to standard error.
 
     A folder, or a pattern in quotes, is one capture of several files, such as tcpdump writes with
     -C or -G. What comes through a pipe is kept in $TMPDIR until it is evaluated. One capture with

@@ -283,8 +283,8 @@ def tap(
             tell_ns=None if tell is None else parse_time(tell),
             on_tell=told,
         )
-        for link in parsed:
-            done[link.name]["outside"] = link.stamped()
+        for one in parsed:
+            done[one.name]["outside"] = one.stamped()
     if json:
         print(json_module.dumps({"event": "done", "links": done}, default=str), flush=True)
         return
