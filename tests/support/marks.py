@@ -42,10 +42,11 @@ def read_marks(path: Path, clock: int = 1) -> Marks:
     data = path.read_bytes()
     magic, version, size, stated, *rest = HEADER.unpack_from(data)
     assert (magic, version, size, stated) == (b"\x89TTMARK\n", 1, RECORD.itemsize, clock)
-    *counts, _, number, _, key = rest
+    seen, stored, lost, other, filtered, unsampled, _, number, _, key = rest
     samples = [SAMPLE.unpack_from(data, 128 + 16 * place) for place in range(number)]
     records = np.frombuffer(data, RECORD, offset=HEADER_LEN)
-    return Marks(*counts, key=key.rstrip(b"\0").decode(), samples=samples, records=records)
+    name = key.rstrip(b"\0").decode()
+    return Marks(seen, stored, lost, other, filtered, unsampled, name, samples, records)
 
 
 def write_marks(
