@@ -33,7 +33,7 @@ SUDO := $(if $(filter 0,$(shell id -u)),,sudo) \
     env "PATH=$(PATH)" PYTHONDONTWRITEBYTECODE=1 DEBIAN_FRONTEND=noninteractive
 
 # What the lab runs by default, and what the build compiles with.
-APT_RUN := iproute2 ethtool kmod python3-venv
+APT_RUN := iproute2 ethtool kmod python3-venv libpcap0.8
 APT_BUILD := clang llvm libelf-dev zlib1g-dev linux-libc-dev pkg-config
 # What builds libelf, and the kernel's headers for the other architecture.
 APT_WHEEL := autoconf automake autopoint libtool gettext flex bison gawk make linux-libc-dev-arm64-cross
@@ -287,6 +287,8 @@ bench: packages setup $(VENV)/complete forwarders ## Compare speed with other to
 	@$(SUDO) $(BENCH).generate
 	@echo
 	@$(SUDO) $(BENCH).taps
+	@echo
+	@$(SUDO) $(BENCH).observing
 	@echo
 	@$(SUDO) $(BENCH).tracing
 	@echo

@@ -43,7 +43,10 @@ def read_marks(path: Path, clock: int = 1) -> Marks:
     magic, version, size, stated, *rest = HEADER.unpack_from(data)
     assert (magic, version, size, stated) == (b"\x89TTMARK\n", 1, RECORD.itemsize, clock)
     seen, stored, lost, other, filtered, unsampled, _, number, _, key = rest
-    samples = [SAMPLE.unpack_from(data, 128 + 16 * place) for place in range(number)]
+    samples: list[tuple[int, int]] = []
+    for place in range(number):
+        since, level = SAMPLE.unpack_from(data, 128 + 16 * place)
+        samples.append((since, level))
     records = np.frombuffer(data, RECORD, offset=HEADER_LEN)
     name = key.rstrip(b"\0").decode()
     return Marks(seen, stored, lost, other, filtered, unsampled, name, samples, records)

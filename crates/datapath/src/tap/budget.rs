@@ -38,8 +38,12 @@ impl Budget {
         Self { limit, densest, level: densest, calm: 0, busy_until_ns: 0, exceeded: None }
     }
 
-    /// What follows from a share that was measured until `now`.
-    pub fn decide(&mut self, share: f64, now: u64) -> Option<Change> {
+    /// What follows from the share that was measured until `now`, of which `before` was taken before the
+    /// device, by such a part of all links.
+    pub fn decide(&mut self, share: f64, before: f64, part: f64, now: u64) -> Option<Change> {
+        // Behind the device the thinner sample is still to come; it will be there as it is before it.
+        let is_coming = now < self.busy_until_ns && part > 0.0;
+        let share = if is_coming { before / part } else { share };
         if share > self.limit {
             self.calm = 0;
             if self.level == MOST_LEVEL {
@@ -74,22 +78,26 @@ mod tests {
     #[test]
     fn a_share_above_the_budget_thins_at_once_and_behind_the_device_later() {
         let mut budget = Budget::new(0.02, 0);
-        assert_eq!(budget.decide(0.02, 0), None);
-        let change = budget.decide(0.15, 1000).expect("a change");
+        assert_eq!(budget.decide(0.02, 0.01, 0.5, 0), None);
+        let change = budget.decide(0.15, 0.07, 0.5, 1000).expect("a change");
         assert_eq!(change, Change { level: 3, behind_ns: 1000 + IN_FLIGHT_NS });
-        assert_eq!(budget.decide(0.021, 2000).expect("a change").level, 4);
+        // Behind the device it is not thinner yet: what it takes there says nothing.
+        assert_eq!(budget.decide(0.085, 0.01, 0.5, 2000), None);
+        assert_eq!(budget.decide(0.085, 0.011, 0.5, 2000).expect("a change").level, 4);
+        // Where all links are behind the device nothing else can be said.
+        assert_eq!(budget.decide(0.021, 0.0, 0.0, 3000).expect("a change").level, 5);
         assert_eq!(budget.exceeded(), None);
     }
 
     #[test]
     fn only_a_share_that_stays_small_makes_it_denser_again_and_never_too_dense() {
         let mut budget = Budget::new(0.02, 1);
-        budget.decide(0.05, 0).expect("a change");
+        budget.decide(0.05, 0.05, 1.0, 0).expect("a change");
         let mut changes = Vec::new();
         for second in 1..40u64 {
             let now = second * 1_000_000_000;
             let share = if second == 8 { 0.01 } else { 0.001 };
-            changes.extend(budget.decide(share, now).map(|change| (second, change.level)));
+            changes.extend(budget.decide(share, share, 1.0, now).map(|change| (second, change.level)));
         }
         // Not while packets are under way that are in the denser sample; then each time anew.
         assert_eq!(changes, [(5, 2), (13, 1)]);
@@ -99,9 +107,9 @@ mod tests {
     fn the_thinnest_sample_may_not_be_enough() {
         let mut budget = Budget::new(0.001, 0);
         for now in 0..10 {
-            budget.decide(0.5, now);
+            budget.decide(0.5, 0.5, 1.0, now);
         }
-        assert_eq!(budget.decide(0.6, 11), None);
+        assert_eq!(budget.decide(0.6, 0.6, 1.0, 11), None);
         assert_eq!(budget.exceeded(), Some(0.6));
     }
 }

@@ -360,11 +360,11 @@ pub fn tap(
         sampler.catch_up(&mut taps, now_ns());
         let measured = meter.as_mut().map(|meter| meter.step(now_ns(), &taps)).transpose();
         if let Some(measured) = measured.map_err(system(MEASURING))?.flatten() {
-            let share = measured.share;
+            let shares: Vec<f64> = measured.links.iter().map(|link| link.share).collect();
             if tell.is_due_at(measured.time_ns) {
                 on_tell(&measured).map_err(TapError::Ready)?;
             }
-            sampler.decide(&mut taps, share);
+            sampler.decide(&mut taps, &shares);
         }
         if taps.iter().any(|tap| tap.failed.is_some()) {
             break;
@@ -486,15 +486,19 @@ impl Sampler {
         }
     }
 
-    /// Takes another sample if the share of a core's time asks for it. A packet that is in the sample
+    /// Takes another sample if the links' shares of a core's time ask for it. A packet that is in the sample
     /// before the device is so behind it: there a thinner one is taken later, and a denser one first.
-    fn decide(&mut self, taps: &mut [LiveTap<'_>], share: f64) {
+    fn decide(&mut self, taps: &mut [LiveTap<'_>], shares: &[f64]) {
         let now = now_ns();
         let Some(budget) = &mut self.budget else { return };
         if !taps.iter().all(LiveTap::takes_change) {
             return;
         }
-        let Some(Change { level, behind_ns }) = budget.decide(share, now) else { return };
+        let of_before = taps.iter().zip(shares).filter(|(tap, _)| !tap.is_behind());
+        let of_before: Vec<f64> = of_before.map(|(_, &share)| share).collect();
+        let part = of_before.len() as f64 / shares.len() as f64;
+        let change = budget.decide(shares.iter().sum(), of_before.iter().sum(), part, now);
+        let Some(Change { level, behind_ns }) = change else { return };
         self.ahead.push_back((behind_ns, level));
         self.catch_up(taps, now);
         let sample = Sample { since_ns: now, level };
