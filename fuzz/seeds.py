@@ -22,6 +22,7 @@ from captures import (
     with_trailer,
 )
 from exchanges import TLS_1_3, Dialogue, datagrams, hello, http2, record
+from marks import marks
 from protocols import frames as of_protocols
 
 HERE = Path(__file__).resolve().parent
@@ -85,6 +86,11 @@ def captures(delay: int) -> dict[str, dict[str, bytes]]:
             "ethernet": erf(plain, port=1, drops=3),
             "ipv6": erf(packets, kind=23),
             "hdlc": erf([(t, b"\xff\x03\x00\x57" + data) for t, data in packets], kind=1),
+        },
+        "marks": {
+            "closed": marks(times(delay)),
+            "sampled": marks(times(delay), samples=((0, 4), (START, 2))),
+            "open": marks(times(delay), closed=False),
         },
         "mscap": {"plain": mscap(times(delay)), "wraps": mscap(wraps)},
         "stamps": {

@@ -112,6 +112,7 @@ fn read(path: &Path, format: Option<Format>, steps: &[usize]) -> Result<Outcome,
             match packet.content {
                 Content::Frame { bytes, wire_len, link } => (bytes, wire_len, link).hash(&mut hash),
                 Content::Id(id) => id.hash(&mut hash),
+                Content::Mark { key, wire_len } => (key, wire_len).hash(&mut hash),
             }
         })?;
         assert!(taken <= step, "{taken} packets where {step} were asked for");

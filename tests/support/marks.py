@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,19 +53,28 @@ def read_marks(path: Path, clock: int = 1) -> Marks:
     return Marks(seen, stored, lost, other, filtered, unsampled, name, samples, records)
 
 
+Samples = tuple[tuple[int, int], ...]
+
+
 def write_marks(
-    path: Path,
-    records: npt.NDArray[Any],
-    *,
-    key: str = "packet",
-    samples: tuple[tuple[int, int], ...] = ((0, 0),),
-    unsampled: int = 0,
-    most: int = 160,
+    path: Path, records: npt.NDArray[Any], *, key: str = "packet", samples: Samples = ((0, 0),)
 ) -> None:
     """Writes a closed file of marks."""
-    header = HEADER.pack(
-        b"\x89TTMARK\n", 1, RECORD.itemsize, 1, len(records), len(records), 0, 0, 0, unsampled,
-        most, len(samples), b"link", key.encode(),
-    )  # fmt: skip
+    counts = (len(records), len(records), 0, 0, 0, 0)
+    path.write_bytes(_header(counts, samples, key) + records.tobytes())
+
+
+def marks(
+    packets: Iterable[tuple[int, int]], *, samples: Samples = ((0, 0),), closed: bool = True
+) -> bytes:
+    """A file of marks of (time in ns, id), of MoonSniff's ids."""
+    records = np.array([(time, key, 60, 0, 4, 1) for time, key in packets], RECORD)
+    counts = (len(records), len(records), 0, 0, 0, 0) if closed else (2**64 - 1,) * 6
+    return _header(counts, samples, "moonsniff") + records.tobytes()
+
+
+def _header(counts: tuple[int, ...], samples: Samples, key: str) -> bytes:
+    first = (b"\x89TTMARK\n", 1, RECORD.itemsize, 1)
+    header = HEADER.pack(*first, *counts, 160, len(samples), b"link", key.encode())
     header += b"".join(SAMPLE.pack(*sample) for sample in samples)
-    path.write_bytes(header.ljust(HEADER_LEN, b"\0") + records.tobytes())
+    return header.ljust(HEADER_LEN, b"\0")

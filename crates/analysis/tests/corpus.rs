@@ -57,6 +57,11 @@ fn stamps() {
 }
 
 #[test]
+fn marks() {
+    replay("marks", |bytes| targets::capture(bytes, Format::Marks));
+}
+
+#[test]
 fn compressed() {
     replay("compressed", targets::compressed);
 }

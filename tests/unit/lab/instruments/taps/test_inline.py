@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 
 from tailtap.lab.instruments.taps import Stamped
 from tailtap.lab.instruments.taps.inline import LEAST_ROOM, MAX_ROOM, QUIET_SHARE, rooms
-from tailtap.lab.instruments.taps.links import At, TapLink, parse_link, parse_links, with_rooms
+from tailtap.lab.instruments.taps.links import (
+    At,
+    TapLink,
+    parse_link,
+    parse_links,
+    with_hashes,
+    with_rooms,
+    with_sides,
+)
 from tailtap.lab.topology.line import FORWARD, smallest
 from tailtap.records.errors import InputError
 
@@ -108,3 +116,29 @@ def test_a_link_is_read_as_it_was_written(link: TapLink, onward: str | None, abs
 def test_no_name_leads_out_of_the_folder(name: str) -> None:
     with pytest.raises(InputError, match="nothing leads out"):
         parse_links([f"{name}=eth0"], "out/{link}.stamps")
+
+
+def test_hashes_are_said_once_for_all_or_for_a_link() -> None:
+    links = [TapLink("a", "x"), TapLink("b", "y")]
+    found = with_hashes(links, ["packet-nat", "b=ip.id"])
+    assert [link.hash for link in found] == ["packet-nat", "ip.id"]
+    assert found[1].words() == ["b=y", "--hash", "b=ip.id"]
+    assert with_hashes(links, []) == links
+    for wrong, said in (
+        (["c=packet"], "the links are a, b"),
+        (["packet", "packet-nat"], "said twice"),
+        (["a=packet", "a=packet"], "said twice"),
+        (["a=nonsense"], "--hash: 'nonsense' is not a key"),
+    ):
+        with pytest.raises(InputError, match=said):
+            with_hashes(links, wrong)
+
+
+def test_sides_are_said_by_name() -> None:
+    links = [TapLink("a", "x"), TapLink("b", "y")]
+    found = with_sides(links, ["b"])
+    assert [link.behind for link in found] == [None, True]
+    assert found[1].words() == ["b=y", "--behind", "b"]
+    with pytest.raises(InputError, match="the links are a, b"):
+        with_sides(links, ["c"])
+    assert all(len(parse_link(f"x{at}").stamped()) > 20 for at in ("", "@egress", "@receipt"))
