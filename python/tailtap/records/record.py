@@ -138,16 +138,6 @@ def read(path: Path, kind: type[R]) -> R:
     return parsed(path, read_json(path), kind)
 
 
-def checked(
-    place: object,
-    content: object,
-    kind: type[Record],
-    error_type: type[TailtapError] = InputError,
-) -> None:
-    """Raise what `parsed` raises when `content` is no such record."""
-    parsed(place, content, kind, error_type)
-
-
 def _opened(kind: Any, content: Any) -> Open[Any]:
     [known] = get_args(kind)
     try:

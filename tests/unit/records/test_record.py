@@ -19,7 +19,7 @@ from tailtap.output.database import add_run
 from tailtap.records.errors import InputError
 from tailtap.records.evaluation import EvaluationRecord
 from tailtap.records.files import read_json
-from tailtap.records.record import MOST, checked
+from tailtap.records.record import MOST, parsed
 from tailtap.records.run import RunRecord
 from tailtap.records.trace import TraceRecord
 
@@ -149,7 +149,7 @@ def test_what_is_no_json_of_ours_is_one_line(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize("kind", [RunRecord, EvaluationRecord])
 def test_whatever_a_field_holds_is_shown_short(kind: Any, value: Any) -> None:
     with pytest.raises(InputError) as caught:
-        checked("f", {"warnings": value, "number": value}, kind)
+        parsed("f", {"warnings": value, "number": value}, kind)
     assert len(str(caught.value)) < 300
     assert "\x1b" not in str(caught.value)
 
@@ -157,6 +157,6 @@ def test_whatever_a_field_holds_is_shown_short(kind: Any, value: Any) -> None:
 @pytest.mark.parametrize("served", [[], [{"by": "softirq"}], [{"by": "softirq", "node": 3}], 5])
 def test_a_trace_of_several_nodes_names_each(served: Any) -> None:
     content = {"cpus": [1], "started_ns": 1, "ended_ns": 2}
-    checked("f", {**content, "served": [{"by": "softirq", "node": "a"}]}, TraceRecord)
+    parsed("f", {**content, "served": [{"by": "softirq", "node": "a"}]}, TraceRecord)
     with pytest.raises(InputError, match="served"):
-        checked("f", {**content, "served": served}, TraceRecord)
+        parsed("f", {**content, "served": served}, TraceRecord)

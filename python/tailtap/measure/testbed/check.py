@@ -19,7 +19,7 @@ from tailtap.measure.testbed.model import Cable, Host, Socket, Testbed
 from tailtap.measure.testbed.ssh import SshStation
 from tailtap.records.errors import MachineError, TailtapError
 from tailtap.records.printed import CableRow, HostRow, TestbedCheckRecord
-from tailtap.records.record import Record, Texts, checked, made
+from tailtap.records.record import Record, Texts, made, parsed
 from tailtap.remote.frames import ProtocolError
 from tailtap.remote.mux import parse
 from tailtap.remote.process import Process
@@ -118,15 +118,15 @@ def check(testbed: Testbed) -> Found:
         hosts = [
             HostFinding(name, None, one)
             if isinstance(one, str)
-            else HostFinding(name, one.kernel, "")
+            else HostFinding(name, one.lent.kernel, "")
             for name, one in asked.items()
         ]
         there = {name: one for name, one in asked.items() if isinstance(one, _Asked)}
         heard = _heard(testbed, there)
-        down = {Socket(name, card) for name, one in there.items() for card in one.down}
+        down = {Socket(name, card) for name, one in there.items() for card in one.lent.down}
         cables = [judge(cable, heard, down, set(there)) for cable in testbed.cables]
         behind = [cable.splitter for cable in testbed.cables if cable.splitter is not None]
-        stamping = {card: there[card.host].stamping[card.card]
+        stamping = {card: there[card.host].lent.stamping[card.card]
                     for card in behind if card.host in there}  # fmt: skip
     return Found(hosts, cables, stamping)
 
@@ -166,9 +166,7 @@ class _Asked:
 
     process: Process
     cards: list[str]
-    kernel: str
-    down: list[str]
-    stamping: dict[str, str]
+    lent: Lent
 
     def ask(self, **question: object) -> Json:
         _tell(self.process, question)
@@ -176,10 +174,7 @@ class _Asked:
 
     def heard(self) -> Mapping[str, Sequence[str]]:
         """By card, what came in by it."""
-        told = self.ask(hear=True)
-        checked(self.process.title, told, Came, MachineError)
-        heard: Mapping[str, Sequence[str]] = told["heard"]
-        return heard
+        return parsed(self.process.title, self.ask(hear=True), Came, MachineError).heard
 
 
 def _cards_of(testbed: Testbed, host: str) -> list[str]:
@@ -203,10 +198,8 @@ def _asked(testbed: Testbed, stack: contextlib.ExitStack) -> Iterator[tuple[str,
             yield name, one
             continue
         try:
-            told = _answer(one)
-            checked(one.title, told, Lent, MachineError)
-            cards = _cards_of(testbed, name)
-            yield name, _Asked(one, cards, told["kernel"], told["down"], told["stamping"])
+            lent = parsed(one.title, _answer(one), Lent, MachineError)
+            yield name, _Asked(one, _cards_of(testbed, name), lent)
         except TailtapError as error:
             yield name, str(error)
 

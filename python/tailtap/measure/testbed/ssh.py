@@ -22,7 +22,7 @@ from typing import Any
 from tailtap.measure.testbed.model import Host
 from tailtap.measure.testbed.program import PLACE, program
 from tailtap.records.errors import MachineError
-from tailtap.records.record import Record, checked
+from tailtap.records.record import Record, parsed
 from tailtap.remote.frames import ProtocolError
 from tailtap.remote.local import require_program
 from tailtap.remote.mux import parse
@@ -143,20 +143,19 @@ def _hello(process: Process, name: str, run: Sequence[str]) -> None:
     ours = program()
     folder = f"{PLACE}/{ours.identity}"
     _send(process, json.dumps({"folder": folder, "run": list(run)}).encode() + b"\n", HELLO_SECONDS)
-    told = _line(process, HELLO_SECONDS)
-    checked(process.title, told, Hello, MachineError)
-    if tuple(told["python"]) != sys.version_info[:2]:
-        theirs, here = (".".join(map(str, one)) for one in (told["python"], sys.version_info[:2]))
+    told = parsed(process.title, _line(process, HELLO_SECONDS), Hello, MachineError)
+    if tuple(told.python) != sys.version_info[:2]:
+        theirs, here = (".".join(map(str, one)) for one in (told.python, sys.version_info[:2]))
         raise MachineError(
             f"{name} has Python {theirs} and this machine {here}, and our program is made for one "
             "of them: name another interpreter there in `python`"
         )
-    if told["machine"] != platform.machine():
+    if told.machine != platform.machine():
         raise MachineError(
-            f"{name} is of the architecture {told['machine']} and this machine of "
+            f"{name} is of the architecture {told.machine} and this machine of "
             f"{platform.machine()}: our program runs on one of them only"
         )
-    if not told["there"]:
+    if not told.there:
         archive, checksum = ours.packed
         said = json.dumps({"bytes": len(archive), "sha256": checksum})
         _send(process, said.encode() + b"\n" + archive, SEND_SECONDS)
