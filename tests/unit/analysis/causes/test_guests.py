@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +44,7 @@ KNOBS = (
 TRUTH = {hog: "guest: hog", kworker: "guest: kworker: vmstat_update", host_hog: "host: injector"}
 
 
+@cache
 def busy(seed: int = 5) -> Simulated:
     """A guest with a hog and a kworker, on a host with a hog."""
     random = np.random.default_rng(seed)

@@ -27,7 +27,7 @@ from scapy.packet import Packet, Padding, Raw
 
 from tailtap.analysis.evaluation import Evaluation, evaluate
 
-DEVICES = int(os.environ.get("TAILTAP_DEVICES", "240"))
+DEVICES = int(os.environ.get("TAILTAP_DEVICES", "80" if "CI" in os.environ else "240"))
 """How many random devices there are. Each has a number, and the same number is the same device."""
 BATCHES = 8
 """Tests that share them out, so that several CPUs do."""
