@@ -48,7 +48,8 @@ class UndisturbedRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.u
     left_out_ns: Annotated[Count, Meta(description="How much of that time is left out")]
     stretches: Count
     while_ns: Annotated[
-        Count, Meta(description="By how much stretches begin before a pause, and end after it")
+        Count,
+        Meta(description="By how much stretches begin before a pause, and end after it, at most"),
     ]
     packets: Annotated[Count, Meta(description="Packets that are left")]
     left_out: Annotated[Count, Meta(description="Packets that came in a stretch that is left out")]

@@ -9,8 +9,13 @@ queue is empty (regeneration; Asmussen, Applied Probability and Queues, 2003, ch
 
 That moment comes when the device is least busy, and a sample that began there would have too few
 late packets. So it does not begin there: it begins the while later, in which the device forgets
-that it was empty. The while is the same for all pauses: the 99.9th percentile of the packets that a
-first pass without it leaves.
+that it was empty. The while is the 99.9th percentile of the packets that a first pass without it
+leaves.
+
+What a pause does has an end. Below a load of 90 % the packets of a pause are served within nine
+times its length, and no packet is later by more than that length. So neither the while nor the wait
+for the queue is longer than ten times the pause. Without this, a pause of 30 us that falls into a
+stall of the device would take the rest of the stall away.
 """
 
 from __future__ import annotations
@@ -24,6 +29,8 @@ from tailtap.analysis.evaluation.values import Column
 
 WHILE = 0.999
 """The percentile of the latency that a stretch begins earlier by, and ends later."""
+MOST = 10
+"""Neither of both is longer than so many times the pause."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +94,7 @@ class Left:
     busy: npt.NDArray[np.bool_]
     """Of each packet whether it found more packets in the device than usual."""
     while_ns: int
-    """By how much stretches begin earlier and end later."""
+    """By how much stretches begin earlier and end later, at most."""
 
 
 def leave_out(pauses: Spans, ingress_ns: Column, latency_ns: Column) -> Left:
@@ -98,10 +105,13 @@ def leave_out(pauses: Spans, ingress_ns: Column, latency_ns: Column) -> Left:
     calm = ingress_ns[~busy]
     last = int(left[-1]) + 1
     drained = np.append(calm, last)[np.searchsorted(calm, pauses.end)]
+    most = MOST * (pauses.end - pauses.start)
+    drained = np.minimum(drained, pauses.end + most)
     out, while_ns = Spans.merged(pauses.start, drained), 0
     kept = ~out.has(ingress_ns)
     if pauses.start.size and kept.any():
         while_ns = int(np.quantile(latency_ns[kept], WHILE, method="inverted_cdf"))
-        out = Spans.merged(pauses.start - while_ns, drained + while_ns)
+        around = np.minimum(while_ns, most)
+        out = Spans.merged(pauses.start - around, drained + around)
         kept = ~out.has(ingress_ns)
     return Left(out, kept, busy, while_ns)

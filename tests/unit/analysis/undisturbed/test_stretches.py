@@ -111,3 +111,13 @@ def test_spans() -> None:
     assert (inner.start.tolist(), inner.end.tolist(), inner.total_ns) == ([1, 10], [9, 11], 9)
     nothing = Spans.merged(np.empty(0, np.int64), np.empty(0, np.int64))
     assert not nothing.has(np.array([1])).any() and nothing.before(np.array([5])).tolist() == [0]
+
+
+def test_a_short_pause_takes_no_stall_away() -> None:
+    """A pause of 30 us within a stall of 5 ms: most of the stall's packets stay."""
+    ingress = np.arange(10_000) * 10_000
+    made = np.full(10_000, 5_000)
+    for at in range(500, 1_500):  # stands still from 5 ms to 10 ms, then serves one in 5 us
+        made[at] = max(5_000, 10_000_000 + 5_000 * (at - 499) - int(ingress[at]))
+    left = leave_out(Spans(np.array([6_000_000]), np.array([6_030_000])), ingress, made)
+    assert left.out.total_ns < 1_000_000 and left.kept[500:1_500].mean() > 0.9
