@@ -241,7 +241,9 @@ def _file(experiment: Described) -> Iterator[Path]:
         return
     import yaml
 
+    from tailtap.records.files import write_text
+
     with TemporaryDirectory() as folder:
         path = Path(folder, "experiment.yaml")
-        path.write_text(yaml.safe_dump(dict(experiment), sort_keys=False), encoding="utf-8")
+        write_text(path, yaml.safe_dump(dict(experiment), sort_keys=False))
         yield path
