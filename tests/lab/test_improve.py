@@ -68,7 +68,6 @@ def improved(machine: Machine, folder: Path, some: Kinds, *options: str) -> dict
     with trial_knobs.disturbances(folder / "knobs", some):
         words = ("improve", str(folder / "experiment.yaml"), "--json", "--out", str(out))
         done = machine.run(*TAILTAP, *words, *options, seconds=MOST_SECONDS)
-        assert says(folder) == {trial_knobs.RUNS}
     assert done.returncode in (0, 1, 5), done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -76,13 +75,18 @@ def improved(machine: Machine, folder: Path, some: Kinds, *options: str) -> dict
 
 @pytest.mark.alone
 @pytest.mark.timed
-def test_what_ends_a_hog_is_kept_and_called_proven(machine: Machine, tmp_path: Path) -> None:
+def test_what_ends_a_hog_is_proven_and_kept_until_revert(machine: Machine, tmp_path: Path) -> None:
     some = long_hog(build(tmp_path))
     found = improved(
         machine, tmp_path, some, "--require", "p95 < 10 ms", "--within", "10min",
-        "--export", "sysctl",
+        "--export", "sysctl", "--keep",
     )  # fmt: skip
     assert found["kept"] == ["test-ends-hog"], (found["stages"], found["trials"], found["left"])
+    hog_ends = tmp_path / "knobs" / "test-ends-hog"
+    assert trial_knobs.asked(hog_ends) == trial_knobs.STOPPED
+    assert found["applied"]
+    assert was_made(machine.tailtap("host", "revert"))
+    assert says(tmp_path) == {trial_knobs.RUNS}
     [trial] = [row for row in found["trials"] if row["kept"]]
     assert trial["ratio"] < trial["high"] < 1
     assert trial["after"]["ns"] < trial["before"]["ns"]
@@ -111,6 +115,7 @@ def test_what_ends_three_disturbances_is_kept_and_no_decoy(
         "--set", "traffic.duration=1s",
     )  # fmt: skip
     assert set(found["kept"]) == set(trial_knobs.RIGHT), found["trials"]
+    assert says(tmp_path) == {trial_knobs.RUNS}
 
 
 def test_a_killed_trial_leaves_a_machine_that_clean_puts_back(
