@@ -102,7 +102,7 @@ def test_what_ends_a_hog_is_proven_and_kept_until_revert(machine: Machine, tmp_p
 def test_what_ends_three_disturbances_is_kept_and_no_decoy(
     machine: Machine, namespace: Namespace, tmp_path: Path
 ) -> None:
-    """Twenty times: `--count 20` of pytest-repeat, or a loop."""
+    """In at least 19 of 20 tries, each of which takes minutes."""
     program = build(tmp_path)
     every = {"period_ns": 60_000_000, "spread_ns": 20_000_000, "cpu": DUT}
     some: Kinds = {
