@@ -227,10 +227,15 @@ def test_their_knobs_are_judged_like_ours(
     [row] = json.loads(done.stdout)["rows"]
     assert (row["answer"], row["value"], row["wanted"]) == ("not-met", "runs", "stopped")
     assert done.returncode == 1
+    assert doctor()["knobs", "test-ends-hog"]["state"] == "ok"
 
 
 def test_a_knob_that_does_not_work_is_named_when_it_is_asked_for(packages: Path) -> None:
     install(packages, "broken", {"tailtap.knobs": "their-knob = nowhere:KNOB"})
     assert tailtap("host", "audit", "timers", "--json").returncode in (0, 1)
     message = one_line_error(tailtap("host", "audit", "their-knob"), 3)
-    assert "the knob their-knob of the package broken cannot be used" in message
+    said = "the knob their-knob of the package broken cannot be used"
+    assert said in message
+    row = doctor()["knobs", "their-knob"]
+    assert row["state"] == "missing"
+    assert row["found"].startswith(said)

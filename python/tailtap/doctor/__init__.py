@@ -15,8 +15,9 @@ from tailtap.doctor.kernel import check_kernel
 from tailtap.doctor.machine import check_machine
 from tailtap.doctor.nics import check_nics
 from tailtap.doctor.programs import check_programs
+from tailtap.host.knobs import TABLE
 from tailtap.kinds.check import Check
-from tailtap.kinds.registry import Registry
+from tailtap.kinds.registry import OURS, Registry
 from tailtap.lab.forwarders import FORWARDERS
 from tailtap.lab.generators import GENERATORS
 from tailtap.lab.instruments.taps import TAPS
@@ -65,6 +66,7 @@ def examine(more: Mapping[str, Registry[Any]]) -> list[Check]:
             for area, kinds in {**REGISTRIES, **more}.items()
             for check in check_kinds(area, kinds)
         ),
+        *check_knobs(),
         *Tracer().diagnose(),
         *check_machine(),
         *check_nics(),
@@ -83,6 +85,17 @@ def check_kinds(area: str, kinds: Registry[Any]) -> Iterator[Check]:
             yield Check(area, name, "missing", str(error), remedy)
         else:
             yield from row.diagnose()
+
+
+def check_knobs() -> Iterator[Check]:
+    """The knobs of other packages; no run needs any."""
+    for name in TABLE:
+        if TABLE.package(name) == OURS:
+            continue
+        try:
+            yield Check("knobs", name, "ok", TABLE[name].why)
+        except TailtapError as error:
+            yield Check("knobs", name, "missing", str(error), "repair or uninstall the package")
 
 
 def can_run(checks: Sequence[Check]) -> bool:
