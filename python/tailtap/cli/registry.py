@@ -20,6 +20,7 @@ class Row(NamedTuple):
 
 COMMANDS = {
     "run": Row("run", "make the measurements of an experiment file"),
+    "observe": Row("observe", "stamp and trace what already runs"),
     "search": Row("search", "find the highest rate with at most so much loss"),
     "improve": Row("improve", "try what may make packets less late, and prove what does"),
     "evaluate": Row("evaluate", "match two captures and show the tail of the latency"),

@@ -8,6 +8,7 @@ from msgspec import Meta
 
 from tailtap.records.generator import Generator
 from tailtap.records.machine import Booted, Environment, Station, Timekeeping, Tuning
+from tailtap.records.observed import Observed
 from tailtap.records.record import (
     Anything,
     Count,
@@ -39,6 +40,7 @@ class Tap(Record, kw_only=True):
     lost: Count | None = None
     other: Count | None = None
     dropped: Count | None = None
+    clock: str | None = None
 
 
 class AskedPlacement(Record, kw_only=True, omit_defaults=True):
@@ -384,6 +386,8 @@ class RunRecord(PlanRow, kw_only=True):
     trace_guest: Anything | None = None
     instruments: dict[str, Instrument] = {}
     environment: Environment | None = None
+    observed: Observed | None = None
+    """Of a device that was there before: how it was observed."""
 
 
 class Plan(Record, kw_only=True):

@@ -27,6 +27,8 @@ FEW, ENOUGH = 10, 20
 """With fewer stalls than this, chance cannot be told from a cause; with so many it can."""
 LEAST_EXCESS = 8
 MOST_KEPT = 200_000
+MARKS = ".marks"
+"""What is left of captures whose bytes nobody may keep."""
 SAMPLES = 8
 SAMPLE_BYTES = 1 << 19
 """Usual packets are looked for in so many pieces of the captures, of so many bytes each."""
@@ -171,7 +173,8 @@ def usual_packets(run: Run, folder: Path) -> Packets:
     low, high = (stored.percentile(p).value for p in (0.25, 0.75))
     before, after = (capture_of(side, folder) for side in stored.inputs.both)
     matching: Matching = {
-        "key": stored.key,
+        # Marks of requests and their answers have a key of their own.
+        "key": None if before.suffix == MARKS else stored.key,
         "trim_ns": stored.options.trim_ns,
         # A usual packet leaves soon, and pieces are read a window further than they reach.
         "window_ns": max(_LEAST_WINDOW_NS, 4 * high),
@@ -201,6 +204,8 @@ def packets_of(piece: bytes) -> Iterator[tuple[Column, Column]]:
 def capture_of(side: Side, folder: Path) -> Path:
     """The capture of a side in a run folder. Raises `InputError` when it is gone."""
     path = folder / Path(side.path).name
+    if not path.is_file():
+        path = path.with_suffix(MARKS)
     if not path.is_file():
         raise InputError(
             f"{path}: the stamps of the run are gone; without them nobody can say which core "

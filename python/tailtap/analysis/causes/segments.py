@@ -18,7 +18,7 @@ from tailtap.analysis.causes.taxonomy import Served
 from tailtap.analysis.causes.trace import Trace
 from tailtap.analysis.evaluation.stamp_files import first_between, ids_at
 from tailtap.analysis.evaluation.values import NODE, Column
-from tailtap.analysis.runs.folder import hop_captures
+from tailtap.analysis.runs.folder import RunFolder, hop_captures
 from tailtap.analysis.runs.run import Run
 from tailtap.records.cpulist import ranges
 from tailtap.records.errors import InputError
@@ -50,7 +50,7 @@ def segments(run: Run, trace: Trace, folder: Path) -> tuple[Segment, ...]:
 
     Raises `InputError` where nodes work on different cores, and no packet was stamped between them.
     """
-    ends = folder / "ingress.stamps", folder / "egress.stamps"
+    ends = RunFolder(folder).ingress, RunFolder(folder).egress
     hops = hop_captures(run.record, folder)
     # The queue of a node is served by what serves the node.
     nodes = list(dict.fromkeys(hop.node for hop in hops)) or _passed(run, trace)
@@ -87,7 +87,7 @@ def _joined(rows: Sequence[tuple[str, Served, Path, Path]]) -> Iterator[Segment]
 def leaving(run: Run, folder: Path) -> list[Path]:
     """The stamp files of all tap points behind something that serves."""
     hops = hop_captures(run.record, folder)
-    return [hop.egress for hop in hops if hop.part == NODE] or [folder / "egress.stamps"]
+    return [hop.egress for hop in hops if hop.part == NODE] or [RunFolder(folder).egress]
 
 
 def stamps_of(packets: Packets, ways: Sequence[Segment]) -> Column:

@@ -69,7 +69,8 @@ def _own(run: Run) -> dict[str, str]:
         kernel = [guest.release, guest.kind] if guest else []
     known["kernel"] = dut.kernel or " ".join(part for part in kernel if part)
     known["tuning"] = dut.boot
-    if run.traits is None or run.traits.has_dut:
+    observed = run.record is not None and run.record.observed is not None
+    if not observed and (run.traits is None or run.traits.has_dut):
         known["irq"] = dut.irq
     known["machine"] = ", ".join(part for part in (host.hostname, host.cpu.model) if part)
     card = facts.cards.get(INGRESS)

@@ -58,7 +58,7 @@ def cache(run: Run) -> Cache | None:
     separated = any(
         sum(cpu_list(group) <= cpu_list(package) for group in groups) > 1 for package in packages
     )
-    own = set(run.dut.cpus or ())
+    own = set(run.device_cpus)
     shared: set[int] = set()
     for group in map(cpu_list, groups):
         if own & group:

@@ -30,7 +30,7 @@ def resources(runs: Sequence[Run]) -> Resources:
 
 
 def _of(run: Run) -> Resources:
-    cpus = [str(cpu) for cpu in run.dut.cpus or ()]
+    cpus = [str(cpu) for cpu in run.device_cpus]
     spent = run.record.cpu_ns if run.record else {}
     elapsed = run.record.elapsed_ns if run.record else None
     result = Resources(len(cpus) or None, memory=_memory(run), watts=watts(run))

@@ -24,7 +24,7 @@ from tailtap.records.run import RunRecord
 
 STAMP_HEADER = 64
 """Bytes of a stamp file without a stamp; `tailtap.records.stamps` has it, too, and loads NumPy."""
-CAPTURES = ("*.stamps", "*.pcap")
+CAPTURES = ("*.stamps", "*.pcap", "*.marks")
 """What taps write."""
 EVALUATION = "evaluation.json"
 EARLIER = "earlier"
@@ -84,8 +84,8 @@ class RunFolder:
         return self._capture("egress")
 
     def _capture(self, name: str) -> Path:
-        pcap = self.path / f"{name}.pcap"
-        return pcap if pcap.exists() else self.path / f"{name}.stamps"
+        others = (self.path / f"{name}{suffix}" for suffix in (".pcap", ".marks"))
+        return next((path for path in others if path.exists()), self.path / f"{name}.stamps")
 
     def read(self) -> RunRecord:
         """``run.json``. Raises `InputError`."""

@@ -42,6 +42,8 @@ NO_TIMES = (
     "and give no tail model"
 )
 """Why imported runs have no evaluation of their own."""
+UNKNOWN = "unknown"
+"""The clock of captures that do not say whose it is."""
 INVALID = "invalid: the generator did not send what was asked of it"
 #: Published percentiles are fractions in floating point; this near is the same.
 _SAME = 1e-6
@@ -274,8 +276,10 @@ class Run:
 
     @property
     def clock(self) -> str | None:
-        """The clock of its stamps."""
-        return self.evaluation.clock if self.evaluation else None
+        """The clock of its stamps: as its captures say or, where these do not, as its taps."""
+        said = self.evaluation.clock if self.evaluation else None
+        taps = {tap.clock for tap in self.taps.values()}
+        return said if said != UNKNOWN or len(taps) != 1 else taps.pop() or said
 
     @property
     def within_ns(self) -> int:
@@ -357,6 +361,13 @@ class Run:
         """What was asked of the device."""
         dut = self.parameters.dut
         return dut.known if dut else DutSettings()
+
+    @property
+    def device_cpus(self) -> tuple[int, ...]:
+        """The CPUs that the device was given or, observed, those on which it was seen at work."""
+        observed = self.record.observed if self.record else None
+        seen = {cpu for server in observed.servers for cpu in server.cpus} if observed else ()
+        return tuple(self.dut.cpus or sorted(seen))
 
     @property
     def traffic(self) -> TrafficSettings:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -96,13 +96,15 @@ class Since(Quiet):
                 "cpu_ns": {str(cpu): dict(spent) for cpu, spent in counters.cpu_ns.items()},
                 "elapsed_ns": elapsed,
             },
-            tuple(warnings_of(counters, elapsed, self._scope)),
+            tuple(
+                warnings_of(counters, elapsed, {*self._scope.generator_cpus, *self._scope.dut_cpus})
+            ),
         )
 
 
-def warnings_of(counters: Counters, elapsed_ns: int, scope: Scope) -> Iterator[Warning]:
-    """What `counters` of `elapsed_ns` say against a measurement on the CPUs of `scope`."""
-    for cpu in sorted({*scope.generator_cpus, *scope.dut_cpus}):
+def warnings_of(counters: Counters, elapsed_ns: int, cpus: Collection[int]) -> Iterator[Warning]:
+    """What `counters` of `elapsed_ns` say against a measurement on these CPUs."""
+    for cpu in sorted(cpus):
         share = counters.steal_ns.get(cpu, 0) / max(1, elapsed_ns)
         if share > STEAL_SHARE:
             yield {

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tailtap.analysis.runs.run import Run
+from tailtap.records.cpulist import ranges
+from tailtap.records.observed import Observed
 from tailtap.records.run import AskedPlacement, Placement, RunRecord
 
 
@@ -18,6 +20,8 @@ def topology(run: Run) -> dict[str, Any]:
     for node in record.nodes:
         cpus = f", CPUs {', '.join(map(str, node.cpus))}" if node.cpus else ""
         told[f"node {node.name}"] = f"{node.task}, {node.kind}{cpus}{_asked(node.placement)}"
+    if record.observed is not None:
+        told |= _observed(record.observed)
     told |= _placement(record)
     own = [flow for flow in flows if flow.name == run.variables.get("flow")]
     if own:  # what other flows pass belongs to their runs
@@ -32,6 +36,28 @@ def topology(run: Run) -> dict[str, Any]:
             f"{port} (tap)" if port in flow.stamped else port for port in flow.path
         )
     return {"wiring": told} if told else {}
+
+
+def _observed(observed: Observed) -> dict[str, str]:
+    """Where a device was stamped that was there before, who served, and what observing took."""
+    told: dict[str, str] = {}
+    for place, point in zip(("before", "behind"), observed.points, strict=False):
+        told[f"{place} the device"] = f"{point.target}: {point.kind}, in {point.namespace}"
+        told[f"stamped {place} the device"] = point.stamped
+    for number, server in enumerate(observed.servers, 1):
+        names = ", ".join(f"{name} ({pid})" for pid, name in server.threads.items())
+        share = "" if server.share is None else f", {100 * server.share:.0f} % of the packets"
+        where = f"CPUs {ranges(server.cpus)}"
+        told[f"server {number}"] = f"{server.by} {names} on {where}{share}".replace("  ", " ")
+    for name, sentences in (("found", observed.found), ("not known", observed.unknown)):
+        if sentences:
+            told[name] = "; ".join(sentences)
+    if (cost := observed.cost) is not None:
+        told["observing took"] = (
+            f"of the serving cores' time, {100 * cost.taps:.2g} % for the taps and "
+            f"{100 * cost.trace:.2g} % for the trace"
+        )
+    return told
 
 
 def _asked(asked: AskedPlacement | None) -> str:

@@ -15,6 +15,7 @@ from tailtap.records.warnings import (
     comparison,
     imported,
     interrupts,
+    observed,
     run,
     search,
     tail,
@@ -23,7 +24,7 @@ from tailtap.records.warnings.entry import Entry
 
 CATALOGUE: Mapping[str, Sequence[Entry]] = {
     module.TITLE: module.ENTRIES
-    for module in (run, captures, tail, interrupts, search, comparison, imported, causes)
+    for module in (run, observed, captures, tail, interrupts, search, comparison, imported, causes)
 }
 """All entries, by what they are about."""
 INVALIDATING = frozenset(

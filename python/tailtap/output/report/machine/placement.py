@@ -123,7 +123,7 @@ def placement_of(run: Run) -> Placement:
     taps = record.instruments.get("taps")
     works.append(Work(TAPS, "taps and tailtap", parse_cpus((taps and taps.cpus) or "")))
     if run.traits is None or run.traits.has_dut:
-        works += _devices(record, tuple(run.dut.cpus or ()))
+        works += _devices(record, run.device_cpus)
         works += _receiving(record)
     for name, one in record.neighbours.items():
         cpus = tuple(int(cpu) for cpu in one.cpus)

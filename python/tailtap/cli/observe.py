@@ -1,0 +1,257 @@
+"""`tailtap observe`: stamp and trace what already runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tailtap.cli.command import PATH, command
+from tailtap.cli.completing import one_of, result_folders
+from tailtap.cli.terminal import say, warn
+
+if TYPE_CHECKING:
+    from tailtap.analysis.runs.folder import RunFolder
+    from tailtap.measure.observe import Asked, Prepared
+
+
+@command(
+    examples=(
+        ("sudo tailtap observe eth0 eth1 --for '60 s' --out today", "a bridge or a router"),
+        ("sudo tailtap observe container:web/eth0 --for '60 s'", "a server in a container"),
+        ("sudo tailtap observe tap0 tap1 --both --trace none", "a virtual machine, both ways"),
+    )
+)
+@click.argument(
+    "ingress",
+    metavar="IN",
+    help="[PLACE/]INTERFACE[@arrival|@egress]: where packets are stamped before the device. PLACE "
+    "is a network namespace by its name or a path, container:NAME, pid:NUMBER or pod:NAME; without "
+    "it the interface is in the current namespace. @arrival is for packets that come in by the "
+    "interface, @egress for those that leave through it; without either, a look at the packets "
+    "tells.",
+)
+@click.argument(
+    "egress",
+    required=False,
+    metavar="[OUT]",
+    help="The same behind the device. Without it IN is a server's: requests come in by it, and are "
+    "answered.",
+)
+@click.option("--for", "duration", metavar="TIME", help="How long, '60 s'; else until SIGINT.")
+@click.option(
+    "--packets",
+    type=click.IntRange(min=1),
+    help="End when so many packets have passed at each place.",
+)
+@click.option(
+    "--out",
+    type=PATH,
+    metavar="DIR",
+    shell_complete=result_folders,
+    help="The folder for the results; by default 'observed' and the time of day.",
+)
+@click.option("--both", is_flag=True, help="Observe the way back as well, as a second run.")
+@click.option(
+    "--trace",
+    default="thin",
+    shell_complete=one_of("thin", "full", "none"),
+    help="What is recorded of the cores that serve: thin, unless given, or full, as `tailtap trace "
+    "--mode`; none: nothing, and nobody can say why packets were late.",
+)
+@click.option(
+    "--cpus",
+    metavar="LIST",
+    help="The CPUs on which packets are served, '2-3,5'. Unless given, they are found out.",
+)
+@click.option(
+    "--served",
+    multiple=True,
+    metavar="BY[:PID,...]",
+    help="By what packets are served, as `tailtap trace --served`: softirq, or task, poll or vcpu "
+    "with the ids of its threads. Unless given, it is found out.",
+)
+@click.option(
+    "--key",
+    help="What packets are matched by, as `tailtap evaluate --key`. Unless given, it is found out.",
+)
+@click.option(
+    "--filter",
+    "expression",
+    metavar="EXPRESSION",
+    help="Only packets of which this is true, as `tailtap tap --filter`: 'udp port 53'.",
+)
+@click.option(
+    "--sample",
+    metavar="1/N",
+    help="One packet of N, the same ones in both places, as `tailtap tap --sample`.",
+)
+@click.option(
+    "--budget",
+    default="2 %",
+    help="The share of the serving cores' time that observing may take, 2 % unless given: the taps "
+    "stamp fewer packets, and a trace that takes more alone is left out. '100 %' for any.",
+)
+@click.option(
+    "--look",
+    default="1 s",
+    metavar="TIME",
+    help="How long packets are looked at before, twice; 1 s unless given.",
+)
+def observe(
+    ingress: str,
+    egress: str | None,
+    duration: str | None,
+    packets: int | None,
+    out: Path | None,
+    both: bool,
+    trace: str,
+    cpus: str | None,
+    served: tuple[str, ...],
+    key: str | None,
+    expression: str | None,
+    sample: str | None,
+    budget: str,
+    look: str,
+    json: bool,
+    quiet: bool,
+) -> None:
+    """Stamp the packets that pass a device which is there already, and trace who serves them.
+
+    IN and OUT are interfaces that packets pass on their way through the device: ports of a bridge,
+    of a router or a firewall, of a container or a pod, or the tap devices of a virtual machine.
+    Nothing is rebuilt and nothing is changed: what is attached are eBPF programs, which vanish with
+    the process. docs/howto/observe.md tells more; docs/explanation/latency.md says what packets
+    are matched by.
+
+    First packets are looked at for a moment, in memory: which way they go, by what they are known
+    again behind the device, and what had which core when they left. Then they are stamped until the
+    time is over (--for), so many packets have passed (--packets), or SIGINT ends it. The folder
+    has a run like those of `tailtap run`: report, explain, verdict, compare, model and export work
+    on it. What could not be found out is a warning of the run. The exit status is 3 when the run
+    has no result.
+    """
+    from tailtap.analysis.runs.summary import summarize
+    from tailtap.cli.caller import results_of_caller
+    from tailtap.cli.runs import require_results
+    from tailtap.measure.observe import observe as observe_devices
+    from tailtap.measure.runner import default_folder
+    from tailtap.output import database as store
+    from tailtap.records.record import printed
+
+    asked = _asked(
+        ingress=ingress, egress=egress, duration=duration, packets=packets, both=both,
+        trace=trace, cpus=cpus, served=served, key=key, expression=expression, sample=sample,
+        budget=budget, look=look,
+    )  # fmt: skip
+    folder = out or default_folder("observed")
+
+    def begun(prepared: Prepared) -> None:
+        if not quiet:
+            for line in _lines(prepared):
+                warn(line)
+
+    with results_of_caller(folder):
+        runs = observe_devices(asked, folder, store=store, on_begin=begun)
+        summary = summarize(folder, runs)
+        if json:
+            print(printed(summary))
+        else:
+            _show(folder, runs, quiet=quiet)
+    require_results(summary.runs)
+
+
+def _asked(
+    *,
+    ingress: str,
+    egress: str | None,
+    duration: str | None,
+    packets: int | None,
+    both: bool,
+    trace: str,
+    cpus: str | None,
+    served: tuple[str, ...],
+    key: str | None,
+    expression: str | None,
+    sample: str | None,
+    budget: str,
+    look: str,
+) -> Asked:
+    """What the options amount to. Raises `InputError`."""
+    from tailtap.cli.tap import _level
+    from tailtap.cli.trace import parse_list
+    from tailtap.lab.forwarders.served import Server, records_of
+    from tailtap.measure.observe import Asked, parse_target
+    from tailtap.records.errors import InputError
+    from tailtap.records.units import parse_share, parse_time
+
+    if trace not in ("thin", "full", "none"):
+        raise InputError(f"--trace {trace!r}: give thin, full or none")
+    servers = [Server.parse(one) for one in served]
+    on = () if cpus is None else parse_list(cpus)
+    records_of(servers, on)
+    look_ns = parse_time(look)
+    if not look_ns:
+        raise InputError(f"--look {look!r}: give a time above zero")
+    return Asked(
+        ingress=parse_target(ingress),
+        egress=None if egress is None else parse_target(egress),
+        both=both,
+        duration_ns=None if duration is None else parse_time(duration),
+        packets=packets,
+        trace=trace,
+        cpus=on,
+        served=servers,
+        key=key,
+        filter=expression,
+        sample=1 if sample is None else 1 << _level(sample),
+        budget=parse_share(budget),
+        look_ns=look_ns,
+    )
+
+
+def _lines(prepared: Prepared) -> list[str]:
+    """What was found, before it begins."""
+    said = []
+    for way in prepared.ways:
+        before, behind = prepared.points(way)
+        said.append(
+            f"observing {before.target} ({before.kind}, {before.at}) to {behind.target} "
+            f"({behind.kind}, {behind.at}), {_matched(prepared)}"
+        )
+    said += prepared.serving.found
+    said += [f"not known: {one}" for one in prepared.serving.unknown]
+    return [*said, "SIGINT (Ctrl-C) ends it"]
+
+
+def _matched(prepared: Prepared) -> str:
+    return "requests and their answers" if prepared.match == "transactions" else (
+        f"matched by {prepared.key}")  # fmt: skip
+
+
+def _show(folder: Path, runs: list[RunFolder], *, quiet: bool) -> None:
+    """What `tailtap evaluate` prints of each run, its warnings, and what to do next."""
+    from tailtap.analysis.evaluation import Evaluation
+    from tailtap.analysis.evaluation.percentiles import DEFAULT
+    from tailtap.cli.evaluated import show
+    from tailtap.cli.explain import explain_briefly
+
+    done = [run for run in runs if run.done]
+    for run in done:
+        if len(runs) > 1:
+            say(run.path.name)
+        show(Evaluation.load(run.evaluation), DEFAULT, 0, 0, None, json=False, quiet=quiet)
+        record = run.read()
+        if record.observed is not None and (cost := record.observed.cost) is not None:
+            say(
+                f"of the serving cores' time, the taps took {100 * cost.taps:.2g} % and the trace "
+                f"{100 * cost.trace:.2g} %"
+            )
+        for warning in () if quiet else record.warnings:
+            warn(f"warning: {warning.message} [{warning.code}]")
+    explain_briefly(folder, [run.path for run in done])
+    say(f"results: {folder}")
+    if not quiet and done:
+        warn(f"next: tailtap report {folder}; tailtap explain {done[0].path}; "
+             f"tailtap verdict {folder} --require 'p99.9 < 1 ms'")  # fmt: skip

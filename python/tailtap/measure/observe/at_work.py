@@ -1,0 +1,260 @@
+"""Taps and tracer at work on what is observed: processes of ours that end when we do."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tailtap.lab.instruments.observing import Warning
+from tailtap.lab.instruments.taps.inline import READY_SECONDS
+from tailtap.lab.instruments.taps.model import PCAP
+from tailtap.lab.instruments.tracer import ended, warnings_of
+from tailtap.lab.instruments.tracer.taking import EVENTS, RECORD
+from tailtap.measure.observe.cost import shares
+from tailtap.measure.observe.prepared import SLUGS, Prepared
+from tailtap.records.cpulist import list_cpus
+from tailtap.records.errors import MachineError
+from tailtap.records.files import make_folder
+from tailtap.records.observed import ObservedCost
+from tailtap.records.trace import Taken
+from tailtap.remote.local import LocalHost
+from tailtap.remote.process import STOP_SECONDS, Process
+
+SIDES = ("ingress", "egress")
+MARKS = "marks"
+SNAP = "512 B"
+"""What is kept of each packet where a hash is not enough: the heads of requests and answers."""
+SETTLE_SECONDS = 0.2
+"""How long packets may be under way after the last one that counts came."""
+TELL_NS = 200_000_000
+BUSY_SECONDS = 120.0
+"""How long loading the tracer's programs may take on a machine that is busy."""
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """What taps and tracer left."""
+
+    taps: Mapping[str, Mapping[str, Mapping[str, Any]]]
+    """What each tap counted, by the run folder's name and the side."""
+    trace: Taken | None
+    warnings: Sequence[Warning]
+    cost: ObservedCost | None
+    """None where the kernel does not tell."""
+    span_ns: tuple[int, int]
+    """Packets that came between these two moments count, by the monotonic clock."""
+
+
+@dataclass
+class AtWork:
+    """The processes of one observation, which write into a folder."""
+
+    prepared: Prepared
+    folder: Path
+    """Of the run folders."""
+    tap: Process
+    tracer: Process | None
+    warnings: list[Warning] = field(default_factory=list)
+    cost: ObservedCost | None = None
+    began_ns: int = field(default_factory=time.monotonic_ns)
+    """When all programs were attached."""
+    told: Mapping[str, Any] | None = None
+    """What they said last of what they count."""
+
+    @classmethod
+    def start(
+        cls,
+        prepared: Prepared,
+        folder: Path,
+        *,
+        rotate_ns: int | None = None,
+        tell_ns: int | None = None,
+    ) -> AtWork:
+        """Begin to stamp and to trace into run folders in `folder`, which exists.
+
+        With `rotate_ns` they go on to another file so often, and with `tell_ns` the taps say
+        so often what they counted. Returns when all programs are attached. Raises `MachineError`.
+        """
+        for slug, _ in zip(SLUGS, prepared.ways, strict=False):
+            make_folder(folder / slug, below=folder)
+        host = LocalHost()
+        with contextlib.ExitStack() as stack:
+            tracer = None
+            if prepared.traced:
+                words = _trace_words(prepared, folder / SLUGS[0], rotate_ns)
+                tracer = host.start([*host.program, *words])
+                stack.callback(tracer.close)
+                # It takes longer to load, and has to see what all packets waited for.
+                tracer.expect("ready", BUSY_SECONDS)
+            words = _tap_words(prepared, folder, rotate_ns, tell_ns)
+            tap = host.start([*host.program, *words])
+            stack.callback(tap.close)
+            tap.expect("ready", READY_SECONDS)
+            stack.pop_all()
+        return cls(prepared, folder, tap, tracer)
+
+    def sources(self) -> Sequence[Process]:
+        """What is readable when `look` should be asked."""
+        return [one for one in (self.tap, self.tracer) if one is not None]
+
+    def look(self) -> bool:
+        """Take in what the processes said; whether as many packets as were asked for have passed.
+
+        Raises `MachineError` when one of them has ended.
+        """
+        while self.tap.readable():
+            lines = self.tap.read_available()
+            if lines is None:
+                raise MachineError(self.tap.failure())
+            for line in lines:
+                self.told = json.loads(line)
+        if self.tracer is not None and self.tracer.readable():
+            raise MachineError(self.tracer.failure())
+        asked = self.prepared.asked.packets
+        if asked is None or self.told is None:
+            return False
+        return all(link["seen"] >= asked for link in self.told["links"].values())
+
+    def measure_cost(self) -> None:
+        """Find out what all of this costs now. A trace that costs more than the budget alone is
+        left out from now on, and so told.
+        """
+        pids = [self.tap.pid, None if self.tracer is None else self.tracer.pid]
+        budget = self.prepared.asked.budget
+        try:
+            found, took = shares(pids)
+        except MachineError as error:
+            self._warning("observing-cost", str(error))
+            return
+        taps, trace = (one / self.prepared.serving.cores for one in found)
+        self.cost = ObservedCost(budget=budget, taps=taps, trace=trace, measured_ns=took)
+        if budget is not None and self.tracer is not None and trace > budget:
+            self._warning(
+                "observing-cost",
+                f"the trace took {100 * trace:.2g} % of the serving cores' time, and the budget "
+                f"is {100 * budget:g} %: it was ended, and nobody can say why packets were late; "
+                "raise --budget to keep it",
+            )
+            self.tracer.close()
+            self.tracer = None
+            for name in (EVENTS, RECORD):
+                (self.folder / SLUGS[0] / name).unlink(missing_ok=True)
+        elif budget is not None and taps + trace > budget:
+            self._warning(
+                "observing-cost",
+                f"observing took {100 * (taps + trace):.2g} % of the serving cores' time, and the "
+                f"budget is {100 * budget:g} %",
+            )
+
+    def stop(self) -> Stopped:
+        """End both; what they left. Raises `MachineError`."""
+        until = time.monotonic_ns()
+        time.sleep(SETTLE_SECONDS)
+        self.tap.interrupt()
+        done = self.tap.expect("done", STOP_SECONDS)["links"]
+        trace = None
+        if self.tracer is not None:
+            self.tracer.interrupt()
+            trace = ended(self.tracer, STOP_SECONDS)
+            self.warnings += warnings_of(trace)
+        self.close()
+        taps: dict[str, dict[str, Mapping[str, Any]]] = {}
+        for name, counts in done.items():
+            slug, _, side = name.partition("/")
+            files = [Path(file).name for file in counts.pop("files")]
+            taps.setdefault(slug, {})[side] = {**counts, "file": files[0]}
+        warnings = [*self.warnings, *self._of_serving()]
+        return Stopped(taps, trace, warnings, self.cost, (self.began_ns, until))
+
+    def close(self) -> None:
+        """End what still runs. May be called again."""
+        for process in self.sources():
+            process.close()
+
+    def __enter__(self) -> Self:
+        """Itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End what still runs."""
+        self.close()
+
+    def _of_serving(self) -> Iterator[Warning]:
+        if self.prepared.serving.unknown and self.prepared.traced:
+            unknown = "; ".join(self.prepared.serving.unknown)
+            yield {"code": "serving-unknown", "message": f"not known: {unknown}"}
+
+    def _warning(self, code: str, message: str) -> None:
+        self.warnings = [one for one in self.warnings if one["code"] != code]
+        self.warnings.append({"code": code, "message": message})
+
+
+def _tap_words(
+    prepared: Prepared, folder: Path, rotate_ns: int | None, tell_ns: int | None
+) -> list[str]:
+    """The command of the taps, without the program."""
+    asked = prepared.asked
+    links = [
+        str(end.link(f"{slug}/{side}"))
+        for slug, way in zip(SLUGS, prepared.ways, strict=False)
+        for side, end in zip(SIDES, way, strict=True)
+    ]
+    words = ["tap", *links, "--json", "--clock", "monotonic"]
+    if tell_ns is not None or asked.packets is not None:
+        words += ["--tell", f"{tell_ns or TELL_NS} ns"]
+    words += ["--write", str(folder / f"{{link}}.{suffix_of(prepared)}")]
+    if suffix_of(prepared) == MARKS:
+        words += ["--hash", prepared.key]
+        if asked.budget is not None:
+            share = asked.budget * prepared.serving.cores  # a tap's is of one core
+            words += ["--budget", f"{min(100.0, 100 * share):g} %"]
+            # Where packets come back from what is behind the interfaces.
+            behind = [f"{slug}/{SIDES[1]}" for slug, way in zip(SLUGS, prepared.ways, strict=False)
+                      if way[1].at != "egress"]  # fmt: skip
+            words += [word for name in behind for word in ("--behind", name)]
+    else:
+        words += ["--snap-length", SNAP]
+    if asked.filter is not None:
+        words += ["--filter", asked.filter]
+    if asked.sample > 1:
+        words += ["--sample", f"1/{asked.sample}"]
+    return [*words, *_rotated(rotate_ns), *_on(prepared)]
+
+
+def suffix_of(prepared: Prepared) -> str:
+    """What the taps write: marks, or what is more than a hash."""
+    return MARKS if prepared.hashed else PCAP
+
+
+def _trace_words(prepared: Prepared, folder: Path, rotate_ns: int | None) -> list[str]:
+    """The command of the tracer, without the program."""
+    serving = prepared.serving
+    words = ["trace", "--cpus", list_cpus(serving.cpus), "--out", str(folder), "--json"]
+    words += ["--mode", prepared.asked.trace]
+    for server in serving.servers:
+        words += ["--served", str(server)]
+    if serving.networks and any(one.served.by == "softirq" for one in serving.servers):
+        words += ["--networks", ",".join(map(str, serving.networks))]
+    return [*words, *_rotated(rotate_ns), *_on(prepared)]
+
+
+def _rotated(rotate_ns: int | None) -> list[str]:
+    """Going on to another file; each is whole half that time later."""
+    return [] if rotate_ns is None else ["--rotate", f"{rotate_ns} ns",
+                                         "--flush", f"{rotate_ns // 2} ns"]  # fmt: skip
+
+
+def _on(prepared: Prepared) -> list[str]:
+    """Where what is stamped and traced is written, if there is a CPU that serves nothing."""
+    return [] if prepared.spare is None else ["--cpu", str(prepared.spare)]

@@ -1,0 +1,207 @@
+"""A short look at the packets of two interfaces, before they are observed.
+
+It tells where the device is (before the interfaces or behind them), by what its packets are known
+again, and who served them. What it reads of packets stays in memory, and goes when it ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from tailtap.analysis.evaluation.evaluate import evaluate_by
+from tailtap.analysis.evaluation.model import SIDES
+from tailtap.analysis.evaluation.settings import Settings
+from tailtap.analysis.evaluation.sources import source_of
+from tailtap.analysis.evaluation.transactions import transactions_by
+from tailtap.analysis.runs.requests import main_kind
+from tailtap.host.cpu.cpus import usable
+from tailtap.lab.instruments.taps.links import At, TapLink
+from tailtap.measure.observe.asked import Asked
+from tailtap.measure.observe.interfaces import Interface
+from tailtap.measure.observe.memory import memory_folder
+from tailtap.measure.observe.serving import Contexts, contexts
+from tailtap.records.cpulist import list_cpus
+from tailtap.records.errors import InputError
+from tailtap.records.marks import read_marks
+from tailtap.records.observed import Moment
+from tailtap.remote.local import LocalHost
+from tailtap.remote.process import STOP_SECONDS, Process
+
+READY_SECONDS = 120.0
+"""How long loading the programs may take on a machine that is busy."""
+SNAP = "160 B"
+"""What of each packet is looked at, in memory."""
+UNHASHED = ("packet-stream", "signature")
+"""Keys that are more than a hash, of which no marks are taken."""
+ANY_KEY = "0:4:le"
+"""Every packet has such a number."""
+ENOUGH, TRIES = 50, 5
+"""A way with so many packets is one; until there are, the look is repeated."""
+MOST_NONCAUSAL = 0.1
+"""Where more packets seem to leave before they came, they went the other way."""
+PCAP_HEADER = 24
+"""Bytes of a capture without packets."""
+ROOM = 1 << 18
+"""Packets or stamps of each link for which there is room in the kernel."""
+PACKETS, TRANSACTIONS = "packets", "transactions"
+"""How what comes in is matched with what goes out, as in `evaluation.match`."""
+AT: Mapping[Moment, At] = {"arrival": At.ARRIVAL, "egress": At.EGRESS}
+
+
+@dataclass(frozen=True)
+class End:
+    """An interface, and which of its packets are stamped."""
+
+    interface: Interface
+    at: Moment
+
+    def link(self, name: str) -> TapLink:
+        """As a link of `tailtap tap`."""
+        return TapLink(name, self.interface.name, self.interface.namespace, AT[self.at])
+
+
+Way = tuple[End, End]
+"""Where packets are stamped before the device, and behind it."""
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What a look found."""
+
+    way: Way
+    key: str
+    match: str
+    packets: int = 0
+    """How many were matched."""
+    seen: Contexts | None = None
+    took_ns: int = 0
+
+
+def ways_of(asked: Asked, came: Interface, left: Interface) -> list[Way]:
+    """The ways that packets may take, by what the targets say."""
+    first, second = asked.ingress.at, None if asked.egress is None else asked.egress.at
+    through: Way = (End(came, "arrival"), End(left, "egress"))
+    behind: Way = (End(came, "egress"), End(left, "arrival"))
+    if first is not None and second is not None:
+        return [(End(came, first), End(left, second))]
+    return [way for way in (through, behind) if first in (None, way[0].at)
+            and second in (None, way[1].at)]  # fmt: skip
+
+
+def look(asked: Asked, came: Interface, left: Interface) -> Looked:
+    """Look at the packets that pass. Raises `InputError` where none can be told apart."""
+    ways = ways_of(asked, came, left)
+    ends = list(dict.fromkeys(end for way in ways for end in way))
+    names = {end: f"look-{place}" for place, end in enumerate(ends)}
+    for number in range(1, TRIES + 1):
+        with memory_folder() as folder:
+            words = ("--snap-length", SNAP, "--clock", "monotonic")
+            _run([_tap(names, folder, "pcap", asked, *words)], asked.look_ns)
+            found = [one for way in ways if (one := _matched(asked, way, names, folder))]
+            best = max(found, key=lambda one: one.packets, default=None)
+            if best is not None and (best.packets >= ENOUGH or number == TRIES):
+                served = _served(asked, best)
+                return replace(served, took_ns=(number + 1) * asked.look_ns)
+            passed = {end: (folder / f"{name}.pcap").stat().st_size > PCAP_HEADER
+                      for end, name in names.items()}  # fmt: skip
+    said = ", ".join(
+        f"{'some' if some else 'no'} packets "
+        f"{'came in by' if end.at == 'arrival' else 'left through'} {end.interface.name}"
+        for end, some in passed.items()
+    )
+    remedy = (
+        "give --key (docs/explanation/latency.md), or one interface alone where packets end and "
+        "are answered"
+        if asked.egress is not None
+        else "give --key, or a second interface where packets pass through"
+    )
+    raise InputError(
+        f"no packet was known again within {TRIES * asked.look_ns / 1e9:g} s: {said}; wait for "
+        f"traffic, or {remedy}"
+    )
+
+
+def back_of(way: Way) -> Way:
+    """The way back: packets come where others leave."""
+    other: Mapping[Moment, Moment] = {"arrival": "egress", "egress": "arrival"}
+    before, behind = way
+    return End(behind.interface, other[behind.at]), End(before.interface, other[before.at])
+
+
+def _tap(
+    names: Mapping[End, str], folder: Path, suffix: str, asked: Asked, *more: str
+) -> list[str]:
+    links = [str(end.link(name)) for end, name in names.items()]
+    write = ["--write", str(folder / f"{{link}}.{suffix}")]
+    chosen = [] if asked.filter is None else ["--filter", asked.filter]
+    return ["tap", *links, *write, "--records", str(ROOM), *chosen, *more, "--json"]
+
+
+def _run(commands: Sequence[Sequence[str]], look_ns: int) -> None:
+    """Have these commands of ours work together for a while. Raises `MachineError`."""
+    with contextlib.ExitStack() as stack:
+        running = []
+        for words in commands:  # a trace takes longer to load, and must see all packets of the tap
+            running.append(_started(words, stack))
+            running[-1].expect("ready", READY_SECONDS)
+        running[0].wait(look_ns / 1e9)
+        for process in reversed(running):
+            process.interrupt()
+            process.expect("done", STOP_SECONDS)
+
+
+def _started(words: Sequence[str], stack: contextlib.ExitStack) -> Process:
+    host = LocalHost()
+    process = host.start([*host.program, *words])
+    stack.callback(process.close)
+    return process
+
+
+def _matched(asked: Asked, way: Way, names: Mapping[End, str], folder: Path) -> Looked | None:
+    """How the packets of a way are matched; None where they do not take it."""
+    before, behind = (folder / f"{names[end]}.pcap" for end in way)
+    settings = Settings(key=asked.key or "auto", losses=False, worst=1)
+    try:
+        if asked.egress is None:
+            found = main_kind(transactions_by(settings, source_of(before), source_of(behind)), None)
+        else:
+            found = evaluate_by(settings, before, behind)
+    except InputError:
+        return None
+    if found.counts.noncausal > MOST_NONCAUSAL * found.counts.matched:
+        return None
+    match = TRANSACTIONS if asked.egress is None else PACKETS
+    key = asked.key or ("auto" if asked.egress is None else found.key)
+    return Looked(way, key, match, found.counts.matched)
+
+
+def _served(asked: Asked, looked: Looked) -> Looked:
+    """The same, with who served the packets that left during a second look."""
+    if asked.trace == "none" or (asked.cpus and asked.served):
+        return looked
+    names = dict(zip(looked.way, SIDES, strict=True))
+    with memory_folder() as folder:
+        trace = ["trace", "--cpus", list_cpus(usable()), "--out", str(folder), "--floor", "0 s"]
+        key = looked.key if looked.match == PACKETS and looked.key not in UNHASHED else ANY_KEY
+        tap = _tap(names, folder, "marks", asked, "--hash", key)
+        _run([[*trace, "--json"], tap], asked.look_ns)
+        came, left = (read_marks(folder / f"{side}.marks") for side in SIDES)
+        if looked.match == PACKETS and key != ANY_KEY:  # others leave there as well
+            left = left[np.isin(left["key"], came["key"])]
+        return replace(looked, seen=contexts(folder, left))
+
+
+def unlooked(asked: Asked, came: Interface, left: Interface) -> Iterator[Looked]:
+    """What is known without a look; nothing where something is to be found out."""
+    if asked.ingress.at is None or asked.key is None or (asked.egress and not asked.egress.at):
+        return
+    if not (asked.cpus and asked.served) and asked.trace != "none":
+        return
+    match = TRANSACTIONS if asked.egress is None else PACKETS
+    [way] = ways_of(asked, came, left)
+    yield Looked(way, asked.key, match)

@@ -1,0 +1,165 @@
+"""`observe`: the library function behind `tailtap observe`."""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import time
+from collections.abc import Callable, Sequence
+from math import inf
+from pathlib import Path
+
+from tailtap.analysis.runs.folder import ExperimentFolder, RunFolder, RunStore, require_folder
+from tailtap.lab.instruments.kernel_counters import Counters, warnings_of
+from tailtap.measure.beside import Beside
+from tailtap.measure.beside import warnings as warnings_beside
+from tailtap.measure.observe.asked import Asked
+from tailtap.measure.observe.at_work import AtWork
+from tailtap.measure.observe.prepared import SLUGS, Prepared, prepare
+from tailtap.measure.observe.record import begun, ended, evaluated, share_trace, stopped_into
+from tailtap.measure.runner import interruptible, storage_errors
+from tailtap.records.bugs import STORAGE, kept
+from tailtap.records.errors import Interrupted, Occupied
+from tailtap.records.files import make_folder
+from tailtap.records.run import Facts, RunRecord
+from tailtap.records.warnings import notices
+
+COST_AFTER_SECONDS = 0.5
+"""When what all of this costs is measured first; and then at every `COST_AGAIN_SECONDS`."""
+COST_AGAIN_SECONDS = 60.0
+TICK_SECONDS = 1.0
+
+Tick = Callable[[float], None]
+"""Called now and then with the seconds since observing began."""
+Begun = Callable[[Prepared], None]
+"""Called when the first packet counts."""
+
+
+def observe(
+    asked: Asked,
+    out: Path,
+    *,
+    store: RunStore,
+    on_begin: Begun | None = None,
+    tick: Tick | None = None,
+) -> list[RunFolder]:
+    """Observe packets that pass a device which is there already, into the folder `out`.
+
+    Ends when it has lasted as long as was `asked`, when so many packets have passed, and at SIGINT,
+    SIGTERM or SIGHUP, which end it like the others. Returns the run folders: of the way there and,
+    where it was asked for, of the way back. Nothing on the machine is changed.
+
+    Raises `InputError` for a folder that is in use and for interfaces and packets that cannot be
+    found, `MachineError` when this machine cannot do it, and `Interrupted` when it was stopped
+    before it had begun.
+    """
+    folder = ExperimentFolder(out)
+    with storage_errors(out):
+        require_folder(out, resume=False)
+        if any(out.iterdir()):
+            raise Occupied("the folder is not empty", place=str(out))
+        with folder.locked(), interruptible():
+            try:
+                prepared = prepare(asked)
+            except KeyboardInterrupt:
+                raise Interrupted("interrupted before any packet was observed") from None
+            make_folder(folder.runs, below=out)
+            return _observe(prepared, folder, store, on_begin, tick)
+
+
+def _observe(
+    prepared: Prepared,
+    folder: ExperimentFolder,
+    store: RunStore,
+    on_begin: Begun | None,
+    tick: Tick | None,
+) -> list[RunFolder]:
+    runs: list[tuple[RunFolder, RunRecord]] = []
+    for number, (slug, way) in enumerate(zip(SLUGS, prepared.ways, strict=False), 1):
+        run, record = folder.run(slug), begun(prepared, number, way)
+        record.slug = slug
+        run.start_anew()
+        run.write(record)
+        runs.append((run, record))
+    first = runs[0][0]
+    try:
+        beside, before, began = Beside.look(), Counters.read(), time.monotonic_ns()
+        with AtWork.start(prepared, folder.runs) as work:
+            if on_begin is not None:
+                on_begin(prepared)
+            with contextlib.suppress(KeyboardInterrupt):  # it ends it, and no other one reaches us
+                _wait(work, tick, prepared.asked.duration_ns)
+            elapsed, after = time.monotonic_ns() - began, Counters.read()
+            stopped = work.stop()
+        facts = _facts(after.since(before), elapsed)
+        others = [
+            *warnings_beside(beside, Beside.look()),
+            *warnings_of(after.since(before), elapsed, prepared.serving.cpus),
+        ]
+        for run, record in runs:
+            stopped_into(record, run, stopped, facts)
+            record.warnings += notices(others)
+            if run is not first:
+                share_trace(first.path, run.path)
+    except KeyboardInterrupt:
+        for run, record in runs:
+            ended(record, run, "interrupted", "stopped by the user")
+        raise Interrupted("interrupted before any packet was observed") from None
+    except Exception as error:
+        _fail(runs, error)
+    else:
+        for run, record in runs:
+            try:
+                evaluated(record, run, stopped.span_ns)
+            except Exception as error:  # the other way may have a result
+                _fail([(run, record)], error)
+            else:
+                ended(record, run, "done")
+    store.add_runs(folder.database, [run.path for run, _ in runs])
+    return [run for run, _ in runs]
+
+
+def _fail(runs: Sequence[tuple[RunFolder, RunRecord]], error: Exception) -> None:
+    """Store why these runs have no result. Raises what the disk is to blame for."""
+    if isinstance(error, OSError) and error.errno in STORAGE:
+        raise error
+    for run, record in runs:
+        ended(record, run, "failed", kept(error, run.path))
+
+
+def _wait(work: AtWork, tick: Tick | None, duration_ns: int | None) -> None:
+    """Return when the time is over, or the taps have come to their end.
+
+    Raises `MachineError` when others did.
+    """
+    began = time.monotonic()
+    end = inf if duration_ns is None else began + duration_ns / 1e9
+    costs = began + COST_AFTER_SECONDS
+    with selectors.DefaultSelector() as selector:
+        for process in work.sources():
+            selector.register(process, selectors.EVENT_READ)
+        while not work.look() and (now := time.monotonic()) < end:
+            if now >= costs:
+                work.measure_cost()
+                costs = now + COST_AGAIN_SECONDS
+                _only(selector, work)
+            if tick is not None:
+                tick(now - began)
+            until = min(costs, end, inf if tick is None else now + TICK_SECONDS)
+            selector.select(max(0.0, until - time.monotonic()))
+
+
+def _only(selector: selectors.BaseSelector, work: AtWork) -> None:
+    """Wait for nothing but what is still at work."""
+    for key in list(selector.get_map().values()):
+        if key.fileobj not in work.sources():
+            selector.unregister(key.fileobj)
+
+
+def _facts(counters: Counters, elapsed_ns: int) -> Facts:
+    return Facts(
+        softnet={str(cpu): dict(counts) for cpu, counts in counters.softnet.items()},
+        steal_ns={str(cpu): ns for cpu, ns in counters.steal_ns.items()},
+        cpu_ns={str(cpu): dict(spent) for cpu, spent in counters.cpu_ns.items()},
+        elapsed_ns=elapsed_ns,
+    )

@@ -1,0 +1,207 @@
+"""The run of an observation: its record when it begins, and what it has when it has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tailtap.analysis.evaluation.evaluate import evaluate_by
+from tailtap.analysis.evaluation.model import Evaluation
+from tailtap.analysis.evaluation.settings import Settings, of_run
+from tailtap.analysis.evaluation.sources import source_of
+from tailtap.analysis.evaluation.transactions import transactions_by
+from tailtap.analysis.runs.folder import RunFolder
+from tailtap.analysis.runs.requests import are_requests, evaluate_requests, main_kind
+from tailtap.host.facts import environment
+from tailtap.lab.instruments.tracer.taking import EVENTS
+from tailtap.lab.instruments.tracer.taking import RECORD as TRACE
+from tailtap.measure.observe.at_work import MARKS, Stopped
+from tailtap.measure.observe.edges import cut
+from tailtap.measure.observe.look import Way
+from tailtap.measure.observe.prepared import Prepared
+from tailtap.measure.observe.serving import cpus_at
+from tailtap.records.files import make_link, remove
+from tailtap.records.marks import RECORD, write
+from tailtap.records.observed import Observed
+from tailtap.records.record import Notice, opened
+from tailtap.records.run import Facts, Instrument, Node, Parameters, RunRecord, Status, Tap
+from tailtap.records.units import format_count
+from tailtap.records.warnings import notices
+
+NAME = "observed"
+"""What an observation is called where experiments have names."""
+DEVICE = "device"
+KEY_OF_REQUESTS = "packet"
+"""What the keys of requests are taken for in files of marks: all are unlike each other."""
+MOST_REQUESTS = 1 << 21
+"""Of more, the slowest are kept."""
+BACK = "back"
+"""The name of the variable that tells the way back from the way there."""
+
+
+def begun(prepared: Prepared, number: int, way: Way) -> RunRecord:
+    """The record of the run of a way, of which nothing is known yet but how it is observed."""
+    asked, serving = prepared.asked, prepared.serving
+    settings = {"key": prepared.key, "match": prepared.match}
+    trace = asked.trace if prepared.traced else "none"
+    cpus = list(serving.cpus)
+    return RunRecord(
+        number=number,
+        slug="",
+        repeat=1,
+        variables={"direction": "reverse" if number > 1 else "forward"} if asked.both else {},
+        parameters=opened(
+            "what was asked for", {"evaluation": settings, "trace": trace}, Parameters
+        ),
+        name=NAME,
+        status="running",
+        started=now(),
+        warnings=[],
+        traits=prepared.traits,
+        nodes=[Node(name=DEVICE, task="dut", kind=NAME, cpus=cpus)],
+        environment=environment.describe(),
+        observed=Observed(
+            points=prepared.points(way),
+            servers=list(serving.rows),
+            traced=cpus if prepared.traced else [],
+            found=list(serving.found),
+            unknown=list(serving.unknown),
+            looked_ns=prepared.looked.took_ns,
+            filter=asked.filter,
+            sample=asked.sample,
+        ),
+    )
+
+
+def stopped_into(record: RunRecord, folder: RunFolder, stopped: Stopped, facts: Facts) -> None:
+    """Enter what taps, tracer and counters left into the record of the run in `folder`."""
+    taps = stopped.taps[folder.path.name]
+    record.taps = {side: opened(f"the {side} tap", counts, Tap) for side, counts in taps.items()}
+    record.warnings += notices([*stopped.warnings, *_of_taps(taps)])
+    files = sorted(counts["file"] for counts in taps.values())
+    record.instruments["taps"] = Instrument(facts=["taps"], files=files)
+    record.softnet, record.steal_ns, record.cpu_ns = facts.softnet, facts.steal_ns, facts.cpu_ns
+    record.elapsed_ns = facts.elapsed_ns
+    counted = ["softnet", "steal_ns", "cpu_ns", "elapsed_ns"]
+    record.instruments["kernel-counters"] = Instrument(facts=counted, files=[])
+    if stopped.trace is not None:
+        record.trace = stopped.trace
+        record.instruments["trace"] = Instrument(facts=["trace"], files=[EVENTS, TRACE])
+    if record.observed is not None:
+        record.observed.cost = stopped.cost
+        if stopped.trace is None:
+            record.observed.traced = []
+
+
+def share_trace(first: Path, other: Path) -> None:
+    """Have the trace in the run folder of the way there in that of the way back, too."""
+    for name in (EVENTS, TRACE):
+        if (first / name).exists():
+            make_link(other / name, (first / name).resolve(), below=other)
+
+
+def evaluated(
+    record: RunRecord, folder: RunFolder, span_ns: tuple[int, int] | None = None
+) -> Evaluation:
+    """Evaluate the stamps of a run and enter the warnings about them.
+
+    With `span_ns` only packets count that came between these moments, where files say which these
+    are. Raises `TailtapError`.
+    """
+    if span_ns is not None and folder.ingress.suffix == f".{MARKS}":
+        cut(folder.ingress, folder.egress, *span_ns, below=folder.top)
+    asked = record.parameters.known.evaluation
+    settings = of_run(asked)
+    if asked is not None and are_requests(asked):
+        found = evaluate_requests(folder, settings, asked.transaction)
+        _mark_requests(record, folder, settings, found.key)
+    else:
+        found = evaluate_by(settings, folder.ingress, folder.egress)
+        record.warnings += _elsewhere(found)
+    found.write(folder.evaluation, below=folder.top)
+    return found
+
+
+def _mark_requests(record: RunRecord, folder: RunFolder, settings: Settings, kind: str) -> None:
+    """Leave marks of requests and answers in place of the heads of their packets.
+
+    A request and its answer have the same key. Where there is a trace, an answer has the CPU on
+    which what serves was at work then.
+    """
+    captures = folder.ingress, folder.egress
+    whole = transactions_by(
+        replace(settings, worst=MOST_REQUESTS), *(source_of(path) for path in captures)
+    )
+    worst = main_kind(whole, kind).worst_packets
+    for path, times in zip(captures, (worst.ingress_ns, worst.egress_ns), strict=True):
+        marks = np.zeros(len(times), RECORD)
+        marks["time_ns"], marks["key"] = times, np.arange(len(times))
+        if path is captures[1] and record.trace is not None and record.observed is not None:
+            pids = [int(pid) for one in record.observed.servers for pid in one.threads]
+            marks["cpu"] = cpus_at(folder.path, marks["time_ns"], pids)
+        write(path.with_suffix(f".{MARKS}"), marks, link=path.stem, key=KEY_OF_REQUESTS,
+              below=folder.top)  # fmt: skip
+        remove(path, below=folder.top)
+    files = sorted(path.with_suffix(f".{MARKS}").name for path in captures)
+    record.instruments["taps"].files = files
+
+
+def ended(record: RunRecord, folder: RunFolder, status: Status, error: str | None = None) -> None:
+    """Store the record of a run that has come to its end."""
+    record.status, record.error, record.finished = status, error, now()
+    if status == "done":
+        record.valid = True
+    folder.write(record)
+
+
+def now() -> str:
+    """The time of day, in ISO 8601."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def _elsewhere(found: Evaluation) -> Iterator[Notice]:
+    """That packets which did not leave may have gone elsewhere. Nobody knows that they were lost:
+    they count as packets that were not read behind the device.
+    """
+    lost = found.counts.lost
+    if lost:
+        found.inputs.egress.unread["elsewhere"] = lost
+        yield Notice(
+            "observed-elsewhere",
+            f"{format_count(lost, 'packet')} of {found.counts.ingress:,} came and did not leave "
+            "through the second interface: they were lost, or were not for it",
+        )
+
+
+def _of_taps(taps: Any) -> Iterator[dict[str, str]]:
+    """What the counts of taps say against their stamps."""
+    for side, counts in taps.items():
+        if counts["lost"]:
+            yield _warning(
+                "stamps-lost",
+                f"the {side} tap had no room for {counts['lost']} of {counts['seen']} stamps: "
+                "these packets count as lost or unmatched though they may have passed",
+            )
+        if counts.get("dropped"):
+            yield _warning(
+                "tap-drops",
+                f"the kernel dropped {counts['dropped']} packets before the {side} tap, as a queue "
+                "of its CPUs was full (net.core.netdev_max_backlog)",
+            )
+        if counts.get("late"):
+            yield _warning(
+                "egress-deferred",
+                f"the kernel did not record when {counts['late']} packets reached the {side} tap: "
+                "they were stamped on receipt, later by an unknown time",
+            )
+        for message in counts.get("warnings", ()):
+            yield _warning("tap", f"the {side} tap says: {message}")
+
+
+def _warning(code: str, message: str) -> dict[str, str]:
+    return {"code": code, "message": message}

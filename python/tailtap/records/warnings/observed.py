@@ -1,0 +1,37 @@
+"""Warnings about a device that was observed."""
+
+from __future__ import annotations
+
+from tailtap.records.warnings.entry import Entry
+
+TITLE = "What was observed"
+ENTRIES = (
+    Entry(
+        "observed-elsewhere",
+        (
+            "Packets came by the first interface and did not leave through the second one. They "
+            "count as lost, but may have been for the machine itself or for other interfaces: how "
+            "many were lost is at most that."
+        ),
+        (
+            "Observe with a `--filter` that has only what passes both interfaces, or take the "
+            "number as an upper bound."
+        ),
+    ),
+    Entry(
+        "serving-unknown",
+        (
+            "Something about who serves the packets could not be found out. What the message names "
+            "is not part of what `tailtap explain` says."
+        ),
+        "Say it with `--cpus` and `--served`, where you know it.",
+    ),
+    Entry(
+        "observing-cost",
+        (
+            "Observing took more of a core's time than `--budget`, or nobody could tell how much. "
+            "A trace that takes more alone is left out."
+        ),
+        "Raise `--budget`, or observe fewer packets: `--filter`, `--sample`, `--trace none`.",
+    ),
+)

@@ -1,0 +1,294 @@
+"""`tailtap observe` on devices that somebody else built."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from built_devices import TO, Built, bridge, container, line, nat
+from handovers import SENT, SKB, TUN, Port, build, recording
+from labtools import IS_VIRTUAL, TAILTAP, Machine, own_machine, record, wait_for
+from marks import read_marks
+from standing import standing as standing_dut
+
+from tailtap.lab.platforms import DutSpec
+from tailtap.lab.platforms.vm import VmOptions
+from tailtap.lab.topology.line import TAPS
+from tailtap.measure.observe.memory import PREFIX, SHARED
+
+DEVICES = {"bridge": bridge, "nat": nat, "line": line}
+APART_NS = 2_000
+"""A stamp and the recorder's time of a packet are nearer than this."""
+PATIENCE_SECONDS = 280
+"""How long an observation of two seconds may take on a machine that is busy."""
+NEAR_SHARE = 0.95 if IS_VIRTUAL else 0.99
+"""Of the packets; between the two times of the others something else had the CPU."""
+
+
+@contextmanager
+def standing(device: str, folder: Path) -> Iterator[Built]:
+    with own_machine() as machine:
+        if device == "container":
+            if shutil.which("podman") is None:
+                pytest.skip("Podman is not installed")
+            with container(machine, folder) as built:
+                yield built
+        else:
+            yield DEVICES[device](machine)
+
+
+def observed(machine: Machine, out: Path, *words: str) -> dict[str, Any]:
+    words = ("observe", *words, "--out", str(out), "--json", "--quiet")
+    done = machine.run(*TAILTAP, *words, seconds=PATIENCE_SECONDS)
+    assert done.returncode == 0, done.stderr
+    content: dict[str, Any] = json.loads(done.stdout)
+    return content
+
+
+@pytest.fixture(scope="module")
+def recorder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("recorder")
+    build(folder)
+    return folder
+
+
+@pytest.mark.parametrize("device", [*DEVICES, "container"])
+def test_what_others_built_is_observed_and_explained(
+    device: str, recorder: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    with standing(device, tmp_path) as built, built.sending():
+        ports = [Port(SKB, *built.came), Port(SENT, *built.left)]
+        with recording(recorder, built.machine, ports) as recorded:
+            found = observed(built.machine, out, *built.words, "--for", "2 s")
+    [run] = found["runs"]
+    evaluation = run["evaluation"]
+    counts = evaluation["counts"]
+    assert counts["matched"] > 10_000 and counts["lost"] == 0 and counts["noncausal"] == 0
+    folder = out / "runs" / "001-observed"
+    kept = record(folder)["observed"]
+    assert [point["at"] for point in kept["points"]] == ["arrival", "egress"]
+    assert all(point["kind"].startswith("veth") for point in kept["points"])
+    assert [server["by"] for server in kept["servers"]] == ["softirq"]
+    assert kept["servers"][0]["share"] > 0.9
+    assert 0 < kept["cost"]["taps"] < 0.5 and 0 < kept["cost"]["trace"] < 0.5
+    for side, place in (("ingress", 0), ("egress", 1)):
+        _near(folder, side, recorded[0].packets(place)["time"])
+    explained(out)
+
+
+def explained(out: Path) -> None:
+    words = [*TAILTAP, "explain", str(out), "--json"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    causes = json.loads(done.stdout)
+    assert causes["late"]["packets"] > 0 and causes["trace"]["events"] > 0
+
+
+def _near(folder: Path, side: str, recorded: Any) -> None:
+    """Both saw the same packets at the same times."""
+    stamped = times(next(folder.glob(f"{side}.*")))
+    recorded = np.sort(recorded)
+    place = np.clip(np.searchsorted(recorded, stamped), 1, len(recorded) - 1)
+    nearest = np.minimum(np.abs(recorded[place] - stamped), np.abs(stamped - recorded[place - 1]))
+    share = float((nearest < APART_NS).mean())
+    print(f"{side}: {len(stamped)} packets, {share:.4f} nearer than {APART_NS} ns")
+    assert share > NEAR_SHARE, np.percentile(nearest, [50, 90, 99, 99.9])
+
+
+def times(path: Path) -> Any:
+    """The times of a capture of ours."""
+    if path.suffix == ".marks":
+        return read_marks(path).records["time"].astype(np.int64)
+    data, at, found = path.read_bytes(), 24, []
+    while at < len(data):
+        seconds, rest, kept, _ = np.frombuffer(data, "<u4", 4, at).tolist()
+        found.append(seconds * 1_000_000_000 + rest)
+        at += 16 + kept
+    return np.array(found)
+
+
+PROXY = """
+daemon off; worker_processes 1; pid {folder}/{name}.pid; error_log {folder}/{name}.log;
+events {{}}
+http {{ access_log off; server {{ listen {listen}; location / {{ {does}; }} }} }}
+"""
+CLIENT = """
+import http.client, time
+while True:
+    connection = http.client.HTTPConnection("10.9.1.1", 8080)
+    for _ in range(50):
+        connection.request("GET", "/")
+        connection.getresponse().read()
+        time.sleep(0.001)
+"""
+
+
+def test_requests_to_a_proxy_are_transactions(tmp_path: Path) -> None:
+    """One interface: requests come in by it, and the answers leave through it."""
+    servers = {
+        "sink": PROXY.format(
+            folder=tmp_path, name="sink", listen=f"{TO}:80", does="return 200 hello"
+        ),
+        "device": PROXY.format(
+            folder=tmp_path, name="device", listen="10.9.1.1:8080", does=f"proxy_pass http://{TO}"
+        ),
+    }
+    if shutil.which("nginx") is None:
+        pytest.skip("nginx is not installed")
+    with own_machine() as machine, ExitStack() as stack:
+        built = nat(machine)
+        for space, text in servers.items():
+            (tmp_path / f"{space}.conf").write_text(text)
+            server = machine.start_in(space, "nginx", "-c", str(tmp_path / f"{space}.conf"))
+            stack.callback(server.wait)
+            stack.callback(server.terminate)
+        client = machine.start_in("sender", sys.executable, "-c", CLIENT)
+        stack.callback(client.wait)
+        stack.callback(client.kill)
+        words = [built.words[0], "--for", "2 s", "--budget", "100 %"]
+        found = observed(machine, tmp_path / "out", *words)
+    [run] = found["runs"]
+    assert run["evaluation"]["counts"]["matched"] > 100
+    assert run["parameters"]["evaluation"]["match"] == "transactions"
+    folder = tmp_path / "out" / "runs" / "001-observed"
+    assert "http" in [one["kind"] for one in read_json(folder / "transactions/transactions.json")]
+    tasks = [one for one in record(folder)["observed"]["servers"] if one["by"] == "task"]
+    assert any("nginx" in name for one in tasks for name in one["threads"].values())
+    left = sorted(path.name for path in folder.glob("*gress.*"))
+    assert left == ["egress.marks", "ingress.marks"]
+    marks = read_marks(folder / "egress.marks").records
+    assert len(marks) == run["evaluation"]["counts"]["matched"] and marks["cpu"].any()
+    explained(tmp_path / "out")
+
+
+def read_json(path: Path) -> Any:
+    return json.loads(path.read_text())["kinds"]
+
+
+MIRRED = """
+tc qdisc replace dev {0} clsact
+tc filter add dev {0} ingress protocol all matchall action mirred egress redirect dev {1}
+"""
+
+
+@pytest.mark.slow
+def test_a_guest_behind_its_tap_devices(recorder: Path, tmp_path: Path) -> None:
+    """Packets leave into it, and come back: it is the device, and its virtual CPUs serve."""
+    machine = Machine(os.getpid())
+    spec = DutSpec((1,), VmOptions())
+    with standing_dut("vm", spec) as (lab, device):
+        device.host.run(["sh", "-ec", MIRRED.format(device.ingress, device.egress)])
+        space = lab.name_of(TAPS)
+        came, left = (space, "tt-a1"), (space, "tt-b0")
+        command = ["generate", "tt-a1", "--rate", "1997 pkt/s", "--duration", "120 s"]
+        command += ["--no-bypass", "--cpu", "0", "--quiet"]
+        sending = machine.start_in(space, *TAILTAP, *command)
+        try:
+            with recording(recorder, machine, [Port(SENT, *came), Port(TUN, *left)]) as recorded:
+                words = [f"{space}/{port}" for space, port in (came, left)]
+                found = observed(machine, tmp_path / "out", *words, "--for", "2 s")
+        finally:
+            sending.kill()
+            sending.wait()
+    [run] = found["runs"]
+    assert run["evaluation"]["counts"]["matched"] > 1000
+    folder = tmp_path / "out" / "runs" / "001-observed"
+    kept = record(folder)
+    assert [point["at"] for point in kept["observed"]["points"]] == ["egress", "arrival"]
+    assert all(point["kind"].startswith("tap device") for point in kept["observed"]["points"])
+    [server] = kept["observed"]["servers"]
+    assert server["by"] == "vcpu" and all("CPU" in name for name in server["threads"].values())
+    assert kept["traits"] == {"has_dut": True, "own_kernel": True, "virtualization": "machine"}
+    for side, place in (("ingress", 0), ("egress", 1)):
+        _near(folder, side, recorded[0].packets(place)["time"])
+
+
+def test_both_ways_are_two_runs(tmp_path: Path) -> None:
+    """The interfaces are in the namespace in which the command is typed."""
+    with own_machine() as machine:
+        built = bridge(machine)
+        words = ["observe", built.came[1], built.left[1], "--for", "1 s", "--both", "--json"]
+        inside = ["ip", "netns", "exec", built.came[0], *TAILTAP]
+        with built.sending(), built.answering():
+            words += ["--out", str(tmp_path / "out")]
+            done = machine.run(*inside, *words, seconds=PATIENCE_SECONDS)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert [run["slug"] for run in found["runs"]] == ["001-observed", "002-observed-back"]
+    there, back = (run["evaluation"]["counts"]["matched"] for run in found["runs"])
+    assert there > 10_000 and 1000 < back < there
+
+
+def state(machine: Machine) -> str:
+    """What of the machine an observer might leave changed, once it has settled."""
+    shown = ""
+    for _ in range(20):
+        before, shown = (
+            shown,
+            "".join(
+                machine.run("ip", "netns", "exec", name, "sh", "-c", WHAT).stdout
+                for name in machine.namespaces()
+            ),
+        )
+        if shown == before:
+            break
+        time.sleep(0.5)
+    return shown
+
+
+WHAT = (
+    "ip address; tc qdisc show; tc filter show dev in ingress; tc filter show dev out egress; "
+    "sysctl net.core net.ipv4 net.bridge kernel.bpf_stats_enabled 2>/dev/null"
+)
+
+
+@pytest.mark.parametrize("moment", ["look", "observe"])
+def test_a_killed_observer_leaves_no_trace(moment: str, tmp_path: Path) -> None:
+    with own_machine() as machine:
+        built = bridge(machine)
+        with built.sending():
+            before = state(machine)
+            words = ["observe", *built.words, "--out", str(tmp_path / "out")]
+            running = machine.start(*words)
+            events = tmp_path / "out" / "runs" / "001-observed" / "trace.events"
+            pattern = f"{PREFIX}{running.pid}-*"
+
+            def is_there() -> bool:
+                return any(SHARED.glob(pattern)) if moment == "look" else events.exists()
+
+            wait_for(is_there, moment)
+            time.sleep(0.5)
+            running.send_signal(signal.SIGKILL)
+            running.communicate()
+            names = str(running.pid), str(tmp_path / "out")
+            wait_for(lambda: not working_on(*names), "its children are gone")
+            assert state(machine) == before
+            found = observed(machine, tmp_path / "again", *built.words, "--packets", "20000")
+            assert not list(SHARED.glob(pattern))
+            assert state(machine) == before
+    assert found["runs"][0]["evaluation"]["counts"]["matched"] > 10_000
+
+
+def working_on(*names: str) -> list[str]:
+    """The processes whose command lines have one of these names in them."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().decode(errors="replace")
+        except OSError:  # it ended meanwhile
+            continue
+        if any(name in words for name in names):
+            found.append(path.parent.name)
+    return found
