@@ -80,7 +80,10 @@ class Counts(Record, kw_only=True):
         Count, Meta(description="Packets left out at the start, before the device")
     ]
     trimmed_egress: Annotated[
-        Count, Meta(description="Packets left out at the start, after the device")
+        Count,
+        Meta(
+            description="Packets left out at the start, or as the sample changed, after the device"
+        ),
     ]
     unkeyed_ingress: Annotated[Count, Meta(description="Packets before the device without the key")]
     unkeyed_egress: Annotated[Count, Meta(description="Packets after the device without the key")]
