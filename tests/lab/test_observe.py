@@ -63,7 +63,9 @@ def recorder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("device", [*DEVICES, "container"])
+@pytest.mark.parametrize(
+    "device", ["bridge", "nat", pytest.param("line", marks=pytest.mark.slow), "container"]
+)
 def test_what_others_built_is_observed_and_explained(
     device: str, recorder: Path, tmp_path: Path
 ) -> None:
@@ -89,7 +91,7 @@ def test_what_others_built_is_observed_and_explained(
 
 
 def explained(out: Path) -> None:
-    words = [*TAILTAP, "explain", str(out), "--json"]
+    words = [*TAILTAP, "explain", str(out), "--late", "p95", "--json"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     causes = json.loads(done.stdout)
@@ -254,7 +256,7 @@ WHAT = (
 )
 
 
-@pytest.mark.parametrize("moment", ["look", "observe"])
+@pytest.mark.parametrize("moment", [pytest.param("look", marks=pytest.mark.slow), "observe"])
 def test_a_killed_observer_leaves_no_trace(moment: str, tmp_path: Path) -> None:
     with own_machine() as machine:
         built = bridge(machine)
@@ -272,7 +274,7 @@ def test_a_killed_observer_leaves_no_trace(moment: str, tmp_path: Path) -> None:
             time.sleep(0.5)
             running.send_signal(signal.SIGKILL)
             running.communicate()
-            names = str(running.pid), str(tmp_path / "out")
+            names = pattern.removesuffix("*"), str(tmp_path / "out")
             wait_for(lambda: not working_on(*names), "its children are gone")
             assert state(machine) == before
             found = observed(machine, tmp_path / "again", *built.words, "--packets", "20000")
