@@ -38,7 +38,7 @@ APT_BUILD := clang llvm libelf-dev zlib1g-dev linux-libc-dev pkg-config
 # What builds libelf, and the kernel's headers for the other architecture.
 APT_WHEEL := autoconf automake autopoint libtool gettext flex bison gawk make linux-libc-dev-arm64-cross
 # What other platforms and the counters run; `tailtap doctor` names the packages of each.
-APT_PLATFORMS := linux-perf lxc crun runc podman mmdebstrap qemu-system-x86 libvirt-daemon cpio
+APT_PLATFORMS := linux-perf lxc crun runc podman catatonit mmdebstrap qemu-system-x86 libvirt-daemon cpio
 # Servers and clients of examples, and the tool of NAT; `tailtap doctor` names them.
 APT_EXAMPLES := dnsmasq-base dnsperf nginx-light wrk nftables
 # What the tests compare with and look at.

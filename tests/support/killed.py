@@ -120,7 +120,7 @@ def cards():
 def container():
     made, root, engine = Journal.create(), ROOTS["host"], engines[work]
     name = f"tt-{made.identity}-dut"
-    init = engine.init or root.init
+    init = root.init or engine.init
     spec = Spec(name, root.lower(), init, (), root.shared(), root.files())
     with contextlib.closing(made), made.held(engine.container(name, spec)):
         with made.held(Namespace(name, container=name)):

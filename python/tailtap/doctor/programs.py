@@ -34,6 +34,7 @@ PROGRAMS = (
     Program("crun", "crun", "DuTs in containers of crun, and Podman"),
     Program("runc", "runc", "DuTs in containers of runc"),
     Program("podman", "podman", "DuTs in containers of Podman"),
+    Program("catatonit", "catatonit", "containers with `dut.image`, or a folder as `dut.root`"),
     Program("mmdebstrap", "mmdebstrap", "containers with `dut.root: debian`"),
     Program("qemu-system-x86_64", "qemu-system-x86", "DuTs in virtual machines"),
 )

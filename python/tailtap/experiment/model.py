@@ -23,9 +23,11 @@ from pydantic import (
 from tailtap import _core
 from tailtap.analysis.verdict.requirement import parse_requirements
 from tailtap.experiment.dut import Dut
+from tailtap.experiment.events import Event, check_events
 from tailtap.experiment.line import ENDS, QUEUES, Member, check_hops, check_line
 from tailtap.experiment.network import check_network, sent_as
-from tailtap.experiment.over import VETH, check_over, with_links_over
+from tailtap.experiment.over import VETH, Sriov, check_over, with_links_over
+from tailtap.experiment.own_files import check_own_files
 from tailtap.experiment.server import TRANSACTIONS, check_server
 from tailtap.experiment.tuning import FULL
 from tailtap.lab import platforms as platform
@@ -192,6 +194,13 @@ class Experiment(Strict):
         "often; docs/explanation/interrupts.md says what that shows.",
         examples=["counters", {"counters": {"period": "10 ms"}}],
     )
+    events: Annotated[list[Event], Written("list of mappings")] = Field(
+        default_factory=list,
+        description="Commands that run while packets are measured: a reload of rules, a change of "
+        "a route, a link that goes down. The run says how long nothing came out around each, and "
+        "what was lost. docs/howto/events.md shows some.",
+        examples=[[{"at": "3 s", "run": ["nft", "-f", "/srv/new.nft"]}]],
+    )
     require: Annotated[
         list[Annotated[str, AfterValidator(_is_requirement)]], Written("list of requirements")
     ] = Field(
@@ -253,6 +262,16 @@ class Experiment(Strict):
         return self
 
     @model_validator(mode="after")
+    def _command_is_there(self) -> Experiment:
+        check_own_files(self)
+        return self
+
+    @model_validator(mode="after")
+    def _events_can_happen(self) -> Experiment:
+        check_events(self)
+        return self
+
+    @model_validator(mode="after")
     def _key_is_in_the_captures(self) -> Experiment:
         key, at = self.evaluation.key, ("evaluation", "key")
         if self.snap is None and key not in KEYS:
@@ -303,7 +322,7 @@ class Experiment(Strict):
     @model_validator(mode="after")
     def _queues_are_of_cards(self, info: ValidationInfo) -> Experiment:
         testbed = info.context is not None and info.context[ON_TESTBED]
-        cards = testbed or self._ports() is not None or self.dut.over != VETH
+        cards = testbed or self._ports() is not None or isinstance(self.dut.over, Sriov)
         if self.dut.queues is not None and not cards and self.traits.has_dut:
             raise Misfit(
                 ("dut", "queues"),
@@ -388,10 +407,11 @@ class Experiment(Strict):
         """What it asks to be observed though there is no device, as sentences."""
         if self.traits.has_dut:
             return ()
-        asked = {"trace": self.trace != "none", "counters": self.counters}
+        asked = {"trace": self.trace != "none", "counters": self.counters,
+                 "events": bool(self.events)}  # fmt: skip
         return [
-            f"{key}: platform {self.dut.platform} has no device, and so no CPUs to follow: this "
-            "run is made without"
+            f"{key}: platform {self.dut.platform} has no device"
+            f"{'' if key == 'events' else ', and so no CPUs to follow'}: this run is made without"
             for key, is_asked in asked.items()
             if is_asked
         ]
@@ -437,6 +457,9 @@ class Experiment(Strict):
         if self.answers:
             raise InputError("dut.forwarder: server: its one port has the lab's links: measure it "
                              "without --testbed")  # fmt: skip
+        if self.events:
+            raise InputError("events: the hosts of a testbed have clocks of their own: measure on "
+                             "one machine, without --testbed")  # fmt: skip
         if self.dut.is_network:
             raise InputError("dut.links, dut.flows: a testbed has two cables to the DuT, and each "
                              "flow of a network needs its own: take dut.line")  # fmt: skip

@@ -9,10 +9,11 @@ from pydantic import Discriminator, Field, Tag
 from tailtap.experiment.line import ENDS
 from tailtap.host.net import pci
 from tailtap.host.net.cards import CardState
+from tailtap.host.net.reached import require_way
 from tailtap.host.net.virtual_functions import Ability
 from tailtap.kinds.findings import Findings
 from tailtap.lab.forwarders import FORWARDERS
-from tailtap.lab.topology.channels import over_channels
+from tailtap.lab.topology.channels import over_channels, over_ways
 from tailtap.lab.topology.graph import Graph
 from tailtap.records.document import Misfit
 from tailtap.records.schema import Ports, Strict, Written
@@ -35,15 +36,16 @@ def _form(value: object) -> str:
 
 
 Over: TypeAlias = Annotated[
-    Annotated[Literal["veth"], Tag("word")] | Annotated[Sriov, Tag("mapping")],
+    Annotated[Literal["veth", "macvlan", "bridge"], Tag("word")] | Annotated[Sriov, Tag("mapping")],
     Discriminator(_form),
-    Written("`veth`, or `{sriov: [card, card]}`"),
+    Written("`veth`, `macvlan`, `bridge`, or `{sriov: [card, card]}`"),
 ]
 
 
 def check_over(over: Sriov | str, taps: str, graph: Graph) -> None:
     """Raises `Misfit` unless packets can come through virtual functions, where these are asked."""
     if isinstance(over, str):
+        _check_way(over, taps, graph)
         return
     if over.sriov[0] == over.sriov[1]:
         raise Misfit(
@@ -69,13 +71,33 @@ def check_over(over: Sriov | str, taps: str, graph: Graph) -> None:
             )
 
 
+def _check_way(way: str, taps: str, graph: Graph) -> None:
+    nodes = [node for node in graph.nodes if node.task == "dut"]
+    if taps != ENDS:
+        raise Misfit(("dut", "taps"), f"taps between nodes see what is handed to {way}, not to the "
+                     "node: choose taps: ends", [("dut", "over")])  # fmt: skip
+    if any(node.kind == "guest" for node in nodes):
+        raise Misfit(("dut", "over"), f"a virtual machine has tap devices, which no {way} is: "
+                     "leave it out, or take another platform", [("dut", "platform")])  # fmt: skip
+    if any(node.placement.threads for node in nodes):
+        raise Misfit(("dut", "napi"), f"{way} is not polled: take napi: softirq",
+                     [("dut", "over")])  # fmt: skip
+    if any(link.carded for link in graph.links):
+        raise Misfit(("dut", "over"), f"network cards are the ports, and no {way} lies on them: "
+                     "leave it out", [("dut", "ports")])  # fmt: skip
+
+
 def with_links_over(graph: Graph, over: Sriov | str) -> Graph:
-    """The same graph, with the links between the nodes of its DuT made of what `over` says."""
-    return graph if isinstance(over, str) else over_channels(graph, over.sriov)
+    """The same graph, with the links of its DuT made of what `over` says."""
+    if over == VETH:
+        return graph
+    return over_ways(graph, over) if isinstance(over, str) else over_channels(graph, over.sriov)
 
 
 def foresee_over(graph: Graph, findings: Findings) -> None:
     """Find out whether the cards of a graph have the virtual functions that it needs."""
+    for way in {link.way for link in graph.links if link.way is not None}:
+        findings.ask(require_way, way)
     wanted = len(graph.channels)
     for card in dict.fromkeys(card for link in graph.channels for _, card in link.carded):
         if findings.ask(CardState.of, card) is None:

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from tailtap.experiment.dut import Dut
+from tailtap.experiment.events import Event
 from tailtap.experiment.fields import default_text, example_text, models_in, type_text
 from tailtap.experiment.model import Experiment, Matching
 from tailtap.experiment.tuning import Without
@@ -79,6 +80,7 @@ def reference() -> str:
     parts = [HEAD, "## The file", _table(Experiment)]
     parts += ["In `interrupts`:", _table(Counted, "interrupts.")]
     parts += ["In `interrupts.counters`:", _table(Sampling, "interrupts.counters.")]
+    parts += ["In `events`, below each `-`:", _table(Event, "events.")]
     parts += ["## dut", "The device under test (DuT)."]
     parts += [_table(Dut, "dut."), "In `dut.tuning`:", _table(Without, "dut.tuning.")]
     parts += ["The platform has further keys, which stand beside these."]

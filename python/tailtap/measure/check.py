@@ -14,6 +14,7 @@ from pathlib import Path
 from tailtap.experiment.line import Member
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.over import foresee_over
+from tailtap.experiment.own_files import has_own_files
 from tailtap.experiment.plan import PlannedRun, make_plan
 from tailtap.experiment.reading import CheckedExperiment
 from tailtap.experiment.tuning import NONE
@@ -215,7 +216,8 @@ def _foresee_forwarder(member: Member, experiment: Experiment, findings: Finding
         findings.ask(need.find, LocalHost())
     cards = () if cables is None else cables.dut
     largest = max(size for flow in experiment.flows for size in experiment.traffic_of(flow).sizes)
-    asked = Asked(largest, len(member.cpus), cards, on.traits.own_kernel)
+    own_files = has_own_files(dut)
+    asked = Asked(largest, len(member.cpus), cards, on.traits.own_kernel, own_files)
     kind.foresee(kind.Options.model_validate(dut.options), asked, findings)
 
 

@@ -111,12 +111,16 @@ def external_rate(traffic: Traffic, ingress: Side, requests: int | None = None) 
     ]
 
 
-def overloaded(experiment: Experiment, sent: Sent, counts: Counts) -> list[Warning]:
+def overloaded(
+    experiment: Experiment, sent: Sent, counts: Counts, lost_around_events: int = 0
+) -> list[Warning]:
     """Whether the device could not keep up, by the `counts` of the evaluation.
 
-    Stamps that the taps at both ends had no room for make packets seem lost; so many are left out.
+    Stamps that the taps at both ends had no room for make packets seem lost; so many are left out,
+    and those that were lost around events.
     """
     unknown = sum(sent.taps[side].lost for side in (INGRESS, EGRESS) if side in sent.taps)
+    unknown += lost_around_events
     has_dut = experiment.traits.has_dut
     found = overload(counts.lost - unknown, counts.matched + counts.lost, has_dut=has_dut)
     return [] if found is None else [_warning(found.code, found.message)]

@@ -35,6 +35,7 @@ from tailtap.measure.roles.answers import (
     READ,
     RESTART,
     RESULT,
+    SCHEDULE,
     START,
     STOP,
     WHY,
@@ -67,6 +68,8 @@ OVERDUE_SECONDS = 3.0
 """A generator of ours that takes this much longer cannot send the rate: it is told to end."""
 LEASE_SECONDS = 30.0
 """How much longer than that a station waits for us."""
+FIRST_SECONDS = 0.002
+"""How often is looked for the first packet that counts, where something happens after it."""
 TICK_SECONDS = 1.0
 """How often the progress is told; each time costs the machine a wake-up."""
 
@@ -200,11 +203,12 @@ def _measure(
     clocks.look()
     dut.ask(OBSERVE)
     at_work.keep(_longest(experiment.seconds) + LEASE_SECONDS)
+    first = _First.ahead(experiment, dut, timestamper) if experiment.events else None
     try:
         generator.ask(START)
         watch = None if guard is None else _Watch(guard, timestamper, reach)
         overdue = _overdue(experiment, prepared.patience)
-        _wait(dut, timestamper, generator, experiment.seconds, overdue, tick, watch)
+        _wait(dut, timestamper, generator, experiment.seconds, overdue, tick, watch, first)
         sent = generator.ask(RESULT).flows
         _require_sent(experiment, sent, overdue)
         time.sleep(reach)
@@ -317,6 +321,37 @@ class _Watch:
         return self.guard.over(seconds, ingress, egress, self.reach)
 
 
+@dataclass(frozen=True)
+class _First:
+    """Who is told that the first packet has passed, and who knows."""
+
+    dut: CheckedSession
+    timestamper: CheckedSession
+    before: int
+    """How many packets came before: those of the probe."""
+    after_ns: int
+    """How long it takes from the first packet of the warm-up to the first one that counts."""
+
+    @classmethod
+    def ahead(
+        cls, experiment: Experiment, dut: CheckedSession, timestamper: CheckedSession
+    ) -> _First:
+        traffic = experiment.traffic
+        ahead = traffic.warm_up_ns + (traffic.pause if traffic.warm_up_ns else 0)
+        return cls(dut, timestamper, _came(timestamper), ahead)
+
+    def passed(self) -> bool:
+        if _came(self.timestamper) == self.before:
+            return False
+        self.dut.ask(SCHEDULE, after_ns=self.after_ns)
+        return True
+
+
+def _came(timestamper: CheckedSession) -> int:
+    """How many packets of all flows have come to the ingress taps."""
+    return sum(one.ingress for one in timestamper.ask(COUNT).flows.values())
+
+
 def _wait(
     dut: CheckedSession,
     timestamper: CheckedSession,
@@ -325,6 +360,7 @@ def _wait(
     overdue: float,
     tick: Tick | None,
     watch: _Watch | None,
+    first: _First | None,
 ) -> None:
     """Return when all generators have ended, after about `seconds`; sleep until then.
 
@@ -359,6 +395,9 @@ def _wait(
             pause = min(pause, TICK_SECONDS)
         if watch is not None:
             pause = min(pause, watch.guard.period)
+        if first is not None:
+            first = None if first.passed() else first
+            pause = min(pause, FIRST_SECONDS) if first is not None else pause
         _sleep(everybody, pause)
         if tick is not None:
             tick(time.monotonic() - began)

@@ -296,6 +296,17 @@ class _Flow:
             from tailtap.analysis.evaluation.hops import evaluate_hops  # `--check` needs no arrays
 
             evaluation = evaluate_hops(evaluation, hops, settings)
+        if self.record.events:
+            from tailtap.analysis.evaluation.around import around
+
+            self.record.events, self.record.beside_events = around(
+                self.record.events,
+                self.folder.ingress,
+                self.folder.egress,
+                trim_ns=settings.trim_ns,
+                window_ns=settings.window_ns,
+            )
+        lost = sum(one.around.lost for one in self.record.events if one.around is not None)
         evaluation.write(self.folder.evaluation, below=self.folder.top)
         self.record.warnings += notices(
             [
@@ -304,7 +315,7 @@ class _Flow:
                     evaluation.inputs.ingress,
                     evaluation.counts.ingress if experiment.answers else None,
                 ),
-                *overloaded(experiment, sent, evaluation.counts),
+                *overloaded(experiment, sent, evaluation.counts, lost),
             ]
         )
 

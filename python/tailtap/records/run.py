@@ -19,6 +19,7 @@ from tailtap.records.record import (
     Number,
     Open,
     Record,
+    Share,
     Texts,
     Whole,
     Width,
@@ -84,6 +85,8 @@ class Link(Record, kw_only=True, omit_defaults=True):
     functions: list[Function] | None = None
     vlan: Count | None = None
     splitter: Splitter | None = None
+    way: str | None = None
+    """By what its end at a node of the DuT is reached; None where that is the end itself."""
 
 
 class Flow(Record, kw_only=True):
@@ -152,6 +155,23 @@ class Card(Record, kw_only=True):
     driver: str | None = None
 
 
+class Image(Record, kw_only=True, omit_defaults=True):
+    """A container's image, as it says of itself."""
+
+    reference: str
+    """As the experiment names it."""
+    id: str
+    """The digest of its configuration, which names all of its layers."""
+    digest: str
+    """The digest of its manifest; archives of Docker have none of their own."""
+    architecture: str
+    entrypoint: Texts = []
+    arguments: Texts = []
+    environment: Texts = []
+    folder: str = "/"
+    user: str = ""
+
+
 class PlatformFacts(Record, kw_only=True):
     """What any platform may tell of itself."""
 
@@ -159,6 +179,7 @@ class PlatformFacts(Record, kw_only=True):
     kernel: PlatformKernel | None = None
     tuning: Tuning | None = None
     cards: dict[str, Card | None] = {}
+    image: Image | None = None
 
 
 class Point(Record, kw_only=True):
@@ -251,6 +272,65 @@ class HostClocks(Record, kw_only=True, omit_defaults=True):
     timestamper: HostClock | None = None
 
 
+class Quantile(Record, kw_only=True):
+    """A percentile of a part of a run's packets."""
+
+    p: Share
+    value: Whole
+    above: Count
+    supported: bool
+    """Whether ten packets or more are above it."""
+
+
+class Passed(Record, kw_only=True):
+    """The packets that went in within a part of a run's time; latencies in ns."""
+
+    time_ns: Count
+    packets: Count
+    lost: Count
+    percentiles: list[Quantile] = []
+    max_ns: Whole | None = None
+
+
+class Blocked(Record, kw_only=True):
+    """The longest time in which nothing came out although packets had gone in."""
+
+    begin_ns: Whole
+    """When the first of them went in."""
+    ns: Count | None
+    """From then on until something came out; None where nothing did any more."""
+    least_ns: Count
+    """From then on until the last of them went in that found it so: it lasted so long at least."""
+    most_ns: Count | None
+    """Between the packets that came out before and after; None where nothing did any more."""
+
+
+class Event(Record, kw_only=True):
+    """A command that ran while packets were measured, and what they met with around it.
+
+    Times are those of the stamps' clock.
+    """
+
+    name: str
+    where: str
+    command: Texts
+    at_ns: Count
+    """When it was asked for, from the first packet on."""
+    window_ns: Count
+    begin_ns: Whole
+    end_ns: Whole | None = None
+    """When it had ended; None where that was not waited for."""
+    status: Whole | None = None
+    """Its exit status, below 0 for a signal."""
+    output: str = ""
+    """The last that it said."""
+    after_ns: Whole | None = None
+    """When it began, from the first packet on."""
+    blocked: Blocked | None = None
+    """None where nothing was."""
+    around: Passed | None = None
+
+
 class EvaluationSettings(Record, kw_only=True):
     """How a run is to be evaluated."""
 
@@ -331,6 +411,7 @@ class Facts(Record, kw_only=True):
     energy: Energy | None = None
     trace: Taken | None = None
     trace_guest: Anything | None = None
+    events: list[Event] = []
 
 
 class Found(Facts, kw_only=True):
@@ -384,6 +465,9 @@ class RunRecord(PlanRow, kw_only=True):
     energy: Energy | None = None
     trace: Taken | None = None
     trace_guest: Anything | None = None
+    events: list[Event] = []
+    beside_events: Passed | None = None
+    """What passed in the run's other time."""
     instruments: dict[str, Instrument] = {}
     environment: Environment | None = None
     observed: Observed | None = None

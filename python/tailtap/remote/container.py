@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,10 +11,12 @@ from tailtap.records.cpulist import list_cpus
 from tailtap.records.files import drafted
 from tailtap.remote import CommandFailed, NoAnswer
 from tailtap.remote.local import COMMAND_SECONDS, LocalHost, missing
+from tailtap.remote.namespace import NamespaceHost
 from tailtap.remote.process import Process
 
-SIGNALLED = 128
-"""What enters a container ends with this and the number of the signal that ended the command."""
+SIGNALLED, MOST_SIGNALLED = 128, 128 + signal.SIGRTMAX
+"""What enters a container ends with this and the number of the signal that ended the command; with
+255 where it could not enter."""
 
 
 class ContainerHost(LocalHost):
@@ -71,6 +74,24 @@ class ContainerHost(LocalHost):
             raise CommandFailed(whole, done.stderr.decode(errors="replace"))
 
 
+class ImageHost(NamespaceHost):
+    """A container that has none of this machine's files.
+
+    What sets up its ports are programs of this machine in its network namespace. What is started
+    are commands of this machine that enter it (`Engine.entered`).
+    """
+
+    @property
+    def name(self) -> str:
+        """The host's name in messages."""
+        return f"container {self.namespace}"
+
+    def start(self, command: Sequence[str]) -> Process:
+        """Start `command`, which becomes the one that enters the container."""
+        # In the namespace it would not see this machine's control groups.
+        return Attached(command, self.title(command))
+
+
 class Attached(Process):
     """A command in a container, behind what entered it and waits."""
 
@@ -80,7 +101,7 @@ class Attached(Process):
         return next(iter(_inside(self._child.pid)), self._child.pid)
 
     def _meaning(self, status: int) -> int:
-        return SIGNALLED - status if status > SIGNALLED else status
+        return SIGNALLED - status if SIGNALLED < status <= MOST_SIGNALLED else status
 
 
 def _inside(parent: int) -> list[int]:

@@ -38,6 +38,7 @@ def test_five_lines_are_enough(tmp_path: Path) -> None:
             "cgroup": None,
             "kernel": None,
             "root": None,
+            "image": None,
             "boot": "",
             "huge_pages": None,
             "ports": None,
@@ -84,6 +85,7 @@ def test_five_lines_are_enough(tmp_path: Path) -> None:
         },
         "counters": False,
         "trace": "none",
+        "events": [],
         "interrupts": "none",
     }
 

@@ -236,7 +236,11 @@ def _own_run(folder: Path, top: Path) -> Run:
         top=top,
         folder=folder / "evaluation",
         notes=tuple(record.warnings),
-        read=partial(_load, folder / "evaluation"),
+        read=partial(
+            _load,
+            folder / "evaluation",
+            sum(event.around.lost for event in record.events if event.around is not None),
+        ),
     )
     if record.status == "done":
         return run
@@ -254,12 +258,12 @@ def _planned(row: PlanRow, home: Path, file: Path) -> Run:
     )
 
 
-def _load(folder: Path) -> RunEvaluation:
+def _load(folder: Path, lost_around_events: int = 0) -> RunEvaluation:
     """Read one evaluation folder. Raises `InputError` when it is damaged or has no latency."""
     stored = Evaluation.load(folder)
     if not stored.distribution[0].size:
         raise InputError(f"{folder}: no latency: no packet was seen on both sides")
-    return as_shown(stored)
+    return replace(as_shown(stored), lost_around_events=lost_around_events)
 
 
 def experiment_of(stored: Evaluation, name: str) -> Experiment:

@@ -92,6 +92,8 @@ class RunEvaluation:
     warnings: tuple[Notice, ...] = ()
     stored: Evaluation | None = field(default=None, repr=False)
     """The evaluation that this was read from; None when imported."""
+    lost_around_events: int = 0
+    """How many of the lost packets what was done to the device on purpose made lost."""
 
     def percentile(self, p: float) -> Percentile | None:
         """The percentile `p` (0 to 1), 1 being the maximum; None where it is not known."""
@@ -144,7 +146,7 @@ class RunEvaluation:
         least, offered = self.lost_at_least, self.offered
         if least is None or not offered:
             return False
-        return least / offered > OVERLOAD_LOSS
+        return (least - self.lost_around_events) / offered > OVERLOAD_LOSS
 
     @property
     def lost_at_least(self) -> int | None:
@@ -306,6 +308,7 @@ class Run:
             return self.notes
         # A bare evaluation and the runs of older versions have no such warning of their own.
         lost, offered = evaluation.lost_at_least or 0, evaluation.offered or 0
+        lost -= evaluation.lost_around_events
         has_dut = self.traits is None or self.traits.has_dut
         notice = overload(lost, offered, has_dut=has_dut)
         return self.notes if notice is None else (*self.notes, notice)

@@ -17,6 +17,7 @@ from tailtap.analysis.tail.analysis import Options, TailModel, analyse
 from tailtap.analysis.verdict.shares import design_effect
 from tailtap.records.evaluation import Percentile
 from tailtap.records.record import Notice
+from tailtap.records.run import Event
 from tailtap.records.units import format_time
 
 #: Warnings that say that a packet may have arrived although it counts as lost.
@@ -74,6 +75,8 @@ class Evidence:
     after: Unread = NOTHING_UNREAD
     #: Whether the evaluation says what was not read of which side; published files do not.
     unread_told: bool = False
+    #: What was done to the device on purpose.
+    events: Sequence[Event] = ()
 
     @property
     def within(self) -> Within:

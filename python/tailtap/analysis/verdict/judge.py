@@ -16,6 +16,7 @@ from tailtap.analysis.tail.analysis import OF_RUN, TailModel
 from tailtap.analysis.tail.assessment import REFUSALS
 from tailtap.analysis.tail.words import level_text
 from tailtap.analysis.verdict import shares
+from tailtap.analysis.verdict.blocked import events_of, judged
 from tailtap.analysis.verdict.evidence import Evidence
 from tailtap.analysis.verdict.requirement import Requirement
 from tailtap.records.units import (
@@ -256,6 +257,17 @@ def _gap(requirement: Requirement, run: Evidence, confidence: float) -> Finding:
     )
 
 
+def _blocked(requirement: Requirement, run: Evidence, confidence: float) -> Finding:
+    """How long nothing came out around events."""
+    events = events_of(requirement, run)
+    if not events:
+        known = ", ".join(dict.fromkeys(event.name for event in run.events))
+        reason = f"no event {requirement.of} happened" if known else "no event happened"
+        return _finding(requirement, run, "not shown", reason + (f": known: {known}" * bool(known)))
+    answer, reason, measured = judged(requirement, events)
+    return _finding(requirement, run, answer, reason, measured, events=len(events))
+
+
 def _return_level(requirement: Requirement, run: Evidence, confidence: float) -> Finding:
     """What the tail model says is exceeded once in a time, by its 95 % interval."""
     horizon = int(requirement.argument or 0)
@@ -424,4 +436,5 @@ JUDGES: Mapping[str, Callable[[Requirement, Evidence, float], Finding]] = {
     "duplicates": _duplicates,
     "reordered": _reordered,
     "gap": _gap,
+    "blocked": _blocked,
 }

@@ -47,6 +47,8 @@ class Requirement:
     limit: Fraction
     #: The profile that it is from, if any.
     profile: str | None = None
+    #: The name in parentheses, of a quantity that has one.
+    of: str = ""
 
     @property
     def strict(self) -> bool:
@@ -65,6 +67,8 @@ class Quantity:
     limit: Callable[[str], Fraction]
     #: Reads what stands in parentheses; None for a quantity without.
     argument: Callable[[str], Fraction] | None = None
+    #: Whether a name stands in parentheses.
+    named: bool = False
 
 
 def parse_requirement(text: str) -> Requirement:
@@ -82,7 +86,7 @@ def parse_requirement(text: str) -> Requirement:
         )
     left, right = whole[: found.start()].strip(), whole[found.end() :].strip()
     try:
-        name, argument = _quantity(left)
+        name, argument, of = _quantity(left)
         kind = QUANTITIES[name]
         comparator = _comparator(found[0], left, kind)
         limit = kind.limit(right)
@@ -94,7 +98,7 @@ def parse_requirement(text: str) -> Requirement:
         raise InputError(f"'{whole}': nothing is below 0; write == 0")
     if comparator == ">" and limit == 1:
         raise InputError(f"'{whole}': nothing is above 100 %; write >= 100 %")
-    return Requirement(f"{left} {comparator} {right}", name, argument, comparator, limit)
+    return Requirement(f"{left} {comparator} {right}", name, argument, comparator, limit, of=of)
 
 
 def parse_requirements(texts: Iterable[str]) -> tuple[Requirement, ...]:
@@ -116,12 +120,12 @@ def profile(name: str) -> Sequence[Requirement]:
     return [replace(parse_requirement(text), profile=name) for text in PROFILES[name].requirements]
 
 
-def _quantity(text: str) -> tuple[str, Fraction | None]:
-    """The key of `QUANTITIES` and its argument."""
+def _quantity(text: str) -> tuple[str, Fraction | None, str]:
+    """The key of `QUANTITIES`, its argument, and the name in parentheses."""
     if text == "median":
-        return "percentile", Fraction(1, 2)
+        return "percentile", Fraction(1, 2), ""
     if re.fullmatch(r"[pP][\d.,]+", text):
-        return "percentile", _percentile(text)
+        return "percentile", _percentile(text), ""
     call = _CALL.fullmatch(text)
     name = call[1] if call else text
     kind = QUANTITIES.get(name)
@@ -133,11 +137,10 @@ def _quantity(text: str) -> tuple[str, Fraction | None]:
             near = did_you_mean(name, ["median", *(n for n in QUANTITIES if n != "percentile")])
             hint = near if near.startswith("did") else f"known: {', '.join(known)}"
         raise InputError(f"there is no quantity '{text}': {hint}")
-    if (call is None) != (kind.argument is None):
+    if (call is None) != (kind.argument is None and not kind.named):
         raise InputError(f"'{text}' is written {kind.example}")
-    if call is None or kind.argument is None:
-        return name, None
-    return name, kind.argument(call[2].strip())
+    inner = "" if call is None else call[2].strip()
+    return name, None if kind.argument is None else kind.argument(inner), inner * kind.named
 
 
 def _comparator(text: str, left: str, kind: Quantity) -> Comparator:
@@ -198,4 +201,5 @@ QUANTITIES = {
     "duplicates": Quantity("duplicates", NONE_OR_UPPER, _share),
     "reordered": Quantity("reordered", NONE_OR_UPPER, _share),
     "gap": Quantity("gap(p99.9)", UPPER, _time, _gap),
+    "blocked": Quantity("blocked(event)", UPPER, _time, named=True),
 }

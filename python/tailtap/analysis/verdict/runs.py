@@ -197,6 +197,7 @@ def evidence_of(run: Run) -> Evidence:
         before=NOTHING_UNREAD if inputs is None else Unread.of(inputs.ingress),
         after=NOTHING_UNREAD if inputs is None else Unread.of(inputs.egress),
         unread_told=inputs is not None,
+        events=run.record.events if run.record is not None else (),
     )
 
 

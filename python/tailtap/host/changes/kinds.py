@@ -24,6 +24,7 @@ from tailtap.host.net.card_settings import CardQueues, CardSetting
 from tailtap.host.net.cards import Card
 from tailtap.host.net.namespaces import Junction, Link, Namespace, TapDevice
 from tailtap.host.net.port_threads import PortThreads
+from tailtap.host.net.reached import Reached
 from tailtap.host.net.vfio import VfioCard
 from tailtap.host.net.virtual_functions import VirtualFunction, VirtualFunctions
 from tailtap.kinds.registry import Registry
@@ -47,6 +48,7 @@ def _built_in() -> Mapping[str, type[Resource]]:
             VirtualFunctions,
             KernelValue,
             Junction,
+            Reached,
             TapDevice,
             Namespace,
             Link,

@@ -61,9 +61,21 @@ class Spec:
     """The command that is its first process."""
     limits: Sequence[Limit] = ()
     shared: Sequence[Path] = ()
-    """Folders of this machine that it sees in the same place and cannot change."""
+    """Folders and files of this machine that it sees in the same place and cannot change."""
     files: Mapping[str, str] = field(default_factory=dict)
     """Files that it finds besides those of `lower`, by their absolute path."""
+
+
+@dataclass(frozen=True)
+class Inner:
+    """A command of an image, which finds in the container what the image says, and nothing more."""
+
+    words: Sequence[str]
+    environment: Mapping[str, str]
+    folder: str = "/"
+    """In which it is started."""
+    uid: int = 0
+    gid: int = 0
 
 
 class Engine(Protocol):
@@ -75,8 +87,8 @@ class Engine(Protocol):
         ...
 
     @property
-    def init(self) -> Sequence[str] | None:
-        """The first process of a container that has no services; None for that of its root."""
+    def init(self) -> Sequence[str]:
+        """The first process of a container with this machine's files: it reaps orphans."""
         ...
 
     def folder(self, name: str) -> Path:
@@ -93,6 +105,13 @@ class Engine(Protocol):
 
     def inside(self, name: str) -> list[str]:
         """What goes in front of a command that is to run in a container."""
+        ...
+
+    def entered(self, name: str, inner: Inner) -> list[str]:
+        """The command that runs another one in a container, with no program of this machine in it.
+
+        Raises `MachineError` for what it cannot do.
+        """
         ...
 
     def group(self, name: str) -> str:

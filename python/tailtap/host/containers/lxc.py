@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from tailtap.host.changes.journal import STATE
-from tailtap.host.containers.container import DEVICES, Contained, Spec
+from tailtap.host.containers.container import DEVICES, Contained, Inner, Spec
 from tailtap.records.errors import MachineError
 from tailtap.records.files import write_text
 from tailtap.remote import CommandFailed
@@ -47,7 +47,7 @@ class _Lxc:
     """LXC, by its command line."""
 
     program = "lxc-start"
-    init: Sequence[str] | None = None
+    init: Sequence[str] = ("/usr/sbin/init.lxc", "-n", "tailtap", "--", "sleep", "infinity")
 
     def folder(self, name: str) -> Path:
         """Where everything of a container lies."""
@@ -70,6 +70,22 @@ class _Lxc:
     def inside(self, name: str) -> list[str]:
         """What goes in front of a command that is to run in a container."""
         return ["lxc-attach", "-P", str(CONTAINERS), "-n", name, "--"]
+
+    def entered(self, name: str, inner: Inner) -> list[str]:
+        """The command that runs another one in a container.
+
+        Raises `MachineError` for users other than root, whom LXC gives no capabilities, and for
+        folders, which it does not choose.
+        """
+        if inner.uid or inner.folder != "/":
+            raise MachineError(
+                f"dut.image: its commands are user {inner.uid}'s and start in {inner.folder}, "
+                "which LXC cannot do with capabilities: take dut.platform: crun, runc or podman"
+            )
+        row = ["lxc-attach", "-P", str(CONTAINERS), "-n", name, "--clear-env"]
+        for key, value in inner.environment.items():
+            row += ["-v", f"{key}={value}"]
+        return [*row, "--", *inner.words]
 
     def group(self, name: str) -> str:
         """It has the container's name."""
@@ -112,7 +128,7 @@ def configuration(spec: Spec) -> str:
             rows.append(("lxc.mount.entry", f"{path} {path[1:]} none rbind,create={kind} 0 0"))
     for shared in spec.shared:
         inner = _escaped(shared)
-        options = "rbind,ro,create=dir"
+        options = f"rbind,ro,create={'dir' if shared.is_dir() else 'file'}"
         rows.append(("lxc.mount.entry", f"{inner} {inner[1:]} none {options} 0 0"))
     return "".join(f"{key} = {value}\n" for key, value in rows)
 

@@ -16,9 +16,17 @@ from typing import Any, ClassVar
 from tailtap.host.changes.journal import STATE
 from tailtap.host.changes.processes import is_the_machine_s, network_of
 from tailtap.host.containers import cgroups
-from tailtap.host.containers.container import DEVICES, Contained, Limit, Spec, environment
+from tailtap.host.containers.container import (
+    DEVICES,
+    Contained,
+    Inner,
+    Limit,
+    Spec,
+    environment,
+)
 from tailtap.records.errors import MachineError
 from tailtap.records.files import set_value, write_text
+from tailtap.records.record import mark
 from tailtap.remote import CommandFailed
 from tailtap.remote.local import LocalHost
 
@@ -99,7 +107,7 @@ class Oci:
     """One OCI runtime, by its command line."""
 
     program: str
-    init: Sequence[str] | None = INIT
+    init: Sequence[str] = INIT
 
     def folder(self, name: str) -> Path:
         """Where everything of a container lies."""
@@ -116,6 +124,10 @@ class Oci:
     def inside(self, name: str) -> list[str]:
         """What goes in front of a command that is to run in a container."""
         return [*entering(self.program, self.folder(name)), "exec", name]
+
+    def entered(self, name: str, inner: Inner) -> list[str]:
+        """The command that runs another one in a container."""
+        return executing(self.program, self.folder(name), name, inner)
 
     def group(self, name: str) -> str:
         """It has the container's name."""
@@ -149,6 +161,33 @@ def entering(runtime: str, folder: Path) -> list[str]:
     return [*hiding(), *command] if runtime == "crun" else command
 
 
+def executing(runtime: str, folder: Path, name: str, inner: Inner) -> list[str]:
+    """The command by which a runtime runs another one in the container in a folder."""
+    said = _process(inner.words, inner.environment, inner.folder, inner.uid, inner.gid)
+    file = folder / f"process-{mark(said)}.json"
+    write_text(file, json.dumps(said, indent=1), mode=0o600)
+    return [*entering(runtime, folder), "exec", "--process", str(file), name]
+
+
+def _process(
+    words: Sequence[str], variables: Mapping[str, str], folder: str, uid: int = 0, gid: int = 0
+) -> dict[str, Any]:
+    """A process in the words of the specification.
+
+    Users other than root keep capabilities only where these are ambient; capabilities(7).
+    """
+    able = _capabilities()
+    kinds = (*_CAPABILITIES, "inheritable", "ambient") if uid else _CAPABILITIES
+    return {
+        "user": {"uid": uid, "gid": gid},
+        "cwd": folder,
+        "args": list(words),
+        "env": [f"{name}={value}" for name, value in variables.items()],
+        "capabilities": dict.fromkeys(kinds, able),
+        "noNewPrivileges": False,
+    }
+
+
 def configuration(spec: Spec) -> dict[str, Any]:
     """The bundle's ``config.json``.
 
@@ -156,19 +195,11 @@ def configuration(spec: Spec) -> dict[str, Any]:
     keeps all capabilities, because forwarders load eBPF, lock memory and open raw sockets. It
     has no limits of its own for processes (rlimits), which need rights that root may lack.
     """
-    able = _capabilities()
     return {
         "ociVersion": "1.0.2",
         "hostname": spec.name,
         "root": {"path": "rootfs", "readonly": False},
-        "process": {
-            "user": {"uid": 0, "gid": 0},
-            "cwd": "/",
-            "args": list(spec.init),
-            "env": [f"{name}={value}" for name, value in environment().items()],
-            "capabilities": dict.fromkeys(_CAPABILITIES, able),
-            "noNewPrivileges": False,
-        },
+        "process": _process(spec.init, environment(), "/"),
         "mounts": [*_mounts(spec)],
         "linux": {
             "cgroupsPath": f"/{spec.name}",

@@ -14,11 +14,19 @@ from pathlib import Path
 from typing import ClassVar
 
 from tailtap.host.changes.journal import STATE
-from tailtap.host.containers.container import DEVICES, Contained, Limit, Spec, environment
+from tailtap.host.containers.container import (
+    DEVICES,
+    Contained,
+    Inner,
+    Limit,
+    Spec,
+    environment,
+)
 from tailtap.host.containers.oci import (
     INIT,
     STATES,
     entering,
+    executing,
     hiding,
     mount_root,
     pid_in,
@@ -72,7 +80,7 @@ class _Podman:
     """Podman, by its command line."""
 
     program = "podman"
-    init: Sequence[str] | None = INIT
+    init: Sequence[str] = INIT
 
     def folder(self, name: str) -> Path:
         """Where everything of a container lies."""
@@ -94,6 +102,11 @@ class _Podman:
         """
         number = _number(self.folder(name))
         return [*entering(runtime(), self.folder(name)), "exec", number]
+
+    def entered(self, name: str, inner: Inner) -> list[str]:
+        """The command that runs another one in a container, by the runtime as well."""
+        folder = self.folder(name)
+        return executing(runtime(), folder, _number(folder), inner)
 
     def group(self, name: str) -> str:
         """It is called after the number that Podman gave the container."""

@@ -131,7 +131,7 @@ class Link(Joint):
     def undo(self, old: Value, applied: Value = None) -> None:
         """Delete it, and with it its other end."""
         if not old:
-            _delete_link(self.namespace, self.port)
+            delete_link(self.namespace, self.port)
 
     @classmethod
     def existing(cls) -> list[Link]:
@@ -212,7 +212,7 @@ class TapDevice(Resource):
     def undo(self, old: Value, applied: Value = None) -> None:
         """Delete it."""
         if not old:
-            _delete_link(self.namespace, self.port)
+            delete_link(self.namespace, self.port)
 
 
 @dataclass(frozen=True)
@@ -281,11 +281,12 @@ def _ports() -> set[str]:
     return {name for _, name in socket.if_nameindex()}
 
 
-def batch(commands: Iterable[str]) -> None:
+def batch(commands: Iterable[str], namespace: str | None = None) -> None:
     """Make many changes by one ip(8), in order up to the first that fails. Raises `CommandFailed`,
     which names its line.
     """
-    LocalHost().run(["ip", "-batch", "-"], stdin="".join(f"{line}\n" for line in commands))
+    where = [] if namespace is None else ["-netns", namespace]
+    LocalHost().run(["ip", *where, "-batch", "-"], stdin="".join(f"{line}\n" for line in commands))
 
 
 def _address(mac: str) -> str:
@@ -338,7 +339,8 @@ def _processes(networks: Mapping[tuple[int, int], str]) -> list[tuple[int, str]]
     return found
 
 
-def _delete_link(namespace: str | None, port: str) -> None:
+def delete_link(namespace: str | None, port: str) -> None:
+    """Delete an interface, if it is there, in a namespace or in this process's own."""
     where = [] if namespace is None else ["-n", namespace]
     if port in ports(namespace):
         command = ["ip", *where, "link", "delete", "dev", port]

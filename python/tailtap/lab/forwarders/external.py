@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated, Protocol, cast
 
 from pydantic import AfterValidator, BaseModel, Field
 
@@ -25,7 +25,7 @@ PLACEHOLDERS = ("ingress", "egress", "cpu", "cpus", "folder")
 """The names that a template can have in braces: both ports, the first of the DuT's CPUs, all of
 them with commas, and a folder for its files that is removed afterwards.
 """
-VERSION_SECONDS = 10
+NO_COMMAND = "dut.options.command is missing: only an image (dut.image) has one of its own"
 
 
 def _check(template: str) -> str:
@@ -38,11 +38,19 @@ Command = Annotated[str, Field(max_length=10_000), AfterValidator(_check)]
 class ExternalOptions(Strict):
     """The command, one that prints its version, and the time until its first packet."""
 
-    command: Command = Field(
+    command: Command | None = Field(
+        default=None,
         description="The command. {ingress} and {egress}, the two ports, {cpu}, the first of the "
         "DuT's CPUs, {cpus}, all of them with commas, and {folder}, a folder for its files, are "
-        "filled in; {{ is a brace.",
+        "filled in; {{ is a brace. Where dut.image has the files, that of "
+        "the image is the default; it finds both ports as TAILTAP_INGRESS and TAILTAP_EGRESS.",
         examples=["tailtap forward {ingress} {egress} --cpu {cpu}"],
+    )
+    arguments: Command | None = Field(
+        default=None,
+        description="What follows the entry point of dut.image, in place of the image's own "
+        "arguments, with the same filled in.",
+        examples=["--in {ingress} --out {egress}"],
     )
     version: Command | None = Field(
         default=None,
@@ -74,18 +82,30 @@ class ExternalForwarder:
 
     def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
         """Find out whether the command is there, but not what the command needs."""
-        foresee_command(cast("ExternalOptions", options).command, PLACEHOLDERS, findings)
+        if not asked.own_files:
+            command = cast("ExternalOptions", options).command
+            foresee_command(command, PLACEHOLDERS, findings)
 
     def start(self, dut: Dut, options: BaseModel, setting: Setting) -> Program:
         """Start it. Raises `MachineError`."""
         chosen = cast("ExternalOptions", options)
         values = {"ingress": dut.ingress, "egress": dut.egress}
-        return started(dut, setting, chosen.command, chosen.version, values,
-                       ready_seconds=chosen.ready / 1e9)  # fmt: skip
+        return started(dut, setting, chosen, values, ready_seconds=chosen.ready / 1e9)
 
 
-def foresee_command(template: str, placeholders: Sequence[str], findings: Findings) -> None:
+class Commanded(Protocol):
+    """Options with a command."""
+
+    command: str | None
+    arguments: str | None
+    version: str | None
+
+
+def foresee_command(template: str | None, placeholders: Sequence[str], findings: Findings) -> None:
     """Find out whether the command of a template is there."""
+    if template is None:
+        findings.problems.append(NO_COMMAND)
+        return
     words = fill_in(template, dict.fromkeys(placeholders, "tt"))
     if findings.ask(_program, words, LocalHost()) is not None:
         findings.notes.append(f"dut.options.command: tailtap does not check what {words[0]} needs")
@@ -94,38 +114,50 @@ def foresee_command(template: str, placeholders: Sequence[str], findings: Findin
 def started(
     dut: Dut,
     setting: Setting,
-    command: str,
-    version: str | None,
+    chosen: Commanded,
     values: Mapping[str, str],
     *,
     ready_seconds: float,
     called: str = "forwarder",
 ) -> Program:
-    """A command on the DuT's CPUs; `version` is one that prints its version.
+    """The command that is `chosen` on the DuT's CPUs.
 
-    `values` are filled into both, besides ``cpu``, ``cpus`` and ``folder``. Messages say what the
-    command is `called`. Raises `MachineError`.
+    `values` are filled in, besides ``cpu``, ``cpus`` and ``folder``. A command of an image finds
+    them as variables as well. Messages say what the command is `called`. Raises `MachineError`.
     """
     cpus = ",".join(str(cpu) for cpu in dut.cpus)
     with contextlib.ExitStack() as stack:
         work = stack.enter_context(WorkFolder(dut, setting))
         filled = {**values, "folder": work.path, "cpu": dut.cpus[0], "cpus": cpus}
-        words = fill_in(command, filled)
-        _program(words, dut.host)
+        command, arguments, version = (
+            None if template is None else fill_in(template, filled)
+            for template in (chosen.command, chosen.arguments, chosen.version)
+        )
+        if dut.own is not None:
+            variables = {f"TAILTAP_{key.upper()}": value for key, value in values.items()}
+            command = dut.own.words(command, arguments)
+            words = dut.own.entering(command, variables)
+            version = version and dut.own.entering(version, variables)
+        elif command is not None:
+            words = command
+            _program(words, dut.host)
+        else:
+            raise MachineError(NO_COMMAND)
         found = None
         if version is not None:
             with contextlib.suppress(MachineError):
-                done = dut.host.run(fill_in(version, filled), check=False)
+                host = dut.host if dut.own is None else LocalHost()
+                done = host.run(version, check=False)
                 found = next(iter((done.stdout or done.stderr).strip().splitlines()), None)
         return Program(
             work,
-            "external" if called == "forwarder" else Path(words[0]).name,
+            "external" if called == "forwarder" else Path(command[0]).name,
             ["taskset", "--cpu-list", cpus, *words],
             stack=stack,
             ready_seconds=ready_seconds,
-            facts={"version": found},
+            facts={"version": found} | ({"command": command} if dut.own is not None else {}),
             called=called,
-            held=called != "forwarder",
+            held=called != "forwarder" and dut.own is None,
         )
 
 

@@ -53,12 +53,20 @@ Command = Annotated[str, Field(max_length=10_000), AfterValidator(_check)]
 class ServerOptions(Strict):
     """The command, the port that it listens at, and how long that may take."""
 
-    command: Command = Field(
+    command: Command | None = Field(
+        default=None,
         description="The command, which stays in the foreground. {interface}, the DuT's port, "
         "{address}, the address that clients ask, {client}, theirs, {cpu}, the first of the DuT's "
         "CPUs, {cpus}, all of them with commas, and {folder}, a folder for its files, are filled "
-        "in; {{ is a brace.",
+        "in; {{ is a brace. Where dut.image has the files, that of the image is the default; it "
+        "finds port and addresses as TAILTAP_INTERFACE, TAILTAP_ADDRESS and TAILTAP_CLIENT.",
         examples=["dnsmasq --keep-in-foreground --listen-address={address}"],
+    )
+    arguments: Command | None = Field(
+        default=None,
+        description="What follows the entry point of dut.image, in place of the image's own "
+        "arguments, with the same filled in.",
+        examples=["--listen {address}"],
     )
     listens: Annotated[str, AfterValidator(_check_port)] = Field(
         description="The port at which it listens when it is ready, tcp:NUMBER or udp:NUMBER.",
@@ -109,7 +117,8 @@ class Server:
 
     def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
         """Find out whether the command is there, but not what the command needs."""
-        foresee_command(cast("ServerOptions", options).command, PLACEHOLDERS, findings)
+        if not asked.own_files:
+            foresee_command(cast("ServerOptions", options).command, PLACEHOLDERS, findings)
 
     def start(self, dut: Dut, options: BaseModel, setting: Setting) -> Program:
         """Start it, and return when it listens. Raises `MachineError`."""
@@ -117,8 +126,9 @@ class Server:
         address_server(dut.host, dut.ingress, setting.ip)
         values = {"interface": dut.ingress}
         values |= {"address": SERVER[setting.ip], "client": CLIENT[setting.ip]}
-        program = started(dut, setting, chosen.command, chosen.version, values,
-                          ready_seconds=READY_SECONDS, called="server")  # fmt: skip
+        program = started(
+            dut, setting, chosen, values, ready_seconds=READY_SECONDS, called="server"
+        )
         try:
             _wait(program, dut, chosen)
         except BaseException:

@@ -39,6 +39,8 @@ class Asked:
     """The network cards that are its ports; empty for links of the lab."""
     own_kernel: bool
     """Whether it runs in a virtual machine."""
+    own_files: bool = False
+    """Whether it has none of this machine's files."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,8 @@ class Setting:
     def asked(self, dut: Dut) -> Asked:
         """What the run asks a forwarder on `dut` for."""
         cards = list(self.lab.graph.cards_of(dut.node).values())
-        return Asked(self.largest, len(dut.cpus), cards, dut.host.own_kernel)
+        return Asked(self.largest, len(dut.cpus), cards, dut.host.own_kernel,
+                     dut.own is not None)  # fmt: skip
 
 
 @dataclass(frozen=True)

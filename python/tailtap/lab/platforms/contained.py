@@ -10,31 +10,34 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field, field_validator, model_validator
 
 from tailtap.host.changes.privileges import missing_capabilities
 from tailtap.host.changes.resource import Resource
 from tailtap.host.containers import cgroups
 from tailtap.host.containers.container import Engine, Limit, Spec
+from tailtap.host.containers.images import check_reference
 from tailtap.host.facts import machine as machine_facts
 from tailtap.kinds.check import Check
 from tailtap.kinds.findings import Findings
 from tailtap.lab.platforms.dut import Dut, DutSpec
 from tailtap.lab.platforms.kernel import check_host_kernel
 from tailtap.lab.platforms.options import KernelOptions, require_boot_of_host
-from tailtap.lab.platforms.roots import ROOTS, Root
+from tailtap.lab.platforms.roots import ROOTS, FolderRoot, ImageRoot, Root
 from tailtap.lab.topology.graph import NodeKind
 from tailtap.lab.topology.lab import Lab
 from tailtap.lab.topology.line import DUT, Cables, smallest
 from tailtap.records.cpulist import list_cpus, parse_cpus
 from tailtap.records.errors import MachineError
 from tailtap.records.files import set_value
-from tailtap.records.schema import Size
+from tailtap.records.record import as_json
+from tailtap.records.run import Image
+from tailtap.records.schema import Size, Written
 from tailtap.records.traits import BUILT_IN, Traits
 from tailtap.records.units import format_size, format_time
-from tailtap.remote.container import ContainerHost
+from tailtap.remote.container import ContainerHost, ImageHost
 from tailtap.remote.local import require_program
 
 PROBE_CPU = 0
@@ -47,7 +50,44 @@ PARTITIONS = ("isolated", "root")
 
 
 class ContainedOptions(KernelOptions):
-    """What limits a container."""
+    """What limits a container, and which files it has."""
+
+    roots: ClassVar[Sequence[str]] = ("host",)
+    """The names of root file systems that it may have."""
+
+    root: Annotated[str, Written("`host`, `debian` or a folder")] | None = Field(
+        default=None,
+        description="The container's root file system: host is this machine's own, debian is one "
+        "of Debian with systemd, which the first run makes (`container` only), and an absolute "
+        "path is a folder with your own. None is written to. host is the default.",
+        examples=["debian", "/srv/firewall"],
+    )
+    image: Annotated[str, AfterValidator(check_reference)] | None = Field(
+        default=None,
+        description="An image with the container's files: the name of one that Podman has, or an "
+        "archive, as oci-archive:/PATH or docker-archive:/PATH. It is unpacked once, and not "
+        "written to. Forwarders external and server run its command in it.",
+        examples=["localhost/firewall:2", "oci-archive:/srv/firewall.tar"],
+    )
+
+    @field_validator("root")
+    @classmethod
+    def _root_is_known(cls, text: str | None) -> str | None:
+        if text is not None and text not in cls.roots and not text.startswith("/"):
+            known = ", ".join(cls.roots)
+            raise ValueError(f"{text!r}: write {known}, or the absolute path of a folder")
+        return text
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if self.root is not None and self.image is not None:
+            raise ValueError("dut.root and dut.image both have the container's files: give one")
+        return self
+
+    @property
+    def has_own_files(self) -> bool:
+        """Whether it has none of this machine's files."""
+        return self.image is not None or (self.root or "").startswith("/")
 
     memory: Size | None = Field(
         default=None,
@@ -79,7 +119,10 @@ class ContainerPlatform:
 
     def root(self, options: ContainedOptions) -> tuple[str, Root]:
         """The container's root file system, and what it is called in the experiment file."""
-        return "host", ROOTS["host"]
+        if options.image is not None:
+            return "image", ImageRoot(options.image)
+        name = options.root or "host"
+        return (name, ROOTS[name]) if name in ROOTS else (name, FolderRoot(Path(name)))
 
     def diagnose(self) -> Iterator[Check]:
         """A container is started, limited to one CPU, and removed."""
@@ -126,7 +169,7 @@ class ContainerPlatform:
     ) -> Sequence[Resource]:
         """The container, limited. The first run with a root of its own makes that."""
         _, root = self.root(spec.options)
-        init = root.init if root.service_cpus or self.engine.init is None else self.engine.init
+        init = root.init or self.engine.init
         limits = _Limits(spec, root).settings()
         made = Spec(name, root.lower(), init, limits, root.shared(), root.files())
         return [self.engine.container(name, made)]
@@ -144,18 +187,29 @@ class ContainerPlatform:
         kind, root = self.root(spec.options)
         pid = self.engine.pid_of(name)
         applied = _Limits(spec, root).applied(self.engine.group(name))
-        host = ContainerHost(name, self.engine.inside(name), spec.cpus)
+        own = root.own(name, self.engine)
+        host = (
+            ImageHost(name)
+            if own is not None
+            else ContainerHost(name, self.engine.inside(name), spec.cpus)
+        )
         root.wait_until_ready(host)
         facts = {
             "name": name,
             self.engine.program.removesuffix("-start"): self.engine.version(),
             "root": kind,
+            **({"image": _told(own.image)} if own is not None and own.image else {}),
             "start_ns": lab.making_ns(spec.node),
             "cgroup": applied,
             "init_cpus": _allowed(pid),
             **lab.facts(),
         }
-        return Dut(host, lab.passes(spec.node), spec.cpus, facts, node=spec.node)
+        return Dut(host, lab.passes(spec.node), spec.cpus, facts, node=spec.node, own=own)
+
+
+def _told(image: Image) -> dict[str, Any]:
+    """The image in the run's record, where what may be secret has no place."""
+    return {key: value for key, value in as_json(image).items() if key != "environment"}
 
 
 class _Limits:

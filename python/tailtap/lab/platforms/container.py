@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from collections.abc import Sequence
+from typing import ClassVar
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from tailtap.host.containers.container import Engine
 from tailtap.host.containers.lxc import LXC
 from tailtap.lab.platforms.contained import ContainedOptions, ContainerPlatform
-from tailtap.lab.platforms.roots import ROOTS, Root
+from tailtap.lab.platforms.roots import ROOTS
 
 
 class ContainerOptions(ContainedOptions):
-    """What limits a container, and which files it has."""
+    """The same; LXC runs an init with services as well."""
 
-    root: Literal["host", "debian"] | None = Field(
-        default=None,
-        description="The container's root file system: host is this machine's own, debian is one "
-        "of Debian with systemd, which the first run makes. Neither is written to. host is the "
-        "default.",
-        examples=["debian"],
-    )
+    roots: ClassVar[Sequence[str]] = tuple(ROOTS)
 
 
 class Container(ContainerPlatform):
@@ -37,8 +32,3 @@ class Container(ContainerPlatform):
     remedy: ClassVar[str] = "apt-get install lxc, on a kernel with cpuset control groups"
     engine: Engine = LXC
     Options: type[BaseModel] = ContainerOptions
-
-    def root(self, options: ContainedOptions) -> tuple[str, Root]:
-        """That of `dut.root`."""
-        kind = (isinstance(options, ContainerOptions) and options.root) or "host"
-        return kind, ROOTS[kind]

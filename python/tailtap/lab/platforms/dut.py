@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from pydantic import BaseModel
 
+from tailtap.host.containers.container import Inner
+from tailtap.host.containers.images import account_of
 from tailtap.lab.topology.line import DUT
 from tailtap.lab.topology.placement import DEFAULT, Placement
+from tailtap.records.errors import MachineError
+from tailtap.records.run import Image
 from tailtap.remote import Host
+from tailtap.remote.local import SYSTEM_PATH
 
 Options_co = TypeVar("Options_co", bound=BaseModel, covariant=True)
 
@@ -39,6 +45,56 @@ class DutSpec(Generic[Options_co]):
     """Whether no other node and no neighbour works on its CPUs."""
 
 
+@dataclass(frozen=True)
+class OwnFiles:
+    """The files of a DuT that has none of this machine's: its commands are among them."""
+
+    root: Path
+    """The folder with them."""
+    image: Image | None
+    """What their image says; None for a folder, which says nothing."""
+    enter: Callable[[Inner], list[str]]
+    """The command of this machine that runs one of theirs in the DuT."""
+
+    def words(self, command: Sequence[str] | None, arguments: Sequence[str] | None) -> list[str]:
+        """A command, or that of the image, whose arguments may be others.
+
+        Raises `MachineError` where there is none.
+        """
+        if command is not None:
+            return list(command)
+        default = self.image.arguments if self.image else ()
+        found = [*(self.image.entrypoint if self.image else ()),
+                 *(default if arguments is None else arguments)]  # fmt: skip
+        if not found:
+            raise MachineError("the image has no command: write it as dut.options.command")
+        return found
+
+    def entering(self, words: Sequence[str], more: Mapping[str, str]) -> list[str]:
+        """The command of this machine that runs one of the DuT's, which finds `more` variables.
+
+        Raises `MachineError` when it is not there.
+        """
+        told = (row.partition("=") for row in (self.image.environment if self.image else ()))
+        variables = {"PATH": SYSTEM_PATH, **{name: value for name, _, value in told}, **more}
+        self._require(words[0], variables["PATH"])
+        account = account_of(self.image.user if self.image else "", self.root)
+        folder = self.image.folder if self.image else "/"
+        return self.enter(Inner(words, variables, folder, account.uid, account.gid))
+
+    def _require(self, program: str, path: str) -> None:
+        folders = path.split(":") if "/" not in program else [""]
+        # A link leads to a place within the image, or to nowhere.
+        places = [self.root / f"{folder}/{program}".lstrip("/") for folder in folders]
+        if program.startswith((".", "/")) or "/" not in program:
+            if program.startswith("."):
+                return  # of the folder in which it is started
+            if not any(place.is_symlink() or place.is_file() for place in places):
+                raise MachineError(
+                    f"dut.options.command: the program {program} is not in the image"
+                )
+
+
 Ways: TypeAlias = tuple[tuple[str, str], ...]
 """Pairs of ports: what comes in at the first is to leave by the second. Each pair is there once."""
 
@@ -61,6 +117,8 @@ class Dut:
     """The threads of this machine that its CPUs are, where these are virtual."""
     node: str = DUT
     """The node of the graph that it is."""
+    own: OwnFiles | None = None
+    """Its files, where it has none of this machine's."""
 
     @property
     def ingress(self) -> str:

@@ -1,4 +1,4 @@
-"""Root file systems of containers: this machine's own, or a Debian one.
+"""Root file systems of containers: this machine's own, a Debian one, a folder's or an image's.
 
 Containers write to neither: an overlay that ends with the container takes what they write.
 """
@@ -16,8 +16,12 @@ from pathlib import Path
 from typing import Protocol
 
 import tailtap
+from tailtap.host.containers.container import Engine
+from tailtap.host.containers.images import Unpacked, unpacked
 from tailtap.kinds.findings import Findings
+from tailtap.lab.platforms.dut import OwnFiles
 from tailtap.records.errors import MachineError
+from tailtap.records.run import Image
 from tailtap.remote import CommandFailed, Host
 from tailtap.remote.local import LocalHost, require_program
 
@@ -28,6 +32,8 @@ MAKER = "mmdebstrap"
 BROUGHT = ("ip", "tc")
 """The programs of forwarders that come with these packages."""
 SERVICE_CPU = 0
+PAUSE = "catatonit"
+"""The first process of what has no programs that tailtap knows: it is static, and only reaps."""
 READY_SECONDS = 50.0
 """How long services may take to come up."""
 UP = ("running", "degraded")
@@ -37,8 +43,10 @@ UP = ("running", "degraded")
 class Root(Protocol):
     """One kind of root file system."""
 
-    init: Sequence[str]
-    """The command that is the container's first process."""
+    @property
+    def init(self) -> Sequence[str] | None:
+        """The command that is the container's first process; None for that of its engine."""
+        ...
 
     service_cpus: Sequence[int]
     """CPUs beside the DuT's that its services are limited to; none where it has no services."""
@@ -63,11 +71,15 @@ class Root(Protocol):
         """Return when its services have come up. Raises `MachineError`."""
         ...
 
+    def own(self, name: str, engine: Engine) -> OwnFiles | None:
+        """What commands of the container `name` are, where it has none of this machine's."""
+        ...
+
 
 class HostRoot:
     """This machine's own files, with an init that only reaps orphans."""
 
-    init: Sequence[str] = ("/usr/sbin/init.lxc", "-n", "tailtap", "--", "sleep", "infinity")
+    init: Sequence[str] | None = None
     service_cpus: Sequence[int] = ()
 
     def foresee(self, programs: Iterable[str], findings: Findings) -> None:
@@ -88,6 +100,9 @@ class HostRoot:
 
     def wait_until_ready(self, host: Host) -> None:
         """Return at once."""
+
+    def own(self, name: str, engine: Engine) -> None:
+        """None: it has this machine's programs."""
 
 
 def program_folders() -> list[Path]:
@@ -155,6 +170,77 @@ class DebianRoot:
                     f"systemd says {state or 'nothing'}"
                 )
             time.sleep(0.05)
+
+    def own(self, name: str, engine: Engine) -> None:
+        """None: it has programs that tailtap knows."""
+
+
+class FolderRoot:
+    """The files of a folder, as they are."""
+
+    service_cpus: Sequence[int] = ()
+
+    def __init__(self, folder: Path) -> None:
+        """The root that `folder` is."""
+        self._folder = folder
+
+    @property
+    def init(self) -> Sequence[str]:
+        """A process that reaps orphans, of this machine."""
+        return (str(Path(require_program(PAUSE)).resolve()), "-P")
+
+    def foresee(self, programs: Iterable[str], findings: Findings) -> None:
+        """Find out whether it is there."""
+        findings.ask(require_program, PAUSE)
+        findings.ask(self.lower)
+
+    def lower(self) -> Path:
+        """The folder. Raises `MachineError` when there is none."""
+        if not self._folder.is_dir():
+            raise MachineError(f"dut.root: there is no folder {self._folder}")
+        return self._folder
+
+    def shared(self) -> Sequence[Path]:
+        """Its first process, which needs nothing else."""
+        return [Path(self.init[0])]
+
+    def files(self) -> Mapping[str, str]:
+        """None."""
+        return {}
+
+    def wait_until_ready(self, host: Host) -> None:
+        """Return at once: what its command needs, that starts itself."""
+
+    def own(self, name: str, engine: Engine) -> OwnFiles:
+        """Its files; a folder names no command of its own."""
+        return OwnFiles(self.lower(), self._image, lambda inner: engine.entered(name, inner))
+
+    @property
+    def _image(self) -> Image | None:
+        return None
+
+
+class ImageRoot(FolderRoot):
+    """The files of an image of the user's, unpacked once."""
+
+    def __init__(self, reference: str) -> None:
+        """The root of the image that `reference` names."""
+        self._reference = reference
+        self._found: Unpacked | None = None
+
+    def lower(self) -> Path:
+        """The folder in `CACHE`. Raises `MachineError`."""
+        return self._unpacked.root
+
+    @property
+    def _image(self) -> Image:
+        return self._unpacked.told
+
+    @property
+    def _unpacked(self) -> Unpacked:
+        if self._found is None:
+            self._found = unpacked(self._reference, CACHE)
+        return self._found
 
 
 ROOTS: Mapping[str, Root] = {"host": HostRoot(), "debian": DebianRoot()}

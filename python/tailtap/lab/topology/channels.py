@@ -28,6 +28,15 @@ def over_channels(graph: Graph, cards: tuple[str, str]) -> Graph:
     return replace(graph, links=tuple(_links(graph, cards)))
 
 
+def over_ways(graph: Graph, way: str) -> Graph:
+    """The same graph with every virtual link to a node of the DuT by a `way` of `Reached`."""
+    return replace(graph, links=tuple(
+        replace(link, way=way)
+        if not link.carded and any(port.node in graph.devices for port in link.ends) else link
+        for link in graph.links
+    ))  # fmt: skip
+
+
 def _links(graph: Graph, cards: tuple[str, str]) -> Iterator[Link]:
     inner = {node.name for node in graph.nodes if node.task == "dut"}
     number = 0

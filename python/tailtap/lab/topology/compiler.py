@@ -28,6 +28,7 @@ from tailtap.host.net.card_interrupts import CardInterrupts
 from tailtap.host.net.card_settings import CardQueues
 from tailtap.host.net.cards import Card
 from tailtap.host.net.port_threads import PortThreads
+from tailtap.host.net.reached import Reached
 from tailtap.host.net.virtual_functions import VirtualFunction, VirtualFunctions
 from tailtap.lab.topology.graph import TASKS, Graph, Link, Node, Port, Task
 from tailtap.lab.topology.numbering import Addresses, numbered
@@ -35,6 +36,8 @@ from tailtap.lab.topology.placement import CORE, DEFAULT, Placed, Placement, cpu
 from tailtap.records.cpulist import cpu_mask, list_cpus
 from tailtap.records.errors import InputError
 
+BELOW, BELOW_INDEX = "below", 100_000
+"""The namespace of what ports are reached by, and what numbers there have more."""
 FIRST_INDEX = 101
 """The number of the first end of a veth pair: beyond those that namespaces hand out themselves."""
 
@@ -76,6 +79,9 @@ def compile_graph(
              for node in graph.nodes if node.task in tasks}  # fmt: skip
     addresses = numbered(graph)
     service = list_cpus(service_cpus)
+    reached = [port.node for link in graph.links if (port := link.reached(graph.devices))]
+    for name in [name for name in steps if name in reached][:1]:
+        steps[name].append(Step(namespaces.Namespace(name_of(identity, BELOW))))
     shared = {port.node for link in graph.channels for port in link.ends}
     for name in [name for name in steps if name in shared][:1]:
         steps[name] += (Step(resource) for resource in _functions(graph))
@@ -104,6 +110,8 @@ def compile_graph(
         steps[later] += _link(graph, link, index, identity, addresses)
         for port in link.ends:
             steps[later] += _steering(graph, port, identity, numa)
+            if port == link.reached(graph.devices):
+                steps[later] += _below(graph, port, index, identity, numa)
     return steps
 
 
@@ -175,6 +183,26 @@ def _link(
 ) -> Iterator[Step]:
     """A virtual link, and the tap devices that go on from it into virtual machines."""
     guests = [port for port in link.ends if graph.node(port.node).kind == "guest"]
+    upper = link.reached(graph.devices)
+    if upper is not None:
+        [far] = [port for port in link.ends if port != upper]
+        below, mac = name_of(identity, BELOW), addresses[far].mac if far in addresses else ""
+        yield Step(
+            namespaces.Link(
+                far.name,
+                name_of(identity, far.node),
+                index,
+                _lower(index),
+                below,
+                index + BELOW_INDEX,
+                link.mtu,
+                mac,
+            )
+        )
+        own = addresses[upper].mac if upper in addresses else ""
+        yield Step(Reached(str(link.way), below, _lower(index), name_of(identity, upper.node),
+                           upper.name, index + 1, link.mtu, own))  # fmt: skip
+        return
     if all(graph.has_namespace(port.node) for port in link.ends):
         one, other = link.ends
         macs = [addresses[port].mac for port in link.ends if port in addresses]
@@ -192,6 +220,21 @@ def _link(
         for port in guests:
             beside = graph.peer(port)
             yield Step(namespaces.TapDevice(beside.name, name_of(identity, beside.node), link.mtu))
+
+
+def _below(graph: Graph, port: Port, index: int, identity: str, numa: Numa) -> Iterator[Step]:
+    """Where the work for packets begins that come in at a port which is reached by something else:
+    where they come out of the link.
+    """
+    node = graph.node(port.node)
+    cpus = cpus_of(node.placement, node.cpus, None, numa) if node.cpus else ()
+    if cpus and _is_entered(graph, port):
+        yield Step(receive_steering(name_of(identity, BELOW), _lower(index), cpus))
+
+
+def _lower(index: int) -> str:
+    """What the end of a link is called that something else lies upon."""
+    return f"tt-l{index}"
 
 
 def placed(graph: Graph, name: str, numa: Numa) -> Placed:

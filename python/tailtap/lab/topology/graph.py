@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -108,6 +108,13 @@ class Link:
     """Who sees what its first end sends to its second one. Only cables have one."""
     channel: Channel | None = None
     """What it has of a cable that it shares with others."""
+    way: str | None = None
+    """By what the last of its ends is reached; None where that is the end of the link itself."""
+
+    def reached(self, nodes: Collection[str]) -> Port | None:
+        """Its end that is reached by `way`, the last one in these nodes; None without a way."""
+        inner = [port for port in self.ends if port.node in nodes]
+        return inner[-1] if self.way is not None and inner else None
 
     @property
     def ports(self) -> tuple[Port, ...]:
@@ -130,7 +137,7 @@ class Link:
 
     def record(self) -> run.Link:
         """The link in run.json."""
-        found = run.Link(ends=[str(port) for port in self.ends], mtu=self.mtu)
+        found = run.Link(ends=[str(port) for port in self.ends], mtu=self.mtu, way=self.way)
         if self.cards is not None:
             found.cards = list(self.cards)
         if self.channel is not None:
@@ -300,6 +307,11 @@ class Graph:
     def cards(self) -> list[str]:
         """All network cards, each once, in the order of the links."""
         return list(dict.fromkeys(card for link in self.links for _, card in link.carded))
+
+    @property
+    def devices(self) -> set[str]:
+        """The names of the nodes of the DuT."""
+        return {node.name for node in self.nodes if node.task == "dut"}
 
     @property
     def channels(self) -> list[Link]:

@@ -23,6 +23,7 @@ from tailtap.host.net.port_threads import PortThreads
 from tailtap.host.net.vfio import passed_through
 from tailtap.host.net.virtual_functions import VirtualFunction
 from tailtap.lab.topology.compiler import (
+    BELOW,
     Step,
     compile_graph,
     in_order,
@@ -189,7 +190,7 @@ class Lab:
 
     def networks(self) -> Sequence[int]:
         """The inodes by which the kernel tells the network namespaces of the lab from others."""
-        names = (self.host(node.name).namespace for node in self._here)
+        names = [*(self.host(node.name).namespace for node in self._here), self.name_of(BELOW)]
         found = (NAMESPACES / name for name in names)
         return [path.stat().st_ino for path in found if path.exists()]
 

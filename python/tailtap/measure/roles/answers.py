@@ -149,6 +149,9 @@ DESCRIBE = Question("describe", Described)
 START = Question("start", Done)
 """The generator's and the timestamper's."""
 PROBE = Question("probe", Done)
+SCHEDULE = Question("schedule", Done)
+"""The DuT's: so long after now (`after_ns`) the first packet passes that counts, and events are due
+from then on."""
 INTERRUPT = Question("interrupt", Done)
 RESULT = Question("result", Results)
 """The generator's."""

@@ -6,10 +6,11 @@ It exists where there is no device at all, too (platform `wire`): the links are 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tailtap.experiment.events import GENERATOR, HOST, due
 from tailtap.host.changes.journal import boot_id
 from tailtap.lab import forwarders as forwarder
 from tailtap.lab import platforms as platform
@@ -25,17 +26,23 @@ from tailtap.lab.topology.lab import Lab
 from tailtap.lab.topology.line import FORWARD
 from tailtap.lab.topology.placement import facts as placement_facts
 from tailtap.measure.roles.answers import Brought, Done, Forwarded, Observed, Prepared, Why
+from tailtap.measure.roles.events import Happenings
 from tailtap.measure.roles.role import Request, Workbench
 from tailtap.measure.roles.tracing import is_steered, packets_of, spare_of
 from tailtap.measure.roles.tuning import tune
 from tailtap.records.errors import MachineError
-from tailtap.records.record import Notice, Open, opened, parsed
-from tailtap.records.run import Facts, PlatformFacts
+from tailtap.records.record import Notice, Open, as_json, opened, parsed
+from tailtap.records.run import Event, Facts, PlatformFacts
 from tailtap.records.run import Placement as PlacementRecord
+from tailtap.records.units import format_time
 from tailtap.records.warnings import notices
+from tailtap.remote import Host
 from tailtap.remote.local import LocalHost
 from tailtap.remote.process import Process
 from tailtap.remote.session import FAILED, Json, RoleEvent
+
+MOST_SAID = 300
+"""How many letters of what an event said are in a warning."""
 
 
 class DeviceUnderTest:
@@ -54,6 +61,7 @@ class DeviceUnderTest:
         self._running: list[Running] = []
         self._observing: dict[str, Observation] = {}
         self._neighbours: Neighbours | None = None
+        self._happenings: Happenings | None = None
         self._spent: CpuTime | None = None
         self._over = False
 
@@ -64,6 +72,7 @@ class DeviceUnderTest:
             "check": self._check,
             "why": self._why,
             "observe": self._observe,
+            "schedule": self._schedule,
             "read": self._read,
             "stop": self._stop,
         }
@@ -96,6 +105,8 @@ class DeviceUnderTest:
 
     def close(self) -> None:
         """End the forwarders and what observes. What was built goes with the lab."""
+        if self._happenings is not None:
+            self._happenings.close()
         for one in self._observing.values():
             one.close()
         self._observing.clear()
@@ -209,6 +220,30 @@ class DeviceUnderTest:
                 self._observing[name] = observation
         return Done()
 
+    def _schedule(self, content: Json) -> Done:
+        """Let events happen: the first packet that counts passes `after_ns` from now."""
+        experiment = self._bench.experiment
+        events = due(experiment.events, experiment.traffic.duration)
+        if events and self._devices:
+            self._happenings = Happenings(events, self._place, content["after_ns"])
+        return Done()
+
+    def _place(self, where: str) -> tuple[Host, Mapping[str, object]]:
+        """Where the commands of a place run, and what is filled into them."""
+        device = next((one for one in self._devices if one.node == where), self._devices[0])
+        running = self._running[self._devices.index(device)]
+        served = running.process.pid if running.process is not None else ""
+        values = {
+            "ingress": device.ingress, "egress": device.egress, "cpu": device.cpus[0],
+            "cpus": ",".join(map(str, device.cpus)), "pid": served,
+        }  # fmt: skip
+        if where == HOST:
+            return LocalHost(), values
+        if where == GENERATOR:
+            graph = self._bench.lab.graph
+            return self._bench.lab.host(graph.flows[0].generator.node), values
+        return device.host, values
+
     def _read(self, content: Json) -> Observed:
         """End the instruments: `facts`, `warnings`, and by instrument what it brought (`brought`).
 
@@ -217,14 +252,18 @@ class DeviceUnderTest:
         self._over = True
         readings = {name: self._observing[name].stop() for name in reversed(self._observing)}
         told = {} if self._neighbours is None else self._neighbours.stop()
-        facts: dict[str, Any] = {"neighbours": told}
+        happened = [] if self._happenings is None else self._happenings.stop()
+        facts: dict[str, Any] = {
+            "neighbours": told,
+            "events": [as_json(event) for event in happened],
+        }
         for reading in readings.values():
             facts |= reading.facts
         warnings = [row for reading in readings.values() for row in reading.warnings]
         spent = self._spent_since()
         return Observed(
             facts=parsed("what instruments found", facts, Facts, MachineError),
-            warnings=notices([*warnings, *too_little(told)]),
+            warnings=notices([*warnings, *too_little(told), *_failed(happened)]),
             brought={
                 name: Brought(facts=sorted(reading.facts), files=list(reading.files))
                 for name, reading in readings.items()
@@ -311,6 +350,19 @@ class DeviceUnderTest:
         if not known or len(known) < len(times):
             return None
         return {name: sum(one[name] for one in known) for name in known[0]}
+
+
+def _failed(events: Sequence[Event]) -> Iterator[Mapping[str, str]]:
+    """A warning about each event whose command did not do what it should."""
+    for event in events:
+        if event.status != 0:
+            how = "did not end" if event.end_ns is None else f"ended with status {event.status}"
+            said = " ".join(event.output.split())[:MOST_SAID]
+            yield {
+                "code": "event-failed",
+                "message": f"the event {event.name} at {format_time(event.at_ns)} {how}"
+                + (f": {said}" if said else ""),
+            }
 
 
 def _failure(running: Running, process: Process) -> str:

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from tailtap.analysis.evaluation import Evaluation
 from tailtap.analysis.evaluation.model import EVALUATION
+from tailtap.output.database.events import event_rows
 from tailtap.output.database.hops import HOP_COLUMNS, hop_table
 from tailtap.records.duck import connect, require_tables, says_damaged, says_locked
 from tailtap.records.errors import InputError, MachineError
@@ -44,8 +45,11 @@ OBJECTS = (
 CAUSES = ("causes", "stalls", "late_packets")
 #: Tables of what is left without pauses from outside.
 UNDISTURBED = ("undisturbed", "undisturbed_percentiles")
+EVENTS = "events"
 KEPT = "the run folders are kept"
-TABLES = ("runs", "evaluations", *PARQUET, "warnings", *HOP_COLUMNS, *CAUSES, *UNDISTURBED)
+TABLES = (
+    "runs", "evaluations", *PARQUET, "warnings", EVENTS, *HOP_COLUMNS, *CAUSES, *UNDISTURBED,
+)  # fmt: skip
 
 
 def add_run(database: Path, folder: Path) -> None:
@@ -236,6 +240,11 @@ def _insert(connection: duckdb.DuckDBPyConnection, run: RunRecord, evaluation: P
             insert(connection, table, number, hop_table(table, found.hops, tables))
         _insert_causes(connection, number, evaluation.parent, found)
         _insert_undisturbed(connection, number, evaluation.parent, found)
+    if rows := event_rows(run):
+        marks = ", ".join("?" * (len(rows[0]) + 1))
+        connection.executemany(
+            f"INSERT INTO {EVENTS} VALUES ({marks})", [[number, *row] for row in rows]
+        )
     if warnings:
         connection.executemany(
             "INSERT INTO warnings VALUES (?, ?, ?)",

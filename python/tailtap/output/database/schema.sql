@@ -115,6 +115,32 @@ CREATE TABLE IF NOT EXISTS warnings (
     message VARCHAR NOT NULL
 );
 
+-- What was done while packets were measured, and what these met with around it; all times are of the
+-- stamps' clock. The run's other time has event 0, and is that of nothing.
+
+CREATE TABLE IF NOT EXISTS events (
+    run INTEGER NOT NULL,
+    event INTEGER NOT NULL,
+    name VARCHAR,
+    place VARCHAR,
+    command JSON,
+    at_ns BIGINT,
+    begin_ns BIGINT,
+    end_ns BIGINT,
+    status BIGINT,
+    output VARCHAR,
+    blocked_ns BIGINT,
+    blocked_least_ns BIGINT,
+    blocked_most_ns BIGINT,
+    time_ns BIGINT NOT NULL,
+    packets BIGINT NOT NULL,
+    lost BIGINT NOT NULL,
+    p50_ns BIGINT,
+    p99_ns BIGINT,
+    p999_ns BIGINT,
+    max_ns BIGINT
+);
+
 -- Of runs that were stamped between their nodes.
 
 CREATE TABLE IF NOT EXISTS hops (

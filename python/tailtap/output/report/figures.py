@@ -34,6 +34,7 @@ from tailtap.analysis.runs.groups import Configuration, Member, configurations
 from tailtap.analysis.runs.reader import experiment_of
 from tailtap.analysis.runs.text import broken, count_text, rate_text, time_text
 from tailtap.output.report.bursts import lossy, marks, ticks
+from tailtap.output.report.events import moments
 from tailtap.output.report.hdr import (
     bins_per_decade,
     confidence_band,
@@ -201,6 +202,8 @@ def worst_figure(groups: list[Configuration]) -> Figure:
             axes.plot(member.evaluation.worst_time, member.evaluation.worst_latency, ".",
                       color=group.light, markersize=1.6, markeredgewidth=0, alpha=0.6,
                       rasterized=True)  # fmt: skip
+            for begin, end in moments(member.run):
+                axes.axvspan(begin, end, color=group.light, alpha=0.25, linewidth=0.6)
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter(TIMES)
 

@@ -34,6 +34,7 @@ from tailtap.analysis.runs.groups import Configuration, Member
 from tailtap.analysis.runs.run import Floats, Integers
 from tailtap.analysis.runs.text import rate_text, share_text
 from tailtap.output.report.bursts import lossy, marks, ticks
+from tailtap.output.report.events import moments
 from tailtap.output.report.hdr import (
     bins_per_decade,
     confidence_band,
@@ -188,6 +189,13 @@ def _loss(curves: Sequence[LossCurve]) -> Any:
     return plot
 
 
+def _mark_events(plot: Any, group: Configuration) -> None:
+    """Lines where something was done to the device on purpose."""
+    for begin in sorted({begin for member in group.members for begin, _ in moments(member.run)}):
+        line = Span(location=begin, dimension="height", line_dash=[2, 3], line_width=1)
+        plot.add_layout(line)
+
+
 class _Worst:
     """Worst-case latencies over time: one panel for each configuration, one scale for all."""
 
@@ -203,6 +211,7 @@ class _Worst:
         plot.left[0].formatter = tick_format("time")
         shown = ((m, m.evaluation.worst_time, m.evaluation.worst_latency) for m in group.members)
         _dots(plot, "worst", 3, shown)
+        _mark_events(plot, group)
         return plot
 
 
@@ -220,6 +229,7 @@ class _Losses:
         plot.left[0].formatter = tick_format("count")
         plot.left[0].ticker = FixedTicker(ticks=self._ticks)
         _dots(plot, "losses", 5, ((m, *marks(m.evaluation)) for m in group.members))
+        _mark_events(plot, group)
         return plot
 
 

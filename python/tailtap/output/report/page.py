@@ -32,6 +32,7 @@ from tailtap.output.report.causes.page import Section as Causes
 from tailtap.output.report.causes.page import section
 from tailtap.output.report.changes import changed
 from tailtap.output.report.energy import energy
+from tailtap.output.report.events import events
 from tailtap.output.report.flows import FlowTable, flow_table
 from tailtap.output.report.hops import Line
 from tailtap.output.report.hops.interactive import KINDS as HOPS
@@ -121,6 +122,7 @@ class Page:
     changed: tables.Table
     taps: tables.Sheet
     energy: tables.Table
+    events: tables.Table
     counters: tables.Table
     imported: Sequence[tables.Imported]
     maps: Sequence[Map]
@@ -198,6 +200,7 @@ def render(
         changed=changed(groups),
         taps=tables.taps_told(groups),
         energy=energy(groups),
+        events=events(groups),
         counters=tables.counters(groups),
         imported=tables.imported_rows(groups),
         maps=maps_of(groups),

@@ -51,6 +51,11 @@ ENTRIES = (
         "Measure again while nothing else is measured; the message names the process.",
     ),
     Entry(
+        "event-failed",
+        "The command of an event (`events`) ended with an error, or did not end.",
+        "Read what it said in the message, and mend `events.run`.",
+    ),
+    Entry(
         "neighbour-short",
         "A neighbour (`dut.neighbours`) did less than nine tenths of what it was asked for.",
         (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from tailtap.analysis.verdict.judge import JUDGES, Finding, judge
 from tailtap.analysis.verdict.requirement import QUANTITIES, parse_requirement
 from tailtap.records.evaluation import Percentile
 from tailtap.records.record import Notice
+from tailtap.records.run import Blocked, Event
 
 US = 1_000
 
@@ -237,3 +239,37 @@ def test_a_return_level_is_judged_by_its_interval(tmp_path: Path) -> None:
     assert "prediction-failed" not in found.doubts
     found = answer("return_level(1 ms) < 1 s", run)
     assert found.answer == "not shown" and "look at the percentiles" in found.reason
+
+
+def happened(name: str, block: Blocked | None, status: int | None = 0) -> Event:
+    return Event(name=name, where="dut", command=[], at_ns=0, window_ns=0, begin_ns=0,
+                 status=status, blocked=block)  # fmt: skip
+
+
+def block(ns: int | None, least: int, most: int | None) -> Blocked:
+    return Blocked(begin_ns=0, ns=ns, least_ns=least, most_ns=most)
+
+
+@pytest.mark.parametrize(
+    ("events", "text", "expected"),
+    [
+        ([happened("a", block(50, 49, 51))], "blocked(a) < 52 ns", "holds"),
+        ([happened("a", block(50, 49, 51))], "blocked(event) <= 51 ns", "holds"),
+        ([happened("a", block(50, 49, 51))], "blocked(a) < 51 ns", "not shown"),
+        ([happened("a", block(50, 49, 51))], "blocked(a) < 50 ns", "not shown"),
+        ([happened("a", block(50, 49, 51))], "blocked(a) < 49 ns", "violated"),
+        ([happened("a", block(50, 49, 51))], "blocked(a) <= 48 ns", "violated"),
+        ([happened("a", None)], "blocked(a) < 1 ns", "holds"),
+        ([happened("a", block(None, 49, None))], "blocked(a) < 1 s", "not shown"),
+        ([happened("a", block(None, 49, None))], "blocked(a) < 49 ns", "violated"),
+        ([happened("a", None, 3)], "blocked(a) < 1 s", "not shown"),
+        ([happened("a", block(9, 9, 9), 3)], "blocked(a) < 5 ns", "violated"),
+        ([happened("a", None), happened("b", block(9, 9, 9))], "blocked(event) < 5 ns", "violated"),
+        ([happened("a", None), happened("b", block(9, 9, 9))], "blocked(a) < 5 ns", "holds"),
+        ([], "blocked(event) < 1 s", "not shown"),
+        ([happened("a", None)], "blocked(b) < 1 s", "not shown"),
+    ],
+)  # fmt: skip
+def test_how_long_events_block(events: list[Event], text: str, expected: str) -> None:
+    run = replace(evidence(np.full(1000, US)), events=events)
+    assert answer(text, run).answer == expected

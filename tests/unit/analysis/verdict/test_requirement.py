@@ -39,6 +39,7 @@ HOUR = 3_600_000_000_000
         ("return_level(24 h) < 1 ms", "return_level", 24 * HOUR, "<", MS),
         ("gap(p99.9) < 200 us", "gap", Fraction(999, 1000), "<", 200_000),
         ("gap(max) < 1 ms", "gap", 1, "<", MS),
+        ("blocked(reload) < 50 ms", "blocked", None, "<", 50 * MS),
     ],
 )
 def test_what_is_understood(

@@ -54,6 +54,7 @@ def test_commands_of_forwarders_are_filled_in(name: str) -> None:
     [(_, experiment)] = read_experiment(EXAMPLES / f"{name}.yaml").combinations
     options = ExternalOptions.model_validate(experiment.dut.options)
     places = {"ingress": "tt-in", "egress": "tt-out", "folder": "/var/log/run"}
+    assert options.command is not None
     assert fill_in(options.command, places) == FORWARDERS[name]
 
 

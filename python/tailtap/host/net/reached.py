@@ -1,0 +1,106 @@
+"""Ways in which a container's port is reached that is not the end of a link itself.
+
+```
+macvlan   link ── lower ─ macvlan: the port
+bridge    link ── lower ─ bridge ─ veth ── the port
+```
+
+What lies in between is in a namespace of its own, as it would be the host's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tailtap.host.changes.resource import Resource, Value
+from tailtap.host.net.namespaces import batch, delete_link, ports
+from tailtap.records.errors import MachineError
+from tailtap.remote import CommandFailed
+from tailtap.remote.local import LocalHost
+
+MACVLAN, BRIDGE = "macvlan", "bridge"
+TRIALS = {
+    MACVLAN: "ip link add tt-0 type veth && ip link add link tt-0 name tt-1 type macvlan",
+    BRIDGE: "ip link add tt-1 type bridge",
+}
+"""What makes one of each way, in a namespace that ends with the process."""
+
+
+@dataclass(frozen=True)
+class Reached(Resource):
+    """A port that is reached through something else, which `lower` belongs to."""
+
+    kind: ClassVar[str] = "reached"
+
+    way: str
+    below: str
+    """The namespace of what lies in between."""
+    lower: str
+    """The end of the link, there."""
+    namespace: str
+    port: str
+    index: int
+    """The number of the port."""
+    mtu: int
+    address: str = ""
+    """The hardware address of the port; empty for one by chance."""
+
+    @property
+    def label(self) -> str:
+        """The port, behind its namespace, and how it is reached."""
+        return f"{self.namespace}/{self.port} by {self.way}"
+
+    def read(self) -> bool:
+        """Whether the port is there."""
+        return self.port in ports(self.namespace)
+
+    def plan(self) -> Value:
+        """It is there."""
+        return True
+
+    def apply(self) -> None:
+        """Make it, up. Raises `CommandFailed`."""
+        named = f"name {self.port} netns {self.namespace} index {self.index} mtu {self.mtu}"
+        named += f" address {self.address}" if self.address else ""
+        commands = [f"link set dev {self.lower} up"]
+        if self.way == MACVLAN:
+            # The only one on its lower interface: it has all that comes in there.
+            commands += [f"link add link {self.lower} {named} type macvlan mode passthru"]
+        else:
+            commands += [
+                f"link add {self._bridge} mtu {self.mtu} type bridge stp_state 0 mcast_snooping 0",
+                f"link set dev {self.lower} master {self._bridge}",
+                f"link add {self._beside} mtu {self.mtu} type veth peer {named}",
+                f"link set dev {self._beside} master {self._bridge}",
+                f"link set dev {self._beside} up",
+                f"link set dev {self._bridge} up",
+            ]
+        batch(commands, self.below)
+        batch([f"link set dev {self.port} up"], self.namespace)
+
+    def undo(self, old: Value, applied: Value = None) -> None:
+        """Delete it, and what lies in between."""
+        if not old:
+            delete_link(self.namespace, self.port)
+            delete_link(self.below, self._bridge)
+
+    @property
+    def _bridge(self) -> str:
+        return f"{self.lower}b"
+
+    @property
+    def _beside(self) -> str:
+        return f"{self.lower}m"
+
+
+def require_way(way: str) -> None:
+    """Raises `MachineError` for a kernel that cannot."""
+    command = ["unshare", "--net", "sh", "-ec", TRIALS[way]]
+    try:
+        LocalHost().run(command)
+    except CommandFailed as error:
+        raise MachineError(
+            f"dut.over: {way}: this kernel makes none ({error.reason}): it needs "
+            f"CONFIG_{way.upper()}; leave dut.over out"
+        ) from error

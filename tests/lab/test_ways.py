@@ -1,0 +1,109 @@
+"""Ports that are reached through a macvlan or a bridge: packets pass these, and nothing stays."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from labtools import own_machine, record, statuses, was_made, write_experiment
+
+from tailtap.host.changes.kinds import KINDS
+from tailtap.host.net import reached
+from tailtap.host.net.namespaces import ports
+from tailtap.host.net.reached import Reached, require_way
+from tailtap.lab.platforms import PLATFORMS, DutSpec, alike, build, graph_of
+from tailtap.lab.topology.channels import over_ways
+from tailtap.lab.topology.lab import Lab
+from tailtap.lab.topology.line import DUT_EGRESS, DUT_INGRESS
+from tailtap.records.errors import MachineError
+from tailtap.remote.namespace import NamespaceHost
+
+EXPERIMENT = """\
+name: ways
+dut: {platform: crun, forwarder: tc-mirred, cpus: [1]}
+traffic: {rate: 1 kpkt/s, duration: 200 ms, warm_up: 0 s, cpu: 0, slip_limit: 1 s}
+cases:
+- {dut.over: macvlan, dut.forwarder: kernel-route, dut.line: 2}
+- {dut.over: bridge, dut.forwarder: tc-mirred, dut.line: 1}
+"""
+
+pytestmark = pytest.mark.skipif(
+    len(os.sched_getaffinity(0)) < 2, reason="generator and DuT need a CPU each"
+)
+
+
+def test_packets_come_through_each_way(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with own_machine() as machine:
+        path = write_experiment(tmp_path, EXPERIMENT)
+        done = machine.tailtap("run", str(path), "--out", str(out))
+        assert machine.namespaces() == []
+        assert machine.tailtap("clean").stdout == "nothing to remove\n"
+    assert was_made(done), done.stderr
+    assert statuses(out) == ["done"] * 2, done.stderr
+    for run in sorted((out / "runs").iterdir()):
+        counts = json.loads((run / "evaluation/evaluation.json").read_text())["counts"]
+        assert (counts["matched"], counts["lost"]) == (200, 0)
+        told = record(run)
+        ways = [link.get("way") for link in told["links"]]
+        over = told["parameters"]["dut"]["over"]
+        assert ways == [None if "dut" not in "".join(link["ends"]) else over
+                        for link in told["links"]]  # fmt: skip
+        assert over in ways
+
+
+@pytest.mark.parametrize("way", reached.TRIALS)
+def test_the_port_lies_upon_the_end_of_its_link(way: str) -> None:
+    kind = PLATFORMS["bare-metal"]
+    devices = alike(kind, DutSpec((1,), kind.Options()))
+    with Lab(over_ways(graph_of(devices), way)) as lab:
+        [device] = build(lab, devices)
+        lab.wait_until_up()
+        links = {row["ifname"]: row for row in
+                 json.loads(device.host.run(["ip", "-d", "-j", "link"]).stdout)}  # fmt: skip
+        assert {*links} == {"lo", DUT_INGRESS, DUT_EGRESS}
+        made = {links[port]["linkinfo"]["info_kind"] for port in (DUT_INGRESS, DUT_EGRESS)}
+        assert made == {"macvlan" if way == "macvlan" else "veth"}
+        below = lab.name_of("below")
+        lower = [name for name in ports(below) if name.startswith("tt-l") and name[4:].isdigit()]
+        assert len(lower) == 2
+        # The device's work for what comes in begins there, on the device's core.
+        files = "cat /sys/class/net/tt-l*/queues/rx-0/rps_cpus"
+        masks = NamespaceHost(below).run(["sh", "-c", files]).stdout.split()
+        assert sum(int(mask.replace(",", ""), 16) == 2 for mask in masks) == 1
+        namespace = lab.name_of("dut")
+        resource = Reached(way, below, sorted(lower)[0], namespace, DUT_INGRESS, 0, 1500)
+        again = KINDS["reached"].parse(resource.as_json())
+        assert again.read()
+        again.undo(False)
+        assert not again.read()
+        assert {name for name in ports(below) if not name.startswith("tt-l")} == {"lo"}
+
+
+def test_what_this_kernel_cannot_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    for way in reached.TRIALS:
+        require_way(way)
+    monkeypatch.setitem(reached.TRIALS, "macvlan", "ip link add tt-1 type tt-none")
+    with pytest.raises(MachineError, match=r"this kernel makes none .*CONFIG_MACVLAN"):
+        require_way("macvlan")
+
+
+@pytest.mark.parametrize(("change", "why"), [
+    ("dut.taps=hops", "choose taps: ends"),
+    ("dut.platform=vm", "a virtual machine has tap devices"),
+    ("dut.napi=threads", "is not polled"),
+    ("dut.queues=1", "links of the lab have one queue"),
+])  # fmt: skip
+def test_what_does_not_go_with_it_is_refused(tmp_path: Path, change: str, why: str) -> None:
+    text = """\
+name: ways
+dut: {platform: bare-metal, forwarder: tc-mirred, cpus: [1], over: bridge, line: 2, irq: [1]}
+traffic: {rate: 1 kpkt/s, duration: 200 ms, cpu: 0}
+"""
+    with own_machine() as machine:
+        path = write_experiment(tmp_path, text)
+        done = machine.tailtap("run", str(path), "--check", "--set", change)
+    assert done.returncode == 2
+    assert why in done.stderr

@@ -1,0 +1,136 @@
+"""What is around events, compared with a plain count, packet by packet."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from stamps import write_stamps
+
+from tailtap.analysis.evaluation.around import around
+from tailtap.records.run import Event
+
+MS = 1_000_000
+START = 7_000_000_000
+GAP = MS // 10
+LATENCY = 5000
+PACKETS = 5000
+
+
+def event(begin: int, *, end: int | None = 0, window: int = 20 * MS, name: str = "it") -> Event:
+    at = START + begin
+    ended = None if end is None else at + end
+    return Event(name=name, where="dut", command=["true"], at_ns=begin, window_ns=window,
+                 begin_ns=at, end_ns=ended, status=0)  # fmt: skip
+
+
+def outage(
+    folder: Path,
+    began: int,
+    lasted: int,
+    *,
+    kept: bool,
+    packets: int = 5000,
+    latency: int = LATENCY,
+) -> tuple[Path, Path]:
+    """Captures of a device that forwards nothing for a time: it keeps packets, or drops them."""
+    into = START + np.arange(PACKETS) * GAP
+    out = into + LATENCY
+    hit = (into >= START + began) & (into < START + began + lasted)
+    if kept:
+        out[hit] = START + began + lasted + np.arange(int(hit.sum()))
+    there = np.ones(PACKETS, bool) if kept else ~hit
+    files = folder / "in.stamps", folder / "out.stamps"
+    write_stamps(files[0], into, np.arange(PACKETS))
+    write_stamps(files[1], out[there], np.arange(PACKETS)[there])
+    return files
+
+
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("shift", [0, 1, 33_333, 99_999])
+@pytest.mark.parametrize("lasted", [50 * MS, 7 * MS + 12_345])
+def test_an_outage_lies_within_its_bounds(
+    tmp_path: Path, shift: int, lasted: int, *, kept: bool
+) -> None:
+    began = 100 * MS + shift
+    files = outage(tmp_path, began, lasted, kept=kept)
+    [told], other = around([event(100 * MS)], *files, trim_ns=0, window_ns=5_000 * MS)
+    assert told.after_ns == 100 * MS
+    block = told.blocked
+    assert block is not None
+    assert block.ns is not None
+    assert block.most_ns is not None
+    # What went in right before still comes out: by its latency later than the outage begins.
+    assert block.least_ns <= lasted <= block.most_ns + LATENCY
+    assert block.most_ns - block.least_ns <= 3 * GAP + 5000
+    assert block.least_ns <= block.ns <= block.most_ns
+    assert block.begin_ns == START + math.ceil(began / GAP) * GAP
+    hit = math.ceil((began + lasted) / GAP) - math.ceil(began / GAP)
+    assert told.around is not None
+    # A packet is of the event by when it goes in: those behind the window are not.
+    inside = min(hit, 200 - (math.ceil(shift / GAP)))
+    assert told.around.lost == (0 if kept else inside)
+    assert (told.around.packets, told.around.time_ns) == (200, 20 * MS)
+    assert other.packets == 5000 - 200
+    assert other.time_ns == 4999 * GAP - 20 * MS
+
+
+def test_latencies_are_of_the_packets_within_the_window(tmp_path: Path) -> None:
+    generator = np.random.default_rng(7)
+    packets = 20_000
+    into = START + np.cumsum(generator.integers(1, 2 * GAP, packets))
+    latency = generator.integers(1, 30_000, packets)
+    there = generator.random(packets) > 0.01
+    mixed = generator.permutation(packets)
+    write_stamps(tmp_path / "in.stamps", into[mixed], mixed)
+    write_stamps(tmp_path / "out.stamps", (into + latency)[there], np.arange(packets)[there])
+    events = [event(300 * MS, window=50 * MS), event(320 * MS, end=None, window=10 * MS)]
+    found, other = around(
+        events, tmp_path / "in.stamps", tmp_path / "out.stamps", trim_ns=100 * MS,
+        window_ns=5_000 * MS,
+    )  # fmt: skip
+    used = np.zeros(packets, bool)
+    for told, (low, high) in zip(found, [(300, 320), (320, 330)], strict=True):
+        part = (into >= START + low * MS) & (into < START + high * MS)
+        used |= part
+        assert told.around is not None
+        arrived = np.sort(latency[part & there])
+        assert (told.around.packets, told.around.lost) == (part.sum(), (part & ~there).sum())
+        assert told.around.max_ns == arrived[-1]
+        for row in told.around.percentiles:
+            rank = math.ceil(row.p * len(arrived))
+            assert (row.value, row.above) == (arrived[rank - 1], len(arrived) - rank)
+            assert row.supported == (row.above >= 10)
+    rest = ~used & (into >= into[0] + 100 * MS)
+    assert (other.packets, other.lost) == (rest.sum(), (rest & ~there).sum())
+
+
+def test_silence_before_the_device_blocks_nothing(tmp_path: Path) -> None:
+    into = START + np.r_[np.arange(100), 10_000 + np.arange(100)] * GAP
+    write_stamps(tmp_path / "in.stamps", into, np.arange(200))
+    write_stamps(tmp_path / "out.stamps", into + 5000, np.arange(200))
+    files = tmp_path / "in.stamps", tmp_path / "out.stamps"
+    [told], _ = around([event(5 * MS, window=2_000 * MS)], *files, trim_ns=0, window_ns=MS)
+    assert told.blocked is not None
+    assert told.blocked.ns == 5000
+
+
+def test_a_device_that_never_comes_back_is_blocked_to_the_end(tmp_path: Path) -> None:
+    files = outage(tmp_path, 100 * MS, 10_000 * MS, kept=False)
+    [told], other = around([event(100 * MS)], *files, trim_ns=0, window_ns=MS)
+    assert told.blocked is not None
+    assert (told.blocked.ns, told.blocked.most_ns) == (None, None)
+    assert told.blocked.least_ns == 3999 * GAP
+    assert other.lost == 3800
+
+
+def test_captures_without_packets_tell_nothing(tmp_path: Path) -> None:
+    for name in ("in", "out"):
+        write_stamps(tmp_path / f"{name}.stamps", [], [])
+    files = tmp_path / "in.stamps", tmp_path / "out.stamps"
+    [told], other = around([event(MS)], *files, trim_ns=0, window_ns=MS)
+    assert told.blocked is None
+    assert told.around is not None
+    assert (told.around.packets, other.packets) == (0, 0)
