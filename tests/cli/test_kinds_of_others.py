@@ -153,7 +153,7 @@ def test_results_are_exported(others: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert len((tmp_path / "out/lines.txt").read_text().splitlines()) == 10
     unknown = tailtap("export", experiment, "--to", "line")
-    assert "parquet, csv, hgrm, papers, pos, perfetto, an address" in one_line_error(unknown, 2)
+    assert "papers, pos, perfetto, an address" in one_line_error(unknown, 2)
     assert unknown.stderr.endswith("or lines\n")
 
 
