@@ -25,7 +25,7 @@ name: ways
 dut: {platform: crun, forwarder: tc-mirred, cpus: [1]}
 traffic: {rate: 1 kpkt/s, duration: 200 ms, warm_up: 0 s, cpu: 0, slip_limit: 1 s}
 cases:
-- {dut.over: macvlan, dut.forwarder: kernel-route, dut.line: 2}
+- {dut.over: macvlan, dut.forwarder: kernel-route, dut.line: 1}
 - {dut.over: bridge, dut.forwarder: tc-mirred, dut.line: 1}
 """
 
@@ -75,11 +75,8 @@ def test_the_port_lies_upon_the_end_of_its_link(way: str) -> None:
         assert sum(int(mask.replace(",", ""), 16) == 2 for mask in masks) == 1
         namespace = lab.name_of("dut")
         resource = Reached(way, below, sorted(lower)[0], namespace, DUT_INGRESS, 0, 1500)
-        again = KINDS["reached"].parse(resource.as_json())
-        assert again.read()
-        again.undo(False)
-        assert not again.read()
-        assert {name for name in ports(below) if not name.startswith("tt-l")} == {"lo"}
+        assert KINDS["reached"].parse(resource.as_json()).read()
+    assert not resource.read()
 
 
 def test_what_this_kernel_cannot_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

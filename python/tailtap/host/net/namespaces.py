@@ -131,7 +131,7 @@ class Link(Joint):
     def undo(self, old: Value, applied: Value = None) -> None:
         """Delete it, and with it its other end."""
         if not old:
-            delete_link(self.namespace, self.port)
+            _delete_link(self.namespace, self.port)
 
     @classmethod
     def existing(cls) -> list[Link]:
@@ -212,7 +212,7 @@ class TapDevice(Resource):
     def undo(self, old: Value, applied: Value = None) -> None:
         """Delete it."""
         if not old:
-            delete_link(self.namespace, self.port)
+            _delete_link(self.namespace, self.port)
 
 
 @dataclass(frozen=True)
@@ -339,8 +339,7 @@ def _processes(networks: Mapping[tuple[int, int], str]) -> list[tuple[int, str]]
     return found
 
 
-def delete_link(namespace: str | None, port: str) -> None:
-    """Delete an interface, if it is there, in a namespace or in this process's own."""
+def _delete_link(namespace: str | None, port: str) -> None:
     where = [] if namespace is None else ["-n", namespace]
     if port in ports(namespace):
         command = ["ip", *where, "link", "delete", "dev", port]

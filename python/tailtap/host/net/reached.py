@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tailtap.host.changes.resource import Resource, Value
-from tailtap.host.net.namespaces import batch, delete_link, ports
+from tailtap.host.net.namespaces import batch, ports
 from tailtap.records.errors import MachineError
 from tailtap.remote import CommandFailed
 from tailtap.remote.local import LocalHost
@@ -80,10 +80,10 @@ class Reached(Resource):
         batch([f"link set dev {self.port} up"], self.namespace)
 
     def undo(self, old: Value, applied: Value = None) -> None:
-        """Delete it, and what lies in between."""
-        if not old:
-            delete_link(self.namespace, self.port)
-            delete_link(self.below, self._bridge)
+        """It goes with its namespaces, which are the lab's, all at once.
+
+        One after the other, each would wait until no CPU looks at it any more.
+        """
 
     @property
     def _bridge(self) -> str:
