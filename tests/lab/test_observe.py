@@ -30,6 +30,8 @@ from tailtap.measure.observe.memory import PREFIX, SHARED
 DEVICES = {"bridge": bridge, "nat": nat, "line": line}
 APART_NS = 2_000
 """A stamp and the recorder's time of a packet are nearer than this."""
+ANY_COST = ("--budget", "100 %")
+"""A machine that does other things as well has a trace that costs more."""
 PATIENCE_SECONDS = 280
 """How long an observation of two seconds may take on a machine that is busy."""
 NEAR_SHARE = 0.95 if IS_VIRTUAL else 0.99
@@ -49,7 +51,7 @@ def standing(device: str, folder: Path) -> Iterator[Built]:
 
 
 def observed(machine: Machine, out: Path, *words: str) -> dict[str, Any]:
-    words = ("observe", *words, "--out", str(out), "--json", "--quiet")
+    words = ("observe", *words, "--out", str(out), "--json", "--quiet", *ANY_COST)
     done = machine.run(*TAILTAP, *words, seconds=PATIENCE_SECONDS)
     assert done.returncode == 0, done.stderr
     content: dict[str, Any] = json.loads(done.stdout)
@@ -159,8 +161,7 @@ def test_requests_to_a_proxy_are_transactions(tmp_path: Path) -> None:
         client = machine.start_in("sender", sys.executable, "-c", CLIENT)
         stack.callback(client.wait)
         stack.callback(client.kill)
-        words = [built.words[0], "--for", "2 s", "--budget", "100 %"]
-        found = observed(machine, tmp_path / "out", *words)
+        found = observed(machine, tmp_path / "out", built.words[0], "--for", "2 s")
     [run] = found["runs"]
     assert run["evaluation"]["counts"]["matched"] > 100
     assert run["parameters"]["evaluation"]["match"] == "transactions"
@@ -221,7 +222,16 @@ def test_both_ways_are_two_runs(tmp_path: Path) -> None:
     """The interfaces are in the namespace in which the command is typed."""
     with own_machine() as machine:
         built = bridge(machine)
-        words = ["observe", built.came[1], built.left[1], "--for", "1 s", "--both", "--json"]
+        words = [
+            "observe",
+            built.came[1],
+            built.left[1],
+            "--for",
+            "1 s",
+            "--both",
+            "--json",
+            *ANY_COST,
+        ]
         inside = ["ip", "netns", "exec", built.came[0], *TAILTAP]
         with built.sending(), built.answering():
             words += ["--out", str(tmp_path / "out")]
@@ -261,6 +271,8 @@ def test_a_killed_observer_leaves_no_trace(moment: str, tmp_path: Path) -> None:
     with own_machine() as machine:
         built = bridge(machine)
         with built.sending():
+            links = ("ip", "-n", built.came[0], "link")
+            wait_for(lambda: "state DOWN" not in machine.run(*links).stdout, "the bridge's carrier")
             before = state(machine)
             words = ["observe", *built.words, "--out", str(tmp_path / "out")]
             running = machine.start(*words)
