@@ -22,6 +22,7 @@ __all__ = [
     "crossings",
     "evaluate",
     "evaluate_piece",
+    "evaluate_within",
     "forward",
     "generate",
     "has_transactions",
@@ -80,6 +81,12 @@ class _Evaluation(TypedDict):
     egress: _Side
     warnings: list[tuple[str, str]]
 
+class _Within(TypedDict):
+    counts: dict[str, int]
+    distribution: tuple[_Raw, _Raw]
+    worst: tuple[_Raw, _Raw, _Raw, list[str]]
+    lost_ns: _Raw
+
 class _BothWays(TypedDict):
     ways: tuple[bytes, bytes]
     links: bool
@@ -135,6 +142,22 @@ def plan(
     ingress: _Capture, egress: _Capture, matching: Matching, *, chunk_bytes: int
 ) -> list[bytes]: ...
 def evaluate_piece(piece: bytes, *, stopped: Callable[[], bool] | None = None) -> bytes: ...
+def evaluate_within(
+    ingress: _Capture,
+    egress: _Capture,
+    matching: Matching,
+    *,
+    from_ns: int,
+    until_ns: int,
+    begins: tuple[int | None, int | None] = (None, None),
+) -> _Within:
+    """What became of the packets between two times; the captures may still be written.
+
+    They must have all packets until a matching window behind `until_ns`. Of a file that is a
+    capture by itself only what stands behind the byte in `begins` is read. Packets that are equal
+    to others within the window are left out. Raises `InputError`.
+    """
+
 def merge(partials: Sequence[bytes]) -> bytes: ...
 def conclude(partial: bytes, *, bucket_ns: int) -> _Evaluation: ...
 def crossings(earlier: _Capture, later: _Capture, matching: Matching) -> _Crossings: ...
@@ -216,6 +239,8 @@ def trace(
     networks: list[int] = ...,
     steered: bool = False,
     records: int | None = None,
+    rotate_ns: int | None = None,
+    on_file: Callable[[dict[str, Any]], object] | None = None,
     flush_ns: int | None = None,
     duration_ns: int | None = None,
     cpu: int | None = None,
@@ -228,6 +253,8 @@ def trace(
     others is recorded. Of `senders`, CPUs that tell others of packets, what holds them for long is
     recorded. `steered` says
     that packets come by function calls of other CPUs alone.
+    With `rotate_ns` it goes on to the next file after that long, and tells `on_file` what each one
+    but the last has; `path` of the answer is the file.
     There is room for so many records of each CPU, and `cpu` is that of the thread that writes them.
     `kinds` of the answer has the records by kind, `lost` those that found no room by CPU, `missing`
     what this kernel does not tell, `substitutes` what stands in for it, `pids`, `irqs` and

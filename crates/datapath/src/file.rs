@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Creates a file, or empties the one that is there. Devices and pipes are opened as they are.
 ///
@@ -14,6 +14,17 @@ pub(crate) fn create(path: &Path) -> io::Result<File> {
     let follow = path.parent().is_some_and(|folder| kernels.contains(&folder));
     let flags = if follow { 0 } else { libc::O_NOFOLLOW };
     OpenOptions::new().write(true).create(true).truncate(true).custom_flags(flags).open(path)
+}
+
+/// The file of this number in a row of files: `x.pcap` as `x-00001.pcap`.
+pub(crate) fn numbered(path: &Path, number: usize) -> PathBuf {
+    let mut name = path.file_stem().unwrap_or_default().to_owned();
+    name.push(format!("-{number:05}"));
+    if let Some(suffix) = path.extension() {
+        name.push(".");
+        name.push(suffix);
+    }
+    path.with_file_name(name)
 }
 
 #[cfg(test)]

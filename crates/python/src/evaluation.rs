@@ -11,14 +11,16 @@ use pyo3::types::{PyBytes, PyDict};
 use tailtap_analysis::capture::Format;
 use tailtap_analysis::clocks::{Clocks, Excess};
 use tailtap_analysis::evaluate::{
-    Changes, Counts, EvaluateError, Evaluation, LostPacket, Options, Partial, Piece, Side,
+    Changes, Counted, Counts, EvaluateError, Evaluation, LostPacket, Options, Partial, Piece, Side,
     both_ways as both_ways_of, crossings as crossings_of, evaluate as evaluate_captures,
     plan as plan_pieces, sides as sides_of,
 };
-use tailtap_analysis::key::KeyKind;
+use tailtap_analysis::key::{KeyKind, Name};
 use tailtap_analysis::percentile;
 use tailtap_analysis::source::Source;
 use tailtap_analysis::stamps::Clock;
+use tailtap_analysis::stream::Span;
+use tailtap_analysis::worst::WorstPacket;
 
 use crate::errors::raise;
 use crate::source::Given;
@@ -220,6 +222,38 @@ pub fn evaluate_piece<'py>(
     Ok(PyBytes::new(py, &partial))
 }
 
+/// What became of the packets of a stretch of time; see `tailtap.analysis.live.counting`, which this
+/// serves. Times of lost packets where `matching` asks for losses.
+#[pyfunction]
+#[pyo3(signature = (ingress, egress, matching, *, from_ns, until_ns, begins=(None, None)))]
+pub fn evaluate_within<'py>(
+    py: Python<'py>,
+    ingress: Given,
+    egress: Given,
+    matching: Matching,
+    from_ns: u64,
+    until_ns: u64,
+    begins: (Option<u64>, Option<u64>),
+) -> PyResult<Bound<'py, PyDict>> {
+    let options = matching.options()?;
+    let counted = detached(py, None, |cancelled| {
+        let [ingress, egress] = both(ingress, egress, &options)?;
+        let span = Span { from_ns, until_ns };
+        let piece = Piece::within(ingress, egress, &options, span, begins.into())?;
+        Ok(piece.evaluate(cancelled)?.counted())
+    })?;
+    let Counted { counts: of_all, latencies, worst, lost_ns, excess } = counted;
+    let before = |time: u64| time.wrapping_sub(excess.ingress_ns);
+    let took = |latency: u64| latency.wrapping_sub(excess.latency_ns);
+    let dict = PyDict::new(py);
+    dict.set_item("counts", counts(py, &of_all)?)?;
+    let rows = latencies.counts().map(|(value, count)| (took(value), count));
+    dict.set_item("distribution", pairs(py, rows))?;
+    dict.set_item("worst", worst_rows(py, &worst, excess))?;
+    dict.set_item("lost_ns", column(py, lost_ns.into_iter().map(before)))?;
+    Ok(dict)
+}
+
 /// Merges partial evaluations that follow each other in time; in whatever grouping that is done,
 /// the result is the same.
 #[pyfunction]
@@ -363,16 +397,7 @@ pub fn to_dict<'py>(
     let took = |latency: u64| latency.wrapping_sub(latency_ns);
     let counts = evaluation.latencies.counts();
     dict.set_item("distribution", pairs(py, counts.map(|(value, count)| (took(value), count))))?;
-    let worst = &evaluation.worst;
-    dict.set_item(
-        "worst",
-        (
-            column(py, worst.iter().map(|w| took(w.latency_ns))),
-            column(py, worst.iter().map(|w| before(w.ingress_ns))),
-            column(py, worst.iter().map(|w| after(w.egress_ns))),
-            worst.iter().map(|w| w.key.to_string()).collect::<Vec<_>>(),
-        ),
-    )?;
+    dict.set_item("worst", worst_rows(py, &evaluation.worst, evaluation.excess))?;
     let lost = &evaluation.lost;
     // A length that is not known is less than nothing.
     let length = |l: &LostPacket| l.length.map_or(u64::MAX, u64::from);
@@ -413,6 +438,21 @@ pub fn to_dict<'py>(
     let warnings = evaluation.warnings.into_iter();
     dict.set_item("warnings", warnings.map(|w| (w.code, w.message)).collect::<Vec<_>>())?;
     Ok(dict)
+}
+
+type WorstRows<'py> = (Bound<'py, PyBytes>, Bound<'py, PyBytes>, Bound<'py, PyBytes>, Vec<String>);
+
+/// Latency, both stamps and key of the worst packets, a column each.
+fn worst_rows<'py>(py: Python<'py>, worst: &[WorstPacket<Name>], excess: Excess) -> WorstRows<'py> {
+    let less = |of: fn(&WorstPacket<Name>) -> u64, excess: u64| {
+        column(py, worst.iter().map(|packet| of(packet).wrapping_sub(excess)))
+    };
+    (
+        less(|w| w.latency_ns, excess.latency_ns),
+        less(|w| w.ingress_ns, excess.ingress_ns),
+        less(|w| w.egress_ns, excess.egress_ns),
+        worst.iter().map(|packet| packet.key.to_string()).collect(),
+    )
 }
 
 fn counts<'py>(py: Python<'py>, counts: &Counts) -> PyResult<Bound<'py, PyDict>> {

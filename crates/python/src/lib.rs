@@ -17,6 +17,7 @@ fn tailtap_core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(evaluation::evaluate, module)?)?;
     module.add_function(wrap_pyfunction!(evaluation::plan, module)?)?;
     module.add_function(wrap_pyfunction!(evaluation::evaluate_piece, module)?)?;
+    module.add_function(wrap_pyfunction!(evaluation::evaluate_within, module)?)?;
     module.add_function(wrap_pyfunction!(evaluation::merge, module)?)?;
     module.add_function(wrap_pyfunction!(evaluation::conclude, module)?)?;
     module.add_function(wrap_pyfunction!(evaluation::crossings, module)?)?;

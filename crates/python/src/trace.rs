@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use tailtap_analysis::trace::kind;
-use tailtap_datapath::trace::{Mode, Options, TraceError, lacking, trace as run};
+use tailtap_datapath::trace::{Mode, Options, Report, TraceError, lacking, trace as run};
 
 use crate::datapath::{on_own_thread, parse, raised, ready, refused};
 use crate::errors::raise;
@@ -24,7 +24,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 }
 
 #[pyfunction]
-#[pyo3(signature = (path, cpus, on_ready, *, senders=Vec::new(), mode, floor_ns, served, networks=Vec::new(), steered=false, records=None, flush_ns=None, duration_ns=None, cpu=None, measure_cost=false))]
+#[pyo3(signature = (path, cpus, on_ready, *, senders=Vec::new(), mode, floor_ns, served, networks=Vec::new(), steered=false, records=None, rotate_ns=None, on_file=None, flush_ns=None, duration_ns=None, cpu=None, measure_cost=false))]
 #[expect(clippy::too_many_arguments, reason = "the parameters of the Python function")]
 fn trace<'py>(
     py: Python<'py>,
@@ -38,6 +38,8 @@ fn trace<'py>(
     networks: Vec<u32>,
     steered: bool,
     records: Option<u64>,
+    rotate_ns: Option<u64>,
+    on_file: Option<Py<PyAny>>,
     flush_ns: Option<u64>,
     duration_ns: Option<u64>,
     cpu: Option<usize>,
@@ -54,12 +56,21 @@ fn trace<'py>(
         networks,
         steered,
         records,
+        rotate_ns,
         flush_ns,
         duration_ns,
         cpu,
         measure_cost,
     };
-    let report = on_own_thread(py, || run(&options, ready(on_ready)))?.map_err(|error| {
+    let mut tell = |report: Report| match &on_file {
+        None => Ok(()),
+        Some(function) => {
+            Python::attach(|py| function.call1(py, (to_dict(py, report)?,)).map(drop))
+                .map_err(Into::into)
+        }
+    };
+    let traced = on_own_thread(py, || run(&options, ready(on_ready), &mut tell))?;
+    let report = traced.map_err(|error| {
         let input = match &error {
             TraceError::Ready(error) => return raised(py, error.as_ref()),
             TraceError::Write { .. } => return raise("NotWritten", error),
@@ -68,9 +79,14 @@ fn trace<'py>(
         };
         refused(input, &error)
     })?;
+    to_dict(py, report)
+}
+
+fn to_dict(py: Python<'_>, report: Report) -> PyResult<Bound<'_, PyDict>> {
     let kinds: BTreeMap<&str, u64> =
         report.records.iter().map(|(kind, &count)| (kind.name(), count)).collect();
     let result = PyDict::new(py);
+    result.set_item("path", report.path)?;
     result.set_item("started_ns", report.span_ns.0)?;
     result.set_item("ended_ns", report.span_ns.1)?;
     result.set_item("kinds", kinds)?;

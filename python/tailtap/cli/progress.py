@@ -102,8 +102,11 @@ class Bar(Silent):
         self._progress.update(self._bar, completed=now, left=text, refresh=True)
 
 
-def reporting(*, quiet: bool) -> Reporting:
-    """The reporter that fits standard error: a bar only on a terminal, only reasons if `quiet`."""
+def reporting(*, quiet: bool, watched: bool = False) -> Reporting:
+    """The reporter that fits standard error: a bar only on a terminal, only reasons if `quiet`.
+
+    Where the numbers are `watched`, the terminal shows these in place of a bar.
+    """
     if quiet:
         return Reasons
-    return Bar if sys.stderr.isatty() else Lines
+    return Bar if not watched and sys.stderr.isatty() else Lines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,12 +12,14 @@ import click
 
 from tailtap.cli.command import PATH, command
 from tailtap.cli.completing import experiment_files, settings
+from tailtap.cli.live import watched
 from tailtap.cli.options import experiment_file, measuring, require_out, telling
 from tailtap.cli.terminal import warn
 
 if TYPE_CHECKING:
     from tailtap.experiment.reading import CheckedExperiment
     from tailtap.measure.boots import Boots
+    from tailtap.measure.progress import Reporting
     from tailtap.measure.run import Stations
     from tailtap.records.verdict import VerdictRecord
 
@@ -77,6 +80,7 @@ if TYPE_CHECKING:
 @click.option(
     "--within", default="30min", metavar="TIME", help="--against: when to end at the latest."
 )
+@watched
 def run(
     experiment: Path,
     set_: tuple[str, ...],
@@ -89,6 +93,8 @@ def run(
     at: str,
     worse_than: str,
     within: str,
+    live: bool,
+    metrics: str | None,
     json: bool,
     quiet: bool,
 ) -> None:
@@ -107,7 +113,8 @@ def run(
     an editor completes the file; `python -m tailtap.experiment.reference` prints that page.
 
     With --check nothing is made: every planned run is shown with what is missing for it, and how
-    to get it. Exit status 0 when this machine can make all runs, 3 when it cannot make some.
+    to get it. With --live and --metrics the numbers can be watched while packets are sent; the run
+    says so. Exit status 0 when this machine can make all runs, 3 when it cannot make some.
 
     The generator, the taps and the device are network namespaces joined by virtual links; this
     needs root. Each run is stored with its evaluation in a folder of its own, and all evaluations
@@ -140,8 +147,10 @@ def run(
     from tailtap.records.record import printed
 
     if against is not None:
-        if testbed is not None or check or resume:
-            raise InputError("--against goes with none of --testbed, --check and --resume")
+        if testbed is not None or check or resume or live or metrics is not None:
+            raise InputError(
+                "--against goes with none of --testbed, --check, --resume, --live and --metrics"
+            )
         run_against(
             experiment, against, set_, against_set, at=at, worse_than=worse_than, within=within,
             out=out, json=json, quiet=quiet,
@@ -150,7 +159,13 @@ def run(
         raise InputError("--against-set is for --against BASE: name that file, too")
     checked = read_experiment(experiment, set_, on_testbed=testbed is not None)
     stations, boots = None, None
+    watching = live or metrics is not None
     if testbed is not None:
+        if watching:
+            raise InputError(
+                "--live and --metrics count stamps that this machine writes: leave them out with "
+                "--testbed, or watch `tailtap tap` where the stamps are written"
+            )
         if check:
             raise InputError("--check asks this machine: `tailtap testbed check` asks a testbed's")
         stations, boots = _stations(checked, testbed, quiet=quiet)
@@ -169,12 +184,20 @@ def run(
         for line in differences(checked.differs):
             warn(line)
     losses: list[str] = []
-    with results_of_caller(folder):
+    with results_of_caller(folder), contextlib.ExitStack() as stack:
+        reporter, flush = reporting(quiet=quiet, watched=live), None
+        if watching:
+            from tailtap.measure.live import FLUSH
+
+            reporter, flush = (
+                _watched(checked, folder, reporter, live, metrics, quiet, stack),
+                FLUSH,
+            )
         runs = run_experiment(
-            checked, experiment, folder, store=store, resume=resume,
-            reporting=reporting(quiet=quiet), stations=stations, testbed=testbed, boots=boots,
-            on_loss=telling(losses),
+            checked, experiment, folder, store=store, resume=resume, reporting=reporter,
+            stations=stations, testbed=testbed, boots=boots, flush=flush, on_loss=telling(losses),
         )  # fmt: skip
+        stack.close()
         summary = summarize(folder, runs)
         if checked.require and any(run.done for run in runs):
             summary.verdict = _judge(folder, checked.require)
@@ -192,6 +215,31 @@ def run(
         raise MachineError(f"all runs are done, but not all was kept: {losses[0]}")
     if summary.verdict is not None:
         sys.exit(exit_status(summary.verdict))
+
+
+def _watched(
+    checked: CheckedExperiment,
+    folder: Path,
+    reporter: Reporting,
+    live: bool,
+    metrics: str | None,
+    quiet: bool,
+    stack: contextlib.ExitStack,
+) -> Reporting:
+    """Reporters that have packets counted as well, shown as asked until `stack` is left."""
+    from tailtap.analysis.live.numbers import Board
+    from tailtap.analysis.runs.folder import ExperimentFolder
+    from tailtap.cli.live import showing
+    from tailtap.measure.live import away_from
+    from tailtap.measure.live import live as counted
+
+    board = Board()
+    made = [experiment for _, experiment in checked.combinations]
+    senders = {cpu for one in made for cpu in one.senders}
+    served = {cpu for one in made if one.traits.has_dut for cpu in one.dut.cpus}
+    cpus = away_from(senders, served)
+    stack.enter_context(showing(board, live=live, metrics=metrics, quiet=quiet, cpus=cpus))
+    return counted(reporter, ExperimentFolder(folder), board)
 
 
 def _stations(

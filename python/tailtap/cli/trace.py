@@ -79,6 +79,12 @@ from tailtap.records.errors import InputError
     "MiB) unless given. What finds no room is lost, and counted.",
 )
 @click.option(
+    "--rotate",
+    metavar="TIME",
+    help="Go on to the next file after this time: trace-00001.events, trace-00002.events, … Each "
+    "is a trace with a .json of its own, which is there once the file is complete.",
+)
+@click.option(
     "--flush",
     default="1 s",
     help="Write at least this often. With '0 s' nothing is written, and nobody wakes, while less "
@@ -106,6 +112,7 @@ def trace(
     steered: bool,
     floor: str | None,
     records: int | None,
+    rotate: str | None,
     flush: str,
     cpu: int | None,
     cost: bool,
@@ -148,7 +155,8 @@ def trace(
             warn(f"tracing CPUs {cpus}; SIGINT (Ctrl-C) stops")
 
     with writing(out, doing="make the folder of the trace"):
-        require_new([out / EVENTS, out / RECORD])
+        rotated = [] if rotate is None else out.glob(f"{Path(EVENTS).stem}-[0-9]*")
+        require_new([out / EVENTS, out / RECORD, *rotated])
         make_folder(out)
     done = take(
         out,
@@ -161,6 +169,7 @@ def trace(
         networks=[] if networks is None else parse_networks(networks),
         steered=steered,
         records=records,
+        rotate_ns=None if rotate is None else parse_time(rotate),
         flush_ns=parse_time(flush) or None,
         duration_ns=None if duration is None else parse_time(duration),
         cpu=cpu,

@@ -111,11 +111,13 @@ def measure(
     guard: Guard | None = None,
     *,
     stations: Stations,
+    flush: str | None = None,
 ) -> Measured:
     """Make one measurement of all flows: stamp files and ``generator.json`` of each.
 
     `folders` has the run folder of each of the experiment's flows. What is known of the DuT goes
-    into the first flow's. A measurement that the `guard` ends is whole but for its length.
+    into the first flow's. A measurement that the `guard` ends is whole but for its length. With
+    `flush` taps write so often, for who looks meanwhile; else when they must.
 
     Raises `MachineError` when it cannot be made or something broke during it. Whatever happens,
     nothing of it stays on the stations.
@@ -128,7 +130,7 @@ def measure(
         }
         at_work = _AtWork.open(stations, setup, stack)
         try:
-            measured = _measure(experiment, at_work, folders, tick, guard)
+            measured = _measure(experiment, at_work, folders, tick, guard, flush)
         except Exception:
             # What the roles wrote until then may say why. Who is gone cannot tell.
             with contextlib.suppress(TailtapError, OSError):
@@ -185,6 +187,7 @@ def _measure(
     folders: Mapping[str, RunFolder],
     tick: Tick | None,
     guard: Guard | None,
+    flush: str | None,
 ) -> Measured:
     flows = experiment.flows
     folder = folders[flows[0]].path
@@ -192,7 +195,8 @@ def _measure(
     prepared = dut.ask(PREPARE)
     forwards = prepared.ready_seconds is not None
     names = {flow: folders[flow].path.name for flow in flows}
-    timestamper = at_work.begin(TIMESTAMPER, {"folder": str(folder.parent), "flows": names})
+    stamping = {"folder": str(folder.parent), "flows": names, "flush": flush}
+    timestamper = at_work.begin(TIMESTAMPER, stamping)
     generator = at_work.begin(GENERATOR, {"flows": list(flows)})
     stations = _stations(at_work, prepared, {GENERATOR: generator, TIMESTAMPER: timestamper})
     timestamper.ask(START)

@@ -57,6 +57,10 @@ from tailtap.records.run import Instrument, RunRecord, Status, Tap
 from tailtap.records.warnings import is_valid, notices
 from tailtap.records.writing import writing
 
+WRITTEN = (
+    "the taps wrote every {} while packets were sent, so that the run could be watched: each time "
+    "woke up a CPU that is not the device's"
+)
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals by which a user, a service manager or a closing terminal ends the experiment."""
 
@@ -80,6 +84,7 @@ def run_experiment(
     stations: Stations | None = None,
     testbed: Path | None = None,
     boots: Boots | None = None,
+    flush: str | None = None,
     on_loss: Callable[[str], object] = log.warning,
 ) -> list[RunFolder]:
     """Make all runs of the experiment read from `source` into the folder `out`, and into `store`.
@@ -89,7 +94,8 @@ def run_experiment(
     boots the DuT's, if any run asks for that: then runs of one boot follow each other. Returns the
     run folders in the order of the plan, failed ones included. With `resume`, runs that are done
     and whole already stay as they are. `reporting`
-    makes who is told how it goes on, and `on_loss` is told what could not be kept. Raises
+    makes who is told how it goes on, and taps write as often as `flush` says, for who looks
+    meanwhile; `on_loss` is told what could not be kept. Raises
     `InputError` for a folder that does not fit, `MachineError` when nothing can run here,
     `Interrupted` when the user stopped it.
     """
@@ -110,7 +116,7 @@ def run_experiment(
                 text = testbed.read_text(encoding="utf-8")
                 write_text(folder.testbed, text, below=out)
             try:
-                return _run_all(folder, plan, store, reporting, stations, boots, on_loss)
+                return _run_all(folder, plan, store, reporting, stations, boots, flush, on_loss)
             except KeyboardInterrupt:
                 remove_own_leftovers()
                 done = sum(_is_whole(folder, run) for run in plan)
@@ -127,6 +133,7 @@ def _run_all(
     reporting: Reporting,
     stations: Stations | None,
     boots: Boots | None,
+    flush: str | None,
     on_loss: Callable[[str], object],
 ) -> list[RunFolder]:
     pending = [run for run in plan if not _is_whole(folder, run)]
@@ -156,7 +163,9 @@ def _run_all(
         for run in pending:
             reporter.started(run)
             tick = reporter.tick if reporter.wants_ticks else None
-            record = make_run(run, folder.run(run.slug), tick, stations=stations, boots=boots)
+            record = make_run(
+                run, folder.run(run.slug), tick, stations=stations, boots=boots, flush=flush
+            )
             store.add_runs(folder.database, [folder.run(one.slug).path for one in run.group])
             reporter.finished(run, record)
     return [folder.run(one.slug) for run in plan for one in run.group]
@@ -175,13 +184,14 @@ def make_run(
     keep_stamps: bool = True,
     stations: Stations | None = None,
     boots: Boots | None = None,
+    flush: str | None = None,
 ) -> RunRecord:
     """Make one run and evaluate it; its record, with the reason when it failed.
 
     Each flow is evaluated as a run of its own: those of `together` go into folders beside this one.
     When one of them fails, all do. A run that the `guard` ended is done all the same; its
-    ``generator`` says `interrupted`. With `keep_stamps` false its stamps are removed when it has
-    ended.
+    ``generator`` says `interrupted`. With `flush` taps write so often. With `keep_stamps` false
+    its stamps are removed when it has ended.
     """
     here = stations is None
     stations = stations or everywhere(Here())
@@ -212,8 +222,10 @@ def make_run(
             flow.store()
         folders = {flow.run.flow: flow.folder for flow in flows}
         before = Beside.look()
-        measured = measure(run.experiment, folders, tick, guard, stations=stations)
-        others = warnings_beside(before, Beside.look()) if here else []
+        measured = measure(run.experiment, folders, tick, guard, stations=stations, flush=flush)
+        others = list(warnings_beside(before, Beside.look())) if here else []
+        if flush is not None:
+            others.append({"code": "written-meanwhile", "message": WRITTEN.format(flush)})
         for flow in flows:
             flow.keep(measured)
             flow.record.warnings += notices(others)

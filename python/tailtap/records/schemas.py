@@ -24,6 +24,7 @@ from tailtap.records.generator import GeneratorRecord, SeveralRecord
 from tailtap.records.history import AddedRecord, HistoryRecord
 from tailtap.records.improve import ImproveRecord
 from tailtap.records.interrupts import InterruptsRecord
+from tailtap.records.live import LiveRecord, RecordingRecord
 from tailtap.records.noise import NoiseRecord
 from tailtap.records.printed import (
     ApplyRecord,
@@ -78,6 +79,8 @@ RECORDS: Sequence[type[Record]] = (
     TraceRecord,
     GeneratorRecord,
     SeveralRecord,
+    LiveRecord,
+    RecordingRecord,
     ReportRecord,
     ExportRecord,
     ImportRecord,

@@ -26,7 +26,7 @@ pub use changes::{Change, Changes};
 pub use choose::KeyChoice;
 pub use crossings::{Crossings, crossings};
 pub use lost::LostPacket;
-pub use partial::Partial;
+pub use partial::{Counted, Partial};
 pub use piece::{Piece, plan};
 pub use sides::sides;
 pub use stamps::Stamps;

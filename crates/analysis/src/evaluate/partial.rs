@@ -66,6 +66,19 @@ impl Partial {
         postcard::from_bytes(bytes).ok()
     }
 
+    /// What was counted, without any conclusion.
+    pub fn counted(self) -> Counted {
+        let excess = self.choice.clocks.as_ref().map_or_else(Excess::default, Clocks::excess);
+        let losses = self.losses.sorted();
+        Counted {
+            counts: self.counts,
+            latencies: self.latencies,
+            worst: self.worst,
+            lost_ns: losses.packets().iter().map(|&(time_ns, _)| time_ns).collect(),
+            excess,
+        }
+    }
+
     /// The evaluation, when all parts have been merged. Fails for captures that make none.
     pub fn conclude(self) -> Result<Evaluation, EvaluateError> {
         let Self { choice, options, counts, latencies, ingress, egress, .. } = self;
@@ -108,6 +121,21 @@ impl Partial {
             lost,
         })
     }
+}
+
+/// What was counted of a part.
+#[derive(Debug)]
+pub struct Counted {
+    /// What became of the packets.
+    pub counts: Counts,
+    /// Latencies of the matched packets in nanoseconds.
+    pub latencies: Distribution,
+    /// The worst packets, worst first.
+    pub worst: Vec<WorstPacket<Name>>,
+    /// The times of the packets that were lost, ascending, where that was asked.
+    pub lost_ns: Vec<u64>,
+    /// What all times and latencies are too large by.
+    pub excess: Excess,
 }
 
 impl Side {

@@ -30,6 +30,8 @@ pub struct Piece {
     choice: KeyChoice,
     options: Options,
     span: Span,
+    /// Whether packets that are equal to others within the window may be left out.
+    leaves_equals: bool,
 }
 
 /// What a piece reads of one capture.
@@ -61,7 +63,34 @@ impl Piece {
             choice,
             options: options.clone(),
             span: Span::ALL,
+            leaves_equals: false,
         })
+    }
+
+    /// A stretch of time of captures that may still be written: both must have all packets until a
+    /// window behind `span`. Of a single file only what stands behind the place that `begins` has for
+    /// it is read; there a record must begin, and nothing before it be younger than two windows before
+    /// `span`. Packets that are equal to others within the window are left out.
+    pub fn within(
+        ingress: impl Into<Source>,
+        egress: impl Into<Source>,
+        options: &Options,
+        span: Span,
+        begins: [Option<u64>; 2],
+    ) -> Result<Self, EvaluateError> {
+        let mut piece = Self::whole(ingress, egress, options)?;
+        let end_ns = span.until_ns.saturating_add(options.window_ns);
+        let stretch = |offset| Stretch {
+            begin: Mark { offset, time_ns: 0 },
+            marks: Vec::new(),
+            end_ns,
+            first_ns: None,
+            origin_ns: None,
+        };
+        piece.ingress.stretch = begins[0].map(stretch);
+        piece.egress.stretch = begins[1].map(stretch);
+        (piece.span, piece.leaves_equals) = (span, true);
+        Ok(piece)
     }
 
     /// The value as bytes.
@@ -132,6 +161,7 @@ impl Piece {
         }
         if let Ok((_, _, tally)) = &mut walked
             && let Some(equals) = tally.equals.take()
+            && !self.leaves_equals
         {
             if self.span != Span::ALL {
                 // What became of equal packets depends on all that came before.

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 
 use tailtap_analysis::marks::{MOST_SAMPLES, MarkCounts, Sample};
@@ -298,7 +298,7 @@ impl Writer {
 impl Current {
     fn create(target: &Target, number: usize, sample: Sample) -> Result<Self, WriteError> {
         let path = match target.rotation.is_on() {
-            true => numbered(&target.path, number + 1),
+            true => file::numbered(&target.path, number + 1),
             false => target.path.clone(),
         };
         let samples = vec![sample];
@@ -336,19 +336,10 @@ impl Current {
     }
 }
 
-/// `x.pcap` as `x-00001.pcap`.
-fn numbered(path: &Path, number: usize) -> PathBuf {
-    let mut name = path.file_stem().unwrap_or_default().to_owned();
-    name.push(format!("-{number:05}"));
-    if let Some(suffix) = path.extension() {
-        name.push(".");
-        name.push(suffix);
-    }
-    path.with_file_name(name)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use tailtap_analysis::stamps::{HEADER_LEN, Header, RECORD_LEN, Stamp};
 

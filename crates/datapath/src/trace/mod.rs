@@ -13,8 +13,10 @@ mod record;
 mod writer;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
 use std::fmt;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -22,13 +24,14 @@ use crate::OnReady;
 use crate::bpf::enable_statistics;
 use crate::clock::{Deadline, now_ns};
 use crate::cpu::{is_online, pin, synchronize_rcu};
+use crate::file::numbered;
 use crate::privileges::{self, Work};
 use crate::ring::Ring;
 use crate::signals::StopSignals;
 
 use program::{MAX_CPUS, Program};
 use record::{Kind, Record};
-use writer::Writer;
+use writer::{HOLD_NS, Named, Writer};
 
 pub use error::TraceError;
 pub use program::{HookCost, lacking};
@@ -105,6 +108,8 @@ pub struct Options {
     pub steered: bool,
     /// Room in each core's ring, rounded up to a power of two; `None` for [`DEFAULT_RECORDS`].
     pub records: Option<u64>,
+    /// Go on to the next file after this long: a row of numbered files, each a trace.
+    pub rotate_ns: Option<u64>,
     /// Write at least this often; `None` to write nothing while little of the room is used.
     pub flush_ns: Option<u64>,
     /// End after this long.
@@ -126,9 +131,12 @@ impl Options {
 /// What a trace has.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// When all programs were attached, and when the first one was taken away.
+    /// The file.
+    pub path: PathBuf,
+    /// When all programs were attached, and when the first one was taken away; of one file in a row,
+    /// what ended between these times is in it.
     pub span_ns: (u64, u64),
-    /// How often records were written before the end.
+    /// How often records were written before the end, into whichever file.
     pub writes: u64,
     /// Records in the file, by kind.
     pub records: BTreeMap<RecordKind, u64>,
@@ -145,7 +153,7 @@ pub struct Report {
     pub steal: bool,
     /// The names of what the records name by a number.
     pub names: Names,
-    /// What each program did.
+    /// What each program did; of a row of files the last one tells.
     pub costs: Vec<HookCost>,
     /// The release of the kernel.
     pub kernel: String,
@@ -164,9 +172,16 @@ pub struct Names {
     pub functions: BTreeMap<u64, String>,
 }
 
+/// What a trace in a row of files calls with each that is complete, but for the last.
+pub type OnFile<'a> = dyn FnMut(Report) -> Result<(), Box<dyn Error + Send + Sync>> + 'a;
+
 /// Traces until SIGINT, SIGTERM or the duration. Pins the calling thread if asked to, and gives
 /// its privileges up: call it from a thread of its own.
-pub fn trace(options: &Options, on_ready: Box<OnReady<'_>>) -> Result<Report, TraceError> {
+pub fn trace(
+    options: &Options,
+    on_ready: Box<OnReady<'_>>,
+    on_file: &mut OnFile<'_>,
+) -> Result<Report, TraceError> {
     let records = options.records.unwrap_or(DEFAULT_RECORDS);
     if !(1..=MAX_RECORDS).contains(&records) {
         return Err(TraceError::Records { records });
@@ -188,8 +203,16 @@ pub fn trace(options: &Options, on_ready: Box<OnReady<'_>>) -> Result<Report, Tr
 
     let slots = records.next_power_of_two();
     let mut program = Program::load(options, slots as usize)?;
-    let failed = |source| TraceError::Write { path: options.path.clone(), source };
-    let mut writer = Writer::create(&options.path, options.cpus.len()).map_err(failed)?;
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |source: io::Error| TraceError::Write { path, source }
+    };
+    let path_of = |number| match options.rotate_ns {
+        Some(_) => numbered(&options.path, number),
+        None => options.path.clone(),
+    };
+    let first = path_of(1);
+    let mut writer = Writer::create(&first, options.cpus.len()).map_err(failed(&first))?;
     for (place, &cpu) in options.cpus.iter().enumerate() {
         program.core(place).begin(cpu, place * slots as usize, now_ns());
     }
@@ -208,9 +231,11 @@ pub fn trace(options: &Options, on_ready: Box<OnReady<'_>>) -> Result<Report, Tr
             looked_ns: began,
         })
         .collect();
+    let mut row = Row { options, program: &program, began, told: Told::default() };
     let end = options.duration_ns.map_or(u64::MAX, |ns| began.saturating_add(ns));
-    let mut flush = Deadline::new(options.flush_ns, began);
-    let mut writes = 0;
+    let often = [options.flush_ns, options.rotate_ns].into_iter().flatten().min();
+    let mut flush = Deadline::new(often, began);
+    let (mut writes, mut number) = (0, 1);
     while !signals.requested() && now_ns() < end {
         // Nobody wakes a CPU that may be the generator's without need: it sleeps until it is told.
         let mut left = Duration::from_nanos(end.min(flush.due()).saturating_sub(now_ns()));
@@ -220,6 +245,7 @@ pub fn trace(options: &Options, on_ready: Box<OnReady<'_>>) -> Result<Report, Tr
         signals.wait(Some(program.bell.fd()), left);
         program.bell.hear();
         let all = flush.is_due();
+        let now = now_ns();
         let mut moved = false;
         for core in &mut cores {
             if all || core.ring.should_drain() {
@@ -229,7 +255,16 @@ pub fn trace(options: &Options, on_ready: Box<OnReady<'_>>) -> Result<Report, Tr
         }
         if moved {
             writes += 1;
-            writer.flush(now_ns()).map_err(failed)?;
+            writer.flush(now).map_err(failed(&writer.path))?;
+        }
+        // All cores were emptied: what is older than what waits for its place is in the file.
+        let until = now.saturating_sub(HOLD_NS);
+        if all && options.rotate_ns.is_some_and(|ns| until.saturating_sub(row.began) >= ns) {
+            let report = row.report(until, writes, &cores, &writer);
+            number += 1;
+            let next = path_of(number);
+            writer.go_on(&next).map_err(failed(&next))?;
+            on_file(report).map_err(TraceError::Ready)?;
         }
     }
 
@@ -241,26 +276,94 @@ pub fn trace(options: &Options, on_ready: Box<OnReady<'_>>) -> Result<Report, Tr
         let rest = program.core(core.place).unfinished(ended);
         rest.into_iter().for_each(|record| writer.push(core.place, record));
     }
-    writer.finish().map_err(failed)?;
+    writer.finish().map_err(failed(&writer.path))?;
     let costs = program.costs().map_err(system("ask what eBPF programs cost"))?;
     drop(statistics);
-    let lost = options.cpus.iter().zip(&cores).map(|(&cpu, core)| (cpu, core.lost)).collect();
-    let passes = options.cpus.iter().enumerate().filter(|_| options.adds_up_usual());
-    let passes = passes.map(|(place, &cpu)| (cpu, program.core(place).passes())).collect();
-    Ok(Report {
-        span_ns: (began, ended),
-        writes,
-        passes,
-        lost,
-        missing: program.missing.clone(),
-        substitutes: program.substitutes.clone(),
-        steal: program.steal,
-        names: names(&program, &writer),
-        records: writer.counts,
-        costs,
-        kernel: kernel::release(),
-        boot_id: kernel::boot_id(),
-    })
+    Ok(Report { costs, ..row.report(ended, writes, &cores, &writer) })
+}
+
+/// A trace in one file, or in a row of them.
+struct Row<'a> {
+    options: &'a Options,
+    program: &'a Program,
+    /// When the present file began.
+    began: u64,
+    told: Told,
+}
+
+/// What was told with earlier files.
+#[derive(Default)]
+struct Told {
+    lost: BTreeMap<usize, u64>,
+    passes: BTreeMap<usize, u64>,
+    /// Names that were looked up, and those that nobody knows.
+    irqs: BTreeMap<u32, Option<String>>,
+    functions: BTreeMap<u64, Option<String>>,
+}
+
+impl Row<'_> {
+    /// What the present file has, which ends at `until`; the next one begins there.
+    fn report(&mut self, until: u64, writes: u64, cores: &[Traced<'_>], writer: &Writer) -> Report {
+        let Self { options, program, began, told } = self;
+        let mut lost = BTreeMap::new();
+        let mut passes = BTreeMap::new();
+        for (&cpu, core) in options.cpus.iter().zip(cores) {
+            let before = told.lost.insert(cpu, core.lost).unwrap_or(0);
+            lost.insert(cpu, core.lost - before);
+            if options.adds_up_usual() {
+                let (all, half_ns) = program.core(core.place).passes();
+                let before = told.passes.insert(cpu, all).unwrap_or(0);
+                passes.insert(cpu, (all.saturating_sub(before), half_ns));
+            }
+        }
+        let span_ns = (std::mem::replace(began, until), until);
+        Report {
+            path: writer.path.clone(),
+            span_ns,
+            writes,
+            passes,
+            lost,
+            missing: program.missing.clone(),
+            substitutes: program.substitutes.clone(),
+            steal: program.steal,
+            names: told.names(program, writer),
+            records: writer.counts.clone(),
+            costs: Vec::new(),
+            kernel: kernel::release(),
+            boot_id: kernel::boot_id(),
+        }
+    }
+}
+
+impl Told {
+    /// Names of what is in the present file. The kernel's lists are long: what they said is kept.
+    fn names(&mut self, program: &Program, writer: &Writer) -> Names {
+        let Named { pids, irqs, functions } = &writer.named;
+        let known = program.names();
+        let name_of = |pid: u32| {
+            let name = known.get(&pid).cloned().or_else(|| kernel::name_of_task(pid))?;
+            Some((pid, name))
+        };
+        Names {
+            pids: pids.iter().filter(|&&pid| pid != 0).filter_map(|&pid| name_of(pid)).collect(),
+            irqs: look_up(&mut self.irqs, irqs, kernel::irqs),
+            functions: look_up(&mut self.functions, functions, kernel::functions),
+        }
+    }
+}
+
+/// The names of `wanted`: those that are `known`, or what `find` says of the others.
+fn look_up<K: Copy + Ord>(
+    known: &mut BTreeMap<K, Option<String>>,
+    wanted: &BTreeSet<K>,
+    find: impl FnOnce(&BTreeSet<K>) -> BTreeMap<K, String>,
+) -> BTreeMap<K, String> {
+    let new: BTreeSet<K> = wanted.iter().filter(|key| !known.contains_key(key)).copied().collect();
+    if !new.is_empty() {
+        let mut found = find(&new);
+        known.extend(new.into_iter().map(|key| (key, found.remove(&key))));
+    }
+    wanted.iter().filter_map(|key| Some((*key, known.get(key)?.clone()?))).collect()
 }
 
 /// A core while it is traced.
@@ -299,17 +402,20 @@ impl Traced<'_> {
     }
 }
 
-fn names(program: &Program, writer: &Writer) -> Names {
-    let seen = &writer.named;
-    let known: BTreeMap<u32, String> = program.names().into_iter().collect();
-    let name_of = |&pid: &u32| {
-        let name = known.get(&pid).cloned().or_else(|| kernel::name_of_task(pid))?;
-        Some((pid, name))
-    };
-    let named: BTreeSet<u32> = seen.pids.iter().copied().filter(|&pid| pid != 0).collect();
-    Names {
-        pids: named.iter().filter_map(name_of).collect(),
-        irqs: kernel::irqs(&seen.irqs),
-        functions: kernel::functions(&seen.functions),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_looked_up_is_not_looked_up_again() {
+        let mut known = BTreeMap::new();
+        let find = |wanted: &BTreeSet<u32>| {
+            assert_eq!(wanted, &[1, 2].into());
+            BTreeMap::from([(1, "one".to_owned())])
+        };
+        let found = look_up(&mut known, &[1, 2].into(), find);
+        assert_eq!(found, [(1, "one".to_owned())].into());
+        let again = look_up(&mut known, &[2, 1].into(), |_| unreachable!("all is known"));
+        assert_eq!(again, found);
     }
 }

@@ -1,5 +1,6 @@
 //! The tracer's eBPF programs: which of them are loaded, what they are told, and their rings.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::mem::size_of;
 use std::sync::atomic::AtomicU64;
@@ -201,7 +202,7 @@ impl Program {
     }
 
     /// The names of tasks, by pid.
-    pub(super) fn names(&self) -> Vec<(u32, String)> {
+    pub(super) fn names(&self) -> BTreeMap<u32, String> {
         let map = self.loaded.map("names");
         let entry = |key: Vec<u8>| {
             let name = map.lookup(&key, MapFlags::ANY).ok()??;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use tailtap_analysis::trace::MAGIC;
 
@@ -15,7 +15,7 @@ use crate::file;
 pub(super) const HOLD_NS: u64 = 100_000_000;
 
 /// What the records name by a number.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Named {
     pub(super) pids: BTreeSet<u32>,
     pub(super) irqs: BTreeSet<u32>,
@@ -48,6 +48,7 @@ impl Named {
 /// A trace that is being written. Killed at any time, it leaves a readable file.
 #[derive(Debug)]
 pub(super) struct Writer {
+    pub(super) path: PathBuf,
     file: File,
     /// By core.
     pending: Vec<Vec<Record>>,
@@ -59,11 +60,18 @@ pub(super) struct Writer {
 impl Writer {
     /// Creates the file for so many cores, or empties it.
     pub(super) fn create(path: &Path, cores: usize) -> io::Result<Self> {
-        let mut file = file::create(path)?;
-        file.write_all(&MAGIC)?;
+        let file = begun(path)?;
         let pending = vec![Vec::new(); cores];
         let (named, counts) = Default::default();
-        Ok(Self { file, pending, bytes: Vec::new(), named, counts })
+        Ok(Self { path: path.into(), file, pending, bytes: Vec::new(), named, counts })
+    }
+
+    /// Goes on in another file. What has not been written comes into that one.
+    pub(super) fn go_on(&mut self, path: &Path) -> io::Result<()> {
+        self.file = begun(path)?;
+        self.path = path.into();
+        (self.named, self.counts) = Default::default();
+        Ok(())
     }
 
     /// Takes a record of a core. Nothing is written before [`Writer::flush`].
@@ -100,6 +108,12 @@ impl Writer {
     }
 }
 
+fn begun(path: &Path) -> io::Result<File> {
+    let mut file = file::create(path)?;
+    file.write_all(&MAGIC)?;
+    Ok(file)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -128,5 +142,21 @@ mod tests {
         writer.finish().expect("written");
         assert_eq!((pids(), writer.counts[&Kind::TASK]), (vec![2, 1, 4, 3], 4));
         assert_eq!(writer.named.pids, [1, 2, 3, 4].into());
+    }
+
+    #[test]
+    fn what_is_young_comes_into_the_next_file() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [first, second] = ["a", "b"].map(|name| folder.path().join(name));
+        let mut writer = Writer::create(&first, 1).expect("created");
+        writer.push(0, task(10, 10, 1));
+        writer.push(0, task(2 * HOLD_NS, 5, 2));
+        writer.flush(2 * HOLD_NS).expect("written");
+        assert_eq!(writer.named.pids, [1].into());
+        writer.go_on(&second).expect("created");
+        assert!(writer.counts.is_empty() && writer.named.pids.is_empty());
+        writer.finish().expect("written");
+        let sizes = [first, second].map(|path| std::fs::metadata(path).expect("there").len());
+        assert_eq!((sizes, writer.named.pids), ([8 + 32; 2], [2].into()));
     }
 }

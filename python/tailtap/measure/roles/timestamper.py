@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tailtap.host.changes.journal import boot_id
 from tailtap.host.facts import environment
@@ -36,8 +37,8 @@ flows share it out."""
 
 
 class Timestamper:
-    """Plan: ``{"folder", "flows": {NAME: FOLDER}}``. The stamp files of a flow go into its folder
-    below the plan's.
+    """Plan: ``{"folder", "flows": {NAME: FOLDER}, "flush"}``. The stamp files of a flow go into its
+    folder below the plan's; they are written as often as `flush` says, or when they must.
 
     Events: `failed`, when the taps ended on their own.
     """
@@ -46,6 +47,7 @@ class Timestamper:
         """Taps that do not stamp yet."""
         self._folders: dict[str, str] = plan["flows"]
         self._folder = Path(plan["folder"])
+        self._flush: str | None = plan.get("flush")
         self._flows = [bench.lab.graph.flow(name) for name in self._folders]
         [node] = {flow.ingress.node for flow in self._flows}
         self._host = bench.lab.host(node)
@@ -142,7 +144,10 @@ class Timestamper:
     def _stamp(self, key: str, snap: int | None = None) -> None:
         for folder in self._folders.values():
             (self._folder / folder).mkdir(exist_ok=True)
-        asked = {} if snap is None else {"snap": snap}  # those of others may know of stamps only
+        # Those of others may know of stamps only, and cards write as they stamp.
+        asked: dict[str, Any] = {} if snap is None else {"snap": snap}
+        if self._flush is not None and not self._by_cards:
+            asked["flush"] = self._flush
         self._process = self._kind.start(
             self._host, self._folder, self._stamped, key, namespaces=self._namespaces, **asked
         )

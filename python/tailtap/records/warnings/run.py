@@ -30,6 +30,16 @@ ENTRIES = (
         "Lower the rate, or try another `traffic.generator`.",
     ),
     Entry(
+        "written-meanwhile",
+        (
+            "The taps wrote their stamps while packets were sent, for `--live` or `--metrics`. "
+            "Where there is no CPU besides those of generator and device, that woke up the "
+            "generator's."
+        ),
+        "Nothing; measure without these options what must not be disturbed at all.",
+        note=True,
+    ),
+    Entry(
         "without-id",
         (
             "Packets of a replayed capture are no UDP and carry no id. They load the device "

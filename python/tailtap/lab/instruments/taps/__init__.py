@@ -19,6 +19,8 @@ __all__ = ["STAMP_BYTES", "TAPS", "Stamped", "Tap"]
 
 STAMP_BYTES = 16
 """What a stamp takes in its file."""
+NEVER = "0 s"
+"""Nothing is written before the end as long as there is room."""
 NOWHERE: Mapping[str, str] = MappingProxyType({})
 """No network namespaces."""
 
@@ -54,6 +56,7 @@ class Tap(Protocol):
         key: str = MOONSNIFF,
         namespaces: Mapping[str, str] = NOWHERE,
         snap: int | None = None,
+        flush: str = NEVER,
     ) -> Process:
         """Stamp the packets of `flows` at their tap points; returns when ready.
 
@@ -62,8 +65,9 @@ class Tap(Protocol):
         in `Flow.points`, in the flow's folder below `folder`.
 
         `key` says where packets carry their ids, as ``tailtap tap --key``. With `snap` each
-        is ``NAME.pcap`` instead, with that many bytes of all packets; it is given only where an
-        experiment asks for that.
+        is ``NAME.pcap`` instead, with that many bytes of all packets. What was stamped is written
+        as often as `flush` says; `NEVER` disturbs nobody meanwhile. Both are given only where
+        somebody asks for that.
 
         Raises `MachineError` when this machine cannot do it.
         """

@@ -12,7 +12,7 @@ from pathlib import Path
 from tailtap.host.net.inside import inside
 from tailtap.host.net.nic import Timestamping, timestamping
 from tailtap.lab.generators.external import MOONSNIFF
-from tailtap.lab.instruments.taps import NOWHERE, Stamped
+from tailtap.lab.instruments.taps import NEVER, NOWHERE, Stamped
 from tailtap.lab.instruments.taps.hardware import judge
 from tailtap.lab.instruments.taps.inline import started
 from tailtap.lab.instruments.taps.links import TapLink
@@ -38,8 +38,9 @@ class CardTap(PassiveTap):
         key: str = MOONSNIFF,
         namespaces: Mapping[str, str] = NOWHERE,
         snap: int | None = None,
+        flush: str = NEVER,
     ) -> Process:
-        """Have both cards stamp every packet: `snap` is None.
+        """Have both cards stamp every packet: `snap` is None, and stamps are written at once.
 
         Raises `InputError`, `MachineError`.
         """

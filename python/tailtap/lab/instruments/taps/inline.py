@@ -14,7 +14,7 @@ from typing import Any
 from tailtap.host.changes.privileges import missing_capabilities
 from tailtap.kinds.check import Check
 from tailtap.lab.generators.external import MOONSNIFF
-from tailtap.lab.instruments.taps import NOWHERE, STAMP_BYTES, Stamped
+from tailtap.lab.instruments.taps import NEVER, NOWHERE, STAMP_BYTES, Stamped
 from tailtap.lab.instruments.taps.links import At, TapLink
 from tailtap.lab.instruments.taps.model import PCAP, STAMPS
 from tailtap.lab.topology.graph import EGRESS, INGRESS, Flow
@@ -100,11 +100,12 @@ class InlineTap:
         key: str = MOONSNIFF,
         namespaces: Mapping[str, str] = NOWHERE,
         snap: int | None = None,
+        flush: str = NEVER,
     ) -> Process:
         """Start the taps and wait until they are attached. Raises `MachineError`."""
         words = self.words(flows, namespaces, rooms(flows, slot_of(snap)))
-        # Writing would wake up a CPU that may be the generator's.
-        return started(host, folder, [*words, "--key", key, "--flush", "0 s"], snap)
+        # Writing wakes up a CPU that may be the generator's: nothing is written unless asked for.
+        return started(host, folder, [*words, "--key", key, "--flush", flush], snap)
 
     def words(
         self,

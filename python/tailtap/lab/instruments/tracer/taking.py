@@ -1,12 +1,15 @@
 """Taking a trace: ``trace.events``, and ``trace.json`` that says what it is.
 
-The latter is written when the former is complete: a trace without it was cut off.
+The latter is written when the former is complete: a trace without it was cut off. A trace in a row
+of files is one pair after the other: ``trace-00001.events``, ``trace-00001.json``, and so on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -33,6 +36,7 @@ def take(
     networks: Sequence[int] = (),
     steered: bool = False,
     records: int | None = None,
+    rotate_ns: int | None = None,
     flush_ns: int | None = None,
     duration_ns: int | None = None,
     cpu: int | None = None,
@@ -42,7 +46,8 @@ def take(
 
     There is room for `records` of each CPU. `networks` are the inodes of the network
     namespaces whose packets softirqs serve, as far as that is known; `steered` says that they come
-    by function calls of other CPUs alone. Raises `InputError`, `MachineError`.
+    by function calls of other CPUs alone. With `rotate_ns` a row of files is written, each for so
+    long, and the last one is what is returned. Raises `InputError`, `MachineError`.
     """
     from tailtap import _core
 
@@ -50,6 +55,14 @@ def take(
     told = records_of(served, cpus)
     floor = (THIN_FLOOR_NS if mode == "thin" else 0) if floor_ns is None else floor_ns
     (folder / RECORD).unlink(missing_ok=True)
+    keep = partial(
+        _keep,
+        mode=mode,
+        cpus=list(cpus),
+        senders=sorted(set(senders) - set(cpus)),
+        floor_ns=floor,
+        served=told,
+    )
     report = _core.trace(
         folder / EVENTS,
         list(cpus),
@@ -61,17 +74,21 @@ def take(
         networks=list(networks),
         steered=steered,
         records=records,
+        rotate_ns=rotate_ns,
+        on_file=keep,
         flush_ns=flush_ns,
         duration_ns=duration_ns,
         cpu=cpu,
         measure_cost=measure_cost,
     )
+    return keep(report)
+
+
+def _keep(report: Mapping[str, Any], **asked: Any) -> Taken:
+    """Write what a complete file has beside it."""
     facts = TraceFacts(
         clock="monotonic",
         boot_id=report["boot_id"],
-        mode=mode,
-        cpus=list(cpus),
-        senders=sorted(set(senders) - set(cpus)),
         started_ns=report["started_ns"],
         ended_ns=report["ended_ns"],
         records=sum(report["kinds"].values()),
@@ -79,14 +96,13 @@ def take(
         missing=report["missing"],
         substitutes=report["substitutes"],
         steal=report["steal"],
-        floor_ns=floor,
         usual={
             str(cpu): UsualPasses(passes=passes, half_ns=half)
             for cpu, (passes, half) in report["passes"].items()
         },
         writes=report["writes"],
-        served=told,
         kernel=report["kernel"],
+        **asked,
     )
     names = TraceNames(
         pids={str(pid): name for pid, name in report["pids"].items()},
@@ -94,5 +110,6 @@ def take(
         functions={f"{at:#x}": name for at, name in report["functions"].items()},
     )
     own = msgspec.structs.asdict(facts)
-    write_json(folder / RECORD, as_json(TraceRecord(**own, names=names)))
+    record = Path(report["path"]).with_suffix(Path(RECORD).suffix)
+    write_json(record, as_json(TraceRecord(**own, names=names)))
     return Taken(**own, kinds=report["kinds"], hooks=report["hooks"])

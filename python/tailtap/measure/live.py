@@ -1,0 +1,168 @@
+"""Numbers of an experiment's runs while they are measured.
+
+They are counted from the stamps that the taps write each second, by a thread at low priority on
+CPUs that the device does not serve packets on and, where there are others, no generator sends on.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Collection, Sequence
+from typing import Self
+
+from msgspec.structs import replace
+
+from tailtap.analysis.evaluation.settings import SECOND_NS, of_run
+from tailtap.analysis.live.numbers import Board, Numbers, Watched
+from tailtap.analysis.live.written import Growing
+from tailtap.analysis.runs.folder import ExperimentFolder
+from tailtap.analysis.runs.requests import are_requests
+from tailtap.experiment.plan import PlannedRun
+from tailtap.lab.generators.external import MOONSNIFF
+from tailtap.measure.progress import Reporter, Reporting
+from tailtap.records.errors import TailtapError
+from tailtap.records.run import RunRecord
+
+FLUSH = "1 s"
+"""How often taps write whose stamps are counted meanwhile."""
+WINDOW_NS = SECOND_NS
+"""A packet that has not come after this time counts as lost meanwhile, at the latest."""
+PERIOD_SECONDS = 1.0
+NICE = 10
+"""The priority of who counts, setpriority(2)."""
+OF_PCAPS = "numbers meanwhile are counted from stamps, and this run writes pcaps: it has none"
+
+
+def away_from(*occupied: Collection[int]) -> set[int]:
+    """CPUs of this process that are in none of `occupied`, or at least not in the last of them."""
+    allowed = os.sched_getaffinity(0)
+    free = allowed.difference(*occupied) or allowed.difference(occupied[-1])
+    return free or allowed
+
+
+def settle(cpus: Collection[int]) -> None:
+    """Have the calling thread, and those that it starts, work on these CPUs at low priority."""
+    os.sched_setaffinity(0, cpus)
+    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
+
+
+class Watching:
+    """A thread that counts what is written, and hangs the numbers on a board."""
+
+    def __init__(self, numbers: Numbers, board: Board, cpus: Collection[int]) -> None:
+        """Begin; the thread keeps to `cpus`."""
+        self._numbers, self._board, self._cpus = numbers, board, cpus
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="tt-live", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Count the rest, and end."""
+        self._ended.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        settle(self._cpus)
+        ended = False
+        while not ended:
+            ended = self._ended.wait(PERIOD_SECONDS)
+            now_ns = time.monotonic_ns()
+            try:
+                self._numbers.look(now_ns, complete=ended)
+                self._board.hang(self._numbers.record(now_ns, running=not ended))
+            except (TailtapError, OSError) as error:
+                latest = self._board.latest
+                if latest is not None:
+                    told = [*latest.notes, f"what came since is not counted: {error}"]
+                    self._board.hang(replace(latest, running=False, notes=told))
+                return  # the measurement goes on
+
+
+class LiveReporter:
+    """A reporter that has the packets of each run counted as well."""
+
+    def __init__(
+        self, inner: Reporter, out: ExperimentFolder, board: Board, runs: int, done: int
+    ) -> None:
+        """Tell `inner` as well; the runs are stored in `out`, and `done` of all `runs` are."""
+        self._inner, self._out, self._board = inner, out, board
+        self._runs, self._number = runs, done
+        self._watching: Watching | None = None
+        self.wants_ticks = inner.wants_ticks
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        self._inner.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """End, also amid a run."""
+        self._stop()
+        self._inner.__exit__(*error)
+
+    def noted(self, sentence: str) -> None:
+        """Something is worth a word."""
+        self._inner.noted(sentence)
+
+    def started(self, run: PlannedRun) -> None:
+        """A run begins."""
+        self._inner.started(run)
+        flows, notes = watched(run, self._out)
+        numbers = Numbers(
+            run.slug,
+            flows,
+            number=self._number + 1,
+            runs=self._runs,
+            seconds=run.experiment.seconds,
+            notes=notes,
+        )
+        self._number += len(run.group)
+        here = run.experiment
+        dut = here.dut.cpus if here.traits.has_dut else ()
+        self._watching = Watching(numbers, self._board, away_from(here.senders, dut))
+
+    def tick(self, seconds: float) -> None:
+        """Time passes."""
+        self._inner.tick(seconds)
+
+    def finished(self, run: PlannedRun, record: RunRecord) -> None:
+        """A run has ended."""
+        self._stop()
+        self._inner.finished(run, record)
+
+    def _stop(self) -> None:
+        if self._watching is not None:
+            self._watching.stop()
+            self._watching = None
+
+
+def live(inner: Reporting, out: ExperimentFolder, board: Board) -> Reporting:
+    """Makes reporters of `inner` that have packets counted onto `board` as well."""
+
+    def make(runs: list[PlannedRun], total: int) -> Reporter:
+        done = total - sum(len(run.group) for run in runs)
+        return LiveReporter(inner(runs, total), out, board, total, done)
+
+    return make
+
+
+def watched(run: PlannedRun, out: ExperimentFolder) -> tuple[Sequence[Watched], Sequence[str]]:
+    """The flows of a run whose packets can be counted meanwhile, and what is to be said of it."""
+    if run.experiment.snap is not None:
+        return [], [OF_PCAPS]
+    flows = []
+    for one in run.group:
+        asked = one.row().parameters.known.evaluation
+        assert asked is None or not are_requests(asked)  # these need pcaps
+        settings = of_run(asked)
+        settings = of_run(
+            asked,
+            key=MOONSNIFF if settings.key == "auto" else settings.key,
+            window_ns=min(settings.window_ns, WINDOW_NS),
+        )
+        folder = out.run(one.slug)
+        ends = Growing(folder.ingress), Growing(folder.egress)
+        flows.append(Watched(one.flow, *ends, settings))
+    return flows, ()

@@ -1,0 +1,112 @@
+"""What is known of a measurement while it runs, for pages, terminals and monitoring."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from tailtap.records.evaluation import Percentile
+from tailtap.records.record import Count, Number, Record, Texts, Whole
+
+
+class LiveWorst(Record, kw_only=True):
+    """One of the worst packets so far."""
+
+    latency: Whole
+    ingress_ns: Whole
+    egress_ns: Whole
+    key: str
+
+
+class LiveCause(Record, kw_only=True):
+    """What made packets of incidents late, so far."""
+
+    cause: str
+    detail: str
+    packets: Count
+    delay_ns: Count
+
+
+class LiveFlow(Record, kw_only=True, omit_defaults=True):
+    """A flow so far."""
+
+    name: str
+    ingress: Annotated[Count, Meta(description="Packets before the device")]
+    egress: Annotated[Count, Meta(description="Packets behind it")]
+    matched: Count
+    lost: Annotated[Count, Meta(description="Packets that did not come within the window")]
+    left_out: Annotated[
+        Count,
+        Meta(description="Packets whose key repeats within the window, copies, and packets behind "
+             "the device that nobody saw before it"),
+    ]  # fmt: skip
+    rate: Annotated[Number, Meta(description="Packets before the device per second, of late")]
+    until_ns: Annotated[Count, Meta(description="Packets stamped before this time are counted")]
+    sum_ns: Annotated[Count, Meta(description="Of the latencies of all matched packets")]
+    max_ns: Count | None = None
+    percentiles: Annotated[
+        list[Percentile], Meta(description="Each is at most a thousandth larger than it is")
+    ] = []
+    below: Annotated[
+        list[Count],
+        Meta(description="Matched packets not later than 1 us, 2 us, 5 us, … 5 s; exact"),
+    ] = []
+    worst: list[LiveWorst] = []
+    tap_lost: Annotated[
+        Count | None, Meta(description="Stamps that found no room; none where the taps do not tell")
+    ] = None
+
+
+class LiveIncidents(Record, kw_only=True):
+    """What a flight recorder kept, and what it did not."""
+
+    kept: Count
+    dropped: Annotated[Count, Meta(description="Not kept for a limit, or for a full disk")]
+    late: Annotated[Count, Meta(description="Packets above the threshold, kept or not")]
+    last: Annotated[str | None, Meta(description="The folder of the last one")] = None
+
+
+class LiveRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.live/1"):
+    """What is known of a measurement while it runs."""
+
+    run: Annotated[str, Meta(description="Its folder's name")]
+    number: Annotated[Count, Meta(description="Which run of the experiment it is")] = 1
+    runs: Annotated[Count, Meta(description="How many runs there are in all")] = 1
+    running: bool = True
+    time_ns: Annotated[Count, Meta(description="When this was made, by the clock of the taps")]
+    elapsed_s: Number
+    left_s: Annotated[
+        Number | None, Meta(description="Until the end; none where nobody knows it")
+    ] = None
+    window_ns: Annotated[Count, Meta(description="After this time a packet is lost")]
+    flows: list[LiveFlow] = []
+    trace_lost: Annotated[
+        Count | None, Meta(description="Records of the trace that found no room; none without a "
+                           "trace that tells meanwhile")
+    ] = None  # fmt: skip
+    causes: list[LiveCause] = []
+    incidents: LiveIncidents | None = None
+    notes: Annotated[Texts, Meta(description="What a reader must know of these numbers")] = []
+
+
+class RecordingRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.recording/1"):
+    """``recording.json``: what a flight recorder saw from its beginning to its end."""
+
+    started: str
+    finished: str | None = None
+    above: Annotated[Texts, Meta(description="What makes an incident, as typed")]
+    keep_ns: Count
+    most_incidents: Count
+    memory_bytes: Annotated[Count, Meta(description="What segments may take in memory")]
+    peak_bytes: Annotated[Count, Meta(description="What they took at most")] = 0
+    dropped_limit: Annotated[Count, Meta(description="Incidents beyond --incidents")] = 0
+    dropped_rate: Annotated[Count, Meta(description="Incidents beyond --rate")] = 0
+    dropped_busy: Annotated[
+        Count, Meta(description="Incidents whose segments were gone, as too much came at once")
+    ] = 0
+    dropped_disk: Annotated[Count, Meta(description="Incidents that the disk had no room for")] = 0
+    ended: Annotated[
+        str | None, Meta(description="Why incidents were not kept any more, before the end")
+    ] = None
+    numbers: LiveRecord

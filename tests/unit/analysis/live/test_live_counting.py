@@ -1,0 +1,139 @@
+"""Packets counted while their captures grow, against the evaluation of the whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from growing import SECOND, Traffic
+
+from tailtap.analysis.evaluation.evaluate import evaluate
+from tailtap.analysis.evaluation.settings import Settings
+from tailtap.analysis.evaluation.values import WorstPacket
+from tailtap.analysis.live.counting import Counted, Counter
+from tailtap.analysis.live.numbers import Numbers, Watched
+from tailtap.analysis.live.written import Growing, Row, Written
+from tailtap.records.errors import InputError
+
+START = 1000 * SECOND
+SETTINGS = Settings(key="moonsniff", window_ns=SECOND)
+NAMES = ("ingress", "egress", "matched", "lost", "duplicate_ingress", "unmatched_egress")
+
+
+def sides(folder: Path, kind: type[Growing] | type[Row]) -> tuple[Written, Written]:
+    return kind(folder / "ingress.stamps"), kind(folder / "egress.stamps")
+
+
+def looked(counter: Counter, now: int, *, complete: bool = False) -> list[Counted]:
+    counted = counter.look(now, complete=complete)
+    return [] if counted is None else [counted]
+
+
+@pytest.mark.parametrize("kind", [Growing, Row])
+@pytest.mark.parametrize("seed", range(4))
+def test_looks_add_up_to_the_whole(tmp_path: Path, kind: type[Growing], seed: int) -> None:
+    random = np.random.default_rng(seed)
+    late = {int(number): int(more) for number, more in
+            zip(random.integers(0, 6000, 5), random.integers(1e5, 9e8, 5), strict=True)}  # fmt: skip
+    lost = tuple({int(number) for number in random.integers(0, 6000, 20)})
+    traffic = Traffic.made(6, seed=seed, late=late, lost=lost)
+    counter = Counter(*sides(tmp_path, kind), SETTINGS)
+    found: list[Counted] = []
+    now = START
+    while now < START + 7 * SECOND:
+        now += int(random.integers(SECOND // 5, SECOND * 2))
+        torn = int(random.integers(0, 16))
+        if kind is Growing:
+            traffic.grow(tmp_path, now, torn)
+        else:
+            traffic.rotate(tmp_path, now)
+        found += looked(counter, now)
+    traffic.grow(tmp_path, now) if kind is Growing else traffic.rotate(tmp_path, now)
+    found += looked(counter, now, complete=True)
+    (whole := tmp_path / "whole").mkdir()
+    traffic.grow(whole, now)
+    exact = evaluate(whole / "ingress.stamps", whole / "egress.stamps", window_ns=SECOND)
+    for name in NAMES:
+        assert counter.counts[name] == getattr(exact.counts, name), name
+        assert sum(one.counts[name] for one in found) == getattr(exact.counts, name), name
+    values, counts = exact.distribution
+    assert counter.latencies.count == counts.sum()
+    assert counter.latencies.max_ns == values[-1]
+    worst = sorted((packet for one in found for packet in one.worst), reverse=True)
+    assert [packet.latency for packet in worst[:5]] == [row.latency for row in exact.worst(5)]
+    assert len(np.concatenate([one.lost_ns for one in found])) == exact.counts.lost
+    assert len(found) > 2
+    edges = [one.span for one in found]
+    assert all(a.until_ns == b.from_ns for a, b in zip(edges, edges[1:], strict=False))
+
+
+def test_a_packet_is_lost_when_its_window_is_over_and_not_before(tmp_path: Path) -> None:
+    traffic = Traffic.made(4, late={500: int(0.9 * SECOND)})
+    counter = Counter(*sides(tmp_path, Growing), SETTINGS)
+    traffic.grow(tmp_path, START + 2 * SECOND)
+    [counted] = looked(counter, START + 2 * SECOND)
+    assert counted.span.until_ns <= START + SECOND
+    assert counted.counts["lost"] == 0
+    assert counted.above(SECOND // 2) == 0  # it left in the next second
+    traffic.grow(tmp_path, START + 3 * SECOND)
+    [counted] = looked(counter, START + 3 * SECOND)
+    assert (counted.counts["lost"], counted.above(SECOND // 2)) == (0, 1)
+    assert isinstance(counted.worst[0], WorstPacket)
+
+
+def test_a_device_that_lets_nothing_out_loses_all(tmp_path: Path) -> None:
+    traffic = Traffic.made(3)
+    traffic.egress = traffic.egress[:0]
+    counter = Counter(*sides(tmp_path, Growing), SETTINGS)
+    traffic.grow(tmp_path, START + 3 * SECOND)
+    assert counter.look(START + 2 * SECOND) is None  # that side may merely be written late
+    [counted] = looked(counter, START + 8 * SECOND)
+    assert counted.counts["lost"] == counted.counts["ingress"] > 1900
+
+
+def test_before_there_is_a_file_there_is_nothing_to_count(tmp_path: Path) -> None:
+    counter = Counter(*sides(tmp_path, Growing), SETTINGS)
+    assert counter.look(START) is None
+    assert counter.look(START, complete=True) is None
+    (tmp_path / "ingress.stamps").write_bytes(b"\x89TTS")
+    assert counter.look(START) is None
+    (tmp_path / "ingress.stamps").write_bytes(b"neither of both")
+    with pytest.raises(InputError, match="no stamp file"):
+        counter.look(START)
+
+
+def test_a_key_must_be_known(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="key that is known"):
+        Counter(*sides(tmp_path, Growing), Settings())
+
+
+def test_files_of_a_row_go_when_nobody_needs_them(tmp_path: Path) -> None:
+    traffic = Traffic.made(5)
+    traffic.rotate(tmp_path, START + 5 * SECOND)
+    row = Row(tmp_path / "ingress.stamps")
+    assert len(row.files()) == 5
+    between = row.between(START + SECOND + 1, START + 3 * SECOND)
+    assert [path.name for path in between] == ["ingress-00002.stamps", "ingress-00003.stamps"]
+    assert len(row.drop(START + 2 * SECOND)) == 2
+    assert row.first_ns() == START + 2 * SECOND
+    assert row.last_ns() == START + 5 * SECOND - SECOND // 1000
+    row.drop(START + 100 * SECOND)
+    assert [path.name for path in row.files()] == ["ingress-00005.stamps"]  # it is being written
+
+
+def test_numbers_tell_of_all_flows(tmp_path: Path) -> None:
+    traffic = Traffic.made(4, late={1000: 5_000_000}, lost=(7, 8))
+    traffic.grow(tmp_path, START + 4 * SECOND)
+    flow = Watched("forward", *sides(tmp_path, Growing), SETTINGS)
+    numbers = Numbers("001-x", [flow], seconds=10, runs=3, notes=["a note"])
+    [(name, _)] = numbers.look(START + 4 * SECOND)
+    record = numbers.record(START + 4 * SECOND)
+    [told] = record.flows
+    assert name == told.name == "forward"
+    assert told.lost == 2 and 2990 < told.ingress < 3010
+    assert told.rate == pytest.approx(1000, rel=0.01)
+    assert told.worst[0].key == "1000" and told.worst[0].latency > 5_000_000
+    assert told.percentiles[0].supported and record.left_s == pytest.approx(6, abs=0.1)
+    assert (record.window_ns, record.notes) == (SECOND, ["a note"])
+    assert numbers.needed_ns == numbers.until_ns - 2 * SECOND
