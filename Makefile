@@ -302,6 +302,11 @@ bench: packages setup $(VENV)/complete forwarders ## Compare speed with other to
 bench-long: packages setup $(VENV)/complete ## Measure time and memory up to 200 million pairs (10 minutes, 7 GB of disk)
 	@$(BENCH).long
 
+.PHONY: soak
+SOAK_SECONDS ?= 86400
+soak: compiled ## Observe with a flight recorder for SOAK_SECONDS, and print what it takes (a day)
+	@$(SUDO) env PYTHONPATH=tests/support $(BIN)/python -m benches.soak $(SOAK_SECONDS)
+
 .PHONY: bench-model
 bench-model: packages setup $(VENV)/complete ## Simulate how far the tail model can be trusted, and time it (15 minutes)
 	@$(BENCH).model

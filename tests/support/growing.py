@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,14 +72,17 @@ class Traffic:
             until_here = side[side["time"] < until].tobytes() + side.tobytes()[:torn]
             (folder / f"{name}.stamps").write_bytes(header() + until_here)
 
-    def rotate(self, folder: Path, until: int, every: int = SECOND) -> None:
-        """Write it into numbered files, all but the last of which are closed."""
+    def rotate(self, folder: Path, until: int, every: int = SECOND, *, gone: bool = False) -> None:
+        """Write it into numbered files, all but the last of which are closed.
+
+        Where files may be `gone`, only the last two are written.
+        """
         for name, side in self.sides.items():
             written = side[side["time"] < until]
             first = int(side["time"][0])
             places = (written["time"].astype(np.int64) - first) // every
             last = int(places[-1]) if places.size else 0
-            for place in range(last + 1):
+            for place in range(max(0, last - 1) if gone else 0, last + 1):
                 part = written[places == place]
                 counts = (part.size, part.size, 0, 0) if place < last else (OPEN,) * 4
                 path = folder / f"{name}-{place + 1:05}.stamps"
@@ -91,7 +93,7 @@ class Traffic:
 def _replace(path: Path, content: bytes) -> None:
     draft = path.with_suffix(".draft")
     draft.write_bytes(content)
-    os.replace(draft, path)
+    draft.replace(path)
 
 
 def write_trace(folder: Path, number: int, rows: list[tuple[int, int, int, int, int, int]]) -> None:

@@ -31,7 +31,10 @@ pub enum Work {
         measured: bool,
     },
     /// Empty the rings of a trace into an open file, and name what is in it at the end.
-    Trace,
+    Trace {
+        /// Whether it goes on in other files, which it opens.
+        rotates: bool,
+    },
 }
 
 impl Work {
@@ -46,7 +49,10 @@ impl Work {
                     | CapabilitySet::DAC_OVERRIDE
             }
             // The kernel shows the addresses of its functions to SYSLOG alone.
-            Self::Trace => CapabilitySet::BPF | CapabilitySet::PERFMON | CapabilitySet::SYSLOG,
+            Self::Trace { rotates } => {
+                let all = CapabilitySet::BPF | CapabilitySet::PERFMON | CapabilitySet::SYSLOG;
+                if rotates { all | CapabilitySet::DAC_OVERRIDE } else { all }
+            }
         }
     }
 
@@ -67,7 +73,7 @@ impl Work {
 
     /// Whether files are opened later, which are root's.
     fn opens_files(self) -> bool {
-        matches!(self, Self::Tap { .. })
+        matches!(self, Self::Tap { .. } | Self::Trace { rotates: true })
     }
 }
 
@@ -140,7 +146,8 @@ mod tests {
         let permitted = |status: &str| u64::from_str_radix(field(status, "CapPrm"), 16).unwrap();
         let expected = |work: Work| work.kept().bits() & effective(&own);
         let tap = |elsewhere| Work::Tap { elsewhere, measured: false };
-        for work in [Work::Send, tap(false), tap(true), Work::Trace] {
+        let trace = |rotates| Work::Trace { rotates };
+        for work in [Work::Send, tap(false), tap(true), trace(false), trace(true)] {
             let status = status_of(work);
             assert_eq!(effective(&status), expected(work), "{work:?}");
             let spared = work.spared().bits() & permitted(&own);

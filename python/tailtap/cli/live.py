@@ -10,15 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tailtap.cli.terminal import warn
+from tailtap.cli.terminal import printable, warn
 
 if TYPE_CHECKING:
     from rich.console import Group
+    from rich.text import Text
 
     from tailtap.analysis.live.numbers import Board
     from tailtap.records.live import LiveFlow, LiveRecord
 
 Function = Callable[..., Any]
+CAUSES = 5
+"""So many causes are shown."""
 
 
 def watched(function: Function) -> Function:
@@ -109,20 +112,25 @@ class _View:
 def drawn(record: LiveRecord) -> Group:
     """The numbers as they stand in a terminal."""
     from rich.console import Group
-    from rich.text import Text
 
     left = "" if record.left_s is None else f", {record.left_s:.0f} s left"
     several = f" ({record.number} of {record.runs})" if record.runs > 1 else ""
-    lines: list[Any] = [Text(f"{record.run}{several}: {record.elapsed_s:.0f} s{left}", "bold")]
+    lines: list[Any] = [_text(f"{record.run}{several}: {record.elapsed_s:.0f} s{left}", "bold")]
     for flow in record.flows:
-        lines += [Text(_words(flow, named=len(record.flows) > 1)), _table(flow)]
+        lines += [_text(_words(flow, named=len(record.flows) > 1)), _table(flow)]
     if record.incidents is not None:
         kept = record.incidents
-        lines.append(Text(f"incidents: {kept.kept:,} kept, {kept.dropped:,} not kept"))
-        for cause in record.causes[:5]:
+        lines.append(_text(f"incidents: {kept.kept:,} kept, {kept.dropped:,} not kept"))
+        for cause in record.causes[:CAUSES]:
             detail = f" ({cause.detail})" if cause.detail else ""
-            lines.append(Text(f"  {cause.cause}{detail}: {cause.packets:,} packets"))
-    return Group(*lines, *(Text(note, "dim") for note in record.notes))
+            lines.append(_text(f"  {cause.cause}{detail}: {cause.packets:,} packets"))
+    return Group(*lines, *(_text(note, "dim") for note in record.notes))
+
+
+def _text(text: str, style: str = "") -> Text:
+    from rich.text import Text
+
+    return Text(printable(text), style)
 
 
 def _words(flow: LiveFlow, *, named: bool) -> str:

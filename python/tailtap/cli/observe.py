@@ -9,6 +9,8 @@ import click
 
 from tailtap.cli.command import PATH, command
 from tailtap.cli.completing import one_of, result_folders
+from tailtap.cli.live import watched
+from tailtap.cli.recording import record_incidents, recorded, recording_of
 from tailtap.cli.terminal import say, warn
 
 if TYPE_CHECKING:
@@ -93,6 +95,8 @@ if TYPE_CHECKING:
     help="The share of the serving cores' time that observing may take, 2 % unless given: the taps "
     "stamp fewer packets, and a trace that takes more alone is left out. '100 %' for any.",
 )
+@recorded
+@watched
 @click.option(
     "--look",
     default="1 s",
@@ -114,6 +118,14 @@ def observe(
     sample: str | None,
     budget: str,
     look: str,
+    live: bool,
+    metrics: str | None,
+    above: tuple[str, ...],
+    keep: str,
+    incidents: int,
+    rate: str | None,
+    then: str | None,
+    memory: str,
     json: bool,
     quiet: bool,
 ) -> None:
@@ -146,10 +158,15 @@ def observe(
         budget=budget, look=look,
     )  # fmt: skip
     folder = out or default_folder("observed")
+    if above:
+        recording = recording_of(above, keep, incidents, rate, then, memory)
+        record_incidents(asked, recording, folder, live=live, metrics=metrics, json=json,
+                         quiet=quiet)  # fmt: skip
+        return
 
     def begun(prepared: Prepared) -> None:
         if not quiet:
-            for line in _lines(prepared):
+            for line in told_of(prepared):
                 warn(line)
 
     with results_of_caller(folder):
@@ -211,7 +228,7 @@ def _asked(
     )
 
 
-def _lines(prepared: Prepared) -> list[str]:
+def told_of(prepared: Prepared) -> list[str]:
     """What was found, before it begins."""
     said = []
     for way in prepared.ways:

@@ -71,7 +71,8 @@ class Watching:
             now_ns = time.monotonic_ns()
             try:
                 self._numbers.look(now_ns, complete=ended)
-                self._board.hang(self._numbers.record(now_ns, running=not ended))
+                record = self._numbers.record(time.monotonic_ns(), running=not ended)
+                self._board.hang(record)
             except (TailtapError, OSError) as error:
                 latest = self._board.latest
                 if latest is not None:

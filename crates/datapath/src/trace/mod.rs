@@ -220,7 +220,8 @@ pub fn trace(
     let program = program;
     let began = now_ns();
     on_ready().map_err(TraceError::Ready)?;
-    privileges::keep(Work::Trace).map_err(system("give up root's privileges"))?;
+    let rotates = options.rotate_ns.is_some();
+    privileges::keep(Work::Trace { rotates }).map_err(system("give up root's privileges"))?;
 
     let mut cores: Vec<Traced<'_>> = (0..options.cpus.len())
         .map(|place| Traced {

@@ -89,7 +89,8 @@ class Counter:
             return None
         counted = self._count(Span(self._from_ns, until_ns))
         if counted is not None:
-            self._from_ns = self.until_ns = until_ns
+            self._from_ns = until_ns
+            self.until_ns = self._written_ns(now_ns) if complete else until_ns
             self.latencies.add(*counted.latencies)
             for name, count in counted.counts.items():
                 self.counts[name] = self.counts.get(name, 0) + count

@@ -1,6 +1,7 @@
 """What of a capture is written by now: one file that grows, or a row of numbered ones.
 
-Both are of records of one size that begin with their time: stamps and marks of `tailtap tap`.
+Stamps and marks of `tailtap tap` have records of one size that begin with their time, so that any
+of them is found. Of a row of pcaps only the first packet of each file is looked at.
 """
 
 from __future__ import annotations
@@ -17,12 +18,17 @@ from typing import Protocol
 from tailtap.analysis.evaluation.sources import Source
 from tailtap.records.errors import InputError
 
-FORMS = {b"\x89TTSTMP\n": (64, 16), b"\x89TTMARK\n": (128, 24)}
+FORMS = {b"\x89TTSTMP\n": (64, 16), b"\x89TTMARK\n": (4096, 24)}
 """Bytes of the header and of a record, by a file's first bytes; docs/reference/files.md."""
-SUFFIXES = (".stamps", ".marks")
-"""What such files end in."""
+PCAP = b"\x4d\x3c\xb2\xa1"
+"""The first bytes of a pcap with nanoseconds, as `tailtap tap` writes it."""
+PCAP_HEADER = 24
+SECOND_NS = 1_000_000_000
+SUFFIXES = (".stamps", ".marks", ".pcap")
+"""What the names of such files end in."""
 _MAGIC_LEN = 8
 _TIME = struct.Struct("<Q")
+_PCAP_TIME = struct.Struct("<LL")
 _NUMBER = re.compile(r"-(\d{5,})$")
 
 
@@ -73,7 +79,8 @@ class Growing:
         with _Records(self.path) as records:
             if not records.is_begun:
                 return None
-            return Reading(Source(str(self.path), (self.path,)), records.place(from_ns))
+            begin = None if records.is_pcap else records.place(from_ns)
+            return Reading(Source(str(self.path), (self.path,)), begin)
 
 
 class Row:
@@ -152,7 +159,7 @@ class _Records:
     def __init__(self, path: Path) -> None:
         """Raises `InputError` for a file of another form."""
         self._path = path
-        self.count, self.is_begun = 0, False
+        self.count, self.is_begun, self.is_pcap = 0, False, False
 
     def __enter__(self) -> _Records:
         """Open the file."""
@@ -162,6 +169,13 @@ class _Records:
             self._file = -1
             return self
         magic = os.pread(self._file, _MAGIC_LEN, 0)
+        self.is_pcap = magic.startswith(PCAP)
+        if self.is_pcap:
+            self._head = PCAP_HEADER
+            bytes_ = os.fstat(self._file).st_size
+            self.is_begun = bytes_ >= PCAP_HEADER
+            self.count = int(bytes_ >= PCAP_HEADER + _PCAP_TIME.size)
+            return self
         self._head, self._size = FORMS.get(magic, (0, 0))
         bytes_ = os.fstat(self._file).st_size
         if len(magic) == _MAGIC_LEN and not self._head:
@@ -185,6 +199,9 @@ class _Records:
 
     def time_ns(self, number: int) -> int:
         """The time of a record."""
+        if self.is_pcap:  # of which the first one is known
+            seconds, ns = _PCAP_TIME.unpack(os.pread(self._file, _PCAP_TIME.size, self._head))
+            return int(seconds) * SECOND_NS + int(ns)
         at = self._head + number * self._size
         return int(_TIME.unpack(os.pread(self._file, _TIME.size, at))[0])
 

@@ -111,6 +111,6 @@ def _metrics(record: LiveRecord) -> Iterator[Metric]:
 
 def _buckets(flow: LiveFlow) -> list[tuple[str, float]]:
     """The cumulative buckets of a flow, by their upper bounds in s."""
-    bounds = [f"{bound / SECOND_NS:g}" for bound in BOUNDS_NS]
+    bounds = [str(bound / SECOND_NS) for bound in BOUNDS_NS]
     below = flow.below or [0] * len(bounds)
     return [*zip(bounds, map(float, below), strict=True), ("+Inf", float(flow.matched))]

@@ -43,7 +43,7 @@ function table(caption, heads, rows) {
 
 // Latency over percentile, both logarithmic: x is 1 / (1 - p).
 function diagram(percentiles) {
-  const [width, height, left, bottom] = [460, 240, 58, 26];
+  const [width, height, left, right, bottom] = [460, 240, 58, 26, 26];
   const shown = percentiles.filter((one) => one.value > 0);
   const made = drawn("svg", { viewBox: `0 0 ${width} ${height}`, role: "img",
     "aria-label": "latency over percentile, both axes logarithmic" });
@@ -52,11 +52,11 @@ function diagram(percentiles) {
   const [low, high] = [Math.floor(log(shown[0].value)),
     Math.max(Math.ceil(log(shown.at(-1).value)), Math.floor(log(shown[0].value)) + 1)];
   const [first, last] = [log(1 / (1 - shown[0].p)), log(1 / (1 - shown.at(-1).p))];
-  const x = (p) => left + (width - left - 14) * (log(1 / (1 - p)) - first) / (last - first);
+  const x = (p) => left + (width - left - right) * (log(1 / (1 - p)) - first) / (last - first);
   const y = (ns) => height - bottom - (height - bottom - 12) * (log(ns) - low) / (high - low);
   for (let decade = low; decade <= high; decade++) {
     const at = y(10 ** decade);
-    made.append(drawn("line", { class: "grid", x1: left, x2: width - 14, y1: at, y2: at }));
+    made.append(drawn("line", { class: "grid", x1: left, x2: width - right, y1: at, y2: at }));
     made.append(drawn("text", { x: left - 6, y: at + 4, "text-anchor": "end" }, time(10 ** decade)));
   }
   for (const { p } of shown.filter(({ p }) => p === 0.5 || /^0\.9+$/.test(`${p}`))) {

@@ -1,0 +1,206 @@
+"""Incidents of a flight recorder: run folders that are written aside, and appear whole."""
+
+from __future__ import annotations
+
+import os
+import queue
+import subprocess
+import threading
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tailtap.analysis.live.triggers import Episode
+from tailtap.analysis.runs.folder import ExperimentFolder, RunFolder, RunStore
+from tailtap.measure.live import settle
+from tailtap.records.bugs import STORAGE, kept
+from tailtap.records.causes import CausesRecord
+from tailtap.records.errors import InputError, TailtapError
+from tailtap.records.files import move, remove_tree
+from tailtap.records.live import LiveCause
+from tailtap.records.record import read
+from tailtap.records.run import RunRecord
+from tailtap.records.units import format_time
+from tailtap.remote.local import LocalHost
+
+ASIDE = ".making"
+"""The folder of those that are not whole yet."""
+WAITING = 4
+"""So many incidents may wait to be evaluated; more come too fast to be kept."""
+STEP_SECONDS = 600.0
+"""How long explaining one, or making its page, may take."""
+THEN_SECONDS = 60.0
+"""How long the command of the user may take; it is ended then."""
+LOW = ("nice", "-n", "19")
+
+Evaluate = Callable[[RunRecord, RunFolder], object]
+
+
+@dataclass(frozen=True)
+class Draft:
+    """An incident whose stamps and trace are in a folder aside."""
+
+    episode: Episode
+    number: int
+    folder: RunFolder
+    record: RunRecord
+    traced: bool
+
+
+@dataclass
+class Made:
+    """What became of incidents so far."""
+
+    kept: int = 0
+    disk: int = 0
+    """Incidents that the disk had no room for."""
+    last: str | None = None
+    ended: str | None = None
+    """Why no more are kept."""
+    notes: list[str] = field(default_factory=list)
+    causes: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+    """Packets and delay in ns by cause and detail."""
+
+    @property
+    def rows(self) -> list[LiveCause]:
+        """The causes, the largest delay first."""
+        rows = [LiveCause(cause=cause, detail=detail, packets=packets, delay_ns=delay)
+                for (cause, detail), (packets, delay) in list(self.causes.items())]  # fmt: skip
+        return sorted(rows, key=lambda row: -row.delay_ns)
+
+
+class Maker:
+    """A thread at low priority that makes run folders of drafts."""
+
+    def __init__(
+        self,
+        out: ExperimentFolder,
+        store: RunStore,
+        evaluate: Evaluate,
+        *,
+        then: str | None,
+        cpus: Collection[int],
+        on_made: Callable[[Path], object] = lambda path: None,
+    ) -> None:
+        """Into `out` and `store`, on `cpus`; `then` is a command of the user's for each one."""
+        self.made = Made()
+        self._out, self._store, self._evaluate = out, store, evaluate
+        self._then, self._cpus, self._on_made = then, cpus, on_made
+        self._drafts: queue.Queue[Draft | None] = queue.Queue()
+        self._thread = threading.Thread(target=self._work, name="tt-incidents", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it has more to do than it may be asked for."""
+        return self._drafts.qsize() >= WAITING
+
+    def add(self, draft: Draft) -> None:
+        """Make a run folder of it, by and by."""
+        self._drafts.put(draft)
+
+    def finish(self) -> Made:
+        """Make the rest, and end."""
+        self._drafts.put(None)
+        self._thread.join()
+        return self.made
+
+    def _work(self) -> None:
+        settle(self._cpus)
+        while (draft := self._drafts.get()) is not None:
+            try:
+                self._make(draft)
+            except OSError as error:
+                if error.errno not in STORAGE:
+                    self._failed(draft, error)
+                    continue
+                self.full(f"{self._out.path}: {error.strerror}")
+                self._drop(draft)
+            except Exception as error:  # it costs this incident and no other one
+                self._failed(draft, error)
+
+    def full(self, why: str) -> None:
+        """Count an incident that the disk had no room for; no more are kept."""
+        self.made.disk += 1
+        self.made.ended = self.made.ended or f"incidents are not kept any more: {why}"
+
+    def _failed(self, draft: Draft, error: Exception) -> None:
+        said = kept(error, draft.folder.path)
+        self.made.notes.append(f"incident {draft.number}: {said}")
+        self._drop(draft)
+
+    def _drop(self, draft: Draft) -> None:
+        try:
+            remove_tree(draft.folder.path, below=self._out.path)
+        except (OSError, InputError):
+            self.made.notes.append(f"{draft.folder.path} could not be removed")
+
+    def _make(self, draft: Draft) -> None:
+        record, aside = draft.record, draft.folder
+        if self.made.ended is not None:
+            self.made.disk += 1
+            self._drop(draft)
+            return
+        self._evaluate(record, aside)
+        if draft.traced:
+            self._explain(draft)
+        whole = self._out.run(record.slug)
+        move(aside.path, whole.path, below=self._out.path)
+        self._store.add_runs(self._out.database, [whole.path])
+        self.made.kept += 1
+        self.made.last = record.slug
+        self._program("report", str(self._out.path), "--runs", str(record.number), "--out",
+                      str(whole.path / "report"), "--no-figures")  # fmt: skip
+        self._on_made(whole.path)
+        if self._then is not None:
+            self._run_then(draft, whole.path)
+
+    def _explain(self, draft: Draft) -> None:
+        """Say why its packets were late. One that nobody can explain is kept all the same."""
+        self._program("explain", str(draft.folder.path))
+        try:
+            causes = read(draft.folder.path / "causes.json", CausesRecord).causes
+        except TailtapError:
+            return
+        for row in causes:
+            if row.claim == "present":
+                continue
+            packets, delay = self.made.causes.get((row.cause, row.detail), (0, 0))
+            told = (packets + row.packets, delay + row.delay_ns)
+            self.made.causes[row.cause, row.detail] = told
+
+    def _program(self, *words: str) -> None:
+        """Run a command of this program at low priority; what it says is kept if it fails."""
+        said = self._run([*LOW, *LocalHost().program, *words, "--quiet"], STEP_SECONDS)
+        if said is not None:
+            self.made.notes.append(f"tailtap {words[0]}: {said}")
+
+    def _run_then(self, draft: Draft, folder: Path) -> None:
+        environment = {
+            "TAILTAP_INCIDENT": str(folder),
+            "TAILTAP_PACKETS": str(draft.episode.packets),
+            "TAILTAP_WHY": "; ".join(draft.episode.words),
+        }
+        said = self._run(["sh", "-c", self._then or ":"], THEN_SECONDS, environment)
+        if said is not None:
+            self.made.notes.append(f"--then: {said}")
+
+    @staticmethod
+    def _run(
+        words: list[str], seconds: float, environment: Mapping[str, str] | None = None
+    ) -> str | None:
+        """Run a command; what is wrong if it fails."""
+        try:
+            ran = subprocess.run(
+                words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=False,
+                stderr=subprocess.PIPE, timeout=seconds, start_new_session=True,
+                env=None if environment is None else {**os.environ, **environment},
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return f"it took more than {format_time(int(seconds * 1e9))}, and was ended"
+        except OSError as error:
+            return str(error)
+        if ran.returncode == 0:
+            return None
+        said = ran.stderr.decode(errors="replace").strip().splitlines()
+        return said[-1] if said else f"it ended with status {ran.returncode}"

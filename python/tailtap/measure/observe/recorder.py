@@ -1,0 +1,410 @@
+"""The flight recorder: a device is observed for as long as it takes, and what mattered is kept."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from tailtap.analysis.evaluation.settings import Settings
+from tailtap.analysis.live.numbers import Board, Numbers, Watched
+from tailtap.analysis.live.triggers import Episode, Episodes, Trigger, parse_trigger
+from tailtap.analysis.live.written import Row
+from tailtap.analysis.runs.folder import ExperimentFolder, RunFolder, RunStore, require_folder
+from tailtap.measure.live import away_from
+from tailtap.measure.observe.asked import Asked
+from tailtap.measure.observe.at_work import SIDES, AtWork, Stopped
+from tailtap.measure.observe.incidents import ASIDE, Draft, Maker
+from tailtap.measure.observe.memory import memory_folder
+from tailtap.measure.observe.prepared import SLUGS, Prepared, prepare
+from tailtap.measure.observe.record import begun, ended, evaluated, now, stopped_into
+from tailtap.measure.observe.segments import (
+    TraceRow,
+    bytes_in,
+    join_captures,
+    join_traces,
+    row_of,
+)
+from tailtap.measure.runner import interruptible, storage_errors
+from tailtap.records.bugs import STORAGE
+from tailtap.records.errors import InputError, Interrupted, MachineError, Occupied
+from tailtap.records.files import make_folder, remove_tree, write_json
+from tailtap.records.live import LiveIncidents, LiveRecord, RecordingRecord
+from tailtap.records.record import as_json
+from tailtap.records.run import Facts, RunRecord
+from tailtap.records.trace import Taken
+from tailtap.records.units import format_size
+
+SEGMENT_NS = 1_000_000_000
+"""How long a piece is of what is written."""
+LOOK_SECONDS = 1.0
+STORE_SECONDS = 10.0
+"""How often what was counted is stored."""
+COST_SECONDS = 60.0
+PATIENCE_NS = 5_000_000_000
+"""How long an incident waits for its trace to be complete."""
+RECORD = "recording.json"
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What is kept of what is observed."""
+
+    above: Sequence[str]
+    """What makes an incident: see `parse_trigger`."""
+    keep_ns: int = 1_000_000_000
+    """How long before what makes it an incident begins; a packet that has not come after so long
+    is lost."""
+    incidents: int = 100
+    rate: tuple[int, int] | None = None
+    """At most so many incidents in so many ns."""
+    then: str | None = None
+    memory: int = 1 << 30
+    """What is kept in memory takes so many bytes at most."""
+
+
+def record(
+    asked: Asked,
+    recording: Recording,
+    out: Path,
+    *,
+    store: RunStore,
+    board: Board | None = None,
+    on_begin: Callable[[Prepared], object] = lambda prepared: None,
+    on_made: Callable[[Path], object] = lambda path: None,
+) -> RecordingRecord:
+    """Observe a device until SIGINT or the time that was `asked`, and keep incidents in `out`.
+
+    Each is a run folder; `RECORD` says what all packets became, and what was not kept. Numbers
+    hang on `board` meanwhile. Raises what `observe` raises.
+    """
+    folder = ExperimentFolder(out)
+    with storage_errors(out):
+        require_folder(out, resume=False)
+        if any(out.iterdir()):
+            raise Occupied("the folder is not empty", place=str(out))
+        with folder.locked(), interruptible():
+            try:
+                prepared = prepare(asked)
+            except KeyboardInterrupt:
+                raise Interrupted("interrupted before any packet was observed") from None
+            if prepared.match != "packets":
+                raise InputError(
+                    "a flight recorder follows packets from one interface to another: name both"
+                )
+            make_folder(folder.runs, below=out)
+            cpus = away_from(prepared.serving.cpus)
+            with _on(cpus), memory_folder() as memory:
+                maker = Maker(folder, store, _evaluated, then=recording.then, cpus=cpus,
+                              on_made=on_made)  # fmt: skip
+                recorder = Recorder(prepared, recording, folder, memory, maker)
+                try:
+                    with AtWork.start(
+                        prepared, memory, rotate_ns=SEGMENT_NS, tell_ns=SEGMENT_NS
+                    ) as work:
+                        on_begin(prepared)
+                        with contextlib.suppress(KeyboardInterrupt):
+                            _watch(work, recorder, board, asked.duration_ns)
+                        recorder.stopped(work)
+                finally:
+                    maker.finish()
+                    told = recorder.store(finished=True)
+                if board is not None:
+                    board.hang(told.numbers)
+                return told
+
+
+def _evaluated(record: RunRecord, folder: RunFolder) -> None:
+    """Evaluate an incident, and store its record."""
+    evaluated(record, folder)
+    ended(record, folder, "done")
+
+
+@contextlib.contextmanager
+def _on(cpus: Collection[int]) -> Iterator[None]:
+    """Keep this thread, and what it starts, on these CPUs."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cpus)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def _watch(work: AtWork, recorder: Recorder, board: Board | None, duration_ns: int | None) -> None:
+    """Look each second until the time is over, or the taps have come to their end.
+
+    Raises `MachineError` when others did.
+    """
+    began = time.monotonic()
+    end = inf if duration_ns is None else began + duration_ns / 1e9
+    costs, stores = began + LOOK_SECONDS, began
+    with selectors.DefaultSelector() as selector:
+        for process in work.sources():
+            selector.register(process, selectors.EVENT_READ)
+        while not work.look() and (moment := time.monotonic()) < end:
+            if moment >= costs:
+                work.measure_cost()
+                costs = moment + COST_SECONDS
+                for key in list(selector.get_map().values()):
+                    if key.fileobj not in work.sources():
+                        selector.unregister(key.fileobj)
+            recorder.look(time.monotonic_ns(), work.told)
+            if board is not None:
+                board.hang(recorder.numbers(end - moment if end < inf else None))
+            if moment >= stores:
+                recorder.store()
+                stores = moment + STORE_SECONDS
+            again = min(end, moment + LOOK_SECONDS)
+            while (left := again - time.monotonic()) > 0 and not (selector.select(left) and
+                                                                  work.look()):  # fmt: skip
+                pass
+
+
+class Recorder:
+    """Counts what comes in pieces, and makes drafts of incidents."""
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        recording: Recording,
+        out: ExperimentFolder,
+        memory: Path,
+        maker: Maker,
+    ) -> None:
+        """Of what taps and tracer write into `memory`. Raises `InputError` for a wrong trigger."""
+        self._prepared, self._recording, self._out = prepared, recording, out
+        self._memory, self._maker = memory, maker
+        self._aside = ExperimentFolder(out.path / ASIDE, out.path)
+        self._rows: dict[str, tuple[Row, Row]] = {}
+        self._triggers: dict[str, list[Trigger]] = {
+            slug: [parse_trigger(text) for text in recording.above] for slug in SLUGS
+        }
+        self._episodes = {slug: Episodes(recording.keep_ns) for slug in SLUGS}
+        self._over: deque[tuple[str, Episode]] = deque()
+        self._trace = TraceRow(memory / SLUGS[0]) if prepared.traced else None
+        self._numbers: Numbers | None = None
+        self._late, self._drafted, self._peak = 0, 0, 0
+        self._dropped = {"limit": 0, "rate": 0, "busy": 0, "disk": 0}
+        self._times: deque[int] = deque()
+        self._tap_lost: int | None = None
+        self._notes: list[str] = []
+        self._started = now()
+        self._now_ns = time.monotonic_ns()
+
+    def look(self, now_ns: int, told: object = None, *, complete: bool = False) -> None:
+        """Count what was written since, and draft what is an incident.
+
+        `told` is what the taps said last.
+        """
+        self._now_ns = now_ns
+        self._tap_lost = _lost(told, self._tap_lost)
+        if not self._begin():
+            return
+        assert self._numbers is not None
+        for slug, counted in self._numbers.look(now_ns, complete=complete):
+            found = [one for trigger in self._triggers[slug] if (one := trigger.look(counted))]
+            self._late += sum(one.packets for one in found)
+            over = self._episodes[slug].add(sorted(found))
+            over += self._episodes[slug].over(counted.span.until_ns)
+            self._over.extend((slug, episode) for episode in over)
+        if complete:
+            for slug, episodes in self._episodes.items():
+                self._over.extend((slug, one) for one in episodes.over(1 << 63))
+        while self._over and (complete or self._is_traced(self._over[0][1], now_ns)):
+            self._keep(*self._over.popleft())
+        self._peak = max(self._peak, bytes_in(self._memory))
+        if not complete:
+            self._drop()
+
+    def stopped(self, work: AtWork) -> None:
+        """End taps and tracer, and count what they wrote at their end."""
+        try:
+            work.stop()
+        except MachineError as error:
+            self._notes.append(str(error))
+        self.look(time.monotonic_ns(), work.told, complete=True)
+
+    def numbers(self, left_s: float | None = None) -> LiveRecord:
+        """All that is known now."""
+        made = self._maker.made
+        dropped = sum(self._dropped.values()) + made.disk
+        incidents = LiveIncidents(kept=made.kept, dropped=dropped, late=self._late, last=made.last)
+        notes = [*self._notes, *made.notes[-5:], *([made.ended] if made.ended else [])]
+        if self._numbers is None:
+            return LiveRecord(
+                run=self._out.path.name, time_ns=self._now_ns, elapsed_s=0.0, left_s=left_s,
+                window_ns=self._recording.keep_ns, incidents=incidents, notes=notes,
+            )  # fmt: skip
+        known = self._numbers.record(self._now_ns)
+        for flow in known.flows:
+            flow.tap_lost = self._tap_lost
+        return replace(
+            known,
+            left_s=left_s,
+            incidents=incidents,
+            causes=made.rows,
+            trace_lost=None if self._trace is None else self._trace.lost,
+            notes=notes,
+        )
+
+    def store(self, *, finished: bool = False) -> RecordingRecord:
+        """Store what is known now; a full disk ends the keeping of incidents and nothing else."""
+        made, recording = self._maker.made, self._recording
+        told = RecordingRecord(
+            started=self._started,
+            finished=now() if finished else None,
+            above=list(recording.above),
+            keep_ns=recording.keep_ns,
+            most_incidents=recording.incidents,
+            memory_bytes=recording.memory,
+            peak_bytes=self._peak,
+            dropped_limit=self._dropped["limit"],
+            dropped_rate=self._dropped["rate"],
+            dropped_busy=self._dropped["busy"],
+            dropped_disk=self._dropped["disk"] + made.disk,
+            ended=made.ended,
+            numbers=replace(self.numbers(), running=not finished),
+        )
+        try:
+            write_json(self._out.path / RECORD, as_json(told), below=self._out.path)
+        except OSError as error:
+            if error.errno not in STORAGE:
+                raise
+            made.ended = made.ended or f"{self._out.path}: {error.strerror}"
+        return told
+
+    def _begin(self) -> bool:
+        """Find what the taps write; whether there is something."""
+        if self._numbers is not None:
+            return True
+        flows = []
+        settings = Settings(key=self._prepared.key, window_ns=self._recording.keep_ns)
+        for slug, _ in zip(SLUGS, self._prepared.ways, strict=False):
+            ingress, egress = (row_of(self._memory / slug, side) for side in SIDES)
+            if ingress is None or egress is None:
+                return False
+            self._rows[slug] = ingress, egress
+            flows.append(Watched(slug, ingress, egress, settings))
+        self._numbers = Numbers(self._out.path.name, flows)
+        return True
+
+    def _is_traced(self, episode: Episode, now_ns: int) -> bool:
+        """Whether all that a trace has of it is written, or will not be."""
+        if self._trace is None:
+            return True
+        wanted = episode.end_ns + SEGMENT_NS
+        return self._trace.until_ns >= wanted or now_ns > wanted + PATIENCE_NS
+
+    def _keep(self, slug: str, episode: Episode) -> None:
+        """Draft an incident, unless a limit stands against it."""
+        why = self._limit()
+        if why is not None:
+            self._dropped[why] += 1
+            return
+        self._drafted += 1
+        try:
+            draft = self._draft(slug, episode)
+        except OSError as error:
+            if error.errno not in STORAGE:
+                raise
+            self._maker.full(f"{self._out.path}: {error.strerror}")
+            remove_tree(self._aside.path, below=self._out.path)
+            return
+        self._times.append(self._now_ns)
+        self._maker.add(draft)
+
+    def _limit(self) -> str | None:
+        """What keeps an incident from being kept now."""
+        if self._maker.made.ended is not None:
+            return "disk"
+        if self._drafted >= self._recording.incidents:
+            return "limit"
+        if self._recording.rate is not None:
+            most, period_ns = self._recording.rate
+            while self._times and self._times[0] <= self._now_ns - period_ns:
+                self._times.popleft()
+            if len(self._times) >= most:
+                return "rate"
+        return "busy" if self._maker.is_busy else None
+
+    def _draft(self, slug: str, episode: Episode) -> Draft:
+        """Copy the segments of an episode, from memory into a folder aside."""
+        place = SLUGS.index(slug)
+        number = self._drafted
+        slug_of = f"{number:03}-incident-{time.strftime('%Y%m%d-%H%M%S')}"
+        folder = self._aside.run(slug_of)
+        folder.start_anew()
+        record = begun(self._prepared, number, self._prepared.ways[place])
+        record.slug = slug_of
+        record.variables = {"incident": number, **record.variables}
+        until_ns = episode.end_ns + self._recording.keep_ns
+        taps = {}
+        for side, row in zip(SIDES, self._rows[slug], strict=True):
+            paths = row.between(episode.begin_ns, until_ns)
+            target = folder.path / f"{side}{row.path.suffix}"
+            counts = join_captures(paths, target, below=self._out.path)
+            taps[side] = {"file": target.name, "lost": 0, **counts}
+        traced = None
+        if self._trace is not None and (files := self._trace.between(episode.begin_ns, until_ns)):
+            joined = join_traces(files, folder.path, below=self._out.path)
+            facts = {name: getattr(joined, name) for name in joined.__struct_fields__}
+            facts.pop("names")
+            traced = Taken(**facts, kinds={}, hooks={})
+        stopped = Stopped(
+            taps={folder.path.name: taps},
+            trace=traced,
+            warnings=[],
+            cost=None,
+            span_ns=(episode.begin_ns, until_ns),
+        )
+        stopped_into(record, folder, stopped, Facts(elapsed_ns=until_ns - episode.begin_ns))
+        return Draft(episode, number, folder, record, traced is not None)
+
+    def _drop(self) -> None:
+        """Remove the segments that nobody needs any more, and older ones where there is no room."""
+        assert self._numbers is not None
+        needed = [self._numbers.needed_ns, self._numbers.until_ns - 2 * self._recording.keep_ns]
+        needed += [one.begin_ns for _, one in self._over]
+        needed += [one.open.begin_ns for one in self._episodes.values() if one.open]
+        before_ns = min(needed)
+        while True:
+            for rows in self._rows.values():
+                for row in rows:
+                    row.drop(before_ns)
+            if self._trace is not None:
+                self._trace.drop(before_ns)
+            size = bytes_in(self._memory)
+            if size <= self._recording.memory or before_ns > self._now_ns:
+                return
+            told = (
+                f"segments took more than {format_size(self._recording.memory)} in memory: the "
+                "oldest were dropped, and what was in them is neither counted nor kept"
+            )
+            if told not in self._notes:
+                self._notes.append(told)
+            before_ns = max(before_ns, self._now_ns - 10 * SEGMENT_NS) + SEGMENT_NS
+
+
+def _lost(told: object, before: int | None) -> int | None:
+    """Stamps without room, as the taps said last."""
+    if not isinstance(told, dict):
+        return before
+    return sum(int(link.get("lost", 0)) for link in told.get("links", {}).values())
+
+
+def parse_rate(text: str) -> tuple[int, int]:
+    """``1/min``, ``10/h``: how many, in how many ns. Raises `InputError`."""
+    units = {"s": 1, "min": 60, "h": 3600, "d": 86400}
+    number, slash, unit = text.replace(" ", "").partition("/")
+    if not (slash and number.isascii() and number.isdecimal() and int(number) and unit in units):
+        raise InputError(f"--rate {text!r}: write how many incidents in a time, such as 1/min")
+    return int(number), units[unit] * 1_000_000_000

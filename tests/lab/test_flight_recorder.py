@@ -1,0 +1,71 @@
+"""`tailtap observe --above`: what mattered is kept, whatever happens meanwhile."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+from holding import HOLD_MS, RATE, holding, recording
+from labtools import TAILTAP, own_machine, record, wait_for
+
+from tailtap.measure.observe.memory import PREFIX, SHARED, remove_left
+from tailtap.records.live import RecordingRecord
+from tailtap.records.record import read
+
+
+def incidents(out: Path) -> list[Path]:
+    return sorted((out / "runs").glob("*-incident-*"))
+
+
+def test_a_packet_that_was_held_makes_a_run_like_any_other(tmp_path: Path) -> None:
+    out, then = tmp_path / "out", tmp_path / "then"
+    command = f'echo "$TAILTAP_PACKETS $TAILTAP_INCIDENT" >> {then}'
+    words = ("--incidents", "1", "--then", command)
+    with own_machine() as machine, holding(machine), recording(machine, out, *words) as running:
+        wait_for(then.exists, "an incident", 200)
+        time.sleep(2)
+        running.send_signal(signal.SIGINT)
+        said, errors = running.communicate(timeout=200)
+    assert running.returncode == 0, errors
+    told = json.loads(said)
+    assert told == json.loads((out / "recording.json").read_text())
+    [incident] = incidents(out)
+    late, place = then.read_text().split()
+    assert (place, int(late) > 0) == (str(incident), True)
+    kept = told["numbers"]["incidents"]
+    assert (kept["kept"], kept["last"]) == (1, incident.name)
+    assert kept["dropped"] == told["dropped_limit"]
+    [flow] = told["numbers"]["flows"]
+    assert flow["max_ns"] >= HOLD_MS * 1_000_000 and flow["matched"] > RATE
+    run = record(incident)
+    assert run["status"] == "done" and len(run["observed"]["points"]) == 2
+    assert run["trace"]["ended_ns"] > run["trace"]["started_ns"]
+    assert (incident / "causes.json").is_file() and (incident / "report/index.html").is_file()
+    found = json.loads((incident / "evaluation/evaluation.json").read_text())
+    held = [row for row in found["worst"] if row["latency"] >= HOLD_MS * 1_000_000]
+    assert 1 <= len(held) <= int(late) + 1
+    for tool in ("explain", "report"):
+        done = subprocess.run(
+            [*TAILTAP, tool, str(out), "--quiet"], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+    assert not list(SHARED.glob(f"{PREFIX}{running.pid}-*"))
+
+
+def test_after_a_kill_incidents_are_whole_and_memory_is_cleared(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with own_machine() as machine, holding(machine):
+        with recording(machine, out, "--trace", "none") as running:
+            wait_for(lambda: len(incidents(out)) > 0, "an incident", 200)
+            running.kill()
+            running.wait()
+        assert list(SHARED.glob(f"{PREFIX}{running.pid}-*"))
+        remove_left()
+        assert not list(SHARED.glob(f"{PREFIX}{running.pid}-*"))
+    for incident in incidents(out):
+        assert record(incident)["status"] == "done"
+        assert (incident / "evaluation/evaluation.json").is_file()
+    assert read(out / "recording.json", RecordingRecord).finished is None

@@ -1,0 +1,74 @@
+"""A device that holds a packet now and then, and `tailtap observe --above` on it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from labtools import TAILTAP, Machine, wait_for
+
+RATE, EVERY, HOLD_MS = 10_000, 30_000, 60
+"""Packets per second; each so many of them one is held, for so long."""
+SETUP = """
+for name in sender device sink; do ip netns add $name; ip -n $name link set lo up; done
+ip link add eth0 netns sender type veth peer name in netns device
+ip link add out netns device type veth peer name eth0 netns sink
+ip -n sender link set eth0 up; ip -n sink link set eth0 up
+ip -n device link set in up; ip -n device link set out up
+"""
+
+
+@contextlib.contextmanager
+def holding(
+    machine: Machine, *, seconds: int = 300, rate: int = RATE, every: int = EVERY
+) -> Iterator[None]:
+    """A device that holds one packet of `every`, and packets that pass it."""
+    assert machine.run("sh", "-ec", SETUP).returncode == 0
+    ids = ",".join(map(str, range(every, min(seconds * rate, 1000 * every), every)))
+    forward = ["forward", "in", "out", "--hold", ids, "--hold-for", f"{HOLD_MS} ms", "--cpu", "1"]
+    generate = [
+        "generate",
+        "eth0",
+        "--rate",
+        f"{rate} pkt/s",
+        "--duration",
+        f"{seconds} s",
+        "--cpu",
+        "0",
+    ]
+    with contextlib.ExitStack() as stack:
+        for space, words in (("device", forward), ("sender", generate)):
+            running = subprocess.Popen(
+                machine.command("ip", "netns", "exec", space, *TAILTAP, *words, "--quiet"),
+                stdout=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+            stack.callback(running.wait)
+            stack.callback(running.kill)
+        wait_for(lambda: machine.received("sink", "eth0") > rate, "packets")
+        yield
+
+
+@contextlib.contextmanager
+def recording(machine: Machine, out: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
+    """The flight recorder at work; it is killed if it is still there."""
+    command = [*TAILTAP, "observe", "device/in@arrival", "sink/eth0@arrival", "--out", str(out),
+               "--above", f"{HOLD_MS // 2} ms", "--keep", "500 ms", "--budget", "100 %", "--json",
+               "--quiet", *words]  # fmt: skip
+    running = subprocess.Popen(
+        machine.command(*command),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield running
+    finally:
+        if running.poll() is None:
+            os.killpg(running.pid, signal.SIGKILL)
+        running.wait()
