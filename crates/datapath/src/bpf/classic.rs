@@ -263,7 +263,8 @@ impl Maker {
                 let by_x = operation as u8 & BY_X;
                 let what = operation as u8 & !BY_X;
                 self.jumps.push((self.made.len(), next(u32::from(if_true))));
-                self.put(JMP32 | what | by_x, A, if by_x == 0 { 0 } else { X }, 0, k as i32);
+                let (other, k) = if by_x == 0 { (0, k as i32) } else { (X, 0) };
+                self.put(JMP32 | what | by_x, A, other, 0, k);
                 if if_false > 0 {
                     self.always(next(u32::from(if_false)));
                 }
