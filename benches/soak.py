@@ -22,7 +22,7 @@ from tailtap.measure.observe.segments import bytes_in
 from tailtap.records.live import RecordingRecord
 from tailtap.records.record import read
 
-RATE = 100_000
+RATE = 5_000
 EVERY = 60 * RATE
 """A packet a minute is held."""
 STEP_SECONDS = 60.0

@@ -6,13 +6,15 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from labtools import TAILTAP, Machine, wait_for
 
-RATE, EVERY, HOLD_MS = 10_000, 30_000, 60
+RATE, EVERY, HOLD_MS = 2_000, 8_000, 60
 """Packets per second; each so many of them one is held, for so long."""
+PROGRAM = Path(__file__).with_name("slow_device.py")
 SETUP = """
 for name in sender device sink; do ip netns add $name; ip -n $name link set lo up; done
 ip link add eth0 netns sender type veth peer name in netns device
@@ -28,23 +30,12 @@ def holding(
 ) -> Iterator[None]:
     """A device that holds one packet of `every`, and packets that pass it."""
     assert machine.run("sh", "-ec", SETUP).returncode == 0
-    ids = ",".join(map(str, range(every, min(seconds * rate, 1000 * every), every)))
-    forward = ["forward", "in", "out", "--hold", ids, "--hold-for", f"{HOLD_MS} ms", "--cpu", "1"]
-    generate = [
-        "generate",
-        "eth0",
-        "--rate",
-        f"{rate} pkt/s",
-        "--duration",
-        f"{seconds} s",
-        "--cpu",
-        "0",
-    ]
+    passing = ["pass", "in", "out", str(every), str(HOLD_MS)]
+    sending = ["send", "eth0", str(rate), str(seconds)]
     with contextlib.ExitStack() as stack:
-        for space, words in (("device", forward), ("sender", generate)):
+        for space, words in (("device", passing), ("sender", sending)):
             running = subprocess.Popen(
-                machine.command("ip", "netns", "exec", space, *TAILTAP, *words, "--quiet"),
-                stdout=subprocess.DEVNULL,
+                machine.command("ip", "netns", "exec", space, sys.executable, str(PROGRAM), *words),
                 start_new_session=True,
             )
             stack.callback(running.wait)

@@ -18,7 +18,7 @@ LEAST_NS = 200_000_000
 """Less time than this is not worth a look."""
 WORST = 1000
 """So many of the worst packets of each look are told."""
-_NEVER = (1 << 63) - 1
+NEVER = (1 << 63) - 1
 
 
 class Span(NamedTuple):
@@ -55,11 +55,22 @@ class Counter:
     before what is written. Packets that are equal to others within it are left out, and counted.
     """
 
-    def __init__(self, ingress: Written, egress: Written, settings: Settings) -> None:
-        """Count by a key of `settings` that is known, with its window and trim."""
+    def __init__(
+        self,
+        ingress: Written,
+        egress: Written,
+        settings: Settings,
+        *,
+        since_ns: int | None = None,
+    ) -> None:
+        """Count by a key of `settings` that is known, with its window and trim.
+
+        Packets that came before `since_ns` do not count: one of the taps may not have been there.
+        """
         if settings.key == "auto":
             raise InputError("packets that still come are matched by a key that is known")
         self._sides = (ingress, egress)
+        self._since_ns = since_ns
         self._trim_ns = settings.trim_ns
         self._window_ns = settings.window_ns
         self._matching = settings.matching | {"trim_ns": 0, "worst": WORST, "losses": True}
@@ -75,17 +86,18 @@ class Counter:
         """What was stamped before is not needed any more."""
         return max(0, self.until_ns - 2 * self._window_ns)
 
-    def look(self, now_ns: int, *, complete: bool = False) -> Counted | None:
+    def look(self, now_ns: int, *, complete: bool = False, ends_ns: int = NEVER) -> Counted | None:
         """Count what was written since the last look; None where that is too little.
 
-        `now_ns` is the time by the clock of the taps; when these have ended, all is `complete`.
-        Raises `InputError` for what cannot be read.
+        `now_ns` is the time by the clock of the taps; when these have ended, all is `complete`, but
+        for packets that came from `ends_ns` on: one of the taps may have been gone. Raises
+        `InputError` for what cannot be read.
         """
         if self._from_ns is None and not self._begin():
             return None
         assert self._from_ns is not None
-        until_ns = _NEVER if complete else self._written_ns(now_ns) - self._window_ns
-        if until_ns - self._from_ns < LEAST_NS:
+        until_ns = ends_ns if complete else self._written_ns(now_ns) - self._window_ns
+        if until_ns - self._from_ns < (0 if complete else LEAST_NS):
             return None
         counted = self._count(Span(self._from_ns, until_ns))
         if counted is not None:
@@ -99,7 +111,9 @@ class Counter:
     def _begin(self) -> bool:
         """Begin with the first packet, or behind what is to be left out at the beginning."""
         firsts = [side.first_ns() for side in self._sides]
-        if self._trim_ns:
+        if self._since_ns is not None:
+            self._from_ns = self._since_ns
+        elif self._trim_ns:
             self._from_ns = None if firsts[1] is None else firsts[1] + self._trim_ns
         elif firsts[0] is not None:
             self._from_ns = min(first for first in firsts if first is not None)

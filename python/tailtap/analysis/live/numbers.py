@@ -10,7 +10,7 @@ from threading import Condition
 from tailtap.analysis.evaluation.percentiles import DEFAULT
 from tailtap.analysis.evaluation.settings import SECOND_NS, Settings
 from tailtap.analysis.evaluation.values import WorstPacket
-from tailtap.analysis.live.counting import Counted, Counter
+from tailtap.analysis.live.counting import NEVER, Counted, Counter
 from tailtap.analysis.live.written import Written
 from tailtap.records.live import LiveFlow, LiveRecord, LiveWorst
 
@@ -26,6 +26,8 @@ class Watched:
     ingress: Written
     egress: Written
     settings: Settings
+    since_ns: int | None = None
+    """Packets that came before do not count; None where all do."""
 
 
 class Board:
@@ -73,12 +75,14 @@ class Numbers:
         self._flows = [_Flow(flow) for flow in flows]
         self.notes = list(notes)
 
-    def look(self, now_ns: int, *, complete: bool = False) -> list[tuple[str, Counted]]:
+    def look(
+        self, now_ns: int, *, complete: bool = False, ends_ns: int = NEVER
+    ) -> list[tuple[str, Counted]]:
         """Count what came since; by flow, what there was to count.
 
         Parameters and errors are those of `Counter.look`.
         """
-        found = ((one, one.look(now_ns, complete=complete)) for one in self._flows)
+        found = ((one, one.look(now_ns, complete=complete, ends_ns=ends_ns)) for one in self._flows)
         return [(one.watched.name, counted) for one, counted in found if counted is not None]
 
     @property
@@ -115,12 +119,14 @@ class _Flow:
 
     def __init__(self, watched: Watched) -> None:
         self.watched = watched
-        self.counter = Counter(watched.ingress, watched.egress, watched.settings)
+        self.counter = Counter(
+            watched.ingress, watched.egress, watched.settings, since_ns=watched.since_ns
+        )
         self._worst: list[WorstPacket] = []
         self._rate = 0.0
 
-    def look(self, now_ns: int, *, complete: bool) -> Counted | None:
-        counted = self.counter.look(now_ns, complete=complete)
+    def look(self, now_ns: int, *, complete: bool, ends_ns: int) -> Counted | None:
+        counted = self.counter.look(now_ns, complete=complete, ends_ns=ends_ns)
         if counted is not None:
             self._worst = heapq.nlargest(WORST, [*self._worst, *counted.worst])
             if not complete:  # what comes last has no end that is known

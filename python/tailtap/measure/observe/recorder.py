@@ -15,6 +15,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from tailtap.analysis.evaluation.settings import Settings
+from tailtap.analysis.live.counting import NEVER
 from tailtap.analysis.live.numbers import Board, Numbers, Watched
 from tailtap.analysis.live.triggers import Episode, Episodes, Trigger, parse_trigger
 from tailtap.analysis.live.written import Row
@@ -111,6 +112,7 @@ def record(
                         prepared, memory, rotate_ns=SEGMENT_NS, tell_ns=SEGMENT_NS
                     ) as work:
                         on_begin(prepared)
+                        recorder.began_ns = work.began_ns
                         with contextlib.suppress(KeyboardInterrupt):
                             _watch(work, recorder, board, asked.duration_ns)
                         recorder.stopped(work)
@@ -197,20 +199,30 @@ class Recorder:
         self._times: deque[int] = deque()
         self._tap_lost: int | None = None
         self._notes: list[str] = []
+        self.began_ns: int | None = None
+        """When all taps were there; packets that came before do not count."""
         self._started = now()
         self._now_ns = time.monotonic_ns()
 
-    def look(self, now_ns: int, told: object = None, *, complete: bool = False) -> None:
+    def look(
+        self,
+        now_ns: int,
+        told: object = None,
+        *,
+        complete: bool = False,
+        ends_ns: int = NEVER,
+    ) -> None:
         """Count what was written since, and draft what is an incident.
 
-        `told` is what the taps said last.
+        `told` is what the taps said last. When all is `complete`, packets that came before
+        `ends_ns` count.
         """
         self._now_ns = now_ns
         self._tap_lost = _lost(told, self._tap_lost)
         if not self._begin():
             return
         assert self._numbers is not None
-        for slug, counted in self._numbers.look(now_ns, complete=complete):
+        for slug, counted in self._numbers.look(now_ns, complete=complete, ends_ns=ends_ns):
             found = [one for trigger in self._triggers[slug] if (one := trigger.look(counted))]
             self._late += sum(one.packets for one in found)
             over = self._episodes[slug].add(sorted(found))
@@ -227,11 +239,12 @@ class Recorder:
 
     def stopped(self, work: AtWork) -> None:
         """End taps and tracer, and count what they wrote at their end."""
+        ends_ns = NEVER
         try:
-            work.stop()
+            ends_ns = work.stop().span_ns[1]
         except MachineError as error:
             self._notes.append(str(error))
-        self.look(time.monotonic_ns(), work.told, complete=True)
+        self.look(time.monotonic_ns(), work.told, complete=True, ends_ns=ends_ns)
 
     def numbers(self, left_s: float | None = None) -> LiveRecord:
         """All that is known now."""
@@ -293,7 +306,7 @@ class Recorder:
             if ingress is None or egress is None:
                 return False
             self._rows[slug] = ingress, egress
-            flows.append(Watched(slug, ingress, egress, settings))
+            flows.append(Watched(slug, ingress, egress, settings, self.began_ns))
         self._numbers = Numbers(self._out.path.name, flows)
         return True
 
