@@ -196,13 +196,14 @@ def remedies() -> list[Knob]:
     ]
 
 
-def kept_undisturbed(folder: Path) -> UndisturbedRecord | None:
+def kept_undisturbed(folder: Path, below: Path | None) -> UndisturbedRecord | None:
     """The latencies of a run without pauses from outside; they are stored in its folder."""
-    from tailtap.analysis.undisturbed import keep_undisturbed
+    from tailtap.analysis.undisturbed import keep_undisturbed, refuse_links
     from tailtap.records.errors import InputError
 
+    refuse_links(folder, below)
     try:
-        found = keep_undisturbed(folder)
+        found = keep_undisturbed(folder, below)
     except InputError:  # what explains a run needs less than all of its packets
         return None
     return None if found is None else found.record

@@ -23,7 +23,17 @@ from tailtap.cli.terminal import say_whole, warn
 @click.option(
     "--to",
     required=True,
-    shell_complete=one_of("parquet", "csv", "hgrm", "papers", "pos", "perfetto", "postgresql://"),
+    shell_complete=one_of(
+        "parquet",
+        "csv",
+        "hgrm",
+        "hlog",
+        "github-action-benchmark",
+        "papers",
+        "pos",
+        "perfetto",
+        "postgresql://",
+    ),
     help="parquet or csv: one file for each table. hgrm: HdrHistogram's percentile text, "
     "in microseconds. papers: the nine CSV files of the published results. "
     "pos: a result tree of the testbed service pos, with these files. "

@@ -37,7 +37,8 @@ READ = ("run.json", "trace.json", "trace.events", "ingress.stamps", "egress.stam
 """What a worker must see of a run folder; what there is not is not asked for."""
 Progress = Callable[[str], None]
 Keep = Callable[[Explained], object]
-Beside = Callable[[Path], UndisturbedRecord | None]
+Beside = Callable[[Path, Path | None], UndisturbedRecord | None]
+"""Of a run folder, and of that below which no folder may be a link."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ def explain_many(
     late: str = DEFAULT,
     knobs: Sequence[Knob] = (),
     stalls: int = 0,
-    undisturbed: Beside = lambda _: None,
+    undisturbed: Beside = lambda *_: None,
     progress: Progress = lambda _: None,
 ) -> list[tuple[Path, Told | TailtapError]]:
     """Explain the late packets of runs, and write `causes.json` and its tables into their folders.
@@ -113,7 +114,7 @@ def explain_runs(
     """
     found: list[Explained] = []
     asked = (late, tuple(knobs), 0, found.append)
-    for _, told in _each(_traced(paths), Here(), progress, lambda _: None, *asked):
+    for _, told in _each(_traced(paths), Here(), progress, lambda *_: None, *asked):
         if isinstance(told, TailtapError):
             raise told
     return found
@@ -176,7 +177,7 @@ def _each(
         under_way.remove(folder)
         told = _result(executor, folder, task)
         if isinstance(told, Told):
-            told.record.undisturbed = undisturbed(folder)
+            told.record.undisturbed = undisturbed(folder, runs[folder].top)
             files.write(folder, told.tables, {"causes": told.record}, below=runs[folder].top)
         yield folder, told
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
 from tailtap.analysis.runs.tail import SECOND_NS, StoredTail
 from tailtap.analysis.tail.clusters import decluster, unevenness
@@ -74,6 +73,8 @@ def forecast(tail: StoredTail, levels: tuple[int, ...], horizon_ns: int) -> Fore
     run_ns = round(tail.packets * SECOND_NS / tail.rate) if tail.rate else 0
     if not run_ns:
         return None
+    from scipy import stats
+
     ratio = horizon_ns / run_ns
     return Forecast(
         horizon_ns=horizon_ns,
@@ -112,8 +113,7 @@ def expected(sizes: Floats, ratio: float, enough: int, uneven: bool) -> Expected
     """
     if not sizes.size:
         # Nothing is known of the sizes of events that did not come.
-        high = stats.nbinom.ppf(1 - ERROR / 2, 0.5, 1 / (1 + ratio))
-        return Expected(0.0, 0.0, float(high), supported=False)
+        return Expected(0.0, 0.0, _quantile(1 - ERROR / 2, 1, 0.5, ratio), supported=False)
     total, squares, largest = sizes.sum(), (sizes**2).sum(), sizes.max()
     number = total * total / squares
     low = _quantile(ERROR / 2, squares / total, number + 0.5, ratio)
@@ -125,4 +125,6 @@ def expected(sizes: Floats, ratio: float, enough: int, uneven: bool) -> Expected
 
 
 def _quantile(p: float, size: float, number: float, ratio: float) -> float:
+    from scipy import stats
+
     return float(size * stats.nbinom.ppf(p, number, 1 / (1 + ratio)))

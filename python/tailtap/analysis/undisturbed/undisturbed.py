@@ -26,6 +26,7 @@ from tailtap.analysis.undisturbed.stretches import Left, Spans, leave_out
 from tailtap.analysis.undisturbed.words import words_of
 from tailtap.records.errors import InputError
 from tailtap.records.evaluation import Percentile
+from tailtap.records.files import opened
 from tailtap.records.record import Notice, mark, read
 from tailtap.records.undisturbed import Independence, PausesRow, UndisturbedRecord
 from tailtap.records.units import format_count, format_share
@@ -132,18 +133,27 @@ def read_undisturbed(folder: Path, evaluation: Evaluation) -> Undisturbed | None
     return Undisturbed(record, Spans(*spans), found) if current else None
 
 
-def keep_undisturbed(folder: Path) -> Undisturbed | None:
+def keep_undisturbed(folder: Path, below: Path | None = None) -> Undisturbed | None:
     """Find out what a run folder has not yet, and write it there.
 
-    Raises `InputError` as `undisturbed_of` does, and `MachineError` when it cannot be written.
+    No folder from `below` on may be a link; that of the run's experiment unless given. Raises
+    `InputError` as `undisturbed_of` does, and `MachineError` when it cannot be written.
     """
     [run] = finished_runs(folder)
     found = stored_of(run)
     if found is None:
         found = find_undisturbed(run)
         if found is not None:
-            found.write(folder, below=run.top)
+            found.write(folder, below=below or run.top)
     return found
+
+
+def refuse_links(folder: Path, below: Path | None) -> None:
+    """Raises `InputError` when what is kept in a run folder would be read or written by a link."""
+    place = folder / FOLDER
+    if place.is_symlink() or place.exists():
+        with opened(place, below=below):
+            pass
 
 
 def find_undisturbed(run: Run) -> Undisturbed | None:
