@@ -121,7 +121,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     shown: Board
     has_page: bool
-    protocol_version = "HTTP/1.1"
+    # A connection that outlived its answer would outlive the server.
+    protocol_version = "HTTP/1.0"
     timeout = IDLE_SECONDS
     server_version = "tailtap"
     sys_version = ""
