@@ -140,6 +140,7 @@ def test_a_killed_trial_leaves_a_machine_that_clean_puts_back(
 
 
 @pytest.mark.alone
+@pytest.mark.timed
 @pytest.mark.slow
 def test_a_slower_forwarder_is_worse_and_itself_is_not(machine: Machine, tmp_path: Path) -> None:
     file = str(tmp_path / "experiment.yaml")
@@ -151,9 +152,10 @@ def test_a_slower_forwarder_is_worse_and_itself_is_not(machine: Machine, tmp_pat
         for name, more in (
             ("better", ("--against-set", slower)),
             ("worse", ("--set", slower, "--against-set", "dut.forwarder=fault")),
-            ("same", ("--worse-than", "200%")),
+            ("same", ("--at", "p50", "--worse-than", "100%")),
         )
     ]
+    assert all(done.stdout for done in made), [done.stderr for done in made]
     answers = [json.loads(done.stdout)["answer"] for done in made]
     assert answers == ["better", "worse", "no worse"]
     assert [done.returncode for done in made] == [0, 1, 0]

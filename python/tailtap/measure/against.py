@@ -55,8 +55,8 @@ class Question:
                     f"{checked.document.place((key,))}: {key}: only one configuration is held "
                     f"against another: choose a value with --set and remove {key} from the file"
                 )
-        if not 0 <= self.margin <= 10:
-            raise InputError("--worse-than: give a share from 0 to 1000 %, such as '5 %'")
+        if not 0 <= self.margin <= 1:
+            raise InputError("--worse-than: give a share from 0 to 100 %, such as '5 %'")
         if not 0 < self.p < 1:
             raise InputError("--at: a percentile lies between p0 and p100")
         if self.within_ns <= 0:

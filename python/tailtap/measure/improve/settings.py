@@ -33,8 +33,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Raise `InputError` for settings that make no sense."""
-        if not 0.01 <= self.margin <= 10:
-            raise InputError("--margin: give a share from 1 % to 1000 %, such as '20 %'")
+        if not 0.01 <= self.margin <= 1:
+            raise InputError("--margin: give a share from 1 % to 100 %, such as '20 %'")
         if self.within_ns <= 0:
             raise InputError("--within: give a time above zero, such as 30min")
 
