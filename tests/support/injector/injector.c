@@ -318,8 +318,11 @@ static void begin_stop(void)
 
 static void send_signal(int number)
 {
-	if (syscall(SYS_pidfd_send_signal, with.process, number, NULL, 0))
+	if (!syscall(SYS_pidfd_send_signal, with.process, number, NULL, 0))
+		return;
+	if (errno != ESRCH)
 		die("pidfd_send_signal");
+	stopped = 1; /* the process ended before this one was told to */
 }
 
 /* Of all its threads. It goes on as well when this process is told to end. */
