@@ -63,7 +63,10 @@ def test_what_cannot_be_improved_is_one_line(path: Path, options: list[str], sai
         (["--at", "p100"], "a percentile lies between p0 and p100"),
         (["--worse-than", "2000 %"], "--worse-than: "),
         (["--within", "0 s"], "--within: give a time above zero"),
-        (["--check"], "--against goes with none of --testbed, --check and --resume"),
+        (
+            ["--check"],
+            "--against goes with none of --testbed, --check, --resume, --live and --metrics",
+        ),
         (["--set", "vary.traffic.size=['64 B', '128 B']"], "only one configuration is held"),
         (["--against-set", "traffic.rat=1 kpkt/s"], "unknown key: did you mean 'rate'?"),
     ],
