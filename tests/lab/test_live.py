@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from labtools import TAILTAP, record, wait_for, write_experiment
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
@@ -30,6 +31,7 @@ def had_cpu(events: Path, cpu: int) -> set[int]:
     return set((words[is_task, 3] & 0xFFFFFFFF).tolist())
 
 
+@pytest.mark.alone
 def test_a_run_is_watched_and_the_device_s_cpu_is_left_alone(tmp_path: Path) -> None:
     out, said = tmp_path / "out", tmp_path / "said"
     experiment = write_experiment(tmp_path, EXPERIMENT)

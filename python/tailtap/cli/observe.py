@@ -158,7 +158,9 @@ def observe(
         budget=budget, look=look,
     )  # fmt: skip
     folder = out or default_folder("observed")
-    if above:
+    if above or live or metrics is not None:
+        if not above and not quiet:
+            warn("without --above nothing but numbers is kept")
         recording = recording_of(above, keep, incidents, rate, then, memory)
         record_incidents(asked, recording, folder, live=live, metrics=metrics, json=json,
                          quiet=quiet)  # fmt: skip
