@@ -196,13 +196,20 @@ static __always_inline void behind_ip(struct __sk_buff *skb, struct innermost *f
 	}
 }
 
-/* Passes one header. 0 when there is none to pass. */
+/* Passes one header, and notes where what is behind tags begins. 0 when there is none to pass. */
 static __noinline int pass_header(struct __sk_buff *skb, struct innermost *found)
 {
 	__u8 bytes[40];
 	__u32 at, len;
 
 	if (!found)
+		return 0;
+	if (!found->base && found->next != NEXT_ETHERNET && found->next != ETH_P_8021Q &&
+	    found->next != ETH_P_8021AD && found->next != ETH_P_QINQ1) {
+		found->base = found->at;
+		found->base_type = found->next;
+	}
+	if (found->next == NEXT_NOTHING)
 		return 0;
 	at = found->at;
 	switch (found->next) {
@@ -319,17 +326,10 @@ static __noinline __u64 hash_for_sample(struct __sk_buff *skb, __u32 keeps)
 	__u8 bytes[32] = {};
 	int first;
 
-	for (int i = 0; i < SAMPLE_HEADERS; i++) {
-		__u32 next = found.next;
-
-		if (!found.base && next != NEXT_ETHERNET && next != ETH_P_8021Q && next != ETH_P_8021AD &&
-		    next != ETH_P_QINQ1) {
-			found.base = found.at;
-			found.base_type = next;
-		}
-		if (next == NEXT_NOTHING || !pass_header(skb, &found))
+	/* All in one call: before Linux 6.7 the verifier takes no loop whose end falls into its middle. */
+	for (int i = 0; i < SAMPLE_HEADERS; i++)
+		if (!pass_header(skb, &found))
 			break;
-	}
 	if (!found.network) {
 		if (!(keeps & SAMPLE_PAYLOAD) || !found.base || found.base_type == ETH_P_IP ||
 		    found.base_type == ETH_P_IPV6 || skb->len < found.base)
