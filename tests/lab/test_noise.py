@@ -22,6 +22,7 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.mark.alone
+@pytest.mark.timed
 def test_what_an_injector_takes_is_found_and_named(tmp_path: Path) -> None:
     injector = build(tmp_path)
     with (

@@ -23,9 +23,17 @@ LEVEL = 1_000
 Integers = npt.NDArray[np.int64]
 Sizes = Callable[[np.random.Generator, int], Integers]
 
-ONE: Sizes = lambda random, count: np.ones(count, dtype=np.int64)  # noqa: E731
-FIVE: Sizes = lambda random, count: np.full(count, 5)  # noqa: E731
-GEOMETRIC: Sizes = lambda random, count: random.geometric(0.1, count)  # noqa: E731
+
+def one(random: np.random.Generator, count: int) -> Integers:
+    return np.ones(count, dtype=np.int64)
+
+
+def five(random: np.random.Generator, count: int) -> Integers:
+    return np.full(count, 5)
+
+
+def geometric(random: np.random.Generator, count: int) -> Integers:
+    return random.geometric(0.1, count)
 
 
 def run_of(position: Integers, latency: Integers) -> StoredTail:
@@ -63,7 +71,7 @@ def told(tail: StoredTail, ratio: float) -> Forecast:
 
 @pytest.mark.parametrize("ratio", [0.5, 50.0])
 @pytest.mark.parametrize("mean", [120, 300])
-@pytest.mark.parametrize("sizes", [ONE, FIVE, GEOMETRIC], ids=["one", "five", "geometric"])
+@pytest.mark.parametrize("sizes", [one, five, geometric])
 def test_intervals_hold_what_a_horizon_brings(sizes: Sizes, mean: float, ratio: float) -> None:
     """95 of 100 are meant; with 200 tries chance gives no less than 90."""
     random = np.random.default_rng([round(mean), round(10 * ratio)])
