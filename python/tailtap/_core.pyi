@@ -149,7 +149,7 @@ def evaluate_within(
     *,
     from_ns: int,
     until_ns: int,
-    begins: tuple[int | None, int | None] = (None, None),
+    begins: tuple[int | None, int | None] | None = None,
 ) -> _Within:
     """What became of the packets between two times; the captures may still be written.
 

@@ -225,7 +225,7 @@ pub fn evaluate_piece<'py>(
 /// What became of the packets of a stretch of time; see `tailtap.analysis.live.counting`, which this
 /// serves. Times of lost packets where `matching` asks for losses.
 #[pyfunction]
-#[pyo3(signature = (ingress, egress, matching, *, from_ns, until_ns, begins=(None, None)))]
+#[pyo3(signature = (ingress, egress, matching, *, from_ns, until_ns, begins=None))]
 pub fn evaluate_within<'py>(
     py: Python<'py>,
     ingress: Given,
@@ -233,13 +233,14 @@ pub fn evaluate_within<'py>(
     matching: Matching,
     from_ns: u64,
     until_ns: u64,
-    begins: (Option<u64>, Option<u64>),
+    begins: Option<(Option<u64>, Option<u64>)>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let options = matching.options()?;
     let counted = detached(py, None, |cancelled| {
         let [ingress, egress] = both(ingress, egress, &options)?;
         let span = Span { from_ns, until_ns };
-        let piece = Piece::within(ingress, egress, &options, span, begins.into())?;
+        let piece =
+            Piece::within(ingress, egress, &options, span, begins.unwrap_or_default().into())?;
         Ok(piece.evaluate(cancelled)?.counted())
     })?;
     let Counted { counts: of_all, latencies, worst, lost_ns, excess } = counted;
