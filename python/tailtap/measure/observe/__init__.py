@@ -4,8 +4,8 @@ and nothing is changed.
 `targets/` finds where an interface is, and `interfaces.py` what it is. `look.py` looks at packets
 for a moment: in which order they pass both interfaces, by what they are known again, and, with
 `serving.py`, who serves them. `prepared.py` is all that together. `at_work.py` has the taps and the
-tracer, whose cost `cost.py` measures; `record.py` makes a run of it, and `observing.py` does it all
-in order.
+tracer, whose cost `cost.py` measures; `record.py` makes a run of it. `opening.py` prepares and
+locks the folder, and `observing.py` and `recorder.py` do it all in order.
 """
 
 from __future__ import annotations

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import selectors
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -33,6 +35,10 @@ SNAP = "512 B"
 SETTLE_SECONDS = 0.2
 """How long packets may be under way after the last one that counts came."""
 TELL_NS = 200_000_000
+LOOK_SECONDS = 1.0
+COST_AFTER_SECONDS = 0.5
+"""When what all of this costs is measured first; and then at every `COST_AGAIN_SECONDS`."""
+COST_AGAIN_SECONDS = 60.0
 BUSY_SECONDS = 120.0
 """How long loading the tracer's programs may take on a machine that is busy."""
 
@@ -99,11 +105,38 @@ class AtWork:
             stack.pop_all()
         return cls(prepared, folder, tap, tracer)
 
-    def sources(self) -> Sequence[Process]:
-        """What is readable when `look` should be asked."""
+    def watch(self, look: Callable[[float | None], object] | None = None) -> None:
+        """Return when the time that was asked for is over, or so many packets have passed.
+
+        `look` is called each second with the seconds that are left, None where no time was asked
+        for. Raises `MachineError` when a tap or the tracer ended.
+        """
+        began = time.monotonic()
+        duration_ns = self.prepared.asked.duration_ns
+        end = inf if duration_ns is None else began + duration_ns / 1e9
+        costs = began + COST_AFTER_SECONDS
+        with selectors.DefaultSelector() as selector:
+            for process in self._processes():
+                selector.register(process, selectors.EVENT_READ)
+            while not self._look() and (now := time.monotonic()) < end:
+                if now >= costs:
+                    self._measure_cost()
+                    costs = now + COST_AGAIN_SECONDS
+                    for key in list(selector.get_map().values()):
+                        if key.fileobj not in self._processes():
+                            selector.unregister(key.fileobj)
+                again = min(end, costs)
+                if look is not None:
+                    look(None if end == inf else end - now)
+                    again = min(again, now + LOOK_SECONDS)
+                while (left := again - time.monotonic()) > 0:
+                    if selector.select(left) and self._look():
+                        return
+
+    def _processes(self) -> Sequence[Process]:
         return [one for one in (self.tap, self.tracer) if one is not None]
 
-    def look(self) -> bool:
+    def _look(self) -> bool:
         """Take in what the processes said; whether as many packets as were asked for have passed.
 
         Raises `MachineError` when one of them has ended.
@@ -121,7 +154,7 @@ class AtWork:
             return False
         return all(link["seen"] >= asked for link in self.told["links"].values())
 
-    def measure_cost(self) -> None:
+    def _measure_cost(self) -> None:
         """Find out what all of this costs now. A trace that costs more than the budget alone is
         left out from now on, and so told.
         """
@@ -174,7 +207,7 @@ class AtWork:
 
     def close(self) -> None:
         """End what still runs. May be called again."""
-        for process in self.sources():
+        for process in self._processes():
             process.close()
 
     def __enter__(self) -> Self:

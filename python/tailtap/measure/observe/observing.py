@@ -3,45 +3,30 @@
 from __future__ import annotations
 
 import contextlib
-import selectors
 import time
 from collections.abc import Callable, Sequence
-from math import inf
 from pathlib import Path
 
-from tailtap.analysis.runs.folder import ExperimentFolder, RunFolder, RunStore, require_folder
+from tailtap.analysis.runs.folder import ExperimentFolder, RunFolder, RunStore
 from tailtap.lab.instruments.kernel_counters import Counters, warnings_of
 from tailtap.measure.beside import Beside
 from tailtap.measure.beside import warnings as warnings_beside
 from tailtap.measure.observe.asked import Asked
 from tailtap.measure.observe.at_work import AtWork
-from tailtap.measure.observe.prepared import SLUGS, Prepared, prepare
+from tailtap.measure.observe.opening import opened_for
+from tailtap.measure.observe.prepared import SLUGS, Prepared
 from tailtap.measure.observe.record import begun, ended, evaluated, share_trace, stopped_into
-from tailtap.measure.runner import interruptible, storage_errors
 from tailtap.records.bugs import STORAGE, kept
-from tailtap.records.errors import Interrupted, Occupied
-from tailtap.records.files import make_folder
+from tailtap.records.errors import Interrupted
 from tailtap.records.run import Facts, RunRecord
 from tailtap.records.warnings import notices
 
-COST_AFTER_SECONDS = 0.5
-"""When what all of this costs is measured first; and then at every `COST_AGAIN_SECONDS`."""
-COST_AGAIN_SECONDS = 60.0
-TICK_SECONDS = 1.0
-
-Tick = Callable[[float], None]
-"""Called now and then with the seconds since observing began."""
 Begun = Callable[[Prepared], None]
 """Called when the first packet counts."""
 
 
 def observe(
-    asked: Asked,
-    out: Path,
-    *,
-    store: RunStore,
-    on_begin: Begun | None = None,
-    tick: Tick | None = None,
+    asked: Asked, out: Path, *, store: RunStore, on_begin: Begun | None = None
 ) -> list[RunFolder]:
     """Observe packets that pass a device which is there already, into the folder `out`.
 
@@ -53,26 +38,12 @@ def observe(
     found, `MachineError` when this machine cannot do it, and `Interrupted` when it was stopped
     before it had begun.
     """
-    folder = ExperimentFolder(out)
-    with storage_errors(out):
-        require_folder(out, resume=False)
-        if any(out.iterdir()):
-            raise Occupied("the folder is not empty", place=str(out))
-        with folder.locked(), interruptible():
-            try:
-                prepared = prepare(asked)
-            except KeyboardInterrupt:
-                raise Interrupted("interrupted before any packet was observed") from None
-            make_folder(folder.runs, below=out)
-            return _observe(prepared, folder, store, on_begin, tick)
+    with opened_for(asked, out) as (folder, prepared):
+        return _observe(prepared, folder, store, on_begin)
 
 
 def _observe(
-    prepared: Prepared,
-    folder: ExperimentFolder,
-    store: RunStore,
-    on_begin: Begun | None,
-    tick: Tick | None,
+    prepared: Prepared, folder: ExperimentFolder, store: RunStore, on_begin: Begun | None
 ) -> list[RunFolder]:
     runs: list[tuple[RunFolder, RunRecord]] = []
     for number, (slug, way) in enumerate(zip(SLUGS, prepared.ways, strict=False), 1):
@@ -88,7 +59,7 @@ def _observe(
             if on_begin is not None:
                 on_begin(prepared)
             with contextlib.suppress(KeyboardInterrupt):  # it ends it, and no other one reaches us
-                _wait(work, tick, prepared.asked.duration_ns)
+                work.watch()
             elapsed, after = time.monotonic_ns() - began, Counters.read()
             stopped = work.stop()
         facts = _facts(after.since(before), elapsed)
@@ -125,35 +96,6 @@ def _fail(runs: Sequence[tuple[RunFolder, RunRecord]], error: Exception) -> None
         raise error
     for run, record in runs:
         ended(record, run, "failed", kept(error, run.path))
-
-
-def _wait(work: AtWork, tick: Tick | None, duration_ns: int | None) -> None:
-    """Return when the time is over, or the taps have come to their end.
-
-    Raises `MachineError` when others did.
-    """
-    began = time.monotonic()
-    end = inf if duration_ns is None else began + duration_ns / 1e9
-    costs = began + COST_AFTER_SECONDS
-    with selectors.DefaultSelector() as selector:
-        for process in work.sources():
-            selector.register(process, selectors.EVENT_READ)
-        while not work.look() and (now := time.monotonic()) < end:
-            if now >= costs:
-                work.measure_cost()
-                costs = now + COST_AGAIN_SECONDS
-                _only(selector, work)
-            if tick is not None:
-                tick(now - began)
-            until = min(costs, end, inf if tick is None else now + TICK_SECONDS)
-            selector.select(max(0.0, until - time.monotonic()))
-
-
-def _only(selector: selectors.BaseSelector, work: AtWork) -> None:
-    """Wait for nothing but what is still at work."""
-    for key in list(selector.get_map().values()):
-        if key.fileobj not in work.sources():
-            selector.unregister(key.fileobj)
 
 
 def _facts(counters: Counters, elapsed_ns: int) -> Facts:

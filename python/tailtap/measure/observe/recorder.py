@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
-import selectors
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from math import inf
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -19,13 +18,14 @@ from tailtap.analysis.live.counting import NEVER
 from tailtap.analysis.live.numbers import Board, Numbers, Watched
 from tailtap.analysis.live.triggers import Episode, Episodes, Trigger, parse_trigger
 from tailtap.analysis.live.written import Row
-from tailtap.analysis.runs.folder import ExperimentFolder, RunFolder, RunStore, require_folder
+from tailtap.analysis.runs.folder import ExperimentFolder, RunFolder, RunStore
 from tailtap.measure.live import away_from
 from tailtap.measure.observe.asked import Asked
 from tailtap.measure.observe.at_work import SIDES, AtWork, Stopped
 from tailtap.measure.observe.incidents import ASIDE, Draft, Maker
 from tailtap.measure.observe.memory import memory_folder
-from tailtap.measure.observe.prepared import SLUGS, Prepared, prepare
+from tailtap.measure.observe.opening import opened_for
+from tailtap.measure.observe.prepared import SLUGS, Prepared
 from tailtap.measure.observe.record import begun, ended, evaluated, now, stopped_into
 from tailtap.measure.observe.segments import (
     TraceRow,
@@ -34,10 +34,9 @@ from tailtap.measure.observe.segments import (
     join_traces,
     row_of,
 )
-from tailtap.measure.runner import interruptible, storage_errors
 from tailtap.records.bugs import STORAGE
-from tailtap.records.errors import InputError, Interrupted, MachineError, Occupied
-from tailtap.records.files import make_folder, remove_tree, write_json
+from tailtap.records.errors import InputError, MachineError
+from tailtap.records.files import remove_tree, write_json
 from tailtap.records.live import LiveIncidents, LiveRecord, RecordingRecord
 from tailtap.records.record import as_json
 from tailtap.records.run import Facts, RunRecord
@@ -46,10 +45,8 @@ from tailtap.records.units import format_size
 
 SEGMENT_NS = 1_000_000_000
 """How long a piece is of what is written."""
-LOOK_SECONDS = 1.0
-STORE_SECONDS = 10.0
-"""How often what was counted is stored."""
-COST_SECONDS = 60.0
+STORE_LOOKS = 10
+"""What was counted is stored at every so many looks."""
 PATIENCE_NS = 5_000_000_000
 """How long an incident waits for its trace to be complete."""
 RECORD = "recording.json"
@@ -87,41 +84,36 @@ def record(
     Each is a run folder; `RECORD` says what all packets became, and what was not kept. Numbers
     hang on `board` meanwhile. Raises what `observe` raises.
     """
-    folder = ExperimentFolder(out)
-    with storage_errors(out):
-        require_folder(out, resume=False)
-        if any(out.iterdir()):
-            raise Occupied("the folder is not empty", place=str(out))
-        with folder.locked(), interruptible():
-            try:
-                prepared = prepare(asked)
-            except KeyboardInterrupt:
-                raise Interrupted("interrupted before any packet was observed") from None
-            if prepared.match != "packets":
-                raise InputError(
-                    "a flight recorder follows packets from one interface to another: name both"
-                )
-            make_folder(folder.runs, below=out)
-            cpus = away_from(prepared.serving.cpus)
-            with _on(cpus), memory_folder() as memory:
-                maker = Maker(folder, store, _evaluated, then=recording.then, cpus=cpus,
-                              on_made=on_made)  # fmt: skip
-                recorder = Recorder(prepared, recording, folder, memory, maker)
-                try:
-                    with AtWork.start(
-                        prepared, memory, rotate_ns=SEGMENT_NS, tell_ns=SEGMENT_NS
-                    ) as work:
-                        on_begin(prepared)
-                        recorder.began_ns = work.began_ns
-                        with contextlib.suppress(KeyboardInterrupt):
-                            _watch(work, recorder, board, asked.duration_ns)
-                        recorder.stopped(work)
-                finally:
-                    maker.finish()
-                    told = recorder.store(finished=True)
+    with opened_for(asked, out, packets_alone=True) as (folder, prepared):
+        cpus = away_from(prepared.serving.cpus)
+        with _on(cpus), memory_folder() as memory:
+            maker = Maker(folder, store, _evaluated, then=recording.then, cpus=cpus,
+                          on_made=on_made)  # fmt: skip
+            recorder = Recorder(prepared, recording, folder, memory, maker)
+            looks = itertools.count()
+
+            def look(left_s: float | None) -> None:
+                recorder.look(time.monotonic_ns(), work.told)
                 if board is not None:
-                    board.hang(told.numbers)
-                return told
+                    board.hang(recorder.numbers(left_s))
+                if next(looks) % STORE_LOOKS == 0:
+                    recorder.store()
+
+            try:
+                with AtWork.start(
+                    prepared, memory, rotate_ns=SEGMENT_NS, tell_ns=SEGMENT_NS
+                ) as work:
+                    on_begin(prepared)
+                    recorder.began_ns = work.began_ns
+                    with contextlib.suppress(KeyboardInterrupt):
+                        work.watch(look)
+                    recorder.stopped(work)
+            finally:
+                maker.finish()
+                told = recorder.store(finished=True)
+            if board is not None:
+                board.hang(told.numbers)
+            return told
 
 
 def _evaluated(record: RunRecord, folder: RunFolder) -> None:
@@ -139,36 +131,6 @@ def _on(cpus: Collection[int]) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, before)
-
-
-def _watch(work: AtWork, recorder: Recorder, board: Board | None, duration_ns: int | None) -> None:
-    """Look each second until the time is over, or the taps have come to their end.
-
-    Raises `MachineError` when others did.
-    """
-    began = time.monotonic()
-    end = inf if duration_ns is None else began + duration_ns / 1e9
-    costs, stores = began + LOOK_SECONDS, began
-    with selectors.DefaultSelector() as selector:
-        for process in work.sources():
-            selector.register(process, selectors.EVENT_READ)
-        while not work.look() and (moment := time.monotonic()) < end:
-            if moment >= costs:
-                work.measure_cost()
-                costs = moment + COST_SECONDS
-                for key in list(selector.get_map().values()):
-                    if key.fileobj not in work.sources():
-                        selector.unregister(key.fileobj)
-            recorder.look(time.monotonic_ns(), work.told)
-            if board is not None:
-                board.hang(recorder.numbers(end - moment if end < inf else None))
-            if moment >= stores:
-                recorder.store()
-                stores = moment + STORE_SECONDS
-            again = min(end, moment + LOOK_SECONDS)
-            while (left := again - time.monotonic()) > 0 and not (selector.select(left) and
-                                                                  work.look()):  # fmt: skip
-                pass
 
 
 class Recorder:
