@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tailtap.cli.command import PATH, command
 from tailtap.cli.completing import one_of, result_folders
 from tailtap.cli.live import watched
-from tailtap.cli.recording import record_incidents, recorded, recording_of
+from tailtap.cli.recording import record_incidents, recorded
 from tailtap.cli.terminal import say, warn
 
 if TYPE_CHECKING:
     from tailtap.analysis.runs.folder import RunFolder
     from tailtap.measure.observe import Asked, Prepared
+    from tailtap.measure.observe.recorder import Recording
 
 
 @command(
@@ -104,30 +105,14 @@ if TYPE_CHECKING:
     help="How long packets are looked at before, twice; 1 s unless given.",
 )
 def observe(
-    ingress: str,
-    egress: str | None,
-    duration: str | None,
-    packets: int | None,
+    *,
+    recording: Recording,
     out: Path | None,
-    both: bool,
-    trace: str,
-    cpus: str | None,
-    served: tuple[str, ...],
-    key: str | None,
-    expression: str | None,
-    sample: str | None,
-    budget: str,
-    look: str,
     live: bool,
     metrics: str | None,
-    above: tuple[str, ...],
-    keep: str,
-    incidents: int,
-    rate: str | None,
-    then: str | None,
-    memory: str,
     json: bool,
     quiet: bool,
+    **asked: Any,
 ) -> None:
     """Stamp the packets that pass a device which is there already, and trace who serves them.
 
@@ -152,18 +137,14 @@ def observe(
     from tailtap.output import database as store
     from tailtap.records.record import printed
 
-    asked = _asked(
-        ingress=ingress, egress=egress, duration=duration, packets=packets, both=both,
-        trace=trace, cpus=cpus, served=served, key=key, expression=expression, sample=sample,
-        budget=budget, look=look,
-    )  # fmt: skip
+    wanted = _asked(**asked)
     folder = out or default_folder("observed")
-    if above or live or metrics is not None:
-        if not above and not quiet:
+    if recording.above or live or metrics is not None:
+        if not recording.above and not quiet:
             warn("without --above nothing but numbers is kept")
-        recording = recording_of(above, keep, incidents, rate, then, memory)
-        record_incidents(asked, recording, folder, live=live, metrics=metrics, json=json,
-                         quiet=quiet)  # fmt: skip
+        record_incidents(
+            wanted, recording, folder, live=live, metrics=metrics, json=json, quiet=quiet
+        )
         return
 
     def begun(prepared: Prepared) -> None:
@@ -172,7 +153,7 @@ def observe(
                 warn(line)
 
     with results_of_caller(folder):
-        runs = observe_devices(asked, folder, store=store, on_begin=begun)
+        runs = observe_devices(wanted, folder, store=store, on_begin=begun)
         summary = summarize(folder, runs)
         if json:
             print(printed(summary))
@@ -198,7 +179,7 @@ def _asked(
     look: str,
 ) -> Asked:
     """What the options amount to. Raises `InputError`."""
-    from tailtap.cli.tap import _level
+    from tailtap.cli.tap import parse_sample
     from tailtap.cli.trace import parse_list
     from tailtap.lab.forwarders.served import Server, records_of
     from tailtap.measure.observe import Asked, parse_target
@@ -224,7 +205,7 @@ def _asked(
         served=servers,
         key=key,
         filter=expression,
-        sample=1 if sample is None else 1 << _level(sample),
+        sample=1 if sample is None else 1 << parse_sample(sample),
         budget=parse_share(budget),
         look_ns=look_ns,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +23,7 @@ Function = Callable[..., Any]
 
 
 def recorded(function: Function) -> Function:
-    """The options of the flight recorder."""
+    """The options of the flight recorder, which the function gets as its `recording`."""
     options = [
         click.option(
             "--above",
@@ -65,38 +66,42 @@ def recorded(function: Function) -> Function:
             help="What waits in memory (/dev/shm) takes this much at most; 1 GB unless given.",
         ),
     ]
+
+    @functools.wraps(function)
+    def with_recording(
+        *,
+        above: tuple[str, ...],
+        keep: str,
+        incidents: int,
+        rate: str | None,
+        then: str | None,
+        memory: str,
+        **others: Any,
+    ) -> Any:
+        from tailtap.analysis.live.triggers import parse_trigger
+        from tailtap.measure.observe.recorder import Recording, parse_rate
+        from tailtap.records.errors import InputError
+        from tailtap.records.units import parse_size, parse_time
+
+        for text in above:
+            parse_trigger(text)
+        keep_ns = parse_time(keep)
+        if not 100_000_000 <= keep_ns <= 60_000_000_000:
+            raise InputError(f"--keep {keep!r}: give a time from 100 ms to 60 s")
+        recording = Recording(
+            above=above,
+            keep_ns=keep_ns,
+            incidents=incidents,
+            rate=None if rate is None else parse_rate(rate),
+            then=then,
+            memory=parse_size(memory),
+        )
+        return function(recording=recording, **others)
+
+    declared: Function = with_recording
     for option in reversed(options):
-        function = option(function)
-    return function
-
-
-def recording_of(
-    above: tuple[str, ...],
-    keep: str,
-    incidents: int,
-    rate: str | None,
-    then: str | None,
-    memory: str,
-) -> Recording:
-    """What the options amount to. Raises `InputError`."""
-    from tailtap.analysis.live.triggers import parse_trigger
-    from tailtap.measure.observe.recorder import Recording, parse_rate
-    from tailtap.records.errors import InputError
-    from tailtap.records.units import parse_size, parse_time
-
-    for text in above:
-        parse_trigger(text)
-    keep_ns = parse_time(keep)
-    if not 100_000_000 <= keep_ns <= 60_000_000_000:
-        raise InputError(f"--keep {keep!r}: give a time from 100 ms to 60 s")
-    return Recording(
-        above=above,
-        keep_ns=keep_ns,
-        incidents=incidents,
-        rate=None if rate is None else parse_rate(rate),
-        then=then,
-        memory=parse_size(memory),
-    )
+        declared = option(declared)
+    return declared
 
 
 def record_incidents(

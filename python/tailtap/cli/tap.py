@@ -229,7 +229,7 @@ def tap(
         raise InputError("--hash is of marks: write to a .marks file")
     room, parsed = with_rooms(parse_links(links, write), records)
     parsed = with_sides(with_hashes(parsed, hashes), behind)
-    level = 0 if sample is None else _level(sample)
+    level = 0 if sample is None else parse_sample(sample)
     limit = None if budget is None else parse_share(budget)
     if limit == 0:
         raise InputError("--budget 0 leaves nothing to measure with: give at least 0.1 %")
@@ -330,7 +330,7 @@ def _told(measured: dict[str, Any]) -> str:
     return f"{'; '.join(links)}; {measured['share']:.2%} of a core"
 
 
-def _level(sample: str) -> int:
+def parse_sample(sample: str) -> int:
     """The binary logarithm of N in 1/N."""
     one, slash, of = sample.partition("/")
     if one.strip() != "1" or not slash or not of.strip().isascii() or not of.strip().isdecimal():
