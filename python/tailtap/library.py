@@ -66,14 +66,20 @@ def verdict(
     """Say whether runs meet requirements: `tailtap verdict`.
 
     `runs` are experiment folders, run folders or evaluations; `require` is what must hold, such as
-    ``p99.9 < 1 ms`` or ``profile urllc-5g``, and by default what their experiment files say.
+    ``p99.9 < 1 ms`` or ``profile urllc-5g``, and by default what their experiment files say, which
+    may have claims, too.
     """
+    from tailtap.analysis.claims.reading import claims_at, with_claims
     from tailtap.analysis.verdict.record import record
     from tailtap.analysis.verdict.requirement import parse_requirements
     from tailtap.analysis.verdict.runs import judge_runs
 
     required = parse_requirements([require] if isinstance(require, str) else require)
-    return record(judge_runs(_paths(runs), required, runs=select, confidence=confidence))
+    claims = [] if required or select else claims_at(_paths(runs))
+    found = judge_runs(
+        _paths(runs), required, runs=select, confidence=confidence, claimed=bool(claims)
+    )
+    return with_claims(record(found), claims)
 
 
 def compare(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -96,3 +97,34 @@ def test_the_documented_example_is_real(tmp_path: Path, monkeypatch: pytest.Monk
     run = tailtap(*shlex.split(block[1]))
     assert run.returncode == 1
     assert [line.rstrip() for line in run.stdout.splitlines()] == block[2].splitlines()
+
+
+CLAIMS = """\
+name: wire
+claims:
+  - {says: It keeps its time., for: {dut.platform: wire}, require: [p99 < 1 ms]}
+  - {says: Half are quicker than light., require: [median < 1 ns]}
+"""
+
+
+def test_claims(experiment: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(experiment, tmp_path / "copy"))
+    (folder / "experiment.yaml").write_text(CLAIMS)
+    run = tailtap("verdict", folder, "--quiet")
+    assert (run.returncode, run.stderr) == (1, "")
+    said = " ".join(run.stdout.split())
+    assert "It keeps its time. [wire: p99 < 1 ms] held" in said
+    assert "Half are quicker than light. [median < 1 ns] contradicted" in said
+    found = json.loads(tailtap("verdict", folder, "--json", "--quiet").stdout)
+    assert [row["answer"] for row in found["claims"]] == ["held", "contradicted"]
+    assert (found["answer"], found["verdicts"]) == ("violated", [])
+    # What is required is asked beside them; what else is asked for stands alone.
+    (folder / "experiment.yaml").write_text(CLAIMS + "require: [p99 < 1 ms]\n")
+    run = tailtap("verdict", folder, "--quiet")
+    assert run.returncode == 1 and "p99 < 1 ms" in run.stdout
+    assert "claims: 1 contradicted, 1 held" in run.stdout
+    run = tailtap("verdict", folder, "--require", "loss < 1 %", "--quiet")
+    assert run.returncode == 0 and "quicker" not in run.stdout
+    told = tailtap("report", folder, "--no-figures", "--json", "--quiet").stdout
+    page = Path(json.loads(told)["page"]).read_text("utf-8")
+    assert "Half are quicker than light." in page

@@ -121,9 +121,10 @@ def run(
     in results.duckdb. Ctrl-C keeps the finished runs, and --resume makes the rest. A run that fails
     is recorded with its reason while the others go on. A run is invalid when its generator did not
     send what was asked of it; one that falls behind hopelessly is ended. With `require` in the
-    file, the verdict follows. At the end it says in few words why packets were late, of up to eight
-    runs with a trace, if these are small (64 MB); `tailtap explain` tells more. The exit status is
-    3 when runs failed or are invalid, else 1 unless everything holds.
+    file, the verdict follows, and with `claims` what the runs show of them. At the end it says in
+    few words why packets were late, of up to eight runs with a trace, if these are small (64 MB);
+    `tailtap explain` tells more. The exit status is 3 when runs failed or are invalid, else 1
+    unless everything that is required holds.
 
     With --against both experiments are measured in pairs of runs, in random order, until the pairs
     decide about the percentile --at: better, no worse, worse by more than --worse-than, or, when
@@ -140,7 +141,7 @@ def run(
     from tailtap.cli.outlook import differences
     from tailtap.cli.progress import reporting
     from tailtap.cli.runs import print_runs, require_results
-    from tailtap.cli.verdict import exit_status, print_verdict
+    from tailtap.cli.verdict import exit_status, print_claims, print_verdict
     from tailtap.experiment.reading import read_experiment
     from tailtap.measure.runner import default_folder, run_experiment
     from tailtap.records.errors import InputError, MachineError
@@ -201,6 +202,10 @@ def run(
         summary = summarize(folder, runs)
         if checked.require and any(run.done for run in runs):
             summary.verdict = _judge(folder, checked.require)
+        if checked.claims:
+            from tailtap.analysis.claims.reading import claims_at
+
+            summary.claims = claims_at([folder])
         if json:
             print(printed(summary))
         else:
@@ -209,6 +214,7 @@ def run(
             print_hops(summary.runs)
             if summary.verdict is not None:
                 print_verdict(summary.verdict)
+            print_claims(summary.claims)
             explain_briefly(folder, [run.path for run in runs if run.done])
     require_results(summary.runs)
     if losses:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,9 @@ from tailtap.cli.options import selected_runs, undisturbed_latencies
 from tailtap.cli.terminal import say, warn
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tailtap.records.claims import ClaimRow
     from tailtap.records.verdict import VerdictRecord
 
 
@@ -108,6 +112,9 @@ def verdict(
     are about the run alone. A requirement must hold in all repeats: the worst one decides. Runs
     that failed or are invalid show nothing. docs/reference/verdict.md has the rules.
 
+    Where neither --require, --profile nor --runs is given, the claims of the experiment file are
+    judged, too: each is held, contradicted, or not shown.
+
     The exit status is 0 when everything holds and 1 otherwise.
     """
 
@@ -120,6 +127,7 @@ def verdict(
     if not folders:
         raise InputError("give the folders to judge, or --list-profiles")
     # After what needs no arrays: loading them takes a quarter of a second.
+    from tailtap.analysis.claims.reading import claims_at, with_claims
     from tailtap.analysis.verdict.record import record
     from tailtap.analysis.verdict.requirement import parse_requirements
     from tailtap.analysis.verdict.runs import judge_runs
@@ -129,19 +137,21 @@ def verdict(
             warn(f"verdict: {run}")
 
     required = parse_requirements([*require, *(f"profile {name}" for name in profile)])
+    claims = [] if required or runs else claims_at(folders)
     found = judge_runs(
         folders,
         required,
         runs=runs,
         confidence=_confidence(confidence),
         undisturbed=undisturbed,
+        claimed=bool(claims),
         progress=progress,
     )
     if junit is not None:
         from tailtap.analysis.verdict.junit import write_junit
 
         write_junit(found, junit, allow_not_shown=allow_not_shown)
-    content = record(found)
+    content = with_claims(record(found), claims)
     if json:
         print(printed(content))
     else:
@@ -161,6 +171,10 @@ def print_verdict(found: VerdictRecord) -> None:
 
     from tailtap.cli.console import Column, Table
 
+    if not found.verdicts:  # there are claims alone
+        print_claims(found.claims)
+        say(f"claims: {_counted(row.answer for row in found.claims)}")
+        return
     styles = {"holds": "green", "violated": "red", "not shown": "yellow"}
     table = Table(
         (
@@ -189,9 +203,31 @@ def print_verdict(found: VerdictRecord) -> None:
         listed.setdefault((warning.code, warning.message), []).append(warning.run)
     for (code, message), runs in listed.items():
         say(f"warning: {', '.join(runs)}: {message} [{code}]")
+    print_claims(found.claims)
     told = [f"{count} {answer}" for answer, count in found.answers.items() if count]
+    if found.claims:
+        told[-1] += f"; claims: {_counted(row.answer for row in found.claims)}"
     of = " of undisturbed latencies" if found.undisturbed else ""
     say(f"verdict{of}: {found.answer} ({', '.join(told)})")
+
+
+def print_claims(claims: Sequence[ClaimRow]) -> None:
+    """Print what is shown of each claim, if there are any."""
+    from tailtap.cli.console import Column, Table
+
+    styles = {"held": "green", "contradicted": "red", "not shown": "yellow"}
+    columns = (Column("claim", wrap=24), Column("answer"), Column("why", wrap=24))
+    table = Table(columns, "claims")
+    for row in claims:
+        told = f"{row.says} [{row.test}]"
+        table.add(told, (row.answer, styles[row.answer]), row.reason)
+    if claims:
+        table.print()
+
+
+def _counted(answers: Iterable[str]) -> str:
+    counts = Counter(answers)
+    return ", ".join(f"{count} {answer}" for answer, count in sorted(counts.items()))
 
 
 def _print_source(name: str) -> None:

@@ -95,8 +95,9 @@ def _definition(section: str) -> str:
 def _show_defaults(definitions: Json, models: Iterable[type[BaseModel]]) -> None:
     """Defaults as a file has them, with units, and not as integers in base units."""
     for model in models:
+        fields = {field.alias or name: field for name, field in model.model_fields.items()}
         for name, row in definitions.get(model.__name__, {}).get("properties", {}).items():
-            field, told = model.model_fields[name], written(model.model_fields[name])
+            field, told = fields[name], written(fields[name])
             if row.get("default") is None:
                 row.pop("default", None)
             elif told is not None and told.show is not None:

@@ -21,6 +21,7 @@ from pydantic import (
 )
 
 from tailtap import _core
+from tailtap.analysis.claims.model import Claim
 from tailtap.analysis.verdict.requirement import parse_requirements
 from tailtap.experiment.dut import Dut
 from tailtap.experiment.events import Event, check_events
@@ -208,6 +209,13 @@ class Experiment(Strict):
         description="What all runs must meet. The verdict follows the last run, and `tailtap run` "
         "ends with status 1 unless everything holds. docs/reference/verdict.md has the quantities.",
         examples=[["p99.9 < 1 ms", "loss == 0"]],
+    )
+    claims: Annotated[list[Claim], Written("list of mappings")] = Field(
+        default_factory=list,
+        description="What the experiment is to show: sentences, each with the test behind it. "
+        "`tailtap run`, `verdict` and `report` say which are held, contradicted, or not shown, and "
+        "`tailtap reproduce` asks the same on another machine.",
+        examples=[[{"says": "No packet is lost.", "require": ["loss == 0"]}]],
     )
     differs: Annotated[list[Annotated[str, Field(min_length=1)]], Written("list of sentences")] = (
         Field(
@@ -530,7 +538,7 @@ class Experiment(Strict):
         `traffic` is that of the `flow` that the run is of.
         """
         about = {"name", "differs", "differs_in_lab", "cases", "vary", "exclude", "repeat"}
-        about |= {"scales", "require"}
+        about |= {"scales", "require", "claims"}
         content = self.model_dump(mode="json", exclude=about)
         if flow is not None and self.dut.flows:
             content["traffic"] = self.traffic_of(flow).model_dump(mode="json")

@@ -10,6 +10,8 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
+from tailtap.analysis.claims.model import Claim
+from tailtap.experiment.claims import check_claims
 from tailtap.experiment.combinations import combinations, where_varied
 from tailtap.experiment.dut import Dut
 from tailtap.experiment.fields import takes
@@ -68,6 +70,7 @@ class CheckedExperiment:
         self.name: str = first.name
         self.repeat: int = first.repeat
         self.require: Sequence[str] = first.require
+        self.claims: Sequence[Claim] = first.claims
         lab = () if on_testbed else first.differs_in_lab
         self.differs: Sequence[str] = (*lab, *first.differs)
 
@@ -99,6 +102,8 @@ def read_experiment(
     # A mistake in a scale is an error even when nobody chooses the scale.
     for other in scales:
         CheckedExperiment(other, on_testbed=on_testbed)
+    if checked.claims:
+        check_claims(written, [written, *scales])
     return checked
 
 
@@ -289,7 +294,8 @@ def _known_keys(model: type[BaseModel], path: KeyPath) -> list[str]:
     """The keys that may stand below `path`."""
     for part in path:
         model = _below(model, part, path) or model
-    return [*model.model_fields, *(declaring() if model is Dut else ())]
+    names = [field.alias or name for name, field in model.model_fields.items()]
+    return [*names, *(declaring() if model is Dut else ())]
 
 
 def _field(model: type[BaseModel], path: KeyPath, location: KeyPath) -> FieldInfo | None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from tailtap.analysis.claims.model import Claim
 from tailtap.experiment.dut import Dut
 from tailtap.experiment.events import Event
 from tailtap.experiment.fields import default_text, example_text, models_in, type_text
@@ -81,6 +82,7 @@ def reference() -> str:
     parts += ["In `interrupts`:", _table(Counted, "interrupts.")]
     parts += ["In `interrupts.counters`:", _table(Sampling, "interrupts.counters.")]
     parts += ["In `events`, below each `-`:", _table(Event, "events.")]
+    parts += ["In `claims`, below each `-`:", _table(Claim, "claims.")]
     parts += ["## dut", "The device under test (DuT)."]
     parts += [_table(Dut, "dut."), "In `dut.tuning`:", _table(Without, "dut.tuning.")]
     parts += ["The platform has further keys, which stand beside these."]
@@ -141,7 +143,13 @@ def _table(model: type[BaseModel], prefix: str = "", without: tuple[str, ...] = 
             continue
         default = "required" if field.is_required() else _code(default_text(field))
         examples = ", ".join(_code(example_text(value)) for value in field.examples or ())
-        cells = (f"`{prefix}{name}`", type_text(field), default, field.description or "", examples)
+        cells = (
+            f"`{prefix}{field.alias or name}`",
+            type_text(field),
+            default,
+            field.description or "",
+            examples,
+        )
         rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join([TABLE, *rows]) if rows else ""
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from tailtap.records.claims import ClaimRow
 from tailtap.records.evaluation import EvaluationRecord
 from tailtap.records.record import Anything, Count, Notice, Number, Record, Share, Texts, Whole
 from tailtap.records.run import Status
@@ -71,6 +72,7 @@ class ExperimentRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.ex
     verdict: Annotated[
         VerdictRecord | None, Meta(description="Null where nothing is required, or no run is done")
     ] = None
+    claims: Annotated[list[ClaimRow], Meta(description="What the runs show of the file's")] = []
 
 
 class EvaluationsRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.evaluations/1"):

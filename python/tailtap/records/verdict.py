@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from tailtap.records.claims import ClaimRow
 from tailtap.records.record import Anything, Count, Record, Share, Texts
 
 Answer = Literal["holds", "violated", "not shown"]
@@ -47,11 +48,14 @@ class RunNotice(Record, kw_only=True):
 class VerdictRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.verdict/1"):
     """``tailtap verdict --json``."""
 
-    answer: Answer
+    answer: Annotated[Answer, Meta(description="The worst of all, claims included")]
     answers: Annotated[dict[Answer, Count], Meta(description="How many rows have which answer")]
     confidence: Share
     undisturbed: Annotated[
         bool, Meta(description="Whether latencies without pauses from outside were judged")
     ] = False
     verdicts: list[VerdictRow]
+    claims: Annotated[
+        list[ClaimRow], Meta(description="Of the experiment file, where nothing else was asked")
+    ] = []
     warnings: list[RunNotice]

@@ -50,7 +50,7 @@ def test_every_key_has_a_meaning_and_valid_examples(model: type[BaseModel]) -> N
         alone = create_model("Key", __base__=Strict, **fields)
         for example in field.examples:
             if name != "forwarder":  # it may be a mapping, which the whole of `dut` takes apart
-                alone.model_validate({name: example})
+                alone.model_validate({field.alias or name: example})
 
 
 def errors(content: object) -> list[str]:

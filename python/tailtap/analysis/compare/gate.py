@@ -227,8 +227,8 @@ def _judged(ranking: Ranking, margin: float, alpha: float) -> Judged:
     by_configuration = {id(one.configuration): one for one in ranking.standings}
     base, new = by_configuration[id(first)], by_configuration[id(second)]
     places = [ranking.standings.index(one) for one in (new, base)]
-    worse, no_worse = _p_above(new, base, margin), _p_below(new, base, margin)
-    better = _p_below(new, base, 0.0)
+    worse, no_worse = p_above(new, base, margin), p_below(new, base, margin)
+    better = p_below(new, base, 0.0)
     ratio = ranking.over(*places)
     answer: Answer = "not shown"
     if worse <= alpha:
@@ -247,12 +247,12 @@ def _judged(ranking: Ranking, margin: float, alpha: float) -> Judged:
     return Judged(*row, answer, reason, base, new, ratio, worse, no_worse, better, needed)
 
 
-def _p_above(new: Standing, base: Standing, margin: float) -> float:
+def p_above(new: Standing, base: Standing, margin: float) -> float:
     """Of the new one's latencies being so high, were it worse by the margin."""
     return above_test([number / (1 + margin) for number in new.off(-1)], base.off(1))
 
 
-def _p_below(new: Standing, base: Standing, margin: float) -> float:
+def p_below(new: Standing, base: Standing, margin: float) -> float:
     """Of the new one's latencies being so low, were it worse by the margin."""
     return above_test([number * (1 + margin) for number in base.off(-1)], new.off(1))
 
@@ -316,9 +316,9 @@ def _moved(ranking: Ranking, base: Configuration, answer: Answer, margin: float)
     if len(olds) != 1 or len(news) != 1 or answer == "not shown":
         return ""
     old, new = olds[0], news[0]
-    if answer == "worse" and _p_above(new, old, margin) <= ALPHA_FLOOR:
+    if answer == "worse" and p_above(new, old, margin) <= ALPHA_FLOOR:
         return "the floor (wire) is slower, too: the machine changed"
-    if answer != "worse" and _p_below(new, old, -margin / (1 + margin)) <= ALPHA_FLOOR:
+    if answer != "worse" and p_below(new, old, -margin / (1 + margin)) <= ALPHA_FLOOR:
         return "the floor (wire) is faster: the machine changed"
     return ""
 

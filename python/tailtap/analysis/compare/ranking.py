@@ -197,11 +197,11 @@ def _prepare(load: Load, percentile: float | None, required: Collection[float]) 
             reason = TOO_FEW if told else UNTOLD if ranked else NOBODY
             return Ranking(load, math.nan, (), (), (), (*unranked, *ranked), reason)
     floors = tuple(
-        Standing(found, _values(found, percentile))
+        Standing(found, values_of(found, percentile))
         for found in load.configurations
         if found.runs and found.wire
     )
-    standings = tuple(sorted((Standing(found, _values(found, percentile)) for found in ranked),
+    standings = tuple(sorted((Standing(found, values_of(found, percentile)) for found in ranked),
                              key=_slowness))  # fmt: skip
     reason = ""
     if not standings:
@@ -245,7 +245,8 @@ def _common(load: Load) -> float | None:
     return max(set.intersection(*every), default=None) if every else None
 
 
-def _values(configuration: Configuration, p: float) -> tuple[Value, ...]:
+def values_of(configuration: Configuration, p: float) -> tuple[Value, ...]:
+    """Its runs at the percentile `p`. Raises `InputError` where published ones lack it."""
     values = []
     for run in configuration.runs:
         row = run.percentile(p)
@@ -285,7 +286,7 @@ def _pairs(ranking: Ranking) -> Iterator[Pair]:
             _p(left, right),
             1.0,
             smallest_p(len(left.values), len(right.values)),
-            _shift(left, right),
+            shift_of(left, right),
             _apart(left.values, right.values),
         )
 
@@ -302,7 +303,7 @@ def _p(left: Standing, right: Standing) -> float:
     return max(rank_test(*end) for end in ends)
 
 
-def _shift(left: Standing, right: Standing) -> Shift:
+def shift_of(left: Standing, right: Standing) -> Shift:
     """How far one lies above the other, with bounds that include what clocks may be off by."""
     found = shift(left.numbers, right.numbers)
     least, most = (shift(left.off(sign), right.off(-sign)) for sign in (-1, 1))

@@ -185,8 +185,8 @@ def _percentile(text: str) -> Fraction:
     return value
 
 
-def _gap(text: str) -> Fraction:
-    """A percentile, or 1 for the largest gap."""
+def parse_percentile(text: str) -> Fraction:
+    """A percentile such as ``p99.9``, or 1 for ``max``. Raises `InputError`."""
     return Fraction(1) if text == "max" else _percentile(text)
 
 
@@ -200,6 +200,6 @@ QUANTITIES = {
     "loss": Quantity("loss", NONE_OR_UPPER, _share),
     "duplicates": Quantity("duplicates", NONE_OR_UPPER, _share),
     "reordered": Quantity("reordered", NONE_OR_UPPER, _share),
-    "gap": Quantity("gap(p99.9)", UPPER, _time, _gap),
+    "gap": Quantity("gap(p99.9)", UPPER, _time, parse_percentile),
     "blocked": Quantity("blocked(event)", UPPER, _time, named=True),
 }

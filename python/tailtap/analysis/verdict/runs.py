@@ -65,7 +65,7 @@ class Verdict:
     @property
     def answer(self) -> Answer:
         """The worst answer of all."""
-        return max((row.answer for row in self.rows), key=ANSWERS.index)
+        return max((row.answer for row in self.rows), key=ANSWERS.index, default="holds")
 
 
 def judge_runs(
@@ -75,6 +75,7 @@ def judge_runs(
     runs: Sequence[str] = (),
     confidence: float = CONFIDENCE,
     undisturbed: bool = False,
+    claimed: bool = False,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Verdict:
     """Hold requirements against runs.
@@ -83,9 +84,9 @@ def judge_runs(
     evaluation. Without `requirements`, those of each path's experiment file count. `runs` are
     selections as `results.selection` reads them; without any, runs that were imported beside one's
     own are left out. With `undisturbed`, latencies without pauses from outside are judged; a run
-    of which these are not shown shows nothing. Raises `InputError` when nothing is required, when
-    there is no run with a result, or when a run's captures are of two clocks that leave more open
-    than is required.
+    of which these are not shown shows nothing. Raises `InputError` when nothing is required, unless
+    something is `claimed`, when there is no run with a result, or when a run's captures are of two
+    clocks that leave more open than is required.
     """
     experiments: dict[Path, Experiment] = {}
     for path in paths:
@@ -104,7 +105,7 @@ def judge_runs(
     verdicts = []
     for home, experiment in experiments.items():
         required = requirements or required_by(home)
-        if not required:
+        if not required and not claimed:
             raise InputError(f"{home}: {_NOTHING_REQUIRED}")
         verdicts.append(judge_experiment(experiment, required, confidence, progress))
     rows = (row for verdict in verdicts for row in verdict.rows)

@@ -43,7 +43,7 @@ from tailtap.output.report.interrupt_table import Sampled, Section
 from tailtap.output.report.loss import loss_curves
 from tailtap.output.report.machine import Map, maps_of
 from tailtap.output.report.noise import Noise, noise_of
-from tailtap.output.report.verdicts import VerdictRow, verdict_rows
+from tailtap.output.report.verdicts import ClaimCells, VerdictRow, claim_rows, verdict_rows
 
 MOST_TOLD, FEW_TOLD = 12, 8
 """With more configurations than this, the page begins with sentences about so many slowest ones."""
@@ -106,6 +106,7 @@ class Page:
     header: Header
     result: Result
     verdicts: Sequence[VerdictRow]
+    claims: Sequence[ClaimCells]
     told: tables.Told
     search: Search | None
     summary: tables.Grouped
@@ -180,6 +181,7 @@ def render(
         header=_header(experiment),
         result=_result(drawn, groups),
         verdicts=verdict_rows(experiment),
+        claims=claim_rows(experiment),
         told=tables.told(experiment, groups),
         search=search,
         summary=tables.summary(groups),

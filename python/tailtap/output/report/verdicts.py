@@ -1,9 +1,10 @@
-"""The section of the page about the experiment file's `require`."""
+"""The sections of the page about the experiment file's `require` and `claims`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tailtap.analysis.claims.reading import claims_shown
 from tailtap.analysis.runs.run import Experiment
 from tailtap.analysis.runs.text import with_micro_sign
 from tailtap.analysis.verdict.record import record
@@ -11,6 +12,7 @@ from tailtap.analysis.verdict.runs import judge_experiment, required_by
 from tailtap.output.report.tables import Cell
 
 LOOKS = {"holds": "", "not shown": "unshown", "violated": "alarm"}
+LOOKS_OF_CLAIMS = {"held": "", "not shown": "unshown", "contradicted": "alarm"}
 
 
 @dataclass(frozen=True)
@@ -41,3 +43,26 @@ def verdict_rows(experiment: Experiment) -> list[VerdictRow]:
         )
         rows.append(VerdictRow(row.configuration, cells))
     return rows
+
+
+@dataclass(frozen=True)
+class ClaimCells:
+    """One claim."""
+
+    says: str
+    cells: tuple[Cell, ...]
+
+
+def claim_rows(experiment: Experiment) -> list[ClaimCells]:
+    """What own runs show of the file's claims. Raises as `verdict_rows` does."""
+    return [
+        ClaimCells(
+            row.says,
+            (
+                Cell(row.test),
+                Cell(row.answer, LOOKS_OF_CLAIMS[row.answer]),
+                Cell(with_micro_sign(row.reason), "why"),
+            ),
+        )
+        for row in claims_shown(experiment)
+    ]

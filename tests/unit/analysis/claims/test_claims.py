@@ -1,0 +1,169 @@
+"""Claims held against runs: held, not shown, contradicted, and why."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from comparisons import sample
+from experiment_folders import write_run
+
+from tailtap.analysis.claims.judge import judge_claims
+from tailtap.analysis.claims.model import Claim
+from tailtap.analysis.claims.reading import claims_at, claims_of, with_claims
+from tailtap.analysis.runs.run import Experiment, Run
+from tailtap.records.claims import ClaimRow
+from tailtap.records.errors import InputError
+
+
+def claim(**more: Any) -> Claim:
+    about = {"for": {"dut.platform": "new"}, "against": {"dut.platform": "base"}, "at": "p99.9"}
+    return Claim.model_validate({"says": "It is so.", **about, "is": "no worse", **more})
+
+
+def runs(label: str, latencies: list[float], **more: Any) -> list[Run]:
+    known = {"more": {"variables": {"dut.platform": label}}}
+    return [sample(label, n, one, **{**known, **more}) for n, one in enumerate(latencies, 1)]
+
+
+def judged(new: list[Run], base: list[Run], **more: Any) -> ClaimRow:
+    (row,) = judge_claims(Experiment("made-up", Path(), (*new, *base)), [claim(**more)])
+    return row
+
+
+BASE = [1000.0, 1010, 1020, 1030, 1040]
+
+
+@pytest.mark.parametrize(
+    ("factor", "answers"),
+    [
+        (1.0, {"better": "not shown", "worse": "not shown", "no worse": "held",
+               "different": "contradicted", "no different": "held"}),
+        (1.5, {"better": "contradicted", "worse": "held", "no worse": "contradicted",
+               "different": "held", "no different": "contradicted"}),
+        (0.5, {"better": "held", "worse": "contradicted", "no worse": "held",
+               "different": "held", "no different": "contradicted"}),
+    ],
+)  # fmt: skip
+def test_each_relation(factor: float, answers: dict[str, str]) -> None:
+    new = runs("new", [factor * one for one in BASE])
+    for relation, answer in answers.items():
+        by = {} if relation in ("better", "worse") else {"by": "10 %"}
+        row = judged(new, runs("base", BASE), **{"is": relation}, **by)
+        assert (relation, row.answer) == (relation, answer)
+        (found,) = row.evidence
+        assert found.ratio == pytest.approx(factor, rel=0.02) and (found.runs, row.compares) == (
+            5,
+            True,
+        )
+        assert found.low is not None and found.low < factor < (found.high or 0)
+
+
+def test_by_is_part_of_what_is_claimed() -> None:
+    new, base = runs("new", [1.5 * one for one in BASE]), runs("base", BASE)
+    assert judged(new, base, **{"is": "worse"}, by="30 %").answer == "held"
+    assert judged(new, base, **{"is": "worse"}, by="70 %").answer == "contradicted"
+    assert judged(base, new, against={"dut.platform": "new"}, **{"for": {"dut.platform": "base"},
+                  "is": "better"}, by="30 %").answer == "held"  # fmt: skip
+
+
+def test_errors_are_as_rare_as_said() -> None:
+    """Of claims that are just wrong, at most one in twenty is called held; here 400 of each."""
+    random = np.random.default_rng(1)
+    held = contradicted = 0
+    for _ in range(400):
+        new, base = (list(1000 * random.lognormal(0, 0.2, 6)) for _ in range(2))
+        new_runs, base_runs = runs("new", [1.1 * one for one in new]), runs("base", base)
+        answer = judged(new_runs, base_runs, by="10 %").answer
+        held += answer == "held"
+        contradicted += answer == "contradicted"
+    # 20 are expected of each; 34 or more would be seen once in a thousand times.
+    assert 5 < held < 34 and 5 < contradicted < 34
+
+
+def test_what_shows_nothing() -> None:
+    base = runs("base", BASE)
+    row = judged(runs("new", BASE[:2]), runs("base", BASE[:2]), by="5 %")
+    assert row.answer == "not shown" and "so few can never show it" in row.reason
+    row = judged(runs("new", BASE, supported=False), base, by="5 %")
+    assert row.answer == "not shown" and "fewer than ten packets lie above p99.9" in row.reason
+    row = judged(runs("new", BASE), [], by="5 %")
+    assert row.answer == "not shown" and "no such run was planned to hold it against" in row.reason
+    row = judged([], base, by="5 %")
+    assert (row.answer, row.reason) == ("not shown", "no such run was planned here")
+    invalid = [
+        replace(one, record=one.record and _invalid(one.record)) for one in runs("new", BASE)
+    ]
+    row = judged(invalid, base, by="5 %")
+    assert row.answer == "not shown" and "is left out: invalid" in row.reason
+    assert row.evidence[0].runs == 0
+
+
+def _invalid(record: Any) -> Any:
+    record.valid = False
+    return record
+
+
+def test_other_values_are_equal() -> None:
+    """Runs at two rates are held against those of their own rate; one wrong pair contradicts."""
+    every = [
+        run
+        for rate, factor in (("1 kpkt/s", 1.0), ("2 kpkt/s", 3.0))
+        for label, more in (("base", 1.0), ("new", factor))
+        for run in runs(label, [more * one * (1 + 9 * (rate[0] == "2")) for one in BASE],
+                        more={"variables": {"dut.platform": label, "traffic.rate": rate}})
+    ]  # fmt: skip
+    (row,) = judge_claims(Experiment("made-up", Path(), tuple(every)), [claim(by="10 %")])
+    assert [one.answer for one in row.evidence] == ["held", "contradicted"]
+    assert row.answer == "contradicted" and "(1 of 2 alike)" in row.reason
+    one = claim(by="10 %", **{"for": {"dut.platform": "new", "traffic.rate": "1 kpkt/s"}})
+    assert judge_claims(Experiment("made-up", Path(), tuple(every)), [one])[0].answer == "held"
+
+
+FILE = """\
+name: of-a-folder
+claims:
+  - {says: Below 10 ms., for: {dut.platform: wire}, require: [p99 < 10 ms]}
+  - {says: Below 1 us., require: [max < 1 us]}
+  - {says: Almost never late., require: [p99.9999 < 10 ms]}
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("claims")
+    for number in (1, 2):
+        write_run(made, number, {"dut.platform": "wire"}, repeat=number)
+    (made / "experiment.yaml").write_text(FILE)
+    return made
+
+
+def test_requirements_are_those_of_verdict(folder: Path) -> None:
+    rows = claims_at([folder])
+    assert [row.answer for row in rows] == ["held", "contradicted", "not shown"]
+    assert [row.id for row in rows] == ["claim-1", "claim-2", "claim-3"]
+    assert rows[0].test == "wire: p99 < 10 ms" and not rows[0].compares
+    assert rows[1].evidence[0].runs == 2
+    # Runs without the others say nothing of the experiment's claims.
+    assert claims_at([next(folder.glob("runs/*"))]) == []
+
+
+def test_a_verdict_with_claims_has_the_worst_answer(folder: Path) -> None:
+    from tailtap import verdict
+
+    found = verdict(folder)
+    assert (found.answer, found.verdicts, len(found.claims)) == ("violated", [], 3)
+    assert with_claims(found, found.claims[:1]).answer == "holds"
+    assert verdict(folder, "p99 < 10 ms").claims == []
+
+
+def test_a_file_that_was_changed(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "experiment.yaml").write_text(FILE.replace("require: [max", "requires: [max"))
+    with pytest.raises(InputError, match=r"experiment.yaml:4: claims\[1\].requires: unknown key"):
+        claims_of(tmp_path)
+    (tmp_path / "experiment.yaml").write_text("claims: 3\n")
+    with pytest.raises(InputError, match=r"experiment.yaml:1: claims: write a list of claims"):
+        claims_of(tmp_path)
