@@ -49,6 +49,7 @@ from tailtap.records.printed import (
 )
 from tailtap.records.record import Record, tag_of
 from tailtap.records.search import SearchedRecord, SearchRecord
+from tailtap.records.site import PublishRecord, SiteRecord
 from tailtap.records.tail import ModelRecord, TailRecord
 from tailtap.records.trace import TraceRecord
 from tailtap.records.transactions import TransactionsRecord
@@ -84,6 +85,8 @@ RECORDS: Sequence[type[Record]] = (
     ReportRecord,
     ExportRecord,
     ImportRecord,
+    SiteRecord,
+    PublishRecord,
     ProfilesRecord,
     RunCheckRecord,
     DoctorRecord,

@@ -1,0 +1,145 @@
+"""A published experiment: ``site.json``, which says what of it is where."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from tailtap.records.record import (
+    Anything,
+    Count,
+    InnerFile,
+    Notice,
+    Record,
+    Texts,
+)
+from tailtap.records.run import Repeat, Small, Status
+
+Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
+RedactedKind = Literal[
+    "serials", "macs", "hostnames", "users", "addresses", "ids", "paths", "secrets", "people",
+    "dates",
+]  # fmt: skip
+ClaimAnswer = Literal["holds", "does not hold", "not shown"]
+
+
+class Redacted(Record, kw_only=True):
+    """What of one kind was replaced; never the values."""
+
+    kind: RedactedKind
+    values: Annotated[Count, Meta(description="How many different ones there were")]
+    places: Annotated[Count, Meta(description="How often they stood in what was published")]
+    example: Annotated[str, Meta(description="What stands in place of one")]
+
+
+class SiteMachine(Record, kw_only=True):
+    """A machine that took part."""
+
+    name: Annotated[str, Meta(description="What the site calls it")]
+    roles: Texts
+    file: Annotated[InnerFile, Meta(description="What it is, as `environment` of a run")]
+    runs: Annotated[Texts, Meta(description="The runs that it took part in, by their slugs")]
+
+
+class SiteCapture(Record, kw_only=True, omit_defaults=True):
+    """A file of a measurement that is too large, or holds too much, for every site."""
+
+    path: Annotated[
+        InnerFile, Meta(description="Where it belongs in the site: there, if it is embedded")
+    ]
+    bytes: Count
+    sha256: Sha256
+    place: Annotated[
+        Literal["embedded", "elsewhere"], Meta(description="Whether it is in the site")
+    ]
+    url: Annotated[
+        str | None, Meta(description="Where it is to be had, if somebody published it")
+    ] = None
+
+
+class SiteRun(Record, kw_only=True, omit_defaults=True):
+    """A run of the site."""
+
+    number: Small
+    slug: str
+    repeat: Repeat
+    status: Status
+    valid: bool | None = None
+    error: str | None = None
+    variables: Annotated[Anything, Meta(description="The varied values as written")]
+    parameters: Annotated[Anything, Meta(description="All of them, as in `run.json`")]
+    folder: Annotated[InnerFile, Meta(description="Its run folder: `run.json`, `evaluation`, …")]
+    page: InnerFile
+
+
+class SiteFigure(Record, kw_only=True):
+    """A figure, what it was drawn from, and how it is drawn again."""
+
+    name: str
+    page: InnerFile
+    files: Annotated[list[InnerFile], Meta(description="The drawing, in each format")]
+    data: Annotated[list[InnerFile], Meta(description="The numbers drawn, as CSV and as Parquet")]
+    command: Annotated[Texts, Meta(description="What draws it, typed in the folder of the site")]
+    drawn: Annotated[
+        str, Meta(description="Where the command puts the drawing, less the end of its name")
+    ]
+
+
+class SiteClaim(Record, kw_only=True):
+    """A sentence of the experiment, and what shows it."""
+
+    id: str
+    sentence: str
+    test: Annotated[str, Meta(description="What was tested, as the experiment file has it")]
+    answer: ClaimAnswer
+    evidence: Texts
+
+
+class SiteSoftware(Record, kw_only=True):
+    """The program that made the site."""
+
+    version: str
+    code: Annotated[
+        Sha256, Meta(description="The SHA-256 of its files: their names, sizes and contents")
+    ]
+    packages: Annotated[InnerFile, Meta(description="The packages beside it, with versions")]
+
+
+class SiteRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.site/1"):
+    """``site.json``; paths are within the site."""
+
+    name: Annotated[str, Meta(description="The experiment's name")]
+    software: SiteSoftware
+    scales: Annotated[
+        Texts, Meta(description="Other sizes of it that the experiment file has, by their names")
+    ]
+    published: Annotated[
+        str | None, Meta(description="The day on which the last run ended; null where none says")
+    ]
+    anonymous: Annotated[bool, Meta(description="Whether authors are left out, for a review")]
+    licences: Annotated[dict[str, str], Meta(description="Of `data` and of `text`, by SPDX")]
+    authors: Texts
+    machines: list[SiteMachine]
+    runs: list[SiteRun]
+    figures: list[SiteFigure]
+    tables: list[InnerFile]
+    captures: list[SiteCapture]
+    claims: list[SiteClaim]
+    redacted: list[Redacted]
+    allowed: Annotated[
+        list[RedactedKind], Meta(description="Kinds of which values were published on purpose")
+    ]
+    left_out: Annotated[
+        dict[str, str], Meta(description="Files of the experiment that are not here, and why")
+    ]
+    warnings: list[Notice]
+
+
+class PublishRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.publish/1"):
+    """``tailtap publish --json``."""
+
+    folder: Annotated[str | None, Meta(description="The site; null with --check")]
+    bytes: Annotated[Count, Meta(description="The size of all its files")]
+    files: Annotated[list[InnerFile], Meta(description="Whatever leaves, less the checksums")]
+    site: SiteRecord
