@@ -6,7 +6,6 @@ import json
 import os
 import struct
 from pathlib import Path
-from typing import Any
 
 import pytest
 from forms import fits
@@ -18,6 +17,7 @@ from tailtap.experiment.reading import read_experiment
 from tailtap.lab.instruments.taps.inline import InlineTap
 from tailtap.measure.runner import run_experiment
 from tailtap.output import database as store
+from tailtap.records.taps import TapsOfFlows
 from tailtap.remote.process import Process
 
 PACKETS = 10_000
@@ -174,7 +174,7 @@ def test_the_taps_write_away_from_the_measured_cpus(
     allowed: list[set[int]] = []
     stop = InlineTap.stop
 
-    def look(tap: InlineTap, process: Process) -> dict[str, Any]:
+    def look(tap: InlineTap, process: Process) -> TapsOfFlows:
         threads = Path(f"/proc/{process.pid}/task").iterdir()
         allowed.extend(os.sched_getaffinity(int(thread.name)) for thread in threads)
         return stop(tap, process)

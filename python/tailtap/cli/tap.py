@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from glob import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,6 +13,9 @@ from tailtap.cli.command import command
 from tailtap.cli.completing import files, one_of
 from tailtap.cli.terminal import say, warn
 from tailtap.records.errors import InputError
+
+if TYPE_CHECKING:
+    from tailtap.records.taps import TappedLink, TapsSoFar
 
 
 @command()
@@ -221,21 +224,23 @@ def tap(
         with_sides,
     )
     from tailtap.records.files import require_new
+    from tailtap.records.record import as_json, parsed
+    from tailtap.records.taps import TapsSoFar, of_core
     from tailtap.records.units import parse_share, parse_time
 
     kind = _format(write, format)
     snap = _snap(kind, snap_length)
     if hashes and kind != "marks":
         raise InputError("--hash is of marks: write to a .marks file")
-    room, parsed = with_rooms(parse_links(links, write), records)
-    parsed = with_sides(with_hashes(parsed, hashes), behind)
+    room, asked = with_rooms(parse_links(links, write), records)
+    asked = with_sides(with_hashes(asked, hashes), behind)
     level = 0 if sample is None else parse_sample(sample)
     limit = None if budget is None else parse_share(budget)
     if limit == 0:
         raise InputError("--budget 0 leaves nothing to measure with: give at least 0.1 %")
     filter = None if expression is None else compile_filter(expression)
-    names = [link.name for link in parsed]
-    tapped = [(link, link.file(write)) for link in parsed]
+    names = [link.name for link in asked]
+    tapped = [(link, link.file(write)) for link in asked]
     rotation = _rotation(rotate)
     require_new(_files([path for _, path in tapped], rotated=rotation != (None, None)))
     require_kernel_clock()
@@ -246,11 +251,12 @@ def tap(
         elif not quiet:
             warn(f"tapping {', '.join(names)}; SIGINT (Ctrl-C) stops")
 
-    def told(measured: dict[str, Any]) -> None:
+    def told(measured: dict[str, object]) -> None:
+        so_far = parsed("the taps", measured, TapsSoFar)
         if json:
-            print(json_module.dumps({"event": "counts", **measured}), flush=True)
+            print(json_module.dumps({"event": "counts", **as_json(so_far)}), flush=True)
         elif not quiet:
-            warn(_told(measured))
+            warn(_told(so_far))
 
     duration_ns = None if duration is None else parse_time(duration)
     if clock in STAMPERS:
@@ -263,71 +269,74 @@ def tap(
             )
         done = stamp(tapped, clock, ready, duration_ns=duration_ns, count=packets, cpu=cpu)
     else:
-        done = _core.tap(
-            tapped,
-            ready,
-            snap=snap,
-            marks=kind == "marks",
-            key=key,
-            clock=clock or ("realtime" if kind == "pcap" else "monotonic"),
-            rotate=rotation,
-            records=room,
-            flush_ns=parse_time(flush) or None,
-            duration_ns=duration_ns,
-            count=packets,
-            cpu=cpu,
-            measure_cost=cost,
-            filter=filter,
-            level=level,
-            budget=limit,
-            tell_ns=None if tell is None else parse_time(tell),
-            on_tell=told,
+        done = of_core(
+            _core.tap(
+                tapped,
+                ready,
+                snap=snap,
+                marks=kind == "marks",
+                key=key,
+                clock=clock or ("realtime" if kind == "pcap" else "monotonic"),
+                rotate=rotation,
+                records=room,
+                flush_ns=parse_time(flush) or None,
+                duration_ns=duration_ns,
+                count=packets,
+                cpu=cpu,
+                measure_cost=cost,
+                filter=filter,
+                level=level,
+                budget=limit,
+                tell_ns=None if tell is None else parse_time(tell),
+                on_tell=told,
+            )
         )
-        for one in parsed:
-            done[one.name]["outside"] = one.stamped()
+        for one in asked:
+            done[one.name].outside = one.stamped()
     if json:
-        print(json_module.dumps({"event": "done", "links": done}, default=str), flush=True)
+        links_told = {name: as_json(link) for name, link in done.items()}
+        print(json_module.dumps({"event": "done", "links": links_told}), flush=True)
         return
     for name, link in done.items():
         others = _others(kind, link)
-        more = f" and {len(link['files']) - 1} more" if len(link["files"]) > 1 else ""
+        more = f" and {len(link.files) - 1} more" if len(link.files) > 1 else ""
         say(
-            f"{name}: {link['seen']} packets seen, {link['stored']} stored, {link['lost']} lost"
-            f"{others} -> {link['file']}{more}"
+            f"{name}: {link.seen} packets seen, {link.stored} stored, {link.lost} lost"
+            f"{others} -> {link.file}{more}"
         )
         for text in _shortfalls(link):
             warn(f"tailtap: warning: {name}: {text}")
-        if "cost_ns" in link:
+        if link.cost_ns is not None:
             say(
-                f"{name}: {link['cost_ns']:.0f} ns for a packet; a program that only reads the "
-                f"clock takes {link['cost_clock_ns']:.0f} ns, one that does nothing "
-                f"{link['cost_floor_ns']:.0f} ns"
+                f"{name}: {link.cost_ns:.0f} ns for a packet; a program that only reads the "
+                f"clock takes {link.cost_clock_ns:.0f} ns, one that does nothing "
+                f"{link.cost_floor_ns:.0f} ns"
             )
-        for warning in link["warnings"]:
+        for warning in link.warnings:
             warn(f"tailtap: warning: {name}: {warning}")
 
 
-def _others(kind: str, link: dict[str, Any]) -> str:
+def _others(kind: str, link: TappedLink) -> str:
     """Packets that are not in the file, and should not be."""
     what = {"stamps": "without an id", "marks": "without a key", "pcap": None}[kind]
     counts = (
-        (link["other"], what),
-        (link.get("filtered"), "filtered out"),
-        (link.get("unsampled"), "not in the sample"),
+        (link.other, what),
+        (link.filtered, "filtered out"),
+        (link.unsampled, "not in the sample"),
     )
     always = {"without an id"}
     return "".join(f", {count} {what}" for count, what in counts if what in always or count)
 
 
-def _told(measured: dict[str, Any]) -> str:
+def _told(measured: TapsSoFar) -> str:
     """What is said while the tap runs."""
     links = (
-        f"{name}: {one['stored']} stored, {one['rate']:.0f} pkt/s"
-        + (f", 1/{one['sample']}" if one["sample"] > 1 else "")
-        + ("" if one["ns"] is None else f", {one['ns']:.0f} ns for a packet")
-        for name, one in measured["links"].items()
+        f"{name}: {one.stored} stored, {one.rate:.0f} pkt/s"
+        + (f", 1/{one.sample}" if one.sample > 1 else "")
+        + ("" if one.ns is None else f", {one.ns:.0f} ns for a packet")
+        for name, one in measured.links.items()
     )
-    return f"{'; '.join(links)}; {measured['share']:.2%} of a core"
+    return f"{'; '.join(links)}; {measured.share:.2%} of a core"
 
 
 def parse_sample(sample: str) -> int:
@@ -345,16 +354,16 @@ def parse_sample(sample: str) -> int:
     return min(number.bit_length() - 1, 63)
 
 
-def _shortfalls(link: dict[str, Any]) -> Iterator[str]:
+def _shortfalls(link: TappedLink) -> Iterator[str]:
     """What stamps of a link lack; stamps of cards have no such counts."""
-    if link.get("late"):
+    if link.late:
         yield (
-            f"{link['late']} packets were stamped on receipt, as the kernel did not record when "
+            f"{link.late} packets were stamped on receipt, as the kernel did not record when "
             "they reached the interface"
         )
-    if link.get("dropped"):
+    if link.dropped:
         yield (
-            f"the kernel dropped {link['dropped']} packets before their stamp: its queue was full "
+            f"the kernel dropped {link.dropped} packets before their stamp: its queue was full "
             "(net.core.netdev_max_backlog)"
         )
 

@@ -53,7 +53,8 @@ from tailtap.records.errors import Interrupted, NothingBegun, Occupied, TailtapE
 from tailtap.records.files import make_folder, remove, slugify, write_json, write_text
 from tailtap.records.generator import Generator
 from tailtap.records.record import as_json, opened
-from tailtap.records.run import Instrument, RunRecord, Status, Tap
+from tailtap.records.run import Instrument, RunRecord, Status
+from tailtap.records.taps import Tap
 from tailtap.records.warnings import is_valid, notices
 from tailtap.records.writing import writing
 

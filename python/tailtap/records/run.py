@@ -24,6 +24,7 @@ from tailtap.records.record import (
     Whole,
     Width,
 )
+from tailtap.records.taps import Tap
 from tailtap.records.trace import Taken
 from tailtap.records.traits import Traits
 
@@ -31,17 +32,6 @@ Status = Literal["running", "done", "failed", "interrupted", "imported"]
 Small = Annotated[int, Meta(ge=0, lt=1 << 31)]
 Repeat = Annotated[int, Meta(ge=1, le=10**6)]
 """Nobody repeats a run more often; a list of all repeats has room."""
-
-
-class Tap(Record, kw_only=True):
-    """What any tap counted."""
-
-    seen: Count | None = None
-    stored: Count | None = None
-    lost: Count | None = None
-    other: Count | None = None
-    dropped: Count | None = None
-    clock: str | None = None
 
 
 class AskedPlacement(Record, kw_only=True, omit_defaults=True):

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, Self, cast
 
 from tailtap.records.errors import MachineError
 from tailtap.remote import ProgramMissing
@@ -129,6 +129,15 @@ class Process:
         if not lines and not self._open:
             return None
         return [line.decode(errors="replace") for line in lines]
+
+    def ready(self, timeout: float) -> Self:
+        """Itself, when it has said that it is ready; else it is ended. Raises `MachineError`."""
+        try:
+            self.expect("ready", timeout)
+        except BaseException:
+            self.close()
+            raise
+        return self
 
     def expect(self, event: str, timeout: float) -> dict[str, Any]:
         """Wait for the JSON line whose ``event`` is `event`.

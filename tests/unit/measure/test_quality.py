@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from evaluations import counts, side
+from msgspec import structs
 
 from tailtap.experiment.dut import Dut
 from tailtap.experiment.model import Experiment
@@ -22,10 +23,11 @@ from tailtap.measure.quality import (
     overloaded,
     warnings_of,
 )
-from tailtap.measure.roles.answers import OfFlow, Tapped
+from tailtap.measure.roles.answers import OfFlow
 from tailtap.records.generator import GeneratorRecord
 from tailtap.records.record import Notice, Open, opened
 from tailtap.records.run import Found, Handled
+from tailtap.records.taps import Tapped
 from tailtap.records.warnings import is_valid, notices
 
 SLIP_LIMIT_NS = 100_000
@@ -133,10 +135,10 @@ def test_a_generator_that_is_too_slow_has_one_warning_with_all_that_follows() ->
     ],
 )
 def test_what_taps_say_against_their_stamps(change: dict[str, Any], code: str) -> None:
-    links = {"ingress": {"seen": 1000, "lost": 0}, "egress": {"seen": 1000, "lost": 0}}
+    links = {name: Tapped(file=name, seen=1000, lost=0) for name in ("ingress", "egress")}
     flow = EXPERIMENT.graph().flow("forward")
     assert list(of_links(links, flow)) == []
-    [warning] = of_links({**links, "egress": {**links["egress"], **change}}, flow)
+    [warning] = of_links({**links, "egress": structs.replace(links["egress"], **change)}, flow)
     assert warning["code"] == code
     assert "egress" in warning["message"]
 
@@ -145,13 +147,13 @@ def test_drops_before_a_node_are_told_once() -> None:
     """Both taps before a queue count them; before the first one there is only that behind it."""
     nodes = [Node(name, "dut", "namespace") for name in dut_names(2)]
     [flow] = line(nodes, hops=True, queues=True).flows
-    links = {point.name: {"seen": 1000, "lost": 0, "dropped": 0} for point in flow.points}
+    links = {point.name: Tapped(file=point.name, seen=1000, lost=0) for point in flow.points}
     assert list(of_links(links, flow)) == []
     for node, taps, loser in (
         ("dut1", ["dut1.received"], "by the queue of dut1"),
         ("dut2", ["dut2", "dut2.received"], "by dut1"),
     ):
-        dropped = {name: {**links[name], "dropped": 7} for name in taps}
+        dropped = {name: structs.replace(links[name], dropped=7) for name in taps}
         [warning] = of_links({**links, **dropped}, flow)
         assert warning["code"] == "backlog-drops"
         assert warning["message"].startswith(f"{node} dropped 7 packets")

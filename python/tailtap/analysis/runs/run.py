@@ -31,10 +31,10 @@ from tailtap.records.run import (
     Parameters,
     PlatformFacts,
     RunRecord,
-    Tap,
     TrafficSettings,
     Window,
 )
+from tailtap.records.taps import Tap
 from tailtap.records.traits import BUILT_IN, Traits
 
 NO_TIMES = (

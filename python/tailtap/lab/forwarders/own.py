@@ -39,11 +39,7 @@ class Forwarding:
     def start(cls, name: str, dut: Dut, arguments: Sequence[str], holds_ns: int = 0) -> Forwarding:
         """Start it and wait until it forwards. Raises `MachineError`."""
         process = dut.host.start([*dut.host.program, "forward", *arguments, "--json"])
-        try:
-            process.expect("ready", START_SECONDS * dut.patience)
-        except BaseException:
-            process.close()
-            raise
+        process.ready(START_SECONDS * dut.patience)
         return cls(name, process, holds_ns, own_kernel=dut.host.own_kernel)
 
     def served(self) -> Served:

@@ -6,15 +6,15 @@ import contextlib
 import json
 import selectors
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from tailtap.lab.instruments.observing import Warning
-from tailtap.lab.instruments.taps.inline import READY_SECONDS
+from tailtap.lab.instruments.taps.inline import READY_SECONDS, stopped
 from tailtap.lab.instruments.taps.model import PCAP
 from tailtap.lab.instruments.tracer import ended, warnings_of
 from tailtap.lab.instruments.tracer.taking import EVENTS, RECORD
@@ -24,6 +24,8 @@ from tailtap.records.cpulist import list_cpus
 from tailtap.records.errors import MachineError
 from tailtap.records.files import make_folder
 from tailtap.records.observed import ObservedCost
+from tailtap.records.record import parsed
+from tailtap.records.taps import TapsOfFlows, TapsSoFar
 from tailtap.records.trace import Taken
 from tailtap.remote.local import LocalHost
 from tailtap.remote.process import STOP_SECONDS, Process
@@ -47,8 +49,8 @@ BUSY_SECONDS = 120.0
 class Stopped:
     """What taps and tracer left."""
 
-    taps: Mapping[str, Mapping[str, Mapping[str, Any]]]
-    """What each tap counted, by the run folder's name and the side."""
+    taps: TapsOfFlows
+    """By the run folder's name and the side."""
     trace: Taken | None
     warnings: Sequence[Warning]
     cost: ObservedCost | None
@@ -70,7 +72,7 @@ class AtWork:
     cost: ObservedCost | None = None
     began_ns: int = field(default_factory=time.monotonic_ns)
     """When all programs were attached."""
-    told: Mapping[str, Any] | None = None
+    told: TapsSoFar | None = None
     """What they said last of what they count."""
 
     @classmethod
@@ -90,18 +92,15 @@ class AtWork:
         for slug, _ in zip(SLUGS, prepared.ways, strict=False):
             make_folder(folder / slug, below=folder)
         host = LocalHost()
+        words = _tap_words(prepared, folder, rotate_ns, tell_ns)
+        traced = _trace_words(prepared, folder / SLUGS[0], rotate_ns)
         with contextlib.ExitStack() as stack:
             tracer = None
             if prepared.traced:
-                words = _trace_words(prepared, folder / SLUGS[0], rotate_ns)
-                tracer = host.start([*host.program, *words])
-                stack.callback(tracer.close)
                 # It takes longer to load, and has to see what all packets waited for.
-                tracer.expect("ready", BUSY_SECONDS)
-            words = _tap_words(prepared, folder, rotate_ns, tell_ns)
-            tap = host.start([*host.program, *words])
-            stack.callback(tap.close)
-            tap.expect("ready", READY_SECONDS)
+                tracer = host.start([*host.program, *traced]).ready(BUSY_SECONDS)
+                stack.callback(tracer.close)
+            tap = host.start([*host.program, *words]).ready(READY_SECONDS)
             stack.pop_all()
         return cls(prepared, folder, tap, tracer)
 
@@ -146,13 +145,13 @@ class AtWork:
             if lines is None:
                 raise MachineError(self.tap.failure())
             for line in lines:
-                self.told = json.loads(line)
+                self.told = parsed(self.tap.title, json.loads(line), TapsSoFar, MachineError)
         if self.tracer is not None and self.tracer.readable():
             raise MachineError(self.tracer.failure())
         asked = self.prepared.asked.packets
         if asked is None or self.told is None:
             return False
-        return all(link["seen"] >= asked for link in self.told["links"].values())
+        return all(link.seen >= asked for link in self.told.links.values())
 
     def _measure_cost(self) -> None:
         """Find out what all of this costs now. A trace that costs more than the budget alone is
@@ -189,19 +188,13 @@ class AtWork:
         """End both; what they left. Raises `MachineError`."""
         until = time.monotonic_ns()
         time.sleep(SETTLE_SECONDS)
-        self.tap.interrupt()
-        done = self.tap.expect("done", STOP_SECONDS)["links"]
+        taps = stopped(self.tap)
         trace = None
         if self.tracer is not None:
             self.tracer.interrupt()
             trace = ended(self.tracer, STOP_SECONDS)
             self.warnings += warnings_of(trace)
         self.close()
-        taps: dict[str, dict[str, Mapping[str, Any]]] = {}
-        for name, counts in done.items():
-            slug, _, side = name.partition("/")
-            files = [Path(file).name for file in counts.pop("files")]
-            taps.setdefault(slug, {})[side] = {**counts, "file": files[0]}
         warnings = [*self.warnings, *self._of_serving()]
         return Stopped(taps, trace, warnings, self.cost, (self.began_ns, until))
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -18,6 +17,8 @@ from tailtap.analysis.evaluation.transactions import transactions_by
 from tailtap.analysis.runs.folder import RunFolder
 from tailtap.analysis.runs.requests import are_requests, evaluate_requests, main_kind
 from tailtap.host.facts import environment
+from tailtap.lab.instruments.observing import Warning
+from tailtap.lab.instruments.taps.warnings import of_tap, warning
 from tailtap.lab.instruments.tracer.taking import EVENTS
 from tailtap.lab.instruments.tracer.taking import RECORD as TRACE
 from tailtap.measure.observe.at_work import MARKS, Stopped
@@ -29,7 +30,8 @@ from tailtap.records.files import make_link, remove
 from tailtap.records.marks import RECORD, write
 from tailtap.records.observed import Observed
 from tailtap.records.record import Notice, opened
-from tailtap.records.run import Facts, Instrument, Node, Parameters, RunRecord, Status, Tap
+from tailtap.records.run import Facts, Instrument, Node, Parameters, RunRecord, Status
+from tailtap.records.taps import Tap, Tapped
 from tailtap.records.units import format_count
 from tailtap.records.warnings import notices
 
@@ -81,9 +83,10 @@ def begun(prepared: Prepared, number: int, way: Way) -> RunRecord:
 def stopped_into(record: RunRecord, folder: RunFolder, stopped: Stopped, facts: Facts) -> None:
     """Enter what taps, tracer and counters left into the record of the run in `folder`."""
     taps = stopped.taps[folder.path.name]
-    record.taps = {side: opened(f"the {side} tap", counts, Tap) for side, counts in taps.items()}
-    record.warnings += notices([*stopped.warnings, *_of_taps(taps)])
-    files = sorted(counts["file"] for counts in taps.values())
+    record.taps = {name: opened(name, tap.whole, Tap) for name, tap in taps.items()}
+    known = {side: tap.known for side, tap in taps.items()}
+    record.warnings += notices([*stopped.warnings, *_of_taps(known)])
+    files = sorted(tap.file for tap in known.values())
     record.instruments["taps"] = Instrument(facts=["taps"], files=files)
     record.softnet, record.steal_ns, record.cpu_ns = facts.softnet, facts.steal_ns, facts.cpu_ns
     record.elapsed_ns = facts.elapsed_ns
@@ -178,30 +181,12 @@ def _elsewhere(found: Evaluation) -> Iterator[Notice]:
         )
 
 
-def _of_taps(taps: Any) -> Iterator[dict[str, str]]:
-    """What the counts of taps say against their stamps."""
-    for side, counts in taps.items():
-        if counts["lost"]:
-            yield _warning(
-                "stamps-lost",
-                f"the {side} tap had no room for {counts['lost']} of {counts['seen']} stamps: "
-                "these packets count as lost or unmatched though they may have passed",
-            )
-        if counts.get("dropped"):
-            yield _warning(
+def _of_taps(taps: Mapping[str, Tapped]) -> Iterator[Warning]:
+    for side, tap in taps.items():
+        yield from of_tap(side, tap)
+        if tap.dropped:
+            yield warning(
                 "tap-drops",
-                f"the kernel dropped {counts['dropped']} packets before the {side} tap, as a queue "
-                "of its CPUs was full (net.core.netdev_max_backlog)",
+                f"the kernel dropped {tap.dropped} packets before the {side} tap, as a queue of "
+                "its CPUs was full (net.core.netdev_max_backlog)",
             )
-        if counts.get("late"):
-            yield _warning(
-                "egress-deferred",
-                f"the kernel did not record when {counts['late']} packets reached the {side} tap: "
-                "they were stamped on receipt, later by an unknown time",
-            )
-        for message in counts.get("warnings", ()):
-            yield _warning("tap", f"the {side} tap says: {message}")
-
-
-def _warning(code: str, message: str) -> dict[str, str]:
-    return {"code": code, "message": message}

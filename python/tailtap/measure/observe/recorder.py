@@ -38,8 +38,9 @@ from tailtap.records.bugs import STORAGE
 from tailtap.records.errors import InputError, MachineError
 from tailtap.records.files import remove_tree, write_json
 from tailtap.records.live import LiveIncidents, LiveRecord, RecordingRecord
-from tailtap.records.record import as_json
+from tailtap.records.record import as_json, opened
 from tailtap.records.run import Facts, RunRecord
+from tailtap.records.taps import Tapped, TapsSoFar
 from tailtap.records.trace import Taken
 from tailtap.records.units import format_size
 
@@ -169,7 +170,7 @@ class Recorder:
     def look(
         self,
         now_ns: int,
-        told: object = None,
+        told: TapsSoFar | None = None,
         *,
         complete: bool = False,
         ends_ns: int = NEVER,
@@ -180,7 +181,8 @@ class Recorder:
         `ends_ns` count.
         """
         self._now_ns = now_ns
-        self._tap_lost = _lost(told, self._tap_lost)
+        if told is not None:  # stamps without room
+            self._tap_lost = sum(link.lost for link in told.links.values())
         if not self._begin():
             return
         assert self._numbers is not None
@@ -327,7 +329,8 @@ class Recorder:
             paths = row.between(episode.begin_ns, until_ns)
             target = folder.path / f"{side}{row.path.suffix}"
             counts = join_captures(paths, target, below=self._out.path)
-            taps[side] = {"file": target.name, "lost": 0, **counts}
+            told = {"file": target.name, "lost": 0, **counts}
+            taps[side] = opened(f"the {side} tap", told, Tapped)
         traced = None
         if self._trace is not None and (files := self._trace.between(episode.begin_ns, until_ns)):
             joined = join_traces(files, folder.path, below=self._out.path)
@@ -367,13 +370,6 @@ class Recorder:
             if told not in self._notes:
                 self._notes.append(told)
             before_ns = max(before_ns, self._now_ns - 10 * SEGMENT_NS) + SEGMENT_NS
-
-
-def _lost(told: object, before: int | None) -> int | None:
-    """Stamps without room, as the taps said last."""
-    if not isinstance(told, dict):
-        return before
-    return sum(int(link.get("lost", 0)) for link in told.get("links", {}).values())
 
 
 def parse_rate(text: str) -> tuple[int, int]:

@@ -29,6 +29,7 @@ from tailtap.records.run import (
     PlatformFacts,
     Point,
 )
+from tailtap.records.taps import Tapped
 from tailtap.remote.session import ANSWER_SECONDS, Session
 
 R = TypeVar("R", bound=Record)
@@ -99,15 +100,6 @@ class Counted(Record, kw_only=True):
     """That of all flows."""
 
     flows: dict[str, Passed]
-
-
-class Tapped(Record, kw_only=True):
-    """What a tap counted."""
-
-    file: InnerFile
-    seen: Count
-    lost: Count
-    dropped: Count | None = None
 
 
 class OfFlow(Record, kw_only=True, forbid_unknown_fields=True):

@@ -18,14 +18,15 @@ from tailtap.lab.instruments.taps.inline import slot_of
 from tailtap.lab.instruments.taps.model import HARDWARE
 from tailtap.lab.instruments.taps.warnings import of_deferral, of_hops, of_links
 from tailtap.lab.topology.graph import Flow
-from tailtap.measure.roles.answers import Counted, Described, Done, OfFlow, Passed, Tapped
+from tailtap.measure.roles.answers import Counted, Described, Done, OfFlow, Passed
 from tailtap.measure.roles.answers import Stamped as StampedFlows
 from tailtap.measure.roles.role import Request, Workbench
 from tailtap.records.cpulist import ranges
 from tailtap.records.errors import MachineError
 from tailtap.records.machine import Station
-from tailtap.records.record import opened
+from tailtap.records.record import Open
 from tailtap.records.run import Point
+from tailtap.records.taps import Tapped
 from tailtap.records.warnings import notices
 from tailtap.remote.process import Process
 from tailtap.remote.session import FAILED, Json, RoleEvent
@@ -137,7 +138,7 @@ class Timestamper:
             assert process is not None  # asked in order
             for flow, links in self._kind.stop(process).items():
                 for link in links.values():  # a tap writes over no file
-                    (self._folder / flow / link["file"]).unlink()
+                    (self._folder / flow / link.known.file).unlink()
             self._stamp(self._key, self._snap)
         return Done()
 
@@ -188,16 +189,19 @@ class Timestamper:
                 for flow in self._flows}  # fmt: skip
         return StampedFlows(cpus=cpus, flows=told)
 
-    def _told(self, flow: Flow, links: Json, of_all: Sequence[Warning]) -> OfFlow:
+    def _told(
+        self, flow: Flow, links: Mapping[str, Open[Tapped]], of_all: Sequence[Warning]
+    ) -> OfFlow:
+        known = {name: link.known for name, link in links.items()}
         return OfFlow(
-            taps={name: opened(f"the {name} tap", link, Tapped) for name, link in links.items()},
-            warnings=notices([*of_links(links, flow), *of_all, *of_hops(flow)]),
-            files=sorted(link["file"] for link in links.values()),
+            taps=dict(links),
+            warnings=notices([*of_links(known, flow), *of_all, *of_hops(flow)]),
+            files=sorted(link.file for link in known.values()),
             points=[
                 Point(
                     name=point.name,
                     port=str(point.port),
-                    file=links[point.name]["file"],
+                    file=known[point.name].file,
                     before=point.before,
                     received=point.received,
                 )

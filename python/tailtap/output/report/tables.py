@@ -23,7 +23,7 @@ from tailtap.output.report.loss import LossCurve, Point, loss_curves, lossless, 
 from tailtap.output.report.wiring import topology
 from tailtap.records.generator import Generator, Slip
 from tailtap.records.record import as_json
-from tailtap.records.run import Tap
+from tailtap.records.taps import Tap
 from tailtap.records.warnings import NOTES
 
 DASH = "–"

@@ -23,6 +23,7 @@ from tailtap.records.files import make_folder, write_json
 from tailtap.records.live import RecordingRecord
 from tailtap.records.record import as_json, opened, read
 from tailtap.records.run import Parameters, RunRecord
+from tailtap.records.taps import LinkSoFar, TapsSoFar
 from tailtap.records.trace import TraceRecord
 
 START = 1000 * SECOND
@@ -87,7 +88,9 @@ class Bench:
             now = START + second * SECOND
             traffic.rotate(self.memory / SLUGS[0], now, gone=True)
             each(second)
-            self.recorder.look(now, {"links": {"x/ingress": {"lost": second}}})
+            link = LinkSoFar(seen=0, stored=0, lost=second, other=0, sample=1, rate=0, ns=None,
+                             share=0)  # fmt: skip
+            self.recorder.look(now, TapsSoFar(time_ns=now, links={"x/ingress": link}, share=0))
         self.recorder.look(START + seconds * SECOND, complete=True)
         self.maker.finish()
         return self.recorder.store(finished=True)

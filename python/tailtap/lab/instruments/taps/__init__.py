@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from tailtap.kinds.check import Check
 from tailtap.kinds.registry import Registry
 from tailtap.lab.generators.external import MOONSNIFF
 from tailtap.lab.topology.graph import Flow
+from tailtap.records.taps import TapsOfFlows
 from tailtap.remote import Host
 from tailtap.remote.process import Process
 
@@ -73,7 +74,7 @@ class Tap(Protocol):
         """
         ...
 
-    def stop(self, process: Process) -> dict[str, dict[str, Any]]:
+    def stop(self, process: Process) -> TapsOfFlows:
         """End the taps; by the flow's folder and the tap's name, what it counted.
 
         Raises `MachineError`.

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tailtap.host.net.nic import Timestamping, timestamping
 from tailtap.lab.instruments.taps.links import At, TapLink
 from tailtap.records.errors import InputError, MachineError
+from tailtap.records.taps import TappedLink, of_core
 
 STAMPERS = ("hardware", "software")
 """Whose clock can stamp instead of an eBPF program: the card's, or for comparison the kernel's
@@ -67,7 +67,7 @@ def stamp(
     duration_ns: int | None,
     count: int | None,
     cpu: int | None,
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, TappedLink]:
     """Stamp what links receive, each into its file, until SIGINT or SIGTERM: by the card, or for
     comparison by the kernel.
 
@@ -100,13 +100,14 @@ def stamp(
                 )
             method, clocks[link.name] = verdict.method, answer.clock
         chosen.append((link, path, method))
-    done = _core.stamp(chosen, clock, on_ready, duration_ns=duration_ns, count=count, cpu=cpu)
-    for name, told in done.items():
-        told["files"] = [told["file"]]
-        if clocks.get(name) is not None:
-            told["clock_device"] = f"/dev/ptp{clocks[name]}"
+    done = of_core(
+        _core.stamp(chosen, clock, on_ready, duration_ns=duration_ns, count=count, cpu=cpu)
+    )
+    for name, number in clocks.items():
+        if number is not None:
+            done[name].clock_device = f"/dev/ptp{number}"
     for name, doubt in differing(clocks).items():
-        done[name]["warnings"].append(doubt)
+        done[name].warnings.append(doubt)
     return done
 
 

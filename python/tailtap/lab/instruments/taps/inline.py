@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import repeat
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from tailtap.host.changes.privileges import missing_capabilities
 from tailtap.kinds.check import Check
@@ -21,6 +20,8 @@ from tailtap.lab.topology.graph import EGRESS, INGRESS, Flow
 from tailtap.lab.topology.lab import Lab
 from tailtap.lab.topology.line import FORWARD, TAPS, smallest
 from tailtap.records.errors import TailtapError
+from tailtap.records.record import Open, opened
+from tailtap.records.taps import Tapped, TapsOfFlows
 from tailtap.remote import Host
 from tailtap.remote.process import STOP_SECONDS, Process
 
@@ -141,19 +142,9 @@ class InlineTap:
             else TapLink(EGRESS, flow.egress.name, absorb=True),
         ]
 
-    def stop(self, process: Process) -> dict[str, dict[str, Any]]:
+    def stop(self, process: Process) -> TapsOfFlows:
         """Let the taps write what they hold, and end them. Raises `MachineError`."""
-        process.interrupt()
-        done = process.expect("done", STOP_SECONDS)
-        process.close()
-        flows: dict[str, dict[str, Any]] = {}
-        for name, link in done["links"].items():
-            path = PurePosixPath(name)
-            # Relative to the run folder, so that the folder can be moved; there is one file.
-            link["file"] = Path(link["file"]).name
-            del link["files"]
-            flows.setdefault(str(path.parent), {})[path.name] = link
-        return flows
+        return stopped(process)
 
 
 def started(host: Host, folder: Path, words: Sequence[str], snap: int | None = None) -> Process:
@@ -166,12 +157,24 @@ def started(host: Host, folder: Path, words: Sequence[str], snap: int | None = N
     if snap is not None:
         write += ["--snap-length", f"{snap} B", "--clock", "monotonic"]
     process = host.start([*host.program, "tap", *write, "--json", *words])
-    try:
-        process.expect("ready", READY_SECONDS)
-    except BaseException:
-        process.close()
-        raise
-    return process
+    return process.ready(READY_SECONDS)
+
+
+def stopped(process: Process) -> TapsOfFlows:
+    """Let ``tailtap tap`` write what it holds, and end it; what it counted, by the folder in which
+    each file is and the tap's name. Raises `MachineError`.
+    """
+    process.interrupt()
+    done = process.expect("done", STOP_SECONDS)
+    process.close()
+    flows: dict[str, dict[str, Open[Tapped]]] = {}
+    for name, link in done["links"].items():
+        path = PurePosixPath(name)
+        # Relative to the run folder, so that the folder can be moved; there is one file.
+        link["file"] = Path(link.pop("files")[0]).name
+        told = opened(f"the {path.name} tap", link, Tapped)
+        flows.setdefault(str(path.parent), {})[path.name] = told
+    return flows
 
 
 def slot_of(snap: int | None) -> int:

@@ -99,12 +99,7 @@ class Following:
             command += ["--networks", ",".join(map(str, tracing.networks))]
         if tracing.steered:
             command.append("--steered")
-        self._process = host.start(command)
-        try:
-            self._process.expect("ready", READY_SECONDS)
-        except BaseException:
-            self._process.close()
-            raise
+        self._process = host.start(command).ready(READY_SECONDS)
 
     def sources(self) -> Sequence[Process]:
         """The process, which says nothing before its end."""
