@@ -47,6 +47,7 @@ def udp_frame(
         network = struct.pack(">IHBB", 6 << 28, len(rest + udp), kinds[0], 64) + 2 * address
         return macs + tags + b"\x86\xdd" + network + rest + udp
     words = 5 + len(options) // 4
-    network = struct.pack(">BBHHHBBH", 0x40 | words, 0, 4 * words + len(udp), number, 0, 64, 17, 0)
+    numbers = 4 * words + len(udp), number % (1 << 16)
+    network = struct.pack(">BBHHHBBH", 0x40 | words, 0, *numbers, 0, 64, 17, 0)
     network += socket.inet_aton("10.0.0.1") + socket.inet_aton("10.1.0.1") + options
     return macs + tags + b"\x08\x00" + network + udp
