@@ -308,9 +308,10 @@ static __always_inline __u64 mix_bytes(struct __sk_buff *skb, __u64 hash, __u32 
 
 	if (len > SAMPLE_BYTES)
 		len = SAMPLE_BYTES;
+	len--;
 	barrier_var(len);
-	if (len - 1 < SAMPLE_BYTES)
-		bpf_skb_load_bytes(skb, at, content.bytes, len);
+	if (len < SAMPLE_BYTES)
+		bpf_skb_load_bytes(skb, at, content.bytes, len + 1);
 #pragma unroll
 	for (int i = 0; i < SAMPLE_BYTES / 8; i++)
 		hash = mix(hash, content.words[i]);

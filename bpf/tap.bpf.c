@@ -330,10 +330,13 @@ static __always_inline void keep(struct __sk_buff *skb, __u64 now, __u64 hash)
 		__sync_fetch_and_add(&state.lost, 1);
 		return;
 	}
-	/* The verifier does not follow the choice of the smaller one. */
+	/* The verifier does not follow the choice of the smaller one; nor, before Linux 6.12, from one less
+	 * than a number to that number. */
+	kept--;
 	barrier_var(kept);
-	if (kept - 1 < config.snap)
-		bpf_skb_load_bytes(skb, 0, packet->bytes, kept);
+	if (kept < config.snap)
+		bpf_skb_load_bytes(skb, 0, packet->bytes, kept + 1);
+	kept++;
 	packet->tag = hash << 33;
 	if (skb->vlan_present)
 		packet->tag |= 1ull << 32 | (__u32)bpf_ntohs(skb->vlan_proto) << 16 | skb->vlan_tci;
