@@ -115,11 +115,9 @@ def load(path: Path, kind: FileKind = EXPERIMENT) -> Document:
         text = content.decode("utf-8-sig")  # editors of other systems begin with a mark
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: this is no {kind.name} file: it is not UTF-8 text") from error
+    except IsADirectoryError as error:
+        raise InputError(f"{path}: this is a folder: give the {kind.name} file (YAML)") from error
     except OSError as error:
-        if path.is_dir():
-            raise InputError(
-                f"{path}: this is a folder: give the {kind.name} file (YAML)"
-            ) from error
         raise InputError(f"{path}: cannot read the {kind.name}: {error.strerror}") from error
     return parse(text, str(path), kind)
 
