@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow.parquet as pq
 from injectors import Injection, Injector
 from namespaces import TAILTAP
+from program import tailtap
 from traces import Trace
 
 DUT, OTHER = 1, 0
@@ -93,8 +94,7 @@ def explained(
 
 def explain(run: Path, late: str) -> dict[str, Any]:
     """What `tailtap explain` says of a run folder."""
-    told = subprocess.run([TAILTAP, "explain", str(run), "--late", late, "--json", "--quiet"],
-                          capture_output=True, text=True, check=False)  # fmt: skip
+    told = tailtap("explain", run, "--late", late, "--json", "--quiet")
     assert told.returncode == 0, told.stderr
     causes: dict[str, Any] = json.loads(told.stdout)
     return causes

@@ -19,6 +19,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from program import tailtap
 
 from tailtap.remote import CommandFailed, Host
 
@@ -93,7 +94,7 @@ class Machine:
         )
 
     def tailtap(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return self.run(*TAILTAP, *words)
+        return tailtap(*words, timeout=120, beside=self.pid)
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         return subprocess.Popen(

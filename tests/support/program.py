@@ -20,13 +20,18 @@ TAILTAP = Path(sys.executable).with_name("tailtap")
 Finished = subprocess.CompletedProcess[str]
 
 
-def tailtap(*arguments: str | Path, timeout: float = 60) -> Finished:
-    """Runs `tailtap` with the given arguments; the caller looks at the exit status."""
+def tailtap(*arguments: str | Path, timeout: float = 60, beside: int | None = None) -> Finished:
+    """Runs `tailtap` with the given arguments; the caller looks at the exit status.
+
+    `beside` is a process whose mount and network namespaces it has.
+    """
     command = [str(TAILTAP), *map(str, arguments)]
     if start_variables() != START_VARIABLES:
+        enter = ["nsenter", "--target", str(beside), "--mount", "--net", "--"] if beside else []
+        command = [*enter, *command]
         return subprocess.run(command, check=False, capture_output=True, text=True, timeout=timeout)
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as error:
-        status = zygote().call(command, out.fileno(), error.fileno(), timeout)
+        status = zygote().call(command, out.fileno(), error.fileno(), timeout, beside=beside)
         return Finished(command, status, _said(out), _said(error))
 
 

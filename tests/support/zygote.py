@@ -15,6 +15,7 @@ takes longer than most of them do.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib
 import json
 import math
@@ -60,12 +61,21 @@ class Program:
         """At the other end of the socket. It ends with this process, whose end is closed then."""
         self._lock, self._socket = threading.Lock(), connected
 
-    def call(self, command: Sequence[str], out: int, error: int, timeout: float) -> int:
+    def call(
+        self,
+        command: Sequence[str],
+        out: int,
+        error: int,
+        timeout: float,
+        *,
+        beside: int | None = None,
+    ) -> int:
         """Run `command` with files for its output and errors; its status, negative for a signal.
 
-        Raises `subprocess.TimeoutExpired` after so many seconds, when it was killed.
+        `beside` is a process whose mount and network namespaces it has. Raises
+        `subprocess.TimeoutExpired` after so many seconds, when it was killed.
         """
-        return self.measured(command, out, error, timeout)[0]
+        return self.measured(command, out, error, timeout, beside=beside)[0]
 
     def measured(
         self,
@@ -75,6 +85,7 @@ class Program:
         timeout: float,
         *,
         folder: Path | None = None,
+        beside: int | None = None,
         more_bytes: int | None = None,
         cpu_seconds: int | None = None,
     ) -> tuple[int, int]:
@@ -86,7 +97,9 @@ class Program:
         """
         asked = {
             "command": list(command),
-            "folder": str(folder or Path.cwd()),
+            # As behind nsenter(1), at the root of another mount namespace.
+            "folder": str(folder or ("/" if beside else Path.cwd())),
+            "beside": beside,
             "environment": dict(os.environ),
             "more_bytes": more_bytes,
             "cpu_seconds": cpu_seconds,
@@ -207,6 +220,9 @@ def _begin(connected: socket.socket, asked: dict[str, Any], files: Sequence[int]
     for number, file in enumerate(files):
         os.dup2(file, number)
         os.close(file)
+    if (beside := asked["beside"]) is not None:
+        for kind in ("net", "mnt"):
+            _enter(Path(f"/proc/{beside}/ns/{kind}"))
     os.chdir(asked["folder"])
     os.environ.clear()
     os.environ.update(asked["environment"])
@@ -216,6 +232,13 @@ def _begin(connected: socket.socket, asked: dict[str, Any], files: Sequence[int]
         _limit(resource.RLIMIT_AS, _memory("VmSize") + more)
     if (seconds := asked["cpu_seconds"]) is not None:
         _limit(resource.RLIMIT_CPU, math.ceil(time.process_time() + seconds))
+
+
+def _enter(namespace: Path) -> None:
+    """Move this process there, setns(2)."""
+    with namespace.open("rb") as opened:
+        if ctypes.CDLL(None, use_errno=True).setns(opened.fileno(), 0):
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(namespace))
 
 
 def _limit(which: int, most: int) -> None:
