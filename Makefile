@@ -190,8 +190,12 @@ IN_CI := not slow and not nested
 
 .PHONY: test-lab-together
 test-lab-together: compiled forwarders ## Run the tests that need root and judge no times, side by side
-	@$(SUDO) $(BIN)/python $(LAB) -m "$(IN_CI) and not alone" --numprocesses $(WORKERS) \
+	@$(SUDO) $(BIN)/python $(LAB) -m "$(IN_CI) and not alone and not apart" --numprocesses $(WORKERS) \
 	    --dist loadfile --no-loadscope-reorder
+
+.PHONY: test-lab-apart
+test-lab-apart: compiled forwarders ## Run the tests that need root and no other such test beside them
+	@$(SUDO) $(BIN)/python $(LAB) -m "$(IN_CI) and apart"
 
 .PHONY: test-lab-alone
 test-lab-alone: compiled forwarders ## Run the tests that need root and judge times (run nothing else)
@@ -200,6 +204,7 @@ test-lab-alone: compiled forwarders ## Run the tests that need root and judge ti
 .PHONY: test-lab
 test-lab: ## Run the tests that need root (run nothing else)
 	@$(MAKE) --no-print-directory test-lab-together
+	@$(MAKE) --no-print-directory test-lab-apart
 	@$(MAKE) --no-print-directory test-lab-alone
 
 .PHONY: test

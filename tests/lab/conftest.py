@@ -1,8 +1,7 @@
 """What lab tests share: network namespaces that go away whatever happens. Needs root.
 
-Tests that are not marked `alone` can run side by side: pytest-xdist, with ``--dist loadfile``, so
-that those that share a DuT run in one process. A test is `alone` when it judges times, or when it
-changes or counts what the whole machine shares: huge pages, control groups, the kernel's counters.
+Tests that are marked neither `alone` nor `apart` can run side by side: pytest-xdist, with ``--dist
+loadfile``, so that those that share a DuT run in one process. CONTRIBUTING.md says which is which.
 """
 
 from __future__ import annotations

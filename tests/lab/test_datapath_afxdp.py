@@ -26,7 +26,7 @@ from stamps import read_stamps
 XDP = ("--generator", "af_xdp")
 
 
-@pytest.mark.alone
+@pytest.mark.apart
 @pytest.mark.parametrize(
     ("options", "lengths"),
     [
@@ -59,7 +59,7 @@ def test_every_packet_arrives_once(
     assert late.min() >= report["slip_ns"]["min"]
 
 
-@pytest.mark.alone
+@pytest.mark.apart
 def test_what_is_overdue_leaves_together_and_is_told(namespace: Namespace, tmp_path: Path) -> None:
     namespace.veth("gen", "in")
     path = tmp_path / "in.stamps"

@@ -44,7 +44,7 @@ def by_metadata(
     return running
 
 
-@pytest.mark.alone
+@pytest.mark.apart
 def test_a_socket_stamps_every_packet(namespace: Namespace, tmp_path: Path) -> None:
     namespace.veth("gen", "in")
     path = tmp_path / "in.stamps"
@@ -116,7 +116,7 @@ def test_it_ends_on_its_count(namespace: Namespace, tmp_path: Path) -> None:
     assert 10 <= json.loads(tap.ended()[0])["links"]["in"]["seen"] <= 30
 
 
-@pytest.mark.alone
+@pytest.mark.apart
 @pytest.mark.parametrize("absorb", [False, True])
 def test_an_xdp_program_hands_over_every_packet(
     namespace: Namespace, tmp_path: Path, absorb: bool

@@ -32,7 +32,7 @@ def send(
     return report, stamps["time"].astype(np.int64) - report["first_ns"], stamps
 
 
-@pytest.mark.alone
+@pytest.mark.apart
 def test_bursts_leave_together(namespace: Namespace, tmp_path: Path) -> None:
     options = ("--rate", "10 kpkt/s", "--pattern", "burst:packets=50", "--duration", "0.5 s")
     report, times, _ = send(namespace, tmp_path, *options)
@@ -45,7 +45,7 @@ def test_bursts_leave_together(namespace: Namespace, tmp_path: Path) -> None:
     assert report["scheduled_rate"] == pytest.approx(4_999 / 0.495)
 
 
-@pytest.mark.alone
+@pytest.mark.apart
 def test_poisson_arrivals_repeat_with_their_seed(namespace: Namespace, tmp_path: Path) -> None:
     options = ("--rate", "20 kpkt/s", "--duration", "0.5 s", "--pattern", "poisson:seed=5")
     report, times, _ = send(namespace, tmp_path, *options)
@@ -60,7 +60,7 @@ def test_poisson_arrivals_repeat_with_their_seed(namespace: Namespace, tmp_path:
     assert json.loads(again.stdout)["sent"] == report["sent"]
 
 
-@pytest.mark.alone
+@pytest.mark.apart
 def test_nothing_is_sent_while_it_is_off(namespace: Namespace, tmp_path: Path) -> None:
     pattern = "on-off:on_time=10 ms,off_time=40 ms"
     options = ("--rate", "20 kpkt/s", "--duration", "0.5 s", "--pattern", pattern)

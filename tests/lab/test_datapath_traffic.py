@@ -17,7 +17,7 @@ from namespaces import TAILTAP, Namespace
 from stamps import read_stamps
 
 
-@pytest.mark.alone
+@pytest.mark.apart
 def test_the_rate_is_held_and_the_slip_told(namespace: Namespace, tmp_path: Path) -> None:
     namespace.veth("gen", "in")
     path = tmp_path / "in.stamps"
@@ -157,7 +157,7 @@ def test_an_interface_that_is_down(namespace: Namespace) -> None:
         assert "ip link set gen up" in result.stderr
 
 
-@pytest.mark.alone
+@pytest.mark.apart
 def test_the_fault_injector_does_what_was_asked_and_nothing_else(
     namespace: Namespace, tmp_path: Path
 ) -> None:

@@ -32,7 +32,7 @@ needs_two_cpus = pytest.mark.skipif(
 )
 
 
-@pytest.mark.alone
+@pytest.mark.apart
 @needs_two_cpus
 def test_wire_and_bare_metal_with_repeats(tmp_path: Path) -> None:
     text = EXPERIMENT + "vary: {dut.platform: [wire, bare-metal]}\nrepeat: 2\n"

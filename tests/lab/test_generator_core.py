@@ -21,9 +21,8 @@ LONG_NS = 100_000
 WHERE = f"local timer, on the generator's CPU {OTHER}"
 PACKETS = 300_000
 
-pytestmark = pytest.mark.alone
 
-
+@pytest.mark.alone
 @pytest.mark.timed  # how often an interrupt meets the moment in which a packet is handed over
 def test_an_interrupt_of_the_generator_s_cpu_is_named(tmp_path: Path) -> None:
     """Its period is no multiple of the packets', so that it comes at every place between two."""
@@ -63,6 +62,7 @@ def held_up(late: Columns, place: int, long: npt.NDArray[Any]) -> bool:
     )
 
 
+@pytest.mark.apart
 def test_of_a_sender_only_what_holds_it_is_recorded(tmp_path: Path) -> None:
     busy = "import time\nend = time.monotonic() + 1\nwhile time.monotonic() < end: pass"
     options = ("--senders", str(OTHER), "--served", "softirq")

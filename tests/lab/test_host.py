@@ -53,7 +53,7 @@ def not_met(content: dict[str, object]) -> set[str]:
             if row["answer"] == "not-met" and row["settable"] == "runtime"}  # fmt: skip
 
 
-@pytest.mark.alone
+@pytest.mark.apart
 def test_a_machine_is_tuned_and_put_back(machine: Machine) -> None:
     before = INTERVAL.read_text()
     rows = host(machine, "audit", *PURPOSE, status=1)
@@ -77,7 +77,7 @@ def test_a_machine_is_tuned_and_put_back(machine: Machine) -> None:
     assert host(machine, "revert")["undone"] == []
 
 
-@pytest.mark.alone
+@pytest.mark.apart
 @pytest.mark.parametrize("role", ROLES)
 def test_everything_that_is_recommended_can_be_set_here(machine: Machine, role: str) -> None:
     applied = host(machine, "apply", "--role", role, *PURPOSE, "--disruptive")
@@ -88,7 +88,7 @@ def test_everything_that_is_recommended_can_be_set_here(machine: Machine, role: 
     assert host(machine, "revert")["left"] == []
 
 
-@pytest.mark.alone
+@pytest.mark.apart
 def test_a_tuning_that_is_killed_at_any_step_is_put_back(machine: Machine) -> None:
     names, applying, reverting = tuning_killed_at_every_step(machine)
     assert {"receive-steering", "stat-interval"} <= set(names)
@@ -96,7 +96,7 @@ def test_a_tuning_that_is_killed_at_any_step_is_put_back(machine: Machine) -> No
     assert reverting > len(names)
 
 
-@pytest.mark.alone
+@pytest.mark.apart
 def test_what_somebody_changes_meanwhile_is_left_and_named(machine: Machine) -> None:
     before = INTERVAL.read_text()
     try:
@@ -110,7 +110,7 @@ def test_what_somebody_changes_meanwhile_is_left_and_named(machine: Machine) -> 
         INTERVAL.write_text(before)
 
 
-@pytest.mark.alone
+@pytest.mark.apart
 def test_a_machine_that_takes_no_values_is_left_as_it_is(machine: Machine) -> None:
     before = INTERVAL.read_text()
     assert machine.run("mount", "-o", "remount,ro,bind", "/sys").returncode == 0

@@ -45,7 +45,7 @@ def idle_states() -> bool:
     return True
 
 
-@pytest.mark.alone
+@pytest.mark.apart
 @needs_device
 @pytest.mark.skipif(not idle_states(), reason="no cpuidle driver is in use here")
 def test_processors_wake_up_fast_as_long_as_a_measurement_wants_it(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_processors_wake_up_fast_as_long_as_a_measurement_wants_it(tmp_path: Pat
     assert list(tmp_path.iterdir()) == [tmp_path / "lock"]
 
 
-@pytest.mark.alone
+@pytest.mark.apart
 @needs_device
 def test_a_killed_measurement_lets_processors_sleep_again() -> None:
     before = wakeup_us()
@@ -89,7 +89,7 @@ def test_a_killed_measurement_lets_processors_sleep_again() -> None:
     assert wakeup_us() == before
 
 
-@pytest.mark.alone
+@pytest.mark.apart
 def test_threads_of_the_kernel_get_a_priority_and_lose_it(tmp_path: Path) -> None:
     """As on a real-time kernel, where this is a knob; the threads are there on every kernel."""
     found = {one.number: one.name for one in threads(Tree()) if one.name.startswith("ksoftirqd/")}

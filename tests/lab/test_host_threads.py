@@ -24,7 +24,7 @@ def cpus() -> dict[tuple[str, str], str]:
     }
 
 
-@pytest.mark.alone
+@pytest.mark.apart
 def test_kernel_threads_are_moved_and_put_back(tmp_path: Path) -> None:
     tree = Tree()
     if len(tree.online) < 2:

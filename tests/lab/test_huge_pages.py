@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tailtap.host.changes.huge_pages import Pages, Reservation
+from tailtap.records.errors import MachineError
 
 PAGES = 512
 """Freeing so many takes the kernel some milliseconds."""
@@ -31,7 +32,7 @@ time.sleep(60)
 """Has two huge pages, of so many bytes each."""
 
 
-@pytest.mark.alone
+@pytest.mark.apart
 def test_pages_that_a_program_gives_back_meanwhile_do_not_stay() -> None:
     pages = Pages.smallest()
     if pages is None:
@@ -42,7 +43,11 @@ def test_pages_that_a_program_gives_back_meanwhile_do_not_stay() -> None:
         size = (pages.free + PAGES) * pages.size_kib << 10
         reservation = Reservation(pages.size_kib, size)
         old = reservation.read()
-        added = reservation.apply()
+        try:
+            added = reservation.apply()
+        except MachineError:  # this machine has no memory for so many, and keeps what it found
+            pages.resize(before)
+            raise
         assert added == PAGES
         command = [sys.executable, "-S", "-c", HOLDER, str(pages.size_kib << 10)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:

@@ -19,7 +19,7 @@ ATTEMPTS = 5
 """A busy machine may keep any packet longer than the hold; it does not do so every time."""
 
 
-@pytest.mark.alone
+@pytest.mark.apart
 def test_known_delays_losses_and_duplicates_are_found(tmp_path: Path) -> None:
     path = write_experiment(
         tmp_path,

@@ -191,7 +191,7 @@ lines
 """
 
 
-@pytest.mark.alone
+@pytest.mark.apart
 @pytest.mark.parametrize(
     "names",
     [EACH_FORM, pytest.param(("timers", "memory", "interrupts", "cpus"), marks=pytest.mark.slow)],
@@ -248,7 +248,7 @@ grep -e WARNING -e ERROR /tmp/log || true
 """
 
 
-@pytest.mark.alone
+@pytest.mark.apart
 def test_the_daemon_of_tuned_sets_the_profile_and_puts_it_back(tmp_path: Path) -> None:
     """There is no boot loader that it could give the words of the kernel's line."""
     names = ("stat-interval", "transparent-huge-pages", "workqueues-default")
@@ -263,7 +263,7 @@ def test_the_daemon_of_tuned_sets_the_profile_and_puts_it_back(tmp_path: Path) -
     assert pages.endswith("[never]")
 
 
-@pytest.mark.alone
+@pytest.mark.apart
 def test_sysctl_loads_the_file(tmp_path: Path) -> None:
     file = tmp_path / "99-tailtap.conf"
     names = ("stat-interval", "hung-task", "compaction", "soft-watchdog")

@@ -39,7 +39,7 @@ def holds(loss: float) -> float:
     return (LIMIT + QUEUE / TRIAL_SECONDS) / (1 - loss)
 
 
-@pytest.mark.alone
+@pytest.mark.apart
 def test_a_known_limit_is_found_and_latency_measured_there(tmp_path: Path) -> None:
     path, out = write_experiment(tmp_path, EXPERIMENT), tmp_path / "out"
     with own_machine() as machine:

@@ -66,7 +66,7 @@ NEEDLESS = {"huge-page-defrag"}
 """What other knobs leave nothing to do: without huge pages, nobody makes room for them."""
 
 
-@pytest.mark.alone
+@pytest.mark.apart
 def test_every_knob_but_one_is_set_for_a_run_and_put_back(machine: Machine, tmp_path: Path) -> None:
     before = state()
     out = tmp_path / "out"
@@ -94,7 +94,7 @@ def test_every_knob_but_one_is_set_for_a_run_and_put_back(machine: Machine, tmp_
     assert apart["tuning"]["audit"][LEFT_OUT]["answer"] == "not-met"
 
 
-@pytest.mark.alone
+@pytest.mark.apart
 def test_a_killed_run_leaves_a_host_that_clean_puts_back(machine: Machine, tmp_path: Path) -> None:
     before = state()
     path = write_experiment(tmp_path, EXPERIMENT + "  dut.tuning: [runtime]\n")
@@ -109,7 +109,7 @@ def test_a_killed_run_leaves_a_host_that_clean_puts_back(machine: Machine, tmp_p
     assert put_back(before)
 
 
-@pytest.mark.alone
+@pytest.mark.apart
 def test_a_kernel_that_was_booted_otherwise_is_told_the_line(
     machine: Machine, tmp_path: Path
 ) -> None:
