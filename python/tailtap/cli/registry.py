@@ -33,6 +33,7 @@ COMMANDS = {
     "history add": Row("history.add", "put the runs of a commit into a history"),
     "history show": Row("history.show", "say at which commits the tail changed"),
     "export": Row("export", "write results in the formats of other programs"),
+    "publish": Row("publish", "make a site that others can read, check and run again"),
     "import": Row("import_", "read published result files"),
     "bmc": Row("bmc", "serve IPMI for containers and guests"),
     "doctor": Row("doctor", "check what this machine can measure"),

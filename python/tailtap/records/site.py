@@ -18,9 +18,17 @@ from tailtap.records.run import Repeat, Small, Status
 
 Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
 RedactedKind = Literal[
-    "serials", "macs", "hostnames", "users", "addresses", "ids", "paths", "secrets", "people",
+    "serials",
+    "macs",
+    "hostnames",
+    "users",
+    "addresses",
+    "ids",
+    "paths",
+    "secrets",
+    "people",
     "dates",
-]  # fmt: skip
+]
 ClaimAnswer = Literal["holds", "does not hold", "not shown"]
 
 

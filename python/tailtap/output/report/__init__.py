@@ -60,14 +60,15 @@ def write_report(
     runs: Sequence[str] = (),
     knobs: Sequence[Knob] = (),
     progress: Callable[[str], None] = lambda _: None,
+    on_figure: Callable[[str, Figure], object] = lambda *_: None,
 ) -> Report:
     """Write the report of the experiment or search in `folder` to `out` (default: `folder`/report).
 
     `runs` are selections as `selection.select` reads them. `knobs` are those that may be named
     where causes of late packets are found out now (`tailtap.analysis.causes`). `progress` gets a
-    short text before each step. Raises `InputError` when `folder` is no experiment, holds no
-    finished run, no run fits a selection, or there is a page in `out` that is none of ours, and
-    `MachineError` when `out` cannot be written.
+    short text before each step, and `on_figure` each figure for print with its name. Raises
+    `InputError` when `folder` is no experiment, holds no finished run, no run fits a selection, or
+    there is a page in `out` that is none of ours, and `MachineError` when `out` cannot be written.
     """
     from tailtap.analysis.runs.groups import configurations
     from tailtap.analysis.runs.selection import select
@@ -108,7 +109,9 @@ def write_report(
 
             progress("drawing the figures for print")
             more = {**cause_figures(told), **hop_figures(by_hop)}
-            written = write_figures(drawn, target / "figures", more, below=below)
+            written = write_figures(
+                drawn, target / "figures", more, below=below, on_figure=on_figure
+            )
         progress("writing the page")
         names = [path.stem for path in written if path.suffix == ".png"]
         text = render(experiment, groups, names, search, told, sampled, by_hop)

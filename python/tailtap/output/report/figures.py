@@ -91,11 +91,12 @@ def write_figures(
     more: Mapping[str, Callable[[], Figure]] = MappingProxyType({}),
     *,
     below: Path | None = None,
+    on_figure: Callable[[str, Figure], object] = lambda *_: None,
 ) -> list[Path]:
     """Write each of `FIGURES`, and of `more`, to `folder` in three formats; returns the paths.
 
-    Raises `OSError` when the folder cannot be written, and `InputError` when one from `below` on is
-    a link.
+    `on_figure` is told of each, by its name. Raises `OSError` when the folder cannot be written,
+    and `InputError` when one from `below` on is a link.
     """
     make_folder(folder, below=below)
     makers: dict[str, Callable[[], Figure]] = {
@@ -104,11 +105,12 @@ def write_figures(
         if name not in NOT_OF_ALL or NOT_OF_ALL[name](groups)
     }
     with mpl.rc_context(SETTINGS):
-        return [
-            path
-            for name, make in (*makers.items(), *more.items())
-            for path in save_figure(make(), folder, name, below=below)
-        ]
+        paths = []
+        for name, make in (*makers.items(), *more.items()):
+            figure = make()
+            paths += save_figure(figure, folder, name, below=below)
+            on_figure(name, figure)
+        return paths
 
 
 def save_figure(

@@ -1,0 +1,212 @@
+"""`tailtap publish`: make a site of an experiment that others can read, check and run again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import click
+
+from tailtap.cli.command import PATH, command
+from tailtap.cli.completing import folders, one_of, result_folders
+from tailtap.cli.terminal import say, say_whole, warn
+
+if TYPE_CHECKING:
+    from tailtap.records.site import PublishRecord, RedactedKind
+
+
+@command(
+    computes=True,
+    examples=(
+        ("tailtap publish results --check", "show what would leave, and what would be replaced"),
+        (
+            "tailtap publish results --license CC-BY-4.0 --author 'Ada Lovelace' --captures embed",
+            "make a site with the stamps in it",
+        ),
+        ("tailtap publish results --anonymous --out review", "make one for a double-blind review"),
+    ),
+)
+@click.argument(
+    "folder",
+    type=PATH,
+    metavar="DIR",
+    shell_complete=result_folders,
+    help="The folder that `tailtap run --out` or `tailtap search --out` wrote.",
+)
+@click.option(
+    "--out",
+    type=PATH,
+    metavar="SITE",
+    shell_complete=folders,
+    help="The folder for the site; by default DIR/site. An earlier site there is replaced, nothing "
+    "else is.",
+)
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Only list what would leave, and what would be replaced: write nothing.",
+)
+@click.option(
+    "--captures",
+    default="refer",
+    metavar="embed|refer[=URL]",
+    shell_complete=one_of("embed", "refer", "refer="),
+    help="Whether captures, stamps and traces are in the site, or named with their checksums, and "
+    "with URL as the address of the folder that they are in. By default they are named alone.",
+)
+@click.option(
+    "--allow",
+    default="",
+    metavar="KIND,…",
+    shell_complete=one_of("serials", "macs", "hostnames", "users", "addresses", "ids"),
+    help="Publish these as they are: serials, macs, hostnames, users, addresses (of IP), ids (of "
+    "machines and boots). By default all are replaced.",
+)
+@click.option(
+    "--hide",
+    multiple=True,
+    metavar="TEXT",
+    help="Replace this text as well, such as a name. May be given several times.",
+)
+@click.option(
+    "--anonymous",
+    is_flag=True,
+    help="For a double-blind review: also replace folders, and leave of days the month.",
+)
+@click.option(
+    "--license",
+    "licence",
+    metavar="NAME",
+    shell_complete=one_of("CC-BY-4.0", "CC0-1.0", "CC-BY-SA-4.0"),
+    help="The licence of the site by its name in the SPDX list, such as CC-BY-4.0.",
+)
+@click.option(
+    "--author",
+    "authors",
+    multiple=True,
+    metavar="NAME",
+    help="An author: NAME <ORCID> (AFFILIATION), the last two if you like. May be given several "
+    "times.",
+)
+def publish(
+    folder: Path,
+    out: Path | None,
+    check: bool,
+    captures: str,
+    allow: str,
+    hide: tuple[str, ...],
+    anonymous: bool,
+    licence: str | None,
+    authors: tuple[str, ...],
+    json: bool,
+    quiet: bool,
+) -> None:
+    """Make a site of an experiment that others can read, check and run again.
+
+    The site is a plain folder: it works from a disk and from any web server, and needs no network.
+    It has an index, a page for each figure with its numbers and the command that draws it, a page
+    for each run, the interactive report, all tables as Parquet, the machines, checksums, a citation
+    and an RO-Crate. It is an experiment's folder, too: `tailtap report`, `verdict` and `compare`
+    read it. The same runs make the same files, byte by byte.
+
+    Whatever identifies people or machines is replaced, the same value by the same name everywhere:
+    serial numbers, hardware and IP addresses, host and user names, ids of machines and boots,
+    passwords. How testbeds are logged in to and switched is left out. What leaves and how much was
+    replaced is printed and stands in the site, but no value is. Names are known by their fields
+    and forms: look at the site before you publish it, and replace what is left by --hide.
+
+    Needs `pip install 'tailtap[publish]'`.
+    """
+    from tailtap.library import remedies
+    from tailtap.output.publish import Options, parse_author, parse_licence
+    from tailtap.output.publish import publish as make
+    from tailtap.records.record import printed
+
+    embed, url = _captures(captures)
+    options = Options(
+        allowed=_kinds(allow),
+        anonymous=anonymous,
+        hidden=hide,
+        embed=embed,
+        url=url,
+        licence=parse_licence(licence) if licence else None,
+        authors=[parse_author(text) for text in authors],
+    )
+
+    def progress(step: str) -> None:
+        if not quiet:
+            warn(f"publish: {step}")
+
+    record = make(folder, out, options, check=check, knobs=remedies(), progress=progress)
+    if json:
+        print(printed(record))
+        return
+    if check or not quiet:
+        _print_leaving(record)
+    for warning in record.site.warnings:
+        warn(f"warning: {warning.message}")
+    if record.folder:
+        say_whole(record.folder)
+
+
+def _captures(text: str) -> tuple[bool, str | None]:
+    """Whether captures are embedded, and else where they are."""
+    from tailtap.records.errors import InputError
+
+    word, equals, url = text.partition("=")
+    if text == "embed":
+        return True, None
+    if word != "refer" or (equals and not url.startswith(("https://", "http://"))):
+        raise InputError(
+            f"--captures {text!r}: write embed, refer, or refer=URL with an address such as "
+            "https://zenodo.org/records/1/files"
+        )
+    return False, url or None
+
+
+def _kinds(text: str) -> Sequence[RedactedKind]:
+    from tailtap.output.publish.redaction import ALLOWED
+    from tailtap.records.errors import InputError
+
+    kinds = [part.strip() for part in text.split(",") if part.strip()]
+    for kind in kinds:
+        if kind not in ALLOWED:
+            raise InputError(f"--allow: {kind!r} is none of {', '.join(ALLOWED)}")
+    return cast("list[RedactedKind]", kinds)
+
+
+def _print_leaving(record: PublishRecord) -> None:
+    """What leaves, a line for each folder, and what was replaced."""
+    from tailtap.cli.console import Table, columns
+    from tailtap.output.publish.pages import WORDS, size_text
+
+    counted: dict[str, int] = {}
+    for name in record.files:
+        parts = name.split("/")
+        place = "/".join(parts[:2]) if parts[0] == "runs" else parts[0]
+        place += "/" if len(parts) > place.count("/") + 1 else ""
+        counted[place] = counted.get(place, 0) + 1
+    say(f"what leaves: {len(record.files)} files, {size_text(record.bytes)}")
+    table = Table(columns(("path", "files"), wrap=1))
+    for place, files in counted.items():
+        table.add(place, str(files))
+    table.print()
+    say()
+    replaced = record.site.redacted
+    say("replaced:" if replaced else "replaced: nothing that identifies was found")
+    if replaced:
+        table = Table(columns(("kind", "values", "places", "by names such as"), wrap=3))
+        for row in replaced:
+            table.add(WORDS[row.kind], str(row.values), str(row.places), row.example)
+        table.print()
+    if record.site.left_out:
+        say()
+        say("left out:")
+        table = Table(columns(("file", "why"), wrap=1))
+        for name, why in record.site.left_out.items():
+            table.add(name, why)
+        table.print()
+    if record.site.allowed:
+        say(f"published as they are: {', '.join(WORDS[kind] for kind in record.site.allowed)}")
+    say()

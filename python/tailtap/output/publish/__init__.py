@@ -1,0 +1,133 @@
+"""An experiment as a folder that others can read, check and run again.
+
+`contents.py` says which files are published and lets `redaction.py` replace what identifies people
+and machines. Everything else of the site is made of what was written then: the report, figures and
+their numbers (`figures.py`), tables, pages (`pages.py`), and the crate (`crate.py`). So nothing
+that was replaced can come back by another way.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tailtap.analysis.causes.remedies import Knob
+from tailtap.output.publish.authors import Author, parse_author, parse_licence
+from tailtap.output.publish.contents import Contents
+from tailtap.output.publish.site import Building, build
+from tailtap.records.errors import InputError, Occupied
+from tailtap.records.files import DRAFT, make_folder, move, remove_tree
+from tailtap.records.record import read
+from tailtap.records.site import PublishRecord, RedactedKind, SiteRecord
+from tailtap.records.writing import writing
+
+__all__ = ["Author", "Options", "parse_author", "parse_licence", "publish"]
+
+SITE = "site.json"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user decides."""
+
+    allowed: Sequence[RedactedKind] = ()
+    anonymous: bool = False
+    hidden: Sequence[str] = ()
+    """Texts that identify somebody, besides what is found."""
+    embed: bool = False
+    """Whether the files of measurements are in the site."""
+    url: str | None = None
+    """Where they are, if somebody published them: the address of the folder that they are in."""
+    licence: str | None = None
+    authors: Sequence[Author] = field(default=())
+
+
+def publish(
+    folder: Path,
+    out: Path | None = None,
+    options: Options | None = None,
+    *,
+    check: bool = False,
+    knobs: Sequence[Knob] = (),
+    progress: Callable[[str], None] = lambda _: None,
+) -> PublishRecord:
+    """Make the site of the experiment in `folder` at `out` (default: `folder`/site).
+
+    It appears whole or not at all, in place of an earlier site. With `check` nothing is left on the
+    disk. Raises `InputError` for what is no experiment or has no result, `Occupied` where there is
+    something else than a site, `MachineError` where it cannot be written.
+    """
+    chosen = options or Options()
+    if chosen.anonymous and chosen.authors:
+        raise InputError("--anonymous leaves authors out: leave out --author")
+    if (folder / "run.json").is_file():
+        raise InputError(f"{folder}: this is a run: give the folder of its experiment")
+    target = out or folder / "site"
+    if not check:
+        _refuse_others(target)
+    with _draft(target, check=check) as site:
+        building = Building(Contents(folder), site, chosen, knobs, progress)
+        record = build(building)
+        files = sorted(path for path in site.rglob("*") if path.is_file())
+        names = [path.relative_to(site).as_posix() for path in files]
+        size = sum(path.stat().st_size for path in files)
+        if not check:
+            _place(site, target)
+    return PublishRecord(
+        folder=None if check else str(target), bytes=size, files=names, site=record
+    )
+
+
+def _refuse_others(target: Path) -> None:
+    """Raise `Occupied` for a folder with something in it that is no site of ours."""
+    if not target.is_symlink() and not target.exists():
+        return
+    if target.is_symlink() or not target.is_dir():
+        raise Occupied("this is there, and no folder", place=str(target))
+    if not any(target.iterdir()):
+        return
+    try:
+        read(target / SITE, SiteRecord)
+    except InputError as error:
+        raise Occupied(
+            "this folder has something in it, and is no site", place=str(target)
+        ) from error
+
+
+@contextmanager
+def _draft(target: Path, *, check: bool) -> Iterator[Path]:
+    """A folder to build the site in: beside its place, so that it can be renamed."""
+    if check:
+        with TemporaryDirectory() as folder:
+            yield Path(folder)
+        return
+    parent = target.absolute().parent
+    draft = parent / f"{DRAFT}{secrets.token_hex(8)}"
+    with writing(target, doing="write the site"):
+        make_folder(draft)
+        try:
+            yield draft
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+
+
+def _place(site: Path, target: Path) -> None:
+    """Give the finished site its place; an earlier one is removed when it has it."""
+    parent = target.absolute().parent
+    place = parent / target.name
+    if not place.exists():
+        move(site, place, below=parent)
+        return
+    earlier = parent / f"{DRAFT}{secrets.token_hex(8)}"
+    move(place, earlier, below=parent)
+    try:
+        move(site, place, below=parent)
+    except OSError:
+        move(earlier, place, below=parent)
+        raise
+    remove_tree(earlier, below=parent)
