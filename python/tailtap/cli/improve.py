@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 import click
 
 from tailtap.cli.command import PATH, command
-from tailtap.cli.completing import one_of, result_folders, settings
-from tailtap.cli.options import experiment_file, telling
+from tailtap.cli.completing import experiment_files, one_of, result_folders, settings
+from tailtap.cli.options import require_out, telling, undisturbed_latencies
 from tailtap.cli.terminal import say, warn
 
 if TYPE_CHECKING:
     from tailtap.measure.improve.conduct import Improvement
-    from tailtap.records.improve import ImproveRecord, KnobTrial, Measured
+    from tailtap.measure.improve.settings import ExperimentPlan, ObservedPlan, Settings
+    from tailtap.records.improve import ImproveRecord
 
 FORMATS = {"tuned": "tuned.conf", "sysctl": "sysctl.conf", "ansible": "ansible.yaml"}
 """Those of `tailtap host export`, and the file in --out that each goes into."""
@@ -31,9 +32,41 @@ FORMATS = {"tuned": "tuned.conf", "sysctl": "sysctl.conf", "ansible": "ansible.y
             "sudo tailtap improve examples/improve.yaml --keep --export tuned",
             "with the requirement of the file; leave what helped set, and write it for tuned",
         ),
+        (
+            "sudo tailtap improve --observe eth0 eth1 --require 'p99 < 1 ms' --for '20 s'",
+            "what forwards between two interfaces, under its own load",
+        ),
     )
 )
-@experiment_file
+@click.argument(
+    "experiment",
+    type=PATH,
+    required=False,
+    metavar="[EXPERIMENT]",
+    shell_complete=experiment_files,
+    help="The experiment file (YAML); none with --observe.",
+)
+@click.option(
+    "--observe",
+    nargs=2,
+    metavar="IN OUT",
+    help="Improve what forwards packets between these interfaces, as `tailtap observe` names them, "
+    "under its own load. Each run is a stretch of observing it.",
+)
+@click.option(
+    "--for", "stretch", default="10 s", metavar="TIME", help="How long a stretch of --observe is."
+)
+@click.option(
+    "--cpus",
+    metavar="LIST",
+    help="The CPUs on which packets are served, with --observe; unless given, they are found out.",
+)
+@click.option(
+    "--filter",
+    "expression",
+    metavar="EXPRESSION",
+    help="With --observe, only packets of which this is true, as `tailtap tap --filter`.",
+)
 @click.option(
     "--require",
     metavar="REQUIREMENT",
@@ -53,6 +86,7 @@ FORMATS = {"tuned": "tuned.conf", "sysctl": "sysctl.conf", "ansible": "ansible.y
     help="Also try what takes links of the experiment's own cards down, and what can harm the "
     "machine or others.",
 )
+@undisturbed_latencies("compare and judge")
 @click.option(
     "--keep",
     is_flag=True,
@@ -82,32 +116,43 @@ FORMATS = {"tuned": "tuned.conf", "sysctl": "sysctl.conf", "ansible": "ansible.y
     shell_complete=result_folders,
     help="The folder for the results; by default the name and the time of day.",
 )
+@click.option(
+    "--resume",
+    is_flag=True,
+    help="Go on with what was interrupted in --out; --within counts from now.",
+)
 def improve(
-    experiment: Path,
+    experiment: Path | None,
+    observe: tuple[str, str] | None,
+    stretch: str,
+    cpus: str | None,
+    expression: str | None,
     require: str | None,
     within: str,
     margin: str,
     disruptive: bool,
+    undisturbed: bool,
     keep: bool,
     exports: tuple[str, ...],
     set_: tuple[str, ...],
     out: Path | None,
+    resume: bool,
     json: bool,
     quiet: bool,
 ) -> None:
     """Try the knobs that answer why packets are late, and keep those that help.
 
     Measures the experiment with a trace, explains it, and takes the knobs of `tailtap host` that
-    answer the causes found, can be set while the machine runs, and are not as they should be. Each
-    is tried in pairs of runs, with it and without it, in random order, until the pairs decide: it
-    helps, has no effect (less than --margin), harms, or nothing is shown. What helps is kept for
-    the runs that follow, and the causes are looked for again. It ends when the requirement holds,
-    when nothing is left that may help, or when the time is over.
+    answer the causes found, can be set while the machine runs, and are not as they should be. They
+    are tried together, in blocks of runs: one with each, and one with none, in random order, until
+    the runs decide: a knob helps, has no effect (less than --margin), harms, or nothing is shown.
+    What helps is kept for the runs that follow, and the causes are looked for again. It ends when
+    the requirement holds, when nothing is left that may help, or when the time is over.
 
     What is compared is the share of packets that are later than required, or lost, of each run. The
     probability that a knob without effect is said to help is at most 5 %, over all knobs together:
     nine pairs show a clear effect. The requirement is judged on as many runs as the file says by
-    `repeat`, which each stage makes without a trace; all must hold.
+    `repeat` (with --observe two), which each stage makes without a trace; all must hold.
 
     Each run sets the knobs itself and puts the machine back; a run that was killed leaves a journal
     for `tailtap clean`. --out holds every run as `tailtap run` stores it, so that report, explain
@@ -116,10 +161,9 @@ def improve(
     not shown.
     """
     from tailtap.cli.caller import results_of_caller
-    from tailtap.experiment.reading import read_experiment
     from tailtap.library import remedies
-    from tailtap.measure.improve.conduct import improve_experiment
-    from tailtap.measure.improve.settings import Goal, Plan, Settings
+    from tailtap.measure.improve.conduct import Place, improve_experiment, improve_observed
+    from tailtap.measure.improve.settings import ExperimentPlan, Settings
     from tailtap.measure.runner import default_folder
     from tailtap.records.errors import InputError, MachineError
     from tailtap.records.record import printed
@@ -129,23 +173,29 @@ def improve(
     for name in exports:
         if name not in FORMATS:
             raise InputError(f"--export: there is no {name!r}: {did_you_mean(name, FORMATS)}")
-    checked = read_experiment(experiment, set_)
-    required = list(checked.require) if require is None else [require]
-    asked = Settings(parse_time(within), parse_share(margin), disruptive)
-    plan = Plan(checked, experiment, Goal.of(required), asked)
+    if (experiment is None) == (observe is None):
+        raise InputError("give an experiment file, or --observe IN OUT")
+    require_out(out, resume=resume)
+    asked = Settings(parse_time(within), parse_share(margin), disruptive, undisturbed)
+    plan: ExperimentPlan | ObservedPlan
+    if observe is not None:
+        plan = _observed(observe, stretch, cpus, expression, require, asked)
+    elif experiment is not None:
+        plan = _experiment(experiment, set_, require, asked)
     from tailtap.output import database as store  # after what needs no database
 
     def print_line(line: str) -> None:
         if not quiet:
             warn(line)
 
-    folder = out or default_folder(f"{checked.name}-improve")
+    folder = out or default_folder(f"{plan.name}-improve")
     losses: list[str] = []
+    place = Place(folder, store, print_line, telling(losses), resume)
     with results_of_caller(folder):
-        found = improve_experiment(
-            plan, folder, knobs=remedies(), store=store, print_line=print_line,
-            on_loss=telling(losses),
-        )  # fmt: skip
+        if isinstance(plan, ExperimentPlan):
+            found = improve_experiment(plan, place, knobs=remedies())
+        else:
+            found = improve_observed(plan, place, knobs=remedies())
         files = [_export(found, name) for name in exports if found.kept]
     if keep and found.kept:
         for name, why in found.apply():
@@ -160,6 +210,46 @@ def improve(
     if losses:
         raise MachineError(f"the trials are done, but not all was kept: {losses[0]}")
     sys.exit({"holds": 0, "violated": 1, "not shown": 5}[found.record.answer])
+
+
+def _experiment(
+    file: Path, changes: tuple[str, ...], require: str | None, settings: Settings
+) -> ExperimentPlan:
+    """The plan for an experiment file. Raises `InputError`."""
+    from tailtap.experiment.reading import read_experiment
+    from tailtap.measure.improve.settings import ExperimentPlan, Goal
+
+    checked = read_experiment(file, changes)
+    required = list(checked.require) if require is None else [require]
+    return ExperimentPlan(checked, file, Goal.of(required), settings)
+
+
+def _observed(
+    ends: tuple[str, str],
+    stretch: str,
+    cpus: str | None,
+    expression: str | None,
+    require: str | None,
+    settings: Settings,
+) -> ObservedPlan:
+    """The plan for a device that is there already. Raises `InputError`."""
+    from tailtap.cli.trace import parse_list
+    from tailtap.measure.improve.settings import Goal, ObservedPlan
+    from tailtap.measure.observe import Asked, parse_target
+    from tailtap.records.errors import InputError
+    from tailtap.records.units import parse_time
+
+    length = parse_time(stretch)
+    if not length:
+        raise InputError(f"--for {stretch!r}: give a time above zero")
+    asked = Asked(
+        ingress=parse_target(ends[0]),
+        egress=parse_target(ends[1]),
+        duration_ns=length,
+        cpus=() if cpus is None else parse_list(cpus),
+        filter=expression,
+    )
+    return ObservedPlan(asked, Goal.of([] if require is None else [require]), settings)
 
 
 def _export(found: Improvement, name: str) -> Path:
@@ -177,6 +267,7 @@ def _export(found: Improvement, name: str) -> Path:
 def print_improvement(record: ImproveRecord) -> None:
     """Print a row for each trial, then what is left, and what holds."""
     from tailtap.cli.console import Column, Table
+    from tailtap.output.report.improvement import measured_text, ratio_text
     from tailtap.records.units import format_share, format_time
 
     table = Table(
@@ -199,9 +290,9 @@ def print_improvement(record: ImproveRecord) -> None:
             ", ".join(one.cause + (f" ({one.detail})" if one.detail else "") for one in row.causes),
             format_share(row.share_before),
             after,
-            _measured(row.before),
-            _measured(row.after),
-            _ratio(row),
+            "" if row.before is None else measured_text(row.before),
+            "" if row.after is None else measured_text(row.after),
+            ratio_text(row),
             str(len(row.pairs)),
             row.answer,
         )
@@ -221,22 +312,3 @@ def print_improvement(record: ImproveRecord) -> None:
             else f"set them: sudo tailtap host apply {names} {record.purpose}"
         )  # fmt: skip
         say(f"proven: {', '.join(record.kept)}; {how}")
-
-
-def _measured(found: Measured | None) -> str:
-    from tailtap.records.units import format_time
-
-    if found is None:
-        return ""
-    if found.low_ns is None or found.high_ns is None:
-        return format_time(found.ns)
-    return f"{format_time(found.ns)} ({format_time(found.low_ns)} to {format_time(found.high_ns)})"
-
-
-def _ratio(row: KnobTrial) -> str:
-    """The ratio of the late packets, with its interval."""
-    if row.ratio is None:
-        return ""
-    low = "0" if row.low is None else f"{row.low:.2g}"
-    high = "any" if row.high is None else f"{row.high:.2g}"
-    return f"x {row.ratio:.2g} ({low} to {high})"

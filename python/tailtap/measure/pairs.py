@@ -16,8 +16,10 @@ from tailtap.analysis.runs.reader import finished_runs
 from tailtap.analysis.runs.run import Run
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.plan import plan_run
-from tailtap.measure.runner import beside, make_run
+from tailtap.measure.runner import make_run
+from tailtap.records.errors import InputError
 from tailtap.records.files import slugify
+from tailtap.records.run import RunRecord
 from tailtap.records.units import format_time
 
 MOST_SPOILED = 4
@@ -79,6 +81,8 @@ class Runs:
     """When no further run may begin, by the monotonic clock."""
     estimate: float
     """How long a run takes, in seconds, as long as none was made."""
+    resume: bool = False
+    """Whether runs that are there already are taken as they are."""
     number: int = 0
     made: Counter[str] = field(default_factory=Counter)
     seconds: list[float] = field(default_factory=list)
@@ -93,25 +97,50 @@ class Runs:
         self, name: str, experiment: Experiment, variables: Mapping[str, Any], p: float
     ) -> Made:
         """Measure once; `p` is the percentile that is printed."""
-        began = time.monotonic()
-        self.made[str(variables)] += 1
-        repeat = self.made[str(variables)]
+        repeat = self.repeat_of(variables)
         run = plan_run(self.number + 1, slugify(name), repeat, variables, experiment)
-        self.number += len(run.group)
-        folder = self.folder.run(run.slug)
-        record = make_run(run, folder)
-        folders = [beside(folder, one).path for one in run.group]
+        return self.take(
+            [one.slug for one in run.group], p, lambda: make_run(run, self.folder.run(run.slug))
+        )
+
+    def repeat_of(self, variables: Mapping[str, Any]) -> int:
+        """Which run with these variables the next one is, from 1."""
+        self.made[str(variables)] += 1
+        return self.made[str(variables)]
+
+    def take(self, slugs: Sequence[str], p: float, make: Callable[[], RunRecord]) -> Made:
+        """The measurement whose runs, one of each flow, are called so: kept, or made now."""
+        began = time.monotonic()
+        self.number += len(slugs)
+        folders = [self.folder.run(slug).path for slug in slugs]
+        kept = self._kept(slugs)
+        record = kept or make()
         self.store.add_runs(self.folder.database, folders)
-        self.seconds.append(time.monotonic() - began)
+        if kept is None:
+            self.seconds.append(time.monotonic() - began)
         if record.error is None:
             runs = [one for path in folders for one in finished_runs(path)]
             error = None if record.valid is not False else "the run is invalid"
-            made = Made(run.slug, runs, folders, error)
-            self.print_line(f"{run.slug}: {label(p)} {format_time(made.percentile(p))}")
+            made = Made(slugs[0], runs, folders, error)
+            said = f"{label(p)} {format_time(made.percentile(p))}"
         else:
-            made = Made(run.slug, (), folders, record.error)
-            self.print_line(f"{run.slug}: {record.error}")
+            made = Made(slugs[0], (), folders, record.error)
+            said = record.error
+        if kept is None:
+            self.print_line(f"{slugs[0]}: {said}")
         return made
+
+    def _kept(self, slugs: Sequence[str]) -> RunRecord | None:
+        """The record of the first run, where all were made before; one that failed stays so."""
+        if not self.resume:
+            return None
+        folders = [self.folder.run(slug) for slug in slugs]
+        try:
+            records = [one.read() for one in folders]
+        except InputError:
+            return None
+        failed = all(one.status == "failed" for one in records)
+        return records[0] if failed or all(one.whole for one in folders) else None
 
 
 def in_pairs(

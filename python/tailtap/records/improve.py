@@ -37,6 +37,9 @@ class ImproveSettings(Record, kw_only=True):
     ]
     tests: Annotated[Width, Meta(description="Among how many trials the error is divided")]
     disruptive: bool
+    undisturbed: Annotated[
+        bool, Meta(description="Whether latencies without pauses from outside are compared")
+    ] = False
 
 
 class Measured(Record, kw_only=True):
@@ -71,7 +74,7 @@ class Stage(Record, kw_only=True):
 
 
 class KnobTrial(Record, kw_only=True):
-    """A knob that was tried, with and without, in pairs of runs in random order."""
+    """A knob that was tried, with and without, in blocks of runs in random order."""
 
     knob: str
     stage: Annotated[Width, Meta(description="On top of which stage, from 1")]
@@ -91,7 +94,9 @@ class KnobTrial(Record, kw_only=True):
     high: Number | None
     spoiled: Annotated[Count, Meta(description="Pairs of which a run failed or is invalid")]
     answer: Effect
-    kept: bool
+    kept: Annotated[
+        bool, Meta(description="Of knobs that help against one cause, the strongest is kept")
+    ]
     runs: Texts
 
 
@@ -106,6 +111,7 @@ class ImproveRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.impro
     settings: ImproveSettings
     parameters: Annotated[Anything, Meta(description="Those of the experiment")]
     purpose: Annotated[str, Meta(description="Options of `tailtap host` for the same machine")]
+    seed: Annotated[Count, Meta(description="Of the order of runs")] = 0
     started: str
     finished: str | None
     stopped: Annotated[Stopped | None, Meta(description="Why it ended")]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
+
+import yaml
 
 from tailtap.analysis.compare.sequential import ERROR
 from tailtap.analysis.verdict.requirement import Requirement, parse_requirements
@@ -12,6 +15,8 @@ from tailtap.experiment.combinations import CASES, VARY
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.reading import CheckedExperiment
 from tailtap.experiment.tuning import FULL
+from tailtap.measure.observe.asked import Asked
+from tailtap.measure.runner import experiment_text
 from tailtap.records.errors import InputError
 from tailtap.records.improve import ImproveSettings
 
@@ -29,6 +34,8 @@ class Settings:
     """A smaller effect on the share of late packets counts as none."""
     disruptive: bool = False
     """Whether to try what takes links of the lab's cards down, and what can do harm."""
+    undisturbed: bool = False
+    """Whether latencies without pauses from outside are compared; every run is traced then."""
     error: float = ERROR
 
     def __post_init__(self) -> None:
@@ -51,6 +58,7 @@ class Settings:
             error=self.error,
             tests=TESTS,
             disruptive=self.disruptive,
+            undisturbed=self.undisturbed,
         )
 
 
@@ -82,9 +90,35 @@ class Goal:
         return cls(one, float(share), int(time))
 
 
-@dataclass(frozen=True)
-class Plan:
-    """An improvement whose experiment and settings are valid."""
+class Plan(Protocol):
+    """What is improved, and until when."""
+
+    goal: Goal
+    settings: Settings
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        ...
+
+    @property
+    def repeats(self) -> int:
+        """How many runs the requirement is judged on, at each stage."""
+        ...
+
+    @property
+    def text(self) -> str:
+        """What is kept beside the runs: the experiment, or what was asked for."""
+        ...
+
+    def parameters(self) -> Mapping[str, Any]:
+        """What the record says of it."""
+        ...
+
+
+@dataclass
+class ExperimentPlan:
+    """An experiment and settings that are valid."""
 
     checked: CheckedExperiment
     source: Path
@@ -123,6 +157,58 @@ class Plan:
         return self.checked.combinations[0][1]
 
     @property
+    def name(self) -> str:
+        """The experiment's."""
+        return self.checked.name
+
+    @property
     def repeats(self) -> int:
-        """How many runs the requirement is judged on, at each stage."""
+        """As many as the file says."""
         return self.checked.repeat
+
+    @property
+    def text(self) -> str:
+        """The experiment file."""
+        return experiment_text(self.checked, self.source)
+
+    def parameters(self) -> Mapping[str, Any]:
+        """The experiment's."""
+        return self.experiment.parameters()
+
+
+@dataclass
+class ObservedPlan:
+    """A device that was there before, under its own load: stretches of observing it."""
+
+    asked: Asked
+    """`duration_ns` is the length of a stretch."""
+    goal: Goal
+    settings: Settings
+    repeats: int = 2
+
+    def __post_init__(self) -> None:
+        """Raise `InputError` for what cannot be improved."""
+        if self.asked.trace == "none":
+            raise InputError("--trace none: without a trace nobody can say why packets are late")
+
+    @property
+    def name(self) -> str:
+        """The interfaces."""
+        out = self.asked.egress
+        return self.asked.ingress.text + ("" if out is None else f" to {out.text}")
+
+    @property
+    def text(self) -> str:
+        """What an experiment file would have; nothing runs it."""
+        return yaml.safe_dump({"observed": dict(self.parameters())}, sort_keys=False)
+
+    def parameters(self) -> Mapping[str, Any]:
+        """What was asked for."""
+        asked = self.asked
+        return {
+            "in": asked.ingress.text,
+            "out": None if asked.egress is None else asked.egress.text,
+            "stretch_ns": asked.duration_ns,
+            "filter": asked.filter,
+            "sample": asked.sample,
+        }

@@ -39,12 +39,22 @@ def observe(
     before it had begun.
     """
     with opened_for(asked, out) as (folder, prepared):
-        return _observe(prepared, folder, store, on_begin)
+        return observe_prepared(prepared, folder, store, on_begin)
 
 
-def _observe(
-    prepared: Prepared, folder: ExperimentFolder, store: RunStore, on_begin: Begun | None
+def observe_prepared(
+    prepared: Prepared,
+    folder: ExperimentFolder,
+    store: RunStore,
+    on_begin: Begun | None = None,
+    *,
+    ends_early: bool = True,
 ) -> list[RunFolder]:
+    """The same of what is prepared, into a folder that is there and locked.
+
+    With `ends_early` false an interruption leaves no result: it raises `Interrupted`.
+    """
+    early = contextlib.suppress(KeyboardInterrupt) if ends_early else contextlib.nullcontext()
     runs: list[tuple[RunFolder, RunRecord]] = []
     for number, (slug, way) in enumerate(zip(SLUGS, prepared.ways, strict=False), 1):
         run, record = folder.run(slug), begun(prepared, number, way)
@@ -58,7 +68,7 @@ def _observe(
         with AtWork.start(prepared, folder.runs) as work:
             if on_begin is not None:
                 on_begin(prepared)
-            with contextlib.suppress(KeyboardInterrupt):  # it ends it, and no other one reaches us
+            with early:  # it ends it, and no other one reaches us
                 work.watch()
             elapsed, after = time.monotonic_ns() - began, Counters.read()
             stopped = work.stop()

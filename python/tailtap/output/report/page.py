@@ -38,6 +38,7 @@ from tailtap.output.report.hops import Line
 from tailtap.output.report.hops.interactive import KINDS as HOPS
 from tailtap.output.report.hops.page import Section as Hops
 from tailtap.output.report.hops.page import section as hop_section
+from tailtap.output.report.improvement import Improvement, improvement_of
 from tailtap.output.report.interactive import Panel
 from tailtap.output.report.interrupt_table import Sampled, Section
 from tailtap.output.report.loss import loss_curves
@@ -107,6 +108,7 @@ class Page:
     result: Result
     verdicts: Sequence[VerdictRow]
     claims: Sequence[ClaimCells]
+    improvement: Improvement | None
     told: tables.Told
     search: Search | None
     summary: tables.Grouped
@@ -182,6 +184,7 @@ def render(
         result=_result(drawn, groups),
         verdicts=verdict_rows(experiment),
         claims=claim_rows(experiment),
+        improvement=improvement_of(experiment.folder),
         told=tables.told(experiment, groups),
         search=search,
         summary=tables.summary(groups),

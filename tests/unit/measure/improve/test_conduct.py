@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 import os
-import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -23,7 +23,7 @@ from tailtap.measure.improve.conduct import Improvement
 from tailtap.measure.improve.finding import Finding
 from tailtap.measure.improve.folder import ImproveFolder
 from tailtap.measure.improve.measuring import Measuring, measured
-from tailtap.measure.improve.settings import TESTS, Goal, Plan, Settings
+from tailtap.measure.improve.settings import TESTS, ExperimentPlan, Goal, Settings
 from tailtap.measure.pairs import Made
 from tailtap.records.errors import InputError
 from tailtap.records.improve import ImproveRecord
@@ -32,7 +32,7 @@ from tailtap.records.verdict import Answer
 
 PACKETS = 20_000
 EXPERIMENT = "name: simulated\ndut: {cpus: [1]}\ntraffic: {rate: 10 kpkt/s, duration: 2 s}\n"
-LIMIT_NS = 1_000_000
+LIMIT_NS, QUICK_NS = 1_000_000, 50_000
 
 
 @dataclass(frozen=True)
@@ -60,19 +60,28 @@ KNOBS = {
 }
 
 
+LONGEST_NS = 5_000_000
+"""What a packet waits at most behind a stall; others wait less."""
+NOISE = 0.2
+"""The standard deviation of the logarithm of how much a run is disturbed: runs of this program on a
+shared virtual machine, with nothing changed, had 5 to 40 % fewer or more late packets."""
+
+
 @dataclass(frozen=True)
 class SimulatedRun(Made):
-    """A run with so many late packets of each disturbance."""
+    """A run with the latencies of the packets that each disturbance made wait; others are quick."""
 
-    of: tuple[int, ...] = ()
+    of: tuple[np.ndarray[Any, np.dtype[np.int64]], ...] = ()
 
     def late(self, threshold_ns: int) -> tuple[int, int]:
-        """All of them are later than any threshold."""
-        return sum(self.of), PACKETS
+        """Counted."""
+        return sum(int((one >= threshold_ns).sum()) for one in self.of), PACKETS
 
     def percentile(self, p: float) -> int:
-        """Ten times the limit where more are late than the percentile allows."""
-        return LIMIT_NS // 2 if sum(self.of) <= (1 - p) * PACKETS else 10 * LIMIT_NS
+        """Nearest rank."""
+        waited = np.sort(np.concatenate([np.empty(0, np.int64), *self.of]))
+        above = PACKETS - math.ceil(p * PACKETS)
+        return int(waited[-1 - above]) if above < waited.size else QUICK_NS
 
 
 @dataclass
@@ -91,17 +100,18 @@ class Machine(Measuring):
         """What is left of the time, in runs."""
         return self.time
 
-    def run(self, name: str, knobs: Sequence[str], p: float, *, trace: bool = False) -> Made:
+    def measure(self, name: str, knobs: Sequence[str], p: float, *, trace: bool) -> Made:
         """Stalls come by chance, of every disturbance that no knob ends."""
         self.time -= 1
         self.number += 1
-        counts = [
-            0 if one.ends in knobs
-            else int(self.noise.poisson(one.packets, self.noise.poisson(one.stalls)).sum())
-            for one in self.there
-        ]  # fmt: skip
+        draw = self.noise
+        of = []
+        for one in self.there:
+            stalls = draw.poisson(one.stalls * draw.lognormal(0, NOISE)) * (one.ends not in knobs)
+            waited = draw.poisson(one.packets, stalls).sum()
+            of.append(draw.integers(QUICK_NS, LONGEST_NS, waited))
         error = "the run is invalid" if self.fails in knobs else None
-        return SimulatedRun(f"{self.number:03}-{name}", (), (), error, tuple(counts))
+        return SimulatedRun(f"{self.number:03}-{name}", (), (), error, tuple(of))
 
 
 @dataclass
@@ -115,7 +125,8 @@ class Known(Finding):
         """Those of the run."""
         assert isinstance(made, SimulatedRun)
         pairs = zip(self.there, made.of, strict=True)
-        return Counter({one.cause: count for one, count in pairs if count})
+        late = {one.cause: int((of >= threshold_ns).sum()) for one, of in pairs}
+        return Counter({cause: count for cause, count in late.items() if count})
 
     def answer(self, requirement: Requirement, made: Sequence[Made]) -> Answer:
         """By the percentile."""
@@ -142,45 +153,74 @@ def improvement(
     folder.mkdir(exist_ok=True)
     file = folder / "experiment.yaml"
     file.write_text(EXPERIMENT)
-    plan = Plan(read_experiment(file), file, Goal.of(["p99.9 < 1 ms"]), Settings())
+    plan = ExperimentPlan(read_experiment(file), file, Goal.of(["p99.9 < 1 ms"]), Settings())
     machine = Machine(
-        plan.experiment, None, 2, there=there, time=time,  # type: ignore[arg-type]
+        None, 2, there=there, time=time,  # type: ignore[arg-type]
         noise=np.random.default_rng(seed), **more,
     )  # fmt: skip
     purpose = Purpose("bare-metal", (1,), (0,))
     finding = Known((), Tree(), purpose, False, frozenset(), lambda _: None, there=there)
-    order = random.Random(seed)
-    return Improvement(plan, ImproveFolder(folder), machine, finding, lambda _: None, order=order)
+    return Improvement(plan, ImproveFolder(folder), machine, finding, lambda _: None, seed=seed)
 
 
 def test_the_right_knobs_are_kept_and_no_decoy(tmp_path: Path) -> None:
-    """In at least 19 of 20 tries, and a decoy in none of them."""
-    right = set(KNOBS) - {"decoy-of-hog", "decoy-of-burst"}
-    kept = []
-    for seed in range(20):
-        made = improvement(tmp_path, seed=seed, time=400)
+    """In at least 19 of 20 tries, and a decoy in none of them: over 200 unlike machines.
+
+    A hog, a burst of timers and a steered interrupt, of which one may make six times as many
+    packets late as another; two decoys answer the same causes.
+    """
+    right = {"end-hog", "end-burst", "end-steered"}
+    kept, runs = [], []
+    for seed in range(200):
+        chance = np.random.default_rng(1000 + seed)
+        some = [
+            replace(one, stalls=float(chance.uniform(15, 30)), packets=float(chance.uniform(4, 12)))
+            for one in (HOG, BURST, STEERED)
+        ]
+        made = improvement(tmp_path, seed=seed, time=400, there=[*some, ITSELF])
         made.end(made.improve())
         kept.append(set(made.kept))
-    assert sum(one == right for one in kept) >= 19
+        assert isinstance(made.measuring, Machine)
+        runs.append(made.measuring.number)
+    assert sum(one == right for one in kept) >= 190
     assert not any(one - right for one in kept)
+    assert np.median(runs) < 100
 
 
 def test_what_was_done_is_told(tmp_path: Path) -> None:
+    """Clear effects are shown together; what helps against the same cause is tried on top."""
     made = improvement(tmp_path, seed=1, time=400)
     made.end(made.improve())
     record = read(tmp_path / "improve.json", ImproveRecord)
     assert (record.status, record.stopped, record.answer) == ("done", "holds", "holds")
-    assert record.kept == ["end-hog", "end-burst", "end-steered"]
-    assert [stage.kept for stage in record.stages] == [record.kept[:n] for n in range(4)]
+    assert set(record.kept) == {"end-hog", "end-burst", "end-steered"}
+    assert record.stages[0].kept == [] and record.stages[-1].kept == record.kept
     assert [row.name for row in record.left] == ["boot"]
-    hog = record.trials[0]
-    assert (hog.knob, hog.answer, hog.kept, hog.stage) == ("end-hog", "helps", True, 1)
-    assert hog.share_before == pytest.approx(0.012, rel=0.3)
+    hog = next(row for row in record.trials if row.knob == "end-hog")
+    assert (hog.answer, hog.kept, hog.stage) == ("helps", True, 1)
+    assert hog.share_before == pytest.approx(0.0097, rel=0.8)  # it varies from run to run
     assert hog.share_after == 0
     assert hog.ratio is not None and hog.high is not None and hog.ratio < hog.high < 1
     assert hog.before is not None and hog.before.runs == len(hog.pairs) >= 9
     assert len(hog.runs) == 2 * len(hog.pairs)
+    together = [row for row in record.trials if row.stage == 1]
+    without = {row.runs[1] for row in together}
+    assert len(together) == len(KNOBS) and len(without) == 1
     assert isinstance(made.finding, Known) and made.finding.told == 1
+
+
+def test_of_two_knobs_against_one_cause_the_stronger_is_kept(tmp_path: Path) -> None:
+    """The other one is tried again on top of it, where it has nothing to end any more."""
+    kept = improvement(tmp_path, seed=2, time=600)
+    assert isinstance(kept.measuring, Machine)
+    weaker = Disturbance(HOG.cause, 20, 3, "decoy-of-hog")
+    kept.measuring.there = [replace(HOG, stalls=40), weaker, BURST, STEERED, ITSELF]
+    assert isinstance(kept.finding, Known)
+    kept.finding.there = kept.measuring.there
+    kept.improve()
+    first = [row for row in kept.trials if row.stage == 1 and row.is_kept]
+    assert "end-hog" in {row.knob for row in first}
+    assert "decoy-of-hog" not in {row.knob for row in first}
 
 
 def test_it_ends_where_the_requirement_holds_at_once(tmp_path: Path) -> None:
@@ -199,7 +239,7 @@ def test_it_ends_where_no_knob_is_left(tmp_path: Path) -> None:
 
 def test_it_ends_where_the_time_is_over(tmp_path: Path) -> None:
     """No trial is begun that cannot be decided, and what was not tried is named."""
-    made = improvement(tmp_path, seed=1, time=19)
+    made = improvement(tmp_path, seed=1, time=17)
     made.end(made.improve())
     assert made.record.stopped == "time over"
     assert made.trials == []
@@ -265,7 +305,7 @@ def test_experiments_that_cannot_be_improved_are_refused(
     base = EXPERIMENT.replace("dut: {cpus: [1]}\n", "") if more.startswith("dut") else EXPERIMENT
     file.write_text(base + more + "\n")
     with pytest.raises(InputError, match=reason):
-        Plan(read_experiment(file), file, Goal.of(["p99 < 1 ms"]), Settings())
+        ExperimentPlan(read_experiment(file), file, Goal.of(["p99 < 1 ms"]), Settings())
 
 
 def test_the_interval_of_a_percentile_over_runs_is_that_of_order_statistics() -> None:

@@ -1,0 +1,144 @@
+"""An improvement that was interrupted goes on where it was, on runs that are files."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+from made_records import made as made_record
+from stamps import write_stamps
+
+from tailtap.analysis.causes.taxonomy import Named
+from tailtap.analysis.evaluation import evaluate
+from tailtap.experiment.reading import read_experiment
+from tailtap.host.knobs.purpose import Purpose
+from tailtap.host.knobs.tree import Tree
+from tailtap.measure.improve.candidates import Candidate, Candidates
+from tailtap.measure.improve.conduct import Improvement, Place, improved
+from tailtap.measure.improve.finding import Finding
+from tailtap.measure.improve.measuring import Measuring
+from tailtap.measure.improve.settings import ExperimentPlan, Goal, Settings
+from tailtap.measure.pairs import Made, Runs
+from tailtap.output import database
+from tailtap.records.errors import Interrupted, NothingBegun, Occupied
+from tailtap.records.files import slugify
+from tailtap.records.improve import ImproveRecord
+from tailtap.records.record import read
+from tailtap.records.run import RunRecord
+
+EXPERIMENT = "name: a\ndut: {cpus: [1]}\ntraffic: {rate: 10 kpkt/s}\n"
+HOG, LIMIT_NS = Named("task", "hog"), 1_000_000
+PACKETS, APART_NS = 400, 100_000
+LATE = 60
+
+
+class Nowhere:
+    """No database."""
+
+    begin_anew = staticmethod(database.begin_anew)
+
+    def add_runs(self, database: Path, folders: Sequence[Path]) -> None:
+        """Nothing is kept."""
+
+
+@dataclass
+class Device(Measuring):
+    """Writes run folders whose packets a hog makes late, unless the knob ends it."""
+
+    stops_after: int = 10_000
+    measured: list[str] = field(default_factory=list)
+
+    def measure(self, name: str, knobs: Sequence[str], p: float, *, trace: bool) -> Made:
+        """A run; it is interrupted after so many."""
+        runs = self.runs
+        slug = f"{runs.number + 1:03}-{slugify(name)}"
+        folder = runs.folder.run(slug)
+
+        def make() -> RunRecord:
+            if len(self.measured) == self.stops_after:
+                raise KeyboardInterrupt
+            self.measured.append(slug)
+            folder.start_anew()
+            late = 1 if "end-hog" in knobs else LATE
+            came = 1_000_000_000 + np.arange(PACKETS) * APART_NS
+            left = came + 10_000 + np.arange(PACKETS)
+            left[:late] += 2 * LIMIT_NS + runs.number * 100
+            order = np.argsort(left, kind="stable")
+            write_stamps(folder.ingress, came, np.arange(PACKETS))
+            write_stamps(folder.egress, left[order], order)
+            evaluate(folder.ingress, folder.egress, trim_ns=0).write(folder.evaluation)
+            folder.generator.write_text("{}")
+            record = made_record(slug=slug, status="done")
+            folder.write(record)
+            return record
+
+        return runs.take([slug], p, make)
+
+
+class Explained(Finding):
+    """All late packets are the hog's, and of two knobs one ends it."""
+
+    def causes(self, made: Made, threshold_ns: int) -> Counter[Named]:
+        """Counted."""
+        late, _ = made.late(threshold_ns)
+        return Counter({HOG: late})
+
+    def candidates(self, causes: Counter[Named]) -> Candidates:
+        """Both."""
+        return Candidates(
+            [Candidate(knob, (HOG,), causes[HOG]) for knob in ("end-hog", "decoy")], {}
+        )
+
+
+def improve(
+    out: Path, *, resume: bool = False, stops_after: int = 10_000, require: str = "p90 < 1 ms"
+) -> tuple[Improvement, Device]:
+    """Improve until so many runs were made."""
+    file = out.parent / "experiment.yaml"
+    file.write_text(EXPERIMENT)
+    plan = ExperimentPlan(read_experiment(file), file, Goal.of([require]), Settings())
+    devices = []
+
+    def prepare(runs: Runs) -> tuple[Measuring, Finding]:
+        devices.append(Device(runs, 1 + plan.repeats, stops_after=stops_after))
+        purpose = Purpose("bare-metal", (1,), (0,))
+        return devices[0], Explained((), Tree(), purpose, False, frozenset(), str)
+
+    place = Place(out, Nowhere(), str, str, resume)
+    return improved(plan, place, 0.01, prepare), devices[0]
+
+
+def test_what_was_interrupted_is_finished_with_the_runs_that_are_there(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(Interrupted, match="--resume goes on"):
+        improve(out, stops_after=15)
+    before = read(out / "improve.json", ImproveRecord)
+    assert before.status == "interrupted"
+    made, device = improve(out, resume=True)
+    found = read(out / "improve.json", ImproveRecord)
+    assert (found.status, found.stopped, found.kept) == ("done", "holds", ["end-hog"])
+    assert found.seed == before.seed
+    folders = sorted(path.name for path in (out / "runs").iterdir())
+    assert device.measured == folders[15:]
+    hog = next(row for row in found.trials if row.knob == "end-hog")
+    assert len(hog.pairs) >= 9
+    assert set(hog.runs) & set(folders[:15]) and set(hog.runs) & set(folders[15:])
+    again, device = improve(out, resume=True)
+    assert device.measured == []
+    assert again.record.trials == made.record.trials
+
+
+def test_what_is_another_improvement_is_refused(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(NothingBegun, match="nothing to resume"):
+        improve(out, resume=True)
+    with pytest.raises(Interrupted):
+        improve(out, stops_after=3)
+    with pytest.raises(Occupied, match="not empty"):
+        improve(out)
+    with pytest.raises(Occupied, match="another value of the requirement"):
+        improve(out, resume=True, require="p90 < 2 ms")
