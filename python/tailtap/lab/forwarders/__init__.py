@@ -107,12 +107,16 @@ class Forwarder(Protocol):
 
 
 def _built_in() -> Mapping[str, Forwarder]:
+    from tailtap.lab.forwarders.bridge import Bridge
     from tailtap.lab.forwarders.dpdk_l2fwd import DpdkL2fwd
     from tailtap.lab.forwarders.dpdk_l3fwd import DpdkL3fwd
     from tailtap.lab.forwarders.external import ExternalForwarder
     from tailtap.lab.forwarders.fault import Fault
     from tailtap.lab.forwarders.kernel_route import KernelRoute
     from tailtap.lab.forwarders.nat import Nat
+    from tailtap.lab.forwarders.nftables import Nftables
+    from tailtap.lab.forwarders.ovs import Ovs
+    from tailtap.lab.forwarders.ovs_dpdk import OvsDpdk
     from tailtap.lab.forwarders.server import Server
     from tailtap.lab.forwarders.suricata import Suricata
     from tailtap.lab.forwarders.tc_mirred import TcMirred
@@ -121,12 +125,16 @@ def _built_in() -> Mapping[str, Forwarder]:
 
     return {
         "tc-mirred": TcMirred(),
+        "bridge": Bridge(),
         "kernel-route": KernelRoute(),
         "nat": Nat(),
+        "nftables": Nftables(),
         "xdp": Xdp(),
         "testpmd": Testpmd(),
         "dpdk-l2fwd": DpdkL2fwd(),
         "dpdk-l3fwd": DpdkL3fwd(),
+        "ovs": Ovs(),
+        "ovs-dpdk": OvsDpdk(),
         "suricata": Suricata(),
         "external": ExternalForwarder(),
         "server": Server(),

@@ -1,0 +1,262 @@
+"""`ovs`: Open vSwitch, its kernel datapath or the one in user space, with rules of OpenFlow.
+
+Its two programs are started for each run, with a database, sockets and logs in the forwarder's own
+folder: a switch that the machine has is not touched. The kernel's datapath is one of the DuT's
+network namespace. The datapath in user space takes packets from AF_PACKET sockets, in the main
+thread of ovs-vswitchd, which sleeps until packets come (`ovs_dpdk.py` has the one that polls).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from pydantic import BaseModel, Field
+
+from tailtap.kinds.check import Check
+from tailtap.kinds.findings import Findings
+from tailtap.lab.forwarders.diagnosis import find_programs
+from tailtap.lab.forwarders.program import Program, WorkFolder
+from tailtap.lab.forwarders.rules import RuleFile, read_rules
+from tailtap.lab.forwarders.served import Served, by_kernel
+from tailtap.lab.forwarders.setting import Asked, Need, Serves, Setting
+from tailtap.lab.platforms.dut import Dut
+from tailtap.records.cpulist import list_cpus
+from tailtap.records.errors import InputError, MachineError
+from tailtap.records.schema import Strict
+from tailtap.remote import Host
+from tailtap.remote.local import LocalHost
+
+READY_SECONDS = 20.0
+"""How long it may take until its first packet: it probes what its datapath can do."""
+VERSION = re.compile(r"ovs-vswitchd(?:-dpdk)? \(Open vSwitch\) (\S+)")
+REMEDY = "apt-get install openvswitch-switch, or run `make forwarders`"
+SWITCH = Need("/usr/lib/openvswitch-switch/ovs-vswitchd", REMEDY)
+"""Not the one on the path, which may be that with DPDK (update-alternatives(1))."""
+TOOLS = tuple(Need(name, REMEDY) for name in ("ovsdb-server", "ovsdb-tool", "ovs-vsctl",
+                                              "ovs-ofctl", "ovs-appctl"))  # fmt: skip
+BRIDGE = "tt-ovs"
+"""The switch, and the port of its own that it insists on."""
+MOST_RULES = 100
+"""Of how many rules the packets are told."""
+MAIN = "ovs-vswitchd"
+"""The name of its main thread, which moves packets of the datapath in user space."""
+DATAPATHS = {"kernel": "system", "userspace": "netdev"}
+"""What Open vSwitch calls its datapaths."""
+THREADS = ("other_config:n-handler-threads=1", "other_config:n-revalidator-threads=1")
+"""Else there are as many as CPUs."""
+RULES: Any = Field(
+    default=None,
+    description="A file with rules of OpenFlow, as ovs-ofctl(8) adds them. Port 1 is where "
+    "packets come in, port 2 where they leave. By default all that comes in at one port leaves by "
+    "the other.",
+    examples=["firewall.flows"],
+)
+
+# The database ends with the switch, and both end with this shell, whatever becomes of it. The
+# switch is who forwards: its process is the one that is counted. What no rule is for is dropped
+# (fail-mode=secure), so that no packet passes before the rules are there.
+_RUN = """folder=$1 switch=$2 cpus=$3; shift 3
+export OVS_RUNDIR="$folder" OVS_LOGDIR="$folder" OVS_DBDIR="$folder" OVS_SYSCONFDIR="$folder"
+db="unix:$folder/db.sock" control="$folder/vs.ctl" bound='setpriv --pdeathsig KILL'
+ovsdb-tool create "$folder/conf.db" /usr/share/openvswitch/vswitch.ovsschema || exit 1
+$bound ovsdb-server "$folder/conf.db" --remote="p$db" --unixctl="$folder/db.ctl" \\
+    -vconsole:warn & database=$!
+trap 'kill $database; wait $database' EXIT
+$bound ${cpus:+taskset --cpu-list "$cpus"} "$switch" "$db" --unixctl="$control" \\
+    -vconsole:info & switch=$!
+echo $switch > "$folder/pid"
+trap 'ovs-appctl -t "$control" exit --cleanup; wait $switch; exit $?' INT TERM
+ovs-vsctl --retry --timeout=20 --db="$db" "$@" &&
+    wrong=$(ovs-vsctl --db="$db" --bare --columns=name,error find interface 'error!=[]') &&
+    [ -z "$wrong" ] && ovs-ofctl add-flows "unix:$folder/BRIDGE.mgmt" "$folder/rules" ||
+    { echo "Error: the switch was not set up:" $wrong; kill $switch; wait $switch; exit 1; }
+wait $switch""".replace("BRIDGE", BRIDGE)
+_TELL = """ovs-appctl -t "$1/vs.ctl" revalidator/wait
+ovs-ofctl dump-flows "unix:$1/BRIDGE.mgmt"
+ovs-appctl -t "$1/vs.ctl" dpif/show""".replace("BRIDGE", BRIDGE)
+_RULE = re.compile(r"n_packets=([0-9]+), .*age=[0-9]+, (.*actions=.*)$", re.M)
+_DATAPATH = re.compile(r"^\S+: hit:([0-9]+) missed:([0-9]+)", re.M)
+_HAS_DATAPATH = "modprobe -q openvswitch; exec ovs-dpctl dump-dps"
+
+
+class OvsOptions(Strict):
+    """Its rules, and which of its datapaths forwards."""
+
+    datapath: Literal["kernel", "userspace"] | None = Field(
+        default=None,
+        description="Which datapath forwards: that of the kernel (module openvswitch), or the one "
+        "in user space, which takes packets from AF_PACKET sockets. By default that of the kernel "
+        "where there is one.",
+        examples=["userspace"],
+    )
+    rules: RuleFile | None = RULES
+
+
+class Switch(Program):
+    """ovs-vswitchd while it runs, with its database."""
+
+    def __init__(
+        self,
+        work: WorkFolder,
+        name: str,
+        command: Sequence[str],
+        *,
+        stack: contextlib.ExitStack,
+        facts: Mapping[str, Any],
+        threads: str,
+        kernel: Served | None = None,
+    ) -> None:
+        """Start `command`; the threads whose names begin with `threads` serve, or the `kernel`."""
+        super().__init__(
+            work, name, command, stack=stack, ready_seconds=READY_SECONDS, version=VERSION,
+            facts=facts, polls=threads != MAIN,
+        )  # fmt: skip
+        self._threads, self._kernel = threads, kernel
+
+    def served(self) -> Served:
+        """By the kernel, or by those of its threads that move packets."""
+        if self._kernel is not None:
+            return self._kernel
+        found = super().served()
+        return Served(
+            found.by, [pid for pid in found.pids if _title(pid).startswith(self._threads)]
+        )
+
+    def stop(self) -> dict[str, Any]:
+        """Ask it how many packets each rule had, and end it."""
+        if not self.process.ended:
+            asked = ["sh", "-c", _TELL, "tell", str(self._work.path)]
+            self._facts |= counted(self._work.host.run(asked, check=False).stdout)
+        return super().stop()
+
+
+def _title(thread: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{thread}/comm").read_text(encoding="utf-8", errors="replace")
+    return ""
+
+
+def counted(told: str) -> dict[str, Any]:
+    """The packets of each rule, and those that the datapath knew or had to ask for.
+
+    `told` is what ovs-ofctl and ovs-appctl print. What the datapath misses takes the long way,
+    through ovs-vswitchd's tables of rules.
+    """
+    rules = [{"rule": match[2], "packets": int(match[1])} for match in _RULE.finditer(told)]
+    found = _DATAPATH.search(told)
+    datapath = {"hit": int(found[1]), "missed": int(found[2])} if found else {}
+    return {"rule_packets": rules[:MOST_RULES], "lookups": datapath}
+
+
+def bridge(datapath: str, ports: Mapping[str, Sequence[str]]) -> list[str]:
+    """The words of ovs-vsctl(8) that make the switch; `ports` has the settings of each port."""
+    words = ["add-br", BRIDGE, "--", "set", "bridge", BRIDGE, f"datapath_type={datapath}"]
+    words += ["fail-mode=secure", "--", "set", "open_vswitch", ".", *THREADS]
+    for number, (name, settings) in enumerate(ports.items(), 1):
+        words += ["--", "add-port", BRIDGE, name]
+        words += ["--", "set", "interface", name, f"ofport_request={number}", *settings]
+    return words
+
+
+def openflow(dut: Dut, rules: str | None) -> str:
+    """The rules of the file `rules`, or those of the DuT's ways. Raises `InputError`."""
+    if rules is not None:
+        return read_rules(rules)
+    number = {port: place for place, port in enumerate(dut.ports, 1)}
+    ways = ((number[entered], number[left]) for entered, left in dut.ways)
+    return "".join(f"in_port={entered},actions=output:{left}\n" for entered, left in ways)
+
+
+def command(work: WorkFolder, program: str, cpus: Sequence[int], words: Sequence[str]) -> list[str]:
+    """The command that runs the switch `program` and its database in the folder of `work`.
+
+    Without `cpus` it is left where it may run.
+    """
+    return ["sh", "-c", _RUN, "ovs", str(work.path), program, list_cpus(cpus), *words]
+
+
+def require_rules(host: Host, rules: str | None) -> None:
+    """Raises `InputError` for rules of OpenFlow that are none."""
+    if rules is None:
+        return
+    done = host.run(
+        ["ovs-ofctl", "parse-flows", "/dev/stdin"], stdin=read_rules(rules), check=False
+    )
+    if done.status != 0:
+        said = " ".join(done.stderr.split()).replace("/dev/stdin", rules)
+        raise InputError(f"{rules}: Open vSwitch does not take these rules: {said}")
+
+
+class Ovs:
+    """``ovs-vswitchd`` and its database, in a folder of their own."""
+
+    summary = "Open vSwitch moves packets by rules of OpenFlow (layers 2 to 4)."
+    documentation = (
+        "The datapath of the kernel where it has one, else that in user space. Database, sockets "
+        "and log are in a folder of the run's; a switch of the machine is not touched. Needs `make "
+        "forwarders`, or the Debian package openvswitch-switch. Ready within 20 s."
+    )
+    in_kernel = False
+    routes = False
+    serves: Serves = "ports"
+    shares_cpus = True
+    Options: type[BaseModel] = OvsOptions
+    needs: Sequence[Need] = (SWITCH, *TOOLS)
+
+    def diagnose(self) -> Iterator[Check]:
+        """Look for its programs, and for the kernel's datapath."""
+        for check in find_programs("ovs", self.needs):
+            kernel = check.state == "ok" and has_kernel_datapath(LocalHost())
+            which = "the kernel's datapath" if kernel else "the datapath in user space only"
+            yield replace(check, found=which) if check.state == "ok" else check
+
+    def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
+        """Find out whether its rules are any, and whether the kernel has the datapath."""
+        chosen = cast("OvsOptions", options)
+        findings.ask(require_rules, LocalHost(), chosen.rules)
+        if not asked.own_kernel:
+            findings.ask(_datapath, LocalHost(), chosen)
+
+    def start(self, dut: Dut, options: BaseModel, setting: Setting) -> Switch:
+        """Start it. Raises `MachineError`, and `InputError` for rules that it does not take."""
+        chosen = cast("OvsOptions", options)
+        program, *_ = (need.find(dut.host) for need in self.needs)
+        require_rules(dut.host, chosen.rules)
+        datapath = _datapath(dut.host, chosen)
+        with contextlib.ExitStack() as stack:
+            work = stack.enter_context(WorkFolder(dut, setting))
+            work.put("rules", openflow(dut, chosen.rules))
+            words = bridge(DATAPATHS[datapath], dict.fromkeys(dut.ports, ()))
+            return Switch(
+                work,
+                "ovs",
+                command(work, program, dut.cpus, words),
+                stack=stack,
+                facts={"datapath": datapath},
+                threads=MAIN,
+                kernel=by_kernel(setting.lab, dut) if datapath == "kernel" else None,
+            )
+
+
+def has_kernel_datapath(host: Host) -> bool:
+    """Whether the kernel of `host` has the datapath of Open vSwitch, or a module with it."""
+    return host.run(["sh", "-c", _HAS_DATAPATH], check=False).status == 0
+
+
+def _datapath(host: Host, options: OvsOptions) -> str:
+    """Which datapath forwards. Raises `MachineError` when the one that was asked for is missing."""
+    if options.datapath == "userspace":
+        return "userspace"
+    if has_kernel_datapath(host):
+        return "kernel"
+    if options.datapath == "kernel":
+        raise MachineError(
+            f"the kernel of {host.name} has no datapath of Open vSwitch (CONFIG_OPENVSWITCH): say "
+            "dut.options.datapath: userspace"
+        )
+    return "userspace"
