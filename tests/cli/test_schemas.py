@@ -27,9 +27,8 @@ from tailtap.records.search import SearchedRecord
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs/reference"
-UNTYPED = ("plan", "run")
-WITHOUT = {f"tailtap.{name}/1" for name in UNTYPED}
-"""What has no published schema: each is made from dictionaries."""
+STORED = ROOT / "tests/unit/analysis/runs/stored/experiment"
+"""What `tailtap run` left once."""
 
 
 def printed(*command: str | Path, status: int = 0) -> dict[str, Any]:
@@ -55,8 +54,7 @@ def test_whatever_names_its_form_has_a_schema() -> None:
         for path in (ROOT / "python").rglob("*.py")
         for name in re.findall(r"tailtap\.[a-z-]+/[0-9]+", path.read_text("utf-8"))
     }
-    assert named - WITHOUT == set(SCHEMAS)
-    assert named >= WITHOUT
+    assert named == set(SCHEMAS)
 
 
 def test_a_schema_refuses_what_its_record_is_not() -> None:
@@ -105,10 +103,11 @@ def test_what_is_made_of_results(experiment: Path, tmp_path: Path) -> None:
 
 
 def test_what_is_stored(experiment: Path) -> None:
-    found = [json.loads(path.read_text()) for path in experiment.rglob("*.json")]
-    typed = [content for content in found if content["schema"] in SCHEMAS]
-    assert {content["schema"] for content in typed} >= {"tailtap.evaluation/1"}
-    for content in typed:
+    paths = [*experiment.rglob("*.json"), *STORED.rglob("*.json")]
+    found = [json.loads(path.read_text()) for path in paths]
+    kinds = {f"tailtap.{kind}/1" for kind in ("plan", "run", "evaluation")}
+    assert {content["schema"] for content in found} >= kinds
+    for content in found:
         fits(content)
 
 

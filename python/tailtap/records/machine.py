@@ -33,7 +33,7 @@ class CpuFacts(Record, kw_only=True):
     hypervisor: bool | None = None
 
 
-class Cache(Record, kw_only=True):
+class CpuCache(Record, kw_only=True):
     """A cache of a CPU."""
 
     level: str
@@ -47,7 +47,7 @@ class Topology(Record, kw_only=True):
 
     cores: Texts = []
     packages: Texts | None = None
-    caches: list[Cache] = []
+    caches: list[CpuCache] = []
     numa_nodes: dict[CpuText, str | None] = {}
     node_memory: dict[CpuText, Count | None] = {}
     """In bytes."""

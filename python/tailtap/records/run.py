@@ -172,7 +172,7 @@ class PlatformFacts(Record, kw_only=True):
     image: Image | None = None
 
 
-class Point(Record, kw_only=True):
+class StampedPoint(Record, kw_only=True):
     """A tap point of a line."""
 
     name: str
@@ -190,7 +190,7 @@ class Instrument(Record, kw_only=True, omit_defaults=True):
     files: list[InnerFile]
     cpus: str | None = None
     """Those that the taps might run on."""
-    points: list[Point] | None = None
+    points: list[StampedPoint] | None = None
     """Those of the taps, in the order in which packets pass them."""
 
 
@@ -220,7 +220,7 @@ class Energy(Record, kw_only=True, omit_defaults=True):
     platform_watts: Watts | None = None
 
 
-class Took(Record, kw_only=True):
+class SampleTimes(Record, kw_only=True):
     """How long samples took, in ns."""
 
     median: Count
@@ -237,7 +237,7 @@ class Sampling(Record, kw_only=True):
     samples: Count
     late: Count
     missed: Count
-    took_ns: Took
+    took_ns: SampleTimes
 
 
 class HostClock(Record, kw_only=True, omit_defaults=True):
@@ -415,10 +415,14 @@ class Found(Facts, kw_only=True):
     clocks: HostClocks | None = None
 
 
-class RunRecord(PlanRow, kw_only=True):
+class RunRecord(Found, kw_only=True, tag_field="schema", tag="tailtap.run/1"):
     """``run.json``."""
 
-    schema: Literal["tailtap.run/1"] = "tailtap.run/1"
+    number: Small
+    slug: InnerFile
+    repeat: Repeat
+    variables: Anything
+    parameters: Open[Parameters]
     name: str
     """The experiment's."""
     status: Status
@@ -434,28 +438,7 @@ class RunRecord(PlanRow, kw_only=True):
     flows: list[Flow] = []
     generator: Open[Generator] | None = None
     taps: dict[str, Open[Tap]] | None = None
-    forwarder: Anything | None = None
-    platform: Open[PlatformFacts] | None = None
-    placement: Placement | None = None
-    tuning: Tuning | None = None
-    stations: dict[str, Station] = {}
     boot: Booted | None = None
-    clocks: HostClocks | None = None
-    counters: dict[str, Window] | None = None
-    """What processors counted, by the window of time; None where nobody asked."""
-    interrupts: Sampling | None = None
-    softnet: dict[CpuText, dict[str, Whole]] = {}
-    steal_ns: dict[CpuText, Whole] = {}
-    cpu_ns: dict[CpuText, dict[str, Whole]] = {}
-    forwarder_memory: Count | None = None
-    forwarder_memory_nodes: dict[CpuText, Count] | None = None
-    elapsed_ns: Count | None = None
-    neighbours: dict[str, Neighbour] = {}
-    card_interrupts: dict[str, Handled] = {}
-    energy: Energy | None = None
-    trace: Taken | None = None
-    trace_guest: Anything | None = None
-    events: list[Event] = []
     beside_events: Passed | None = None
     """What passed in the run's other time."""
     instruments: dict[str, Instrument] = {}
@@ -464,9 +447,8 @@ class RunRecord(PlanRow, kw_only=True):
     """Of a device that was there before: how it was observed."""
 
 
-class Plan(Record, kw_only=True):
+class Plan(Record, kw_only=True, tag_field="schema", tag="tailtap.plan/1"):
     """``plan.json``."""
 
-    schema: Literal["tailtap.plan/1"] = "tailtap.plan/1"
     name: str
     runs: list[PlanRow]

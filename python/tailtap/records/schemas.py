@@ -9,9 +9,11 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
 
 import msgspec
+from msgspec.structs import FieldInfo, fields
 
 from tailtap.records.against import AgainstRecord
 from tailtap.records.causes import CausesRecord, ExplainedRecord
@@ -47,7 +49,8 @@ from tailtap.records.printed import (
     TestbedCheckRecord,
     UninstalledRecord,
 )
-from tailtap.records.record import Record, tag_of
+from tailtap.records.record import Open, Record, tag_of
+from tailtap.records.run import Plan, RunRecord
 from tailtap.records.search import SearchedRecord, SearchRecord
 from tailtap.records.site import PublishRecord, SiteRecord
 from tailtap.records.tail import ModelRecord, TailRecord
@@ -58,6 +61,8 @@ from tailtap.records.verdict import VerdictRecord
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 RECORDS: Sequence[type[Record]] = (
+    Plan,
+    RunRecord,
     EvaluationRecord,
     TransactionsRecord,
     ExperimentRecord,
@@ -132,7 +137,45 @@ def file_of(kind: type[Record]) -> str:
 
 def schema(kind: type[Record]) -> dict[str, Any]:
     """The JSON Schema of a record."""
-    return {"$schema": DIALECT, "title": tag_of(kind), **_ordered(msgspec.json.schema(kind))}
+    return {
+        "$schema": DIALECT,
+        "title": tag_of(kind),
+        **_ordered(msgspec.json.schema(_closed(kind, {}))),
+    }
+
+
+def _closed(part: Any, made: dict[Any, Any]) -> Any:
+    """The same type with what is known of each open part in its place, as msgspec tells its hooks
+    of an open part and not what it is of; `made` has the records that were seen.
+    """
+    if part in made:
+        return made[part]
+    kind, inner = get_origin(part), get_args(part)
+    if kind is Open:
+        return _closed(inner[0], made)
+    if kind in (Union, UnionType):
+        return Union[tuple(_closed(one, made) for one in inner)]  # noqa: UP007  # of a tuple
+    if kind in (list, dict):
+        return kind[tuple(_closed(one, made) for one in inner)]
+    if isinstance(part, type) and issubclass(part, Record):
+        made[part] = part  # also within itself
+        own = fields(part)
+        types = [_closed(one.type, made) for one in own]
+        if types != [one.type for one in own]:
+            closed = [(one.name, kind, _default(one)) for one, kind in zip(own, types, strict=True)]
+            config = part.__struct_config__
+            made[part] = msgspec.defstruct(
+                part.__name__, closed, kw_only=True, tag_field=config.tag_field, tag=config.tag,
+                namespace={"__doc__": part.__doc__},
+            )  # fmt: skip
+        return made[part]
+    return part
+
+
+def _default(field: FieldInfo) -> Any:
+    if field.default_factory is msgspec.NODEFAULT:
+        return msgspec.field(default=field.default)
+    return msgspec.field(default_factory=field.default_factory)
 
 
 def _ordered(part: Any) -> Any:

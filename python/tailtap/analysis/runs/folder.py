@@ -20,7 +20,7 @@ from tailtap.analysis.evaluation.values import NODE, QUEUE, HopCaptures
 from tailtap.records.errors import InputError, NothingBegun, Occupied
 from tailtap.records.files import make_folder, move, path_within, remove_tree, sync_tree, write_json
 from tailtap.records.record import as_json, read
-from tailtap.records.run import RunRecord
+from tailtap.records.run import PlanRow, RunRecord
 
 STAMP_HEADER = 64
 """Bytes of a stamp file without a stamp; `tailtap.records.stamps` has it, too, and loads NumPy."""
@@ -95,7 +95,9 @@ class RunFolder:
         """Replace ``run.json``. When it says ``done``, all else is on the disk before."""
         if record.status == "done":
             sync_tree(self.path)
-        write_json(self.record, as_json(record), below=self.top)
+        content = as_json(record)
+        first = {name: content[name] for name in ("schema", *PlanRow.__struct_fields__)}
+        write_json(self.record, first | content, below=self.top)
 
     @property
     def done(self) -> bool:

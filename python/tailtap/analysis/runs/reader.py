@@ -248,7 +248,7 @@ def _own_run(folder: Path, top: Path) -> Run:
     return replace(run, error=record.error or known)
 
 
-def _planned(row: PlanRow, home: Path, file: Path) -> Run:
+def _planned(row: PlanRow | RunRecord, home: Path, file: Path) -> Run:
     return Run(
         slug=file_name(row.slug, f"{file}: slug"),
         number=row.number,

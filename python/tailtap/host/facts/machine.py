@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 
 from tailtap.host.changes.resource import read_text
-from tailtap.records.machine import Cache, Interrupt, Topology
+from tailtap.records.machine import CpuCache, Interrupt, Topology
 
 ROOT = Path("/")
 CPUS = "sys/devices/system/cpu"
@@ -190,7 +190,7 @@ def topology(root: Path = ROOT) -> Topology:
         cores=sorted(cores, key=_first_cpu),
         packages=sorted(packages - {""}, key=_first_cpu) or None,
         caches=[
-            Cache(level=level, type=kind, size=size, cpus=cpus)
+            CpuCache(level=level, type=kind, size=size, cpus=cpus)
             for level, kind, size, cpus in sorted(
                 caches, key=lambda row: (row[:2], _first_cpu(row[3]))
             )

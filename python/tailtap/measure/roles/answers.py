@@ -27,7 +27,7 @@ from tailtap.records.run import (
     Facts,
     Placement,
     PlatformFacts,
-    Point,
+    StampedPoint,
 )
 from tailtap.records.taps import Tapped
 from tailtap.remote.session import ANSWER_SECONDS, Session
@@ -108,7 +108,7 @@ class OfFlow(Record, kw_only=True, forbid_unknown_fields=True):
     taps: dict[str, Open[Tapped]]
     warnings: list[Notice]
     files: list[InnerFile]
-    points: list[Point]
+    points: list[StampedPoint]
 
 
 class Stamped(Record, kw_only=True):

@@ -25,7 +25,7 @@ from tailtap.records.cpulist import ranges
 from tailtap.records.errors import MachineError
 from tailtap.records.machine import Station
 from tailtap.records.record import Open
-from tailtap.records.run import Point
+from tailtap.records.run import StampedPoint
 from tailtap.records.taps import Tapped
 from tailtap.records.warnings import notices
 from tailtap.remote.process import Process
@@ -198,7 +198,7 @@ class Timestamper:
             warnings=notices([*of_links(known, flow), *of_all, *of_hops(flow)]),
             files=sorted(link.file for link in known.values()),
             points=[
-                Point(
+                StampedPoint(
                     name=point.name,
                     port=str(point.port),
                     file=known[point.name].file,
