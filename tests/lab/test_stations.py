@@ -22,7 +22,7 @@ from tailtap.measure.roles.__main__ import PLACE
 from tailtap.measure.run import everywhere
 from tailtap.measure.runner import run_experiment
 from tailtap.output import database as store
-from tailtap.remote.session import Json
+from tailtap.remote.session import Setup
 from tailtap.remote.stream import StreamSite, StreamStation
 
 COMMAND = (sys.executable, "-P", "-m", "tailtap.measure.roles")
@@ -44,7 +44,7 @@ class Noting(StreamStation):
 
     places: Sequence[Path] = ()
 
-    def open(self, setup: Json) -> StreamSite:
+    def open(self, setup: Setup) -> StreamSite:
         """As any other."""
         site = super().open(setup)
         self.places = places(site.process.pid)

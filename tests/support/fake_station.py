@@ -20,7 +20,17 @@ from stamps import write_stamps
 
 from tailtap.records.errors import MachineError
 from tailtap.records.machine import Environment, Kernel, Timekeeping
-from tailtap.remote.session import ANSWER_SECONDS, FAILED, FINISHED, Json, RoleEvent
+from tailtap.records.run import Window
+from tailtap.remote.session import (
+    ANSWER_SECONDS,
+    FAILED,
+    FINISHED,
+    Closed,
+    Json,
+    RoleEvent,
+    RolePlan,
+    Setup,
+)
 
 PACKETS = 1000
 GAP_NS = 100_000
@@ -57,14 +67,9 @@ SENT: Json = {
 }
 """What the generator says of each flow."""
 
-LIFETIME: Json = {
-    "scope": "machine",
-    "cpus": [0],
-    "elapsed_ns": 1,
-    "events": {},
-    "estimated": [],
-    "by_cpu": {"0": {}},
-}
+LIFETIME = Window(
+    scope="machine", cpus=[0], elapsed_ns=1, events={}, estimated=[], by_cpu={"0": {}}
+)
 """What processors counted as long as a site stood."""
 
 
@@ -107,7 +112,7 @@ class FakeStation:
     def environment(self) -> Environment:
         return Environment(kernel=Kernel(release="of paper"))
 
-    def open(self, setup: Json) -> FakeSite:
+    def open(self, setup: Setup) -> FakeSite:
         self.opened += 1
         self.answer("site", "open")
         return FakeSite(self)
@@ -128,7 +133,7 @@ class FakeSite:
     station: FakeStation
     _open: bool = True
 
-    def begin(self, role: str, plan: Json) -> FakeSession:
+    def begin(self, role: str, plan: RolePlan) -> FakeSession:
         self.station.answer(role, "begin")
         return FakeSession(self.station, role, plan)
 
@@ -142,23 +147,23 @@ class FakeSite:
     def timekeeping(self) -> Timekeeping:
         return keeping()
 
-    def close(self) -> Json:
+    def close(self) -> Closed:
         if self._open:
             self._open = False
             self.station.closed += 1
             self.station.answer("site", "close")
             if self.station.marker is not None:
                 self.station.marker.touch()
-        return {"counters": {"lifetime": LIFETIME}}
+        return Closed(counters={"lifetime": LIFETIME})
 
 
 class FakeSession:
-    def __init__(self, station: FakeStation, role: str, plan: Json) -> None:
+    def __init__(self, station: FakeStation, role: str, plan: RolePlan) -> None:
         self._station, self._role, self._plan = station, role, plan
         self._woken, self._waking = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._counted = 0
-        self._flows = plan.get("flows", {})
-        self._folder = Path(str(plan.get("folder", "")))
+        self._flows = plan.flows
+        self._folder = Path(plan.folder or "")
         if station.apart is not None:
             self._folder = station.apart / role
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -210,8 +215,8 @@ class FakeSession:
 
     def fetch(self) -> None:
         self._station.answer(self._role, "fetch")
-        if self._station.apart is not None and "folder" in self._plan:
-            shutil.copytree(self._folder, str(self._plan["folder"]), dirs_exist_ok=True)
+        if self._station.apart is not None and self._plan.folder is not None:
+            shutil.copytree(self._folder, self._plan.folder, dirs_exist_ok=True)
 
     def close(self) -> None:
         self._closed = True

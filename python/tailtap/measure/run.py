@@ -50,7 +50,7 @@ from tailtap.records.record import Open, parsed
 from tailtap.records.run import Found, HostClocks
 from tailtap.records.units import format_rate
 from tailtap.records.warnings import notices
-from tailtap.remote.session import FINISHED, Closed, Json, Site, Station
+from tailtap.remote.session import FINISHED, RolePlan, Setup, Site, Station
 
 DUT, GENERATOR, TIMESTAMPER = "dut", "generator", "timestamper"
 SETTLE_SECONDS = 0.1
@@ -124,10 +124,9 @@ def measure(
     """
     with contextlib.ExitStack() as stack:
         cables = experiment.testbed_cables
-        setup = {
-            "experiment": experiment.document(),
-            "cables": None if cables is None else cables.as_json(),
-        }
+        setup = Setup(
+            experiment=experiment.document(), cables=None if cables is None else cables.as_json()
+        )
         at_work = _AtWork.open(stations, setup, stack)
         try:
             measured = _measure(experiment, at_work, folders, tick, guard, flush)
@@ -137,8 +136,7 @@ def measure(
                 at_work.fetch()
             raise
         for site in reversed(at_work.distinct):
-            closed = parsed("a station that closed its site", site.close(), Closed, MachineError)
-            measured = measured.with_counters(closed.counters)
+            measured = measured.with_counters(site.close().counters)
     return measured
 
 
@@ -153,20 +151,20 @@ class _AtWork:
     sessions: list[CheckedSession]
 
     @classmethod
-    def open(cls, stations: Stations, setup: Json, stack: contextlib.ExitStack) -> _AtWork:
+    def open(cls, stations: Stations, setup: Setup, stack: contextlib.ExitStack) -> _AtWork:
         """Open one site on each station; leaving `stack` closes them all, the newest first."""
         opened: dict[int, Site] = {}
         for station in stations.values():
             if id(station) not in opened:
                 tasks = [role for role, other in stations.items() if other is station]
-                site = opened[id(station)] = station.open({**setup, "tasks": tasks})
+                site = opened[id(station)] = station.open(replace(setup, tasks=tasks))
                 stack.callback(site.close)
         sites = {role: opened[id(station)] for role, station in stations.items()}
         return cls(sites, list(opened.values()), [])
 
-    def begin(self, role: str, plan: Json) -> CheckedSession:
+    def begin(self, role: str, plan: RolePlan) -> CheckedSession:
         """Begin a role where it belongs."""
-        session = CheckedSession(self.sites[role].begin(role, plan), role, plan.get("flows", ()))
+        session = CheckedSession(self.sites[role].begin(role, plan), role, plan.flows)
         self.sessions.append(session)
         return session
 
@@ -191,13 +189,13 @@ def _measure(
 ) -> Measured:
     flows = experiment.flows
     folder = folders[flows[0]].path
-    dut = at_work.begin(DUT, {"folder": str(folder)})
+    dut = at_work.begin(DUT, RolePlan(folder=str(folder)))
     prepared = dut.ask(PREPARE)
     forwards = prepared.ready_seconds is not None
     names = {flow: folders[flow].path.name for flow in flows}
-    stamping = {"folder": str(folder.parent), "flows": names, "flush": flush}
+    stamping = RolePlan(folder=str(folder.parent), flows=names, flush=flush)
     timestamper = at_work.begin(TIMESTAMPER, stamping)
-    generator = at_work.begin(GENERATOR, {"flows": list(flows)})
+    generator = at_work.begin(GENERATOR, RolePlan(flows=names))
     stations = _stations(at_work, prepared, {GENERATOR: generator, TIMESTAMPER: timestamper})
     timestamper.ask(START)
     _probe(dut, prepared, generator, timestamper, flows)

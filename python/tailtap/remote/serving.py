@@ -21,11 +21,11 @@ from pathlib import Path
 
 from tailtap.records.bugs import foreseen
 from tailtap.records.errors import InputError, MachineError
-from tailtap.records.record import as_json
+from tailtap.records.record import as_json, parsed
 from tailtap.remote import files
 from tailtap.remote.loop import Link, Loop
 from tailtap.remote.mux import Channel, Handler, Mux
-from tailtap.remote.session import Json, Session, Site, Station
+from tailtap.remote.session import Closed, Json, RolePlan, Session, Setup, Site, Station
 from tailtap.remote.stream import FIRST, Lines
 from tailtap.remote.told import told
 
@@ -96,7 +96,7 @@ class _Serving:
         def opening() -> Json:
             if self.site is not None:
                 raise InputError("a station cannot be asked for a second site now")
-            self.site = self._station.open(content["setup"])
+            self.site = self._station.open(parsed("the setup", content["setup"], Setup))
             return {}
 
         return _SiteTalk(self) if _answering(channel, FIRST, opening) else _closed(channel)
@@ -110,7 +110,8 @@ class _Serving:
             if self.site is None:
                 raise InputError("a station cannot be asked for a role before a site")
             folder = self._next_folder()
-            plan = {**content["plan"], "folder": str(folder)}
+            plan = parsed("the plan", content["plan"], RolePlan)
+            plan.folder = str(folder)
             sessions.append(self.site.begin(content["role"], plan))
             return {}
 
@@ -120,7 +121,7 @@ class _Serving:
         self._roles.append(role)
         return role
 
-    def close_site(self) -> Json:
+    def close_site(self) -> Closed:
         """Close the site and remove its folder; what was observed."""
         site, self.site = self.site, None
         for role in self._roles:
@@ -129,7 +130,7 @@ class _Serving:
         with contextlib.ExitStack() as stack:
             stack.enter_context(self._stops.wait())
             stack.callback(self._remove_folder)
-            return {} if site is None else site.close()
+            return Closed() if site is None else site.close()
 
     def close(self) -> None:
         self.close_site()
@@ -172,7 +173,7 @@ class _SiteTalk(_Talk):
     def do(self, message: Json) -> Json:
         match message:
             case {"close": True}:
-                return self._serving.close_site()
+                return as_json(self._serving.close_site())
             case {"keep": int(seconds) | float(seconds)}:
                 self.lease.keep(seconds)
                 return {}

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from tailtap.records.machine import Environment, Timekeeping
-from tailtap.records.record import Record
+from tailtap.records.record import Anything, Record
 from tailtap.records.run import Window
 
 Json: TypeAlias = dict[str, Any]
@@ -23,6 +23,29 @@ ANSWER_SECONDS = 120.0
 
 FINISHED: Final = "finished"
 FAILED: Final = "failed"
+
+
+class Setup(Record, kw_only=True, omit_defaults=True):
+    """What a site is made for."""
+
+    experiment: Anything
+    """As its model writes it; who opens the site has the same kinds, or says which it lacks."""
+    cables: dict[str, list[str] | None] | None = None
+    """Those of a testbed, by the role that the network cards belong to."""
+    tasks: list[Literal["generator", "timestamper", "dut"]] = []
+    """The tasks of the nodes that are on the station."""
+
+
+class RolePlan(Record, kw_only=True, omit_defaults=True):
+    """What a role is to do."""
+
+    folder: str | None = None
+    """What it writes belongs there, in a folder of the machine that measures; a far station gives
+    it one of its own."""
+    flows: dict[str, str] = {}
+    """The names of its flows, each with the folder below that of the plan."""
+    flush: str | None = None
+    """How often taps write; None: when they must."""
 
 
 class RoleEvent(Record, kw_only=True, omit_defaults=True):
@@ -81,7 +104,7 @@ class Session(Protocol):
 class Site(Protocol):
     """What stands on a station for one measurement."""
 
-    def begin(self, role: str, plan: Json) -> Session:
+    def begin(self, role: str, plan: RolePlan) -> Session:
         """Begin a role. Raises `TailtapError` when its plan does not fit or cannot be done.
 
         What the role writes belongs into the `folder` of its plan, which is one of this machine.
@@ -107,10 +130,10 @@ class Site(Protocol):
         """How its clock is kept, for ``run.json``. Raises `TailtapError`."""
         ...
 
-    def close(self) -> Json:
+    def close(self) -> Closed:
         """End all roles, newest first, and put the machine back as it was.
 
-        What was observed over the whole life of the site, as `Closed` has it. May be called
+        What was observed over the whole life of the site. May be called
         again, and answers the same then. Raises `MachineError` when something could not be undone.
         """
         ...
@@ -128,7 +151,7 @@ class Station(Protocol):
         """What a reader needs to know of the machine, for ``run.json``. Raises `TailtapError`."""
         ...
 
-    def open(self, setup: Json) -> Site:
+    def open(self, setup: Setup) -> Site:
         """Make what a measurement needs whatever its roles do. Raises `TailtapError`."""
         ...
 

@@ -36,13 +36,21 @@ from msgspec.structs import replace
 from tailtap.records.errors import MachineError, TailtapError
 from tailtap.records.files import make_folder
 from tailtap.records.machine import Environment, Timekeeping
-from tailtap.records.record import Record, Texts, Whole, parsed
+from tailtap.records.record import Record, Texts, Whole, as_json, parsed
 from tailtap.records.suggest import shown
 from tailtap.remote.connection import Connection
 from tailtap.remote.frames import ProtocolError
 from tailtap.remote.mux import Channel, Handler, parse
 from tailtap.remote.process import Process
-from tailtap.remote.session import ANSWER_SECONDS, FAILED, Json, RoleEvent
+from tailtap.remote.session import (
+    ANSWER_SECONDS,
+    FAILED,
+    Closed,
+    Json,
+    RoleEvent,
+    RolePlan,
+    Setup,
+)
 from tailtap.remote.told import error_of
 
 CLOSE_SECONDS = 60.0
@@ -88,7 +96,7 @@ class StreamStation:
         self._reached = site
         return parsed(self.name, told, Environment, MachineError)
 
-    def open(self, setup: Json) -> StreamSite:
+    def open(self, setup: Setup) -> StreamSite:
         """Start the command and open a site. Raises `TailtapError`."""
         site = self._take()
         try:
@@ -126,18 +134,18 @@ class StreamSite:
         )
         self._ids = itertools.count(FIRST + 1)
         self._talk: Talk | None = None
-        self._observed: Json = {}
+        self._observed = Closed()
         self._silent: str | None = None
         self._closed = False
 
-    def open(self, setup: Json) -> None:
+    def open(self, setup: Setup) -> None:
         """Make what the measurement needs there. Raises `TailtapError`."""
-        self._talk = self.begin_talk("site", setup=setup)[0]
+        self._talk = self.begin_talk("site", setup=as_json(setup))[0]
 
-    def begin(self, role: str, plan: Json) -> StreamSession:
+    def begin(self, role: str, plan: RolePlan) -> StreamSession:
         """Begin a role there; its files are for the plan's folder here. Raises `TailtapError`."""
-        talk, _ = self.begin_talk("role", role=role, plan=plan)
-        return StreamSession(self, talk, Path(plan["folder"]) if "folder" in plan else None)
+        talk, _ = self.begin_talk("role", role=role, plan=as_json(plan))
+        return StreamSession(self, talk, None if plan.folder is None else Path(plan.folder))
 
     def keep(self, seconds: float) -> None:
         """Stay for so long without a word. Raises `TailtapError`."""
@@ -151,12 +159,13 @@ class StreamSite:
         """How its clock is kept. Raises `TailtapError`."""
         return parsed(self.process.title, self._ask("timekeeping"), Timekeeping, MachineError)
 
-    def close(self) -> Json:
+    def close(self) -> Closed:
         """End the roles and wait until the machine is as it was. Raises `MachineError`."""
         talk, self._talk = self._talk, None
         try:
             if talk is not None and not self.process.ended and self._silent is None:
-                self._observed = self.call(talk, CLOSE_SECONDS, close=True)
+                said = self.call(talk, CLOSE_SECONDS, close=True)
+                self._observed = parsed(self.process.title, said, Closed, MachineError)
         finally:
             if not self._closed:
                 self._closed = True

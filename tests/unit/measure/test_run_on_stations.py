@@ -121,7 +121,7 @@ def test_a_run_asks_each_role_in_order_and_stores_what_it_says(tmp_path: Path) -
         assert record["environment"]["kernel"]["release"] == "of paper"
         assert record["stations"] == {}
         assert record["forwarder"] == {"version": "1", "cpu_ns": None}
-        assert record["counters"] == {"lifetime": LIFETIME}
+        assert record["counters"] == {"lifetime": as_json(LIFETIME)}
         assert record["instruments"] == {
             "taps": {
                 "facts": ["taps"],

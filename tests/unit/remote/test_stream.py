@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from tailtap.records.errors import Bug, InputError, MachineError
 from tailtap.records.record import as_json
 from tailtap.remote.connection import Connection
 from tailtap.remote.frames import HELLO, encode
-from tailtap.remote.session import FAILED, FINISHED, RoleEvent
+from tailtap.remote.session import FAILED, FINISHED, RoleEvent, RolePlan, Setup
 from tailtap.remote.stream import StreamSite, StreamStation, Talk
 
 SUPPORT = Path(__file__).parents[2] / "support"
@@ -74,7 +74,7 @@ serve(station, sys.stdin.fileno(), sys.stdout.fileno(), folder, lease)
 PATIENCE_SECONDS = 200.0
 LEASE_SECONDS = 2.0
 """Long against any pause that the machine may make, and short enough to wait for."""
-SETUP: Mapping[str, Any] = {"experiment": {}}
+SETUP = Setup(experiment={})
 
 
 def station(tmp_path: Path, name: str = "the far end", **told: Any) -> StreamStation:
@@ -86,7 +86,7 @@ def station(tmp_path: Path, name: str = "the far end", **told: Any) -> StreamSta
 
 @contextlib.contextmanager
 def opened(tmp_path: Path, **told: Any) -> Iterator[StreamSite]:
-    site = station(tmp_path, **told).open(dict(SETUP))
+    site = station(tmp_path, **told).open(SETUP)
     try:
         yield site
     finally:
@@ -109,7 +109,7 @@ def test_a_whole_run_passes(tmp_path: Path) -> None:
         _experiment(), {FORWARD: folder}, None, stations=everywhere(station(tmp_path))
     )
     assert closed(tmp_path)
-    assert as_json(measured.found)["counters"] == {"lifetime": LIFETIME}
+    assert as_json(measured.found)["counters"] == {"lifetime": as_json(LIFETIME)}
     assert measured.found.forwarder == {"version": "1", "cpu_ns": None}
     assert measured.sent[FORWARD].taps["ingress"].seen == PACKETS
     assert folder.generator.is_file()
@@ -124,7 +124,7 @@ def test_a_whole_run_passes(tmp_path: Path) -> None:
 def test_large_files_and_folders_come_whole(tmp_path: Path) -> None:
     (tmp_path / "here").mkdir()
     with opened(tmp_path) as site:
-        dut = site.begin("dut", {"folder": str(tmp_path / "here")})
+        dut = site.begin("dut", RolePlan(folder=str(tmp_path / "here")))
         dut.ask("prepare")
         [far] = tmp_path.glob("far-*/0")
         content = os.urandom(1 << 20) * 8 + b"end"
@@ -151,7 +151,7 @@ def test_what_a_failed_run_left_is_fetched_too(tmp_path: Path) -> None:
 
 def test_a_bug_over_there_is_told_and_the_station_goes_on(tmp_path: Path) -> None:
     with opened(tmp_path, errs=["dut", "observe"]) as site:
-        dut = site.begin("dut", {"folder": str(tmp_path / "here")})
+        dut = site.begin("dut", RolePlan(folder=str(tmp_path / "here")))
         with pytest.raises(
             Bug, match="the far end: a bug of tailtap: KeyError: 'of nobody'"
         ) as bug:
@@ -163,7 +163,7 @@ def test_a_bug_over_there_is_told_and_the_station_goes_on(tmp_path: Path) -> Non
 @pytest.mark.parametrize("name", ["../passwd", "/etc/passwd", "a/../../b"])
 def test_files_come_into_the_run_folder_only(tmp_path: Path, name: str) -> None:
     with opened(tmp_path, lies=[name]) as site:
-        dut = site.begin("dut", {"folder": str(tmp_path / "here")})
+        dut = site.begin("dut", RolePlan(folder=str(tmp_path / "here")))
         with pytest.raises(MachineError, match="for nobody"):
             dut.fetch()
     assert not (tmp_path / "here").exists()
@@ -196,7 +196,7 @@ def test_the_environment_is_that_of_the_far_end(tmp_path: Path) -> None:
 
 def test_what_a_role_raises_is_raised_here(tmp_path: Path) -> None:
     with opened(tmp_path, refuses=["dut", "prepare"]) as site:
-        dut = site.begin("dut", {})
+        dut = site.begin("dut", RolePlan())
         with pytest.raises(InputError, match="the plan makes no sense"):
             dut.ask("prepare")
         assert dut.ask("why") == {"reason": "it sleeps"}  # and the stream goes on
@@ -205,7 +205,7 @@ def test_what_a_role_raises_is_raised_here(tmp_path: Path) -> None:
 
 def test_a_site_that_cannot_be_opened_leaves_no_process(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="the plan makes no sense"):
-        station(tmp_path, refuses=["site", "open"]).open(dict(SETUP))
+        station(tmp_path, refuses=["site", "open"]).open(SETUP)
     children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
     assert all(b"fake_station" not in Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children)
 
@@ -213,14 +213,14 @@ def test_a_site_that_cannot_be_opened_leaves_no_process(tmp_path: Path) -> None:
 @pytest.mark.parametrize("asked", ["prepare", "observe"])
 def test_a_far_end_that_dies_is_said_to(tmp_path: Path, asked: str) -> None:
     with opened(tmp_path, dies=["dut", asked]) as site:
-        dut = site.begin("dut", {})
+        dut = site.begin("dut", RolePlan())
         with pytest.raises(MachineError, match="the far end was ended by SIGKILL"):
             dut.ask(asked)
 
 
 def test_a_far_end_that_dies_while_nobody_asks_is_an_event(tmp_path: Path) -> None:
     with opened(tmp_path, endless=True) as site:
-        generator = site.begin("generator", {})
+        generator = site.begin("generator", RolePlan())
         generator.ask("start")
         assert generator.events() == []
         os.kill(site.process.pid, signal.SIGKILL)
@@ -232,7 +232,7 @@ def test_a_far_end_that_dies_while_nobody_asks_is_an_event(tmp_path: Path) -> No
 
 def test_a_role_that_hangs_is_given_up(tmp_path: Path) -> None:
     with opened(tmp_path, hangs=["dut", "prepare"]) as site:
-        dut = site.begin("dut", {})
+        dut = site.begin("dut", RolePlan())
         with pytest.raises(MachineError, match=r"the far end does not answer within 0.2 s"):
             dut.ask("prepare", seconds=0.2)
         site.process.close()  # nobody waits an hour for it
@@ -243,7 +243,7 @@ def test_events_that_come_with_an_answer_are_kept(tmp_path: Path) -> None:
     """What went wrong there is told with the name of the station."""
     said = RoleEvent(event=FAILED, reason="the far end: over")
     with opened(tmp_path, fail={"dut": "over"}) as site:
-        dut, generator = site.begin("dut", {}), site.begin("generator", {})
+        dut, generator = site.begin("dut", RolePlan()), site.begin("generator", RolePlan())
         dut.ask("observe")
         generator.ask("start")
         for session, wanted in ((dut, said), (generator, RoleEvent(event=FINISHED))):
@@ -257,7 +257,7 @@ def test_events_that_come_with_an_answer_are_kept(tmp_path: Path) -> None:
 def test_a_site_whose_controller_falls_silent_is_closed(tmp_path: Path, hangs: list[str]) -> None:
     """The stream stays open, as it does when a cable is cut; a role may be at work."""
     with opened(tmp_path, lease=LEASE_SECONDS, hangs=hangs) as site:
-        dut = site.begin("dut", {})
+        dut = site.begin("dut", RolePlan())
         with contextlib.ExitStack() as stack:
             if hangs:
                 stack.enter_context(pytest.raises(MachineError, match="far end does not answer"))
@@ -271,7 +271,7 @@ def test_a_site_whose_controller_falls_silent_is_closed(tmp_path: Path, hangs: l
 
 def test_a_lease_is_renewed_by_questions_and_lasts_as_long_as_asked(tmp_path: Path) -> None:
     with opened(tmp_path, lease=LEASE_SECONDS) as site:
-        dut = site.begin("dut", {})
+        dut = site.begin("dut", RolePlan())
         for _ in range(3):
             time.sleep(0.4 * LEASE_SECONDS)
             dut.ask("why")
@@ -287,7 +287,7 @@ def test_a_lease_is_renewed_by_questions_and_lasts_as_long_as_asked(tmp_path: Pa
 
 def test_what_makes_no_sense_is_quoted(tmp_path: Path) -> None:
     with opened(tmp_path, raves=["dut", "prepare"]) as site:
-        dut = site.begin("dut", {})
+        dut = site.begin("dut", RolePlan())
         with pytest.raises(MachineError, match="says what makes no sense: 'raving'"):
             dut.ask("prepare")
 
@@ -295,7 +295,7 @@ def test_what_makes_no_sense_is_quoted(tmp_path: Path) -> None:
 def test_nothing_but_sites_and_roles_can_be_asked_for(tmp_path: Path) -> None:
     with opened(tmp_path) as site:
         with pytest.raises(InputError, match="cannot be asked for a second site now"):
-            site.begin_talk("site", setup=dict(SETUP))
+            site.begin_talk("site", setup=as_json(SETUP))
         with pytest.raises(MachineError, match="cannot be asked for 'tea'"):
             site.begin_talk("tea")
         dut, _ = site.begin_talk("role", role="dut", plan={})
@@ -307,9 +307,10 @@ def test_nothing_but_sites_and_roles_can_be_asked_for(tmp_path: Path) -> None:
 CONTROLLER = """
 import sys, time
 sys.path.insert(0, {support!r})
+from tailtap.remote.session import RolePlan, Setup
 from tailtap.remote.stream import StreamStation
-site = StreamStation({command!r}, "the far end").open({{"experiment": {{}}}})
-site.begin("dut", {{}}).ask({asked!r})
+site = StreamStation({command!r}, "the far end").open(Setup(experiment={{}}))
+site.begin("dut", RolePlan()).ask({asked!r})
 print("asked", flush=True)
 time.sleep(3600)
 """
@@ -336,7 +337,7 @@ def test_a_site_closes_itself_while_a_role_works(tmp_path: Path) -> None:
         assert process.stdin is not None and process.stdout is not None
         connection = Connection(process.stdout.fileno(), process.stdin.fileno(), "the far end")
         site, dut = Talk(), Talk()
-        connection.open("site", site, setup=dict(SETUP))
+        connection.open("site", site, setup=as_json(SETUP))
         asking = connection.open("role", dut, role="dut", plan={})
         deadline = time.monotonic() + PATIENCE_SECONDS
         connection.wait(lambda: bool(site.answers and dut.answers), deadline)
@@ -357,7 +358,7 @@ def test_a_site_that_is_being_closed_is_closed_whole(tmp_path: Path) -> None:
         assert process.stdin is not None and process.stdout is not None
         connection = Connection(process.stdout.fileno(), process.stdin.fileno(), "the far end")
         site, dut = Talk(), Talk()
-        closing = connection.open("site", site, setup=dict(SETUP))
+        closing = connection.open("site", site, setup=as_json(SETUP))
         connection.open("role", dut, role="dut", plan={})
         connection.wait(
             lambda: bool(site.answers and dut.answers), time.monotonic() + PATIENCE_SECONDS
@@ -378,15 +379,15 @@ def test_a_site_that_is_being_closed_is_closed_whole(tmp_path: Path) -> None:
 def test_an_idle_station_sleeps(tmp_path: Path) -> None:
     """Nothing wakes up the machine while packets are sent."""
     with opened(tmp_path, endless=True) as site:
-        site.begin("dut", {}).ask("observe")
-        site.begin("generator", {}).ask("start")
+        site.begin("dut", RolePlan()).ask("observe")
+        site.begin("generator", RolePlan()).ask("start")
         assert sleeps(site.process.pid)
 
 
 def test_a_program_that_is_no_station_is_quoted(tmp_path: Path) -> None:
     shell = StreamStation(["sh", "-c", "echo Welcome to this machine; cat"], "the far end")
     with pytest.raises(MachineError) as caught:
-        shell.open(dict(SETUP))
+        shell.open(SETUP)
     assert str(caught.value) == ("the far end says what makes no sense: 'Welcome to this machine'")
     missing = StreamStation(["sh", "-c", "echo python3: not found >&2; exit 127"], "the far end")
     with pytest.raises(MachineError) as caught:
@@ -399,7 +400,7 @@ def test_a_station_of_another_version_is_refused() -> None:
     program = f"import os; os.write(1, {hello!r}); os.read(0, 1)"
     other = StreamStation([sys.executable, "-c", program], "the far end")
     with pytest.raises(MachineError) as caught:
-        other.open(dict(SETUP))
+        other.open(SETUP)
     assert str(caught.value) == (
         "the far end speaks version 0 of the protocol, this program version 1: install the same "
         "version of tailtap at both ends"

@@ -24,15 +24,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tailtap.host.cpu.cpus import FOLDER
 from tailtap.lab.instruments.observing import Counters, Quiet, Reading, Scope, Warning
+from tailtap.records import run as records
 from tailtap.records.cpulist import parse_cpus
 from tailtap.records.errors import MachineError
-
-DUT, MACHINE = "dut.cpus", "machine"
-"""Scopes: the CPUs that the DuT's work belongs on, and all of this machine's."""
+from tailtap.records.record import as_json
 
 _HARDWARE, _SOFTWARE, _CACHE = 0, 1, 3
 _DTLB, _MISS = 3, 1 << 16
@@ -114,7 +113,7 @@ class Counting:
         return Snapshot(at, by_cpu)
 
 
-def window(before: Snapshot, after: Snapshot, dut_cpus: Sequence[int] | None) -> dict[str, Any]:
+def window(before: Snapshot, after: Snapshot, dut_cpus: Sequence[int] | None) -> records.Window:
     """What was counted between two readings, for ``run.json``.
 
     `events` are those of the DuT's CPUs, or of the whole machine where `dut_cpus` is None. None is
@@ -131,14 +130,14 @@ def window(before: Snapshot, after: Snapshot, dut_cpus: Sequence[int] | None) ->
             if now is not None and now.counted_ns < now.wanted_ns:
                 estimated.add(name)
     cpus = sorted(by_cpu) if dut_cpus is None else sorted(dut_cpus)
-    return {
-        "scope": MACHINE if dut_cpus is None else DUT,
-        "cpus": cpus,
-        "elapsed_ns": after.at_ns - before.at_ns,
-        "events": {name: _sum([by_cpu[cpu][name] for cpu in cpus]) for name in EVENTS},
-        "estimated": [name for name in EVENTS if name in estimated],
-        "by_cpu": {str(cpu): events for cpu, events in by_cpu.items()},
-    }
+    return records.Window(
+        scope="machine" if dut_cpus is None else "dut.cpus",
+        cpus=cpus,
+        elapsed_ns=after.at_ns - before.at_ns,
+        events={name: _sum([by_cpu[cpu][name] for cpu in cpus]) for name in EVENTS},
+        estimated=[name for name in EVENTS if name in estimated],
+        by_cpu={str(cpu): events for cpu, events in by_cpu.items()},
+    )
 
 
 class ProcessorCounters:
@@ -160,12 +159,12 @@ class Window(Quiet):
     def stop(self) -> Reading:
         """What was counted meanwhile."""
         counts = window(self._before, self._counting.read(), self._cpus)
-        return Reading({"counters": {"run": counts}}, missing(counts))
+        return Reading({"counters": {"run": as_json(counts)}}, missing(counts))
 
 
-def missing(counts: Mapping[str, Any]) -> Sequence[Warning]:
+def missing(counts: records.Window) -> Sequence[Warning]:
     """A warning when a window lacks events that were asked for."""
-    names = [name for name, count in counts["events"].items() if count is None]
+    names = [name for name, count in counts.events.items() if count is None]
     if not names:
         return ()
     message = (

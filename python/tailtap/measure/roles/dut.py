@@ -39,23 +39,24 @@ from tailtap.records.warnings import notices
 from tailtap.remote import Host
 from tailtap.remote.local import LocalHost
 from tailtap.remote.process import Process
-from tailtap.remote.session import FAILED, Json, RoleEvent
+from tailtap.remote.session import FAILED, Json, RoleEvent, RolePlan
 
 MOST_SAID = 300
 """How many letters of what an event said are in a warning."""
 
 
 class DeviceUnderTest:
-    """Plan: ``{"folder"}``. The forwarder's log goes into the folder.
+    """The forwarder's log goes into the folder of its plan.
 
     Events: `failed`, when the forwarder ended on its own or a link was deleted; with ``"link":
     true`` in the latter case.
     """
 
-    def __init__(self, bench: Workbench, plan: Json) -> None:
+    def __init__(self, bench: Workbench, plan: RolePlan) -> None:
         """A device that does not exist yet."""
         self._bench = bench
-        self._folder = Path(plan["folder"])
+        assert plan.folder is not None  # it writes
+        self._folder = Path(plan.folder)
         self._stack = contextlib.ExitStack()
         self._devices: Sequence[Dut] = ()
         self._running: list[Running] = []

@@ -18,7 +18,7 @@ from tailtap.records.machine import Station
 from tailtap.records.record import as_json, opened
 from tailtap.remote import Host
 from tailtap.remote.process import Process
-from tailtap.remote.session import FINISHED, Json, RoleEvent
+from tailtap.remote.session import FINISHED, Json, RoleEvent, RolePlan
 
 DISCARD = "9"
 """The port of a service that nobody runs (RFC 863)."""
@@ -46,18 +46,18 @@ class _Group:
 
 
 class LoadGenerator:
-    """Plan: ``{"flows": [NAME, …]}``. Events: `finished`, when all packets of all flows are sent.
+    """Events: `finished`, when all packets of all flows are sent.
 
     It is finished as well when generators gave up; then there is no result.
     """
 
-    def __init__(self, bench: Workbench, plan: Json) -> None:
+    def __init__(self, bench: Workbench, plan: RolePlan) -> None:
         """Generators that send nothing yet."""
         self._experiment, self._lab = bench.experiment, bench.lab
         groups: dict[tuple[str, int, str], _Group] = {}
         self._clients: list[tuple[Host, Sending]] = []
         """Those that ask a server, which need an address of their own."""
-        for name in plan["flows"]:
+        for name in plan.flows:
             traffic, flow = bench.traffic(name), bench.lab.graph.flow(name)
             port = flow.generator
             kind = traffic.generator

@@ -24,7 +24,7 @@ from tailtap.records.explaining import explain
 from tailtap.records.machine import Environment, Timekeeping
 from tailtap.records.record import as_json
 from tailtap.remote.process import Process
-from tailtap.remote.session import ANSWER_SECONDS, Json, RoleEvent
+from tailtap.remote.session import ANSWER_SECONDS, Closed, Json, RoleEvent, RolePlan, Setup
 
 
 class Here:
@@ -36,18 +36,16 @@ class Here:
         """What a reader needs to know of this machine now."""
         return environment.describe()
 
-    def open(self, setup: Json) -> HereSite:
+    def open(self, setup: Setup) -> HereSite:
         """Build what of the lab's generator and taps is here.
 
-        Setup: ``{"experiment": DOCUMENT, "cables": CABLES, "tasks": TASKS}``, with the cables of a
-        testbed or null, and the tasks of the nodes that are here. Raises `InputError`,
-        `MachineError`.
+        Raises `InputError`, `MachineError`.
         """
         timekeeping.require_kernel_clock()
-        cables = None if setup["cables"] is None else Cables.of(setup["cables"])
+        cables = None if setup.cables is None else Cables.of(setup.cables)
         try:
             experiment = Experiment.model_validate(
-                setup["experiment"], context={ON_TESTBED: cables is not None}
+                setup.experiment, context={ON_TESTBED: cables is not None}
             )
         except ValidationError as error:  # it was checked where other kinds are installed
             first = error.errors(include_url=False)[0]
@@ -55,7 +53,7 @@ class Here:
                 f"{self.name} cannot have this experiment: {dotted(first['loc'])}: "
                 f"{explain(first, first['loc'], lambda _: ())}"
             ) from error
-        return HereSite(experiment.wired(cables), setup["tasks"])
+        return HereSite(experiment.wired(cables), setup.tasks)
 
     def clean(self) -> None:
         """Nothing to do: a site of this process is closed whatever happens."""
@@ -68,7 +66,7 @@ class HereSite:
         """The nodes with these tasks are here. Raises `MachineError` when they cannot be made."""
         dut = "dut" in tasks and experiment.traits.has_dut
         self._sessions: list[HereSession] = []
-        self._observed: Json = {}
+        self._observed = Closed()
         self._stack = contextlib.ExitStack()
         with contextlib.ExitStack() as stack:
             senders = experiment.senders if "generator" in tasks else ()
@@ -84,7 +82,7 @@ class HereSite:
             self._bench = Workbench(lab, experiment, counting)
             self._stack = stack.pop_all()
 
-    def begin(self, role: str, plan: Json) -> HereSession:
+    def begin(self, role: str, plan: RolePlan) -> HereSession:
         """Begin a role. Raises `TailtapError`."""
         session = HereSession(ROLES[role](self._bench, plan), role)
         self._sessions.append(session)
@@ -101,7 +99,7 @@ class HereSite:
         """How its clock is kept. Raises `MachineError`."""
         return timekeeping.describe()
 
-    def close(self) -> Json:
+    def close(self) -> Closed:
         """End the roles and remove the lab; what was counted from its beginning to its end."""
         self._stack.close()
         return self._observed
@@ -112,7 +110,7 @@ class HereSite:
                 stack.callback(session.close)
 
     def _over_life(self, counting: Counting, before: Snapshot) -> None:
-        self._observed = {"counters": {"lifetime": window(before, counting.read(), None)}}
+        self._observed = Closed(counters={"lifetime": window(before, counting.read(), None)})
 
 
 class HereSession:

@@ -12,7 +12,7 @@ from tailtap.lab.instruments.observing import Counters
 from tailtap.lab.topology.lab import Lab
 from tailtap.records.record import Record
 from tailtap.remote.process import Process
-from tailtap.remote.session import Json, RoleEvent
+from tailtap.remote.session import Json, RoleEvent, RolePlan
 
 Request: TypeAlias = Callable[[Json], Record]
 """Answers a question with the content that it came with."""
@@ -52,5 +52,5 @@ class Role(Protocol):
         ...
 
 
-Begin: TypeAlias = Callable[[Workbench, Json], Role]
+Begin: TypeAlias = Callable[[Workbench, RolePlan], Role]
 """Begins a role on a site with its plan."""

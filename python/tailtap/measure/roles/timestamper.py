@@ -29,7 +29,7 @@ from tailtap.records.run import StampedPoint
 from tailtap.records.taps import Tapped
 from tailtap.records.warnings import notices
 from tailtap.remote.process import Process
-from tailtap.remote.session import FAILED, Json, RoleEvent
+from tailtap.remote.session import FAILED, Json, RoleEvent, RolePlan
 
 ROOM = 1.05
 SPARE_ROOM = 65_536
@@ -38,17 +38,16 @@ flows share it out."""
 
 
 class Timestamper:
-    """Plan: ``{"folder", "flows": {NAME: FOLDER}, "flush"}``. The stamp files of a flow go into its
-    folder below the plan's; they are written as often as `flush` says, or when they must.
+    """The stamp files of a flow go into its folder below the plan's; they are written as often as
+    `flush` says, or when they must.
 
     Events: `failed`, when the taps ended on their own.
     """
 
-    def __init__(self, bench: Workbench, plan: Json) -> None:
+    def __init__(self, bench: Workbench, plan: RolePlan) -> None:
         """Taps that do not stamp yet."""
-        self._folders: dict[str, str] = plan["flows"]
-        self._folder = Path(plan["folder"])
-        self._flush: str | None = plan.get("flush")
+        assert plan.folder is not None  # it writes
+        self._folders, self._folder, self._flush = plan.flows, Path(plan.folder), plan.flush
         self._flows = [bench.lab.graph.flow(name) for name in self._folders]
         [node] = {flow.ingress.node for flow in self._flows}
         self._host = bench.lab.host(node)

@@ -21,15 +21,15 @@ def test_a_scope_is_named_and_holds_its_cpus_alone() -> None:
         {"cpu-migrations": Count(10, SECOND, SECOND)},
     )
     dut, machine = window(before, after, [1]), window(before, after, None)
-    assert (dut["scope"], dut["cpus"], dut["elapsed_ns"]) == ("dut.cpus", [1], 2 * SECOND)
-    assert (machine["scope"], machine["cpus"]) == ("machine", [0, 1])
-    assert dut["events"]["cpu-migrations"] == 3
-    assert machine["events"]["cpu-migrations"] == 13
-    assert dut["by_cpu"] == machine["by_cpu"]
-    assert machine["by_cpu"]["0"]["cpu-migrations"] == 10
-    assert list(machine["events"]) == list(machine["by_cpu"]["1"]) == list(EVENTS)
-    assert machine["estimated"] == []
-    assert window(before, after, [1, 0])["events"] == machine["events"]
+    assert (dut.scope, dut.cpus, dut.elapsed_ns) == ("dut.cpus", [1], 2 * SECOND)
+    assert (machine.scope, machine.cpus) == ("machine", [0, 1])
+    assert dut.events["cpu-migrations"] == 3
+    assert machine.events["cpu-migrations"] == 13
+    assert dut.by_cpu == machine.by_cpu
+    assert machine.by_cpu["0"]["cpu-migrations"] == 10
+    assert list(machine.events) == list(machine.by_cpu["1"]) == list(EVENTS)
+    assert machine.estimated == []
+    assert window(before, after, [1, 0]).events == machine.events
 
 
 def test_what_a_processor_does_not_count_is_missing_and_not_zero() -> None:
@@ -37,11 +37,11 @@ def test_what_a_processor_does_not_count_is_missing_and_not_zero() -> None:
     found = window(
         reading(0, {}, {"branches": None}), reading(SECOND, {}, {"branches": None}), None
     )
-    assert found["events"] == {**dict.fromkeys(EVENTS, 0), "branches": None}
-    assert found["by_cpu"]["0"]["branches"] == 0
+    assert found.events == {**dict.fromkeys(EVENTS, 0), "branches": None}
+    assert found.by_cpu["0"]["branches"] == 0
     nothing = window(reading(0, none), reading(SECOND, none), [0])
-    assert nothing["events"] == none
-    assert nothing["estimated"] == []
+    assert nothing.events == none
+    assert nothing.estimated == []
     [warning] = missing(nothing)
     assert warning["code"] == "counters-missing"
     assert all(name in warning["message"] for name in EVENTS)
@@ -52,6 +52,6 @@ def test_counters_that_take_turns_are_projected_and_named() -> None:
     before = reading(0, {"branches": Count(100, 10, 10), "instructions": Count(0, 10, 0)})
     after = reading(SECOND, {"branches": Count(350, 110, 60), "instructions": Count(0, 110, 0)})
     found = window(before, after, [0])
-    assert found["events"]["branches"] == 250 * 100 // 50
-    assert found["events"]["instructions"] is None  # its turn never came
-    assert found["estimated"] == ["instructions", "branches"]
+    assert found.events["branches"] == 250 * 100 // 50
+    assert found.events["instructions"] is None  # its turn never came
+    assert found.estimated == ["instructions", "branches"]

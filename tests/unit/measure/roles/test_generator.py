@@ -17,6 +17,7 @@ from tailtap.measure.roles.generator import LoadGenerator
 from tailtap.measure.roles.role import Workbench
 from tailtap.measure.roles.tuning import judged_as_generator
 from tailtap.records.record import as_json
+from tailtap.remote.session import RolePlan
 
 
 def experiment(**traffic: Any) -> Experiment:
@@ -27,7 +28,9 @@ def experiment(**traffic: Any) -> Experiment:
 def generator() -> LoadGenerator:
     graph = smallest()
     lab = SimpleNamespace(graph=graph, host=lambda node: None)
-    return LoadGenerator(Workbench(cast(Any, lab), experiment(cpu=0), None), {"flows": ["forward"]})
+    return LoadGenerator(
+        Workbench(cast(Any, lab), experiment(cpu=0), None), RolePlan(flows={"forward": ""})
+    )
 
 
 def described(generator: LoadGenerator, boot: str | None) -> Any:

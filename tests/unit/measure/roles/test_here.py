@@ -8,7 +8,7 @@ import pytest
 
 from tailtap.measure.roles.here import Here
 from tailtap.records.errors import InputError
-from tailtap.remote.session import Station
+from tailtap.remote.session import Setup, Station
 from tailtap.remote.stream import StreamStation
 
 FAR = StreamStation([sys.executable, "-P", "-m", "tailtap.measure.roles"], "the far end")
@@ -18,5 +18,5 @@ FAR = StreamStation([sys.executable, "-P", "-m", "tailtap.measure.roles"], "the 
 def test_an_experiment_with_a_kind_that_is_not_installed_is_refused(station: Station) -> None:
     dut = {"forwarder": "of-another-package"}
     with pytest.raises(InputError, match=r"dut\.forwarder: .*of-another-package") as caught:
-        station.open({"experiment": {"name": "a", "dut": dut, "traffic": {}}, "cables": None})
+        station.open(Setup(experiment={"name": "a", "dut": dut, "traffic": {}}))
     assert "\n" not in str(caught.value)
