@@ -33,6 +33,13 @@ from tailtap.cli.terminal import say_whole, warn
     "Which runs, own and imported: words with commas between them, all of which must fit a run."
 )
 @click.option(
+    "--figures-from",
+    type=PATH,
+    metavar="FILE",
+    help="An experiment file, or one with `figures` alone, whose figures are drawn in place of "
+    "those of the experiment's own file.",
+)
+@click.option(
     "--figures/--no-figures",
     default=True,
     help="Also write the figures for print, as PNG, SVG and PDF.",
@@ -41,6 +48,7 @@ def report(
     folder: Path,
     out: Path | None,
     runs: tuple[str, ...],
+    figures_from: Path | None,
     figures: bool,
     json: bool,
     quiet: bool,
@@ -53,6 +61,10 @@ def report(
     the device, counts, warnings and the environment; of a search, its result. The folder `figures`
     holds the same figures as PNG, SVG and PDF. Failed runs are listed with their reason. Nothing is
     measured again: make the report as often as you like, also of an interrupted experiment.
+
+    What the experiment file asks for as `figures` comes first: panels, lines and axes as a paper
+    has them, with the data of each as CSV. Change that section in DIR/experiment.yaml and make the
+    report again, or give another file by --figures-from.
 
     Of runs with a trace it says why packets were late, as `tailtap explain` stored it or, where
     that did not run yet, as it finds it: the causes and the knobs that remove them, the worst
@@ -80,7 +92,13 @@ def report(
             warn(f"report: {step}")
 
     result = write_report(
-        folder, out, figures=figures, runs=runs, knobs=remedies(), progress=progress
+        folder,
+        out,
+        figures=figures,
+        runs=runs,
+        knobs=remedies(),
+        figures_from=figures_from,
+        progress=progress,
     )
     if json:
         record = ReportRecord(

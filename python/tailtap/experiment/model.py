@@ -22,6 +22,9 @@ from pydantic import (
 
 from tailtap import _core
 from tailtap.analysis.claims.model import Claim
+from tailtap.analysis.figures.model import MOST as MOST_FIGURES
+from tailtap.analysis.figures.model import Figure, check_figures
+from tailtap.analysis.runs.text import as_words
 from tailtap.analysis.verdict.requirement import parse_requirements
 from tailtap.experiment.dut import Dut
 from tailtap.experiment.events import Event, check_events
@@ -217,6 +220,14 @@ class Experiment(Strict):
         "`tailtap reproduce` asks the same on another machine.",
         examples=[[{"says": "No packet is lost.", "require": ["loss == 0"]}]],
     )
+    figures: Annotated[
+        list[Figure], Field(max_length=MOST_FIGURES), Written("list of mappings")
+    ] = Field(
+        default_factory=list,
+        description="Figures and tables that the report has besides its own, with the panels, the "
+        "lines and the axes that are asked for; docs/howto/figures.md shows some.",
+        examples=[[{"kind": "hdr", "panels": "dut.kernel", "series": "dut.platform"}]],
+    )
     differs: Annotated[list[Annotated[str, Field(min_length=1)]], Written("list of sentences")] = (
         Field(
             default_factory=list,
@@ -356,6 +367,23 @@ class Experiment(Strict):
             check_line(self.dut, self.traffic)
         if self.dut.over != VETH:
             check_over(self.dut.over, self.dut.taps, self.graph())
+        return self
+
+    @model_validator(mode="after")
+    def _figures_are_of_what_varies(self) -> Experiment:
+        if self.figures:
+            keys = [*self.vary, *(self.cases[0] if self.cases else ())]
+            values = {key: [as_words(value) for value in self._values(key)] for key in keys}
+            if len(self.flows) > 1 or self.dut.flows:
+                values[self.flow_variable] = []  # which flows there are may vary
+            check_figures(self.figures, values)
+            if self.interrupts == "none" and not self.counters and "interrupts" not in keys:
+                for place, figure in enumerate(self.figures):
+                    if figure.made.counts:
+                        raise Misfit(
+                            ("figures", place, "kind"),
+                            "nothing is counted: write counters: true or interrupts: counters",
+                        )
         return self
 
     @property
@@ -538,7 +566,7 @@ class Experiment(Strict):
         `traffic` is that of the `flow` that the run is of.
         """
         about = {"name", "differs", "differs_in_lab", "cases", "vary", "exclude", "repeat"}
-        about |= {"scales", "require", "claims"}
+        about |= {"scales", "require", "claims", "figures"}
         content = self.model_dump(mode="json", exclude=about)
         if flow is not None and self.dut.flows:
             content["traffic"] = self.traffic_of(flow).model_dump(mode="json")

@@ -22,8 +22,8 @@ from tailtap.analysis.compare.gate import p_above, p_below, smallest_one_sided
 from tailtap.analysis.compare.ranking import Standing, shift_of, values_of
 from tailtap.analysis.compare.words import ratio_text
 from tailtap.analysis.runs.groups import configuration_label, group
-from tailtap.analysis.runs.reader import as_words
 from tailtap.analysis.runs.run import Experiment, Run
+from tailtap.analysis.runs.text import as_words
 from tailtap.analysis.verdict.judge import CONFIDENCE
 from tailtap.analysis.verdict.requirement import parse_percentile, parse_requirements
 from tailtap.analysis.verdict.runs import judge_experiment

@@ -6,7 +6,6 @@ is an error.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from fnmatch import fnmatch
 from functools import partial
@@ -20,6 +19,7 @@ from tailtap.analysis.evaluation.model import SIDES
 from tailtap.analysis.runs.imported import load_imported
 from tailtap.analysis.runs.run import Experiment, Run, RunEvaluation
 from tailtap.analysis.runs.searched import Search, told
+from tailtap.analysis.runs.text import as_words
 from tailtap.records.document import load
 from tailtap.records.errors import InputError
 from tailtap.records.files import file_name
@@ -304,19 +304,3 @@ def _band_percentiles(packets: int) -> list[float]:
     """Percentiles for a smooth confidence band, evenly spaced over log 1/(1-p)."""
     decades = np.log10(max(packets, 2))
     return [float(p) for p in 1 - np.logspace(0, -decades, int(decades * BAND_STEPS) + 1)[1:-1]]
-
-
-def as_words(value: object) -> str:
-    """A varied value as people read it: ``suricata (rules many)`` of the mapping of that name."""
-    if isinstance(value, list) and any(isinstance(one, str) for one in value):
-        return " and ".join(map(as_words, value))
-    if not isinstance(value, Mapping):
-        return str(value)
-    parts: list[str] = []
-    for key, inner in value.items():
-        words = as_words(inner)
-        if isinstance(inner, Mapping):
-            parts.append(f"{key} ({words})" if inner else str(key))
-        else:
-            parts.append(f"{key} {words}")
-    return ", ".join(parts)

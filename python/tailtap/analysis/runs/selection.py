@@ -29,7 +29,7 @@ def select(experiment: Experiment, selections: Sequence[str]) -> Experiment:
         fitting = [
             place
             for place, run in enumerate(experiment.runs)
-            if words and all(_fits(run, word) for word in words)
+            if words and all(fits(run, word) for word in words)
         ]
         if not fitting:
             raise InputError(f"--runs {selection!r}: no run fits; {_choice(experiment)}")
@@ -50,7 +50,8 @@ def names(run: Run) -> list[str]:
     return list(dict.fromkeys(str(name) for name in every if name))
 
 
-def _fits(run: Run, word: str) -> bool:
+def fits(run: Run, word: str) -> bool:
+    """Whether one word of a selection fits a run."""
     if word.lower() in ("own", "imported"):
         return (run.origin is None) == (word.lower() == "own")
     if word.isdecimal():

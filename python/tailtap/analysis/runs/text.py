@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from tailtap.records.units import format_rate, format_share, format_time
@@ -59,3 +60,19 @@ def date_text(iso: str) -> str:
 def rate_text(rate: float) -> str:
     """A rate for a tick or a table."""
     return format_rate(rate).replace(" ", "\u00a0")
+
+
+def as_words(value: object) -> str:
+    """A varied value as people read it: ``suricata (rules many)`` of the mapping of that name."""
+    if isinstance(value, list) and any(isinstance(one, str) for one in value):
+        return " and ".join(map(as_words, value))
+    if not isinstance(value, Mapping):
+        return str(value)
+    parts: list[str] = []
+    for key, inner in value.items():
+        words = as_words(inner)
+        if isinstance(inner, Mapping):
+            parts.append(f"{key} ({words})" if inner else str(key))
+        else:
+            parts.append(f"{key} {words}")
+    return ", ".join(parts)

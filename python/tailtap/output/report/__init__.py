@@ -59,14 +59,16 @@ def write_report(
     figures: bool = True,
     runs: Sequence[str] = (),
     knobs: Sequence[Knob] = (),
+    figures_from: Path | None = None,
     progress: Callable[[str], None] = lambda _: None,
     on_figure: Callable[[str, Figure], object] = lambda *_: None,
 ) -> Report:
     """Write the report of the experiment or search in `folder` to `out` (default: `folder`/report).
 
     `runs` are selections as `selection.select` reads them. `knobs` are those that may be named
-    where causes of late packets are found out now (`tailtap.analysis.causes`). `progress` gets a
-    short text before each step, and `on_figure` each figure for print with its name. Raises
+    where causes of late packets are found out now (`tailtap.analysis.causes`). The section
+    `figures` is read from the file `figures_from`, or else from the experiment's own. `progress`
+    gets a short text before each step, and `on_figure` each figure for print with its name. Raises
     `InputError` when `folder` is no experiment, holds no finished run, no run fits a selection, or
     there is a page in `out` that is none of ours, and `MachineError` when `out` cannot be written.
     """
@@ -81,6 +83,7 @@ def write_report(
         experiment = load_experiment(folder)
     experiment = select(experiment, runs)
     # After what can be wrong with the folder: loading what draws takes a second.
+    from tailtap.output.report.asked import asked_figures, write_asked
     from tailtap.output.report.causes import stories
     from tailtap.output.report.hops import lines
     from tailtap.output.report.interrupt_table import sampled_of
@@ -95,6 +98,7 @@ def write_report(
     target = out or folder / "report"
     told, sampled = stories(drawn, knobs, progress), sampled_of(drawn, progress)
     by_hop = lines(drawn)
+    asked = asked_figures(experiment, figures_from, progress)
     below = out or folder
     page = target / "index.html"
     with writing(target, doing="write the report"):
@@ -112,9 +116,10 @@ def write_report(
             written = write_figures(
                 drawn, target / "figures", more, below=below, on_figure=on_figure
             )
+            written += write_asked(asked, target / "figures", below=below)
         progress("writing the page")
         names = [path.stem for path in written if path.suffix == ".png"]
-        text = render(experiment, groups, names, search, told, sampled, by_hop)
+        text = render(experiment, groups, names, search, told, sampled, by_hop, asked)
         with drafted(page, below=below) as file:
             file.write(text.encode("utf-8", "backslashreplace"))  # names that are no UTF-8
     finished = experiment.finished

@@ -30,12 +30,7 @@ from matplotlib.ticker import (
 from tailtap.analysis.evaluation import Evaluation, Histogram
 from tailtap.analysis.evaluation.model import SIDES
 from tailtap.analysis.evaluation.overload import OVERLOAD_LOSS
-from tailtap.analysis.runs.groups import Configuration, Member, configurations
-from tailtap.analysis.runs.reader import experiment_of
-from tailtap.analysis.runs.text import broken, count_text, rate_text, time_text
-from tailtap.output.report.bursts import lossy, marks, ticks
-from tailtap.output.report.events import moments
-from tailtap.output.report.hdr import (
+from tailtap.analysis.figures.curves import (
     bins_per_decade,
     confidence_band,
     curve_of,
@@ -44,6 +39,11 @@ from tailtap.output.report.hdr import (
     tick_label,
     ticks_of_percentiles,
 )
+from tailtap.analysis.runs.groups import Configuration, Member, configurations
+from tailtap.analysis.runs.reader import experiment_of
+from tailtap.analysis.runs.text import broken, count_text, rate_text, time_text
+from tailtap.output.report.bursts import lossy, marks, ticks
+from tailtap.output.report.events import moments
 from tailtap.output.report.loss import axes_of, loss_curves
 from tailtap.output.report.undisturbed import DASH_DOT
 from tailtap.records.errors import InputError

@@ -30,12 +30,7 @@ from bokeh.models.annotations import Span
 from tailtap.analysis.evaluation import Histogram
 from tailtap.analysis.evaluation.model import SIDES
 from tailtap.analysis.evaluation.overload import OVERLOAD_LOSS
-from tailtap.analysis.runs.groups import Configuration, Member
-from tailtap.analysis.runs.run import Floats, Integers
-from tailtap.analysis.runs.text import rate_text, share_text
-from tailtap.output.report.bursts import lossy, marks, ticks
-from tailtap.output.report.events import moments
-from tailtap.output.report.hdr import (
+from tailtap.analysis.figures.curves import (
     bins_per_decade,
     confidence_band,
     curve_of,
@@ -44,6 +39,11 @@ from tailtap.output.report.hdr import (
     tick_label,
     ticks_of_percentiles,
 )
+from tailtap.analysis.runs.groups import Configuration, Member
+from tailtap.analysis.runs.run import Floats, Integers
+from tailtap.analysis.runs.text import rate_text, share_text
+from tailtap.output.report.bursts import lossy, marks, ticks
+from tailtap.output.report.events import moments
 from tailtap.output.report.loss import LossCurve, axes_of, loss_curves
 from tailtap.output.report.plots import bare_plot, tick_format, use_tools
 from tailtap.output.report.undisturbed import DASH_DOT

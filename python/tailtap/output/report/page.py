@@ -25,6 +25,9 @@ from tailtap.analysis.runs.run import Experiment
 from tailtap.analysis.runs.searched import Search
 from tailtap.analysis.runs.text import count_text, date_text
 from tailtap.output.report import comparison, interactive, tables
+from tailtap.output.report.asked import Asked
+from tailtap.output.report.asked.page import Shown
+from tailtap.output.report.asked.page import shown as shown_asked
 from tailtap.output.report.audit import MachineAudit, audits_of
 from tailtap.output.report.bursts import cut_short
 from tailtap.output.report.causes import Story
@@ -114,6 +117,7 @@ class Page:
     summary: tables.Grouped
     flows: FlowTable
     comparison: comparison.Section | None
+    asked: Sequence[Shown]
     figures: Figures
     losses: tables.Losses
     losses_cut_short: str
@@ -143,12 +147,13 @@ def render(
     stories: Sequence[Story] = (),
     sampled: Sequence[Sampled] = (),
     lines: Sequence[Line] = (),
+    asked: Sequence[Asked] = (),
 ) -> str:
     """The page as text. `figures` are the names of the print figures beside it, if any.
 
     `search` is the search for the highest rate that the experiment belongs to, `stories` say why
     packets of traced runs were late, `sampled` which interrupts rose where they were, and `lines`
-    are runs whose hops are known.
+    are runs whose hops are known. `asked` are the figures of the experiment file.
     """
     drawn = [group for group in groups if group.drawn]
     causes, shown = section(stories), hop_section(lines)
@@ -190,6 +195,7 @@ def render(
         summary=tables.summary(groups),
         flows=flow_table(experiment),
         comparison=comparison.compared(experiment, groups),
+        asked=shown_asked(asked),
         figures=Figures(
             drawn,
             len(groups) - len(drawn),

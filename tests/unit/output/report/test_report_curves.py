@@ -8,9 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailtap.analysis.evaluation import Histogram, Percentile
-from tailtap.analysis.runs.reader import as_words
-from tailtap.analysis.runs.run import Integers
-from tailtap.output.report.hdr import (
+from tailtap.analysis.figures.curves import (
     SUPPORT,
     Curve,
     bins_per_decade,
@@ -21,6 +19,8 @@ from tailtap.output.report.hdr import (
     tick_label,
     ticks_of_percentiles,
 )
+from tailtap.analysis.runs.run import Integers
+from tailtap.analysis.runs.text import as_words
 
 SAMPLES = st.lists(st.integers(0, 5_000), min_size=1, max_size=400)
 

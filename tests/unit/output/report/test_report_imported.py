@@ -17,6 +17,7 @@ from published_trees import write_mixed, write_rates
 
 from tailtap.analysis.evaluation import Percentile
 from tailtap.analysis.evaluation.percentiles import papers
+from tailtap.analysis.figures.curves import curve_of, percentile_curve
 from tailtap.analysis.runs.groups import DRAWN, Configuration, configurations, finding
 from tailtap.analysis.runs.imported import short_places
 from tailtap.analysis.runs.reader import load_experiment
@@ -24,7 +25,6 @@ from tailtap.analysis.runs.selection import select
 from tailtap.output.exporters import export
 from tailtap.output.importers.importer import FIRST_NUMBER, import_tree
 from tailtap.output.report import write_report
-from tailtap.output.report.hdr import curve_of, percentile_curve
 from tailtap.output.report.tables import count_rows, imported_rows, summary_heads, summary_rows
 from tailtap.records.errors import InputError
 

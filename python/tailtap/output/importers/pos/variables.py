@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tailtap.analysis.runs.reader import as_words
+from tailtap.analysis.runs.text import as_words
 from tailtap.output.importers.pos.tree import Loop
 from tailtap.output.importers.published import MOST_RATE
 from tailtap.records.units import exact_rate

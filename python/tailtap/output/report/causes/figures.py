@@ -13,13 +13,13 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentF
 
 from tailtap.analysis.causes.shares import shares
 from tailtap.analysis.causes.stored import Causes
+from tailtap.analysis.figures.curves import tick_label, ticks_between
 from tailtap.analysis.runs.text import broken
 from tailtap.output.report.causes import Story
 from tailtap.output.report.causes.interactive import dots, edges_of
 from tailtap.output.report.causes.palette import COLOURS
 from tailtap.output.report.causes.tables import used
 from tailtap.output.report.figures import COLUMN, PANEL_LETTERS, TIMES, WIDTH, log_ticks
-from tailtap.output.report.hdr import tick_label, ticks_between
 
 Told = tuple[str, Causes]
 """What a panel is called, and its causes."""

@@ -24,11 +24,11 @@ from bokeh.models.annotations import BoxAnnotation
 
 from tailtap.analysis.causes.shares import Shares, shares
 from tailtap.analysis.causes.stored import Causes
+from tailtap.analysis.figures.curves import tick_label, ticks_between
 from tailtap.analysis.runs.groups import Member
 from tailtap.analysis.runs.text import count_text, percent_text, share_text
 from tailtap.output.report.causes import Story
 from tailtap.output.report.causes.timeline import PACKETS
-from tailtap.output.report.hdr import tick_label, ticks_between
 from tailtap.output.report.plots import bare_plot, tick_format, use_tools
 
 MOST_DOTS = 5_000

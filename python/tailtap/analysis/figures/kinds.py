@@ -1,0 +1,388 @@
+"""The kinds of figures: one row each, with what it reads of a run.
+
+Functions load what they compute with when they are called, as experiment files are checked by this
+table, too. Latencies are in ns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from tailtap.analysis.figures.quantities import (
+    CATEGORY,
+    NUMBER,
+    PACKETS,
+    PER_CENT,
+    RATE,
+    RATIO,
+    SECONDS,
+    SHARE,
+    TAIL,
+    TIME,
+    Quantity,
+    parse_percentile,
+)
+
+if TYPE_CHECKING:
+    from tailtap.analysis.figures.model import Figure
+    from tailtap.analysis.runs.run import Floats, Run, RunEvaluation
+
+Of = Literal["run", "value", "names", "models", "table"]
+"""What a kind draws: curves of each run, one value of it, named values, tail models, a table."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What of a run is drawn in one line: corners of a curve, or dots."""
+
+    x: Floats
+    y: Floats
+    low: Floats | None = None
+    high: Floats | None = None
+    supported: int | None = None
+    """So many of them stand on ten packets or more; None where all do."""
+    before: bool = False
+    """Whether it is of packets before the device."""
+    name: str = ""
+    """What the values at x are of, where these are no numbers."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """One value of a run, with its interval where there is one."""
+
+    y: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What an axis shows unless the experiment file says otherwise."""
+
+    label: str
+    quantity: Quantity
+    log: bool = False
+
+
+Curves = Callable[["Sequence[RunEvaluation]", "Figure"], "list[list[Trace]]"]
+"""The traces of each of some evaluations."""
+ValueOf = Callable[["Run", "Figure"], "Value | None"]
+"""The value of a run; None where nobody counted it."""
+NamedOf = Callable[["Run", "Figure"], Mapping[str, float]]
+"""Values by their names."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of figure."""
+
+    of: Of
+    title: str
+    summary: str
+    x: Axis
+    y: Axis
+    dots: bool = False
+    """Whether its traces are dots."""
+    worst: bool = False
+    """Whether the worst repeat stands for all; otherwise their mean does."""
+    curves: Curves | None = None
+    value: ValueOf | None = None
+    named: NamedOf | None = None
+    pools: bool = False
+    """Whether all its runs are one series unless the file says otherwise."""
+    options: frozenset[str] = frozenset()
+    """Keys of a figure that this kind has besides those of all: those of `OPTIONS`."""
+    counts: bool = False
+    """Whether it is of counters, which an experiment must ask for."""
+
+
+OPTIONS = ("over", "percentile", "counter", "per", "method", "sign")
+"""Keys of a figure that only some kinds have."""
+
+
+def _hdr(every: Sequence[RunEvaluation], figure: Figure) -> list[list[Trace]]:
+    from tailtap.analysis.figures.curves import confidence_band, curve_of
+
+    found: list[list[Trace]] = []
+    for evaluation in every:
+        curve = curve_of(evaluation)
+        if curve is None:
+            found.append([])
+            continue
+        x, low, high = confidence_band(evaluation.curve_percentiles)
+        band = [Trace(x, low.astype(float), low.astype(float), high.astype(float))]
+        y = curve.y.astype(float)
+        found.append([*(band if x.size else []), Trace(curve.x, y, supported=curve.split)])
+    return found
+
+
+def _latency(every: Sequence[RunEvaluation], figure: Figure) -> list[list[Trace]]:
+    from tailtap.analysis.figures.curves import log_histogram, outline
+
+    return [[Trace(*outline(*log_histogram(one.histogram, BINS), FLOOR))] for one in every]
+
+
+def _gaps(every: Sequence[RunEvaluation], figure: Figure) -> list[list[Trace]]:
+    from tailtap.analysis.figures.curves import log_histogram, outline
+
+    return [
+        [
+            Trace(*outline(*log_histogram(one.gaps[side], BINS), FLOOR), before=side == "ingress")
+            for side in ("ingress", "egress")
+            if side in one.gaps
+        ]
+        for one in every
+    ]
+
+
+def _worst(every: Sequence[RunEvaluation], figure: Figure) -> list[list[Trace]]:
+    return [[Trace(one.worst_time, one.worst_latency.astype(float))] for one in every]
+
+
+def _losses(every: Sequence[RunEvaluation], figure: Figure) -> list[list[Trace]]:
+    return [[Trace(one.burst_time, one.burst_packets.astype(float))] for one in every]
+
+
+def _rates(every: Sequence[RunEvaluation], figure: Figure) -> list[list[Trace]]:
+    import numpy as np
+
+    return [
+        [
+            Trace(
+                np.column_stack((start, start + 1)).ravel(),
+                np.repeat(one.rate_packets[side], 2).astype(float),
+                before=side == "ingress",
+            )
+            for side, start in one.rate_start.items()
+        ]
+        for one in every
+    ]
+
+
+def _percentile(run: Run, figure: Figure) -> Value | None:
+    row = run.percentile(parse_percentile(figure.percentile or "max"))
+    return None if row is None else Value(row.value, row.low, row.high)
+
+
+def _loss(run: Run, figure: Figure) -> Value | None:
+    return None if run.loss is None else Value(run.loss)
+
+
+def _watts(run: Run, figure: Figure) -> Value | None:
+    from tailtap.analysis.runs.energy import watts
+
+    power = watts(run)
+    return None if power is None else Value(power)
+
+
+def _counter(run: Run, figure: Figure) -> Value | None:
+    from tailtap.analysis.figures.counters import counted
+
+    count = counted(run, figure.counter or "", figure.per or "packet")
+    return None if count is None else Value(count)
+
+
+def _interrupts(run: Run, figure: Figure) -> Mapping[str, float]:
+    from tailtap.analysis.figures.counters import interrupts
+
+    return interrupts(run, figure.per or "second")
+
+
+def _causes(run: Run, figure: Figure) -> Mapping[str, float]:
+    from tailtap.analysis.figures.counters import causes
+
+    return causes(run)
+
+
+BINS = 60
+"""Of each decade, the same in all figures, so that heights can be compared."""
+FLOOR = 0.7
+"""Where an empty bin lies on a logarithmic axis of counts."""
+_LATENCY = Axis("Latency", TIME, log=True)
+_SINCE = Axis("Time since the first packet (s)", SECONDS)
+_NONE = Axis("", CATEGORY)
+_OVER = frozenset(("over",))
+
+KINDS: Mapping[str, Kind] = {
+    "hdr": Kind(
+        "run",
+        "HDR diagram",
+        "latency over percentile",
+        Axis("Percentile", TAIL, log=True),
+        _LATENCY,
+        curves=_hdr,
+    ),
+    "latency": Kind(
+        "run",
+        "Latencies",
+        "how often each latency occurred",
+        _LATENCY,
+        Axis("Packets", PACKETS, log=True),
+        curves=_latency,
+    ),
+    "worst": Kind(
+        "run",
+        "Worst latencies over time",
+        "the 5000 worst packets over time",
+        _SINCE,
+        _LATENCY,
+        dots=True,
+        curves=_worst,
+    ),
+    "losses": Kind(
+        "run",
+        "Losses over time",
+        "packets lost in a row over time",
+        _SINCE,
+        Axis("Packets lost in a row", PACKETS, log=True),
+        dots=True,
+        curves=_losses,
+    ),
+    "gaps": Kind(
+        "run",
+        "Inter-packet gaps",
+        "gaps before and after the device",
+        Axis("Inter-packet gap (grey: before the device)", TIME, log=True),
+        Axis("Packets", PACKETS, log=True),
+        curves=_gaps,
+    ),
+    "rates": Kind(
+        "run",
+        "Packet rates",
+        "packets of each second before and after the device",
+        Axis("Time since the first packet (s; grey: before the device)", SECONDS),
+        Axis("Packet rate", RATE),
+        curves=_rates,
+    ),
+    "percentile": Kind(
+        "value",
+        "Latency",
+        "latency at `percentile` over a varied parameter",
+        _NONE,
+        _LATENCY,
+        value=_percentile,
+        worst=True,
+        options=_OVER | {"percentile"},
+    ),
+    "loss": Kind(
+        "value",
+        "Loss",
+        "the share of lost packets over a varied parameter",
+        _NONE,
+        Axis("Lost packets", SHARE),
+        value=_loss,
+        worst=True,
+        options=_OVER,
+    ),
+    "counter": Kind(
+        "value",
+        "Counter",
+        "a `counter` of processors or of the kernel over a varied parameter",
+        _NONE,
+        Axis("Count", NUMBER),
+        value=_counter,
+        options=_OVER | {"counter", "per"},
+        counts=True,
+    ),
+    "watts": Kind(
+        "value",
+        "Power",
+        "power of processors and memory over a varied parameter",
+        _NONE,
+        Axis("Power (W)", RATIO),
+        value=_watts,
+        options=_OVER,
+    ),
+    "interrupts": Kind(
+        "names",
+        "Interrupts and softirqs",
+        "interrupts and softirqs of the device's CPUs by kind",
+        _NONE,
+        Axis("Interrupts", NUMBER, log=True),
+        named=_interrupts,
+        options=frozenset(("per",)),
+        counts=True,
+    ),
+    "causes": Kind(
+        "names",
+        "Causes of late packets",
+        "the delay of late packets by cause",
+        _NONE,
+        Axis("Delay of late packets", TIME, log=True),
+        named=_causes,
+    ),
+    "stationarity": Kind(
+        "models",
+        "Stationarity",
+        "p values of ADF and KPSS over the number of exceedances",
+        Axis("Exceedances of the fitted part", PACKETS, log=True),
+        Axis("p value", RATIO),
+        dots=True,
+        pools=True,
+        options=frozenset(("method",)),
+    ),
+    "divergence": Kind(
+        "models",
+        "Divergence over thresholds",
+        "Jensen-Shannon divergence of model and data over thresholds",
+        Axis("Threshold", CATEGORY),
+        Axis("Jensen-Shannon divergence", RATIO),
+        pools=True,
+        options=frozenset(("method",)),
+    ),
+    "thresholds": Kind(
+        "models",
+        "Thresholds",
+        "the latency of each threshold",
+        Axis("Threshold", CATEGORY),
+        _LATENCY,
+        pools=True,
+        options=frozenset(("method",)),
+    ),
+    "shape": Kind(
+        "models",
+        "Shape and boundedness",
+        "the shape of tails with an end and without",
+        Axis("Tail", CATEGORY),
+        Axis("Shape ξ", RATIO),
+        pools=True,
+        options=frozenset(("method",)),
+    ),
+    "exceedances": Kind(
+        "models",
+        "Exceedances and boundedness",
+        "the share of bounded models over the mean number of exceedances, and their correlation",
+        Axis("Mean exceedances of the level (1 is expected)", RATIO, log=True),
+        Axis("Bounded models", PER_CENT),
+        dots=True,
+        options=frozenset(("method",)),
+    ),
+    "models": Kind(
+        "table",
+        "Tail models held against the rest of their runs",
+        "mean exceedances and boundedness, a row for each configuration (tables 4 and 5)",
+        _NONE,
+        _NONE,
+        options=frozenset(("method", "sign")),
+    ),
+    "tail-latency": Kind(
+        "table",
+        "Tail latency",
+        "the largest latency of the worst repeat (table 6)",
+        _NONE,
+        _NONE,
+        options=frozenset(("percentile",)),
+    ),
+    "grades": Kind(
+        "table",
+        "Grades",
+        "each configuration graded against the best one (table 7)",
+        _NONE,
+        _NONE,
+        options=frozenset(("percentile",)),
+    ),
+}
+"""The kinds by name: a new one is a row, and a function that reads it."""

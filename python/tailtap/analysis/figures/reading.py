@@ -1,0 +1,63 @@
+"""The figures that a file asks for, read again where results are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from tailtap.analysis.figures.model import MOST, Figure, check_figures
+from tailtap.records.document import Document, KeyPath, Misfit, dotted, load
+from tailtap.records.errors import InputError, InputErrors
+from tailtap.records.explaining import reason
+from tailtap.records.suggest import did_you_mean
+
+SECTION = "figures"
+
+
+def figures_in(file: Path, values: Mapping[str, Sequence[str]]) -> list[Figure]:
+    """The figures of an experiment file, or of a file with nothing else; none without `figures`.
+
+    `values` are those of each variable of the runs that are shown. Raises `InputError` with the
+    line of what cannot be drawn.
+    """
+    document = load(file)
+    written = document.data.get(SECTION, [])
+    where = document.place((SECTION,))
+    if not isinstance(written, list) or len(written) > MOST:
+        raise InputError(f"{where}: {SECTION}: write a list of at most {MOST} mappings")
+    try:
+        found = TypeAdapter(list[Figure]).validate_python(written)
+    except ValidationError as error:
+        details = error.errors(include_url=False)
+        raise InputErrors(_sentences(document, details)) from error
+    try:
+        check_figures(found, values, whole=False)
+    except Misfit as misfit:
+        raise InputError(_told(document, misfit.at, str(misfit))) from misfit
+    return found
+
+
+def _sentences(document: Document, details: Sequence[Any]) -> list[str]:
+    """What is wrong with which value, each once."""
+    found = []
+    for detail in details:
+        fault = detail.get("ctx", {}).get("error")
+        path: KeyPath = (SECTION, *detail["loc"], *(fault.at if isinstance(fault, Misfit) else ()))
+        if detail["type"] == "extra_forbidden":
+            said = f"unknown key: {did_you_mean(str(path[-1]), _keys(path))}"
+        else:
+            said = reason([detail])
+        found.append(_told(document, path, said))
+    return list(dict.fromkeys(found))
+
+
+def _keys(path: KeyPath) -> list[str]:
+    """The keys that a figure may have."""
+    return list(Figure.model_fields) if len(path) == 3 else []
+
+
+def _told(document: Document, path: KeyPath, said: str) -> str:
+    return f"{document.place(path)}: {dotted(path)}: {said}"

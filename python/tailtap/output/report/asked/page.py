@@ -1,0 +1,70 @@
+"""The section of the page with the figures that were asked for."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import matplotlib as mpl
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+from tailtap.analysis.figures.arranging import Arranged, Grid
+from tailtap.output.report.asked import Asked
+from tailtap.output.report.asked.drawing import drawn
+from tailtap.output.report.figures import METADATA, SETTINGS
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A figure as the template lays it out; pictures are addresses with everything in them."""
+
+    name: str
+    title: str
+    caption: str
+    reason: str
+    notes: Sequence[str]
+    wide: str
+    narrow: str
+    described: str
+    """What it shows, for who does not see it."""
+    tables: Sequence[Grid]
+
+
+def shown(asked: Sequence[Asked]) -> list[Shown]:
+    """What the page shows of the figures that were asked for."""
+    found = []
+    for one in asked:
+        arranged = one.arranged
+        wide = narrow = described = ""
+        if arranged is not None and arranged.panels:
+            wide, narrow = _picture(arranged, narrow=False), _picture(arranged, narrow=True)
+            lines = ", ".join(series.label for series in arranged.series if series.label)
+            described = f"{one.title}: {arranged.y.label} over {arranged.x.label or 'kinds'}"
+            described += f"; {lines}" if lines else ""
+        found.append(
+            Shown(
+                one.name,
+                one.title,
+                one.figure.caption,
+                one.reason,
+                arranged.notes if arranged else (),
+                wide,
+                narrow,
+                described,
+                arranged.tables if arranged else (),
+            )
+        )
+    return found
+
+
+def _picture(arranged: Arranged, *, narrow: bool) -> str:
+    """The figure as an address of an SVG that is all in it."""
+    content = io.BytesIO()
+    with mpl.rc_context({**SETTINGS, "svg.hashsalt": f"tailtap-{arranged.name}-{narrow}"}):
+        figure = drawn(arranged, narrow=narrow)
+        FigureCanvasAgg(figure)
+        figure.savefig(content, format="svg", metadata=METADATA["svg"])
+    packed = base64.b64encode(content.getvalue()).decode("ascii")
+    return f"data:image/svg+xml;base64,{packed}"
