@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from tailtap.analysis.claims.model import Claim
+from tailtap.analysis.figures.model import Along, Beside, Figure, Scale
 from tailtap.experiment.dut import Dut
 from tailtap.experiment.events import Event
 from tailtap.experiment.fields import default_text, example_text, models_in, type_text
@@ -83,6 +84,10 @@ def reference() -> str:
     parts += ["In `interrupts.counters`:", _table(Sampling, "interrupts.counters.")]
     parts += ["In `events`, below each `-`:", _table(Event, "events.")]
     parts += ["In `claims`, below each `-`:", _table(Claim, "claims.")]
+    parts += ["In `figures`, below each `-`:", _table(Figure, "figures.")]
+    parts += ["In `panels`, `series` and `over`, where these are mappings:"]
+    parts += [_table(Along, "figures.series."), "In `axes.x` and `axes.y`:"]
+    parts += [_table(Scale, "figures.axes.y."), "In `beside`:", _table(Beside, "figures.beside.")]
     parts += ["## dut", "The device under test (DuT)."]
     parts += [_table(Dut, "dut."), "In `dut.tuning`:", _table(Without, "dut.tuning.")]
     parts += ["The platform has further keys, which stand beside these."]

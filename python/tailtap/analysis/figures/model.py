@@ -44,17 +44,17 @@ def _as_lines(value: object) -> object:
 class Along(Strict):
     """Variables by which runs are told apart, and how their values are called."""
 
-    by: list[str] = Field(
+    by: Annotated[list[str], Written("variable, or list of them")] = Field(
         min_length=1,
         description="The variable, as `vary` or `cases` has it, or a list of them.",
         examples=["dut.platform"],
     )
-    order: list[Any] = Field(
+    order: Annotated[list[Any], Written("list of values")] = Field(
         default_factory=list,
         description="Values in the order in which they are shown; others follow.",
         examples=[["vm", "container"]],
     )
-    names: dict[str, str] = Field(
+    names: Annotated[dict[str, str], Written("mapping from values to text")] = Field(
         default_factory=dict,
         description="What values are called in the figure.",
         examples=[{"container": "LXC"}],
@@ -103,7 +103,11 @@ class Scale(Strict):
 class Scales(Strict):
     """The axes of a figure."""
 
-    x: Scale = Field(default_factory=Scale, description="The horizontal one.")
+    x: Scale = Field(
+        default_factory=Scale,
+        description="The horizontal one.",
+        examples=[{"range": ["90 %", None]}],
+    )
     y: Scale = Field(
         default_factory=Scale,
         description="The vertical one.",
@@ -141,7 +145,7 @@ class Beside(Strict):
 class Figure(Strict):
     """One figure, or a table."""
 
-    kind: str = Field(
+    kind: Annotated[str, Written("kind", schema={"enum": list(KINDS)})] = Field(
         description="What is drawn. "
         + "; ".join(f"{name}: {kind.summary}" for name, kind in KINDS.items())
         + ".",
@@ -150,7 +154,7 @@ class Figure(Strict):
     name: Annotated[str, Matching(r"^[a-z][a-z0-9-]{0,39}$", name_words(40, "figure-5"))] | None = (
         Field(
             default=None,
-            description="What its files are called. By default its kind behind asked-, with a "
+            description="What its files are called. By default its kind behind asked-, and a "
             "number where there are several of a kind.",
             examples=["figure-5"],
         )
