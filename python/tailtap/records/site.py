@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from tailtap.records.claims import ClaimRow
 from tailtap.records.record import (
     Anything,
     Count,
@@ -29,7 +30,6 @@ RedactedKind = Literal[
     "people",
     "dates",
 ]
-ClaimAnswer = Literal["holds", "does not hold", "not shown"]
 
 
 class Redacted(Record, kw_only=True):
@@ -94,16 +94,6 @@ class SiteFigure(Record, kw_only=True):
     ]
 
 
-class SiteClaim(Record, kw_only=True):
-    """A sentence of the experiment, and what shows it."""
-
-    id: str
-    sentence: str
-    test: Annotated[str, Meta(description="What was tested, as the experiment file has it")]
-    answer: ClaimAnswer
-    evidence: Texts
-
-
 class SiteSoftware(Record, kw_only=True):
     """The program that made the site."""
 
@@ -133,7 +123,7 @@ class SiteRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.site/1")
     figures: list[SiteFigure]
     tables: list[InnerFile]
     captures: list[SiteCapture]
-    claims: list[SiteClaim]
+    claims: list[ClaimRow]
     redacted: list[Redacted]
     allowed: Annotated[
         list[RedactedKind], Meta(description="Kinds of which values were published on purpose")

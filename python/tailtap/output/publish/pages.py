@@ -54,7 +54,7 @@ CAPTIONS = {
     "hops": "Percentiles by node",
     "hop-packets": "The worst packets by node",
 }
-MARKS = {"holds": "", "does not hold": "alarm", "not shown": "unshown"}
+MARKS = {"held": "", "contradicted": "alarm", "not shown": "unshown"}
 MOST_CAUSES = 12
 
 

@@ -14,6 +14,7 @@ import msgspec
 
 import tailtap
 from tailtap.analysis.causes.remedies import Knob
+from tailtap.analysis.claims.reading import claims_shown
 from tailtap.analysis.runs.reader import finished_runs, read_runs, with_result
 from tailtap.analysis.runs.run import Experiment, Run
 from tailtap.output.exporters.tables import Parquet
@@ -130,7 +131,7 @@ def build(building: Building) -> SiteRecord:
         figures=building.figures,
         tables=tables,
         captures=captures,
-        claims=[],
+        claims=claims_shown(building.experiment),
         redacted=building.redactor.told(),
         allowed=[kind for kind in ALLOWED if kind in building.options.allowed],
         left_out=dict(sorted(building.contents.left_out.items())),
