@@ -165,12 +165,7 @@ def _traits(loads: Sequence[Load], progress: Callable[[str], None]) -> Iterator[
 def _warnings(
     runs: Sequence[Run], rankings: Sequence[Ranking], required: Collection[float]
 ) -> Iterator[Notice]:
-    for run in runs:
-        if run.excluded:
-            yield Notice("left-out", f"{run.slug} is left out: {run.excluded}")
-    codes = Counter(code for run in runs if not run.excluded for code in run.codes)
-    for code, count in sorted(codes.items()):
-        yield Notice("doubts", f"{count} of the runs have the warning {code}")
+    yield from doubts(runs)
     for ranking in rankings:
         yield from notices(ranking)
         if required and ranking.chosen_by == "support" and not ranking.reason:
@@ -180,6 +175,16 @@ def _warnings(
                 f"{ranking.load.label}: {asked} is required, and not every run has ten packets "
                 f"above it: ranked by {percentile_text(ranking.percentile)}",
             )
+
+
+def doubts(runs: Sequence[Run]) -> Iterator[Notice]:
+    """Which runs are left out, and which warnings the others have."""
+    for run in runs:
+        if run.excluded:
+            yield Notice("left-out", f"{run.slug} is left out: {run.excluded}")
+    codes = Counter(code for run in runs if not run.excluded for code in run.codes)
+    for code, count in sorted(codes.items()):
+        yield Notice("doubts", f"{count} of the runs have the warning {code}")
 
 
 def notices(ranking: Ranking) -> Iterator[Notice]:

@@ -18,7 +18,6 @@ can explain is not shown.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +26,7 @@ from statistics import NormalDist
 import numpy as np
 
 from tailtap.analysis.compare.aspects import ASKED, device_variables
-from tailtap.analysis.compare.comparison import notices
+from tailtap.analysis.compare.comparison import doubts, notices
 from tailtap.analysis.compare.configurations import Configuration, Load, gather
 from tailtap.analysis.compare.ranking import Ranking, Standing, rank
 from tailtap.analysis.compare.reading import read, required_percentiles
@@ -324,12 +323,7 @@ def _moved(ranking: Ranking, base: Configuration, answer: Answer, margin: float)
 
 
 def _warnings(runs: Sequence[Run], rankings: Sequence[Ranking]) -> Iterator[Notice]:
-    for run in runs:
-        if run.excluded:
-            yield Notice("left-out", f"{run.slug} is left out: {run.excluded}")
-    codes = Counter(code for run in runs if not run.excluded for code in run.codes)
-    for code, count in sorted(codes.items()):
-        yield Notice("doubts", f"{count} of the runs have the warning {code}")
+    yield from doubts(runs)
     for ranking in rankings:
         yield from notices(ranking)
         yield from _one_after_the_other(ranking)

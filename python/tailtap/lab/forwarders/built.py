@@ -8,15 +8,18 @@ tailtap builds read it from their environment.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BaseModel, Field
 
+from tailtap.kinds.check import Check
+from tailtap.kinds.findings import Findings
 from tailtap.lab.forwarders import dpdk
-from tailtap.lab.forwarders.setting import Need
+from tailtap.lab.forwarders.diagnosis import find_programs
+from tailtap.lab.forwarders.setting import Asked, Need, Serves
 from tailtap.records.errors import MachineError
 from tailtap.records.schema import Time
 from tailtap.remote import Host
@@ -56,6 +59,23 @@ class Built(Need):
                 f"tailtap builds it: {self.remedy}"
             )
         return program
+
+
+class Example:
+    """What the examples have in common: they poll both ports on CPUs of their own."""
+
+    in_kernel = False
+    serves: Serves = "pair"
+    shares_cpus = False
+    needs: Sequence[Need]
+
+    def diagnose(self) -> Iterator[Check]:
+        """Look for its program."""
+        return find_programs(Path(self.needs[0].program).name, self.needs)
+
+    def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
+        """Find out what DPDK would miss."""
+        dpdk.foresee(cast("dpdk.DpdkOptions", options), asked, findings)
 
 
 def built(name: str) -> Built:

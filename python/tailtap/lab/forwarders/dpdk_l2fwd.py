@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import cast
 
 from pydantic import BaseModel, Field
 
-from tailtap.kinds.check import Check
-from tailtap.kinds.findings import Findings
 from tailtap.lab.forwarders import dpdk
-from tailtap.lab.forwarders.built import ExampleOptions, built, draining
-from tailtap.lab.forwarders.diagnosis import find_programs
+from tailtap.lab.forwarders.built import Example, ExampleOptions, built, draining
 from tailtap.lab.forwarders.program import Program, WorkFolder
-from tailtap.lab.forwarders.setting import Asked, Need, Serves, Setting
+from tailtap.lab.forwarders.setting import Need, Setting
 from tailtap.lab.platforms.dut import Dut
 
 
@@ -29,7 +26,7 @@ class L2fwdOptions(ExampleOptions):
     )
 
 
-class DpdkL2fwd:
+class DpdkL2fwd(Example):
     """``l2fwd``, polling each port on a CPU of its own as far as the DuT has them."""
 
     summary = "DPDK's example l2fwd polls both ports and forwards between them (layer 2)."
@@ -37,20 +34,9 @@ class DpdkL2fwd:
         "Each port is polled on a CPU of its own as far as the DuT has them. Needs `make "
         "forwarders`. Ready within 20 s."
     )
-    in_kernel = False
     routes = False
-    serves: Serves = "pair"
-    shares_cpus = False
     Options: type[BaseModel] = L2fwdOptions
     needs: Sequence[Need] = (built("dpdk-l2fwd"),)
-
-    def diagnose(self) -> Iterator[Check]:
-        """Look for its program."""
-        return find_programs("dpdk-l2fwd", self.needs)
-
-    def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
-        """Find out what DPDK would miss."""
-        dpdk.foresee(cast("dpdk.DpdkOptions", options), asked, findings)
 
     def start(self, dut: Dut, options: BaseModel, setting: Setting) -> Program:
         """Start it. Raises `MachineError`."""

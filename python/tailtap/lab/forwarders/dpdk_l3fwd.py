@@ -12,13 +12,10 @@ from typing import cast
 
 from pydantic import BaseModel
 
-from tailtap.kinds.check import Check
-from tailtap.kinds.findings import Findings
 from tailtap.lab.forwarders import dpdk
-from tailtap.lab.forwarders.built import ExampleOptions, built, draining
-from tailtap.lab.forwarders.diagnosis import find_programs
+from tailtap.lab.forwarders.built import Example, ExampleOptions, built, draining
 from tailtap.lab.forwarders.program import Program, WorkFolder
-from tailtap.lab.forwarders.setting import Asked, Need, Serves, Setting
+from tailtap.lab.forwarders.setting import Need, Setting
 from tailtap.lab.generators.flows import Ranges, prefixes
 from tailtap.lab.platforms.dut import Dut
 
@@ -28,7 +25,7 @@ UNUSED = {4: "192.0.2.0/24", 6: "2001:db8::/32"}
 """Prefixes for documentation: l3fwd wants a route of each version."""
 
 
-class DpdkL3fwd:
+class DpdkL3fwd(Example):
     """``l3fwd`` on the first of the DuT's CPUs: through the kernel, a port has one queue."""
 
     summary = "DPDK's example l3fwd polls both ports and routes by longest prefix match (layer 3)."
@@ -36,20 +33,9 @@ class DpdkL3fwd:
         "It runs on the first of the DuT's CPUs. Its routes are the flows' addresses. Needs `make "
         "forwarders`. Ready within 20 s."
     )
-    in_kernel = False
     routes = True
-    serves: Serves = "pair"
-    shares_cpus = False
     Options: type[BaseModel] = ExampleOptions
     needs: Sequence[Need] = (built("dpdk-l3fwd"),)
-
-    def diagnose(self) -> Iterator[Check]:
-        """Look for its program."""
-        return find_programs("dpdk-l3fwd", self.needs)
-
-    def foresee(self, options: BaseModel, asked: Asked, findings: Findings) -> None:
-        """Find out what DPDK would miss."""
-        dpdk.foresee(cast("dpdk.DpdkOptions", options), asked, findings)
 
     def start(self, dut: Dut, options: BaseModel, setting: Setting) -> Program:
         """Start it. Raises `MachineError`."""
