@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from tailtap.lab.instruments.observing import Reading, Warning
+from tailtap.lab.instruments.observing import Warning
 from tailtap.records.machine import Timekeeping
-from tailtap.records.record import as_json
+from tailtap.records.run import HostClock, HostClocks
 
 if TYPE_CHECKING:
     from tailtap.analysis.clocks.alignment import Alignment
@@ -69,18 +69,18 @@ class Clocks:
                     break
         self._looks.append(time.monotonic_ns())
 
-    def reading(self) -> Reading:
-        """The fact `clocks`: for each role on another machine than `against`, by how much its clock
+    def reading(self) -> tuple[HostClocks | None, list[Warning]]:
+        """For each role on another machine than `against`, by how much its clock
         is ahead of that one's, the least and the most, at the first look and at the last one.
         """
         if not self._looks:
-            return Reading()
-        clocks: dict[str, Any] = {"against": self._against}
+            return None, []
+        clocks: dict[str, HostClock] = {}
         warnings: list[Warning] = []
         first = self._aligned(self._against)
         for role, machine in self._machines.items():
             before, after = self._kept[role][0], self._kept[role][-1]
-            told: dict[str, Any] = {"timekeeping": as_json(after)}
+            told = HostClock(timekeeping=after)
             if before.rate_ppb != after.rate_ppb or before.slewing_ns:
                 warnings.append(_unsteady(role, "was slewed, or made to run at another rate"))
             if machine is not self._machines[self._against]:
@@ -88,10 +88,11 @@ class Clocks:
                 if first is None or other is None:
                     warnings.append(_unsteady(role, "stepped, or changed its rate"))
                 else:
-                    told |= self._told(first, other, len(self._exchanges[role]))
-                    told["bend_ns"] = self._bend(role)
+                    told = self._told(first, other, role)
+                    told.timekeeping = after
             clocks[role] = told
-        return Reading({"clocks": clocks}, list({one["message"]: one for one in warnings}.values()))
+        each = {one["message"]: one for one in warnings}
+        return HostClocks(against=self._against, **clocks), list(each.values())
 
     def _aligned(self, role: str) -> Alignment | None:
         """The clock of a role's machine against ours; None where no line fits."""
@@ -119,20 +120,23 @@ class Clocks:
             slewed += abs(before.slewing_ns)
         return math.ceil(changed * (self._looks[-1] - self._looks[0]) / 4) + slewed
 
-    def _told(self, first: Alignment, other: Alignment, exchanges: int) -> dict[str, Any]:
+    def _told(self, first: Alignment, other: Alignment, role: str) -> HostClock:
         import numpy as np
 
         at = np.array([self._looks[0], self._looks[-1]])
         (least, most), (lowest, highest) = first.ahead_ns(at), other.ahead_ns(at)
         ours, theirs = (one.pieces[0].corners[:, 1] for one in (first, other))
         ahead = np.column_stack([lowest - most, highest - least])
-        return {
-            "at_ns": (at + (least + most) // 2).tolist(),
-            "ahead_ns": ahead.tolist(),
-            "drifts": [float(theirs.min() - ours.max()), float(theirs.max() - ours.min())],
-            "widest_ns": int((ahead[:, 1] - ahead[:, 0]).max()),
-            "exchanges": exchanges,
-        }
+        begins, ends = (at + (least + most) // 2).tolist()
+        (first_least, first_most), (last_least, last_most) = ahead.tolist()
+        return HostClock(
+            at_ns=(begins, ends),
+            ahead_ns=((first_least, first_most), (last_least, last_most)),
+            drifts=(float(theirs.min() - ours.max()), float(theirs.max() - ours.min())),
+            widest_ns=int((ahead[:, 1] - ahead[:, 0]).max()),
+            exchanges=len(self._exchanges[role]),
+            bend_ns=self._bend(role),
+        )
 
 
 def _unsteady(role: str, what: str) -> Warning:

@@ -18,7 +18,6 @@ from msgspec.structs import asdict, replace
 
 from tailtap.analysis.runs.folder import RunFolder
 from tailtap.experiment.model import Experiment
-from tailtap.lab.instruments.observing import Reading
 from tailtap.lab.topology.line import REVERSE
 from tailtap.measure.clocks import guest_clock_of
 from tailtap.measure.hosts_clocks import Clocks
@@ -46,8 +45,8 @@ from tailtap.records.errors import MachineError, TailtapError
 from tailtap.records.files import write_json
 from tailtap.records.generator import GeneratorRecord
 from tailtap.records.machine import Station as StationRecord
-from tailtap.records.record import Open, parsed
-from tailtap.records.run import Found, HostClocks
+from tailtap.records.record import Open
+from tailtap.records.run import Found
 from tailtap.records.units import format_rate
 from tailtap.records.warnings import notices
 from tailtap.remote.session import FINISHED, RolePlan, Setup, Site, Station
@@ -219,8 +218,8 @@ def _measure(
         said = dut.ask(END).forwarder
         clocks.look()
         at_work.fetch()
-        clock = guest_clock_of(folder, observed.facts.trace_guest)
-        hosts = clocks.reading()
+        trace, of_guest = guest_clock_of(folder, observed.facts.trace_guest)
+        hosts, of_hosts = clocks.reading()
     except Vanished:
         raise
     except MachineError as error:
@@ -231,24 +230,18 @@ def _measure(
     return Measured(
         {flow: Sent(sent[flow], stamped.flows[flow], stamped.cpus) for flow in flows},
         Found(
-            **asdict(replace(observed.facts, **clock.facts)),
-            clocks=_clocks(hosts),
+            **asdict(replace(observed.facts, trace_guest=trace)),
+            clocks=hosts,
             platform=prepared.platform,
             tuning=prepared.tuning,
             placement=prepared.placement,
             stations=stations,
             forwarder={**said, "cpu_ns": observed.cpu_ns} if forwards else {},
         ),
-        [*prepared.warnings, *observed.warnings, *notices([*clock.warnings, *hosts.warnings])],
+        [*prepared.warnings, *observed.warnings, *notices([*of_guest, *of_hosts])],
         observed.brought,
         own_kernel=prepared.own_kernel,
     )
-
-
-def _clocks(hosts: Reading) -> HostClocks | None:
-    """What was found out of the clocks of several machines."""
-    told = hosts.facts.get("clocks")
-    return None if told is None else parsed("the clocks", told, HostClocks)
 
 
 def _stations(

@@ -11,6 +11,7 @@ from experiment_files import complaint
 from tailtap.experiment.model import Experiment
 from tailtap.lab.neighbours import NEIGHBOURS
 from tailtap.lab.neighbours.running import too_little
+from tailtap.records.run import Load, Neighbour
 
 EVERY = {
     "batch": {"cpu": {"cpus": [1, 0], "busy": 20}},
@@ -86,10 +87,14 @@ def test_a_node_has_none_of_its_own(tmp_path: Path) -> None:
 
 
 def test_what_reached_less_is_told() -> None:
-    told = {
-        "batch": {"asked": 0.5, "cpus": {"0": {"reached": 0.5}, "1": {"reached": 0.3}}},
-        "db": {"asked": 100, "cpus": {"1": {"reached": 95.0}}},
-    }
+    def did(asked: float, **reached: float) -> Neighbour:
+        cpus = {
+            cpu.removeprefix("cpu"): Load(reached=one, done=1, cpu_ns=1, elapsed_ns=1)
+            for cpu, one in reached.items()
+        }
+        return Neighbour(kind="cpu", unit="work", asked=asked, cpus=cpus)
+
+    told = {"batch": did(0.5, cpu0=0.5, cpu1=0.3), "db": did(100, cpu1=95.0)}
     [warning] = too_little(told)
     assert warning["code"] == "neighbour-short"
     assert warning["message"].endswith("batch reached less than it was asked for: 60% on CPU 1")

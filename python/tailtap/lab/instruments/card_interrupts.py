@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from tailtap.host.changes.resource import read_text
 from tailtap.lab.instruments.observing import Quiet, Reading, Scope, Warning
+from tailtap.records import run as records
 from tailtap.records.cpulist import ranges
+from tailtap.records.run import Facts
 
 PROC = Path("/proc")
 
@@ -41,7 +42,7 @@ class Handled(Quiet):
     def stop(self) -> Reading:
         """What was handled meanwhile, and a warning for what was handled elsewhere."""
         after = counted(_interrupts(self._proc))
-        facts: dict[str, Any] = {}
+        facts: dict[str, records.Handled] = {}
         for number, (port, cpus) in self._sent.items():
             before, folder = self._before.get(number, {}), self._proc / "irq" / number
             handled = {
@@ -49,27 +50,27 @@ class Handled(Quiet):
                 for cpu, count in after.get(number, {}).items()
                 if count > before.get(cpu, 0)
             }
-            facts[number] = {
-                "port": port,
-                "cpus": list(cpus),
-                "affinity": read_text(folder / "smp_affinity_list"),
-                "effective": read_text(folder / "effective_affinity_list"),
-                "handled": {str(cpu): count for cpu, count in handled.items()},
-            }
-        return Reading({"card_interrupts": facts}, tuple(elsewhere(facts)))
+            facts[number] = records.Handled(
+                port=port,
+                cpus=list(cpus),
+                affinity=read_text(folder / "smp_affinity_list"),
+                effective=read_text(folder / "effective_affinity_list"),
+                handled={str(cpu): count for cpu, count in handled.items()},
+            )
+        return Reading(Facts(card_interrupts=facts), tuple(elsewhere(facts)))
 
 
-def elsewhere(facts: Mapping[str, Mapping[str, Any]]) -> Iterator[Warning]:
+def elsewhere(facts: Mapping[str, records.Handled]) -> Iterator[Warning]:
     """A warning for each interrupt that came to a CPU that it was not sent to."""
     for number, fact in facts.items():
-        others = {int(cpu): count for cpu, count in fact["handled"].items()
-                  if fact["cpus"] and int(cpu) not in fact["cpus"]}  # fmt: skip
+        others = {int(cpu): count for cpu, count in fact.handled.items()
+                  if fact.cpus and int(cpu) not in fact.cpus}  # fmt: skip
         if others:
             yield {
                 "code": "interrupts-elsewhere",
                 "message": f"CPU {ranges(others)} handled {sum(others.values())} interrupts "
-                f"{number} of {fact['port']}, which was sent to {ranges(fact['cpus'])} and goes to "
-                f"{fact['effective'] or fact['affinity']}",
+                f"{number} of {fact.port}, which was sent to {ranges(fact.cpus)} and goes to "
+                f"{fact.effective or fact.affinity}",
             }
 
 

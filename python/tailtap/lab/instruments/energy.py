@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 from tailtap.host.facts.power import ROOT, Counter, counters, platform_watts
 from tailtap.lab.instruments.observing import Quiet, Reading, Scope
+from tailtap.records import run as records
+from tailtap.records.run import Facts, Watts
 
 MOST_WATTS = 1000
 """No domain of a processor takes more, so that no counter wraps twice between two readings."""
@@ -59,13 +60,11 @@ class Counting(Quiet):
         self.close()
         self._add()
         elapsed = time.monotonic_ns() - self._began
-        facts: dict[str, Any] = {"elapsed_ns": elapsed, "energy_uj": self._spent}
+        watts = None
         if self._platform is not None:
-            facts["platform_watts"] = {
-                "before": self._platform,
-                "after": platform_watts(self._root),
-            }
-        return Reading({"energy": facts})
+            watts = Watts(before=self._platform, after=platform_watts(self._root))
+        spent = records.Energy(elapsed_ns=elapsed, energy_uj=self._spent, platform_watts=watts)
+        return Reading(Facts(energy=spent))
 
     def close(self) -> None:
         """End the thread."""

@@ -16,11 +16,12 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Discriminator, Field, Tag, field_validator
 
 from tailtap.lab.instruments.observing import Quiet, Reading, Scope, Warning
+from tailtap.records import run as records
 from tailtap.records.interrupt_samples import (
     FILE,
     Listing,
@@ -28,6 +29,7 @@ from tailtap.records.interrupt_samples import (
     parse_softirqs,
     write_samples,
 )
+from tailtap.records.run import Facts, SampleTimes
 from tailtap.records.schema import Strict, Time, Written
 from tailtap.records.units import format_time
 from tailtap.records.writing import refused
@@ -122,7 +124,7 @@ class Sampler(Quiet):
         except OSError as error:
             place = f"interrupts: {error.filename or path}"
             raise refused(place, error).or_elsewhere("set interrupts: none") from error
-        return Reading({"interrupts": self._facts()}, tuple(self._warnings()), (FILE,))
+        return Reading(Facts(interrupts=self._facts()), tuple(self._warnings()), (FILE,))
 
     def close(self) -> None:
         """End the thread."""
@@ -165,20 +167,20 @@ class Sampler(Quiet):
         except OSError as error:
             self._error = error
 
-    def _facts(self) -> dict[str, Any]:
-        return {
-            "period_ns": self._period,
-            "cpu": self._cpu,
-            "shares_cpu": self._shared,
-            "samples": len(self._times),
-            "late": self._late,
-            "missed": self._missed,
-            "took_ns": {
-                "median": round(statistics.median(self._took)),
-                "max": max(self._took),
-                "sum": sum(self._took),
-            },
-        }
+    def _facts(self) -> records.Sampling:
+        return records.Sampling(
+            period_ns=self._period,
+            cpu=self._cpu,
+            shares_cpu=self._shared,
+            samples=len(self._times),
+            late=self._late,
+            missed=self._missed,
+            took_ns=SampleTimes(
+                median=round(statistics.median(self._took)),
+                max=max(self._took),
+                sum=sum(self._took),
+            ),
+        )
 
     def _warnings(self) -> Iterator[Warning]:
         wanted = len(self._times) + self._missed

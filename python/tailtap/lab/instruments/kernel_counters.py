@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tailtap.lab.instruments.observing import Quiet, Reading, Scope, Warning
+from tailtap.records.run import Facts
 
 PROC = Path("/proc")
 # Columns of /proc/net/softnet_stat, hexadecimal; net/core/net-procfs.c of the kernel.
@@ -69,6 +70,15 @@ class Counters:
         }
         return Counters(softnet, steal, spent)
 
+    def facts(self, elapsed_ns: int) -> Facts:
+        """Of ``run.json``, for what was counted in so long."""
+        return Facts(
+            softnet={str(cpu): dict(counts) for cpu, counts in self.softnet.items()},
+            steal_ns={str(cpu): ns for cpu, ns in self.steal_ns.items()},
+            cpu_ns={str(cpu): dict(spent) for cpu, spent in self.cpu_ns.items()},
+            elapsed_ns=elapsed_ns,
+        )
+
 
 class KernelCounters:
     """What each CPU received, how it spent its time, and what a hypervisor took of it."""
@@ -90,12 +100,7 @@ class Since(Quiet):
         counters = Counters.read().since(self._before)
         elapsed = time.monotonic_ns() - self._began
         return Reading(
-            {
-                "softnet": {str(cpu): dict(counts) for cpu, counts in counters.softnet.items()},
-                "steal_ns": {str(cpu): ns for cpu, ns in counters.steal_ns.items()},
-                "cpu_ns": {str(cpu): dict(spent) for cpu, spent in counters.cpu_ns.items()},
-                "elapsed_ns": elapsed,
-            },
+            counters.facts(elapsed),
             tuple(
                 warnings_of(counters, elapsed, {*self._scope.generator_cpus, *self._scope.dut_cpus})
             ),

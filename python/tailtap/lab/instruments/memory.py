@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from tailtap.lab.instruments.observing import Quiet, Reading, Scope, Warning
 from tailtap.records.cpulist import ranges
+from tailtap.records.run import Facts
 from tailtap.records.units import format_size
 
 PROC = Path("/proc")
@@ -33,12 +33,12 @@ class OfForwarder(Quiet):
 
     def stop(self) -> Reading:
         """The memory that they have now in bytes; on a machine with several NUMA nodes by node."""
-        facts: dict[str, Any] = {"forwarder_memory": memory_of(self._pid)}
+        facts = Facts(forwarder_memory=memory_of(self._pid))
         numa = self._scope.numa
         if numa is None or len(numa.nodes) < 2:
             return Reading(facts)
         nodes = nodes_of(self._pid)
-        facts["forwarder_memory_nodes"] = {str(node): size for node, size in nodes.items()}
+        facts.forwarder_memory_nodes = {str(node): size for node, size in nodes.items()}
         return Reading(facts, tuple(far(nodes, numa.of_cpus(self._scope.dut_cpus))))
 
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from tailtap.host.cpu.numa import Numa
 from tailtap.lab.forwarders.served import Served, Server
+from tailtap.records.run import Facts
 from tailtap.remote import Host
 from tailtap.remote.process import Process
 
@@ -112,11 +113,18 @@ class Scope:
 class Reading:
     """What an instrument found out."""
 
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    """Keys of ``run.json`` and their values."""
+    facts: Facts = field(default_factory=Facts)
+    """Of ``run.json``."""
     warnings: Sequence[Warning] = ()
     files: Sequence[str] = ()
     """Names of files that it left in the run folder."""
+
+    @property
+    def found(self) -> dict[str, object]:
+        """The facts that it has, by their keys in ``run.json``."""
+        nothing = Facts()
+        every = {name: getattr(self.facts, name) for name in Facts.__struct_fields__}
+        return {key: value for key, value in every.items() if value != getattr(nothing, key)}
 
 
 class Observation(Protocol):

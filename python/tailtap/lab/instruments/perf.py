@@ -31,7 +31,7 @@ from tailtap.lab.instruments.observing import Counters, Quiet, Reading, Scope, W
 from tailtap.records import run as records
 from tailtap.records.cpulist import parse_cpus
 from tailtap.records.errors import MachineError
-from tailtap.records.record import as_json
+from tailtap.records.run import Facts
 
 _HARDWARE, _SOFTWARE, _CACHE = 0, 1, 3
 _DTLB, _MISS = 3, 1 << 16
@@ -159,7 +159,7 @@ class Window(Quiet):
     def stop(self) -> Reading:
         """What was counted meanwhile."""
         counts = window(self._before, self._counting.read(), self._cpus)
-        return Reading({"counters": {"run": as_json(counts)}}, missing(counts))
+        return Reading(Facts(counters={"run": counts}), missing(counts))
 
 
 def missing(counts: records.Window) -> Sequence[Warning]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tailtap.lab.neighbours import NEIGHBOURS
+from tailtap.records.run import Load, Neighbour
 from tailtap.remote import Host
 from tailtap.remote.process import STOP_SECONDS, Process
 
@@ -60,25 +61,23 @@ class Neighbours:
                 return f"the neighbour {name} on CPU {cpu}: {process.failure()}"
         return None
 
-    def stop(self) -> dict[str, Any]:
+    def stop(self) -> dict[str, Neighbour]:
         """End them: by name the `kind`, what each CPU was `asked` for, its `unit`, and for each of
         the `cpus` what was `reached` and the CPU time. Raises `MachineError`.
         """
         for process in self._processes.values():
             process.interrupt()
-        told: dict[str, Any] = {}
+        told: dict[str, Neighbour] = {}
         for one in self._asked:
             kind = NEIGHBOURS[one.kind]
             cpus = {}
             for cpu in one.options.cpus:
                 done = self._processes[one.name, cpu].expect("done", STOP_SECONDS)
-                cpus[str(cpu)] = {
-                    "reached": kind.reached(done["done"], done["cpu_ns"], done["elapsed_ns"]),
-                    **{key: done[key] for key in ("done", "cpu_ns", "elapsed_ns")},
-                }
-            told[one.name] = {
-                "kind": one.kind, "unit": kind.unit, "asked": kind.asked(one.options), "cpus": cpus,
-            }  # fmt: skip
+                work = {key: done[key] for key in ("done", "cpu_ns", "elapsed_ns")}
+                cpus[str(cpu)] = Load(reached=kind.reached(*work.values()), **work)
+            told[one.name] = Neighbour(
+                kind=one.kind, unit=kind.unit, asked=kind.asked(one.options), cpus=cpus
+            )
         self.close()
         return told
 
@@ -89,13 +88,13 @@ class Neighbours:
         self._processes.clear()
 
 
-def too_little(told: Mapping[str, Any]) -> Iterator[Mapping[str, str]]:
+def too_little(told: Mapping[str, Neighbour]) -> Iterator[Mapping[str, str]]:
     """A warning about each neighbour that did less than it was asked for."""
     for name, one in told.items():
-        short = [cpu for cpu, row in one["cpus"].items() if row["reached"] < ENOUGH * one["asked"]]
+        short = [cpu for cpu, row in one.cpus.items() if row.reached < ENOUGH * one.asked]
         if short:
             parts = ", ".join(
-                f"{one['cpus'][cpu]['reached'] / one['asked']:.0%} on CPU {cpu}" for cpu in short
+                f"{one.cpus[cpu].reached / one.asked:.0%} on CPU {cpu}" for cpu in short
             )
             yield {
                 "code": "neighbour-short",

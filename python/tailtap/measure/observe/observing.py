@@ -18,7 +18,7 @@ from tailtap.measure.observe.prepared import SLUGS, Prepared
 from tailtap.measure.observe.record import begun, ended, evaluated, share_trace, stopped_into
 from tailtap.records.bugs import STORAGE, kept
 from tailtap.records.errors import Interrupted
-from tailtap.records.run import Facts, RunRecord
+from tailtap.records.run import RunRecord
 from tailtap.records.warnings import notices
 
 Begun = Callable[[Prepared], None]
@@ -72,7 +72,7 @@ def observe_prepared(
                 work.watch()
             elapsed, after = time.monotonic_ns() - began, Counters.read()
             stopped = work.stop()
-        facts = _facts(after.since(before), elapsed)
+        facts = after.since(before).facts(elapsed)
         others = [
             *warnings_beside(beside, Beside.look()),
             *warnings_of(after.since(before), elapsed, prepared.serving.cpus),
@@ -106,12 +106,3 @@ def _fail(runs: Sequence[tuple[RunFolder, RunRecord]], error: Exception) -> None
         raise error
     for run, record in runs:
         ended(record, run, "failed", kept(error, run.path))
-
-
-def _facts(counters: Counters, elapsed_ns: int) -> Facts:
-    return Facts(
-        softnet={str(cpu): dict(counts) for cpu, counts in counters.softnet.items()},
-        steal_ns={str(cpu): ns for cpu, ns in counters.steal_ns.items()},
-        cpu_ns={str(cpu): dict(spent) for cpu, spent in counters.cpu_ns.items()},
-        elapsed_ns=elapsed_ns,
-    )

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from tailtap.experiment.events import GENERATOR, HOST, due
 from tailtap.host.changes.journal import boot_id
 from tailtap.lab import forwarders as forwarder
@@ -31,7 +33,7 @@ from tailtap.measure.roles.role import Request, Workbench
 from tailtap.measure.roles.tracing import is_steered, packets_of, spare_of
 from tailtap.measure.roles.tuning import tune
 from tailtap.records.errors import MachineError
-from tailtap.records.record import Notice, Open, as_json, opened, parsed
+from tailtap.records.record import Notice, Open, opened, parsed
 from tailtap.records.run import Event, Facts, PlatformFacts
 from tailtap.records.run import Placement as PlacementRecord
 from tailtap.records.units import format_time
@@ -254,19 +256,16 @@ class DeviceUnderTest:
         readings = {name: self._observing[name].stop() for name in reversed(self._observing)}
         told = {} if self._neighbours is None else self._neighbours.stop()
         happened = [] if self._happenings is None else self._happenings.stop()
-        facts: dict[str, Any] = {
-            "neighbours": told,
-            "events": [as_json(event) for event in happened],
-        }
+        facts = Facts(neighbours=told, events=list(happened))
         for reading in readings.values():
-            facts |= reading.facts
+            facts = replace(facts, **reading.found)
         warnings = [row for reading in readings.values() for row in reading.warnings]
         spent = self._spent_since()
         return Observed(
-            facts=parsed("what instruments found", facts, Facts, MachineError),
+            facts=facts,
             warnings=notices([*warnings, *too_little(told), *_failed(happened)]),
             brought={
-                name: Brought(facts=sorted(reading.facts), files=list(reading.files))
+                name: Brought(facts=sorted(reading.found), files=list(reading.files))
                 for name, reading in readings.items()
             },
             cpu_ns=None if spent is None else dict(spent),

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tailtap.lab.instruments.card_interrupts import Handled, counted
+from tailtap.records.record import as_json
 
 BEFORE = """\
            CPU0       CPU2
@@ -43,7 +44,7 @@ def test_what_came_to_another_cpu_is_told(proc: Path) -> None:
     handled = Handled(SENT, proc)
     (proc / "interrupts").write_text(AFTER)
     reading = handled.stop()
-    facts = reading.facts["card_interrupts"]
+    facts = as_json(reading.facts)["card_interrupts"]
     assert facts["45"] == {
         "port": "tt-in",
         "cpus": [2],
@@ -65,5 +66,5 @@ def test_an_interrupt_that_was_left_to_the_kernel_is_nowhere_else(proc: Path) ->
     handled = Handled({"45": ("tt-in", ())}, proc)
     (proc / "interrupts").write_text(AFTER)
     reading = handled.stop()
-    assert reading.facts["card_interrupts"]["45"]["handled"] == {"0": 1, "2": 900}
+    assert reading.facts.card_interrupts["45"].handled == {"0": 1, "2": 900}
     assert reading.warnings == ()

@@ -13,6 +13,7 @@ from tailtap.host.facts.power import Counter, closed, counters, platform_watts
 from tailtap.lab.instruments import INSTRUMENTS, Scope
 from tailtap.lab.instruments import energy as instrument
 from tailtap.lab.instruments.energy import Energy
+from tailtap.records.record import as_json
 
 SCOPE = Scope((1,), (0,), NoLinks())
 RANGE = 262_143_328_850
@@ -89,7 +90,7 @@ def test_the_energy_between_start_and_stop(machine: Path) -> None:
     put(machine, "intel-rapl:0", 6_000_000)
     put(machine, "intel-rapl:1", 1999)  # it has wrapped
     time.sleep(0.01)
-    told = observation.stop().facts["energy"]
+    told = as_json(observation.stop().facts)["energy"]
     assert told["elapsed_ns"] >= 10_000_000
     assert told["energy_uj"] == {
         "package-0": 5_999_000,
@@ -121,7 +122,7 @@ def test_what_wraps_again_and_again_is_followed(
     monkeypatch.setattr(instrument, "counters", played)
     while seen < len(readings):
         time.sleep(0.001)
-    assert observation.stop().facts["energy"]["energy_uj"] == {"package-0": 1200}
+    assert as_json(observation.stop().facts)["energy"]["energy_uj"] == {"package-0": 1200}
 
 
 def test_the_whole_machine_s_power_before_and_after(
@@ -131,7 +132,7 @@ def test_the_whole_machine_s_power_before_and_after(
     observation = Energy(tmp_path).start(SCOPE)
     assert observation is not None
     ipmi(tmp_path, monkeypatch, 305)
-    told = observation.stop().facts["energy"]
+    told = as_json(observation.stop().facts)["energy"]
     assert told["platform_watts"] == {"before": 212, "after": 305}
     assert told["energy_uj"] == {}
 

@@ -89,8 +89,8 @@ def test_a_whole_trace_is_fetched(here: tuple[Path, Path]) -> None:
     assert set(reading.files) == {"trace-guest.events", "trace-guest.json", *guest_clock.FILES}
     assert {path.name for path in run.iterdir()} == set(reading.files)
     assert (run / "trace-guest.json").read_text() == "of trace.json"
-    told = reading.facts["trace_guest"]
-    assert told["records"] == 7
+    told = reading.facts.trace_guest
+    assert told is not None and told["records"] == 7
     assert told["taps"]["guest-egress"] == {"seen": 4, "stored": 4, "lost": 0}
     [warning] = reading.warnings
     assert warning["code"] == "trace-lost"
@@ -107,7 +107,7 @@ def test_a_guest_that_cannot_be_traced_is_one_warning(here: tuple[Path, Path]) -
     [warning] = reading.warnings
     assert warning["code"] == "guest-untraced"
     assert "this kernel has no types of its own" in warning["message"]
-    assert (reading.files, reading.facts) == ((), {})
+    assert (reading.files, reading.found) == ((), {})
 
 
 def test_a_trace_that_was_cut_off_is_one_warning(here: tuple[Path, Path]) -> None:
@@ -121,7 +121,7 @@ def test_a_trace_that_was_cut_off_is_one_warning(here: tuple[Path, Path]) -> Non
     [warning] = reading.warnings
     assert warning["code"] == "guest-untraced"
     assert "no room" in warning["message"]
-    assert (tuple(reading.files), reading.facts) == (("trace-guest.events",), {})
+    assert (tuple(reading.files), reading.found) == (("trace-guest.events",), {})
 
 
 def test_files_that_do_not_come_are_named(here: tuple[Path, Path]) -> None:
@@ -142,18 +142,16 @@ def test_the_clock_is_a_fact_of_the_run_or_a_warning(tmp_path: Path) -> None:
     random = np.random.default_rng(1)
     found = simulate(arrivals(2_000, 1.0, random), [], random)
     folder = write_guest_run(tmp_path / "run", found)
-    reading = guest_clock_of(folder, {"records": 7})
-    told = reading.facts["trace_guest"]
-    assert told["records"] == 7
+    told, warnings = guest_clock_of(folder, {"records": 7})
+    assert told is not None and told["records"] == 7
     assert told["alignment"]["packets"] == {"there": 2000, "back": 2000}
-    assert reading.warnings == ()
+    assert warnings == []
     (folder / "guest-ingress.stamps").write_bytes(b"")
-    reading = guest_clock_of(folder, {"records": 7})
-    [warning] = reading.warnings
+    told, [warning] = guest_clock_of(folder, {"records": 7})
     assert warning["code"] == "guest-clock"
     assert "guest-ingress.stamps: this is no stamp file" in warning["message"]
-    assert reading.facts == {}
-    assert guest_clock_of(folder, None).facts == {}
+    assert told == {"records": 7}
+    assert guest_clock_of(folder, None) == (None, [])
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from tailtap.lab.instruments.interrupts import (
 )
 from tailtap.records.errors import MachineError
 from tailtap.records.interrupt_samples import FILE, read_samples
+from tailtap.records.record import as_json
 
 MS = 1_000_000
 CPUS = sorted(os.sched_getaffinity(0))
@@ -37,7 +38,7 @@ def test_a_run_has_samples_of_this_machine_by_the_clock_of_the_taps(tmp_path: Pa
     reading = observation.stop()
     after = time.monotonic_ns()
     assert list(reading.files) == [FILE]
-    facts = reading.facts["interrupts"]
+    facts = as_json(reading.facts)["interrupts"]
     samples = read_samples(tmp_path / FILE)
     assert len(samples.times_ns) == facts["samples"] >= 2
     assert before <= samples.times_ns[0] and samples.times_ns[-1] <= after
@@ -60,7 +61,7 @@ def test_a_sampler_that_comes_late_says_so(tmp_path: Path) -> None:
     time.sleep(0.05)
     reading = observation.stop()
     assert [warning["code"] for warning in reading.warnings] == ["interrupts-late"]
-    facts = reading.facts["interrupts"]
+    facts = as_json(reading.facts)["interrupts"]
     assert facts["late"] + facts["missed"] > 0
     assert f"{facts['late'] + facts['missed']} of " in reading.warnings[0]["message"]
 

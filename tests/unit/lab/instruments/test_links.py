@@ -55,4 +55,4 @@ def test_those_who_tell_may_end_as_the_links_are_looked_at_in_the_end() -> None:
 
 def test_standing_links_are_no_news() -> None:
     reading = _observe(NoLinks()).stop()
-    assert not reading.facts and not reading.warnings and not reading.files
+    assert not reading.found and not reading.warnings and not reading.files

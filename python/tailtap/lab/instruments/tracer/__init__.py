@@ -14,7 +14,8 @@ from tailtap.lab.instruments.observing import Reading, Scope, Tracing, Warning
 from tailtap.lab.instruments.tracer.room import USED, Room, room_of
 from tailtap.lab.instruments.tracer.taking import EVENTS, RECORD
 from tailtap.records.errors import MachineError, TailtapError
-from tailtap.records.record import as_json, parsed
+from tailtap.records.record import parsed
+from tailtap.records.run import Facts
 from tailtap.records.trace import Taken
 from tailtap.remote.local import LocalHost
 from tailtap.remote.process import STOP_SECONDS, Process
@@ -113,7 +114,7 @@ class Following:
         """What its trace has. Raises `MachineError`."""
         trace = self.taken()
         warnings = [*warnings_of(trace), *written(trace, self._room)]
-        return Reading({"trace": as_json(trace)}, warnings, (EVENTS, RECORD))
+        return Reading(Facts(trace=trace), warnings, (EVENTS, RECORD))
 
     def taken(self) -> Taken:
         """Let it write what it holds, and end it. Raises `MachineError`."""

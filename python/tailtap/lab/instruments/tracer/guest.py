@@ -20,6 +20,7 @@ from tailtap.lab.instruments.tracer.room import SPARE, records_of
 from tailtap.lab.instruments.tracer.taking import EVENTS, RECORD
 from tailtap.records.errors import MachineError
 from tailtap.records.record import as_json
+from tailtap.records.run import Facts
 from tailtap.records.trace import Taken
 
 FILES = {EVENTS: "trace-guest.events", RECORD: "trace-guest.json"}
@@ -91,7 +92,7 @@ class InGuest(Quiet):
         finally:
             self.close()
         files = tuple(self._fetched(folder))
-        facts = {"trace_guest": {**as_json(trace), "taps": _counts(taps)}}
+        facts = Facts(trace_guest={**as_json(trace), "taps": _counts(taps)})
         return Reading(facts, tuple(self._warnings(trace, files)), files)
 
     def close(self) -> None:
