@@ -151,7 +151,7 @@ demo: setup ## Measure a small lab on this machine and write its report
 # Tests start hundreds of interpreters, some in guests, which cannot write what they compile.
 .PHONY: compiled
 compiled: packages setup $(VENV)/complete
-	@$(BIN)/python -m compileall -q python
+	@$(BIN)/python -m compileall -q python tests/support
 
 # The lints and tests of Rust share one build, which needs nothing of Python.
 .PHONY: lint-rust

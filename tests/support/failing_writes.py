@@ -21,23 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from zygote import load
+
 SOURCE = Path(__file__).parent / "failing" / "failing.c"
-LOADED = (
-    "duckdb",
-    "pyarrow.parquet",
-    "tailtap._core",
-    "tailtap.cli.program",
-    "tailtap.output.database",
-    "tailtap.output.importers.importer",
-    "tailtap.analysis.evaluation",
-    "tailtap.output.report.page",
-    "tailtap.output.report.figures",
-    "tailtap.analysis.tail.runs",
-    "tailtap.analysis.verdict.runs",
-    "tailtap.analysis.verdict.junit",
-    "tailtap.analysis.causes.many",
-    "rich.table",
-)
 REMEDIES = {
     errno.ENOSPC: "make room",
     errno.EDQUOT: "the quota is used up",
@@ -108,12 +94,9 @@ def server() -> Iterator[Server]:
 
 
 def _serve(library: str, scratch: Path) -> None:
-    from importlib import import_module
-
     failing = ctypes.CDLL(library)
     failing.failing_count.restype = ctypes.c_long
-    for name in LOADED:
-        import_module(name)
+    load()
     for line in sys.stdin:
         asked = json.loads(line)
         child = os.fork()

@@ -168,8 +168,8 @@ def zygote() -> Zygote:
     return Zygote()
 
 
-def _serve(connected: socket.socket) -> None:
-    """Fork for each call, until the other end is closed."""
+def load() -> Callable[[], NoReturn]:
+    """Import all of the program; what runs it."""
     for name in LIBRARIES:
         importlib.import_module(name)
     import tailtap
@@ -179,6 +179,12 @@ def _serve(connected: socket.socket) -> None:
         # Programs, which run when they are imported.
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
+    return main
+
+
+def _serve(connected: socket.socket) -> None:
+    """Fork for each call, until the other end is closed."""
+    main = load()
     while asked := _asked(connected):
         call, files = asked
         stays = "stays" in call
