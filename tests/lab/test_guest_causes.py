@@ -23,7 +23,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from injectors import Injection, Injector
-from labtools import TAILTAP, Machine, own_machine, record, was_made, write_experiment
+from labtools import Machine, own_machine, record, was_made, write_experiment
+from program import tailtap
 from traces import RECORD, TASK
 
 from tailtap.analysis.clocks.guest import GuestClock, guest_clock
@@ -161,8 +162,7 @@ def disturbed(folder: Path, on_its_host: Injecting) -> Truth:
         assert status == 0, said
         assert machine.namespaces() == []
     [run] = (folder / "out/runs").iterdir()
-    told = subprocess.run([*TAILTAP, "explain", str(run), "--late", LATE, "--json", "--quiet"],
-                          capture_output=True, text=True, check=False)  # fmt: skip
+    told = tailtap("explain", run, "--late", LATE, "--json", "--quiet")
     assert told.returncode == 0, told.stderr
     table = pq.read_table(run / "causes-late.parquet")
     columns = {name: table.column(name).to_numpy(zero_copy_only=False)

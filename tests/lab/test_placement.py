@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from labtools import TAILTAP, Machine, own_machine, record, was_made, write_experiment
+from labtools import Machine, own_machine, record, was_made, write_experiment
 from namespaces import Namespace
+from program import tailtap
 
 from tailtap.host.net.card_settings import CardQueues
 from tailtap.records.errors import MachineError
@@ -53,7 +54,7 @@ def test_packets_are_received_where_the_experiment_says(tmp_path: Path) -> None:
     with own_machine() as machine:
         for attempt in range(3):
             out = tmp_path / f"out{attempt}"
-            done = machine.run(*TAILTAP, "run", str(path), "--out", str(out), seconds=400)
+            done = tailtap("run", path, "--out", out, timeout=400, beside=machine.pid)
             assert was_made(done), done.stderr
             runs = [record(run) for run in sorted((out / "runs").iterdir())]
             # Counters are the whole machine's: with much more in them they tell nothing of ours.

@@ -1,7 +1,7 @@
 """Devices that somebody else built: a bridge, a NAT, routers in a row, a bridge in a container.
 
-Each stands between `sender` and `sink`, namespaces that have an interface each. Its packets are
-those of `tailtap generate`.
+Each stands between `sender` and `sink`, namespaces that have an interface each. Its packets come
+from a program that sleeps between two: ours would keep a CPU from all others.
 """
 
 from __future__ import annotations
@@ -10,17 +10,20 @@ import contextlib
 import os
 import resource
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from labtools import TAILTAP, Machine
+from labtools import Machine
 
 from tailtap.host.containers.oci import hiding
 
 SENDER, DEVICE, SINK = "sender", "device", "sink"
 FROM, TO = "10.9.1.2", "10.9.2.2"
-RATE = "19937 pkt/s"
+RATE, BACK = 4_987, 499
+"""Packets per second, and of those the other way."""
+PROGRAM = Path(__file__).with_name("slow_device.py")
 
 
 @dataclass(frozen=True)
@@ -43,21 +46,20 @@ class Built:
 
     def sending(self) -> contextlib.AbstractContextManager[None]:
         """Packets, until the body ends."""
-        return self._sending(SENDER, RATE, self.destination, FROM, TO, cpu=0)
+        return self._sending(SENDER, RATE, self.destination, FROM, TO)
 
     def answering(self) -> contextlib.AbstractContextManager[None]:
         """Packets the other way, a tenth as many, through a bridge."""
         back = _mac(self.machine, SENDER, "eth0")
-        return self._sending(SINK, "1993 pkt/s", back, TO, FROM, cpu=0)
+        return self._sending(SINK, BACK, back, TO, FROM)
 
     @contextlib.contextmanager
     def _sending(
-        self, space: str, rate: str, mac: str, source: str, destination: str, cpu: int
+        self, space: str, rate: int, mac: str, source: str, destination: str
     ) -> Iterator[None]:
-        command = [*TAILTAP, "generate", "eth0", "--rate", rate, "--duration", "900 s", "--quiet"]
-        command += ["--src", source, "--dst", destination, "--dst-mac", mac, "--cpu", str(cpu)]
+        words = [sys.executable, str(PROGRAM), "send", "eth0", str(rate), "900"]
         running = subprocess.Popen(
-            self.machine.command("ip", "netns", "exec", space, *command),
+            self.machine.command("ip", "netns", "exec", space, *words, mac, source, destination),
             stdout=subprocess.DEVNULL,
             start_new_session=True,
         )
