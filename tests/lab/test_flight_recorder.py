@@ -26,6 +26,8 @@ def test_a_packet_that_was_held_makes_a_run_like_any_other(tmp_path: Path) -> No
     words = ("--incidents", "1", "--then", command)
     with own_machine() as machine, holding(machine), recording(machine, out, *words) as running:
         wait_for(then.exists, "an incident", 200)
+        # The machine itself may have made that one, before the first packet was held.
+        wait_for(lambda: machine.received("sink", "eth0") > 5 * RATE, "a packet that was held", 200)
         time.sleep(2)
         running.send_signal(signal.SIGINT)
         said, errors = running.communicate(timeout=200)
@@ -45,8 +47,8 @@ def test_a_packet_that_was_held_makes_a_run_like_any_other(tmp_path: Path) -> No
     assert run["trace"]["ended_ns"] > run["trace"]["started_ns"]
     assert (incident / "causes.json").is_file() and (incident / "report/index.html").is_file()
     found = json.loads((incident / "evaluation/evaluation.json").read_text())
-    held = [row for row in found["worst"] if row["latency"] >= HOLD_MS * 1_000_000]
-    assert 1 <= len(held) <= int(late) + 1
+    above = [row for row in found["worst"] if row["latency"] >= HOLD_MS // 2 * 1_000_000]
+    assert 1 <= len(above) <= int(late) + 1
     for tool in ("explain", "report"):
         done = subprocess.run(
             [*TAILTAP, tool, str(out), "--quiet"], capture_output=True, text=True, check=False
