@@ -1,7 +1,8 @@
 """When the machine under the device or the generator was taken away, as times.
 
 A trace tells of steal, on the cores that serve and on those that send, and of the threads of a
-virtual machine that were stopped. A generator that sends at a constant pace spins on its core until
+virtual machine that were stopped; where there is none but a virtual machine's own, that tells what
+was stolen from it. A generator that sends at a constant pace spins on its core until
 the next packet is due, so that a packet which left late tells when it was away. Where this kernel's
 own work had its core meanwhile, by the trace, nobody from outside took it: that is not left out.
 """
@@ -17,6 +18,7 @@ import numpy as np
 from tailtap.analysis.causes import events as kinds
 from tailtap.analysis.causes.events import Events, read_events
 from tailtap.analysis.causes.trace import Trace
+from tailtap.analysis.clocks.guest import GuestClock
 from tailtap.analysis.evaluation.settings import SECOND_NS
 from tailtap.analysis.evaluation.values import Column
 from tailtap.analysis.runs.run import Run
@@ -62,6 +64,19 @@ def of_trace(trace: Trace) -> tuple[list[Pauses], Events]:
     if trace.served.by == "vcpu":
         found += _stopped(trace, events)
     return [one for one in found if one.spans.start.size], events
+
+
+def of_guest(trace: Trace, clock: GuestClock) -> list[Pauses]:
+    """The pauses that a virtual machine's own trace tells of, by the clock of its host's stamps.
+
+    That is what was stolen from the cores that serve there: nobody else saw it where its host was
+    not traced. Raises `InputError` when it cannot be read.
+    """
+    found, _ = of_trace(trace)
+    return [
+        Pauses(one.by, None, Spans.merged(*map(clock.host_ns, (one.spans.start, one.spans.end))))
+        for one in found
+    ]
 
 
 def _stopped(trace: Trace, events: Events) -> Iterator[Pauses]:

@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from tailtap.analysis.causes.events import Events
 from tailtap.analysis.causes.late import capture_of
-from tailtap.analysis.causes.trace import has_trace, load
+from tailtap.analysis.causes.trace import GUEST_EVENTS, has_trace, load, load_guest
+from tailtap.analysis.clocks.guest import guest_clock
 from tailtap.analysis.evaluation import tables
 from tailtap.analysis.evaluation.model import Evaluation
 from tailtap.analysis.evaluation.values import Column
@@ -21,7 +22,7 @@ from tailtap.analysis.runs.reader import as_shown, finished_runs
 from tailtap.analysis.runs.run import Run, RunEvaluation
 from tailtap.analysis.undisturbed.independence import LEAST_P, SEED, SHIFTS, independence
 from tailtap.analysis.undisturbed.packets import all_packets
-from tailtap.analysis.undisturbed.pauses import Pauses, of_generator, of_trace
+from tailtap.analysis.undisturbed.pauses import Pauses, of_generator, of_guest, of_trace
 from tailtap.analysis.undisturbed.stretches import Left, Spans, leave_out
 from tailtap.analysis.undisturbed.words import words_of
 from tailtap.records.errors import InputError
@@ -172,6 +173,9 @@ def find_undisturbed(run: Run) -> Undisturbed | None:
         found, events = of_trace(trace)
         senders = trace.senders
         known.append("trace")
+    elif (folder / GUEST_EVENTS).is_file():
+        found = of_guest(load_guest(folder), guest_clock(folder))
+        known.append("guest-trace")
     generator = of_generator(run, before, events, senders)
     if generator is not None:
         found += generator
@@ -241,6 +245,11 @@ def _reason(p: float | None, out_ns: int, of_ns: int, packets: int) -> str:
 
 def _unknown(run: Run, known: Sequence[str]) -> str:
     """What may be missing among the pauses; empty where nothing is known to be."""
+    if "guest-trace" in known:
+        return (
+            "its host was not traced: what was stolen from the virtual machine is known, and not "
+            "when it was stopped"
+        )
     if "trace" not in known:
         return "without a trace only the generator's lateness is known"
     taken = run.record and run.record.trace

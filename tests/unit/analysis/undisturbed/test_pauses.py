@@ -9,12 +9,30 @@ from typing import Any
 
 import numpy as np
 import pytest
+from guests import write_guest_run
 from stamps import write_stamps
-from traced import DUT, HOG, OTHER, SECOND, SERVED_BIT, SERVER, START, TASK, Record, encode, steal
+from traced import (
+    DUT,
+    HOG,
+    OTHER,
+    SECOND,
+    SERVED_BIT,
+    SERVER,
+    START,
+    TASK,
+    Record,
+    arrivals,
+    encode,
+    random_blocks,
+    simulate,
+    steal,
+)
 
 from tailtap.analysis.causes.taxonomy import Names, Served
 from tailtap.analysis.causes.trace import Trace
+from tailtap.analysis.runs.reader import finished_runs
 from tailtap.analysis.runs.run import Run
+from tailtap.analysis.undisturbed import undisturbed_of
 from tailtap.analysis.undisturbed.pauses import LATE_NS, Pauses, of_generator, of_trace
 from tailtap.records.record import Open
 from tailtap.records.run import Parameters, RunRecord, TrafficSettings
@@ -91,6 +109,28 @@ def test_a_virtual_machine_that_was_stopped(tmp_path: Path) -> None:
     found, _ = of_trace(trace_of(tmp_path, records, "vcpu"))
     assert spans(found) == [("stop", DUT, [START + 10_000], [START + FIVE_MS])]
     assert of_trace(trace_of(tmp_path, records))[0] == []  # a forwarder that somebody stopped
+
+
+def test_what_a_guest_alone_tells(tmp_path: Path) -> None:
+    """Its host was not traced: what was stolen is known by the guest's clock, put on the host's."""
+    random = np.random.default_rng(5)
+    blocks = random_blocks(steal, 8, (FIVE_MS, FIVE_MS + 1), 1.0, random)
+    found = simulate(arrivals(20_000, 1.0, random), blocks, random)
+    folder = write_guest_run(tmp_path / "001-guest", found)
+    for name in ("trace.events", "trace.json"):
+        (folder / name).unlink()
+    [run] = finished_runs(folder)
+    without = undisturbed_of(run)
+    assert without is not None and without.shown
+    record = without.record
+    assert record.known_by == ["guest-trace"]
+    [row] = record.pauses
+    assert (row.by, row.cpu, row.pauses) == ("steal", None, len(found.blocks))
+    assert row.pause_ns == pytest.approx(len(found.blocks) * FIVE_MS, rel=0.01)
+    assert "its host was not traced" in record.words
+    plain, left = run.percentile(0.999), without.percentile(0.999)
+    assert plain is not None and left is not None
+    assert left.value < 100_000 < FIVE_MS // 2 < plain.value
 
 
 def test_a_generator_that_was_late(tmp_path: Path) -> None:
