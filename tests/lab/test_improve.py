@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import trial_knobs
+from built_devices import Built, bridge
 from explaining import DUT, OTHER
 from injectors import build, flow, hog, timers
 from labtools import TAILTAP, Machine, own_machine, was_made
@@ -66,7 +67,7 @@ def improved(machine: Machine, folder: Path, some: Kinds, *options: str) -> dict
     """What `tailtap improve` says where `some` disturb."""
     out = folder / "out"
     with trial_knobs.disturbances(folder / "knobs", some):
-        words = ("improve", str(folder / "experiment.yaml"), "--json", "--out", str(out))
+        words = ("improve", "--json", "--out", str(out))
         done = machine.run(*TAILTAP, *words, *options, seconds=MOST_SECONDS)
     assert done.returncode in (0, 1, 5), done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
@@ -78,7 +79,8 @@ def improved(machine: Machine, folder: Path, some: Kinds, *options: str) -> dict
 def test_what_ends_a_hog_is_proven_and_kept_until_revert(machine: Machine, tmp_path: Path) -> None:
     some = long_hog(build(tmp_path))
     found = improved(
-        machine, tmp_path, some, "--require", "p95 < 10 ms", "--within", "10min",
+        machine, tmp_path, some, str(tmp_path / "experiment.yaml"), "--require", "p95 < 10 ms",
+        "--within", "10min",
         "--export", "sysctl", "--keep",
     )  # fmt: skip
     assert found["kept"] == ["test-ends-hog"], (found["stages"], found["trials"], found["left"])
@@ -111,7 +113,8 @@ def test_what_ends_three_disturbances_is_kept_and_no_decoy(
         "test-ends-flow": lambda: flow(program, namespace, helper=OTHER, **every),
     }
     found = improved(
-        machine, tmp_path, some, "--require", "p99 < 300 us", "--within", "15min",
+        machine, tmp_path, some, str(tmp_path / "experiment.yaml"), "--require", "p99 < 300 us",
+        "--within", "15min",
         "--set", "traffic.duration=1s",
     )  # fmt: skip
     assert set(found["kept"]) == set(trial_knobs.RIGHT), found["trials"]
@@ -137,6 +140,48 @@ def test_a_killed_trial_leaves_a_machine_that_clean_puts_back(
     assert was_made(cleaned), cleaned.stderr
     assert says(tmp_path) == {trial_knobs.RUNS}
     assert json.loads((tmp_path / "out/improve.json").read_text())["status"] == "running"
+
+
+def bridge_on(machine: Machine, cpu: int) -> Built:
+    """A bridge whose packets are served on a CPU that does not send them."""
+    built = bridge(machine)
+    space, name = built.came
+    steering = f"/sys/class/net/{name}/queues/rx-0/rps_cpus"
+    machine.run("ip", "netns", "exec", space, "sh", "-c", f"echo {1 << cpu:x} > {steering}")
+    return built
+
+
+@pytest.mark.alone
+def test_a_bridge_is_looked_at_under_its_own_load(machine: Machine, tmp_path: Path) -> None:
+    """With time for one stage only, which names what would be tried."""
+    built, program = bridge_on(machine, DUT), build(tmp_path)
+    some: Kinds = {"test-ends-timers": lambda: timers(program, count=8000, gap_ns=0, cpu=DUT)}
+    words = ("--observe", *built.words, "--for", "1 s", "--require", "p99 < 50 us")
+    with built.sending():
+        found = improved(machine, tmp_path, some, *words, "--within", "1 s")
+    [stage] = found["stages"]
+    assert (found["stopped"], stage["answer"], len(stage["runs"])) == ("time over", "violated", 2)
+    timer = [row for row in stage["causes"] if row["cause"] == "timer"]
+    assert "test-ends-timers" in timer[0]["knobs"], stage
+    assert found["purpose"] == f"--cpus {DUT} --role bare-metal"
+    assert sorted(path.name for path in (tmp_path / "out/runs").iterdir()) == [
+        "001-stage-1-trace", "002-stage-1", "003-stage-1",
+    ]  # fmt: skip
+    assert was_made(machine.tailtap("report", str(tmp_path / "out")))
+    assert "What was tried" in (tmp_path / "out/report/index.html").read_text()
+
+
+@pytest.mark.alone
+@pytest.mark.timed
+@pytest.mark.slow
+def test_what_ends_bursts_of_timers_on_a_bridge_is_proven(machine: Machine, tmp_path: Path) -> None:
+    built, program = bridge_on(machine, DUT), build(tmp_path)
+    some: Kinds = {"test-ends-timers": lambda: timers(program, count=8000, gap_ns=0, cpu=DUT)}
+    words = ("--observe", *built.words, "--for", "1 s", "--require", "p97 < 300 us")
+    with built.sending():
+        found = improved(machine, tmp_path, some, *words, "--within", "15min")
+    assert found["kept"] == ["test-ends-timers"], (found["stages"], found["trials"])
+    assert says(tmp_path) == {trial_knobs.RUNS}
 
 
 @pytest.mark.alone
