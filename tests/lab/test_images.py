@@ -103,11 +103,11 @@ def measured(folder: Path, files: str, vary: str = "") -> tuple[list[dict[str, A
     return [record(run) for run in runs], runs
 
 
-def refused(folder: Path, files: str) -> str:
+def refused(folder: Path, files: str, *options: str) -> str:
     """Why no run of an experiment is possible."""
     path = write_experiment(folder, EXPERIMENT.format(files=files, vary=""))
     with own_machine() as machine:
-        done = machine.tailtap("run", str(path), "--check")
+        done = machine.tailtap("run", str(path), "--check", *options)
     assert done.returncode in (2, 3), done.stdout
     return done.stderr.splitlines()[-1]
 
@@ -127,6 +127,11 @@ def test_an_image_forwards_with_its_own_command_as_its_own_user(
         assert told["forwarder"]["command"] == ["program", "forward"]
         # Somebody without rights keeps the capabilities that forwarding needs.
         assert (run / "forwarder.log").read_text() == "uid 1234, colour blue\n"
+
+
+def test_lxc_says_before_a_run_whose_commands_it_cannot_be(built: Built, tmp_path: Path) -> None:
+    said = refused(tmp_path, f"image: '{NAME}:1'", "--set", "dut.platform=container")
+    assert "its commands are user 1234's and start in /, which LXC cannot do" in said
 
 
 @pytest.mark.parametrize("form", ["oci-archive", "docker-archive"])

@@ -104,7 +104,8 @@ class Dut(Strict):
     over: Over = Field(
         default=VETH,
         description="What the nodes are reached by: veth pairs, a macvlan on the end of each link, "
-        "or a bridge between that and a veth pair of the node, as a host has them for containers. "
+        "or a bridge between that and a veth pair (bridge) or a netkit (netkit) of the node, as a "
+        "host has them for containers. "
         "Or virtual functions of two network cards (SR-IOV) between nodes, which a cable joins. "
         "docs/howto/virtual-functions.md says what that needs.",
         examples=[{"sriov": ["enp1s0f0", "enp2s0f0"]}],

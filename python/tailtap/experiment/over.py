@@ -36,9 +36,10 @@ def _form(value: object) -> str:
 
 
 Over: TypeAlias = Annotated[
-    Annotated[Literal["veth", "macvlan", "bridge"], Tag("word")] | Annotated[Sriov, Tag("mapping")],
+    Annotated[Literal["veth", "macvlan", "bridge", "netkit"], Tag("word")]
+    | Annotated[Sriov, Tag("mapping")],
     Discriminator(_form),
-    Written("`veth`, `macvlan`, `bridge`, or `{sriov: [card, card]}`"),
+    Written("`veth`, `macvlan`, `bridge`, `netkit`, or `{sriov: [card, card]}`"),
 ]
 
 

@@ -3,6 +3,7 @@
 ```
 macvlan   link ── lower ─ macvlan: the port
 bridge    link ── lower ─ bridge ─ veth ── the port
+netkit    link ── lower ─ bridge ─ netkit ── the port
 ```
 
 What lies in between is in a namespace of its own, as it would be the host's.
@@ -19,12 +20,15 @@ from tailtap.records.errors import MachineError
 from tailtap.remote import CommandFailed
 from tailtap.remote.local import LocalHost
 
-MACVLAN, BRIDGE = "macvlan", "bridge"
+MACVLAN, BRIDGE, NETKIT = "macvlan", "bridge", "netkit"
 TRIALS = {
     MACVLAN: "ip link add tt-0 type veth && ip link add link tt-0 name tt-1 type macvlan",
     BRIDGE: "ip link add tt-1 type bridge",
+    NETKIT: "ip link add tt-1 type netkit mode l2",
 }
 """What makes one of each way, in a namespace that ends with the process."""
+UNKNOWN_TO_IP = "Garbage instead of arguments"
+"""What ip(8) says of the options of a kind that it does not know."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,7 @@ class Reached(Resource):
             commands += [
                 f"link add {self._bridge} mtu {self.mtu} type bridge stp_state 0 mcast_snooping 0",
                 f"link set dev {self.lower} master {self._bridge}",
-                f"link add {self._beside} mtu {self.mtu} type veth peer {named}",
+                f"link add {self._beside} mtu {self.mtu} type {self._pair} peer {named}",
                 f"link set dev {self._beside} master {self._bridge}",
                 f"link set dev {self._beside} up",
                 f"link set dev {self._bridge} up",
@@ -86,6 +90,11 @@ class Reached(Resource):
         """
 
     @property
+    def _pair(self) -> str:
+        """The kind of the pair behind the bridge; frames pass a netkit in its mode l2 alone."""
+        return "netkit mode l2" if self.way == NETKIT else "veth"
+
+    @property
     def _bridge(self) -> str:
         return f"{self.lower}b"
 
@@ -95,11 +104,17 @@ class Reached(Resource):
 
 
 def require_way(way: str) -> None:
-    """Raises `MachineError` for a kernel that cannot."""
+    """Raises `MachineError` for a kernel that cannot, and for an older iproute2."""
     command = ["unshare", "--net", "sh", "-ec", TRIALS[way]]
     try:
         LocalHost().run(command)
     except CommandFailed as error:
+        if UNKNOWN_TO_IP in str(error):
+            raise MachineError(
+                f"dut.over: {way}: this machine's ip makes none: it needs iproute2 6.7 or newer "
+                "(Debian bookworm has one in its backports) and a kernel with "
+                f"CONFIG_{way.upper()}; leave dut.over out"
+            ) from error
         raise MachineError(
             f"dut.over: {way}: this kernel makes none ({error.reason}): it needs "
             f"CONFIG_{way.upper()}; leave dut.over out"

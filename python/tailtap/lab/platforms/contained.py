@@ -156,7 +156,12 @@ class ContainerPlatform:
         findings.ask(require_boot_of_host, spec)
         findings.ask(require_program, self.engine.program)
         _, root = self.root(spec.options)
+        before = len(findings.problems)
         root.foresee(programs, findings)
+        if len(findings.problems) == before:
+            own = findings.ask(root.own, "tt", self.engine)
+            if own is not None:
+                findings.ask(own.require_enterable)
         findings.ask(_Limits, spec, root)
 
     def machine(self, spec: DutSpec[ContainedOptions]) -> Mapping[str, Any]:

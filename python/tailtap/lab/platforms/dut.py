@@ -78,9 +78,18 @@ class OwnFiles:
         told = (row.partition("=") for row in (self.image.environment if self.image else ()))
         variables = {"PATH": SYSTEM_PATH, **{name: value for name, _, value in told}, **more}
         self._require(words[0], variables["PATH"])
+        return self.enter(self._inner(words, variables))
+
+    def require_enterable(self) -> None:
+        """Raises `MachineError` where no command can be run as the image says, `InputError` where
+        that names nobody.
+        """
+        self.enter(self._inner(["true"], {}))
+
+    def _inner(self, words: Sequence[str], variables: Mapping[str, str]) -> Inner:
         account = account_of(self.image.user if self.image else "", self.root)
         folder = self.image.folder if self.image else "/"
-        return self.enter(Inner(words, variables, folder, account.uid, account.gid))
+        return Inner(words, variables, folder, account.uid, account.gid)
 
     def _require(self, program: str, path: str) -> None:
         folders = path.split(":") if "/" not in program else [""]

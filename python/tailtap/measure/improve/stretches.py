@@ -108,9 +108,10 @@ class Stretches(Measuring):
         draft = ExperimentFolder(self.runs.folder.path / DRAFT, below)
         remove_tree(draft.path, below=below)
         make_folder(draft.runs, below=below)
-        prepared = of_it.prepared
-        if not trace:
-            prepared = replace(prepared, asked=replace(prepared.asked, trace="none"))
+        asked = of_it.prepared.asked
+        # What the trace of a stage costs is no matter: nothing is compared with it.
+        asked = replace(asked, budget=None) if trace else replace(asked, trace="none")
+        prepared = replace(of_it.prepared, asked=asked)
         with ExitStack() as stack:
             if knobs:
                 steps = plan(of_it.tree, of_it.purpose, knobs, disruptive=self.disruptive,
