@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
@@ -122,10 +123,22 @@ def searched(folder: Path) -> Path:
     return folder
 
 
+def loss(folder: Path) -> Path:
+    """Losses, and figures that the experiment file asks for."""
+    write_experiment(folder, packets=2_000)
+    figures = [
+        {"kind": "hdr", "panels": "traffic.rate", "series": "dut.platform", "caption": "As it is."},
+        {"kind": "tail-latency", "panels": "traffic.rate", "series": "dut.platform"},
+        {"kind": "shape"},
+    ]
+    (folder / "experiment.yaml").write_text(json.dumps({"figures": figures}))
+    return folder
+
+
 FOLDERS: Mapping[str, Callable[[Path], Path]] = {
     "quickstart": quickstart,
     "rates": rates,
-    "loss": lambda folder: write_experiment(folder, packets=2_000),
+    "loss": loss,
     "causes": lambda folder: write_told(folder).parent.parent,
     "hops": hops,
     "compared": compared,

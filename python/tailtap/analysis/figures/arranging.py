@@ -150,7 +150,7 @@ def value_of(run: Run, variable: str) -> str | None:
         "dut.platform": run.platform or None,
     }
     if run.origin is not None:
-        known["folder"] = run.origin.place
+        known["folder"] = run.origin.short or run.origin.place
         known |= {f"folder.{n}": part for n, part in enumerate(PurePath(run.origin.place).parts, 1)}
     return known.get(variable)
 
