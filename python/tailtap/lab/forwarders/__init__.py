@@ -45,6 +45,11 @@ class Running(Protocol):
         """How many seconds may pass until the first packet comes through."""
         ...
 
+    @property
+    def warnings(self) -> Sequence[Mapping[str, str]]:
+        """Warnings about every measurement with it, as ``{"code", "message"}``."""
+        ...
+
     def served(self) -> Served:
         """By what its packets are served now."""
         ...

@@ -36,7 +36,8 @@ cd /proc/sys/net/bridge 2> /dev/null && for family in ip ip6 arp; do
 done
 ip link add name $name type bridge stp_state 0 mcast_snooping 0 \\
     ${vlans:+vlan_default_pvid 0 vlan_filtering 1}
-ip link set dev $name addrgenmode none multicast off
+ip link set dev $name multicast off
+ip link set dev $name addrgenmode none 2> /dev/null || : # without IPv6 there is no such mode
 for port in "$@"; do
     ip link set dev $port master $name
     bridge link set dev $port learning off flood $flood

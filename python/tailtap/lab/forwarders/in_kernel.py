@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,7 @@ class InKernel:
     process: None = None
     holds_ns: int = 0
     ready_seconds: float = READY_SECONDS
+    warnings: Sequence[Mapping[str, str]] = ()
 
     def served(self) -> Served:
         """By the softirq that receives, or by threads that do so in its place."""

@@ -59,10 +59,12 @@ RULES: Any = Field(
 
 # The database ends with the switch, and both end with this shell, whatever becomes of it. The
 # switch is who forwards: its process is the one that is counted. What no rule is for is dropped
-# (fail-mode=secure), so that no packet passes before the rules are there.
-_RUN = """folder=$1 switch=$2 cpus=$3; shift 3
+# (fail-mode=secure), so that no packet passes before the rules are there. The port of its own is a
+# tap device in user space, which needs a file that containers and small guests lack.
+_RUN = """folder=$1 switch=$2 cpus=$3 seconds=$4; shift 4
 export OVS_RUNDIR="$folder" OVS_LOGDIR="$folder" OVS_DBDIR="$folder" OVS_SYSCONFDIR="$folder"
 db="unix:$folder/db.sock" control="$folder/vs.ctl" bound='setpriv --pdeathsig KILL'
+[ -e /dev/net/tun ] || { modprobe -q tun; mkdir -p /dev/net; mknod /dev/net/tun c 10 200; }
 ovsdb-tool create "$folder/conf.db" /usr/share/openvswitch/vswitch.ovsschema || exit 1
 $bound ovsdb-server "$folder/conf.db" --remote="p$db" --unixctl="$folder/db.ctl" \\
     -vconsole:warn & database=$!
@@ -71,10 +73,11 @@ $bound ${cpus:+taskset --cpu-list "$cpus"} "$switch" "$db" --unixctl="$control" 
     -vconsole:info & switch=$!
 echo $switch > "$folder/pid"
 trap 'ovs-appctl -t "$control" exit --cleanup; wait $switch; exit $?' INT TERM
-ovs-vsctl --retry --timeout=20 --db="$db" "$@" &&
+ovs-vsctl --retry --timeout=$seconds --db="$db" "$@" &&
     wrong=$(ovs-vsctl --db="$db" --bare --columns=name,error find interface 'error!=[]') &&
     [ -z "$wrong" ] && ovs-ofctl add-flows "unix:$folder/BRIDGE.mgmt" "$folder/rules" ||
-    { echo "Error: the switch was not set up:" $wrong; kill $switch; wait $switch; exit 1; }
+    { why=$(sed -n 's/.*|\\(WARN\\|ERR\\)|//p' "$folder/log" | head -n 3 | paste -s -d ';')
+      kill $switch; wait $switch; echo "Error: the switch was not set up: $wrong $why"; exit 1; }
 wait $switch""".replace("BRIDGE", BRIDGE)
 _TELL = """ovs-appctl -t "$1/vs.ctl" revalidator/wait
 ovs-ofctl dump-flows "unix:$1/BRIDGE.mgmt"
@@ -131,7 +134,7 @@ class Switch(Program):
         """Ask it how many packets each rule had, and end it."""
         if not self.process.ended:
             asked = ["sh", "-c", _TELL, "tell", str(self._work.path)]
-            self._facts |= counted(self._work.host.run(asked, check=False).stdout)
+            self.tell(counted(self._work.host.run(asked, check=False).stdout))
         return super().stop()
 
 
@@ -172,23 +175,24 @@ def openflow(dut: Dut, rules: str | None) -> str:
     return "".join(f"in_port={entered},actions=output:{left}\n" for entered, left in ways)
 
 
-def command(work: WorkFolder, program: str, cpus: Sequence[int], words: Sequence[str]) -> list[str]:
+def command(
+    work: WorkFolder, program: str, dut: Dut, cpus: Sequence[int], words: Sequence[str]
+) -> list[str]:
     """The command that runs the switch `program` and its database in the folder of `work`.
 
     Without `cpus` it is left where it may run.
     """
-    return ["sh", "-c", _RUN, "ovs", str(work.path), program, list_cpus(cpus), *words]
+    seconds = str(round(READY_SECONDS * dut.patience))
+    return ["sh", "-c", _RUN, "ovs", str(work.path), program, list_cpus(cpus), seconds, *words]
 
 
 def require_rules(host: Host, rules: str | None) -> None:
     """Raises `InputError` for rules of OpenFlow that are none."""
     if rules is None:
         return
-    done = host.run(
-        ["ovs-ofctl", "parse-flows", "/dev/stdin"], stdin=read_rules(rules), check=False
-    )
+    done = host.run(["ovs-ofctl", "parse-flows", "-"], stdin=read_rules(rules), check=False)
     if done.status != 0:
-        said = " ".join(done.stderr.split()).replace("/dev/stdin", rules)
+        said = " ".join(done.stderr.split()).replace("-:", f"{rules}:")
         raise InputError(f"{rules}: Open vSwitch does not take these rules: {said}")
 
 
@@ -235,7 +239,7 @@ class Ovs:
             return Switch(
                 work,
                 "ovs",
-                command(work, program, dut.cpus, words),
+                command(work, program, dut, dut.cpus, words),
                 stack=stack,
                 facts={"datapath": datapath},
                 threads=MAIN,

@@ -82,7 +82,7 @@ class OvsDpdk:
             return ovs.Switch(
                 work,
                 "ovs-dpdk",
-                ovs.command(work, program, (), words),
+                ovs.command(work, program, dut, (), words),
                 stack=stack,
                 facts=ports.facts,
                 threads=POLLS,

@@ -28,6 +28,7 @@ class Forwarding:
     ready_seconds: float = READY_SECONDS
     hint: str = ""
     """Why it may let nothing through."""
+    warnings: Sequence[Mapping[str, str]] = ()
     own_kernel: bool = False
     """Whether it runs under another kernel, so that its process here is only a proxy."""
     kernel: Served | None = None

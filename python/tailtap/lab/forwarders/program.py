@@ -81,7 +81,9 @@ class WorkFolder:
     def put(self, name: str, text: str) -> Path:
         """Write a file; its path on the host."""
         target = self.path / name
-        with tempfile.NamedTemporaryFile("w", suffix=f"-{name}", encoding="utf-8") as file:
+        with tempfile.NamedTemporaryFile(
+            "w", suffix=f"-{name}", encoding="utf-8", errors="surrogateescape"
+        ) as file:
             file.write(text)
             file.flush()
             self.host.put(Path(file.name), target)
@@ -128,6 +130,7 @@ class Program:
         daemon, which may close every descriptor, is `held` by a shell.
         """
         self.ready_seconds, self.holds_ns = ready_seconds, holds_ns
+        self.warnings: list[Mapping[str, str]] = []
         self._work, self._name, self._command = work, f"{called} {name}", list(command)
         self._version, self._facts = version, dict(facts or {})
         self._polls, self._log_kept = polls, False
@@ -135,6 +138,11 @@ class Program:
             ["sh", "-c", _HOLD if held else _START, name, str(work.path), *command]
         )
         self._stack = stack.pop_all()
+
+    def tell(self, facts: Mapping[str, Any], *warnings: Mapping[str, str]) -> None:
+        """Add what was found out since it was started."""
+        self._facts |= facts
+        self.warnings += warnings
 
     def served(self) -> Served:
         """By its threads; of a program that polls by those that run."""

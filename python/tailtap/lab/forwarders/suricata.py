@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
@@ -16,6 +17,7 @@ import yaml
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     Field,
     ValidationInfo,
     field_validator,
@@ -27,14 +29,19 @@ from tailtap.kinds.findings import Findings
 from tailtap.lab.forwarders import dpdk
 from tailtap.lab.forwarders.diagnosis import find_programs
 from tailtap.lab.forwarders.program import Program, WorkFolder
+from tailtap.lab.forwarders.rules import read_set
 from tailtap.lab.forwarders.setting import Asked, Need, Serves, Setting
 from tailtap.lab.generators.model import Traffic
 from tailtap.lab.generators.sizes import header_bytes
 from tailtap.lab.platforms.dut import Dut
-from tailtap.records.errors import InputError
+from tailtap.records.errors import InputError, MachineError
+from tailtap.records.schema import Matching
+from tailtap.records.units import parse_share
 
 READY_SECONDS = 60.0
-"""How long Suricata may take until its first packet: it compiles all rules before."""
+"""How long Suricata may take until its first packet once it has its rules."""
+LOAD_SECONDS = 300.0
+"""How long it may take to compile its rules: tens of thousands take half a minute."""
 VERSION = re.compile(r"This is Suricata version (\S+)")
 SURICATA = Need("suricata", "install Suricata 7 with `make forwarders` (Debian: suricata)")
 
@@ -47,20 +54,59 @@ LONGEST = 8
 DROPPED_PORT = 9
 """The UDP destination port whose packets the set drops: discard (RFC 863)."""
 FIRST_ID = 7_474_000
+POLL_SECONDS = 0.1
+"""How often the log is read until the rules are loaded."""
 RING = 4096
 """Frames that a ring of AF_PACKET holds."""
 BUFFERS = 16_383
 """Packet buffers of each port in DPDK mode; one less than a power of two fits best."""
 _CONFIGURATION, _RULES = "suricata.yaml", "suricata.rules"
 _ERROR = re.compile(r"^E: (.+)")
+_REJECTED = re.compile(r"^E: detect: error parsing signature \"(.*)\" from file (\S+) at line")
+_LOADED = re.compile(r"([0-9]+) rules successfully loaded, ([0-9]+) rules failed")
+_ID = re.compile(r"\bsid: *([0-9]+)")
+NAMED = 10
+"""How many rejected rules are named."""
+ADDRESSES: Mapping[str, str] = {
+    "HOME_NET": "any",
+    "EXTERNAL_NET": "any",
+    **dict.fromkeys(
+        ("HTTP_SERVERS", "SMTP_SERVERS", "SQL_SERVERS", "DNS_SERVERS", "TELNET_SERVERS",
+         "DC_SERVERS", "DNP3_SERVER", "DNP3_CLIENT", "MODBUS_CLIENT", "MODBUS_SERVER",
+         "ENIP_CLIENT", "ENIP_SERVER"), "$HOME_NET",
+    ),
+    "AIM_SERVERS": "$EXTERNAL_NET",
+}  # fmt: skip
+"""The groups of addresses of the configuration that Suricata comes with. Rules for one's own
+network apply to all of our packets, so that all of them are inspected."""
+PORTS: Mapping[str, str] = {
+    "HTTP_PORTS": "80", "SHELLCODE_PORTS": "!80", "ORACLE_PORTS": "1521", "SSH_PORTS": "22",
+    "DNP3_PORTS": "20000", "MODBUS_PORTS": "502", "FILE_DATA_PORTS": "[$HTTP_PORTS,110,143]",
+    "FTP_PORTS": "21", "GENEVE_PORTS": "6081", "VXLAN_PORTS": "4789", "TEREDO_PORTS": "3544",
+}  # fmt: skip
+"""Its groups of ports."""
+PROTOCOLS: Mapping[str, str] = {"dnp3": "20000", "modbus": "502", "enip": "44818"}
+"""Protocols that Suricata knows unless it is told nothing of them, and their ports."""
+SUPPORT: Mapping[str, str] = {
+    "classification.config": "classification-file",
+    "reference.config": "reference-config-file",
+    "threshold.config": "threshold-file",
+}
+"""Files that sets of rules come with, and the settings that name them."""
 
 
-def _rule_file(value: str) -> str:
-    if value not in ("none", "many") and not Path(value).is_file():
-        raise ValueError(
-            f"there is no file {value!r}: write none, many, or the path of a rule file"
-        )
+def _rule_files(value: str | list[str]) -> str | list[str]:
+    for path in [value] if isinstance(value, str) else value:
+        if value not in ("none", "many") and not Path(path).exists():
+            raise ValueError(
+                f"there is no file {path!r}: write none, many, or the paths of files with rules, "
+                "folders or archives"
+            )
     return value
+
+
+def _share(value: object) -> object:
+    return value if isinstance(value, float) else parse_share(str(value))
 
 
 class SuricataOptions(dpdk.DpdkOptions):
@@ -75,17 +121,52 @@ class SuricataOptions(dpdk.DpdkOptions):
         "huge_pages and memory are.",
         examples=["dpdk"],
     )
-    rules: Annotated[str, AfterValidator(_rule_file)] = Field(
+    rules: Annotated[str | list[str], AfterValidator(_rule_files)] = Field(
         default="none",
         description="Its rules: none; many, which are 5000 rules of ours that never match, 100 of "
         "them evaluated for every packet, and one that drops UDP port 9; or the path of a rule "
-        "file.",
-        examples=["many"],
+        "file, of a folder with rule files, or of an archive (tar) with them, or a list of such "
+        "paths.",
+        examples=["many", "emerging.rules.tar.gz"],
     )
+    sha256: (
+        Annotated[str, Matching(r"^[0-9a-f]{64}$", "a SHA-256 checksum: 64 digits of 0-9 and a-f")]
+        | None
+    ) = Field(
+        default=None,
+        description="The checksum that the file or archive in rules must have. By default it is "
+        "only stored.",
+        examples=["0" * 64],
+    )
+    rejected: Annotated[float, BeforeValidator(_share)] = Field(
+        default=0.05,
+        description="The share of its rules up to which Suricata may reject some, with a warning "
+        "that names them; with more, the run fails.",
+        examples=["1 %"],
+    )
+    vars: dict[str, str] = Field(
+        default_factory=dict,
+        description="Values of its groups of addresses and ports (names that end with _PORTS). "
+        "By default they are those that Suricata comes with, and HOME_NET and EXTERNAL_NET are "
+        "any.",
+        examples=[{"HOME_NET": "[198.18.0.0/15]", "EXTERNAL_NET": "!$HOME_NET"}],
+    )
+    manager: bool = Field(
+        default=False,
+        description="Whether the first of dut.cpus is for its managing threads alone, as in the "
+        "papers; packets are then inspected on the others.",
+        examples=[True],
+    )
+
+    @property
+    def paths(self) -> list[str]:
+        """Where the user's rules are; none for our own."""
+        rules = [self.rules] if isinstance(self.rules, str) else self.rules
+        return [] if self.rules in ("none", "many") else rules
 
     @field_validator("rules")
     @classmethod
-    def _rules_have_work(cls, rules: str, info: ValidationInfo) -> str:
+    def _rules_have_work(cls, rules: str | list[str], info: ValidationInfo) -> str | list[str]:
         """The traffic, where it is known, has payloads that our rules can look into."""
         if rules != "many" or not isinstance(info.context, Traffic):
             return rules
@@ -98,6 +179,12 @@ class SuricataOptions(dpdk.DpdkOptions):
                 f"have {room}: use a traffic.size of {headers + LONGEST} B or more"
             )
         return rules
+
+    @model_validator(mode="after")
+    def _checksum_is_of_one_file(self) -> SuricataOptions:
+        if self.sha256 is not None and not (len(self.paths) == 1 and Path(self.paths[0]).is_file()):
+            raise ValueError("sha256 is that of one file: name one in rules")
+        return self
 
     @model_validator(mode="after")
     def _dpdk_is_asked_for(self) -> SuricataOptions:
@@ -130,18 +217,26 @@ class Suricata:
         """Find out what its mode needs and this machine lacks."""
         chosen = cast("SuricataOptions", options)
         findings.ask(_require_cpus, chosen, asked.cpus)
+        if chosen.paths:
+            findings.ask(read_set, chosen.paths, chosen.sha256)
         if chosen.mode == "dpdk":
             dpdk.foresee(chosen, asked, findings)
 
     def start(self, dut: Dut, options: BaseModel, setting: Setting) -> Program:
-        """Start it. Raises `MachineError`, and `InputError` for a rule that it does not take."""
+        """Start it and wait until it has its rules.
+
+        Raises `MachineError`, and `InputError` for rules of which it rejects too many.
+        """
         chosen = cast("SuricataOptions", options)
         program = SURICATA.find(dut.host)
         _require_cpus(chosen, len(dut.cpus))
+        files = {_RULES: "".join(f"{rule}\n" for rule in many_rules())}
+        facts: dict[str, Any] = {"mode": chosen.mode, "rules": chosen.rules}
+        if chosen.paths:
+            files, facts["rules_sha256"] = read_set(chosen.paths, chosen.sha256)
         with contextlib.ExitStack() as stack:
             work = stack.enter_context(WorkFolder(dut, setting))
-            content = common(chosen.mode, dut.cpus, work.path)
-            facts: dict[str, Any] = {"mode": chosen.mode, "rules": chosen.rules}
+            content = common(chosen.mode, dut.cpus, work.path, manager=chosen.manager)
             facts |= {"rules_evaluated": EVALUATED} if chosen.rules == "many" else {}
             if chosen.mode == "dpdk":
                 ports = dpdk.ports(dut, chosen, setting, stack)
@@ -149,14 +244,14 @@ class Suricata:
                 facts |= ports.facts
             else:
                 content |= af_packet_mode(dut)
+            if chosen.rules != "none":
+                content |= with_rules(work.path, list(files), chosen.vars)
+                for name, text in files.items():
+                    work.put(name, text)
             configuration = work.put(_CONFIGURATION, render(content))
-            rules = work.put(_RULES, "".join(f"{line}\n" for line in _rules(chosen.rules)))
-            command = [program, "-c", str(configuration), "-S", str(rules), "-k", "none"]
-            command.append("--init-errors-fatal")  # else it goes on without a rule
-            if Path(chosen.rules).is_file():
-                _test_rules(work, command, chosen.rules)
+            command = [program, "-c", str(configuration), "-k", "none"]
             command.append("--dpdk" if chosen.mode == "dpdk" else "--af-packet")
-            return Program(
+            running = Program(
                 work,
                 "suricata",
                 command,
@@ -165,35 +260,108 @@ class Suricata:
                 version=VERSION,
                 facts=facts,
             )
+        if chosen.rules != "none":
+            with contextlib.ExitStack() as failed:
+                failed.callback(running.close)
+                _judge(running, work, chosen, dut.patience)
+                failed.pop_all()
+        return running
 
 
 def _require_cpus(options: SuricataOptions, cpus: int) -> None:
     """Raises `InputError` when the DuT has too few CPUs for the mode."""
-    if options.mode == "dpdk" and cpus < 2:
+    if options.mode == "dpdk" and cpus < 2 + options.manager:
         raise InputError(
             "dut.cpus: suricata in its mode dpdk polls each port on a CPU of its own: give it "
-            "two, or say dut.options.mode: af_packet"
+            f"{'three with manager: true' if options.manager else 'two'}, or say "
+            "dut.options.mode: af_packet"
+        )
+    if options.manager and cpus < 2:
+        raise InputError(
+            "dut.options.manager: the first of dut.cpus is for managing threads alone: give it "
+            "another one that inspects packets"
         )
 
 
-def common(mode: str, cpus: Sequence[int], folder: Path) -> dict[str, Any]:
+def _judge(running: Program, work: WorkFolder, options: SuricataOptions, patience: float) -> None:
+    """Wait until the rules are loaded, and tell `running` how many were.
+
+    Raises `InputError` when too many are rejected, or one of ours, and `MachineError` when there
+    is no end of it.
+    """
+    deadline = time.monotonic() + LOAD_SECONDS * patience
+    while (found := _count(lines := work.log())) is None:
+        if running.process.ended:
+            raise MachineError(running.failure())
+        if time.monotonic() > deadline:
+            raise MachineError(f"suricata did not load its rules within {LOAD_SECONDS:g} s")
+        time.sleep(POLL_SECONDS)
+    loaded, rejected = found
+    running.tell({"rules_loaded": loaded, "rules_rejected": rejected})
+    if not rejected:
+        return
+    what = " and ".join(options.paths) or "our rules"
+    names = rejected_rules(lines)
+    if not options.paths or rejected > options.rejected * (loaded + rejected):
+        why = " / ".join(_told(lines)[:2])
+        raise InputError(
+            f"{what}: suricata does not take these rules: {rejected} of {loaded + rejected} are "
+            f"rejected, more than dut.options.rejected allows: {why}"
+        )
+    more = f" and {rejected - len(names)} more" if rejected > len(names) else ""
+    running.tell(
+        {"rules_rejected_named": names},
+        {
+            "code": "rules-rejected",
+            "message": f"Suricata rejected {rejected} of {loaded + rejected} rules of {what}: "
+            f"{', '.join(names)}{more}; the reasons are in {work.log_name}",
+        },
+    )
+
+
+def _count(log: Sequence[str]) -> tuple[int, int] | None:
+    """How many rules were loaded and how many rejected; None before that is known."""
+    for line in log:
+        if match := _LOADED.search(line):
+            return int(match[1]), int(match[2])
+        if line.startswith("W: detect: No rule files match") or "no rules were loaded" in line:
+            return 0, 0
+    return None
+
+
+def rejected_rules(log: Sequence[str]) -> list[str]:
+    """The first rules that were rejected, by the ids that they have, else by their beginning."""
+    rules = (match[1] for line in log if (match := _REJECTED.match(line)))
+    named = [f"sid {found[1]}" if (found := _ID.search(rule)) else rule[:40] for rule in rules]
+    return named[:NAMED]
+
+
+def _told(log: Sequence[str]) -> list[str]:
+    """What Suricata says of its errors: first why, then which rule in which line of which file."""
+    told = (match[1] for line in log if (match := _ERROR.search(line)))
+    return [re.sub(r"/tmp/tt-[0-9a-f]{6}-[^/]*/(?:[0-9]{4}-)?", "", line) for line in told]
+
+
+def common(
+    mode: str, cpus: Sequence[int], folder: Path, *, manager: bool = False
+) -> dict[str, Any]:
     """The part of the configuration that both modes have.
 
+    With `manager` the first CPU is for managing threads alone.
     Nothing is logged, and what cannot be decoded passes: it forwards, and it matches rules.
     """
     # Threads that poll leave no CPU time to others, and Suricata gives managing threads no CPU
     # when the workers have all of them. Managing threads without a CPU of their own run where
     # this process may: off the DuT's CPUs where there are others.
-    managing = [] if mode == "dpdk" else [cpus[0]]
+    managing = [] if mode == "dpdk" and not manager else [cpus[0]]
     return {
-        "vars": {"address-groups": {"HOME_NET": "any", "EXTERNAL_NET": "any"}},
         "default-log-dir": str(folder),
         "default-rule-path": str(folder),
         "rule-files": [],
         "stats": {"enabled": False},
         "outputs": [],
         "logging": {
-            "default-log-level": "notice",
+            "default-log-level": "info",  # which counts the rules
             "outputs": [{"console": {"enabled": True, "format": "%D: %S: %M"}}],
         },
         "unix-command": {"enabled": False},
@@ -203,8 +371,28 @@ def common(mode: str, cpus: Sequence[int], folder: Path) -> dict[str, Any]:
             "set-cpu-affinity": True,
             "cpu-affinity": [
                 {"management-cpu-set": {"cpu": managing}},
-                {"worker-cpu-set": {"cpu": list(cpus), "mode": "exclusive"}},
+                {"worker-cpu-set": {"cpu": list(cpus[manager:]), "mode": "exclusive"}},
             ],
+        },
+    }
+
+
+def with_rules(folder: Path, files: Sequence[str], groups: Mapping[str, str]) -> dict[str, Any]:
+    """The part of the configuration about rules: `files` in `folder`, and `groups` of the user."""
+    known = {**ADDRESSES, **PORTS, **groups}
+    ports = {name: value for name, value in known.items() if name.endswith("_PORTS")}
+    addresses = {name: value for name, value in known.items() if name not in ports}
+    named = {name: next((key for end, key in SUPPORT.items() if name.endswith(end)), None)
+             for name in files}  # fmt: skip
+    return {
+        "vars": {"address-groups": addresses, "port-groups": ports},
+        "rule-files": [name for name in files if name.endswith(".rules")],
+        **{key: str(folder / name) for name, key in named.items() if key is not None},
+        "app-layer": {
+            "protocols": {
+                name: {"enabled": True, "detection-ports": {"dp": port}}
+                for name, port in PROTOCOLS.items()
+            }
         },
     }
 
@@ -292,26 +480,6 @@ def many_rules() -> Iterator[str]:
             f"sid:{FIRST_ID + number + 1}; rev:1;)"
         )
     yield (f'drop udp any any -> any {DROPPED_PORT} (msg:"discard"; sid:{FIRST_ID}; rev:1;)')
-
-
-def _rules(name: str) -> Iterator[str]:
-    if name == "many":
-        yield from many_rules()
-    elif name != "none":
-        yield Path(name).read_text(encoding="utf-8", errors="surrogateescape")
-
-
-def _test_rules(work: WorkFolder, command: Sequence[str], name: str) -> None:
-    """Raises `InputError` with what Suricata says about the rules of the file `name`."""
-    done = work.host.run([*command, "-T"], check=False)
-    if done.status == 0:
-        return
-    lines = (done.stdout + done.stderr).splitlines()
-    told = [match[1] for line in lines if (match := _ERROR.search(line.strip()))]
-    told = [line.replace(str(work.path / _RULES), name) for line in told]
-    # Suricata first says why, then names the rule and its line; the rest are counts.
-    why = " / ".join(told[:2]) or f"status {done.status}"
-    raise InputError(f"{name}: suricata does not take these rules: {why}")
 
 
 def _mtu(setting: Setting) -> int:

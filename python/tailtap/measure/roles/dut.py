@@ -159,9 +159,10 @@ class DeviceUnderTest:
             self._running.append(running)
             self._stack.callback(running.close)
         warnings = notices(row for device in self._devices for row in device.warnings)
-        told = self._told([device.facts for device in self._devices])
+        warnings += notices(row for running in self._running for row in running.warnings)
+        facts = self._told([device.facts for device in self._devices])
         return Prepared(
-            platform=opened("the platform", told, PlatformFacts),
+            platform=opened("the platform", facts, PlatformFacts),
             tuning=tuning,
             boot_id=boot_id(),
             placement=placement,

@@ -48,6 +48,14 @@ ENTRIES = (
         "Nothing, if the load is what matters; else replay a capture of UDP.",
     ),
     Entry(
+        "rules-rejected",
+        "Suricata rejected some of the rules that it was given, and inspected packets by the rest.",
+        (
+            "Mend these rules or give their variables values (`dut.options.vars`). "
+            "`dut.options.rejected` says how many may be rejected."
+        ),
+    ),
+    Entry(
         "shared-cpu",
         (
             "A generator runs on a CPU of the device or of the other generator, so that they delay "
