@@ -187,7 +187,8 @@ def _print_leaving(record: PublishRecord) -> None:
         place = "/".join(parts[:2]) if parts[0] == "runs" else parts[0]
         place += "/" if len(parts) > place.count("/") + 1 else ""
         counted[place] = counted.get(place, 0) + 1
-    say(f"what leaves: {len(record.files)} files, {size_text(record.bytes)}")
+    more = "" if record.folder else ", and the figures, tables and pages that are made of them"
+    say(f"what leaves: {len(record.files)} files, {size_text(record.bytes)}{more}")
     table = Table(columns(("path", "files"), wrap=1))
     for place, files in counted.items():
         table.add(place, str(files))

@@ -138,6 +138,11 @@ class PublishRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.publi
     """``tailtap publish --json``."""
 
     folder: Annotated[str | None, Meta(description="The site; null with --check")]
-    bytes: Annotated[Count, Meta(description="The size of all its files")]
-    files: Annotated[list[InnerFile], Meta(description="Whatever leaves, less the checksums")]
+    bytes: Annotated[Count, Meta(description="The size of these files")]
+    files: Annotated[
+        list[InnerFile],
+        Meta(
+            description="What leaves; with --check less what is made of it: figures, tables, pages"
+        ),
+    ]
     site: SiteRecord

@@ -59,8 +59,9 @@ def publish(
     """Make the site of the experiment in `folder` at `out` (default: `folder`/site).
 
     It appears whole or not at all, in place of an earlier site. With `check` nothing is left on the
-    disk. Raises `InputError` for what is no experiment or has no result, `Occupied` where there is
-    something else than a site, `MachineError` where it cannot be written.
+    disk, and only what would be copied is looked at: the rest is made of that. Raises `InputError`
+    for what is no experiment or has no result, `Occupied` where there is something else than a
+    site, `MachineError` where it cannot be written.
     """
     chosen = options or Options()
     if chosen.anonymous and chosen.authors:
@@ -72,7 +73,7 @@ def publish(
         _refuse_others(target)
     with _draft(target, check=check) as site:
         building = Building(Contents(folder), site, chosen, knobs, progress)
-        record = build(building)
+        record = build(building, whole=not check)
         files = sorted(path for path in site.rglob("*") if path.is_file())
         names = [path.relative_to(site).as_posix() for path in files]
         size = sum(path.stat().st_size for path in files)

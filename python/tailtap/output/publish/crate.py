@@ -29,7 +29,7 @@ VERSION = "1.1"
 """Process Run Crate 0.5 is made of RO-Crate 1.1."""
 PROCESS = "https://w3id.org/ro/wfrun/process/0.5"
 RISE = "https://tumi8.github.io/rise-ro-crate-profile/1.0.0/"
-PROGRAM = "#tailtap"
+PROGRAM = "https://pypi.org/project/tailtap/"
 SPDX = "https://spdx.org/licenses/"
 RISE_TERMS = (
     "Experiment",
@@ -153,13 +153,18 @@ class _Crate:
                 description=f"The licence {licence} of the SPDX list.",
             )
         if self.authors:
-            root["author"] = [self._person(author) for author in self.authors]
+            root["author"] = _one([self._person(author) for author in self.authors])
+            publishers = [
+                one for one in self.crate.contextual_entities if one.type == "Organization"
+            ]
+            if publishers:
+                root["publisher"] = publishers[0]
         self.add(
             PROGRAM,
             "SoftwareApplication",
             name="tailtap",
             softwareVersion=site.software.version,
-            url="https://pypi.org/project/tailtap/",
+            url=PROGRAM,
             description="Measures, explains and predicts the tail latency of packet processing.",
         )
 
@@ -212,7 +217,7 @@ class _Crate:
                     inner.append(entity)
         for folder, inner in by_folder.items():
             dataset = Dataset(self.crate, None, f"{folder}/", properties={"name": titles[folder]})
-            self.crate.add(dataset)["hasPart"] = inner
+            self.crate.add(dataset)["hasPart"] = _one(inner)
         for capture in self.site.captures:
             if capture.url:  # elsewhere on the web, with the checksum by which it is recognised
                 remote = CrateFile(
@@ -262,8 +267,8 @@ class _Crate:
             result = self.crate.dereference(f"{run.folder}/")
             when = times.get(run.slug, Times(None, None))
             record["runOfLoopedCommand"] = command
-            record["resultData"] = [result]
-            record["executedOn"] = self._nodes(run)
+            record["resultData"] = result
+            record["executedOn"] = _one(self._nodes(run))
             for name, value in (("startTime", when.started), ("endTime", when.finished)):
                 if value:
                     record[name] = value
@@ -284,13 +289,12 @@ class _Crate:
                     agent=self.crate.root_dataset.get("author"),
                 )
             )
-        self.crate.root_dataset["mentions"] = actions
-        command["loopRuns"] = loop
-        command["executedOn"] = [
-            self.crate.dereference(f"#{machine.name}") for machine in self.site.machines
-        ]
+        self.crate.root_dataset["mentions"] = _one(actions)
+        command["loopRuns"] = _one(loop)
+        nodes = [self.crate.dereference(f"#{machine.name}") for machine in self.site.machines]
+        command["executedOn"] = _one(nodes)
         if experiment is not None:
-            experiment["executedCommands"] = [command]
+            experiment["executedCommands"] = command
             experiment["experimentController"] = program
 
     def _nodes(self, run: SiteRun) -> list[Entity]:
@@ -308,8 +312,13 @@ def _said(properties: Mapping[str, object]) -> dict[str, Any]:
 
 def _reference(value: object) -> object:
     if isinstance(value, list):
-        return [_reference(one) for one in value]
+        return _one([_reference(one) for one in value])
     return {"@id": value.id} if hasattr(value, "id") else value
+
+
+def _one(values: list[Any]) -> Any:
+    """A value, where there is one alone: RO-Crate's recommendation."""
+    return values[0] if len(values) == 1 else values
 
 
 def _varied(run: SiteRun) -> str:

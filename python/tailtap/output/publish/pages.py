@@ -56,6 +56,8 @@ CAPTIONS = {
 }
 MARKS = {"held": "", "contradicted": "alarm", "not shown": "unshown"}
 MOST_CAUSES = 12
+SHOWN = (0.5, 0.99, 0.999, 1.0)
+"""The percentiles of each run on the first page; 1 is the maximum."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,7 @@ def write(
 ) -> None:
     """Write the index, a page for each figure and each run, and what a repository is read by."""
     environment = _environment()
+    by_slug = {run.slug: run for run in experiment.runs}
     groups = configurations(experiment)
     findings: list[Finding] = [finding(group, groups) for group in groups if group.drawn]
     shared: dict[str, Any] = {
@@ -138,12 +141,13 @@ def write(
         findings=findings,
         asked=_asked(site),
         verdicts=_verdicts(experiment),
+        measured=by_slug,
+        shown=SHOWN,
         size=size_text(_size(site)),
         cite=_cite(record),
     )
     for figure in record.figures:
         page(figure.page, "figure.html.j2", figure=figure)
-    by_slug = {run.slug: run for run in experiment.runs}
     for run in record.runs:
         measured = by_slug[run.slug]
         page(run.page, "run.html.j2", page=_run_page(site, run, measured, record))

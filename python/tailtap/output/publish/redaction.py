@@ -43,7 +43,10 @@ FIELDS: Mapping[str, RedactedKind] = {
     "token": "secrets",
 }
 """Fields whose text is of a kind, whatever it looks like."""
-_SERIAL_FIELD = re.compile(r"(.*[_ -])?(serial|serial[_ -]?(number|no)|uuid)", re.IGNORECASE)
+_NUMBER_FIELDS: tuple[tuple[RedactedKind, re.Pattern[str]], ...] = (
+    ("serials", re.compile(r"(.*[_ -])?serial([_ -]?(number|no))?", re.IGNORECASE)),
+    ("ids", re.compile(r"(.*[_ -])?uuid", re.IGNORECASE)),
+)
 NUMBERED = frozenset(("driver_version", "firmware", "release", "version", "versions"))
 """Fields whose text may look like an address and is none."""
 DATES = frozenset(("started", "finished"))
@@ -56,6 +59,7 @@ _MAC = re.compile(
 _UUID = re.compile(r"(?<![\w-])[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}(?![\w-])")
 _IPV4 = re.compile(r"(?<![\w.-])(?:[0-9]{1,3}\.){3}[0-9]{1,3}(?![\w-]|\.[0-9])")
 _IPV6 = re.compile(r"(?<![\w:.])(?:[0-9A-Fa-f]{0,4}:){2,7}[0-9A-Fa-f]{0,4}(?![\w:.])")
+_VERSION = re.compile(r"(?:version|release|firmware|revision)[ :=]+\Z", re.IGNORECASE)
 _LEARNT: tuple[tuple[RedactedKind, re.Pattern[str]], ...] = (
     (
         "serials",
@@ -94,21 +98,16 @@ KEPT_NETWORKS = tuple(
         (
             "0.0.0.0/32",
             "127.0.0.0/8",
-            "192.0.2.0/24",
             "198.18.0.0/15",
-            "198.51.100.0/24",
-            "203.0.113.0/24",
             "224.0.0.0/4",
             "255.255.255.255/32",
             "::/127",
             "2001:2::/48",
-            "2001:db8::/32",
             "ff00::/8",
         ),
     )
 )
-"""Networks of nobody: this machine, all machines, documentation (RFC 5737, 3849), benchmarks
-(RFC 2544, 5180)."""
+"""Networks of nobody: this machine, all machines, benchmarks (RFC 2544, 5180)."""
 
 
 def _names(form: str) -> Callable[[int], str]:
@@ -158,7 +157,11 @@ class Redactor:
     """What fields and texts said that it is of a kind."""
     common: set[str] = field(default_factory=set)
     """Words of the experiment: keys, and values of its parameters."""
+    whole: dict[str, str] = field(default_factory=dict)
+    """Of the first part of a machine's name its whole name."""
     names: dict[tuple[RedactedKind, str], str] = field(default_factory=dict)
+    taken: Counter[RedactedKind] = field(default_factory=Counter)
+    """How many names of a kind are given."""
     places: Counter[RedactedKind] = field(default_factory=Counter)
     ambiguous: Counter[RedactedKind] = field(default_factory=Counter)
 
@@ -205,6 +208,9 @@ class Redactor:
             short = value.partition(".")[0]
             if len(short) > 1 and not short.isdigit():
                 self.known.setdefault(short, kind)
+                whole = self.whole.setdefault(short.lower(), value.lower())
+                if whole != value.lower():  # there are two of that name
+                    self.whole[short.lower()] = short.lower()
 
     @cached_property
     def _known(self) -> tuple[re.Pattern[str] | None, Mapping[str, tuple[str, RedactedKind]]]:
@@ -313,15 +319,17 @@ class Redactor:
         self, kind: RedactedKind, value: str, make: Callable[[int], str] | None = None
     ) -> str:
         self.places[kind] += 1
+        if kind in ("hostnames", "ids"):  # neither tells great letters from small ones
+            value = self.whole.get(value.lower(), value.lower())
         name = self.names.get((kind, value))
         if name is None:
-            taken = sum(of == kind for of, _ in self.names)
-            name = self.names[kind, value] = (make or PSEUDONYMS[kind])(taken + 1)
+            self.taken[kind] += 1
+            name = self.names[kind, value] = (make or PSEUDONYMS[kind])(self.taken[kind])
         return name
 
     def _mac(self, found: re.Match[str]) -> str:
         digits = re.sub("[^0-9a-f]", "", found[0].lower())
-        if digits in KEPT_MACS or digits.startswith("0200000000"):
+        if digits in KEPT_MACS:
             return found[0]
         name = self._named("macs", digits)
         return name if len(found[0]) > 12 else name.replace(":", "")
@@ -331,6 +339,8 @@ class Redactor:
         return value if value.startswith("00000000-0000-4000-8000-") else self._named("ids", value)
 
     def _ip(self, found: re.Match[str]) -> str:
+        if _VERSION.search(found.string, 0, found.start()):
+            return found[0]
         try:
             address = ipaddress.ip_address(found[0])
         except ValueError:
@@ -339,13 +349,8 @@ class Redactor:
             address in network for network in KEPT_NETWORKS if network.version == address.version
         ):
             return found[0]
-        taken = sum(
-            of == "addresses" and (":" in value) == (address.version == 6)
-            for of, value in self.names
-        )
-        return self._named(
-            "addresses", str(address), lambda _: _address(taken + 1, address.version)
-        )
+        free = self._free[address.version]
+        return self._named("addresses", str(address), lambda _: next(free))
 
     def _path(self, found: re.Match[str]) -> str:
         folder = found[0][: -len(found[2]) - 1]
@@ -355,6 +360,16 @@ class Redactor:
         month = f"{found[1]}-{found[2]}-01"
         self._named("dates", found[0], lambda _: month)
         return f"{month}T00:00:00+00:00" if len(found[0]) > 10 else month
+
+    @cached_property
+    def _free(self) -> Mapping[int, Iterator[str]]:
+        """Addresses of documentation that no packet of the experiment has."""
+
+        def free(version: int) -> Iterator[str]:
+            every = (_address(number, version) for number in itertools.count(1))
+            return (address for address in every if address not in self._kept)
+
+        return {version: free(version) for version in (4, 6)}
 
     @cached_property
     def _kept(self) -> frozenset[str]:
@@ -392,7 +407,8 @@ def _range(text: str) -> Iterable[str]:
 
 def _kind_of(key: str) -> RedactedKind | None:
     known = FIELDS.get(key.lower())
-    return known or ("serials" if key and _SERIAL_FIELD.fullmatch(key) else None)
+    numbers = (kind for kind, form in _NUMBER_FIELDS if form.fullmatch(key))
+    return known or next(numbers, None)
 
 
 def _holds_text(kind: pa.DataType) -> bool:

@@ -99,33 +99,34 @@ DEFAULT_ADDRESSES = frozenset(
 """What packets of the generator have where an experiment says nothing."""
 
 
-def build(building: Building) -> SiteRecord:
-    """Make the site in its folder, and return what ``site.json`` says of it."""
+def build(building: Building, *, whole: bool = True) -> SiteRecord:
+    """Make the site in its folder, and return what ``site.json`` says of it.
+
+    Unless it is to be `whole`, only what is copied is there: neither figures nor tables nor pages.
+    """
     building.progress("replacing what identifies people and machines")
     imported = len(read_runs(building.contents.folder).imported)
     finished_runs(building.contents.folder)
     building.contents.write(building.site, building.redactor)
+    _require_clean(building)
     captures = list(_captures(building))
-    _figures(building)
-    building.progress("writing tables and pages")
-    finished = [run for run in building.experiment.finished if run.record is not None]
-    tables = [
-        Path(path).relative_to(building.site).as_posix()
-        for path in Parquet().export(finished, str(building.site / "tables"))
-    ]
     machines, environments = _machines(building)
+    tables = []
+    if whole:
+        _figures(building)
+        building.progress("writing tables and pages")
+        finished = [run for run in building.experiment.finished if run.record is not None]
+        written = Parquet().export(finished, str(building.site / "tables"))
+        tables = [Path(path).relative_to(building.site).as_posix() for path in written]
+    chosen = building.options
     record = SiteRecord(
         name=building.experiment.name,
         software=_software(building),
         scales=_scales(building.site),
         published=_published(building.experiment),
-        anonymous=building.options.anonymous,
-        licences=(
-            {"data": building.options.licence, "text": building.options.licence}
-            if building.options.licence
-            else {}
-        ),
-        authors=[author.name for author in building.options.authors],
+        anonymous=chosen.anonymous,
+        licences=dict.fromkeys(("data", "text"), chosen.licence) if chosen.licence else {},
+        authors=[author.name for author in chosen.authors],
         machines=machines,
         runs=[_run(building.site, run) for run in building.experiment.runs if run.record],
         figures=building.figures,
@@ -133,15 +134,15 @@ def build(building: Building) -> SiteRecord:
         captures=captures,
         claims=claims_shown(building.experiment),
         redacted=building.redactor.told(),
-        allowed=[kind for kind in ALLOWED if kind in building.options.allowed],
+        allowed=[kind for kind in ALLOWED if kind in chosen.allowed],
         left_out=dict(sorted(building.contents.left_out.items())),
         warnings=list(_warnings(building, captures, imported)),
     )
-    pages.write(building.site, building.experiment, record, building.options.authors)
-    write_json(building.site / "site.json", as_json(record), below=building.site)
-    _crate(building, record, environments)
-    _sums(building.site)
-    _require_clean(building)
+    if whole:
+        pages.write(building.site, building.experiment, record, chosen.authors)
+        write_json(building.site / "site.json", as_json(record), below=building.site)
+        _crate(building, record, environments)
+        _sums(building.site)
     return record
 
 
