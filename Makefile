@@ -25,7 +25,8 @@ FUZZ_FIRST ?= 0
 FUZZ_FOLDER ?= /dev/shm
 FUZZ_TARGETS := $(patsubst fuzz/fuzz_targets/%.rs,%,$(wildcard fuzz/fuzz_targets/*.rs))
 FUZZ := PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cargo fuzz
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes
+# The locks are whole: pip has nothing to resolve.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps
 LOCK := $(VENV)/lock/bin/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 \
     --generate-hashes --no-header --no-annotate --no-emit-index-url
 # As root when we are not: with our own path, and without leaving caches that only root can remove.

@@ -1,4 +1,4 @@
-"""`tailtap publish`: make a site of an experiment that others can read, check and run again."""
+"""`tailtap publish`: make a site that others can read, check and run again."""
 
 from __future__ import annotations
 
