@@ -10,14 +10,13 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib as mpl
 
 from tailtap.analysis.compare.aspects import aspects_of
 from tailtap.analysis.compare.comparison import Comparison, compare_loaded
-from tailtap.analysis.compare.configurations import Configuration
 from tailtap.analysis.compare.reading import read
 from tailtap.analysis.runs.groups import Configuration as Group
 from tailtap.analysis.runs.groups import configurations
@@ -26,25 +25,11 @@ from tailtap.analysis.runs.run import Run
 from tailtap.analysis.runs.selection import select
 from tailtap.output.importers.importer import Imported, import_tree
 from tailtap.output.report.figures import SETTINGS, hdr_figure, save_figure
+from tailtap.output.reproduce.results import Cell, table6
 from tailtap.records.errors import InputError
 from tailtap.records.units import format_rate
 
 DOCS = Path(__file__).parents[1] / "docs/explanation"
-#: What the article's table 6 prints, in us: technology and networking, scenario, vanilla without
-#: optimisation, real-time kernel with it. "Packet processing in virtualized environments", sec. 7.
-PRINTED = (
-    ("container", "kernel space", 1, 9969.08, 100.19),
-    ("container", "kernel space", 2, 744.72, 414.52),
-    ("container", "user space", 1, 659.25, 108.86),
-    ("container", "user space", 2, 373.73, 36.98),
-    ("vm", "user space", 1, 840.63, 124.12),
-    ("vm", "user space", 2, 1560.47, 37.02),
-    ("bare-metal", "user space", 1, 1077.44, 101.81),
-    ("bare-metal", "user space", 2, 716.16, 36.74),
-)
-SYSTEMS = (("vanilla", "non-optimized"), ("rt", "optimized"))
-#: The trees of the two scenarios, by the folder that their runs lie in.
-FIRST_SCENARIO = "containerized-low-latency"
 #: Name, caption, what `tailtap report --runs` would be told.
 FIGURES = (
     (
@@ -62,71 +47,6 @@ FIGURES = (
     ),
     ("cgroups", "The two versions of control groups, at 1.4 Mpkt/s", ("cgroups-nfv",)),
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A cell of table 6: what is printed, and the worst run of what was imported (us)."""
-
-    technology: str
-    networking: str
-    scenario: int
-    system: tuple[str, str]
-    printed: float
-    worst: Run | None
-    runs: int
-
-    @property
-    def ours(self) -> float | None:
-        """The largest latency of the worst run."""
-        top = self.worst.maximum if self.worst else None
-        return None if top is None else top / 1000
-
-    @property
-    def reading(self) -> str:
-        """How the two compare: same, higher, lower, or nothing to compare with."""
-        if self.ours is None:
-            return "not imported"
-        if abs(self.ours - self.printed) < 0.0051:
-            return "same"
-        return "higher" if self.ours > self.printed else "lower"
-
-
-def table6(comparison: Comparison) -> list[Cell]:
-    """Table 6 from the imported runs: the worst by its largest latency, over rates and repeats."""
-    found = [
-        configuration
-        for ranking in comparison.rankings
-        for configuration in ranking.load.configurations
-    ]
-    cells = []
-    for technology, networking, scenario, *values in PRINTED:
-        for system, printed in zip(SYSTEMS, values, strict=True):
-            wanted = {"platform": technology, "networking": networking,
-                      "kernel": system[0], "tuning": system[1]}  # fmt: skip
-            runs = [
-                run
-                for configuration in found
-                if _scenario(configuration) == scenario
-                and wanted.items() <= configuration.aspects.items()
-                for run in configuration.runs
-                if run.maximum is not None
-            ]
-            worst = max(runs, key=lambda run: run.maximum or 0, default=None)
-            cells.append(Cell(technology, networking, scenario, system, printed, worst, len(runs)))
-    return cells
-
-
-def _scenario(configuration: Configuration) -> int | None:
-    """Which of the article's scenarios a configuration is of; None for other experiments."""
-    run = (*configuration.runs, *configuration.excluded)[0]
-    if run.origin is None or "irq" in Path(run.origin.place).parts:
-        return None
-    if run.origin.tree == FIRST_SCENARIO:
-        return 1
-    # The layer 3 forwarder is another application.
-    place = Path(run.origin.place).parts
-    return 2 if "scenario2" in place else None
 
 
 def tell(trees: Sequence[Path], page: Path, folder: Path) -> None:
@@ -201,7 +121,7 @@ def _page(
     yield "All latencies are in microseconds, from the published percentiles and worst packets."
     for name, caption in drawn:
         yield from ("", f"## {caption}", "", f"![{caption}](published/{name}.png)")
-    yield from ("", *_table6(table6(comparison)))
+    yield from ("", *_table6(table6(runs)))
     yield from ("", *_tails(comparison))
     yield from ("", *_warnings(runs, comparison))
 
@@ -216,15 +136,11 @@ def _table6(cells: Sequence[Cell]) -> Iterator[str]:
     yield "| technology | networking | scenario | system | printed | imported | run | comparison |"
     yield "|---|---|---:|---|---:|---:|---|---|"
     for cell in cells:
-        run = cell.worst
-        where = ""
-        if run is not None and run.rate is not None:
-            where = f"{format_rate(round(run.rate))}, repeat {run.repeat - 1}, of {cell.runs} runs"
         ours = "" if cell.ours is None else f"{cell.ours:,.2f}"
         system = f"{cell.system[0]}, {cell.system[1]}"
         yield (
             f"| {cell.technology} | {cell.networking} | {cell.scenario} | {system} | "
-            f"{cell.printed:,.2f} | {ours} | {where} | {cell.reading} |"
+            f"{cell.printed:,.2f} | {ours} | {cell.where} | {cell.reading} |"
         )
     yield ""
     yield "(Repeats are numbered from 0, as in the names of the files.)"

@@ -32,6 +32,7 @@ COMMANDS = {
     "compare": Row("compare", "rank configurations by their tail"),
     "history add": Row("history.add", "put the runs of a commit into a history"),
     "history show": Row("history.show", "say at which commits the tail changed"),
+    "reproduce": Row("reproduce", "say what of something published is found again"),
     "export": Row("export", "write results in the formats of other programs"),
     "publish": Row("publish", "make a site that others can read, check and run again"),
     "import": Row("import_", "read published result files"),

@@ -169,7 +169,7 @@ def run(
             )
         if check:
             raise InputError("--check asks this machine: `tailtap testbed check` asks a testbed's")
-        stations, boots = _stations(checked, testbed, quiet=quiet)
+        stations, boots = stations_of_file(checked, testbed, quiet=quiet)
     if check:
         if resume:
             raise InputError("--check asks about the whole experiment: leave --resume out")
@@ -248,7 +248,7 @@ def _watched(
     return counted(reporter, ExperimentFolder(folder), board)
 
 
-def _stations(
+def stations_of_file(
     checked: CheckedExperiment, path: Path, *, quiet: bool
 ) -> tuple[Stations, Boots | None]:
     """The stations of a testbed, between whose cards the experiment is measured then, and what

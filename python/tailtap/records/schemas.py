@@ -50,6 +50,7 @@ from tailtap.records.printed import (
     UninstalledRecord,
 )
 from tailtap.records.record import Open, Record, tag_of
+from tailtap.records.reproduction import ReproductionRecord
 from tailtap.records.run import Plan, RunRecord
 from tailtap.records.search import SearchedRecord, SearchRecord
 from tailtap.records.site import PublishRecord, SiteRecord
@@ -73,6 +74,7 @@ RECORDS: Sequence[type[Record]] = (
     ExplainedRecord,
     UndisturbedRecord,
     VerdictRecord,
+    ReproductionRecord,
     InterruptsRecord,
     CompareRecord,
     GateRecord,

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from published import PUBLISHED, needs_published
 
-from benches.published import DOCS, PRINTED, Cell, table6, tell
-from tailtap.analysis.compare.comparison import compare_loaded
+from benches.published import DOCS, tell
 from tailtap.analysis.compare.reading import read
 from tailtap.output.importers.importer import import_tree
+from tailtap.output.reproduce.results import PRINTED, Cell, table6
 
 TREES = ("containerized-low-latency", "container-in-low-latency", "cgroups-nfv")
 
@@ -20,7 +20,7 @@ def cells(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str, int,
     database = tmp_path_factory.mktemp("published") / "results.duckdb"
     for tree in TREES:
         import_tree(PUBLISHED / tree, database)
-    found = table6(compare_loaded(read([("", database)])))
+    found = table6(read([("", database)]))
     assert len(found) == 2 * len(PRINTED)
     return {(c.technology, c.networking, c.scenario, c.system[0]): c for c in found}
 

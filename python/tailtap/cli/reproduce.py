@@ -1,0 +1,241 @@
+"""`tailtap reproduce`: say what of something published is found again."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tailtap.cli.command import PATH, command
+from tailtap.cli.completing import experiment_files, folders, settings
+from tailtap.cli.terminal import say, warn
+
+if TYPE_CHECKING:
+    from tailtap.records.reproduction import Answer, Level, ReproductionRecord
+
+STATUS: dict[Answer, int] = {"reproduced": 0, "contradicted": 1, "not shown": 5}
+STYLES = {"reproduced": "green", "contradicted": "red", "not shown": "yellow"}
+SMALL, FULL = "small", "full"
+
+
+@command(
+    examples=(
+        (
+            "tailtap reproduce https://example.org/container-vs-bare-metal",
+            "checksums, captures, figures, tables and claims of a published site",
+        ),
+        (
+            "sudo tailtap reproduce site --level small --out here",
+            "also measure it here, at its smallest scale",
+        ),
+    )
+)
+@click.argument(
+    "site",
+    metavar="SITE",
+    shell_complete=folders,
+    help="What `tailtap publish` made: a folder, or its address (file, http or https). Or a folder "
+    "with a crate of the RISE profile, or with published result files.",
+)
+@click.option(
+    "--level",
+    type=click.Choice(["checksums", "captures", "figures", SMALL, FULL]),
+    default="figures",
+    help="How far to go; each includes what is before it, but full takes the place of small. The "
+    "last two measure on this machine, and need root.",
+)
+@click.option(
+    "--captures",
+    type=PATH,
+    metavar="DIR",
+    shell_complete=folders,
+    help="Where captures are that the site names and does not have: DIR/runs/RUN/FILE or "
+    "DIR/RUN/FILE.",
+)
+@click.option(
+    "--out",
+    type=PATH,
+    metavar="DIR",
+    shell_complete=folders,
+    help="The folder for new runs; by default the experiment's name and the time of day.",
+)
+@click.option(
+    "--set",
+    "set_",
+    multiple=True,
+    metavar="PATH=VALUE",
+    shell_complete=settings,
+    help="Replace one value of the experiment that is measured, such as its CPUs or scale. May be "
+    "given several times.",
+)
+@click.option(
+    "--testbed",
+    type=PATH,
+    shell_complete=experiment_files,
+    help="Measure on a testbed: its file (YAML).",
+)
+@click.option(
+    "--allow-commands",
+    is_flag=True,
+    help="Measure an experiment that runs commands or images of whoever published it.",
+)
+def reproduce(
+    site: str,
+    level: Level,
+    captures: Path | None,
+    out: Path | None,
+    set_: tuple[str, ...],
+    testbed: Path | None,
+    allow_commands: bool,
+    json: bool,
+    quiet: bool,
+) -> None:
+    """Repeat what was published, in rising cost, and answer: reproduced, not shown, contradicted.
+
+    checksums: every file is there, unchanged, and no other. captures: evaluated again, they give
+    the published numbers to the bit. figures: figures and tables made again are the published ones,
+    and each claim is judged by the published runs. small: the experiment is measured on this
+    machine, at its smallest scale, and each claim is judged by these runs. full: as it was
+    published.
+
+    Claims that compare configurations are judged here as there. A claim of a requirement, such as
+    p99.9 < 1 ms, is about its machine, too: violated here, it is contradicted only if nothing that
+    matters differs between the machines, and else not shown; the differences are listed. Latencies
+    of two machines are never compared.
+
+    Nothing of a site is executed but the experiment that it describes, and that only for small and
+    full. docs/howto/reproduce.md says more. The exit status is 0 when all is reproduced, 1 when
+    something is contradicted, 5 when something is not shown.
+    """
+    from tailtap.library import remedies
+    from tailtap.output.reproduce import MEASURING, Asked
+    from tailtap.output.reproduce import reproduce as repeat
+    from tailtap.output.reproduce.fetching import at
+    from tailtap.records.errors import InputError
+    from tailtap.records.record import printed
+
+    def progress(text: str) -> None:
+        if not quiet:
+            warn(f"reproduce: {text}")
+
+    measuring = level in MEASURING
+    if not measuring and (out is not None or set_ or testbed is not None or allow_commands):
+        raise InputError(
+            "--out, --set, --testbed and --allow-commands are for measuring: add --level small"
+        )
+    if measuring and testbed is None:
+        from tailtap.host.changes.privileges import require_root
+
+        require_root()
+    measure = _measuring(level, set_, out, testbed, allow_commands, quiet=quiet)
+    with at(site, progress) as folder:
+        asked = Asked(level, captures, remedies())
+        found = repeat(folder, site, asked, measure if measuring else None, progress)
+    if json:
+        print(printed(found))
+    else:
+        print_reproduction(found)
+    sys.exit(STATUS[found.answer])
+
+
+def _measuring(
+    level: str,
+    overrides: Sequence[str],
+    out: Path | None,
+    testbed: Path | None,
+    allow_commands: bool,
+    *,
+    quiet: bool,
+) -> Callable[[Path], Path]:
+    """What makes the runs of a site's experiment, and returns their folder."""
+
+    def measure(site: Path) -> Path:
+        from tailtap.cli.caller import results_of_caller
+        from tailtap.cli.progress import reporting
+        from tailtap.experiment.reading import read_experiment
+        from tailtap.experiment.repeating import commands_of, smallest
+        from tailtap.measure.runner import default_folder, run_experiment
+        from tailtap.output import database as store
+        from tailtap.records.errors import InputError, MachineError
+
+        file, on_testbed = site / "experiment.yaml", testbed is not None
+        try:
+            chosen = list(overrides)
+            if level == SMALL and not any(one.startswith("scale=") for one in chosen):
+                chosen = smallest(file, chosen, on_testbed=on_testbed)
+            checked = read_experiment(file, chosen, on_testbed=on_testbed)
+        except InputError as error:
+            if overrides:
+                raise
+            raise MachineError(str(error)) from error
+        commands = commands_of(checked)
+        if commands and not allow_commands:
+            raise InputError(
+                f"this experiment runs what others wrote, as root ({'; '.join(commands[:5])}): "
+                "read it, then give --allow-commands"
+            )
+        stations, boots = None, None
+        if testbed is not None:
+            from tailtap.cli.run import stations_of_file
+
+            stations, boots = stations_of_file(checked, testbed, quiet=quiet)
+        folder = out or default_folder(f"{checked.name}-reproduced")
+        with results_of_caller(folder):
+            run_experiment(
+                checked, file, folder, store=store, resume=False, stations=stations,
+                testbed=testbed, boots=boots, reporting=reporting(quiet=quiet),
+            )  # fmt: skip
+        return folder
+
+    return measure
+
+
+def print_reproduction(found: ReproductionRecord) -> None:
+    """Print the object of ``--json``: each step, what differs, claims, machines, the answer."""
+    from tailtap.cli.console import Column, Table
+
+    kinds = {"site": "site", "crate": "crate of the RISE profile", "results": "result files"}
+    say(f"{found.name or found.place}: {kinds[found.kind]}")
+    for line in found.about:
+        say(f"  {line}")
+    steps = Table((Column("what", wrap=24), Column("answer"), Column("of it", wrap=24)))
+    for row in found.steps:
+        steps.add(row.what, (row.answer, STYLES[row.answer]), row.reason)
+    steps.print()
+    findings = [finding for row in found.steps for finding in row.findings]
+    if findings:
+        table = Table((Column("not found again", wrap=24), Column("answer"),
+                       Column("why", wrap=24)))  # fmt: skip
+        for one in findings:
+            table.add(one.what, (one.answer, STYLES[one.answer]), one.reason)
+        table.print()
+    _print_claims(found)
+    if found.differences:
+        table = Table((Column("machine", wrap=16), Column("there", wrap=24),
+                       Column("here", wrap=24)))  # fmt: skip
+        for difference in found.differences:
+            table.add(difference.what, difference.there, difference.here)
+        table.print()
+    if found.folder is not None:
+        say(f"runs of this machine: {found.folder}")
+    say(f"answer: {found.answer}")
+
+
+def _print_claims(found: ReproductionRecord) -> None:
+    from tailtap.cli.console import Column, Table
+
+    if not found.claims:
+        return
+    here = any(one.here is not None for one in found.claims)
+    columns = [Column("claim", wrap=20), Column("answer"), Column("published")]
+    columns += [Column("here")] if here else []
+    table = Table((*columns, Column("why", wrap=24)))
+    for one in found.claims:
+        told = [one.published.answer]
+        told += [one.here.answer if one.here is not None else ""] if here else []
+        claim = f"{one.says} [{one.test}]"
+        table.add(claim, (one.answer, STYLES[one.answer]), *told, one.reason)
+    table.print()

@@ -1,0 +1,152 @@
+"""Whether captures, evaluated again, give what was published, number by number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tailtap.analysis.evaluation.executors import Threads
+from tailtap.analysis.evaluation.many import CHUNK_BYTES
+from tailtap.analysis.runs.again import OPTIONS, Runs, evaluate_again
+from tailtap.analysis.runs.folder import CAPTURES, EVALUATION, RunFolder
+from tailtap.output.reproduce.checksums import sha256
+from tailtap.output.reproduce.steps import contradicted, not_shown, step
+from tailtap.records.errors import TailtapError
+from tailtap.records.evaluation import EvaluationRecord
+from tailtap.records.files import copy, make_folder, make_link
+from tailtap.records.record import read
+from tailtap.records.reproduction import Finding, StepRecord
+from tailtap.records.site import SiteCapture, SiteRecord
+
+SIDES = ("ingress", "egress")
+
+
+class _Nowhere:
+    """No database has the runs."""
+
+    def begin_anew(self, database: Path) -> list[Path]:
+        """Nothing is there."""
+        return []
+
+    def add_runs(self, database: Path, folders: Sequence[Path]) -> None:
+        """Nothing is kept."""
+
+
+def evaluate_captures(
+    site: Path,
+    record: SiteRecord,
+    captures: Path | None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> StepRecord:
+    """Evaluate the captures of each run again that are in the site, or in the folder `captures`.
+
+    There they are at the paths of the site, or lie beside each other in folders called as the runs.
+    A run without its captures is not shown.
+    """
+    findings: list[Finding] = []
+    runs = [run for run in record.runs if run.status == "done"]
+    with TemporaryDirectory() as folder:
+        for run in runs:
+            progress(f"evaluating {run.slug} again")
+            own = {
+                PurePosixPath(one.path).name: one
+                for one in record.captures
+                if PurePosixPath(one.path).parent == PurePosixPath(run.folder)
+                and any(PurePosixPath(one.path).match(kind) for kind in CAPTURES)
+            }
+            found, problem = _found(own, site, captures)
+            if problem is None:
+                problem = _again(run.slug, site / run.folder, found, Path(folder))
+            if problem is not None:
+                findings.append(problem)
+    return step("captures", "captures evaluated again", len(runs), findings)
+
+
+def _found(
+    own: Mapping[str, SiteCapture], site: Path, captures: Path | None
+) -> tuple[dict[str, Path], Finding | None]:
+    """Where the captures of a run are, or why they are not as published."""
+    found: dict[str, Path] = {}
+    for name, one in own.items():
+        tops = [site, *([captures] if captures is not None else [])]
+        paths = [(top / one.path, top) for top in tops]
+        if captures is not None:
+            paths.append((captures / PurePosixPath(one.path).parent.name / name, captures))
+        path, top = next((row for row in paths if row[0].is_file()), (None, site))
+        if path is None:
+            where = f": {one.url} has it" if one.url else ""
+            return found, not_shown(one.path, f"this capture is not here{where}; --captures DIR")
+        try:
+            same = sha256(path, top) == one.sha256
+        except (OSError, ValueError) as error:
+            return found, contradicted(one.path, f"it cannot be read: {error}")
+        if not same:
+            return found, contradicted(one.path, "this capture is another: its checksum differs")
+        found[name] = path
+    return found, None
+
+
+def _again(slug: str, published: Path, captures: Mapping[str, Path], top: Path) -> Finding | None:
+    """Evaluate one run in a folder of its own; what differs, or None."""
+    if not all(any(name.startswith(side) for name in captures) for side in SIDES):
+        return not_shown(slug, "no captures of it were published")
+    run = RunFolder(top / slug, top)
+    make_folder(run.path, below=top)
+    copy(published / "run.json", run.record, below=top)
+    for name, path in captures.items():
+        make_link(run.path / name, path.resolve(), below=top)
+    try:
+        stored = read(published / "evaluation" / EVALUATION, EvaluationRecord)
+        changes = {name: getattr(stored.options, name) for name in OPTIONS}
+        with Threads() as executor:
+            outcome = evaluate_again(
+                Runs(top, [run], None), executor, changes, chunk_bytes=CHUNK_BYTES,
+                percentiles=(), print_line=lambda _: None, store=_Nowhere(), replace=True,
+            )  # fmt: skip
+        error = next(iter(outcome.errors.values()), None)
+        if error is not None:
+            return contradicted(slug, f"it cannot be evaluated again: {error}")
+        different = list(_differing(published / "evaluation", run.evaluation))
+    except TailtapError as error:
+        return contradicted(slug, f"it cannot be evaluated again: {error}")
+    if different:
+        return contradicted(slug, f"evaluated again, it has another {', '.join(different)}")
+    return None
+
+
+def _differing(published: Path, again: Path) -> Iterator[str]:
+    """What of two evaluations is not the same. Text is not compared: addresses in it may have been
+    replaced.
+    """
+    one, other = (read(folder / EVALUATION, EvaluationRecord) for folder in (published, again))
+    if one.counts != other.counts:
+        yield "number of packets"
+    if one.latency_ns.min != other.latency_ns.min or one.latency_ns.max != other.latency_ns.max:
+        yield "latency"
+    names = {path.name for folder in (published, again) for path in folder.glob("*.parquet")}
+    for name in sorted(names):
+        paths = [folder / name for folder in (published, again)]
+        if not all(path.is_file() for path in paths) or not same_numbers(*map(table_of, paths)):
+            yield name.removesuffix(".parquet")
+
+
+def table_of(path: Path) -> pa.Table:
+    """A Parquet file; an empty table of one that cannot be read."""
+    try:
+        return pq.read_table(path)
+    except (OSError, pa.ArrowException):
+        return pa.table({})
+
+
+def same_numbers(one: pa.Table, other: pa.Table) -> bool:
+    """Whether two tables have the same columns and, but for text, the same values in them."""
+    if one.column_names != other.column_names or one.num_rows != other.num_rows:
+        return False
+    return bool(one.column_names) and all(
+        pa.types.is_string(column.type) or column.equals(other[name])
+        for name, column in zip(one.column_names, one.columns, strict=True)
+    )
