@@ -36,4 +36,4 @@ def test_errors_are_one_line(tmp_path: Path) -> None:
     ]
     for arguments, said in cases:
         run = tailtap("reproduce", *arguments)
-        assert run.returncode == 2 and said in one_line_error(run)
+        assert said in one_line_error(run, 2)

@@ -6,6 +6,7 @@ import json
 import sys
 from pathlib import Path
 
+import pytest
 from program import tailtap
 from read_pages import run, steps
 
@@ -26,16 +27,20 @@ scales:
 """
 
 
+@pytest.mark.timeout(900)
 def test_published_moved_and_measured_again(tmp_path: Path) -> None:
     (tmp_path / "e.yaml").write_text(EXPERIMENT)
-    made = tailtap("run", tmp_path / "e.yaml", "--out", tmp_path / "archive", "--quiet")
+    file, archive = tmp_path / "e.yaml", tmp_path / "archive"
+    made = tailtap("run", file, "--out", archive, "--quiet", timeout=240)
     assert made.returncode == 0, made.stderr
-    made = tailtap("publish", tmp_path / "archive", "--out", tmp_path / "made", "--quiet")
+    made = tailtap(
+        "publish", tmp_path / "archive", "--out", tmp_path / "made", "--quiet", timeout=240
+    )
     assert made.returncode == 0, made.stderr
     (tmp_path / "made").rename(tmp_path / "site")
     typed = list(steps(PAGE.read_text()))
     here = f'sudo() {{ "$@"; }}\nPATH={sys.prefix}/bin:$PATH\n'
-    captures, small = run(typed, ["bash"], tmp_path, here, {"reproduce": "--json"}, timeout=300)
+    captures, small = run(typed, ["bash"], tmp_path, here, {"reproduce": "--json"}, timeout=500)
     status, output = captures
     assert (status, answers(output)) == (0, {"checksums": "reproduced", "captures": "reproduced"})
     status, output = small

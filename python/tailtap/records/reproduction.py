@@ -24,7 +24,7 @@ class Finding(Record, kw_only=True):
     reason: str
 
 
-class StepRecord(Record, kw_only=True):
+class RepeatedStep(Record, kw_only=True):
     """One way of repeating."""
 
     level: Level
@@ -71,7 +71,7 @@ class ReproductionRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.
     name: str
     about: Annotated[Texts, Meta(description="What it is, in its own words")] = []
     answer: Annotated[Answer, Meta(description="The worst of all")]
-    steps: list[StepRecord]
+    steps: list[RepeatedStep]
     claims: list[ClaimAnswer] = []
     differences: Annotated[
         list[Difference], Meta(description="Of the machine there and this one, where it measured")

@@ -29,8 +29,8 @@ from tailtap.records.reproduction import (
     Difference,
     Finding,
     Level,
+    RepeatedStep,
     ReproductionRecord,
-    StepRecord,
 )
 from tailtap.records.site import SiteRecord
 
@@ -119,7 +119,7 @@ def _site(
     return found
 
 
-def _damaged(place: str, sums: StepRecord, why: str) -> ReproductionRecord:
+def _damaged(place: str, sums: RepeatedStep, why: str) -> ReproductionRecord:
     """All that can be told of a site whose record cannot be read."""
     sums.findings.append(Finding(what=SITE, answer="contradicted", reason=why))
     sums.answer = "contradicted"
@@ -160,12 +160,12 @@ def add_claims(
     found.claims = answer_claims(record.claims, again, here, different, unmade)
 
 
-def _unmade(level: Level, why: str) -> StepRecord:
+def _unmade(level: Level, why: str) -> RepeatedStep:
     finding = Finding(what="runs", answer="not shown", reason=why)
     return step(level, "measured on this machine", 0, [finding])
 
 
-def _made(level: Level, made: Experiment) -> StepRecord:
+def _made(level: Level, made: Experiment) -> RepeatedStep:
     """Which runs this machine could make."""
     findings = [
         Finding(what=run.slug, answer="not shown", reason=run.excluded)

@@ -19,7 +19,7 @@ from tailtap.records.errors import TailtapError
 from tailtap.records.evaluation import EvaluationRecord
 from tailtap.records.files import copy, make_folder, make_link
 from tailtap.records.record import read
-from tailtap.records.reproduction import Finding, StepRecord
+from tailtap.records.reproduction import Finding, RepeatedStep
 from tailtap.records.site import SiteCapture, SiteRecord
 
 SIDES = ("ingress", "egress")
@@ -41,7 +41,7 @@ def evaluate_captures(
     record: SiteRecord,
     captures: Path | None,
     progress: Callable[[str], None] = lambda _: None,
-) -> StepRecord:
+) -> RepeatedStep:
     """Evaluate the captures of each run again that are in the site, or in the folder `captures`.
 
     There they are at the paths of the site, or lie beside each other in folders called as the runs.

@@ -10,7 +10,7 @@ from pathlib import Path
 from tailtap.output.importers.pos.crate import read_crate
 from tailtap.output.reproduce.steps import contradicted, not_shown, step
 from tailtap.records.foreign import METADATA_BYTES, files_below, open_file, read_bytes
-from tailtap.records.reproduction import Finding, StepRecord
+from tailtap.records.reproduction import Finding, RepeatedStep
 
 SUMS = "SHA256SUMS"
 _LINE = re.compile(r"(?P<sum>[0-9a-f]{64}) [ *](?P<name>.+)")
@@ -45,7 +45,7 @@ def parse_sums(text: str) -> dict[str, str]:
     return found
 
 
-def check_sums(site: Path, elsewhere: Mapping[str, str]) -> StepRecord:
+def check_sums(site: Path, elsewhere: Mapping[str, str]) -> RepeatedStep:
     """Hold the files of a site against ``SHA256SUMS`` and the sums of its crate.
 
     `elsewhere` are files, by their paths, that may have been put there since, and their sums.

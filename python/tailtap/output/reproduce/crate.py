@@ -15,7 +15,7 @@ from tailtap.output.reproduce.checksums import sha256
 from tailtap.output.reproduce.steps import contradicted, not_shown, step, worst
 from tailtap.records.errors import InputError
 from tailtap.records.foreign import files_below
-from tailtap.records.reproduction import Finding, ReproductionRecord, StepRecord
+from tailtap.records.reproduction import Finding, RepeatedStep, ReproductionRecord
 
 MANY = 5
 """Of one kind of finding so many are named, and the others counted."""
@@ -69,7 +69,7 @@ def _about(crate: Crate) -> Iterator[str]:
     yield f"entities: {len(crate.entities):,}, with {counts}"
 
 
-def _files(crate: Crate) -> StepRecord:
+def _files(crate: Crate) -> RepeatedStep:
     """Whether its files are there, with the sizes and checksums that it has of them."""
     missing = crate.missing()
     findings = _few("is missing", missing, contradicted, "the crate names it")
@@ -110,7 +110,7 @@ def _held(folder: Path, name: str, entity: Mapping[str, Any]) -> Iterator[Findin
             yield contradicted(name, f"it cannot be read: {error}")
 
 
-def _runs(crate: Crate) -> StepRecord:
+def _runs(crate: Crate) -> RepeatedStep:
     """Whether the loop runs that it names are there, and what they measured."""
     published = find_published(crate.folder)
     trees = find_pos_trees(crate.folder, published)

@@ -21,7 +21,7 @@ from tailtap.output.report import write_report
 from tailtap.output.reproduce.captures import same_numbers, table_of
 from tailtap.output.reproduce.steps import contradicted, not_shown, step
 from tailtap.records.errors import TailtapError
-from tailtap.records.reproduction import Finding, StepRecord
+from tailtap.records.reproduction import Finding, RepeatedStep
 from tailtap.records.site import SiteRecord
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def draw_again(
     record: SiteRecord,
     knobs: Sequence[Knob] = (),
     progress: Callable[[str], None] = lambda _: None,
-) -> StepRecord:
+) -> RepeatedStep:
     """Make figures and tables again, and hold what is drawn against the published numbers."""
     what = "figures and tables made again"
     try:

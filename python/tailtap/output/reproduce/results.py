@@ -23,7 +23,7 @@ from tailtap.analysis.runs.run import Run
 from tailtap.output.importers.importer import import_tree
 from tailtap.output.importers.published import PublishedRun, find_published
 from tailtap.output.reproduce.steps import contradicted, not_shown, step, worst
-from tailtap.records.reproduction import Finding, ReproductionRecord, StepRecord
+from tailtap.records.reproduction import Finding, RepeatedStep, ReproductionRecord
 from tailtap.records.units import format_rate
 
 PRINTED = (
@@ -130,7 +130,7 @@ def reproduce_results(
     )
 
 
-def _printed(tree: Path, progress: Callable[[str], None]) -> StepRecord | None:
+def _printed(tree: Path, progress: Callable[[str], None]) -> RepeatedStep | None:
     """Table 6, as far as the tree has its runs; None where it has none of them."""
     progress("computing the printed table")
     with TemporaryDirectory() as folder:
@@ -150,7 +150,9 @@ def _printed(tree: Path, progress: Callable[[str], None]) -> StepRecord | None:
     return step("figures", what, len(cells), findings) if cells else None
 
 
-def _files(runs: Sequence[PublishedRun], root: Path, progress: Callable[[str], None]) -> StepRecord:
+def _files(
+    runs: Sequence[PublishedRun], root: Path, progress: Callable[[str], None]
+) -> RepeatedStep:
     findings: list[Finding] = []
     for run in runs:
         name = str(Path(run.place) / run.name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tailtap.records.reproduction import Answer, Finding, Level, StepRecord
+from tailtap.records.reproduction import Answer, Finding, Level, RepeatedStep
 
 ORDER: Sequence[Answer] = ("contradicted", "not shown", "reproduced")
 """The worst answer first."""
@@ -16,7 +16,7 @@ def worst(answers: Iterable[Answer]) -> Answer:
     return next((answer for answer in ORDER if answer in found), "not shown")
 
 
-def step(level: Level, what: str, checked: int, findings: Sequence[Finding]) -> StepRecord:
+def step(level: Level, what: str, checked: int, findings: Sequence[Finding]) -> RepeatedStep:
     """A step that looked at so many things, of which only those that differ are listed."""
     ordered = sorted(findings, key=lambda one: (ORDER.index(one.answer), one.what))
     answers: list[Answer] = [one.answer for one in findings]
@@ -29,7 +29,7 @@ def step(level: Level, what: str, checked: int, findings: Sequence[Finding]) -> 
         *([f"{wrong:,} not as published"] if wrong else []),
         *([f"{unknown:,} not shown"] if unknown else []),
     ]
-    return StepRecord(
+    return RepeatedStep(
         level=level,
         what=what,
         answer=worst(answers),

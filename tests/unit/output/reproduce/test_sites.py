@@ -23,7 +23,7 @@ from tailtap.output.reproduce.drawing import differing_tables, same_marks
 from tailtap.output.reproduce.fetching import at, fetch
 from tailtap.records.errors import InputError, MachineError
 from tailtap.records.record import read
-from tailtap.records.reproduction import Level, ReproductionRecord, StepRecord
+from tailtap.records.reproduction import Level, RepeatedStep, ReproductionRecord
 from tailtap.records.site import SiteRecord
 
 RUN = "runs/001-bare-metal-r1"
@@ -43,7 +43,7 @@ def record(site: Path) -> SiteRecord:
     return read(site / "site.json", SiteRecord)
 
 
-def told(step: StepRecord) -> dict[str, str]:
+def told(step: RepeatedStep) -> dict[str, str]:
     return {one.what: one.reason for one in step.findings}
 
 
