@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Mapping
+from functools import cache
 
 from tailtap.host.facts import machine as facts
 from tailtap.host.knobs.groups import partitioned
@@ -77,6 +78,16 @@ def told_unknown(tree: Tree) -> set[str] | None:
 
 def _boot_log(tree: Tree) -> list[str] | None:
     """The kernel's log, from its first line on; None when that may not be read, or is gone."""
+    return _log_here() if tree.is_live else _log_of(tree)
+
+
+@cache
+def _log_here() -> list[str] | None:
+    """That of this machine, read once: what it says of the boot stays, and it is long."""
+    return _log_of(Tree())
+
+
+def _log_of(tree: Tree) -> list[str] | None:
     try:
         lines = tree.messages()
     except Unreadable:
