@@ -72,7 +72,7 @@ def test_a_lab_that_is_killed_at_any_step_leaves_nothing(reboot: bool) -> None:
                      {"folder", "journal", "link", "namespace", "value"})  # fmt: skip
 
 
-@pytest.mark.apart
+@pytest.mark.alone
 @pytest.mark.parametrize(
     ("work", "least", "expected"),
     [
