@@ -201,7 +201,7 @@ evaluation: {{match: transactions}}
     ("image: 'oci-archive:here.tar'", "write the absolute path"),
     ("root: /none, options: {command: /x}", "there is no folder /none"),
     ("root: here, options: {command: /x}", "write host, or the absolute path of a folder"),
-    ("root: /srv", "only an image (dut.image) has one of its own"),
+    ("root: /srv", "only an image of a container (dut.image) has one of its own"),
     (f"image: '{NAME}:1', root: /srv", "give one"),
     (f"image: '{NAME}:1', options: {{command: a, arguments: b}}", "write all of it as command"),
     (f"image: '{NAME}:1', options: {{command: 'a {{folder}}'}}", "which the image does not see"),

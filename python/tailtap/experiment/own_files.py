@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tailtap.lab.forwarders import FORWARDERS
 from tailtap.lab.platforms.contained import ContainedOptions
+from tailtap.lab.platforms.vm import VmOptions
 from tailtap.records.document import KeyPath, Misfit
 
 if TYPE_CHECKING:
@@ -18,7 +19,10 @@ COMMANDS = ("external", "server")
 
 def has_own_files(dut: Dut) -> bool:
     """Whether a node has none of this machine's files, and so none of its programs."""
-    return isinstance(dut.settings, ContainedOptions) and dut.settings.has_own_files
+    settings = dut.settings
+    if isinstance(settings, VmOptions):
+        return settings.image is not None
+    return isinstance(settings, ContainedOptions) and settings.has_own_files
 
 
 def check_own_files(experiment: Experiment) -> None:
@@ -26,7 +30,8 @@ def check_own_files(experiment: Experiment) -> None:
     for member in experiment.dut.members if experiment.traits.has_dut else ():
         dut, own = member.dut, has_own_files(member.dut)
         if dut.forwarder in COMMANDS:
-            _check_command(dut, own=own, image=own and dut.given("image") is not None)
+            names_command = isinstance(dut.settings, ContainedOptions) and dut.given("image")
+            _check_command(dut, own=own, image=own and bool(names_command))
         elif own and not FORWARDERS[dut.forwarder].in_kernel:
             raise Misfit(
                 ("dut", "forwarder"),
@@ -40,7 +45,9 @@ def _check_command(dut: Dut, *, own: bool, image: bool) -> None:
     command = dut.options.get("command")
     at: KeyPath = ("dut", "options")
     if command is None and not image:
-        raise Misfit(at, "command is missing: only an image (dut.image) has one of its own")
+        raise Misfit(
+            at, "command is missing: only an image of a container (dut.image) has one of its own"
+        )
     if "arguments" in dut.options and (command is not None or not image):
         raise Misfit(at, "arguments are for the command of an image: write all of it as command")
     if own and "{folder}" in str(command or dut.options.get("arguments")):

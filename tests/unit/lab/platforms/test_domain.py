@@ -9,6 +9,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from tailtap.host.containers.domains import belongs_to
+from tailtap.lab.platforms.vm.disk import form
 from tailtap.lab.platforms.vm.domain import Design, Domain, describe
 from tailtap.lab.platforms.vm.kernels import kernel
 from tailtap.lab.platforms.vm.kvm import explanation
@@ -31,6 +32,21 @@ DESIGN = Design(
 
 def told(design: Design) -> ET.Element:
     return describe(design, Domain(design, Path("/run/x"), LocalHost()))
+
+
+def test_a_disk_of_the_user_is_only_read(tmp_path: Path) -> None:
+    image = tmp_path / "disk"
+    for content, kind in ((b"QFI\xfb\0\0\0\3", "qcow2"), (b"\xeb\x63", "raw"), (b"", "raw")):
+        image.write_bytes(content)
+        assert form(image) == kind
+    [found] = told(replace(DESIGN, disk=(image, "qcow2"))).iterfind("devices/disk")
+    assert found.find("readonly") is not None
+    assert [(one.tag, one.attrib) for one in found][:2] == [
+        ("driver", {"name": "qemu", "type": "qcow2"}), ("source", {"file": str(image)}),
+    ]  # fmt: skip
+    assert told(DESIGN).find("devices/disk") is None
+    with pytest.raises(InputError, match=r"dut\.image: cannot read"):
+        form(tmp_path)
 
 
 def test_with_kvm_libvirt_pins_every_thread() -> None:

@@ -34,9 +34,9 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field
 
 from tailtap.host.changes.huge_pages import Pages, Reservation, require_possible, reservation
 from tailtap.host.changes.privileges import missing_capabilities
@@ -52,7 +52,7 @@ from tailtap.lab.platforms import boot
 from tailtap.lab.platforms.dut import Dut, DutSpec
 from tailtap.lab.platforms.kernel import NAMES, running_kernel
 from tailtap.lab.platforms.options import KernelOptions
-from tailtap.lab.platforms.vm import initramfs, kernels, told
+from tailtap.lab.platforms.vm import disk, initramfs, kernels, told
 from tailtap.lab.platforms.vm.domain import Design, Domain
 from tailtap.lab.platforms.vm.kvm import Accelerator, accelerator, foreseen
 from tailtap.lab.platforms.vm.line import Line, line_of, purpose_of
@@ -80,6 +80,12 @@ PROGRAMS = ("qemu-system-x86_64", "virt-qemu-run", "depmod", "cpio")
 """What it calls on this machine."""
 
 
+def _absolute(path: str) -> str:
+    if not Path(path).is_absolute():
+        raise ValueError(f"{path!r}: write the absolute path of a disk")
+    return path
+
+
 class VmOptions(KernelOptions):
     """The memory of a virtual machine; its kernel and what that boots with are in the base."""
 
@@ -87,6 +93,14 @@ class VmOptions(KernelOptions):
         default=None,
         description="The memory of the virtual machine, 256 MiB or more. 1 GiB is the default.",
         examples=["2 GiB"],
+    )
+    image: Annotated[str, AfterValidator(_absolute)] | None = Field(
+        default=None,
+        description="The absolute path of a disk of your own, raw or qcow2, with the device's "
+        "files. It is not written to. The guest boots dut.kernel, mounts the disk, and forwarders "
+        "external and server run their command in it; the disk's own boot loader, kernel and "
+        "services are not started.",
+        examples=["/srv/firewall.qcow2"],
     )
     huge_pages: bool = Field(
         default=False,
@@ -152,6 +166,8 @@ class Vm:
         for program in PROGRAMS:
             findings.ask(require_program, program)
         memory = findings.ask(_memory, spec)
+        if spec.options.image is not None:
+            findings.ask(disk.form, Path(spec.options.image))
         name = spec.options.kernel or kernels.DEFAULT
         lacking = kernels.to_download(name)
         if lacking:
@@ -253,6 +269,10 @@ def _up(lab: Lab, one: _Guest) -> Dut:
     boot.require(line.asked, booted, "the guest", full)
     told.require_effect(judged, line)
     facts |= {"boot": booted.facts(), "tuning": told.as_record(judged, line)}
+    files = None
+    if spec.options.image is not None:
+        files, device = disk.mounted(guest, Path(spec.options.image))
+        facts["disk"] = {"file": spec.options.image, "root": device}
     return Dut(
         guest,
         lab.passes(spec.node),
@@ -262,6 +282,7 @@ def _up(lab: Lab, one: _Guest) -> Dut:
         warnings=_warnings(speed),
         threads=[thread for _, thread in _virtual_cpus(domain)],
         node=spec.node,
+        own=files,
     )
 
 
@@ -281,7 +302,7 @@ def _running(lab: Lab, spec: DutSpec[VmOptions]) -> Iterator[_Guest]:
         ports = lab.graph.ports_of(spec.node)
         where, devices = lab.tap_devices(spec.node)
         macs = dict(zip(ports, [card.mac for card in cards] or _addresses(lab, ports), strict=True))
-        image = folder / "initramfs"
+        image, own_disk = folder / "initramfs", spec.options.image
         design = Design(
             name=name,
             kernel=kernel.image,
@@ -296,6 +317,7 @@ def _running(lab: Lab, spec: DutSpec[VmOptions]) -> Iterator[_Guest]:
             links={device: macs[port] for port, device in devices.items()},
             cards=[one.address for one in passed],
             huge_page_kib=pages[0].size_kib if pages else None,
+            disk=None if own_disk is None else (Path(own_disk), disk.form(Path(own_disk))),
         )
         domain = Domain(design, folder, where)
         own = list_cpus(purpose_of(spec).cpus)

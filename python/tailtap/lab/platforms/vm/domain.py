@@ -73,6 +73,8 @@ class Design:
     """The PCI addresses of network cards that are passed through."""
     huge_page_kib: int | None = None
     """The size of the pages that its memory is on; None for ordinary ones."""
+    disk: tuple[Path, str] | None = None
+    """The user's disk, which is not written to, and its format."""
 
 
 class Domain:
@@ -242,6 +244,13 @@ def describe(design: Design, domain: Domain) -> ET.Element:
     _add(shared, "source", dir="/")
     _add(shared, "target", dir="tailtap")
     _add(shared, "readonly")
+    if design.disk is not None:
+        path, kind = design.disk
+        disk = _add(devices, "disk", type="file", device="disk")
+        _add(disk, "driver", name="qemu", type=kind)
+        _add(disk, "source", file=str(path))
+        _add(disk, "target", dev="vda", bus="virtio")
+        _add(disk, "readonly")
     for link, address in design.links.items():
         port = _add(devices, "interface", type="ethernet")
         _add(port, "mac", address=address)
