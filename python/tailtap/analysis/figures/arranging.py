@@ -252,7 +252,8 @@ def _is_wire(placed: Sequence[Placed], series: int) -> bool:
 
 def _key(along: Along | None, run: Run, more: Sequence[str] = ()) -> tuple[str, ...]:
     by = (*(along.by if along else ()), *more)
-    return tuple(value_of(run, variable) or "–" for variable in by)
+    values = (value_of(run, variable) for variable in by)
+    return tuple("–" if value is None else value for value in values)
 
 
 def _keys(
@@ -264,7 +265,7 @@ def _keys(
 
 
 def _name(along: Along | None, key: tuple[str, ...]) -> str:
-    names = [along.name(value) if along else value for value in key]
+    names = [along.name(value) if along else value or "–" for value in key]
     return " · ".join(name for name in names if name)
 
 

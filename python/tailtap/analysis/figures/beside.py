@@ -210,7 +210,7 @@ def _table(figure: Figure, layout: Layout, pairs: Sequence[tuple[Placed, Run]]) 
             rows.append(
                 (
                     label,
-                    _source(run),
+                    run.origin.short if run.origin else run.slug,
                     name,
                     time_text(here.value),
                     time_text(there.value),

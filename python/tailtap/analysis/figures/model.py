@@ -62,7 +62,7 @@ class Along(Strict):
 
     def name(self, value: str) -> str:
         """What a value is called."""
-        return self.names.get(value, value)
+        return self.names.get(value, value or "–")
 
     def place(self, values: Sequence[str]) -> tuple[int, ...]:
         """By what values are put in the order that is asked for."""

@@ -84,6 +84,7 @@ def write_report(
     experiment = select(experiment, runs)
     # After what can be wrong with the folder: loading what draws takes a second.
     from tailtap.output.report.asked import asked_figures, write_asked
+    from tailtap.output.report.asked.page import shown
     from tailtap.output.report.causes import stories
     from tailtap.output.report.hops import lines
     from tailtap.output.report.interrupt_table import sampled_of
@@ -119,7 +120,10 @@ def write_report(
             written += write_asked(asked, target / "figures", below=below)
         progress("writing the page")
         names = [path.stem for path in written if path.suffix == ".png"]
-        text = render(experiment, groups, names, search, told, sampled, by_hop, asked)
+        printed = {path.stem: path for path in written if path.suffix == ".svg"}
+        text = render(
+            experiment, groups, names, search, told, sampled, by_hop, shown(asked, printed)
+        )
         with drafted(page, below=below) as file:
             file.write(text.encode("utf-8", "backslashreplace"))  # names that are no UTF-8
     finished = experiment.finished

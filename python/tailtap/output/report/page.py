@@ -25,9 +25,7 @@ from tailtap.analysis.runs.run import Experiment
 from tailtap.analysis.runs.searched import Search
 from tailtap.analysis.runs.text import count_text, date_text
 from tailtap.output.report import comparison, interactive, tables
-from tailtap.output.report.asked import Asked
 from tailtap.output.report.asked.page import Shown
-from tailtap.output.report.asked.page import shown as shown_asked
 from tailtap.output.report.audit import MachineAudit, audits_of
 from tailtap.output.report.bursts import cut_short
 from tailtap.output.report.causes import Story
@@ -147,7 +145,7 @@ def render(
     stories: Sequence[Story] = (),
     sampled: Sequence[Sampled] = (),
     lines: Sequence[Line] = (),
-    asked: Sequence[Asked] = (),
+    asked: Sequence[Shown] = (),
 ) -> str:
     """The page as text. `figures` are the names of the print figures beside it, if any.
 
@@ -195,7 +193,7 @@ def render(
         summary=tables.summary(groups),
         flows=flow_table(experiment),
         comparison=comparison.compared(experiment, groups),
-        asked=shown_asked(asked),
+        asked=asked,
         figures=Figures(
             drawn,
             len(groups) - len(drawn),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
 
 import matplotlib as mpl
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -27,19 +29,28 @@ class Shown:
     notes: Sequence[str]
     wide: str
     narrow: str
+    panels: int
     described: str
     """What it shows, for who does not see it."""
     tables: Sequence[Grid]
 
 
-def shown(asked: Sequence[Asked]) -> list[Shown]:
-    """What the page shows of the figures that were asked for."""
+def shown(
+    asked: Sequence[Asked], printed: Mapping[str, Path] = MappingProxyType({})
+) -> list[Shown]:
+    """What the page shows of the figures that were asked for.
+
+    `printed` are the SVG files of those that were drawn for print already, by their names.
+    """
     found = []
     for one in asked:
         arranged = one.arranged
         wide = narrow = described = ""
         if arranged is not None and arranged.panels:
-            wide, narrow = _picture(arranged, narrow=False), _picture(arranged, narrow=True)
+            file = printed.get(one.name)
+            wide = _address(file.read_bytes()) if file else _picture(arranged, narrow=False)
+            # One panel is as wide as a narrow screen.
+            narrow = wide if len(arranged.panels) == 1 else _picture(arranged, narrow=True)
             lines = ", ".join(series.label for series in arranged.series if series.label)
             described = f"{one.title}: {arranged.y.label} over {arranged.x.label or 'kinds'}"
             described += f"; {lines}" if lines else ""
@@ -52,6 +63,7 @@ def shown(asked: Sequence[Asked]) -> list[Shown]:
                 arranged.notes if arranged else (),
                 wide,
                 narrow,
+                len(arranged.panels) if arranged else 0,
                 described,
                 arranged.tables if arranged else (),
             )
@@ -62,9 +74,12 @@ def shown(asked: Sequence[Asked]) -> list[Shown]:
 def _picture(arranged: Arranged, *, narrow: bool) -> str:
     """The figure as an address of an SVG that is all in it."""
     content = io.BytesIO()
-    with mpl.rc_context({**SETTINGS, "svg.hashsalt": f"tailtap-{arranged.name}-{narrow}"}):
+    with mpl.rc_context(SETTINGS):
         figure = drawn(arranged, narrow=narrow)
         FigureCanvasAgg(figure)
         figure.savefig(content, format="svg", metadata=METADATA["svg"])
-    packed = base64.b64encode(content.getvalue()).decode("ascii")
-    return f"data:image/svg+xml;base64,{packed}"
+    return _address(content.getvalue())
+
+
+def _address(svg: bytes) -> str:
+    return f"data:image/svg+xml;base64,{base64.b64encode(svg).decode('ascii')}"
