@@ -24,27 +24,22 @@ IN_TIME = ("percentile", "max", "mean")
 
 
 def _as_along(value: object) -> object:
-    if isinstance(value, str):
-        return {"by": [value]}
-    if isinstance(value, list):
-        return {"by": value}
-    if isinstance(value, Mapping) and isinstance(value.get("by"), str):
-        return {**value, "by": [value["by"]]}
-    return value
+    return {"by": value} if isinstance(value, str | list) else value
 
 
-def _as_panels(value: object) -> object:
-    return value if isinstance(value, list) else [value]
-
-
-def _as_lines(value: object) -> object:
+def _as_list(value: object) -> object:
+    """One value is a list of one."""
     return value if isinstance(value, list) else [value]
 
 
 class Along(Strict):
     """Variables by which runs are told apart, and how their values are called."""
 
-    by: Annotated[list[str], Written("variable, or list of them")] = Field(
+    by: Annotated[
+        list[str],
+        BeforeValidator(_as_list),
+        Written("variable, or list of them", or_schema={"type": "string"}),
+    ] = Field(
         min_length=1,
         description="The variable, as `vary` or `cases` has it, or a list of them.",
         examples=["dut.platform"],
@@ -181,7 +176,7 @@ class Figure(Strict):
         Annotated[
             list[One],
             Field(min_length=1, max_length=2),
-            BeforeValidator(_as_panels),
+            BeforeValidator(_as_list),
             Written("variable, or list of two", or_schema={"type": "string"}),
         ]
         | None
@@ -243,7 +238,7 @@ class Figure(Strict):
     )
     line: Annotated[
         list[str],
-        BeforeValidator(_as_lines),
+        BeforeValidator(_as_list),
         Written("requirement, or list of them", or_schema={"type": "string"}),
     ] = Field(
         default_factory=list,

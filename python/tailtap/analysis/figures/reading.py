@@ -6,15 +6,30 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from tailtap.analysis.figures.model import MOST, Figure, check_figures
+from tailtap.analysis.figures.model import (
+    MOST,
+    Along,
+    Beside,
+    Figure,
+    Scale,
+    Scales,
+    check_figures,
+)
 from tailtap.records.document import Document, KeyPath, Misfit, dotted, load
 from tailtap.records.errors import InputError, InputErrors
 from tailtap.records.explaining import reason
 from tailtap.records.suggest import did_you_mean
 
 SECTION = "figures"
+_MODELS: Mapping[str, type[BaseModel]] = {
+    **dict.fromkeys(("panels", "series", "over"), Along),
+    **dict.fromkeys(("x", "y"), Scale),
+    "axes": Scales,
+    "beside": Beside,
+}
+"""What stands below the keys of a figure."""
 
 
 def figures_in(file: Path, values: Mapping[str, Sequence[str]]) -> list[Figure]:
@@ -55,8 +70,9 @@ def _sentences(document: Document, details: Sequence[Any]) -> list[str]:
 
 
 def _keys(path: KeyPath) -> list[str]:
-    """The keys that a figure may have."""
-    return list(Figure.model_fields) if len(path) == 3 else []
+    """The keys that may stand where the last of `path` does."""
+    above = next((part for part in reversed(path[:-1]) if part in _MODELS), None)
+    return list((Figure if above is None else _MODELS[str(above)]).model_fields)
 
 
 def _told(document: Document, path: KeyPath, said: str) -> str:

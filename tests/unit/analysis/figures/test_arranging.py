@@ -220,6 +220,9 @@ def test_the_file_is_read_again_with_lines(tmp_path: Path, runs: list[Run]) -> N
     file.write_text("figures:\n  - kind: hdr\n    panel: dut.platform\n")
     with pytest.raises(InputError, match=r"yaml:3: figures\[0\].panel: unknown key: did you mean"):
         figures_in(file, values_of(runs))
+    file.write_text("figures:\n  - kind: hdr\n    axes: {y: {scales: log}}\n")
+    with pytest.raises(InputError, match=r"axes.y.scales: unknown key: did you mean 'scale'"):
+        figures_in(file, values_of(runs))
     file.write_text("name: nothing\n")
     assert figures_in(file, {}) == []
 
