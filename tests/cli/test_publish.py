@@ -143,6 +143,12 @@ def test_a_site_is_an_experiment_with_checksums(experiment: Path, site: Path) ->
     drawn = pq.read_table(site / hdr.data[1]).to_pylist()
     slowest = max(run.maximum or 0 for run in after.runs)
     assert max(row["y"] for row in drawn if row["mark"] == "line") == slowest
+    assert "figures/table-1.csv" in record.tables
+    asked = next(figure for figure in record.figures if figure.name == "figure-1")
+    assert {row["series"] for row in pq.read_table(site / asked.data[1]).to_pylist()} == {
+        "10 kpkt/s",
+        "50 kpkt/s",
+    }
     citation = yaml.safe_load((site / "CITATION.cff").read_text())
     assert citation["authors"][0]["family-names"] == "Lovelace"
 

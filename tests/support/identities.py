@@ -34,6 +34,9 @@ traffic: {{rate: 10 kpkt/s, size: 64 B, duration: 2 s}}
 vary:
   traffic.rate: [10 kpkt/s, 50 kpkt/s]
 require: ["p99 < 1 s"]
+figures:
+  - {{kind: hdr, name: figure-1, title: Both rates, series: traffic.rate}}
+  - {{kind: tail-latency, name: table-1, series: traffic.rate}}
 """
 TESTBED = f"""hosts:
   muskrat:

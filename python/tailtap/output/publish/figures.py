@@ -115,6 +115,13 @@ def write_numbers(figure: Figure, folder: Path, name: str, *, below: Path) -> pa
     return table
 
 
+def write_typed(path: Path, *, below: Path) -> None:
+    """Write a CSV file of ours as Parquet beside it."""
+    table = pyarrow.csv.read_csv(path)
+    with drafted(path.with_suffix(".parquet"), below=below) as file:
+        file.write(_parquet(table))
+
+
 def _csv(table: pa.Table) -> bytes:
     file = io.BytesIO()
     pyarrow.csv.write_csv(table, file, pyarrow.csv.WriteOptions(quoting_style="needed"))

@@ -109,7 +109,7 @@ def size_text(size: int) -> str:
 
 def caption(figure: SiteFigure) -> str:
     """What a figure is of, in a line."""
-    return CAPTIONS.get(figure.name, figure.name)
+    return CAPTIONS.get(figure.name) or figure.name.replace("-", " ").capitalize()
 
 
 def write(
@@ -125,6 +125,7 @@ def write(
         "words": WORDS,
         "marks": MARKS,
         "caption": caption,
+        "captions": CAPTIONS,
         "version": tailtap.__version__,
     }
 

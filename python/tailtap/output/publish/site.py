@@ -67,6 +67,7 @@ class Building:
     knobs: Sequence[Knob] = ()
     progress: Callable[[str], None] = lambda _: None
     figures: list[SiteFigure] = field(default_factory=list)
+    tables: list[str] = field(default_factory=list)
 
     @cached_property
     def redactor(self) -> Redactor:
@@ -111,13 +112,12 @@ def build(building: Building, *, whole: bool = True) -> SiteRecord:
     _require_clean(building)
     captures = list(_captures(building))
     machines, environments = _machines(building)
-    tables = []
     if whole:
         _figures(building)
         building.progress("writing tables and pages")
         finished = [run for run in building.experiment.finished if run.record is not None]
         written = Parquet().export(finished, str(building.site / "tables"))
-        tables = [Path(path).relative_to(building.site).as_posix() for path in written]
+        building.tables += [Path(path).relative_to(building.site).as_posix() for path in written]
     chosen = building.options
     record = SiteRecord(
         name=building.experiment.name,
@@ -130,7 +130,7 @@ def build(building: Building, *, whole: bool = True) -> SiteRecord:
         machines=machines,
         runs=[_run(building.site, run) for run in building.experiment.runs if run.record],
         figures=building.figures,
-        tables=tables,
+        tables=building.tables,
         captures=captures,
         claims=claims_shown(building.experiment),
         redacted=building.redactor.told(),
@@ -174,28 +174,39 @@ def _captures(building: Building) -> Iterator[SiteCapture]:
 
 def _figures(building: Building) -> None:
     """The report of the site with its figures, and the numbers of each figure."""
-    from tailtap.output.publish.figures import write_numbers
+    from tailtap.output.publish.figures import write_numbers, write_typed
 
     site = building.site
+    told: list[str] = []
 
     def keep(name: str, figure: Figure) -> None:
         write_numbers(figure, site / "figures", name, below=site)
-        building.figures.append(
-            SiteFigure(
-                name=name,
-                page=f"figures/{name}.html",
-                files=[f"figures/{name}.{kind}" for kind in ("svg", "pdf", "png")],
-                data=[f"figures/{name}.csv", f"figures/{name}.parquet"],
-                command=list(REDRAW),
-                drawn=f"redrawn/figures/{name}",
-            )
-        )
+        told.append(name)
 
     report = write_report(
         site, site, knobs=building.knobs, progress=building.progress, on_figure=keep
     )
     # Its links to figures stay true.
     move(report.page, site / pages.REPORT, below=site)
+    written = [path.stem for path in report.figures]
+    for name in dict.fromkeys(written):
+        if name not in told:  # the experiment asks for it, and it has its data already
+            write_typed(site / f"figures/{name}.csv", below=site)
+        kinds = [f"figures/{name}.{kind}" for kind in ("svg", "pdf", "png")]
+        data = [f"figures/{name}.csv", f"figures/{name}.parquet"]
+        if not (site / kinds[0]).is_file():
+            building.tables += data
+            continue
+        building.figures.append(
+            SiteFigure(
+                name=name,
+                page=f"figures/{name}.html",
+                files=kinds,
+                data=data,
+                command=list(REDRAW),
+                drawn=f"redrawn/figures/{name}",
+            )
+        )
 
 
 def _machines(building: Building) -> tuple[list[SiteMachine], dict[str, Environment]]:
