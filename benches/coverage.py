@@ -102,10 +102,13 @@ def coverage_table(repetitions: int) -> list[str]:
     """The table of coverage, in Markdown."""
     cases = list(product(SIZES, XIS))
     with ProcessPoolExecutor() as pool:
-        found = dict(zip(cases, pool.map(partial(covered, repetitions=repetitions), cases),
-                         strict=True))  # fmt: skip
-    lines = ["| clusters | " + " | ".join(f"xi = {xi:g}" for xi in XIS) + " | lowest |",
-             "|---:|" + "---:|" * (len(XIS) + 1)]  # fmt: skip
+        found = dict(
+            zip(cases, pool.map(partial(covered, repetitions=repetitions), cases), strict=True)
+        )
+    lines = [
+        "| clusters | " + " | ".join(f"xi = {xi:g}" for xi in XIS) + " | lowest |",
+        "|---:|" + "---:|" * (len(XIS) + 1),
+    ]
     for size in SIZES:
         cells, lowest = [], 1.0
         for xi in XIS:
@@ -154,8 +157,10 @@ def dependent_table(repetitions: int) -> list[str]:
         results = list(pool.map(partial(dependent, repetitions=repetitions), cases))
     lines = ["| packets | index | estimated | clusters | coverage |", "|---:|---:|---:|---:|---:|"]
     for (packets, index), (held, estimated, bursts) in zip(cases, results, strict=True):
-        lines.append(f"| {packets:,} | {index:g} | {estimated:.2f} | {bursts:.0f} | "
-                     f"{held / repetitions:.1%} |")  # fmt: skip
+        lines.append(
+            f"| {packets:,} | {index:g} | {estimated:.2f} | {bursts:.0f} | "
+            f"{held / repetitions:.1%} |"
+        )
     return lines
 
 

@@ -121,8 +121,10 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, help="keep the runs here, and use those that are here")
     options = parser.parse_args()
     print(f"{timing.machine()}; median of {options.rounds} rounds\n")
-    print(f"{'M pairs':>8}{'M records':>11}{'late':>9}{'evaluate s':>12}{'explain s':>11}"
-          f"{'ratio':>7}{'peak MiB':>10}")  # fmt: skip
+    print(
+        f"{'M pairs':>8}{'M records':>11}{'late':>9}{'evaluate s':>12}{'explain s':>11}"
+        f"{'ratio':>7}{'peak MiB':>10}"
+    )
     for millions in options.pairs:
         with tempfile.TemporaryDirectory(prefix="tt-bench-") as folder:
             run = (options.keep or Path(folder)) / f"001-simulated-{millions:g}"

@@ -222,8 +222,9 @@ def test_tshark_sees_the_same_times(tmp_path: Path, linktype: int) -> None:
 
     def times(path: Path) -> dict[str, int]:
         fields = ["-T", "fields", "-e", "ip.id", "-e", "frame.time_epoch"]
-        run = subprocess.run(["tshark", "-n", "-r", path, *fields], capture_output=True, text=True,
-                             check=True)  # fmt: skip
+        run = subprocess.run(
+            ["tshark", "-n", "-r", path, *fields], capture_output=True, text=True, check=True
+        )
         rows = [line.split("\t") for line in run.stdout.splitlines()]
         return {key: int(time.replace(".", "")) for key, time in rows}
 
@@ -236,8 +237,9 @@ def test_tshark_sees_the_same_times(tmp_path: Path, linktype: int) -> None:
 def test_moonsniffs_ids_are_found_in_cooked_captures(tmp_path: Path) -> None:
     frames = [frame(number) for number in range(PACKETS)]
     head = struct.pack(">HHHQH", 0, 1, 6, 0, 0x0800)
-    after = pcap([(time, head + data[14:]) for time, data in zip(LEFT, frames, strict=True)],
-                 linktype=113)  # fmt: skip
+    after = pcap(
+        [(time, head + data[14:]) for time, data in zip(LEFT, frames, strict=True)], linktype=113
+    )
     found = evaluate(tmp_path, pcap(list(zip(TIMES, frames, strict=True))), after)
     assert found["key"] == "moonsniff"
     require_right(found)
@@ -282,8 +284,10 @@ def test_a_file_with_several_link_types_is_read_whole(tmp_path: Path) -> None:
 
 def test_links_without_a_protocol_are_counted(tmp_path: Path) -> None:
     packets = [LINKS[0](packet) for packet in NETWORK]
-    raw = [bytes(packet) if number % 10 else struct.pack("<I", 77) + bytes(packet)[4:]
-           for number, packet in enumerate(packets)]  # fmt: skip
+    raw = [
+        bytes(packet) if number % 10 else struct.pack("<I", 77) + bytes(packet)[4:]
+        for number, packet in enumerate(packets)
+    ]
     raw[1] = raw[1][:3]
     found = evaluate(tmp_path, ETHERNET, pcap(list(zip(LEFT, raw, strict=True)), linktype=0))
     assert found["inputs"]["egress"]["unread"] == {"link-header": PACKETS // 10 + 1}
@@ -311,8 +315,10 @@ def test_every_compression_is_read_also_in_several_streams(tmp_path: Path, how: 
 def test_a_compressed_file_that_is_cut_off_says_so(tmp_path: Path, how: str) -> None:
     """Wherever it is cut: no packet behind it is called lost without a word."""
     noise = random.Random(2)
-    frames = [(time, ethernet(packet) + noise.randbytes(400))
-              for time, packet in zip(LEFT, NETWORK, strict=True)]  # fmt: skip
+    frames = [
+        (time, ethernet(packet) + noise.randbytes(400))
+        for time, packet in zip(LEFT, NETWORK, strict=True)
+    ]
     data = pcap(frames)
     file = b"".join(compressed(data[at : at + 30_000], how) for at in range(0, len(data), 30_000))
     whole = compressed(data[:30_000], how)
@@ -336,14 +342,17 @@ def test_what_the_programs_themselves_compress_is_read(tmp_path: Path, program: 
     after = pcap([(time, ethernet(packet)) for time, packet in zip(LEFT, NETWORK, strict=True)])
     (tmp_path / "plain").write_bytes(after)
     for level in ("-1", "-9"):
-        run = subprocess.run([program, level, "-c", tmp_path / "plain"], capture_output=True,
-                             check=True)  # fmt: skip
+        run = subprocess.run(
+            [program, level, "-c", tmp_path / "plain"], capture_output=True, check=True
+        )
         require_right(evaluate(tmp_path, ETHERNET, run.stdout))
 
 
 def trailered(times: list[int], stamps: list[int], **how: Any) -> list[tuple[int, bytes]]:
-    return [(time, with_trailer(ethernet(packet), stamp, **how))
-            for time, stamp, packet in zip(times, stamps, NETWORK, strict=True)]  # fmt: skip
+    return [
+        (time, with_trailer(ethernet(packet), stamp, **how))
+        for time, stamp, packet in zip(times, stamps, NETWORK, strict=True)
+    ]
 
 
 #: When the packets were captured behind the switch, microseconds later, and each by its own.

@@ -57,8 +57,9 @@ def test_the_papers_own_scales_are_checked() -> None:
     assert known == sorted(path.stem for path in (EXAMPLES / "papers").glob("*.yaml"))
 
 
-@pytest.mark.parametrize("path", [path for path, scale in scales() if scale == "paper"],
-                         ids=lambda path: path.stem)  # fmt: skip
+@pytest.mark.parametrize(
+    "path", [path for path, scale in scales() if scale == "paper"], ids=lambda path: path.stem
+)
 def test_the_cards_that_a_paper_needs_can_be_named(path: Path) -> None:
     """As the comments in the file say, with any names."""
     keys = re.findall(r"--set ([\w.]+)='\[…\]'", path.read_text())

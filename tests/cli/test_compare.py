@@ -130,8 +130,10 @@ def test_what_the_experiments_require_is_what_they_are_judged_by(
 
 
 def test_named_evaluations_are_repeats(experiment: Path, tmp_path: Path) -> None:
-    names = {"old": ("005-bare-metal-r1", "006-bare-metal-r2"),
-             "new": ("009-container-r1", "010-container-r2")}  # fmt: skip
+    names = {
+        "old": ("005-bare-metal-r1", "006-bare-metal-r2"),
+        "new": ("009-container-r1", "010-container-r2"),
+    }
     given = []
     for name, slugs in names.items():
         for slug in slugs:
@@ -141,7 +143,9 @@ def test_named_evaluations_are_repeats(experiment: Path, tmp_path: Path) -> None
     assert run.returncode == 0, run
     (load,) = json.loads(run.stdout)["loads"]
     assert [(entry["label"], len(entry["repeats"])) for entry in load["configurations"]] == [
-        ("old", 2), ("new", 2)]  # fmt: skip
+        ("old", 2),
+        ("new", 2),
+    ]
     assert load["configurations"][0]["rank"] == {"best": 1, "last": 2}
 
 

@@ -65,8 +65,10 @@ def test_a_cluster_gives_the_files_and_rows_of_this_machine(
     assert runs.evaluations(experiment) == files
     assert rows(experiment / "results.duckdb") == stored
     assert sorted(line.partition(":")[0] for line in run.stderr.splitlines()) == [
-        "1 of 3", "2 of 3", "3 of 3",
-    ]  # fmt: skip
+        "1 of 3",
+        "2 of 3",
+        "3 of 3",
+    ]
 
 
 def test_a_pair_is_split_over_a_cluster(pair: Pair, cluster: DaskCluster) -> None:
@@ -160,8 +162,10 @@ def test_a_damaged_evaluation_is_replaced(pair: Pair, tmp_path: Path) -> None:
     whole = (out / "evaluation.json").read_bytes()
     content = json.loads(whole)
     damages: list[dict[str, Any]] = [
-        {"inputs": {"ingress": 5}}, {"inputs": []}, {"options": None},
-    ]  # fmt: skip
+        {"inputs": {"ingress": 5}},
+        {"inputs": []},
+        {"options": None},
+    ]
     for damage in damages:
         (out / "evaluation.json").write_text(json.dumps({**content, **damage}))
         assert in_process("evaluate", *pair, "--out", out, "--quiet").returncode == 0

@@ -32,8 +32,9 @@ SCRIPT = """{python} {step} || exit 128
 
 def write(folder: Path, scale: float, *, repeats: int = REPEATS, seed: int = 0) -> Path:
     for repeat in range(1, repeats + 1):
-        write_run(folder, seed + repeat, {"dut.platform": "vm"}, packets=2_000, repeat=repeat,
-                  scale=scale)  # fmt: skip
+        write_run(
+            folder, seed + repeat, {"dut.platform": "vm"}, packets=2_000, repeat=repeat, scale=scale
+        )
     return folder
 
 

@@ -53,14 +53,16 @@ def test_a_plan_says_what_apply_would_set_and_sets_nothing() -> None:
     planned = json.loads(tailtap("host", "apply", "--dry-run", "--json").stdout)
     assert planned["dry_run"] is True
     assert {row["name"] for row in planned["changes"]} <= {
-        row["name"] for row in audited["rows"]
+        row["name"]
+        for row in audited["rows"]
         if row["answer"] == "not-met" and row["settable"] == "runtime"
-    }  # fmt: skip
+    }
     left = {row["name"] for row in planned["left"]}
     assert {
-        row["name"] for row in audited["rows"]
+        row["name"]
+        for row in audited["rows"]
         if row["answer"] == "not-met" and row["settable"] == "boot"
-    } <= left  # fmt: skip
+    } <= left
     again = json.loads(tailtap("host", "audit", "--json").stdout)
     assert settable(again) == settable(audited)
 

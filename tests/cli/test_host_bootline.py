@@ -32,8 +32,9 @@ def test_the_purpose_decides() -> None:
     content = json.loads(tailtap("host", "bootline", "--json", "skew-tick").stdout)
     assert content["line"] == "skew_tick=1"
     if len(os.sched_getaffinity(0)) > 1:
-        made = tailtap("host", "bootline", "--quiet", "--cpus", "0", "isolated-cpus", "--role",
-                       "bare-metal")  # fmt: skip
+        made = tailtap(
+            "host", "bootline", "--quiet", "--cpus", "0", "isolated-cpus", "--role", "bare-metal"
+        )
         assert made.stdout == "isolcpus=domain,managed_irq,0\n"
 
 

@@ -72,9 +72,11 @@ def test_what_cannot_be_improved_is_one_line(path: Path, options: list[str], sai
     ],
 )
 def test_what_cannot_be_held_against_is_one_line(path: Path, options: list[str], said: str) -> None:
-    base = [] if options[0] == "--against" or said.startswith("--against-set is") else [
-        "--against", str(path)
-    ]  # fmt: skip
+    base = (
+        []
+        if options[0] == "--against" or said.startswith("--against-set is")
+        else ["--against", str(path)]
+    )
     message = one_line_error(in_process("run", path, *base, *options), 2)
     assert said in message
     assert list(path.parent.iterdir()) == [path]

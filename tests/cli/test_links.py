@@ -170,8 +170,10 @@ def test_a_slug_of_a_stranger_is_no_path(tmp_path: Path, slug: object) -> None:
     told = json.loads(record.read_text())
     record.write_text(json.dumps({**told, "slug": slug}))
     before = content(tmp_path)
-    for command in (("export", experiment, "--to", "hgrm", "--out", tmp_path / "x/y"),
-                    ("model", experiment, "--out", tmp_path / "x/y")):  # fmt: skip
+    for command in (
+        ("export", experiment, "--to", "hgrm", "--out", tmp_path / "x/y"),
+        ("model", experiment, "--out", tmp_path / "x/y"),
+    ):
         done = in_process(*command)
         assert done.returncode != 70 and "Traceback" not in done.stderr, done
         made = content(tmp_path).keys() - before.keys()

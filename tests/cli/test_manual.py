@@ -45,9 +45,11 @@ def test_a_page_is_sound_and_shows_every_word_of_the_help(name: str, tmp_path: P
     page.write_text(PAGES[page.name])
     subprocess.run(["mandoc", "-T", "lint", "-W", "error", page], check=True)
     shown = subprocess.run(
-        ["mandoc", "-T", "utf8", "-O", f"width={WIDE}", page], check=True, capture_output=True,
+        ["mandoc", "-T", "utf8", "-O", f"width={WIDE}", page],
+        check=True,
+        capture_output=True,
         text=True,
-    ).stdout  # fmt: skip
+    ).stdout
     # Bold letters are struck twice.
     plain = subprocess.run(["col", "-bx"], input=shown, check=True, capture_output=True, text=True)
     words = {word.lower() for word in plain.stdout.split()} | {

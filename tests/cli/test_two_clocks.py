@@ -56,9 +56,11 @@ def test_an_interval(captures: Path) -> None:
     assert run.returncode == 0, run
     told = json.loads(run.stdout)
     assert told["clocks"] == {
-        "by": "interval", "ahead_ns": [[2_900_000, 3_100_000]], "widest_ns": 200_000,
+        "by": "interval",
+        "ahead_ns": [[2_900_000, 3_100_000]],
+        "widest_ns": 200_000,
         "within_ns": 100_000,
-    }  # fmt: skip
+    }
     latency = told["latency_ns"]
     assert latency["bounds"]["max"] == [latency["max"] - 100_000, latency["max"] + 100_000]
     # Latencies below nothing are said as they are.

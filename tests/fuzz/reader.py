@@ -75,8 +75,9 @@ class Case:
                     if (found := sorted((place / INPUT).glob(pattern)))]  # fmt: skip
         for _ in range(random.choice((1, 1, 1, 2))):
             path = random.choice(random.choice(patterns))
-            path.write_bytes(mutated((base / path.relative_to(place / INPUT)).read_bytes(),
-                                     path.name, random))  # fmt: skip
+            path.write_bytes(
+                mutated((base / path.relative_to(place / INPUT)).read_bytes(), path.name, random)
+            )
         words = random.choice(self.reader.commands)
         given = {"input": place / INPUT, "out": place / OUT, "beside": self.reader.beside()}
         return [word.format(**given) for word in words]

@@ -63,8 +63,10 @@ READS = (
     ("verdict", "{input}", "--require", "gap(max) < 1 s", "--json"),
 )
 """What looks at runs."""
-EXPORTS = tuple(("export", "{input}", "--to", to, "--out", "{out}")
-                for to in ("csv", "parquet", "hgrm", "papers", "pos"))  # fmt: skip
+EXPORTS = tuple(
+    ("export", "{input}", "--to", to, "--out", "{out}")
+    for to in ("csv", "parquet", "hgrm", "papers", "pos")
+)
 PACKETS = 600
 
 

@@ -24,8 +24,9 @@ PACKAGES = {
 
 def test_doctor_names_the_package_of_each_platform_and_forwarder() -> None:
     """What is there is hidden from it: programs, and /etc/protocols of the package netbase."""
-    programs = [shutil.which(program, path=f"/usr/bin:{SYSTEM_PATH}")
-                for program, _ in PACKAGES.values()]  # fmt: skip
+    programs = [
+        shutil.which(program, path=f"/usr/bin:{SYSTEM_PATH}") for program, _ in PACKAGES.values()
+    ]
     hidden = [*filter(None, programs), *filter(Path.exists, [Path("/etc/protocols")])]
     script = "".join(f"mount --bind /dev/null {one}\n" for one in hidden)
     script += f"exec {TAILTAP} doctor --json"

@@ -140,8 +140,9 @@ def test_a_guest_is_tuned_and_rebooted_and_put_back(kernel: str, tmp_path: Path)
     the_typo_was_found(wrong)
 
     text = read_from(disk, ENTRY)
-    options = [line.removeprefix("options ") for line in text.splitlines()
-               if line.startswith("options ")]  # fmt: skip
+    options = [
+        line.removeprefix("options ") for line in text.splitlines() if line.startswith("options ")
+    ]
     assert options == ["quiet", wrong.line["line"]]
     with booted(kernel, " ".join(options), disk) as device:
         right = ask(device)

@@ -64,8 +64,9 @@ def test_a_hog_makes_packets_late_in_the_node_whose_core_it_takes(
     blamed = found.blamed("task", "injector")
     second = found.late["segment"] == 2
     assert [(row["by"], row["cpus"]) for row in found.causes["segments"]] == [
-        ("softirq", [OTHER]), ("task", [DUT]),
-    ]  # fmt: skip
+        ("softirq", [OTHER]),
+        ("task", [DUT]),
+    ]
     assert mine.sum() > 200
     assert (blamed & second)[mine].mean() >= 0.95
     assert blamed[others].sum() <= 0.01 * others.sum()

@@ -39,8 +39,9 @@ pytestmark = pytest.mark.skipif(
 def called(machine: Machine, subcommand: str) -> list[int]:
     """The processes of `tailtap` with a subcommand in the lab's namespaces."""
     pids = [pid for name in machine.namespaces() for pid in machine.pids(name)]
-    return [pid for pid in pids
-            if subcommand in Path(f"/proc/{pid}/cmdline").read_text().split("\0")]  # fmt: skip
+    return [
+        pid for pid in pids if subcommand in Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    ]
 
 
 def test_each_flow_is_a_run_with_counts_of_its_own(tmp_path: Path) -> None:

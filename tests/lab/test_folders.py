@@ -53,8 +53,9 @@ main()
 def test_a_run_is_done_when_all_of_it_is_on_the_disk(tmp_path: Path) -> None:
     path, out, log = write_experiment(tmp_path, EXPERIMENT), tmp_path / "out", tmp_path / "log"
     with own_machine() as machine:
-        done = machine.run(sys.executable, "-c", WATCHED, str(log), "run", str(path),
-                           "--out", str(out))  # fmt: skip
+        done = machine.run(
+            sys.executable, "-c", WATCHED, str(log), "run", str(path), "--out", str(out)
+        )
         assert was_made(done), done.stderr
     events = [json.loads(line) for line in log.read_text().splitlines()]
     for name in RUNS:
@@ -76,8 +77,10 @@ def test_a_run_is_done_when_all_of_it_is_on_the_disk(tmp_path: Path) -> None:
         # So are the names of those that were put in place of drafts.
         named = [place for place, event in enumerate(events[:end]) if event[0] == "replaced"
                  and Path(event[1]).parent == folder / "evaluation"]  # fmt: skip
-        assert any(event[:2] == ["synchronised", str(folder / "evaluation")]
-                   for event in events[named[-1] : end])  # fmt: skip
+        assert any(
+            event[:2] == ["synchronised", str(folder / "evaluation")]
+            for event in events[named[-1] : end]
+        )
 
 
 def test_runs_that_a_power_cut_emptied_are_made_again(tmp_path: Path) -> None:

@@ -231,8 +231,10 @@ def test_hops_through_virtual_machines_add_up(
         kinds = {node["name"]: node["kind"] for node in told["nodes"] if node["task"] == "dut"}
         assert "guest" in {kinds[name] for name in path}
         assert told["traits"] == {
-            "has_dut": True, "own_kernel": True, "virtualization": "machine",
-        }  # fmt: skip
+            "has_dut": True,
+            "own_kernel": True,
+            "virtualization": "machine",
+        }
         # A guest among other nodes is traced from here: by the threads that are its CPUs.
         served = {row["node"]: row for row in told["trace"]["served"]}
         by = {"guest": "vcpu"}

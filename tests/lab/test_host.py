@@ -49,8 +49,9 @@ def not_met(content: dict[str, object]) -> set[str]:
     """The knobs that can be set at once and are not as they should be."""
     rows = content["rows"]
     assert isinstance(rows, list)
-    return {row["name"] for row in rows
-            if row["answer"] == "not-met" and row["settable"] == "runtime"}  # fmt: skip
+    return {
+        row["name"] for row in rows if row["answer"] == "not-met" and row["settable"] == "runtime"
+    }
 
 
 @pytest.mark.apart

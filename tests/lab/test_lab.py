@@ -68,8 +68,9 @@ def test_a_lab_that_is_killed_at_any_step_leaves_nothing(reboot: bool) -> None:
     with own_machine() as machine:
         steps, kinds = killed_at_every_step(machine, "lab", reboot=reboot)
     assert steps > 40
-    assert kinds == ({"folder", "journal"} if reboot else
-                     {"folder", "journal", "link", "namespace", "value"})  # fmt: skip
+    assert kinds == (
+        {"folder", "journal"} if reboot else {"folder", "journal", "link", "namespace", "value"}
+    )
 
 
 @pytest.mark.alone

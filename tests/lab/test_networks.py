@@ -58,8 +58,10 @@ def test_flows_that_part_lose_nothing(tmp_path: Path, version: int, how: list[st
         assert told["variables"] == {"dut.route_by": route_by, "flow": flow}
         found = counts(run)
         assert (found["ingress"], found["matched"], found["lost"]) == (
-            PACKETS[flow], PACKETS[flow], 0,
-        )  # fmt: skip
+            PACKETS[flow],
+            PACKETS[flow],
+            0,
+        )
         assert told["forwarder"]["nodes"]["r1"]["route_by"] == route_by
         check_hops(run, ["fw", "r1", "last"] if flow == "a" else ["fw", "r2"])
 
@@ -111,8 +113,7 @@ def grid(count: int) -> dict[str, Any]:
         change = number // ROWS**2 % COLUMNS
         step = 1 if end >= start else -1
         path = node[start][: change + 1]
-        path += [node[row][change] for row in range(start + step, end + step, step)
-                 if start != end]  # fmt: skip
+        path += [node[row][change] for row in range(start + step, end + step, step) if start != end]
         path += node[end][change + 1 :]
         flows[f"f{number + 1}"] = {"path": ["in", *path, "out"]}
     return {

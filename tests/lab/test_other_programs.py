@@ -126,8 +126,10 @@ def test_tuned_loads_the_profile(tmp_path: Path) -> None:
     modules = unpacked("tuned") / "usr/lib/python3/dist-packages"
     told = subprocess.check_output(
         [sys.executable, "-c", LOAD, str(modules), str(tmp_path)],
-        text=True, stderr=subprocess.DEVNULL, timeout=borrowed.SECONDS,
-    )  # fmt: skip
+        text=True,
+        stderr=subprocess.DEVNULL,
+        timeout=borrowed.SECONDS,
+    )
     units = json.loads(told)
     files = {path: one.value for one in found.settings for path in one.paths}
     sysctls = {path: value for path, value in files.items() if path.startswith("/proc/sys/")}

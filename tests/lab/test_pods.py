@@ -69,8 +69,9 @@ def test_a_pod_is_observed_as_the_page_says(tmp_path: Path) -> None:
     variables = {
         "CONTAINERS_CONF": tmp_path / "containers.conf",
         "CONTAINERS_STORAGE_CONF": tmp_path / "storage.conf",
-        "SUPPORT": SUPPORT, "PYTHON": sys.executable,
-    }  # fmt: skip
+        "SUPPORT": SUPPORT,
+        "PYTHON": sys.executable,
+    }
     try:
         with own_machine() as machine:
             done = machine.run(

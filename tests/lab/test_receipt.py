@@ -116,8 +116,10 @@ def test_packets_are_stamped_as_they_are_handed_over_and_as_they_are_received(
         assert len(ours) > PACKETS // 4
         apart = by_id[moment]["time_ns"][ours].astype(np.int64) + ahead - times[theirs]
         low, middle, high = np.percentile(apart, [1, 50, 95])
-        print(f"{moment}: the tap's stamps are {low}, {middle}, {high} ns behind the kernel's, "
-              f"and packets waited {medians[moment]} ns")  # fmt: skip
+        print(
+            f"{moment}: the tap's stamps are {low}, {middle}, {high} ns behind the kernel's, "
+            f"and packets waited {medians[moment]} ns"
+        )
         assert low >= -STEP_NS and high < MOST_NS + STEP_NS
     # Where the kernel stamps behind its queues, nobody sees them wait.
     assert medians["handed"] > 2 * medians["received"] > 0

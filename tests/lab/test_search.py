@@ -115,8 +115,9 @@ def test_a_trial_is_given_up_and_an_interrupted_search_goes_on(tmp_path: Path) -
         for row in found["trials"]
     ]
     assert all(run["generator"]["interrupted"] for run in lengths)
-    assert all(run["generator"]["sent"] < 3 * run["parameters"]["traffic"]["rate"]
-               for run in lengths)  # fmt: skip
+    assert all(
+        run["generator"]["sent"] < 3 * run["parameters"]["traffic"]["rate"] for run in lengths
+    )
     assert other.returncode == 2
     assert "trials" in other.stderr
 

@@ -78,8 +78,10 @@ def test_roles_on_other_hosts_are_like_those_on_one(hosts: Hosts, tmp_path: Path
             assert [row["id"] for row in stamps(run / f"{side}.stamps")] == list(range(PACKETS))
     [told] = runs(tmp_path / "far")
     assert [link.get("cards") for link in told["links"]] == [
-        None, ["card0", "card1"], ["card2", "card3"],
-    ]  # fmt: skip
+        None,
+        ["card0", "card1"],
+        ["card2", "card3"],
+    ]
     for out, others in (("far", {"dut"}), ("split", {"dut", "generator"})):
         [told] = runs(tmp_path / out)
         clocks = told["clocks"]
@@ -124,8 +126,9 @@ def test_nothing_of_ours_has_the_device_s_core_while_packets_are_measured(
 
     tasks, callers = meanwhile(TASK)["id"], meanwhile(FUNCTION)["id"] >> 10
     assert tasks.size
-    had_it, called = ({threads[one] for one in found.tolist() if one in threads}
-                      for found in (tasks, callers))  # fmt: skip
+    had_it, called = (
+        {threads[one] for one in found.tolist() if one in threads} for found in (tasks, callers)
+    )
     assert (had_it, called) == (set(), set())
 
 
@@ -183,9 +186,11 @@ def test_stamps_of_cards_become_a_run(
             file.write(text.replace("METADATA", metadata))
     out, more = tmp_path / "out", ("--set", "tap.clock=hardware")
     done = hosts.controller.run(
-        "env", f"PYTHONPATH={other.parent}", *TAILTAP,
+        "env",
+        f"PYTHONPATH={other.parent}",
+        *TAILTAP,
         *words(hosts, out, *more, testbed="split.yaml"),
-    )  # fmt: skip
+    )
     assert was_made(done), done.stderr
     [run] = (out / "runs").iterdir()
     counts = json.loads((run / "evaluation/evaluation.json").read_text())["counts"]

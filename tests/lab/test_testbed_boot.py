@@ -142,8 +142,9 @@ def test_kernels_and_versions_of_control_groups_are_one_experiment(
     finally:
         running.kill()
         running.communicate()
-    done = subprocess.run([*command, "--resume"], capture_output=True, text=True, timeout=2400,
-                          check=False)  # fmt: skip
+    done = subprocess.run(
+        [*command, "--resume"], capture_output=True, text=True, timeout=2400, check=False
+    )
     assert was_made(done), done.stderr
     assert statuses(out) == ["done"] * 4
     records = [record(path) for path in sorted((out / "runs").iterdir())]

@@ -190,8 +190,9 @@ def resume(hosts: Hosts, tmp_path: Path) -> None:
 def another_host_key(hosts: Hosts) -> Iterator[None]:
     known = hosts.folder / "known_hosts"
     before = known.read_text()
-    ours, theirs = ((hosts.folder / f"{name}.pub").read_text().split()[1]
-                    for name in ("host", "login"))  # fmt: skip
+    ours, theirs = (
+        (hosts.folder / f"{name}.pub").read_text().split()[1] for name in ("host", "login")
+    )
     known.write_text(before.replace(ours, theirs))
     try:
         yield

@@ -133,8 +133,9 @@ def test_a_virtual_machine_has_functions_passed_through(
     assert state(guest) == before
     [machine] = [node for node in made["nodes"] if node["kind"] == "guest"]
     cards = made["platform"]["cards"]
-    passed = {port: card["passed_through"] for port, card in cards.items()
-              if "passed_through" in card}  # fmt: skip
+    passed = {
+        port: card["passed_through"] for port, card in cards.items() if "passed_through" in card
+    }
     ends = {"between": ["tt-in", "tt-out"], "first": ["tt-out"]}[where]
     assert list(passed) == [f"{machine['name']}:{end}" for end in ends]
     assert {card.get("driver") for port, card in cards.items() if port not in passed} == {"igbvf"}

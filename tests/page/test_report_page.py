@@ -445,9 +445,6 @@ def test_the_audit_shows_what_was_left_out(browser: webdriver.Chrome, placed: Pa
     heads = opened.find_elements(By.CSS_SELECTOR, "table.matrix .upright span")
     boxes = [head.rect for head in heads]
     assert all(box["height"] > box["width"] for box in boxes)
-    assert all(one["x"] + one["width"] <= next_one["x"] + 1
-               for one, next_one in pairwise(boxes))  # fmt: skip
+    assert all(one["x"] + one["width"] <= next_one["x"] + 1 for one, next_one in pairwise(boxes))
     [sections] = [opened.find_elements(By.CSS_SELECTOR, "section[aria-labelledby=audit] details")]
-    assert [one.get_attribute("open") is not None for one in sections] == [
-        True, True, False, False
-    ]  # fmt: skip
+    assert [one.get_attribute("open") is not None for one in sections] == [True, True, False, False]

@@ -93,8 +93,10 @@ class Bench:
         self, method: str, settings: Settings, answers: Sequence[Answer], status: Ended = "done"
     ) -> SearchRecord:
         """``search.json`` of what was searched."""
-        made = [Made(number, f"{number:03}", result, ())
-                for number, result in enumerate(self.results, 1)]  # fmt: skip
+        made = [
+            Made(number, f"{number:03}", result, ())
+            for number, result in enumerate(self.results, 1)
+        ]
         return SearchRecord(
             name="known",
             status=status,

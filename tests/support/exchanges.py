@@ -20,7 +20,7 @@ from scapy.all import (
     IPv6,
     Packet,
     Raw,
-)  # fmt: skip
+)
 from scapy.contrib.gtp import GTPEchoRequest, GTPEchoResponse, GTPHeader
 
 CLIENT, SERVER = "192.0.2.1", "192.0.2.53"

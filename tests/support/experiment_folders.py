@@ -156,8 +156,9 @@ def write_evaluation(folder: Path, data: Traffic, warnings: list[dict[str, str]]
     (folder / "evaluation.json").write_bytes(msgspec.json.encode(record))
     both = (("ingress", data.ingress), ("egress", np.sort(egress)))
     gaps = [(side, *np.unique(np.diff(t) // 100 * 100, return_counts=True)) for side, t in both]
-    rates = [(side, *np.unique((t - START) // 1_000_000_000, return_counts=True))
-             for side, t in both]  # fmt: skip
+    rates = [
+        (side, *np.unique((t - START) // 1_000_000_000, return_counts=True)) for side, t in both
+    ]
     _sided(folder, "gaps", ("bucket_ns", "count"), gaps)
     seconds = [(side, START + second * 1_000_000_000, packets) for side, second, packets in rates]
     _sided(folder, "rates", ("start_ns", "packets"), seconds)

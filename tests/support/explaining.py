@@ -86,10 +86,10 @@ def explained(
     [run] = (folder / "out/runs").iterdir()
     causes = explain(run, late)
     table = pq.read_table(run / "causes-late.parquet")
-    columns = {name: table.column(name).to_numpy(zero_copy_only=False)
-               for name in table.column_names}  # fmt: skip
-    return Explanation(run, causes, columns,
-                       [injector.injections for injector in injectors])  # fmt: skip
+    columns = {
+        name: table.column(name).to_numpy(zero_copy_only=False) for name in table.column_names
+    }
+    return Explanation(run, causes, columns, [injector.injections for injector in injectors])
 
 
 def explain(run: Path, late: str) -> dict[str, Any]:

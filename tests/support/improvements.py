@@ -31,9 +31,7 @@ def trial(knob: str, **changes: Any) -> KnobTrial:
 
 def helped(knob: str, **changes: Any) -> KnobTrial:
     """A trial of a knob that was kept."""
-    return trial(
-        knob, answer="helps", kept=True, share_after=0.0001, high=0.5, **changes
-    )  # fmt: skip
+    return trial(knob, answer="helps", kept=True, share_after=0.0001, high=0.5, **changes)
 
 
 def stage(ns: int, answer: Answer) -> Stage:

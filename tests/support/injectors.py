@@ -59,8 +59,10 @@ class Injection:
 
 def part_of(injections: Sequence[Injection], spans: Spans) -> float:
     """Which part of the time of some injections lies in spans of time."""
-    start, end = (np.array([getattr(one, name) for one in injections], np.int64)
-                  for name in ("start_ns", "end_ns"))  # fmt: skip
+    start, end = (
+        np.array([getattr(one, name) for one in injections], np.int64)
+        for name in ("start_ns", "end_ns")
+    )
     return float((spans.before(end) - spans.before(start)).sum() / (end - start).sum())
 
 

@@ -38,8 +38,10 @@ def write_line_run(folder: Path, nodes: int = 3, number: int = 1) -> Path:
         write_stamps(run / f"{name}.stamps", times[ids, place], ids)
     before = [*(f"dut{node}" for node in range(1, nodes + 1)), None]
     record = json.loads((run / "run.json").read_text())
-    points = [{"name": name, "port": f"{name}:tt-in", "file": f"{name}.stamps", "before": node}
-              for name, node in zip(names, before, strict=True)]  # fmt: skip
+    points = [
+        {"name": name, "port": f"{name}:tt-in", "file": f"{name}.stamps", "before": node}
+        for name, node in zip(names, before, strict=True)
+    ]
     record["instruments"] = {"taps": {"facts": [], "files": [], "points": points}}
     (run / "run.json").write_text(json.dumps(record))
     evaluated(run, names).write(run / "evaluation")

@@ -51,16 +51,18 @@ def _load(library: ctypes.CDLL) -> int:
     def instruction(code: int, registers: int, offset: int, value: int) -> bytes:
         return struct.pack("<BBhi", code, registers, offset, value)
 
-    code = b"".join((
-        instruction(0xB7, 0x01, 0, DIVISIONS),  # r1 = DIVISIONS
-        instruction(0xB7, 0x00, 0, 0x7FFFFFFF),  # r0 = a large number
-        instruction(0x3F, 0x10, 0, 0),  # r0 /= r1
-        instruction(0x07, 0x00, 0, 0x7FFFFFFF),  # r0 += a large number
-        instruction(0x17, 0x01, 0, 1),  # r1 -= 1
-        instruction(0x55, 0x01, -4, 0),  # again unless r1 == 0
-        instruction(0xB7, 0x00, 0, 0),  # r0 = 0: no sample
-        instruction(0x95, 0, 0, 0),
-    ))  # fmt: skip
+    code = b"".join(
+        (
+            instruction(0xB7, 0x01, 0, DIVISIONS),  # r1 = DIVISIONS
+            instruction(0xB7, 0x00, 0, 0x7FFFFFFF),  # r0 = a large number
+            instruction(0x3F, 0x10, 0, 0),  # r0 /= r1
+            instruction(0x07, 0x00, 0, 0x7FFFFFFF),  # r0 += a large number
+            instruction(0x17, 0x01, 0, 1),  # r1 -= 1
+            instruction(0x55, 0x01, -4, 0),  # again unless r1 == 0
+            instruction(0xB7, 0x00, 0, 0),  # r0 = 0: no sample
+            instruction(0x95, 0, 0, 0),
+        )
+    )
     instructions = ctypes.create_string_buffer(code, len(code))
     licence = ctypes.create_string_buffer(b"GPL")
     request = struct.pack(

@@ -84,12 +84,14 @@ def place(
     content = json.loads(path.read_text("utf-8"))
     platform = content["parameters"]["dut"]["platform"]
     cards = {} if ports is None else {"ports": list(ports[0])}
-    experiment = Experiment.model_validate({
-        "name": "placed",
-        "dut": {"platform": platform, "cpus": list(dut), **cards},
-        "traffic": {"cpu": generator},
-        "tap": {} if ports is None else {"ports": list(ports[1])},
-    })  # fmt: skip
+    experiment = Experiment.model_validate(
+        {
+            "name": "placed",
+            "dut": {"platform": platform, "cpus": list(dut), **cards},
+            "traffic": {"cpu": generator},
+            "tap": {} if ports is None else {"ports": list(ports[1])},
+        }
+    )
     content["parameters"]["dut"]["cpus"] = list(dut)
     content["parameters"]["traffic"]["cpu"] = generator
     content |= wiring(experiment.graph())

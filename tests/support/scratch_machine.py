@@ -40,5 +40,6 @@ def scratch_machine(folder: Path) -> Path:
 def state(folder: Path) -> dict[str, str]:
     """What all files of the machine say; of a choice, what is chosen."""
     paths = [path for top in ("proc", "sys") for path in (folder / top).rglob("*")]
-    return {str(path.relative_to(folder)): chosen(path.read_text())
-            for path in paths if path.is_file()}  # fmt: skip
+    return {
+        str(path.relative_to(folder)): chosen(path.read_text()) for path in paths if path.is_file()
+    }

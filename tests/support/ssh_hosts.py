@@ -168,8 +168,9 @@ def ssh_hosts(folder: Path, names: Sequence[str]) -> Iterator[Hosts]:
                  "peer", "name", "control", "netns", str(machine.pid)], check=True,
             )  # fmt: skip
             for where, port, address in (
-                (controller, f"to-{name}", near), (machine, "control", addresses[name]),
-            ):  # fmt: skip
+                (controller, f"to-{name}", near),
+                (machine, "control", addresses[name]),
+            ):
                 where.run("ip", "addr", "add", f"{address}/30", "dev", port)
                 where.run("ip", "link", "set", port, "up")
             machine.run("ip", "link", "set", "lo", "up")

@@ -50,8 +50,9 @@ class Record:
 
     def encode(self) -> bytes:
         """Its bytes."""
-        return RECORD.pack(self.start, self.dur, self.kind, self.flags, self.cpu, self.aux,
-                           self.id, self.steal)  # fmt: skip
+        return RECORD.pack(
+            self.start, self.dur, self.kind, self.flags, self.cpu, self.aux, self.id, self.steal
+        )
 
 
 def hog(start: int, dur: int) -> list[Record]:
@@ -69,14 +70,18 @@ def kworker(start: int, dur: int) -> list[Record]:
 
 def barrier(start: int, dur: int) -> list[Record]:
     """A function call of another core."""
-    return [Record(start + 100, dur - 200, IPI_FUNCTION, OTHER, BARRIER),
-            Record(start, dur, VECTOR, 3)]  # fmt: skip
+    return [
+        Record(start + 100, dur - 200, IPI_FUNCTION, OTHER, BARRIER),
+        Record(start, dur, VECTOR, 3),
+    ]
 
 
 def flush(start: int, dur: int) -> list[Record]:
     """Another core has this one flush its TLB."""
-    return [Record(start + 100, dur - 200, IPI_FUNCTION, OTHER, FLUSH),
-            Record(start, dur, VECTOR, 3)]  # fmt: skip
+    return [
+        Record(start + 100, dur - 200, IPI_FUNCTION, OTHER, FLUSH),
+        Record(start, dur, VECTOR, 3),
+    ]
 
 
 def tick(start: int, dur: int) -> list[Record]:
@@ -133,8 +138,10 @@ def random_blocks(
     """Blocks at random times."""
     starts = START + np.sort(random.integers(0, int(seconds * SECOND), count))
     durations = random.integers(*dur, count)
-    return [Block(int(start), int(length), made) for start, length in zip(starts, durations,
-                                                                          strict=True)]  # fmt: skip
+    return [
+        Block(int(start), int(length), made)
+        for start, length in zip(starts, durations, strict=True)
+    ]
 
 
 def apart(blocks: Sequence[Block], gap: int = 20_000) -> list[Block]:
@@ -154,8 +161,7 @@ def simulate(ingress: Integers, blocks: Sequence[Block], random: np.random.Gener
     met = np.full(ingress.size, -1, np.int64)
     busy: list[tuple[int, int]] = []
     free, at, last = START, 0, -1
-    for place, (arrived, length) in enumerate(zip(ingress.tolist(), service.tolist(),
-                                                  strict=True)):  # fmt: skip
+    for place, (arrived, length) in enumerate(zip(ingress.tolist(), service.tolist(), strict=True)):
         now = max(arrived + WAKE_NS, free)
         if arrived + WAKE_NS > free:
             last = -1

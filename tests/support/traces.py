@@ -46,8 +46,9 @@ class Trace:
 
     def addresses(self, name: str) -> list[int]:
         """Where the functions of this name are."""
-        return [int(at, 16) for at, known in self.said["names"]["functions"].items()
-                if known == name]  # fmt: skip
+        return [
+            int(at, 16) for at, known in self.said["names"]["functions"].items() if known == name
+        ]
 
     def functions(self, name: str) -> NDArray[Any]:
         """Calls of the function of this name."""

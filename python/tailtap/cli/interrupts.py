@@ -166,8 +166,10 @@ def _print(found: Finding) -> None:
             say(f"and {more} more that rose; --json has all")
     if (own := found.own_effect) is not None:
         words = "the sampler makes packets late" if own.delays else "the sampler: nothing seen"
-        say(f"{words}: {own.packets} late packets in the device during a sample, "
-              f"{own.expected:.1f} by chance, p = {own.p_value:.3f}")  # fmt: skip
+        say(
+            f"{words}: {own.packets} late packets in the device during a sample, "
+            f"{own.expected:.1f} by chance, p = {own.p_value:.3f}"
+        )
     say()
 
 

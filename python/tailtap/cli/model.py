@@ -164,8 +164,10 @@ def _print_model(found: ModelledRun) -> None:
     for test in found.stationarity:
         word = "stationary" if test.stationary else "maybe not stationary"
         word = "not stationary" if test.unit_root else word
-        say(f"{word}: {test.length} {test.series}, ADF p {test.adf_p:.2g}, KPSS p "
-              f"{_kpss(test.kpss_p)}")  # fmt: skip
+        say(
+            f"{word}: {test.length} {test.series}, ADF p {test.adf_p:.2g}, KPSS p "
+            f"{_kpss(test.kpss_p)}"
+        )
     table = Table(
         (
             Column("threshold", right=True),

@@ -253,5 +253,7 @@ def _show(folder: Path, runs: list[RunFolder], *, quiet: bool) -> None:
     explain_briefly(folder, [run.path for run in done])
     say(f"results: {folder}")
     if not quiet and done:
-        warn(f"next: tailtap report {folder}; tailtap explain {done[0].path}; "
-             f"tailtap verdict {folder} --require 'p99.9 < 1 ms'")  # fmt: skip
+        warn(
+            f"next: tailtap report {folder}; tailtap explain {done[0].path}; "
+            f"tailtap verdict {folder} --require 'p99.9 < 1 ms'"
+        )

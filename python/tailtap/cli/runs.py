@@ -61,8 +61,9 @@ def require_results(rows: Sequence[RunRow]) -> None:
     why = [(row.slug, one.message) for row in invalid for one in invalidating(row.warnings)[:1]]
     said = []
     if failed:
-        said.append(f"{len(failed)} of {len(rows)} runs failed, {failed[0][0]} first: "
-                    f"{failed[0][1]}")  # fmt: skip
+        said.append(
+            f"{len(failed)} of {len(rows)} runs failed, {failed[0][0]} first: {failed[0][1]}"
+        )
     if invalid:
         verb = "is" if len(invalid) == 1 else "are"
         slug, reason = why[0] if why else (invalid[0].slug, "another flow of it is")

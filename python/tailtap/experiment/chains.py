@@ -23,8 +23,9 @@ def _is_chain(text: str) -> str:
     names = nodes_of(text)
     wrong = next((name for name in names if not _NAME.fullmatch(name)), None)
     if wrong is not None or len(names) < 2:
-        raise ValueError(f"{text!r} joins no nodes: write names with ' - ' between them, such as "
-                         "in - fw - out")  # fmt: skip
+        raise ValueError(
+            f"{text!r} joins no nodes: write names with ' - ' between them, such as in - fw - out"
+        )
     if IN in names[1:] or OUT in names[:-1]:
         raise ValueError(f"{text!r}: {IN} only begins such a chain, and {OUT} ends it")
     for one, other in pairwise(names):

@@ -65,8 +65,10 @@ def check_links(dut: Dut) -> None:
             known = did_you_mean(name, list(names)) if names else "describe it there"
             raise Misfit(("links",), f"dut.nodes has no {name}: {known}", [("nodes",)])
         if len(name) > LONGEST_NODE:
-            raise Misfit(("links",), f"{name} is too long for names of ports: a node has "
-                         f"{LONGEST_NODE} characters")  # fmt: skip
+            raise Misfit(
+                ("links",),
+                f"{name} is too long for names of ports: a node has {LONGEST_NODE} characters",
+            )
     if len(links) - 2 > MOST_NODES:
         raise Misfit(("links",), f"{len(links) - 2} nodes are too many: take {MOST_NODES} or less")
     if len(dut.flows) > MOST_FLOWS:

@@ -36,12 +36,14 @@ def check_server(experiment: Experiment) -> None:
                      "another dut.platform", [("dut", "platform")])  # fmt: skip
     if dut.line != 1 or dut.is_network:
         key = "line" if dut.line != 1 else "links" if dut.links else "flows"
-        raise Misfit(("dut", key), f"{name} has one port and is no node of a line: leave it out",
-                     [forwarder])  # fmt: skip
+        raise Misfit(
+            ("dut", key), f"{name} has one port and is no node of a line: leave it out", [forwarder]
+        )
     if dut.given("ports") is not None or dut.over != VETH:
         key = "over" if dut.over != VETH else "ports"
-        raise Misfit(("dut", key), f"the port of {name} is on the lab's links: leave it out",
-                     [forwarder])  # fmt: skip
+        raise Misfit(
+            ("dut", key), f"the port of {name} is on the lab's links: leave it out", [forwarder]
+        )
     if traffic.external is None:
         raise Misfit(("traffic", "generator"), f"tailtap's own packets ask {name} nothing: take "
                      "external, and its command in traffic.external", [forwarder])  # fmt: skip
@@ -49,11 +51,13 @@ def check_server(experiment: Experiment) -> None:
         raise Misfit(("traffic", "bidirectional"), f"{name} answers, and asks nobody: leave it out",
                      [forwarder])  # fmt: skip
     if asked.match != TRANSACTIONS:
-        raise Misfit(("evaluation", "match"), f"no packet passes {name}: take transactions",
-                     [forwarder])  # fmt: skip
+        raise Misfit(
+            ("evaluation", "match"), f"no packet passes {name}: take transactions", [forwarder]
+        )
     if experiment.snap is None:
         raise Misfit(("tap", "format"), "stamps do not tell requests from answers: leave it out",
                      [("evaluation", "match")])  # fmt: skip
     if experiment.tap.kind != "inline":
-        raise Misfit(("tap", "kind"), "only inline taps stamp both ways of a link: leave it out",
-                     [forwarder])  # fmt: skip
+        raise Misfit(
+            ("tap", "kind"), "only inline taps stamp both ways of a link: leave it out", [forwarder]
+        )

@@ -146,8 +146,10 @@ def _foresee(run: PlannedRun) -> Findings:
     _foresee_placement(experiment, findings)
     _foresee_tuning(experiment, findings)
     members = experiment.dut.members
-    every = {(id(member.dut), len(member.cpus)): (device, member)
-             for device, member in zip(experiment.devices(), members, strict=True)}  # fmt: skip
+    every = {
+        (id(member.dut), len(member.cpus)): (device, member)
+        for device, member in zip(experiment.devices(), members, strict=True)
+    }
     for (kind, spec), member in every.values():
         programs = [need.program for need in forwarder.FORWARDERS[member.dut.forwarder].needs]
         kind.foresee(spec, cables, programs, findings)

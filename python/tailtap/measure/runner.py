@@ -422,8 +422,9 @@ def interruptible() -> Iterator[None]:
     if signal.getsignal(signal.SIGTERM) is _interrupt:
         yield
         return
-    stops = [one for one in STOPS
-             if one != signal.SIGHUP or signal.getsignal(one) is not signal.SIG_IGN]  # fmt: skip
+    stops = [
+        one for one in STOPS if one != signal.SIGHUP or signal.getsignal(one) is not signal.SIG_IGN
+    ]
     before = {one: signal.signal(one, _interrupt) for one in stops}
     try:
         yield

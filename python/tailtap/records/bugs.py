@@ -35,8 +35,9 @@ def foreseen(error: Exception) -> TailtapError:
     if isinstance(error, TailtapError):
         return error
     if isinstance(error, MemoryError):
-        return MachineError("this machine has no memory left for it: end what else runs, or "
-                            "measure less at a time")  # fmt: skip
+        return MachineError(
+            "this machine has no memory left for it: end what else runs, or measure less at a time"
+        )
     if isinstance(error, OSError) and error.errno in LACKING:
         place = str(error.filename or "")
         found = NotWritten(str(error.strerror), place=place, remedy=REMEDIES[error.errno])

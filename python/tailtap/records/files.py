@@ -52,9 +52,7 @@ class Folder:
         while True:
             name = f"{DRAFT}{secrets.token_hex(8)}"
             with contextlib.suppress(FileExistsError):
-                return name, os.fdopen(
-                    os.open(name, _NEW, mode, dir_fd=self.descriptor), "wb"
-                )  # fmt: skip
+                return name, os.fdopen(os.open(name, _NEW, mode, dir_fd=self.descriptor), "wb")
 
     def rename(self, name: str, other: str) -> None:
         """Rename a file, in place of one that has the other name. Raises `OSError`."""
@@ -300,8 +298,9 @@ def move(path: Path, target: Path, *, below: Path) -> None:
         opened(path.parent, below=below) as source,
         opened(target.parent, below=below) as folder,
     ):
-        os.rename(path.name, target.name, src_dir_fd=source.descriptor,
-                  dst_dir_fd=folder.descriptor)  # fmt: skip
+        os.rename(
+            path.name, target.name, src_dir_fd=source.descriptor, dst_dir_fd=folder.descriptor
+        )
         folder.sync()
 
 

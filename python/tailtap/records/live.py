@@ -38,9 +38,11 @@ class LiveFlow(Record, kw_only=True, omit_defaults=True):
     lost: Annotated[Count, Meta(description="Packets that did not come within the window")]
     left_out: Annotated[
         Count,
-        Meta(description="Packets whose key repeats within the window, copies, and packets behind "
-             "the device that nobody saw before it"),
-    ]  # fmt: skip
+        Meta(
+            description="Packets whose key repeats within the window, copies, and packets behind "
+            "the device that nobody saw before it"
+        ),
+    ]
     rate: Annotated[Number, Meta(description="Packets before the device per second, of late")]
     until_ns: Annotated[Count, Meta(description="Packets stamped before this time are counted")]
     sum_ns: Annotated[Count, Meta(description="Of the latencies of all matched packets")]

@@ -204,10 +204,11 @@ class StreamSite:
         if not found and self.connection.mux.over is not None:
             return [RoleEvent(event=FAILED, reason=self.connection.ending())]
         return [
-            event if event.reason is None
+            event
+            if event.reason is None
             else replace(event, reason=f"{self.process.title}: {event.reason}")
             for event in found
-        ]  # fmt: skip
+        ]
 
     def _answer(self, talk: Talk, number: int, seconds: float) -> Json:
         if self._silent is not None:

@@ -24,10 +24,12 @@ def test_a_line_has_a_node_and_a_link_more_for_each() -> None:
     graph = experiment({"line": 5}).graph()
     assert [node.name for node in graph.nodes] == ["gen", "tap", *dut_names(5)]
     assert [str(port) for port in graph.flow("forward").path] == [
-        "gen:tt-gen", "tap:tt-a0", "tap:tt-a1",
+        "gen:tt-gen",
+        "tap:tt-a0",
+        "tap:tt-a1",
         *(f"dut{n}:{port}" for n in range(1, 6) for port in ("tt-in", "tt-out")),
         "tap:tt-b0",
-    ]  # fmt: skip
+    ]
     assert len(graph.links) == 7
     assert {link.mtu for link in experiment({"line": 5}, size="9000 B").graph().links} == {8982}
 
@@ -130,8 +132,10 @@ def test_hops_have_a_tap_point_between_any_two_nodes(length: int, both_ways: boo
         assert flow.passed == nodes
         assert (flow.ingress, flow.egress) == (ends.ingress, ends.egress)
         assert [(point.name, point.before) for point in flow.points] == [
-            ("ingress", nodes[0]), *((node, node) for node in nodes[1:]), ("egress", None),
-        ]  # fmt: skip
+            ("ingress", nodes[0]),
+            *((node, node) for node in nodes[1:]),
+            ("egress", None),
+        ]
         within = [point.port for point in flow.points[1:-1]]
         assert within == [port for port in flow.path if port in within]
         for port in within:
@@ -207,8 +211,10 @@ def test_nodes_have_their_own_keys_and_those_of_the_whole() -> None:
     assert made.devices()[1][1].options.memory == 64 << 20
     graph = made.graph()
     assert [(node.name, node.kind) for node in graph.nodes if node.task == "dut"] == [
-        ("r1", "namespace"), ("fw", "container"), ("r2", "namespace"),
-    ]  # fmt: skip
+        ("r1", "namespace"),
+        ("fw", "container"),
+        ("r2", "namespace"),
+    ]
     assert made.traits.virtualization == "container"
     # The first router is addressed by the generator, and sends to the next one, past the fault.
     found = ways(graph)

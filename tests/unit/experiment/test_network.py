@@ -40,8 +40,9 @@ def test_a_flow_is_a_run(tmp_path: Path) -> None:
     text = yaml.safe_dump({"name": "graph", "dut": BRANCHING, "traffic": {"rate": "1 kpkt/s"}})
     [run] = make_plan(check(tmp_path, text))
     assert [(one.slug, one.variables) for one in run.group] == [
-        ("001-graph-a", {"flow": "a"}), ("002-graph-b", {"flow": "b"}),
-    ]  # fmt: skip
+        ("001-graph-a", {"flow": "a"}),
+        ("002-graph-b", {"flow": "b"}),
+    ]
     sent = [one.row().parameters.whole["traffic"] for one in run.group]
     assert [(one["rate"], one["size"]) for one in sent] == [(2000, 64), (1000, 256)]
     assert [one["pattern"]["kind"] for one in sent] == ["constant", "poisson"]
@@ -249,8 +250,10 @@ def test_by_port_only_what_comes_in_together_is_told_apart(tmp_path: Path) -> No
     """Rules are of a port: two flows with ends of their own may have the same UDP port."""
     sent = {"dport": "53"}
     experiment({**ROUTED, "route_by": "port"}, flows=sent)
-    shared = {"a": {"path": ["in", "fw", "r1", "r2", "out"]},
-              "b": {"path": ["in", "fw", "r1", "out"]}}  # fmt: skip
+    shared = {
+        "a": {"path": ["in", "fw", "r1", "r2", "out"]},
+        "b": {"path": ["in", "fw", "r1", "out"]},
+    }
     changes = {
         "route_by": "port",
         "flows": shared,
@@ -275,11 +278,13 @@ def test_a_node_branches_as_far_as_its_forwarder_can(
     dut = {
         "cpus": [1, 2, 3],
         "irq": "none",
-        "nodes": {"fw": {"forwarder": node, "cpus": [1]},
-                  "r": {"forwarder": "kernel-route", "count": 2, "cpus": [2]}},
+        "nodes": {
+            "fw": {"forwarder": node, "cpus": [1]},
+            "r": {"forwarder": "kernel-route", "count": 2, "cpus": [2]},
+        },
         "links": ["in - fw - r1 - out", "fw - r2 - out", "in - r1", "fw - out"],
         "flows": {f"f{n}": {"path": ["in", *path, "out"]} for n, path in enumerate(paths)},
-    }  # fmt: skip
+    }
     content = {"name": "n", "dut": dut, "traffic": {}}
     if expected is None:
         Experiment.model_validate(content)
@@ -292,8 +297,9 @@ def test_a_node_branches_as_far_as_its_forwarder_can(
 def test_hops_are_where_no_two_flows_are_stamped(tmp_path: Path) -> None:
     graph = experiment({**ROUTED, "taps": "hops"}).graph()
     assert [[point.before for point in flow.points] for flow in graph.flows] == [
-        ["fw", "r1", "r2", None], ["fw", "r3", None],
-    ]  # fmt: skip
+        ["fw", "r1", "r2", None],
+        ["fw", "r3", None],
+    ]
     shared = {"a": {"path": PATH}, "b": {"path": [*PATH]}}
     assert "a and b both enter r3 at to-fw, where a tap cannot tell them apart" in said(
         tmp_path, {"taps": "hops", "flows": shared}

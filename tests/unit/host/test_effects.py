@@ -38,8 +38,10 @@ def judged(tree: Tree, name: str, files: Mapping[str, str], role: str = "bare-me
 
 
 POLLING = {"sys/module/haltpoll/parameters/guest_halt_poll_ns": "200000"}
-HALTPOLL = {f"{CPU}/cpuidle/current_driver": "haltpoll",
-            f"{CPU}/cpuidle/current_governor_ro": "haltpoll"}  # fmt: skip
+HALTPOLL = {
+    f"{CPU}/cpuidle/current_driver": "haltpoll",
+    f"{CPU}/cpuidle/current_governor_ro": "haltpoll",
+}
 LIMITS = {f"{CPU}/cpu{cpu}/power/pm_qos_resume_latency_us": "1" for cpu in (2, 3)}
 KVM_TSC = {f"{CLOCK}/current_clocksource": "tsc", f"{CLOCK}/available_clocksource": "tsc hpet"}
 WATCHED = {"proc/sys/kernel/soft_watchdog": "1", "proc/sys/kernel/nmi_watchdog": "1"}
@@ -145,8 +147,10 @@ def test_the_value_is_what_the_kernel_does(
 
 def test_polls_of_sockets_and_interrupts_want_different_things(tree: Tree) -> None:
     """0 serves interrupts and undoes preferred busy polling: neither is recommended."""
-    for name, file in (("deferred-interrupts", "napi_defer_hard_irqs"),
-                       ("flush-timeout", "gro_flush_timeout")):  # fmt: skip
+    for name, file in (
+        ("deferred-interrupts", "napi_defer_hard_irqs"),
+        ("flush-timeout", "gro_flush_timeout"),
+    ):
         for value in ("0", "20000"):
             files = {f"sys/class/net/{card}/{file}": value for card in ("eth0", "eth1")}
             row = judged(tree, name, files)

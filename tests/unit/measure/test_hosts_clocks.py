@@ -63,11 +63,13 @@ def test_the_truth_lies_between_what_is_told(seed: int) -> None:
     random.seed(seed)
     machines = {
         role: Made(
-            random.randrange(-(10**15), 10**15), random.uniform(-1e-4, 1e-4),
-            random.uniform(0, 100), random.uniform(0, 100),
+            random.randrange(-(10**15), 10**15),
+            random.uniform(-1e-4, 1e-4),
+            random.uniform(0, 100),
+            random.uniform(0, 100),
         )
         for role in ("timestamper", "dut")
-    }  # fmt: skip
+    }
     clocks, warnings = told(machines)
     assert warnings == []
     stamps, dut = machines["timestamper"], machines["dut"]

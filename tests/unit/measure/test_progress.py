@@ -31,8 +31,10 @@ def test_quiet_says_why_there_is_no_result_and_nothing_else(
 ) -> None:
     reporter = reporting(quiet=True)([RUN], 3)
     assert isinstance(reporter, Reasons)
-    warnings = [{"code": "steal", "message": "stolen"},
-                {"code": "generator-slip", "message": "late"}]  # fmt: skip
+    warnings = [
+        {"code": "steal", "message": "stolen"},
+        {"code": "generator-slip", "message": "late"},
+    ]
     with reporter:
         reporter.started(RUN)
         reporter.tick(1.0)

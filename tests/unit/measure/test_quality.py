@@ -101,8 +101,9 @@ def test_each_limit(measured: Measured, code: str) -> None:
 
 def test_a_generator_that_is_too_slow_has_one_warning_with_all_that_follows() -> None:
     slip = {"percentiles": [{"p": 0.99, "value": 14_935_000_000}]}
-    said = generator(scheduled_rate=5e6, achieved_rate=586_245.0, slip_ns=slip, sent=4_100_000,
-                     interrupted=True)  # fmt: skip
+    said = generator(
+        scheduled_rate=5e6, achieved_rate=586_245.0, slip_ns=slip, sent=4_100_000, interrupted=True
+    )
     said_by_taps = stamped(
         *sorted(FOLLOWING),
         "steal",

@@ -52,6 +52,8 @@ def test_a_horizon_is_exact(ns: int, text: str) -> None:
 def test_what_is_no_whole_number_is_rounded_where_it_is_shown() -> None:
     assert (format_time(4_311.6), format_us(4_311.6), format_us(None)) == ("4.312 us", "4.312", "")
     assert (format_wait(20), format_wait(10_000), format_wait(200_000)) == (
-        "20 s", "2.78 h", "2.31 days",
-    )  # fmt: skip
+        "20 s",
+        "2.78 h",
+        "2.31 days",
+    )
     assert (format_count(1, "packet"), format_count(1_000, "run")) == ("1 packet", "1,000 runs")

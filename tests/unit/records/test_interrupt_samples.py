@@ -96,8 +96,9 @@ def test_a_counter_that_comes_later_has_empty_cells(tmp_path: Path) -> None:
     st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8),
              max_size=4, unique_by=lambda name: " ".join(name.split())),
 )  # fmt: skip
-def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, gaps: list[int],
-                                 names: list[str]) -> None:  # fmt: skip
+def test_what_is_written_is_read(
+    tmp_path_factory: pytest.TempPathFactory, gaps: list[int], names: list[str]
+) -> None:
     """Whatever a driver calls its interrupt: semicolons, quotes, other alphabets."""
     path = tmp_path_factory.mktemp("samples") / "interrupts.csv"
     times = [sum(gaps[: place + 1]) for place in range(len(gaps))]

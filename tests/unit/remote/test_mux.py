@@ -245,8 +245,10 @@ def test_what_breaks_the_protocol_is_one_error_and_the_end(said: bytes, why: str
     assert str(caught.value).startswith(why)
     assert pair.far.over == str(caught.value)
     assert "\n" not in str(caught.value)
-    assert [kept.results for _, kept, _ in pair.served] in ([], [[{"error": str(caught.value),
-                                                                   "lost": True}]])  # fmt: skip
+    assert [kept.results for _, kept, _ in pair.served] in (
+        [],
+        [[{"error": str(caught.value), "lost": True}]],
+    )
 
 
 ANY_FRAME = st.tuples(

@@ -83,8 +83,9 @@ class Guest:
         """The core that each virtual CPU's thread has most stretches on; it is pinned to one."""
         found = {}
         for pid, seat in self.seats.items():
-            owners = [at for at, (kind, id, _) in enumerate(host.owners)
-                      if kind == TASK and id == pid]  # fmt: skip
+            owners = [
+                at for at, (kind, id, _) in enumerate(host.owners) if kind == TASK and id == pid
+            ]
             found[seat] = max(cpus, key=lambda cpu: len(host.starts(cpu, owners, 0, _LATEST_NS)))
         return found
 

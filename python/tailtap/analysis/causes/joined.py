@@ -185,8 +185,10 @@ def join(
     coarse = guest.coarse(late.packets.egress_ns, late.excess_ns)
     if not coarse.any():
         return whole
-    hosts = [SERVING if owner[2] & GUEST else row
-             for owner, row in zip(cores.owners, rows.of_owners, strict=True)]  # fmt: skip
+    hosts = [
+        SERVING if owner[2] & GUEST else row
+        for owner, row in zip(cores.owners, rows.of_owners, strict=True)
+    ]
     return _either(whole, joined(hosts), coarse)
 
 
@@ -330,8 +332,9 @@ def _of_segments(base: _Base, passing: Sequence[Passing], usual: Column, late: C
         here = segment[slowed] == place
         mine = slowed[here]
         state[mine], cpu[mine] = found["state"][here], stays[2][here]
-        stall[mine] = np.where(found["stall"][here] == UNKNOWN, UNKNOWN,
-                               found["stall"][here] + before)  # fmt: skip
+        stall[mine] = np.where(
+            found["stall"][here] == UNKNOWN, UNKNOWN, found["stall"][here] + before
+        )
         packets.append(np.repeat(slowed, np.diff(found["offset"])))
         parts.append((found["part_row"], found["part_ns"]))
         stalls.append(found)

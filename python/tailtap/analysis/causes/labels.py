@@ -140,8 +140,10 @@ def _top(joined: Joined) -> Column:
     Below zero where no cause has so much. The server's own row is no cause: what a packet waits
     while its core serves is the queue that the cause has left.
     """
-    causes = {name: place for place, name in enumerate(dict.fromkeys(
-        named.cause for named in joined.rows.names))}  # fmt: skip
+    causes = {
+        name: place
+        for place, name in enumerate(dict.fromkeys(named.cause for named in joined.rows.names))
+    }
     cause_of = np.array([causes[named.cause] for named in joined.rows.names])
     counted = joined.part_row != SERVING
     packet, row, ns = (

@@ -212,9 +212,10 @@ def knobs_for(name: Named, knobs: Sequence[Knob], here: Situation = ANYWHERE) ->
         knobs = [replace(knob, name=f"{IN_GUEST}{knob.name}") for knob in knobs
                  if knob.settable == "boot"]  # fmt: skip
     found = [
-        knob for knob in knobs
+        knob
+        for knob in knobs
         if (_plain(knob.name) in made or knob.answers(name.cause, detail)) and here.allows(knob)
-    ]  # fmt: skip
+    ]
     return sorted(found, key=lambda knob: knob.rank)
 
 

@@ -63,8 +63,9 @@ def segments(run: Run, trace: Trace, folder: Path) -> tuple[Segment, ...]:
             f"{run.slug}: its nodes work on different CPUs ({cores}), and nobody knows in which of "
             "them a packet was late: measure with `dut.taps: hops`"
         )
-    return tuple(_joined([(hop.node, trace.nodes[hop.node], hop.ingress, hop.egress)
-                          for hop in hops]))  # fmt: skip
+    return tuple(
+        _joined([(hop.node, trace.nodes[hop.node], hop.ingress, hop.egress) for hop in hops])
+    )
 
 
 def _passed(run: Run, trace: Trace) -> list[str]:

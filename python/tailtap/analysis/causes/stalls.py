@@ -71,8 +71,9 @@ def _worst(found: Explained) -> Iterator[int]:
             new = stall not in stalls
             stalls.add(stall)
         else:
-            new = all(cpu != other or egress <= start or end <= ingress
-                      for other, start, end in alone)  # fmt: skip
+            new = all(
+                cpu != other or egress <= start or end <= ingress for other, start, end in alone
+            )
             if new:
                 alone.append((cpu, ingress, egress))
         if new:

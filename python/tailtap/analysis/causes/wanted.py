@@ -29,10 +29,12 @@ def held_from_threads(joined: Joined, trace: Trace) -> frozenset[int]:
     """The rows of tasks and sleeps that kept the core from a thread that could run."""
     rows = joined.rows.names
     asked = [
-        row for row in np.unique(joined.stall_row).tolist()
-        if rows[row].cause in WHENEVER_ASLEEP and not rows[row].is_untold
+        row
+        for row in np.unique(joined.stall_row).tolist()
+        if rows[row].cause in WHENEVER_ASLEEP
+        and not rows[row].is_untold
         and not is_of("guest", rows[row])
-    ]  # fmt: skip
+    ]
     if not asked or not trace.served.thread_cpus:
         return frozenset()
     chosen = np.isin(joined.stall_row, asked)
@@ -52,9 +54,10 @@ def held_from_threads(joined: Joined, trace: Trace) -> frozenset[int]:
                 starts, ends, joined.stall_start[mine]
             )
     return frozenset(
-        row for row in asked
+        row
+        for row in asked
         if wanted[joined.stall_row == row].sum() >= ENOUGH * length[joined.stall_row == row].sum()
-    )  # fmt: skip
+    )
 
 
 def _times(trace: Trace) -> Iterator[tuple[Column, Column, Column]]:

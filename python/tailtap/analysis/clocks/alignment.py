@@ -112,8 +112,10 @@ class Alignment:
     def ours_ns(self, times: Times) -> tuple[Times, Times]:
         """The earliest and the latest time of our clock, in ns, for times of theirs."""
         times = np.asarray(times, np.int64)
-        begins = [int(piece.ahead_ns(np.array([piece.from_ns]))[0][0]) + piece.from_ns
-                  for piece in self.pieces[1:]]  # fmt: skip
+        begins = [
+            int(piece.ahead_ns(np.array([piece.from_ns]))[0][0]) + piece.from_ns
+            for piece in self.pieces[1:]
+        ]
         return self._by_piece(times, np.searchsorted(begins, times, "right"), "ours_ns")
 
     def lines(self, first: int, last: int) -> Lines:
@@ -124,8 +126,10 @@ class Alignment:
         Where two pieces meet, both allow the truth. Raises `InputError` where what the packets
         leave open is longer than a piece.
         """
-        joints = [int(piece.ahead_ns(np.array([piece.from_ns]))[0][0]) + piece.from_ns
-                  for piece in self.pieces[1:]]  # fmt: skip
+        joints = [
+            int(piece.ahead_ns(np.array([piece.from_ns]))[0][0]) + piece.from_ns
+            for piece in self.pieces[1:]
+        ]
         ends = [min([first, *joints]), *joints, max([last, *joints])]
         bounds: list[list[tuple[int, int]]] = [[] for _ in ends]
         for place, piece in enumerate(self.pieces):

@@ -36,8 +36,9 @@ def write_junit(found: GateRecord, file: Path) -> None:
 
 
 def _case(row: GateRow) -> TestCase:
-    case = TestCase(printable(f"{row.percentile_text}, {row.load}"),
-                    classname=printable(row.configuration))  # fmt: skip
+    case = TestCase(
+        printable(f"{row.percentile_text}, {row.load}"), classname=printable(row.configuration)
+    )
     message = printable(f"{row.answer}: {row.reason}")
     if row.answer == "worse":
         case.result = [Failure(message, row.answer)]

@@ -128,8 +128,10 @@ class Ranking:
     def given(self, pair: Pair) -> tuple[int, int]:
         """The two places of a pair, first the one that was given first."""
         order = [id(found) for found in self.load.configurations]
-        places = {place: order.index(id(self.standings[place].configuration))
-                  for place in (pair.slower, pair.faster)}  # fmt: skip
+        places = {
+            place: order.index(id(self.standings[place].configuration))
+            for place in (pair.slower, pair.faster)
+        }
         one, other = sorted(places, key=lambda place: places[place])
         return one, other
 
@@ -165,11 +167,13 @@ def rank(
     pairs = [(place, pair) for place, ranking in enumerate(found) for pair in _pairs(ranking)]
     chosen = decidable(
         [
-            (len(found[place].standings[pair.slower].values),
-             len(found[place].standings[pair.faster].values))
+            (
+                len(found[place].standings[pair.slower].values),
+                len(found[place].standings[pair.faster].values),
+            )
             for place, pair in pairs
         ]
-    )  # fmt: skip
+    )
     corrected = iter(holm([pair.p for (_, pair), yes in zip(pairs, chosen, strict=True) if yes]))
     final = [
         (place, replace(pair, corrected=next(corrected)) if yes else pair)
@@ -201,8 +205,9 @@ def _prepare(load: Load, percentile: float | None, required: Collection[float]) 
         for found in load.configurations
         if found.runs and found.wire
     )
-    standings = tuple(sorted((Standing(found, values_of(found, percentile)) for found in ranked),
-                             key=_slowness))  # fmt: skip
+    standings = tuple(
+        sorted((Standing(found, values_of(found, percentile)) for found in ranked), key=_slowness)
+    )
     reason = ""
     if not standings:
         reason = NOBODY
@@ -340,8 +345,9 @@ def _ranked(ranking: Ranking, pairs: Sequence[Pair]) -> Ranking:
         replace(found, best=1 + better[place], last=count - worse[place])
         for place, found in enumerate(ranking.standings)
     ]
-    order = sorted(range(count), key=lambda place: (standings[place].best, standings[place].last,
-                                                    place))  # fmt: skip
+    order = sorted(
+        range(count), key=lambda place: (standings[place].best, standings[place].last, place)
+    )
     moved = {old: new for new, old in enumerate(order)}
     turned = (replace(pair, slower=moved[pair.slower], faster=moved[pair.faster]) for pair in pairs)
     return replace(

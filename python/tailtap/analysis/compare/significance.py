@@ -164,8 +164,9 @@ def shift(one: Numbers, other: Numbers, alpha: float = ALPHA) -> Shift:
     outside = _outside(len(one), len(other), alpha)
     low, high = (None, None) if not outside else (ratios[outside - 1], ratios[-outside])
     middle = float(np.exp(np.median(np.log(ratios))))
-    return Shift(middle, None if low is None else float(low), None if high is None else float(high),
-                 ns)  # fmt: skip
+    return Shift(
+        middle, None if low is None else float(low), None if high is None else float(high), ns
+    )
 
 
 def _outside(one: int, other: int, alpha: float) -> int:

@@ -52,8 +52,10 @@ def interval(tail: StoredTail, p: float) -> Interval:
     order = np.argsort(-tail.latency_ns, kind="stable")[: 5 * above + 200]
     stretch = np.clip((egress[order] - start) // width, 0, STRETCHES - 1)
     if np.unique(stretch[: above + 1]).size < FEWEST:
-        return Interval(reason=f"its latest packets lie in fewer than {FEWEST} of {STRETCHES} "
-                        "stretches of the run")  # fmt: skip
+        return Interval(
+            reason=f"its latest packets lie in fewer than {FEWEST} of {STRETCHES} "
+            "stretches of the run"
+        )
     # How many of each stretch are among the largest 1, 2, … at some hundred places.
     places = np.unique(np.linspace(0, order.size - 1, _LEVELS).astype(np.int64))
     cuts = np.zeros((places.size, STRETCHES))

@@ -279,8 +279,9 @@ def write(
     """
     records = {name: msgspec.to_builtins(value) for name, value in objects.items()}
     mark = next((record["made"] for record in records.values()), None) if files else None
-    contents = {f"{name}.parquet": partial(_write_table, table, mark)
-                for name, table in files.items()}  # fmt: skip
+    contents = {
+        f"{name}.parquet": partial(_write_table, table, mark) for name, table in files.items()
+    }
     contents |= {f"{name}.json": partial(_write_object, value) for name, value in records.items()}
     try:
         make_folder(folder, below=below)

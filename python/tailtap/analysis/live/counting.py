@@ -125,8 +125,9 @@ class Counter:
 
     def _count(self, span: Span) -> Counted | None:
         window = self._window_ns
-        read = [side.reading(span.from_ns - 2 * window, span.until_ns + window)
-                for side in self._sides]  # fmt: skip
+        read = [
+            side.reading(span.from_ns - 2 * window, span.until_ns + window) for side in self._sides
+        ]
         ingress, egress = read
         if ingress is None or egress is None:
             return None

@@ -155,9 +155,10 @@ def _compare(assessments: Sequence[Assessment]) -> list[Assessment]:
         higher = [
             other
             for other in assessments
-            if other.xi_interval and (other.latency or 0) > (found.latency or 0)
+            if other.xi_interval
+            and (other.latency or 0) > (found.latency or 0)
             and not other.refused
-        ]  # fmt: skip
+        ]
         for other in higher:
             if (
                 found.xi_interval
@@ -202,9 +203,11 @@ def _warnings(model: TailModel) -> list[Notice]:
     )
     if not model.stationarity:
         found.append(
-            Notice("stationarity-unknown", "the fitted part is too short or too constant for ADF "
-                    "and KPSS")
-        )  # fmt: skip
+            Notice(
+                "stationarity-unknown",
+                "the fitted part is too short or too constant for ADF and KPSS",
+            )
+        )
     for code, how, off_ns in (
         ("two-clocks", "the captures are of two clocks", tail.within.clocks_ns),
         ("stamp-resolution", "the stamps come in steps", tail.within.resolution_ns),

@@ -23,8 +23,9 @@ def judged(requirement: Requirement, events: Sequence[Event]) -> tuple[Answer, s
     """The answer, why, and what was measured, of one event or more: the longest block counts."""
     failed = next((event for event in events if event.status != 0), None)
     blocks = [event.blocked for event in events if event.blocked is not None]
-    longest = max(blocks, key=lambda one: (one.most_ns is None, one.most_ns or 0, one.least_ns),
-                  default=None)  # fmt: skip
+    longest = max(
+        blocks, key=lambda one: (one.most_ns is None, one.most_ns or 0, one.least_ns), default=None
+    )
     surely = max(blocks, key=lambda one: one.least_ns, default=None)
     measured = "0 s" if longest is None else span(longest)
     limit = int(requirement.limit) - (1 if requirement.strict else 0)

@@ -131,9 +131,10 @@ class Evidence:
             if counts.get(name):
                 found.append(f"{counts[name]:,} packets after the device {what}")
         found += [
-            f"some {side} were not read" for side, unread in
-            (("before it", self.before), ("after it", self.after)) if unread.any
-        ]  # fmt: skip
+            f"some {side} were not read"
+            for side, unread in (("before it", self.before), ("after it", self.after))
+            if unread.any
+        ]
         found = found or [self.loss_unsure or "packets were not matched"]
         return f"{', '.join(found)}: how late these were nobody knows"
 

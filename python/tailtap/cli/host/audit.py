@@ -81,8 +81,7 @@ def audit(
     counts = ", ".join(
         f"{found.count(answer)} {answer}" for answer in library.ANSWERS if found.count(answer)
     )
-    theirs = [row.knob.name for row in found.rows
-              if row.answer == "not-met" and row.knob.elsewhere]  # fmt: skip
+    theirs = [row.knob.name for row in found.rows if row.answer == "not-met" and row.knob.elsewhere]
     counts += f"; {', '.join(theirs)}: nothing on this machine can mend it" if theirs else ""
     more = [] if explained else ["--why explains them"]
     more += [] if len(shown) == len(found.rows) else ["--all lists what does not apply"]

@@ -89,10 +89,12 @@ def _print(found: NoiseRecord) -> None:
     from tailtap.cli.console import Column, Table, columns
 
     cores = Table(
-        columns(("CPU", "read every", "gaps", "per second", "median", "p99", "worst", "taken"),
-                right=True),
+        columns(
+            ("CPU", "read every", "gaps", "per second", "median", "p99", "worst", "taken"),
+            right=True,
+        ),
         title=f"gaps of more than {format_time(found.above_ns)}, in us",
-    )  # fmt: skip
+    )
     for cpu in found.cpus:
         seconds = cpu.elapsed_ns / 1e9
         cores.add(

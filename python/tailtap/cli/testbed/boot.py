@@ -59,8 +59,9 @@ def boot(
             warn(text)
 
     if default and (kernel is not None or append):
-        raise InputError("--default boots the host as it does by itself: leave --kernel and "
-                         "--append out")  # fmt: skip
+        raise InputError(
+            "--default boots the host as it does by itself: leave --kernel and --append out"
+        )
     with naming(str(testbed)):
         booting = booting_of(read_testbed(testbed), host, tell)
     if booting is None:

@@ -141,8 +141,9 @@ class KernelValue(Joint):
 
     def pending(self, old: Value, applied: Value = None) -> bool:
         """Whether a file has another content than before."""
-        return any(not self._same(text, old[path])
-                   for path, text in self.read().items() if path in old)  # fmt: skip
+        return any(
+            not self._same(text, old[path]) for path, text in self.read().items() if path in old
+        )
 
     def _same(self, one: str, other: str) -> bool:
         return same(one, other, self.form)

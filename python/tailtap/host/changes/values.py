@@ -134,7 +134,6 @@ def summary(found: Mapping[str, str], form: Form = "text") -> str:
         counts[words] = counts.get(words, 0) + 1
     if len(counts) == 1:
         return next(iter(counts))
-    rows = [f"{text} ({count})" for text, count in
-            sorted(counts.items(), key=lambda row: -row[1])]  # fmt: skip
+    rows = [f"{text} ({count})" for text, count in sorted(counts.items(), key=lambda row: -row[1])]
     more = f", {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""
     return ", ".join(rows[:SHOWN]) + more

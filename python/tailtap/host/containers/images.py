@@ -153,8 +153,9 @@ def _unpack(reference: str, source: str, folder: Path, cache: Path) -> None:
     """Make `folder` of an image, which appears whole or not at all."""
     # Podman takes no folder of more than 50 characters.
     draft = Path(tempfile.mkdtemp(prefix="draft.", dir=cache))
-    places = [word for name in ("root", "runroot", "tmpdir")
-              for word in (f"--{name}", str(draft / name))]  # fmt: skip
+    places = [
+        word for name in ("root", "runroot", "tmpdir") for word in (f"--{name}", str(draft / name))
+    ]
     podman = ["podman", *places, "--storage-driver", "vfs"]
     try:
         number = LocalHost().run([*podman, "pull", "--quiet", source], seconds=UNPACK_SECONDS)

@@ -46,8 +46,10 @@ def hiding() -> list[str]:
     crun refuses to run where version 2 has controllers beside version 1. It does not see version 2
     this way, and limits by version 1.
     """
-    both = any(row.version == 2 and row.controllers and str(row.path) == UNIFIED
-               for row in cgroups.hierarchies())  # fmt: skip
+    both = any(
+        row.version == 2 and row.controllers and str(row.path) == UNIFIED
+        for row in cgroups.hierarchies()
+    )
     return ["unshare", "--mount", "sh", "-c", _HIDING, UNIFIED] if both else []
 
 
@@ -203,12 +205,10 @@ def configuration(spec: Spec) -> dict[str, Any]:
         "mounts": [*_mounts(spec)],
         "linux": {
             "cgroupsPath": f"/{spec.name}",
-            "namespaces": [{"type": kind} for kind in
-                           ("pid", "network", "ipc", "uts", "mount")],
-            "resources": {"devices": [{"allow": True, "access": "rwm"}],
-                          **_resources(spec.limits)},
+            "namespaces": [{"type": kind} for kind in ("pid", "network", "ipc", "uts", "mount")],
+            "resources": {"devices": [{"allow": True, "access": "rwm"}], **_resources(spec.limits)},
         },
-    }  # fmt: skip
+    }
 
 
 def _mounts(spec: Spec) -> list[dict[str, Any]]:
@@ -222,8 +222,10 @@ def _mounts(spec: Spec) -> list[dict[str, Any]]:
     ]
     rows += [(path, "none", path, ["rbind"]) for path in DEVICES if Path(path).exists()]
     rows += [(str(path), "none", str(path), ["rbind", "ro"]) for path in spec.shared]
-    return [{"destination": where, "type": kind, "source": source, "options": options}
-            for where, kind, source, options in rows]  # fmt: skip
+    return [
+        {"destination": where, "type": kind, "source": source, "options": options}
+        for where, kind, source, options in rows
+    ]
 
 
 def _resources(limits: Sequence[Limit]) -> dict[str, Any]:

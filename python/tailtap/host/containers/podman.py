@@ -143,9 +143,11 @@ def _podman(folder: Path) -> list[str]:
     """Podman with all that it keeps in a folder."""
     # Its monitor leaves files in the folder that it was started in.
     settings = ["env", "--chdir", str(folder), f"{CONFIGURATION}={folder / 'containers.conf'}"]
-    places = [word for name, path in (("--root", "storage"), ("--runroot", "run"),
-                                      ("--tmpdir", "tmp"))
-              for word in (name, str(folder / path))]  # fmt: skip
+    places = [
+        word
+        for name, path in (("--root", "storage"), ("--runroot", "run"), ("--tmpdir", "tmp"))
+        for word in (name, str(folder / path))
+    ]
     state = ["--runtime-flag", f"root={folder / STATES}"]
     hidden = hiding() if runtime() == "crun" else []
     return [*hidden, *settings, "podman", *places, "--storage-driver", "vfs", *state]
@@ -186,8 +188,10 @@ def _process_limits() -> Iterator[tuple[str, int]]:
     It lowers its own limit of processes to as many as there can be numbers of.
     """
     most = int(Path("/proc/sys/kernel/pid_max").read_text(encoding="ascii"))
-    for name, which, bound in (("nofile", resource.RLIMIT_NOFILE, None),
-                               ("nproc", resource.RLIMIT_NPROC, most)):  # fmt: skip
+    for name, which, bound in (
+        ("nofile", resource.RLIMIT_NOFILE, None),
+        ("nproc", resource.RLIMIT_NPROC, most),
+    ):
         hard = resource.getrlimit(which)[1]
         if hard != resource.RLIM_INFINITY:
             yield name, hard if bound is None else min(hard, bound)

@@ -52,8 +52,9 @@ def wrong(tree: Tree, _purpose: Purpose) -> list[str]:
     folder = _folder(tree)
     text = tree.text(f"{folder}/{ENTRY}")
     ours = fields(text)
-    base = next((line.removeprefix(COPIED) for line in text.splitlines()
-                 if line.startswith(COPIED)), "")  # fmt: skip
+    base = next(
+        (line.removeprefix(COPIED) for line in text.splitlines() if line.startswith(COPIED)), ""
+    )
     others = {name: fields(tree.text(f"{folder}/{name}"))
               for name in entries(tree, folder) if name != ENTRY}  # fmt: skip
     newest = _newest(ours, others)
@@ -66,8 +67,10 @@ def wrong(tree: Tree, _purpose: Purpose) -> list[str]:
     elif _apart(others[base]) != _apart(ours) or not _begins(ours, others[base]):
         found.append(f"{base} has changed since {ENTRY} was copied from it")
     if newest is not None:
-        found.append(f"{ENTRY} boots {_version(ours)}, and {newest} boots the newer "
-                     f"{_version(others[newest])}")  # fmt: skip
+        found.append(
+            f"{ENTRY} boots {_version(ours)}, and {newest} boots the newer "
+            f"{_version(others[newest])}"
+        )
     mended = newest or (base if base in others else next(iter(others), None))
     if found and mended is not None:
         found.append(_AGAIN.format(mended))

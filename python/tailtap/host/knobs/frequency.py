@@ -68,16 +68,19 @@ class Floor:
         """Whether each is fixed, or its range."""
         files = Files(self.pattern).read(tree, purpose)
         tops = {path: tree.text(_ceiling(path)) for path in files}
-        return {path: FIXED if low == tops[path] else f"{low} to {tops[path]} kHz"
-                for path, low in files.items()}  # fmt: skip
+        return {
+            path: FIXED if low == tops[path] else f"{low} to {tops[path]} kHz"
+            for path, low in files.items()
+        }
 
     def changes(self, tree: Tree, purpose: Purpose, value: str) -> Sequence[Resource]:
         """One resource for all units that may be as fast."""
         tops: dict[str, list[str]] = {}
         for path in Files(self.pattern).read(tree, purpose):
             tops.setdefault(tree.text(_ceiling(path)), []).append(path)
-        return [KernelValue(paths, top, "number", root=str(tree.root))
-                for top, paths in tops.items()]  # fmt: skip
+        return [
+            KernelValue(paths, top, "number", root=str(tree.root)) for top, paths in tops.items()
+        ]
 
 
 def _ceiling(path: str) -> str:

@@ -39,8 +39,10 @@ def _threads(tree: Tree, *, virtual: bool) -> Mapping[str, str]:
     for process in tree.glob("/proc/[0-9]*/comm"):
         if not (tree.look(process) or "").startswith("qemu-system"):
             continue
-        names = {path: tree.look(path) or "" for path in
-                 tree.glob(f"{process.removesuffix('comm')}task/[0-9]*/comm")}  # fmt: skip
+        names = {
+            path: tree.look(path) or ""
+            for path in tree.glob(f"{process.removesuffix('comm')}task/[0-9]*/comm")
+        }
         if not any(map(_VIRTUAL_CORE.fullmatch, names.values())):
             continue
         guests += 1

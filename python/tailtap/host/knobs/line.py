@@ -71,8 +71,9 @@ def told_unknown(tree: Tree) -> set[str] | None:
     lines = _boot_log(tree)
     if lines is None:
         return None
-    found = (re.search(r"Unknown kernel command line parameters [\"'](.*)[\"']", line)
-             for line in lines)  # fmt: skip
+    found = (
+        re.search(r"Unknown kernel command line parameters [\"'](.*)[\"']", line) for line in lines
+    )
     return {word.partition("=")[0] for match in found if match for word in match[1].split()}
 
 

@@ -36,8 +36,10 @@ def _defragmenting(_purpose: Purpose, tree: Tree) -> Wish:
     sizes = tree.glob(f"{HUGE}/hugepages-*/enabled")
     joined = [chosen(tree.text(path)) for path in (f"{HUGE}/enabled", *sizes)]
     if set(joined) <= {"never", "inherit"} and joined[0] == "never":
-        raise Absent("the kernel makes no huge pages (transparent-huge-pages), so that no fault "
-                     "looks for one")  # fmt: skip
+        raise Absent(
+            "the kernel makes no huge pages (transparent-huge-pages), so that no fault "
+            "looks for one"
+        )
     return Wish("never", also=("defer",))
 
 

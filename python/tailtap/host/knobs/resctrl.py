@@ -94,8 +94,10 @@ def _groups(tree: Tree) -> list[str]:
 
 def _own_group(tree: Tree, cpu: int, groups: Sequence[str]) -> str:
     """The group that a core is in: the default one has those that no other has."""
-    return next((group for group in groups if group != FOLDER
-                 and cpu in tree.cpus(f"{group}/cpus_list")), FOLDER)  # fmt: skip
+    return next(
+        (group for group in groups if group != FOLDER and cpu in tree.cpus(f"{group}/cpus_list")),
+        FOLDER,
+    )
 
 
 def _apart(tree: Tree, purpose: Purpose, group: str) -> bool:
@@ -149,8 +151,10 @@ def _bandwidth(tree: Tree, purpose: Purpose) -> str:
     groups = _groups(tree)
     if not groups:
         return UNLIMITED
-    limits = {group: parse_schemata(tree.look(f"{group}/schemata") or "").get("MB", {})
-              for group in groups}  # fmt: skip
+    limits = {
+        group: parse_schemata(tree.look(f"{group}/schemata") or "").get("MB", {})
+        for group in groups
+    }
     if facts.cpuinfo("vendor_id", tree.root) != "GenuineIntel" or any(
         int(value) > 100 for limit in limits.values() for value in limit.values()
     ):

@@ -83,8 +83,9 @@ class Affinity:
         if not tree.is_live:
             raise Absent("threads of a recorded machine cannot be moved")
         wish = Wish(value, "within")
-        away = {one.number: one.name for one in self._mine(tree)
-                if not wish.holds(one.cpus, self.form)}  # fmt: skip
+        away = {
+            one.number: one.name for one in self._mine(tree) if not wish.holds(one.cpus, self.form)
+        }
         return [ThreadAffinity(away, value)]
 
     def _mine(self, tree: Tree) -> Iterator[Thread]:

@@ -49,14 +49,16 @@ class SystemdBoot:
         options = (line.split()[1:] for line in lines if line.split()[:1] == ["options"])
         others = [word for words_of_line in options for word in words_of_line]
         mine = lacking(words, others)
-        text = "\n".join([
-            MARK,
-            COPIED + copied,
-            *(f"# {word}: {why}" for word, why in mine),
-            *_renamed(lines),
-            f"options {' '.join(word for word, _ in mine)}",
-            "",
-        ])  # fmt: skip
+        text = "\n".join(
+            [
+                MARK,
+                COPIED + copied,
+                *(f"# {word}: {why}" for word, why in mine),
+                *_renamed(lines),
+                f"options {' '.join(word for word, _ in mine)}",
+                "",
+            ]
+        )
         then = (
             f"`bootctl set-oneshot {ENTRY}` boots it once, `bootctl set-default {ENTRY}` from then "
             "on; then reboot"

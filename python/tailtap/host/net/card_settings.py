@@ -117,8 +117,9 @@ class CardSetting(Resource):
     def apply(self) -> None:
         """Make those that differ. Raises `MachineError` when the card is then otherwise."""
         before = self.read()
-        differing = {name: value for name, value in self.values.items()
-                     if before.get(name) != value}  # fmt: skip
+        differing = {
+            name: value for name, value in self.values.items() if before.get(name) != value
+        }
         try:
             self._change(differing)
         except MachineError:
@@ -184,8 +185,9 @@ class CardSetting(Resource):
         if "places" in before:
             put_back(self.interface, before["places"], self.namespace)
         if "table" in before and (now := self._spread()).get("table") not in (
-            None, before["table"],
-        ):  # fmt: skip
+            None,
+            before["table"],
+        ):
             set_table(self.interface, before["table"], int(now["max equal"]), self.namespace)
 
     def _change(self, values: Mapping[str, str]) -> None:

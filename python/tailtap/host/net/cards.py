@@ -164,8 +164,10 @@ class Card(Resource):
         restore(before, keep=changed)
         if not changed:
             return None
-        words = ", ".join(f"{name} is {text}, was {before.settings()[name]} before tailtap"
-                          for name, text in changed.items())  # fmt: skip
+        words = ", ".join(
+            f"{name} is {text}, was {before.settings()[name]} before tailtap"
+            for name, text in changed.items()
+        )
         return f"somebody else changed the card {self.interface}, which is left so: {words}"
 
     def pending(self, old: Mapping[str, Any], applied: Mapping[str, str] | None = None) -> bool:

@@ -57,8 +57,10 @@ class Ability:
         folder = root / "sys/class/net" / interface
         device = folder / "device"
         carrier = read_text(folder / "carrier")
-        words = [read_text(device / name) for name in ("vendor", "sriov_vf_device",
-                 "subsystem_vendor", "subsystem_device")]  # fmt: skip
+        words = [
+            read_text(device / name)
+            for name in ("vendor", "sriov_vf_device", "subsystem_vendor", "subsystem_device")
+        ]
         modalias = None
         if None not in words:
             ids = [f"{int(str(word), 16):08X}" for word in words]
@@ -245,8 +247,9 @@ class VirtualFunction(Resource):
             reason = error.reason
         found = self.read()
         if found != wanted:
-            differing = ", ".join(f"{key} {_word(value)}" for key, value in wanted.items()
-                                  if found.get(key) != value)  # fmt: skip
+            differing = ", ".join(
+                f"{key} {_word(value)}" for key, value in wanted.items() if found.get(key) != value
+            )
             raise MachineError(
                 f"{self.card} does not give its virtual function {self.number} {differing} "
                 f"({reason}): choose other cards in dut.over, or leave it out"

@@ -120,8 +120,9 @@ def ports(dut: Dut, options: DpdkOptions, setting: Setting, stack: contextlib.Ex
 
 def next_hops(dut: Dut, setting: Setting) -> tuple[str, str]:
     """The hardware addresses that packets are sent to out of both ports, ingress first."""
-    onward = {way.left.name: way.next.mac for way in setting.lab.ways[dut.node]
-              if way.next is not None}  # fmt: skip
+    onward = {
+        way.left.name: way.next.mac for way in setting.lab.ways[dut.node] if way.next is not None
+    }
     ingress, egress = (onward.get(port, NEXT_HOP_MAC) for port in (dut.ingress, dut.egress))
     return ingress, egress
 

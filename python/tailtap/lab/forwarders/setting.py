@@ -74,8 +74,7 @@ class Setting:
     def asked(self, dut: Dut) -> Asked:
         """What the run asks a forwarder on `dut` for."""
         cards = list(self.lab.graph.cards_of(dut.node).values())
-        return Asked(self.largest, len(dut.cpus), cards, dut.host.own_kernel,
-                     dut.own is not None)  # fmt: skip
+        return Asked(self.largest, len(dut.cpus), cards, dut.host.own_kernel, dut.own is not None)
 
 
 @dataclass(frozen=True)

@@ -27,9 +27,7 @@ from tailtap.remote.process import STOP_SECONDS, Process
 if TYPE_CHECKING:
     from tailtap.lab.generators.model import Traffic
 
-PLACEHOLDERS = (
-    "interface", "rate", "gap", "size", "packets", "seconds", "cpu", "server", "client"
-)  # fmt: skip
+PLACEHOLDERS = ("interface", "rate", "gap", "size", "packets", "seconds", "cpu", "server", "client")
 """The names that a template can have in braces: `rate` in pkt/s, `gap` between packets in ns,
 `size` in bytes with the check sequence; `server` and `client` are the addresses that a DuT which
 answers and its clients have.

@@ -57,8 +57,9 @@ class Sampling(Strict):
     @classmethod
     def _period_is_kept(cls, period: int) -> int:
         if period < LEAST_PERIOD_NS:
-            raise ValueError(f"a sample takes too long for {format_time(period)}: write 1 ms or "
-                             "more")  # fmt: skip
+            raise ValueError(
+                f"a sample takes too long for {format_time(period)}: write 1 ms or more"
+            )
         return period
 
 
@@ -154,9 +155,11 @@ class Sampler(Quiet):
                     self._took.append(ended - began)
                     # Nobody waits for what follows.
                     self._listings.append(
-                        [parse(text.decode("ascii", "backslashreplace"))
-                         for (_, parse), text in zip(files, texts, strict=True)]
-                    )  # fmt: skip
+                        [
+                            parse(text.decode("ascii", "backslashreplace"))
+                            for (_, parse), text in zip(files, texts, strict=True)
+                        ]
+                    )
                     if over:
                         return
                     self._late += 2 * (began - due) > self._period

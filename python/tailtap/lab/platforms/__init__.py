@@ -147,8 +147,9 @@ def graph_of(
         ways = {flow: [name for name in path if name in there] for flow, path in paths.items()}
         return network(nodes, ways, frame_size=frame_size, hops=hops, queues=queues)
     both_ways = any(spec.both_ways for _, spec in devices)
-    return line(nodes, frame_size=frame_size, both_ways=both_ways, cables=cables, hops=hops,
-                queues=queues)  # fmt: skip
+    return line(
+        nodes, frame_size=frame_size, both_ways=both_ways, cables=cables, hops=hops, queues=queues
+    )
 
 
 def build(lab: Lab, devices: Devices) -> Sequence[Dut]:
@@ -165,18 +166,22 @@ def build(lab: Lab, devices: Devices) -> Sequence[Dut]:
     nodes = {node.name for node in lab.graph.nodes}
     asked = [row for row in asked if row[1].node in nodes]
     require_memory([(kind, spec) for kind, spec, _ in asked])
-    lab.add({
-        spec.node: platform.resources(
-            lab.name_of(spec.node), spec, list(lab.graph.cards_of(spec.node).values())
-        )
-        for platform, spec, _ in asked
-    })  # fmt: skip
+    lab.add(
+        {
+            spec.node: platform.resources(
+                lab.name_of(spec.node), spec, list(lab.graph.cards_of(spec.node).values())
+            )
+            for platform, spec, _ in asked
+        }
+    )
     duts: dict[str, Dut] = {}
     for platform in {id(kind): kind for kind, _, _ in asked}.values():
         specs = [spec for kind, spec, _ in asked if kind is platform]
         duts |= {dut.node: dut for dut in platform.start(lab, specs)}
-    return [replace(duts[spec.node], facts={**machine, **duts[spec.node].facts})
-            for _, spec, machine in asked]  # fmt: skip
+    return [
+        replace(duts[spec.node], facts={**machine, **duts[spec.node].facts})
+        for _, spec, machine in asked
+    ]
 
 
 def require_memory(devices: Devices) -> None:

@@ -103,8 +103,10 @@ def compile_graph(
         if here == {False}:
             continue
         if len(here) == 2:
-            raise InputError(f"{link.ends[0]} and {link.ends[1]} are on two machines, which no "
-                             "virtual link joins: give them network cards")  # fmt: skip
+            raise InputError(
+                f"{link.ends[0]} and {link.ends[1]} are on two machines, which no "
+                "virtual link joins: give them network cards"
+            )
         later = max((port.node for port in link.ends), key=order.__getitem__)
         index = FIRST_INDEX + 2 * number
         steps[later] += _link(graph, link, index, identity, addresses)
@@ -132,8 +134,10 @@ def tap_devices(graph: Graph, node: str) -> dict[Port, str]:
     """
     own = graph.has_namespace(node)
     virtual = [port for port in graph.ports_of(node) if not graph.link(port).carded]
-    return {port: f"tt-vm{number}" if own else graph.peer(port).name
-            for number, port in enumerate(virtual, 1)}  # fmt: skip
+    return {
+        port: f"tt-vm{number}" if own else graph.peer(port).name
+        for number, port in enumerate(virtual, 1)
+    }
 
 
 def _node(graph: Graph, node: Node, identity: str) -> Iterator[Resource]:

@@ -167,8 +167,9 @@ class Lab:
 
     def functions(self, node: str) -> Sequence[Passed]:
         """The virtual functions that a virtual machine has for ports, in the order of these."""
-        return [self._functions[port] for port in self.graph.ports_of(node)
-                if port in self._functions]  # fmt: skip
+        return [
+            self._functions[port] for port in self.graph.ports_of(node) if port in self._functions
+        ]
 
     def making_ns(self, node: str) -> int:
         """How long that took, in ns."""
@@ -231,8 +232,10 @@ class Lab:
             function, channel = link.function(port), link.channel
             assert function is not None and channel is not None
             lent[self._told(port)] = {
-                **function.as_json(), "vlan": channel.vlan, "passed_through": passed.address,
-            }  # fmt: skip
+                **function.as_json(),
+                "vlan": channel.vlan,
+                "passed_through": passed.address,
+            }
         return {"cards": lent} if lent else {}
 
     def placed(self, node: str) -> Placed:

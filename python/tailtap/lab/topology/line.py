@@ -162,11 +162,14 @@ def _split(
 ) -> Graph:
     """The graph of one DuT between cables with splitters. Raises `InputError` for another one."""
     if len(duts) != 1:
-        raise InputError("cables with splitters need one DuT between them: take another "
-                         "dut.platform than wire, and no line")  # fmt: skip
+        raise InputError(
+            "cables with splitters need one DuT between them: take another "
+            "dut.platform than wire, and no line"
+        )
     if both_ways:
-        raise InputError("a splitter copies one direction of a cable: leave out "
-                         "traffic.bidirectional")  # fmt: skip
+        raise InputError(
+            "a splitter copies one direction of a cable: leave out traffic.bidirectional"
+        )
     [dut] = duts
     entry, leaving = Port(dut.name, DUT_INGRESS), Port(dut.name, DUT_EGRESS)
     links = [
@@ -189,5 +192,7 @@ def share_out(cpus: tuple[int, ...], length: int) -> list[tuple[int, ...]]:
     """The CPUs of each node of a line: as many of its own as there are, or all of them."""
     if len(cpus) < length:
         return [cpus] * length
-    return [cpus[place * len(cpus) // length : (place + 1) * len(cpus) // length]
-            for place in range(length)]  # fmt: skip
+    return [
+        cpus[place * len(cpus) // length : (place + 1) * len(cpus) // length]
+        for place in range(length)
+    ]

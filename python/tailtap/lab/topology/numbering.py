@@ -59,8 +59,9 @@ def numbered(graph: Graph) -> dict[Port, Addresses]:
     neighbours in the link-local range. Raises `InputError` for more links than that has room for.
     """
     if len(graph.links) > MOST_LINKS:
-        raise InputError(f"{len(graph.links)} links are too many: there are addresses for "
-                         f"{MOST_LINKS}")  # fmt: skip
+        raise InputError(
+            f"{len(graph.links)} links are too many: there are addresses for {MOST_LINKS}"
+        )
     nodes = {node.name: number for number, node in enumerate(graph.nodes, 1)}
     inner = {node.name for node in graph.nodes if node.task == "dut"}
     ports = dict.fromkeys(nodes, 0)

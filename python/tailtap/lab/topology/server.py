@@ -59,8 +59,9 @@ def served(dut: Node, clients: Sequence[int], *, frame_size: int = 0) -> Graph:
     sender = Node(GENERATOR, "generator", cpus=tuple(clients), placement=Placement(tuple(clients)))
     links = (Link((client, first), mtu), Link((last, port), mtu))
     way = (client, first, last, port, port, last, first, client)
-    return Graph((sender, Node(TAPS, "timestamper"), dut), links,
-                 (Flow(FORWARD, way, (first, last)),))  # fmt: skip
+    return Graph(
+        (sender, Node(TAPS, "timestamper"), dut), links, (Flow(FORWARD, way, (first, last)),)
+    )
 
 
 def address_client(host: Host, port: str, version: Version) -> None:

@@ -92,8 +92,10 @@ def _counts(paths: Sequence[Path]) -> list[int]:
             number = COUNTS.get(file.read(_MAGIC_LEN), 0)
             file.seek(COUNTS_AT)
             counts = list(struct.unpack(f"<{number}Q", file.read(8 * number)))
-        total = [_OPEN if _OPEN in pair else sum(pair)
-                 for pair in zip(total or [0] * number, counts, strict=True)]  # fmt: skip
+        total = [
+            _OPEN if _OPEN in pair else sum(pair)
+            for pair in zip(total or [0] * number, counts, strict=True)
+        ]
     return total
 
 

@@ -108,8 +108,7 @@ def contexts(folder: Path, left: Marks) -> Contexts:
     del threads[UNKNOWN]
     tasks = events[events["kind"] == _TASK]
     span = max(1, record.ended_ns - record.started_ns)
-    busy = {thread: float(tasks["dur"][tasks["id"] == thread].sum()) / span
-            for thread in threads}  # fmt: skip
+    busy = {thread: float(tasks["dur"][tasks["id"] == thread].sum()) / span for thread in threads}
     names = {one: record.names.pids.get(str(one), "") for one in threads if one}
     return Contexts(len(left), threads, names, busy, cpus)
 
@@ -165,8 +164,10 @@ def serving_of(
     seen_on = seen.cpus if seen else ()
     narrow = (cpu for one, _, _ in own for cpu in _narrow(one.pids))
     cpus = sorted({*seen_on, *places, *narrow}) or sorted(usable())
-    rows = [ObservedServer(by=one.by, cpus=cpus, threads=names, share=share)
-            for one, names, share in own]  # fmt: skip
+    rows = [
+        ObservedServer(by=one.by, cpus=cpus, threads=names, share=share)
+        for one, names, share in own
+    ]
     several = len(own) > 1
     servers = [Server(one, one.by, cpus) if several else Server(one) for one, _, _ in own]
     if came.inode != left.inode:
@@ -238,9 +239,11 @@ def _of_guest(
     came: Interface, left: Interface, processes: Sequence[int], used: Collection[int]
 ) -> Serving:
     """The virtual CPUs of a virtual machine whose tap devices are observed."""
-    threads = {int(task.name): read_text(task / "comm") or ""
-               for process in processes
-               for task in Path("/proc", str(process), "task").glob("[0-9]*")}  # fmt: skip
+    threads = {
+        int(task.name): read_text(task / "comm") or ""
+        for process in processes
+        for task in Path("/proc", str(process), "task").glob("[0-9]*")
+    }
     virtual = {pid: name for pid, name in threads.items() if name.startswith("CPU ")}
     helping = {f"vhost-{pid}" for pid in processes}
     helpers = {int(path.parent.name): name for path in Path("/proc").glob("[0-9]*/comm")

@@ -184,8 +184,10 @@ class Timestamper:
         cpus = _allowed(self._process.pid)
         stopped = self._kind.stop(self._process)
         of_all = list(of_deferral(cables=self._cables, passive=self._passive))
-        told = {flow.name: self._told(flow, stopped[self._folders[flow.name]], of_all)
-                for flow in self._flows}  # fmt: skip
+        told = {
+            flow.name: self._told(flow, stopped[self._folders[flow.name]], of_all)
+            for flow in self._flows
+        }
         return StampedFlows(cpus=cpus, flows=told)
 
     def _told(

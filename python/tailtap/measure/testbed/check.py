@@ -126,8 +126,9 @@ def check(testbed: Testbed) -> Found:
         down = {Socket(name, card) for name, one in there.items() for card in one.lent.down}
         cables = [judge(cable, heard, down, set(there)) for cable in testbed.cables]
         behind = [cable.splitter for cable in testbed.cables if cable.splitter is not None]
-        stamping = {card: there[card.host].lent.stamping[card.card]
-                    for card in behind if card.host in there}  # fmt: skip
+        stamping = {
+            card: there[card.host].lent.stamping[card.card] for card in behind if card.host in there
+        }
     return Found(hosts, cables, stamping)
 
 

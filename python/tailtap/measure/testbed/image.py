@@ -137,8 +137,9 @@ def make_image(
     make_folder(folder)
     host_key = folder / HOST_KEY
     if not host_key.exists():
-        LocalHost().run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "live", "-f",
-                         str(host_key)])  # fmt: skip
+        LocalHost().run(
+            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "live", "-f", str(host_key)]
+        )
     packages = [PACKAGES.get(kernel, kernel), *NEEDED, *include]
     with tempfile.TemporaryDirectory(dir=folder, prefix=".draft-") as name:
         draft = Path(name)
@@ -170,9 +171,11 @@ def write_key_archive(key: Path, target: Path, epoch: int) -> None:
     """
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as content:
-        for name, kind, mode in (("etc", tarfile.DIRTYPE, 0o755),
-                                 ("etc/ssh", tarfile.DIRTYPE, 0o755),
-                                 (f"etc/ssh/{HOST_KEY}", tarfile.REGTYPE, 0o600)):  # fmt: skip
+        for name, kind, mode in (
+            ("etc", tarfile.DIRTYPE, 0o755),
+            ("etc/ssh", tarfile.DIRTYPE, 0o755),
+            (f"etc/ssh/{HOST_KEY}", tarfile.REGTYPE, 0o600),
+        ):
             entry = tarfile.TarInfo(name)
             entry.type, entry.mode, entry.mtime = kind, mode, epoch
             data = key.read_bytes() if kind == tarfile.REGTYPE else b""

@@ -89,8 +89,9 @@ class _Tree:
         if len(set(numbers)) < len(numbers) or min(numbers) < 0:
             numbers = list(range(len(self.runs)))
         width = max(3, len(str(max(numbers))))
-        return {id(run): f"{number:0{width}}" for run, number in zip(self.runs, numbers,
-                                                                     strict=True)}  # fmt: skip
+        return {
+            id(run): f"{number:0{width}}" for run, number in zip(self.runs, numbers, strict=True)
+        }
 
     def config(self) -> Iterator[str]:
         """The allocation, with the variables of the experiment."""

@@ -63,9 +63,7 @@ class Tree:
         """All of it in one line."""
         runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
         parts = [f"{runs} of {self.loop_runs} .loop files"]
-        for title, names in (
-            ("over", self.variables), ("hosts", self.hosts), ("by", self.authors)
-        ):  # fmt: skip
+        for title, names in (("over", self.variables), ("hosts", self.hosts), ("by", self.authors)):
             if names:
                 parts.append(f"{title} {', '.join(names)}")
         if self.licence:

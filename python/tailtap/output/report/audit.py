@@ -200,9 +200,10 @@ def _sections(states: list[State], names: list[str]) -> Iterator[Section]:
         if knobs:
             yield Section(title, head, knobs, is_open)
     lost = tuple(
-        Knob(name, Cell(DASH), DASH, Cell(""), why, "") for name, why in left.items()
+        Knob(name, Cell(DASH), DASH, Cell(""), why, "")
+        for name, why in left.items()
         if name not in done
-    )  # fmt: skip
+    )
     if lost:
         yield Section("Could not be set", "value", lost, True)
 

@@ -74,28 +74,32 @@ def _fit_panels(axes: Any, model: TailModel, shown: Assessment) -> None:
         (axes[1], diagnostics.probabilities(shown), "Probabilities"),
     ):
         if points is not None:
-            panel.fill_between(points.model, points.low, points.high, color=COLOR, alpha=0.14,
-                               linewidth=0)  # fmt: skip
+            panel.fill_between(
+                points.model, points.low, points.high, color=COLOR, alpha=0.14, linewidth=0
+            )
             panel.plot(points.model, points.model, color=COLOR, linewidth=0.6)
-            panel.plot(points.model, points.observed, ".", color=COLOR, markersize=2.2,
-                       markeredgewidth=0)  # fmt: skip
+            panel.plot(
+                points.model, points.observed, ".", color=COLOR, markersize=2.2, markeredgewidth=0
+            )
         panel.set_title(f"{title}, over {shown.threshold.text}", loc="left")
         panel.set_xlabel("Model")
         panel.set_ylabel("Observed")
     for axis in (axes[0].xaxis, axes[0].yaxis):
         axis.set_major_formatter(TIMES)
         axis.set_major_locator(MaxNLocator(4))
-    longest = max([float(model.rest.packets), float(model.fitted.packets)]
-                  + [entry.horizon_ns / SECOND_NS * model.tail.rate
-                     for entry in model.levels])  # fmt: skip
+    longest = max(
+        [float(model.rest.packets), float(model.fitted.packets)]
+        + [entry.horizon_ns / SECOND_NS * model.tail.rate for entry in model.levels]
+    )
     levels = diagnostics.levels(shown, longest)
     panel = axes[2]
     if levels is not None:
         per_second = model.tail.rate or 1.0
         seconds = levels.packets / per_second
         if levels.low.size and not shown.refused:
-            panel.fill_between(seconds, levels.low, levels.high, color=COLOR, alpha=0.14,
-                               linewidth=0)  # fmt: skip
+            panel.fill_between(
+                seconds, levels.low, levels.high, color=COLOR, alpha=0.14, linewidth=0
+            )
         if not shown.refused:
             panel.plot(seconds, levels.level, color=COLOR, linewidth=1)
         panel.plot(levels.seen_packets / per_second, levels.seen, ".", color=COLOR, markersize=2.2,

@@ -48,8 +48,9 @@ def test_runs_without_a_cause_get_none(tmp_path: Path) -> None:
         starts = [events(count, 20_000, random) for count in (5, 50, 500, 2000)]
         # Periodic events, and windows that come in groups, as behind real stalls.
         starts.append(START + np.arange(0, LENGTH - 20_000, 4_000_000))
-        windows = np.repeat(events(10, 100_000, random), 4) + np.tile([0, 9_000, 21_000, 30_000],
-                                                                      10)  # fmt: skip
+        windows = np.repeat(events(10, 100_000, random), 4) + np.tile(
+            [0, 9_000, 21_000, 30_000], 10
+        )
         ps = p_values(tmp_path, starts, 20_000, windows, 60_000, seed)
         claims += any(benjamini_hochberg(ps))
     # Two of 200 are expected; seven or more have a probability below 1 %.

@@ -82,8 +82,10 @@ def test_each_mode_is_held_against_runs_without_a_trace(
     [row, _] = expected(taken, "thin").percentiles
     done = subprocess.run(
         [str(TAILTAP), "explain", str(tmp_path / "runs/002-thin"), "--quiet"],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert (
         f"cost of the trace, by 3 pairs of runs with and without it: median {row.more:+.1%} "
         f"({row.least:+.1%} to {row.most:+.1%})" in done.stdout

@@ -137,8 +137,10 @@ def test_what_is_written_is_what_was_found(explained: tuple[Explained, Simulated
     for row in content["causes"]:
         assert row["packets"] == late["blamed"].count(row["cause"])
         assert row["knobs"] == {
-            "task": ["isolated-cpus"], "timer": ["nohz-full"], "kernel-thread": ["stat-interval"]
-        }.get(row["cause"], [])  # fmt: skip
+            "task": ["isolated-cpus"],
+            "timer": ["nohz-full"],
+            "kernel-thread": ["stat-interval"],
+        }.get(row["cause"], [])
     assert sum(stalls["direct"]) == late["state"].count("direct")
     worst = content["worst"][0]
     assert worst["latency"] == max(late["latency_ns"])

@@ -122,8 +122,9 @@ def test_what_had_the_core_of_a_thread_that_could_run_is_a_fact(
     simulated = simulate(arrivals(RATE, SECONDS, random), hogs(), random)
     kind, aux = (WAKEUP, 0) if waits == "woken" else (RUNNABLE, int(waits == "for quota"))
     away = 10 * MS if waits == "else" else 0
-    simulated.records += [Record(block.start + away, block.dur, kind, SERVER, aux)
-                          for block in simulated.blocks]  # fmt: skip
+    simulated.records += [
+        Record(block.start + away, block.dur, kind, SERVER, aux) for block in simulated.blocks
+    ]
     _, content = explained(write_run(tmp_path / "001-waits", simulated))
     # Whoever waits for its quota is kept from the core by that.
     row = row_of(content, "throttled" if waits == "for quota" else "task")
@@ -137,8 +138,9 @@ def test_time_that_was_wanted_is_counted_once() -> None:
 
 
 def test_enough_stalls_are_looked_at_as_they_are(tmp_path: Path) -> None:
-    folder, _ = run(tmp_path, random_blocks(hog, 2 * ENOUGH, (MS, 2 * MS), SECONDS,
-                                            np.random.default_rng(2)))  # fmt: skip
+    folder, _ = run(
+        tmp_path, random_blocks(hog, 2 * ENOUGH, (MS, 2 * MS), SECONDS, np.random.default_rng(2))
+    )
     _, content = explained(folder, "500 us")
     assert content.late.stalls >= FEW
     assert content.late.looked is None

@@ -94,8 +94,10 @@ def test_of_several_serving_cpus_the_guest_says_which_had_a_packet(tmp_path: Pat
     other, other_seat, thread = 2, 2, 902
     on_cpu(folder / "egress.stamps", other)
     on_cpu(folder / "guest-egress.stamps", SEAT)
-    host = [Record(at, SECOND, TASK, thread, SERVED_BIT, other)
-            for at in range(START, simulated.ended, SECOND)]  # fmt: skip
+    host = [
+        Record(at, SECOND, TASK, thread, SERVED_BIT, other)
+        for at in range(START, simulated.ended, SECOND)
+    ]
     add_core(folder, "trace", other, host, {str(thread): f"CPU {other_seat}/KVM"}, (VCPU, thread))
     first = int(Clock().shows([START])[0])
     idle = [Record(first, 2 * SECOND, IDLE, 1, cpu=other_seat)]

@@ -160,9 +160,10 @@ def test_near_keeps_what_overlaps_a_window(
     assert all(a[1] < b[0] for a, b in pairwise(spans))
     kept = events.near(spans)
     expected = sorted(
-        (start, dur) for start, dur in intervals
+        (start, dur)
+        for start, dur in intervals
         if any(START + start <= until and START + start + dur >= begun for begun, until in spans)
-    )  # fmt: skip
+    )
     assert sorted(_pairs(kept)) == expected
 
 

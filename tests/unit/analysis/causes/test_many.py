@@ -102,8 +102,9 @@ def test_a_bug_in_one_run_costs_that_run(experiment: Path, monkeypatch: pytest.M
     monkeypatch.setattr(many, "explain", breaks)
     found = {name: told for name, told, _ in explained(experiment, None)}
     assert [name for name, told in found.items() if isinstance(told, str)] == [
-        "002-traced", "003-traced",
-    ]  # fmt: skip
+        "002-traced",
+        "003-traced",
+    ]
     assert str(found["003-traced"]).startswith("Bug: a bug of tailtap: KeyError: 'of nobody'")
 
 
@@ -167,13 +168,16 @@ def test_the_program_prints_the_same_and_names_what_failed(
     command = [str(TAILTAP), "explain", str(experiment), "--late", "p99", "--json"]
     here = subprocess.run(command, capture_output=True, text=True, check=False)
     with empty.workers(2):
-        there = subprocess.run([*command, "--scheduler", empty.address], capture_output=True,
-                               text=True, check=False)  # fmt: skip
+        there = subprocess.run(
+            [*command, "--scheduler", empty.address], capture_output=True, text=True, check=False
+        )
     assert here.returncode == there.returncode == InputError.exit_status
     assert json.loads(here.stdout) == json.loads(there.stdout)
     assert [run["run"] for run in json.loads(here.stdout)["runs"]] == [
-        "001-traced", "003-traced", "004-traced",
-    ]  # fmt: skip
+        "001-traced",
+        "003-traced",
+        "004-traced",
+    ]
     for told in (here, there):
         assert "1 of 4 runs could not be explained, 002-traced first: " in told.stderr
         assert "Traceback" not in told.stderr

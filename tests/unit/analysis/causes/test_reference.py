@@ -38,8 +38,10 @@ def nested(draw: st.DrawFn, cpu: int) -> list[Record]:
             if len(kinds) > 1 and draw(st.booleans()):
                 fill(begin, stop, kinds[1:])
             # Of a task that could run, whether it was throttled; of a softirq, how long it waited.
-            waits = {slow_join.RUNNABLE: st.integers(0, 1),
-                     slow_join.SOFTIRQ: st.sampled_from((0, 1900, 2020))}  # fmt: skip
+            waits = {
+                slow_join.RUNNABLE: st.integers(0, 1),
+                slow_join.SOFTIRQ: st.sampled_from((0, 1900, 2020)),
+            }
             aux = draw(waits.get(kind, st.just(0)))
             found.append(Record(begin, stop - begin, kind, draw(st.integers(0, 3)), aux, cpu,
                                 steal=draw(st.sampled_from((0, 0, 0, 2, 30)))))  # fmt: skip
@@ -140,8 +142,7 @@ def test_parts_states_and_stalls_are_those_of_the_reference(
     assert [dict(parts[a:b]) for a, b in pairwise(offset)] == expected.parts
     assert values["state"] == expected.states
     assert values["stall"] == expected.stalls_of
-    stalls = zip(*(values[f"stall_{name}"] for name in ("cpu", "start", "end", "row")),
-                 strict=True)  # fmt: skip
+    stalls = zip(*(values[f"stall_{name}"] for name in ("cpu", "start", "end", "row")), strict=True)
     assert [list(stall) for stall in stalls] == expected.stalls
     assert values["stall_worst"] == expected.worst
 

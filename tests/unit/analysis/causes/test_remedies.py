@@ -70,8 +70,9 @@ def test_what_cannot_be_set_or_is_met_or_does_not_apply_is_no_candidate() -> Non
     assert "deep-idle-states" in names("idle-exit", "")
     answers = {"resume-latency": "not-met", "idle-poll": "met", "intel-idle-limit": "unknown"}
     assert names("idle-exit", "", Situation(answers)) == ["resume-latency"]
-    assert all(knob.settable != "no" for cause in NAMES
-               for knob in knobs_for(Named(cause, "x"), TABLE))  # fmt: skip
+    assert all(
+        knob.settable != "no" for cause in NAMES for knob in knobs_for(Named(cause, "x"), TABLE)
+    )
 
 
 def test_knobs_of_cards_are_for_cards_that_packets_pass() -> None:

@@ -119,10 +119,12 @@ def test_packets_are_late_where_they_waited_and_by_what_was_there(
     order = np.argsort(simulated.second.egress, kind="stable")
     late = found.joined.late.packets
     place = order[np.searchsorted(simulated.second.egress[order], late.egress_ns)]
-    hops = np.column_stack([
-        simulated.first.egress - simulated.first.ingress,
-        simulated.second.egress - simulated.second.ingress,
-    ])  # fmt: skip
+    hops = np.column_stack(
+        [
+            simulated.first.egress - simulated.first.ingress,
+            simulated.second.egress - simulated.second.ingress,
+        ]
+    )
     excess = (hops - np.median(hops, axis=0).astype(np.int64))[place]
     segment = excess.argmax(axis=1)
     assert found.joined.segment.tolist() == segment.tolist()
@@ -159,8 +161,9 @@ def test_it_is_told_where(explained: tuple[Explained, Line, Path]) -> None:
     content = json.loads((folder / "causes.json").read_text())
     assert content["served"]["by"] == "several"
     assert [(row["nodes"], row["by"], row["cpus"]) for row in content["segments"]] == [
-        (["first"], "softirq", [OTHER]), (["second"], "task", [DUT]),
-    ]  # fmt: skip
+        (["first"], "softirq", [OTHER]),
+        (["second"], "task", [DUT]),
+    ]
     assert sum(row["packets"] for row in content["segments"]) == content["late"]["packets"]
     assert "late in second (CPU 1): task (hog) for" in content["worst"][0]["words"]
 

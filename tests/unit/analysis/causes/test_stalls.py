@@ -34,8 +34,10 @@ from tailtap.analysis.causes.stalls import worst_stalls
 
 SECONDS = 0.5
 HOG_NS, WORKER_NS, FLUSH_NS = 600_000, 1_790_000, 4_000
-KNOBS = (Knob("isolated-cpus", ("task",), 1, "boot"), Knob("stat-interval", ("kernel-thread",), 1,
-                                                           "runtime"))  # fmt: skip
+KNOBS = (
+    Knob("isolated-cpus", ("task",), 1, "boot"),
+    Knob("stat-interval", ("kernel-thread",), 1, "runtime"),
+)
 
 
 def asked_for(record: Record) -> Record:

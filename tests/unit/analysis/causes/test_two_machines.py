@@ -65,9 +65,11 @@ def right(folder: Path, simulated: Simulated) -> float:
     places = np.searchsorted(simulated.egress[order], table["egress_ns"].to_numpy())
     met = simulated.met[order][places]
     state, blamed = table["state"].to_pylist(), table["blamed"].to_pylist()
-    told = [(blamed[at], CAUSE_OF[simulated.blocks[block].made])
-            for at, block in enumerate(met.tolist())
-            if block >= 0 and state[at] != "unexplained"]  # fmt: skip
+    told = [
+        (blamed[at], CAUSE_OF[simulated.blocks[block].made])
+        for at, block in enumerate(met.tolist())
+        if block >= 0 and state[at] != "unexplained"
+    ]
     assert len(told) > 200
     return float(np.mean([one == other for one, other in told]))
 

@@ -48,8 +48,10 @@ def run(
             window = (kind[:place] == 1) & (egress[:place] > told)
             first = int(egress[:place][window][0]) - SERVICE_NS if window.any() else begun
             sums[told] = first, free, int(window.sum()) + 1
-    records += [Record(first, SERVICE_NS * count, SOFTIRQ, 3, end - first << 32 | count, flags=1)
-                for first, end, count in sums.values()]  # fmt: skip
+    records += [
+        Record(first, SERVICE_NS * count, SOFTIRQ, 3, end - first << 32 | count, flags=1)
+        for first, end, count in sums.values()
+    ]
     ended = free + 10_000
     records.append(Record(START - 1_000_000, ended - START + 1_000_000, TASK, HOG, HOG))
     nothing = np.full(ingress.size, -1, np.int64)

@@ -152,8 +152,9 @@ def test_known_least_delays_make_it_narrower_and_still_right() -> None:
         clocks = case(seed)
         there, back = clocks.packets(seed, 60, PIECE_NS)
         times = np.linspace(START_NS, START_NS + PIECE_NS, 20).astype(np.int64)
-        known = align(replace(there, least_ns=clocks.there_ns[0]),
-                      replace(back, least_ns=clocks.back_ns[0]))  # fmt: skip
+        known = align(
+            replace(there, least_ns=clocks.there_ns[0]), replace(back, least_ns=clocks.back_ns[0])
+        )
         assert within(known, clocks, times)
         assert known.widest_ns(times) < align(there, back).widest_ns(times)
 
@@ -175,8 +176,9 @@ def test_the_interval_is_what_the_packets_leave_open() -> None:
         since = (time - piece.middle_ns) / 1e9
         ends = []
         for sign in (1, -1):
-            told = linprog([sign, sign * since], A_ub=rows, b_ub=limits,
-                           bounds=[(None, None), (-1e7, 1e7)])  # fmt: skip
+            told = linprog(
+                [sign, sign * since], A_ub=rows, b_ub=limits, bounds=[(None, None), (-1e7, 1e7)]
+            )
             assert told.success and told.fun is not None
             ends.append(sign * told.fun)
         least, most = found.ahead_ns(np.array([time]))

@@ -77,10 +77,11 @@ def test_a_change_is_seen(factor: float, answer: Answer) -> None:
     """Ten runs that scatter by 5 %, and a margin of 10 %."""
     random = np.random.default_rng(7)
     answers = Counter(
-        judge(5e5 * random.lognormal(0, 0.05, 10), factor * 5e5 * random.lognormal(0, 0.05, 10),
-              0.1).answer
+        judge(
+            5e5 * random.lognormal(0, 0.05, 10), factor * 5e5 * random.lognormal(0, 0.05, 10), 0.1
+        ).answer
         for _ in range(100)
-    )  # fmt: skip
+    )
     assert answers[answer] >= 95, answers
 
 

@@ -36,9 +36,11 @@ def test_noise_makes_no_ranking(repeats: int) -> None:
         samples = [
             found
             for rate in (10_000, 50_000)
-            for found in runs({label: list(1e4 * (1 + random.pareto(1.1, repeats)))
-                               for label in LABELS}, rate=rate)
-        ]  # fmt: skip
+            for found in runs(
+                {label: list(1e4 * (1 + random.pareto(1.1, repeats))) for label in LABELS},
+                rate=rate,
+            )
+        ]
         rankings = rank(gather(samples), 0.999)
         false += any(pair.significant for ranking in rankings for pair in ranking.pairs)
         for ranking in rankings:
@@ -48,8 +50,10 @@ def test_noise_makes_no_ranking(repeats: int) -> None:
 
 
 def test_differences_rank() -> None:
-    shifted = {label: [1e4 * factor * (1 + n / 50) for n in range(6)]
-               for label, factor in zip(LABELS, (3, 1, 1.01), strict=True)}  # fmt: skip
+    shifted = {
+        label: [1e4 * factor * (1 + n / 50) for n in range(6)]
+        for label, factor in zip(LABELS, (3, 1, 1.01), strict=True)
+    }
     (ranking,) = rank(gather(runs(shifted)))
     found = {s.configuration.label: (s.best, s.last) for s in ranking.standings}
     assert found == {"vm": (1, 2), "container": (1, 2), "bare-metal": (3, 3)}
@@ -129,7 +133,9 @@ def test_flows_are_loads_not_configurations(variable: str, values: tuple[str, st
         (f"10 kpkt/s, {variable} {value}", 2) for value in values
     ]
     assert {s.configuration.label for r in found.rankings for s in r.standings} == {
-        "vm", "container"}  # fmt: skip
+        "vm",
+        "container",
+    }
 
 
 def test_one_configuration_is_nothing_to_compare() -> None:
@@ -179,10 +185,14 @@ def test_copies_of_a_run_are_told() -> None:
 
 
 def test_other_machines_are_told() -> None:
-    samples = runs({"vm": [1e4, 2e4, 3e4, 4e4]}, more={
-        "parameters": {"traffic": {"rate": 10_000}}, "environment": {"hostname": "a"}})  # fmt: skip
-    samples += runs({"container": [1e4, 2e4, 3e4, 4e4]}, more={
-        "parameters": {"traffic": {"rate": 10_000}}, "environment": {"hostname": "b"}})  # fmt: skip
+    samples = runs(
+        {"vm": [1e4, 2e4, 3e4, 4e4]},
+        more={"parameters": {"traffic": {"rate": 10_000}}, "environment": {"hostname": "a"}},
+    )
+    samples += runs(
+        {"container": [1e4, 2e4, 3e4, 4e4]},
+        more={"parameters": {"traffic": {"rate": 10_000}}, "environment": {"hostname": "b"}},
+    )
     found = compare_loaded(samples)
     assert [w.code for w in found.warnings] == ["different-machines"]
 

@@ -176,7 +176,9 @@ def test_an_experiment_has_all_traits(tmp_path: Path) -> None:
     found = compare_runs([("", tmp_path)])
     (ranking,) = found.rankings
     assert [(s.configuration.label, s.best) for s in ranking.standings] == [
-        ("bare-metal", 1), ("container", 2)]  # fmt: skip
+        ("bare-metal", 1),
+        ("container", 2),
+    ]
     assert all(pair.apart for pair in ranking.pairs)
     bare, container = found.traits
     assert bare.isolation and container.isolation

@@ -327,8 +327,10 @@ def test_marks_on_some_packets_are_counted(tmp_path: Path) -> None:
             frame[IP].tos = 3
         return again(frame)
 
-    frames = [on_the_wire(IP(dst="192.0.2.9", id=n + 1, tos=2) / UDP() / Raw(bytes(30)))
-              for n in range(PACKETS)]  # fmt: skip
+    frames = [
+        on_the_wire(IP(dst="192.0.2.9", id=n + 1, tos=2) / UDP() / Raw(bytes(30)))
+        for n in range(PACKETS)
+    ]
     found, _ = passed(tmp_path, frames, [third], random.Random(5))
     before, after, packets = changes(found)["ECN"]
     assert (before, after) == ("ECT(0)", "CE") and 0.2 < packets / found.counts.matched < 0.45

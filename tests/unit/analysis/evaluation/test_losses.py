@@ -88,8 +88,10 @@ def at(number: int) -> int:
 
 
 def rows_of(found: Evaluation) -> list[Row]:
-    return [(one.ingress_ns, one.position, one.length, one.burst, one.flow)
-            for one in found.losses(1 << 20)]  # fmt: skip
+    return [
+        (one.ingress_ns, one.position, one.length, one.burst, one.flow)
+        for one in found.losses(1 << 20)
+    ]
 
 
 def evaluated(pair: Iterable[Path], **settings: Any) -> Evaluation:
@@ -133,8 +135,9 @@ def test_positions_and_bursts_of_an_unsorted_capture_are_those_of_the_file(tmp_p
 def test_trimmed_packets_are_not_among_the_lost_ones(tmp_path: Path) -> None:
     passage = Passage(range(300), {2, 3, 98, 99, 100, 101, 200})
     found = evaluated(passage.write(tmp_path), trim_ns=100 * STEP)
-    expected = [(*row[:3], burst, row[4])
-                for row, burst in zip(passage.rows[-3:], (2, 2, 1), strict=True)]  # fmt: skip
+    expected = [
+        (*row[:3], burst, row[4]) for row, burst in zip(passage.rows[-3:], (2, 2, 1), strict=True)
+    ]
     assert rows_of(found) == expected
     assert found.counts.lost == 3
 
@@ -321,8 +324,10 @@ def test_one_equal_packet_alone_in_the_device_is_a_row_when_it_is_lost(tmp_path:
         (number * 30 * STEP, number * 30 * STEP + STEP) for number in range(10)
     ]
     packets += [(1000 * STEP, None)]
-    packets += [(2000 * STEP + number * 30 * STEP, 2000 * STEP + number * 30 * STEP + STEP)
-                for number in range(10)]  # fmt: skip
+    packets += [
+        (2000 * STEP + number * 30 * STEP, 2000 * STEP + number * 30 * STEP + STEP)
+        for number in range(10)
+    ]
     found = evaluated(equal_pair(tmp_path, packets), key="packet", window_ns=window)
     assert pairs_of(found) == {pair for pair in packets if pair[1] is not None}
     assert rows_of(found) == [

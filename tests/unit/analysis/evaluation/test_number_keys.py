@@ -91,7 +91,7 @@ SENT: dict[str, Callable[[int], Packet]] = {
     "-12:4:le": lambda n: bare(
         UDP() / Raw(bytes([0, 300, 900][n % 3]) + struct.pack("<I", number(n)) + bytes(8))
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("key", sorted(SENT))

@@ -140,8 +140,9 @@ def test_without_a_width_a_histogram_has_that_of_the_evaluation(folder: Path) ->
 def test_gaps_and_rates_are_those_after_the_device_unless_asked_otherwise(
     found: tailtap.Evaluation, folder: Path
 ) -> None:
-    edges, counts = np.unique(np.diff(np.sort(times(folder / "after.pcap"))) // 100 * 100,
-                              return_counts=True)  # fmt: skip
+    edges, counts = np.unique(
+        np.diff(np.sort(times(folder / "after.pcap"))) // 100 * 100, return_counts=True
+    )
     np.testing.assert_array_equal(found.gaps().edges, edges)
     np.testing.assert_array_equal(found.gaps().counts, counts)
     assert found.gaps("ingress").edges.tolist() == [50_000]

@@ -23,7 +23,7 @@ from exchanges import (
     sent,
     tcp,
     udp,
-)  # fmt: skip
+)
 from scapy.all import IP, UDP, Dot1Q, Ether, Raw
 from scapy.contrib.gtp import GTP_U_Header
 from scapy.layers.vxlan import VXLAN

@@ -127,16 +127,19 @@ def test_each_reason_is_counted_and_told(tmp_path: Path) -> None:
 def test_drops_that_the_file_tells_are_told(tmp_path: Path) -> None:
     """Both counts are of the same packets; those of statistics count from the start on."""
     head = section() + interface() + interface()
-    packets = [enhanced(time, data, dropped=1 if n < 3 else None)
-               for n, (time, data) in enumerate(AFTER)]  # fmt: skip
+    packets = [
+        enhanced(time, data, dropped=1 if n < 3 else None) for n, (time, data) in enumerate(AFTER)
+    ]
     told_by_packets = evaluate(tmp_path, pcap(BEFORE), head + b"".join(packets))
     assert unread(told_by_packets) == {"dropped": 3}
     assert "dropped 3 packets" in told(told_by_packets)["capture-drops"]
     tail = statistics(4) + statistics(2, 5) + statistics(1, 1, number=1)
     both = evaluate(tmp_path, pcap(BEFORE), head + b"".join(packets) + tail)
     assert unread(both) == {"dropped": 7 + 2}
-    old = [obsolete(time, data, dropped=2 if n == 5 else 0xFFFF)
-           for n, (time, data) in enumerate(AFTER)]  # fmt: skip
+    old = [
+        obsolete(time, data, dropped=2 if n == 5 else 0xFFFF)
+        for n, (time, data) in enumerate(AFTER)
+    ]
     found = evaluate(tmp_path, pcap(BEFORE), head + b"".join(old) + section() + interface())
     assert unread(found) == {"dropped": 2}
 

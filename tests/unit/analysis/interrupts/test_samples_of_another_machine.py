@@ -24,8 +24,9 @@ def run(tmp_path: Path) -> Path:
     """Twenty bursts of late packets."""
     random = np.random.default_rng(11)
     blocks = random_blocks(hog, 20, (1_500_000, 1_600_000), SECONDS, random)
-    return write_run(tmp_path / "001-apart", simulate(arrivals(5_000, SECONDS, random), blocks,
-                                                      random))  # fmt: skip
+    return write_run(
+        tmp_path / "001-apart", simulate(arrivals(5_000, SECONDS, random), blocks, random)
+    )
 
 
 def sampled(run: Path, clock: Apart, **more: bool) -> None:

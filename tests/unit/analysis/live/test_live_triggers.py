@@ -25,8 +25,10 @@ def counted(second: int, latencies: dict[int, int], *, lost: tuple[int, ...] = (
     from_ns = second * SECOND
     values = np.array(sorted(latencies), np.int64)
     counts = np.array([latencies[int(value)] for value in values], np.int64)
-    worst = [WorstPacket(value, from_ns + 5, from_ns + 5 + value, "k")
-             for value in sorted(latencies, reverse=True)]  # fmt: skip
+    worst = [
+        WorstPacket(value, from_ns + 5, from_ns + 5 + value, "k")
+        for value in sorted(latencies, reverse=True)
+    ]
     return Counted(
         Span(from_ns, from_ns + SECOND),
         {"lost": len(lost)},

@@ -103,8 +103,9 @@ def test_extreme_value_samples(fit: Fit, xi: float) -> None:
     model = fit(20_000 + 1_000 * stats.genextreme.rvs(-xi, size=1_000_000, random_state=random))
     assert model.chosen is not None and model.chosen.xi_interval is not None
     assert model.chosen.xi_interval[0] <= xi <= model.chosen.xi_interval[1]
-    assert (model.chosen.limit is not None) == (model.chosen.fit is not None
-                                                and model.chosen.fit.xi < 0)  # fmt: skip
+    assert (model.chosen.limit is not None) == (
+        model.chosen.fit is not None and model.chosen.fit.xi < 0
+    )
 
 
 def test_a_queue_is_declustered(fit: Fit) -> None:
@@ -188,8 +189,10 @@ def test_a_prediction_that_failed_gives_no_number(
     assert stored.block_maxima is not None and stored.block_maxima.level is None
     _print_model(ModelledRun(**msgspec.structs.asdict(stored), valid=True))
     shown = capsys.readouterr().out
-    assert "block maxima: " in shown and "once in" not in shown.partition("block maxima")[2].split(
-        "\n")[0]  # fmt: skip
+    assert (
+        "block maxima: " in shown
+        and "once in" not in shown.partition("block maxima")[2].split("\n")[0]
+    )
     for found in model.assessments:
         if found.refused and found.check is not None:
             assert format_us(round(found.check.level.value)) not in shown
@@ -353,8 +356,9 @@ def test_an_evaluation_without_a_tail(tmp_path: Path) -> None:
     (folder / "evaluation.json").write_text(json.dumps(meta))
     table = pq.read_table(folder / "exceedances.parquet")
     turned = pa.table(table.slice(1).to_pydict()).take([2, 1, 0])
-    pq.write_table(turned.replace_schema_metadata(table.schema.metadata),
-                   folder / "exceedances.parquet")  # fmt: skip
+    pq.write_table(
+        turned.replace_schema_metadata(table.schema.metadata), folder / "exceedances.parquet"
+    )
     with pytest.raises(InputError, match="not in order"):
         load_tail(folder, "run")
     (folder / "blocks.parquet").write_bytes(b"PAR1")

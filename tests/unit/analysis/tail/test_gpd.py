@@ -108,9 +108,11 @@ def test_profile_intervals_are_where_the_likelihood_drops(xi: float) -> None:
         start = [[fit.xi, np.log(fit.sigma)], [fit.xi + 0.05, np.log(fit.sigma)],
                  [fit.xi, np.log(fit.sigma) + 0.05]]  # fmt: skip
         found = optimize.minimize(
-            cost, np.array(start[0]), method="Nelder-Mead",
+            cost,
+            np.array(start[0]),
+            method="Nelder-Mead",
             options={"initial_simplex": start, "xatol": 1e-7, "fatol": 1e-9},
-        )  # fmt: skip
+        )
         assert top + found.fun == pytest.approx(DROP_95, abs=0.01)
 
 

@@ -269,7 +269,7 @@ def block(ns: int | None, least: int, most: int | None) -> Blocked:
         ([], "blocked(event) < 1 s", "not shown"),
         ([happened("a", None)], "blocked(b) < 1 s", "not shown"),
     ],
-)  # fmt: skip
+)
 def test_how_long_events_block(events: list[Event], text: str, expected: str) -> None:
     run = replace(evidence(np.full(1000, US)), events=events)
     assert answer(text, run).answer == expected

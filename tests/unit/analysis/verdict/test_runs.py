@@ -116,8 +116,9 @@ def test_what_the_experiment_file_requires(copy: Path) -> None:
     for path in (copy, copy / "runs/001-wire-10000-1"):
         found = judge_runs([path])
         assert {row.requirement.text for row in found.rows} == {
-            "p99 < 1 ms", "reliability(1 ms) >= 99.999 %"
-        }  # fmt: skip
+            "p99 < 1 ms",
+            "reliability(1 ms) >= 99.999 %",
+        }
     # The command line takes its place.
     assert {row.requirement.text for row in judge_runs([copy], required("loss == 0")).rows} == {
         "loss == 0"

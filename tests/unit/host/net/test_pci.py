@@ -119,8 +119,9 @@ def test_a_card_that_vfio_does_not_take_is_given_back(
 
 
 def test_a_card_that_vfio_has_is_pending(machine: Path) -> None:
-    first, second = (VfioCard(*names, str(machine))
-                     for names in (("ens1f0", FIRST), ("ens1f1", SECOND)))  # fmt: skip
+    first, second = (
+        VfioCard(*names, str(machine)) for names in (("ens1f0", FIRST), ("ens1f1", SECOND))
+    )
     before = first.read()
     assert before == {"driver": "ice", "card": None}
     assert not first.pending(before)

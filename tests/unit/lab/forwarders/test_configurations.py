@@ -41,8 +41,10 @@ def test_l3fwd_gets_a_route_for_every_address_of_the_flows() -> None:
 def test_what_comes_in_at_the_other_port_leaves_by_the_first() -> None:
     there, back = ([Flows(dst=f"198.19.0.{number}").ranges(4)] for number in (1, 2))
     assert list(routes(there, back, 4, 4)) == [
-        "R198.19.0.1/32 1", "R198.19.0.2/32 0", "R10.0.0.1/32 0",
-    ]  # fmt: skip
+        "R198.19.0.1/32 1",
+        "R198.19.0.2/32 0",
+        "R10.0.0.1/32 0",
+    ]
 
 
 def test_a_destination_that_is_a_source_too_is_a_destination() -> None:

@@ -110,8 +110,9 @@ def routed(
                 ends[one.peer_namespace, one.peer_port] = one.peer_address
     for node in nodes:
         kernel = kernels[node] = Kernel(refuses)
-        kernel.macs = {port: mac for (where, port), mac in ends.items()
-                       if where == name_of(IDENTITY, node)}  # fmt: skip
+        kernel.macs = {
+            port: mac for (where, port), mac in ends.items() if where == name_of(IDENTITY, node)
+        }
         dut = Dut(cast("Host", kernel), lab.passes(node), (1,), node=node)
         KernelRoute().start(dut, KernelRoute.Options(), Setting(lab, Path(), traffic, route_by))
     return kernels
@@ -131,8 +132,9 @@ def test_packets_find_their_way_through_a_line_of_any_length(
             "size": "128 B",
         }
     )
-    graph = smallest("namespace", (1,), both_ways=both_ways, length=length,
-                     placement=Placement((1,)))  # fmt: skip
+    graph = smallest(
+        "namespace", (1,), both_ways=both_ways, length=length, placement=Placement((1,))
+    )
     lab = Lab(graph)
     sent = {FORWARD: traffic, REVERSE: traffic.reversed()}
     kernels = routed(lab, sent, dut_names(length))

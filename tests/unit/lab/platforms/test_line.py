@@ -23,8 +23,10 @@ GUEST = Purpose("vm-guest", (1, 2), (0,))
 
 def kernel(folder: Path, *options: str, told: bool = True) -> Kernel:
     """One that was built with these options of those that words need."""
-    lines = [f"CONFIG_{one}=y" if one in options else f"# CONFIG_{one} is not set"
-             for one in {*BUILT.values(), *options}]  # fmt: skip
+    lines = [
+        f"CONFIG_{one}=y" if one in options else f"# CONFIG_{one} is not set"
+        for one in {*BUILT.values(), *options}
+    ]
     if told:
         write_tree(folder, {f"boot/config-{RELEASE}": "\n".join([*lines, ""])})
     modules = folder / "lib/modules" / RELEASE

@@ -71,8 +71,10 @@ def test_every_function_is_made_once_before_it_is_lent(length: int, frame_size: 
     assert len({one.interface for one in functions}) == len(functions)
     assert all(len(str(one.interface)) <= 15 for one in functions)
     lent = {one.interface: one for one in every if isinstance(one, Card)}
-    own = {(f"tt-{IDENTITY}-{port.node}", port.name): addresses.mac
-           for port, addresses in numbered(graph).items()}  # fmt: skip
+    own = {
+        (f"tt-{IDENTITY}-{port.node}", port.name): addresses.mac
+        for port, addresses in numbered(graph).items()
+    }
     for function in functions:
         card = lent.pop(str(function.interface))
         assert own[card.namespace, card.port] == function.mac
@@ -114,8 +116,9 @@ def test_a_virtual_machine_has_its_functions_passed_through() -> None:
         ("right/1", own[Port("dut2", "tt-out")].mac),
     ]
     assert [(one.namespace, one.port) for one in every if isinstance(one, Card)] == [
-        ("tt-0123ab-dut1", "tt-out"), ("tt-0123ab-dut3", "tt-in"),
-    ]  # fmt: skip
+        ("tt-0123ab-dut1", "tt-out"),
+        ("tt-0123ab-dut3", "tt-in"),
+    ]
     assert not any("dut2" in str(one) for one in every if one not in functions)
     assert not graph.has_namespace("dut2")
     with pytest.raises(InputError, match=r"^dut\.irq, dut\.napi, dut\.queues: a virtual machine"):

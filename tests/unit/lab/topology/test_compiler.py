@@ -112,19 +112,25 @@ def test_a_timestamper_behind_splitters_has_cards_only() -> None:
     assert flow.passed == [DUT]
     assert graph.entered(DUT) == [Port(DUT, "tt-in")]
     compiled = compile_graph(graph, IDENTITY, [5], NUMA)
-    cards = {node: [step.resource.interface for step in steps if isinstance(step.resource, Card)]
-             for node, steps in compiled.items()}  # fmt: skip
+    cards = {
+        node: [step.resource.interface for step in steps if isinstance(step.resource, Card)]
+        for node, steps in compiled.items()
+    }
     assert cards == {
-        GENERATOR: ["sends", "absorbs"], TAPS: ["copy0", "copy1"], DUT: ["in0", "out0"],
-    }  # fmt: skip
+        GENERATOR: ["sends", "absorbs"],
+        TAPS: ["copy0", "copy1"],
+        DUT: ["in0", "out0"],
+    }
     with pytest.raises(InputError, match="a splitter copies one direction"):
         smallest("namespace", [1], cables=cables, both_ways=True)
 
 
 def test_the_cards_of_a_virtual_machine_are_left_to_who_runs_it() -> None:
     compiled = compile_graph(smallest("guest", [1], cables=CABLES), IDENTITY, [5], NUMA)
-    cards = {node: [step.resource.interface for step in steps if isinstance(step.resource, Card)]
-             for node, steps in compiled.items()}  # fmt: skip
+    cards = {
+        node: [step.resource.interface for step in steps if isinstance(step.resource, Card)]
+        for node, steps in compiled.items()
+    }
     assert cards == {GENERATOR: [], TAPS: ["before", "behind"], DUT: []}
 
 
@@ -234,8 +240,10 @@ def test_every_node_and_link_is_made_once_after_what_it_needs(graph: Graph) -> N
         elif isinstance(resource, Veth):
             assert {resource.namespace, resource.peer_namespace} <= standing
             indexes += [resource.index, resource.peer_index]
-            ports += [(resource.namespace, resource.port),
-                      (resource.peer_namespace, resource.peer_port)]  # fmt: skip
+            ports += [
+                (resource.namespace, resource.port),
+                (resource.peer_namespace, resource.peer_port),
+            ]
         elif isinstance(resource, TapDevice):
             assert resource.namespace in standing
             taps.append((resource.namespace, resource.port))
@@ -439,8 +447,10 @@ def makes(step: Step) -> set[str]:
         case Namespace():
             return {resource.name}
         case Veth():
-            ends = ((resource.namespace, resource.port),
-                    (resource.peer_namespace, resource.peer_port))  # fmt: skip
+            ends = (
+                (resource.namespace, resource.port),
+                (resource.peer_namespace, resource.peer_port),
+            )
             return {f"{namespace} {port}" for namespace, port in ends}
         case TapDevice():
             return {f"{resource.namespace} {resource.port}"}

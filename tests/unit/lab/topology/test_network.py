@@ -32,11 +32,14 @@ def test_two_flows_that_part() -> None:
         "r1:to-r2", "r2:to-r1", "r2:tt-out1", "tap:tt-b0-1",
     ]  # fmt: skip
     assert [str(port) for port in graph.flow("b").stamped] == [
-        "tap:tt-a0-2", "r3:to-fw", "tap:tt-b0-2",
-    ]  # fmt: skip
+        "tap:tt-a0-2",
+        "r3:to-fw",
+        "tap:tt-b0-2",
+    ]
     assert [(entered.name, left.name) for entered, left in graph.passes("fw")] == [
-        ("tt-in1", "to-r1"), ("tt-in2", "to-r3"),
-    ]  # fmt: skip
+        ("tt-in1", "to-r1"),
+        ("tt-in2", "to-r3"),
+    ]
     assert {link.mtu for link in graph.links} == {9000}
     assert graph.flow("a").passed == PATHS["a"]
 

@@ -33,8 +33,9 @@ def test_every_inner_port_of_a_line_has_addresses_of_its_own(length: int, both_w
     graph = line(length, both_ways=both_ways)
     addresses = numbered(graph)
     assert numbered(graph) == addresses
-    inner = {port for port in graph.ports
-             if {port.node, graph.peer(port).node} <= set(dut_names(length))}  # fmt: skip
+    inner = {
+        port for port in graph.ports if {port.node, graph.peer(port).node} <= set(dut_names(length))
+    }
     assert set(addresses) == inner
     assert len(inner) == 2 * (length - 1)
     assert len({one.mac for one in addresses.values()}) == len(addresses)
@@ -82,8 +83,9 @@ def test_the_compiler_gives_ports_their_hardware_addresses(length: int) -> None:
                 one = step.resource
                 given_to[one.namespace, one.port] = one.address
                 given_to[one.peer_namespace, one.peer_port] = one.peer_address
-    expected = {(name_of("0123ab", port.node), port.name): one.mac
-                for port, one in numbered(graph).items()}  # fmt: skip
+    expected = {
+        (name_of("0123ab", port.node), port.name): one.mac for port, one in numbered(graph).items()
+    }
     assert {port: mac for port, mac in given_to.items() if mac} == expected
 
 
@@ -104,7 +106,8 @@ def test_one_device_has_no_addresses_but_those_of_the_generator() -> None:
 
 def test_more_links_than_addresses_are_refused() -> None:
     nodes = (Node("a", "dut"), Node("b", "dut"))
-    links = tuple(Link((Port("a", f"p{n}"), Port("b", f"p{n}")), 1500)
-                  for n in range(MOST_LINKS + 1))  # fmt: skip
+    links = tuple(
+        Link((Port("a", f"p{n}"), Port("b", f"p{n}")), 1500) for n in range(MOST_LINKS + 1)
+    )
     with pytest.raises(InputError, match="too many"):
         numbered(Graph(nodes, links, ()))

@@ -30,9 +30,11 @@ def given_up_at(
 
 
 @given(
-    share=st.floats(0, 1), allowed=st.floats(0, 10_000), delay=st.floats(0, REACH),
+    share=st.floats(0, 1),
+    allowed=st.floats(0, 10_000),
+    delay=st.floats(0, REACH),
     before=st.floats(0, 1),
-)  # fmt: skip
+)
 def test_it_never_gives_up_before_more_than_allowed_is_lost(
     share: float, allowed: float, delay: float, before: float
 ) -> None:

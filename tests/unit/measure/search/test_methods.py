@@ -189,9 +189,11 @@ def test_a_lost_cause_is_given_up_at_the_largest_loss_of_interest() -> None:
 
 @settings(deadline=None)  # scipy takes long to import
 @given(
-    good=st.integers(0, 6), bad=st.integers(0, 6), whole=st.integers(1, 6),
+    good=st.integers(0, 6),
+    bad=st.integers(0, 6),
+    whole=st.integers(1, 6),
     exceed=st.sampled_from([0.0, 0.25, 0.5]),
-)  # fmt: skip
+)
 def test_a_rate_is_judged_when_the_rest_cannot_change_it(
     good: int, bad: int, whole: int, exceed: float
 ) -> None:

@@ -16,8 +16,9 @@ SPLIT = Cable.model_validate({"ends": ["a:0", "b:0"], "splitter": "s:0"})
 
 def heard(**pairs: str) -> Heard:
     """By the host that sends: those that hear it, by their letters."""
-    found = {name: frozenset(Socket(letter, "0") for letter in text)
-             for name, text in pairs.items()}  # fmt: skip
+    found = {
+        name: frozenset(Socket(letter, "0") for letter in text) for name, text in pairs.items()
+    }
     return {Socket(name, "0"): found.get(name, frozenset()) for name in "abcds"}
 
 

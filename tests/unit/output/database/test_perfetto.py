@@ -155,8 +155,10 @@ def test_late_packets_lie_from_stamp_to_stamp_and_say_why(whole: Read, causes: C
 
 def test_a_guest_has_tracks_of_its_own_and_flows_from_them(tmp_path: Path) -> None:
     random = np.random.default_rng(3)
-    blocks = [*random_blocks(hog, 5, (1_500_000, 1_600_000), 1.0, random),
-              *random_blocks(host_hog, 5, (2_000_000, 2_100_000), 1.0, random)]  # fmt: skip
+    blocks = [
+        *random_blocks(hog, 5, (1_500_000, 1_600_000), 1.0, random),
+        *random_blocks(host_hog, 5, (2_000_000, 2_100_000), 1.0, random),
+    ]
     run = write_guest_run(
         tmp_path / "001-guest", simulate(arrivals(20_000, 1.0, random), blocks, random)
     )

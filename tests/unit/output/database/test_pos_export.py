@@ -187,8 +187,10 @@ def test_hosts_are_those_of_the_testbed(tmp_path: Path) -> None:
     )
     export(tmp_path / "x", "pos", tmp_path / "tree")
     assert sorted(path.name for path in (tmp_path / "tree").iterdir()) == [
-        "config", "dut7", "tester",
-    ]  # fmt: skip
+        "config",
+        "dut7",
+        "tester",
+    ]
     assert page_of_artifacts(tmp_path / "tree", "tester")[2] == {
         "roles": ["generator", "timestamper"]
     }

@@ -341,12 +341,9 @@ def test_clusters(database: duckdb.DuckDBPyConnection, measured: dict[int, Traff
         times, late = ingress[order], latency[order]
         clusters = np.split(np.arange(100), np.flatnonzero(np.diff(times) > 1_000_000) + 1)
         asked = [row for row in rows if row["run"] == number]
-        assert [
-            (r["at_ns"], r["length_ns"], r["packets"], r["slowest_ns"]) for r in asked
-        ] == [
-            (times[c[0]] - START, np.ptp(times[c]), c.size, late[c].max())
-            for c in clusters
-        ]  # fmt: skip
+        assert [(r["at_ns"], r["length_ns"], r["packets"], r["slowest_ns"]) for r in asked] == [
+            (times[c[0]] - START, np.ptp(times[c]), c.size, late[c].max()) for c in clusters
+        ]
         assert [row["cluster"] for row in asked] == list(range(1, len(clusters) + 1))
 
 
@@ -496,8 +493,10 @@ def test_which_hop_made_packets_late(lines: duckdb.DuckDBPyConnection) -> None:
 def test_hops_are_those_of_the_evaluation(lines: duckdb.DuckDBPyConnection) -> None:
     stored = lines.execute("SELECT node, lost, matched FROM hops WHERE run = 1 ORDER BY hop")
     assert stored.fetchall() == [
-        ("dut1", 0, 20_000), ("dut2", 1, 19_999), ("dut3", 0, 19_999),
-    ]  # fmt: skip
+        ("dut1", 0, 20_000),
+        ("dut2", 1, 19_999),
+        ("dut3", 0, 19_999),
+    ]
     differing = lines.execute(
         """SELECT count(*) FROM hop_percentiles JOIN hops USING (run, hop)
         WHERE value < min_ns OR value > max_ns OR hop_percentiles.node <> hops.node"""

@@ -155,8 +155,10 @@ def test_our_own_export_comes_back_beside_our_own_runs(tmp_path: Path) -> None:
         add_run(database, folder)
     assert import_tree(tree, database).new == 0
     assert _query(database, "SELECT status, count(*) FROM runs GROUP BY 1 ORDER BY 1") == [
-        ("done", 10), ("failed", 1), ("imported", 10),
-    ]  # fmt: skip
+        ("done", 10),
+        ("failed", 1),
+        ("imported", 10),
+    ]
     compared = _query(
         database,
         "SELECT theirs.p, ours.value = theirs.value, ours.above = theirs.above, "

@@ -87,8 +87,10 @@ def test_loop_variables_are_those_of_the_runs(tmp_path: Path) -> None:
     runs = read_runs(database).runs
     assert [run.repeat for run in runs] == [1, 2]
     assert runs[0].variables == {
-        "kernel": "rt", "traffic.rate": "1234567 pkt/s", "tc": "loss 10%",
-    }  # fmt: skip
+        "kernel": "rt",
+        "traffic.rate": "1234567 pkt/s",
+        "tc": "loss 10%",
+    }
     assert runs[0].rate == 1_234_567 and asked(runs[0])["loop"] == loops[0]
     assert found.trees[0].line() == (
         "2020-10-07 (result tree of pos): 2 runs of 4 .loop files; over kernel, pkt_rate, tc, "
@@ -236,8 +238,9 @@ def test_damaged_files_are_told_and_skipped(tmp_path: Path) -> None:
         assert sum(name in message for message in messages) == 1, name
     assert found.runs == 2
     assert [run.variables["traffic.rate"] for run in read_runs(database).runs] == [
-        "200 kpkt/s", "300 kpkt/s",
-    ]  # fmt: skip
+        "200 kpkt/s",
+        "300 kpkt/s",
+    ]
 
 
 def test_loop_files_of_old_versions_have_other_quotes(tmp_path: Path) -> None:
@@ -337,8 +340,9 @@ def test_an_imported_wire_is_no_floor_of_own_runs(tmp_path: Path) -> None:
     import_tree(tmp_path / "tree", tmp_path / "own/results.duckdb")
     groups = configurations(read_runs(tmp_path / "own"))
     assert [(group.wire, group.origin is None) for group in groups] == [
-        (False, True), (True, False),
-    ]  # fmt: skip
+        (False, True),
+        (True, False),
+    ]
     assert floor_of(groups[0], groups) is None
 
 

@@ -122,8 +122,10 @@ def histogram(values: Sequence[int], digits: int) -> HdrHistogram:
 def test_the_encoding_is_that_of_another_implementation(digits: int) -> None:
     values = (1e4 * np.random.default_rng(digits).pareto(1.1, 2_000)).astype(np.int64) + 1
     theirs = histogram(values.tolist(), digits)
-    told = [(row.value_iterated_to, row.count_added_in_this_iter_step)
-            for row in theirs.get_recorded_iterator()]  # fmt: skip
+    told = [
+        (row.value_iterated_to, row.count_added_in_this_iter_step)
+        for row in theirs.get_recorded_iterator()
+    ]
     different, counts = np.unique(values, return_counts=True)
     mine = encode(different, counts, digits)
     for code in (mine, theirs.encode().decode()):
@@ -144,10 +146,12 @@ def test_a_damaged_histogram_is_refused(cut: int) -> None:
 def test_a_log_by_tag_and_with_its_unit() -> None:
     one, other = histogram([1_000_000, 2_000_000], 3), histogram([3_000_000], 3)
     line = "0.0,1.0,{},{}"
-    lines = ["#[Histogram log format version 1.3]",
-             line.format("2.001", one.encode().decode()),
-             line.format("3.001", other.encode().decode()),
-             "Tag=B," + line.format("3000.0", other.encode().decode())]  # fmt: skip
+    lines = [
+        "#[Histogram log format version 1.3]",
+        line.format("2.001", one.encode().decode()),
+        line.format("3.001", other.encode().decode()),
+        "Tag=B," + line.format("3000.0", other.encode().decode()),
+    ]
     plain, tagged = readings("\n".join(lines), "HdrHistogram log")
     assert (plain.total, plain.name, codes(plain)) == (3, "", [])
     assert (tagged.total, tagged.name, codes(tagged)) == (1, "B", ["unit-unknown"])

@@ -126,8 +126,9 @@ def test_a_guest_has_its_own_audit(tmp_path: Path) -> None:
     [found] = audits(tmp_path)
     assert found.title == "The guest, as it was booted"
     assert [knob.name for section in found.sections for knob in section.knobs] == [
-        "isolated-cpus", "rcu-nocbs"
-    ]  # fmt: skip
+        "isolated-cpus",
+        "rcu-nocbs",
+    ]
 
 
 @pytest.mark.parametrize("tuning", [None, {}, {"audit": {}}])

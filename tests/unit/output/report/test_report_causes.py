@@ -18,8 +18,10 @@ from tailtap.output.report import write_report
 from tailtap.output.report.causes.palette import COLOURS
 from tailtap.output.report.causes.timeline import MOST_SLICES, PACKETS, STALLS, WORST, timeline
 
-KNOBS = (Knob("isolated-cpus", ("task",), 1, "boot"),
-         Knob("stat-interval", ("kernel-thread",), 0, "runtime"))  # fmt: skip
+KNOBS = (
+    Knob("isolated-cpus", ("task",), 1, "boot"),
+    Knob("stat-interval", ("kernel-thread",), 0, "runtime"),
+)
 
 
 @pytest.fixture(scope="module")

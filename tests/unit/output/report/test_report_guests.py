@@ -54,8 +54,9 @@ def test_a_timeline_has_lanes_of_the_guest_below_those_of_its_host(causes: Cause
     found = timeline(causes)
     assert found["lanes"][2:] == [f"CPU {DUT} task", *guest_lanes(found["lanes"])]
     assert guest_lanes(found["lanes"]) == [f"guest CPU {SEAT} task"]
-    drawn = {found["lanes"][lane] for window in found["windows"]
-             for lane in window["slices"]["lane"]}  # fmt: skip
+    drawn = {
+        found["lanes"][lane] for window in found["windows"] for lane in window["slices"]["lane"]
+    }
     assert drawn == set(found["lanes"][2:])
     for packet in found["packets"]:
         assert packet["clock"].startswith("Lanes of the guest are drawn by its own clock")

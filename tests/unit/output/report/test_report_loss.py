@@ -124,8 +124,9 @@ def test_an_overloaded_device_shows_as_overload_and_not_as_latency(folder: Path)
     # The second repeat is invalid and lost more.
     assert (over.value, over.name) == ("38\u00a0%", "lost: overloaded")
     assert over.sentence.startswith("Overloaded: the device was not able to keep up. ")
-    assert over.sentence.endswith("1 of 2 repeats is invalid and left out: it was not the load "
-                                  "asked for.")  # fmt: skip
+    assert over.sentence.endswith(
+        "1 of 2 repeats is invalid and left out: it was not the load asked for."
+    )
     assert told["bare-metal · 40 kpkt/s"].name == "p99"
     place = next(i for i, group in enumerate(groups) if group.overloaded)
     row = list(summary_rows(groups))[place][0]

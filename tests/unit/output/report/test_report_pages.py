@@ -276,8 +276,10 @@ def test_the_wiring_of_a_flow_is_its_own(tmp_path: Path) -> None:
     run = write_run(tmp_path, 1, {"flow": "b"})
     content = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps(content | wiring(graph)))
-    told = {fact.name: fact.values[0][1]
-            for fact in environment_facts(load_experiment(tmp_path))["wiring"]}  # fmt: skip
+    told = {
+        fact.name: fact.values[0][1]
+        for fact in environment_facts(load_experiment(tmp_path))["wiring"]
+    }
     assert "flow a" not in told
     assert told["flow b"].endswith(
         "fw:tt-in2 → fw:to-r2 → r2:to-fw → r2:tt-out2 → tap:tt-b0-2 (tap)"
@@ -314,8 +316,9 @@ def test_a_variable_without_a_value_says_what_there_is_not(tmp_path: Path) -> No
     write_run(tmp_path, 2, {"dut.neighbours": {"x": {"cpu": {"cpus": [1]}}}, "dut.irq": "none"})
     page = write_report(tmp_path, figures=False).page.read_text("utf-8")
     assert [run["label"] for run in payload(page)["runs"]] == [
-        "no neighbours · irq none", "x (cpu (cpus [1])) · irq none",
-    ]  # fmt: skip
+        "no neighbours · irq none",
+        "x (cpu (cpus [1])) · irq none",
+    ]
 
 
 def test_names_are_text_never_markup(tmp_path: Path) -> None:

@@ -60,8 +60,10 @@ class ResourceGroup(Resource):
             return None
         names = sorted(path.parent.name for path in folder.glob("*/schemata"))
         # With code and data apart there is a folder for each; masks may be the same of both.
-        info = next((folder / "info" / line for line in CACHE_LINES
-                     if (folder / "info" / line).exists()), folder / "info/L3")  # fmt: skip
+        info = next(
+            (folder / "info" / line for line in CACHE_LINES if (folder / "info" / line).exists()),
+            folder / "info/L3",
+        )
         return {
             "default": _group(folder),
             "own": _group(folder / GROUP) if GROUP in names else None,

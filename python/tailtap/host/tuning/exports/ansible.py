@@ -68,16 +68,18 @@ def _script(setting: Setting) -> str:
     value = shlex.quote(setting.value)
     chosen = f'*"["{value}"]"*' if setting.form == "choice" else value
     refused = "continue" if setting.optional else "exit 1"
-    return "\n".join([
-        f"for file in {' '.join(setting.paths)}; do",
-        '  [ -e "$file" ] || continue',
-        '  before=$(cat "$file")',
-        f'  case "$before" in {chosen}) continue ;; esac',
-        f'  echo {value} > "$file" || {refused}',
-        '  [ "$(cat "$file")" = "$before" ] || echo "$file"',
-        "done",
-        "",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            f"for file in {' '.join(setting.paths)}; do",
+            '  [ -e "$file" ] || continue',
+            '  before=$(cat "$file")',
+            f'  case "$before" in {chosen}) continue ;; esac',
+            f'  echo {value} > "$file" || {refused}',
+            '  [ "$(cat "$file")" = "$before" ] || echo "$file"',
+            "done",
+            "",
+        ]
+    )
 
 
 def _line(content: Content) -> list[dict[str, Any]]:

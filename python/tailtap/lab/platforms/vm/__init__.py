@@ -177,8 +177,9 @@ class Vm:
         if kernels.PACKAGES.get(name) not in lacking:
             kernel = findings.ask(kernels.kernel, name)
             left = {} if kernel is None else line_of(spec, kernel).left
-            findings.notes += [f"dut.tuning: the guest's line lacks {knob}: {why}"
-                               for knob, why in left.items()]  # fmt: skip
+            findings.notes += [
+                f"dut.tuning: the guest's line lacks {knob}: {why}" for knob, why in left.items()
+            ]
         for card in () if cables is None else cables.dut:
             findings.ask(address_of, card)
         if spec.options.huge_pages and memory is not None:
@@ -333,8 +334,10 @@ def _running(lab: Lab, spec: DutSpec[VmOptions]) -> Iterator[_Guest]:
 def _addresses(lab: Lab, ports: Sequence[Port]) -> list[str]:
     """The hardware addresses of ports that are no cards."""
     known = numbered(lab.graph)
-    return [known[port].mac if port in known else OWN_ADDRESS.format(number)
-            for number, port in enumerate(ports, 1)]  # fmt: skip
+    return [
+        known[port].mac if port in known else OWN_ADDRESS.format(number)
+        for number, port in enumerate(ports, 1)
+    ]
 
 
 def _placement(cpus: Sequence[int]) -> list[list[int]]:

@@ -108,8 +108,9 @@ def _image(images: Mapping[str, str], kernel: str | None) -> Image:
     elif kernel in images:
         folder = images[kernel]
     else:
-        raise InputError(f"dut.kernel: there is no live image {kernel}: there are "
-                         f"{', '.join(images)}")  # fmt: skip
+        raise InputError(
+            f"dut.kernel: there is no live image {kernel}: there are {', '.join(images)}"
+        )
     return image_in(folder)
 
 
@@ -128,8 +129,9 @@ def _installed(name: str, files: list[str], default: str, wanted: str | None) ->
         found = [one for one in releases if (one in realtime) == (wanted == RT)]
         found = [default] if default in found else found
     else:
-        found = [one for one in releases
-                 if one == wanted or one.startswith((f"{wanted}.", f"{wanted}-"))]  # fmt: skip
+        found = [
+            one for one in releases if one == wanted or one.startswith((f"{wanted}.", f"{wanted}-"))
+        ]
     if not found:
         raise MachineError(
             f"dut.kernel: {name} has no kernel {wanted or default} in /boot: it has "
@@ -141,8 +143,10 @@ def _installed(name: str, files: list[str], default: str, wanted: str | None) ->
 
 
 def _by_version(release: str) -> list[tuple[int, str]]:
-    return [(int(part), "") if part.isdigit() else (-1, part)
-            for part in re.findall(r"\d+|\D+", release)]  # fmt: skip
+    return [
+        (int(part), "") if part.isdigit() else (-1, part)
+        for part in re.findall(r"\d+|\D+", release)
+    ]
 
 
 def verify(name: str, before: str, now: Told, files: Files) -> None:
@@ -258,8 +262,10 @@ class Booting:
         name = self._station.name
         why = f"{name} does not answer"
         if self._power is None:
-            raise MachineError(f"{why}, and nothing can switch it off and on: see hosts.{name}."
-                               "power, or do it by hand")  # fmt: skip
+            raise MachineError(
+                f"{why}, and nothing can switch it off and on: see hosts.{name}."
+                "power, or do it by hand"
+            )
         self._tell(f"{why}: switching it off and on")
         self._power.cycle()
         if not self._back(None):
@@ -272,8 +278,10 @@ class Booting:
             raise MachineError(f"{name} did not go down within {limit}")
         why = f"{name} did not come back within {limit} of booting {files.release}"
         if self._power is None:
-            raise MachineError(f"{why}, and nothing can switch it off and on: see hosts.{name}."
-                               "power, or do it by hand")  # fmt: skip
+            raise MachineError(
+                f"{why}, and nothing can switch it off and on: see hosts.{name}."
+                "power, or do it by hand"
+            )
         self._tell(f"{why}: switching it off and on")
         self._power.cycle()
         after = "it is back after a power cycle" if self._back(before) else (

@@ -68,8 +68,10 @@ class Grub:
         program = self._program(host)
         if program is not None and host.run(["test", "-d", self._folder], check=False).status == 0:
             self._edit(host, "")
-            host.run([f"{program}-editenv", f"{self._folder}/grubenv", "unset", "next_entry"],
-                     check=False)  # fmt: skip
+            host.run(
+                [f"{program}-editenv", f"{self._folder}/grubenv", "unset", "next_entry"],
+                check=False,
+            )
             host.run(["rm", "-rf", self._files])
 
     def _require(self, host: FarHost) -> str:

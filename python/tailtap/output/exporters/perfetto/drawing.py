@@ -83,9 +83,10 @@ def _overlapping(
 ) -> list[Row]:
     """The rows of a table that overlap a window, in the order of their starts."""
     shown = [
-        row for row in found if any(row[start] < until and begun < row[end]
-                                    for begun, until in windows)
-    ]  # fmt: skip
+        row
+        for row in found
+        if any(row[start] < until and begun < row[end] for begun, until in windows)
+    ]
     return sorted(shown, key=lambda row: (row[start], -row[end]))
 
 
@@ -101,8 +102,10 @@ def _flows(
     for place, one in enumerate(found):
         cpu = hosts.get(one.cpu) if one.guest else one.cpu
         places.setdefault((one.guest, cpu, one.cause), []).append(place)
-    columns = {key: np.array([[found[at].start, found[at].end, at] for at in ours]).T
-               for key, ours in places.items()}  # fmt: skip
+    columns = {
+        key: np.array([[found[at].start, found[at].end, at] for at in ours]).T
+        for key, ours in places.items()
+    }
     holding = {}
     for stall in stalls:
         of_guest = is_of("guest", Named(stall["cause"], stall["detail"]))

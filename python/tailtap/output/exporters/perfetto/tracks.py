@@ -92,8 +92,9 @@ class Tracks:
 
         for one in ones:
             close(one.start)
-            packet = self._event(track, one.start, TrackEvent.TYPE_SLICE_BEGIN, one.name,
-                                 one.arguments)  # fmt: skip
+            packet = self._event(
+                track, one.start, TrackEvent.TYPE_SLICE_BEGIN, one.name, one.arguments
+            )
             packet.track_event.categories.append(one.category)
             packet.track_event.flow_ids.extend(one.leaving)
             packet.track_event.terminating_flow_ids.extend(one.arriving)

@@ -89,9 +89,11 @@ class Crate:
         return [
             name
             for name, entity in self.entities.items()
-            if name != "./" and "://" not in name and _is_file(entity)
+            if name != "./"
+            and "://" not in name
+            and _is_file(entity)
             and not self._has(unquote(name))
-        ]  # fmt: skip
+        ]
 
     def _has(self, name: str) -> bool:
         """Whether a file or folder is in the crate, or a link that may lead elsewhere."""

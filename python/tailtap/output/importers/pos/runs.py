@@ -248,8 +248,9 @@ def _lack(lacking: Sequence[PosRun], runs: int) -> str:
     """Which runs have no latencies, and what they have instead."""
     told = {
         f"throughput logs, such as {run.results.throughput.name}: their totals were imported"
-        for run in lacking if run.results.throughput
-    }  # fmt: skip
+        for run in lacking
+        if run.results.throughput
+    }
     others = sorted({path.suffix or path.name for run in lacking for path in run.results.files})
     instead = sorted(told)[:1] or [f"only files such as {_few(others)}" if others else "no files"]
     which = "" if len(lacking) == runs else f" ({_few([run.slug for run in lacking])})"

@@ -42,7 +42,7 @@ def read_fortio(text: str) -> Iterator[Reading]:
         mean=float(histogram["Avg"]) * SECOND,
         maximum=nanoseconds(histogram["Max"], SECOND),
         doubts=(CLOSED_LOOP,),  # each of its connections is
-    )  # fmt: skip
+    )
 
 
 def knows_ghz(head: str) -> bool:

@@ -107,9 +107,11 @@ def read_sockperf(text: str) -> Iterator[Reading]:
 
 def knows_trex(head: str) -> bool:
     """Whether a file begins like statistics of TRex."""
-    return head.lstrip().startswith("{") and '"latency"' in head and (
-        '"histogram"' in head or '"hdrh"' in head or '"err_cntrs"' in head
-    )  # fmt: skip
+    return (
+        head.lstrip().startswith("{")
+        and '"latency"' in head
+        and ('"histogram"' in head or '"hdrh"' in head or '"err_cntrs"' in head)
+    )
 
 
 def read_trex(text: str) -> Iterator[Reading]:

@@ -24,7 +24,7 @@ HEADS = (
     ("beyond chance", "How much more it overlaps with late packets than by chance, as a share"),
     ("p", "How probable so much overlap is by chance"),
     ("candidates", "Knobs of tailtap host that answer it and can be set there, not tried"),
-)  # fmt: skip
+)
 """Columns, and what they count."""
 SHOWN_KNOBS = 3
 SHOWN_PRESENT = 4

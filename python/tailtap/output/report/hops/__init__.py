@@ -78,11 +78,14 @@ class Line:
     def percentiles(self) -> dict[str, list[Percentile]]:
         """By name, the percentiles of all hops that each hop supports, and the maximum."""
         rows = [row.percentiles(PERCENTILES) for row in self.hops.rows]
-        found = {name: [row[place] for row in rows]
-                 for place, name in enumerate(("p50", "p99", "p99.9"))
-                 if all(row[place].supported for row in rows)}  # fmt: skip
-        largest = [Percentile(1.0, row.max, None, None, 0, supported=False)
-                   for row in self.hops.rows]  # fmt: skip
+        found = {
+            name: [row[place] for row in rows]
+            for place, name in enumerate(("p50", "p99", "p99.9"))
+            if all(row[place].supported for row in rows)
+        }
+        largest = [
+            Percentile(1.0, row.max, None, None, 0, supported=False) for row in self.hops.rows
+        ]
         return {**found, "max": largest}
 
 

@@ -79,9 +79,11 @@ def _percentiles(line: Line) -> Any:
         known = [(place, row) for place, row in enumerate(rows, 1)
                  if row.low is not None and row.high is not None]  # fmt: skip
         if known:
-            data = {"x": [place for place, _ in known],
-                    "low": [max(row.low or 1, 1) for _, row in known],
-                    "high": [row.high for _, row in known]}  # fmt: skip
+            data = {
+                "x": [place for place, _ in known],
+                "low": [max(row.low or 1, 1) for _, row in known],
+                "high": [row.high for _, row in known],
+            }
             _mark(plot, line, "line", data, Segment(x0="x", x1="x", y0="low", y1="high"))
         glyph = LineGlyph(x="x", y="y", line_width=1.5, line_dash=DASHES[name])
         _mark(plot, line, "line", {"x": x, "y": y}, glyph)

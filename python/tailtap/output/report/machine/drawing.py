@@ -179,8 +179,10 @@ class _Layout:
         works = self._placement.at(cpu)
         names = tuple(work.name for work in works)
         if self._roomy:  # one below the other, behind their words
-            stripes = tuple((_look(work), x, y + HEAD + LINE * place, width, LINE + 0.0)
-                            for place, work in enumerate(works))  # fmt: skip
+            stripes = tuple(
+                (_look(work), x, y + HEAD + LINE * place, width, LINE + 0.0)
+                for place, work in enumerate(works)
+            )
         else:
             kinds = list(dict.fromkeys(map(_look, works)))
             share = width / max(len(kinds), 1)

@@ -118,8 +118,9 @@ def _map(same: _Same, several: bool, drawn: bool) -> Map:
     machine, placement = same.machine, same.placement
     found = crossings(placement, machine)
     works = [work for work in placement.works if work.cpus or work.ports]
-    where = ", ".join(f"{work.name} on {ranges(work.cpus)}" for work in works
-                      if work.cpus and not work.ports)  # fmt: skip
+    where = ", ".join(
+        f"{work.name} on {ranges(work.cpus)}" for work in works if work.cpus and not work.ports
+    )
     title = f"{machine.name or 'this machine'}: {where}" if several else ""
     return Map(
         title=title,

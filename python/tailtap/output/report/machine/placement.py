@@ -202,8 +202,10 @@ def shared(placement: Placement, machine: Machine) -> list[str]:
         if whose == theirs:
             found.append(f"{whose} on both threads of a core: CPU {ranges(mine | others)}")
         else:
-            found.append(f"{whose} on CPU {ranges(mine)} shares its core with CPU {ranges(others)}:"
-                         f" {theirs or 'nothing of the run'}")  # fmt: skip
+            found.append(
+                f"{whose} on CPU {ranges(mine)} shares its core with CPU {ranges(others)}:"
+                f" {theirs or 'nothing of the run'}"
+            )
     return found
 
 

@@ -135,8 +135,10 @@ def test_clocks_that_differ_are_told() -> None:
 
 def cards(*names: str, clocks: tuple[int | None, int | None] = (3, 3)) -> dict[str, Timestamping]:
     """What two cards of these types answer that have these clocks."""
-    return {f"p{place}": replace(answer(CARDS[name]), clock=clock)
-            for place, (name, clock) in enumerate(zip(names, clocks, strict=True))}  # fmt: skip
+    return {
+        f"p{place}": replace(answer(CARDS[name]), clock=clock)
+        for place, (name, clock) in enumerate(zip(names, clocks, strict=True))
+    }
 
 
 def test_two_cards_of_one_clock_can_stamp_a_run() -> None:

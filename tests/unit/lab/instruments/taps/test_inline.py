@@ -80,10 +80,12 @@ def test_a_name_leads_into_a_folder() -> None:
 def test_what_is_stamped_stands_behind_the_interface() -> None:
     texts = ["a=x", "n/x@receipt", "c=x@egress:y", "d=x:drop", "e=x:dev:drop"]
     assert parse_links(texts, "{link}.stamps") == [
-        TapLink("a", "x"), TapLink("x", "x", "n", At.RECEIPT),
+        TapLink("a", "x"),
+        TapLink("x", "x", "n", At.RECEIPT),
         TapLink("c", "x", at=At.EGRESS, onward="y"),
-        TapLink("d", "x", absorb=True), TapLink("e", "x", onward="drop"),
-    ]  # fmt: skip
+        TapLink("d", "x", absorb=True),
+        TapLink("e", "x", onward="drop"),
+    ]
     for wrong in ("@receipt", "x@egress@receipt:", "x:", "x:dev:"):
         with pytest.raises(InputError, match="is not a link"):
             parse_link(wrong)
