@@ -16,6 +16,7 @@ from typing import Any
 from tailtap.bmc import DEVICES, Machine
 from tailtap.bmc.attempts import Attempts
 from tailtap.bmc.configuration import MOST_PASSWORD_BYTES, shown
+from tailtap.bmc.events import BmcEvent
 from tailtap.bmc.packets import (
     HEAD,
     HEAD_15,
@@ -57,8 +58,8 @@ VERSION = bytes([1, 0, 2])
 CAPABILITIES = bytes([1, 0b10000000, 0b00000100, 0b00000010, 0, 0, 0, 0])
 """Channel 1; sessions of IPMI 2.0 only, of users with names and passwords; table 22-15."""
 
-Tell = Callable[[Mapping[str, Any]], None]
-"""Is told what happens, as an object of JSON. Called from several threads."""
+Tell = Callable[[BmcEvent], None]
+"""Is told what happens. Called from several threads."""
 
 
 class Outlet:
@@ -236,8 +237,7 @@ class Controller:
         left = self._reported.counts(user if known else b"", host, now)
         if left >= 0:
             why = why if known else "there is no such user"
-            row = {"event": "refused", **_whom(session), "why": why, "muted": left == 0}
-            self._told(row)
+            self._told("refused", session, why=why, muted=left == 0)
         return self._answered.counts(user, host, now) >= 0
 
     def login_succeeded(self, session: Session) -> None:
@@ -334,7 +334,7 @@ class Controller:
         except MachineError as error:
             self._failed("boot device", error)
             return Completion.FAILED, b""
-        self._told({"event": "boot", "device": device, **_whom(session)})
+        self._told("boot", session, device=device)
         return Completion.DONE, b""
 
     def _system_info(self, data: bytes) -> tuple[int, bytes]:
@@ -357,12 +357,11 @@ class Controller:
         except MachineError as error:
             self._failed(action, error)
             return Completion.FAILED
-        whom = _whom(session)
-        self._working = threading.Thread(target=self._do, args=(action, whom), name=self.name)
+        self._working = threading.Thread(target=self._do, args=(action, session), name=self.name)
         self._working.start()
         return 0
 
-    def _do(self, action: str, whom: Mapping[str, Any]) -> None:
+    def _do(self, action: str, session: Session) -> None:
         try:
             getattr(self.machine, action)()
         except MachineError as error:
@@ -370,13 +369,16 @@ class Controller:
             self._failed(action, error)
         else:
             self._fault = False
-            self._told({"event": "power", "action": action, **whom})
+            self._told("power", session, action=action)
 
     def _failed(self, action: str, error: MachineError) -> None:
-        self._told({"event": "failed", "action": action, "why": str(error)})
+        self._told("failed", action=action, why=str(error))
 
-    def _told(self, row: Mapping[str, Any]) -> None:
-        self._tell({**row, "machine": self.name})
+    def _told(self, event: Any, session: Session | None = None, **more: Any) -> None:
+        if session is not None:
+            more["user"] = session.username.decode(errors="replace")
+            more["address_of"] = session.address[0]
+        self._tell(BmcEvent(event=event, machine=self.name, **more))
 
 
 def _framed(message: bytes) -> bytes:
@@ -390,7 +392,3 @@ def _suites(index: int) -> bytes:
     """
     suite = bytes([0xC0, SUITE, ALGORITHMS[0], 0x40 | ALGORITHMS[1], 0x80 | ALGORITHMS[2]])
     return b"\x01" + (suite if index & 0x3F == 0 else b"")
-
-
-def _whom(session: Session) -> dict[str, Any]:
-    return {"user": session.username.decode(errors="replace"), "from": session.address[0]}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib.util import find_spec
-from typing import Any
 
 from tailtap.bmc.configuration import Configuration
+from tailtap.bmc.events import BmcEvent
 from tailtap.records.errors import MachineError
 
 REMEDY = "pip install cryptography"
@@ -15,14 +15,13 @@ REMEDY = "pip install cryptography"
 
 def serve(
     configuration: Configuration,
-    tell: Callable[[Mapping[str, Any]], None],
+    tell: Callable[[BmcEvent], None],
     wait: Callable[[], object],
 ) -> None:
     """Serve all controllers of `configuration` until `wait` returns.
 
-    `tell` is given what happens, as objects of JSON with ``event`` and ``machine``, by several
-    threads, one at a time. The machines stay as they are. Raises `MachineError` when a machine is
-    missing or an address is taken; then nothing is served.
+    `tell` is given what happens by several threads, one at a time. The machines stay as they are.
+    Raises `MachineError` when a machine is missing or an address is taken; then nothing is served.
     """
     if find_spec("cryptography") is None:
         raise MachineError(f"controllers need the package cryptography: {REMEDY}")
@@ -42,6 +41,9 @@ def serve(
             stack.callback(made.close)
         for one, made in zip(configuration.served, controllers, strict=True):
             made.start()
-            row = {"event": "listening", "machine": one.name, "address": made.address}
-            tell({**row, "exposed": one.exposed})
+            tell(
+                BmcEvent(
+                    event="listening", machine=one.name, address=made.address, exposed=one.exposed
+                )
+            )
         wait()

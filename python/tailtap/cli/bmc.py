@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from tailtap.cli.command import PATH, command
 from tailtap.cli.terminal import warn
+
+if TYPE_CHECKING:
+    from tailtap.bmc.events import BmcEvent
 
 
 @command(
@@ -62,21 +64,21 @@ def bmc(
     error; with --json on standard output, an object for each event: listening, power, boot,
     refused, failed.
     """
-    import json as json_module
     import signal
     import socket
     import threading
 
     from tailtap.bmc.configuration import read
     from tailtap.bmc.serving import serve as library
+    from tailtap.records.record import printed
 
     lock = threading.Lock()
 
-    def tell(row: Mapping[str, Any]) -> None:
+    def tell(row: BmcEvent) -> None:
         with lock, contextlib.suppress(BrokenPipeError):  # nobody listens: serve on
             if json:
-                print(json_module.dumps(dict(row)), flush=True)
-            elif not quiet or row["event"] in ("refused", "failed"):
+                print(printed(row), flush=True)
+            elif not quiet or row.event in ("refused", "failed"):
                 warn(f"tailtap: {sentence(row)}")
 
     configuration = read(file, serve, credentials)
@@ -91,22 +93,22 @@ def bmc(
         signal.set_wakeup_fd(-1)
 
 
-def sentence(row: Mapping[str, Any]) -> str:
+def sentence(row: BmcEvent) -> str:
     """What happened, for a person."""
-    machine = row["machine"]
-    match row["event"]:
+    machine, whom = row.machine, f"by {row.user} from {row.address_of}"
+    match row.event:
         case "listening":
             risk = (
                 ": whoever reaches this address can ask for what helps to guess passwords; keep "
                 "it on a network of its own, and passwords long"
             )
-            return f"{machine} listens on {row['address']}{risk if row['exposed'] else ''}"
+            return f"{machine} listens on {row.address}{risk if row.exposed else ''}"
         case "power":
-            return f"{machine}: {row['action']} by {row['user']} from {row['from']}"
+            return f"{machine}: {row.action} {whom}"
         case "boot":
-            return f"{machine}: boot device {row['device']} by {row['user']} from {row['from']}"
+            return f"{machine}: boot device {row.device} {whom}"
         case "refused":
-            more = "; further ones are not told for a minute" if row["muted"] else ""
-            return f"{machine}: {row['user']!r} from {row['from']} refused: {row['why']}{more}"
+            more = "; further ones are not told for a minute" if row.muted else ""
+            return f"{machine}: {row.user!r} from {row.address_of} refused: {row.why}{more}"
         case _:
-            return f"{machine}: {row['action']} failed: {row['why']}"
+            return f"{machine}: {row.action} failed: {row.why}"

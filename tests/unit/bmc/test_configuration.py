@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 from controlled import PASSWORD, USER, credentials
+from msgspec.structs import replace
 
 from tailtap.bmc.configuration import parse_listen, read, read_users
+from tailtap.bmc.events import BmcEvent
 from tailtap.cli.bmc import sentence
 from tailtap.records.errors import InputError
 
@@ -132,6 +134,6 @@ def test_what_is_no_address(text: str) -> None:
 
 
 def test_other_addresses_than_loopback_are_told() -> None:
-    row = {"event": "listening", "machine": "lxc:web", "address": "10.0.0.1:623"}
-    assert sentence({**row, "exposed": False}) == "lxc:web listens on 10.0.0.1:623"
-    assert "whoever reaches this address" in sentence({**row, "exposed": True})
+    row = BmcEvent(event="listening", machine="lxc:web", address="10.0.0.1:623", exposed=False)
+    assert sentence(row) == "lxc:web listens on 10.0.0.1:623"
+    assert "whoever reaches this address" in sentence(replace(row, exposed=True))

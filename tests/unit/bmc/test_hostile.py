@@ -6,7 +6,7 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,6 +23,7 @@ from tailtap.bmc.attempts import (
     network_of,
 )
 from tailtap.bmc.controller import MOST_OPENING, Controller, Outlet
+from tailtap.bmc.events import BmcEvent
 from tailtap.bmc.session import Refusal, suite_of
 
 SEED = 16
@@ -39,7 +40,7 @@ class Recorded(Controller):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.packets: list[tuple[bytes, tuple[Any, ...]]] = []
-        self.told: Sequence[Mapping[str, Any]] = ()
+        self.told: Sequence[BmcEvent] = ()
         self._busy = threading.Lock()
 
     def receive(self, packet: bytes, address: tuple[Any, ...]) -> None:
@@ -72,7 +73,7 @@ def machine(tmp_path: Path) -> Machine:
 @pytest.fixture
 def served(machine: Machine) -> Iterator[Recorded]:
     users: dict[str, str] = {USER: PASSWORD}
-    events: list[Mapping[str, Any]] = []
+    events: list[BmcEvent] = []
     made = Recorded("command:m", machine, ("127.0.0.1", 0), users, events.append)
     made.told = events
     made.start()
@@ -297,7 +298,7 @@ def test_made_up_names_do_not_fill_the_log(served: Recorded) -> None:
         assert guesser.guess(session) == Refusal.INTEGRITY
     guesser.socket.close()
     assert len(served.told) == MOST_FAILURES
-    assert {row["why"] for row in served.told} == {"there is no such user"}
+    assert {row.why for row in served.told} == {"there is no such user"}
 
 
 def test_sessions_end(served: Recorded, client: Command, monkeypatch: pytest.MonkeyPatch) -> None:
