@@ -72,7 +72,7 @@ class TapsSoFar(Record, kw_only=True):
     """Of one core's time, for who writes the files."""
 
 
-class TappedLink(Counts, kw_only=True):
+class TappedLink(Counts, kw_only=True, forbid_unknown_fields=True):
     """A link at the end of its tap."""
 
     file: str
