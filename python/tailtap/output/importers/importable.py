@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import pyarrow as pa
 
+from tailtap.records.foreign import storable
 from tailtap.records.record import Notice
 
 
@@ -20,6 +22,28 @@ class Content:
 
     evaluation: Mapping[str, Any] = field(default_factory=dict)
     tables: Mapping[str, pa.Table] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Row:
+    """The row of an imported run in `runs`, without its number."""
+
+    slug: str
+    experiment: str
+    repeat: int
+    variables: Mapping[str, object]
+    parameters: Mapping[str, object]
+    """`source` and `digest` among them."""
+    environment: Mapping[str, object] = field(default_factory=dict)
+    error: str | None = None
+
+    def columns(self) -> dict[str, object]:
+        """By their names in the database; what is JSON is text."""
+        told = vars(self) | {"status": "imported", "environment": self.environment or None}
+        return {
+            name: json.dumps(storable(value)) if isinstance(value, Mapping) else value
+            for name, value in told.items()
+        }
 
 
 class Importable(Protocol):
@@ -39,9 +63,9 @@ class Importable(Protocol):
     def read(self) -> Content:
         """Its results. Damaged files are warnings, not errors."""
 
-    def row(self, experiment: str) -> dict[str, Any]:
-        """Its row of `runs` without the number; JSON columns as text. `experiment` is the name
-        of the tree, for runs that have no better one."""
+    def row(self, experiment: str) -> Row:
+        """Its row of `runs`. `experiment` is the name of the tree, for runs that have no better
+        one."""
 
 
 @dataclass(frozen=True)

@@ -122,7 +122,7 @@ def _import_all(
             digests[run.digest] = number
         for table in TABLES:
             connection.execute(f"DELETE FROM {table} WHERE run = ?", [number])
-        _insert_row(connection, "runs", {"run": number, **run.row(experiment)})
+        _insert_row(connection, "runs", {"run": number, **run.row(experiment).columns()})
         if content.evaluation:
             _insert_row(connection, "evaluations", {"run": number, **content.evaluation})
         for name, rows in content.tables.items():

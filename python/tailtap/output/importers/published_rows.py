@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,10 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailtap import _core
-from tailtap.output.importers.importable import Content
+from tailtap.output.importers.importable import Content, Row
 from tailtap.output.importers.published import PublishedRun
 from tailtap.records.files import slugify
-from tailtap.records.foreign import storable
 from tailtap.records.record import Notice
 from tailtap.records.units import exact_rate, format_time
 
@@ -54,7 +52,7 @@ class Published:
         """What its files say."""
         return content_of(self.run)
 
-    def row(self, experiment: str) -> dict[str, Any]:
+    def row(self, experiment: str) -> Row:
         """Its row, from the names of its files."""
         run = self.run
         name = run.capture.removeprefix("latencies-pre").split(".")[0]
@@ -74,14 +72,8 @@ class Published:
             variables["capture"] = run.addition
         if run.trim_ms:
             variables["evaluation.trim"] = format_time(run.trim_ms * MILLISECOND_NS)
-        return {
-            "slug": "-".join(part for part in parts if part),
-            "experiment": experiment,
-            "repeat": run.repeat,
-            "status": "imported",
-            "variables": json.dumps(storable(variables)),
-            "parameters": json.dumps(storable(parameters)),
-        }
+        slug = "-".join(part for part in parts if part)
+        return Row(slug, experiment, run.repeat, variables, parameters)
 
 
 def settings_of(run: PublishedRun) -> dict[str, int | None]:

@@ -13,7 +13,7 @@ import msgspec
 
 from tailtap.analysis.evaluation import evaluate
 from tailtap.output.database.database import PARQUET
-from tailtap.output.importers.importable import Content
+from tailtap.output.importers.importable import Content, Row
 from tailtap.output.importers.pos.crate import Crate
 from tailtap.output.importers.pos.moongen import (
     BUCKET_NS,
@@ -199,7 +199,7 @@ class PosRun:
         loops = [[loop.host, loop.command, loop.number, loop.variables] for loop in self.loops]
         return [name, loops, self.trim_ns]
 
-    def row(self, experiment: str) -> dict[str, Any]:
+    def row(self, experiment: str) -> Row:
         """Its row of `runs`."""
         loop, of = self.loops[0], self.of
         variables = {"source": of.place, **self.meaning.named(loop)}
@@ -221,16 +221,15 @@ class PosRun:
             "files": [path.relative_to(of.root).as_posix() for path in self.results.files],
             **({} if of.crate is None else {"crate": of.crate.description()}),
         }
-        return {
-            "slug": self.slug,
-            "experiment": of.name or experiment,
-            "repeat": self.repeat,
-            "status": "imported",
-            "error": self._told,
-            "variables": json.dumps(storable(variables)),
-            "parameters": json.dumps(storable(parameters)),
-            "environment": json.dumps(storable({"hosts": of.hosts})),
-        }
+        return Row(
+            self.slug,
+            of.name or experiment,
+            self.repeat,
+            variables,
+            parameters,
+            environment={"hosts": of.hosts},
+            error=self._told,
+        )
 
     def _loop_run(self, loop: Loop) -> dict[str, Any]:
         """What one host did in the run."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import re
 from collections.abc import Collection, Iterator
@@ -15,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from tailtap.analysis.evaluation.percentiles import DEFAULT, papers, percentiles_of
-from tailtap.output.importers.importable import Content
+from tailtap.output.importers.importable import Content, Row
 from tailtap.output.importers.tools import TOOLS, tool_of
 from tailtap.output.importers.tools.reading import Reading, checked, widths
 from tailtap.records.files import slugify
@@ -83,7 +82,7 @@ class ToolRun:
         }
         return Content(row, tables)
 
-    def row(self, experiment: str) -> dict[str, Any]:
+    def row(self, experiment: str) -> Row:
         """Its row, from the name of its file."""
         stem = self.path.name.removesuffix(".zst").removesuffix(self.path.suffix)
         numbered = _NUMBERED.fullmatch(stem)
@@ -99,14 +98,8 @@ class ToolRun:
         if self.reading and (wide := np.unique(widths(self.reading.buckets))).size == 1:
             parameters["evaluation"] = {"bucket": int(wide[0])}
         parts = (self.place, self.tool, stem, self.name, str(repeat) if numbered else "")
-        return {
-            "slug": "-".join(part for part in map(slugify, parts) if part),
-            "experiment": experiment,
-            "repeat": max(repeat, 1),
-            "status": "imported",
-            "variables": json.dumps(storable(variables)),
-            "parameters": json.dumps(storable(parameters)),
-        }
+        slug = "-".join(part for part in map(slugify, parts) if part)
+        return Row(slug, experiment, max(repeat, 1), variables, parameters)
 
 
 def find_tool_runs(tree: Path, taken: Collection[Path] = ()) -> Iterator[ToolRun]:
