@@ -21,6 +21,7 @@ from postgres import cluster, programs
 from published_trees import write_mixed
 from runs import write_experiment, write_pair
 from sampled import write_sampled
+from sites import write_site
 from traced import Block, Simulated, arrivals, hog, kworker, random_blocks, simulate, steal
 from traced import write_run as write_traced
 
@@ -241,6 +242,15 @@ READERS = (
            (("import", "{input}", "--into", "{out}/results.duckdb"),)),
     Reader("published", write_imported, ("tree/**/latencies*",),
            (("import", "{input}/tree", "--into", "{out}/results.duckdb"),)),
+    Reader("site", write_site,
+           ("site/site.json", "site/SHA256SUMS", "site/ro-crate-metadata.json",
+            "site/experiment.yaml", "site/runs/*/run.json", "site/runs/*/evaluation/*",
+            "site/runs/*/*.stamps"),
+           (("reproduce", "{input}/site", "--level", "captures"),)),
+    Reader("repeated", write_pos, ("old/**/*.loop", "new/**/*.json", "new/ro-crate-metadata.json"),
+           (("reproduce", "{input}/new"),)),
+    Reader("results", write_imported, ("tree/**/latencies*",),
+           (("reproduce", "{input}/tree"),)),
     Reader("experiment", write_texts, ("quickstart.yaml",),
            (("run", "{input}/quickstart.yaml", "--check"),)),
     *(Reader(f"experiment {name}", write_texts, (f"{name}.yaml",),

@@ -234,7 +234,7 @@ def _print_claims(found: ReproductionRecord) -> None:
     columns += [Column("here")] if here else []
     table = Table((*columns, Column("why", wrap=24)))
     for one in found.claims:
-        told = [one.published.answer]
+        told: list[str] = [one.published.answer]
         told += [one.here.answer if one.here is not None else ""] if here else []
         claim = f"{one.says} [{one.test}]"
         table.add(claim, (one.answer, STYLES[one.answer]), *told, one.reason)
