@@ -89,6 +89,8 @@ def test_a_changed_byte_is_found(copy: Path, name: str) -> None:
 def test_what_is_missing_or_added_is_named(copy: Path) -> None:
     (copy / "index.html").unlink()
     (copy / "more.txt").write_text("more")
+    (copy / "redrawn").mkdir()
+    (copy / "redrawn/index.html").write_text("what the site says to type writes this")
     (copy / "README.md").unlink()
     (copy / "README.md").symlink_to("/etc/hostname")
     step = check_sums(copy, {})
