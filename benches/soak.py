@@ -17,7 +17,7 @@ from pathlib import Path
 from holding import holding, recording
 from labtools import own_machine, wait_for
 
-from tailtap.measure.observe.memory import PREFIX, SHARED
+from tailtap.measure.observe.memory import SHARED, name_of
 from tailtap.measure.observe.segments import bytes_in
 from tailtap.records.live import RecordingRecord
 from tailtap.records.record import read
@@ -60,7 +60,7 @@ def row(pid: int, out: Path, seconds: float) -> list[float]:
         for name in ("tap", "trace"):
             if name.encode() in words:
                 found[name] = resident_mb(child)
-    memory = sum(bytes_in(path) for path in SHARED.glob(f"{PREFIX}{pid}-*"))
+    memory = sum(bytes_in(path) for path in SHARED.glob(name_of("*", pid)))
     numbers = read(out / "recording.json", RecordingRecord).numbers
     packets = sum(flow.ingress for flow in numbers.flows)
     kept = numbers.incidents.kept if numbers.incidents else 0

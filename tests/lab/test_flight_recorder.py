@@ -8,12 +8,15 @@ import subprocess
 import time
 from pathlib import Path
 
-from holding import HOLD_MS, RATE, holding, recording
-from labtools import TAILTAP, own_machine, record, wait_for
+from holding import EVERY, HOLD_MS, RATE, holding, recording
+from labtools import TAILTAP, own_machine, record, small_disk, wait_for
 
-from tailtap.measure.observe.memory import PREFIX, SHARED, remove_left
+from tailtap.measure.observe.memory import SHARED, name_of
 from tailtap.records.live import RecordingRecord
 from tailtap.records.record import read
+
+ROOM = 12 << 20
+"""Bytes of a disk on which some incidents find room."""
 
 
 def incidents(out: Path) -> list[Path]:
@@ -54,20 +57,59 @@ def test_a_packet_that_was_held_makes_a_run_like_any_other(tmp_path: Path) -> No
             [*TAILTAP, tool, str(out), "--quiet"], capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stderr
-    assert not list(SHARED.glob(f"{PREFIX}{running.pid}-*"))
+    assert not own_of(running, out)
 
 
-def test_after_a_kill_incidents_are_whole_and_memory_is_cleared(tmp_path: Path) -> None:
+def own_of(running: subprocess.Popen[str], out: Path) -> list[Path]:
+    """The folders of an observation, in memory and aside."""
+    name = name_of("*", running.pid)
+    return [*SHARED.glob(name), *out.glob(name)]
+
+
+def test_after_a_kill_incidents_are_whole_and_the_rest_is_cleared(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with own_machine() as machine, holding(machine):
         with recording(machine, out, "--trace", "none") as running:
             wait_for(lambda: len(incidents(out)) > 0, "an incident", 200)
             running.kill()
             running.wait()
-        assert list(SHARED.glob(f"{PREFIX}{running.pid}-*"))
-        remove_left()
-        assert not list(SHARED.glob(f"{PREFIX}{running.pid}-*"))
+        assert len(own_of(running, out)) == 2
+        cleaned = machine.tailtap("clean")
+        assert cleaned.returncode == 0 and not own_of(running, out), cleaned.stdout
     for incident in incidents(out):
         assert record(incident)["status"] == "done"
         assert (incident / "evaluation/evaluation.json").is_file()
     assert read(out / "recording.json", RecordingRecord).finished is None
+
+
+def test_a_full_disk_ends_the_keeping_and_nothing_else(tmp_path: Path) -> None:
+    """What was kept stays whole, numbers go on, and the device is none the wiser."""
+    with small_disk(tmp_path, ROOM) as disk, own_machine() as machine:
+        out = disk / "out"
+        words = ("--trace", "none", "--incidents", "1000")
+        with holding(machine, rate=RATE, every=EVERY // 4):
+            with recording(machine, out, *words) as running:
+                wait_for(lambda: ended_of(out) is not None, "a full disk", 200)
+                passed = machine.received("sink", "eth0")
+                wait_for(lambda: machine.received("sink", "eth0") > passed + RATE, "packets")
+                running.send_signal(signal.SIGINT)
+                said, errors = running.communicate(timeout=200)
+            assert not own_of(running, out)
+        told = json.loads(said)
+        assert told["ended"] == f"incidents are not kept any more: {out}: No space left on device"
+        assert (running.returncode, errors) == (3, f"tailtap: {told['ended']}\n")
+        assert told["ended"] in told["numbers"]["notes"] and told["dropped_disk"] > 0
+        kept = incidents(out)
+        assert len(kept) == told["numbers"]["incidents"]["kept"] > 0
+        for incident in kept:
+            assert record(incident)["status"] == "done"
+            assert (incident / "evaluation/evaluation.json").is_file()
+        [flow] = told["numbers"]["flows"]
+        assert flow["matched"] > RATE
+
+
+def ended_of(out: Path) -> str | None:
+    """Why no more is kept, by what is stored; after that there may be no room to say it."""
+    if not (out / "recording.json").is_file():
+        return None
+    return read(out / "recording.json", RecordingRecord).ended

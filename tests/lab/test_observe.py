@@ -25,7 +25,7 @@ from standing import standing as standing_dut
 from tailtap.lab.platforms import DutSpec
 from tailtap.lab.platforms.vm import VmOptions
 from tailtap.lab.topology.line import TAPS
-from tailtap.measure.observe.memory import PREFIX, SHARED
+from tailtap.measure.observe.memory import SHARED, name_of
 
 DEVICES = {"bridge": bridge, "nat": nat, "line": line}
 APART_NS = 2_000
@@ -276,7 +276,7 @@ def test_a_killed_observer_leaves_no_trace(moment: str, tmp_path: Path) -> None:
             words = ["observe", *built.words, "--out", str(tmp_path / "out")]
             running = machine.start(*words)
             events = tmp_path / "out" / "runs" / "001-observed" / "trace.events"
-            pattern = f"{PREFIX}{running.pid}-*"
+            pattern = name_of("*", running.pid)
 
             def is_there() -> bool:
                 return any(SHARED.glob(pattern)) if moment == "look" else events.exists()
@@ -285,7 +285,7 @@ def test_a_killed_observer_leaves_no_trace(moment: str, tmp_path: Path) -> None:
             time.sleep(0.5)
             running.send_signal(signal.SIGKILL)
             running.communicate()
-            names = pattern.removesuffix("*"), str(tmp_path / "out")
+            names = pattern.removeprefix("tt-*"), str(tmp_path / "out")
             wait_for(lambda: not working_on(*names), "its children are gone")
             assert state(machine) == before
             found = observed(machine, tmp_path / "again", *built.words, "--packets", "10000")

@@ -23,8 +23,6 @@ from tailtap.records.run import RunRecord
 from tailtap.records.units import format_time
 from tailtap.remote.local import LocalHost
 
-ASIDE = ".making"
-"""The folder of those that are not whole yet."""
 WAITING = 4
 """So many incidents may wait to be evaluated; more come too fast to be kept."""
 STEP_SECONDS = 600.0
@@ -122,6 +120,9 @@ class Maker:
     def full(self, why: str) -> None:
         """Count an incident that the disk had no room for; no more are kept."""
         self.made.disk += 1
+        self._end(why)
+
+    def _end(self, why: str) -> None:
         self.made.ended = self.made.ended or f"incidents are not kept any more: {why}"
 
     def _failed(self, draft: Draft, error: Exception) -> None:
@@ -146,9 +147,14 @@ class Maker:
             self._explain(draft)
         whole = self._out.run(record.slug)
         move(aside.path, whole.path, below=self._out.path)
-        self._store.add_runs(self._out.database, [whole.path])
         self.made.kept += 1
         self.made.last = record.slug
+        try:
+            self._store.add_runs(self._out.database, [whole.path])
+        except OSError as error:  # it is whole all the same
+            if error.errno not in STORAGE:
+                raise
+            self._end(f"{self._out.path}: {error.strerror}")
         self._program("report", str(self._out.path), "--runs", str(record.number), "--out",
                       str(whole.path / "report"), "--no-figures")  # fmt: skip
         self._on_made(whole.path)

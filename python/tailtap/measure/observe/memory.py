@@ -1,43 +1,57 @@
-"""Folders in memory for what must not reach a disk, and the removal of those that a kill left."""
+"""Folders of ours for a while: in memory for what must not reach a disk, and aside for incidents.
+
+They are in a journal, so that `tailtap clean` and the next observation remove those of one that was
+killed.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tailtap.host.changes.processes import network_of
-from tailtap.records.errors import MachineError
-from tailtap.records.files import remove_tree
+from tailtap.host.changes import clean
+from tailtap.host.changes.folders import Folder
+from tailtap.host.changes.journal import Journal
 
 SHARED = Path("/dev/shm")
 """A file system in memory on every Linux."""
-PREFIX = "tt-observe-"
+
+
+def name_of(identity: str, pid: int) -> str:
+    """The folder of the process `pid`; ``*`` for an `identity` finds it."""
+    return f"tt-{identity}-observe-{pid}"
 
 
 @contextlib.contextmanager
-def memory_folder() -> Iterator[Path]:
-    """A folder in memory that nobody else can read; it goes with its content.
+def own_folders(*parents: Path) -> Iterator[Sequence[Path]]:
+    """A folder in each of `parents` that nobody else can read; they go with their content.
 
     Raises `MachineError` where there is no room for one.
     """
     remove_left()
+    journal = Journal.create()
     try:
-        folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=SHARED))
-    except OSError as error:
-        raise MachineError(f"{SHARED}: cannot make a folder there: {error.strerror}") from error
-    try:
-        yield folder
+        with contextlib.ExitStack() as stack:
+            paths = [parent / name_of(journal.identity, os.getpid()) for parent in parents]
+            for path in paths:
+                stack.enter_context(journal.held(Folder(str(path))))
+            yield paths
     finally:
-        remove_tree(folder, below=SHARED)
+        journal.close()
 
 
-def remove_left() -> list[Path]:
-    """Remove the folders of processes that were killed; which they were."""
-    left = [path for path in SHARED.glob(f"{PREFIX}*-*")
-            if network_of(path.name.removeprefix(PREFIX).partition("-")[0]) is None]  # fmt: skip
-    for path in left:
-        remove_tree(path, below=SHARED)
-    return left
+@contextlib.contextmanager
+def memory_folder() -> Iterator[Path]:
+    """One in memory. Raises `MachineError` where there is no room for it."""
+    with own_folders(SHARED) as [path]:
+        yield path
+
+
+def remove_left() -> None:
+    """Remove the folders of processes that were killed and have left nothing but such."""
+    found = clean.find()
+    dead = {one.journal for one in found if one.owner == "dead" and one.kind == Folder.kind}
+    dead -= {one.journal for one in found if one.kind not in (Folder.kind, "journal")}
+    clean.remove([one for one in found if one.journal in dead])

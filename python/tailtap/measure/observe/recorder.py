@@ -22,8 +22,8 @@ from tailtap.analysis.runs.folder import ExperimentFolder, RunFolder, RunStore
 from tailtap.measure.live import away_from
 from tailtap.measure.observe.asked import Asked
 from tailtap.measure.observe.at_work import SIDES, AtWork, Stopped
-from tailtap.measure.observe.incidents import ASIDE, Draft, Maker
-from tailtap.measure.observe.memory import memory_folder
+from tailtap.measure.observe.incidents import Draft, Maker
+from tailtap.measure.observe.memory import SHARED, own_folders
 from tailtap.measure.observe.opening import opened_for
 from tailtap.measure.observe.prepared import SLUGS, Prepared
 from tailtap.measure.observe.record import begun, ended, evaluated, now, stopped_into
@@ -87,10 +87,10 @@ def record(
     """
     with opened_for(asked, out, packets_alone=True) as (folder, prepared):
         cpus = away_from(prepared.serving.cpus)
-        with _on(cpus), memory_folder() as memory:
+        with _on(cpus), own_folders(SHARED, out) as [memory, aside]:
             maker = Maker(folder, store, _evaluated, then=recording.then, cpus=cpus,
                           on_made=on_made)  # fmt: skip
-            recorder = Recorder(prepared, recording, folder, memory, maker)
+            recorder = Recorder(prepared, recording, folder, memory, aside, maker)
             looks = itertools.count()
 
             def look(left_s: float | None) -> None:
@@ -143,12 +143,16 @@ class Recorder:
         recording: Recording,
         out: ExperimentFolder,
         memory: Path,
+        aside: Path,
         maker: Maker,
     ) -> None:
-        """Of what taps and tracer write into `memory`. Raises `InputError` for a wrong trigger."""
+        """Of what taps and tracer write into `memory`; incidents are `aside` until they are whole.
+
+        Raises `InputError` for a wrong trigger.
+        """
         self._prepared, self._recording, self._out = prepared, recording, out
         self._memory, self._maker = memory, maker
-        self._aside = ExperimentFolder(out.path / ASIDE, out.path)
+        self._aside = ExperimentFolder(aside, out.path)
         self._rows: dict[str, tuple[Row, Row]] = {}
         self._triggers: dict[str, list[Trigger]] = {
             slug: [parse_trigger(text) for text in recording.above] for slug in SLUGS

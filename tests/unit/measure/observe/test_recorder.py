@@ -71,14 +71,15 @@ class Bench:
 
     def __init__(self, folder: Path, recording: Recording, *, traced: bool = False) -> None:
         self.out, self.memory = folder / "out", folder / "memory"
-        make_folder(self.out)
+        self.aside = self.out / "aside"
+        make_folder(self.aside)
         make_folder(self.memory / SLUGS[0])
         prepared: Any = SimpleNamespace(key="moonsniff", ways=[("in", "out")], traced=traced)
         self.store = Store()
         out = ExperimentFolder(self.out)
         make_folder(out.runs, below=self.out)
         self.maker = Maker(out, self.store, evaluated, then=recording.then, cpus=(0,))
-        self.recorder = Recorder(prepared, recording, out, self.memory, self.maker)
+        self.recorder = Recorder(prepared, recording, out, self.memory, self.aside, self.maker)
 
     def watch(
         self, traffic: Traffic, seconds: int, each: Callable[[int], object] = lambda second: None
@@ -134,7 +135,7 @@ def test_what_was_late_is_kept_and_the_rest_is_counted(tmp_path: Path) -> None:
         assert 1000 < found.counts.ingress < 6000 and found.max > latency
         assert sum(packet.latency > 20_000_000 for packet in found.worst()) == late
         assert read(folder / "run.json", RunRecord).status == "done"
-    assert list((bench.out / ".making" / "runs").iterdir()) == []
+    assert list((bench.aside / "runs").iterdir()) == []
 
 
 def test_an_incident_waits_for_its_trace(tmp_path: Path) -> None:
